@@ -1,0 +1,133 @@
+"""Configuration: a frozen dataclass, a YAML file over it, `key=value` words over both.
+
+    config = load(TrainConfig, "my.yaml", ["batch_size=256", "recipe.width=64"])
+
+A config class is frozen and keyword-only, and has a sentence (a string literal) under each field: `describe` prints them
+for `--help`. OmegaConf checks names and types; the errors here say in one sentence what it found.
+"""
+
+import ast
+import dataclasses
+import difflib
+import inspect
+import textwrap
+from collections.abc import Iterator, Sequence
+from pathlib import Path
+from typing import Any, TypeVar
+
+from ensemble.errors import UserError
+
+Config = TypeVar("Config")
+
+
+def load(schema: type[Config], file: str | Path | None = None, overrides: Sequence[str] = ()) -> Config:
+    """The defaults of `schema`, then the YAML `file`, then the `key=value` words, each over the one before.
+
+    Raises `UserError` for a file that is missing or no YAML mapping, a word without `=`, an unknown key (naming the
+    nearest known one) and a value of the wrong type.
+    """
+    from omegaconf import OmegaConf, errors
+
+    merged = OmegaConf.structured(schema)
+    _unlock(merged)
+    layers: list[tuple[str, Any]] = []
+    if file is not None:
+        layers.append((str(file), read_yaml(file)))
+    for word in overrides:
+        if "=" not in word:
+            raise UserError(f"'{word}' is no setting: write key=value, as in {next(field_names(schema))}=…")
+        layers.append(("the command line", [word]))
+    for origin, layer in layers:
+        try:
+            values = OmegaConf.from_dotlist(layer) if isinstance(layer, list) else OmegaConf.create(layer)
+            merged = OmegaConf.merge(merged, values)
+        except errors.ConfigKeyError as error:
+            raise UserError(f"{origin}: {_unknown_key(schema, str(error.full_key))}") from None
+        except (errors.OmegaConfBaseException, ValueError) as error:
+            key = getattr(error, "full_key", None) or (layer[0].split("=")[0] if isinstance(layer, list) else "a value")
+            raise UserError(f"{origin}: {key}: {str(error).splitlines()[0]}") from None
+        except Exception as error:  # a value such as `a=[1` is YAML's to refuse
+            raise UserError(f"{origin}: not a valid setting: {' '.join(str(error).split())}") from None
+    try:
+        return OmegaConf.to_object(merged)  # type: ignore[return-value]
+    except errors.MissingMandatoryValue as error:
+        raise UserError(f"the setting '{error.full_key}' has no default: add {error.full_key}=…") from None
+
+
+def read_yaml(file: str | Path) -> dict[str, Any]:
+    """The mapping in a YAML file; `UserError` for a file that is missing, damaged, or holds anything else."""
+    import yaml
+    from omegaconf import OmegaConf
+
+    try:
+        content = OmegaConf.load(str(file))
+    except FileNotFoundError:
+        raise UserError(f"the configuration file {file} does not exist: check the path") from None
+    except (yaml.YAMLError, UnicodeDecodeError, OSError) as error:
+        raise UserError(f"the configuration file {file} cannot be read: {' '.join(str(error).split())}") from None
+    if not OmegaConf.is_dict(content):
+        raise UserError(f"the configuration file {file} must hold `key: value` lines, not a list or a single value")
+    return OmegaConf.to_container(content)  # type: ignore[return-value]
+
+
+def to_dict(config: Any) -> dict[str, Any]:
+    """The config as plain dicts, lists and scalars, ready for JSON."""
+    return dataclasses.asdict(config)
+
+
+def field_names(schema: type) -> Iterator[str]:
+    """Every settable name of a config class, nested ones dotted."""
+    for field in dataclasses.fields(schema):
+        if dataclasses.is_dataclass(field.type):
+            yield from (f"{field.name}.{name}" for name in field_names(field.type))  # type: ignore[arg-type]
+        else:
+            yield field.name
+
+
+def describe(schema: type, prefix: str = "") -> str:
+    """One paragraph per field: name, default, and the sentence under it in the class."""
+    sentences = _sentences(schema)
+    paragraphs = []
+    for field in dataclasses.fields(schema):
+        if dataclasses.is_dataclass(field.type):
+            paragraphs.append(describe(field.type, f"{prefix}{field.name}."))  # type: ignore[arg-type]
+            continue
+        default = field.default_factory() if field.default_factory is not dataclasses.MISSING else field.default
+        shown = "required" if default in (dataclasses.MISSING, "???") else default
+        text = textwrap.fill(sentences.get(field.name, ""), 100, initial_indent="      ", subsequent_indent="      ")
+        paragraphs.append(f"  {prefix}{field.name}={shown}\n{text}")
+    return "\n".join(paragraphs)
+
+
+def _sentences(schema: type) -> dict[str, str]:
+    """The string literal that follows each field in the source of a dataclass."""
+    sentences: dict[str, str] = {}
+    for parent in reversed([base for base in schema.__mro__ if dataclasses.is_dataclass(base)]):
+        (tree,) = ast.parse(textwrap.dedent(inspect.getsource(parent))).body
+        assert isinstance(tree, ast.ClassDef)
+        for field, text in zip(tree.body, tree.body[1:], strict=False):
+            if isinstance(field, ast.AnnAssign) and isinstance(text, ast.Expr) and isinstance(text.value, ast.Constant):
+                assert isinstance(field.target, ast.Name)
+                sentences[field.target.id] = " ".join(str(text.value.value).split())
+    return sentences
+
+
+def _unknown_key(schema: type, key: str) -> str:
+    names = list(field_names(schema))
+    leaves = {name.rsplit(".", 1)[-1]: name for name in names}
+    near = difflib.get_close_matches(key, names, n=1) or [
+        leaves[leaf] for leaf in difflib.get_close_matches(key.rsplit(".", 1)[-1], list(leaves), n=1)
+    ]
+    mend = f"did you mean '{near[0]}'?" if near else f"known are: {', '.join(names)}"
+    return f"there is no setting '{key}'; {mend}"
+
+
+def _unlock(node: Any) -> None:
+    """OmegaConf makes a frozen dataclass read-only; merging needs it writable until the object is built."""
+    from omegaconf import OmegaConf
+
+    OmegaConf.set_readonly(node, False)
+    for key in node:
+        child = node._get_node(key)
+        if OmegaConf.is_dict(child) and child._metadata.object_type is not dict:
+            _unlock(child)

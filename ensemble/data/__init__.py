@@ -1,0 +1,1 @@
+"""Raw files to prepared data."""

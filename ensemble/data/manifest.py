@@ -1,0 +1,123 @@
+"""A folder that is either whole or not there, and the manifest that says what is in it.
+
+Prepared data, a trained member and a fitted ensemble are each such a folder: it is written beside its final name, synced,
+and renamed. `manifest.json` lists every file with its size and SHA-256; the `fingerprint` over the manifest names the data,
+so that members trained on different data can never be joined by accident.
+"""
+
+import hashlib
+import json
+import os
+import shutil
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+from ensemble.errors import UserError
+
+NAME = "manifest.json"
+
+
+@contextmanager
+def new_folder(path: str | Path, overwrite: bool = False) -> Iterator[Path]:
+    """Yield a scratch folder beside `path`; rename it to `path` at the end, or delete it if anything was raised.
+
+    Raises `UserError` when `path` exists and `overwrite` is false, or when its parent cannot be written.
+    """
+    path = Path(path)
+    if path.exists() and not overwrite:
+        raise UserError(f"{path} exists already: choose another folder, or add overwrite=true to replace it")
+    scratch = path.with_name(f".{path.name}.writing-{os.getpid()}")
+    try:
+        scratch.mkdir(parents=True)
+    except OSError as error:
+        raise UserError(f"the folder {path} cannot be created: {error.strerror}") from None
+    try:
+        yield scratch
+        for file in scratch.rglob("*"):
+            if file.is_file():
+                sync(file)
+        if path.exists():
+            old = path.with_name(f".{path.name}.old-{os.getpid()}")
+            path.rename(old)
+            scratch.rename(path)
+            shutil.rmtree(old)
+        else:
+            scratch.rename(path)
+        sync(path.parent)
+    except BaseException:
+        shutil.rmtree(scratch, ignore_errors=True)
+        raise
+
+
+def write_json(path: Path, content: Any) -> None:
+    """Write JSON beside `path`, sync it, rename it: a reader sees the old file or the new one, never a part."""
+    scratch = path.with_name(f".{path.name}.writing-{os.getpid()}")
+    scratch.write_text(json.dumps(content, indent=1, ensure_ascii=False) + "\n", encoding="utf-8")
+    sync(scratch)
+    scratch.rename(path)
+
+
+def read_json(path: Path) -> Any:
+    """The content of a JSON file; `UserError` when it is missing or damaged."""
+    try:
+        return json.loads(path.read_text(encoding="utf-8"))
+    except FileNotFoundError:
+        raise UserError(f"{path} does not exist: check the path, or run the stage that writes it") from None
+    except (ValueError, OSError) as error:
+        raise UserError(f"{path} is damaged ({error}): run the stage that wrote it again") from None
+
+
+def write_manifest(folder: Path, content: dict[str, Any]) -> dict[str, Any]:
+    """Add the list of files and the fingerprint to `content`, and write it as the folder's manifest."""
+    files = {
+        str(file.relative_to(folder)): {"bytes": file.stat().st_size, "sha256": sha256(file)}
+        for file in sorted(folder.rglob("*"))
+        if file.is_file()
+    }
+    manifest = {**content, "files": files}
+    manifest["fingerprint"] = hashlib.sha256(json.dumps(manifest, sort_keys=True).encode()).hexdigest()[:16]
+    write_json(folder / NAME, manifest)
+    return manifest
+
+
+def read_manifest(folder: str | Path) -> dict[str, Any]:
+    """The manifest of a prepared folder, after checking that every file is there with its size.
+
+    Raises `UserError` naming the first file that is missing or has another size. (`verify` also reads every byte.)
+    """
+    folder = Path(folder)
+    if not folder.is_dir():
+        raise UserError(f"there is no prepared data at {folder}: run scripts/prepare_data.py first, or check the path")
+    manifest = read_json(folder / NAME)
+    for name, entry in manifest["files"].items():
+        file = folder / name
+        if not file.is_file():
+            raise UserError(f"{file} is missing, though the manifest lists it: prepare the data again")
+        if file.stat().st_size != entry["bytes"]:
+            raise UserError(f"{file} has {file.stat().st_size} bytes, not {entry['bytes']}: prepare the data again")
+    return manifest
+
+
+def verify(folder: str | Path) -> dict[str, Any]:
+    """`read_manifest`, and every file's SHA-256 compared; `UserError` names the first damaged file."""
+    manifest = read_manifest(folder)
+    for name, entry in manifest["files"].items():
+        if sha256(Path(folder) / name) != entry["sha256"]:
+            raise UserError(f"{Path(folder) / name} was changed after it was written: prepare the data again")
+    return manifest
+
+
+def sha256(file: Path) -> str:
+    with open(file, "rb") as stream:
+        return hashlib.file_digest(stream, "sha256").hexdigest()
+
+
+def sync(path: Path) -> None:
+    """Ask the operating system to bring a file, or a folder's list of names, to the disk."""
+    descriptor = os.open(path, os.O_RDONLY)
+    try:
+        os.fsync(descriptor)
+    finally:
+        os.close(descriptor)

@@ -1,0 +1,172 @@
+"""The prediction file: the one contract between members, the ensemble and the report.
+
+A prediction file is Parquet, one row per example:
+
+    row_id       int64     names the example within the prepared data
+    target       float64   what happened; NaN in a forecast, where it is not known yet
+    prediction   float64   a probability, score or value; never NaN
+    group        int64     examples that are ranked against each other: the week, the user
+    cluster      int64     examples that are drawn together by the bootstrap: the product, the user
+    reasons      list<struct<feature, value, contribution>>   optional: why, the strongest first
+
+and in its metadata, under the key `ensemble`, a JSON object with `recipe`, `split`, `member`, `fingerprint` (of the prepared
+data), `config` and `versions`. Files are joined by `row_id`, never by position.
+"""
+
+import dataclasses
+import importlib.metadata
+import json
+import os
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.parquet as pq
+
+from ensemble.errors import UserError
+
+REASONS = pa.list_(pa.struct({"feature": pa.string(), "value": pa.float32(), "contribution": pa.float32()}))
+COLUMNS = {
+    "row_id": pa.int64(),
+    "target": pa.float64(),
+    "prediction": pa.float64(),
+    "group": pa.int64(),
+    "cluster": pa.int64(),
+}
+KEY = b"ensemble"
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class Predictions:
+    """The forecasts of one member for one split; all arrays have shape (num_rows,)."""
+
+    row_id: np.ndarray
+    target: np.ndarray
+    prediction: np.ndarray
+    group: np.ndarray
+    cluster: np.ndarray
+    recipe: str
+    split: str
+    member: str
+    fingerprint: str
+    config: dict[str, Any] = dataclasses.field(default_factory=dict)
+    reasons: list[list[dict[str, Any]]] | None = None
+
+
+def write(path: str | Path, predictions: Predictions) -> None:
+    """Write a prediction file in one rename. `UserError` for NaN or infinite predictions and repeated row ids."""
+    path = Path(path)
+    _check(predictions, path)
+    arrays = {name: pa.array(getattr(predictions, name), kind) for name, kind in COLUMNS.items()}
+    if predictions.reasons is not None:
+        arrays["reasons"] = pa.array(predictions.reasons, REASONS)
+    about = {name: getattr(predictions, name) for name in ("recipe", "split", "member", "fingerprint", "config")}
+    about["versions"] = versions()
+    table = pa.table(arrays).replace_schema_metadata({KEY: json.dumps(about).encode()})
+    path.parent.mkdir(parents=True, exist_ok=True)
+    scratch = path.with_name(f".{path.name}.writing-{os.getpid()}")
+    try:
+        pq.write_table(table, scratch, compression="zstd")
+        scratch.rename(path)
+    finally:
+        scratch.unlink(missing_ok=True)
+
+
+def read(path: str | Path) -> Predictions:
+    """Read and check a prediction file, from whichever program wrote it.
+
+    Raises `UserError` when the file is missing or damaged, lacks a column or the metadata, or holds NaN or repeated ids.
+    """
+    try:
+        table = pq.read_table(path)
+    except FileNotFoundError:
+        raise UserError(f"the prediction file {path} does not exist: write it with scripts/predict.py") from None
+    except (pa.ArrowException, OSError) as error:
+        raise UserError(f"{path} is not a sound Parquet file ({' '.join(str(error).split())}): write it again") from None
+    missing = [name for name in COLUMNS if name not in table.column_names]
+    about = json.loads((table.schema.metadata or {}).get(KEY, b"{}"))
+    missing += [f"metadata '{name}'" for name in ("recipe", "split", "member", "fingerprint") if name not in about]
+    if missing:
+        raise UserError(f"{path} is no prediction file, it lacks: {', '.join(missing)}; see ensemble/predictions.py")
+    try:
+        arrays = {name: table[name].cast(kind).to_numpy() for name, kind in COLUMNS.items()}
+    except (pa.ArrowException, ValueError) as error:
+        raise UserError(f"{path} has a column of the wrong type: {' '.join(str(error).split())}") from None
+    predictions = Predictions(
+        **arrays,
+        **{name: about[name] for name in ("recipe", "split", "member", "fingerprint")},
+        config=about.get("config", {}),
+        reasons=table["reasons"].to_pylist() if "reasons" in table.column_names else None,
+    )
+    _check(predictions, Path(path))
+    return predictions
+
+
+def align(members: list[Predictions]) -> tuple[Predictions, np.ndarray]:
+    """Join members by row id: a template with sorted rows, and their predictions of shape (num_rows, num_members).
+
+    Raises `UserError` when fingerprints, splits, row ids or targets differ, or when two members have one name.
+    """
+    if not members:
+        raise UserError("an ensemble needs at least one member: name the prediction files")
+    first = members[0]
+    names = [member.member for member in members]
+    if len(set(names)) < len(names):
+        raise UserError(f"two members have one name in {', '.join(names)}: give each its own with name=…")
+    order = np.argsort(first.row_id, kind="stable")
+    columns = []
+    for member in members:
+        for what in ("fingerprint", "split", "recipe"):
+            ours, theirs = getattr(first, what), getattr(member, what)
+            if ours != theirs:
+                raise UserError(
+                    f"member {member.member} has {what} {theirs}, but {first.member} has {ours}: "
+                    "predict with both on the same prepared data and split"
+                )
+        mine = np.argsort(member.row_id, kind="stable")
+        if not np.array_equal(member.row_id[mine], first.row_id[order]):
+            lost = np.setdiff1d(first.row_id, member.row_id)
+            foreign = np.setdiff1d(member.row_id, first.row_id)
+            example = f"row {lost[0]}" if lost.size else f"row {foreign[0]}"
+            raise UserError(
+                f"member {member.member} lacks {lost.size} of the rows of {first.member} and has {foreign.size} others "
+                f"(the first is {example}): predict again with both on the same split"
+            )
+        if not np.array_equal(member.target[mine], first.target[order], equal_nan=True):
+            raise UserError(f"member {member.member} has other targets than {first.member}: predict again with both")
+        columns.append(member.prediction[mine])
+    template = dataclasses.replace(
+        first,
+        **{name: getattr(first, name)[order] for name in COLUMNS},
+        reasons=None if first.reasons is None else [first.reasons[row] for row in order],
+    )
+    return template, np.stack(columns, axis=1)
+
+
+def versions() -> dict[str, str]:
+    """The installed versions of the libraries that a prediction can depend on."""
+    found = {}
+    for name in ("accelerate-ensemble", "torch", "accelerate", "datasets", "xgboost", "lightgbm", "polars", "numpy"):
+        try:
+            found[name] = importlib.metadata.version(name)
+        except importlib.metadata.PackageNotFoundError:
+            continue
+    return found
+
+
+def _check(predictions: Predictions, path: Path) -> None:
+    lengths = {name: len(getattr(predictions, name)) for name in COLUMNS}
+    if len(set(lengths.values())) > 1:
+        raise UserError(f"{path}: the columns have different lengths: {lengths}")
+    if predictions.row_id.size == 0:
+        raise UserError(f"{path}: there is not one prediction in it: check the split '{predictions.split}'")
+    bad = np.flatnonzero(~np.isfinite(predictions.prediction))
+    if bad.size:
+        raise UserError(
+            f"{path}: {bad.size} of {len(predictions.prediction)} predictions are NaN or infinite, the first at row "
+            f"{predictions.row_id[bad[0]]}: look at the member's training log"
+        )
+    if np.unique(predictions.row_id).size < predictions.row_id.size:
+        ids, counts = np.unique(predictions.row_id, return_counts=True)
+        raise UserError(f"{path}: row {ids[counts > 1][0]} is predicted more than once")
