@@ -6,6 +6,7 @@ A config class is frozen and keyword-only, and has a sentence (a string literal)
 for `--help`. OmegaConf checks names and types; the errors here say in one sentence what it found.
 """
 
+import argparse
 import ast
 import dataclasses
 import difflib
@@ -54,6 +55,18 @@ def load(schema: type[Config], file: str | Path | None = None, overrides: Sequen
         raise UserError(f"the setting '{error.full_key}' has no default: add {error.full_key}=…") from None
 
 
+def from_dict(schema: type[Config], content: dict[str, Any]) -> Config:
+    """The config that `to_dict` turned to JSON; `UserError` when it does not fit the class (another version wrote it)."""
+    from omegaconf import OmegaConf, errors
+
+    merged = OmegaConf.structured(schema)
+    _unlock(merged)
+    try:
+        return OmegaConf.to_object(OmegaConf.merge(merged, content))  # type: ignore[return-value]
+    except errors.OmegaConfBaseException as error:
+        raise UserError(f"the saved settings do not fit this version: {str(error).splitlines()[0]}") from None
+
+
 def read_yaml(file: str | Path) -> dict[str, Any]:
     """The mapping in a YAML file; `UserError` for a file that is missing, damaged, or holds anything else."""
     import yaml
@@ -68,6 +81,42 @@ def read_yaml(file: str | Path) -> dict[str, Any]:
     if not OmegaConf.is_dict(content):
         raise UserError(f"the configuration file {file} must hold `key: value` lines, not a list or a single value")
     return OmegaConf.to_container(content)  # type: ignore[return-value]
+
+
+def from_command_line(
+    schema: type[Config], description: str | None, parents: Sequence[argparse.ArgumentParser] = ()
+) -> Config:
+    """`load` with the words of the command line: `[--config FILE] [key=value …]`; `--help` describes every field.
+
+    `parents` are parsers, made with add_help=False, of a script's other options.
+    """
+    parser = argparse.ArgumentParser(parents=list(parents), **_help(schema, description))
+    _add_settings(parser)
+    words = parser.parse_args()
+    return load(schema, words.config, words.settings)
+
+
+def from_subcommands(schemas: dict[str, type], description: str | None) -> tuple[str, Any]:
+    """The same for a script whose first word names a command, each with its own config class: the word, and the config."""
+    parser = argparse.ArgumentParser(description=description, formatter_class=argparse.RawDescriptionHelpFormatter)
+    commands = parser.add_subparsers(dest="command", required=True)
+    for name, schema in schemas.items():
+        _add_settings(commands.add_parser(name, help=(schema.__doc__ or "").strip(), **_help(schema, schema.__doc__)))
+    words = parser.parse_args()
+    return words.command, load(schemas[words.command], words.config, words.settings)
+
+
+def _help(schema: type, description: str | None) -> dict[str, Any]:
+    return {
+        "description": description,
+        "epilog": f"settings, with their defaults:\n\n{describe(schema)}",
+        "formatter_class": argparse.RawDescriptionHelpFormatter,
+    }
+
+
+def _add_settings(parser: argparse.ArgumentParser) -> None:
+    parser.add_argument("--config", metavar="FILE", help="YAML with settings")
+    parser.add_argument("settings", nargs="*", metavar="key=value", help="settings over the defaults and the file")
 
 
 def to_dict(config: Any) -> dict[str, Any]:
@@ -103,7 +152,10 @@ def _sentences(schema: type) -> dict[str, str]:
     """The string literal that follows each field in the source of a dataclass."""
     sentences: dict[str, str] = {}
     for parent in reversed([base for base in schema.__mro__ if dataclasses.is_dataclass(base)]):
-        (tree,) = ast.parse(textwrap.dedent(inspect.getsource(parent))).body
+        try:
+            (tree,) = ast.parse(textwrap.dedent(inspect.getsource(parent))).body
+        except (OSError, TypeError):  # a class made at run time has no source, only its parents do
+            continue
         assert isinstance(tree, ast.ClassDef)
         for field, text in zip(tree.body, tree.body[1:], strict=False):
             if isinstance(field, ast.AnnAssign) and isinstance(text, ast.Expr) and isinstance(text.value, ast.Constant):

@@ -24,6 +24,7 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.parquet as pq
 
+from ensemble.data.manifest import sync
 from ensemble.errors import UserError
 
 REASONS = pa.list_(pa.struct({"feature": pa.string(), "value": pa.float32(), "contribution": pa.float32()}))
@@ -55,7 +56,10 @@ class Predictions:
 
 
 def write(path: str | Path, predictions: Predictions) -> None:
-    """Write a prediction file in one rename. `UserError` for NaN or infinite predictions and repeated row ids."""
+    """Write a prediction file in one rename, with checksums that `read` verifies.
+
+    Raises `UserError` for NaN or infinite predictions, repeated row ids, and a path that cannot be written.
+    """
     path = Path(path)
     _check(predictions, path)
     arrays = {name: pa.array(getattr(predictions, name), kind) for name, kind in COLUMNS.items()}
@@ -64,13 +68,17 @@ def write(path: str | Path, predictions: Predictions) -> None:
     about = {name: getattr(predictions, name) for name in ("recipe", "split", "member", "fingerprint", "config")}
     about["versions"] = versions()
     table = pa.table(arrays).replace_schema_metadata({KEY: json.dumps(about).encode()})
-    path.parent.mkdir(parents=True, exist_ok=True)
     scratch = path.with_name(f".{path.name}.writing-{os.getpid()}")
     try:
-        pq.write_table(table, scratch, compression="zstd")
-        scratch.rename(path)
-    finally:
-        scratch.unlink(missing_ok=True)
+        path.parent.mkdir(parents=True, exist_ok=True)
+        try:
+            pq.write_table(table, scratch, compression="zstd", write_page_checksum=True)
+            sync(scratch)
+            scratch.rename(path)
+        finally:
+            scratch.unlink(missing_ok=True)
+    except OSError as error:
+        raise UserError(f"the prediction file {path} cannot be written: {error.strerror or error}") from None
 
 
 def read(path: str | Path) -> Predictions:
@@ -79,22 +87,27 @@ def read(path: str | Path) -> Predictions:
     Raises `UserError` when the file is missing or damaged, lacks a column or the metadata, or holds NaN or repeated ids.
     """
     try:
-        table = pq.read_table(path)
+        with pq.ParquetFile(path, page_checksum_verification=True) as file:
+            table = file.read()
+        about = json.loads((table.schema.metadata or {}).get(KEY, b"{}"))
     except FileNotFoundError:
         raise UserError(f"the prediction file {path} does not exist: write it with scripts/predict.py") from None
-    except (pa.ArrowException, OSError) as error:
+    except (pa.ArrowException, OSError, ValueError) as error:
         raise UserError(f"{path} is not a sound Parquet file ({' '.join(str(error).split())}): write it again") from None
+    about = about if isinstance(about, dict) else {}
     missing = [name for name in COLUMNS if name not in table.column_names]
-    about = json.loads((table.schema.metadata or {}).get(KEY, b"{}"))
     missing += [f"metadata '{name}'" for name in ("recipe", "split", "member", "fingerprint") if name not in about]
     if missing:
         raise UserError(f"{path} is no prediction file, it lacks: {', '.join(missing)}; see ensemble/predictions.py")
     try:
-        arrays = {name: table[name].cast(kind).to_numpy() for name, kind in COLUMNS.items()}
-    except (pa.ArrowException, ValueError) as error:
+        # A whole number has no NaN, so nulls would make such a column float: only the floats may hold them.
+        columns = table.select(list(COLUMNS)).cast(
+            pa.schema([pa.field(name, kind, nullable=pa.types.is_floating(kind)) for name, kind in COLUMNS.items()])
+        )
+    except (pa.ArrowException, ValueError, KeyError) as error:
         raise UserError(f"{path} has a column of the wrong type: {' '.join(str(error).split())}") from None
     predictions = Predictions(
-        **arrays,
+        **{name: columns[name].to_numpy() for name in COLUMNS},
         **{name: about[name] for name in ("recipe", "split", "member", "fingerprint")},
         config=about.get("config", {}),
         reasons=table["reasons"].to_pylist() if "reasons" in table.column_names else None,
@@ -106,7 +119,8 @@ def read(path: str | Path) -> Predictions:
 def align(members: list[Predictions]) -> tuple[Predictions, np.ndarray]:
     """Join members by row id: a template with sorted rows, and their predictions of shape (num_rows, num_members).
 
-    Raises `UserError` when fingerprints, splits, row ids or targets differ, or when two members have one name.
+    Raises `UserError` when fingerprints, splits, recipes, row ids, targets, groups or clusters differ, and when two members
+    have one name.
     """
     if not members:
         raise UserError("an ensemble needs at least one member: name the prediction files")
@@ -133,8 +147,9 @@ def align(members: list[Predictions]) -> tuple[Predictions, np.ndarray]:
                 f"member {member.member} lacks {lost.size} of the rows of {first.member} and has {foreign.size} others "
                 f"(the first is {example}): predict again with both on the same split"
             )
-        if not np.array_equal(member.target[mine], first.target[order], equal_nan=True):
-            raise UserError(f"member {member.member} has other targets than {first.member}: predict again with both")
+        for name in ("target", "group", "cluster"):
+            if not np.array_equal(getattr(member, name)[mine], getattr(first, name)[order], equal_nan=True):
+                raise UserError(f"member {member.member} has another {name} than {first.member}: predict again with both")
         columns.append(member.prediction[mine])
     template = dataclasses.replace(
         first,

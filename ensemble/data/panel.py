@@ -1,0 +1,500 @@
+"""Raw reviews to the panel: one row per product and calendar week, labelled and split forward in time.
+
+    row        a product at the end of week t, with at least `min_reviews` reviews in its last `base_weeks` weeks
+    growth     reviews in (t, t + horizon_weeks] ÷ (reviews in (t − base_weeks, t] + 1)
+    hot        growth among the week's top `top_fraction` of rows; ties at the border are not hot, so never more than that
+    forecast   the rows of the last complete week, whose future nobody knows yet
+
+Only weeks whose horizon lies inside the data are labelled. The splits train | validation | blend | test follow each other,
+with `horizon_weeks` weeks left out between them, so that no label of one reaches into the next.
+
+The prepared folder holds, as Arrow that `datasets.load_from_disk` opens: `products`, `weeks` (the active weeks of each
+product), `reviews` (token ids), and `rows/<split>`, whose rows address the other three by index. The raw reviews are read
+once and spilled by a hash of the product, and everything after that works on one spill file at a time: memory does not grow
+with the data, but for 6 bytes a row (week and growth, to find each week's border).
+"""
+
+import datetime
+import math
+import shutil
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import polars as pl
+import pyarrow as pa
+import pyarrow.parquet as pq
+from tqdm import tqdm
+
+from ensemble import config as configuration
+from ensemble import pretrained
+from ensemble.data import features, manifest, reviews, text, weekly
+from ensemble.data.arrow import TableWriter
+from ensemble.data.config import PanelConfig, PrepareConfig
+from ensemble.data.market import write_market
+from ensemble.errors import UserError
+
+SPLITS = ("train", "validation", "blend", "test")
+FORECAST = "forecast"
+REVIEWS_PER_SPILL = 1_000_000
+NUM_PRODUCT_SPILLS = 64
+ROWS_PER_BLOCK = 250_000
+TARGETS = {
+    "hot": "1 if the row is hot, else 0",
+    "growth": "reviews in the horizon ÷ (reviews in the base weeks + 1)",
+    "rating_next": "mean rating in the horizon, stars; NaN without a review",
+    "engagement": "helpful votes per review in the horizon; NaN without a review",
+}
+ADDRESS = {
+    "row_id": pa.int64(),
+    "product": pa.int32(),
+    "week": pa.int32(),
+    "weeks_begin": pa.int64(),
+    "weeks_end": pa.int64(),
+    "reviews_begin": pa.int64(),
+    "reviews_end": pa.int64(),
+}
+
+
+def prepare(config: PrepareConfig, like: dict[str, Any] | None = None) -> dict[str, Any]:
+    """Write the prepared folder and return its manifest.
+
+    With `like`, the manifest of the data a model was trained on, only the forecast rows are written, with that manifest's
+    categories. Raises `UserError` for what the user can mend: paths, settings, damaged or too little data.
+    """
+    check(config.panel)
+    with manifest.new_folder(config.out, config.overwrite) as folder:
+        spill = folder / "spill"
+        census = reviews.Census()
+        files, product_files = raw_files(config)
+        product_census, categories = _spill_products(product_files, spill, config, like)
+        facts = _spill_reviews(files, spill, census, config)
+        labelled = SPLITS if like is None else ()
+        ranges = split_weeks(facts["first_week"], facts["last_week"], config.panel) if labelled else {}
+        builder = _Builder(folder, spill, files, config.panel, facts, categories, ranges)
+        builder.sum_weeks(census)
+        builder.write_rows()
+        shutil.rmtree(spill)
+        print(census.table())
+        return manifest.write_manifest(
+            folder,
+            {
+                "recipe": "hot_sellers",
+                "schema_version": 1,
+                "sources": [_source(file) for file in (*files, *product_files)],
+                "config": configuration.to_dict(config.panel),
+                "census": census.to_dict(),
+                "product_census": product_census.to_dict(),
+                "first_week": str(weekly.monday(facts["first_week"])),
+                "last_week": str(weekly.monday(facts["last_week"])),
+                "splits": builder.describe_splits(),
+                "products": builder.num_products,
+                "categories": categories,
+                "channels": list(weekly.CHANNELS),
+                "features": [
+                    {"name": f.name, "unit": f.unit, "meaning": f.meaning, "source": f.source} for f in builder.features
+                ],
+                "has_text": facts["has_text"],
+            },
+        )
+
+
+def check(panel: PanelConfig) -> None:
+    """Refuse impossible settings with a sentence each."""
+    rules = {
+        "horizon_weeks": (panel.horizon_weeks >= 1, "at least 1 week"),
+        "base_weeks": (1 <= panel.base_weeks <= 52, "between 1 and 52 weeks"),
+        "top_fraction": (0 < panel.top_fraction < 1, "between 0 and 1"),
+        "min_reviews": (panel.min_reviews >= 1, "at least 1"),
+        "shares": (min(panel.shares) > 0, "four positive numbers"),
+        "num_tokens": (0 <= panel.num_tokens <= 4096, "between 0 and 4096"),
+        "vocabulary_size": (2 <= panel.vocabulary_size <= 65536, "between 2 and 65536"),
+    }
+    for name, (holds, rule) in rules.items():
+        if not holds:
+            raise UserError(f"panel.{name}={getattr(panel, name)} is impossible: it must be {rule}")
+
+
+def raw_files(config: PrepareConfig) -> tuple[list[Path], list[Path]]:
+    """The review files and the metadata files, generated or downloaded first where asked for."""
+    raw = Path(config.raw or f"{config.out.rstrip('/')}-raw")
+    if not config.source:
+        if config.metadata:
+            raise UserError(
+                "metadata is given without source: name the review files too, or neither for the generated market"
+            )
+        review_file, product_file = write_market(raw, config.market, progress=True)
+        return [review_file], [product_file]
+    products = reviews.expand_sources(config.metadata, raw, "products") if config.metadata else []
+    return reviews.expand_sources(config.source, raw), products
+
+
+def split_weeks(first_week: int, last_week: int, panel: PanelConfig) -> dict[str, tuple[int, int]]:
+    """First and last week of each split, both included, with the embargo between them.
+
+    Raises `UserError` when the data are too short for four splits.
+    """
+    labelled = last_week - panel.horizon_weeks - first_week + 1
+    usable = labelled - (len(SPLITS) - 1) * panel.horizon_weeks
+    if usable < 2 * len(SPLITS):
+        needed = len(SPLITS) * panel.horizon_weeks + 2 * len(SPLITS)
+        raise UserError(
+            f"the data cover {last_week - first_week + 1} complete weeks, but four splits with a horizon of "
+            f"{panel.horizon_weeks} weeks need {needed}: set panel.horizon_weeks lower, or give more data"
+        )
+    ends = np.round(np.cumsum(panel.shares) / sum(panel.shares) * usable).astype(int)
+    ranges, begin = {}, 0
+    for number, (split, end) in enumerate(zip(SPLITS, ends, strict=True)):
+        shift = first_week + number * panel.horizon_weeks
+        if end <= begin:
+            raise UserError(f"panel.shares={panel.shares} leave no week to {split}: give it a larger share")
+        ranges[split] = (begin + shift, int(end) - 1 + shift)
+        begin = int(end)
+    return ranges
+
+
+def borders(week: np.ndarray, growth: np.ndarray, top_fraction: float) -> dict[int, float]:
+    """For each week the growth that a hot row must exceed: that of the best row which is not among the top fraction.
+
+    `week` and `growth` have shape (num_rows,). A week of n rows has at most ⌊top_fraction · n⌋ hot ones, fewer with ties.
+    """
+    order = np.lexsort((-growth, week))
+    weeks, start, count = np.unique(week[order], return_index=True, return_counts=True)
+    # 1e-9: a fraction such as 0.05 times 60 rows is 3, not 2.9999…
+    first_cold = start + np.floor(top_fraction * count + 1e-9).astype(int)
+    return dict(zip(weeks.tolist(), growth[order][first_cold].tolist(), strict=True))
+
+
+def _source(file: Path) -> dict[str, Any]:
+    return {"name": file.name, "bytes": file.stat().st_size, "sha256": manifest.sha256(file)}
+
+
+class _Spill:
+    """Frames divided by a hash of `product_id` among Arrow files, one open stream each."""
+
+    def __init__(self, folder: Path, name: str, num_parts: int):
+        folder.mkdir(exist_ok=True)
+        self.paths = [folder / f"{name}-{part}.arrow" for part in range(num_parts)]
+        self._streams: dict[int, pa.RecordBatchStreamWriter] = {}
+
+    def add(self, frame: pl.DataFrame) -> None:
+        parts = frame.with_columns((pl.col("product_id").hash(0) % len(self.paths)).cast(pl.Int32).alias("part"))
+        for (part,), piece in parts.partition_by("part", as_dict=True, include_key=False).items():
+            table = piece.to_arrow(compat_level=pl.CompatLevel.oldest())
+            if part not in self._streams:
+                self._streams[part] = pa.ipc.new_stream(str(self.paths[part]), table.schema)
+            self._streams[part].write_table(table)
+
+    def close(self) -> None:
+        for stream in self._streams.values():
+            stream.close()
+
+
+def _spill_products(
+    files: list[Path], spill: Path, config: PrepareConfig, like: dict[str, Any] | None
+) -> tuple[reviews.Census, list[str]]:
+    """Spill the metadata, and return its census and the list of categories; the first category means unknown."""
+    census = reviews.Census()
+    names: set[str] = set()
+    target = _Spill(spill, "products", NUM_PRODUCT_SPILLS)
+    for frame in reviews.read_products(files, census):
+        target.add(frame)
+        names.update(frame["category"].drop_nulls().unique())
+    target.close()
+    census.check(config.max_bad_fraction)
+    return census, like["categories"] if like else ["", *sorted(names - {""})]
+
+
+def _spill_reviews(files: list[Path], spill: Path, census: reviews.Census, config: PrepareConfig) -> dict[str, Any]:
+    """Read the raw reviews once, turn their text to tokens, and spill them by product; returns what was seen."""
+    panel = config.panel
+    tokenizer = pretrained.load("AutoTokenizer", panel.tokenizer) if panel.tokenizer else None
+    target = _Spill(spill, "reviews", _estimate_rows(files) // REVIEWS_PER_SPILL + 1)
+    blocks = reviews.read_reviews(
+        files, census, columns=config.columns or None, until_ms=_end_of(config.until), with_text=panel.num_tokens > 0
+    )
+    first_ms, last_ms, has_text = math.inf, -math.inf, False
+    with tqdm(unit=" reviews", unit_scale=True, desc="read") as bar:
+        for frame in blocks:
+            first_ms, last_ms = min(first_ms, frame["time_ms"].min()), max(last_ms, frame["time_ms"].max())
+            if panel.num_tokens:
+                tokens, words, sentiment = text.tokenize(frame["text"], panel.num_tokens, panel.vocabulary_size)
+                has_text = has_text or bool(words.any())
+                if tokenizer is not None:
+                    tokens = text.tokenize_pretrained(frame["text"], panel.num_tokens, tokenizer)
+                read = [pl.Series("words", words), pl.Series("sentiment", sentiment), pl.Series("tokens", tokens)]
+            else:
+                read = [pl.lit(0, pl.Int32).alias("words"), pl.lit(0, pl.Int32).alias("sentiment")]
+            target.add(
+                frame.drop("text", "user_id").with_columns(
+                    frame["user_id"].hash(0).alias("user"),
+                    pl.col("verified").fill_null(False),
+                    pl.col("num_images", "helpful_votes").fill_null(0),
+                    *read,
+                )
+            )
+            bar.update(len(frame))
+    target.close()
+    census.check(config.max_bad_fraction)
+    if last_ms < first_ms:
+        raise UserError(f"there is not one review in {', '.join(str(file) for file in files)}: check the files")
+    first_week = int((first_ms - weekly.FIRST_MONDAY_MS) // weekly.WEEK_MS)
+    return {"first_week": first_week, "last_week": weekly.last_complete_week(int(last_ms)), "has_text": has_text}
+
+
+def _estimate_rows(files: list[Path]) -> int:
+    """About how many reviews the files hold: exact for Parquet, else by their size."""
+    num_rows = 0
+    for file in files:
+        if file.suffix == ".parquet":
+            num_rows += pq.read_metadata(file).num_rows
+        else:
+            num_rows += file.stat().st_size // (100 if file.suffix == ".gz" else 300)
+    return num_rows
+
+
+def _end_of(day: str) -> int | None:
+    """The last millisecond of a day, UTC."""
+    if not day:
+        return None
+    try:
+        end = datetime.datetime.fromisoformat(day).replace(tzinfo=datetime.UTC) + datetime.timedelta(days=1)
+    except ValueError:
+        raise UserError(f"until={day} is no date: write it as in 2023-09-30") from None
+    return int(end.timestamp() * 1000) - 1
+
+
+class _Builder:
+    """The spilled reviews to the four tables, one spill file at a time."""
+
+    def __init__(
+        self,
+        folder: Path,
+        spill: Path,
+        files: list[Path],
+        panel: PanelConfig,
+        facts: dict[str, Any],
+        categories: list[str],
+        ranges: dict[str, tuple[int, int]],
+    ):
+        self.folder, self.spill, self.files, self.panel, self.ranges = folder, spill, files, panel, ranges
+        self.first_week, self.last_week, self.has_text = facts["first_week"], facts["last_week"], facts["has_text"]
+        self.categories = categories
+        self.features = features.selection(panel.as_of_crawl)
+        num_weeks = self.last_week - self.first_week + 1
+        self.reviews_by_category = np.zeros((len(categories) + 1, num_weeks + 1), np.int64)
+        self.parts: list[dict[str, Any]] = []
+        self.num_products = 0
+        self.growth: list[np.ndarray] = []
+        self.growth_week: list[np.ndarray] = []
+        self.counts: dict[str, dict[str, int]] = {}
+
+    def sum_weeks(self, census: reviews.Census) -> None:
+        """Sort, clear of duplicates and sum each spill file; writes `products`, `weeks` and `reviews`."""
+        category_code = {name: code for code, name in enumerate(self.categories)}
+        channels = {"week": pa.int32(), **dict.fromkeys(weekly.CHANNELS, pa.int32())}
+        token_type = pa.int32() if self.panel.tokenizer else pa.uint16()
+        review_schema = pa.schema(
+            {"week": pa.int32(), "rating": pa.float32(), "tokens": pa.list_(token_type, max(1, self.panel.num_tokens))}
+        )
+        product_schema = pa.schema(
+            {"product_id": pa.large_string(), "title": pa.large_string(), "store": pa.large_string(), "category": pa.int32(),
+             "price": pa.float64()}
+        )  # fmt: skip
+        with (
+            TableWriter(self.folder / "products", product_schema) as product_writer,
+            TableWriter(self.folder / "weeks", pa.schema(channels)) as week_writer,
+            TableWriter(self.folder / "reviews", review_schema) as review_writer,
+        ):
+            for path in tqdm(sorted(self.spill.glob("reviews-*.arrow")), desc="weeks", unit=" files"):
+                frame, products = self._sorted(path, category_code, census)
+                weeks = weekly.sum_by_week(frame)
+                self.parts.append(
+                    {
+                        "path": path.with_name(path.name.replace("reviews", "weeks")),
+                        "first_product": product_writer.num_rows,
+                        "first_active_week": week_writer.num_rows,
+                        "first_review": review_writer.num_rows,
+                        "category": products["category"].to_numpy(),
+                        "price": products["price"].to_numpy(),
+                    }
+                )
+                weeks.write_ipc(self.parts[-1]["path"], compression="uncompressed")
+                self._add_to_categories(weeks, products)
+                if self.ranges:
+                    self._add_growth(weekly.WeeklySeries.from_frame(weeks))
+                product_writer.write(products.to_arrow(compat_level=pl.CompatLevel.oldest()))
+                week_writer.write(weeks.select(*channels).to_arrow())
+                if self.has_text:
+                    review_writer.write(frame.select("week", "rating", "tokens").to_arrow())
+                path.unlink()
+            self.num_products = product_writer.num_rows
+        np.cumsum(self.reviews_by_category, axis=1, out=self.reviews_by_category)
+
+    def write_rows(self) -> None:
+        """Compute the features of every row and write `rows/<split>`."""
+        border = (
+            borders(np.concatenate(self.growth_week), np.concatenate(self.growth), self.panel.top_fraction)
+            if self.ranges
+            else {}
+        )
+        wanted = {**self.ranges, FORECAST: (self.last_week, self.last_week)}
+        schema = pa.schema(
+            {
+                **ADDRESS,
+                **dict.fromkeys(TARGETS, pa.float32()),
+                **dict.fromkeys((f.name for f in self.features), pa.float32()),
+            }
+        )
+        writers = {split: TableWriter(self.folder / "rows" / split, schema) for split in wanted}
+        next_id = 0
+        for part in tqdm(self.parts, desc="rows", unit=" files"):
+            series = weekly.WeeklySeries.from_frame(pl.read_ipc(part["path"]))
+            around = features.Surroundings(
+                first_week=self.first_week,
+                category=part["category"],
+                price=part["price"],
+                reviews_by_category=self.reviews_by_category,
+            )
+            product, week = weekly.rows_with_recent_reviews(series, self.panel.base_weeks, self.last_week)
+            for split, (begin, end) in wanted.items():
+                here = (week >= begin) & (week <= end)
+                for rows in self._blocks(series, product[here], week[here], around):
+                    table = self._table(rows, part, border if split != FORECAST else None, next_id)
+                    writers[split].write(table)
+                    next_id += table.num_rows
+                    self._count(split, table)
+        for writer in writers.values():
+            writer.__exit__(None, None, None)
+        for split in wanted:
+            self._refuse_empty(split)
+
+    def describe_splits(self) -> dict[str, dict[str, Any]]:
+        """Rows, hot rows and dates of each split, for the manifest."""
+        wanted = {**self.ranges, FORECAST: (self.last_week, self.last_week)}
+        return {
+            split: {
+                "first_week": str(weekly.monday(begin)),
+                "last_week": str(weekly.monday(end)),
+                **self.counts.get(split, {"rows": 0, "hot": 0}),
+            }
+            for split, (begin, end) in wanted.items()
+        }
+
+    def _sorted(
+        self, path: Path, category_code: dict[str, int], census: reviews.Census
+    ) -> tuple[pl.DataFrame, pl.DataFrame]:
+        """The reviews of a spill file by product and time, each once, with product numbers; and their products."""
+        frame = pl.read_ipc_stream(path).with_columns(weekly.week_of(pl.col("time_ms")).alias("week"))
+        once = frame.unique(["product_id", "user", "time_ms"], keep="first", maintain_order=True)
+        self._count_dropped(frame, once, "duplicate: the same product, user and time", census)
+        kept = once.filter(pl.col("week") <= self.last_week)
+        self._count_dropped(once, kept, "in the last week, which the data do not cover to its end", census)
+        products = self._metadata(kept.select(pl.col("product_id").unique().sort()), category_code)
+        numbers = products.select("product_id", pl.int_range(pl.len(), dtype=pl.Int32).alias("product"))
+        kept = kept.join(numbers, on="product_id", how="left").sort("product", "time_ms", "source_file", "source_line")
+        return kept, products
+
+    def _count_dropped(self, before: pl.DataFrame, after: pl.DataFrame, kind: str, census: reviews.Census) -> None:
+        if len(after) < len(before):
+            place = ["source_file", "source_line"]
+            lost = before.join(after.select(place), on=place, how="anti").select(*place, "product_id")
+            first = lost.head(reviews.NUM_OFFENDERS).iter_rows()
+            offenders = [reviews.Offender(self.files[file].name, line, product) for file, line, product in first]
+            census.drop(kind, len(lost), offenders)
+
+    def _metadata(self, products: pl.DataFrame, category_code: dict[str, int]) -> pl.DataFrame:
+        """Title, store, category code and price of the products, null where the metadata have none: (num_products, 5)."""
+        part = (pl.col("product_id").hash(0) % NUM_PRODUCT_SPILLS).cast(pl.Int32)
+        found = [
+            pl.read_ipc_stream(path).join(products, on="product_id", how="semi")
+            for number in products.select(part.unique().sort()).to_series()
+            if (path := self.spill / f"products-{number}.arrow").exists()
+        ]
+        known = pl.concat([pl.DataFrame(schema=reviews.PRODUCT_SCHEMA), *found]).unique("product_id", keep="first")
+        joined = products.join(known, on="product_id", how="left", maintain_order="left").select(*reviews.PRODUCT_SCHEMA)
+        code = pl.col("category").fill_null("").replace_strict(category_code, default=0, return_dtype=pl.Int32)
+        return joined.with_columns(code)
+
+    def _add_to_categories(self, weeks: pl.DataFrame, products: pl.DataFrame) -> None:
+        """Add the week's reviews to its category's and the market's; running totals are made of them at the end."""
+        column = weeks["week"].to_numpy() - self.first_week + 1
+        category = products["category"].to_numpy()[weeks["product"].to_numpy()]
+        num = weeks["reviews"].to_numpy()
+        np.add.at(self.reviews_by_category, (category, column), num)
+        np.add.at(self.reviews_by_category[-1], column, num)
+
+    def _add_growth(self, series: weekly.WeeklySeries) -> None:
+        product, week = weekly.rows_with_recent_reviews(
+            series, self.panel.base_weeks, self.last_week - self.panel.horizon_weeks
+        )
+        rows = weekly.Windows(series, product, week)
+        kept = rows.sum("reviews", self.panel.base_weeks) >= self.panel.min_reviews
+        self.growth.append(self._growth(rows)[kept])
+        self.growth_week.append(week[kept].astype(np.int16))
+
+    def _growth(self, rows: weekly.Windows) -> np.ndarray:
+        ahead = rows.next("reviews", self.panel.horizon_weeks)
+        return (ahead / (rows.sum("reviews", self.panel.base_weeks) + 1)).astype(np.float32)
+
+    def _blocks(
+        self, series: weekly.WeeklySeries, product: np.ndarray, week: np.ndarray, around: features.Surroundings
+    ) -> Iterator[features.Rows]:
+        """Rows with enough reviews, a quarter of a million at a time."""
+        for begin in range(0, len(product), ROWS_PER_BLOCK):
+            block = slice(begin, begin + ROWS_PER_BLOCK)
+            rows = features.Rows(series, product[block], week[block], around)
+            kept = rows.sum("reviews", self.panel.base_weeks) >= self.panel.min_reviews
+            if not kept.all():
+                rows = features.Rows(series, product[block][kept], week[block][kept], around)
+            if len(rows.week):
+                yield rows
+
+    def _table(self, rows: features.Rows, part: dict[str, Any], border: dict[int, float] | None, next_id: int) -> pa.Table:
+        """One block of rows; without `border` (the forecast) the targets are NaN."""
+        num_rows = len(rows.week)
+        totals = rows.series.totals["reviews"]
+        columns: dict[str, np.ndarray] = {
+            "row_id": np.arange(next_id, next_id + num_rows),
+            "product": rows.product + part["first_product"],
+            "week": rows.week,
+            "weeks_begin": rows.position(features.YEAR) + part["first_active_week"],
+            "weeks_end": rows.position(0) + part["first_active_week"],
+            "reviews_begin": totals[rows.position(weekly.SPAN)] + part["first_review"],
+            "reviews_end": totals[rows.position(0)] + part["first_review"],
+        }
+        if border is None:
+            columns |= {name: np.full(num_rows, np.nan) for name in TARGETS}
+        else:
+            growth = self._growth(rows)
+            ahead = rows.next("reviews", self.panel.horizon_weeks)
+            weeks, row = np.unique(rows.week, return_inverse=True)
+            columns |= {
+                "hot": growth > np.array([border[week] for week in weeks.tolist()], np.float32)[row],
+                "growth": growth,
+                "rating_next": features.ratio(rows.next("rating", self.panel.horizon_weeks), ahead) / 10,
+                "engagement": features.ratio(rows.next("helpful_votes", self.panel.horizon_weeks), ahead),
+            }
+        columns |= features.compute(rows, self.features)
+        return pa.table(
+            {
+                name: pa.array(np.asarray(values, np.float32) if name not in ADDRESS else values)
+                for name, values in columns.items()
+            }
+        )
+
+    def _count(self, split: str, table: pa.Table) -> None:
+        count = self.counts.setdefault(split, {"rows": 0, "hot": 0})
+        count["rows"] += table.num_rows
+        count["hot"] += int(np.nansum(table["hot"].to_numpy()))
+
+    def _refuse_empty(self, split: str) -> None:
+        count = self.counts.get(split, {"rows": 0, "hot": 0})
+        if not count["rows"]:
+            raise UserError(f"the {split} split has no rows: lower panel.min_reviews, or give more data")
+        if split != FORECAST and not count["hot"]:
+            raise UserError(
+                f"the {split} split has {count['rows']} rows but not one hot product: its weeks are too small for "
+                f"panel.top_fraction={self.panel.top_fraction}; raise it, or lower panel.min_reviews"
+            )

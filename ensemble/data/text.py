@@ -1,0 +1,60 @@
+"""Review text to what models read: hashed token ids, a count of words, a score of sentiment.
+
+A word's id is CRC-32 modulo the vocabulary, the same on every machine and version, so no vocabulary file travels with a
+model. Each distinct word of a block is hashed and looked up once; the rest is array work.
+"""
+
+import zlib
+from typing import Any
+
+import numpy as np
+import polars as pl
+import pyarrow.compute as pc
+
+PADDING = 0
+WORD = r"[\p{L}\p{N}']+"
+POSITIVE = frozenset(
+    "amazing awesome beautiful best better comfortable durable easy enjoy enjoyed excellent fantastic favorite fine fun "
+    "good gorgeous great happy helpful highly impressed incredible like liked love loved lovely nice perfect perfectly "
+    "pleased pretty quality quick recommend recommended reliable satisfied smooth soft solid sturdy superb super thanks thrilled "
+    "useful wonderful works worth wow".split()
+)
+NEGATIVE = frozenset(
+    "annoying awful bad broke broken cheap complaint crap damaged dead defective difficult disappointed disappointing "
+    "disappointment dirty doesn't failed fails fake faulty flimsy garbage hate hated horrible junk leak leaked leaks loose "
+    "mediocre missing never noisy poor poorly problem problems refund return returned returning ripped rough sad scam slow "
+    "stopped terrible thin ugly unhappy unusable useless waste weak worse worst wrong".split()
+)
+
+
+def tokenize(text: pl.Series, num_tokens: int, vocabulary_size: int) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
+    """Hash the first words of each text.
+
+    Returns token ids of shape (num_texts, num_tokens), uint16, 0 where a text is shorter; the number of words, shape
+    (num_texts,), int32; and positive minus negative words, shape (num_texts,), int32. A null text has no words.
+    """
+    words = text.str.to_lowercase().str.extract_all(WORD)
+    num_words = words.list.len().fill_null(0).to_numpy().astype(np.int32)
+    row = np.repeat(np.arange(len(text)), num_words)
+    starts = np.cumsum(num_words, dtype=np.int64) - num_words
+    position = np.arange(len(row)) - starts[row]
+
+    flat = pc.dictionary_encode(words.filter(num_words > 0).explode().to_arrow())
+    distinct, code = flat.dictionary.to_pylist(), flat.indices.to_numpy()
+    word_id = np.array([1 + zlib.crc32(word.encode()) % (vocabulary_size - 1) for word in distinct], np.uint16)
+    word_score = np.array([(word in POSITIVE) - (word in NEGATIVE) for word in distinct], np.int32)
+
+    tokens = np.full((len(text), num_tokens), PADDING, np.uint16)
+    sentiment = np.zeros(len(text), np.int32)
+    if len(distinct):
+        kept = position < num_tokens
+        tokens[row[kept], position[kept]] = word_id[code[kept]]
+        sentiment = np.bincount(row, word_score[code], minlength=len(text)).astype(np.int32)
+    return tokens, num_words, sentiment
+
+
+def tokenize_pretrained(text: pl.Series, num_tokens: int, tokenizer: Any) -> np.ndarray:
+    """Token ids of a transformers tokenizer, shape (num_texts, num_tokens), int32, padded with its padding id."""
+    texts = text.fill_null("").to_list()
+    encoded = tokenizer(texts, padding="max_length", truncation=True, max_length=num_tokens)
+    return np.asarray(encoded["input_ids"], np.int32).reshape(len(text), num_tokens)

@@ -1,0 +1,147 @@
+"""Weekly sums per product, and sums over any calendar window of them.
+
+Most product-weeks have no review, so only the active ones are stored, sorted by product and week; a week that is not there
+counts as zero. A window's sum is the difference of two running totals, found by binary search: calendar weeks, never rows.
+
+Every sum is an integer (ratings in tenths of a star), so a window is exact, whatever was added before it and after it.
+Weeks are numbered from Monday 5 January 1970 and end on Sunday, 24:00 UTC.
+"""
+
+import dataclasses
+import datetime
+
+import numpy as np
+import polars as pl
+
+WEEK_MS = 7 * 24 * 3600 * 1000
+FIRST_MONDAY = datetime.date(1970, 1, 5)
+FIRST_MONDAY_MS = 4 * 24 * 3600 * 1000
+SPAN = 1 << 16  # more weeks than any calendar here: product * SPAN + week sorts by product, then week
+
+CHANNELS = {
+    "reviews": "reviews",
+    "reviews_squared": "reviews², for the spread of weekly counts",
+    "rating": "ratings, tenths of a star",
+    "rating_squared": "ratings², hundredths of a star²",
+    "fives": "reviews with 4.5 stars or more",
+    "ones": "reviews with 1.5 stars or less",
+    "verified": "reviews of verified purchases",
+    "images": "images in reviews",
+    "words": "words in reviews",
+    "sentiment": "positive minus negative words in reviews",
+    "helpful_votes": "helpful votes, as of the crawl",
+}
+
+
+def week_of(time_ms: pl.Expr) -> pl.Expr:
+    """The number of the week that holds a time in milliseconds since 1970 (UTC)."""
+    return ((time_ms - FIRST_MONDAY_MS).floordiv(WEEK_MS)).cast(pl.Int32)
+
+
+def monday(week: int) -> datetime.date:
+    """The first day of a week."""
+    return FIRST_MONDAY + datetime.timedelta(weeks=int(week))
+
+
+def last_complete_week(last_time_ms: int) -> int:
+    """The last week that the data covers to its end: the week of the last review, if that fell on a Sunday."""
+    week, rest = divmod(last_time_ms - FIRST_MONDAY_MS, WEEK_MS)
+    return week if rest >= 6 * WEEK_MS // 7 else week - 1
+
+
+def sum_by_week(reviews: pl.DataFrame) -> pl.DataFrame:
+    """Sum reviews to one row per active product-week.
+
+    `reviews` has the columns product (Int32), week (Int32), rating, verified, num_images, words, sentiment, helpful_votes;
+    the result has product, week and the columns of `CHANNELS` (Int32), sorted by product and week.
+    """
+    rating = (pl.col("rating") * 10).round().cast(pl.Int64)
+    return (
+        reviews.lazy()
+        .group_by("product", "week")
+        .agg(
+            pl.len().cast(pl.Int64).alias("reviews"),
+            rating.sum().alias("rating"),
+            (rating * rating).sum().alias("rating_squared"),
+            (rating >= 45).sum().alias("fives"),
+            (rating <= 15).sum().alias("ones"),
+            pl.col("verified").sum(),
+            pl.col("num_images").sum().alias("images"),
+            pl.col("words").sum(),
+            pl.col("sentiment").sum(),
+            pl.col("helpful_votes").sum(),
+        )
+        .with_columns((pl.col("reviews") ** 2).alias("reviews_squared"))
+        .select("product", "week", *(pl.col(name).cast(pl.Int32) for name in CHANNELS))
+        .sort("product", "week")
+        .collect()
+    )
+
+
+@dataclasses.dataclass(frozen=True)
+class WeeklySeries:
+    """The active weeks of some products, with running totals.
+
+    `key` (num_active,) is product * SPAN + week + 1, ascending; each array of `totals` has shape (num_active + 1,), int64.
+    """
+
+    key: np.ndarray
+    week: np.ndarray
+    totals: dict[str, np.ndarray]
+
+    @classmethod
+    def from_frame(cls, weeks: pl.DataFrame) -> "WeeklySeries":
+        """From what `sum_by_week` returns."""
+        week = weeks["week"].to_numpy()
+        totals = {}
+        for name in CHANNELS:
+            totals[name] = np.zeros(len(weeks) + 1, np.int64)
+            np.cumsum(weeks[name].to_numpy(), dtype=np.int64, out=totals[name][1:])
+        return cls(weeks["product"].to_numpy().astype(np.int64) * SPAN + week + 1, week, totals)
+
+    def position(self, product: np.ndarray, week: np.ndarray) -> np.ndarray:
+        """How many active weeks come before or are (product, week): an index into `totals`, of shape (n,)."""
+        return np.searchsorted(self.key, product.astype(np.int64) * SPAN + np.maximum(week + 1, 0), side="right")
+
+
+class Windows:
+    """Rows (product, week), and sums over calendar windows that end at or after each row's week."""
+
+    def __init__(self, series: WeeklySeries, product: np.ndarray, week: np.ndarray):
+        self.series, self.product, self.week = series, product, week
+        self._positions: dict[int, np.ndarray] = {}
+
+    def position(self, ago: int) -> np.ndarray:
+        """The series' position `ago` weeks before each row's week (negative: after it)."""
+        if ago not in self._positions:
+            self._positions[ago] = self.series.position(self.product, self.week - ago)
+        return self._positions[ago]
+
+    def sum(self, channel: str, weeks: int, ago: int = 0) -> np.ndarray:
+        """The sum over (t − ago − weeks, t − ago], int64 of shape (num_rows,)."""
+        totals = self.series.totals[channel]
+        return totals[self.position(ago)] - totals[self.position(ago + weeks)]
+
+    def total(self, channel: str) -> np.ndarray:
+        """The sum from the product's first review to the end of week t."""
+        totals = self.series.totals[channel]
+        return totals[self.position(0)] - totals[self.position(SPAN)]
+
+    def next(self, channel: str, weeks: int) -> np.ndarray:
+        """The sum over (t, t + weeks]: the future, for labels only."""
+        return self.sum(channel, weeks, ago=-weeks)
+
+
+def rows_with_recent_reviews(series: WeeklySeries, base_weeks: int, last_week: int) -> tuple[np.ndarray, np.ndarray]:
+    """Every (product, week) with a review in the last `base_weeks` weeks, up to `last_week`: two int32 arrays, sorted.
+
+    These are the active weeks and the up to `base_weeks` − 1 quiet ones after each.
+    """
+    product = (series.key // SPAN).astype(np.int32)
+    until_next = np.full(len(product), base_weeks, np.int64)
+    same = product[1:] == product[:-1]
+    until_next[:-1][same] = np.minimum(base_weeks, np.diff(series.week)[same])
+    length = np.clip(np.minimum(until_next, last_week + 1 - series.week), 0, None)
+    owner = np.repeat(np.arange(len(product)), length)
+    offset = np.arange(len(owner)) - np.repeat(np.cumsum(length) - length, length)
+    return product[owner], (series.week[owner] + offset).astype(np.int32)

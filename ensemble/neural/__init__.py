@@ -1,0 +1,1 @@
+"""Members trained with PyTorch and Accelerate."""

@@ -1,0 +1,81 @@
+"""What the launcher was asked for, held against what really came up.
+
+`accelerate launch` can start fewer processes than its configuration says without a word (accelerate 1.15: MULTI_CPU with
+num_processes: 2 starts one; MULTI_GPU on a machine without GPUs starts two that do not know each other). So the launcher's
+own command line, seen as a parent of this process, is read again, and training refuses to start when the numbers differ.
+"""
+
+import os
+import sys
+from typing import TYPE_CHECKING, Any
+
+from ensemble.errors import UserError
+
+if TYPE_CHECKING:
+    from accelerate import Accelerator
+
+
+def start(**options: Any) -> "Accelerator":
+    """An `Accelerator` on as many processes as the launcher was asked for; `UserError` if there are fewer or more.
+
+    `options` go to `Accelerator`. On a configuration with `use_cpu: true` all ranks run on the CPU and talk by Gloo.
+    """
+    assert "torch" not in sys.modules, "OpenMP has read its settings already"
+    os.environ.setdefault(
+        "OMP_WAIT_POLICY", "PASSIVE"
+    )  # threads that spin while they wait are ten times slower on a busy node
+    asked = launcher_request()
+    if asked["use_cpu"]:
+        os.environ["ACCELERATE_USE_CPU"] = "true"
+    from accelerate import Accelerator
+
+    accelerator = Accelerator(**options)
+    world_size = int(os.environ.get("WORLD_SIZE", "1"))
+    for origin, wanted in ((asked["origin"], asked["num_processes"]), ("the environment's WORLD_SIZE", world_size)):
+        if wanted is not None and wanted != accelerator.num_processes:
+            raise UserError(
+                f"{origin} asks for {wanted} processes, but this run has {accelerator.num_processes}: launch with one of "
+                "accelerate_configs/ (multi_cpu.yaml for CPU ranks), and not with MULTI_CPU or --cpu, which start one "
+                "process however many are asked for"
+            )
+    return accelerator
+
+
+def launcher_request() -> dict[str, Any]:
+    """`num_processes` (None if nobody said), `use_cpu`, and in `origin` who asked: read from the launcher's command line."""
+    import psutil
+
+    parent = psutil.Process().parent()
+    while parent is not None:
+        try:
+            arguments = _launch_arguments(parent.cmdline())
+        except psutil.Error:
+            break
+        if arguments is not None:
+            return _request(arguments)
+        parent = parent.parent()
+    return {"num_processes": None, "use_cpu": False, "origin": "no launcher"}
+
+
+def _launch_arguments(command: list[str]) -> list[str] | None:
+    """The words after `accelerate launch`, or None for any other command."""
+    for position, word in enumerate(command[:4]):
+        if word.endswith(("accelerate", "accelerate.exe")) and command[position + 1 : position + 2] == ["launch"]:
+            return command[position + 2 :]
+        if word in ("accelerate.commands.launch", "accelerate-launch") or word.endswith("/accelerate-launch"):
+            return command[position + 1 :]
+    return None
+
+
+def _request(arguments: list[str]) -> dict[str, Any]:
+    from accelerate.commands.config.config_args import default_config_file, load_config_from_file
+    from accelerate.commands.launch import launch_command_parser
+
+    args = launch_command_parser().parse_args(arguments)
+    file = args.config_file or (default_config_file if os.path.isfile(default_config_file) else None)
+    settings = load_config_from_file(file) if file else None
+    return {
+        "num_processes": args.num_processes or (settings.num_processes if settings else None),
+        "use_cpu": bool(args.cpu or (settings and settings.use_cpu)),
+        "origin": f"the launcher ({file})" if file and not args.num_processes else "the launcher (--num_processes)",
+    }

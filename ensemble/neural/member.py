@@ -1,0 +1,42 @@
+"""A trained neural member: its run folder to predictions."""
+
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from ensemble import config as configuration
+from ensemble.data import manifest
+from ensemble.errors import UserError
+from ensemble.neural import checkpoint, loop, recipes
+from ensemble.neural.config import config_class
+
+if TYPE_CHECKING:
+    from accelerate import Accelerator
+
+
+def predict(folder: str | Path, accelerator: "Accelerator", data: str | Path, split: str) -> dict[str, Any]:
+    """The best checkpoint's predictions for a split, on every rank: the arguments of `predictions.Predictions`.
+
+    Raises `UserError` for a damaged checkpoint, and for data whose features or categories mean something else.
+    """
+    best = Path(folder) / "best"
+    manifest.verify(best)
+    state = manifest.read_json(best / "state.json")
+    settings = configuration.from_dict(config_class(state["recipe"]), state["config"])
+    recipe = recipes.load(state["recipe"]).make(settings.recipe, str(data))
+    if recipe.inputs != state["inputs"]:
+        differing = [key for key in state["inputs"] if state["inputs"][key] != recipe.inputs.get(key)]
+        raise UserError(f"{data} was prepared otherwise than the data {folder} learned from: {', '.join(differing)} differ")
+    model = recipe.model()
+    checkpoint.load_model(best, model)
+    model = accelerator.prepare(model)
+    found = loop.predict(recipe, model, split, settings.batch_size, accelerator)
+    return {
+        **recipe.describe(split),
+        "target": found["target"].astype(np.float64),
+        "prediction": found["prediction"].astype(np.float64),
+        "recipe": recipe.name,
+        "fingerprint": recipe.fingerprint,
+        "config": state["config"],
+    }

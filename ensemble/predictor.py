@@ -1,0 +1,239 @@
+"""The ensemble predictor: prediction files to a fitted ensemble, scores on the test split, and a ranked forecast.
+
+    ensemble.json      weights, calibration, members and where they are, what each candidate combiner scored
+    scores.json        every metric of the ensemble, its members and the baselines on test, with bootstrap intervals
+    test.parquet       the ensemble's own prediction file for test
+    forecast.parquet   the ranked forecast, also as forecast.csv
+    like.json          the manifest of the data, by which new raw reviews are prepared alike
+
+It joins files by row id and loads none of the members' libraries; to forecast from new reviews it runs scripts/predict.py
+for each member, in a process of its own.
+"""
+
+import dataclasses
+import os
+import subprocess
+import sys
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.csv
+import pyarrow.parquet as pq
+
+from ensemble import combine, metrics, predictions
+from ensemble.data import manifest
+from ensemble.data.arrow import open_table
+from ensemble.errors import UserError
+from ensemble.predictions import Predictions
+
+ENSEMBLE = "ensemble"
+BASE_RATE = "base rate"
+FORECAST = "forecast"
+PREDICT_SCRIPT = Path(__file__).resolve().parents[1] / "scripts" / "predict.py"
+
+
+def fit(
+    folder: str | Path,
+    data: str | Path,
+    out: str | Path,
+    members: tuple[str, ...] = (),
+    num_draws: int = 200,
+    seed: int = 0,
+    overwrite: bool = False,
+) -> dict[str, Any]:
+    """Fit on blend, score on test, forecast; writes `out` and returns the scores.
+
+    folder : prediction files, MEMBER.SPLIT.parquet. data : the prepared data they are of. members : names, all if empty.
+    num_draws, seed : of the bootstrap over products. Raises `UserError` before anything is written.
+    """
+    about = manifest.read_manifest(data)
+    names = members or _names(Path(folder))
+    by_split = {
+        split: [predictions.read(Path(folder) / f"{name}.{split}.parquet") for name in names]
+        for split in ("blend", "test", FORECAST)
+    }
+    for file in by_split["blend"]:
+        if file.fingerprint != about["fingerprint"]:
+            raise UserError(
+                f"member {file.member} predicted for data {file.fingerprint}, but {data} is {about['fingerprint']}: "
+                "predict again with this data"
+            )
+    aligned = {split: predictions.align(files) for split, files in by_split.items()}
+    is_baseline = np.array([file.config.get("kind") == "baseline" for file in by_split["blend"]])
+    member_names = [name for name, baseline in zip(names, is_baseline, strict=True) if not baseline]
+    if not member_names:
+        raise UserError(f"there is no member in {folder}, only baselines: train one and predict with it")
+
+    blend, of_blend = aligned["blend"]
+    ensemble = combine.fit(blend.target, of_blend[:, ~is_baseline], blend.group, member_names)
+    test, of_test = aligned["test"]
+    candidates = {ENSEMBLE: ensemble.predict(of_test[:, ~is_baseline], member_names)}
+    candidates |= dict(zip(member_names, of_test[:, ~is_baseline].T, strict=True))
+    for column in np.flatnonzero(is_baseline):
+        candidates[names[column]] = combine.momentum_prediction(
+            blend.target, of_blend[:, column], blend.group, of_test[:, column], test.group
+        )
+    candidates[BASE_RATE] = combine.base_rate_prediction(blend.target, len(test.target))
+    scores = _score(test, candidates, member_names, num_draws, seed)
+    scores["weights"] = dict(zip(ensemble.member_names, ensemble.weights, strict=True))
+
+    with manifest.new_folder(out, overwrite) as scratch:
+        manifest.write_json(scratch / "scores.json", scores)
+        manifest.write_json(scratch / "like.json", about)
+        description = {
+            "recipe": about["recipe"],
+            "fingerprint": about["fingerprint"],
+            "combiner": ensemble.to_dict(),
+            "members": {
+                file.member: os.path.relpath(file.config["folder"], Path(out).resolve())
+                for file in by_split["blend"]
+                if file.config.get("folder")
+            },
+        }
+        manifest.write_json(scratch / "ensemble.json", description)
+        predictions.write(scratch / "test.parquet", _as_file(test, candidates[ENSEMBLE], ensemble))
+        template, of_forecast = aligned[FORECAST]
+        reasons = next((file.reasons for file in _sorted(by_split[FORECAST]) if file.reasons), None)
+        _write_forecast(scratch, data, template, of_forecast[:, ~is_baseline], ensemble, reasons)
+    return scores
+
+
+def predict(
+    folder: str | Path,
+    source: tuple[str, ...],
+    metadata: tuple[str, ...],
+    out: str | Path,
+    settings: dict[str, Any],
+    overwrite: bool = False,
+) -> Path:
+    """Forecast from new raw reviews: prepare them like the data the members learned from, predict, combine, rank.
+
+    Writes `out` with forecast.parquet, forecast.csv, the prepared data and the members' prediction files.
+    """
+    from ensemble import config as configuration
+    from ensemble.data import panel
+    from ensemble.data.config import PrepareConfig
+
+    description = manifest.read_json(Path(folder) / "ensemble.json")
+    like = manifest.read_json(Path(folder) / "like.json")
+    ensemble = combine.Ensemble.from_dict(description["combiner"])
+    for name in ensemble.member_names:
+        member = Path(folder, description["members"][name])
+        if not member.is_dir():
+            raise UserError(f"member {name} of the ensemble is not at {member}: put it back, or fit the ensemble again")
+    if not source:
+        raise UserError("no new reviews are given: add source=[reviews.jsonl]")
+    with manifest.new_folder(out, overwrite) as scratch:
+        data = scratch / "prepared"
+        wanted = {"out": str(data), "source": source, "metadata": metadata, "panel": like["config"], **settings}
+        panel.prepare(configuration.from_dict(PrepareConfig, wanted), like)
+        files = []
+        for name in ensemble.member_names:
+            member = Path(folder, description["members"][name]).resolve()
+            _run_member(name, member, data, scratch / "predictions")
+            files.append(predictions.read(scratch / "predictions" / f"{name}.{FORECAST}.parquet"))
+        template, columns = predictions.align(files)
+        reasons = next((file.reasons for file in _sorted(files) if file.reasons), None)
+        _write_forecast(scratch, data, template, columns, ensemble, reasons)
+    return Path(out) / "forecast.csv"
+
+
+def _names(folder: Path) -> tuple[str, ...]:
+    names = tuple(sorted(path.name.removesuffix(".blend.parquet") for path in folder.glob("*.blend.parquet")))
+    if not names:
+        raise UserError(f"there are no prediction files in {folder}: write them with scripts/predict.py, or check the path")
+    return names
+
+
+def _sorted(files: list[Predictions]) -> list[Predictions]:
+    """By member name, so that the same member explains every forecast."""
+    return sorted(files, key=lambda file: file.member)
+
+
+def _score(
+    test: Predictions, candidates: dict[str, np.ndarray], member_names: list[str], num_draws: int, seed: int
+) -> dict[str, Any]:
+    scores = {
+        name: metrics.bootstrap_scores(
+            test.target, candidate, test.group, test.cluster, num_draws=num_draws, generator=np.random.default_rng(seed)
+        )
+        for name, candidate in candidates.items()
+    }
+    best = max(member_names, key=lambda name: scores[name]["average_precision"].value)
+    gain = metrics.bootstrap_difference(
+        test.target,
+        candidates[ENSEMBLE],
+        candidates[best],
+        test.group,
+        test.cluster,
+        num_draws=num_draws,
+        generator=np.random.default_rng(seed),
+    )
+    return {
+        "split": "test",
+        "rows": len(test.target),
+        "products": len(np.unique(test.cluster)),
+        "weeks": len(np.unique(test.group)),
+        "base_rate": float(np.mean(test.target)),
+        "undefined": metrics.why_undefined(test.target),
+        "num_draws": num_draws,
+        "members": member_names,
+        "scores": {name: {metric: _finite(interval) for metric, interval in of.items()} for name, of in scores.items()},
+        "best_member": best,
+        "gain_over_best_member": {metric: _finite(interval) for metric, interval in gain.items()},
+    }
+
+
+def _finite(interval: metrics.Interval) -> dict[str, float | None]:
+    """JSON has no NaN."""
+    return {name: value if np.isfinite(value) else None for name, value in interval._asdict().items()}
+
+
+def _as_file(template: Predictions, prediction: np.ndarray, ensemble: combine.Ensemble) -> Predictions:
+    config = {"kind": ENSEMBLE, "combiner": ensemble.to_dict()}
+    return dataclasses.replace(template, prediction=prediction, member=ENSEMBLE, config=config, reasons=None)
+
+
+def _write_forecast(
+    out: Path,
+    data: str | Path,
+    template: Predictions,
+    columns: np.ndarray,
+    ensemble: combine.Ensemble,
+    reasons: list[list[dict[str, Any]]] | None,
+) -> None:
+    """forecast.parquet and forecast.csv: one row per product, the likeliest hot seller first."""
+    about = manifest.read_manifest(data)
+    probability = ensemble.predict(columns, ensemble.member_names)
+    order = np.lexsort((template.row_id, -probability))
+    products = open_table(Path(data) / "products").take(template.cluster[order])
+    categories = np.array(about["categories"])
+    why = reasons or [[] for _ in order]
+    table = pa.table(
+        {
+            "rank": np.arange(1, len(order) + 1),
+            "product_id": products["product_id"],
+            "title": products["title"],
+            "category": categories[products["category"].to_numpy()],
+            "probability": probability[order],
+            **{name: columns[order, number] for number, name in enumerate(ensemble.member_names)},
+            "reasons": pa.array([why[row] for row in order], predictions.REASONS),
+        }
+    )
+    when = {"week": about["last_week"], "horizon_weeks": str(about["config"]["horizon_weeks"])}
+    table = table.replace_schema_metadata(when)
+    pq.write_table(table, out / "forecast.parquet", compression="zstd")
+    sentences = ["; ".join(f"{reason['feature']} = {reason['value']:.4g}" for reason in why[row]) for row in order]
+    csv = table.drop_columns(["reasons"]).append_column("why", pa.array(sentences))
+    pyarrow.csv.write_csv(csv, out / "forecast.csv")
+
+
+def _run_member(name: str, member: Path, data: Path, out: Path) -> None:
+    """Predict with one member in a process of its own: PyTorch and the tree libraries must not share one."""
+    command = [sys.executable, str(PREDICT_SCRIPT), f"member={member}", f"data={data}", f"out={out}", f"name={name}"]
+    done = subprocess.run([*command, f"splits=[{FORECAST}]"], capture_output=True, text=True, check=False)
+    if done.returncode:
+        last = (done.stderr.strip().splitlines() or ["no message"])[-1].removeprefix("error: ")
+        raise UserError(f"member {name} could not predict: {last}")

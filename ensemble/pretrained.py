@@ -1,0 +1,20 @@
+"""Pretrained text encoders from transformers (the extra `text`): a local folder or a name on the Hugging Face Hub."""
+
+from typing import Any
+
+from ensemble.errors import UserError
+
+
+def load(kind: str, name: str) -> Any:
+    """`AutoTokenizer` or `AutoModel` of a pretrained encoder; `UserError` if the library or the files are not there."""
+    try:
+        import transformers
+    except ImportError:
+        raise UserError("a pretrained text encoder needs transformers: pip install 'accelerate-ensemble[text]'") from None
+    try:
+        return getattr(transformers, kind).from_pretrained(name)
+    except (OSError, ValueError) as error:
+        reason = " ".join(str(error).split())[:200]
+        raise UserError(
+            f"the text encoder '{name}' is no local folder and cannot be fetched ({reason}): give a folder"
+        ) from None

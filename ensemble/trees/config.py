@@ -1,0 +1,38 @@
+"""What scripts/train_trees.py can be told. Nothing heavy is imported here, so that `--help` answers at once."""
+
+import dataclasses
+from typing import Literal
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class TreesConfig:
+    """How to grow trees; the names are the field's, translated to each library's own."""
+
+    library: Literal["xgboost", "lightgbm"] = "xgboost"
+    """The library that grows them."""
+    data: str = "???"
+    """The folder of prepared data."""
+    out: str = "???"
+    """The folder of the member to write."""
+    overwrite: bool = False
+    """Replace `out` if it exists."""
+    learning_rate: float = 0.05
+    """Shrinkage of each tree."""
+    num_rounds: int = 600
+    """Trees at most."""
+    early_stopping_rounds: int = 50
+    """Stop after so many trees without a better average precision on validation."""
+    max_leaves: int = 31
+    """Leaves of a tree."""
+    min_leaf_weight: float = 10.0
+    """Sum of second derivatives that a leaf needs."""
+    row_fraction: float = 0.8
+    """Part of the rows drawn for each tree."""
+    column_fraction: float = 0.5
+    """Part of the features drawn for each tree."""
+    l2: float = 5.0
+    """Penalty on squared leaf values."""
+    threads: int = 0
+    """OpenMP threads; 0 for as many cores as Slurm, the cgroup and the affinity mask grant."""
+    seed: int = 0
+    """Of the draws of rows and features."""

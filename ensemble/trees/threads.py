@@ -1,0 +1,73 @@
+"""How many OpenMP threads, and how they wait: settled once, before XGBoost or LightGBM is imported.
+
+On a shared machine two threads that spin while they wait run ten times slower than one; OMP_WAIT_POLICY=PASSIVE lets them
+sleep. XGBoost obeys the smallest of nthread, OMP_NUM_THREADS and the cgroup's quota, LightGBM only what it is told: so both
+are told the same number.
+"""
+
+import ctypes
+import ctypes.util
+import importlib.util
+import math
+import os
+import sys
+from collections.abc import Mapping
+from pathlib import Path
+
+from ensemble.errors import UserError
+
+CGROUP = Path("/sys/fs/cgroup")
+
+
+def settle(asked: int = 0) -> int:
+    """Choose the number of threads, put it into the environment, and return it; 0 leaves the choice to the machine."""
+    assert not {"xgboost", "lightgbm"} & sys.modules.keys(), "OpenMP has read its settings already"
+    limits = thread_limits(os.environ)
+    if asked < 0:
+        raise UserError(f"threads={asked} is impossible: give a number of cores, or 0 for as many as are granted")
+    chosen = asked or min(limits.values())
+    os.environ["OMP_NUM_THREADS"] = str(chosen)
+    os.environ.setdefault("OMP_WAIT_POLICY", "PASSIVE")
+    _provide_openmp()
+    return chosen
+
+
+def thread_limits(environment: Mapping[str, str], cgroup: Path = CGROUP) -> dict[str, int]:
+    """What each authority grants, in cores: the scheduler's affinity mask, Slurm's allocation, the cgroup's quota."""
+    limits = {"affinity": len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1}
+    if (granted := environment.get("SLURM_CPUS_PER_TASK", "")).isdigit():
+        limits["SLURM_CPUS_PER_TASK"] = int(granted)
+    quota = _cgroup_quota(cgroup)
+    if quota is not None:
+        limits["cgroup"] = max(1, math.floor(quota))
+    return limits
+
+
+def _cgroup_quota(cgroup: Path) -> float | None:
+    """The CPU quota in cores of cgroup v2 or v1, None where there is none."""
+    try:
+        quota, period = (cgroup / "cpu.max").read_text().split()
+    except (OSError, ValueError):
+        try:
+            quota = (cgroup / "cpu/cpu.cfs_quota_us").read_text().strip()
+            period = (cgroup / "cpu/cpu.cfs_period_us").read_text().strip()
+        except OSError:
+            return None
+    if not quota.isdigit():  # "max", or -1: no limit
+        return None
+    return int(quota) / int(period)
+
+
+def _provide_openmp() -> None:
+    """LightGBM's wheel expects the system's libgomp; on a bare machine, lend it the one that PyTorch's wheel carries.
+
+    Only the shared object is loaded, PyTorch itself is not imported.
+    """
+    if not sys.platform.startswith("linux") or ctypes.util.find_library("gomp"):
+        return
+    found = importlib.util.find_spec("torch")
+    for folder in (found.submodule_search_locations or []) if found else []:
+        for library in sorted(Path(folder, "lib").glob("libgomp.so*")):
+            ctypes.CDLL(str(library), mode=ctypes.RTLD_GLOBAL)
+            return
+    raise UserError("LightGBM needs the OpenMP library libgomp.so.1, which this machine lacks: apt install libgomp1")

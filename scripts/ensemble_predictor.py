@@ -1,0 +1,84 @@
+"""Fit the ensemble on its members' prediction files, or forecast with it from new raw reviews.
+
+python scripts/ensemble_predictor.py fit predictions=runs/demo/predictions data=runs/demo/prepared out=runs/demo/ensemble
+python scripts/ensemble_predictor.py predict ensemble=runs/demo/ensemble 'source=[new.jsonl]' out=runs/new
+"""
+
+import dataclasses
+
+from ensemble import config, errors
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class FitConfig:
+    """Fit weights and calibration on blend, score on test, forecast."""
+
+    predictions: str = "???"
+    """The folder of prediction files, MEMBER.SPLIT.parquet, for blend, test and forecast."""
+    data: str = "???"
+    """The prepared data that they are of."""
+    out: str = "???"
+    """The folder of the ensemble to write."""
+    members: tuple[str, ...] = ()
+    """Names of the members and baselines; empty for all in the folder."""
+    num_draws: int = 200
+    """Draws of the bootstrap over products."""
+    seed: int = 0
+    """Of the bootstrap."""
+    overwrite: bool = False
+    """Replace `out` if it exists."""
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class PredictConfig:
+    """Forecast from new raw reviews with a fitted ensemble."""
+
+    ensemble: str = "???"
+    """The folder of a fitted ensemble."""
+    source: tuple[str, ...] = ()
+    """Files or globs of new raw reviews, up to the day of the forecast."""
+    metadata: tuple[str, ...] = ()
+    """Files or globs of product metadata; optional."""
+    out: str = "???"
+    """The folder for forecast.parquet and forecast.csv."""
+    columns: dict[str, str] = dataclasses.field(default_factory=dict)
+    """For tables with unknown headers: product_id, user_id, rating and time, each with its column's name."""
+    max_bad_fraction: float = 0.01
+    """The run stops when more than this part of the rows is bad."""
+    overwrite: bool = False
+    """Replace `out` if it exists."""
+
+
+COMMANDS = {"fit": FitConfig, "predict": PredictConfig}
+
+
+def main() -> None:
+    command, settings = config.from_subcommands(COMMANDS, __doc__)
+
+    from ensemble import predictor
+
+    if command == "predict":
+        extra = {"columns": settings.columns, "max_bad_fraction": settings.max_bad_fraction}
+        path = predictor.predict(
+            settings.ensemble, settings.source, settings.metadata, settings.out, extra, settings.overwrite
+        )
+        print(f"the ranked forecast is in {path}")
+        return
+    scores = predictor.fit(
+        settings.predictions,
+        settings.data,
+        settings.out,
+        settings.members,
+        settings.num_draws,
+        settings.seed,
+        settings.overwrite,
+    )
+    print(f"test: {scores['rows']:,} rows, {scores['base_rate']:.2%} hot; average precision with its 95 % interval")
+    for name, of in scores["scores"].items():
+        value, low, high = (of["average_precision"][key] for key in ("value", "low", "high"))
+        weight = f"  weight {scores['weights'][name]:.2f}" if name in scores["weights"] else ""
+        print(f"{name:>14}  {value:.4f}  [{low:.4f}, {high:.4f}]{weight}")
+
+
+if __name__ == "__main__":
+    errors.run(main)

@@ -1,0 +1,87 @@
+"""A member's predictions for some splits: one prediction file each.
+
+python scripts/predict.py member=runs/demo/members/xgboost data=runs/demo/prepared out=runs/demo/predictions
+python scripts/predict.py member=momentum data=runs/demo/prepared out=runs/demo/predictions      # the baseline
+"""
+
+import dataclasses
+import os
+from collections.abc import Callable
+from functools import partial
+from pathlib import Path
+from typing import Any
+
+from ensemble import config, errors
+
+Predict = Callable[[str, str], dict[str, Any]]
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class PredictConfig:
+    """What to predict, with what, and where to."""
+
+    member: str = "???"
+    """The folder of a trained member, or momentum for the baseline."""
+    data: str = "???"
+    """The folder of prepared data."""
+    out: str = "???"
+    """The folder for the prediction files, named MEMBER.SPLIT.parquet."""
+    splits: tuple[str, ...] = ("blend", "test", "forecast")
+    """The splits to predict."""
+    name: str = ""
+    """The member's name in the ensemble; empty for the name of its folder."""
+    threads: int = 0
+    """OpenMP threads of tree members; 0 for as many cores as are granted."""
+
+
+def main() -> None:
+    settings = config.from_command_line(PredictConfig, __doc__)
+
+    from ensemble import predictions
+    from ensemble.data import baseline, manifest
+
+    folder = Path(settings.member)
+    kind = "baseline" if settings.member == baseline.NAME else manifest.read_json(folder / "summary.json")["kind"]
+    start = {"baseline": start_baseline, "neural": start_neural}.get(kind, start_trees)
+    predict, is_main_process = start(folder, settings)
+    for split in settings.splits:
+        found = predict(settings.data, split)
+        if is_main_process:
+            name = settings.name or folder.name
+            found["config"] = {**found["config"], "kind": kind, "folder": os.path.abspath(folder)}
+            path = Path(settings.out) / f"{name}.{split}.parquet"
+            predictions.write(path, predictions.Predictions(**found, split=split, member=name))
+            print(f"{path}: {len(found['row_id']):,} rows")
+
+
+# Each loads its own libraries, and no others, and returns predict(data, split) and whether this process is the one to write.
+
+
+def start_baseline(folder: Path, settings: PredictConfig) -> tuple[Predict, bool]:
+    from ensemble.data import baseline
+
+    return baseline.predict, True
+
+
+def start_neural(folder: Path, settings: PredictConfig) -> tuple[Predict, bool]:
+    from ensemble.neural import launch
+
+    accelerator = launch.start()
+
+    from ensemble.neural import member
+
+    return partial(member.predict, folder, accelerator), accelerator.is_main_process
+
+
+def start_trees(folder: Path, settings: PredictConfig) -> tuple[Predict, bool]:
+    from ensemble.trees import threads
+
+    threads.settle(settings.threads)
+
+    from ensemble.trees import member
+
+    return partial(member.predict, folder), True
+
+
+if __name__ == "__main__":
+    errors.run(main)

@@ -1,0 +1,238 @@
+"""The prediction file: what goes in comes out, and whatever is wrong is said in one sentence."""
+
+import dataclasses
+import json
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.parquet as pq
+import pytest
+
+from ensemble import predictions
+from ensemble.errors import UserError
+from ensemble.predictions import Predictions
+
+NUM_ROWS = 50
+
+
+def forecast(**changes: Any) -> Predictions:
+    """Fifty rows of one member, in no order of ids."""
+    generator = np.random.default_rng(0)
+    arrays = {
+        "row_id": generator.permutation(NUM_ROWS) + 1000,
+        "target": generator.integers(0, 2, NUM_ROWS).astype(float),
+        "prediction": generator.random(NUM_ROWS),
+        "group": generator.integers(0, 5, NUM_ROWS),
+        "cluster": generator.integers(0, 9, NUM_ROWS),
+    }
+    about = {"recipe": "hot_sellers", "split": "blend", "member": "xgboost", "fingerprint": "f00d"}
+    return Predictions(**{**arrays, **about, **changes})
+
+
+def rewrite(path: Path, change: Any) -> None:
+    """Let another program change the table of a prediction file."""
+    with pq.ParquetFile(path) as file:
+        table = file.read()
+    pq.write_table(change(table), path)
+
+
+def replace_column(name: str, values: pa.Array) -> Any:
+    return lambda table: table.set_column(table.column_names.index(name), name, values)
+
+
+@pytest.fixture
+def path(tmp_path: Path) -> Path:
+    file = tmp_path / "runs" / "xgboost.parquet"
+    predictions.write(file, forecast())
+    return file
+
+
+def test_round_trip(tmp_path: Path) -> None:
+    """Bits, row order, text or reasons would be lost between a member and the ensemble."""
+    reasons = [[{"feature": "reviews_last_4_weeks", "value": 3.0, "contribution": -0.5}]] * NUM_ROWS
+    original = forecast(config={"depth": 6, "seed": 1}, reasons=reasons)
+    predictions.write(tmp_path / "x.parquet", original)
+    copy = predictions.read(tmp_path / "x.parquet")
+    for field in dataclasses.fields(Predictions):
+        before, after = getattr(original, field.name), getattr(copy, field.name)
+        if field.name in predictions.COLUMNS:
+            assert after.dtype == before.dtype
+            np.testing.assert_array_equal(after, before)
+        else:
+            assert after == before
+    assert [file.name for file in tmp_path.iterdir()] == ["x.parquet"]
+
+
+def test_unknown_target_survives(tmp_path: Path) -> None:
+    """A forecast, whose targets nobody knows yet, could not be written, read or joined."""
+    for member in "ab":
+        predictions.write(tmp_path / member, forecast(member=member, target=np.full(NUM_ROWS, np.nan)))
+    template, _ = predictions.align([predictions.read(tmp_path / member) for member in "ab"])
+    assert np.isnan(template.target).all()
+
+
+def test_versions_stand_in_the_file(path: Path) -> None:
+    """Nobody could tell which library versions made a forecast."""
+    about = json.loads(pq.read_schema(path).metadata[predictions.KEY])
+    assert about["versions"]["numpy"] == np.__version__
+
+
+@pytest.mark.parametrize("value", [np.nan, np.inf])
+def test_nan_prediction_is_refused(tmp_path: Path, value: float) -> None:
+    """A diverged member would be averaged into the ensemble."""
+    broken = forecast()
+    broken.prediction[3] = value
+    with pytest.raises(UserError, match=f"1 of 50 predictions are NaN or infinite, the first at row {broken.row_id[3]}"):
+        predictions.write(tmp_path / "new" / "x.parquet", broken)
+    assert not list(tmp_path.iterdir())
+
+
+def test_nan_from_another_program_is_refused(path: Path) -> None:
+    """NaN, or a null, written by another program would be read."""
+    rewrite(path, replace_column("prediction", pa.array([None] + [0.5] * (NUM_ROWS - 1))))
+    with pytest.raises(UserError, match="1 of 50 predictions are NaN"):
+        predictions.read(path)
+
+
+def test_repeated_row_id_is_refused(tmp_path: Path) -> None:
+    """One row would count twice, and the join by row id would be ambiguous."""
+    with pytest.raises(UserError, match="row 7 is predicted more than once"):
+        predictions.write(tmp_path / "x", forecast(row_id=np.r_[7, 7, np.arange(100, 148)]))
+
+
+def test_empty_and_ragged_are_refused(tmp_path: Path) -> None:
+    """A split without rows, or columns of different lengths, would fail far from the cause."""
+    none = np.empty(0)
+    with pytest.raises(UserError, match=r"not one prediction.*'blend'"):
+        predictions.write(tmp_path / "x", forecast(row_id=none, target=none, prediction=none, group=none, cluster=none))
+    with pytest.raises(UserError, match="different lengths"):
+        predictions.write(tmp_path / "x", forecast(group=np.zeros(3)))
+
+
+def test_missing_columns_and_metadata_are_named(path: Path) -> None:
+    """A file of another kind would end in a KeyError."""
+    rewrite(path, lambda table: table.drop_columns(["cluster", "target"]))
+    with pytest.raises(UserError, match="lacks: target, cluster;"):
+        predictions.read(path)
+    rewrite(
+        path, lambda table: table.replace_schema_metadata({predictions.KEY: b'{"recipe": "hot_sellers", "split": "test"}'})
+    )
+    with pytest.raises(UserError, match="lacks: target, cluster, metadata 'member', metadata 'fingerprint';"):
+        predictions.read(path)
+
+
+@pytest.mark.parametrize(("metadata", "what"), [(b"{oops", "not a sound"), (b"3", "lacks: metadata 'recipe'")])
+def test_damaged_metadata_is_named(path: Path, metadata: bytes, what: str) -> None:
+    """Metadata that is no JSON object would end in a traceback."""
+    rewrite(path, lambda table: table.replace_schema_metadata({predictions.KEY: metadata}))
+    with pytest.raises(UserError, match=what):
+        predictions.read(path)
+
+
+def test_foreign_types_are_widened(path: Path) -> None:
+    """A file from R or Spark, with int32 ids, float32 predictions and boolean targets, would be refused or read wrongly."""
+    original = predictions.read(path)
+    for name in ("row_id", "group", "cluster"):
+        rewrite(path, replace_column(name, pa.array(getattr(original, name).astype(np.int32))))
+    rewrite(path, replace_column("prediction", pa.array(original.prediction.astype(np.float32))))
+    rewrite(path, replace_column("target", pa.array(original.target == 1)))
+    copy = predictions.read(path)
+    for name, kind in predictions.COLUMNS.items():
+        assert getattr(copy, name).dtype == kind.to_pandas_dtype()
+    np.testing.assert_array_equal(copy.row_id, original.row_id)
+    np.testing.assert_array_equal(copy.target, original.target)
+    np.testing.assert_allclose(copy.prediction, original.prediction, rtol=1e-6)
+
+
+@pytest.mark.parametrize(
+    "values",
+    [
+        pytest.param(pa.array([f"row {row}" for row in range(NUM_ROWS)]), id="text"),
+        pytest.param(pa.array(np.arange(NUM_ROWS) + 0.5), id="fractions"),
+        pytest.param(pa.array([None, *range(NUM_ROWS - 1)]), id="nulls"),
+    ],
+)
+def test_wrong_types_are_refused(path: Path, values: pa.Array) -> None:
+    """Ids that are no whole numbers would be rounded, or made NaN, and joined to the wrong rows."""
+    rewrite(path, replace_column("row_id", values))
+    with pytest.raises(UserError, match="column of the wrong type"):
+        predictions.read(path)
+
+
+def test_damaged_file_is_refused(path: Path) -> None:
+    """A file that was cut off, emptied or changed by one bit would end in a traceback, or in silence."""
+    sound = path.read_bytes()
+    start = sound.index(b"\x28\xb5\x2f\xfd") + 60  # inside the first compressed page
+    flipped = sound[:start] + bytes([sound[start] ^ 1]) + sound[start + 1 :]
+    for damaged in (sound[: len(sound) // 2], b"", b"not Parquet at all", flipped):
+        path.write_bytes(damaged)
+        with pytest.raises(UserError, match="not a sound Parquet file"):
+            predictions.read(path)
+
+
+def test_wrong_paths(tmp_path: Path, path: Path) -> None:
+    """A wrong path would end in a traceback, or leave a scratch file behind."""
+    with pytest.raises(UserError, match=r"none\.parquet does not exist"):
+        predictions.read(tmp_path / "none.parquet")
+    with pytest.raises(UserError, match="not a sound Parquet file"):
+        predictions.read(tmp_path / "runs")
+    with pytest.raises(UserError, match="cannot be written"):
+        predictions.write(tmp_path / "runs", forecast())
+    with pytest.raises(UserError, match="cannot be written"):
+        predictions.write(path / "below_a_file.parquet", forecast())
+    assert [file.name for file in tmp_path.rglob("*")] == ["runs", "xgboost.parquet"]
+
+
+def test_align_joins_by_row_id() -> None:
+    """Members that wrote their rows in different orders would be mixed up."""
+    first = forecast(reasons=[[{"feature": str(row)}] for row in range(NUM_ROWS)])
+    shuffle = np.random.default_rng(1).permutation(NUM_ROWS)
+    shuffled = {name: getattr(first, name)[shuffle] for name in predictions.COLUMNS}
+    second = dataclasses.replace(first, **{**shuffled, "prediction": shuffled["prediction"] / 2}, member="lightgbm")
+    template, matrix = predictions.align([first, second])
+    other_template, other_matrix = predictions.align([second, first])
+    np.testing.assert_array_equal(template.row_id, np.arange(1000, 1000 + NUM_ROWS))
+    np.testing.assert_array_equal(matrix[:, 1], matrix[:, 0] / 2)
+    np.testing.assert_array_equal(matrix, other_matrix[:, ::-1])
+    for name in ("row_id", "target", "group", "cluster"):
+        np.testing.assert_array_equal(getattr(template, name), getattr(other_template, name))
+    position = int(np.flatnonzero(first.row_id == 1007)[0])
+    assert (template.target[7], template.reasons[7]) == (first.target[position], [{"feature": str(position)}])
+
+
+@pytest.mark.parametrize(
+    ("change", "sentence"),
+    [
+        ({"fingerprint": "beef"}, "member b has fingerprint beef, but a has f00d"),
+        ({"split": "test"}, "member b has split test, but a has blend"),
+        ({"recipe": "sudoku"}, "member b has recipe sudoku, but a has hot_sellers"),
+        ({"target": np.zeros(NUM_ROWS)}, "member b has another target than a"),
+        ({"group": np.zeros(NUM_ROWS, int)}, "member b has another group than a"),
+        ({"cluster": np.zeros(NUM_ROWS, int)}, "member b has another cluster than a"),
+        ({"member": "a"}, "two members have one name in a, a"),
+    ],
+)
+def test_foreign_members_are_refused(change: dict[str, Any], sentence: str) -> None:
+    """Members of other data, or two of one name, would be joined."""
+    with pytest.raises(UserError, match=sentence):
+        predictions.align([forecast(member="a"), forecast(**{"member": "b", **change})])
+
+
+def test_missing_and_foreign_rows_are_counted() -> None:
+    """A member that lacks rows would be joined by position."""
+    whole = forecast(member="a")
+    part = dataclasses.replace(
+        whole, member="b", **{name: getattr(whole, name)[whole.row_id != 1004] for name in predictions.COLUMNS}
+    )
+    with pytest.raises(UserError, match=r"member b lacks 1 of the rows of a and has 0 others \(the first is row 1004\)"):
+        predictions.align([whole, part])
+    with pytest.raises(UserError, match=r"member a lacks 0 of the rows of b and has 1 others \(the first is row 1004\)"):
+        predictions.align([part, whole])
+
+
+def test_no_member_is_refused() -> None:
+    """An empty list of files would end in an IndexError."""
+    with pytest.raises(UserError, match="at least one member"):
+        predictions.align([])
