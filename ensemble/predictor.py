@@ -89,7 +89,7 @@ def fit(
             "members": {
                 file.member: os.path.relpath(file.config["folder"], Path(out).resolve())
                 for file in by_split["blend"]
-                if file.config.get("folder")
+                if file.member in member_names and "folder" in file.config
             },
         }
         manifest.write_json(scratch / "ensemble.json", description)

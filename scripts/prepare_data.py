@@ -6,6 +6,7 @@ python scripts/prepare_data.py out=runs/mine 'source=[reviews/*.jsonl.gz]' 'meta
 """
 
 import argparse
+from typing import Any
 
 from ensemble import config, errors
 from ensemble.data.config import PREPARE
@@ -15,7 +16,7 @@ def main() -> None:
     parser = argparse.ArgumentParser(add_help=False)
     parser.add_argument("--recipe", default="hot_sellers", choices=PREPARE, help="what the data are for")
     words, _ = parser.parse_known_args()
-    settings = config.from_command_line(PREPARE[words.recipe], __doc__, [parser])
+    settings: Any = config.from_command_line(PREPARE[words.recipe], __doc__, [parser])
 
     from ensemble.data import panel
 

@@ -6,6 +6,7 @@
 
 import argparse
 import sys
+from typing import Any
 
 from ensemble import config, errors
 from ensemble.neural.config import RECIPES, config_class
@@ -16,7 +17,7 @@ def main() -> None:
     parser.add_argument("--recipe", default="hot_sellers", choices=RECIPES, help="what is learned")
     parser.add_argument("--resume", action="store_true", help="go on from the last checkpoint in out")
     words, _ = parser.parse_known_args()
-    settings = config.from_command_line(config_class(words.recipe), __doc__, [parser])
+    settings: Any = config.from_command_line(config_class(words.recipe), __doc__, [parser])
 
     from ensemble.neural import launch
 

@@ -8,6 +8,7 @@ import dataclasses
 import json
 from pathlib import Path
 from types import TracebackType
+from typing import Any
 
 import numpy as np
 import pyarrow as pa
@@ -47,7 +48,7 @@ class TableWriter:
         features = Features.from_arrow_schema(self.schema)
         info = dataclasses.asdict(DatasetInfo(features=features))
         (self.folder / "dataset_info.json").write_text(json.dumps(info, indent=1), encoding="utf-8")
-        state = {
+        state: dict[str, Any] = {
             "_data_files": [{"filename": FILE}],
             "_fingerprint": f"{self.num_rows:016x}",
             "_format_columns": None,

@@ -10,6 +10,7 @@ means are over reviews. An unknown value (no review in the window, no data a yea
 
 import dataclasses
 import datetime
+import functools
 from collections.abc import Callable
 
 import numpy as np
@@ -140,29 +141,35 @@ class Feature:
     as_of_crawl: bool = False
 
 
-_holidays: Holidays | None = None
-
-
+@functools.cache
 def _calendar() -> Holidays:
-    global _holidays
-    _holidays = _holidays or Holidays()
-    return _holidays
+    return Holidays()
 
 
 F = Feature
 YEAR = 52
+
+
+def _count(k: int) -> Feature:
+    return F(f"reviews_{k}w", "reviews", f"n(t−{k}, t]", "counts", lambda r: r.sum("reviews", k))
+
+
+def _growth(k: int) -> Feature:
+    formula = f"n(t−{k}, t] ÷ (n(t−{2 * k}, t−{k}] + 1)"
+    return F(f"growth_{k}w", "ratio", formula, "counts", lambda r: r.growth(k))
+
+
+def _rating(k: int) -> Feature:
+    formula = f"mean rating in (t−{k}, t]"
+    return F(f"rating_{k}w", "stars", formula, "ratings", lambda r: r.per_review("rating", k, unit=0.1))
+
+
 FEATURES: tuple[Feature, ...] = (
     # How much: counts over windows that end at t
-    *(
-        F(f"reviews_{k}w", "reviews", f"n(t−{k}, t]", "counts", lambda r, k=k: r.sum("reviews", k))
-        for k in (1, 2, 4, 8, 12, 26, 52)
-    ),
+    *map(_count, (1, 2, 4, 8, 12, 26, 52)),
     F("reviews_total", "reviews", "n(−∞, t]", "counts", lambda r: r.total("reviews")),
     # Which way: each window by the one before it
-    *(
-        F(f"growth_{k}w", "ratio", f"n(t−{k}, t] ÷ (n(t−{2 * k}, t−{k}] + 1)", "counts", lambda r, k=k: r.growth(k))
-        for k in (1, 2, 4, 8, 12, 26)
-    ),
+    *map(_growth, (1, 2, 4, 8, 12, 26)),
     F("growth_4w_a_month_ago", "ratio", "growth_4w at t−4", "counts", lambda r: r.growth(4, 4)),
     F("acceleration_4w", "ratio", "growth_4w − growth_4w at t−4", "counts", lambda r: r.growth(4) - r.growth(4, 4)),
     F("share_1w_of_4w", "share", "n(t−1, t] ÷ n(t−4, t]", "counts", lambda r: r.share(1, 4)),
@@ -266,16 +273,7 @@ FEATURES: tuple[Feature, ...] = (
         lambda r: r.by_calendar(lambda day: _calendar().count(day, 12)),
     ),
     # Ratings
-    *(
-        F(
-            f"rating_{k}w",
-            "stars",
-            f"mean rating in (t−{k}, t]",
-            "ratings",
-            lambda r, k=k: r.per_review("rating", k, unit=0.1),
-        )
-        for k in (4, 12, 52)
-    ),
+    *map(_rating, (4, 12, 52)),
     F("rating_total", "stars", "mean rating up to t", "ratings", lambda r: r.per_review("rating", SPAN, unit=0.1)),
     F(
         "rating_change_4w",

@@ -18,6 +18,7 @@ import datetime
 import math
 import shutil
 from collections.abc import Iterator
+from contextlib import ExitStack
 from pathlib import Path
 from typing import Any
 
@@ -70,10 +71,10 @@ def prepare(config: PrepareConfig, like: dict[str, Any] | None = None) -> dict[s
         files, product_files = raw_files(config)
         product_census, categories = _spill_products(product_files, spill, config, like)
         facts = _spill_reviews(files, spill, census, config)
-        labelled = SPLITS if like is None else ()
-        ranges = split_weeks(facts["first_week"], facts["last_week"], config.panel) if labelled else {}
-        builder = _Builder(folder, spill, files, config.panel, facts, categories, ranges)
+        builder = _Builder(folder, spill, files, config.panel, facts, categories)
         builder.sum_weeks(census)
+        if like is None:
+            builder.split()
         builder.write_rows()
         shutil.rmtree(spill)
         print(census.table())
@@ -130,28 +131,40 @@ def raw_files(config: PrepareConfig) -> tuple[list[Path], list[Path]]:
     return reviews.expand_sources(config.source, raw), products
 
 
-def split_weeks(first_week: int, last_week: int, panel: PanelConfig) -> dict[str, tuple[int, int]]:
+def split_weeks(first_week: int, rows_per_week: np.ndarray, panel: PanelConfig) -> dict[str, tuple[int, int]]:
     """First and last week of each split, both included, with the embargo between them.
 
-    Raises `UserError` when the data are too short for four splits.
+    `rows_per_week` (num_labelled_weeks,) counts the rows from `first_week` on. The splits get their `shares` of the rows
+    that the embargoes leave, to the week. Raises `UserError` when the data are too short for four splits.
     """
-    labelled = last_week - panel.horizon_weeks - first_week + 1
-    usable = labelled - (len(SPLITS) - 1) * panel.horizon_weeks
-    if usable < 2 * len(SPLITS):
-        needed = len(SPLITS) * panel.horizon_weeks + 2 * len(SPLITS)
+    total = np.concatenate([[0], np.cumsum(rows_per_week)])
+    shares = np.array(panel.shares) / sum(panel.shares)
+
+    def place(num_rows: float) -> list[tuple[int, int]]:
+        """Weeks [begin, end) of each split when all four together are to have `num_rows`; the last takes what is left."""
+        begin, placed = 0, []
+        for share in shares[:-1]:
+            end = max(begin + 1, int(np.searchsorted(total, total[min(begin, len(total) - 1)] + share * num_rows)))
+            placed.append((begin, end))
+            begin = end + panel.horizon_weeks
+        return [*placed, (begin, len(rows_per_week))]
+
+    low, high = 0.0, float(total[-1])
+    for _ in range(60):  # the more rows the first three get, the fewer are left for the last: bisect
+        middle = (low + high) / 2
+        begin, end = place(middle)[-1]
+        if begin < end and total[end] - total[begin] >= shares[-1] * middle:
+            low = middle
+        else:
+            high = middle
+    placed = place(low)
+    if placed[-1][0] >= placed[-1][1]:
+        needed = len(SPLITS) * (panel.horizon_weeks + 1)
         raise UserError(
-            f"the data cover {last_week - first_week + 1} complete weeks, but four splits with a horizon of "
-            f"{panel.horizon_weeks} weeks need {needed}: set panel.horizon_weeks lower, or give more data"
+            f"the data cover {len(rows_per_week) + panel.horizon_weeks} complete weeks, but four splits with a horizon of "
+            f"{panel.horizon_weeks} weeks need at least {needed}: set panel.horizon_weeks lower, or give more data"
         )
-    ends = np.round(np.cumsum(panel.shares) / sum(panel.shares) * usable).astype(int)
-    ranges, begin = {}, 0
-    for number, (split, end) in enumerate(zip(SPLITS, ends, strict=True)):
-        shift = first_week + number * panel.horizon_weeks
-        if end <= begin:
-            raise UserError(f"panel.shares={panel.shares} leave no week to {split}: give it a larger share")
-        ranges[split] = (begin + shift, int(end) - 1 + shift)
-        begin = int(end)
-    return ranges
+    return {split: (first_week + begin, first_week + end - 1) for split, (begin, end) in zip(SPLITS, placed, strict=True)}
 
 
 def borders(week: np.ndarray, growth: np.ndarray, top_fraction: float) -> dict[int, float]:
@@ -202,7 +215,8 @@ def _spill_products(
         target.add(frame)
         names.update(frame["category"].drop_nulls().unique())
     target.close()
-    census.check(config.max_bad_fraction)
+    if files:
+        census.check(config.max_bad_fraction)
     return census, like["categories"] if like else ["", *sorted(names - {""})]
 
 
@@ -217,13 +231,14 @@ def _spill_reviews(files: list[Path], spill: Path, census: reviews.Census, confi
     first_ms, last_ms, has_text = math.inf, -math.inf, False
     with tqdm(unit=" reviews", unit_scale=True, desc="read") as bar:
         for frame in blocks:
-            first_ms, last_ms = min(first_ms, frame["time_ms"].min()), max(last_ms, frame["time_ms"].max())
+            times = frame["time_ms"].to_numpy()
+            first_ms, last_ms = min(first_ms, times.min()), max(last_ms, times.max())
             if panel.num_tokens:
                 tokens, words, sentiment = text.tokenize(frame["text"], panel.num_tokens, panel.vocabulary_size)
                 has_text = has_text or bool(words.any())
                 if tokenizer is not None:
                     tokens = text.tokenize_pretrained(frame["text"], panel.num_tokens, tokenizer)
-                read = [pl.Series("words", words), pl.Series("sentiment", sentiment), pl.Series("tokens", tokens)]
+                read: list[Any] = [pl.Series("words", words), pl.Series("sentiment", sentiment), pl.Series("tokens", tokens)]
             else:
                 read = [pl.lit(0, pl.Int32).alias("words"), pl.lit(0, pl.Int32).alias("sentiment")]
             target.add(
@@ -276,9 +291,8 @@ class _Builder:
         panel: PanelConfig,
         facts: dict[str, Any],
         categories: list[str],
-        ranges: dict[str, tuple[int, int]],
     ):
-        self.folder, self.spill, self.files, self.panel, self.ranges = folder, spill, files, panel, ranges
+        self.folder, self.spill, self.files, self.panel = folder, spill, files, panel
         self.first_week, self.last_week, self.has_text = facts["first_week"], facts["last_week"], facts["has_text"]
         self.categories = categories
         self.features = features.selection(panel.as_of_crawl)
@@ -286,6 +300,8 @@ class _Builder:
         self.reviews_by_category = np.zeros((len(categories) + 1, num_weeks + 1), np.int64)
         self.parts: list[dict[str, Any]] = []
         self.num_products = 0
+        self.ranges: dict[str, tuple[int, int]] = {}
+        self.border: dict[int, float] = {}
         self.growth: list[np.ndarray] = []
         self.growth_week: list[np.ndarray] = []
         self.counts: dict[str, dict[str, int]] = {}
@@ -322,8 +338,7 @@ class _Builder:
                 )
                 weeks.write_ipc(self.parts[-1]["path"], compression="uncompressed")
                 self._add_to_categories(weeks, products)
-                if self.ranges:
-                    self._add_growth(weekly.WeeklySeries.from_frame(weeks))
+                self._add_growth(weekly.WeeklySeries.from_frame(weeks))
                 product_writer.write(products.to_arrow(compat_level=pl.CompatLevel.oldest()))
                 week_writer.write(weeks.select(*channels).to_arrow())
                 if self.has_text:
@@ -332,13 +347,16 @@ class _Builder:
             self.num_products = product_writer.num_rows
         np.cumsum(self.reviews_by_category, axis=1, out=self.reviews_by_category)
 
+    def split(self) -> None:
+        """Find each split's weeks, and the growth that a hot row of each week must exceed."""
+        week, growth = np.concatenate(self.growth_week), np.concatenate(self.growth)
+        num_labelled = max(0, self.last_week - self.panel.horizon_weeks - self.first_week + 1)
+        rows_per_week = np.bincount(week - self.first_week, minlength=num_labelled)
+        self.ranges = split_weeks(self.first_week, rows_per_week, self.panel)
+        self.border = borders(week, growth, self.panel.top_fraction)
+
     def write_rows(self) -> None:
         """Compute the features of every row and write `rows/<split>`."""
-        border = (
-            borders(np.concatenate(self.growth_week), np.concatenate(self.growth), self.panel.top_fraction)
-            if self.ranges
-            else {}
-        )
         wanted = {**self.ranges, FORECAST: (self.last_week, self.last_week)}
         schema = pa.schema(
             {
@@ -347,26 +365,27 @@ class _Builder:
                 **dict.fromkeys((f.name for f in self.features), pa.float32()),
             }
         )
-        writers = {split: TableWriter(self.folder / "rows" / split, schema) for split in wanted}
         next_id = 0
-        for part in tqdm(self.parts, desc="rows", unit=" files"):
-            series = weekly.WeeklySeries.from_frame(pl.read_ipc(part["path"]))
-            around = features.Surroundings(
-                first_week=self.first_week,
-                category=part["category"],
-                price=part["price"],
-                reviews_by_category=self.reviews_by_category,
-            )
-            product, week = weekly.rows_with_recent_reviews(series, self.panel.base_weeks, self.last_week)
-            for split, (begin, end) in wanted.items():
-                here = (week >= begin) & (week <= end)
-                for rows in self._blocks(series, product[here], week[here], around):
-                    table = self._table(rows, part, border if split != FORECAST else None, next_id)
-                    writers[split].write(table)
-                    next_id += table.num_rows
-                    self._count(split, table)
-        for writer in writers.values():
-            writer.__exit__(None, None, None)
+        with ExitStack() as open_writers:
+            writers = {split: TableWriter(self.folder / "rows" / split, schema) for split in wanted}
+            for writer in writers.values():
+                open_writers.enter_context(writer)
+            for part in tqdm(self.parts, desc="rows", unit=" files"):
+                series = weekly.WeeklySeries.from_frame(pl.read_ipc(part["path"]))
+                around = features.Surroundings(
+                    first_week=self.first_week,
+                    category=part["category"],
+                    price=part["price"],
+                    reviews_by_category=self.reviews_by_category,
+                )
+                product, week = weekly.rows_with_recent_reviews(series, self.panel.base_weeks, self.last_week)
+                for split, (begin, end) in wanted.items():
+                    here = (week >= begin) & (week <= end)
+                    for rows in self._blocks(series, product[here], week[here], around):
+                        table = self._table(rows, part, split, next_id)
+                        writers[split].write(table)
+                        next_id += table.num_rows
+                        self._count(split, table)
         for split in wanted:
             self._refuse_empty(split)
 
@@ -451,8 +470,8 @@ class _Builder:
             if len(rows.week):
                 yield rows
 
-    def _table(self, rows: features.Rows, part: dict[str, Any], border: dict[int, float] | None, next_id: int) -> pa.Table:
-        """One block of rows; without `border` (the forecast) the targets are NaN."""
+    def _table(self, rows: features.Rows, part: dict[str, Any], split: str, next_id: int) -> pa.Table:
+        """One block of rows; a forecast's targets are NaN."""
         num_rows = len(rows.week)
         totals = rows.series.totals["reviews"]
         columns: dict[str, np.ndarray] = {
@@ -464,14 +483,14 @@ class _Builder:
             "reviews_begin": totals[rows.position(weekly.SPAN)] + part["first_review"],
             "reviews_end": totals[rows.position(0)] + part["first_review"],
         }
-        if border is None:
+        if split == FORECAST:
             columns |= {name: np.full(num_rows, np.nan) for name in TARGETS}
         else:
             growth = self._growth(rows)
             ahead = rows.next("reviews", self.panel.horizon_weeks)
             weeks, row = np.unique(rows.week, return_inverse=True)
             columns |= {
-                "hot": growth > np.array([border[week] for week in weeks.tolist()], np.float32)[row],
+                "hot": growth > np.array([self.border[week] for week in weeks.tolist()], np.float32)[row],
                 "growth": growth,
                 "rating_next": features.ratio(rows.next("rating", self.panel.horizon_weeks), ahead) / 10,
                 "engagement": features.ratio(rows.next("helpful_votes", self.panel.horizon_weeks), ahead),

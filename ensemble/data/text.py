@@ -16,8 +16,8 @@ WORD = r"[\p{L}\p{N}']+"
 POSITIVE = frozenset(
     "amazing awesome beautiful best better comfortable durable easy enjoy enjoyed excellent fantastic favorite fine fun "
     "good gorgeous great happy helpful highly impressed incredible like liked love loved lovely nice perfect perfectly "
-    "pleased pretty quality quick recommend recommended reliable satisfied smooth soft solid sturdy superb super thanks thrilled "
-    "useful wonderful works worth wow".split()
+    "pleased pretty quality quick recommend recommended reliable satisfied smooth soft solid sturdy superb super thanks "
+    "thrilled useful wonderful works worth wow".split()
 )
 NEGATIVE = frozenset(
     "annoying awful bad broke broken cheap complaint crap damaged dead defective difficult disappointed disappointing "

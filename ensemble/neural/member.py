@@ -23,7 +23,7 @@ def predict(folder: str | Path, accelerator: "Accelerator", data: str | Path, sp
     best = Path(folder) / "best"
     manifest.verify(best)
     state = manifest.read_json(best / "state.json")
-    settings = configuration.from_dict(config_class(state["recipe"]), state["config"])
+    settings: Any = configuration.from_dict(config_class(state["recipe"]), state["config"])
     recipe = recipes.load(state["recipe"]).make(settings.recipe, str(data))
     if recipe.inputs != state["inputs"]:
         differing = [key for key in state["inputs"] if state["inputs"][key] != recipe.inputs.get(key)]

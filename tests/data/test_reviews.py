@@ -504,11 +504,12 @@ def test_a_damaged_gzip_names_file_and_offset(tmp_path):
 
 
 def test_a_damaged_parquet_is_refused(tmp_path):
-    """A Parquet file without its end would raise a traceback."""
-    pl.DataFrame([review()] * 100).write_parquet(tmp_path / "r.parquet")
-    file = write(tmp_path / "half.parquet", (tmp_path / "r.parquet").read_bytes()[:-100])
-    with pytest.raises(UserError, match=r"half\.parquet is not a sound Parquet file"):
-        read(file)
+    """A Parquet file without its end, or with text that is no UTF-8, would raise a traceback."""
+    pl.DataFrame([review(user_id="Gustav")] * 100).write_parquet(tmp_path / "r.parquet", compression="uncompressed")
+    content = (tmp_path / "r.parquet").read_bytes()
+    for damaged in (content[:-100], content.replace(b"Gustav", b"Gu\xfftav")):
+        with pytest.raises(UserError, match=r"damaged\.parquet is not a sound Parquet file"):
+            read(write(tmp_path / "damaged.parquet", damaged))
 
 
 @pytest.mark.parametrize(
@@ -523,6 +524,7 @@ def test_a_damaged_parquet_is_refused(tmp_path):
         (b"PK\x03\x04rest", "is a zip archive"),
         (b"\xff\xfeU\x00", "is text in UTF-16"),
         (b"\x28\xb5\x2f\xfdrest", "is compressed with zstd"),
+        (b"\n\x16\xcb", "fits no known format of reviews"),
         (b"who,what\n1,2\n", r"fits no known format of reviews \(its columns are who, what\): say with columns"),
         (json_lines({"a": 1, "b": 2}), r"fits no known format of reviews \(its columns are a, b\)"),
         (json_lines({"parent_asin": "P", "title": "T", "categories": []}), "holds product metadata, not reviews"),

@@ -132,6 +132,8 @@ class Forecaster(nn.Module):
     ):
         super().__init__()
         self.gradient_checkpointing = gradient_checkpointing
+        self.feature_mean: Tensor
+        self.feature_scale: Tensor
         self.register_buffer("feature_mean", feature_mean)
         self.register_buffer("feature_scale", feature_scale)
         self.series_in = nn.Linear(num_channels + 2, width)  # and the season, as sine and cosine

@@ -1,0 +1,62 @@
+# make demo   raw reviews -> members -> ensemble -> runs/demo/report.html
+# make test   all tests          make check  lint, types, layout        make fix  format and mend
+# make bench  the README's figures, into slurm/results/*.json
+
+PYTHON ?= python3
+VENV ?= .venv
+DEMO ?= runs/demo
+SIZE ?= full
+BIN := $(VENV)/bin
+CORES := $(shell nproc 2>/dev/null || sysctl -n hw.ncpu)
+
+# A short demo, for CI: the same commands on a fifth of the data
+ifeq ($(SIZE),short)
+MARKET := market.num_products=800 market.num_reviews=40000
+TRAINING := max_epochs=1
+endif
+
+.PHONY: demo test check fix bench clean
+
+demo: $(VENV)/installed
+	rm -rf $(DEMO)
+	$(BIN)/python scripts/prepare_data.py --recipe hot_sellers out=$(DEMO)/prepared raw=$(DEMO)/raw $(MARKET)
+	OMP_NUM_THREADS=$(CORES) $(BIN)/accelerate launch --quiet --config_file accelerate_configs/single_cpu.yaml \
+		scripts/train.py --recipe hot_sellers data=$(DEMO)/prepared out=$(DEMO)/members/transformer $(TRAINING)
+	$(BIN)/python scripts/train_trees.py library=xgboost data=$(DEMO)/prepared out=$(DEMO)/members/xgboost
+	$(BIN)/python scripts/train_trees.py library=lightgbm data=$(DEMO)/prepared out=$(DEMO)/members/lightgbm
+	for member in $(DEMO)/members/transformer $(DEMO)/members/xgboost $(DEMO)/members/lightgbm momentum; do \
+		$(BIN)/python scripts/predict.py member=$$member data=$(DEMO)/prepared out=$(DEMO)/predictions || exit; done
+	$(BIN)/python scripts/ensemble_predictor.py fit predictions=$(DEMO)/predictions data=$(DEMO)/prepared out=$(DEMO)/ensemble
+	$(BIN)/python scripts/report.py ensemble=$(DEMO)/ensemble data=$(DEMO)/prepared predictions=$(DEMO)/predictions \
+		out=$(DEMO)/report.html
+
+test: $(VENV)/installed-dev
+	OMP_WAIT_POLICY=PASSIVE $(BIN)/python -m pytest
+
+check: $(VENV)/installed-dev
+	$(BIN)/ruff check .
+	$(BIN)/ruff format --check .
+	$(BIN)/mypy
+	$(BIN)/python -m pytest tests/test_layout.py
+
+fix: $(VENV)/installed-dev
+	$(BIN)/ruff check --fix .
+	$(BIN)/ruff format .
+
+bench: $(VENV)/installed
+	$(BIN)/python scripts/benchmark.py all
+
+clean:
+	rm -rf $(VENV) runs *.egg-info
+
+$(VENV)/installed: requirements.txt pyproject.toml
+	@$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11))' || \
+		{ echo "error: $$($(PYTHON) --version) is too old: make PYTHON=python3.11 or newer"; exit 2; }
+	@$(PYTHON) -m venv $(VENV) || { echo "error: venv is missing: apt install python3-venv"; exit 2; }
+	$(BIN)/python -m pip install --quiet --disable-pip-version-check -r requirements.txt
+	$(BIN)/python -m pip install --quiet --disable-pip-version-check --no-deps --no-build-isolation -e .
+	touch $@
+
+$(VENV)/installed-dev: $(VENV)/installed requirements-dev.txt
+	$(BIN)/python -m pip install --quiet --disable-pip-version-check -r requirements-dev.txt
+	touch $@
