@@ -17,12 +17,6 @@ steps 1 to 3 are fitted on the other blocks, and the left-out block is forecast.
 wins. Log loss decides though average precision is reported too, since every row counts in it, not only the few hundred
 positives: chosen by log loss, the forecast had the better average precision as well. (Neighbouring weeks share a part of
 their labels' horizon, so the cross-fitted scores are a little too good; that is the same for every candidate.)
-
-Tried on five members of unequal scale (two XGBoost, LightGBM with class weights, logistic regression, a flattened MLP), 5 %
-positives, blends of 400, 1,500 and 8,000 rows, 6 seeds each. Averages of scaled logits had a mean average precision on test
-of 0.235, 0.258 and 0.269; of scaled probabilities 0.232, 0.256, 0.269; of logits as they come 0.233, 0.253, 0.266; of
-probabilities as they come 0.233, 0.248, 0.263; the best member alone 0.225, 0.248, 0.255. Greedy and simplex were equal.
-Left out, for they were no better: equal weights, and all slopes at once by a non-negative logistic regression.
 """
 
 import dataclasses
@@ -35,6 +29,7 @@ from ensemble.errors import UserError
 from ensemble.metrics import binary_scores
 
 EPSILON = 1e-6  # float32 members say exactly 0 or 1 now and then: their logits must stay finite
+SMALLEST_SLOPE = 1e-6  # keeps an order, and moves no probability
 GREEDY_STEPS = 50  # weights come in steps of at least 2 %
 
 
@@ -211,7 +206,7 @@ def platt_scale(target: np.ndarray, logit: np.ndarray) -> tuple[float, float]:
     standard = (logit - center) / spread
     base_rate = drawn_in.mean()
     line = np.array([0.0, np.log(base_rate / (1 - base_rate))])
-    # Newton's method on two numbers. (SciPy's L-BFGS-B takes ten times as long where BLAS threads have to wait for cores.)
+    # Newton's method on two numbers: SciPy's L-BFGS-B is far slower where its BLAS threads have to wait for cores.
     for _ in range(50):
         probability = _expit(line[0] * standard + line[1])
         error, curvature = probability - drawn_in, probability * (1 - probability)
@@ -240,14 +235,15 @@ def momentum_prediction(
 ) -> np.ndarray:
     """The baseline that only ranks: probabilities, shape (num_rows,), for the rows of `score` and `group`.
 
-    A score is any number that is higher for what grows faster (reviews in the last 4 weeks over those in the 4 before). Its
-    rank within the week becomes a probability by Platt scaling on blend, so that log loss and Brier score are fair to it;
-    the order within each week stays the score's own. Raises `UserError` for a NaN score and a blend of one class.
+    A score is any number that is higher for what grows faster (reviews in the last 4 weeks over those in the 4 before).
+    Its rank within the week becomes a probability by Platt scaling on blend, so that log loss and Brier score are fair to
+    it; the order within each week stays the score's own, also where it pointed the wrong way on blend (the probabilities
+    then hardly leave the base rate). Raises `UserError` for a NaN score and a blend of one class.
     """
     blend_target = np.asarray(blend_target, float)
     _check_target(blend_target)
     slope, intercept = platt_scale(blend_target, _rank_logit(blend_score, blend_group))
-    return _expit(slope * _rank_logit(score, group) + intercept)
+    return _expit(max(slope, SMALLEST_SLOPE) * _rank_logit(score, group) + intercept)
 
 
 def _fit_candidates(target: np.ndarray, logits: np.ndarray) -> dict[str, tuple[np.ndarray, np.ndarray, tuple[float, float]]]:

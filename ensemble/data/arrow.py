@@ -66,7 +66,7 @@ def open_table(folder: str | Path) -> pa.Table:
 
     try:
         return load_from_disk(str(folder)).data.table
-    except (OSError, ValueError, pa.ArrowException, KeyError) as error:
+    except (OSError, ValueError, TypeError, AttributeError, KeyError, pa.ArrowException) as error:
         raise UserError(f"{folder} is not sound prepared data ({' '.join(str(error).split())}): prepare it again") from None
 
 

@@ -77,13 +77,13 @@ def write_manifest(folder: Path, content: dict[str, Any]) -> dict[str, Any]:
         if file.is_file()
     }
     manifest = {**content, "files": files}
-    manifest["fingerprint"] = hashlib.sha256(json.dumps(manifest, sort_keys=True).encode()).hexdigest()[:16]
+    manifest["fingerprint"] = _fingerprint(manifest)
     write_json(folder / NAME, manifest)
     return manifest
 
 
 def read_manifest(folder: str | Path) -> dict[str, Any]:
-    """The manifest of a prepared folder, after checking that every file is there with its size.
+    """The manifest of a folder, after checking that it is sound and that every file is there with its size.
 
     Raises `UserError` naming the first file that is missing or has another size. (`verify` also reads every byte.)
     """
@@ -91,12 +91,16 @@ def read_manifest(folder: str | Path) -> dict[str, Any]:
     if not folder.is_dir():
         raise UserError(f"there is no prepared data at {folder}: run scripts/prepare_data.py first, or check the path")
     manifest = read_json(folder / NAME)
+    if not isinstance(manifest, dict) or manifest.pop("fingerprint", None) != (found := _fingerprint(manifest)):
+        raise UserError(f"{folder / NAME} was changed after it was written: run the stage that wrote it again")
+    manifest["fingerprint"] = found
     for name, entry in manifest["files"].items():
         file = folder / name
         if not file.is_file():
-            raise UserError(f"{file} is missing, though the manifest lists it: prepare the data again")
+            raise UserError(f"{file} is missing, though the manifest lists it: run the stage that wrote it again")
         if file.stat().st_size != entry["bytes"]:
-            raise UserError(f"{file} has {file.stat().st_size} bytes, not {entry['bytes']}: prepare the data again")
+            size = file.stat().st_size
+            raise UserError(f"{file} has {size} bytes, not {entry['bytes']}: run the stage that wrote it again")
     return manifest
 
 
@@ -105,8 +109,12 @@ def verify(folder: str | Path) -> dict[str, Any]:
     manifest = read_manifest(folder)
     for name, entry in manifest["files"].items():
         if sha256(Path(folder) / name) != entry["sha256"]:
-            raise UserError(f"{Path(folder) / name} was changed after it was written: prepare the data again")
+            raise UserError(f"{Path(folder) / name} was changed after it was written: run the stage that wrote it again")
     return manifest
+
+
+def _fingerprint(manifest: dict[str, Any]) -> str:
+    return hashlib.sha256(json.dumps(manifest, sort_keys=True).encode()).hexdigest()[:16]
 
 
 def sha256(file: Path) -> str:

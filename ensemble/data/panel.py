@@ -172,11 +172,14 @@ def borders(week: np.ndarray, growth: np.ndarray, top_fraction: float) -> dict[i
 
     `week` and `growth` have shape (num_rows,). A week of n rows has at most ⌊top_fraction · n⌋ hot ones, fewer with ties.
     """
-    order = np.lexsort((-growth, week))
-    weeks, start, count = np.unique(week[order], return_index=True, return_counts=True)
-    # 1e-9: a fraction such as 0.05 times 60 rows is 3, not 2.9999…
-    first_cold = start + np.floor(top_fraction * count + 1e-9).astype(int)
-    return dict(zip(weeks.tolist(), growth[order][first_cold].tolist(), strict=True))
+    by_week = -growth[np.argsort(week, kind="stable")]  # int16 weeks sort in linear time
+    weeks, start, count = np.unique(np.sort(week, kind="stable"), return_index=True, return_counts=True)
+    found = {}
+    for number, begin, rows in zip(weeks.tolist(), start, count, strict=True):
+        # 1e-9: a fraction such as 0.05 times 60 rows is 3, not 2.9999…
+        first_cold = int(top_fraction * rows + 1e-9)
+        found[number] = -float(np.partition(by_week[begin : begin + rows], first_cold)[first_cold])
+    return found
 
 
 def _source(file: Path) -> dict[str, Any]:
@@ -406,14 +409,20 @@ class _Builder:
     ) -> tuple[pl.DataFrame, pl.DataFrame]:
         """The reviews of a spill file by product and time, each once, with product numbers; and their products."""
         frame = pl.read_ipc_stream(path).with_columns(weekly.week_of(pl.col("time_ms")).alias("week"))
-        once = frame.unique(["product_id", "user", "time_ms"], keep="first", maintain_order=True)
-        self._count_dropped(frame, once, "duplicate: the same product, user and time", census)
-        kept = once.filter(pl.col("week") <= self.last_week)
-        self._count_dropped(once, kept, "in the last week, which the data do not cover to its end", census)
-        products = self._metadata(kept.select(pl.col("product_id").unique().sort()), category_code)
+        covered = frame.filter(pl.col("week") <= self.last_week)
+        self._count_dropped(frame, covered, "in the last week, which the data do not cover to its end", census)
+        products = self._metadata(covered.select(pl.col("product_id").unique().sort()), category_code)
         numbers = products.select("product_id", pl.int_range(pl.len(), dtype=pl.Int32).alias("product"))
-        kept = kept.join(numbers, on="product_id", how="left").sort("product", "time_ms", "source_file", "source_line")
-        return kept, products
+        ordered = covered.join(numbers, on="product_id", how="left").sort("product", "time_ms", "source_file", "source_line")
+        # Only reviews of one product at one moment can be duplicates: few, so that the hashing is cheap
+        with_next = (pl.col("product").diff(-1) == 0) & (pl.col("time_ms").diff(-1) == 0)
+        suspect = ordered.select((with_next | with_next.shift(1, fill_value=False)).fill_null(False)).to_series()
+        first = ordered.filter(suspect).select(pl.struct("product", "time_ms", "user").is_first_distinct()).to_series()
+        repeated = suspect.to_numpy().copy()
+        repeated[repeated] = ~first.to_numpy()
+        once = ordered.filter(~pl.Series(repeated))
+        self._count_dropped(ordered, once, "duplicate: the same product, user and time", census)
+        return once, products
 
     def _count_dropped(self, before: pl.DataFrame, after: pl.DataFrame, kind: str, census: reviews.Census) -> None:
         if len(after) < len(before):

@@ -274,7 +274,7 @@ def read_reviews(
     with_text: bool = True,
     block_bytes: int = BLOCK_BYTES,
 ) -> Iterator[pl.DataFrame]:
-    """Read reviews as frames of `REVIEW_SCHEMA`, in the order of the files, counting every row in `census`.
+    """Read reviews as frames of `REVIEW_SCHEMA`, never empty, in the order of the files; `census` counts every row.
 
     files : what `expand_sources` gives. All of them are recognised before the first block is read.
     columns : our field -> the file's column, for files of another kind: product_id, user_id, rating and time are needed,
@@ -296,7 +296,7 @@ def read_reviews(
 
 
 def read_products(files: Sequence[str | Path], census: Census, *, block_bytes: int = BLOCK_BYTES) -> Iterator[pl.DataFrame]:
-    """Read products' metadata as frames of `PRODUCT_SCHEMA`; give it a census of its own.
+    """Read products' metadata as frames of `PRODUCT_SCHEMA`, never empty; give it a census of its own.
 
     A product may come more than once; a price that is no amount of money is null. Raises `UserError` as `read_reviews`.
     """
@@ -338,6 +338,8 @@ def _reviews(
                 .then(pl.lit(TOO_NEW))
             )
             good = _keep_good(raw, rows, defect, source, census, REQUIRED_FIELDS["reviews"])
+            if good.is_empty():
+                continue
             if "images" in fields:
                 good = good.with_columns(_lists(good["images"]))
             yield good.select(
@@ -360,6 +362,8 @@ def _products(sources: list["_Source"], census: Census, block_bytes: int) -> Ite
             rows = raw.with_columns(product_id=_word("product_id"))
             defect = pl.when(pl.col("product_id").is_null()).then(pl.lit(NO_PRODUCT))
             good = _keep_good(raw, rows, defect, source, census, ("product_id", "title"))
+            if good.is_empty():
+                continue
             absent = [pl.lit(None, pl.String).alias(f) for f in PRODUCT_FIELDS if f not in good.columns]
             good = good.with_columns(absent).with_columns(
                 _word("title"),

@@ -20,7 +20,6 @@ SPAN = 1 << 16  # more weeks than any calendar here: product * SPAN + week sorts
 
 CHANNELS = {
     "reviews": "reviews",
-    "reviews_squared": "reviews², for the spread of weekly counts",
     "rating": "ratings, tenths of a star",
     "rating_squared": "ratings², hundredths of a star²",
     "fives": "reviews with 4.5 stars or more",
@@ -52,52 +51,65 @@ def last_complete_week(last_time_ms: int) -> int:
 def sum_by_week(reviews: pl.DataFrame) -> pl.DataFrame:
     """Sum reviews to one row per active product-week.
 
-    `reviews` has the columns product (Int32), week (Int32), rating, verified, num_images, words, sentiment, helpful_votes;
-    the result has product, week and the columns of `CHANNELS` (Int32), sorted by product and week.
+    `reviews` is sorted by product and week (both Int32) and has rating, verified, num_images, words, sentiment and
+    helpful_votes; the result has product, week and the columns of `CHANNELS` (Int32), in the same order.
     """
-    rating = (pl.col("rating") * 10).round().cast(pl.Int64)
-    return (
-        reviews.lazy()
-        .group_by("product", "week")
-        .agg(
-            pl.len().cast(pl.Int64).alias("reviews"),
-            rating.sum().alias("rating"),
-            (rating * rating).sum().alias("rating_squared"),
-            (rating >= 45).sum().alias("fives"),
-            (rating <= 15).sum().alias("ones"),
-            pl.col("verified").sum(),
-            pl.col("num_images").sum().alias("images"),
-            pl.col("words").sum(),
-            pl.col("sentiment").sum(),
-            pl.col("helpful_votes").sum(),
-        )
-        .with_columns((pl.col("reviews") ** 2).alias("reviews_squared"))
-        .select("product", "week", *(pl.col(name).cast(pl.Int32) for name in CHANNELS))
-        .sort("product", "week")
-        .collect()
+    product, week = reviews["product"].to_numpy(), reviews["week"].to_numpy()
+    key = product.astype(np.int64) * SPAN + week
+    assert (key[1:] >= key[:-1]).all(), "reviews must be sorted by product and week"
+    start = np.flatnonzero(np.diff(key, prepend=-1))
+    rating = np.rint(reviews["rating"].to_numpy() * 10).astype(np.int64)
+    num = np.diff(start, append=len(key))
+    sums = {"reviews": num}
+    columns = {
+        "rating": rating,
+        "rating_squared": rating * rating,
+        "fives": rating >= 45,
+        "ones": rating <= 15,
+        "verified": reviews["verified"].to_numpy(),
+        "images": reviews["num_images"].to_numpy(),
+        "words": reviews["words"].to_numpy(),
+        "sentiment": reviews["sentiment"].to_numpy(),
+        "helpful_votes": reviews["helpful_votes"].to_numpy(),
+    }
+    if len(key):
+        sums |= {name: np.add.reduceat(values, start, dtype=np.int64) for name, values in columns.items()}
+    else:
+        sums |= dict.fromkeys(columns, num)
+    return pl.DataFrame(
+        {"product": product[start], "week": week[start], **{name: sums[name].astype(np.int32) for name in CHANNELS}}
     )
+
+
+class _Totals(dict[str, np.ndarray]):
+    """Running totals of each channel and of reviews_squared, (num_active + 1,) int64, added up when first asked for."""
+
+    def __init__(self, weeks: pl.DataFrame):
+        super().__init__()
+        self._weeks = weeks
+
+    def __missing__(self, channel: str) -> np.ndarray:
+        squared = channel == "reviews_squared"  # not stored: it would not fit into 32 bits
+        values = self._weeks["reviews" if squared else channel].to_numpy().astype(np.int64)
+        total = np.zeros(len(self._weeks) + 1, np.int64)
+        np.cumsum(values * values if squared else values, out=total[1:])
+        self[channel] = total
+        return total
 
 
 @dataclasses.dataclass(frozen=True)
 class WeeklySeries:
-    """The active weeks of some products, with running totals.
-
-    `key` (num_active,) is product * SPAN + week + 1, ascending; each array of `totals` has shape (num_active + 1,), int64.
-    """
+    """The active weeks of some products: `key` (num_active,) is product * SPAN + week + 1, ascending."""
 
     key: np.ndarray
     week: np.ndarray
-    totals: dict[str, np.ndarray]
+    totals: _Totals
 
     @classmethod
     def from_frame(cls, weeks: pl.DataFrame) -> "WeeklySeries":
         """From what `sum_by_week` returns."""
         week = weeks["week"].to_numpy()
-        totals = {}
-        for name in CHANNELS:
-            totals[name] = np.zeros(len(weeks) + 1, np.int64)
-            np.cumsum(weeks[name].to_numpy(), dtype=np.int64, out=totals[name][1:])
-        return cls(weeks["product"].to_numpy().astype(np.int64) * SPAN + week + 1, week, totals)
+        return cls(weeks["product"].to_numpy().astype(np.int64) * SPAN + week + 1, week, _Totals(weeks))
 
     def position(self, product: np.ndarray, week: np.ndarray) -> np.ndarray:
         """How many active weeks come before or are (product, week): an index into `totals`, of shape (n,)."""

@@ -104,12 +104,14 @@ class _ByRows(torch.utils.data.Dataset[Batch]):
 def make_loader(source: Rows, row_numbers: Sequence[np.ndarray] | Any, num_workers: int, pin_memory: bool) -> Any:
     """A DataLoader that yields `source.gather(rows)` for each entry of `row_numbers`, in order.
 
-    Workers are started by forkserver: a fork after OpenMP work hangs.
+    Workers are started by forkserver: a fork after OpenMP work hangs. The loader has a generator of its own, for it draws a
+    seed when it starts: from the global one, dropout after --resume would differ from that of the uninterrupted run.
     """
     return torch.utils.data.DataLoader(
         _ByRows(source),
         sampler=row_numbers,
         batch_size=None,
+        generator=torch.Generator(),
         num_workers=num_workers,
         pin_memory=pin_memory,
         multiprocessing_context="forkserver" if num_workers else None,

@@ -5,7 +5,7 @@
 The loss of a step is a sum over its global batch divided by the global count, over ranks and micro-batches: the gradient
 does not depend on how the batch was cut. A run leaves in its folder
 
-    config.yaml  train.log  val.log  metrics.jsonl  tensorboard/  best/  last/  summary.json
+    config.json  train.log  val.log  metrics.jsonl  tensorboard/  best/  last/  summary.json
 
 where `best` is the checkpoint with the best validation score and `last` the one that --resume goes on from, exactly.
 """
@@ -13,7 +13,7 @@ where `best` is the checkpoint with the best validation score and `last` the one
 import json
 import math
 import time
-from contextlib import nullcontext
+from contextlib import closing, nullcontext
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Protocol
 
@@ -30,6 +30,10 @@ from ensemble.neural.tracking import Tracker
 
 if TYPE_CHECKING:
     from accelerate import Accelerator
+
+
+State = dict[str, torch.Tensor] | None
+"""What a recipe carries from batch to batch, by name; each rank has its own, and checkpoints hold it."""
 
 
 class Recipe(Protocol):
@@ -51,8 +55,8 @@ class Recipe(Protocol):
         self, model: torch.nn.Module, learning_rate: float, weight_decay: float
     ) -> list[torch.optim.Optimizer]: ...
 
-    def step(self, model: torch.nn.Module, batch: Batch, state: Any) -> tuple[torch.Tensor, torch.Tensor, Any]:
-        """The *sum* of the losses, the number of things summed, and the state carried to the next batch."""
+    def step(self, model: torch.nn.Module, batch: Batch, state: State) -> tuple[torch.Tensor, torch.Tensor, State]:
+        """The *sum* of the losses, the number of things summed, and the state carried to the next batch (first None)."""
 
     def predict(self, model: torch.nn.Module, batch: Batch) -> Batch:
         """What `metrics` needs of each example: tensors whose first dimension is the batch."""
@@ -67,7 +71,6 @@ def train(recipe: Recipe, config: TrainConfig, accelerator: "Accelerator", resum
     """Train, and return the summary that is also written to summary.json."""
     out = Path(config.out)
     _check(config)
-    _open_run(out, config, accelerator, resume)
     plan = BatchPlan.make(
         len(recipe.rows("train")),
         config.batch_size,
@@ -87,68 +90,72 @@ def train(recipe: Recipe, config: TrainConfig, accelerator: "Accelerator", resum
     model, *optimizers = accelerator.prepare(model, *optimizers)
     torch.manual_seed(config.seed * 1_000_003 + accelerator.process_index)  # dropout differs by rank
 
+    _open_run(out, config, accelerator, resume)
     progress: dict[str, Any] = {"step": 0, "best_score": -math.inf, "best_step": 0, "evaluations_since_best": 0}
+    state: State = None
     if resume:
-        progress = _restore(out / "last", recipe, model, optimizers, accelerator)
-    tracker = Tracker(out, accelerator.is_main_process, num_steps, progress["step"])
-    tracker.say(
-        f"{recipe.name}: {plan.num_rows:,} rows, {num_parameters:,} parameters, {num_steps} steps of {plan.batch_size} = "
-        f"{plan.micro_batch_size} × {plan.num_ranks} ranks × {plan.accumulation} accumulated, on {accelerator.device}, "
-        f"precision {accelerator.mixed_precision}"
-    )
-    micro_batches = list(plan.micro_batches(progress["step"], num_steps))
+        progress, state = _restore(out / "last", recipe, model, optimizers, accelerator)
+    stopped = progress["evaluations_since_best"] >= config.patience
+    micro_batches = [] if stopped else list(plan.micro_batches(progress["step"], num_steps))
     pin_memory = accelerator.device.type == "cuda"
     batches = make_loader(recipe.rows("train"), [micro.rows for micro in micro_batches], config.num_workers, pin_memory)
 
     model.train()
-    state: Any = None
-    loss_sum, count = torch.zeros((), device=accelerator.device), torch.zeros((), device=accelerator.device)
-    began, logged_step, logged_at = time.monotonic(), progress["step"], time.monotonic()
-    for micro, batch in zip(micro_batches, batches, strict=True):
-        batch = {name: tensor.to(accelerator.device, non_blocking=True) for name, tensor in batch.items()}
-        micro_sum, micro_count, state = _backward(recipe, model, batch, state, micro, plan, accelerator)
-        loss_sum, count = loss_sum + micro_sum, count + micro_count
-        if not micro.is_last_of_step:
-            continue
+    began = time.monotonic()
+    with closing(Tracker(out, accelerator.is_main_process, num_steps, progress["step"])) as tracker:
+        tracker.say(
+            f"{recipe.name}: {plan.num_rows:,} rows, {num_parameters:,} parameters, {num_steps} steps of "
+            f"{plan.batch_size} = {plan.micro_batch_size} × {plan.num_ranks} ranks × {plan.accumulation} accumulated, "
+            f"on {accelerator.device}, precision {accelerator.mixed_precision}"
+        )
+        loss_sum, count = torch.zeros((), device=accelerator.device), torch.zeros((), device=accelerator.device)
+        logged_step, logged_at = progress["step"], time.monotonic()
+        for micro, batch in zip(micro_batches, batches, strict=True):
+            batch = {name: tensor.to(accelerator.device, non_blocking=True) for name, tensor in batch.items()}
+            micro_sum, micro_count, state = _backward(recipe, model, batch, state, micro, plan, accelerator)
+            loss_sum, count = loss_sum + micro_sum, count + micro_count
+            if not micro.is_last_of_step:
+                continue
 
-        step = progress["step"] = micro.step + 1
-        loss_sum, count = accelerator.reduce(torch.stack([loss_sum, count])).unbind()
-        # The gradients were divided by the nominal batch size; the true count is known only now
-        if (correction := plan.batch_size / count.item()) != 1.0:
-            torch._foreach_mul_([p.grad for p in model.parameters() if p.grad is not None], correction)
-        norm = accelerator.clip_grad_norm_(model.parameters(), config.clip_norm or math.inf)
-        scale = learning_rate_scale(step, num_steps, config.warmup_steps)
-        for optimizer, rates in zip(optimizers, peak_rates, strict=True):
-            for group, rate in zip(optimizer.param_groups, rates, strict=True):
-                group["lr"] = rate * scale
-            optimizer.step()
-            optimizer.zero_grad()
-        loss = (loss_sum / count).item()
-        if not math.isfinite(loss):
-            raise UserError(f"the loss is {loss} at step {step}: lower learning_rate={config.learning_rate}")
-        tracker.advance()
-        if step % config.log_every == 0 or step == num_steps:
-            now = time.monotonic()
-            speed = (step - logged_step) * plan.batch_size / (now - logged_at)
-            rate = config.learning_rate * scale
-            tracker.train(step, {"loss": loss, "learning_rate": rate, "gradient_norm": float(norm), "samples_per_s": speed})
-            logged_step, logged_at = step, now
-        loss_sum, count = torch.zeros_like(loss_sum), torch.zeros_like(count)
+            step = progress["step"] = micro.step + 1
+            loss_sum, count = accelerator.reduce(torch.stack([loss_sum, count])).unbind()
+            # The gradients were divided by the nominal batch size; the true count is known only now
+            if (correction := plan.batch_size / count.item()) != 1.0:
+                torch._foreach_mul_([p.grad for p in model.parameters() if p.grad is not None], correction)
+            norm = accelerator.clip_grad_norm_(model.parameters(), config.clip_norm or math.inf)
+            scale = learning_rate_scale(step, num_steps, config.warmup_steps)
+            for optimizer, rates in zip(optimizers, peak_rates, strict=True):
+                for group, rate in zip(optimizer.param_groups, rates, strict=True):
+                    group["lr"] = rate * scale
+                optimizer.step()
+                optimizer.zero_grad()
+            loss = (loss_sum / count).item()
+            if not math.isfinite(loss):
+                raise UserError(f"the loss is {loss} at step {step}: lower learning_rate={config.learning_rate}")
+            tracker.advance()
+            if step % config.log_every == 0 or step == num_steps:
+                now = time.monotonic()
+                speed = (step - logged_step) * plan.batch_size / (now - logged_at)
+                rate = config.learning_rate * scale
+                tracker.train(
+                    step, {"loss": loss, "learning_rate": rate, "gradient_norm": float(norm), "samples_per_s": speed}
+                )
+                logged_step, logged_at = step, now
+            loss_sum, count = torch.zeros_like(loss_sum), torch.zeros_like(count)
 
-        if step % evaluate_every == 0 or step == num_steps:
-            scores = recipe.metrics(predict(recipe, model, "validation", config.batch_size, accelerator))
-            tracker.validation(step, scores)
-            progress["evaluations_since_best"] += 1
-            if scores[recipe.monitor] > progress["best_score"]:
-                progress |= {"best_score": scores[recipe.monitor], "best_step": step, "evaluations_since_best": 0}
-                _save(out / "best", recipe, model, optimizers, progress, config, accelerator)
-            _save(out / "last", recipe, model, optimizers, progress, config, accelerator)
-            model.train()
-            logged_step, logged_at = step, time.monotonic()
-            if progress["evaluations_since_best"] >= config.patience:
-                tracker.say(f"no better {recipe.monitor} in {config.patience} evaluations: stopping")
-                break
-    tracker.close()
+            if step % evaluate_every == 0 or step == num_steps:
+                scores = recipe.metrics(predict(recipe, model, "validation", config.batch_size, accelerator))
+                tracker.validation(step, scores)
+                progress["evaluations_since_best"] += 1
+                if scores[recipe.monitor] > progress["best_score"]:
+                    progress |= {"best_score": scores[recipe.monitor], "best_step": step, "evaluations_since_best": 0}
+                    _save(out / "best", recipe, model, optimizers, progress, state, config, accelerator)
+                _save(out / "last", recipe, model, optimizers, progress, state, config, accelerator)
+                model.train()
+                logged_step, logged_at = step, time.monotonic()
+                if progress["evaluations_since_best"] >= config.patience:
+                    tracker.say(f"no better {recipe.monitor} in {config.patience} evaluations: stopping")
+                    break
     summary = {
         "kind": "neural",
         "recipe": recipe.name,
@@ -198,11 +205,11 @@ def _backward(
     recipe: Recipe,
     model: torch.nn.Module,
     batch: Batch,
-    state: Any,
+    state: State,
     micro: MicroBatch,
     plan: BatchPlan,
     accelerator: "Accelerator",
-) -> tuple[torch.Tensor, torch.Tensor, Any]:
+) -> tuple[torch.Tensor, torch.Tensor, State]:
     """Forward and backward of one micro-batch; gradients are all-reduced after the last one of the step only."""
     weight = 0.0 if micro.idle else 1.0
     with nullcontext() if micro.is_last_of_step else accelerator.no_sync(model):
@@ -240,12 +247,14 @@ def _open_run(out: Path, config: TrainConfig, accelerator: "Accelerator", resume
         if resume:
             before = manifest.read_json(known) if known.exists() else None
             if before is None or not (out / "last").is_dir():
-                problem = f"there is no checkpoint to resume from in {out}: start without --resume"
+                delete = "delete it and " if out.exists() else ""
+                problem = f"there is no checkpoint to resume from in {out}: {delete}start without --resume"
             elif before != settings:
                 changed = [key for key in settings if settings[key] != before.get(key)]
                 problem = f"the run in {out} was started with other values of {', '.join(changed)}: give it those again"
         elif out.exists():
-            problem = f"{out} exists already: choose another out=…, or add --resume to go on from its last checkpoint"
+            mend = "add --resume to go on from its last checkpoint" if (out / "last").is_dir() else "delete it"
+            problem = f"{out} exists already: choose another out=…, or {mend}"
         else:
             try:
                 out.mkdir(parents=True)
@@ -265,40 +274,54 @@ def _save(
     model: torch.nn.Module,
     optimizers: list[Any],
     progress: dict[str, Any],
+    state: State,
     config: TrainConfig,
     accelerator: "Accelerator",
 ) -> None:
-    """Every rank hands over its random state; the main process writes."""
-    random_states = accelerator.gather(torch.get_rng_state().to(accelerator.device)).reshape(accelerator.num_processes, -1)
+    """Every rank hands over its random generators and its state; the main process writes."""
+    from accelerate.utils import gather_object
+
+    own = {"random.cpu": torch.get_rng_state()}
+    if accelerator.device.type == "cuda":
+        own["random.cuda"] = torch.cuda.get_rng_state(accelerator.device)
+    own |= {f"state.{name}": tensor.cpu() for name, tensor in (state or {}).items()}
+    ranks = gather_object([own])
     if accelerator.is_main_process:
-        tensors = {"random.cpu": random_states.cpu()}
+        tensors = {f"rank{rank}.{name}": tensor for rank, of_rank in enumerate(ranks) for name, tensor in of_rank.items()}
         about = []
         for number, optimizer in enumerate(optimizers):
             named, rest = checkpoint.flatten_optimizer(optimizer.optimizer, f"optimizer{number}")
             tensors |= named
             about.append(rest)
-        state = {
+        description = {
             "recipe": recipe.name,
             "fingerprint": recipe.fingerprint,
             "inputs": recipe.inputs,
             "progress": progress,
+            "ranks": accelerator.num_processes,
             "optimizers": about,
             "config": configuration.to_dict(config),
         }
-        checkpoint.save(folder, accelerator.unwrap_model(model), tensors, state)
+        checkpoint.save(folder, accelerator.unwrap_model(model), tensors, description)
     accelerator.wait_for_everyone()
 
 
 def _restore(
     folder: Path, recipe: Recipe, model: torch.nn.Module, optimizers: list[Any], accelerator: "Accelerator"
-) -> dict[str, Any]:
-    state, tensors = checkpoint.load_state(folder)
-    if state["fingerprint"] != recipe.fingerprint:
+) -> tuple[dict[str, Any], State]:
+    """The progress and the recipe's state; on another number of ranks, random generators and state begin anew."""
+    description, tensors = checkpoint.load_state(folder)
+    if description["fingerprint"] != recipe.fingerprint:
         raise UserError(f"{folder} was trained on other prepared data: give the data that it was started with")
     checkpoint.load_model(folder, accelerator.unwrap_model(model))
-    for number, (optimizer, about) in enumerate(zip(optimizers, state["optimizers"], strict=True)):
+    for number, (optimizer, about) in enumerate(zip(optimizers, description["optimizers"], strict=True)):
         checkpoint.restore_optimizer(optimizer.optimizer, f"optimizer{number}", tensors, about)
-    random_states = tensors["random.cpu"]
-    if len(random_states) == accelerator.num_processes:
-        torch.set_rng_state(random_states[accelerator.process_index])
-    return state["progress"]
+    if description["ranks"] != accelerator.num_processes:
+        return description["progress"], None
+    prefix = f"rank{accelerator.process_index}."
+    own = {name.removeprefix(prefix): tensor for name, tensor in tensors.items() if name.startswith(prefix)}
+    torch.set_rng_state(own["random.cpu"])
+    if "random.cuda" in own and accelerator.device.type == "cuda":
+        torch.cuda.set_rng_state(own["random.cuda"], accelerator.device)
+    state = {name.removeprefix("state."): own[name].to(accelerator.device) for name in own if name.startswith("state.")}
+    return description["progress"], state or None

@@ -1,6 +1,7 @@
 """What a training shows and leaves behind: a progress bar, train.log, val.log, metrics.jsonl, TensorBoard.
 
-Only the main process writes. Files are opened to append, so a resumed run goes on in the same ones.
+Only the main process writes. Files are opened to append, so a resumed run goes on in the same ones; the curves forget what
+came after the checkpoint that it goes on from, since those steps come again.
 """
 
 import json
@@ -20,7 +21,8 @@ class Tracker:
             return
         from torch.utils.tensorboard import SummaryWriter
 
-        self._board = SummaryWriter(str(folder / "tensorboard"), purge_step=first_step)
+        self._board = SummaryWriter(str(folder / "tensorboard"), purge_step=first_step + 1)
+        _forget_after(first_step, folder / "metrics.jsonl")
         names = ("train.log", "val.log", "metrics.jsonl")
         self._files = {name: (folder / name).open("a", encoding="utf-8") for name in names}
         self._bar = tqdm(total=num_steps, initial=first_step, desc="train", unit=" steps", dynamic_ncols=True)
@@ -65,3 +67,10 @@ class Tracker:
     def _line(self, name: str, text: str) -> None:
         self._files[name].write(text + "\n")
         self._files[name].flush()
+
+
+def _forget_after(step: int, file: Path) -> None:
+    """Drop the lines of later steps, and a last line that was torn by a kill."""
+    if file.exists():
+        whole = [line for line in file.read_text(encoding="utf-8").splitlines(keepends=True) if line.endswith("\n")]
+        file.write_text("".join(line for line in whole if json.loads(line)["step"] <= step), encoding="utf-8")

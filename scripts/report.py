@@ -1,0 +1,35 @@
+"""A finished run to one HTML page: the forecast, how good it is, what each member contributed, and the data.
+
+python scripts/report.py ensemble=runs/demo/ensemble data=runs/demo/prepared predictions=runs/demo/predictions \\
+    out=runs/demo/report.html
+"""
+
+import dataclasses
+
+from ensemble import config, errors
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class ReportConfig:
+    """What to report on, and where to."""
+
+    ensemble: str = "???"
+    """The folder of a fitted ensemble; it names the folders of its members."""
+    data: str = "???"
+    """The prepared data that it was fitted on."""
+    predictions: str = "???"
+    """The folder of the members' prediction files."""
+    out: str = "???"
+    """The HTML file to write; an older one is replaced."""
+
+
+def main() -> None:
+    settings = config.from_command_line(ReportConfig, __doc__)
+
+    from ensemble import report
+
+    print(f"the report is in {report.write(settings.ensemble, settings.data, settings.predictions, settings.out)}")
+
+
+if __name__ == "__main__":
+    errors.run(main)
