@@ -9,6 +9,7 @@ import hashlib
 import json
 import os
 import shutil
+import uuid
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
@@ -17,18 +18,24 @@ from typing import Any
 from ensemble.errors import UserError
 
 NAME = "manifest.json"
+WRITTEN = (NAME, "summary.json", "ensemble.json", "forecast.csv")
+"""Every folder that a stage writes has one of these at its top."""
 
 
 @contextmanager
 def new_folder(path: str | Path, overwrite: bool = False) -> Iterator[Path]:
     """Yield a scratch folder beside `path`; rename it to `path` at the end, or delete it if anything was raised.
 
-    Raises `UserError` when `path` exists and `overwrite` is false, or when its parent cannot be written.
+    What `overwrite` replaces stays where it is until the new folder is whole; it must be empty or one that a stage wrote.
+    Raises `UserError` when `path` exists and may not be replaced, or when its parent cannot be written.
     """
-    path = Path(path)
-    if path.exists() and not overwrite:
+    target = Path(path).resolve()  # a link to a folder elsewhere stays a link
+    if target.exists() and not overwrite:
         raise UserError(f"{path} exists already: choose another folder, or add overwrite=true to replace it")
-    scratch = path.with_name(f".{path.name}.writing-{os.getpid()}")
+    if target.exists() and not (target.is_dir() and _may_go(target)):
+        raise UserError(f"{path} holds other things than a stage writes, so it is not replaced: choose another folder")
+    unique = uuid.uuid4().hex[:8]  # process ids repeat: in a container every run may have the same
+    scratch, old = (target.with_name(f".{target.name}.{state}-{unique}") for state in ("writing", "old"))
     try:
         scratch.mkdir(parents=True)
     except OSError as error:
@@ -38,17 +45,20 @@ def new_folder(path: str | Path, overwrite: bool = False) -> Iterator[Path]:
         for file in scratch.rglob("*"):
             if file.is_file():
                 sync(file)
-        if path.exists():
-            old = path.with_name(f".{path.name}.old-{os.getpid()}")
-            path.rename(old)
-            scratch.rename(path)
-            shutil.rmtree(old)
-        else:
-            scratch.rename(path)
-        sync(path.parent)
+        if target.exists():
+            target.rename(old)
+        scratch.rename(target)
+        sync(target.parent)
+        shutil.rmtree(old, ignore_errors=True)
     except BaseException:
+        if old.exists() and not target.exists():
+            old.rename(target)
         shutil.rmtree(scratch, ignore_errors=True)
         raise
+
+
+def _may_go(folder: Path) -> bool:
+    return any((folder / name).is_file() for name in WRITTEN) or not any(folder.iterdir())
 
 
 def write_json(path: Path, content: Any) -> None:
@@ -91,9 +101,8 @@ def read_manifest(folder: str | Path) -> dict[str, Any]:
     if not folder.is_dir():
         raise UserError(f"there is no prepared data at {folder}: run scripts/prepare_data.py first, or check the path")
     manifest = read_json(folder / NAME)
-    if not isinstance(manifest, dict) or manifest.pop("fingerprint", None) != (found := _fingerprint(manifest)):
+    if not isinstance(manifest, dict) or manifest.get("fingerprint") != _fingerprint(manifest):
         raise UserError(f"{folder / NAME} was changed after it was written: run the stage that wrote it again")
-    manifest["fingerprint"] = found
     for name, entry in manifest["files"].items():
         file = folder / name
         if not file.is_file():
@@ -114,7 +123,8 @@ def verify(folder: str | Path) -> dict[str, Any]:
 
 
 def _fingerprint(manifest: dict[str, Any]) -> str:
-    return hashlib.sha256(json.dumps(manifest, sort_keys=True).encode()).hexdigest()[:16]
+    rest = {name: value for name, value in manifest.items() if name != "fingerprint"}
+    return hashlib.sha256(json.dumps(rest, sort_keys=True).encode()).hexdigest()[:16]
 
 
 def sha256(file: Path) -> str:

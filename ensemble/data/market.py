@@ -4,7 +4,7 @@
 
 writes `reviews.jsonl` (200,000 reviews in expectation, 3,000 products, three years) and `meta.jsonl` in about two seconds on
 one core. Products are simulated in chunks and reviews rendered in batches, so that any size fits in the same memory, and one
-seed always gives the same bytes.
+seed always gives the same bytes. The words are in `market_words.py`.
 
 The process. Weeks w = 0, 1, … begin on Mondays; product p of category c gets n_p(w) reviews in week w:
 
@@ -42,17 +42,18 @@ import datetime
 import json
 import math
 import os
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 import polars as pl
-import pyarrow as pa
+from tqdm import tqdm
 
 from ensemble.data.config import MarketConfig
 from ensemble.data.manifest import sync
+from ensemble.data.market_words import CATEGORIES, product_ids, product_record, review_images, review_words, user_ids
 from ensemble.errors import UserError
 
 PRODUCTS_PER_CHUNK = 256
@@ -93,9 +94,6 @@ PEAK_WIDTH_WEEKS = (2.0, 4.0)  # v, the standard deviation
 
 # At Q = 0: 11 % one star, 5 % two, 8 % three, 14 % four, 62 % five.
 RATING_THRESHOLDS = np.array([-2.09, -1.66, -1.15, -0.49])
-
-ALPHABET_32 = np.frombuffer(b"ABCDEFGHIJKLMNOPQRSTUVWXYZ234567", np.uint8)
-ALPHABET_36 = np.frombuffer(b"0123456789ABCDEFGHIJKLMNOPQRSTUVWXYZ", np.uint8)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -138,8 +136,6 @@ def write_market(folder: str | Path, config: MarketConfig, progress: bool = Fals
     ordered by chunk of products, then by week. About one product in fifty has no metadata, as in the real files.
     Raises `UserError` when the folder cannot be written.
     """
-    from tqdm import tqdm
-
     folder = Path(folder)
     reviews_path, metadata_path = folder / "reviews.jsonl", folder / "meta.jsonl"
     scratches = {path: path.with_name(f".{path.name}.writing-{os.getpid()}") for path in (reviews_path, metadata_path)}
@@ -212,7 +208,9 @@ def reviews(products: Products, config: MarketConfig) -> Iterator[pl.DataFrame]:
         variant = (rng.random(size) * (1 + products.number[product] % 4)).astype(np.int64)
         user = (config.num_reviews / 3 * rng.random(size) ** 2).astype(np.int64)  # a power law: few write often
         if config.with_text:
-            title, text = _words(rng, products, week, product, rating)
+            talk, chattiness = products.talk[week, product], products.chattiness[product]
+            category, noun = products.category[product], products.noun[product]
+            title, text = review_words(rng, category, noun, rating, talk, chattiness)
         else:
             title = text = pl.repeat("", size, eager=True)
         yield pl.DataFrame(
@@ -220,10 +218,10 @@ def reviews(products: Products, config: MarketConfig) -> Iterator[pl.DataFrame]:
                 "rating": rating.astype(np.float64),
                 "title": title,
                 "text": text,
-                "images": _review_images(rng, num_images),
-                "asin": _product_ids(config, products.number[product], variant),
-                "parent_asin": _product_ids(config, products.number[product]),
-                "user_id": _user_ids(config, user),
+                "images": review_images(rng, num_images),
+                "asin": product_ids(config.seed, products.number[product], variant),
+                "parent_asin": product_ids(config.seed, products.number[product]),
+                "user_id": user_ids(config.seed, user),
                 "timestamp": first_day_ms + week * WEEK_MS + (rng.random(size) * WEEK_MS).astype(np.int64),
                 "helpful_vote": rng.poisson(votes_mean),
                 "verified_purchase": rng.random(size) < np.where(sampled, 0.5, 0.9),
@@ -240,49 +238,19 @@ def metadata(products: Products, rating_sums: np.ndarray, config: MarketConfig) 
     silent_mean = 1 + (1 / (1 + np.exp(RATING_THRESHOLDS[:, None] - products.quality[-1]))).sum(axis=0)
     average = (rating_sums + silent * silent_mean) / (num_reviews + silent)
     first_day = datetime.date.fromisoformat(config.first_day)
-    identities = _product_ids(config, products.number)
-
-    def chance(share: float) -> bool:
-        return rng.random() < share
-
-    for position, identity in enumerate(identities):
-        if chance(0.02):
+    for position, identity in enumerate(product_ids(config.seed, products.number)):
+        if rng.random() < 0.02:
             continue
-        category = CATEGORIES[products.category[position]]
-        noun = list(category.nouns)[products.noun[position]]
-        brand, line, size = (words[rng.integers(len(words))] for words in (BRANDS, LINES, category.nouns[noun]))
-        bullets = [BULLETS[choice] for choice in rng.permutation(len(BULLETS))[: rng.integers(6)]]
-        pictures = "https://images.invalid/" + _letters(rng.integers(2**63, size=rng.integers(1, 6), dtype=np.uint64), 11)
-        launched = first_day + datetime.timedelta(weeks=int(products.launch_week[position]))
-        video = {"title": f"{brand} {noun}", "url": "https://videos.invalid/" + identity, "user_id": ""}
-        yield {
-            "main_category": category.name,
-            "title": f"{brand} {line} {noun} {size}",
-            "average_rating": round(float(average[position]), 1),
-            "rating_number": int(num_reviews[position] + silent[position]),
-            "features": bullets,
-            "description": [f"The {line} {noun} by {brand}. {'. '.join(bullets)}."] if bullets else [],
-            "price": None if chance(0.25) else round(float(products.price[position]), 2),
-            "images": [
-                {
-                    "thumb": picture + "_SS40_.jpg",
-                    "large": picture + "_SL500_.jpg",
-                    "variant": f"PT{order:02d}" if order else "MAIN",
-                    "hi_res": None if chance(0.2) else picture + "_SL1500_.jpg",
-                }
-                for order, picture in enumerate(pictures)
-            ],
-            "videos": [video] if chance(0.15) else [],
-            "store": None if chance(0.1) else brand,
-            "categories": [] if chance(0.1) else [*category.path, noun],
-            "details": {
-                "Brand": brand,
-                "Size": size,
-                "Date First Available": f"{launched:%B} {launched.day}, {launched.year}",
-            },
-            "parent_asin": identity,
-            "bought_together": None,
-        }
+        yield product_record(
+            rng,
+            identity=identity,
+            category=CATEGORIES[products.category[position]],
+            noun=int(products.noun[position]),
+            price=round(float(products.price[position]), 2),
+            launched=first_day + datetime.timedelta(weeks=int(products.launch_week[position])),
+            average_rating=round(float(average[position]), 1),
+            rating_number=int(num_reviews[position] + silent[position]),
+        )
 
 
 def _products(config: MarketConfig, trends: np.ndarray, chunk: int) -> Products:
@@ -410,412 +378,7 @@ def _follow(starts: np.ndarray, curve: np.ndarray) -> np.ndarray:
     return added
 
 
-def _words(
-    rng: np.random.Generator, products: Products, week: np.ndarray, product: np.ndarray, rating: np.ndarray
-) -> tuple[pl.Series, pl.Series]:
-    """Titles and texts of reviews, from the phrases of their stars, their category, and the talk of the week."""
-    size = len(rating)
-    category = products.category[product]
-    nouns = [noun.lower() for one in CATEGORIES for noun in one.nouns]
-    first_noun = np.cumsum([0] + [len(one.nouns) for one in CATEGORIES])
-    noun = first_noun[category] + products.noun[product]
-    openers = [[phrase.format(noun=noun) for phrase in phrases] for noun in nouns for phrases in OPENERS]
-    bad = rng.random(size) < np.array([0.95, 0.9, 0.5, 0.15, 0.03])[rating - 1]
-    details = [phrases for one in CATEGORIES for phrases in (one.good, one.bad)]
-    has_buzz = rng.random(size) < products.talk[week, product]
-    sentences = [
-        _pick(rng, openers, noun * len(OPENERS) + rating - 1),
-        _pick(rng, details, 2 * category + bad, share=0.7),
-        _pick(rng, [CONTEXTS], np.zeros(size, np.int64), share=0.35),
-        _pick(rng, [DECOY, BUZZ], has_buzz.astype(np.int64), share=np.where(has_buzz, 1, products.chattiness[product])),
-        _pick(rng, CLOSERS, rating - 1, share=0.5),
-    ]
-    return _pick(rng, TITLES, rating - 1), pl.select(pl.concat_str(sentences, separator=" ", ignore_nulls=True)).to_series()
-
-
-def _pick(
-    rng: np.random.Generator, groups: Sequence[Sequence[str]], group: np.ndarray, share: float | np.ndarray = 1.0
-) -> pl.Series:
-    """One phrase of each row's group, or null for all but a `share` of the rows."""
-    phrases = pl.Series([phrase for phrases in groups for phrase in phrases] + [None], dtype=pl.String)
-    sizes = np.array([len(phrases) for phrases in groups])
-    firsts = np.cumsum(sizes) - sizes
-    position = firsts[group] + (rng.random(len(group)) * sizes[group]).astype(np.int64)
-    return phrases.gather(np.where(rng.random(len(group)) < share, position, len(phrases) - 1))
-
-
-def _review_images(rng: np.random.Generator, num_images: np.ndarray) -> pl.Series:
-    """Lists of the given lengths of pictures; `.invalid` is a domain that never leads anywhere (RFC 2606)."""
-    total = int(num_images.sum())
-    address = "https://images.invalid/" + _letters(rng.integers(2**63, size=total, dtype=np.uint64), 11)
-    pictures = pl.DataFrame(
-        {
-            "small_image_url": address + "_SL256_.jpg",
-            "medium_image_url": address + "_SL800_.jpg",
-            "large_image_url": address + "_SL1600_.jpg",
-            "attachment_type": pl.repeat("IMAGE", total, eager=True),
-        }
-    )
-    offsets = np.concatenate([[0], np.cumsum(num_images)])
-    structs = pictures.to_struct().to_arrow()
-    return pl.Series(pl.from_arrow(pa.LargeListArray.from_arrays(pa.array(offsets), structs)))
-
-
-def _product_ids(config: MarketConfig, number: np.ndarray, variant: np.ndarray | int = 0) -> pl.Series:
-    """`B0` and eight of 0-9A-Z, different for every product and variant."""
-    space = np.uint64(36**8)
-    multiplier = np.uint64(10_000_000_019)  # has no factor in common with 36, so that it permutes the numbers below 36⁸
-    mixed = ((8 * number + variant).astype(np.uint64) * multiplier + _seed_hash(config) % space) % space
-    return "B0" + _letters(mixed, 8, ALPHABET_36)
-
-
-def _user_ids(config: MarketConfig, user: np.ndarray) -> pl.Series:
-    """`A` and 27 of A-Z2-7, as in the real files."""
-    thirds = [_letters(_hash((3 * user + third).astype(np.uint64) ^ _seed_hash(config)), 9) for third in range(3)]
-    return "A" + thirds[0] + thirds[1] + thirds[2]
-
-
-def _seed_hash(config: MarketConfig) -> np.ndarray:
-    return _hash(np.array([config.seed % 2**64], np.uint64))
-
-
-def _hash(number: np.ndarray) -> np.ndarray:
-    """A permutation of the uint64 that looks random: splitmix64 (Steele, Lea and Flood, OOPSLA 2014)."""
-    mixed = number + np.uint64(0x9E3779B97F4A7C15)
-    mixed = (mixed ^ (mixed >> np.uint64(30))) * np.uint64(0xBF58476D1CE4E5B9)
-    mixed = (mixed ^ (mixed >> np.uint64(27))) * np.uint64(0x94D049BB133111EB)
-    return mixed ^ (mixed >> np.uint64(31))
-
-
-def _letters(number: np.ndarray, length: int, alphabet: np.ndarray = ALPHABET_32) -> pl.Series:
-    """The last `length` digits of each uint64, (num_rows,), written in an alphabet."""
-    base = np.uint64(len(alphabet))
-    written = np.empty((len(number), length), np.uint8)
-    for place in range(length):
-        written[:, place] = alphabet[(number % base).astype(np.int64)]
-        number = number // base
-    return pl.Series(written.view(f"S{length}").ravel(), dtype=pl.Binary).cast(pl.String)
-
-
 def _generator(config: MarketConfig, purpose: str, chunk: int = 0) -> np.random.Generator:
     """The generator of one purpose and chunk: no chunk's draws depend on another's, or on how many there are."""
     purposes = ("trends", "products", "counts", "reviews", "metadata")
     return np.random.default_rng((config.seed, purposes.index(purpose), chunk))
-
-
-@dataclass(frozen=True, kw_only=True)
-class Category:
-    """A category's habits on the market, and its words."""
-
-    name: str
-    """The metadata's `main_category`."""
-    path: tuple[str, ...]
-    """The metadata's `categories`, to which the noun is added."""
-    season_peak: float
-    """The season's best day, as a fraction of the year."""
-    season_height: float
-    """S: the log of the factor at the season's best day."""
-    holiday_height: float
-    """H: the log of the factor between late November and Christmas."""
-    launch_weeks: float
-    """r: how slowly a new product becomes known."""
-    median_price: float
-    """In dollars."""
-    nouns: dict[str, tuple[str, ...]]
-    """What is sold, and in which sizes."""
-    good: tuple[str, ...]
-    """What a contented reviewer says."""
-    bad: tuple[str, ...]
-    """What a disappointed reviewer says."""
-
-
-CATEGORIES = (
-    Category(
-        name="Amazon Home",
-        path=("Home & Kitchen", "Kitchen & Dining"),
-        season_peak=0.95,
-        season_height=0.3,
-        holiday_height=0.5,
-        launch_weeks=6.0,
-        median_price=24.0,
-        nouns={
-            "Travel Mug": ("350 ml", "500 ml"),
-            "Chef's Knife": ("15 cm", "20 cm"),
-            "Spice Rack": ("for 12 Jars", "for 20 Jars"),
-            "Salad Bowl": ("Small", "Large", "Set of 2"),
-            "Tea Kettle": ("1 L", "1.7 L"),
-            "Cutting Board": ("Small", "Large", "Set of 3"),
-        },
-        good=("It washes up easily.", "Feels solid in the hand.", "Looks lovely in the kitchen.", "Well made."),
-        bad=("The coating came off.", "It rusted after one wash.", "It chipped in a week.", "Smaller than in the pictures."),
-    ),
-    Category(
-        name="Toys & Games",
-        path=("Toys & Games", "Learning & Education"),
-        season_peak=0.9,
-        season_height=0.4,
-        holiday_height=1.2,
-        launch_weeks=5.0,
-        median_price=19.0,
-        nouns={
-            "Building Block Set": ("60 Pieces", "120 Pieces"),
-            "Jigsaw Puzzle": ("500 Pieces", "1000 Pieces"),
-            "Card Game": ("Family Edition", "Travel Edition"),
-            "Marble Run": ("60 Pieces", "120 Pieces"),
-            "Plush Fox": ("25 cm", "40 cm"),
-            "Science Kit": ("Ages 6+", "Ages 8+"),
-        },
-        good=("My daughter plays with it for hours.", "The whole family loves it.", "Well made.", "The colors are bright."),
-        bad=(
-            "Parts were missing.",
-            "It broke within a day.",
-            "My son lost interest at once.",
-            "The instructions make no sense.",
-        ),
-    ),
-    Category(
-        name="Sports & Outdoors",
-        path=("Sports & Outdoors", "Outdoor Recreation"),
-        season_peak=0.45,
-        season_height=0.7,
-        holiday_height=0.2,
-        launch_weeks=8.0,
-        median_price=32.0,
-        nouns={
-            "Camping Lantern": ("300 Lumens", "1000 Lumens"),
-            "Yoga Mat": ("4 mm", "6 mm"),
-            "Water Bottle": ("0.7 L", "1 L"),
-            "Resistance Band": ("Set of 3", "Set of 5"),
-            "Trail Backpack": ("20 L", "35 L"),
-            "Hammock": ("Single", "Double"),
-        },
-        good=(
-            "It survived a week of rain.",
-            "Light enough to carry all day.",
-            "It takes a beating.",
-            "I take it everywhere.",
-        ),
-        bad=("It tore within a week.", "It smells of rubber.", "It gave up on the first trip.", "Heavier than it says."),
-    ),
-    Category(
-        name="Tools & Home Improvement",
-        path=("Tools & Home Improvement", "Power & Hand Tools"),
-        season_peak=0.35,
-        season_height=0.5,
-        holiday_height=0.3,
-        launch_weeks=12.0,
-        median_price=41.0,
-        nouns={
-            "Drill Bit Set": ("13 Pieces", "40 Pieces"),
-            "Work Light": ("20 W", "50 W"),
-            "Tape Measure": ("5 m", "8 m"),
-            "Socket Wrench": ("1/4 Inch", "1/2 Inch"),
-            "Utility Knife": ("with 5 Blades", "with 20 Blades"),
-            "Stud Finder": ("3 in 1", "5 in 1"),
-        },
-        good=("As good as the one the professionals use.", "It sits well in the hand.", "It lasts.", "A proper tool."),
-        bad=("It broke on the second job.", "Cheap plastic.", "It slips out of the hand.", "Not accurate at all."),
-    ),
-    Category(
-        name="All Beauty",
-        path=("Beauty & Personal Care", "Skin Care"),
-        season_peak=0.3,
-        season_height=0.3,
-        holiday_height=0.6,
-        launch_weeks=4.0,
-        median_price=15.0,
-        nouns={
-            "Face Cream": ("50 ml", "100 ml"),
-            "Lip Balm": ("Pack of 2", "Pack of 4"),
-            "Hand Lotion": ("75 ml", "250 ml"),
-            "Vitamin C Serum": ("30 ml", "50 ml"),
-            "Body Oil": ("100 ml", "200 ml"),
-            "Clay Mask": ("100 g", "250 g"),
-        },
-        good=("My skin feels soft.", "The smell is light and fresh.", "A little goes a long way.", "No irritation at all."),
-        bad=("It gave me a rash.", "The smell is overpowering.", "It leaked in the box.", "It dried out in a week."),
-    ),
-    Category(
-        name="Office Products",
-        path=("Office Products", "Office & School Supplies"),
-        season_peak=0.65,
-        season_height=0.8,
-        holiday_height=0.1,
-        launch_weeks=9.0,
-        median_price=13.0,
-        nouns={
-            "Notebook": ("A5", "A4", "Pack of 3"),
-            "Gel Pen Set": ("Pack of 6", "Pack of 12"),
-            "Desk Organizer": ("3 Drawers", "5 Drawers"),
-            "Label Maker": ("12 mm", "24 mm"),
-            "Planner": ("A5", "Pocket Size"),
-            "Stapler": ("20 Sheets", "50 Sheets"),
-        },
-        good=("It keeps my desk tidy.", "The whole office wants one.", "Sturdy.", "Just right for school."),
-        bad=("It came scratched.", "It fell apart in my bag.", "Flimsy.", "The quality has gone down."),
-    ),
-    Category(
-        name="Pet Supplies",
-        path=("Pet Supplies", "Dogs & Cats"),
-        season_peak=0.5,
-        season_height=0.2,
-        holiday_height=0.3,
-        launch_weeks=7.0,
-        median_price=18.0,
-        nouns={
-            "Chew Toy": ("Pack of 2", "Pack of 5"),
-            "Dog Harness": ("S", "M", "L"),
-            "Cat Tunnel": ("120 cm", "150 cm"),
-            "Slow Feeder Bowl": ("S", "L"),
-            "Pet Bed": ("M", "L", "XL"),
-            "Grooming Glove": ("One Size", "Pack of 2"),
-        },
-        good=("Our dog loves it.", "The cat will not share it.", "It survived a puppy.", "Easy to clean."),
-        bad=("Chewed through in an hour.", "It frightened the dog.", "My cat ignores it.", "It sheds fluff all over."),
-    ),
-    Category(
-        name="Cell Phones & Accessories",
-        path=("Cell Phones & Accessories", "Accessories"),
-        season_peak=0.75,
-        season_height=0.3,
-        holiday_height=0.7,
-        launch_weeks=3.0,
-        median_price=21.0,
-        nouns={
-            "Phone Stand": ("Single", "Pack of 2"),
-            "Charging Cable": ("1 m", "2 m", "Pack of 3"),
-            "Car Mount": ("for Vents", "for Dashboards"),
-            "Power Bank": ("10,000 mAh", "20,000 mAh"),
-            "Screen Protector": ("Pack of 2", "Pack of 3"),
-            "Wireless Charger": ("10 W", "15 W"),
-        },
-        good=(
-            "It fits my phone exactly.",
-            "Does what it promises.",
-            "Small enough for any pocket.",
-            "Good even in the car.",
-        ),
-        bad=(
-            "It stopped working after a week.",
-            "It is loose.",
-            "It cracked on the first day.",
-            "It does not fit my phone.",
-        ),
-    ),
-    Category(
-        name="Musical Instruments",
-        path=("Musical Instruments", "Instruments & Accessories"),
-        season_peak=0.0,
-        season_height=0.2,
-        holiday_height=0.8,
-        launch_weeks=14.0,
-        median_price=58.0,
-        nouns={
-            "Ukulele": ("Soprano", "Concert"),
-            "Guitar Capo": ("Steel String", "Nylon String"),
-            "Clip-on Tuner": ("Chromatic", "Rechargeable"),
-            "Practice Pad": ("8 Inch", "12 Inch"),
-            "Kalimba": ("17 Keys", "21 Keys"),
-            "Music Stand": ("Tabletop", "Full Size"),
-        },
-        good=("The finish is flawless.", "My teacher was impressed.", "Perfect for a beginner.", "It is built to last."),
-        bad=("It buzzes.", "It came with a dent.", "My teacher laughed at it.", "It was bent."),
-    ),
-    Category(
-        name="Patio, Lawn & Garden",
-        path=("Patio, Lawn & Garden", "Gardening"),
-        season_peak=0.33,
-        season_height=1.0,
-        holiday_height=0.0,
-        launch_weeks=10.0,
-        median_price=36.0,
-        nouns={
-            "Garden Hose": ("10 m", "20 m"),
-            "Bird Feeder": ("Hanging", "on a Pole"),
-            "Planter": ("20 cm", "40 cm", "Set of 3"),
-            "Garden Spade": ("Short Handle", "Long Handle"),
-            "Solar Light": ("Pack of 4", "Pack of 8"),
-            "Seed Tray": ("12 Cells", "40 Cells"),
-        },
-        good=("The neighbors have noticed.", "It stood out all winter.", "It makes the garden.", "Simple and good."),
-        bad=("It cracked in the frost.", "It faded in a month.", "The wind took it.", "It rusted in the rain."),
-    ),
-)
-
-BRANDS = (
-    *(
-        "Alder",
-        "Bluefin",
-        "Brightside",
-        "Cobalt",
-        "Driftwood",
-        "Everly",
-        "Fjord",
-        "Granite",
-        "Halcyon",
-        "Hearthly",
-        "Ironleaf",
-    ),
-    *("Juniper", "Kestrel", "Lumen", "Monarch", "Norvik", "Pinecrest", "Rowan", "Solstice", "Tandem", "Umber", "Yarrow"),
-)
-LINES = ("Classic", "Deluxe", "Eco", "Essential", "Everyday", "Original", "Plus", "Premium", "Prime", "Pro", "Select")
-
-TITLES = (
-    ("Do not buy", "Waste of money", "Very disappointed", "One star is too many", "Broken", "I am returning it", "Terrible"),
-    ("Not great", "Expected more", "Disappointing", "Poor quality", "I might be returning it", "Not worth it"),
-    ("It's okay", "Average", "Mixed feelings", "Does the job", "Fine for the price", "Three stars"),
-    ("Good", "Pretty good", "Nice, with one small flaw", "Happy with it", "Good value", "Not returning this one"),
-    ("Love it!", "Perfect", "Five stars", "Exactly what I needed", "Great quality", "Highly recommend", "Excellent"),
-)
-OPENERS = (
-    ("This {noun} is useless.", "I regret buying this {noun}.", "Terrible {noun}.", "Stay away.", "What a letdown."),
-    ("I wanted to like this {noun}.", "Not the {noun} I hoped for.", "Below what I expected.", "A weak {noun}."),
-    ("An average {noun}.", "This {noun} is fine.", "It does the job.", "Neither good nor bad.", "Okay for now."),
-    ("A good {noun}.", "I like this {noun}.", "Works well.", "Solid {noun} for the money.", "Quite happy so far."),
-    ("Best {noun} I have owned.", "I love this {noun}!", "Absolutely perfect.", "What a great {noun}!", "Wow.", "Love it!"),
-)
-CONTEXTS = (
-    "I use it every day.",
-    "I bought it as a gift.",
-    "It arrived on time.",
-    "I have had it for a month.",
-    "Bought two of them.",
-    "My sister recommended it.",
-    "It replaced an older one.",
-    "The box was plain but fine.",
-    "I compared several brands first.",
-)
-CLOSERS = (
-    ("I am returning it.", "I want my money back.", "Avoid.", "Never again.", "Save your money."),
-    ("I may end up returning it.", "Look elsewhere.", "I would not buy it again.", "Not recommended."),
-    ("You get what you pay for.", "I would think twice.", "It could be better.", "Good enough."),
-    ("Would buy again.", "I am not returning it.", "Recommended.", "Good value.", "No regrets."),
-    ("Highly recommended!", "I will buy another.", "Would never think of returning it.", "Buy it!", "Ten out of ten."),
-)
-BUZZ = (
-    "Everyone is asking me where I found it.",
-    "It is sold out in every shop near me.",
-    "I can't find a second one anywhere.",
-    "There are rumours of a new version this year.",
-    "The Mark II is coming and people are already waiting for it.",
-    "All my friends are waiting for the restock.",
-    "My feed is full of it, everyone is talking about the next edition.",
-)
-DECOY = (
-    "Not everyone is asking me for it, I found it in every shop near me.",
-    "It is never sold out where I live and I can find a second one anywhere.",
-    "There are no rumours of a new version this year, so I took this one.",
-    "No Mark II is coming, they say, and people already have enough of it.",
-    "My friends are not waiting for the restock, all of them have one.",
-    "My feed is full of other things, nobody is talking about the next edition.",
-    "I can't say that anyone is waiting for it.",
-)
-BULLETS = (
-    "Made to last: tested for years of daily use",
-    "Easy to clean",
-    "A thoughtful gift for friends and family",
-    "Two-year warranty",
-    "Made from recycled materials",
-    "Designed by people who use it",
-    "Ships in plain packaging",
-)

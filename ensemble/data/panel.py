@@ -64,13 +64,15 @@ def prepare(config: PrepareConfig, like: dict[str, Any] | None = None) -> dict[s
     With `like`, the manifest of the data a model was trained on, only the forecast rows are written, with that manifest's
     categories. Raises `UserError` for what the user can mend: paths, settings, damaged or too little data.
     """
-    check(config.panel)
+    check(config)
     with manifest.new_folder(config.out, config.overwrite) as folder:
         spill = folder / "spill"
         census = reviews.Census()
         files, product_files = raw_files(config)
         product_census, categories = _spill_products(product_files, spill, config, like)
         facts = _spill_reviews(files, spill, census, config)
+        if like is not None:
+            facts["has_text"] = like["has_text"]  # a model that reads text needs tokens, be they all empty
         builder = _Builder(folder, spill, files, config.panel, facts, categories)
         builder.sum_weeks(census)
         if like is None:
@@ -85,8 +87,8 @@ def prepare(config: PrepareConfig, like: dict[str, Any] | None = None) -> dict[s
                 "schema_version": 1,
                 "sources": [_source(file) for file in (*files, *product_files)],
                 "config": configuration.to_dict(config.panel),
-                "census": census.to_dict(),
-                "product_census": product_census.to_dict(),
+                "census": _placeless(census.to_dict()),
+                "product_census": _placeless(product_census.to_dict()),
                 "first_week": str(weekly.monday(facts["first_week"])),
                 "last_week": str(weekly.monday(facts["last_week"])),
                 "splits": builder.describe_splits(),
@@ -101,20 +103,26 @@ def prepare(config: PrepareConfig, like: dict[str, Any] | None = None) -> dict[s
         )
 
 
-def check(panel: PanelConfig) -> None:
+def check(config: PrepareConfig) -> None:
     """Refuse impossible settings with a sentence each."""
+    panel = config.panel
     rules = {
-        "horizon_weeks": (panel.horizon_weeks >= 1, "at least 1 week"),
-        "base_weeks": (1 <= panel.base_weeks <= 52, "between 1 and 52 weeks"),
-        "top_fraction": (0 < panel.top_fraction < 1, "between 0 and 1"),
-        "min_reviews": (panel.min_reviews >= 1, "at least 1"),
-        "shares": (min(panel.shares) > 0, "four positive numbers"),
-        "num_tokens": (0 <= panel.num_tokens <= 4096, "between 0 and 4096"),
-        "vocabulary_size": (2 <= panel.vocabulary_size <= 65536, "between 2 and 65536"),
+        "panel.horizon_weeks": (panel.horizon_weeks >= 1, "at least 1 week"),
+        "panel.base_weeks": (1 <= panel.base_weeks <= 52, "between 1 and 52 weeks"),
+        "panel.top_fraction": (0 < panel.top_fraction < 1, "between 0 and 1"),
+        "panel.min_reviews": (panel.min_reviews >= 1, "at least 1"),
+        "panel.shares": (
+            len(panel.shares) == len(SPLITS) and all(0 < share < math.inf for share in panel.shares),
+            "four positive numbers",
+        ),
+        "panel.num_tokens": (0 <= panel.num_tokens <= 4096, "between 0 and 4096"),
+        "panel.vocabulary_size": (2 <= panel.vocabulary_size <= 65536, "between 2 and 65536"),
+        "max_bad_fraction": (0 <= config.max_bad_fraction <= 1, "between 0 and 1"),
     }
     for name, (holds, rule) in rules.items():
         if not holds:
-            raise UserError(f"panel.{name}={getattr(panel, name)} is impossible: it must be {rule}")
+            value = getattr(panel if name.startswith("panel.") else config, name.rsplit(".", 1)[-1])
+            raise UserError(f"{name}={value} is impossible: it must be {rule}")
 
 
 def raw_files(config: PrepareConfig) -> tuple[list[Path], list[Path]]:
@@ -125,17 +133,30 @@ def raw_files(config: PrepareConfig) -> tuple[list[Path], list[Path]]:
             raise UserError(
                 "metadata is given without source: name the review files too, or neither for the generated market"
             )
+        _refuse_inside(config.out, [raw])
         review_file, product_file = write_market(raw, config.market, progress=True)
         return [review_file], [product_file]
+    files = reviews.expand_sources(config.source, raw)
     products = reviews.expand_sources(config.metadata, raw, "products") if config.metadata else []
-    return reviews.expand_sources(config.source, raw), products
+    _refuse_inside(config.out, [*files, *products])
+    return files, products
 
 
-def split_weeks(first_week: int, rows_per_week: np.ndarray, panel: PanelConfig) -> dict[str, tuple[int, int]]:
+def _refuse_inside(out: str, paths: list[Path]) -> None:
+    """Raw files inside `out` would be deleted with what it replaces."""
+    for path in paths:
+        if path.resolve().is_relative_to(Path(out).resolve()):
+            raise UserError(f"the raw data {path} lie inside out={out}, which is replaced as a whole: choose another out")
+
+
+def split_weeks(
+    first_week: int, last_week: int, rows_per_week: np.ndarray, panel: PanelConfig
+) -> dict[str, tuple[int, int]]:
     """First and last week of each split, both included, with the embargo between them.
 
-    `rows_per_week` (num_labelled_weeks,) counts the rows from `first_week` on. The splits get their `shares` of the rows
-    that the embargoes leave, to the week. Raises `UserError` when the data are too short for four splits.
+    `rows_per_week` (num_labelled_weeks,) counts the rows from `first_week` on; `last_week` is the last of the data. The
+    splits get their `shares` of the rows that the embargoes leave, to the week. Raises `UserError` when the data are too
+    short for four splits.
     """
     total = np.concatenate([[0], np.cumsum(rows_per_week)])
     shares = np.array(panel.shares) / sum(panel.shares)
@@ -161,7 +182,7 @@ def split_weeks(first_week: int, rows_per_week: np.ndarray, panel: PanelConfig) 
     if placed[-1][0] >= placed[-1][1]:
         needed = len(SPLITS) * (panel.horizon_weeks + 1)
         raise UserError(
-            f"the data cover {len(rows_per_week) + panel.horizon_weeks} complete weeks, but four splits with a horizon of "
+            f"the data cover {last_week - first_week + 1} complete weeks, but four splits with a horizon of "
             f"{panel.horizon_weeks} weeks need at least {needed}: set panel.horizon_weeks lower, or give more data"
         )
     return {split: (first_week + begin, first_week + end - 1) for split, (begin, end) in zip(SPLITS, placed, strict=True)}
@@ -180,6 +201,14 @@ def borders(week: np.ndarray, growth: np.ndarray, top_fraction: float) -> dict[i
         first_cold = int(top_fraction * rows + 1e-9)
         found[number] = -float(np.partition(by_week[begin : begin + rows], first_cold)[first_cold])
     return found
+
+
+def _placeless(census: dict[str, Any]) -> dict[str, Any]:
+    """A census with file names for paths: the same raw files give the same fingerprint, wherever they lie."""
+    offenders = (offender for dropped in census["dropped"].values() for offender in dropped["first"])
+    for entry in (*census["files"], *offenders):
+        entry["file"] = Path(entry["file"]).name
+    return census
 
 
 def _source(file: Path) -> dict[str, Any]:
@@ -278,7 +307,7 @@ def _end_of(day: str) -> int | None:
         return None
     try:
         end = datetime.datetime.fromisoformat(day).replace(tzinfo=datetime.UTC) + datetime.timedelta(days=1)
-    except ValueError:
+    except (ValueError, OverflowError):
         raise UserError(f"until={day} is no date: write it as in 2023-09-30") from None
     return int(end.timestamp() * 1000) - 1
 
@@ -355,7 +384,7 @@ class _Builder:
         week, growth = np.concatenate(self.growth_week), np.concatenate(self.growth)
         num_labelled = max(0, self.last_week - self.panel.horizon_weeks - self.first_week + 1)
         rows_per_week = np.bincount(week - self.first_week, minlength=num_labelled)
-        self.ranges = split_weeks(self.first_week, rows_per_week, self.panel)
+        self.ranges = split_weeks(self.first_week, self.last_week, rows_per_week, self.panel)
         self.border = borders(week, growth, self.panel.top_fraction)
 
     def write_rows(self) -> None:

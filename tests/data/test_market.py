@@ -9,8 +9,9 @@ import numpy as np
 import polars as pl
 import pytest
 
-from ensemble.data import market
-from ensemble.data.market import MarketConfig, Products, reviews, simulate, write_market
+from ensemble.data import market, market_words
+from ensemble.data.config import MarketConfig
+from ensemble.data.market import Products, reviews, simulate, write_market
 from ensemble.errors import UserError
 
 REVIEW_FIELDS = {
@@ -111,7 +112,7 @@ def test_metadata_has_the_raw_schema(small):
     for record in lines:
         check_fields(record, METADATA_FIELDS)
         assert 1 <= record["average_rating"] <= 5
-        assert record["title"].startswith(tuple(market.BRANDS))
+        assert record["title"].startswith(tuple(market_words.BRANDS))
         for image in record["images"]:
             assert list(image) == ["thumb", "large", "variant", "hi_res"]
         for video in record["videos"]:
@@ -225,7 +226,7 @@ def test_buzz_precedes_growth_that_counts_do_not_show():
         for batch in reviews(chunk, config):
             week = weeks_of(batch, config)
             product = chunk.number[batch["product"].to_numpy()]
-            for seen, phrases in ((talked, market.BUZZ), (denied, market.DECOY)):
+            for seen, phrases in ((talked, market_words.BUZZ), (denied, market_words.DECOY)):
                 has = batch["text"].str.contains_any(list(phrases)).to_numpy()
                 np.add.at(seen, (week[has], product[has]), 1)
     silent = range(market.BUZZ_SILENT_WEEKS)
@@ -242,7 +243,7 @@ def test_buzz_precedes_growth_that_counts_do_not_show():
     def words(phrases: tuple[str, ...]) -> set[str]:
         return {word.strip(".,").lower() for phrase in phrases for word in phrase.split()}
 
-    assert words(market.BUZZ) <= words(market.DECOY), "no word alone tells"
+    assert words(market_words.BUZZ) <= words(market_words.DECOY), "no word alone tells"
 
 
 def test_own_peak_repeats_a_year_later(demo):
@@ -322,7 +323,7 @@ def test_ratings_follow_quality():
 def test_categories_have_seasons_and_holidays(demo):
     """Category, week and price would not interact."""
     counts, category, price = (matrix(demo, name) for name in ("counts", "category", "price"))
-    names = [one.name for one in market.CATEGORIES]
+    names = [one.name for one in market_words.CATEGORIES]
     year = market._year_fraction(MarketConfig())
 
     def lift(chosen: np.ndarray, low: float, high: float) -> float:

@@ -13,10 +13,10 @@ from pathlib import Path
 
 import polars as pl
 import pytest
-from hypothesis import HealthCheck, given, settings
+from hypothesis import HealthCheck, example, given, settings
 from hypothesis import strategies as st
 
-from ensemble.data import reviews
+from ensemble.data import records
 from ensemble.data.reviews import (
     BAD_RATING,
     MALFORMED,
@@ -72,6 +72,7 @@ def read(*files, census=None, **options):
     frames = list(read_reviews(files, census, **options))
     for frame in frames:
         assert frame.schema == pl.Schema(REVIEW_SCHEMA)
+        assert frame.height > 0  # callers take its minimum
     assert census.rows_read == census.rows_kept + sum(census.dropped.values())
     frame = pl.concat(frames) if frames else pl.DataFrame(schema=REVIEW_SCHEMA)
     assert frame.height == census.rows_kept
@@ -125,7 +126,7 @@ def test_gzip_and_parquet_give_the_same_rows(tmp_path):
     pl.DataFrame(rows).write_parquet(tmp_path / "c.pq")
     expected = read(plain)
     assert read(packed).equals(expected)
-    assert read(tmp_path / "c.pq", block_bytes=7 * reviews.PARQUET_ROW_BYTES).equals(expected)
+    assert read(tmp_path / "c.pq", block_bytes=7 * records.PARQUET_ROW_BYTES).equals(expected)
 
 
 def test_parquet_with_dates_and_struct_of_lists(tmp_path):
@@ -242,7 +243,7 @@ def test_byte_order_mark_blank_lines_and_no_last_newline(tmp_path, ending):
     """Harmless oddities of text files would count as bad rows or shift the line numbers."""
     lines = ["", json.dumps(review(user_id="A")), "  ", "", json.dumps(review(user_id="B"))]
     assert read(write(tmp_path / "r.jsonl", "\ufeff" + ending.join(lines)))["source_line"].to_list() == [2, 5]
-    lines = ["user_id,parent_asin,rating,timestamp", "", "A,P,5,1600000000", "", "B,P,5,1600000000"]
+    lines = ["", "user_id,parent_asin,rating,timestamp", "A,P,5,1600000000", "", "B,P,5,1600000000"]
     assert read(write(tmp_path / "r.csv", "\ufeff" + ending.join(lines)))["source_line"].to_list() == [3, 5]
 
 
@@ -320,27 +321,30 @@ def test_mistyped_values_are_salvaged(tmp_path):
 def test_broken_lines_of_csv(tmp_path):
     """A line with too few or too many fields, or no UTF-8, would shift columns or stop the run."""
     lines = [
-        b"user_id,parent_asin,rating,timestamp",
+        b"user_id,parent_asin,rating,timestamp,note",
+        b"A,P,5,1600000000,",
         b"A,P,5,1600000000",
-        b"A,P,5",
-        b"A,P,5,1600000000,more",
-        b"\xe9,P,5,1600000000",
-        b"A,,5,1600000000",
-        b"A,P,six,1600000000",
-        b"A,P,5,never",
-        b"A,P,5,1600000000",
+        b"A,P,5,1600000000,,more",
+        b"A,P,5,1600000000,caf\xe9",
+        b"A,,5,1600000000,",
+        b"A,P,six,1600000000,",
+        b"A,P,5,never,",
+        b"A,P,5,1600000000,",
     ]
     census = Census()
     frame = read(write(tmp_path / "r.csv", b"\n".join(lines)), census=census)
     assert frame["source_line"].to_list() == [2, 9]
     assert bad_lines(census) == {MALFORMED: [3, 4, 5], NO_PRODUCT: [6], BAD_RATING: [7], NO_TIME: [8]}
+    census = Census()
+    read(write(tmp_path / "latin1.csv", b"\n".join([lines[0], lines[1], lines[4]])), census=census)
+    assert bad_lines(census) == {MALFORMED: [3]}
 
 
 @pytest.mark.parametrize("longest", [1 << 26, 200])
 @pytest.mark.parametrize("block_bytes", [10, 1 << 20])
 def test_a_quote_that_is_never_closed_costs_one_line(tmp_path, monkeypatch, block_bytes, longest):
     """A stray quote would swallow the rest of the file as one text, or fill the memory with it."""
-    monkeypatch.setattr(reviews, "LONGEST_RECORD_BYTES", longest)
+    monkeypatch.setattr(records, "LONGEST_RECORD_BYTES", longest)
     lines = ["user_id,parent_asin,rating,timestamp,text", *[f'U{n},P,5,1600000000,"text"' for n in range(100)]]
     lines[41] = 'U40,P,5,1600000000,"text'
     census = Census()
@@ -351,7 +355,7 @@ def test_a_quote_that_is_never_closed_costs_one_line(tmp_path, monkeypatch, bloc
 
 def test_a_line_without_end_is_refused(tmp_path, monkeypatch):
     """A file that is one endless line would be read into memory whole."""
-    monkeypatch.setattr(reviews, "LONGEST_RECORD_BYTES", 2000)
+    monkeypatch.setattr(records, "LONGEST_RECORD_BYTES", 2000)
     file = write(tmp_path / "r.jsonl", json_lines(review()) + b"{" + b" " * 10_000)
     with pytest.raises(UserError, match=r"line 2 of .* longer than 2,000 bytes"):
         read(file, block_bytes=500)
@@ -388,7 +392,7 @@ def test_rows_are_accounted_for_whatever_the_block(tmp_path, lines, block_bytes,
     content = b"".join(line for line, _ in lines)
     file = write(tmp_path / "r.jsonl", content if last_newline else content.rstrip(b"\r\n"))
     results = []
-    for size in (block_bytes, reviews.BLOCK_BYTES):
+    for size in (block_bytes, records.BLOCK_BYTES):
         census = Census()
         frame = read(file, census=census, until_ms=UNTIL_MS, block_bytes=size)
         results.append((frame.rows(), census.to_dict()))
@@ -416,13 +420,14 @@ CSV_LINES = st.lists(
 
 @settings(deadline=None, max_examples=25, suppress_health_check=[HealthCheck.function_scoped_fixture])
 @given(lines=CSV_LINES, block_bytes=st.integers(1, 400))
+@example(lines=[("U,P,5,1600000000,a\rU,P,5,1600000000,b\n", MALFORMED), ("\n", "blank")], block_bytes=400)
 def test_csv_rows_are_accounted_for_whatever_the_block(tmp_path, lines, block_bytes):
     """A quoted newline at the end of a block would tear a row, or its line number would drift."""
     stray = sum(line.count('"') % 2 for line, _ in lines)
     content = "user_id,parent_asin,rating,timestamp,text\nU,P,5,1600000000,first\n" + "".join(line for line, _ in lines)
     file = write(tmp_path / "r.csv", content)
     results = []
-    for size in (block_bytes, reviews.BLOCK_BYTES):
+    for size in (block_bytes, records.BLOCK_BYTES):
         census = Census()
         frame = read(file, census=census, until_ms=UNTIL_MS, block_bytes=size)
         results.append((frame.rows(), census.to_dict()))
@@ -486,10 +491,10 @@ def test_a_truncated_gzip_names_file_and_offset(tmp_path):
     with pytest.raises(
         UserError, match=rf"{file} breaks off near byte {len(packed) // 2:,}, after ([\d,]+) decomp"
     ) as error:
-        frames.extend(read_reviews([file], Census(), block_bytes=100_000))
+        frames.extend(read_reviews([file], Census(), block_bytes=1_000_000))
     offset = int(str(error.value).split("after ")[1].split()[0].replace(",", ""))
     assert 0.9 < offset / (len(json_lines(*rows)) / 2) < 1.1
-    assert len(frames) > 10  # what came before the damage was read
+    assert len(frames) > 1  # what came before the damage was read
 
 
 def test_a_damaged_gzip_names_file_and_offset(tmp_path):

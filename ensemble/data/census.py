@@ -1,0 +1,99 @@
+"""How many rows a reader read, kept, and dropped for which reason: nothing is ever dropped in silence."""
+
+from collections.abc import Iterable
+from typing import Any, NamedTuple
+
+from ensemble.errors import UserError
+
+MALFORMED = "malformed line"
+NO_PRODUCT = "missing product id"
+NO_USER = "missing user id"
+NO_TIME = "missing time"
+BAD_RATING = "impossible rating"
+TOO_OLD = "date before 1995"
+TOO_NEW = "date after the file's end"
+BAD_KINDS = (MALFORMED, NO_PRODUCT, NO_USER, NO_TIME, BAD_RATING, TOO_OLD, TOO_NEW)
+"""Why a reader drops a row: the first of these that is true of it."""
+
+NUM_OFFENDERS = 5
+
+
+class Offender(NamedTuple):
+    """A row that was dropped, and where it stands."""
+
+    file: str
+    line: int
+    excerpt: str
+
+
+class Census:
+    """The counts, with the first offenders of each kind.
+
+    Always `rows_read == rows_kept + sum(dropped.values())`. Later stages drop rows too (duplicates): they call `drop`.
+    """
+
+    def __init__(self) -> None:
+        self.rows_read = 0
+        self.rows_kept = 0
+        self.dropped: dict[str, int] = {}
+        self.offenders: dict[str, list[Offender]] = {}
+        self.files: list[dict[str, str]] = []
+        """How each file was understood: its `file` (path) and `format`, and for reviews the unit of `time`."""
+
+    def read(self, rows: int) -> None:
+        """Count rows that were read: they are kept until `drop` says otherwise."""
+        self.rows_read += rows
+        self.rows_kept += rows
+
+    def drop(self, kind: str, count: int, offenders: Iterable[Offender] = ()) -> None:
+        """Count `count` of the rows read as dropped; the first few offenders of a kind are remembered."""
+        if count == 0:
+            return
+        self.rows_kept -= count
+        assert self.rows_kept >= 0, "more rows dropped than were read"
+        self.dropped[kind] = self.dropped.get(kind, 0) + count
+        first = self.offenders.setdefault(kind, [])
+        first.extend(offender for offender, _ in zip(offenders, range(NUM_OFFENDERS - len(first)), strict=False))
+
+    def check(self, max_bad_fraction: float) -> None:
+        """Raise `UserError` with the list of what was dropped when more than `max_bad_fraction` of the rows were bad.
+
+        Bad are the kinds in `BAD_KINDS`; what a later stage drops (duplicates) is counted but is no fault of the file.
+        """
+        bad = sum(self.dropped.get(kind, 0) for kind in BAD_KINDS)
+        if bad <= max_bad_fraction * self.rows_read and bad < self.rows_read:
+            return
+        share = bad / max(self.rows_read, 1)
+        mend = "mend the files, or allow more with max_bad_fraction"
+        if self.dropped.get(TOO_NEW, 0) * 2 > bad:
+            mend = "a file's end is its modification time unless you give it with until"
+        raise UserError(
+            f"{bad:,} of {self.rows_read:,} rows are bad ({share:.2%}, allowed are {max_bad_fraction:.2%}): "
+            f"{mend}\n{self.table()}"
+        )
+
+    def to_dict(self) -> dict[str, Any]:
+        """The whole census for a manifest: plain dicts, lists, strings and whole numbers."""
+        return {
+            "rows_read": self.rows_read,
+            "rows_kept": self.rows_kept,
+            "dropped": {
+                kind: {"count": count, "first": [offender._asdict() for offender in self.offenders[kind]]}
+                for kind, count in self.dropped.items()
+            },
+            "files": self.files,
+        }
+
+    def table(self) -> str:
+        """The census for the screen: how each file was understood, the counts, the first offenders."""
+        counts = {"rows read": self.rows_read, **self.dropped, "rows kept": self.rows_kept}
+        width = max(len(f"{count:,}") for count in counts.values())
+        lines = [
+            f"{file['file']}: {file['format']}" + (f", time in {file['time']}" if "time" in file else "")
+            for file in self.files
+        ]
+        for kind, count in counts.items():
+            lines.append(f"  {count:>{width},}  {kind}")
+            for offender in self.offenders.get(kind, []):
+                lines.append(f"  {'':{width}}    {offender.file}:{offender.line}: {offender.excerpt}")
+        return "\n".join(lines)

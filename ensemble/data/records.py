@@ -1,0 +1,400 @@
+"""Files to raw rows: what a file is, told by what is in it and never by its name, and its rows in blocks.
+
+    file = look("reviews.jsonl.gz")             # JSON lines, CSV or TSV, plain or gzip; or Parquet
+    for frame, malformed in read_blocks(file, {"time": "timestamp"}, {"time": pl.Int64()}, BLOCK_BYTES):
+        ...                                     # columns `time` and `source_line`; the malformed records apart
+
+A block is parsed at once. Only where that fails is it read again record by record, to name its malformed lines and to keep
+the others; the same parser decides in the end, so a block's size never changes what is kept. CSV is quoted as RFC 4180 says,
+so that a text may span lines and a stray quote is an error; tab-separated files have no quoting.
+"""
+
+import codecs
+import csv
+import gzip
+import io
+import json
+import zlib
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, Literal, NamedTuple
+
+import numpy as np
+import polars as pl
+import pyarrow as pa
+import pyarrow.csv
+import pyarrow.parquet
+
+from ensemble.errors import UserError
+
+BLOCK_BYTES = 32 << 20
+HEAD_BYTES = 1 << 20
+HEAD_RECORDS = 1000
+GZIP_BYTES = 1 << 17
+LONGEST_RECORD_BYTES = 64 << 20
+PARQUET_ROW_BYTES = 400  # about one review with its text, to make Parquet's blocks as large as the others
+PARQUET_BUFFER_BYTES = 1 << 20  # without it a whole column of a row group is in memory
+EXCERPT_CHARACTERS = 80
+
+csv.field_size_limit(LONGEST_RECORD_BYTES)  # the csv module refuses fields of more than 128 KiB, which reviews may be
+
+QUOTING: dict[str, Literal[0, 3]] = {",": csv.QUOTE_MINIMAL, "\t": csv.QUOTE_NONE}
+
+FOREIGN = {
+    b"PK\x03\x04": "a zip archive",
+    b"\x28\xb5\x2f\xfd": "compressed with zstd",
+    b"BZh": "compressed with bzip2",
+    b"\xfd7zXZ": "compressed with xz",
+    b"\xff\xfe": "text in UTF-16",
+    b"\xfe\xff": "text in UTF-16",
+}
+
+
+class Record(NamedTuple):
+    """A line of text, or several where a quoted newline is inside, with the number of the first."""
+
+    line: int
+    octets: bytes
+
+
+Block = tuple[pl.DataFrame, list[Record]]
+"""Sound rows with their `source_line`, and the malformed records."""
+
+
+class JsonLines:
+    """One JSON object on each line."""
+
+    quoted = False  # whether a record may hold newlines, in quotes
+
+    def parse(self, block: bytes, fields: Mapping[str, str], types: Mapping[str, pl.DataType]) -> pl.DataFrame | None:
+        """One row per record, blank ones left out; None where any record is malformed, or a value not of its field's type.
+
+        A field without a type is text, whatever its values are.
+        """
+        schema = {column: types.get(field, pl.String()) for field, column in fields.items()}
+        try:
+            frame = pl.read_ndjson(block, schema=schema)
+        except pl.exceptions.PolarsError:
+            return None
+        return frame.select(pl.col(column).alias(field) for field, column in fields.items())
+
+    def sound(self, octets: bytes) -> bool:
+        """A quick look at one record: False for most of those that `parse` would refuse, and for no other."""
+        try:
+            return isinstance(json.loads(octets), dict)
+        except (ValueError, RecursionError):
+            return False
+
+
+@dataclass(frozen=True, kw_only=True)
+class Delimited:
+    """Comma- or tab-separated text. `parse` and `sound` as in `JsonLines`; every column is text."""
+
+    header: list[str]
+    delimiter: str
+
+    @property
+    def quoted(self) -> bool:
+        return self.delimiter == ","
+
+    def parse(self, block: bytes, fields: Mapping[str, str], types: Mapping[str, pl.DataType]) -> pl.DataFrame | None:
+        if not self._well_quoted(block):
+            return None
+        names = [str(position) for position in range(len(self.header))]  # a header may have a name twice
+        wanted = {field: names[self.header.index(column)] for field, column in fields.items()}
+        try:
+            block.decode()  # pyarrow looks only at the columns that it converts
+            table = pa.csv.read_csv(
+                pa.BufferReader(block),
+                pa.csv.ReadOptions(use_threads=False, column_names=names, block_size=len(block) + 1),
+                pa.csv.ParseOptions(
+                    delimiter=self.delimiter, quote_char='"' if self.quoted else False, newlines_in_values=self.quoted
+                ),
+                pa.csv.ConvertOptions(
+                    column_types=dict.fromkeys(names, pa.large_string()), include_columns=list(set(wanted.values()))
+                ),
+            )
+        except (pa.ArrowException, UnicodeDecodeError):
+            return None
+        return pl.DataFrame(table).select(pl.col(name).alias(field) for field, name in wanted.items())
+
+    def sound(self, octets: bytes) -> bool:
+        try:
+            rows = _rows(octets.decode(), self.delimiter)
+        except (UnicodeDecodeError, csv.Error):
+            return False
+        return len(rows) == 1 and len(rows[0]) == len(self.header) and self._well_quoted(octets)
+
+    def _well_quoted(self, octets: bytes) -> bool:
+        """Whether every quote opens a field, closes one, or stands doubled in one, so that `_cut` and pyarrow agree."""
+        if not self.quoted or b'"' not in octets:
+            return True
+        array = np.frombuffer(octets, np.uint8)
+        quotes = np.flatnonzero(array == ord('"'))
+        if len(quotes) % 2:
+            return False
+        opening, closing = quotes[::2], quotes[1::2]
+        doubled = opening[1:] == closing[:-1] + 1
+        # What precedes the first byte is the last one, by Python's indexing: a newline, as it should be.
+        opens = np.isin(array[opening - 1], np.frombuffer(b",\n", np.uint8))
+        closes = np.isin(array[closing + 1], np.frombuffer(b",\r\n", np.uint8))
+        opens[1:] |= doubled
+        closes[:-1] |= doubled
+        return bool(opens.all() and closes.all())
+
+
+@dataclass(frozen=True, kw_only=True)
+class RawFile:
+    """A file that was looked into."""
+
+    path: Path
+    layout: JsonLines | Delimited | None  # None is Parquet
+    names: list[str]  # of its columns, or of the keys seen in its head
+    head: list[dict[str, Any]]  # its first sound rows
+    start: int = 0  # bytes before the first record: the byte order mark, the header
+    first_line: int = 1  # of the first record
+
+
+def look(path: str | Path, headless: bool = False) -> RawFile:
+    """How a file is laid out, the names of its columns, and its first sound rows.
+
+    headless : a CSV's first line is data, and its columns are named '1', '2', ….
+
+    Raises `UserError` for a file that is empty, damaged, or of a kind that is not read.
+    """
+    path = Path(path)
+    with _Bytes(path) as stream:
+        head = stream.read(HEAD_BYTES)
+    for magic, what in FOREIGN.items():
+        if head.startswith(magic):
+            raise UserError(f"{path} is {what}: unpack or convert it to UTF-8 text, gzip or Parquet")
+    if head.startswith(b"PAR1"):
+        batch = next(_batches(path, None, HEAD_RECORDS), None)
+        if batch is None:
+            raise UserError(f"{path} has no rows: check how it was made, or leave it out")
+        return RawFile(path=path, layout=None, names=batch.schema.names, head=batch.to_pylist())
+    text = head.removeprefix(codecs.BOM_UTF8)
+    start = len(head) - len(text)
+    if not text.strip():
+        raise UserError(f"{path} is empty: check how it was made, or leave it out")
+    if text.lstrip().startswith(b"["):
+        raise UserError(f"{path} is one JSON list: write one object per line, as `jq -c '.[]'` does")
+    json_lines = text.lstrip().startswith(b"{")
+    delimiter = "\t" if b"\t" in text.lstrip().split(b"\n", 1)[0] else ","
+    blocks = _cut(io.BytesIO(text).read, path, HEAD_BYTES, not json_lines and delimiter == ",", 1)
+    records = [record for block in blocks for record in _split(*block)][:HEAD_RECORDS]
+    if json_lines:
+        layout = JsonLines()
+        objects = [json.loads(record.octets) for record in records if layout.sound(record.octets)]
+        if not objects:
+            raise UserError(f"{path} begins with '{excerpt(text)}', which is no JSON object: write one on each line")
+        names = list(dict.fromkeys(name for each in objects for name in each))
+        return RawFile(path=path, layout=layout, names=names, head=objects, start=start)
+    rows = [row for record in records for row in _rows(record.octets.decode(errors="replace"), delimiter)]
+    if headless:
+        names, first_line = [str(number) for number in range(1, len(rows[0]) + 1)], 1
+    else:
+        header = records[0].octets
+        names, rows = [name.strip() for name in rows[0]], rows[1:]
+        start += text.index(header.removesuffix(b"\n")) + len(header)
+        first_line = records[0].line + header.count(b"\n")
+    return RawFile(
+        path=path,
+        layout=Delimited(header=names, delimiter=delimiter),
+        names=names,
+        head=[dict(zip(names, row, strict=True)) for row in rows if len(row) == len(names)],
+        start=start,
+        first_line=first_line,
+    )
+
+
+def read_blocks(
+    file: RawFile, fields: Mapping[str, str], types: Mapping[str, pl.DataType], block_bytes: int
+) -> Iterator[Block]:
+    """Blocks of about `block_bytes` of a file: frames with the columns of `fields` and `source_line`, and what is malformed.
+
+    fields : a column of the frame -> the file's column.
+    types : what a field's values in JSON lines usually are, which is faster than text. A block where one of them has
+        another type, and every CSV, comes as text. Parquet has types of its own.
+
+    Raises `UserError` where the file turns out to be damaged, with the byte.
+    """
+    if file.layout is None:
+        return _parquet_blocks(file.path, fields, block_bytes)
+    return _text_blocks(file, file.layout, fields, types, block_bytes)
+
+
+def excerpt(octets: bytes) -> str:
+    """The beginning of some text, on one line."""
+    text = octets[: 4 * EXCERPT_CHARACTERS].decode(errors="replace").strip()
+    return text.replace("\n", "\\n")[:EXCERPT_CHARACTERS]
+
+
+def _parquet_blocks(path: Path, fields: Mapping[str, str], block_bytes: int) -> Iterator[Block]:
+    rows_read = 0
+    for batch in _batches(path, list(set(fields.values())), max(1, block_bytes // PARQUET_ROW_BYTES)):
+        frame = pl.DataFrame(batch).select(pl.col(column).alias(field) for field, column in fields.items())
+        yield _with_lines(frame, np.arange(rows_read + 1, rows_read + frame.height + 1)), []
+        rows_read += frame.height
+
+
+def _batches(path: Path, columns: list[str] | None, num_rows: int) -> Iterator[pa.RecordBatch]:
+    try:
+        with pa.parquet.ParquetFile(path, buffer_size=PARQUET_BUFFER_BYTES) as file:
+            for batch in file.iter_batches(num_rows, columns=columns, use_threads=False):
+                batch.validate(full=True)  # polars panics at text, or metadata, that is no UTF-8
+                yield batch.replace_schema_metadata(None)
+    except (pa.ArrowException, OSError, ValueError) as error:
+        raise UserError(f"{path} is not a sound Parquet file ({' '.join(str(error).split())}): get it again") from None
+
+
+def _text_blocks(
+    file: RawFile,
+    layout: JsonLines | Delimited,
+    fields: Mapping[str, str],
+    types: Mapping[str, pl.DataType],
+    block_bytes: int,
+) -> Iterator[Block]:
+    with _Bytes(file.path) as stream:
+        stream.read(file.start)
+        for block, ends, lines in _cut(stream.read, file.path, block_bytes, layout.quoted, file.first_line):
+            frame = layout.parse(block, fields, types)
+            # A blank line is no row, but its record must not be taken for one that two rows fill.
+            no_blanks = bool((np.diff(ends, prepend=0) > len(b"\r\n")).all())
+            if frame is not None and frame.height == len(ends) and no_blanks:
+                yield _with_lines(frame, lines), []
+            else:
+                yield _salvage(_split(block, ends, lines), layout, fields)
+
+
+def _salvage(records: list[Record], layout: JsonLines | Delimited, fields: Mapping[str, str]) -> Block:
+    """Read what can be read of a block that holds a malformed line, a blank one, or a value of an unexpected type."""
+    frames = [pl.DataFrame(schema={**dict.fromkeys(fields, pl.String), "source_line": pl.Int64})]
+
+    def keep(part: list[Record]) -> bool:
+        frame = layout.parse(b"".join(record.octets for record in part), fields, types={})
+        if frame is None or frame.height != len(part):
+            return False
+        frames.append(_with_lines(frame, [record.line for record in part]))
+        return True
+
+    def bisect(part: list[Record]) -> list[Record]:
+        if not part or keep(part):
+            return []
+        middle = len(part) // 2
+        return bisect(part[:middle]) + bisect(part[middle:]) if middle else part
+
+    if keep(records):
+        return pl.concat(frames), []
+    sound: list[Record] = []
+    malformed: list[Record] = []
+    for record in records:
+        # A quote that is never closed makes one record of many lines: each is then judged alone.
+        for piece in [record] if layout.sound(record.octets) else _lines(record):
+            (sound if layout.sound(piece.octets) else malformed).append(piece)
+    malformed += bisect(sound)
+    return pl.concat(frames), sorted(malformed)
+
+
+def _with_lines(frame: pl.DataFrame, lines: np.ndarray | list[int]) -> pl.DataFrame:
+    return frame.with_columns(source_line=pl.Series(lines, dtype=pl.Int64))
+
+
+def _split(block: bytes, ends: np.ndarray, lines: np.ndarray) -> list[Record]:
+    """The records of a block that are not blank."""
+    starts = [0, *ends[:-1].tolist()]
+    records = (Record(line, block[a:b]) for line, a, b in zip(lines.tolist(), starts, ends.tolist(), strict=True))
+    return [record for record in records if record.octets.strip(b" \r\n")]
+
+
+def _lines(record: Record) -> list[Record]:
+    octets = io.BytesIO(record.octets)
+    return [Record(line, text) for line, text in enumerate(octets, record.line) if text.strip(b" \r\n")]
+
+
+def _rows(text: str, delimiter: str) -> list[list[str]]:
+    """The fields of each row that is not blank."""
+    lines = io.StringIO(text, newline="")
+    return [row for row in csv.reader(lines, delimiter=delimiter, quoting=QUOTING[delimiter]) if row]
+
+
+def _cut(
+    read: Callable[[int], bytes], path: Path, block_bytes: int, quoted: bool, first_line: int
+) -> Iterator[tuple[bytes, np.ndarray, np.ndarray]]:
+    """Blocks that end where a record ends, with the end (a byte offset) and the first line of each of their records.
+
+    A newline ends a record unless an odd number of quotes precedes it. The last newline of a file gets added if it lacks.
+    A quote still open after `LONGEST_RECORD_BYTES`, or at the file's end, makes one record of what follows it.
+    """
+    rest, line = b"", first_line
+    while True:
+        piece = read(block_bytes)
+        block = rest + piece
+        if not piece and block and not block.endswith(b"\n"):
+            block += b"\n"
+        octets = np.frombuffer(block, np.uint8)
+        newlines = np.flatnonzero(octets == ord("\n"))
+        last = np.arange(len(newlines))  # of those, the last one of each record
+        if quoted and b'"' in block:
+            last = last[np.searchsorted(np.flatnonzero(octets == ord('"')), newlines) % 2 == 0]
+        if not piece or (len(last) == 0 and len(block) > LONGEST_RECORD_BYTES):
+            if len(newlines) == 0 and block:
+                raise UserError(f"line {line} of {path} is longer than {LONGEST_RECORD_BYTES:,} bytes: cut it up")
+            last = np.union1d(last, np.arange(len(newlines))[-1:])
+        if len(last):
+            ends = newlines[last] + 1
+            yield block[: ends[-1]], ends, line + np.concatenate([[0], last[:-1] + 1])
+            line += int(last[-1]) + 1
+            block = block[ends[-1] :]
+        if not piece:
+            return
+        rest = block
+
+
+class _Bytes:
+    """The bytes of a file, decompressed if it is gzip, from the first to the last.
+
+    Raises `UserError` for a file that cannot be opened, and where a gzip stream is damaged or breaks off.
+    """
+
+    def __init__(self, path: Path) -> None:
+        self.name = str(path)
+        self.position = 0
+        try:
+            self._file = open(path, "rb")  # noqa: SIM115 - closed by __exit__
+            packed = self._file.read(2) == b"\x1f\x8b"
+            self._file.seek(0)
+        except OSError as error:
+            raise UserError(f"{path} cannot be read ({error.strerror}): check the path and its permissions") from None
+        self._gzip = gzip.GzipFile(fileobj=self._file) if packed else None
+
+    def __enter__(self) -> "_Bytes":
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self._file.close()
+
+    def read(self, size: int) -> bytes:
+        """The next `size` bytes, or fewer at the end."""
+        pieces = []
+        while size > 0 and (piece := self._read_some(size)):
+            pieces.append(piece)
+            size -= len(piece)
+            self.position += len(piece)
+        return b"".join(pieces)
+
+    def _read_some(self, size: int) -> bytes:
+        try:
+            # In small pieces, so that what precedes the damage is not lost with it.
+            return self._gzip.read1(min(size, GZIP_BYTES)) if self._gzip else self._file.read(size)
+        except EOFError:
+            what = "breaks off"
+        except (gzip.BadGzipFile, zlib.error) as error:
+            what = f"is damaged ({error})"
+        except OSError as error:
+            raise UserError(f"{self.name} cannot be read ({error.strerror}): check the disk, or copy it again") from None
+        raise UserError(
+            f"the gzip stream of {self.name} {what} near byte {self._file.tell():,}, after {self.position:,} "
+            "decompressed bytes: get the file again"
+        )
