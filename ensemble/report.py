@@ -1,6 +1,6 @@
 """A finished run to one HTML page that needs no network: which products, how good is the forecast, what did each member add.
 
-    python scripts/report.py ensemble=runs/demo/ensemble data=runs/demo/prepared predictions=runs/demo/predictions \
+    python scripts/report.py ensemble=runs/demo/ensemble data=runs/demo/prepared predictions=runs/demo/predictions \\
         out=runs/demo/report.html
 
 Everything on the page is read from files that the stages before left: the ensemble's folder, the manifest of the prepared
@@ -25,7 +25,7 @@ import pyarrow.parquet as pq
 from markupsafe import Markup, escape
 
 from ensemble import metrics, predictions
-from ensemble.combine import CANDIDATES, Ensemble
+from ensemble.combine import Ensemble
 from ensemble.data import baseline, manifest
 from ensemble.data.weekly import monday
 from ensemble.errors import UserError
@@ -47,7 +47,7 @@ SPLIT_USE = {
     FORECAST: "the forecast above",
 }
 METHOD_WORDS = {
-    "best member": "the best member alone",
+    "best member": "all weight on the member of lowest log loss",
     "greedy": "members added one by one, with replacement, while that helps",
     "simplex": "the weights of lowest log loss, none negative, 1 together",
 }
@@ -56,7 +56,7 @@ METRIC_WORDS = {
     "roc_auc": "How often a hot product is ranked above one that is not: 1 is perfect, 0.5 is blind.",
     "log_loss": "The mean surprise at what happened: confident mistakes cost most.",
     "brier": "The mean squared distance between the probability and what happened.",
-    "calibration_error": "How far the stated probability lies from the share that became hot; saying the base rate has none.",
+    "calibration_error": "How far the probability lies from the share that became hot; saying the base rate has none.",
     "precision_at_5pct": "Of the products in each week's top 5 %, the part that became hot.",
     "lift_at_5pct": "That precision as a multiple of the base rate.",
 }
@@ -68,9 +68,10 @@ FEATURE_WORDS = (
     (r"growth_last_year", "growth in reviews a year ago, in the weeks that now lie ahead"),
     (r"growth_(\d+)w_a_month_ago", "growth in reviews over {} weeks, a month ago"),
     (r"growth_(\d+)w", "growth in reviews over {} weeks"),
-    (r"acceleration_(\d+)w", "change of that growth over {} weeks"),
+    (r"acceleration_(\d+)w", "change in a month of the growth over {} weeks"),
+    (r"share_1w_of_(\d+)w", "share of {} weeks’ reviews in the last week"),
     (r"share_(\d+)w_of_(\d+)w", "share of {1} weeks’ reviews in the last {0}"),
-    (r"share_(\d+)w_of_total", "share of all its reviews in {} weeks"),
+    (r"share_(\d+)w_of_total", "share of all its reviews in the last {} weeks"),
     (r"active_weeks_(\d+)w", "weeks with a review, of the last {}"),
     (r"weekly_deviation_(\d+)w", "spread of weekly reviews in {} weeks"),
     (r"age", "weeks since its first review"),
@@ -82,8 +83,8 @@ FEATURE_WORDS = (
     (r"weeks_to_christmas", "weeks to Christmas"),
     (r"holidays_next_(\d+)w", "public holidays in the next {} weeks"),
     (r"rating_total", "mean rating ever"),
-    (r"rating_change_4w", "mean rating in 4 weeks, less that in 52"),
-    (r"rating_change_12w", "mean rating in 12 weeks, less that in the 12 before"),
+    (r"rating_change_4w", "rating in 4 weeks, less that in 52"),
+    (r"rating_change_12w", "rating in 12 weeks, less the 12 before"),
     (r"rating_deviation_(\d+)w", "spread of ratings in {} weeks"),
     (r"rating_(\d+)w", "mean rating in {} weeks"),
     (r"fives_(\d+)w", "share of five-star ratings in {} weeks"),
@@ -102,7 +103,7 @@ FEATURE_WORDS = (
     (r"price", "price"),
     (r"price_missing", "price unknown"),
 )
-"""What a feature is, for people. Windows end with the week of the forecast; the exact formula is in the table of features."""
+"""What a feature is, for people, with `{}` for the numbers in its name; the formulas are in the page's table of features."""
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -112,6 +113,7 @@ class Member:
     name: str
     weight: float
     folder: Path | None
+    settings: dict[str, Any]
     summary: dict[str, Any]
     history: list[dict[str, Any]]
     importance: dict[str, float]
@@ -165,22 +167,26 @@ def read(ensemble: Path, data: Path, prediction_folder: Path) -> Run:
     _require(about, ("features", "census", "splits", "categories", "last_week"), data / manifest.NAME)
     if about["fingerprint"] != description["fingerprint"]:
         raise UserError(
-            f"the ensemble {ensemble} was fitted on data {description['fingerprint']}, but {data} is {about['fingerprint']}: "
-            "name the data it was fitted on, or fit it again"
+            f"the ensemble {ensemble} was fitted on data {description['fingerprint']}, but {data} is {about['fingerprint']}"
+            ": name the data it was fitted on, or fit it again"
         )
     names = combiner.member_names
     files = [ensemble / "test.parquet", *(prediction_folder / f"{name}.test.parquet" for name in names)]
     test, columns = predictions.align([predictions.read(file) for file in files])
-    explained = (
-        name for name in sorted(names) if "reasons" in _schema(prediction_folder / f"{name}.{FORECAST}.parquet").names
+    forecast = _read_parquet(ensemble / "forecast.parquet", pq.read_table)
+    _require(
+        dict.fromkeys(forecast.column_names),
+        ("rank", "product_id", "title", "category", "probability", "reasons", *names),
+        ensemble / "forecast.parquet",
     )
+    columns_of = {name: _schema(prediction_folder / f"{name}.{FORECAST}.parquet").names for name in sorted(names)}
     return Run(
         folders={"ensemble": ensemble, "data": data, "predictions": prediction_folder},
         about=about,
         scores=scores,
         combiner=combiner,
-        forecast=_read_parquet(ensemble / "forecast.parquet", pq.read_table),
-        explained_by=next(explained, None),
+        forecast=forecast,
+        explained_by=next((name for name, of in columns_of.items() if "reasons" in of), None),
         test=test,
         candidates=dict(zip((ENSEMBLE, *names), columns.T, strict=True)),
         members=[
@@ -204,7 +210,8 @@ def render(run: Run) -> str:
     )
     environment.filters |= {"percent": percent, "number": number, "day": day, "duration": duration, "megabytes": megabytes}
     return environment.get_template(TEMPLATE).render(
-        style_of={name: position for position, name in enumerate(run.candidates)},
+        series_of={name: _fold(position) for position, name in enumerate(run.candidates)},
+        dashes=[" ".join(f"{1.5 * length:g}" for length in dashes) for dashes in DASHES],
         about=run.about,
         scores=run.scores,
         headline=_headline(run),
@@ -213,7 +220,8 @@ def render(run: Run) -> str:
         pictures=_pictures(run),
         members=[_member_row(member) for member in run.members],
         combiner=run.combiner,
-        candidates=[{"name": name, **run.combiner.cross_fitted.get(name, {})} for name in CANDIDATES],
+        ways=[{"name": name, "words": METHOD_WORDS.get(name, ""), **of} for name, of in run.combiner.cross_fitted.items()],
+        method_words=METHOD_WORDS.get(run.combiner.method, run.combiner.method),
         importance=_importance(run),
         timeline=_timeline(run.about),
         split_use=SPLIT_USE,
@@ -259,12 +267,13 @@ def percent(value: float | None, digits: int | None = None) -> str:
 
 
 def number(value: float | None, digits: int | None = None) -> str:
-    """A number with thousands separators; three significant digits below a thousand, unless `digits` says."""
-    if value is None:
+    """A number with thousands separators; about three significant digits and no idle zeros, unless `digits` says."""
+    if value is None or np.isnan(value):
         return "–"
-    if digits is None:
-        digits = 0 if float(value).is_integer() or abs(value) >= 100 else 1 if abs(value) >= 10 else 2
-    return f"{value:,.{digits}f}".replace("-", "−")
+    text = f"{value:,.{(0 if abs(value) >= 100 else 1 if abs(value) >= 10 else 2) if digits is None else digits}f}"
+    if digits is None and "." in text:
+        text = text.rstrip("0").rstrip(".")
+    return text.replace("-", "−")
 
 
 def day(date: str | datetime.date) -> str:
@@ -314,8 +323,10 @@ def _schema(path: Path) -> pa.Schema:
 def _member(name: str, weight: float, ensemble: Path, where: str | None) -> Member:
     """`where` is the member's folder as ensemble.json has it, relative to the ensemble's."""
     if where is None:
-        return Member(name=name, weight=weight, folder=None, summary={}, history=[], importance={})
-    folder = Path(os.path.relpath(ensemble.resolve() / where))
+        return Member(name=name, weight=weight, folder=None, settings={}, summary={}, history=[], importance={})
+    folder = (ensemble / where).resolve()
+    if folder.is_relative_to(Path.cwd()):
+        folder = folder.relative_to(Path.cwd())
     if not folder.is_dir():
         raise UserError(f"member {name} of the ensemble is not at {folder}: put it back, or fit the ensemble again")
     summary = _read_json(folder / "summary.json", ("kind", "seconds", "validation_average_precision"))
@@ -325,8 +336,15 @@ def _member(name: str, weight: float, ensemble: Path, where: str | None) -> Memb
         raise UserError(f"{folder / 'metrics.jsonl'} does not exist: train member {name} again") from None
     except (ValueError, OSError) as error:
         raise UserError(f"{folder / 'metrics.jsonl'} is damaged ({error}): train member {name} again") from None
-    importance = {} if summary["kind"] == "neural" else manifest.read_json(folder / "importance.json")
-    return Member(name=name, weight=weight, folder=folder, summary=summary, history=history, importance=importance)
+    return Member(
+        name=name,
+        weight=weight,
+        folder=folder,
+        settings=manifest.read_json(folder / "config.json"),
+        summary=summary,
+        history=history,
+        importance={} if summary["kind"] == "neural" else manifest.read_json(folder / "importance.json"),
+    )
 
 
 def _headline(run: Run) -> dict[str, Any]:
@@ -341,6 +359,7 @@ def _headline(run: Run) -> dict[str, Any]:
         "precision": scores["precision_at_5pct"]["value"],
         "lift": scores["lift_at_5pct"]["value"],
         "base_rate": run.scores["base_rate"],
+        "top_fraction": metrics.TOP_FRACTION,
     }
 
 
@@ -354,7 +373,7 @@ def _forecast(run: Run) -> dict[str, Any]:
     rows = []
     for number_of_row, row in enumerate(table.to_pylist()):
         reasons = []
-        for reason in row["reasons"]:
+        for reason in row["reasons"] or ():
             feature = features.get(reason["feature"], {"name": reason["feature"], "meaning": reason["feature"], "unit": ""})
             value = feature_value(reason["value"], feature["unit"], run.about["categories"])
             odds = np.exp(reason["contribution"])
@@ -366,8 +385,7 @@ def _forecast(run: Run) -> dict[str, Any]:
         "scale": float(scale),
         "expected": float(probability.sum()),
         "expected_blindly": len(rows) * run.scores["base_rate"],
-        "explained_by": run.explained_by if any(row["reasons"] for row in rows) else None,
-        "has_categories": any(row["category"] for row in rows),
+        "explained_by": run.explained_by,
     }
 
 
@@ -375,21 +393,20 @@ def _score_table(run: Run) -> dict[str, Any]:
     """Columns, rows and the gain over the best member, written out."""
     scores = run.scores["scores"]
     names = [name for name in metrics.METRICS if name not in ACCURACY]
-    columns = [{"name": name, **metrics.METRICS[name]._asdict(), "words": METRIC_WORDS[name]} for name in names]
-    best = {
-        name: _best([of[name]["value"] for of in scores.values()], metrics.METRICS[name].higher_is_better) for name in names
-    }
     rows = []
     for candidate, of in scores.items():
-        cells = [
-            {**_interval(name, of[name]), "best": of[name]["value"] is not None and of[name]["value"] == best[name]}
-            for name in names
-        ]
         kind = "" if candidate == ENSEMBLE else "member" if candidate in run.scores["members"] else "baseline"
+        cells = [_interval(name, of[name]) for name in names]
         rows.append({"name": candidate, "kind": kind, "cells": cells, "accuracy": of["accuracy"]["value"]})
+    for column, name in enumerate(names):
+        known = [of[name]["value"] for of in scores.values() if of[name]["value"] is not None]
+        choose = max if metrics.METRICS[name].higher_is_better else min
+        best = _written(name, choose(known)) if known else None
+        for row in rows:
+            row["cells"][column]["best"] = row["cells"][column]["value"] == best  # as written: equal to the eye is equal
     gain = run.scores["gain_over_best_member"]
     return {
-        "columns": columns,
+        "columns": [{**metrics.METRICS[name]._asdict(), "words": METRIC_WORDS[name]} for name in names],
         "rows": rows,
         "gain": [{**_interval(name, gain[name], signed=True), "verdict": _verdict(name, gain[name])} for name in names],
         "gain_of_average_precision": gain["average_precision"],
@@ -398,19 +415,14 @@ def _score_table(run: Run) -> dict[str, Any]:
     }
 
 
-def _best(values: list[float | None], higher_is_better: bool | None) -> float | None:
-    known = [value for value in values if value is not None]
-    return (max(known) if higher_is_better else min(known)) if known else None
+def _interval(name: str, interval: dict[str, float | None], signed: bool = False) -> dict[str, Any]:
+    value, low, high = (_written(name, interval[end], signed) for end in ("value", "low", "high"))
+    return {"value": value, "interval": f"{low} to {high}" if interval["low"] is not None else ""}
 
 
-def _interval(name: str, interval: dict[str, float | None], signed: bool = False) -> dict[str, str]:
+def _written(name: str, value: float | None, signed: bool = False) -> str:
     digits = {"lift_at_5pct": 2, "log_loss": 4, "brier": 4, "calibration_error": 4}.get(name, 3)
-
-    def written(value: float | None) -> str:
-        return f"{'+' if signed and value is not None and value > 0 else ''}{number(value, digits)}"
-
-    ends = f"{written(interval['low'])} to {written(interval['high'])}" if interval["low"] is not None else ""
-    return {"value": written(interval["value"]), "interval": ends}
+    return f"{'+' if signed and value is not None and value > 0 else ''}{number(value, digits)}"
 
 
 def _verdict(name: str, gain: dict[str, float | None]) -> str:
@@ -423,13 +435,16 @@ def _verdict(name: str, gain: dict[str, float | None]) -> str:
 
 def _member_row(member: Member) -> dict[str, Any]:
     summary = member.summary
-    size = ""
-    if "trees" in summary:
-        size = f"{summary['trees']:,} trees"
-    elif "parameters" in summary:
-        size = f"{summary['parameters']:,} weights"
-    return {"name": member.name, "weight": member.weight, "kind": KINDS.get(summary.get("kind", ""), summary.get("kind", "–")),
-            "size": size, "seconds": summary.get("seconds"), "validation": summary.get("validation_average_precision")}  # fmt: skip
+    size = f"{summary['trees']:,} trees" if "trees" in summary else ""
+    size = f"{summary['parameters']:,} weights" if "parameters" in summary else size
+    return {
+        "name": member.name,
+        "weight": member.weight,
+        "kind": KINDS.get(summary.get("kind", ""), summary.get("kind", "–")),
+        "size": size or "–",
+        "seconds": summary.get("seconds"),
+        "validation": summary.get("validation_average_precision"),
+    }
 
 
 def _importance(run: Run) -> dict[str, Any]:
@@ -467,43 +482,52 @@ def _timeline(about: dict[str, Any]) -> list[dict[str, Any]]:
 
 
 def _commands(run: Run) -> list[str]:
-    """The command lines that make this page again from the raw files, with the same settings."""
-    about, data = run.about, run.folders["data"]
-    default = configuration.to_dict(PanelConfig())
-    panel = {key: value for key, value in about["config"].items() if key in default and value != _as_json(default[key])}
-    prepare = [f"out={data}"]
-    for key, census in (("source", "census"), ("metadata", "product_census")):
-        if files := about.get(census, {}).get("files"):
-            prepare.append(f"{key}=[{','.join(file['file'] for file in files)}]")
-    prepare += [f"panel.{key}={json.dumps(value)}" for key, value in panel.items()]
-    lines = [["python", "scripts/prepare_data.py", *prepare]]
-    with_folder = [(member, member.folder) for member in run.members if member.folder]
-    for member, folder in with_folder:
-        settings = ["--config", f"{folder / 'config.json'}", f"out={folder}-again"]
+    """The command lines that make this page again from the raw files. Every setting is written out: defaults may change."""
+    about, data, predicted = run.about, run.folders["data"], run.folders["predictions"]
+    raw = {
+        key: [file["file"] for file in about.get(census, {}).get("files", ())]
+        for key, census in (("source", "census"), ("metadata", "product_census"))
+    }
+    files = [f"{key}=[{','.join(names)}]" for key, names in raw.items() if names]
+    lines = [["python", "scripts/prepare_data.py", f"out={data}", *files, *_settings(about["config"], "panel.")]]
+    folders = {member.name: member.folder for member in run.members if member.folder}
+    for member in run.members:
+        if member.folder is None:
+            continue
+        script = ["python", "scripts/train_trees.py"]
         if member.summary["kind"] == "neural":
             hardware = "gpu" if "cuda" in str(member.summary.get("device")) else "cpu"
             number_of = "multi" if member.summary.get("ranks", 1) > 1 else "single"
             launch = ["accelerate", "launch", "--config_file", f"accelerate_configs/{number_of}_{hardware}.yaml"]
-            lines.append([*launch, "scripts/train.py", "--recipe", about["recipe"], *settings])
-        else:
-            lines.append(["python", "scripts/train_trees.py", *settings])
-    where = [f"data={data}", f"out={run.folders['predictions']}"]
-    for member, folder in with_folder:
-        lines.append(["python", "scripts/predict.py", f"member={folder}-again", f"name={member.name}", *where])
+            script = [*launch, "scripts/train.py", "--recipe", about["recipe"]]
+        settings = {key: value for key, value in member.settings.items() if key not in ("data", "out", "overwrite")}
+        lines.append([*script, f"data={data}", f"out={member.folder}", *_settings(settings)])
+    for name, folder in folders.items():
+        lines.append(
+            ["python", "scripts/predict.py", f"member={folder}", f"data={data}", f"out={predicted}", f"name={name}"]
+        )
     if baseline.NAME in run.scores["scores"]:
-        lines.append(["python", "scripts/predict.py", f"member={baseline.NAME}", *where])
-    fit = [f"predictions={run.folders['predictions']}", f"data={data}", f"out={run.folders['ensemble']}", "overwrite=true"]
+        lines.append(["python", "scripts/predict.py", f"member={baseline.NAME}", f"data={data}", f"out={predicted}"])
+    fit = [f"predictions={predicted}", f"data={data}", f"out={run.folders['ensemble']}"]
     lines.append(["python", "scripts/ensemble_predictor.py", "fit", *fit])
-    settings = [f"{name}={folder}" for name, folder in run.folders.items()]
-    lines.append(["python", "scripts/report.py", *settings, "out=report.html"])
+    lines.append(
+        ["python", "scripts/report.py", *(f"{name}={folder}" for name, folder in run.folders.items()), "out=report.html"]
+    )
     return [shlex.join(line) for line in lines]
 
 
-def _as_json(value: Any) -> Any:
-    return list(value) if isinstance(value, tuple) else value
+def _settings(settings: dict[str, Any], prefix: str = "") -> list[str]:
+    """The `key=value` words of nested settings."""
+    words = []
+    for key, value in settings.items():
+        if isinstance(value, dict):
+            words += _settings(value, f"{prefix}{key}.")
+        else:
+            words.append(f"{prefix}{key}={value if isinstance(value, str) and value else json.dumps(value)}")
+    return words
 
 
-# Pictures. matplotlib writes them as SVG with numbered colours, which are replaced by the page's own: they follow its dark mode.
+# Pictures. matplotlib writes SVG with numbered colours, which become the page's own, so that they follow its dark mode.
 
 PALETTE = ("ink", "muted", "line", "series-0", "series-1", "series-2", "series-3", "series-4", "series-5", "series-6")
 DASHES: tuple[tuple[float, ...], ...] = ((), (5, 1.5), (1.5, 1.5), (7, 1.5, 1.5, 1.5), (3, 3), (9, 3), (1, 3))
@@ -514,12 +538,17 @@ def _colour(name: str) -> str:
     return f"#0000{PALETTE.index(name):02x}"
 
 
+def _fold(position: int) -> int:
+    """With more members than colours, members share them; the ensemble's stays its own."""
+    return 1 + (position - 1) % (len(DASHES) - 1) if position else 0
+
+
 def _series(position: int) -> dict[str, Any]:
     """How the candidate at a position is drawn, everywhere alike: the ensemble, at 0, strongest."""
-    position = position if position < len(DASHES) else 1 + (position - 1) % (len(DASHES) - 1)
+    position = _fold(position)
     dashes = DASHES[position] or (None, None)
-    return {"color": _colour(f"series-{position}"), "dashes": dashes, "linewidth": 1.5 if position else 2.4,
-            "zorder": 2.5 if position else 3}  # fmt: skip
+    colour, width, order = _colour(f"series-{position}"), (1.5 if position else 2.4), (2.5 if position else 3)
+    return {"color": colour, "dashes": dashes, "linewidth": width, "zorder": order}
 
 
 def _pictures(run: Run) -> dict[str, Any]:
@@ -559,7 +588,8 @@ def _pictures(run: Run) -> dict[str, Any]:
         axes.plot(weeks, hot, color=_colour("muted"), linewidth=1)
         ticks = weeks[:: max(1, -(-len(weeks) // 5))]
         axes.set_xticks(ticks, [f"{monday(week).day} {monday(week):%b}" for week in ticks])
-        axes.set(ylim=(0, None), xlabel=f"test week, {monday(weeks[0]):%Y}", ylabel="average precision")
+        years = "–".join(sorted({f"{monday(week):%Y}" for week in weeks}))
+        axes.set(ylim=(0, None), xlabel=f"test week, {years}", ylabel="average precision")
 
     picture = {
         "precision_recall": _draw("precision-recall", precision_recall, "Precision against recall on the test split."),
@@ -582,25 +612,21 @@ def _learning_curves(member: Member, style: dict[str, Any], name: str) -> list[d
     ):
         # By step, so that what a resumed run repeated stands once.
         points = {entry["step"]: entry[key] for entry in member.history if entry.get("kind") == kind and key in entry}
-        if not points:
+        steps = np.array(sorted(step for step, value in points.items() if np.isfinite(value)))
+        if not steps.size:
             continue
-        steps = np.array(sorted(points))
-        values = np.array([points[step] for step in steps], float)
+        values = np.array([points[step] for step in steps])
+        best = int(np.argmax(values)) if kind == "val" else None
 
-        def paint(axes: Any, steps: np.ndarray = steps, values: np.ndarray = values, kind: str = kind) -> None:
-            axes.plot(steps, values, **{**style, "linewidth": 1.8})
-            if kind == "val":
-                best = int(np.nanargmax(values))
+        def paint(axes: Any, steps: np.ndarray = steps, values: np.ndarray = values, best: int | None = best) -> None:
+            axes.plot(steps, values, color=style["color"], linewidth=1.8)
+            if best is not None:
                 axes.plot(steps[best], values[best], "o", markersize=7, color=style["color"])
-                axes.set_ylim(0, 1.15 * values[best])
-            axes.set_xlim(0, None)
-            axes.set_xlabel(f"{unit}s")
+            axes.set(xlim=(0, None), xlabel=f"{unit}s")
 
-        best_words = f"best {np.nanmax(values):.3f} at {unit} {steps[int(np.nanargmax(values))]:,}" if kind == "val" else ""
-        label = f"{member.name}: {words} by {unit}. {best_words}"
-        pictures.append(
-            {"member": member.name, "words": words, "best": best_words, "svg": _draw(f"{name}-{kind}", paint, label)}
-        )
+        note = "" if best is None else f"best {values[best]:.3f} at {unit} {steps[best]:,}"
+        svg = _draw(f"{name}-{kind}", paint, f"{member.name}: {words} by {unit}; {note}")
+        pictures.append({"member": member.name, "words": words, "best": note, "svg": svg})
     return pictures
 
 
@@ -618,14 +644,14 @@ def _in_percent(*axes: Any) -> None:
 
 
 def _draw(name: str, paint: Callable[[Any], None], label: str) -> Markup:
-    """The axes that `paint` fills, as SVG for an HTML page: its own colours, font and names of parts, and a label to read out."""
+    """The axes that `paint` fills, as SVG with the page's colours and font, ids of its own, and a label to read out."""
     import matplotlib
     from matplotlib.figure import Figure
 
-    style = {
+    style: Any = {
         "svg.fonttype": "none",
         "svg.hashsalt": name,
-        "font.size": 11,
+        "font.size": 11.5,
         "axes.spines.top": False,
         "axes.spines.right": False,
         "axes.edgecolor": _colour("line"),
