@@ -10,10 +10,8 @@ report.html.j2; here the numbers are gathered and the pictures drawn. It takes t
 
 import dataclasses
 import datetime
-import io
 import json
 import os
-import re
 import shlex
 from collections.abc import Callable, Iterable
 from pathlib import Path
@@ -22,88 +20,31 @@ from typing import Any
 import numpy as np
 import pyarrow as pa
 import pyarrow.parquet as pq
-from markupsafe import Markup, escape
 
-from ensemble import metrics, predictions
+from ensemble import metrics, predictions, report_pictures
 from ensemble.combine import Ensemble
 from ensemble.data import baseline, manifest
-from ensemble.data.weekly import monday
 from ensemble.errors import UserError
 from ensemble.predictions import Predictions
 from ensemble.predictor import ENSEMBLE, FORECAST
+from ensemble.report_words import (
+    KINDS,
+    METHOD_WORDS,
+    METRIC_WORDS,
+    SPLIT_USE,
+    day,
+    duration,
+    feature_value,
+    feature_words,
+    megabytes,
+    number,
+    percent,
+)
 
 TEMPLATE = "report.html.j2"
 NUM_PRODUCTS = 50
 NUM_FEATURES = 15  # in the picture of the trees' feature importance
 ACCURACY = ("accuracy", "accuracy_always_no")  # apart from the other metrics, because they say nothing where hot is rare
-THIN = "\u202f"  # a narrow space that does not break, between a number and its unit
-
-KINDS = {"neural": "neural network", "xgboost": "XGBoost", "lightgbm": "LightGBM"}
-SPLIT_USE = {
-    "train": "members learn",
-    "validation": "members stop learning in time",
-    "blend": "weights and calibration are fitted",
-    "test": "the scores above",
-    FORECAST: "the forecast above",
-}
-METHOD_WORDS = {
-    "best member": "all weight on the member of lowest log loss",
-    "greedy": "members added one by one, with replacement, while that helps",
-    "simplex": "the weights of lowest log loss, none negative, 1 together",
-}
-METRIC_WORDS = {
-    "average_precision": "The area under the precision-recall curve: 1 is perfect, the base rate is blind.",
-    "roc_auc": "How often a hot product is ranked above one that is not: 1 is perfect, 0.5 is blind.",
-    "log_loss": "The mean surprise at what happened: confident mistakes cost most.",
-    "brier": "The mean squared distance between the probability and what happened.",
-    "calibration_error": "How far the probability lies from the share that became hot; saying the base rate has none.",
-    "precision_at_5pct": "Of the products in each week's top 5 %, the part that became hot.",
-    "lift_at_5pct": "That precision as a multiple of the base rate.",
-}
-FEATURE_WORDS = (
-    (r"reviews_total", "reviews ever"),
-    (r"reviews_per_week", "reviews a week since its first"),
-    (r"reviews_same_(\d+)w_last_year", "reviews in the same {} weeks a year ago"),
-    (r"reviews_(\d+)w", "reviews in {} weeks"),
-    (r"growth_last_year", "growth in reviews a year ago, in the weeks that now lie ahead"),
-    (r"growth_(\d+)w_a_month_ago", "growth in reviews over {} weeks, a month ago"),
-    (r"growth_(\d+)w", "growth in reviews over {} weeks"),
-    (r"acceleration_(\d+)w", "change in a month of the growth over {} weeks"),
-    (r"share_1w_of_(\d+)w", "share of {} weeks’ reviews in the last week"),
-    (r"share_(\d+)w_of_(\d+)w", "share of {1} weeks’ reviews in the last {0}"),
-    (r"share_(\d+)w_of_total", "share of all its reviews in the last {} weeks"),
-    (r"active_weeks_(\d+)w", "weeks with a review, of the last {}"),
-    (r"weekly_deviation_(\d+)w", "spread of weekly reviews in {} weeks"),
-    (r"age", "weeks since its first review"),
-    (r"weeks_since_review", "weeks since a week with a review"),
-    (r"weeks_since_second", "weeks since the second last week with a review"),
-    (r"expected_by_last_year", "last year’s reviews in the weeks ahead, by those of the last 4 weeks"),
-    (r"year_(sine|cosine)", "time of the year ({})"),
-    (r"weeks_to_thanksgiving", "weeks to Thanksgiving"),
-    (r"weeks_to_christmas", "weeks to Christmas"),
-    (r"holidays_next_(\d+)w", "public holidays in the next {} weeks"),
-    (r"rating_total", "mean rating ever"),
-    (r"rating_change_4w", "rating in 4 weeks, less that in 52"),
-    (r"rating_change_12w", "rating in 12 weeks, less the 12 before"),
-    (r"rating_deviation_(\d+)w", "spread of ratings in {} weeks"),
-    (r"rating_(\d+)w", "mean rating in {} weeks"),
-    (r"fives_(\d+)w", "share of five-star ratings in {} weeks"),
-    (r"ones_(\d+)w", "share of one-star ratings in {} weeks"),
-    (r"verified_(\d+)w", "share of verified purchases in {} weeks"),
-    (r"images_(\d+)w", "pictures a review in {} weeks"),
-    (r"words_(\d+)w", "words a review in {} weeks"),
-    (r"sentiment_(\d+)w", "good less bad words a review in {} weeks"),
-    (r"helpful_(\d+)w", "helpful votes a review in {} weeks"),
-    (r"category", "category"),
-    (r"category_reviews_(\d+)w", "its category’s reviews in {} weeks"),
-    (r"category_growth_last_year", "its category’s growth a year ago, in the weeks that now lie ahead"),
-    (r"category_growth_(\d+)w", "its category’s growth over {} weeks"),
-    (r"share_of_category_(\d+)w", "share of its category’s reviews in {} weeks"),
-    (r"market_growth_(\d+)w", "the whole market’s growth over {} weeks"),
-    (r"price", "price"),
-    (r"price_missing", "price unknown"),
-)
-"""What a feature is, for people, with `{}` for the numbers in its name; the formulas are in the page's table of features."""
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -210,14 +151,14 @@ def render(run: Run) -> str:
     )
     environment.filters |= {"percent": percent, "number": number, "day": day, "duration": duration, "megabytes": megabytes}
     return environment.get_template(TEMPLATE).render(
-        series_of={name: _fold(position) for position, name in enumerate(run.candidates)},
-        dashes=[" ".join(f"{1.5 * length:g}" for length in dashes) for dashes in DASHES],
+        series_of={name: report_pictures.fold(position) for position, name in enumerate(run.candidates)},
+        dashes=[" ".join(f"{1.5 * length:g}" for length in dashes) for dashes in report_pictures.DASHES],
         about=run.about,
         scores=run.scores,
         headline=_headline(run),
         forecast=_forecast(run),
         table=_score_table(run),
-        pictures=_pictures(run),
+        pictures=report_pictures.draw(run),
         members=[_member_row(member) for member in run.members],
         combiner=run.combiner,
         ways=[{"name": name, "words": METHOD_WORDS.get(name, ""), **of} for name, of in run.combiner.cross_fitted.items()],
@@ -229,70 +170,6 @@ def render(run: Run) -> str:
         versions=run.versions,
         commands=_commands(run),
     )
-
-
-def feature_words(feature: dict[str, Any]) -> str:
-    """What a feature of the manifest's table is, for people; its documented meaning where we have no better words."""
-    for pattern, words in FEATURE_WORDS:
-        if found := re.fullmatch(pattern, feature["name"]):
-            return words.format(*found.groups()).replace(" 1 weeks", " 1 week")
-    return feature["meaning"]
-
-
-def feature_value(value: float, unit: str, categories: list[str]) -> str:
-    """A feature's value with as many digits as a person wants, and its unit where the words do not say it."""
-    if np.isnan(value):
-        return "unknown"
-    if unit == "share":
-        return percent(value)
-    if unit == "ratio":
-        return f"{number(value)}{THIN}×"
-    if unit == "dollars":
-        return f"${value:,.2f}"
-    if unit == "stars":
-        return f"{number(value)}{THIN}★"
-    if unit == "0 or 1":
-        return "yes" if value else "no"
-    if unit == "code" and 0 <= value < len(categories):
-        return categories[int(value)] or "unknown"
-    return number(value)
-
-
-def percent(value: float | None, digits: int | None = None) -> str:
-    """0.0489 as "4.9 %": one digit below 10 %, none above, unless `digits` says."""
-    if value is None:
-        return "–"
-    digits = (1 if abs(value) < 0.0995 else 0) if digits is None else digits
-    return f"{100 * value:,.{digits}f}{THIN}%".replace("-", "−")
-
-
-def number(value: float | None, digits: int | None = None) -> str:
-    """A number with thousands separators; about three significant digits and no idle zeros, unless `digits` says."""
-    if value is None or np.isnan(value):
-        return "–"
-    text = f"{value:,.{(0 if abs(value) >= 100 else 1 if abs(value) >= 10 else 2) if digits is None else digits}f}"
-    if digits is None and "." in text:
-        text = text.rstrip("0").rstrip(".")
-    return text.replace("-", "−")
-
-
-def day(date: str | datetime.date) -> str:
-    """2023-09-25 as "25 September 2023"."""
-    date = datetime.date.fromisoformat(date) if isinstance(date, str) else date
-    return f"{date.day} {date:%B %Y}"
-
-
-def duration(seconds: float) -> str:
-    """109.4 s as "1 min 49 s"."""
-    if seconds < 60:
-        return f"{seconds:.1f}{THIN}s"
-    minutes, rest = divmod(round(seconds), 60)
-    hours, minutes = divmod(minutes, 60)
-    return f"{hours}{THIN}h {minutes}{THIN}min" if hours else f"{minutes}{THIN}min {rest}{THIN}s"
-
-
-def megabytes(size: int) -> str:
-    return f"{number(size / 1e6, 1)}{THIN}MB"
 
 
 def _read_json(path: Path, keys: Iterable[str]) -> dict[str, Any]:
@@ -528,157 +405,3 @@ def _settings(settings: dict[str, Any], prefix: str = "") -> list[str]:
 
 
 # Pictures. matplotlib writes SVG with numbered colours, which become the page's own, so that they follow its dark mode.
-
-PALETTE = ("ink", "muted", "line", "series-0", "series-1", "series-2", "series-3", "series-4", "series-5", "series-6")
-DASHES: tuple[tuple[float, ...], ...] = ((), (5, 1.5), (1.5, 1.5), (7, 1.5, 1.5, 1.5), (3, 3), (9, 3), (1, 3))
-
-
-def _colour(name: str) -> str:
-    """The stand-in for a colour of the page; black, matplotlib's default, is its ink."""
-    return f"#0000{PALETTE.index(name):02x}"
-
-
-def _fold(position: int) -> int:
-    """With more members than colours, members share them; the ensemble's stays its own."""
-    return 1 + (position - 1) % (len(DASHES) - 1) if position else 0
-
-
-def _series(position: int) -> dict[str, Any]:
-    """How the candidate at a position is drawn, everywhere alike: the ensemble, at 0, strongest."""
-    position = _fold(position)
-    dashes = DASHES[position] or (None, None)
-    colour, width, order = _colour(f"series-{position}"), (1.5 if position else 2.4), (2.5 if position else 3)
-    return {"color": colour, "dashes": dashes, "linewidth": width, "zorder": order}
-
-
-def _pictures(run: Run) -> dict[str, Any]:
-    target = run.test.target
-    series = {name: _series(position) for position, name in enumerate(run.candidates)}
-    base_rate = float(target.mean())
-
-    def precision_recall(axes: Any) -> None:
-        for name, probability in run.candidates.items():
-            curve = metrics.precision_recall(target, probability)
-            axes.plot(curve.recall, curve.precision, **series[name])
-        axes.axhline(base_rate, color=_colour("muted"), linewidth=1)
-        axes.set(xlim=(0, 1), ylim=(0, 1), xlabel="recall: found, of all hot sellers", ylabel="precision: hot, of all named")
-        _in_percent(axes.xaxis, axes.yaxis)
-
-    def reliability(axes: Any) -> None:
-        curves = {name: metrics.reliability(target, probability) for name, probability in run.candidates.items()}
-        top = max(max(curve.prediction.max(), curve.observed.max()) for curve in curves.values())
-        top = min(1.0, np.ceil(20 * top + 0.2) / 20)
-        axes.plot([0, 1], [0, 1], color=_colour("muted"), linewidth=1)
-        for name, curve in curves.items():
-            axes.plot(curve.prediction, curve.observed, marker="o", markersize=3.5, **series[name])
-        # Most products are far from hot: the square root gives their end of the scale room.
-        for axis in ("x", "y"):
-            getattr(axes, f"set_{axis}scale")("function", functions=(_root, np.square))
-            ticks = [tick for tick in (0, 0.01, 0.05, 0.1, 0.2, 0.3, 0.5, 0.7, 1.0) if tick <= top]
-            getattr(axes, f"set_{axis}ticks")(ticks)
-        axes.set(xlim=(0, top), ylim=(0, top), xlabel="said: mean probability", ylabel="seen: became hot")
-        _in_percent(axes.xaxis, axes.yaxis)
-
-    def by_week(axes: Any) -> None:
-        weeks = np.unique(run.test.group)
-        for name, probability in run.candidates.items():
-            scores = [_average_precision(run.test, probability, run.test.group == week) for week in weeks]
-            axes.plot(weeks, scores, marker="o", markersize=3, **series[name])
-        hot = [target[run.test.group == week].mean() for week in weeks]
-        axes.plot(weeks, hot, color=_colour("muted"), linewidth=1)
-        ticks = weeks[:: max(1, -(-len(weeks) // 5))]
-        axes.set_xticks(ticks, [f"{monday(week).day} {monday(week):%b}" for week in ticks])
-        years = "–".join(sorted({f"{monday(week):%Y}" for week in weeks}))
-        axes.set(ylim=(0, None), xlabel=f"test week, {years}", ylabel="average precision")
-
-    picture = {
-        "precision_recall": _draw("precision-recall", precision_recall, "Precision against recall on the test split."),
-        "reliability": _draw("reliability", reliability, "The share that became hot against the probability that was said."),
-        "by_week": _draw("by-week", by_week, "Average precision in each test week."),
-    }
-    learning = []
-    for position, member in enumerate(run.members, start=1):
-        learning += _learning_curves(member, _series(position), f"learning-{position}")
-    return {**picture, "learning": learning}
-
-
-def _learning_curves(member: Member, style: dict[str, Any], name: str) -> list[dict[str, Any]]:
-    """The score on validation of every evaluation, and the loss in training where the member wrote it down."""
-    unit = "tree" if "trees" in member.summary else "step"
-    pictures = []
-    for kind, key, words in (
-        ("val", "average_precision", "average precision on validation"),
-        ("train", "loss", "loss in training"),
-    ):
-        # By step, so that what a resumed run repeated stands once.
-        points = {entry["step"]: entry[key] for entry in member.history if entry.get("kind") == kind and key in entry}
-        steps = np.array(sorted(step for step, value in points.items() if np.isfinite(value)))
-        if not steps.size:
-            continue
-        values = np.array([points[step] for step in steps])
-        best = int(np.argmax(values)) if kind == "val" else None
-
-        def paint(axes: Any, steps: np.ndarray = steps, values: np.ndarray = values, best: int | None = best) -> None:
-            axes.plot(steps, values, color=style["color"], linewidth=1.8)
-            if best is not None:
-                axes.plot(steps[best], values[best], "o", markersize=7, color=style["color"])
-            axes.set(xlim=(0, None), xlabel=f"{unit}s")
-
-        note = "" if best is None else f"best {values[best]:.3f} at {unit} {steps[best]:,}"
-        svg = _draw(f"{name}-{kind}", paint, f"{member.name}: {words} by {unit}; {note}")
-        pictures.append({"member": member.name, "words": words, "best": note, "svg": svg})
-    return pictures
-
-
-def _average_precision(test: Predictions, probability: np.ndarray, rows: np.ndarray) -> float:
-    return metrics.binary_scores(test.target[rows], probability[rows], test.group[rows])["average_precision"]
-
-
-def _root(values: np.ndarray) -> np.ndarray:
-    return np.sqrt(np.maximum(values, 0))
-
-
-def _in_percent(*axes: Any) -> None:
-    for axis in axes:
-        axis.set_major_formatter(lambda value, position: f"{100 * value:.0f}{THIN}%")
-
-
-def _draw(name: str, paint: Callable[[Any], None], label: str) -> Markup:
-    """The axes that `paint` fills, as SVG with the page's colours and font, ids of its own, and a label to read out."""
-    import matplotlib
-    from matplotlib.figure import Figure
-
-    style: Any = {
-        "svg.fonttype": "none",
-        "svg.hashsalt": name,
-        "font.size": 11.5,
-        "axes.spines.top": False,
-        "axes.spines.right": False,
-        "axes.edgecolor": _colour("line"),
-        "axes.labelcolor": _colour("muted"),
-        "xtick.color": _colour("line"),
-        "ytick.color": _colour("line"),
-        "xtick.labelcolor": _colour("muted"),
-        "ytick.labelcolor": _colour("muted"),
-        "xtick.major.size": 0,
-        "ytick.major.size": 0,
-        "xtick.minor.size": 0,
-        "ytick.minor.size": 0,
-        "axes.grid": True,
-        "grid.color": _colour("line"),
-        "grid.linewidth": 0.7,
-    }
-    stream = io.StringIO()
-    with matplotlib.rc_context(style):
-        figure = Figure(figsize=(5, 3.6), layout="constrained")
-        paint(figure.add_subplot())
-        nothing = dict.fromkeys(("Date", "Creator", "Format", "Type"))
-        figure.savefig(stream, format="svg", transparent=True, metadata=nothing)
-    svg = stream.getvalue()
-    body = svg[svg.index(">", svg.index("<svg")) + 1 :]
-    body = re.sub(r"<style.*?</style>", "", body, flags=re.DOTALL)  # it would rule the whole page
-    body = re.sub(r"font-family: [^;\"]*;? ?", "", body)
-    body = re.sub(r' id="', f' id="{name}-', body)
-    body = re.sub(r'(href="#|url\(#)', rf"\1{name}-", body)
-    body = re.sub(r"#0000([0-9a-f]{2})", lambda found: f"var(--{PALETTE[int(found[1], 16)]})", body)
-    return Markup(f'<svg viewBox="0 0 360 259.2" role="img" aria-label="{escape(label)}">{body}')

@@ -13,7 +13,7 @@ import numpy as np
 import pyarrow.parquet as pq
 import pytest
 
-from ensemble import config, predictions, predictor, report
+from ensemble import config, predictions, predictor, report, report_words
 from ensemble.data import baseline, features, manifest
 from ensemble.data.arrow import open_table
 from ensemble.data.config import PanelConfig, PrepareConfig
@@ -104,7 +104,7 @@ def copy(run: Path, tmp_path: Path) -> Path:
 def text(page: str) -> str:
     """What a person reads: without tags and styles, spaces made plain."""
     body = re.sub(r"<style.*?</style>", "", page, flags=re.DOTALL)
-    return " ".join(html.unescape(re.sub(r"<[^>]*>", " ", body)).replace(report.THIN, " ").split())
+    return " ".join(html.unescape(re.sub(r"<[^>]*>", " ", body)).replace(report_words.THIN, " ").split())
 
 
 def test_says_the_numbers_that_matter(run: Path, page: str) -> None:
@@ -112,7 +112,7 @@ def test_says_the_numbers_that_matter(run: Path, page: str) -> None:
     words, scores = text(page), manifest.read_json(run / "ensemble" / "scores.json")
     ensemble = scores["scores"]["ensemble"]
     precision, base_rate = (
-        report.percent(value).replace(report.THIN, " ")
+        report_words.percent(value).replace(report_words.THIN, " ")
         for value in (ensemble["precision_at_5pct"]["value"], scores["base_rate"])
     )
     lift = f"{ensemble['lift_at_5pct']['value']:.1f}"
@@ -120,7 +120,7 @@ def test_says_the_numbers_that_matter(run: Path, page: str) -> None:
     assert f"{ensemble['average_precision']['value']:.3f} {ensemble['average_precision']['low']:.3f} to" in words
     about = manifest.read_manifest(run / "prepared")
     for part in (
-        f"Forecast from the week of {report.day(about['last_week'])} for the 4 weeks after it",
+        f"Forecast from the week of {report_words.day(about['last_week'])} for the 4 weeks after it",
         "share of 52 weeks’ reviews in the last 4: 1.7 %",  # the reason, in words
         "always saying no",
         "members added one by one",  # how the combiners were compared
@@ -282,11 +282,11 @@ def test_says_when_a_score_is_not_defined(copy: Path, tmp_path: Path) -> None:
 
 def test_every_feature_has_words() -> None:
     """A reason would read n(t−4, t] ÷ n(t−52, t], or two features would read alike."""
-    words = [report.feature_words({"name": feature.name, "meaning": "(t"}) for feature in features.FEATURES]
+    words = [report_words.feature_words({"name": feature.name, "meaning": "(t"}) for feature in features.FEATURES]
     assert not [line for line in words if re.search(r"[(\[]t|\{|_", line)]
     assert len(set(words)) == len(words)
-    assert report.feature_words({"name": "growth_1w", "meaning": ""}) == "growth in reviews over 1 week"
-    assert report.feature_words({"name": "of_tomorrow", "meaning": "what it means"}) == "what it means"
+    assert report_words.feature_words({"name": "growth_1w", "meaning": ""}) == "growth in reviews over 1 week"
+    assert report_words.feature_words({"name": "of_tomorrow", "meaning": "what it means"}) == "what it means"
 
 
 @pytest.mark.parametrize(
@@ -310,7 +310,7 @@ def test_every_feature_has_words() -> None:
 )
 def test_values_are_for_people(value: float, unit: str, shown: str) -> None:
     """A reason would read 0.01666667 or nan."""
-    assert report.feature_value(value, unit, ["", "Toys"]).replace(report.THIN, " ") == shown
+    assert report_words.feature_value(value, unit, ["", "Toys"]).replace(report_words.THIN, " ") == shown
 
 
 def test_the_commands_carry_the_settings(page: str) -> None:

@@ -1,0 +1,171 @@
+"""The report's pictures: matplotlib's SVG, whose colours become the page's own, so that both colour schemes fit."""
+
+import io
+import re
+from collections.abc import Callable
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+from markupsafe import Markup, escape
+
+from ensemble import metrics
+from ensemble.data.weekly import monday
+from ensemble.predictions import Predictions
+from ensemble.report_words import THIN
+
+if TYPE_CHECKING:
+    from ensemble.report import Member, Run
+
+PALETTE = ("ink", "muted", "line", "series-0", "series-1", "series-2", "series-3", "series-4", "series-5", "series-6")
+DASHES: tuple[tuple[float, ...], ...] = ((), (5, 1.5), (1.5, 1.5), (7, 1.5, 1.5, 1.5), (3, 3), (9, 3), (1, 3))
+
+
+def _colour(name: str) -> str:
+    """The stand-in for a colour of the page; black, matplotlib's default, is its ink."""
+    return f"#0000{PALETTE.index(name):02x}"
+
+
+def fold(position: int) -> int:
+    """With more members than colours, members share them; the ensemble's stays its own."""
+    return 1 + (position - 1) % (len(DASHES) - 1) if position else 0
+
+
+def _series(position: int) -> dict[str, Any]:
+    """How the candidate at a position is drawn, everywhere alike: the ensemble, at 0, strongest."""
+    position = fold(position)
+    dashes = DASHES[position] or (None, None)
+    colour, width, order = _colour(f"series-{position}"), (1.5 if position else 2.4), (2.5 if position else 3)
+    return {"color": colour, "dashes": dashes, "linewidth": width, "zorder": order}
+
+
+def draw(run: "Run") -> dict[str, Any]:
+    target = run.test.target
+    series = {name: _series(position) for position, name in enumerate(run.candidates)}
+    base_rate = float(target.mean())
+
+    def precision_recall(axes: Any) -> None:
+        for name, probability in run.candidates.items():
+            curve = metrics.precision_recall(target, probability)
+            axes.plot(curve.recall, curve.precision, **series[name])
+        axes.axhline(base_rate, color=_colour("muted"), linewidth=1)
+        axes.set(xlim=(0, 1), ylim=(0, 1), xlabel="recall: found, of all hot sellers", ylabel="precision: hot, of all named")
+        _in_percent(axes.xaxis, axes.yaxis)
+
+    def reliability(axes: Any) -> None:
+        curves = {name: metrics.reliability(target, probability) for name, probability in run.candidates.items()}
+        top = max(max(curve.prediction.max(), curve.observed.max()) for curve in curves.values())
+        top = min(1.0, np.ceil(20 * top + 0.2) / 20)
+        axes.plot([0, 1], [0, 1], color=_colour("muted"), linewidth=1)
+        for name, curve in curves.items():
+            axes.plot(curve.prediction, curve.observed, marker="o", markersize=3.5, **series[name])
+        # Most products are far from hot: the square root gives their end of the scale room.
+        for axis in ("x", "y"):
+            getattr(axes, f"set_{axis}scale")("function", functions=(_root, np.square))
+            ticks = [tick for tick in (0, 0.01, 0.05, 0.1, 0.2, 0.3, 0.5, 0.7, 1.0) if tick <= top]
+            getattr(axes, f"set_{axis}ticks")(ticks)
+        axes.set(xlim=(0, top), ylim=(0, top), xlabel="said: mean probability", ylabel="seen: became hot")
+        _in_percent(axes.xaxis, axes.yaxis)
+
+    def by_week(axes: Any) -> None:
+        weeks = np.unique(run.test.group)
+        for name, probability in run.candidates.items():
+            scores = [_average_precision(run.test, probability, run.test.group == week) for week in weeks]
+            axes.plot(weeks, scores, marker="o", markersize=3, **series[name])
+        hot = [target[run.test.group == week].mean() for week in weeks]
+        axes.plot(weeks, hot, color=_colour("muted"), linewidth=1)
+        ticks = weeks[:: max(1, -(-len(weeks) // 5))]
+        axes.set_xticks(ticks, [f"{monday(week).day} {monday(week):%b}" for week in ticks])
+        years = "–".join(sorted({f"{monday(week):%Y}" for week in weeks}))
+        axes.set(ylim=(0, None), xlabel=f"test week, {years}", ylabel="average precision")
+
+    picture = {
+        "precision_recall": _draw("precision-recall", precision_recall, "Precision against recall on the test split."),
+        "reliability": _draw("reliability", reliability, "The share that became hot against the probability that was said."),
+        "by_week": _draw("by-week", by_week, "Average precision in each test week."),
+    }
+    learning = []
+    for position, member in enumerate(run.members, start=1):
+        learning += _learning_curves(member, _series(position), f"learning-{position}")
+    return {**picture, "learning": learning}
+
+
+def _learning_curves(member: "Member", style: dict[str, Any], name: str) -> list[dict[str, Any]]:
+    """The score on validation of every evaluation, and the loss in training where the member wrote it down."""
+    unit = "tree" if "trees" in member.summary else "step"
+    pictures = []
+    for kind, key, words in (
+        ("val", "average_precision", "average precision on validation"),
+        ("train", "loss", "loss in training"),
+    ):
+        # By step, so that what a resumed run repeated stands once.
+        points = {entry["step"]: entry[key] for entry in member.history if entry.get("kind") == kind and key in entry}
+        steps = np.array(sorted(step for step, value in points.items() if np.isfinite(value)))
+        if not steps.size:
+            continue
+        values = np.array([points[step] for step in steps])
+        best = int(np.argmax(values)) if kind == "val" else None
+
+        def paint(axes: Any, steps: np.ndarray = steps, values: np.ndarray = values, best: int | None = best) -> None:
+            axes.plot(steps, values, color=style["color"], linewidth=1.8)
+            if best is not None:
+                axes.plot(steps[best], values[best], "o", markersize=7, color=style["color"])
+            axes.set(xlim=(0, None), xlabel=f"{unit}s")
+
+        note = "" if best is None else f"best {values[best]:.3f} at {unit} {steps[best]:,}"
+        svg = _draw(f"{name}-{kind}", paint, f"{member.name}: {words} by {unit}; {note}")
+        pictures.append({"member": member.name, "words": words, "best": note, "svg": svg})
+    return pictures
+
+
+def _average_precision(test: Predictions, probability: np.ndarray, rows: np.ndarray) -> float:
+    return metrics.binary_scores(test.target[rows], probability[rows], test.group[rows])["average_precision"]
+
+
+def _root(values: np.ndarray) -> np.ndarray:
+    return np.sqrt(np.maximum(values, 0))
+
+
+def _in_percent(*axes: Any) -> None:
+    for axis in axes:
+        axis.set_major_formatter(lambda value, position: f"{100 * value:.0f}{THIN}%")
+
+
+def _draw(name: str, paint: Callable[[Any], None], label: str) -> Markup:
+    """The axes that `paint` fills, as SVG with the page's colours and font, ids of its own, and a label to read out."""
+    import matplotlib
+    from matplotlib.figure import Figure
+
+    style: Any = {
+        "svg.fonttype": "none",
+        "svg.hashsalt": name,
+        "font.size": 11.5,
+        "axes.spines.top": False,
+        "axes.spines.right": False,
+        "axes.edgecolor": _colour("line"),
+        "axes.labelcolor": _colour("muted"),
+        "xtick.color": _colour("line"),
+        "ytick.color": _colour("line"),
+        "xtick.labelcolor": _colour("muted"),
+        "ytick.labelcolor": _colour("muted"),
+        "xtick.major.size": 0,
+        "ytick.major.size": 0,
+        "xtick.minor.size": 0,
+        "ytick.minor.size": 0,
+        "axes.grid": True,
+        "grid.color": _colour("line"),
+        "grid.linewidth": 0.7,
+    }
+    stream = io.StringIO()
+    with matplotlib.rc_context(style):
+        figure = Figure(figsize=(5, 3.6), layout="constrained")
+        paint(figure.add_subplot())
+        nothing = dict.fromkeys(("Date", "Creator", "Format", "Type"))
+        figure.savefig(stream, format="svg", transparent=True, metadata=nothing)
+    svg = stream.getvalue()
+    body = svg[svg.index(">", svg.index("<svg")) + 1 :]
+    body = re.sub(r"<style.*?</style>", "", body, flags=re.DOTALL)  # it would rule the whole page
+    body = re.sub(r"font-family: [^;\"]*;? ?", "", body)
+    body = re.sub(r' id="', f' id="{name}-', body)
+    body = re.sub(r'(href="#|url\(#)', rf"\1{name}-", body)
+    body = re.sub(r"#0000([0-9a-f]{2})", lambda found: f"var(--{PALETTE[int(found[1], 16)]})", body)
+    return Markup(f'<svg viewBox="0 0 360 259.2" role="img" aria-label="{escape(label)}">{body}')
