@@ -12,6 +12,7 @@ import dataclasses
 import difflib
 import inspect
 import textwrap
+import typing
 from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Any, TypeVar
@@ -25,34 +26,66 @@ def load(schema: type[Config], file: str | Path | None = None, overrides: Sequen
     """The defaults of `schema`, then the YAML `file`, then the `key=value` words, each over the one before.
 
     Raises `UserError` for a file that is missing or no YAML mapping, a word without `=`, an unknown key (naming the
-    nearest known one) and a value of the wrong type.
+    nearest known one), a value of the wrong type (saying how to write it) and a setting that must be given and is not.
     """
+    import yaml
     from omegaconf import OmegaConf, errors
 
     merged = OmegaConf.structured(schema)
     _unlock(merged)
-    layers: list[tuple[str, Any]] = []
-    if file is not None:
-        layers.append((str(file), read_yaml(file)))
+    layers = [] if file is None else [(str(file), read_yaml(file))]
     for word in overrides:
-        if "=" not in word:
+        if not word.partition("=")[0] or "=" not in word:
             raise UserError(f"'{word}' is no setting: write key=value, as in {next(field_names(schema))}=…")
-        layers.append(("the command line", [word]))
-    for origin, layer in layers:
         try:
-            values = OmegaConf.from_dotlist(layer) if isinstance(layer, list) else OmegaConf.create(layer)
-            merged = OmegaConf.merge(merged, values)
-        except errors.ConfigKeyError as error:
-            raise UserError(f"{origin}: {_unknown_key(schema, str(error.full_key))}") from None
-        except (errors.OmegaConfBaseException, ValueError) as error:
-            key = getattr(error, "full_key", None) or (layer[0].split("=")[0] if isinstance(layer, list) else "a value")
-            raise UserError(f"{origin}: {key}: {str(error).splitlines()[0]}") from None
-        except Exception as error:  # a value such as `a=[1` is YAML's to refuse
-            raise UserError(f"{origin}: not a valid setting: {' '.join(str(error).split())}") from None
+            layers.append(("the command line", OmegaConf.to_container(OmegaConf.from_dotlist([word]))))  # type: ignore[arg-type]
+        except (yaml.YAMLError, errors.OmegaConfBaseException) as error:
+            raise UserError(
+                f"'{word}' cannot be read ({' '.join(str(error).split())}): check its brackets and quotes"
+            ) from None
+    for origin, layer in layers:
+        for key, kind, value in _settings(schema, layer):
+            if kind is None:
+                raise UserError(f"{origin}: {_unknown_key(schema, key)}")
+            try:
+                OmegaConf.update(merged, key, value)
+            except (errors.OmegaConfBaseException, ValueError, TypeError):
+                raise UserError(f"{origin}: {key}={value} does not fit: write {_form(key, kind, value)}") from None
     try:
         return OmegaConf.to_object(merged)  # type: ignore[return-value]
     except errors.MissingMandatoryValue as error:
         raise UserError(f"the setting '{error.full_key}' has no default: add {error.full_key}=…") from None
+    except errors.OmegaConfBaseException as error:  # ${…} that leads nowhere
+        raise UserError(f"the setting '{error.full_key}' cannot be worked out: {str(error).splitlines()[0]}") from None
+
+
+def _settings(schema: type, layer: dict[str, Any], prefix: str = "") -> Iterator[tuple[str, Any, Any]]:
+    """Each setting in a layer: dotted name, type (None if unknown), value. Groups are followed; other dicts are values."""
+    types = {field.name: field.type for field in dataclasses.fields(schema)}
+    for name, value in layer.items():
+        kind = types.get(name)
+        if isinstance(value, dict) and isinstance(kind, type) and dataclasses.is_dataclass(kind):
+            yield from _settings(kind, value, f"{prefix}{name}.")
+        else:
+            yield f"{prefix}{name}", kind, value
+
+
+def _form(key: str, kind: Any, value: Any) -> str:
+    """How a value of type `kind` is written."""
+    if dataclasses.is_dataclass(kind):
+        return f"its settings one by one, as in {key}.{next(field_names(kind))}=…"  # type: ignore[arg-type]
+    words = {bool: "true or false", int: "a whole number", float: "a number", str: "a text"}
+    if kind in words:
+        return words[kind]
+    parts = typing.get_args(kind)
+    if typing.get_origin(kind) is typing.Literal:
+        return f"one of {', '.join(parts)}"
+    if typing.get_origin(kind) is dict:
+        return f"a mapping, as in '{key}={{a: b}}'"
+    assert typing.get_origin(kind) is tuple, kind
+    if parts[-1] is not Ellipsis:
+        return f"a list of {len(parts)}, each {words[parts[0]]}"
+    return f"a list, as in '{key}=[{value if isinstance(value, str) else '…'}]'"
 
 
 def from_dict(schema: type[Config], content: dict[str, Any]) -> Config:
@@ -63,7 +96,7 @@ def from_dict(schema: type[Config], content: dict[str, Any]) -> Config:
     _unlock(merged)
     try:
         return OmegaConf.to_object(OmegaConf.merge(merged, content))  # type: ignore[return-value]
-    except errors.OmegaConfBaseException as error:
+    except (errors.OmegaConfBaseException, ValueError, TypeError) as error:
         raise UserError(f"the saved settings do not fit this version: {str(error).splitlines()[0]}") from None
 
 
@@ -92,7 +125,7 @@ def from_command_line(
     """
     parser = argparse.ArgumentParser(parents=list(parents), **_help(schema, description))
     _add_settings(parser)
-    words = parser.parse_args()
+    words = parser.parse_intermixed_args()
     return load(schema, words.config, words.settings)
 
 

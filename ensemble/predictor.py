@@ -31,6 +31,7 @@ from ensemble.predictions import Predictions
 ENSEMBLE = "ensemble"
 BASE_RATE = "base rate"
 FORECAST = "forecast"
+FORECAST_COLUMNS = ("rank", "product_id", "title", "category", "probability", "reasons", "why")
 PREDICT_SCRIPT = Path(__file__).resolve().parents[1] / "scripts" / "predict.py"
 
 
@@ -48,18 +49,15 @@ def fit(
     folder : prediction files, MEMBER.SPLIT.parquet. data : the prepared data they are of. members : names, all if empty.
     num_draws, seed : of the bootstrap over products. Raises `UserError` before anything is written.
     """
+    for name, value, least in (("num_draws", num_draws, 1), ("seed", seed, 0)):
+        if value < least:
+            raise UserError(f"{name}={value} is impossible: it must be at least {least}")
     about = manifest.read_manifest(data)
-    names = members or _names(Path(folder))
+    names = sorted(members) or _names(Path(folder))
     by_split = {
-        split: [predictions.read(Path(folder) / f"{name}.{split}.parquet") for name in names]
+        split: [_read(Path(folder) / f"{name}.{split}.parquet", name, split, about["fingerprint"], data) for name in names]
         for split in ("blend", "test", FORECAST)
     }
-    for file in by_split["blend"]:
-        if file.fingerprint != about["fingerprint"]:
-            raise UserError(
-                f"member {file.member} predicted for data {file.fingerprint}, but {data} is {about['fingerprint']}: "
-                "predict again with this data"
-            )
     aligned = {split: predictions.align(files) for split, files in by_split.items()}
     is_baseline = np.array([file.config.get("kind") == "baseline" for file in by_split["blend"]])
     member_names = [name for name, baseline in zip(names, is_baseline, strict=True) if not baseline]
@@ -97,6 +95,7 @@ def fit(
         template, of_forecast = aligned[FORECAST]
         reasons = next((file.reasons for file in _sorted(by_split[FORECAST]) if file.reasons), None)
         _write_forecast(scratch, data, template, of_forecast[:, ~is_baseline], ensemble, reasons)
+        manifest.write_manifest(scratch, {"kind": ENSEMBLE})
     return scores
 
 
@@ -118,8 +117,11 @@ def predict(
 
     description = manifest.read_json(Path(folder) / "ensemble.json")
     like = manifest.read_json(Path(folder) / "like.json")
+    manifest.verify(folder)
     ensemble = combine.Ensemble.from_dict(description["combiner"])
     for name in ensemble.member_names:
+        if name not in description["members"]:
+            raise UserError(f"member {name} was not predicted by scripts/predict.py, so it cannot be asked: fit without it")
         member = Path(folder, description["members"][name])
         if not member.is_dir():
             raise UserError(f"member {name} of the ensemble is not at {member}: put it back, or fit the ensemble again")
@@ -140,11 +142,28 @@ def predict(
     return Path(out) / "forecast.csv"
 
 
-def _names(folder: Path) -> tuple[str, ...]:
-    names = tuple(sorted(path.name.removesuffix(".blend.parquet") for path in folder.glob("*.blend.parquet")))
+def _names(folder: Path) -> list[str]:
+    names = sorted(path.name.removesuffix(".blend.parquet") for path in folder.glob("*.blend.parquet"))
     if not names:
         raise UserError(f"there are no prediction files in {folder}: write them with scripts/predict.py, or check the path")
     return names
+
+
+def _read(path: Path, name: str, split: str, fingerprint: str, data: str | Path) -> Predictions:
+    """A member's prediction file, which must be what its name says, and of this data."""
+    if name in (ENSEMBLE, BASE_RATE, *FORECAST_COLUMNS):
+        raise UserError(f"no member may be called '{name}', a name of the ensemble's own: predict again with another name=…")
+    file = predictions.read(path)
+    if (file.member, file.split) != (name, split):
+        raise UserError(
+            f"{path} holds {file.member}'s predictions of {file.split}: name it {file.member}.{file.split}.parquet"
+        )
+    if file.fingerprint != fingerprint:
+        raise UserError(
+            f"member {name} predicted {split} for data {file.fingerprint}, but {data} is {fingerprint}: "
+            "predict again with this data"
+        )
+    return file
 
 
 def _sorted(files: list[Predictions]) -> list[Predictions]:

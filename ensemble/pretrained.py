@@ -16,5 +16,5 @@ def load(kind: str, name: str) -> Any:
     except (OSError, ValueError) as error:
         reason = " ".join(str(error).split())[:200]
         raise UserError(
-            f"the text encoder '{name}' is no local folder and cannot be fetched ({reason}): give a folder"
+            f"the text encoder '{name}' is no sound folder and cannot be fetched ({reason}): give another folder"
         ) from None

@@ -41,13 +41,19 @@ def main() -> None:
     from ensemble.data import baseline, manifest
 
     folder = Path(settings.member)
-    kind = "baseline" if settings.member == baseline.NAME else manifest.read_json(folder / "summary.json")["kind"]
-    start = {"baseline": start_baseline, "neural": start_neural}.get(kind, start_trees)
-    predict, is_main_process = start(folder, settings)
+    summary = {"kind": "baseline"} if settings.member == baseline.NAME else manifest.read_json(folder / "summary.json")
+    kind = summary.get("kind") if isinstance(summary, dict) else None
+    if kind not in STARTS:
+        raise errors.UserError(f"{folder / 'summary.json'} names no kind of member: name a folder that a train script wrote")
+    splits = manifest.read_manifest(settings.data)["splits"]
+    for split in settings.splits:
+        if split not in splits:
+            raise errors.UserError(f"{settings.data} has no split '{split}': it has {', '.join(splits)}")
+    predict, is_main_process = STARTS[kind](folder, settings)
     for split in settings.splits:
         found = predict(settings.data, split)
         if is_main_process:
-            name = settings.name or folder.name
+            name = settings.name or folder.resolve().name
             found["config"] = {**found["config"], "kind": kind, "folder": os.path.abspath(folder)}
             path = Path(settings.out) / f"{name}.{split}.parquet"
             predictions.write(path, predictions.Predictions(**found, split=split, member=name))
@@ -81,6 +87,9 @@ def start_trees(folder: Path, settings: PredictConfig) -> tuple[Predict, bool]:
     from ensemble.trees import member
 
     return partial(member.predict, folder), True
+
+
+STARTS = {"baseline": start_baseline, "neural": start_neural, "xgboost": start_trees, "lightgbm": start_trees}
 
 
 if __name__ == "__main__":

@@ -93,13 +93,29 @@ def write_manifest(folder: Path, content: dict[str, Any]) -> dict[str, Any]:
 
 
 def read_manifest(folder: str | Path) -> dict[str, Any]:
-    """The manifest of a folder, after checking that it is sound and that every file is there with its size.
+    """The manifest of prepared data, after checking that it is sound and that every file is there with its size.
 
-    Raises `UserError` naming the first file that is missing or has another size. (`verify` also reads every byte.)
+    Raises `UserError` for a folder of another kind, and naming the first file that is missing or has another size.
     """
     folder = Path(folder)
     if not folder.is_dir():
         raise UserError(f"there is no prepared data at {folder}: run scripts/prepare_data.py first, or check the path")
+    manifest = _read(folder)
+    if "recipe" not in manifest:
+        raise UserError(f"{folder} is no prepared data but a {manifest['kind']}: name a folder of scripts/prepare_data.py")
+    return manifest
+
+
+def verify(folder: str | Path) -> dict[str, Any]:
+    """The manifest of any folder, after reading every file; `UserError` names the first that is not as it was written."""
+    manifest = _read(Path(folder))
+    for name, entry in manifest["files"].items():
+        if sha256(Path(folder) / name) != entry["sha256"]:
+            raise UserError(f"{Path(folder) / name} was changed after it was written: run the stage that wrote it again")
+    return manifest
+
+
+def _read(folder: Path) -> dict[str, Any]:
     manifest = read_json(folder / NAME)
     if not isinstance(manifest, dict) or manifest.get("fingerprint") != _fingerprint(manifest):
         raise UserError(f"{folder / NAME} was changed after it was written: run the stage that wrote it again")
@@ -110,15 +126,6 @@ def read_manifest(folder: str | Path) -> dict[str, Any]:
         if file.stat().st_size != entry["bytes"]:
             size = file.stat().st_size
             raise UserError(f"{file} has {size} bytes, not {entry['bytes']}: run the stage that wrote it again")
-    return manifest
-
-
-def verify(folder: str | Path) -> dict[str, Any]:
-    """`read_manifest`, and every file's SHA-256 compared; `UserError` names the first damaged file."""
-    manifest = read_manifest(folder)
-    for name, entry in manifest["files"].items():
-        if sha256(Path(folder) / name) != entry["sha256"]:
-            raise UserError(f"{Path(folder) / name} was changed after it was written: run the stage that wrote it again")
     return manifest
 
 

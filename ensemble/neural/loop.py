@@ -222,7 +222,7 @@ def _backward(
 
 def _check(config: TrainConfig) -> None:
     rules = {
-        "max_epochs": (config.max_epochs > 0, "more than 0"),
+        "max_epochs": (0 < config.max_epochs < math.inf, "more than 0, and finite"),
         "learning_rate": (config.learning_rate > 0, "more than 0"),
         "weight_decay": (config.weight_decay >= 0, "0 or more"),
         "warmup_steps": (config.warmup_steps >= 0, "0 or more"),

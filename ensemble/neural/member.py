@@ -21,6 +21,8 @@ def predict(folder: str | Path, accelerator: "Accelerator", data: str | Path, sp
     Raises `UserError` for a damaged checkpoint, and for data whose features or categories mean something else.
     """
     best = Path(folder) / "best"
+    if not best.is_dir():
+        raise UserError(f"{best} does not exist: name the folder of a run of scripts/train.py that was validated once")
     manifest.verify(best)
     state = manifest.read_json(best / "state.json")
     settings: Any = configuration.from_dict(config_class(state["recipe"]), state["config"])

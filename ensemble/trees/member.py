@@ -4,7 +4,9 @@
 
 Both libraries train on the same rows, stop early on the validation split by average precision, and leave in their folder
 
-    model.ubj | model.txt   config.json  metrics.jsonl  importance.json  importance.png  summary.json
+    model.ubj | model.txt   config.json  metrics.jsonl  importance.json  importance.png  summary.json  manifest.json
+
+The manifest's checksums are compared before a model is read: on a damaged one both libraries abort the process.
 """
 
 import importlib
@@ -83,13 +85,18 @@ def train(config: TreesConfig) -> dict[str, Any]:
             "validation_average_precision": history[best_round - 1]["average_precision"],
         }
         manifest.write_json(folder / "summary.json", summary)
+        manifest.write_manifest(folder, {"kind": "member"})
     return summary
 
 
 def predict(folder: str | Path, data: str | Path, split: str) -> dict[str, Any]:
-    """The member's probabilities for a split, and for the forecast why: the arguments of `predictions.Predictions`."""
+    """The member's probabilities for a split, and for the forecast why: the arguments of `predictions.Predictions`.
+
+    Raises `UserError` for a damaged member, and for data with other features than it was trained on.
+    """
     about = _about(data)
     summary = manifest.read_json(Path(folder) / "summary.json")
+    manifest.verify(folder)
     config = manifest.read_json(Path(folder) / "config.json")
     library = _library(summary["kind"])
     booster = library.load(Path(folder) / library.FILE)

@@ -33,10 +33,11 @@ def settle(asked: int = 0) -> int:
 
 
 def thread_limits(environment: Mapping[str, str], cgroup: Path = CGROUP) -> dict[str, int]:
-    """What each authority grants, in cores: the scheduler's affinity mask, Slurm's allocation, the cgroup's quota."""
+    """What each authority grants, in cores: the affinity mask, Slurm's allocation, the user's environment, the cgroup."""
     limits = {"affinity": len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1}
-    if (granted := environment.get("SLURM_CPUS_PER_TASK", "")).isdigit():
-        limits["SLURM_CPUS_PER_TASK"] = int(granted)
+    for name in ("SLURM_CPUS_PER_TASK", "OMP_NUM_THREADS"):
+        if (granted := environment.get(name, "")).isdigit() and int(granted) > 0:
+            limits[name] = int(granted)
     quota = _cgroup_quota(cgroup)
     if quota is not None:
         limits["cgroup"] = max(1, math.floor(quota))

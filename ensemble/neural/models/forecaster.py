@@ -91,6 +91,8 @@ class PretrainedTextEncoder(nn.Module):
         self.project = nn.Linear(encoder.config.hidden_size, width)
         if frozen:
             self.encoder.requires_grad_(False)
+        elif getattr(encoder, "pooler", None) is not None:
+            self.encoder.pooler.requires_grad_(False)  # nobody asks it, and DDP waits for every gradient it is told of
 
     def train(self, mode: bool = True) -> "PretrainedTextEncoder":
         super().train(mode)

@@ -37,6 +37,7 @@ class PanelRows:
     """The rows of one split; `gather` makes a batch with a handful of array operations, none per row."""
 
     def __init__(self, folder: Path, split: str, about: dict[str, Any], num_reviews: int):
+        self.opened_with = folder, split, about, num_reviews
         table = open_table(folder / "rows" / split)
         names = [feature["name"] for feature in about["features"]]
         self.num_reviews = num_reviews
@@ -56,6 +57,10 @@ class PanelRows:
 
     def __len__(self) -> int:
         return len(self.columns["row_id"])
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        """A DataLoader's worker opens the files itself: a pickled memory map is a copy of the whole file."""
+        return PanelRows, self.opened_with
 
     def gather(self, rows: np.ndarray) -> Batch:
         """Tensors of B = len(rows) examples, as `Forecaster.forward` documents them, and the targets, float32 (B,)."""
@@ -116,11 +121,7 @@ class HotSellers:
         self.about = manifest.read_manifest(folder)
         if self.about["recipe"] != self.name:
             raise UserError(f"{folder} was prepared for the recipe {self.about['recipe']}, not for {self.name}")
-        if config.width < 1 or config.num_heads < 1 or config.width % config.num_heads:
-            raise UserError(
-                f"recipe.width={config.width} cannot be divided by recipe.num_heads={config.num_heads}: "
-                f"the nearest width that can is {max(1, round(config.width / max(1, config.num_heads))) * config.num_heads}"
-            )
+        _check(config)
         if config.text_encoder != self.about["config"]["tokenizer"]:
             raise UserError(
                 f"recipe.text_encoder='{config.text_encoder}', but the data's tokens are of panel.tokenizer="
@@ -132,6 +133,7 @@ class HotSellers:
             "features": [feature["name"] for feature in self.about["features"]],
             "categories": self.about["categories"],
             "text": [panel[name] for name in ("num_tokens", "vocabulary_size", "tokenizer")],
+            "has_text": self.about["has_text"],
         }
         self.num_reviews = config.num_reviews if self.about["has_text"] else 0
         self._rows: dict[str, PanelRows] = {}
@@ -212,7 +214,9 @@ class HotSellers:
             values = np.sign(values) * np.log1p(np.abs(values))
             known = values[np.isfinite(values)]
             mean.append(known.mean() if known.size else 0.0)
-            scale.append((known.std() if known.size else 0.0) or 1.0)
+            deviation = known.std() if known.size else 0.0
+            # A constant column's deviation is not quite 0: divided by that, any other value would be an extreme one
+            scale.append(deviation if deviation > 1e-6 else 1.0)
         base_rate = float(np.clip(rows.columns["hot"].take(sample).mean(), 1e-4, 1 - 1e-4))
         return torch.tensor(mean, dtype=torch.float32), torch.tensor(scale, dtype=torch.float32), base_rate
 
@@ -227,3 +231,27 @@ class HotSellers:
                 num_heads=config.num_heads,
             )
         return PretrainedTextEncoder(pretrained.load("AutoModel", config.text_encoder), config.width, config.freeze_text)
+
+
+def _check(config: HotSellersConfig) -> None:
+    rules = {
+        "width": (config.width >= 1, "at least 1"),
+        "num_heads": (config.num_heads >= 1, "at least 1"),
+        "num_layers": (config.num_layers >= 0, "0 or more"),
+        "text_layers": (config.text_layers >= 0, "0 or more"),
+        "num_reviews": (config.num_reviews >= 0, "0 or more"),
+        "dropout": (0 <= config.dropout < 1, "0 or more and below 1"),
+        "focal_gamma": (config.focal_gamma >= 0, "0 or more"),
+        "weight_growth": (config.weight_growth >= 0, "0 or more"),
+        "weight_rating": (config.weight_rating >= 0, "0 or more"),
+        "weight_engagement": (config.weight_engagement >= 0, "0 or more"),
+    }
+    for name, (holds, rule) in rules.items():
+        if not holds:
+            raise UserError(f"recipe.{name}={getattr(config, name)} is impossible: it must be {rule}")
+    if config.width % config.num_heads:
+        near = max(1, round(config.width / config.num_heads)) * config.num_heads
+        raise UserError(
+            f"recipe.width={config.width} cannot be divided by recipe.num_heads={config.num_heads}: "
+            f"the nearest width that can is {near}"
+        )

@@ -1,0 +1,41 @@
+"""What tests of several folders share: one small generated market, and the folder prepared from it, each made once."""
+
+import shutil
+from pathlib import Path
+
+import pytest
+from hypothesis import HealthCheck, settings
+
+from ensemble.data.config import MarketConfig, PanelConfig, PrepareConfig
+
+settings.register_profile("no clock", deadline=None, suppress_health_check=[HealthCheck.too_slow])  # for busy machines
+settings.load_profile("no clock")
+
+MARKET = MarketConfig(num_products=150, num_reviews=12_000, num_weeks=110)
+PANEL = PanelConfig(top_fraction=0.1)  # with so few products a week, a twentieth would often be nobody
+
+
+@pytest.fixture(scope="session")
+def raw_market(tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, Path]:
+    """Reviews and metadata of a generated market: about 12,000 reviews of 150 products in 110 weeks."""
+    from ensemble.data import market
+
+    return market.write_market(tmp_path_factory.mktemp("market"), MARKET)
+
+
+@pytest.fixture(scope="session")
+def prepared(raw_market: tuple[Path, Path], tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """The folder of prepared data of that market. It is shared: who wants to damage it takes `prepared_copy`."""
+    from ensemble.data import panel
+
+    review_file, product_file = raw_market
+    folder = tmp_path_factory.mktemp("prepared") / "market"
+    config = PrepareConfig(out=str(folder), source=(str(review_file),), metadata=(str(product_file),), panel=PANEL)
+    panel.prepare(config)
+    return folder
+
+
+@pytest.fixture
+def prepared_copy(prepared: Path, tmp_path: Path) -> Path:
+    """A copy of `prepared` of one's own."""
+    return Path(shutil.copytree(prepared, tmp_path / "prepared"))

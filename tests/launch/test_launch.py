@@ -1,0 +1,240 @@
+"""The shipped YAMLs through the real launcher: as many ranks as asked for, the same weights on one and two, exact resuming.
+
+Everything here runs scripts/ in processes of its own, with none of Accelerate's variables in the environment.
+"""
+
+import json
+import os
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import psutil
+import pytest
+import torch
+from safetensors.torch import load_file
+
+from ensemble import predictions
+from ensemble.neural import launch
+from ensemble.neural.loader import BatchPlan
+
+ROOT = Path(__file__).resolve().parents[2]
+TRAIN, PREDICT = str(ROOT / "scripts/train.py"), str(ROOT / "scripts/predict.py")
+ACCELERATE = [str(Path(sys.executable).with_name("accelerate")), "launch"]
+SINGLE_CPU, MULTI_CPU, MULTI_GPU = (
+    ["--config_file", str(ROOT / f"accelerate_configs/{name}.yaml")] for name in ("single_cpu", "multi_cpu", "multi_gpu")
+)
+TIMEOUT_S = 180
+TINY = ["recipe.width=8", "recipe.num_layers=1", "recipe.num_reviews=2", "log_every=1", "learning_rate=0.01"]
+CUT = {"batch_size": 1024, "micro_batch_size": 128}
+
+
+@contextmanager
+def started(command: list[str], folder: Path, **environment: str) -> Iterator[subprocess.Popen[str]]:
+    """A process, which is ended here with all that it started, should it still be there."""
+    inherited = {name: os.environ[name] for name in ("PATH", "HOME", "LANG", "LD_LIBRARY_PATH") if name in os.environ}
+    threads = {"OMP_NUM_THREADS": "1", "OMP_WAIT_POLICY": "PASSIVE"}
+    process = subprocess.Popen(
+        command,
+        cwd=folder,
+        env={**inherited, **threads, **environment},
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        text=True,
+        start_new_session=True,
+    )
+    try:
+        yield process
+    finally:
+        kill(process)
+
+
+def kill(process: subprocess.Popen[str]) -> None:
+    """SIGKILL to a process and all its descendants; the launcher gives each rank a session of its own."""
+    try:
+        family = [*psutil.Process(process.pid).children(recursive=True), psutil.Process(process.pid)]
+    except psutil.NoSuchProcess:
+        family = []
+    for member in family:
+        try:
+            member.send_signal(signal.SIGKILL)
+        except psutil.NoSuchProcess:
+            continue
+    process.communicate()
+
+
+def run(command: list[str], folder: Path, **environment: str) -> tuple[int, str]:
+    """Exit code and standard error."""
+    with started(command, folder, **environment) as process:
+        _, errors = process.communicate(timeout=TIMEOUT_S)
+    return process.returncode, errors
+
+
+def settings(data: Path, out: Path, **values: Any) -> list[str]:
+    return [f"data={data}", f"out={out}", *TINY, *(f"{name}={value}" for name, value in values.items())]
+
+
+def tensors(folder: Path) -> dict[str, torch.Tensor]:
+    return {**load_file(folder / "model.safetensors"), **load_file(folder / "state.safetensors")}
+
+
+def summary(out: Path) -> dict[str, Any]:
+    return json.loads((out / "summary.json").read_text())
+
+
+@pytest.fixture(scope="module")
+def trained(prepared: Path, tmp_path_factory: pytest.TempPathFactory) -> dict[int, Path]:
+    """One run on one rank and one on two, with the same settings: no dropout, blocks recomputed in the backward pass."""
+    folder = tmp_path_factory.mktemp("trained")
+    runs = {1: folder / "one", 2: folder / "two"}
+    for ranks, yaml in ((1, SINGLE_CPU), (2, MULTI_CPU)):
+        exact = {"recipe.dropout": 0, "recipe.gradient_checkpointing": "true", **CUT}
+        words = settings(prepared, runs[ranks], max_epochs=2, evaluations_per_epoch=1, **exact)
+        code, errors = run([*ACCELERATE, *yaml, TRAIN, *words], folder)
+        assert code == 0, errors
+    return runs
+
+
+# Ranks
+
+
+def test_each_yaml_brings_up_its_ranks(trained: dict[int, Path]) -> None:
+    """multi_cpu.yaml would train one process, or two that do not know each other, without a word."""
+    for ranks, out in trained.items():
+        found = summary(out)
+        assert (found["ranks"], found["precision"]) == (ranks, "no")
+        assert found["device"].startswith("cpu")
+
+
+def test_one_and_two_ranks_learn_the_same(trained: dict[int, Path], prepared: Path) -> None:
+    """The global batch or the loss would depend on the hardware; or the rank that has no row in the last step would hang.
+
+    Weights and AdamW's moments after four steps agree within a relative 1e-6, norm-wise: float32 sums in another order. A
+    mean of means, or rows seen twice, would differ by percents.
+    """
+    num_rows = json.loads((prepared / "manifest.json").read_text())["splits"]["train"]["rows"]
+    last_step = list(BatchPlan.make(num_rows, **CUT, num_ranks=2, rank=1, seed=0).micro_batches(1, 2))
+    assert last_step[-1].idle, "the tail was meant to leave rank 1 without a row"
+    assert summary(trained[1])["steps"] == summary(trained[2])["steps"] == 4
+    one, two = (tensors(out / "last") for out in trained.values())
+    for part in ("exp_avg", "exp_avg_sq", "weight"):
+        names = [name for name in one if name.endswith(part)]
+        ours, theirs = (torch.cat([of[name].double().flatten() for name in names]) for of in (one, two))
+        assert torch.linalg.norm(ours - theirs) <= 1e-6 * torch.linalg.norm(ours), part
+
+
+def test_one_and_two_ranks_predict_the_same_rows(trained: dict[int, Path], prepared: Path, tmp_path: Path) -> None:
+    """With two ranks a row would be predicted twice, left out, or stand in another one's place; or both would write."""
+    words = [PREDICT, f"member={trained[2]}", f"data={prepared}", "name=net"]
+    code, errors = run([*ACCELERATE, *MULTI_CPU, *words, f"out={tmp_path / 'two'}"], tmp_path)
+    assert code == 0, errors
+    code, errors = run([sys.executable, *words, f"out={tmp_path / 'one'}"], tmp_path)
+    assert code == 0, errors
+    num_rows = []
+    for split in ("blend", "test", "forecast"):
+        one, two = (predictions.read(tmp_path / name / f"net.{split}.parquet") for name in ("one", "two"))
+        num_rows.append(len(one.row_id))
+        for name in ("row_id", "target", "group", "cluster"):
+            assert np.array_equal(getattr(one, name), getattr(two, name), equal_nan=True), (split, name)
+        assert two.prediction == pytest.approx(one.prediction, rel=1e-5)
+        assert len(np.unique(one.prediction)) > len(one.prediction) / 2
+    assert any(number % 2 for number in num_rows), "no split was meant to be cut evenly"
+
+
+@pytest.mark.parametrize(
+    ("launcher", "environment", "origin"),
+    [
+        (["accelerate", "multi_cpu_that_starts_one.yaml"], {}, r"the launcher (/.*multi_cpu_that_starts_one.yaml)"),
+        (["accelerate", "--cpu", "--num_processes", "2"], {}, "the launcher (--num_processes)"),
+        (["accelerate.commands.launch", "--cpu", "--num_processes=2"], {}, "the launcher (--num_processes)"),
+        ([], {"WORLD_SIZE": "2"}, "the environment's WORLD_SIZE"),
+    ],
+    ids=["MULTI_CPU", "--cpu", "python -m", "WORLD_SIZE"],
+)
+def test_a_launch_that_starts_too_few_is_refused(
+    launcher: list[str], environment: dict[str, str], origin: str, prepared: Path, tmp_path: Path
+) -> None:
+    """Accelerate starts one process here without a word, and the person believes in two."""
+    yaml = (ROOT / "accelerate_configs/multi_cpu.yaml").read_text().replace("MULTI_GPU", "MULTI_CPU")
+    file = tmp_path / "multi_cpu_that_starts_one.yaml"
+    file.write_text(yaml)
+    command = {
+        "accelerate": [*ACCELERATE, *launcher[1:]],
+        "accelerate.commands.launch": [sys.executable, "-m", *launcher],
+        "": [sys.executable],
+    }[launcher[0] if launcher else ""]
+    if launcher[-1:] == [file.name]:
+        command[-1:] = ["--config_file", str(file)]
+    code, errors = run([*command, TRAIN, *settings(prepared, tmp_path / "run")], tmp_path, **environment)
+    assert code == (1 if launcher else 2)
+    (sentence,) = [line for line in errors.splitlines() if line.startswith("error: ")]
+    assert sentence.startswith(
+        f"error: {origin.replace('/.*', str(tmp_path) + '/')} asks for 2 processes, but this run has 1"
+    )
+    assert "multi_cpu.yaml" in sentence
+    assert not (tmp_path / "run").exists()
+
+
+@pytest.mark.skipif(torch.cuda.is_available(), reason="on a machine with GPUs these two know each other")
+def test_a_gpu_yaml_on_a_machine_without_gpus_is_refused(prepared: Path, tmp_path: Path) -> None:
+    """Accelerate starts two rank 0 here, which would train the same run twice into one folder."""
+    code, errors = run([*ACCELERATE, *MULTI_GPU, TRAIN, *settings(prepared, tmp_path / "run")], tmp_path)
+    assert code != 0
+    assert "error: " in errors, errors
+    assert not (tmp_path / "run").exists()
+
+
+def test_the_launchers_words_are_read_as_it_reads_them(tmp_path: Path) -> None:
+    """A number of processes on the command line would be overlooked, or a script's own argument taken for it."""
+    multi, single = MULTI_CPU[1], SINGLE_CPU[1]
+    for command, expected in (
+        (["python", "/venv/bin/accelerate", "launch", "--config_file", multi, "x.py"], (2, True)),
+        (["/venv/bin/accelerate-launch", "--config_file", single, "x.py", "--num_processes", "4"], (1, True)),
+        (["python", "-m", "accelerate.commands.launch", "--config_file", multi, "--num_processes=4", "x.py"], (4, True)),
+        (["python", "/venv/bin/accelerate", "launch", "--cpu", "--num_processes", "3", "x.py"], (3, True)),
+        (["python", "/venv/bin/accelerate", "launch", "--config_file", MULTI_GPU[1], "x.py"], (2, False)),
+    ):
+        arguments = launch._launch_arguments(command)
+        assert arguments is not None
+        found = launch._request(arguments)
+        assert (found["num_processes"], found["use_cpu"]) == expected, command
+    for other in (["python", "x.py"], ["accelerate", "config"], ["bash", "-c", "accelerate launch x.py"], []):
+        assert launch._launch_arguments(other) is None
+
+
+# Resuming
+
+
+@pytest.mark.parametrize("launcher", [[sys.executable], [*ACCELERATE, *MULTI_CPU]], ids=["1 rank", "2 ranks"])
+def test_a_killed_run_resumes_bit_for_bit(launcher: list[str], prepared: Path, tmp_path: Path) -> None:
+    """After a node failure the model would be another one: dropout, order of rows, moments or schedule begin anew."""
+    values = {"batch_size": 64, "max_epochs": 3, "evaluations_per_epoch": 10, "patience": 1000, "recipe.dropout": 0.2}
+    whole, killed = tmp_path / "whole", tmp_path / "killed"
+    code, errors = run([*launcher, TRAIN, *settings(prepared, whole, **values)], tmp_path)
+    assert code == 0, errors
+    command = [*launcher, TRAIN, *settings(prepared, killed, **values)]
+    with started(command, tmp_path) as process:
+        deadline = time.monotonic() + TIMEOUT_S
+        while not (killed / "last/manifest.json").exists():
+            assert process.poll() is None, process.communicate()
+            assert time.monotonic() < deadline
+            time.sleep(0.002)
+        kill(process)
+    assert not (killed / "summary.json").exists(), "the run ended before it was killed"
+    code, errors = run([*command, "--resume"], tmp_path)
+    assert code == 0, errors
+    assert summary(killed)["steps"] == summary(whole)["steps"] == 90
+    assert summary(killed)["ranks"] == (1 if launcher == [sys.executable] else 2)
+    for checkpoint in ("last", "best"):
+        expected, found = (tensors(out / checkpoint) for out in (whole, killed))
+        assert expected.keys() == found.keys()
+        assert [name for name in expected if not torch.equal(expected[name], found[name])] == []
+    curves = [[json.loads(line) for line in (out / "metrics.jsonl").read_text().splitlines()] for out in (whole, killed)]
+    told = [[(line["kind"], line["step"], line.get("loss"), line.get("average_precision")) for line in of] for of in curves]
+    assert told[0] == told[1]

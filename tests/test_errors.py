@@ -1,0 +1,49 @@
+"""How a script ends: the exit code that is documented, and one line for what the user can mend."""
+
+import subprocess
+import sys
+
+import pytest
+
+from ensemble import errors
+
+SCRIPT = """
+from ensemble import errors
+
+def main():
+    {}
+
+errors.run(main)
+"""
+
+
+def run(body: str) -> tuple[int, str, str]:
+    done = subprocess.run([sys.executable, "-c", SCRIPT.format(body)], capture_output=True, text=True, check=False)
+    return done.returncode, done.stdout, done.stderr
+
+
+@pytest.mark.parametrize(
+    ("body", "expected"),
+    [
+        ("print('done')", (0, "done\n", "")),
+        ("raise errors.UserError('x=3 is too much: choose 2')", (2, "", "error: x=3 is too much: choose 2\n")),
+        ("raise KeyboardInterrupt", (130, "", "interrupted\n")),
+        ("raise SystemExit(7)", (7, "", "")),
+    ],
+)
+def test_exit_codes(body: str, expected: tuple[int, str, str]) -> None:
+    """A script or a Slurm job could not tell a user's mistake from a failure or from Ctrl-C."""
+    assert run(body) == expected
+
+
+@pytest.mark.parametrize("error", ["ValueError('ours')", "AssertionError", "OSError(28, 'no space left')"])
+def test_our_own_mistakes_keep_their_traceback(error: str) -> None:
+    """A fault of the program would pass for one of the user, and nobody could find it."""
+    code, _, shown = run(f"raise {error}")
+    assert code == 1
+    assert shown.startswith("Traceback (most recent call last)")
+
+
+def test_a_user_error_is_a_value_error() -> None:
+    """Who calls the package from Python could not catch it as what it is."""
+    assert issubclass(errors.UserError, ValueError)
