@@ -100,6 +100,13 @@ def from_dict(schema: type[Config], content: dict[str, Any]) -> Config:
         raise UserError(f"the saved settings do not fit this version: {str(error).splitlines()[0]}") from None
 
 
+def check(config: Any, prefix: str = "", **rules: tuple[bool, str]) -> None:
+    """Raise `UserError` for the first rule that does not hold: field name = (whether it holds, what must be)."""
+    for name, (holds, rule) in rules.items():
+        if not holds:
+            raise UserError(f"{prefix}{name}={getattr(config, name)} is impossible: it must be {rule}")
+
+
 def read_yaml(file: str | Path) -> dict[str, Any]:
     """The mapping in a YAML file; `UserError` for a file that is missing, damaged, or holds anything else."""
     import yaml

@@ -77,7 +77,7 @@ def fit(
     scores = _score(test, candidates, member_names, num_draws, seed)
     scores["weights"] = dict(zip(ensemble.member_names, ensemble.weights, strict=True))
 
-    with manifest.new_folder(out, overwrite) as scratch:
+    with manifest.new_folder(out, overwrite, "ensemble.json") as scratch:
         manifest.write_json(scratch / "scores.json", scores)
         manifest.write_json(scratch / "like.json", about)
         description = {
@@ -127,7 +127,7 @@ def predict(
             raise UserError(f"member {name} of the ensemble is not at {member}: put it back, or fit the ensemble again")
     if not source:
         raise UserError("no new reviews are given: add source=[reviews.jsonl]")
-    with manifest.new_folder(out, overwrite) as scratch:
+    with manifest.new_folder(out, overwrite, "forecast.csv") as scratch:
         data = scratch / "prepared"
         wanted = {"out": str(data), "source": source, "metadata": metadata, "panel": like["config"], **settings}
         panel.prepare(configuration.from_dict(PrepareConfig, wanted), like)

@@ -86,7 +86,7 @@ CASES = {
     f"{PREPARE} source=[reviews.jsonl] until=yesterday": "until=yesterday is no date: write it as in 2023-09-30",
     f"{PREPARE} source=[reviews.jsonl] panel.tokenizer=/nowhere": "the text encoder '/nowhere' is no sound folder",
     "prepare_data out=taken source=[reviews.jsonl]": "taken exists already: choose another folder, or add overwrite=true",
-    "prepare_data out=taken source=[reviews.jsonl] overwrite=true": "taken holds other things than a stage writes",
+    "prepare_data out=taken source=[reviews.jsonl] overwrite=true": "so it is not replaced: choose another folder",
     "prepare_data out=file/new source=[reviews.jsonl]": "the folder file/new cannot be created: Not a directory",
     f"{PREPARE} --config nowhere.yaml": "the configuration file nowhere.yaml does not exist: check the path",
     f"{PREPARE} --config broken.yaml": "the configuration file broken.yaml cannot be read",

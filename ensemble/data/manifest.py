@@ -18,22 +18,23 @@ from typing import Any
 from ensemble.errors import UserError
 
 NAME = "manifest.json"
-WRITTEN = (NAME, "summary.json", "ensemble.json", "forecast.csv")
-"""Every folder that a stage writes has one of these at its top."""
 
 
 @contextmanager
-def new_folder(path: str | Path, overwrite: bool = False) -> Iterator[Path]:
+def new_folder(path: str | Path, overwrite: bool, marker: str) -> Iterator[Path]:
     """Yield a scratch folder beside `path`; rename it to `path` at the end, or delete it if anything was raised.
 
-    What `overwrite` replaces stays where it is until the new folder is whole; it must be empty or one that a stage wrote.
+    What `overwrite` replaces stays where it is until the new folder is whole. `marker` is a file that every folder of this
+    kind has at its top: a folder without it is another thing and not replaced, unless it is empty.
     Raises `UserError` when `path` exists and may not be replaced, or when its parent cannot be written.
     """
     target = Path(path).resolve()  # a link to a folder elsewhere stays a link
     if target.exists() and not overwrite:
         raise UserError(f"{path} exists already: choose another folder, or add overwrite=true to replace it")
-    if target.exists() and not (target.is_dir() and _may_go(target)):
-        raise UserError(f"{path} holds other things than a stage writes, so it is not replaced: choose another folder")
+    if target.exists() and not (target.is_dir() and ((target / marker).is_file() or not any(target.iterdir()))):
+        raise UserError(
+            f"{path} was not written by this stage (no {marker} in it) and is kept: choose another folder"
+        )
     unique = uuid.uuid4().hex[:8]  # process ids repeat: in a container every run may have the same
     scratch, old = (target.with_name(f".{target.name}.{state}-{unique}") for state in ("writing", "old"))
     try:
@@ -55,10 +56,6 @@ def new_folder(path: str | Path, overwrite: bool = False) -> Iterator[Path]:
             old.rename(target)
         shutil.rmtree(scratch, ignore_errors=True)
         raise
-
-
-def _may_go(folder: Path) -> bool:
-    return any((folder / name).is_file() for name in WRITTEN) or not any(folder.iterdir())
 
 
 def write_json(path: Path, content: Any) -> None:

@@ -95,6 +95,8 @@ PEAK_WIDTH_WEEKS = (2.0, 4.0)  # v, the standard deviation
 # At Q = 0: 11 % one star, 5 % two, 8 % three, 14 % four, 62 % five.
 RATING_THRESHOLDS = np.array([-2.09, -1.66, -1.15, -0.49])
 
+MARKET_FILES = ("reviews.jsonl", "meta.jsonl")
+
 
 @dataclass(frozen=True, kw_only=True)
 class Products:
@@ -137,7 +139,7 @@ def write_market(folder: str | Path, config: MarketConfig, progress: bool = Fals
     Raises `UserError` when the folder cannot be written.
     """
     folder = Path(folder)
-    reviews_path, metadata_path = folder / "reviews.jsonl", folder / "meta.jsonl"
+    reviews_path, metadata_path = (folder / name for name in MARKET_FILES)
     scratches = {path: path.with_name(f".{path.name}.writing-{os.getpid()}") for path in (reviews_path, metadata_path)}
     try:
         folder.mkdir(parents=True, exist_ok=True)

@@ -33,7 +33,7 @@ from ensemble import pretrained
 from ensemble.data import features, manifest, reviews, text, weekly
 from ensemble.data.arrow import TableWriter
 from ensemble.data.config import PanelConfig, PrepareConfig
-from ensemble.data.market import write_market
+from ensemble.data.market import MARKET_FILES, write_market
 from ensemble.errors import UserError
 
 SPLITS = ("train", "validation", "blend", "test")
@@ -65,7 +65,7 @@ def prepare(config: PrepareConfig, like: dict[str, Any] | None = None) -> dict[s
     categories. Raises `UserError` for what the user can mend: paths, settings, damaged or too little data.
     """
     check(config)
-    with manifest.new_folder(config.out, config.overwrite) as folder:
+    with manifest.new_folder(config.out, config.overwrite, manifest.NAME) as folder:
         spill = folder / "spill"
         census = reviews.Census()
         files, product_files = raw_files(config)
@@ -106,23 +106,19 @@ def prepare(config: PrepareConfig, like: dict[str, Any] | None = None) -> dict[s
 def check(config: PrepareConfig) -> None:
     """Refuse impossible settings with a sentence each."""
     panel = config.panel
-    rules = {
-        "panel.horizon_weeks": (panel.horizon_weeks >= 1, "at least 1 week"),
-        "panel.base_weeks": (1 <= panel.base_weeks <= 52, "between 1 and 52 weeks"),
-        "panel.top_fraction": (0 < panel.top_fraction < 1, "between 0 and 1"),
-        "panel.min_reviews": (panel.min_reviews >= 1, "at least 1"),
-        "panel.shares": (
-            len(panel.shares) == len(SPLITS) and all(0 < share < math.inf for share in panel.shares),
-            "four positive numbers",
-        ),
-        "panel.num_tokens": (0 <= panel.num_tokens <= 4096, "between 0 and 4096"),
-        "panel.vocabulary_size": (2 <= panel.vocabulary_size <= 65536, "between 2 and 65536"),
-        "max_bad_fraction": (0 <= config.max_bad_fraction <= 1, "between 0 and 1"),
-    }
-    for name, (holds, rule) in rules.items():
-        if not holds:
-            value = getattr(panel if name.startswith("panel.") else config, name.rsplit(".", 1)[-1])
-            raise UserError(f"{name}={value} is impossible: it must be {rule}")
+    positive_shares = len(panel.shares) == len(SPLITS) and all(0 < share < math.inf for share in panel.shares)
+    configuration.check(config, max_bad_fraction=(0 <= config.max_bad_fraction <= 1, "between 0 and 1"))
+    configuration.check(
+        panel,
+        "panel.",
+        horizon_weeks=(panel.horizon_weeks >= 1, "at least 1 week"),
+        base_weeks=(1 <= panel.base_weeks <= 52, "between 1 and 52 weeks"),
+        top_fraction=(0 < panel.top_fraction < 1, "between 0 and 1"),
+        min_reviews=(panel.min_reviews >= 1, "at least 1"),
+        shares=(positive_shares, "four positive numbers"),
+        num_tokens=(0 <= panel.num_tokens <= 4096, "between 0 and 4096"),
+        vocabulary_size=(2 <= panel.vocabulary_size <= 65536, "between 2 and 65536"),
+    )
 
 
 def raw_files(config: PrepareConfig) -> tuple[list[Path], list[Path]]:
@@ -134,6 +130,8 @@ def raw_files(config: PrepareConfig) -> tuple[list[Path], list[Path]]:
                 "metadata is given without source: name the review files too, or neither for the generated market"
             )
         _refuse_inside(config.out, [raw])
+        if any((raw / name).exists() for name in MARKET_FILES) and not config.overwrite:
+            raise UserError(f"{raw} holds raw files already: name them as source, or add overwrite=true to generate others")
         review_file, product_file = write_market(raw, config.market, progress=True)
         return [review_file], [product_file]
     files = reviews.expand_sources(config.source, raw)
@@ -552,6 +550,7 @@ class _Builder:
             raise UserError(f"the {split} split has no rows: lower panel.min_reviews, or give more data")
         if split != FORECAST and not count["hot"]:
             raise UserError(
-                f"the {split} split has {count['rows']} rows but not one hot product: its weeks are too small for "
-                f"panel.top_fraction={self.panel.top_fraction}; raise it, or lower panel.min_reviews"
+                f"the {split} split has {count['rows']} rows but not one hot product: its weeks are too small, "
+                f"or their rows too much alike, for panel.top_fraction={self.panel.top_fraction}: raise that, or lower "
+                "panel.min_reviews"
             )

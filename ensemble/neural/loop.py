@@ -221,21 +221,19 @@ def _backward(
 
 
 def _check(config: TrainConfig) -> None:
-    rules = {
-        "max_epochs": (0 < config.max_epochs < math.inf, "more than 0, and finite"),
-        "learning_rate": (config.learning_rate > 0, "more than 0"),
-        "weight_decay": (config.weight_decay >= 0, "0 or more"),
-        "warmup_steps": (config.warmup_steps >= 0, "0 or more"),
-        "clip_norm": (config.clip_norm >= 0, "0 or more"),
-        "evaluations_per_epoch": (config.evaluations_per_epoch >= 1, "at least 1"),
-        "patience": (config.patience >= 1, "at least 1"),
-        "num_workers": (config.num_workers >= 0, "0 or more"),
-        "log_every": (config.log_every >= 1, "at least 1"),
-        "seed": (config.seed >= 0, "0 or more"),
-    }
-    for name, (holds, rule) in rules.items():
-        if not holds:
-            raise UserError(f"{name}={getattr(config, name)} is impossible: it must be {rule}")
+    configuration.check(
+        config,
+        max_epochs=(0 < config.max_epochs < math.inf, "more than 0, and finite"),
+        learning_rate=(config.learning_rate > 0, "more than 0"),
+        weight_decay=(config.weight_decay >= 0, "0 or more"),
+        warmup_steps=(config.warmup_steps >= 0, "0 or more"),
+        clip_norm=(config.clip_norm >= 0, "0 or more"),
+        evaluations_per_epoch=(config.evaluations_per_epoch >= 1, "at least 1"),
+        patience=(config.patience >= 1, "at least 1"),
+        num_workers=(config.num_workers >= 0, "0 or more"),
+        log_every=(config.log_every >= 1, "at least 1"),
+        seed=(config.seed >= 0, "0 or more"),
+    )
 
 
 def _open_run(out: Path, config: TrainConfig, accelerator: "Accelerator", resume: bool) -> None:

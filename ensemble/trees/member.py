@@ -64,7 +64,7 @@ def train(config: TreesConfig) -> dict[str, Any]:
     about = _about(config.data)
     library = _library(config.library)
     began = time.monotonic()
-    with manifest.new_folder(config.out, config.overwrite) as folder:
+    with manifest.new_folder(config.out, config.overwrite, "summary.json") as folder:
         train_rows, validation_rows = (TreeData(config.data, split, about) for split in ("train", "validation"))
         booster, history, best_round = library.train(config, train_rows, validation_rows)
         library.save(booster, folder / library.FILE)
@@ -167,17 +167,15 @@ def _library(name: str) -> ModuleType:
 
 
 def _check(config: TreesConfig) -> None:
-    rules = {
-        "learning_rate": (0 < config.learning_rate <= 1, "above 0 and at most 1"),
-        "num_rounds": (config.num_rounds >= 1, "at least 1"),
-        "early_stopping_rounds": (config.early_stopping_rounds >= 1, "at least 1"),
-        "max_leaves": (config.max_leaves >= 2, "at least 2"),
-        "min_leaf_weight": (config.min_leaf_weight >= 0, "0 or more"),
-        "row_fraction": (0 < config.row_fraction <= 1, "above 0 and at most 1"),
-        "column_fraction": (0 < config.column_fraction <= 1, "above 0 and at most 1"),
-        "l2": (config.l2 >= 0, "0 or more"),
-        "seed": (config.seed >= 0, "0 or more"),
-    }
-    for name, (holds, rule) in rules.items():
-        if not holds:
-            raise UserError(f"{name}={getattr(config, name)} is impossible: it must be {rule}")
+    configuration.check(
+        config,
+        learning_rate=(0 < config.learning_rate <= 1, "above 0 and at most 1"),
+        num_rounds=(config.num_rounds >= 1, "at least 1"),
+        early_stopping_rounds=(config.early_stopping_rounds >= 1, "at least 1"),
+        max_leaves=(config.max_leaves >= 2, "at least 2"),
+        min_leaf_weight=(config.min_leaf_weight >= 0, "0 or more"),
+        row_fraction=(0 < config.row_fraction <= 1, "above 0 and at most 1"),
+        column_fraction=(0 < config.column_fraction <= 1, "above 0 and at most 1"),
+        l2=(config.l2 >= 0, "0 or more"),
+        seed=(config.seed >= 0, "0 or more"),
+    )

@@ -12,7 +12,7 @@ from ensemble.errors import UserError
 
 
 def write(path: Path, content: str = "new", overwrite: bool = False) -> None:
-    with manifest.new_folder(path, overwrite) as folder:
+    with manifest.new_folder(path, overwrite, "manifest.json") as folder:
         (folder / "deep").mkdir()
         (folder / "deep" / "file").write_text(content)
         manifest.write_manifest(folder, {"recipe": "test"})
@@ -24,7 +24,7 @@ def names(folder: Path) -> list[str]:
 
 def test_a_folder_appears_whole(tmp_path: Path) -> None:
     """A reader would find a folder that is still being written, or the scratch folder would stay."""
-    with manifest.new_folder(tmp_path / "runs" / "a" / "out") as folder:
+    with manifest.new_folder(tmp_path / "runs" / "a" / "out", False, "manifest.json") as folder:
         assert folder.parent == tmp_path / "runs" / "a"
         (folder / "file").write_text("x")
         assert not (tmp_path / "runs" / "a" / "out").exists()
@@ -41,7 +41,7 @@ def test_nothing_half_written_stays(tmp_path: Path, error: type[BaseException], 
         write(out, "old")
 
     def stop() -> None:
-        with manifest.new_folder(out, overwrite=exists) as folder:
+        with manifest.new_folder(out, exists, "manifest.json") as folder:
             (folder / "file").write_text("half")
             raise error
 
@@ -58,7 +58,7 @@ def test_an_existing_folder_is_replaced_only_when_told(tmp_path: Path) -> None:
     with pytest.raises(UserError, match=r"out exists already: choose another folder, or add overwrite=true to replace it$"):
         write(out)
     assert (out / "deep" / "file").read_text() == "old"
-    with manifest.new_folder(out, overwrite=True) as folder:
+    with manifest.new_folder(out, True, "manifest.json") as folder:
         (folder / "other").write_text("new")
         assert (out / "deep" / "file").read_text() == "old", "the old folder must stay until the new one is whole"
     assert names(out) == ["other"]
@@ -90,7 +90,7 @@ def test_overwrite_spares_what_no_stage_wrote(tmp_path: Path) -> None:
     (tmp_path / "runs" / "demo").mkdir(parents=True)
     (tmp_path / "notes.txt").write_text("mine")
     for path in (tmp_path / "runs", tmp_path / "notes.txt", Path("/"), Path(".")):
-        with pytest.raises(UserError, match=r"holds other things than a stage writes.*choose another folder$"):
+        with pytest.raises(UserError, match=r"was not written by this stage.*choose another folder$"):
             write(path, overwrite=True)
     assert names(tmp_path) == ["notes.txt", "runs"]
     write(tmp_path / "runs" / "demo", overwrite=True)
@@ -184,7 +184,7 @@ def test_a_missing_folder_or_manifest(tmp_path: Path) -> None:
 
 def test_a_folder_of_another_kind_is_no_prepared_data(tmp_path: Path) -> None:
     """data=MEMBER, a slip between two settings, would end in a KeyError."""
-    with manifest.new_folder(tmp_path / "best") as folder:
+    with manifest.new_folder(tmp_path / "best", False, "manifest.json") as folder:
         manifest.write_manifest(folder, {"kind": "checkpoint"})
     with pytest.raises(UserError, match=r"best is no prepared data but a checkpoint: name a folder of scripts/prepare_data"):
         manifest.read_manifest(tmp_path / "best")

@@ -38,7 +38,9 @@ CUT = {"batch_size": 1024, "micro_batch_size": 128}
 @contextmanager
 def started(command: list[str], folder: Path, **environment: str) -> Iterator[subprocess.Popen[str]]:
     """A process, which is ended here with all that it started, should it still be there."""
-    inherited = {name: os.environ[name] for name in ("PATH", "HOME", "LANG", "LD_LIBRARY_PATH") if name in os.environ}
+    inherited = {
+        name: os.environ[name] for name in ("PATH", "HOME", "LANG", "LD_LIBRARY_PATH", "PYTHONPATH") if name in os.environ
+    }
     threads = {"OMP_NUM_THREADS": "1", "OMP_WAIT_POLICY": "PASSIVE"}
     process = subprocess.Popen(
         command,

@@ -14,6 +14,7 @@ import numpy as np
 import torch
 import torch.nn.functional as F
 
+from ensemble import config as configuration
 from ensemble import pretrained
 from ensemble.data import manifest
 from ensemble.data.arrow import Column, open_table, ranges
@@ -234,21 +235,20 @@ class HotSellers:
 
 
 def _check(config: HotSellersConfig) -> None:
-    rules = {
-        "width": (config.width >= 1, "at least 1"),
-        "num_heads": (config.num_heads >= 1, "at least 1"),
-        "num_layers": (config.num_layers >= 0, "0 or more"),
-        "text_layers": (config.text_layers >= 0, "0 or more"),
-        "num_reviews": (config.num_reviews >= 0, "0 or more"),
-        "dropout": (0 <= config.dropout < 1, "0 or more and below 1"),
-        "focal_gamma": (config.focal_gamma >= 0, "0 or more"),
-        "weight_growth": (config.weight_growth >= 0, "0 or more"),
-        "weight_rating": (config.weight_rating >= 0, "0 or more"),
-        "weight_engagement": (config.weight_engagement >= 0, "0 or more"),
-    }
-    for name, (holds, rule) in rules.items():
-        if not holds:
-            raise UserError(f"recipe.{name}={getattr(config, name)} is impossible: it must be {rule}")
+    configuration.check(
+        config,
+        "recipe.",
+        width=(config.width >= 1, "at least 1"),
+        num_heads=(config.num_heads >= 1, "at least 1"),
+        num_layers=(config.num_layers >= 0, "0 or more"),
+        text_layers=(config.text_layers >= 0, "0 or more"),
+        num_reviews=(config.num_reviews >= 0, "0 or more"),
+        dropout=(0 <= config.dropout < 1, "0 or more and below 1"),
+        focal_gamma=(config.focal_gamma >= 0, "0 or more"),
+        weight_growth=(config.weight_growth >= 0, "0 or more"),
+        weight_rating=(config.weight_rating >= 0, "0 or more"),
+        weight_engagement=(config.weight_engagement >= 0, "0 or more"),
+    )
     if config.width % config.num_heads:
         near = max(1, round(config.width / config.num_heads)) * config.num_heads
         raise UserError(
