@@ -33,7 +33,7 @@ def new_folder(path: str | Path, overwrite: bool, marker: str) -> Iterator[Path]
         raise UserError(f"{path} exists already: choose another folder, or add overwrite=true to replace it")
     if target.exists() and not (target.is_dir() and ((target / marker).is_file() or not any(target.iterdir()))):
         raise UserError(
-            f"{path} was not written by this stage (no {marker} in it) and is kept: choose another folder"
+            f"{path} was not written by this stage (it has no {marker}), so it is not replaced: choose another folder"
         )
     unique = uuid.uuid4().hex[:8]  # process ids repeat: in a container every run may have the same
     scratch, old = (target.with_name(f".{target.name}.{state}-{unique}") for state in ("writing", "old"))
