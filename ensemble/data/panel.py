@@ -14,7 +14,6 @@ once and spilled by a hash of the product, and everything after that works on on
 with the data, but for 6 bytes a row (week and growth, to find each week's border).
 """
 
-import datetime
 import math
 import shutil
 from collections.abc import Iterator
@@ -25,12 +24,10 @@ from typing import Any
 import numpy as np
 import polars as pl
 import pyarrow as pa
-import pyarrow.parquet as pq
 from tqdm import tqdm
 
 from ensemble import config as configuration
-from ensemble import pretrained
-from ensemble.data import features, manifest, reviews, text, weekly
+from ensemble.data import features, manifest, reviews, spills, weekly
 from ensemble.data.arrow import TableWriter
 from ensemble.data.config import PanelConfig, PrepareConfig
 from ensemble.data.market import MARKET_FILES, write_market
@@ -38,8 +35,6 @@ from ensemble.errors import UserError
 
 SPLITS = ("train", "validation", "blend", "test")
 FORECAST = "forecast"
-REVIEWS_PER_SPILL = 1_000_000
-NUM_PRODUCT_SPILLS = 64
 ROWS_PER_BLOCK = 250_000
 TARGETS = {
     "hot": "1 if the row is hot, else 0",
@@ -69,8 +64,8 @@ def prepare(config: PrepareConfig, like: dict[str, Any] | None = None) -> dict[s
         spill = folder / "spill"
         census = reviews.Census()
         files, product_files = raw_files(config)
-        product_census, categories = _spill_products(product_files, spill, config, like)
-        facts = _spill_reviews(files, spill, census, config)
+        product_census, categories = spills.spill_products(product_files, spill, config, like)
+        facts = spills.spill_reviews(files, spill, census, config)
         if like is not None:
             facts["has_text"] = like["has_text"]  # a model that reads text needs tokens, be they all empty
         builder = _Builder(folder, spill, files, config.panel, facts, categories)
@@ -211,103 +206,6 @@ def _placeless(census: dict[str, Any]) -> dict[str, Any]:
 
 def _source(file: Path) -> dict[str, Any]:
     return {"name": file.name, "bytes": file.stat().st_size, "sha256": manifest.sha256(file)}
-
-
-class _Spill:
-    """Frames divided by a hash of `product_id` among Arrow files, one open stream each."""
-
-    def __init__(self, folder: Path, name: str, num_parts: int):
-        folder.mkdir(exist_ok=True)
-        self.paths = [folder / f"{name}-{part}.arrow" for part in range(num_parts)]
-        self._streams: dict[int, pa.RecordBatchStreamWriter] = {}
-
-    def add(self, frame: pl.DataFrame) -> None:
-        parts = frame.with_columns((pl.col("product_id").hash(0) % len(self.paths)).cast(pl.Int32).alias("part"))
-        for (part,), piece in parts.partition_by("part", as_dict=True, include_key=False).items():
-            table = piece.to_arrow(compat_level=pl.CompatLevel.oldest())
-            if part not in self._streams:
-                self._streams[part] = pa.ipc.new_stream(str(self.paths[part]), table.schema)
-            self._streams[part].write_table(table)
-
-    def close(self) -> None:
-        for stream in self._streams.values():
-            stream.close()
-
-
-def _spill_products(
-    files: list[Path], spill: Path, config: PrepareConfig, like: dict[str, Any] | None
-) -> tuple[reviews.Census, list[str]]:
-    """Spill the metadata, and return its census and the list of categories; the first category means unknown."""
-    census = reviews.Census()
-    names: set[str] = set()
-    target = _Spill(spill, "products", NUM_PRODUCT_SPILLS)
-    for frame in reviews.read_products(files, census):
-        target.add(frame)
-        names.update(frame["category"].drop_nulls().unique())
-    target.close()
-    if files:
-        census.check(config.max_bad_fraction)
-    return census, like["categories"] if like else ["", *sorted(names - {""})]
-
-
-def _spill_reviews(files: list[Path], spill: Path, census: reviews.Census, config: PrepareConfig) -> dict[str, Any]:
-    """Read the raw reviews once, turn their text to tokens, and spill them by product; returns what was seen."""
-    panel = config.panel
-    tokenizer = pretrained.load("AutoTokenizer", panel.tokenizer) if panel.tokenizer else None
-    target = _Spill(spill, "reviews", _estimate_rows(files) // REVIEWS_PER_SPILL + 1)
-    blocks = reviews.read_reviews(
-        files, census, columns=config.columns or None, until_ms=_end_of(config.until), with_text=panel.num_tokens > 0
-    )
-    first_ms, last_ms, has_text = math.inf, -math.inf, False
-    with tqdm(unit=" reviews", unit_scale=True, desc="read") as bar:
-        for frame in blocks:
-            times = frame["time_ms"].to_numpy()
-            first_ms, last_ms = min(first_ms, times.min()), max(last_ms, times.max())
-            if panel.num_tokens:
-                tokens, words, sentiment = text.tokenize(frame["text"], panel.num_tokens, panel.vocabulary_size)
-                has_text = has_text or bool(words.any())
-                if tokenizer is not None:
-                    tokens = text.tokenize_pretrained(frame["text"], panel.num_tokens, tokenizer)
-                read: list[Any] = [pl.Series("words", words), pl.Series("sentiment", sentiment), pl.Series("tokens", tokens)]
-            else:
-                read = [pl.lit(0, pl.Int32).alias("words"), pl.lit(0, pl.Int32).alias("sentiment")]
-            target.add(
-                frame.drop("text", "user_id").with_columns(
-                    frame["user_id"].hash(0).alias("user"),
-                    pl.col("verified").fill_null(False),
-                    pl.col("num_images", "helpful_votes").fill_null(0),
-                    *read,
-                )
-            )
-            bar.update(len(frame))
-    target.close()
-    census.check(config.max_bad_fraction)
-    if last_ms < first_ms:
-        raise UserError(f"there is not one review in {', '.join(str(file) for file in files)}: check the files")
-    first_week = int((first_ms - weekly.FIRST_MONDAY_MS) // weekly.WEEK_MS)
-    return {"first_week": first_week, "last_week": weekly.last_complete_week(int(last_ms)), "has_text": has_text}
-
-
-def _estimate_rows(files: list[Path]) -> int:
-    """About how many reviews the files hold: exact for Parquet, else by their size."""
-    num_rows = 0
-    for file in files:
-        if file.suffix == ".parquet":
-            num_rows += pq.read_metadata(file).num_rows
-        else:
-            num_rows += file.stat().st_size // (100 if file.suffix == ".gz" else 300)
-    return num_rows
-
-
-def _end_of(day: str) -> int | None:
-    """The last millisecond of a day, UTC."""
-    if not day:
-        return None
-    try:
-        end = datetime.datetime.fromisoformat(day).replace(tzinfo=datetime.UTC) + datetime.timedelta(days=1)
-    except (ValueError, OverflowError):
-        raise UserError(f"until={day} is no date: write it as in 2023-09-30") from None
-    return int(end.timestamp() * 1000) - 1
 
 
 class _Builder:
@@ -461,7 +359,7 @@ class _Builder:
 
     def _metadata(self, products: pl.DataFrame, category_code: dict[str, int]) -> pl.DataFrame:
         """Title, store, category code and price of the products, null where the metadata have none: (num_products, 5)."""
-        part = (pl.col("product_id").hash(0) % NUM_PRODUCT_SPILLS).cast(pl.Int32)
+        part = (pl.col("product_id").hash(0) % spills.NUM_PRODUCT_SPILLS).cast(pl.Int32)
         found = [
             pl.read_ipc_stream(path).join(products, on="product_id", how="semi")
             for number in products.select(part.unique().sort()).to_series()

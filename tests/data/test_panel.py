@@ -14,7 +14,7 @@ import pytest
 from hypothesis import Phase, given, settings
 from hypothesis import strategies as st
 
-from ensemble.data import arrow, features, manifest, panel, reviews, text, weekly
+from ensemble.data import arrow, features, manifest, panel, reviews, spills, text, weekly
 from ensemble.data.arrow import Column, open_table
 from ensemble.data.config import PanelConfig, PrepareConfig
 from ensemble.data.panel import FORECAST, SPLITS, TARGETS
@@ -179,7 +179,7 @@ def test_how_the_work_is_cut_changes_no_row(
 ) -> None:
     """Products on a border between two files would lose reviews, or a category's totals miss a file."""
     for name, value in limits.items():
-        monkeypatch.setattr(panel, name, value)
+        monkeypatch.setattr(spills if hasattr(spills, name) else panel, name, value)
     settings = PanelConfig(**manifest.read_manifest(prepared)["config"])
     source, metadata = map(str, raw_market)
     about = panel.prepare(PrepareConfig(out=str(tmp_path / "out"), source=(source,), metadata=(metadata,), panel=settings))
