@@ -5,6 +5,7 @@ is run in turn, A B A B, and the ratio is taken pair by pair, so that a noisy ne
 """
 
 import datetime
+import multiprocessing
 import os
 import platform
 import statistics
@@ -12,7 +13,7 @@ import subprocess
 import sys
 import tempfile
 import time
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -33,8 +34,8 @@ REAL_SETS: dict[str, dict[str, str]] = {
     },
     "AMAZON_FASHION_5": {
         "source": "amazon/AMAZON_FASHION_5.json.gz",
-        "panel.top_fraction": "0.3",
-        "panel.horizon_weeks": "8",
+        "panel.top_fraction": "0.5",
+        "panel.horizon_weeks": "4",
     },
     "ratings_Beauty": {"source": "amazon/ratings_Beauty.csv.gz"},
     "ml-100k": {"source": "movielens/ml-100k.inter.gz", "panel.horizon_weeks": "3"},
@@ -183,7 +184,7 @@ def panel(num_reviews: int, num_products: int, reference: str, reference_python:
     `reference` is build_weekly_dataset_fast.py of LookJohnny/csci653-as01, run by `reference_python`, which has Dask.
     """
     with tempfile.TemporaryDirectory() as scratch:
-        file = market_parquet(Path(scratch), num_reviews, num_products)
+        file = _apart(_market_parquet, Path(scratch), num_reviews, num_products)
         commands: dict[str, list[Any]] = {
             "all features": [
                 sys.executable, SCRIPTS / "prepare_data.py", f"source=[{file}]", f"out={scratch}/prepared",
@@ -254,15 +255,26 @@ def basic_panel(source: str, out: str) -> None:
     ).write_parquet(out)
 
 
-def market_parquet(folder: Path, num_reviews: int, num_products: int) -> Path:
-    """A generated market without text as one Parquet file in the raw schema of 2023."""
-    import polars as pl
+def _apart(function: Callable[..., Any], *arguments: Any) -> Any:
+    """Call a function in a process of its own: what `timed` starts later begins with this process's peak memory."""
+    with multiprocessing.get_context("spawn").Pool(1) as pool:
+        return pool.apply(function, arguments)
 
+
+def _market(folder: Path, num_reviews: int, num_products: int, with_text: bool) -> tuple[Path, Path]:
+    """The files of a generated market."""
     from ensemble.data.config import MarketConfig
     from ensemble.data.market import write_market
 
-    config = MarketConfig(num_reviews=num_reviews, num_products=num_products, with_text=False)
-    lines, _ = write_market(folder / "raw", config, progress=True)
+    config = MarketConfig(num_reviews=num_reviews, num_products=num_products, with_text=with_text)
+    return write_market(folder, config, progress=True)
+
+
+def _market_parquet(folder: Path, num_reviews: int, num_products: int) -> Path:
+    """A generated market without text as one Parquet file in the raw schema of 2023."""
+    import polars as pl
+
+    lines, _ = _market(folder / "raw", num_reviews, num_products, False)
     file = folder / "reviews.parquet"
     pl.scan_ndjson(lines).sink_parquet(file)
     lines.unlink()
@@ -275,15 +287,8 @@ def memory(num_reviews: int, num_products: int) -> dict[str, Any]:
     for number in (num_reviews // 10, num_reviews):
         products = num_products * number // num_reviews
         with tempfile.TemporaryDirectory() as scratch:
-            size = [f"market.num_reviews={number}", f"market.num_products={products}"]
-            # The market is written by a run of its own, so that its memory is not counted
-            from ensemble.data.config import MarketConfig
-            from ensemble.data.market import write_market
-
-            files = write_market(
-                Path(scratch) / "raw", MarketConfig(num_reviews=number, num_products=products), progress=True
-            )
-            command: list[Any] = [sys.executable, SCRIPTS / "prepare_data.py", f"out={scratch}/prepared", *size]
+            files = _apart(_market, Path(scratch) / "raw", number, products, True)
+            command: list[Any] = [sys.executable, SCRIPTS / "prepare_data.py", f"out={scratch}/prepared"]
             run = timed([*command, f"source=[{files[0]}]", f"metadata=[{files[1]}]"])
             about = manifest.read_manifest(f"{scratch}/prepared")
             bytes_read = sum(file.stat().st_size for file in files)

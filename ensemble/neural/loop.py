@@ -119,6 +119,9 @@ def train(recipe: Recipe, config: TrainConfig, accelerator: "Accelerator", resum
 
             step = progress["step"] = micro.step + 1
             loss_sum, count = accelerator.reduce(torch.stack([loss_sum, count])).unbind()
+            loss = (loss_sum / count).item()
+            if not math.isfinite(loss):
+                raise UserError(f"the loss is {loss} at step {step}: lower learning_rate={config.learning_rate}")
             # The gradients were divided by the nominal batch size; the true count is known only now
             if (correction := plan.batch_size / count.item()) != 1.0:
                 torch._foreach_mul_([p.grad for p in model.parameters() if p.grad is not None], correction)
@@ -129,9 +132,6 @@ def train(recipe: Recipe, config: TrainConfig, accelerator: "Accelerator", resum
                     group["lr"] = rate * scale
                 optimizer.step()
                 optimizer.zero_grad()
-            loss = (loss_sum / count).item()
-            if not math.isfinite(loss):
-                raise UserError(f"the loss is {loss} at step {step}: lower learning_rate={config.learning_rate}")
             tracker.advance()
             if step % config.log_every == 0 or step == num_steps:
                 now = time.monotonic()
