@@ -252,7 +252,7 @@ def basic_panel(source: str, out: str) -> None:
         pl.Series("next_12w", after),
         pl.Series("growth", growth),
         pl.Series("hot", growth > least[week - week.min()]),
-    ).write_parquet(out)
+    ).write_parquet(out, compression="snappy")  # as the reference writes
 
 
 def _apart(function: Callable[..., Any], *arguments: Any) -> Any:

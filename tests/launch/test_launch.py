@@ -216,7 +216,7 @@ def test_the_launchers_words_are_read_as_it_reads_them(tmp_path: Path) -> None:
 @pytest.mark.parametrize("launcher", [[sys.executable], [*ACCELERATE, *MULTI_CPU]], ids=["1 rank", "2 ranks"])
 def test_a_killed_run_resumes_bit_for_bit(launcher: list[str], prepared: Path, tmp_path: Path) -> None:
     """After a node failure the model would be another one: dropout, order of rows, moments or schedule begin anew."""
-    values = {"batch_size": 64, "max_epochs": 3, "evaluations_per_epoch": 10, "patience": 1000, "recipe.dropout": 0.2}
+    values = {"batch_size": 64, "max_epochs": 1.3, "evaluations_per_epoch": 3, "patience": 100, "recipe.dropout": 0.2}
     whole, killed = tmp_path / "whole", tmp_path / "killed"
     code, errors = run([*launcher, TRAIN, *settings(prepared, whole, **values)], tmp_path)
     assert code == 0, errors
@@ -231,7 +231,7 @@ def test_a_killed_run_resumes_bit_for_bit(launcher: list[str], prepared: Path, t
     assert not (killed / "summary.json").exists(), "the run ended before it was killed"
     code, errors = run([*command, "--resume"], tmp_path)
     assert code == 0, errors
-    assert summary(killed)["steps"] == summary(whole)["steps"] == 90
+    assert summary(killed)["steps"] == summary(whole)["steps"] > 30, "it was meant to go on into the second epoch"
     assert summary(killed)["ranks"] == (1 if launcher == [sys.executable] else 2)
     for checkpoint in ("last", "best"):
         expected, found = (tensors(out / checkpoint) for out in (whole, killed))

@@ -394,11 +394,9 @@ def test_a_loss_that_explodes_stops_the_run(
     config: TrainConfig, accelerator: Accelerator, capsys: pytest.CaptureFixture[str]
 ) -> None:
     """A run would go on for days on NaN; and the sentence would stand behind the progress bar on the same line."""
-    toy = Toy()
-    toy.rows("train")
     config = dataclasses.replace(config, learning_rate=1e30, warmup_steps=0)
     with pytest.raises(UserError, match=r"the loss is (nan|inf) at step \d+: lower learning_rate=1e\+30"):
-        loop.train(toy, config, accelerator, False)
+        loop.train(Toy(), config, accelerator, False)
     assert capsys.readouterr().err.endswith("\n")
 
 
