@@ -227,17 +227,26 @@ def basic_panel(source: str, out: str) -> None:
     from ensemble.data import panel as panels
     from ensemble.data import weekly
 
+    columns = ["parent_asin", "timestamp", "rating", "helpful_vote", "verified_purchase"]
+    raw = pl.read_parquet(source, columns=columns)
+    products = raw.select(pl.col("parent_asin").unique().sort()).with_row_index("product")
+    key = pl.col("product").cast(pl.Int64) * weekly.SPAN + weekly.week_of(pl.col("timestamp"))
     weeks = (
-        pl.scan_parquet(source)
-        .group_by(pl.col("parent_asin").alias("product_id"), weekly.week_of(pl.col("timestamp")).alias("week"))
+        raw.lazy()
+        .join(products.lazy(), on="parent_asin")
+        .select(key.alias("key"), "rating", "helpful_vote", "verified_purchase")
+        .group_by("key")
         .agg(
             pl.len().cast(pl.Int32).alias("reviews"),
             pl.col("helpful_vote").sum().alias("helpful_votes"),
             pl.col("verified_purchase").sum().alias("verified"),
             pl.col("rating").mean().alias("rating_mean"),
         )
-        .sort("product_id", "week")
-        .with_columns((pl.col("product_id").rle_id()).cast(pl.Int32).alias("product"))
+        .sort("key")
+        .with_columns(
+            (pl.col("key") // weekly.SPAN).cast(pl.Int32).alias("product"),
+            (pl.col("key") % weekly.SPAN).cast(pl.Int32).alias("week"),
+        )
         .collect()
     )
     series = weekly.WeeklySeries.from_frame(weeks)
@@ -247,7 +256,9 @@ def basic_panel(source: str, out: str) -> None:
     week = rows.week.astype(np.int16)
     border = panels.borders(week, growth, 0.05)
     least = np.array([border.get(number, np.inf) for number in range(week.min(), week.max() + 1)], np.float32)
-    weeks.with_columns(
+    weeks.select(
+        products["parent_asin"].gather(weeks["product"]).alias("product_id"),
+        pl.exclude("key", "product"),
         pl.Series("previous_4w", before),
         pl.Series("next_12w", after),
         pl.Series("growth", growth),
