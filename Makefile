@@ -18,7 +18,7 @@ endif
 .PHONY: demo test check fix bench clean
 
 demo: $(VENV)/installed
-	rm -rf $(DEMO)
+	rm -rf $(foreach part,raw prepared members predictions ensemble report.html,"$(DEMO)/$(part)")
 	$(BIN)/python scripts/prepare_data.py --recipe hot_sellers out=$(DEMO)/prepared raw=$(DEMO)/raw $(MARKET)
 	OMP_NUM_THREADS=$(CORES) $(BIN)/accelerate launch --quiet --config_file accelerate_configs/single_cpu.yaml \
 		scripts/train.py --recipe hot_sellers data=$(DEMO)/prepared out=$(DEMO)/members/transformer $(TRAINING)

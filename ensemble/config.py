@@ -35,8 +35,15 @@ def load(schema: type[Config], file: str | Path | None = None, overrides: Sequen
     _unlock(merged)
     layers = [] if file is None else [(str(file), read_yaml(file))]
     for word in overrides:
-        if not word.partition("=")[0] or "=" not in word:
+        key, equals, text = word.partition("=")
+        if not key or not equals:
             raise UserError(f"'{word}' is no setting: write key=value, as in {next(field_names(schema))}=…")
+        if _kind(schema, key) is str:  # as it stands: a path may hold what YAML would take for a comment or a number
+            value: Any = text
+            for name in reversed(key.split(".")):
+                value = {name: value}
+            layers.append(("the command line", value))
+            continue
         try:
             layers.append(("the command line", OmegaConf.to_container(OmegaConf.from_dotlist([word]))))  # type: ignore[arg-type]
         except (yaml.YAMLError, errors.OmegaConfBaseException) as error:
@@ -57,6 +64,16 @@ def load(schema: type[Config], file: str | Path | None = None, overrides: Sequen
         raise UserError(f"the setting '{error.full_key}' has no default: add {error.full_key}=…") from None
     except errors.OmegaConfBaseException as error:  # ${…} that leads nowhere
         raise UserError(f"the setting '{error.full_key}' cannot be worked out: {str(error).splitlines()[0]}") from None
+
+
+def _kind(schema: type, key: str) -> Any:
+    """The type of a dotted setting, None if there is none."""
+    kind: Any = schema
+    for name in key.split("."):
+        if not dataclasses.is_dataclass(kind):
+            return None
+        kind = {field.name: field.type for field in dataclasses.fields(kind)}.get(name)
+    return kind
 
 
 def _settings(schema: type, layer: dict[str, Any], prefix: str = "") -> Iterator[tuple[str, Any, Any]]:

@@ -3,14 +3,20 @@
 Everything that a user can cause (a wrong path, key, value or combination, a damaged file) is a `UserError` whose
 message is one sentence: what was wrong, the value, what to do. Our own mistakes are assertions and keep their traceback.
 
-Exit codes of every script: 0 done, 1 failed (a traceback follows), 2 the user's mistake (one sentence), 130 Ctrl-C.
+Exit codes of every script: 0 done, 1 failed (a traceback follows), 2 the user's mistake (one sentence), 130 Ctrl-C,
+143 SIGTERM. Under `accelerate launch` these are the workers' codes, and the sentence comes from each of them; the launcher
+itself then leaves with 1.
 """
 
+import errno
+import os
+import signal
 import sys
 from collections.abc import Callable
 
 USER_ERROR = 2
 INTERRUPTED = 130
+TERMINATED = 143
 
 
 class UserError(ValueError):
@@ -19,11 +25,22 @@ class UserError(ValueError):
 
 def run(main: Callable[[], None]) -> None:
     """Run a script's `main` and leave with the exit code that the module's docstring documents."""
+    signal.signal(signal.SIGTERM, _leave)  # so that half-written folders are cleared away, as after Ctrl-C
     try:
         main()
     except UserError as error:
         print(f"error: {error}", file=sys.stderr)
         sys.exit(USER_ERROR)
+    except Exception as error:
+        # Each library has its own class for it, but they all quote the operating system
+        if os.strerror(errno.ENOSPC) not in str(error):
+            raise
+        print(f"error: there is no room left on the disk ({error}): free some, or write elsewhere", file=sys.stderr)
+        sys.exit(USER_ERROR)
     except KeyboardInterrupt:
         print("interrupted", file=sys.stderr)
         sys.exit(INTERRUPTED)
+
+
+def _leave(number: int, frame: object) -> None:
+    sys.exit(TERMINATED)

@@ -88,6 +88,15 @@ def binary_scores(
     return dict(zip(METRICS, scores.tolist(), strict=True))
 
 
+def average_precision(target: np.ndarray, prediction: np.ndarray) -> float:
+    """The average precision of any scores, both (num_rows,): the mean over positives of the precision down to each."""
+    order = np.argsort(-prediction, kind="stable")
+    starts = _starts(prediction[order])
+    positive = np.add.reduceat(target[order].astype(float), starts)
+    above = np.append(starts[1:], len(order))
+    return float((positive * np.cumsum(positive) / above).sum() / max(positive.sum(), 1))
+
+
 def bootstrap_scores(
     target: np.ndarray,
     prediction: np.ndarray,

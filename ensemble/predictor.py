@@ -77,7 +77,7 @@ def fit(
     scores = _score(test, candidates, member_names, num_draws, seed)
     scores["weights"] = dict(zip(ensemble.member_names, ensemble.weights, strict=True))
 
-    with manifest.new_folder(out, overwrite, "ensemble.json") as scratch:
+    with manifest.new_folder(out, overwrite, ENSEMBLE) as scratch:
         manifest.write_json(scratch / "scores.json", scores)
         manifest.write_json(scratch / "like.json", about)
         description = {
@@ -85,7 +85,10 @@ def fit(
             "fingerprint": about["fingerprint"],
             "combiner": ensemble.to_dict(),
             "members": {
-                file.member: os.path.relpath(file.config["folder"], Path(out).resolve())
+                file.member: {
+                    "folder": os.path.relpath(file.config["folder"], Path(out).resolve()),
+                    "model": file.config.get("model"),
+                }
                 for file in by_split["blend"]
                 if file.member in member_names and "folder" in file.config
             },
@@ -93,7 +96,7 @@ def fit(
         manifest.write_json(scratch / "ensemble.json", description)
         predictions.write(scratch / "test.parquet", _as_file(test, candidates[ENSEMBLE], ensemble))
         template, of_forecast = aligned[FORECAST]
-        reasons = next((file.reasons for file in _sorted(by_split[FORECAST]) if file.reasons), None)
+        reasons = _reasons(by_split[FORECAST], ensemble)
         _write_forecast(scratch, data, template, of_forecast[:, ~is_baseline], ensemble, reasons)
         manifest.write_manifest(scratch, {"kind": ENSEMBLE})
     return scores
@@ -107,7 +110,7 @@ def predict(
     settings: dict[str, Any],
     overwrite: bool = False,
 ) -> Path:
-    """Forecast from new raw reviews: prepare them like the data the members learned from, predict, combine, rank.
+    """Forecast from raw reviews, old and new: prepare them like those the members learned from, predict, combine, rank.
 
     Writes `out` with forecast.parquet, forecast.csv, the prepared data and the members' prediction files.
     """
@@ -122,23 +125,29 @@ def predict(
     for name in ensemble.member_names:
         if name not in description["members"]:
             raise UserError(f"member {name} was not predicted by scripts/predict.py, so it cannot be asked: fit without it")
-        member = Path(folder, description["members"][name])
-        if not member.is_dir():
-            raise UserError(f"member {name} of the ensemble is not at {member}: put it back, or fit the ensemble again")
+        _check_member(name, Path(folder), description["members"][name])
     if not source:
-        raise UserError("no new reviews are given: add source=[reviews.jsonl]")
-    with manifest.new_folder(out, overwrite, "forecast.csv") as scratch:
+        raise UserError("no reviews are given: add source=[reviews.jsonl]")
+    if not metadata and len(like["categories"]) > 1:
+        raise UserError("the members learned with product metadata, and none are given: add metadata=[meta.jsonl]")
+    with manifest.new_folder(out, overwrite, "forecast") as scratch:
         data = scratch / "prepared"
         wanted = {"out": str(data), "source": source, "metadata": metadata, "panel": like["config"], **settings}
-        panel.prepare(configuration.from_dict(PrepareConfig, wanted), like)
+        about = panel.prepare(configuration.from_dict(PrepareConfig, wanted), like)
+        if about["first_week"] > like["first_week"]:
+            print(
+                f"warning: these reviews begin {about['first_week']}, those the members learned from {like['first_week']}: "
+                "a product's totals, age and last year are only right if all its reviews are given, old and new",
+                file=sys.stderr,
+            )
         files = []
         for name in ensemble.member_names:
-            member = Path(folder, description["members"][name]).resolve()
+            member = Path(folder, description["members"][name]["folder"]).resolve()
             _run_member(name, member, data, scratch / "predictions")
             files.append(predictions.read(scratch / "predictions" / f"{name}.{FORECAST}.parquet"))
         template, columns = predictions.align(files)
-        reasons = next((file.reasons for file in _sorted(files) if file.reasons), None)
-        _write_forecast(scratch, data, template, columns, ensemble, reasons)
+        _write_forecast(scratch, data, template, columns, ensemble, _reasons(files, ensemble))
+        manifest.write_manifest(scratch, {"kind": "forecast"})
     return Path(out) / "forecast.csv"
 
 
@@ -166,9 +175,21 @@ def _read(path: Path, name: str, split: str, fingerprint: str, data: str | Path)
     return file
 
 
-def _sorted(files: list[Predictions]) -> list[Predictions]:
-    """By member name, so that the same member explains every forecast."""
-    return sorted(files, key=lambda file: file.member)
+def _check_member(name: str, ensemble: Path, about: dict[str, str]) -> None:
+    """The member must be where it was, and be the one whose predictions the weights were fitted on."""
+    member = ensemble / about["folder"]
+    model = member if (member / manifest.NAME).is_file() else member / "best"  # a neural member's is its best checkpoint
+    if not model.is_dir():
+        raise UserError(f"member {name} of the ensemble is not at {member}: put it back, or fit the ensemble again")
+    if manifest.verify(model)["fingerprint"] != about["model"]:
+        raise UserError(f"member {name} at {member} was trained anew after the ensemble was fitted: predict and fit again")
+
+
+def _reasons(files: list[Predictions], ensemble: combine.Ensemble) -> list[list[dict[str, Any]]] | None:
+    """Why, as the member with the largest weight says that can say it; None if such members have no weight."""
+    weight = dict(zip(ensemble.member_names, ensemble.weights, strict=True))
+    able = [file for file in files if file.reasons and weight.get(file.member, 0) > 0]
+    return max(able, key=lambda file: (weight[file.member], file.member)).reasons if able else None
 
 
 def _score(

@@ -120,6 +120,7 @@ def read(ensemble: Path, data: Path, prediction_folder: Path) -> Run:
         ("rank", "product_id", "title", "category", "probability", "reasons", *names),
         ensemble / "forecast.parquet",
     )
+    weight = dict(zip(names, combiner.weights, strict=True))
     columns_of = {name: _schema(prediction_folder / f"{name}.{FORECAST}.parquet").names for name in sorted(names)}
     return Run(
         folders={"ensemble": ensemble, "data": data, "predictions": prediction_folder},
@@ -127,7 +128,7 @@ def read(ensemble: Path, data: Path, prediction_folder: Path) -> Run:
         scores=scores,
         combiner=combiner,
         forecast=forecast,
-        explained_by=next((name for name, of in columns_of.items() if "reasons" in of), None),
+        explained_by=max((name for name, of in columns_of.items() if "reasons" in of), key=weight.__getitem__, default=None),
         test=test,
         candidates=dict(zip((ENSEMBLE, *names), columns.T, strict=True)),
         members=[
@@ -197,11 +198,11 @@ def _schema(path: Path) -> pa.Schema:
     return _read_parquet(path, pq.read_schema)
 
 
-def _member(name: str, weight: float, ensemble: Path, where: str | None) -> Member:
-    """`where` is the member's folder as ensemble.json has it, relative to the ensemble's."""
+def _member(name: str, weight: float, ensemble: Path, where: dict[str, str] | None) -> Member:
+    """`where` is what ensemble.json says of the member: its folder, relative to the ensemble's, and its model."""
     if where is None:
         return Member(name=name, weight=weight, folder=None, settings={}, summary={}, history=[], importance={})
-    folder = (ensemble / where).resolve()
+    folder = (ensemble / where["folder"]).resolve()
     if folder.is_relative_to(Path.cwd()):
         folder = folder.relative_to(Path.cwd())
     if not folder.is_dir():
@@ -359,7 +360,10 @@ def _timeline(about: dict[str, Any]) -> list[dict[str, Any]]:
 
 
 def _commands(run: Run) -> list[str]:
-    """The command lines that make this page again from the raw files. Every setting is written out: defaults may change."""
+    """The command lines that make this page again, run where the raw files lie: the manifest has their names, no folders.
+
+    The settings of panel and members are written out, since defaults may change.
+    """
     about, data, predicted = run.about, run.folders["data"], run.folders["predictions"]
     raw = {
         key: [file["file"] for file in about.get(census, {}).get("files", ())]
@@ -400,8 +404,5 @@ def _settings(settings: dict[str, Any], prefix: str = "") -> list[str]:
         if isinstance(value, dict):
             words += _settings(value, f"{prefix}{key}.")
         else:
-            words.append(f"{prefix}{key}={value if isinstance(value, str) and value else json.dumps(value)}")
+            words.append(f"{prefix}{key}={value if isinstance(value, str) else json.dumps(value)}")
     return words
-
-
-# Pictures. matplotlib writes SVG with numbered colours, which become the page's own, so that they follow its dark mode.

@@ -1,7 +1,7 @@
-"""Fit the ensemble on its members' prediction files, or forecast with it from new raw reviews.
+"""Fit the ensemble on its members' prediction files, or forecast with it from raw reviews, old and new.
 
 python scripts/ensemble_predictor.py fit predictions=runs/demo/predictions data=runs/demo/prepared out=runs/demo/ensemble
-python scripts/ensemble_predictor.py predict ensemble=runs/demo/ensemble 'source=[new.jsonl]' out=runs/new
+python scripts/ensemble_predictor.py predict ensemble=runs/demo/ensemble 'source=[all.jsonl]' out=runs/new
 """
 
 import dataclasses
@@ -31,14 +31,14 @@ class FitConfig:
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class PredictConfig:
-    """Forecast from new raw reviews with a fitted ensemble."""
+    """Forecast from raw reviews, old and new, with a fitted ensemble."""
 
     ensemble: str = "???"
     """The folder of a fitted ensemble."""
     source: tuple[str, ...] = ()
-    """Files or globs of new raw reviews, up to the day of the forecast."""
+    """Files or globs of raw reviews: all of these products' reviews, old and new, up to the day of the forecast."""
     metadata: tuple[str, ...] = ()
-    """Files or globs of product metadata; optional."""
+    """Files or globs of product metadata; needed if the members learned with them."""
     out: str = "???"
     """The folder for forecast.parquet and forecast.csv."""
     columns: dict[str, str] = dataclasses.field(default_factory=dict)

@@ -45,6 +45,10 @@ def main() -> None:
     kind = summary.get("kind") if isinstance(summary, dict) else None
     if kind not in STARTS:
         raise errors.UserError(f"{folder / 'summary.json'} names no kind of member: name a folder that a train script wrote")
+    if "/" in settings.name or not settings.splits:
+        raise errors.UserError(
+            f"name={settings.name} splits={list(settings.splits)}: a name has no '/', and a split is needed"
+        )
     splits = manifest.read_manifest(settings.data)["splits"]
     for split in settings.splits:
         if split not in splits:

@@ -23,9 +23,12 @@ def main() -> None:
 
     accelerator = launch.start()
 
+    from ensemble.data import manifest
     from ensemble.neural import loop, recipes
 
     recipe = recipes.load(words.recipe).make(settings.recipe, settings.data)
+    if accelerator.is_main_process:
+        manifest.verify(settings.data)
     summary = loop.train(recipe, settings, accelerator, words.resume)
     if accelerator.is_main_process:
         print("  ".join(f"{name} {value}" for name, value in summary.items()), file=sys.stderr)

@@ -29,6 +29,16 @@ def run(body: str) -> tuple[int, str, str]:
         ("raise errors.UserError('x=3 is too much: choose 2')", (2, "", "error: x=3 is too much: choose 2\n")),
         ("raise KeyboardInterrupt", (130, "", "interrupted\n")),
         ("raise SystemExit(7)", (7, "", "")),
+        ("import os, signal; os.kill(os.getpid(), signal.SIGTERM)", (143, "", "")),
+        (
+            "raise RuntimeError('writing failed: No space left on device')",
+            (
+                2,
+                "",
+                "error: there is no room left on the disk (writing failed: No space left on device): free some, or "
+                "write elsewhere\n",
+            ),
+        ),
     ],
 )
 def test_exit_codes(body: str, expected: tuple[int, str, str]) -> None:
@@ -36,7 +46,7 @@ def test_exit_codes(body: str, expected: tuple[int, str, str]) -> None:
     assert run(body) == expected
 
 
-@pytest.mark.parametrize("error", ["ValueError('ours')", "AssertionError", "OSError(28, 'no space left')"])
+@pytest.mark.parametrize("error", ["ValueError('ours')", "AssertionError", "OSError(5, 'Input/output error')"])
 def test_our_own_mistakes_keep_their_traceback(error: str) -> None:
     """A fault of the program would pass for one of the user, and nobody could find it."""
     code, _, shown = run(f"raise {error}")

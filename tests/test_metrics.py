@@ -8,6 +8,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
+from ensemble import metrics
 from ensemble.errors import UserError
 from ensemble.metrics import (
     METRICS,
@@ -251,3 +252,11 @@ def test_metric_of_evaluate_works_offline(tmp_path: Path, monkeypatch: pytest.Mo
     for rows in np.array_split(np.arange(300), 4):
         metric.add_batch(predictions=data["prediction"][rows], references=data["target"][rows], group=data["group"][rows])
     assert metric.compute() == scores(data)
+
+
+def test_average_precision_alone_is_that_of_all_scores() -> None:
+    """XGBoost would stop early by another number than the one that is reported."""
+    rng = np.random.default_rng(3)
+    target, prediction = (rng.random(500) < 0.1).astype(float), rng.integers(0, 40, 500) / 40
+    alone = metrics.average_precision(target, prediction)
+    assert alone == pytest.approx(metrics.binary_scores(target, prediction, np.zeros(500))["average_precision"], rel=1e-12)

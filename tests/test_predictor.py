@@ -1,6 +1,7 @@
 """The ensemble predictor: what it refuses before it writes, what it writes, and a forecast from new raw reviews."""
 
 import csv
+import dataclasses
 import itertools
 import json
 import os
@@ -16,7 +17,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
-from ensemble import predictions, predictor
+from ensemble import combine, predictions, predictor
 from ensemble.data import baseline, manifest
 from ensemble.data.arrow import open_table
 from ensemble.errors import UserError
@@ -334,8 +335,8 @@ def test_later_reviews_move_the_forecast(fitted: Path, raw_market: tuple[Path, P
     ("file", "content", "sentence"),
     [
         ("members/xgboost", None, "member xgboost of the ensemble is not at .*: put it back, or fit the ensemble again"),
-        ("members/xgboost/model.ubj", "{", "member xgboost could not predict: .*model.ubj has 1 bytes, not"),
-        ("members/xgboost/summary.json", "[]", "member xgboost could not predict: .* names no kind of member"),
+        ("members/xgboost/model.ubj", "{", "xgboost/model.ubj has 1 bytes, not"),
+        ("members/xgboost/summary.json", "[]", "xgboost/summary.json has 2 bytes, not"),
         ("ensemble/ensemble.json", None, "ensemble.json does not exist"),
         ("ensemble/ensemble.json", "{}", "ensemble.json has 2 bytes, not"),
         ("ensemble/like.json", "{", "like.json is damaged"),
@@ -354,7 +355,7 @@ def test_a_damaged_ensemble_or_member_is_named(
     else:
         (folder / file).unlink()
     with pytest.raises(UserError, match=sentence) as raised:
-        predictor.predict(folder / "ensemble", (str(raw_market[0]),), (), tmp_path / "new", {})
+        predictor.predict(folder / "ensemble", (str(raw_market[0]),), (str(raw_market[1]),), tmp_path / "new", {})
     assert "\n" not in str(raised.value)
     assert [path.name for path in tmp_path.iterdir()] == ["fitted"]
 
@@ -363,14 +364,80 @@ def test_what_cannot_be_forecast_is_refused(
     fitted: Path, files: Path, prepared: Path, raw_market: tuple[Path, Path], tmp_path: Path
 ) -> None:
     """Without reviews, or with a member of unknown origin, there is nothing to ask."""
-    with pytest.raises(UserError, match=r"no new reviews are given: add source=\[reviews.jsonl\]"):
+    with pytest.raises(UserError, match=r"no reviews are given: add source=\[reviews.jsonl\]"):
         predictor.predict(fitted / "ensemble", (), (), tmp_path / "new", {})
     with pytest.raises(UserError, match=r"/nowhere/reviews.jsonl"):
-        predictor.predict(fitted / "ensemble", ("/nowhere/reviews.jsonl",), (), tmp_path / "new", {})
+        predictor.predict(fitted / "ensemble", ("/nowhere/reviews.jsonl",), (str(raw_market[1]),), tmp_path / "new", {})
     foreign = shutil.copytree(files, tmp_path / "predictions")
     for split in SPLITS:
         change(foreign / f"clear.{split}.parquet", config={})
     fit(foreign, prepared, tmp_path / "ensemble")
     with pytest.raises(UserError, match=r"member clear was not predicted by scripts/predict.py"):
         predictor.predict(tmp_path / "ensemble", (str(raw_market[0]),), (), tmp_path / "new", {})
+    with pytest.raises(UserError, match=r"learned with product metadata, and none are given: add metadata="):
+        predictor.predict(fitted / "ensemble", (str(raw_market[0]),), (), tmp_path / "new", {})
     assert not (tmp_path / "new").exists()
+
+
+def test_a_member_trained_anew_is_refused(fitted: Path, raw_market: tuple[Path, Path], tmp_path: Path) -> None:
+    """The weights of one model would be given to another: wrong probabilities without a word."""
+    folder = shutil.copytree(fitted, tmp_path / "fitted")
+    member = folder / "members" / "xgboost"
+    (member / "importance.json").write_text("{}")
+    (member / manifest.NAME).unlink()
+    manifest.write_manifest(member, {"kind": "tree member"})
+    source, metadata = map(str, raw_market)
+    with pytest.raises(UserError, match=r"member xgboost at .* was trained anew after the ensemble was fitted"):
+        predictor.predict(folder / "ensemble", (source,), (metadata,), tmp_path / "new", {})
+
+
+def test_an_ensemble_is_not_replaced_by_its_forecast(fitted: Path, raw_market: tuple[Path, Path], tmp_path: Path) -> None:
+    """out= the ensemble's own folder with overwrite=true would delete the ensemble."""
+    folder = shutil.copytree(fitted, tmp_path / "fitted")
+    source, metadata = map(str, raw_market)
+    with pytest.raises(UserError, match=r"it is no forecast.*not replaced: choose another folder"):
+        predictor.predict(folder / "ensemble", (source,), (metadata,), folder / "ensemble", {}, overwrite=True)
+    assert (folder / "ensemble" / "ensemble.json").exists()
+
+
+def test_reviews_that_begin_late_are_warned_of(
+    fitted: Path, raw_market: tuple[Path, Path], tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """Only the new reviews, without the old, give other totals, ages and last years: a worse forecast without a word."""
+    lines = [json.loads(line) for line in raw_market[0].read_text().splitlines()]
+    half = sorted(line["timestamp"] for line in lines)[len(lines) // 2]
+    recent = tmp_path / "recent.jsonl"
+    recent.write_text("".join(json.dumps(line) + "\n" for line in lines if line["timestamp"] >= half))
+    predictor.predict(fitted / "ensemble", (str(recent),), (str(raw_market[1]),), tmp_path / "new", {})
+    assert "only right if all its reviews are given, old and new" in capsys.readouterr().err
+
+
+def test_the_heaviest_member_explains() -> None:
+    """A member without weight would be asked why, because its name comes first."""
+    ensemble = dataclasses.replace(
+        combine.Ensemble.from_dict(
+            {
+                "member_names": ["a", "b"], "scales": [[1, 0], [1, 0]], "method": "simplex", "weights": [0.0, 1.0],
+                "platt": [1, 0], "cross_fitted": {}, "num_folds": 2,
+            }
+        )
+    )  # fmt: skip
+    one = np.array([1])
+    base = {
+        "row_id": one,
+        "target": one,
+        "prediction": one,
+        "group": one,
+        "cluster": one,
+        "recipe": "r",
+        "split": "forecast",
+    }
+    files = [
+        predictions.Predictions(
+            **base, member=name, fingerprint="f", reasons=[[{"feature": name, "value": 1.0, "contribution": 1.0}]]
+        )
+        for name in ("a", "b")
+    ]
+    assert predictor._reasons(files, ensemble)[0][0]["feature"] == "b"
+    assert predictor._reasons(files, dataclasses.replace(ensemble, weights=(1.0, 0.0)))[0][0]["feature"] == "a"
+    assert predictor._reasons([files[0]], ensemble) is None

@@ -20,7 +20,7 @@ from ensemble.data.weekly import SPAN, WeeklySeries, Windows, monday
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class Surroundings:
-    """What a feature may know besides the product's own series; `week_offset` is the number of the first week of data.
+    """What a feature may know besides the product's own series; `first_week` is the number of the first week of data.
 
     `reviews_by_category` has shape (num_categories + 1, num_weeks + 1): running totals of reviews, zero first; the last row
     is the whole market. `category` and `price` have shape (num_products,), price in dollars, NaN where unknown.

@@ -1,8 +1,8 @@
 """A folder that is either whole or not there, and the manifest that says what is in it.
 
-Prepared data, a trained member and a fitted ensemble are each such a folder: it is written beside its final name, synced,
-and renamed. `manifest.json` lists every file with its size and SHA-256; the `fingerprint` over the manifest names the data,
-so that members trained on different data can never be joined by accident.
+Prepared data, a tree member, a checkpoint and a fitted ensemble are each such a folder: it is written beside its final
+name, synced, and renamed. `manifest.json` says its kind and lists every file with its size and SHA-256; the `fingerprint`
+over the manifest names the data, so that members trained on different data can never be joined by accident.
 """
 
 import hashlib
@@ -21,19 +21,19 @@ NAME = "manifest.json"
 
 
 @contextmanager
-def new_folder(path: str | Path, overwrite: bool, marker: str) -> Iterator[Path]:
+def new_folder(path: str | Path, overwrite: bool, kind: str) -> Iterator[Path]:
     """Yield a scratch folder beside `path`; rename it to `path` at the end, or delete it if anything was raised.
 
-    What `overwrite` replaces stays where it is until the new folder is whole. `marker` is a file that every folder of this
-    kind has at its top: a folder without it is another thing and not replaced, unless it is empty.
+    What `overwrite` replaces stays where it is until the new folder is whole. `kind` is what the manifest of
+    a folder of this kind says: a folder of another is not replaced, unless it is empty.
     Raises `UserError` when `path` exists and may not be replaced, or when its parent cannot be written.
     """
     target = Path(path).resolve()  # a link to a folder elsewhere stays a link
     if target.exists() and not overwrite:
         raise UserError(f"{path} exists already: choose another folder, or add overwrite=true to replace it")
-    if target.exists() and not (target.is_dir() and ((target / marker).is_file() or not any(target.iterdir()))):
+    if target.exists() and not (target.is_dir() and (_kind(target) == kind or not any(target.iterdir()))):
         raise UserError(
-            f"{path} was not written by this stage (it has no {marker}), so it is not replaced: choose another folder"
+            f"{path} was not written by this stage (it is no {kind}), so it is not replaced: choose another folder"
         )
     unique = uuid.uuid4().hex[:8]  # process ids repeat: in a container every run may have the same
     scratch, old = (target.with_name(f".{target.name}.{state}-{unique}") for state in ("writing", "old"))
@@ -47,6 +47,8 @@ def new_folder(path: str | Path, overwrite: bool, marker: str) -> Iterator[Path]
             if file.is_file():
                 sync(file)
         if target.exists():
+            if not overwrite:
+                raise UserError(f"{path} was written by another run in the meantime: choose another folder")
             target.rename(old)
         scratch.rename(target)
         sync(target.parent)
@@ -56,6 +58,21 @@ def new_folder(path: str | Path, overwrite: bool, marker: str) -> Iterator[Path]
             old.rename(target)
         shutil.rmtree(scratch, ignore_errors=True)
         raise
+
+
+def _kind(folder: Path) -> str | None:
+    try:
+        content = json.loads((folder / NAME).read_text(encoding="utf-8"))
+    except (OSError, ValueError):
+        return None
+    return content.get("kind") if isinstance(content, dict) else None
+
+
+def recover(path: Path) -> None:
+    """Put back a folder whose replacement was killed between its two renames."""
+    for old in sorted(path.parent.glob(f".{path.name}.old-*")):
+        if not path.exists():
+            old.rename(path)
 
 
 def write_json(path: Path, content: Any) -> None:

@@ -30,17 +30,18 @@ from ensemble import config as configuration
 from ensemble.data import features, manifest, reviews, spills, weekly
 from ensemble.data.arrow import TableWriter
 from ensemble.data.config import PanelConfig, PrepareConfig
+from ensemble.data.inputs import FORECAST
 from ensemble.data.market import MARKET_FILES, write_market
 from ensemble.errors import UserError
 
 SPLITS = ("train", "validation", "blend", "test")
-FORECAST = "forecast"
+KIND = "prepared data"
 ROWS_PER_BLOCK = 250_000
 TARGETS = {
     "hot": "1 if the row is hot, else 0",
     "growth": "reviews in the horizon ÷ (reviews in the base weeks + 1)",
     "rating_next": "mean rating in the horizon, stars; NaN without a review",
-    "engagement": "helpful votes per review in the horizon; NaN without a review",
+    "engagement": "helpful votes, counted at the crawl, per review in the horizon; NaN without a review",
 }
 ADDRESS = {
     "row_id": pa.int64(),
@@ -60,7 +61,7 @@ def prepare(config: PrepareConfig, like: dict[str, Any] | None = None) -> dict[s
     categories. Raises `UserError` for what the user can mend: paths, settings, damaged or too little data.
     """
     check(config)
-    with manifest.new_folder(config.out, config.overwrite, manifest.NAME) as folder:
+    with manifest.new_folder(config.out, config.overwrite, KIND) as folder:
         spill = folder / "spill"
         census = reviews.Census()
         files, product_files = raw_files(config)
@@ -78,6 +79,7 @@ def prepare(config: PrepareConfig, like: dict[str, Any] | None = None) -> dict[s
         return manifest.write_manifest(
             folder,
             {
+                "kind": KIND,
                 "recipe": "hot_sellers",
                 "schema_version": 1,
                 "sources": [_source(file) for file in (*files, *product_files)],
@@ -106,7 +108,7 @@ def check(config: PrepareConfig) -> None:
     configuration.check(
         panel,
         "panel.",
-        horizon_weeks=(panel.horizon_weeks >= 1, "at least 1 week"),
+        horizon_weeks=(1 <= panel.horizon_weeks <= 520, "between 1 and 520 weeks"),
         base_weeks=(1 <= panel.base_weeks <= 52, "between 1 and 52 weeks"),
         top_fraction=(0 < panel.top_fraction < 1, "between 0 and 1"),
         min_reviews=(panel.min_reviews >= 1, "at least 1"),
@@ -444,6 +446,11 @@ class _Builder:
 
     def _refuse_empty(self, split: str) -> None:
         count = self.counts.get(split, {"rows": 0, "hot": 0})
+        if not count["rows"] and split == FORECAST:
+            raise UserError(
+                f"no product has panel.min_reviews={self.panel.min_reviews} in the last {self.panel.base_weeks} weeks of "
+                "the data, so there is nothing to forecast: give later data, or end them earlier with until=YYYY-MM-DD"
+            )
         if not count["rows"]:
             raise UserError(f"the {split} split has no rows: lower panel.min_reviews, or give more data")
         if split != FORECAST and not count["hot"]:

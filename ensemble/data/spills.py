@@ -98,9 +98,9 @@ def _estimate_rows(files: list[Path]) -> int:
     """About how many reviews the files hold: exact for Parquet, else by their size."""
     num_rows = 0
     for file in files:
-        if file.suffix == ".parquet":
+        try:
             num_rows += pq.read_metadata(file).num_rows
-        else:
+        except (pa.ArrowException, OSError):  # another format, or a damaged file, which its reader will name
             num_rows += file.stat().st_size // (100 if file.suffix == ".gz" else 300)
     return num_rows
 

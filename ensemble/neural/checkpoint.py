@@ -20,7 +20,7 @@ from ensemble.errors import UserError
 
 def save(folder: Path, model: torch.nn.Module, tensors: dict[str, torch.Tensor], state: dict[str, Any]) -> None:
     """Write a checkpoint beside `folder` and rename it into place; the one before it stays until then."""
-    with manifest.new_folder(folder, True, manifest.NAME) as scratch:
+    with manifest.new_folder(folder, True, "checkpoint") as scratch:
         save_file({name: tensor.contiguous() for name, tensor in model.state_dict().items()}, scratch / "model.safetensors")
         save_file({name: tensor.contiguous() for name, tensor in tensors.items()}, scratch / "state.safetensors")
         (scratch / "state.json").write_text(json.dumps(state, indent=1), encoding="utf-8")

@@ -73,8 +73,8 @@ class HotSellersConfig:
     """Weight of the head for log growth, beside 1 for hot."""
     weight_rating: float = 0.05
     """Weight of the head for the mean rating of the horizon."""
-    weight_engagement: float = 0.05
-    """Weight of the head for helpful votes per review of the horizon."""
+    weight_engagement: float = 0.0
+    """Weight of the head for helpful votes per review of the horizon; 0, since votes are counted at the crawl."""
 
 
 RECIPES: dict[str, type] = {"hot_sellers": HotSellersConfig}

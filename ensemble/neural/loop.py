@@ -91,17 +91,25 @@ def train(recipe: Recipe, config: TrainConfig, accelerator: "Accelerator", resum
     torch.manual_seed(config.seed * 1_000_003 + accelerator.process_index)  # dropout differs by rank
 
     _open_run(out, config, accelerator, resume)
-    progress: dict[str, Any] = {"step": 0, "best_score": -math.inf, "best_step": 0, "evaluations_since_best": 0}
+    progress: dict[str, Any] = {
+        "step": 0,
+        "best_score": -math.inf,
+        "best_step": 0,
+        "evaluations_since_best": 0,
+        "seconds": 0.0,
+    }
     state: State = None
     if resume:
         progress, state = _restore(out / "last", recipe, model, optimizers, accelerator)
     stopped = progress["evaluations_since_best"] >= config.patience
-    micro_batches = [] if stopped else list(plan.micro_batches(progress["step"], num_steps))
+    first_step = num_steps if stopped else progress["step"]
+    micro_batches = plan.micro_batches(first_step, num_steps)
+    row_numbers = (micro.rows for micro in plan.micro_batches(first_step, num_steps))
     pin_memory = accelerator.device.type == "cuda"
-    batches = make_loader(recipe.rows("train"), [micro.rows for micro in micro_batches], config.num_workers, pin_memory)
+    batches = make_loader(recipe.rows("train"), row_numbers, config.num_workers, pin_memory)
 
     model.train()
-    began = time.monotonic()
+    began = time.monotonic() - progress["seconds"]
     with closing(Tracker(out, accelerator.is_main_process, num_steps, progress["step"])) as tracker:
         tracker.say(
             f"{recipe.name}: {plan.num_rows:,} rows, {num_parameters:,} parameters, {num_steps} steps of "
@@ -144,9 +152,15 @@ def train(recipe: Recipe, config: TrainConfig, accelerator: "Accelerator", resum
             loss_sum, count = torch.zeros_like(loss_sum), torch.zeros_like(count)
 
             if step % evaluate_every == 0 or step == num_steps:
-                scores = recipe.metrics(predict(recipe, model, "validation", config.batch_size, accelerator))
+                found = predict(recipe, model, "validation", config.batch_size, accelerator)
+                if not np.isfinite(found["prediction"]).all():
+                    raise UserError(
+                        f"the predictions are not finite at step {step}: lower learning_rate={config.learning_rate}"
+                    )
+                scores = recipe.metrics(found)
                 tracker.validation(step, scores)
                 progress["evaluations_since_best"] += 1
+                progress["seconds"] = round(time.monotonic() - began, 1)
                 if scores[recipe.monitor] > progress["best_score"]:
                     progress |= {"best_score": scores[recipe.monitor], "best_step": step, "evaluations_since_best": 0}
                     _save(out / "best", recipe, model, optimizers, progress, state, config, accelerator)
@@ -164,7 +178,7 @@ def train(recipe: Recipe, config: TrainConfig, accelerator: "Accelerator", resum
         "ranks": accelerator.num_processes,
         "device": str(accelerator.device),
         "precision": accelerator.mixed_precision,
-        "seconds": round(time.monotonic() - began, 1),
+        "seconds": progress["seconds"],
         "steps": progress["step"],
         "best_step": progress["best_step"],
         f"validation_{recipe.monitor}": progress["best_score"],
@@ -242,6 +256,7 @@ def _open_run(out: Path, config: TrainConfig, accelerator: "Accelerator", resume
     known = out / "config.json"
     problem = None
     if accelerator.is_main_process:
+        manifest.recover(out / "last")
         if resume:
             before = manifest.read_json(known) if known.exists() else None
             if before is None or not (out / "last").is_dir():

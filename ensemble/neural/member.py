@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from ensemble import config as configuration
-from ensemble.data import manifest
+from ensemble.data import inputs, manifest
 from ensemble.errors import UserError
 from ensemble.neural import checkpoint, loop, recipes
 from ensemble.neural.config import config_class
@@ -18,18 +18,16 @@ if TYPE_CHECKING:
 def predict(folder: str | Path, accelerator: "Accelerator", data: str | Path, split: str) -> dict[str, Any]:
     """The best checkpoint's predictions for a split, on every rank: the arguments of `predictions.Predictions`.
 
-    Raises `UserError` for a damaged checkpoint, and for data whose features or categories mean something else.
+    Raises `UserError` for a damaged checkpoint, and for data or a split that it must not predict.
     """
     best = Path(folder) / "best"
     if not best.is_dir():
         raise UserError(f"{best} does not exist: name the folder of a run of scripts/train.py that was validated once")
-    manifest.verify(best)
+    model_fingerprint = manifest.verify(best)["fingerprint"]
     state = manifest.read_json(best / "state.json")
     settings: Any = configuration.from_dict(config_class(state["recipe"]), state["config"])
     recipe = recipes.load(state["recipe"]).make(settings.recipe, str(data))
-    if recipe.inputs != state["inputs"]:
-        differing = [key for key in state["inputs"] if state["inputs"][key] != recipe.inputs.get(key)]
-        raise UserError(f"{data} was prepared otherwise than the data {folder} learned from: {', '.join(differing)} differ")
+    inputs.refuse_foreign(folder, state, data, manifest.read_manifest(data), split)
     model = recipe.model()
     checkpoint.load_model(best, model)
     model = accelerator.prepare(model)
@@ -40,5 +38,5 @@ def predict(folder: str | Path, accelerator: "Accelerator", data: str | Path, sp
         "prediction": found["prediction"].astype(np.float64),
         "recipe": recipe.name,
         "fingerprint": recipe.fingerprint,
-        "config": state["config"],
+        "config": {**state["config"], "model": model_fingerprint},
     }

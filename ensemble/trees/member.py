@@ -21,7 +21,7 @@ import numpy as np
 import pyarrow as pa
 
 from ensemble import config as configuration
-from ensemble.data import manifest
+from ensemble.data import inputs, manifest
 from ensemble.data.arrow import open_table
 from ensemble.errors import UserError
 from ensemble.trees.config import TreesConfig
@@ -62,9 +62,10 @@ def train(config: TreesConfig) -> dict[str, Any]:
     """Grow a member and write its folder; returns the summary. Call `threads.settle` first."""
     _check(config)
     about = _about(config.data)
+    manifest.verify(config.data)
     library = _library(config.library)
     began = time.monotonic()
-    with manifest.new_folder(config.out, config.overwrite, "summary.json") as folder:
+    with manifest.new_folder(config.out, config.overwrite, "tree member") as folder:
         train_rows, validation_rows = (TreeData(config.data, split, about) for split in ("train", "validation"))
         booster, history, best_round = library.train(config, train_rows, validation_rows)
         library.save(booster, folder / library.FILE)
@@ -79,30 +80,30 @@ def train(config: TreesConfig) -> dict[str, Any]:
             "kind": config.library,
             "recipe": about["recipe"],
             "fingerprint": about["fingerprint"],
+            "inputs": inputs.meaning(about),
             "rows": len(train_rows),
             "trees": best_round,
             "seconds": round(time.monotonic() - began, 1),
             "validation_average_precision": history[best_round - 1]["average_precision"],
         }
         manifest.write_json(folder / "summary.json", summary)
-        manifest.write_manifest(folder, {"kind": "member"})
+        manifest.write_manifest(folder, {"kind": "tree member"})
     return summary
 
 
 def predict(folder: str | Path, data: str | Path, split: str) -> dict[str, Any]:
     """The member's probabilities for a split, and for the forecast why: the arguments of `predictions.Predictions`.
 
-    Raises `UserError` for a damaged member, and for data with other features than it was trained on.
+    Raises `UserError` for a damaged member, and for data or a split that it must not predict.
     """
     about = _about(data)
     summary = manifest.read_json(Path(folder) / "summary.json")
-    manifest.verify(folder)
+    model = manifest.verify(folder)["fingerprint"]
     config = manifest.read_json(Path(folder) / "config.json")
     library = _library(summary["kind"])
     booster = library.load(Path(folder) / library.FILE)
     rows = TreeData(data, split, about)
-    if library.feature_names(booster) != rows.features:
-        raise UserError(f"the member {folder} was trained on other features than {data} has: prepare with the same panel.…")
+    inputs.refuse_foreign(folder, summary, data, about, split)
     prediction = np.concatenate([library.predict(booster, features) for features, _ in rows.batches()])
     return {
         "row_id": rows.column("row_id"),
@@ -112,7 +113,7 @@ def predict(folder: str | Path, data: str | Path, split: str) -> dict[str, Any]:
         "cluster": rows.column("product"),
         "recipe": about["recipe"],
         "fingerprint": about["fingerprint"],
-        "config": config,
+        "config": {**config, "model": model},
         "reasons": _reasons(library, booster, rows, prediction) if split == "forecast" else None,
     }
 

@@ -8,6 +8,7 @@ import xgboost
 from tqdm import tqdm
 
 from ensemble.errors import UserError
+from ensemble.metrics import average_precision
 from ensemble.trees.config import TreesConfig
 from ensemble.trees.member import TreeData
 
@@ -36,7 +37,7 @@ class _Progress(xgboost.callback.TrainingCallback):
 
     def after_iteration(self, model: Any, epoch: int, evals_log: Any) -> bool:
         self.bar.update()
-        self.bar.set_postfix(average_precision=f"{evals_log['validation']['aucpr'][-1]:.4f}")
+        self.bar.set_postfix(average_precision=f"{evals_log['validation']['average_precision'][-1]:.4f}")
         return False
 
     def after_training(self, model: Any) -> Any:
@@ -49,8 +50,13 @@ def train(config: TreesConfig, rows: TreeData, validation: TreeData) -> tuple[An
     data = xgboost.QuantileDMatrix(_Batches(rows), max_bin=256)
     held_out = xgboost.QuantileDMatrix(_Batches(validation), max_bin=256, ref=data)
     history: dict[str, Any] = {}
+    # XGBoost's own aucpr interpolates: it is not the average precision that everything else here reports
     stop = xgboost.callback.EarlyStopping(
-        rounds=config.early_stopping_rounds, metric_name="aucpr", data_name="validation", maximize=True, save_best=True
+        rounds=config.early_stopping_rounds,
+        metric_name="average_precision",
+        data_name="validation",
+        maximize=True,
+        save_best=True,
     )
     booster = xgboost.train(
         {
@@ -64,7 +70,7 @@ def train(config: TreesConfig, rows: TreeData, validation: TreeData) -> tuple[An
             "subsample": config.row_fraction,
             "colsample_bytree": config.column_fraction,
             "reg_lambda": config.l2,
-            "eval_metric": ["logloss", "aucpr"],
+            "eval_metric": "logloss",
             "seed": config.seed,
             "nthread": config.threads,
         },
@@ -72,13 +78,14 @@ def train(config: TreesConfig, rows: TreeData, validation: TreeData) -> tuple[An
         num_boost_round=config.num_rounds,
         evals=[(held_out, "validation")],
         evals_result=history,
+        custom_metric=lambda margin, rows: ("average_precision", average_precision(rows.get_label(), margin)),
         verbose_eval=False,
         callbacks=[stop, _Progress(config.num_rounds)],
     )
     scores = history["validation"]
     rounds = [
         {"log_loss": loss, "average_precision": precision}
-        for loss, precision in zip(scores["logloss"], scores["aucpr"], strict=True)
+        for loss, precision in zip(scores["logloss"], scores["average_precision"], strict=True)
     ]
     return booster, rounds, booster.num_boosted_rounds()
 

@@ -12,10 +12,10 @@ from ensemble.errors import UserError
 
 
 def write(path: Path, content: str = "new", overwrite: bool = False) -> None:
-    with manifest.new_folder(path, overwrite, "manifest.json") as folder:
+    with manifest.new_folder(path, overwrite, "checkpoint") as folder:
         (folder / "deep").mkdir()
         (folder / "deep" / "file").write_text(content)
-        manifest.write_manifest(folder, {"recipe": "test"})
+        manifest.write_manifest(folder, {"kind": "checkpoint", "recipe": "test"})
 
 
 def names(folder: Path) -> list[str]:
@@ -24,7 +24,7 @@ def names(folder: Path) -> list[str]:
 
 def test_a_folder_appears_whole(tmp_path: Path) -> None:
     """A reader would find a folder that is still being written, or the scratch folder would stay."""
-    with manifest.new_folder(tmp_path / "runs" / "a" / "out", False, "manifest.json") as folder:
+    with manifest.new_folder(tmp_path / "runs" / "a" / "out", False, "checkpoint") as folder:
         assert folder.parent == tmp_path / "runs" / "a"
         (folder / "file").write_text("x")
         assert not (tmp_path / "runs" / "a" / "out").exists()
@@ -41,7 +41,7 @@ def test_nothing_half_written_stays(tmp_path: Path, error: type[BaseException], 
         write(out, "old")
 
     def stop() -> None:
-        with manifest.new_folder(out, exists, "manifest.json") as folder:
+        with manifest.new_folder(out, exists, "checkpoint") as folder:
             (folder / "file").write_text("half")
             raise error
 
@@ -58,7 +58,7 @@ def test_an_existing_folder_is_replaced_only_when_told(tmp_path: Path) -> None:
     with pytest.raises(UserError, match=r"out exists already: choose another folder, or add overwrite=true to replace it$"):
         write(out)
     assert (out / "deep" / "file").read_text() == "old"
-    with manifest.new_folder(out, True, "manifest.json") as folder:
+    with manifest.new_folder(out, True, "checkpoint") as folder:
         (folder / "other").write_text("new")
         assert (out / "deep" / "file").read_text() == "old", "the old folder must stay until the new one is whole"
     assert names(out) == ["other"]
@@ -184,7 +184,7 @@ def test_a_missing_folder_or_manifest(tmp_path: Path) -> None:
 
 def test_a_folder_of_another_kind_is_no_prepared_data(tmp_path: Path) -> None:
     """data=MEMBER, a slip between two settings, would end in a KeyError."""
-    with manifest.new_folder(tmp_path / "best", False, "manifest.json") as folder:
+    with manifest.new_folder(tmp_path / "best", False, "checkpoint") as folder:
         manifest.write_manifest(folder, {"kind": "checkpoint"})
     with pytest.raises(UserError, match=r"best is no prepared data but a checkpoint: name a folder of scripts/prepare_data"):
         manifest.read_manifest(tmp_path / "best")
@@ -222,3 +222,27 @@ def test_json_is_replaced_whole(tmp_path: Path, monkeypatch: pytest.MonkeyPatch)
     path.write_bytes(b"\xff")
     with pytest.raises(UserError, match=r"x.json is damaged \(.*\): run the stage that wrote it again"):
         manifest.read_json(path)
+
+
+def test_two_runs_with_one_name(tmp_path: Path) -> None:
+    """The slower of two runs would replace what the faster had finished, though nobody said overwrite."""
+
+    def slow() -> None:
+        with manifest.new_folder(tmp_path / "out", False, "checkpoint") as folder:
+            (folder / "file").write_text("slow")
+            write(tmp_path / "out", "fast")
+
+    with pytest.raises(UserError, match="was written by another run in the meantime"):
+        slow()
+    assert (tmp_path / "out" / "deep" / "file").read_text() == "fast"
+    assert names(tmp_path) == ["out"]
+
+
+def test_a_replacement_that_was_killed_halfway_is_put_back(tmp_path: Path) -> None:
+    """Killed between the two renames, the last checkpoint would be there under a name that nobody looks for."""
+    write(tmp_path / ".last.old-1234abcd", "whole")
+    manifest.recover(tmp_path / "last")
+    assert (tmp_path / "last" / "deep" / "file").read_text() == "whole"
+    write(tmp_path / ".last.old-5678abcd", "older")
+    manifest.recover(tmp_path / "last")
+    assert (tmp_path / "last" / "deep" / "file").read_text() == "whole"

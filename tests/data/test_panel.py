@@ -421,7 +421,7 @@ def test_like_has_text_as_the_training_data_had(tmp_path: Path, learned_from_tex
 def test_like_without_a_complete_week(tmp_path: Path) -> None:
     """Reviews of a few days would end in a traceback."""
     like = panel.prepare(config_for(tmp_path / "old", steady_market()))
-    with pytest.raises(UserError, match=r"the forecast split has no rows: lower panel.min_reviews, or give more data"):
+    with pytest.raises(UserError, match=r"no product has panel.min_reviews=1 in the last 4 weeks .* nothing to forecast"):
         panel.prepare(config_for(tmp_path / "new", [review("A", 0), review("B", 0)]), like)
 
 
@@ -566,7 +566,7 @@ def test_raw_data_inside_out_are_refused(tmp_path: Path) -> None:
     """Replacing `out` would delete the user's own reviews."""
     (tmp_path / "out").mkdir()
     inside = write_raw(tmp_path / "out", steady_market())
-    write_raw(tmp_path / "out", [], "manifest.json")
+    (tmp_path / "out" / "manifest.json").write_text('{"kind": "prepared data"}')
     for changes in (
         {"source": (inside,)},
         {"metadata": (write_metadata(tmp_path / "out" / "deep"),)},
@@ -598,8 +598,8 @@ def test_without_text(tmp_path: Path, num_tokens: int) -> None:
 @pytest.mark.parametrize(
     ("changes", "sentence"),
     [
-        ({"horizon_weeks": 0}, "panel.horizon_weeks=0 is impossible: it must be at least 1 week"),
-        ({"horizon_weeks": -3}, "panel.horizon_weeks=-3 is impossible: it must be at least 1 week"),
+        ({"horizon_weeks": 0}, "panel.horizon_weeks=0 is impossible: it must be between 1 and 520 weeks"),
+        ({"horizon_weeks": -3}, "panel.horizon_weeks=-3 is impossible: it must be between 1 and 520 weeks"),
         ({"base_weeks": 0}, "panel.base_weeks=0 is impossible: it must be between 1 and 52 weeks"),
         ({"base_weeks": 53}, "panel.base_weeks=53 is impossible: it must be between 1 and 52 weeks"),
         ({"top_fraction": 0.0}, "panel.top_fraction=0.0 is impossible: it must be between 0 and 1"),

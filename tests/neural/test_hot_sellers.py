@@ -391,7 +391,7 @@ def test_other_data_are_refused(prepared_copy: Path) -> None:
     [
         ({"categories": ["", "Other"]}, "categories"),
         ({"has_text": False}, "has_text"),
-        ({"config": {"num_tokens": 7, "vocabulary_size": 8192, "tokenizer": ""}}, "text"),
+        ({"config": {"num_tokens": 7, "vocabulary_size": 8192, "tokenizer": ""}}, "panel"),
     ],
 )
 def test_a_member_refuses_data_that_mean_something_else(

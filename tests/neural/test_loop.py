@@ -242,6 +242,7 @@ def test_early_stopping_keeps_the_best_and_stays_stopped(config: TrainConfig, ac
     summary = loop.train(Toy(scores=lambda evaluation: scores[evaluation]), config, accelerator, False)
     assert (summary["steps"], summary["best_step"], summary["validation_score"]) == (12, 6, 0.4)
     best, last = (json.loads(Path(config.out, name, "state.json").read_text())["progress"] for name in ("best", "last"))
+    assert best.pop("seconds") <= last.pop("seconds")
     assert best == {"step": 6, "best_score": 0.4, "best_step": 6, "evaluations_since_best": 0}
     assert last == {"step": 12, "best_score": 0.4, "best_step": 6, "evaluations_since_best": 2}
     before = tensors(Path(config.out, "last"))

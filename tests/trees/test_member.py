@@ -318,12 +318,32 @@ def test_other_features_and_splits_are_refused(trained: Path, prepared_copy: Pat
     about = manifest.read_manifest(prepared_copy)
     (prepared_copy / manifest.NAME).unlink()
     manifest.write_manifest(prepared_copy, {**about, "features": about["features"][1:]})
-    with pytest.raises(UserError, match=r"was trained on other features than .* has: prepare with the same"):
+    with pytest.raises(UserError, match=r"was prepared otherwise than the data .* learned from: features differ"):
         member.predict(trained, prepared_copy, "test")
     (prepared_copy / manifest.NAME).unlink()
     manifest.write_manifest(prepared_copy, {"recipe": "sudoku", "splits": {}})
     with pytest.raises(UserError, match="has no table of features for trees: it was prepared for the recipe sudoku"):
         member.predict(trained, prepared_copy, "test")
+
+
+def test_rows_it_may_have_learned_from_are_refused(trained: Path, prepared_copy: Path) -> None:
+    """The same reviews, split elsewhere: the member would be scored on rows that it was trained on."""
+    about = manifest.read_manifest(prepared_copy)
+    (prepared_copy / manifest.NAME).unlink()
+    manifest.write_manifest(prepared_copy, {**about, "config": {**about["config"], "shares": [0.1, 0.1, 0.1, 0.7]}})
+    with pytest.raises(UserError, match=r"whose test split may hold rows that it was trained on"):
+        member.predict(trained, prepared_copy, "test")
+    assert len(member.predict(trained, prepared_copy, "forecast")["row_id"])
+
+
+def test_damaged_data_are_not_learned_from(prepared_copy: Path, tmp_path: Path) -> None:
+    """A flipped byte in the features would give another model under the same fingerprint."""
+    file = prepared_copy / "rows" / "train" / "data-00000-of-00001.arrow"
+    content = bytearray(file.read_bytes())
+    content[len(content) // 2] ^= 1
+    file.write_bytes(content)
+    with pytest.raises(UserError, match=r"rows/train/.* was changed after it was written"):
+        member.train(TreesConfig(data=str(prepared_copy), out=str(tmp_path / "out")))
 
 
 # The script, in a process of its own

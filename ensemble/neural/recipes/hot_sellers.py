@@ -16,7 +16,7 @@ import torch.nn.functional as F
 
 from ensemble import config as configuration
 from ensemble import pretrained
-from ensemble.data import manifest
+from ensemble.data import inputs, manifest
 from ensemble.data.arrow import Column, open_table, ranges
 from ensemble.errors import UserError
 from ensemble.neural.config import HotSellersConfig
@@ -129,13 +129,7 @@ class HotSellers:
                 f"'{self.about['config']['tokenizer']}': the two must be the same"
             )
         self.fingerprint = self.about["fingerprint"]
-        panel = self.about["config"]
-        self.inputs = {
-            "features": [feature["name"] for feature in self.about["features"]],
-            "categories": self.about["categories"],
-            "text": [panel[name] for name in ("num_tokens", "vocabulary_size", "tokenizer")],
-            "has_text": self.about["has_text"],
-        }
+        self.inputs = inputs.meaning(self.about)
         self.num_reviews = config.num_reviews if self.about["has_text"] else 0
         self._rows: dict[str, PanelRows] = {}
 

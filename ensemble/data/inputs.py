@@ -1,0 +1,34 @@
+"""What prepared data mean to a member that learned from them, and which data it may predict."""
+
+from pathlib import Path
+from typing import Any
+
+from ensemble.errors import UserError
+
+FORECAST = "forecast"
+
+
+def meaning(about: dict[str, Any]) -> dict[str, Any]:
+    """From a manifest, what must be alike in any data that a member predicts: the split's shares may differ, no more."""
+    return {
+        "features": [feature["name"] for feature in about["features"]],
+        "categories": about["categories"],
+        "panel": {name: value for name, value in about["config"].items() if name != "shares"},
+        "has_text": about["has_text"],
+    }
+
+
+def refuse_foreign(member: str | Path, learned: dict[str, Any], data: str | Path, about: dict[str, Any], split: str) -> None:
+    """Raise `UserError` for data that mean something else, and for splits whose rows a member may have been trained on.
+
+    `learned` has the fingerprint and the inputs (see `meaning`) of the data that the member learned from.
+    """
+    here = meaning(about)
+    differing = [name for name in here if here[name] != learned["inputs"].get(name)]
+    if differing:
+        raise UserError(f"{data} was prepared otherwise than the data {member} learned from: {', '.join(differing)} differ")
+    if split != FORECAST and about["fingerprint"] != learned["fingerprint"]:
+        raise UserError(
+            f"{member} learned from data {learned['fingerprint']}, and {data} is {about['fingerprint']}, whose {split} "
+            "split may hold rows that it was trained on: predict on its own data, or only splits=[forecast]"
+        )
