@@ -180,7 +180,8 @@ def test_the_package_and_its_settings_load_nothing_heavy() -> None:
 def test_trees_load_no_torch(prepared: Path) -> None:
     """Two OpenMP runtimes in one process: slow, or a crash; and torch where no one needs it."""
     loaded = loaded_by(
-        "from ensemble.trees import threads, member, xgb, lgbm\n"
+        "from ensemble.trees import threads; threads.settle()\n"
+        "from ensemble.trees import member, xgb, lgbm\n"
         "from ensemble.data.arrow import open_table\n"
         f"open_table({str(prepared / 'rows' / 'train')!r}).to_pandas()"
     )
