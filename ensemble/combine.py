@@ -8,14 +8,18 @@ The steps, each monotone in every member (a higher prediction never lowers the f
 
 1. Each member's logit (of its probability, clipped to 1e-6 from 0 and 1) is Platt scaled: slope ≥ 0 and intercept. Members
    trained with focal loss, class weights or too long speak on different scales; after this step their weights compare.
-2. The scaled logits are averaged with weights that are ≥ 0 and sum to 1. Three candidates: the best member alone; greedy
-   selection with replacement (Caruana et al. 2004, the best prefix kept); the minimum of the log loss over the simplex.
+2. The scaled logits are averaged with weights that are ≥ 0 and sum to 1. Four candidates: equal weights; the best member
+   alone; greedy selection with replacement (Caruana et al. 2004, the best prefix kept); the minimum of the log loss over the
+   simplex.
 3. The average is Platt scaled once more.
 
 The candidate is chosen by cross-fitting inside blend: in turn each of `num_folds` blocks of consecutive weeks is left out,
 steps 1 to 3 are fitted on the other blocks, and the left-out block is forecast. The lowest log loss of all those forecasts
-wins. Log loss decides though average precision is reported too, since every row counts in it, not only the few hundred
-positives: chosen by log loss, the forecast had the better average precision as well. (Neighbouring weeks share a part of
+wins if it beats that of equal weights by more than a standard error over the blocks; otherwise the weights are equal,
+for fitted weights that are hardly better on blend are worse on test more often than not (CONTRIBUTING has the figures).
+
+Log loss decides though average precision is reported too, since every row counts in it, not only the few hundred positives:
+chosen by log loss, the forecast had the better average precision as well. (Neighbouring weeks share a part of
 their labels' horizon, so the cross-fitted scores are a little too good; that is the same for every candidate.)
 """
 
@@ -30,6 +34,8 @@ from ensemble.metrics import binary_scores
 
 EPSILON = 1e-6  # float32 members say exactly 0 or 1 now and then: their logits must stay finite
 SMALLEST_SLOPE = 1e-6  # keeps an order, and moves no probability
+EQUAL = "equal"
+LARGEST_LOGIT = 30.0  # a probability of exactly 0 or 1 would have an infinite loss
 GREEDY_STEPS = 50  # weights come in steps of at least 2 %
 
 
@@ -119,13 +125,15 @@ def fit(
     for block in blocks:
         held = np.isin(group, block)
         for method, parameters in _fit_candidates(target[~held], logits[~held]).items():
-            left_out[method][held] = _expit(_combine(logits[held], *parameters))
-    cross_fitted = {}
-    for method, forecast in left_out.items():
-        scores = binary_scores(target, forecast, group)
+            left_out[method][held] = _combine(logits[held], *parameters)
+    cross_fitted, by_block = {}, {}
+    for method, logit in left_out.items():
+        scores = binary_scores(target, _expit(logit), group)
         cross_fitted[method] = {name: scores[name] for name in ("log_loss", "average_precision")}
 
-    method = min(CANDIDATES, key=lambda method: cross_fitted[method]["log_loss"])
+        by_block[method] = np.array([_log_loss(target[held], logit[held]) for held in (np.isin(group, b) for b in blocks)])
+
+    method = _choose(by_block)
     scales, weights, platt = _fit_candidates(target, logits)[method]
     return Ensemble(
         member_names=tuple(member_names),
@@ -187,7 +195,15 @@ def simplex_weights(target: np.ndarray, logits: np.ndarray) -> np.ndarray:
     return min(best_member_weights(target, logits), found / found.sum(), key=lambda weights: loss(weights)[0])
 
 
+def equal_weights(target: np.ndarray, logits: np.ndarray) -> np.ndarray:
+    """The same weight for each different member, shape (num_members,): twins share one, a constant member has none."""
+    _, twin, num_twins = np.unique(logits, axis=1, return_inverse=True, return_counts=True)
+    weights = (logits.std(axis=0) > 0) / num_twins[twin]
+    return weights / weights.sum() if weights.any() else np.full(len(weights), 1 / len(weights))
+
+
 CANDIDATES: dict[str, Callable[[np.ndarray, np.ndarray], np.ndarray]] = {
+    EQUAL: equal_weights,
     "best member": best_member_weights,
     "greedy": greedy_weights,
     "simplex": simplex_weights,
@@ -246,6 +262,16 @@ def momentum_prediction(
     return _expit(max(slope, SMALLEST_SLOPE) * _rank_logit(score, group) + intercept)
 
 
+def _choose(losses: dict[str, np.ndarray]) -> str:
+    """The candidate of lowest mean log loss, if it beats equal weights by more than a standard error; else equal weights.
+
+    `losses` has an array of shape (num_blocks,) for each candidate.
+    """
+    best = min(losses, key=lambda method: losses[method].mean())
+    gain = losses[EQUAL] - losses[best]
+    return best if gain.mean() > gain.std(ddof=1) / np.sqrt(len(gain)) else EQUAL
+
+
 def _fit_candidates(target: np.ndarray, logits: np.ndarray) -> dict[str, tuple[np.ndarray, np.ndarray, tuple[float, float]]]:
     """Scales (num_members, 2), weights (num_members,) and final Platt line of each candidate."""
     scales = np.array([platt_scale(target, column) for column in logits.T])
@@ -262,7 +288,7 @@ def _combine(logits: np.ndarray, scales: np.ndarray, weights: np.ndarray, platt:
     average = np.zeros(len(logits))
     for logit, (slope, intercept), weight in zip(logits.T, scales, weights, strict=True):
         average += weight * (slope * logit + intercept)
-    return platt[0] * average + platt[1]
+    return np.clip(platt[0] * average + platt[1], -LARGEST_LOGIT, LARGEST_LOGIT)
 
 
 def _logits(predictions: np.ndarray, member_names: Sequence[str]) -> np.ndarray:

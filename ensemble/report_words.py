@@ -16,6 +16,7 @@ SPLIT_USE = {
     "forecast": "the forecast above",
 }
 METHOD_WORDS = {
+    "equal": "the same weight for each",
     "best member": "all weight on the member of lowest log loss",
     "greedy": "members added one by one, with replacement, while that helps",
     "simplex": "the weights of lowest log loss, none negative, 1 together",
