@@ -8,12 +8,15 @@ Exit codes of every script: 0 done, 1 failed (a traceback follows), 2 the user's
 itself then leaves with 1.
 """
 
+import atexit
 import errno
 import os
 import signal
 import sys
+import traceback
 from collections.abc import Callable
 
+FAILED = 1
 USER_ERROR = 2
 INTERRUPTED = 130
 TERMINATED = 143
@@ -26,20 +29,32 @@ class UserError(ValueError):
 def run(main: Callable[[], None]) -> None:
     """Run a script's `main` and leave with the exit code that the module's docstring documents."""
     signal.signal(signal.SIGTERM, _leave)  # so that half-written folders are cleared away, as after Ctrl-C
+    code = 0
     try:
         main()
     except UserError as error:
         print(f"error: {error}", file=sys.stderr)
-        sys.exit(USER_ERROR)
+        code = USER_ERROR
     except Exception as error:
         # Each library has its own class for it, but they all quote the operating system
-        if os.strerror(errno.ENOSPC) not in str(error):
-            raise
-        print(f"error: there is no room left on the disk ({error}): free some, or write elsewhere", file=sys.stderr)
-        sys.exit(USER_ERROR)
+        if os.strerror(errno.ENOSPC) in str(error):
+            print(f"error: there is no room left on the disk ({error}): free some, or write elsewhere", file=sys.stderr)
+            code = USER_ERROR
+        else:
+            traceback.print_exc()
+            code = FAILED
     except KeyboardInterrupt:
         print("interrupted", file=sys.stderr)
-        sys.exit(INTERRUPTED)
+        code = INTERRUPTED
+    except SystemExit as error:
+        code = int(error.code or 0)
+    if "torch" in sys.modules:
+        # Not through the interpreter's end: threads of a process group outlive it, and abort the process now and then
+        atexit._run_exitfuncs()
+        sys.stdout.flush()
+        sys.stderr.flush()
+        os._exit(code)
+    sys.exit(code)
 
 
 def _leave(number: int, frame: object) -> None:

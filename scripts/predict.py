@@ -66,7 +66,7 @@ def main() -> None:
 
 
 # Each loads its own libraries, and no others, and returns predict(data, split), whether this process is the one to write,
-# and what ends it: a rank that leaves its process group standing can abort at exit.
+# and what ends it.
 
 
 def start_baseline(folder: Path, settings: PredictConfig) -> tuple[Predict, bool, Callable[[], None]]:

@@ -30,8 +30,7 @@ def predict(folder: str | Path, accelerator: "Accelerator", data: str | Path, sp
     inputs.refuse_foreign(folder, state, data, manifest.read_manifest(data), split)
     model = recipe.model()
     checkpoint.load_model(best, model)
-    model = accelerator.prepare(model)
-    found = loop.predict(recipe, model, split, settings.batch_size, accelerator)
+    found = loop.predict(recipe, model.to(accelerator.device), split, settings.batch_size, accelerator)
     return {
         **recipe.describe(split),
         "target": found["target"].astype(np.float64),
