@@ -54,7 +54,8 @@ def run(main: Callable[[], None]) -> None:
         sys.stdout.flush()
         sys.stderr.flush()
         os._exit(code)
-    sys.exit(code)
+    if code:
+        sys.exit(code)
 
 
 def _leave(number: int, frame: object) -> None:
