@@ -4,10 +4,8 @@ Whole commands are measured as processes, with the operating system's own accoun
 is run in turn, A B A B, and the ratio is taken pair by pair, so that a noisy neighbour hits both.
 """
 
-import datetime
 import multiprocessing
 import os
-import platform
 import statistics
 import subprocess
 import sys
@@ -17,9 +15,9 @@ from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any
 
-from ensemble import predictions
 from ensemble.data import manifest
 from ensemble.errors import UserError
+from ensemble.neural.environment import machine
 
 ROOT = Path(__file__).resolve().parents[1]
 SCRIPTS = ROOT / "scripts"
@@ -44,23 +42,7 @@ REAL_SETS: dict[str, dict[str, str]] = {
 
 def environment() -> dict[str, Any]:
     """Hardware, versions, date and command: what a figure is worthless without."""
-    model = platform.processor() or platform.machine()
-    if Path("/proc/cpuinfo").exists():
-        lines = Path("/proc/cpuinfo").read_text(encoding="utf-8").splitlines()
-        model = next((line.split(":", 1)[1].strip() for line in lines if line.startswith("model name")), model)
-    commit = subprocess.run(
-        ["git", "-C", str(ROOT), "rev-parse", "--short", "HEAD"], capture_output=True, text=True, check=False
-    )
-    return {
-        "date": datetime.date.today().isoformat(),
-        "commit": commit.stdout.strip(),
-        "command": " ".join(["python", "scripts/benchmark.py", *sys.argv[1:]]),
-        "processor": model,
-        "cores": os.cpu_count(),
-        "memory_gb": round(os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES") / 1e9, 1),
-        "python": platform.python_version(),
-        "versions": predictions.versions(),
-    }
+    return {**machine(), "command": " ".join(["python", "scripts/benchmark.py", *sys.argv[1:]])}
 
 
 def timed(command: Sequence[str | Path], quiet: bool = True) -> dict[str, float]:

@@ -3,9 +3,10 @@
 Everything that a user can cause (a wrong path, key, value or combination, a damaged file) is a `UserError` whose
 message is one sentence: what was wrong, the value, what to do. Our own mistakes are assertions and keep their traceback.
 
-Exit codes of every script: 0 done, 1 failed (a traceback follows), 2 the user's mistake (one sentence), 130 Ctrl-C,
-143 SIGTERM. Under `accelerate launch` these are the workers' codes, and the sentence comes from each of them; the launcher
-itself then leaves with 1.
+Exit codes of every script: 0 done, 1 failed (a traceback follows, or one sentence where nobody can mend it), 2 the
+user's mistake (one sentence), 75 a training that was asked to stop and saved all it had, 130 Ctrl-C, 143 SIGTERM. Under
+`accelerate launch` these are the workers' codes, and the sentence comes from each of them; the launcher itself then leaves
+with 1.
 """
 
 import atexit
@@ -18,8 +19,13 @@ from collections.abc import Callable
 
 FAILED = 1
 USER_ERROR = 2
+PREEMPTED = 75
 INTERRUPTED = 130
 TERMINATED = 143
+
+
+class Failure(RuntimeError):
+    """Nobody's mistake, such as a machine that died; the message says all there is to say."""
 
 
 class UserError(ValueError):
@@ -35,6 +41,9 @@ def run(main: Callable[[], None]) -> None:
     except UserError as error:
         print(f"error: {error}", file=sys.stderr)
         code = USER_ERROR
+    except Failure as error:
+        print(f"failed: {error}", file=sys.stderr)
+        code = FAILED
     except Exception as error:
         # Each library has its own class for it, but they all quote the operating system
         if os.strerror(errno.ENOSPC) in str(error):

@@ -1,13 +1,23 @@
-"""Checkpoints: a folder of safetensors and JSON with a list of checksums; no pickle is ever written or loaded.
+"""Checkpoints on disk: folders of safetensors and JSON with checksums; no pickle is ever written or loaded.
 
-model.safetensors       weights
-state.safetensors       optimizer moments and every rank's random state
-state.json              step, scores, configuration, and the scalars of the optimizers
-manifest.json           each file's size and SHA-256
+    RUN/checkpoints/step-00000100/   what --resume needs: weights and everything beside them
+    RUN/best/  RUN/final/            what predictions need: weights, configuration and the meaning of the inputs
+
+    model.safetensors       weights
+    state.safetensors       moments, moving average, every rank's random state (in checkpoints/ only)
+    state.json              step, scores, configuration, and the scalars of the optimizers
+    manifest.json           each file's size and SHA-256
+
+A folder is written beside its name, synced and renamed, so a name that is there is whole; a damaged one is found by its
+checksums, named, and passed over for the one before it.
 """
 
 import json
+import shutil
+from collections.abc import Callable
+from concurrent.futures import Future, ThreadPoolExecutor
 from pathlib import Path
+from types import TracebackType
 from typing import Any
 
 import torch
@@ -17,23 +27,37 @@ from safetensors.torch import load_file, save_file
 from ensemble.data import manifest
 from ensemble.errors import UserError
 
-
-def save(folder: Path, model: torch.nn.Module, tensors: dict[str, torch.Tensor], state: dict[str, Any]) -> None:
-    """Write a checkpoint beside `folder` and rename it into place; the one before it stays until then."""
-    with manifest.new_folder(folder, True, "checkpoint") as scratch:
-        save_file({name: tensor.contiguous() for name, tensor in model.state_dict().items()}, scratch / "model.safetensors")
-        save_file({name: tensor.contiguous() for name, tensor in tensors.items()}, scratch / "state.safetensors")
-        (scratch / "state.json").write_text(json.dumps(state, indent=1), encoding="utf-8")
-        manifest.write_manifest(scratch, {"kind": "checkpoint"})
+Tensors = dict[str, torch.Tensor]
 
 
-def load_state(folder: Path) -> tuple[dict[str, Any], dict[str, torch.Tensor]]:
-    """The JSON state and the tensors beside it, after checking every file; `UserError` names a damaged one."""
-    manifest.verify(folder)
+def write(folder: Path, weights: Tensors, description: dict[str, Any], state: Tensors | None = None) -> None:
+    """Write weights, and the state beside them; a folder that is replaced stays until the new one is whole.
+
+    Raises `UserError` when the disk is full or cannot be written.
+    """
+    try:
+        with manifest.new_folder(folder, True, "checkpoint") as scratch:
+            fill(scratch, description, {"model": weights} if state is None else {"model": weights, "state": state})
+    except (OSError, SafetensorError) as error:
+        raise UserError(
+            f"{folder} cannot be written ({error}): make room, and go on from the checkpoint before it with --resume auto"
+        ) from None
+
+
+def fill(scratch: Path, description: dict[str, Any], tensors: dict[str, Tensors]) -> None:
+    """The files of a checkpoint, each of `tensors` in one of its own, and their checksums."""
+    for name, of_file in tensors.items():
+        save_file(of_file, scratch / f"{name}.safetensors")
+    (scratch / "state.json").write_text(json.dumps(description, indent=1), encoding="utf-8")
+    manifest.write_manifest(scratch, {"kind": "checkpoint"})
+
+
+def read(folder: Path) -> tuple[dict[str, Any], Tensors]:
+    """The JSON state and the tensors beside the weights; `UserError` names a file that is damaged or missing."""
     return manifest.read_json(folder / "state.json"), _load(folder / "state.safetensors")
 
 
-def load_model(folder: Path, model: torch.nn.Module) -> None:
+def load_weights(folder: Path, model: torch.nn.Module) -> None:
     """Load weights; `UserError` when the file is damaged or belongs to another model."""
     try:
         model.load_state_dict(_load(folder / "model.safetensors"))
@@ -41,7 +65,77 @@ def load_model(folder: Path, model: torch.nn.Module) -> None:
         raise UserError(f"{folder} holds the weights of another model: {' '.join(str(error).split())[:300]}") from None
 
 
-def flatten_optimizer(optimizer: torch.optim.Optimizer, prefix: str) -> tuple[dict[str, torch.Tensor], dict[str, Any]]:
+def of_step(run: Path, step: int) -> Path:
+    return run / "checkpoints" / f"step-{step:08d}"
+
+
+def newest_sound(run: Path, say: Callable[[str], None]) -> Path | None:
+    """The newest checkpoint of a run whose every file is as it was written; each damaged one is named, and set aside."""
+    for folder in sorted((run / "checkpoints").glob("step-*"), reverse=True):
+        try:
+            manifest.verify(folder)
+        except UserError as error:
+            aside = folder.with_name(f"damaged-{folder.name}")
+            shutil.rmtree(aside, ignore_errors=True)
+            folder.rename(aside)
+            say(f"passing over a damaged checkpoint, now {aside.name}: {error}")
+        else:
+            return folder
+    return None
+
+
+def prune(run: Path, keep_last: int, keep_steps: int) -> None:
+    """Delete all checkpoints but the newest `keep_last` and those at multiples of `keep_steps`."""
+    for folder in sorted((run / "checkpoints").glob("step-*"))[:-keep_last]:
+        if not (keep_steps and int(folder.name.removeprefix("step-")) % keep_steps == 0):
+            # Out of the way by one rename: a deletion that is cut short must not look like a damaged checkpoint
+            gone = folder.with_name(f".{folder.name}.old")
+            folder.rename(gone)
+            shutil.rmtree(gone)
+
+
+def sweep(run: Path) -> None:
+    """Put back a best/ that was killed between its two renames, and clear away what a kill left half-written."""
+    for name in ("best", "final"):
+        manifest.recover(run / name)
+    for scratch in [*run.glob(".*.writing-*"), *run.glob(".*.old*"), *(run / "checkpoints").glob(".*")]:
+        if scratch.is_dir():
+            shutil.rmtree(scratch)
+        else:
+            scratch.unlink()
+
+
+class Writer:
+    """Writes in the background, one thing at a time; a failure surfaces at the next `check`, `submit` or at the end."""
+
+    def __init__(self) -> None:
+        self._pool = ThreadPoolExecutor(1, thread_name_prefix="checkpoint")
+        self._pending: list[Future[None]] = []
+
+    def submit(self, write: Callable[[], None]) -> None:
+        """Begin to write, after what was submitted before; waits for that, so that no two snapshots pile up."""
+        self.wait()
+        self._pending.append(self._pool.submit(write))
+
+    def check(self) -> None:
+        """Raise what a write that has ended raised."""
+        if self._pending and self._pending[0].done():
+            self._pending.pop(0).result()
+
+    def wait(self) -> None:
+        while self._pending:
+            self._pending.pop(0).result()
+
+    def __enter__(self) -> "Writer":
+        return self
+
+    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None) -> None:
+        self._pool.shutdown()
+        if error is None:
+            self.wait()
+
+
+def flatten_optimizer(optimizer: torch.optim.Optimizer, prefix: str) -> tuple[Tensors, dict[str, Any]]:
     """An optimizer's state as named tensors and JSON; `restore_optimizer` is its inverse."""
     state = optimizer.state_dict()
     tensors, scalars = {}, {}
@@ -54,9 +148,7 @@ def flatten_optimizer(optimizer: torch.optim.Optimizer, prefix: str) -> tuple[di
     return tensors, {"groups": state["param_groups"], "scalars": scalars}
 
 
-def restore_optimizer(
-    optimizer: torch.optim.Optimizer, prefix: str, tensors: dict[str, torch.Tensor], about: dict[str, Any]
-) -> None:
+def restore_optimizer(optimizer: torch.optim.Optimizer, prefix: str, tensors: Tensors, about: dict[str, Any]) -> None:
     state: dict[int, dict[str, Any]] = {}
     for key, tensor in tensors.items():
         if key.startswith(f"{prefix}."):
@@ -68,7 +160,7 @@ def restore_optimizer(
     optimizer.load_state_dict({"state": state, "param_groups": about["groups"]})
 
 
-def _load(file: Path) -> dict[str, torch.Tensor]:
+def _load(file: Path) -> Tensors:
     try:
         return load_file(file)
     except FileNotFoundError:

@@ -5,31 +5,45 @@ num_processes: 2 starts one; MULTI_GPU on a machine without GPUs starts two that
 own command line, seen as a parent of this process, is read again, and training refuses to start when the numbers differ.
 """
 
+import ctypes
 import os
+import signal
 import sys
 from typing import TYPE_CHECKING, Any
 
 from ensemble.errors import UserError
+from ensemble.neural.config import TrainConfig
 
 if TYPE_CHECKING:
     from accelerate import Accelerator
 
+NO_LAUNCHER = "no launcher"
+PR_SET_PDEATHSIG = 1
+"""prctl(2): the signal that a process gets when its parent dies."""
 
-def start(**options: Any) -> "Accelerator":
+
+def start(settings: TrainConfig | None = None) -> "Accelerator":
     """An `Accelerator` on as many processes as the launcher was asked for; `UserError` if there are fewer or more.
 
-    `options` go to `Accelerator`. On a configuration with `use_cpu: true` all ranks run on the CPU and talk by Gloo.
+    `settings` say with what precision and how the ranks talk. On a configuration with `use_cpu: true` all ranks run on the
+    CPU and talk by Gloo. Should the launcher die, this process gets a SIGTERM.
     """
     assert "torch" not in sys.modules, "OpenMP has read its settings already"
-    os.environ.setdefault(
-        "OMP_WAIT_POLICY", "PASSIVE"
-    )  # threads that spin while they wait are ten times slower on a busy node
+    # Threads that spin while they wait are ten times slower on a busy node
+    os.environ.setdefault("OMP_WAIT_POLICY", "PASSIVE")
     asked = launcher_request()
     if asked["use_cpu"]:
         os.environ["ACCELERATE_USE_CPU"] = "true"
+    if asked["origin"] != NO_LAUNCHER and sys.platform == "linux":
+        # A launcher that a signal kills orphans its ranks: SIGUSR1 does, and any that has started a single process
+        ctypes.CDLL(None).prctl(PR_SET_PDEATHSIG, signal.SIGTERM)
     from accelerate import Accelerator
 
-    accelerator = Accelerator(**options)
+    from ensemble.neural import sharded, speed
+
+    accelerator = Accelerator(**speed.accelerator_options(settings) if settings else {})
+    speed.use_fp16_on_cpu(accelerator)
+    sharded.use_on_cpu(accelerator)
     world_size = int(os.environ.get("WORLD_SIZE", "1"))
     for origin, wanted in ((asked["origin"], asked["num_processes"]), ("the environment's WORLD_SIZE", world_size)):
         if wanted is not None and wanted != accelerator.num_processes:
@@ -39,6 +53,16 @@ def start(**options: Any) -> "Accelerator":
                 "process however many are asked for"
             )
     return accelerator
+
+
+def from_main_process(accelerator: "Accelerator", value: Any) -> Any:
+    """The main process's value, on every rank."""
+    values = [value]
+    if accelerator.num_processes > 1:
+        from torch.distributed import broadcast_object_list
+
+        broadcast_object_list(values)
+    return values[0]
 
 
 def launcher_request() -> dict[str, Any]:
@@ -54,7 +78,7 @@ def launcher_request() -> dict[str, Any]:
         if arguments is not None:
             return _request(arguments)
         parent = parent.parent()
-    return {"num_processes": None, "use_cpu": False, "origin": "no launcher"}
+    return {"num_processes": None, "use_cpu": False, "origin": NO_LAUNCHER}
 
 
 def _launch_arguments(command: list[str]) -> list[str] | None:

@@ -3,17 +3,13 @@
     accelerate launch --config_file accelerate_configs/single_cpu.yaml scripts/train.py --recipe hot_sellers data=… out=…
 
 The loss of a step is a sum over its global batch divided by the global count, over ranks and micro-batches: the gradient
-does not depend on how the batch was cut. A run leaves in its folder
-
-    config.json  train.log  val.log  metrics.jsonl  tensorboard/  best/  last/  summary.json
-
-where `best` is the checkpoint with the best validation score and `last` the one that --resume goes on from, exactly.
+does not depend on how the batch was cut. What a run leaves in its folder is told in runs.py.
 """
 
-import json
 import math
 import time
-from contextlib import closing, nullcontext
+from contextlib import ExitStack, closing, nullcontext
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Protocol
 
@@ -23,17 +19,19 @@ import torch
 from ensemble import config as configuration
 from ensemble.data import manifest
 from ensemble.errors import UserError
-from ensemble.neural import checkpoint
-from ensemble.neural.config import TrainConfig
-from ensemble.neural.loader import Batch, BatchPlan, MicroBatch, Rows, make_loader
-from ensemble.neural.tracking import Tracker
+from ensemble.neural import checkpoint, guards, launch, loader_tuning, profiling, runs, sharded, speed
+from ensemble.neural.carry import State
+from ensemble.neural.config import TrainConfig, check
+from ensemble.neural.heartbeat import Heartbeat
+from ensemble.neural.loader import Batch, BatchPlan, Feed, Rows, in_order
+from ensemble.neural.meter import Meter
+from ensemble.neural.optim import learning_rate_scale, peak_learning_rate
+from ensemble.neural.signals import StopSignals
+from ensemble.neural.tracking import Tracker, require_installed
+from ensemble.neural.training_state import TrainingState
 
 if TYPE_CHECKING:
     from accelerate import Accelerator
-
-
-State = dict[str, torch.Tensor] | None
-"""What a recipe carries from batch to batch, by name; each rank has its own, and checkpoints hold it."""
 
 
 class Recipe(Protocol):
@@ -56,7 +54,10 @@ class Recipe(Protocol):
     ) -> list[torch.optim.Optimizer]: ...
 
     def step(self, model: torch.nn.Module, batch: Batch, state: State) -> tuple[torch.Tensor, torch.Tensor, State]:
-        """The *sum* of the losses, the number of things summed, and the state carried to the next batch (first None)."""
+        """The *sum* of the losses, the number of things summed, and the state carried to the next batch (first None).
+
+        The state's tensors have the batch as first dimension: row k goes on from row k of the global batch before.
+        """
 
     def predict(self, model: torch.nn.Module, batch: Batch) -> Batch:
         """What `metrics` needs of each example: tensors whose first dimension is the batch."""
@@ -67,133 +68,242 @@ class Recipe(Protocol):
         """row_id, group and cluster of a split's rows, for the prediction file."""
 
 
-def train(recipe: Recipe, config: TrainConfig, accelerator: "Accelerator", resume: bool) -> dict[str, Any]:
-    """Train, and return the summary that is also written to summary.json."""
-    out = Path(config.out)
-    _check(config)
+def train(
+    recipe: Recipe,
+    config: TrainConfig,
+    accelerator: "Accelerator",
+    resume: str = "",
+    override: bool = False,
+    profile: bool = False,
+) -> dict[str, Any]:
+    """Train, and return the summary. `resume` and `override` are those of `runs.open_run`; `profile` writes a trace."""
+    check(config)
+    out, rows = Path(config.out), recipe.rows("train")
     plan = BatchPlan.make(
-        len(recipe.rows("train")),
+        len(rows),
         config.batch_size,
         config.micro_batch_size,
         accelerator.num_processes,
         accelerator.process_index,
         config.seed,
+        lengths=getattr(rows, "lengths", None),
+        bucket_batches=config.bucket_batches,
     )
     num_steps = math.ceil(config.max_epochs * plan.steps_per_epoch)
-    evaluate_every = max(1, plan.steps_per_epoch // config.evaluations_per_epoch)
+    evaluation_steps = max(1, plan.steps_per_epoch // config.evaluations_per_epoch)
+    checkpoint_steps = config.checkpoint_steps or evaluation_steps
 
+    speed.set_tf32(config.tf32)
     torch.manual_seed(config.seed)  # the same initial weights on every rank and number of ranks
     model = recipe.model()
     num_parameters = sum(parameter.numel() for parameter in model.parameters())
-    optimizers = recipe.optimizers(model, config.learning_rate, config.weight_decay)
-    peak_rates = [[group["lr"] for group in optimizer.param_groups] for optimizer in optimizers]
-    model, *optimizers = accelerator.prepare(model, *optimizers)
+    optimizers = recipe.optimizers(model, peak_learning_rate(config), config.weight_decay)
+    if config.compile:
+        speed.compile_model(model, accelerator.device)
+    model, *prepared = accelerator.prepare(model, *optimizers)
+    # Accelerate's wrapper searches for a library at every step; what else it does, the training state does
+    state = TrainingState(model, [wrapper.optimizer for wrapper in prepared], config.ema_decay, accelerator)
     torch.manual_seed(config.seed * 1_000_003 + accelerator.process_index)  # dropout differs by rank
 
-    _open_run(out, config, accelerator, resume)
-    progress: dict[str, Any] = {
-        "step": 0,
-        "best_score": -math.inf,
-        "best_step": 0,
-        "evaluations_since_best": 0,
-        "seconds": 0.0,
+    about = {
+        "recipe": recipe.name,
+        "fingerprint": recipe.fingerprint,
+        "inputs": recipe.inputs,
+        "config": configuration.to_dict(config),
     }
-    state: State = None
-    if resume:
-        progress, state = _restore(out / "last", recipe, model, optimizers, accelerator)
-    stopped = progress["evaluations_since_best"] >= config.patience
-    first_step = num_steps if stopped else progress["step"]
-    micro_batches = plan.micro_batches(first_step, num_steps)
-    row_numbers = (micro.rows for micro in plan.micro_batches(first_step, num_steps))
-    pin_memory = accelerator.device.type == "cuda"
-    batches = make_loader(recipe.rows("train"), row_numbers, config.num_workers, pin_memory)
+    require_installed(config.trackers)
+    last_saved = runs.open_run(config, accelerator, resume, override)
+    if last_saved:
+        state.restore(last_saved, recipe.fingerprint, plan, config.seed, override)
+    progress = state.progress
+    spikes = guards.SpikeWatch(config.spike_factor, progress.recent_losses)
+    began = time.monotonic() - progress.seconds
 
-    model.train()
-    began = time.monotonic() - progress["seconds"]
-    with closing(Tracker(out, accelerator.is_main_process, num_steps, progress["step"])) as tracker:
+    with ExitStack() as stack:
+        stack.enter_context(runs.failure_marked(out))
+        stop = stack.enter_context(StopSignals())
+        is_main = accelerator.is_main_process
+        tracker = stack.enter_context(
+            closing(Tracker(out, is_main, num_steps, progress.step, config.trackers, configuration.to_dict(config)))
+        )
+
+        def try_once(plan: BatchPlan) -> None:
+            """Forward and backward of one micro-batch, which leave no trace and wait for nobody."""
+            micro_rows = next(plan.micro_batches(0, 1)).rows
+            batch = {name: tensor.to(accelerator.device) for name, tensor in rows.gather(micro_rows).items()}
+            with accelerator.no_sync(model), accelerator.autocast():
+                accelerator.backward(recipe.step(model, batch, None)[0])
+
+        plan = guards.fit_micro_batch(plan, try_once, model, state.optimizers, accelerator, tracker.say)
+        num_workers, prefetch_factor = config.num_workers, config.prefetch_factor
+        if config.loader == "auto":
+            chosen = loader_tuning.choose(rows, plan, accelerator.device, tracker.say)
+            num_workers, prefetch_factor = launch.from_main_process(accelerator, chosen)
+        feed = stack.enter_context(
+            Feed(
+                rows,
+                plan.micro_batches(progress.step, num_steps),
+                device=accelerator.device,
+                num_workers=num_workers,
+                prefetch_factor=prefetch_factor,
+            )
+        )
+        meter = Meter(feed, accelerator.num_processes)
+        writer = stack.enter_context(checkpoint.Writer())
+        profiler = stack.enter_context(profiling.profile(out, profile, accelerator.process_index, tracker.say))
+        heart = stack.enter_context(Heartbeat.of(accelerator, config.timeout_s, out))
+
+        def evaluate() -> None:
+            """Score the validation split with the averaged weights, if there are any, and keep the best ones in best/."""
+            progress.evaluated_step = progress.step
+            progress.evaluations_since_best += 1
+            with state.averaged_weights():
+                found = predict(recipe, model, "validation", config.batch_size, accelerator)
+                if not np.isfinite(found["prediction"]).all():
+                    raise UserError(
+                        f"the predictions are not finite at step {progress.step}: lower learning_rate={config.learning_rate}"
+                    )
+                scores = recipe.metrics(found)
+                tracker.validation(progress.step, scores)
+                if scores[recipe.monitor] > progress.best_score:
+                    progress.best_score, progress.best_step = scores[recipe.monitor], progress.step
+                    progress.evaluations_since_best = 0
+                    keep_weights("best", scores)
+            model.train()
+
+        def keep_weights(name: str, scores: dict[str, float]) -> None:
+            weights, description = state.weights(), {**about, "step": progress.step, "scores": scores}
+            if is_main:
+                writer.submit(lambda: checkpoint.write(out / name, weights, description))
+
+        def save() -> Path:
+            """A checkpoint to resume from: copied now, written in the background."""
+            progress.seconds = round(time.monotonic() - began, 1)
+            folder = checkpoint.of_step(out, progress.step)
+            if state.is_sharded:
+                state.write_sharded(folder, about)
+                return folder
+            weights, (tensors, description) = state.weights(), state.snapshot()
+            if is_main:
+                writer.submit(lambda: checkpoint.write(folder, weights, {**about, **description}, tensors))
+                writer.submit(lambda: checkpoint.prune(out, config.keep_last, config.keep_steps))
+            return folder
+
+        def roll_back(folder: Path) -> None:
+            writer.wait()
+            accelerator.wait_for_everyone()
+            state.restore_learned(folder, *checkpoint.read(folder))
+
         tracker.say(
             f"{recipe.name}: {plan.num_rows:,} rows, {num_parameters:,} parameters, {num_steps} steps of "
             f"{plan.batch_size} = {plan.micro_batch_size} × {plan.num_ranks} ranks × {plan.accumulation} accumulated, "
             f"on {accelerator.device}, precision {accelerator.mixed_precision}"
         )
-        loss_sum, count = torch.zeros((), device=accelerator.device), torch.zeros((), device=accelerator.device)
-        logged_step, logged_at = progress["step"], time.monotonic()
-        for micro, batch in zip(micro_batches, batches, strict=True):
-            batch = {name: tensor.to(accelerator.device, non_blocking=True) for name, tensor in batch.items()}
-            micro_sum, micro_count, state = _backward(recipe, model, batch, state, micro, plan, accelerator)
-            loss_sum, count = loss_sum + micro_sum, count + micro_count
+        if progress.step and progress.step % evaluation_steps == 0 and progress.evaluated_step < progress.step:
+            evaluate()  # the run was asked to stop before it could
+        finished, preempted = progress.step >= num_steps or progress.evaluations_since_best >= config.patience, False
+        model.train()
+        totals = torch.zeros(3, dtype=torch.float64, device=accelerator.device)  # loss, count, ranks asked to stop
+        rows_of_step: list[np.ndarray] = []
+        for micro, batch in () if finished else feed:
+            # Gradients are all-reduced after the last micro-batch of a step only, and the totals while that goes backward
+            with nullcontext() if micro.is_last_of_step else accelerator.no_sync(model):
+                with accelerator.autocast():
+                    loss_sum, count, carried = recipe.step(model, batch, state.carry.take(micro))
+                if not micro.idle:
+                    totals[0] += loss_sum.detach()
+                    totals[1] += count
+                    rows_of_step.append(micro.rows)
+                    state.carry.put(micro, carried)
+                if micro.is_last_of_step:
+                    totals[2] = bool(stop.asked)
+                    own_loss_sum = totals[0].clone()
+                    if plan.num_ranks > 1:
+                        reduction = torch.distributed.all_reduce(totals, async_op=True)
+                # DDP averages over ranks, and a sum is wanted; a rank without a row takes part, and counts for nothing
+                accelerator.backward(loss_sum * (0.0 if micro.idle else plan.num_ranks / plan.batch_size))
             if not micro.is_last_of_step:
                 continue
-
-            step = progress["step"] = micro.step + 1
-            loss_sum, count = accelerator.reduce(torch.stack([loss_sum, count])).unbind()
-            loss = (loss_sum / count).item()
-            if not math.isfinite(loss):
-                raise UserError(f"the loss is {loss} at step {step}: lower learning_rate={config.learning_rate}")
+            if plan.num_ranks > 1:
+                reduction.wait()
+            norm_of_sum = state.gradient_norm()
+            total_loss, total_count, num_asked = totals.tolist()
             # The gradients were divided by the nominal batch size; the true count is known only now
-            if (correction := plan.batch_size / count.item()) != 1.0:
-                torch._foreach_mul_([p.grad for p in model.parameters() if p.grad is not None], correction)
-            norm = accelerator.clip_grad_norm_(model.parameters(), config.clip_norm or math.inf)
-            scale = learning_rate_scale(step, num_steps, config.warmup_steps)
-            for optimizer, rates in zip(optimizers, peak_rates, strict=True):
-                for group, rate in zip(optimizer.param_groups, rates, strict=True):
-                    group["lr"] = rate * scale
-                optimizer.step()
-                optimizer.zero_grad()
+            loss, correction = total_loss / total_count, plan.batch_size / total_count
+            norm = float(norm_of_sum) * correction
+            step = progress.step = micro.step + 1
+
+            scale = learning_rate_scale(config, progress.updates + 1, num_steps)
+            if math.isfinite(loss) and not math.isfinite(norm) and state.scaler:
+                tracker.event(step, f"skipped: fp16 overflowed at a loss scale of {state.scaler.get_scale():g}")
+            elif not math.isfinite(loss + norm):
+                own_is_finite = bool(own_loss_sum.isfinite())
+                report = guards.report_nonfinite(
+                    accelerator, out, step, rows_of_step, partial(rows.gather, epoch=micro.epoch), own_is_finite, loss, norm
+                )
+                progress.skipped += 1
+                if config.nonfinite == "stop" or progress.skipped > config.max_nonfinite:
+                    raise UserError(report)
+                tracker.event(step, report)
+            elif last_saved and spikes.is_spike(loss):
+                progress.rollbacks += 1
+                sentence = (
+                    f"the loss rose to {loss:.4g} at step {step}, over {config.spike_factor:g} times its recent median"
+                )
+                if progress.rollbacks > config.max_rollbacks:
+                    raise UserError(f"{sentence}, after {config.max_rollbacks} rollbacks: lower learning_rate")
+                roll_back(last_saved)
+                tracker.event(step, f"{sentence}: back to the weights of {last_saved.name}")
+            else:
+                clip = min(1.0, config.clip_norm / (norm + 1e-6)) if config.clip_norm else 1.0
+                state.update(correction * clip, scale)
+            state.end_step()
+            totals.zero_()
+            rows_of_step.clear()
+            meter.add(plan.length_of(micro.step))
+            heart.beat(step)
+            writer.check()
+            profiler.step()
             tracker.advance()
             if step % config.log_every == 0 or step == num_steps:
-                now = time.monotonic()
-                speed = (step - logged_step) * plan.batch_size / (now - logged_at)
-                rate = config.learning_rate * scale
-                tracker.train(
-                    step, {"loss": loss, "learning_rate": rate, "gradient_norm": float(norm), "samples_per_s": speed}
-                )
-                logged_step, logged_at = step, now
-            loss_sum, count = torch.zeros_like(loss_sum), torch.zeros_like(count)
+                rate = peak_learning_rate(config) * scale
+                tracker.train(step, {"loss": loss, "learning_rate": rate, "gradient_norm": norm, **meter.read()})
 
-            if step % evaluate_every == 0 or step == num_steps:
-                found = predict(recipe, model, "validation", config.batch_size, accelerator)
-                if not np.isfinite(found["prediction"]).all():
-                    raise UserError(
-                        f"the predictions are not finite at step {step}: lower learning_rate={config.learning_rate}"
-                    )
-                scores = recipe.metrics(found)
-                tracker.validation(step, scores)
-                progress["evaluations_since_best"] += 1
-                progress["seconds"] = round(time.monotonic() - began, 1)
-                if scores[recipe.monitor] > progress["best_score"]:
-                    progress |= {"best_score": scores[recipe.monitor], "best_step": step, "evaluations_since_best": 0}
-                    _save(out / "best", recipe, model, optimizers, progress, state, config, accelerator)
-                _save(out / "last", recipe, model, optimizers, progress, state, config, accelerator)
-                model.train()
-                logged_step, logged_at = step, time.monotonic()
-                if progress["evaluations_since_best"] >= config.patience:
-                    tracker.say(f"no better {recipe.monitor} in {config.patience} evaluations: stopping")
-                    break
+            preempted = num_asked > 0 and step < num_steps
+            with meter.paused():
+                if not preempted and (step % evaluation_steps == 0 or step == num_steps):
+                    evaluate()
+                    finished = step == num_steps or progress.evaluations_since_best >= config.patience
+                if preempted or finished or step % checkpoint_steps == 0:
+                    last_saved = save()
+            if preempted or finished:
+                break
+        if not preempted:
+            if progress.step < num_steps:
+                tracker.say(f"no better {recipe.monitor} in {config.patience} evaluations: stopped")
+            with state.averaged_weights():
+                keep_weights("final", {})
+        writer.wait()
     summary = {
         "kind": "neural",
+        "status": "preempted" if preempted else "done",
         "recipe": recipe.name,
         "fingerprint": recipe.fingerprint,
         "parameters": num_parameters,
         "ranks": accelerator.num_processes,
         "device": str(accelerator.device),
         "precision": accelerator.mixed_precision,
-        "seconds": progress["seconds"],
-        "steps": progress["step"],
-        "best_step": progress["best_step"],
-        f"validation_{recipe.monitor}": progress["best_score"],
+        "seconds": progress.seconds,
+        "steps": progress.step,
+        "skipped": progress.skipped,
+        "best_step": progress.best_step,
+        f"validation_{recipe.monitor}": progress.best_score,
     }
-    if accelerator.is_main_process:
+    if is_main:
         manifest.write_json(out / "summary.json", summary)
+        runs.set_status(out, summary["status"])
     accelerator.wait_for_everyone()
     return summary
-
-
-def learning_rate_scale(step: int, num_steps: int, warmup_steps: int) -> float:
-    """The factor of the peak rate at optimizer step 1 … num_steps: linear warm-up, then half a cosine to zero."""
-    if step <= warmup_steps:
-        return step / warmup_steps
-    return 0.5 * (1 + math.cos(math.pi * (step - warmup_steps) / max(1, num_steps - warmup_steps)))
 
 
 def predict(
@@ -201,140 +311,17 @@ def predict(
 ) -> dict[str, np.ndarray]:
     """The recipe's predictions for each row of a split, once and in order, on every rank: arrays of shape (num_rows, …)."""
     rows = recipe.rows(split)
-    ranks, rank = accelerator.num_processes, accelerator.process_index
-    share = math.ceil(len(rows) / ranks)
-    mine = np.minimum(np.arange(rank * share, (rank + 1) * share), len(rows) - 1)  # the last rank repeats the last row
-    pieces = [mine[begin : begin + batch_size] for begin in range(0, share, batch_size)]
+    pieces = in_order(len(rows), batch_size, accelerator.num_processes, accelerator.process_index)
     model.eval()
     found: list[Batch] = []
-    with torch.inference_mode(), accelerator.autocast():
-        for batch in make_loader(rows, pieces, 0, False):
-            batch = {name: tensor.to(accelerator.device) for name, tensor in batch.items()}
+    with (
+        torch.no_grad(),
+        accelerator.autocast(),
+        Feed(rows, pieces, device=accelerator.device, num_workers=0, prefetch_factor=1) as feed,
+    ):
+        for _, batch in feed:
             found.append({name: tensor.float() for name, tensor in recipe.predict(model, batch).items()})
+    if accelerator.distributed_type == "FSDP":
+        sharded.reshard(model)  # without a backward pass, the next forward would see these weights again
     merged = {name: torch.cat([piece[name] for piece in found]) for name in found[0]}
     return {name: accelerator.gather(tensor)[: len(rows)].cpu().numpy() for name, tensor in merged.items()}
-
-
-def _backward(
-    recipe: Recipe,
-    model: torch.nn.Module,
-    batch: Batch,
-    state: State,
-    micro: MicroBatch,
-    plan: BatchPlan,
-    accelerator: "Accelerator",
-) -> tuple[torch.Tensor, torch.Tensor, State]:
-    """Forward and backward of one micro-batch; gradients are all-reduced after the last one of the step only."""
-    weight = 0.0 if micro.idle else 1.0
-    with nullcontext() if micro.is_last_of_step else accelerator.no_sync(model):
-        with accelerator.autocast():
-            loss_sum, count, new_state = recipe.step(model, batch, state)
-        # DDP averages over ranks, and a sum is wanted
-        accelerator.backward(loss_sum * (weight * plan.num_ranks / plan.batch_size))
-    return loss_sum.detach() * weight, count * weight, state if micro.idle else new_state
-
-
-def _check(config: TrainConfig) -> None:
-    configuration.check(
-        config,
-        max_epochs=(0 < config.max_epochs < math.inf, "more than 0, and finite"),
-        learning_rate=(config.learning_rate > 0, "more than 0"),
-        weight_decay=(config.weight_decay >= 0, "0 or more"),
-        warmup_steps=(config.warmup_steps >= 0, "0 or more"),
-        clip_norm=(config.clip_norm >= 0, "0 or more"),
-        evaluations_per_epoch=(config.evaluations_per_epoch >= 1, "at least 1"),
-        patience=(config.patience >= 1, "at least 1"),
-        num_workers=(config.num_workers >= 0, "0 or more"),
-        log_every=(config.log_every >= 1, "at least 1"),
-        seed=(config.seed >= 0, "0 or more"),
-    )
-
-
-def _open_run(out: Path, config: TrainConfig, accelerator: "Accelerator", resume: bool) -> None:
-    """Make the run's folder, or check that the one to resume was started with the same configuration."""
-    settings = json.loads(json.dumps(configuration.to_dict(config)))
-    known = out / "config.json"
-    problem = None
-    if accelerator.is_main_process:
-        manifest.recover(out / "last")
-        if resume:
-            before = manifest.read_json(known) if known.exists() else None
-            if before is None or not (out / "last").is_dir():
-                delete = "delete it and " if out.exists() else ""
-                problem = f"there is no checkpoint to resume from in {out}: {delete}start without --resume"
-            elif before != settings:
-                changed = [key for key in settings if settings[key] != before.get(key)]
-                problem = f"the run in {out} was started with other values of {', '.join(changed)}: give it those again"
-        elif out.exists():
-            mend = "add --resume to go on from its last checkpoint" if (out / "last").is_dir() else "delete it"
-            problem = f"{out} exists already: choose another out=…, or {mend}"
-        else:
-            try:
-                out.mkdir(parents=True)
-                manifest.write_json(known, settings)
-            except OSError as error:
-                problem = f"the folder {out} cannot be created: {error.strerror}"
-    problems = [problem]
-    if accelerator.num_processes > 1:
-        torch.distributed.broadcast_object_list(problems)
-    if problems[0]:
-        raise UserError(problems[0])
-
-
-def _save(
-    folder: Path,
-    recipe: Recipe,
-    model: torch.nn.Module,
-    optimizers: list[Any],
-    progress: dict[str, Any],
-    state: State,
-    config: TrainConfig,
-    accelerator: "Accelerator",
-) -> None:
-    """Every rank hands over its random generators and its state; the main process writes."""
-    from accelerate.utils import gather_object
-
-    own = {"random.cpu": torch.get_rng_state()}
-    if accelerator.device.type == "cuda":
-        own["random.cuda"] = torch.cuda.get_rng_state(accelerator.device)
-    own |= {f"state.{name}": tensor.cpu() for name, tensor in (state or {}).items()}
-    ranks = gather_object([own])
-    if accelerator.is_main_process:
-        tensors = {f"rank{rank}.{name}": tensor for rank, of_rank in enumerate(ranks) for name, tensor in of_rank.items()}
-        about = []
-        for number, optimizer in enumerate(optimizers):
-            named, rest = checkpoint.flatten_optimizer(optimizer.optimizer, f"optimizer{number}")
-            tensors |= named
-            about.append(rest)
-        description = {
-            "recipe": recipe.name,
-            "fingerprint": recipe.fingerprint,
-            "inputs": recipe.inputs,
-            "progress": progress,
-            "ranks": accelerator.num_processes,
-            "optimizers": about,
-            "config": configuration.to_dict(config),
-        }
-        checkpoint.save(folder, accelerator.unwrap_model(model), tensors, description)
-    accelerator.wait_for_everyone()
-
-
-def _restore(
-    folder: Path, recipe: Recipe, model: torch.nn.Module, optimizers: list[Any], accelerator: "Accelerator"
-) -> tuple[dict[str, Any], State]:
-    """The progress and the recipe's state; on another number of ranks, random generators and state begin anew."""
-    description, tensors = checkpoint.load_state(folder)
-    if description["fingerprint"] != recipe.fingerprint:
-        raise UserError(f"{folder} was trained on other prepared data: give the data that it was started with")
-    checkpoint.load_model(folder, accelerator.unwrap_model(model))
-    for number, (optimizer, about) in enumerate(zip(optimizers, description["optimizers"], strict=True)):
-        checkpoint.restore_optimizer(optimizer.optimizer, f"optimizer{number}", tensors, about)
-    if description["ranks"] != accelerator.num_processes:
-        return description["progress"], None
-    prefix = f"rank{accelerator.process_index}."
-    own = {name.removeprefix(prefix): tensor for name, tensor in tensors.items() if name.startswith(prefix)}
-    torch.set_rng_state(own["random.cpu"])
-    if "random.cuda" in own and accelerator.device.type == "cuda":
-        torch.cuda.set_rng_state(own["random.cuda"], accelerator.device)
-    state = {name.removeprefix("state."): own[name].to(accelerator.device) for name in own if name.startswith("state.")}
-    return description["progress"], state or None

@@ -29,7 +29,7 @@ def predict(folder: str | Path, accelerator: "Accelerator", data: str | Path, sp
     recipe = recipes.load(state["recipe"]).make(settings.recipe, str(data))
     inputs.refuse_foreign(folder, state, data, manifest.read_manifest(data), split)
     model = recipe.model()
-    checkpoint.load_model(best, model)
+    checkpoint.load_weights(best, model)
     found = loop.predict(recipe, model.to(accelerator.device), split, settings.batch_size, accelerator)
     return {
         **recipe.describe(split),

@@ -8,7 +8,6 @@ import os
 import signal
 import subprocess
 import sys
-import time
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
@@ -115,16 +114,17 @@ def test_each_yaml_brings_up_its_ranks(trained: dict[int, Path]) -> None:
 
 
 def test_one_and_two_ranks_learn_the_same(trained: dict[int, Path], prepared: Path) -> None:
-    """The global batch or the loss would depend on the hardware; or the rank that has no row in the last step would hang.
+    """The global batch or the loss would depend on the hardware; or a rank that has no row in the last step would hang.
 
     Weights and AdamW's moments after four steps agree within a relative 1e-6, norm-wise: float32 sums in another order. A
     mean of means, or rows seen twice, would differ by percents.
     """
     num_rows = json.loads((prepared / "manifest.json").read_text())["splits"]["train"]["rows"]
-    last_step = list(BatchPlan.make(num_rows, **CUT, num_ranks=2, rank=1, seed=0).micro_batches(1, 2))
-    assert last_step[-1].idle, "the tail was meant to leave rank 1 without a row"
+    plans = [BatchPlan.make(num_rows, **CUT, num_ranks=2, rank=rank, seed=0) for rank in (0, 1)]
+    last = [list(plan.micro_batches(1, 2))[-1] for plan in plans]
+    assert any(micro.idle for micro in last), "the tail was meant to leave a rank without a row"
     assert summary(trained[1])["steps"] == summary(trained[2])["steps"] == 4
-    one, two = (tensors(out / "last") for out in trained.values())
+    one, two = (tensors(out / "checkpoints/step-00000004") for out in trained.values())
     for part in ("exp_avg", "exp_avg_sq", "weight"):
         names = [name for name in one if name.endswith(part)]
         ours, theirs = (torch.cat([of[name].double().flatten() for name in names]) for of in (one, two))
@@ -208,35 +208,3 @@ def test_the_launchers_words_are_read_as_it_reads_them(tmp_path: Path) -> None:
         assert (found["num_processes"], found["use_cpu"]) == expected, command
     for other in (["python", "x.py"], ["accelerate", "config"], ["bash", "-c", "accelerate launch x.py"], []):
         assert launch._launch_arguments(other) is None
-
-
-# Resuming
-
-
-@pytest.mark.parametrize("launcher", [[sys.executable], [*ACCELERATE, *MULTI_CPU]], ids=["1 rank", "2 ranks"])
-def test_a_killed_run_resumes_bit_for_bit(launcher: list[str], prepared: Path, tmp_path: Path) -> None:
-    """After a node failure the model would be another one: dropout, order of rows, moments or schedule begin anew."""
-    values = {"batch_size": 64, "max_epochs": 1.3, "evaluations_per_epoch": 3, "patience": 100, "recipe.dropout": 0.2}
-    whole, killed = tmp_path / "whole", tmp_path / "killed"
-    code, errors = run([*launcher, TRAIN, *settings(prepared, whole, **values)], tmp_path)
-    assert code == 0, errors
-    command = [*launcher, TRAIN, *settings(prepared, killed, **values)]
-    with started(command, tmp_path) as process:
-        deadline = time.monotonic() + TIMEOUT_S
-        while not (killed / "last/manifest.json").exists():
-            assert process.poll() is None, process.communicate()
-            assert time.monotonic() < deadline
-            time.sleep(0.002)
-        kill(process)
-    assert not (killed / "summary.json").exists(), "the run ended before it was killed"
-    code, errors = run([*command, "--resume"], tmp_path)
-    assert code == 0, errors
-    assert summary(killed)["steps"] == summary(whole)["steps"] > 30, "it was meant to go on into the second epoch"
-    assert summary(killed)["ranks"] == (1 if launcher == [sys.executable] else 2)
-    for checkpoint in ("last", "best"):
-        expected, found = (tensors(out / checkpoint) for out in (whole, killed))
-        assert expected.keys() == found.keys()
-        assert [name for name in expected if not torch.equal(expected[name], found[name])] == []
-    curves = [[json.loads(line) for line in (out / "metrics.jsonl").read_text().splitlines()] for out in (whole, killed)]
-    told = [[(line["kind"], line["step"], line.get("loss"), line.get("average_precision")) for line in of] for of in curves]
-    assert told[0] == told[1]

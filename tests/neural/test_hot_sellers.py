@@ -19,7 +19,7 @@ from ensemble.data.config import MarketConfig, PrepareConfig
 from ensemble.errors import UserError
 from ensemble.neural import checkpoint, loop, member
 from ensemble.neural.config import HotSellersConfig, config_class
-from ensemble.neural.loader import Batch, BatchPlan, make_loader
+from ensemble.neural.loader import Batch, BatchPlan, Feed, in_order
 from ensemble.neural.models.forecaster import HashedTextEncoder
 from ensemble.neural.recipes.hot_sellers import HotSellers, PanelRows, make
 
@@ -87,10 +87,11 @@ def test_workers_open_the_files_themselves(prepared: Path) -> None:
     """Every DataLoader worker would get its own copy of the whole data through a pipe."""
     rows = recipe(prepared).rows("train")
     assert len(pickle.dumps(rows)) < 20_000
-    pieces = [np.arange(0, 9), np.arange(9, 12)]
-    found = list(make_loader(rows, pieces, 2, False))
-    for batch, piece in zip(found, pieces, strict=True):
-        expected = rows.gather(piece)
+    with Feed(rows, in_order(12, 9, 1, 0), device=torch.device("cpu"), num_workers=2, prefetch_factor=2) as feed:
+        found = list(feed)
+    assert [len(micro.rows) for micro, _ in found] == [9, 3]
+    for micro, batch in found:
+        expected = rows.gather(micro.rows)
         assert all(torch.equal(batch[name].nan_to_num(7), expected[name].nan_to_num(7)) for name in expected)
 
 
@@ -282,7 +283,7 @@ class PlantedRows:
     def __getattr__(self, name: str) -> Any:
         return getattr(self.rows, name)
 
-    def gather(self, rows: np.ndarray) -> Batch:
+    def gather(self, rows: np.ndarray, epoch: int = 0) -> Batch:
         batch = self.rows.gather(rows)
         return {**batch, "hot": self.plant(batch).float()}
 
@@ -306,7 +307,7 @@ def test_a_planted_signal_is_learned(part: str, prepared: Path, accelerator: Acc
         "series": lambda batch: batch["series"][:, -3, 0] > 0.5,
         "text": lambda batch: (batch["tokens"][:, 0] == word).any(dim=-1),
     }[part]
-    summary = loop.train(of, config, accelerator, False)
+    summary = loop.train(of, config, accelerator)
     logged = [json.loads(line) for line in (tmp_path / "run/metrics.jsonl").read_text().splitlines()]
     losses = [line["loss"] for line in logged if line["kind"] == "train"]
     assert losses[-1] < 0.6 * losses[0]
@@ -321,7 +322,7 @@ def test_a_member_finds_what_the_market_planted(accelerator: Accelerator, tmp_pa
     config = config_class("hot_sellers")(
         data=str(data), out=str(tmp_path / "run"), batch_size=128, max_epochs=1.0, learning_rate=3e-3, recipe=of
     )
-    loop.train(make(of, str(data)), config, accelerator, False)
+    loop.train(make(of, str(data)), config, accelerator)
     found = member.predict(tmp_path / "run", accelerator, data, "test")
     scores = metrics.binary_scores(found["target"], found["prediction"], found["group"])
     assert scores["average_precision"] >= 2 * found["target"].mean()
@@ -334,9 +335,9 @@ def test_the_gradient_of_the_real_model_does_not_depend_on_the_cutting(
     """Accumulation would change what is learned: exactness 2 of the design, on the model itself."""
     config = train_config(tmp_path / "run", prepared, micro_batch_size=micro_batch_size, max_epochs=0.001, clip_norm=0)
     of = HotSellers(config.recipe, prepared)
-    loop.train(of, config, accelerator, False)
+    loop.train(of, config, accelerator)
     # After one step AdamW's first moment is 0.1 of the gradient
-    _, state = checkpoint.load_state(tmp_path / "run/last")
+    _, state = checkpoint.read(tmp_path / "run/checkpoints/step-00000001")
     moments = [state[f"optimizer0.{number}.exp_avg"] for number in range(sum(key.endswith("exp_avg") for key in state))]
     torch.manual_seed(config.seed)
     model = of.model()
@@ -399,7 +400,7 @@ def test_a_member_refuses_data_that_mean_something_else(
 ) -> None:
     """Category 3 of the new data would be taken for category 3 of the old: wrong forecasts without a word."""
     config = train_config(tmp_path / "run", prepared_copy, max_epochs=0.001)
-    loop.train(HotSellers(config.recipe, prepared_copy), config, accelerator, False)
+    loop.train(HotSellers(config.recipe, prepared_copy), config, accelerator)
     about = manifest.read_manifest(prepared_copy)
     (prepared_copy / manifest.NAME).unlink()
     manifest.write_manifest(prepared_copy, {**about, **change})

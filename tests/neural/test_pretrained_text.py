@@ -98,7 +98,7 @@ def test_an_encoder_is_frozen_or_fine_tuned(
 ) -> None:
     """A frozen encoder would drift, a fine-tuned one stay, or a prediction come from the weights before the training."""
     settings = config(data, encoder, tmp_path / "run", freeze_text=frozen, gradient_checkpointing=recompute)
-    summary = loop.train(make(settings.recipe, str(data)), settings, accelerator, False)
+    summary = loop.train(make(settings.recipe, str(data)), settings, accelerator)
     assert summary["steps"] > 3
     before = load_file(encoder / "model.safetensors")
     after = load_file(tmp_path / "run/best/model.safetensors")

@@ -63,7 +63,7 @@ class PanelRows:
         """A DataLoader's worker opens the files itself: a pickled memory map is a copy of the whole file."""
         return PanelRows, self.opened_with
 
-    def gather(self, rows: np.ndarray) -> Batch:
+    def gather(self, rows: np.ndarray, epoch: int = 0) -> Batch:
         """Tensors of B = len(rows) examples, as `Forecaster.forward` documents them, and the targets, float32 (B,)."""
         of_row = {name: column.take(rows) for name, column in self.columns.items()}
         batch = {

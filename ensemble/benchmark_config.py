@@ -1,0 +1,115 @@
+"""What scripts/benchmark.py can be told: the settings of each benchmark. Nothing heavy is imported here."""
+
+import dataclasses
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class Results:
+    """Where the figures go."""
+
+    results: str = "slurm/results"
+    """The folder for the JSON file; the same for every benchmark."""
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class HelpTimes(Results):
+    """How long each script's --help takes."""
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class Seeds(Results):
+    """The demo on several generated markets; some three minutes each."""
+
+    num_seeds: int = 5
+    """Markets, and initial weights, of different seeds."""
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class Real(Results):
+    """Real review files, prepare to ensemble."""
+
+    data: str = "../shared/data"
+    """The folder that holds amazon/ and movielens/."""
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class Panel(Results):
+    """The panel of a large Parquet file, beside the public project's script if that is at hand."""
+
+    num_reviews: int = 4_000_000
+    """Reviews in the file."""
+    num_products: int = 400_000
+    """Products in the file."""
+    reference: str = ""
+    """build_weekly_dataset_fast.py of LookJohnny/csci653-as01; empty measures ours alone."""
+    reference_python: str = "python3"
+    """An interpreter with pandas, pyarrow, tqdm and dask[dataframe]."""
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class BasicPanel:
+    """One run of the panel's basic columns, which `panel` times; it writes no JSON."""
+
+    source: str = "???"
+    """A Parquet file in the raw schema of Amazon Reviews 2023."""
+    out: str = "???"
+    """The Parquet file to write."""
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class Memory(Results):
+    """Peak memory of preparing a large market; needs some 25 GB of disk and half an hour."""
+
+    num_reviews: int = 30_000_000
+    """Reviews of the larger market; the smaller has a tenth."""
+    num_products: int = 300_000
+    """Products of the larger market."""
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class Loader(Results):
+    """Rows per CPU second of the recipe's gather, beside the torch format of `datasets`."""
+
+    num_batches: int = 200
+    """Batches of 256 rows in each of five rounds."""
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class Overhead(Results):
+    """What a step of the training loop costs, beside a plain PyTorch loop, on one and two ranks; some three minutes."""
+
+    rounds: int = 10
+    """Blocks of our loop, each between two of the plain one, for each model and number of ranks."""
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class OverheadRank:
+    """A rank that `overhead` launches; it writes no JSON of its own."""
+
+    rounds: int = 10
+    """As in `overhead`."""
+    out: str = "???"
+    """A folder for the runs and the figures."""
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class Scaling(Results):
+    """Training hot_sellers on two ranks of one thread, beside one; and the share of time that it waits for data."""
+
+    rounds: int = 5
+    """Trainings on one rank, on two, and on one with a thread per core."""
+
+
+SCHEMAS: dict[str, type] = {
+    "help_times": HelpTimes,
+    "seeds": Seeds,
+    "real": Real,
+    "panel": Panel,
+    "basic-panel": BasicPanel,
+    "memory": Memory,
+    "loader": Loader,
+    "overhead": Overhead,
+    "overhead-rank": OverheadRank,
+    "scaling": Scaling,
+}
+"""Each benchmark's settings, by its name on the command line."""

@@ -1,0 +1,85 @@
+"""Where a run ran: hardware, versions, commit, command, and what the environment asks of libraries."""
+
+import datetime
+import importlib.metadata
+import os
+import platform
+import shlex
+import subprocess
+import sys
+from pathlib import Path
+from typing import Any
+
+from ensemble import predictions
+
+ROOT = Path(__file__).resolve().parents[2]
+
+PREFIXES = (
+    "ACCELERATE_", "CUDA_", "FI_", "GLOO_", "GOMP_", "KMP_", "LOCAL_RANK", "MASTER_", "MKL_", "NCCL_", "NODE_RANK", "OMP_",
+    "PYTORCH_", "RANK", "SLURM_CPUS_", "SLURM_JOB_", "SLURM_NNODES", "SLURM_NODEID", "SLURM_NTASKS", "SLURM_PROCID",
+    "SLURM_RESTART_COUNT", "TORCH", "UCX_", "WORLD_SIZE",
+)  # fmt: skip
+"""Environment variables that change how a run goes."""
+SECRETS = ("AUTH", "CREDENTIAL", "JWT", "KEY", "PASS", "SECRET", "TOKEN")
+"""Words in the names of those that are never written, whatever their prefix."""
+
+
+def report() -> dict[str, Any]:
+    """What `machine` says, and what PyTorch sees: GPUs with memory in GB, versions of CUDA, cuDNN and NCCL, variables."""
+    import torch
+
+    has_gpu = torch.cuda.is_available()
+    properties = [torch.cuda.get_device_properties(index) for index in range(torch.cuda.device_count())]
+    nccl = torch.cuda.nccl.version() if has_gpu and torch.distributed.is_nccl_available() else ()
+    return {
+        **machine(),
+        "threads": torch.get_num_threads(),
+        "gpus": [{"name": gpu.name, "memory_gb": round(gpu.total_memory / 1e9, 1)} for gpu in properties],
+        "cuda": torch.version.cuda,
+        "cudnn": torch.backends.cudnn.version(),
+        "nccl": ".".join(map(str, nccl)) or None,
+        "environment": {
+            name: value
+            for name, value in sorted(os.environ.items())
+            if name.startswith(PREFIXES) and not any(word in name.upper() for word in SECRETS)
+        },
+    }
+
+
+def machine() -> dict[str, Any]:
+    """Date, commit, command, processor, cores, memory, versions: without PyTorch."""
+    changes = _git("status", "--porcelain")
+    quota = Path("/sys/fs/cgroup/cpu.max")
+    processor = platform.processor() or platform.machine()
+    if (cpuinfo := Path("/proc/cpuinfo")).exists():
+        lines = cpuinfo.read_text(encoding="utf-8").splitlines()
+        processor = next((line.split(":", 1)[1].strip() for line in lines if line.startswith("model name")), processor)
+    return {
+        "date": datetime.date.today().isoformat(),
+        "commit": _git("rev-parse", "HEAD"),
+        "uncommitted": None if changes is None else changes.splitlines(),
+        "command": shlex.join([Path(sys.executable).name, *sys.argv]),
+        "host": platform.node(),
+        "platform": platform.platform(),
+        "processor": processor,
+        "cores": os.cpu_count(),
+        "cores_granted": len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else None,
+        "cgroup_cpu_max": quota.read_text().strip() if quota.exists() else None,
+        "memory_gb": round(os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES") / 1e9, 1),
+        "python": platform.python_version(),
+        "versions": {
+            **predictions.versions(),
+            **{name: importlib.metadata.version(name) for name in ("evaluate", "safetensors")},
+        },
+    }
+
+
+def _git(*words: str) -> str | None:
+    """What git says of the project; None where it is no checkout (installed from a wheel), or git is not there."""
+    if not (ROOT / ".git").exists():
+        return None
+    try:
+        done = subprocess.run(["git", "-C", str(ROOT), *words], capture_output=True, text=True, check=True, timeout=30)
+    except (OSError, subprocess.SubprocessError):
+        return None
+    return done.stdout.rstrip()

@@ -1,0 +1,79 @@
+"""loader=auto: how many DataLoader processes bring the most batches a second, measured on the data at hand."""
+
+import os
+import time
+from collections.abc import Callable, Iterator
+
+import torch
+
+from ensemble.neural.loader import BatchPlan, Feed, Rows
+
+PREFETCH_FACTORS = (2, 4, 8)
+NEAR_ENOUGH = 0.95
+"""Of the fastest: what is within the noise of a short measurement is not worth more processes."""
+
+Setting = tuple[int, int]
+"""num_workers and prefetch_factor."""
+
+
+def choose(
+    source: Rows, plan: BatchPlan, device: torch.device, say: Callable[[str], None], budget_s: float = 5.0
+) -> Setting:
+    """The fewest workers, then the smallest prefetch_factor, among those within 5 % of the fastest; `say` gets the table.
+
+    Measuring takes `budget_s` seconds, on top of what the workers need to start. Ranks may come to different ends: let the
+    main process's choice hold for all.
+    """
+    settings = list(candidates(cores_of_this_rank()))
+    speeds = {
+        setting: batches_per_s(source, plan, device, *setting, seconds=budget_s / len(settings)) for setting in settings
+    }
+    chosen = fewest_workers(speeds)
+    say(table(speeds, chosen))
+    return chosen
+
+
+def cores_of_this_rank() -> int:
+    """The cores granted to this process, shared out among the ranks on this machine; at least 1."""
+    granted = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
+    return max(1, granted // int(os.environ.get("LOCAL_WORLD_SIZE", "1")))
+
+
+def candidates(cores: int) -> Iterator[Setting]:
+    """No worker, for which prefetching means nothing; then 1, 2, 4 … of them up to `cores`, each with every factor."""
+    yield 0, PREFETCH_FACTORS[0]
+    num_workers = 1
+    while num_workers <= cores:
+        yield from ((num_workers, factor) for factor in PREFETCH_FACTORS)
+        num_workers *= 2
+
+
+def batches_per_s(
+    source: Rows, plan: BatchPlan, device: torch.device, num_workers: int, prefetch_factor: int, seconds: float
+) -> float:
+    """Micro-batches a second on the device, counted once every worker has started and what they held ready is used up."""
+    endless = plan.micro_batches(0, 10**12)
+    with Feed(source, endless, device=device, num_workers=num_workers, prefetch_factor=prefetch_factor) as feed:
+        for _ in range(max(1, num_workers * prefetch_factor)):
+            next(feed)
+        began, number, elapsed = time.perf_counter(), 0, 0.0
+        while elapsed < seconds:
+            next(feed)
+            number, elapsed = number + 1, time.perf_counter() - began
+    return number / elapsed
+
+
+def fewest_workers(speeds: dict[Setting, float]) -> Setting:
+    """The smallest setting that is near enough to the fastest."""
+    fastest = max(speeds.values())
+    return min(setting for setting, speed in speeds.items() if speed >= NEAR_ENOUGH * fastest)
+
+
+def table(speeds: dict[Setting, float], chosen: Setting) -> str:
+    """A line for each setting: workers, prefetch factor, batches a second, and a mark at the chosen one."""
+    lines = ["num_workers  prefetch_factor  batches/s"]
+    for (num_workers, prefetch_factor), speed in speeds.items():
+        factor = prefetch_factor if num_workers else "–"
+        mark = "  <- chosen" if (num_workers, prefetch_factor) == chosen else ""
+        lines.append(f"{num_workers:11}  {factor:>15}  {speed:9.1f}{mark}")
+    return "\n".join(lines)

@@ -1,0 +1,108 @@
+"""The folder of a run: made anew, or opened again to go on in.
+
+    config.json  environment.json  status  train.log  val.log  metrics.jsonl  tensorboard/
+    checkpoints/step-…/  best/  final/  summary.json
+
+`status` is one word for schedulers and scripts, since a launcher's exit code says only that a worker failed: running (or
+killed, when nothing runs), preempted (saved, go on with --resume), failed, done.
+"""
+
+import json
+import os
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, Literal
+
+from ensemble import config as configuration
+from ensemble.data import manifest
+from ensemble.errors import UserError
+from ensemble.neural import checkpoint, environment, launch
+from ensemble.neural.config import FREE_TO_CHANGE, TrainConfig
+
+if TYPE_CHECKING:
+    from accelerate import Accelerator
+
+Status = Literal["running", "preempted", "failed", "done"]
+
+
+def set_status(run: Path, status: Status) -> None:
+    scratch = run / f".status.writing-{os.getpid()}"
+    scratch.write_text(status + "\n", encoding="utf-8")
+    scratch.rename(run / "status")
+
+
+@contextmanager
+def failure_marked(run: Path) -> Iterator[None]:
+    """On whatever rank something is raised, the run has failed."""
+    try:
+        yield
+    except BaseException:
+        set_status(run, "failed")
+        raise
+
+
+def open_run(config: TrainConfig, accelerator: "Accelerator", resume: str, override: bool) -> Path | None:
+    """The checkpoint to go on from, or None for a run that starts.
+
+    `resume`: '' starts in a folder that must not exist; 'last' needs a sound checkpoint in `config.out`; 'auto' takes the
+    newest sound one, and starts when there is none; anything else is a checkpoint's folder, from which a new run branches
+    off. `override` goes on with other learning settings than before, which is refused without it.
+    """
+    found, problem = None, None
+    if accelerator.is_main_process:
+        try:
+            found = _open(config, resume, override)
+        except UserError as error:
+            problem = str(error)
+        except OSError as error:
+            problem = f"the folder {config.out} cannot be written: {error.strerror}"
+    found, problem = launch.from_main_process(accelerator, (found, problem))
+    if problem:
+        raise UserError(problem)
+    return found
+
+
+def _open(config: TrainConfig, resume: str, override: bool) -> Path | None:
+    run = Path(config.out)
+    found = None
+    if resume in ("last", "auto") and (run / "config.json").exists():
+        checkpoint.sweep(run)
+        found = checkpoint.newest_sound(run, print)
+    if resume == "last" and not found:
+        delete = "delete it and " if run.exists() else ""
+        raise UserError(f"there is no checkpoint to resume from in {run}: {delete}start without --resume")
+    if resume not in ("", "last", "auto"):
+        found = Path(resume)
+        manifest.verify(found)
+    begun_before = resume == "auto" and ((run / "config.json").exists() or not any(run.glob("*")))
+    if resume != "last" and not begun_before and run.exists():
+        has_checkpoint = any((run / "checkpoints").glob("step-*"))
+        mend = "add --resume to go on from its last checkpoint" if has_checkpoint else "delete it"
+        raise UserError(f"{run} exists already: choose another out=…, or {mend}")
+    settings = json.loads(json.dumps(configuration.to_dict(config)))
+    if found and not override:
+        _refuse_changes(found, manifest.read_json(found / "state.json")["config"], settings)
+    run.mkdir(parents=True, exist_ok=True)
+    manifest.write_json(run / "config.json", settings)
+    manifest.write_json(run / "environment.json", environment.report())
+    set_status(run, "running")
+    return found
+
+
+def _refuse_changes(found: Path, before: dict[str, Any], now: dict[str, Any]) -> None:
+    before, now = ({**settings, **_prefixed(settings)} for settings in (before, now))
+    changed = [
+        f"{name}={before.get(name, 'not there')} (now {now.get(name, 'not there')})"
+        for name in [*now, *(before.keys() - now.keys())]
+        if before.get(name) != now.get(name) and name not in ("recipe", *FREE_TO_CHANGE)
+    ]
+    if changed:
+        raise UserError(
+            f"{found} was written with {', '.join(changed)}: give it those again, or add --resume-override to go on with "
+            "the new ones"
+        )
+
+
+def _prefixed(settings: dict[str, Any]) -> dict[str, Any]:
+    return {f"recipe.{name}": value for name, value in settings.get("recipe", {}).items()}

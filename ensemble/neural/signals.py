@@ -1,0 +1,55 @@
+"""Signals that ask a run to stop: SIGTERM (a scheduler), SIGINT (Ctrl-C), SIGUSR1 (Slurm's warning before a time limit).
+
+The first one lets the run finish its step and save; a second one, later than an echo of the first, ends the process at once.
+A scheduler signals every process of a job, and the launcher passes on what it got: the same request comes more than once.
+"""
+
+import os
+import signal
+import sys
+import threading
+import time
+from types import TracebackType
+
+STOP = (signal.SIGTERM, signal.SIGINT, signal.SIGUSR1)
+ECHO_S = 3.0
+"""Seconds in which a further signal is taken for the same request."""
+
+
+class StopSignals:
+    """While it is entered, `asked` is the number of the signal that asked to stop, or 0.
+
+    A thread of its own reads what the operating system delivers (`signal.set_wakeup_fd`), so that a second signal works
+    even while the main thread waits for another rank.
+    """
+
+    def __init__(self) -> None:
+        self.asked = 0
+
+    def __enter__(self) -> "StopSignals":
+        self._read, self._write = os.pipe()
+        os.set_blocking(self._write, False)
+        self._before = {number: signal.signal(number, lambda *_: None) for number in STOP}
+        self._descriptor_before = signal.set_wakeup_fd(self._write)
+        threading.Thread(target=self._watch, name="signals", daemon=True).start()
+        return self
+
+    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None) -> None:
+        signal.set_wakeup_fd(self._descriptor_before)
+        for number, handler in self._before.items():
+            signal.signal(number, handler)
+        os.close(self._write)  # which ends the thread
+
+    def _watch(self) -> None:
+        asked_at = 0.0
+        while received := os.read(self._read, 1):
+            number = received[0]
+            if number not in STOP:
+                continue
+            if not self.asked:
+                self.asked, asked_at = number, time.monotonic()
+                name = signal.Signals(number).name
+                print(f"{name}: saving after this step; a second signal stops at once", file=sys.stderr, flush=True)
+            elif time.monotonic() - asked_at > ECHO_S:
+                os._exit(128 + number)
+        os.close(self._read)

@@ -1,0 +1,147 @@
+"""FSDP2 on two Gloo ranks through the real launcher: the same learning, exact resuming, any number of ranks; no pickle."""
+
+import errno
+import json
+import os
+import shutil
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+import torch
+from safetensors import safe_open
+from safetensors.torch import load_file
+
+from ensemble.data import manifest
+from ensemble.errors import UserError
+from ensemble.neural import sharded
+from ensemble.neural.optim import adamw
+
+ROOT = Path(__file__).resolve().parents[2]
+WORKER = str(Path(__file__).with_name("sharded_worker.py"))
+ACCELERATE = [str(Path(sys.executable).with_name("accelerate")), "launch"]
+SHARDED = ["--config_file", str(ROOT / "accelerate_configs/multi_cpu_sharded.yaml"), "--fsdp_min_num_params", "20"]
+TIMEOUT_S = 180
+
+
+def launch(options: list[str] | None, words: list[str | Path]) -> str:
+    """Standard error of the worker, on one rank without options; it must end well."""
+    command = [sys.executable] if options is None else [*ACCELERATE, *SHARDED, *options]
+    kept = ("PATH", "HOME", "LANG", "LD_LIBRARY_PATH", "PYTHONPATH")
+    environment = {name: os.environ[name] for name in kept if name in os.environ}
+    done = subprocess.run(
+        [*command, WORKER, *map(str, words)],
+        env={**environment, "OMP_NUM_THREADS": "1", "OMP_WAIT_POLICY": "PASSIVE"},
+        capture_output=True,
+        text=True,
+        timeout=TIMEOUT_S,
+        check=False,
+    )
+    assert done.returncode == 0, done.stderr
+    return done.stderr
+
+
+def differences(one: Path, other: Path) -> list[str]:
+    """The tensors that are not the same to the bit; all of a run's are compared, or this fails."""
+    ours, theirs = load_file(one), load_file(other)
+    assert ours.keys() == theirs.keys()
+    assert len([name for name in ours if name.startswith("optimizer0.")]) == 3 * 6
+    assert {"3.bias", "codes", "seen", "average.0"} <= ours.keys()
+    return [name for name in ours if ours[name].dtype != theirs[name].dtype or not torch.equal(ours[name], theirs[name])]
+
+
+@pytest.fixture(scope="module")
+def runs(tmp_path_factory: pytest.TempPathFactory) -> dict[int, Path]:
+    """Six steps on one rank, and sharded over two, each with a checkpoint after the third."""
+    folder = tmp_path_factory.mktemp("sharded")
+    found = {1: folder / "one", 2: folder / "two"}
+    for ranks, out in found.items():
+        out.mkdir()
+        launch(None if ranks == 1 else [], ["train", out])
+    return found
+
+
+def test_sharded_ranks_learn_what_one_learns(runs: dict[int, Path]) -> None:
+    """Gradients, their norm or the moving average would be those of a shard, or be counted once a rank."""
+    one, two = (load_file(out / "final.safetensors") for out in runs.values())
+    assert one.keys() == two.keys()
+    for name in one:
+        error = torch.linalg.vector_norm(one[name].double() - two[name].double())
+        assert error <= 1e-12 * torch.linalg.vector_norm(one[name].double()), name
+    assert differences(runs[2] / "saved.safetensors", runs[2] / "final.safetensors"), "nothing was learned"
+
+
+def test_a_sharded_run_goes_on_bit_for_bit(runs: dict[int, Path], tmp_path: Path) -> None:
+    """A resumed run would be another one: a moment, a step count, a rate or the moving average begins anew."""
+    launch([], ["train", tmp_path, runs[2] / "checkpoint"])
+    assert differences(tmp_path / "read0.safetensors", runs[2] / "saved.safetensors") == []
+    assert differences(tmp_path / "final.safetensors", runs[2] / "final.safetensors") == []
+
+
+def test_any_number_of_ranks_reads_either_kind_of_checkpoint(runs: dict[int, Path], tmp_path: Path) -> None:
+    """A run could not move to another machine; or rows would come twice, not at all, or at another row's place."""
+    three, one = tmp_path / "three", tmp_path / "one"
+    for out, options in ((three, ["--num_processes", "3"]), (one, None)):
+        out.mkdir()
+        launch(options, ["read", out, runs[2] / "checkpoint", runs[1] / "checkpoint"])
+        assert differences(out / "read0.safetensors", runs[2] / "saved.safetensors") == []
+        assert differences(out / "read1.safetensors", runs[1] / "saved.safetensors") == []
+
+
+def test_each_rank_writes_its_own_part_and_no_pickle(runs: dict[int, Path]) -> None:
+    """One rank would hold and write everything; or a file could run code when it is loaded."""
+    folder = runs[2] / "checkpoint"
+    files = sorted(file for file in folder.rglob("*") if file.is_file())
+    shards = [file for file in files if file.suffix == ".safetensors"]
+    assert [file.name for file in files if file not in shards] == ["manifest.json", "state.json"]
+    for file in files:
+        assert json.loads(file.read_text(encoding="utf-8")) if file not in shards else True
+    rows = []
+    for file in shards:
+        with safe_open(file, "pt") as content:
+            rows.append(content.get_slice("0.weight").get_shape())
+            assert content.get_slice("optimizer0.0.exp_avg").get_shape() == rows[-1]
+    assert rows == [[3, 7], [2, 7]]
+
+
+def test_a_damaged_shard_is_found(runs: dict[int, Path], tmp_path: Path) -> None:
+    """Training would go on from half a model."""
+    folder = Path(shutil.copytree(runs[2] / "checkpoint", tmp_path / "checkpoint"))
+    manifest.verify(folder)
+    shards = sorted(folder.glob("*.safetensors"))
+    content = shards[0].read_bytes()
+    shards[0].write_bytes(content[:-1] + bytes([content[-1] ^ 1]))
+    with pytest.raises(UserError, match=f"{shards[0].name} was changed"):
+        manifest.verify(folder)
+    shards[0].write_bytes(content)
+    shards[1].write_bytes(shards[1].read_bytes()[:-8])
+    with pytest.raises(UserError, match=f"{shards[1].name} has .* bytes, not"):
+        manifest.verify(folder)
+
+
+def test_the_shards_of_another_model_are_refused(runs: dict[int, Path]) -> None:
+    """A part of the model would keep its first weights, or the reader's own traceback would be the answer."""
+    for layers, fault in (
+        ([torch.nn.Linear(6, 5)], r"0.weight has shape \(5, 6\) here and \(5, 7\) there"),
+        ([torch.nn.Linear(7, 5), torch.nn.GELU(), torch.nn.LayerNorm(5)], r"2.weight has shape \(5,\) here and none there"),
+    ):
+        model = torch.nn.Sequential(*layers)
+        with pytest.raises(UserError, match=f"holds the weights of another model: {fault}"):
+            sharded.load(runs[2] / "checkpoint", model, [adamw(model, 0.1, 0.1)], {}, [])
+
+
+def test_all_ranks_hear_of_one_that_cannot_write(tmp_path: Path) -> None:
+    """The others would take the checkpoint for whole, or the error would slip past whoever catches an `OSError`."""
+    told = launch([], ["fail", tmp_path])
+    assert sorted(line for line in told.splitlines() if line.startswith("rank ")) == [
+        f"rank {rank}: {os.strerror(errno.EFBIG)}" for rank in range(2)
+    ]
+    assert not (tmp_path / "checkpoint/manifest.json").exists()
+
+
+def test_fsdp1_is_refused(tmp_path: Path) -> None:
+    """Its flat parameters would be taken for whole ones, and every rank would save its own as the model."""
+    with pytest.raises(AssertionError, match="error: fsdp_version: 1 in the accelerate YAML is not supported"):
+        launch(["--fsdp_version", "1", "--fsdp_sync_module_states", "false"], ["train", tmp_path])
+    assert not list(tmp_path.iterdir())

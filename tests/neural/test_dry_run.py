@@ -1,0 +1,104 @@
+"""What --dry-run says, held against what training really takes."""
+
+from typing import Any
+
+import pytest
+import torch
+
+from ensemble.config import to_dict
+from ensemble.neural.config import TrainConfig
+from ensemble.neural.dry_run import activation_bytes, describe, optimizer_state_bytes
+from ensemble.neural.loader import BatchPlan
+
+PLAN = BatchPlan.make(num_rows=1000, batch_size=64, micro_batch_size=8, num_ranks=2, rank=0, seed=0)
+
+
+def make_model() -> torch.nn.Sequential:
+    return torch.nn.Sequential(torch.nn.Linear(100, 1000), torch.nn.Tanh(), torch.nn.Linear(1000, 10))
+
+
+class Talkative(torch.optim.SGD):
+    """Cannot step on the meta device, as one that sends tensors to other ranks."""
+
+    def step(self, closure: Any = None) -> Any:
+        self.param_groups[0]["params"][0].sum().item()
+        return super().step(closure)
+
+
+def text(settings: dict[str, Any], model: torch.nn.Module, *optimizers: torch.optim.Optimizer, **options: Any) -> str:
+    config = TrainConfig(data="prepared", out="run", warmup_steps=5, **settings)
+    return describe(to_dict(config), PLAN, 48, model, list(optimizers), "bf16", **options)
+
+
+def test_everything_is_said() -> None:
+    """Who asks before a long run would not learn what it does, or would be told wrong numbers."""
+    model = make_model()
+    model[0].bias.requires_grad_(False)
+    optimizer = torch.optim.AdamW([p for p in model.parameters() if p.requires_grad], lr=0.002, fused=True)
+    settings = {"learning_rate_scaling": "linear", "base_batch_size": 32, "ema_decay": 0.99}
+    found = text(settings, model, optimizer, forward=lambda: model(torch.ones(8, 100)).sum())
+    weights, trained = 100 * 1000 + 1000 + 1000 * 10 + 10, 100 * 1000 + 1000 * 10 + 10
+    assert "  data: prepared\n" in found
+    assert "  learning_rate_scaling: linear\n" in found
+    assert "  trackers:\n  - tensorboard\n" in found
+    assert f"  {weights:,} parameters, {trained:,} of them trained, precision bf16\n" in found
+    activations = 8 * (100 + 1000) * 4
+    assert [line.split() for line in found.splitlines() if line.endswith(" MB")] == [
+        ["weights", f"{weights * 4 / 1e6:.1f}", "MB"],
+        ["gradients", f"{trained * 4 / 1e6:.1f}", "MB"],
+        ["AdamW", f"{trained * 8 / 1e6:.1f}", "MB"],
+        ["averaged", "weights", f"{weights * 4 / 1e6:.1f}", "MB"],
+        ["activations", f"{activations / 1e6:.1f}", "MB"],
+        ["together", f"{(weights * 8 + trained * 12 + activations) / 1e6:.1f}", "MB"],
+    ]
+    assert "  64 examples = 8 × 2 ranks × 4 accumulated\n" in found
+    assert "  1,000 rows, 16 steps an epoch, 48 steps in all, 5 of them warm-up\n" in found
+    assert found.endswith("  peak learning rate 0.002, linear scaling from a batch of 32, then cosine")
+
+
+def test_what_is_not_measured_is_not_promised() -> None:
+    """A sum would be taken for the whole that lacks an optimizer's state, or the activations."""
+    model = make_model()
+    first, second = Talkative(model[0].parameters(), lr=0.1), torch.optim.SGD(model[2].parameters(), lr=0.3)
+    found = text({}, model, first, second)
+    assert "memory of a rank, at least, activations aside\n" in found
+    assert [line.split() for line in found.splitlines() if line.startswith(("  Talk", "  SGD"))] == [
+        ["Talkative", "1", "unknown"],
+        ["SGD", "2", "0.0", "MB"],
+    ]
+    assert "averaged" not in found
+    assert found.endswith("  peak learning rate 0.3 and 0.1, then cosine")
+
+
+@pytest.mark.parametrize(
+    "make",
+    [
+        lambda parameters: torch.optim.AdamW(parameters, fused=True),
+        lambda parameters: torch.optim.AdamW(parameters, foreach=True, amsgrad=True),
+        lambda parameters: torch.optim.SGD(parameters, lr=0.1, momentum=0.9),
+        lambda parameters: torch.optim.SGD(parameters, lr=0.1),
+    ],
+)
+def test_an_optimizers_state_is_as_large_as_after_a_real_step(make: Any) -> None:
+    """The estimate would be a guess that holds for one optimizer; or asking would change the one that trains."""
+    model = make_model()
+    optimizer = make(model.parameters())
+    found = optimizer_state_bytes(optimizer)
+    assert not optimizer.state
+    assert all(parameter.device.type == "cpu" for parameter in model.parameters())
+    model(torch.ones(2, 100)).sum().backward()
+    optimizer.step()
+    state = [value for of in optimizer.state.values() for value in of.values() if isinstance(value, torch.Tensor)]
+    assert found == sum(value.nbytes for value in state)
+
+
+def test_activations_are_what_backward_needs() -> None:
+    """Weights would be counted twice, or a tensor that two layers keep."""
+    model, x = make_model(), torch.ones(8, 100)
+    random = torch.get_rng_state()
+    assert activation_bytes(model, lambda: model(x).sum()) == x.nbytes + 8 * 1000 * 4
+    checkpointed = torch.utils.checkpoint.checkpoint
+    assert activation_bytes(model, lambda: checkpointed(model, x, use_reentrant=False).sum()) <= x.nbytes
+    model.append(torch.nn.Dropout(0.5))
+    assert activation_bytes(model, lambda: model(x).sum()) > x.nbytes + 8 * 1000 * 4
+    assert torch.equal(random, torch.get_rng_state())

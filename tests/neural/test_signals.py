@@ -1,0 +1,77 @@
+"""A signal asks once, its echoes are not counted, a later one ends the process; all of it in real processes."""
+
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import Iterator
+
+import pytest
+
+from ensemble.neural import signals
+
+SCRIPT = """
+import sys, time
+from ensemble.neural import signals
+signals.ECHO_S = {echo_s}
+with signals.StopSignals() as stop:
+    print("ready", flush=True)
+    while not stop.asked:
+        time.sleep(0.01)
+    print("asked", int(stop.asked), flush=True)
+    {after}
+print("left", flush=True)
+"""
+
+
+@pytest.fixture
+def start() -> Iterator[object]:
+    started: list[subprocess.Popen[str]] = []
+
+    def start(after: str, echo_s: float = 60.0) -> subprocess.Popen[str]:
+        code = SCRIPT.format(after=after, echo_s=echo_s)
+        process = subprocess.Popen(
+            [sys.executable, "-c", code], stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, start_new_session=True
+        )
+        started.append(process)
+        assert process.stdout
+        assert process.stdout.readline() == "ready\n"
+        return process
+
+    yield start
+    for process in started:
+        process.kill()
+        process.communicate()
+
+
+@pytest.mark.parametrize("number", signals.STOP)
+def test_a_signal_and_its_echoes_ask_once(start, number: signal.Signals) -> None:
+    """A launcher passes on what a scheduler sent to all processes: the echo would kill the run while it saves."""
+    process = start("time.sleep(0.5)")
+    for _ in range(3):
+        process.send_signal(number)
+        time.sleep(0.1)
+    shown, errors = process.communicate(timeout=30)
+    assert (process.returncode, shown) == (0, f"asked {int(number)}\nleft\n")
+    assert errors.count(number.name) == 1
+
+
+@pytest.mark.parametrize("number", signals.STOP)
+def test_a_second_signal_ends_the_process_even_while_it_waits(start, number: signal.Signals) -> None:
+    """Nobody could stop a run that waits for a rank which never answers, but by SIGKILL."""
+    # A lock that is never released stands for a collective: the main thread runs no Python until it returns
+    process = start("import threading; lock = threading.Lock(); lock.acquire(); lock.acquire()", echo_s=0.2)
+    process.send_signal(number)
+    assert process.stdout.readline() == f"asked {int(number)}\n"
+    time.sleep(0.5)
+    process.send_signal(number)
+    assert process.wait(timeout=30) == 128 + number
+
+
+def test_handlers_are_given_back() -> None:
+    """Ctrl-C would do nothing after a training in a notebook."""
+    before = {number: signal.getsignal(number) for number in signals.STOP}
+    with signals.StopSignals() as stop:
+        assert signal.getsignal(signal.SIGINT) is not before[signal.SIGINT]
+    assert {number: signal.getsignal(number) for number in signals.STOP} == before
+    assert stop.asked == 0

@@ -1,0 +1,201 @@
+"""Precision, the options of DDP, TF32 and torch.compile: each does what its field says, or one sentence says why not."""
+
+import copy
+import datetime
+import os
+import subprocess
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+from accelerate import Accelerator
+from accelerate.state import AcceleratorState
+from accelerate.utils import DistributedDataParallelKwargs, InitProcessGroupKwargs
+from torch._dynamo.utils import counters
+
+from ensemble.errors import UserError
+from ensemble.neural import speed
+from ensemble.neural.config import HotSellersConfig, TrainConfig
+from ensemble.neural.loader import Batch
+from ensemble.neural.recipes import hot_sellers
+
+torch.set_num_threads(1)
+compiles = pytest.mark.filterwarnings(  # warnings of torch's own about its own compiler
+    "ignore:`torch.jit.script_method` is deprecated:DeprecationWarning", "ignore:The .grad attribute of a Tensor that is not"
+)
+
+
+@pytest.fixture(autouse=True)
+def on_cpu(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
+    """As the launcher leaves the environment; Accelerate keeps its state in the class, where another test would find it."""
+    monkeypatch.setenv("ACCELERATE_USE_CPU", "true")
+    AcceleratorState._reset_state(reset_partial_state=True)
+    yield
+    AcceleratorState._reset_state(reset_partial_state=True)
+
+
+def options(**values: Any) -> dict[str, Any]:
+    return speed.accelerator_options(TrainConfig(**values))
+
+
+# Options
+
+
+def test_the_fields_reach_ddp_and_the_process_group() -> None:
+    """A field would be accepted and do nothing: Accelerate drops a time-out of 600 s, and Gloo would wait 1,800."""
+    ddp, group = options(ddp_bucket_mb=7, ddp_hook="fp16", timeout_s=600)["kwargs_handlers"]
+    assert isinstance(ddp, DistributedDataParallelKwargs)
+    assert ddp.to_kwargs() == {"bucket_cap_mb": 7, "gradient_as_bucket_view": True}
+    assert ddp.comm_hook.value == "fp16"
+    assert isinstance(group, InitProcessGroupKwargs)
+    assert group.to_kwargs()["timeout"] // datetime.timedelta(seconds=1) == 600
+
+
+def test_the_setting_goes_before_the_yaml(monkeypatch: pytest.MonkeyPatch) -> None:
+    """precision=no would train in the bf16 of the YAML, or precision=auto in float32."""
+    monkeypatch.setenv("ACCELERATE_MIXED_PRECISION", "bf16")
+    assert options()["mixed_precision"] == "bf16"
+    assert options(precision="no")["mixed_precision"] == "no"
+
+
+@pytest.mark.parametrize(
+    ("values", "environment", "sentence"),
+    [
+        ({"precision": "fp8"}, {}, "precision=fp8 needs a GPU .* here is no GPU.*: write precision=bf16"),
+        ({}, {"ACCELERATE_MIXED_PRECISION": "fp8"}, "precision=fp8 needs a GPU"),
+        ({"ddp_hook": "bf16"}, {}, "ddp_hook=bf16 needs GPUs.*: write ddp_hook=fp16 or none"),
+        ({"ddp_hook": "fp16"}, {"ACCELERATE_USE_FSDP": "true"}, "ddp_hook=fp16 does not go with FSDP"),
+        ({"precision": "fp16"}, {"ACCELERATE_USE_FSDP": "true"}, "precision=fp16 does not go with FSDP on CPUs"),
+        ({"ddp_bucket_mb": 0}, {}, "ddp_bucket_mb=0 is impossible: it must be at least 1"),
+        ({"timeout_s": 0}, {}, "timeout_s=0 is impossible: it must be at least 1"),
+    ],
+)
+def test_what_cannot_be_is_refused(
+    values: dict[str, Any], environment: dict[str, str], sentence: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A library would end with a traceback of its own, or do something else without a word."""
+    for name, value in environment.items():
+        monkeypatch.setenv(name, value)
+    with pytest.raises(UserError, match=sentence):
+        options(**values)
+
+
+# Precision
+
+
+@pytest.mark.parametrize(("precision", "dtype"), [("no", torch.float32), ("bf16", torch.bfloat16), ("fp16", torch.float16)])
+def test_the_forward_pass_is_in_the_precision_asked_for(precision: str, dtype: torch.dtype) -> None:
+    """fp16 on a CPU would be float32, as Accelerate leaves it; or weights and gradients would lose their 24 bits."""
+    accelerator = Accelerator(**options(precision=precision))
+    speed.use_fp16_on_cpu(accelerator)
+    assert (accelerator.scaler is not None) == (precision == "fp16")
+    model = accelerator.prepare(torch.nn.Sequential(torch.nn.Linear(3, 4), torch.nn.GELU(), torch.nn.Linear(4, 1)))
+    seen = []
+    model[0].register_forward_hook(lambda _, inputs, output: seen.append(output.dtype))
+    for context in (torch.enable_grad(), accelerator.autocast()):  # the wrapped model, and the loop's own context
+        with context:
+            loss = model(torch.ones(5, 3)).float().sum()
+    accelerator.backward(loss)
+    assert seen == [dtype, dtype]
+    assert {parameter.dtype for parameter in model.parameters()} == {torch.float32}
+    assert {parameter.grad.dtype for parameter in model.parameters()} == {torch.float32}
+
+
+def test_an_overflow_is_seen_and_lowers_the_scale() -> None:
+    """Gradients would reach the optimizer multiplied by the scale, or an overflow would repeat itself for ever."""
+    accelerator = Accelerator(**options(precision="fp16"))
+    speed.use_fp16_on_cpu(accelerator)
+    scaler = accelerator.scaler
+    model = accelerator.prepare(torch.nn.Linear(3, 1, bias=False))
+    optimizer = torch.optim.SGD(model.parameters())
+    found = []
+    for size in (2.0, 300.0):
+        accelerator.backward(model(torch.full((1, 3), size)).sum() / 8)
+        scaler.unscale_(optimizer)
+        found.append((model.weight.grad.tolist(), scaler.get_scale()))
+        optimizer.zero_grad()
+        scaler.update()
+    assert found[0] == ([[0.25, 0.25, 0.25]], 65536.0)
+    assert not np.isfinite(found[1][0]).any()
+    assert scaler.get_scale() == 32768.0
+
+
+def test_tf32_is_on_only_where_asked_for() -> None:
+    """float32 convolutions would be in TF32 though tf32=false, for that is cuDNN's default; or nothing would be faster."""
+    before = torch.get_float32_matmul_precision(), torch.backends.cudnn.allow_tf32
+    try:
+        for enabled in (True, False):
+            speed.set_tf32(enabled)
+            assert torch.backends.cuda.matmul.allow_tf32 == torch.backends.cudnn.allow_tf32 == enabled
+            assert (torch.backends.cuda.matmul.fp32_precision == "tf32") == enabled
+            assert (torch.backends.cudnn.conv.fp32_precision == "tf32") == enabled
+    finally:
+        torch.set_float32_matmul_precision(before[0])
+        torch.backends.cudnn.allow_tf32 = before[1]
+
+
+# Compilation
+
+
+def gradient(recipe: hot_sellers.HotSellers, model: torch.nn.Module, batch: Batch) -> torch.Tensor:
+    model.zero_grad()
+    recipe.step(model.train(), batch, None)[0].backward()
+    return torch.cat([p.grad.double().flatten() for p in model.parameters() if p.grad is not None])
+
+
+@compiles
+@pytest.mark.parametrize("recomputed", [False, True], ids=["kept", "recomputed"])
+def test_a_compiled_forecaster_has_the_same_gradients_and_names(recomputed: bool, prepared: Path) -> None:
+    """compile=true would train another model, write checkpoints that nothing else loads, or compile at each ragged batch."""
+    config = HotSellersConfig(width=16, num_layers=3, dropout=0, gradient_checkpointing=recomputed)
+    recipe = hot_sellers.make(config, str(prepared))
+    rows = recipe.rows("train")
+    eager = recipe.model()
+    compiled = copy.deepcopy(eager)
+    torch._dynamo.reset()
+    counters.clear()
+    speed.compile_model(compiled, torch.device("cpu"))
+    graphs_of_trial = counters["stats"]["unique_graphs"]
+    assert list(compiled.state_dict()) == list(eager.state_dict())
+    in_it = [name for name, module in compiled.named_modules() if module._compiled_call_impl is not None]
+    assert in_it == ["blocks.0", "blocks.1", "blocks.2", "text_encoder.blocks.0"]
+    assert all(module._compiled_call_impl is None for module in copy.deepcopy(compiled).modules())
+    graphs = []
+    for size in (128, 100, 87):
+        batch = rows.gather(np.arange(size))
+        expected, found = (gradient(recipe, model, batch) for model in (eager, compiled))
+        assert torch.linalg.norm(found - expected) <= 1e-5 * torch.linalg.norm(expected), size
+        graphs.append(counters["stats"]["unique_graphs"] - graphs_of_trial)
+    assert graphs == [1, 1, 1], "one graph serves four blocks, two lengths and three batch sizes"
+
+
+@compiles
+def test_a_model_without_repeated_blocks_is_compiled_whole() -> None:
+    """compile=true would do nothing for a plain network, without a word."""
+    model = torch.nn.Sequential(torch.nn.Linear(3, 4), torch.nn.GELU())
+    torch._dynamo.reset()
+    counters.clear()
+    speed.compile_model(model, torch.device("cpu"))
+    before = counters["stats"]["unique_graphs"]
+    model(torch.ones(5, 3))
+    assert counters["stats"]["unique_graphs"] == before + 1
+
+
+def test_without_a_compiler_one_sentence_says_so(tmp_path: Path) -> None:
+    """The first step would end in a traceback of a hundred lines from inside torch."""
+    code = (
+        "import torch\nfrom ensemble import errors\nfrom ensemble.neural import speed\n"
+        "errors.run(lambda: speed.compile_model(torch.nn.Linear(1, 1), torch.device('cpu')))"
+    )
+    environment = {"PATH": "/nonexistent", "HOME": str(tmp_path), "TORCHINDUCTOR_CACHE_DIR": str(tmp_path)}
+    if "PYTHONPATH" in os.environ:
+        environment["PYTHONPATH"] = os.environ["PYTHONPATH"]
+    done = subprocess.run([sys.executable, "-c", code], env=environment, capture_output=True, text=True, check=False)
+    assert done.returncode == 2, done.stderr
+    assert done.stderr.startswith("error: compile=true does not work here (")
+    assert done.stderr.endswith("): install g++ and Python's headers, or write compile=false\n")
+    assert len(done.stderr.splitlines()) == 1

@@ -1,0 +1,241 @@
+"""What a run shows and leaves behind."""
+
+import fcntl
+import json
+import os
+import struct
+import subprocess
+import sys
+import termios
+from collections.abc import Callable
+from contextlib import closing
+from pathlib import Path
+from typing import Any
+
+import pytest
+from accelerate import Accelerator, tracking
+
+from ensemble.errors import UserError
+from ensemble.neural.tracking import Tracker, require_installed
+
+LOSSES = {10: 0.7, 20: 0.5, 30: 0.4}
+
+
+@pytest.fixture(scope="module", autouse=True)
+def accelerator() -> Accelerator:
+    return Accelerator(cpu=True)  # Accelerate's trackers ask it which process they are in
+
+
+def run(folder: Path, first_step: int, last_step: int, *trackers: str) -> None:
+    with closing(Tracker(folder, True, 30, first_step, trackers or ("tensorboard",), {"width": 8})) as tracker:
+        for step, loss in LOSSES.items():
+            if first_step < step <= last_step:
+                tracker.train(step, {"loss": loss, "learning_rate": 0.1})
+                tracker.validation(step, {"score": 1 - loss})
+
+
+def entries(folder: Path) -> list[dict[str, Any]]:
+    def refuse(constant: str) -> None:
+        raise AssertionError(f"{constant} is no JSON")
+
+    return [json.loads(line, parse_constant=refuse) for line in (folder / "metrics.jsonl").read_text().splitlines()]
+
+
+def test_a_resumed_run_goes_on_and_forgets_the_steps_that_come_again(tmp_path: Path) -> None:
+    """A step would stand twice in metrics.jsonl or in TensorBoard, or a line torn by a kill would stop every resume."""
+    from tensorboard.backend.event_processing.event_accumulator import EventAccumulator
+
+    run(tmp_path, 0, 20)
+    with (tmp_path / "metrics.jsonl").open("a") as file:
+        file.write('{"kind": "train", "st')
+    run(tmp_path, 10, 30)
+    assert [(entry["kind"], entry["step"]) for entry in entries(tmp_path)] == [
+        (kind, step) for step in LOSSES for kind in ("train", "val")
+    ]
+    board = EventAccumulator(str(tmp_path / "tensorboard")).Reload()
+    assert {event.step: event.value for event in board.Scalars("train/loss")} == pytest.approx(LOSSES)
+    assert len(board.Scalars("val/score")) == 3
+    steps = [line.split("  ")[1] for line in (tmp_path / "train.log").read_text().splitlines()]
+    assert steps == ["step 10", "step 20", "step 20", "step 30"]
+
+
+def test_a_kill_while_it_forgets_leaves_the_metrics_whole(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Metrics of hours would be gone with a kill in the wrong moment, or a full disk."""
+    run(tmp_path, 0, 30)
+    before = entries(tmp_path)
+
+    def killed(*_: Any) -> None:
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr(Path, "replace", killed)
+    with pytest.raises(KeyboardInterrupt):
+        run(tmp_path, 10, 30)
+    assert entries(tmp_path) == before
+
+
+def test_an_event_is_remembered(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    """A skipped step or a rollback would be forgotten, or NaN would spoil the file for strict readers."""
+    with closing(Tracker(tmp_path, True, 30, 0)) as tracker:
+        tracker.event(7, "the loss is nan: skipped", loss=float("nan"), rank=1, rows=[3, 5])
+    (entry,) = entries(tmp_path)
+    assert entry.pop("time_s") > 0
+    expected = {"kind": "event", "step": 7, "event": "the loss is nan: skipped", "loss": None, "rank": 1, "rows": [3, 5]}
+    assert entry == expected
+    assert (tmp_path / "train.log").read_text().endswith("  step 7  the loss is nan: skipped\n")
+    assert capsys.readouterr().out == "step 7  the loss is nan: skipped\n"
+
+
+def test_other_ranks_write_nothing(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    """Every rank would write into the same files."""
+    with closing(Tracker(tmp_path, False, 30, 0)) as tracker:
+        tracker.train(1, {"loss": 1.0})
+        tracker.validation(1, {"score": 1.0})
+        tracker.event(1, "skipped")
+        tracker.advance()
+        tracker.say("hello")
+    assert not list(tmp_path.iterdir())
+    assert capsys.readouterr() == ("", "")
+
+
+# The bar
+
+
+BAR = """
+import sys
+from pathlib import Path
+from accelerate import Accelerator
+from ensemble.neural.tracking import Tracker, require_installed
+
+Accelerator(cpu=True)
+tracker = Tracker(Path(sys.argv[1]), True, 40, 10)
+tracker.advance()
+tracker.train(11, {"loss": 0.25, "learning_rate": 0.1, "samples_per_s": 1234.5, "data_wait": 0.031, "mfu": 0.412})
+tracker.advance()
+tracker.close()
+"""
+
+
+def shown(folder: Path, in_terminal: bool) -> str:
+    """What a run writes to standard error, when that is a terminal of 140 columns and when it is a file."""
+    ours, theirs = os.openpty() if in_terminal else os.pipe()
+    if in_terminal:
+        fcntl.ioctl(theirs, termios.TIOCSWINSZ, struct.pack("HHHH", 40, 140, 0, 0))
+    subprocess.run([sys.executable, "-c", BAR, str(folder)], stderr=theirs, check=True, timeout=120)
+    os.set_blocking(ours, False)
+    text = os.read(ours, 1_000_000).decode() if in_terminal else ""
+    os.close(theirs)
+    text = text or os.read(ours, 1_000_000).decode()
+    os.close(ours)
+    return text
+
+
+def test_the_bar_shows_where_training_is(tmp_path: Path) -> None:
+    """Who watches would not see the loss, the speed, a loader that is too slow, or how long it will take."""
+    last = shown(tmp_path, True).rstrip().splitlines()[-1]
+    assert last.startswith("train  30%|")
+    assert "| 12/40 steps [00:" in last
+    assert "<00:" in last, "the time that is left"
+    assert last.endswith(", loss 0.25, 1,234 samples/s, waits 3.1%, MFU 41.2%]")
+
+
+def test_a_log_file_gets_no_bar(tmp_path: Path) -> None:
+    """The log of a cluster's job would be megabytes of the same line."""
+    assert shown(tmp_path, False) == ""
+
+
+# Weights & Biases, trackio
+
+
+class Recorder:
+    """Stands in for one of Accelerate's trackers."""
+
+    started: list[tuple[str, dict[str, Any]]]
+    problem: Exception | None = None
+
+    def __init__(self, project: str, **options: Any):
+        self.started.append((project, options))
+
+    def start(self) -> None:
+        if self.problem:
+            raise self.problem
+
+    def log(self, values: dict[str, float], step: int) -> None:
+        self.logged = (values, step)
+
+    def finish(self) -> None:
+        assert self.logged == ({"val/score": 0.6}, 30)
+
+
+@pytest.fixture(params=["WandBTracker", "TrackioTracker"])
+def recorder(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> type[Recorder]:
+    monkeypatch.setattr("importlib.util.find_spec", lambda _: True)
+    monkeypatch.setattr(tracking, request.param, Recorder)
+    monkeypatch.setattr(Recorder, "started", [], raising=False)
+    monkeypatch.setattr(Recorder, "problem", None)
+    Recorder.key = {"WandBTracker": "wandb", "TrackioTracker": "trackio"}[request.param]  # type: ignore[attr-defined]
+    return Recorder
+
+
+def test_a_resumed_run_is_the_same_run_for_its_tracker(recorder: Any, tmp_path: Path) -> None:
+    """After each resume there would be one more run in the list, with a piece of the curves."""
+    for folder, first_step in (("a", 0), ("a", 20), ("b", 0)):
+        (tmp_path / folder).mkdir(exist_ok=True)
+        run(tmp_path / folder, first_step, 30, recorder.key)
+    first, resumed, other = (options for _, options in recorder.started)
+    assert first == resumed
+    assert first["resume"] == "allow"
+    assert first["config"] == {"width": 8}
+    identity = "id" if recorder.key == "wandb" else "name"
+    assert first[identity] != other[identity]
+
+
+def test_a_tracker_that_cannot_start_is_the_users_to_mend(
+    recorder: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Someone without an account would get a traceback of another library."""
+    monkeypatch.setattr(recorder, "problem", RuntimeError("no API key,\nlog in"))
+    with pytest.raises(UserError, match=rf"^trackers={recorder.key} cannot start \(no API key, log in\): mend that, or"):
+        run(tmp_path, 0, 30, recorder.key)
+
+
+def test_a_missing_package_is_named(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A run would end in a traceback, or go on without the curves that somebody waits for."""
+    monkeypatch.setattr("importlib.util.find_spec", lambda name: None if name == "wandb" else name)
+    with pytest.raises(
+        UserError, match=r"^trackers=wandb .* pip install 'accelerate-ensemble\[tracking\]', or leave it out$"
+    ):
+        require_installed(["tensorboard", "wandb"])
+    require_installed(["tensorboard"])
+
+
+def wandb_runs(folder: Path) -> list[str]:
+    return [file.stem for file in folder.rglob("*.wandb")]
+
+
+def trackio_steps(folder: Path) -> list[str]:
+    import sqlite3
+
+    (file,) = folder.rglob("*.db")
+    with closing(sqlite3.connect(file)) as base:
+        return [name for (name,) in base.execute("select run_name from metrics")]
+
+
+@pytest.mark.parametrize(("name", "runs"), [("wandb", wandb_runs), ("trackio", trackio_steps)])
+def test_the_real_packages_go_on_in_the_same_run_without_a_network(
+    name: str, runs: Callable[[Path], list[str]], tmp_path: Path
+) -> None:
+    """A new version of theirs, or of Accelerate, would know other arguments."""
+    pytest.importorskip(name)
+    code = (
+        "import runpy, sys, pathlib\n"
+        "from accelerate import Accelerator\n"
+        "Accelerator(cpu=True)\n"
+        f"runpy.run_path({__file__!r})['run'](pathlib.Path(sys.argv[1]), int(sys.argv[2]), int(sys.argv[3]), sys.argv[4])"
+    )
+    offline = {"WANDB_MODE": "offline", "TRACKIO_DIR": str(tmp_path / "trackio"), "HF_HUB_OFFLINE": "1"}
+    for first, last in ((0, 20), (20, 30)):
+        command = [sys.executable, "-c", code, str(tmp_path), str(first), str(last), name]
+        subprocess.run(command, env=os.environ | offline, check=True, capture_output=True, timeout=120)
+    found = runs(tmp_path)
+    assert len(found) == (2 if name == "wandb" else 6)
+    assert len(set(found)) == 1

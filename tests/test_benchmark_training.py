@@ -1,0 +1,51 @@
+"""The benchmarks of the training loop compare what they say they compare."""
+
+from pathlib import Path
+
+import pytest
+import torch
+from accelerate import Accelerator
+
+from ensemble import benchmark_training
+from ensemble.errors import UserError
+
+
+def test_a_drift_of_the_machine_cancels() -> None:
+    """A machine that slows down while it is measured would make the loop that runs second look slow."""
+    speeds = [10.0 + 0.5 * number for number in range(9)]
+    blocks = {
+        "plain": [{"step": value} for value in speeds[0::2]],
+        "ours": [{"step": 1.25 * value} for value in speeds[1::2]],
+    }
+    found = benchmark_training.compared(blocks, "step")
+    assert found["ratio"] == {"median": 1.25, "quartile_1": 1.25, "quartile_3": 1.25}
+    assert found["plain_by_plain"] == {"median": 1.0, "quartile_1": 1.0, "quartile_3": 1.0}
+
+
+@pytest.mark.parametrize(("model", "bound"), [("mlp", 1e-3), ("transformer", 0.05)])
+def test_both_loops_do_the_same_work(model: str, bound: float, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """One of them would be faster for it had less to do: fewer steps, other batches, no clip, no schedule.
+
+    The gradient of attention's key biases is nothing but rounding, of which AdamW makes steps: 2 % of the way was seen.
+    """
+    torch.set_num_threads(1)
+    monkeypatch.setattr(benchmark_training.MODELS[model], "num_steps", 70)  # warm-up, then cosine
+    accelerator, recipe = Accelerator(cpu=True), benchmark_training.Regression(model)
+    kept: list[torch.nn.Module] = []
+    monkeypatch.setattr(recipe, "model", lambda: kept.append(recipe.kind()) or kept[-1])
+    for run in (benchmark_training.plain, benchmark_training.ours):
+        figures = benchmark_training.block(run, recipe, tmp_path / run.__name__, accelerator)
+        assert len(recipe.times) == 70
+        assert 0 < figures["step"] < 1e4
+        assert figures.keys() == {"step", "step_with_log"}
+    torch.manual_seed(0)
+    theirs, mine, begin = (torch.nn.utils.parameters_to_vector(m.parameters()).detach() for m in (*kept, recipe.kind()))
+    assert (theirs - begin).norm() > 0.01 * begin.norm()
+    assert (mine - theirs).norm() < bound * (theirs - begin).norm()
+
+
+@pytest.mark.parametrize(("name", "rounds"), [("overhead", 2), ("scaling", 1)])
+def test_too_few_rounds_are_refused_before_anything_is_measured(name: str, rounds: int) -> None:
+    """Minutes of measuring would end in a traceback."""
+    with pytest.raises(UserError, match=f"rounds={rounds} is impossible: for quartiles it must be {rounds + 1} or more"):
+        getattr(benchmark_training, name)(rounds)
