@@ -181,7 +181,7 @@ def overhead(rounds: int) -> dict[str, Any]:
             timed([*launcher(ranks), SCRIPTS / "benchmark.py", "overhead-rank", f"rounds={rounds}", f"out={folder}"])
             of_ranks = manifest.read_json(Path(folder) / "found.json")
         for model, figures in of_ranks.items():
-            found[f"{model}, {ranks} ranks"] = figures
+            found[f"{model}, {ranks} rank{'s' if ranks > 1 else ''}"] = figures
             print(f"{model}, {ranks} ranks: {figures['step']}", flush=True)
     return found
 

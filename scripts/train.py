@@ -36,13 +36,18 @@ def main() -> None:
     accelerator = launch.start(settings)
 
     from ensemble.data import manifest
-    from ensemble.neural import loop, recipes
+    from ensemble.neural import loop, recipes, trial
 
     told = launch.from_main_process(accelerator, config.to_dict(settings))
     settings = config.from_dict(config_class(words.recipe), told)
     recipe = recipes.load(words.recipe).make(settings.recipe, settings.data)
     if accelerator.is_main_process:
         manifest.verify(settings.data)
+    if words.dry_run:
+        if accelerator.is_main_process:
+            print(trial.describe(recipe, settings, accelerator))
+        accelerator.end_training()
+        return
     summary = loop.train(recipe, settings, accelerator, words.resume, words.resume_override, words.profile)
     if accelerator.is_main_process:
         print("  ".join(f"{name} {value}" for name, value in summary.items()), file=sys.stderr)

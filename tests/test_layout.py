@@ -61,12 +61,17 @@ RULES = (
             "ensemble.data",
             "ensemble.metrics",
             *LEAVES,
-            *(f"ensemble.neural.{helper}" for helper in ("config", "jacobian", "loader", "models", "optim", "statistics")),
+            *(
+                f"ensemble.neural.{helper}"
+                for helper in ("carry", "config", "jacobian", "loader", "models", "optim", "recipe", "statistics")
+            ),
         ),
     ),
     Rule(
         "the loop knows recipes by their protocol only",
-        tuple(f"ensemble.neural.{name}" for name in ("loop", "loader", "checkpoint", "tracking", "optim", "launch")),
+        tuple(
+            f"ensemble.neural.{file.stem}" for file in (ROOT / "ensemble/neural").glob("[a-z]*.py") if file.stem != "member"
+        ),
         ("ensemble.neural.recipes", "ensemble.neural.models", "ensemble.neural.member"),
     ),
 )

@@ -11,7 +11,7 @@ import time
 from contextlib import ExitStack, closing, nullcontext
 from functools import partial
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Protocol
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import torch
@@ -19,53 +19,19 @@ import torch
 from ensemble import config as configuration
 from ensemble.data import manifest
 from ensemble.errors import UserError
-from ensemble.neural import checkpoint, guards, launch, loader_tuning, profiling, runs, sharded, speed
-from ensemble.neural.carry import State
+from ensemble.neural import checkpoint, guards, launch, loader_tuning, profiling, runs, sharded, speed, trial
 from ensemble.neural.config import TrainConfig, check
 from ensemble.neural.heartbeat import Heartbeat
-from ensemble.neural.loader import Batch, BatchPlan, Feed, Rows, in_order
+from ensemble.neural.loader import Batch, BatchPlan, Feed, in_order
 from ensemble.neural.meter import Meter
 from ensemble.neural.optim import learning_rate_scale, peak_learning_rate
+from ensemble.neural.recipe import Recipe
 from ensemble.neural.signals import StopSignals
 from ensemble.neural.tracking import Tracker, require_installed
 from ensemble.neural.training_state import TrainingState
 
 if TYPE_CHECKING:
     from accelerate import Accelerator
-
-
-class Recipe(Protocol):
-    """What the loop asks of a recipe: data, a model, optimizers, and what a batch costs."""
-
-    name: str
-    fingerprint: str
-    """Of the prepared data."""
-    inputs: dict[str, Any]
-    """What the model's inputs mean, as JSON: data to predict on must have the same."""
-    monitor: str
-    """The validation metric, higher is better, that chooses `best` and stops early."""
-
-    def rows(self, split: str) -> Rows: ...
-
-    def model(self) -> torch.nn.Module: ...
-
-    def optimizers(
-        self, model: torch.nn.Module, learning_rate: float, weight_decay: float
-    ) -> list[torch.optim.Optimizer]: ...
-
-    def step(self, model: torch.nn.Module, batch: Batch, state: State) -> tuple[torch.Tensor, torch.Tensor, State]:
-        """The *sum* of the losses, the number of things summed, and the state carried to the next batch (first None).
-
-        The state's tensors have the batch as first dimension: row k goes on from row k of the global batch before.
-        """
-
-    def predict(self, model: torch.nn.Module, batch: Batch) -> Batch:
-        """What `metrics` needs of each example: tensors whose first dimension is the batch."""
-
-    def metrics(self, predictions: dict[str, np.ndarray]) -> dict[str, float]: ...
-
-    def describe(self, split: str) -> dict[str, np.ndarray]:
-        """row_id, group and cluster of a split's rows, for the prediction file."""
 
 
 def train(
@@ -79,16 +45,7 @@ def train(
     """Train, and return the summary. `resume` and `override` are those of `runs.open_run`; `profile` writes a trace."""
     check(config)
     out, rows = Path(config.out), recipe.rows("train")
-    plan = BatchPlan.make(
-        len(rows),
-        config.batch_size,
-        config.micro_batch_size,
-        accelerator.num_processes,
-        accelerator.process_index,
-        config.seed,
-        lengths=getattr(rows, "lengths", None),
-        bucket_batches=config.bucket_batches,
-    )
+    plan = trial.make_plan(rows, config, accelerator)
     num_steps = math.ceil(config.max_epochs * plan.steps_per_epoch)
     evaluation_steps = max(1, plan.steps_per_epoch // config.evaluations_per_epoch)
     checkpoint_steps = config.checkpoint_steps or evaluation_steps
@@ -98,6 +55,7 @@ def train(
     model = recipe.model()
     num_parameters = sum(parameter.numel() for parameter in model.parameters())
     optimizers = recipe.optimizers(model, peak_learning_rate(config), config.weight_decay)
+    flops, peak = trial.flops(recipe, model, plan, config, accelerator)
     if config.compile:
         speed.compile_model(model, accelerator.device)
     model, *prepared = accelerator.prepare(model, *optimizers)
@@ -129,8 +87,7 @@ def train(
 
         def try_once(plan: BatchPlan) -> None:
             """Forward and backward of one micro-batch, which leave no trace and wait for nobody."""
-            micro_rows = next(plan.micro_batches(0, 1)).rows
-            batch = {name: tensor.to(accelerator.device) for name, tensor in rows.gather(micro_rows).items()}
+            batch = trial.largest_batch(rows, plan, accelerator)
             with accelerator.no_sync(model), accelerator.autocast():
                 accelerator.backward(recipe.step(model, batch, None)[0])
 
@@ -148,7 +105,7 @@ def train(
                 prefetch_factor=prefetch_factor,
             )
         )
-        meter = Meter(feed, accelerator.num_processes)
+        meter = Meter(feed, accelerator.num_processes, flops, peak)
         writer = stack.enter_context(checkpoint.Writer())
         profiler = stack.enter_context(profiling.profile(out, profile, accelerator.process_index, tracker.say))
         heart = stack.enter_context(Heartbeat.of(accelerator, config.timeout_s, out))

@@ -1,4 +1,4 @@
-"""One file per recipe: data + model + loss + metrics. Each has `make(config, data)`, which returns a `loop.Recipe`."""
+"""One file per recipe: data + model + loss + metrics. Each has `make(config, data)`, which returns a `recipe.Recipe`."""
 
 import importlib
 from types import ModuleType

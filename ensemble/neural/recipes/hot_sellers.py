@@ -112,7 +112,7 @@ class PanelRows:
 
 
 class HotSellers:
-    """The recipe; see `ensemble.neural.loop.Recipe` for what each method owes."""
+    """The recipe; see `ensemble.neural.recipe.Recipe` for what each method owes."""
 
     name = "hot_sellers"
     monitor = "average_precision"
