@@ -230,16 +230,25 @@ RESUMED = {
     "moving average": {"ema_decay": 0.9, "micro_batch_size": 8},
     "workers": {"num_workers": 2},
     "between evaluations": {"checkpoint_steps": 2},
+    "bf16": {"precision": "bf16"},
 }
 
 
 @pytest.mark.parametrize("changed", RESUMED.values(), ids=RESUMED)
 @pytest.mark.parametrize("crash_at_step", [4, 6, 11])
 def test_a_resumed_run_ends_bit_for_bit_like_an_uninterrupted_one(
-    changed: dict[str, Any], crash_at_step: int, config: TrainConfig, accelerator: Accelerator, tmp_path: Path
+    changed: dict[str, Any],
+    crash_at_step: int,
+    config: TrainConfig,
+    accelerator: Accelerator,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     """The order of rows, dropout, momentum, learning rate, the average or the recipe's state would start anew."""
     config = dataclasses.replace(config, **changed)
+    if config.precision == "bf16":
+        monkeypatch.setattr(accelerator.state, "_mixed_precision", "bf16")
+        monkeypatch.setattr(accelerator, "native_amp", True)
     whole = dataclasses.replace(config, out=str(tmp_path / "whole"))
     uninterrupted = loop.train(Toy(dropout=0.3, carries_state=True), whole, accelerator)
     toy = Toy(dropout=0.3, carries_state=True)
