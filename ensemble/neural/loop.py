@@ -74,6 +74,7 @@ def train(
     if last_saved:
         state.restore(last_saved, recipe.fingerprint, plan, config.seed, override)
     progress = state.progress
+    autocast = nullcontext if accelerator.mixed_precision == "no" else accelerator.autocast
     spikes = guards.SpikeWatch(config.spike_factor, progress.recent_losses)
     began = time.monotonic() - progress.seconds
 
@@ -88,8 +89,8 @@ def train(
         def try_once(plan: BatchPlan) -> None:
             """Forward and backward of one micro-batch, which leave no trace and wait for nobody."""
             batch = trial.largest_batch(rows, plan, accelerator)
-            with accelerator.no_sync(model), accelerator.autocast():
-                accelerator.backward(recipe.step(model, batch, None)[0])
+            with accelerator.no_sync(model), autocast():
+                state.backward(recipe.step(model, batch, None)[0])
 
         plan = guards.fit_micro_batch(plan, try_once, model, state.optimizers, accelerator, tracker.say)
         num_workers, prefetch_factor = config.num_workers, config.prefetch_factor
@@ -160,33 +161,34 @@ def train(
             evaluate()  # the run was asked to stop before it could
         finished, preempted = progress.step >= num_steps or progress.evaluations_since_best >= config.patience, False
         model.train()
-        totals = torch.zeros(3, dtype=torch.float64, device=accelerator.device)  # loss, count, ranks asked to stop
+        totals = torch.zeros(3, dtype=torch.float64, device=accelerator.device)
+        total_loss, total_count, ranks_asked = totals.unbind()  # views
         rows_of_step: list[np.ndarray] = []
         for micro, batch in () if finished else feed:
             # Gradients are all-reduced after the last micro-batch of a step only, and the totals while that goes backward
             with nullcontext() if micro.is_last_of_step else accelerator.no_sync(model):
-                with accelerator.autocast():
+                with autocast():
                     loss_sum, count, carried = recipe.step(model, batch, state.carry.take(micro))
                 if not micro.idle:
-                    totals[0] += loss_sum.detach()
-                    totals[1] += count
+                    total_loss += loss_sum.detach()
+                    total_count += count
                     rows_of_step.append(micro.rows)
                     state.carry.put(micro, carried)
                 if micro.is_last_of_step:
-                    totals[2] = bool(stop.asked)
-                    own_loss_sum = totals[0].clone()
+                    ranks_asked.fill_(bool(stop.asked))
+                    own_loss_sum = total_loss.clone()
                     if plan.num_ranks > 1:
                         reduction = torch.distributed.all_reduce(totals, async_op=True)
                 # DDP averages over ranks, and a sum is wanted; a rank without a row takes part, and counts for nothing
-                accelerator.backward(loss_sum * (0.0 if micro.idle else plan.num_ranks / plan.batch_size))
+                state.backward(loss_sum * (0.0 if micro.idle else plan.num_ranks / plan.batch_size))
             if not micro.is_last_of_step:
                 continue
             if plan.num_ranks > 1:
                 reduction.wait()
             norm_of_sum = state.gradient_norm()
-            total_loss, total_count, num_asked = totals.tolist()
+            loss_sum_of_all, count_of_all, num_asked = totals.tolist()
             # The gradients were divided by the nominal batch size; the true count is known only now
-            loss, correction = total_loss / total_count, plan.batch_size / total_count
+            loss, correction = loss_sum_of_all / count_of_all, plan.batch_size / count_of_all
             norm = float(norm_of_sum) * correction
             step = progress.step = micro.step + 1
 
@@ -227,12 +229,14 @@ def train(
                 tracker.train(step, {"loss": loss, "learning_rate": rate, "gradient_norm": norm, **meter.read()})
 
             preempted = num_asked > 0 and step < num_steps
-            with meter.paused():
-                if not preempted and (step % evaluation_steps == 0 or step == num_steps):
-                    evaluate()
-                    finished = step == num_steps or progress.evaluations_since_best >= config.patience
-                if preempted or finished or step % checkpoint_steps == 0:
-                    last_saved = save()
+            is_scored = not preempted and (step % evaluation_steps == 0 or step == num_steps)
+            if preempted or is_scored or step % checkpoint_steps == 0:
+                with meter.paused():
+                    if is_scored:
+                        evaluate()
+                        finished = step == num_steps or progress.evaluations_since_best >= config.patience
+                    if preempted or finished or step % checkpoint_steps == 0:
+                        last_saved = save()
             if preempted or finished:
                 break
         if not preempted:

@@ -108,7 +108,11 @@ class Tracker:
         self._log(f"{kind}.log", step, words)
         self._entry(kind, step, values)
         for curve in self._curves:
-            curve.log({f"{kind}/{name}": value for name, value in values.items()}, step=step)
+            if curve.name == "tensorboard":  # whose own `log` waits for the disk, each time
+                for name, value in values.items():
+                    curve.tracker.add_scalar(f"{kind}/{name}", value, step)
+            else:
+                curve.log({f"{kind}/{name}": value for name, value in values.items()}, step=step)
         if kind == "val":
             self.say(f"step {step}  validation  {words}")
         else:
@@ -139,7 +143,7 @@ def _start(name: str, folder: Path, first_step: int, settings: dict[str, Any] | 
     again: dict[str, Any] = {"resume": "allow", "config": settings or {}}
     wandb = {"id": run, "name": label, "dir": str(folder), "settings": {"console": "off"}}  # the bar is not to be recorded
     make: dict[str, Callable[[], Any]] = {
-        "tensorboard": lambda: tracking.TensorBoardTracker("tensorboard", folder, purge_step=first_step + 1),
+        "tensorboard": lambda: tracking.TensorBoardTracker("tensorboard", folder, purge_step=first_step + 1, flush_secs=10),
         "wandb": lambda: tracking.WandBTracker(PROJECT, **wandb, **again),
         "trackio": lambda: tracking.TrackioTracker(PROJECT, name=f"{label}-{run}", **again),
     }

@@ -149,6 +149,8 @@ def test_a_log_file_gets_no_bar(tmp_path: Path) -> None:
 class Recorder:
     """Stands in for one of Accelerate's trackers."""
 
+    name = "of somebody else"
+
     started: list[tuple[str, dict[str, Any]]]
     problem: Exception | None = None
 
