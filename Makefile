@@ -1,6 +1,6 @@
 # make demo   raw reviews -> members -> ensemble -> runs/demo/report.html
 # make test   all tests          make check  lint, types, layout        make fix  format and mend
-# make bench  the README's figures, into slurm/results/*.json
+# make bench  the README's figures, into slurm/results/*.json          make torture  runs that are killed, and go on
 
 PYTHON ?= python3
 VENV ?= .venv
@@ -15,7 +15,7 @@ MARKET := market.num_products=800 market.num_reviews=40000
 TRAINING := max_epochs=1
 endif
 
-.PHONY: demo test check fix bench clean
+.PHONY: demo test torture check fix bench clean
 
 demo: $(VENV)/installed
 	rm -rf $(foreach part,raw prepared members predictions ensemble report.html,"$(DEMO)/$(part)")
@@ -33,6 +33,9 @@ demo: $(VENV)/installed
 test: $(VENV)/installed-dev
 	OMP_WAIT_POLICY=PASSIVE $(BIN)/python -m pytest
 
+torture: $(VENV)/installed-dev
+	TORTURE_LONG=1 OMP_WAIT_POLICY=PASSIVE $(BIN)/python -m pytest -s tests/launch/test_torture.py
+
 check: $(VENV)/installed-dev
 	$(BIN)/ruff check .
 	$(BIN)/ruff format --check .
@@ -44,7 +47,7 @@ fix: $(VENV)/installed-dev
 	$(BIN)/ruff format .
 
 bench: $(VENV)/installed
-	for figure in help_times loader seeds real panel memory; do $(BIN)/python scripts/benchmark.py $$figure || exit; done
+	for figure in help_times loader overhead scaling knobs seeds real panel memory; do $(BIN)/python scripts/benchmark.py $$figure || exit; done
 
 clean:
 	rm -rf $(VENV) runs *.egg-info

@@ -100,6 +100,14 @@ class Scaling(Results):
     """Trainings on one rank, on two, and on one with a thread per core."""
 
 
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class Knobs(Results):
+    """What each speed knob of train.py is worth on this hardware; some ten minutes."""
+
+    rounds: int = 3
+    """Trainings with each knob, each between two without it; at least 2."""
+
+
 SCHEMAS: dict[str, type] = {
     "help_times": HelpTimes,
     "seeds": Seeds,
@@ -111,5 +119,6 @@ SCHEMAS: dict[str, type] = {
     "overhead": Overhead,
     "overhead-rank": OverheadRank,
     "scaling": Scaling,
+    "knobs": Knobs,
 }
 """Each benchmark's settings, by its name on the command line."""

@@ -181,8 +181,9 @@ def overhead(rounds: int) -> dict[str, Any]:
             timed([*launcher(ranks), SCRIPTS / "benchmark.py", "overhead-rank", f"rounds={rounds}", f"out={folder}"])
             of_ranks = manifest.read_json(Path(folder) / "found.json")
         for model, figures in of_ranks.items():
-            found[f"{model}, {ranks} rank{'s' if ranks > 1 else ''}"] = figures
-            print(f"{model}, {ranks} ranks: {figures['step']}", flush=True)
+            name = f"{model}, {'1 rank' if ranks == 1 else f'{ranks} ranks'}"
+            found[name] = figures
+            print(f"{name}: {figures['step']}", flush=True)
     return found
 
 

@@ -58,7 +58,8 @@ def run(main: Callable[[], None]) -> None:
     except SystemExit as error:
         code = int(error.code or 0)
     if "torch" in sys.modules:
-        # Not through the interpreter's end: threads of a process group outlive it, and abort the process now and then
+        # Neither by destroying a process group nor through the interpreter's end: now and then, Gloo's threads hang the
+        # former, which waits for them and holds the lock they wait for, and abort the latter, which they outlive
         atexit._run_exitfuncs()
         sys.stdout.flush()
         sys.stderr.flush()

@@ -1,12 +1,15 @@
 """Measure what the README states, and write it to slurm/results/NAME.json with hardware, versions, date and command.
 
-python scripts/benchmark.py help_times | seeds | real | panel | memory | loader | overhead | scaling
+python scripts/benchmark.py help_times | seeds | real | panel | memory | loader | overhead | scaling | knobs
 """
 
+import importlib
 from pathlib import Path
 
 from ensemble import config, errors
 from ensemble.benchmark_config import SCHEMAS
+
+MODULES = {"overhead": "benchmark_training", "scaling": "benchmark_training", "knobs": "benchmark_knobs"}
 
 
 def main() -> None:
@@ -32,12 +35,8 @@ def main() -> None:
     arguments = config.to_dict(settings)
     results = Path(arguments.pop("results"))
     about = benchmark.environment()
-    if name in ("overhead", "scaling"):
-        from ensemble import benchmark_training
-
-        found = getattr(benchmark_training, name)(**arguments)
-    else:
-        found = getattr(benchmark, name)(**arguments)
+    module = importlib.import_module(f"ensemble.{MODULES.get(name, 'benchmark')}")
+    found = getattr(module, name)(**arguments)
     results.mkdir(parents=True, exist_ok=True)
     manifest.write_json(results / f"{name}.json", {"environment": about, **found})
     print(f"written to {results / f'{name}.json'}")

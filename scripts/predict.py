@@ -82,7 +82,7 @@ def start_neural(folder: Path, settings: PredictConfig) -> tuple[Predict, bool, 
 
     from ensemble.neural import member
 
-    return partial(member.predict, folder, accelerator), accelerator.is_main_process, accelerator.end_training
+    return partial(member.predict, folder, accelerator), accelerator.is_main_process, accelerator.wait_for_everyone
 
 
 def start_trees(folder: Path, settings: PredictConfig) -> tuple[Predict, bool, Callable[[], None]]:

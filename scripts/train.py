@@ -46,12 +46,10 @@ def main() -> None:
     if words.dry_run:
         if accelerator.is_main_process:
             print(trial.describe(recipe, settings, accelerator))
-        accelerator.end_training()
         return
     summary = loop.train(recipe, settings, accelerator, words.resume, words.resume_override, words.profile)
     if accelerator.is_main_process:
         print("  ".join(f"{name} {value}" for name, value in summary.items()), file=sys.stderr)
-    accelerator.end_training()
     if summary["status"] == "preempted":
         sys.exit(errors.PREEMPTED)
 

@@ -221,7 +221,7 @@ def test_the_combiner_loads_no_member() -> None:
 def commands(script: Path) -> list[list[str]]:
     """The words before --help: none, and each command of a script that has several."""
     done = subprocess.run([sys.executable, script, "--help"], cwd=ROOT, capture_output=True, text=True, check=True)
-    found = re.search(r"\{([\w,]+)\} \.\.\.", done.stdout)
+    found = re.search(r"\{([\w,-]+)\} \.\.\.", done.stdout)
     return [[], *([name] for name in found[1].split(","))] if found else [[]]
 
 

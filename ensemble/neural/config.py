@@ -84,12 +84,6 @@ class TrainConfig:
 
     compile: bool = False
     """Compile the model's repeated blocks with torch.compile."""
-    tf32: bool = False
-    """Multiply float32 matrices in TF32 on GPUs that have it: faster, 10 bits of mantissa."""
-    ddp_bucket_mb: int = 25
-    """Gradients are all-reduced in buckets of this size, in MB."""
-    ddp_hook: Literal["none", "fp16", "bf16"] = "none"
-    """Send gradients between ranks in half precision."""
 
     trackers: tuple[Literal["tensorboard", "wandb", "trackio"], ...] = ("tensorboard",)
     """Who draws the curves, beside the log files."""
@@ -126,11 +120,9 @@ def check(config: TrainConfig) -> None:
         max_nonfinite=(config.max_nonfinite >= 0, "0 or more"),
         spike_factor=(config.spike_factor == 0 or config.spike_factor > 1, "more than 1, or 0 for never"),
         max_rollbacks=(config.max_rollbacks >= 0, "0 or more"),
-        timeout_s=(config.timeout_s >= 1, "at least 1"),
         num_workers=(config.num_workers >= 0, "0 or more"),
         prefetch_factor=(config.prefetch_factor >= 1, "at least 1"),
         bucket_batches=(config.bucket_batches >= 0, "0 or more"),
-        ddp_bucket_mb=(config.ddp_bucket_mb >= 1, "at least 1"),
         log_every=(config.log_every >= 1, "at least 1"),
         seed=(config.seed >= 0, "0 or more"),
     )

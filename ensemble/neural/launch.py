@@ -12,6 +12,7 @@ import sys
 from typing import TYPE_CHECKING, Any
 
 from ensemble.errors import UserError
+from ensemble.neural import heartbeat
 from ensemble.neural.config import TrainConfig
 
 if TYPE_CHECKING:
@@ -37,6 +38,8 @@ def start(settings: TrainConfig | None = None) -> "Accelerator":
     if asked["origin"] != NO_LAUNCHER and sys.platform == "linux":
         # A launcher that a signal kills orphans its ranks: SIGUSR1 does, and any that has started a single process
         ctypes.CDLL(None).prctl(PR_SET_PDEATHSIG, signal.SIGTERM)
+    if settings:
+        os.environ |= heartbeat.flight_recorder_environment(settings.out)
     from accelerate import Accelerator
 
     from ensemble.neural import sharded, speed

@@ -50,15 +50,15 @@ def train(
     evaluation_steps = max(1, plan.steps_per_epoch // config.evaluations_per_epoch)
     checkpoint_steps = config.checkpoint_steps or evaluation_steps
 
-    speed.set_tf32(config.tf32)
     torch.manual_seed(config.seed)  # the same initial weights on every rank and number of ranks
     model = recipe.model()
     num_parameters = sum(parameter.numel() for parameter in model.parameters())
     optimizers = recipe.optimizers(model, peak_learning_rate(config), config.weight_decay)
-    flops, peak = trial.flops(recipe, model, plan, config, accelerator)
+    flops, peak = trial.flops(recipe, model, plan, accelerator)
     if config.compile:
         speed.compile_model(model, accelerator.device)
     model, *prepared = accelerator.prepare(model, *optimizers)
+    speed.leave_buffers(model)
     # Accelerate's wrapper searches for a library at every step; what else it does, the training state does
     state = TrainingState(model, [wrapper.optimizer for wrapper in prepared], config.ema_decay, accelerator)
     torch.manual_seed(config.seed * 1_000_003 + accelerator.process_index)  # dropout differs by rank
@@ -80,6 +80,7 @@ def train(
 
     with ExitStack() as stack:
         stack.enter_context(runs.failure_marked(out))
+        heart = stack.enter_context(Heartbeat.of(accelerator, config.timeout_s, out))
         stop = stack.enter_context(StopSignals())
         is_main = accelerator.is_main_process
         tracker = stack.enter_context(
@@ -92,7 +93,8 @@ def train(
             with accelerator.no_sync(model), autocast():
                 state.backward(recipe.step(model, batch, None)[0])
 
-        plan = guards.fit_micro_batch(plan, try_once, model, state.optimizers, accelerator, tracker.say)
+        if not state.is_sharded:  # whose forward pass gathers weights, so that one rank cannot try alone
+            plan = guards.fit_micro_batch(plan, try_once, model, state.optimizers, accelerator, tracker.say)
         num_workers, prefetch_factor = config.num_workers, config.prefetch_factor
         if config.loader == "auto":
             chosen = loader_tuning.choose(rows, plan, accelerator.device, tracker.say)
@@ -109,7 +111,6 @@ def train(
         meter = Meter(feed, accelerator.num_processes, flops, peak)
         writer = stack.enter_context(checkpoint.Writer())
         profiler = stack.enter_context(profiling.profile(out, profile, accelerator.process_index, tracker.say))
-        heart = stack.enter_context(Heartbeat.of(accelerator, config.timeout_s, out))
 
         def evaluate() -> None:
             """Score the validation split with the averaged weights, if there are any, and keep the best ones in best/."""
@@ -165,6 +166,7 @@ def train(
         total_loss, total_count, ranks_asked = totals.unbind()  # views
         rows_of_step: list[np.ndarray] = []
         for micro, batch in () if finished else feed:
+            heart.beat(micro.step)
             # Gradients are all-reduced after the last micro-batch of a step only, and the totals while that goes backward
             with nullcontext() if micro.is_last_of_step else accelerator.no_sync(model):
                 with autocast():
@@ -220,7 +222,6 @@ def train(
             totals.zero_()
             rows_of_step.clear()
             meter.add(plan.length_of(micro.step))
-            heart.beat(step)
             writer.check()
             profiler.step()
             tracker.advance()
@@ -245,25 +246,25 @@ def train(
             with state.averaged_weights():
                 keep_weights("final", {})
         writer.wait()
-    summary = {
-        "kind": "neural",
-        "status": "preempted" if preempted else "done",
-        "recipe": recipe.name,
-        "fingerprint": recipe.fingerprint,
-        "parameters": num_parameters,
-        "ranks": accelerator.num_processes,
-        "device": str(accelerator.device),
-        "precision": accelerator.mixed_precision,
-        "seconds": progress.seconds,
-        "steps": progress.step,
-        "skipped": progress.skipped,
-        "best_step": progress.best_step,
-        f"validation_{recipe.monitor}": progress.best_score,
-    }
-    if is_main:
-        manifest.write_json(out / "summary.json", summary)
-        runs.set_status(out, summary["status"])
-    accelerator.wait_for_everyone()
+        summary = {
+            "kind": "neural",
+            "status": "preempted" if preempted else "done",
+            "recipe": recipe.name,
+            "fingerprint": recipe.fingerprint,
+            "parameters": num_parameters,
+            "ranks": accelerator.num_processes,
+            "device": str(accelerator.device),
+            "precision": accelerator.mixed_precision,
+            "seconds": progress.seconds,
+            "steps": progress.step,
+            "skipped": progress.skipped,
+            "best_step": progress.best_step,
+            f"validation_{recipe.monitor}": progress.best_score,
+        }
+        if is_main:
+            manifest.write_json(out / "summary.json", summary)
+            runs.set_status(out, summary["status"])
+        accelerator.wait_for_everyone()
     return summary
 
 

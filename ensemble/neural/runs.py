@@ -10,7 +10,7 @@ killed, when nothing runs), preempted (saved, go on with --resume), failed, done
 import json
 import os
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal
 
@@ -38,7 +38,8 @@ def failure_marked(run: Path) -> Iterator[None]:
     try:
         yield
     except BaseException:
-        set_status(run, "failed")
+        with suppress(OSError):  # a full disk must not hide what was raised
+            set_status(run, "failed")
         raise
 
 
@@ -75,7 +76,7 @@ def _open(config: TrainConfig, resume: str, override: bool) -> Path | None:
     if resume not in ("", "last", "auto"):
         found = Path(resume)
         manifest.verify(found)
-    begun_before = resume == "auto" and ((run / "config.json").exists() or not any(run.glob("*")))
+    begun_before = resume == "auto" and ((run / "config.json").exists() or not any(run.glob("[!.]*")))
     if resume != "last" and not begun_before and run.exists():
         has_checkpoint = any((run / "checkpoints").glob("step-*"))
         mend = "add --resume to go on from its last checkpoint" if has_checkpoint else "delete it"

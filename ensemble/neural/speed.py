@@ -2,7 +2,6 @@
 
     accelerator = Accelerator(**speed.accelerator_options(settings))
     speed.use_fp16_on_cpu(accelerator)
-    speed.set_tf32(settings.tf32)
     if settings.compile:
         speed.compile_model(model, accelerator.device)
     model = accelerator.prepare(model)
@@ -28,42 +27,28 @@ if TYPE_CHECKING:
 def accelerator_options(settings: TrainConfig) -> dict[str, Any]:
     """Keyword arguments for `Accelerator`, from what the settings and the launcher's environment say.
 
-    Raises `UserError` for what Accelerate or the hardware cannot do: fp8 without its GPU and library, gradients in bf16
-    by Gloo, a `ddp_hook` where FSDP shards the weights, and fp16 where it does so on CPUs.
+    Raises `UserError` for what Accelerate or the hardware cannot do: fp8 without its GPU and library, and fp16 where FSDP
+    shards the weights over CPUs.
     """
     import torch
     from accelerate.utils import (
         AORecipeKwargs,
-        DDPCommunicationHookType,
         DistributedDataParallelKwargs,
         InitProcessGroupKwargs,
         is_torchao_available,
         parse_flag_from_env,
     )
 
-    configuration.check(
-        settings,
-        ddp_bucket_mb=(settings.ddp_bucket_mb >= 1, "at least 1"),
-        timeout_s=(settings.timeout_s >= 1, "at least 1"),
-    )
+    configuration.check(settings, timeout_s=(settings.timeout_s >= 1, "at least 1"))
     has_gpu = torch.cuda.is_available() and not parse_flag_from_env("ACCELERATE_USE_CPU")
     precision = settings.precision
     if precision == "auto":
         precision = os.environ.get("ACCELERATE_MIXED_PRECISION", "no")  # type: ignore[assignment]
-    is_sharded = parse_flag_from_env("ACCELERATE_USE_FSDP")
-    if settings.ddp_hook != "none" and is_sharded:
-        raise UserError(f"ddp_hook={settings.ddp_hook} does not go with FSDP, which sends shards: write ddp_hook=none")
-    if settings.ddp_hook == "bf16" and not has_gpu:
-        raise UserError("ddp_hook=bf16 needs GPUs, since torch sends no bf16 by Gloo: write ddp_hook=fp16 or none")
-    if precision == "fp16" and is_sharded and not has_gpu:
+    if precision == "fp16" and parse_flag_from_env("ACCELERATE_USE_FSDP") and not has_gpu:
         raise UserError("precision=fp16 does not go with FSDP on CPUs, whose scaler sees one shard: write precision=bf16")
 
     handlers: list[Any] = [
-        DistributedDataParallelKwargs(
-            bucket_cap_mb=settings.ddp_bucket_mb,
-            gradient_as_bucket_view=True,
-            comm_hook=DDPCommunicationHookType("no" if settings.ddp_hook == "none" else settings.ddp_hook),
-        ),
+        DistributedDataParallelKwargs(gradient_as_bucket_view=True),
         # The microsecond: Accelerate drops a time-out that equals its own 600 s, and Gloo would wait half an hour
         InitProcessGroupKwargs(timeout=datetime.timedelta(seconds=settings.timeout_s, microseconds=1)),
     ]
@@ -98,15 +83,6 @@ def leave_buffers(model: "torch.nn.Module") -> None:
 
     if isinstance(model, torch.nn.parallel.DistributedDataParallel):
         model.forward_sync_buffers = False
-
-
-def set_tf32(enabled: bool) -> None:
-    """float32 products and convolutions on GPUs in TF32, or in full precision: cuDNN's convolutions begin with TF32."""
-    import torch
-
-    # Not backends.fp32_precision, after which torch's own compiler cannot read these flags (torch 2.13)
-    torch.set_float32_matmul_precision("high" if enabled else "highest")
-    torch.backends.cudnn.allow_tf32 = enabled
 
 
 def compile_model(model: "torch.nn.Module", device: "torch.device") -> None:

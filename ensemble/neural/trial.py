@@ -39,12 +39,9 @@ def largest_batch(rows: Rows, plan: BatchPlan, accelerator: "Accelerator") -> Ba
     return {name: tensor.to(accelerator.device) for name, tensor in batch.items()}
 
 
-def flops(
-    recipe: Recipe, model: torch.nn.Module, plan: BatchPlan, config: TrainConfig, accelerator: "Accelerator"
-) -> tuple[float, float | None]:
+def flops(recipe: Recipe, model: torch.nn.Module, plan: BatchPlan, accelerator: "Accelerator") -> tuple[float, float | None]:
     """FLOPs of an example and the most that a device does a second, where that is known."""
-    precision = accelerator.mixed_precision
-    peak = peak_flops(accelerator.device, "tf32" if config.tf32 and precision == "no" else precision)
+    peak = peak_flops(accelerator.device, accelerator.mixed_precision)
     if not peak:
         return 0.0, None
     model.to(accelerator.device)

@@ -47,10 +47,9 @@ def options(**values: Any) -> dict[str, Any]:
 
 def test_the_fields_reach_ddp_and_the_process_group() -> None:
     """A field would be accepted and do nothing: Accelerate drops a time-out of 600 s, and Gloo would wait 1,800."""
-    ddp, group = options(ddp_bucket_mb=7, ddp_hook="fp16", timeout_s=600)["kwargs_handlers"]
+    ddp, group = options(timeout_s=600)["kwargs_handlers"]
     assert isinstance(ddp, DistributedDataParallelKwargs)
-    assert ddp.to_kwargs() == {"bucket_cap_mb": 7, "gradient_as_bucket_view": True}
-    assert ddp.comm_hook.value == "fp16"
+    assert ddp.to_kwargs() == {"gradient_as_bucket_view": True}
     assert isinstance(group, InitProcessGroupKwargs)
     assert group.to_kwargs()["timeout"] // datetime.timedelta(seconds=1) == 600
 
@@ -67,10 +66,7 @@ def test_the_setting_goes_before_the_yaml(monkeypatch: pytest.MonkeyPatch) -> No
     [
         ({"precision": "fp8"}, {}, "precision=fp8 needs a GPU .* here is no GPU.*: write precision=bf16"),
         ({}, {"ACCELERATE_MIXED_PRECISION": "fp8"}, "precision=fp8 needs a GPU"),
-        ({"ddp_hook": "bf16"}, {}, "ddp_hook=bf16 needs GPUs.*: write ddp_hook=fp16 or none"),
-        ({"ddp_hook": "fp16"}, {"ACCELERATE_USE_FSDP": "true"}, "ddp_hook=fp16 does not go with FSDP"),
         ({"precision": "fp16"}, {"ACCELERATE_USE_FSDP": "true"}, "precision=fp16 does not go with FSDP on CPUs"),
-        ({"ddp_bucket_mb": 0}, {}, "ddp_bucket_mb=0 is impossible: it must be at least 1"),
         ({"timeout_s": 0}, {}, "timeout_s=0 is impossible: it must be at least 1"),
     ],
 )
@@ -122,20 +118,6 @@ def test_an_overflow_is_seen_and_lowers_the_scale() -> None:
     assert found[0] == ([[0.25, 0.25, 0.25]], 65536.0)
     assert not np.isfinite(found[1][0]).any()
     assert scaler.get_scale() == 32768.0
-
-
-def test_tf32_is_on_only_where_asked_for() -> None:
-    """float32 convolutions would be in TF32 though tf32=false, for that is cuDNN's default; or nothing would be faster."""
-    before = torch.get_float32_matmul_precision(), torch.backends.cudnn.allow_tf32
-    try:
-        for enabled in (True, False):
-            speed.set_tf32(enabled)
-            assert torch.backends.cuda.matmul.allow_tf32 == torch.backends.cudnn.allow_tf32 == enabled
-            assert (torch.backends.cuda.matmul.fp32_precision == "tf32") == enabled
-            assert (torch.backends.cudnn.conv.fp32_precision == "tf32") == enabled
-    finally:
-        torch.set_float32_matmul_precision(before[0])
-        torch.backends.cudnn.allow_tf32 = before[1]
 
 
 # Compilation

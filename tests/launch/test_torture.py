@@ -1,0 +1,373 @@
+"""Runs that are killed, signalled or out of disk at random moments go on with --resume auto to the same bits.
+
+    make test       the short form: one run for each number of ranks, killed twice and signalled once
+    make torture    the long form: 15 runs with a kill and 10 signals for each number of ranks, and full disks
+
+Everything goes through the real launcher and scripts/train.py; TORTURE_SEED=… draws the moments of a failure again.
+"""
+
+import contextlib
+import ctypes
+import dataclasses
+import itertools
+import json
+import os
+import random
+import runpy
+import signal
+import subprocess
+import time
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
+
+import psutil
+import pytest
+import torch
+from safetensors.torch import load_file
+
+from ensemble import errors
+from ensemble.data import manifest
+from ensemble.neural import checkpoint, signals
+
+launcher = SimpleNamespace(**runpy.run_path(str(Path(__file__).with_name("test_launch.py"))))
+
+LONG = bool(os.environ.get("TORTURE_LONG"))
+SEED = os.environ.get("TORTURE_SEED") or str(random.SystemRandom().randrange(10**6))
+long_form = pytest.mark.skipif(not LONG, reason="make torture")
+TIMEOUT_S = 180
+PR_SET_CHILD_SUBREAPER = 36
+"""prctl(2): whom the launcher leaves behind becomes our child, and we hear its exit code."""
+
+KEEP_LAST = 2
+SETTINGS: dict[str, Any] = {
+    "recipe.width": 32,
+    "recipe.num_layers": 1,
+    "recipe.num_reviews": 2,
+    "learning_rate": 0.01,
+    "batch_size": 128,
+    "micro_batch_size": 32,
+    "ema_decay": 0.9,
+    "max_epochs": 3 if LONG else 1.5,
+    "patience": 100,
+    "checkpoint_steps": 3,
+    "keep_last": KEEP_LAST,
+    "log_every": 1,
+    "trackers": "[]",
+}
+
+KILLS = {"step": 0.4, "save": 0.03, "best": 0.03, "start": 0.4, "end": 0.05, "rank": 0.4}
+"""In a step; while a checkpoint is written, or best/; while the run starts, or ends; and one rank alone in a step. How many
+seconds after that begins, at most."""
+SIGNALS: dict[str, tuple[signal.Signals, str, str]] = {
+    "SIGTERM": (signal.SIGTERM, "launcher", ""),
+    "SIGINT": (signal.SIGINT, "launcher", ""),
+    "SIGUSR1": (signal.SIGUSR1, "launcher", ""),
+    "SIGUSR1, passed on": (signal.SIGUSR1, "launcher", "SIGTERM,SIGINT,SIGUSR1"),
+    "SIGTERM to everybody": (signal.SIGTERM, "everybody", ""),
+}
+"""What is sent, to whom, and which signals the launcher of several ranks is told to pass on."""
+
+
+@dataclasses.dataclass(frozen=True)
+class Run:
+    """A training on so many ranks into the folder `out`."""
+
+    ranks: int
+    data: Path
+    out: Path
+    changed: dict[str, Any] = dataclasses.field(default_factory=dict)
+
+    @property
+    def command(self) -> list[str]:
+        """It starts, or goes on from where it was cut."""
+        yaml = launcher.SINGLE_CPU if self.ranks == 1 else launcher.MULTI_CPU
+        values = {"data": self.data, "out": self.out, **SETTINGS, **self.changed}
+        words = [f"{name}={value}" for name, value in values.items()]
+        return [*launcher.ACCELERATE, *yaml, launcher.TRAIN, "--resume", "auto", *words]
+
+    def finish(self) -> None:
+        with launcher.started(self.command, self.out.parent) as process:
+            shown, told = process.communicate(timeout=TIMEOUT_S)
+        assert process.returncode == 0, told
+        assert "damaged" not in shown
+        assert self.status() == "done"
+
+    def status(self) -> str:
+        return (self.out / "status").read_text().strip()
+
+    def metrics(self) -> list[dict[str, Any]]:
+        """All whole lines."""
+        file = self.out / "metrics.jsonl"
+        lines = file.read_text().splitlines(keepends=True) if file.exists() else []
+        return [json.loads(line) for line in lines if line.endswith("\n")]
+
+    def steps_done(self) -> int:
+        return max((line["step"] for line in self.metrics() if line["kind"] == "train"), default=0)
+
+    def checkpoints(self) -> list[str]:
+        folder = self.out / "checkpoints"
+        return sorted(name for name in os.listdir(folder) if name.startswith("step-")) if folder.exists() else []
+
+    def saved_step(self) -> int:
+        return int(self.checkpoints()[-1].removeprefix("step-")) if self.checkpoints() else 0
+
+    def newest(self) -> Path:
+        return checkpoint.of_step(self.out, self.saved_step())
+
+    def identity(self, name: str) -> int:
+        """Another one when the file or folder was replaced, 0 when there is none."""
+        try:
+            return (self.out / name).stat().st_ino
+        except FileNotFoundError:
+            return 0
+
+    def half_done(self) -> list[str]:
+        """What is being written, replaced or deleted, or was when the run was killed."""
+        return sorted(path.name for path in [*self.out.glob(".*"), *(self.out / "checkpoints").glob(".*")])
+
+
+@pytest.fixture(scope="module", autouse=True)
+def orphans_are_ours() -> Iterator[None]:
+    libc = ctypes.CDLL(None)
+    libc.prctl(PR_SET_CHILD_SUBREAPER, 1)
+    yield
+    libc.prctl(PR_SET_CHILD_SUBREAPER, 0)
+
+
+@pytest.fixture(scope="module", params=[1, 2], ids="{}_ranks".format)
+def reference(request: pytest.FixtureRequest, prepared: Path, tmp_path_factory: pytest.TempPathFactory) -> Run:
+    """The uninterrupted run."""
+    run = Run(request.param, prepared, tmp_path_factory.mktemp("reference") / "run")
+    run.finish()
+    return run
+
+
+def drawn(*trial: object) -> random.Random:
+    """The generator of one trial; pytest shows the line when the trial fails."""
+    print(f"\nTORTURE_SEED={SEED} ", *trial)
+    return random.Random(f"{SEED} {trial}")
+
+
+@contextlib.contextmanager
+def training(run: Run, step: int, **environment: str) -> Iterator[tuple[subprocess.Popen[str], list[psutil.Process]]]:
+    """The run and its ranks, when it has come to `step`, and further than before; for step 0, when it opens its folder."""
+    step, settings = step and max(step, run.steps_done() + 1), run.identity("config.json")
+    with launcher.started(run.command, run.out.parent, **environment) as process:
+        wait_for(lambda: run.identity("config.json") != settings and run.steps_done() >= step, process, 0.005)
+        children = psutil.Process(process.pid).children()
+        ranks = [child for child in children if launcher.TRAIN in child.cmdline()]
+        yield process, sorted(ranks, key=lambda rank: rank.environ().get("RANK", ""))
+
+
+def wait_for(condition: Callable[[], object], process: subprocess.Popen[str], pause_s: float) -> None:
+    deadline = time.monotonic() + TIMEOUT_S
+    while not condition():
+        assert process.poll() is None, f"it ended before the moment came: {process.communicate()[1]}"
+        assert time.monotonic() < deadline
+        time.sleep(pause_s)
+
+
+def family_of(process: subprocess.Popen[str]) -> list[psutil.Process]:
+    return [*psutil.Process(process.pid).children(recursive=True), psutil.Process(process.pid)]
+
+
+def exit_codes(family: list[psutil.Process]) -> dict[int, int]:
+    """Waits until nobody of the family is there, and finds the codes of those that the launcher left behind."""
+    deadline, codes = time.monotonic() + TIMEOUT_S, {}
+    while left := [member for member in family if member.pid not in codes and member.is_running()]:
+        assert time.monotonic() < deadline, f"orphans: {left}"
+        for member in left:
+            with contextlib.suppress(ChildProcessError):
+                pid, status = os.waitpid(member.pid, os.WNOHANG)
+                if pid:
+                    codes[pid] = os.waitstatus_to_exitcode(status)
+        time.sleep(0.01)
+    return codes
+
+
+def kill(run: Run, step: int, moment: str, generator: random.Random) -> None:
+    """SIGKILL, at `step` or soon after; of what was whole, nothing may be lost but what was due to be deleted."""
+
+    with training(run, 0 if moment == "start" else step) as (process, ranks):
+        family, saved, best = family_of(process), run.checkpoints(), run.identity("best")
+        begun: dict[str, Callable[[], object]] = {
+            "save": lambda: any((run.out / "checkpoints").glob(".*")) or run.checkpoints() != saved,
+            "best": lambda: any(run.out.glob(".best.*")) or run.identity("best") != best,
+            "end": lambda: any(run.out.glob(".final.*")) or run.identity("final"),
+        }
+        wait_for(begun.get(moment, lambda: True), process, 0.0003)
+        time.sleep(generator.uniform(0, KILLS[moment]))
+        generator.shuffle(family)
+        before, had_best = run.checkpoints(), run.identity("best")
+        for member in [generator.choice(ranks)] if moment == "rank" else family:
+            with contextlib.suppress(psutil.NoSuchProcess):
+                member.kill()
+        process.communicate(timeout=TIMEOUT_S)
+        exit_codes(family)
+    assert process.returncode
+    after = run.checkpoints()
+    assert set(sorted({*before, *after})[-KEEP_LAST:]) <= set(after), "a sound checkpoint was lost"
+    for name in after:
+        manifest.verify(run.out / "checkpoints" / name)
+    assert not had_best or [path for path in (run.out / "best", *run.out.glob(".best.old-*")) if manifest.verify(path)]
+    print(f"  killed: {moment}, at step {run.steps_done()}, saved {run.saved_step()}, half done {run.half_done()}")
+
+
+def ask_to_stop(run: Run, step: int, name: str, generator: random.Random) -> None:
+    """A signal, at `step` or soon after; the run must save the step that it has come to, and leave nobody behind."""
+    number, to, passed_on = SIGNALS[name]
+    environment = {"PET_SIGNALS_TO_HANDLE": passed_on} if passed_on else {}
+    with training(run, step, **environment) as (process, ranks):
+        family = family_of(process)
+        time.sleep(generator.uniform(0, 0.2))
+        reached = run.steps_done()
+        for member in family if to == "everybody" else family[-1:]:
+            member.send_signal(number)
+        _, told = process.communicate(timeout=TIMEOUT_S)
+        codes = exit_codes(family)
+    assert process.returncode
+    assert run.status() == "preempted", told
+    assert reached <= run.saved_step() == run.steps_done(), told
+    manifest.verify(run.newest())
+    codes_of_ranks = [codes[rank.pid] for rank in ranks if rank.pid in codes]
+    assert set(codes_of_ranks) <= {errors.PREEMPTED}, told
+    print(f"  {name} at step {run.saved_step()}: launcher {process.returncode}, ranks left by it {codes_of_ranks}")
+
+
+def assert_same(run: Run, reference: Run) -> None:
+    """The same to the bit: weights, optimizer, average, random states, progress, and what metrics.jsonl tells of a step."""
+    assert run.checkpoints() == reference.checkpoints()
+    files = ["best/model.safetensors", "final/model.safetensors"]
+    files += [str(file.relative_to(reference.out)) for file in reference.newest().glob("*.safetensors")]
+    assert len(files) == 4
+    for file in files:
+        ours, theirs = (load_file(of.out / file) for of in (run, reference))
+        assert ours.keys() == theirs.keys()
+        different = [name for name in theirs if not torch.equal(ours[name], theirs[name])]
+        assert not different, file
+    progress = [manifest.read_json(of.newest() / "state.json")["progress"] | {"seconds": 0} for of in (run, reference)]
+    assert progress[0] == progress[1]
+    timing = {"time_s", "samples_per_s", "data_wait"}
+    told = [[{name: line[name] for name in line.keys() - timing} for line in of.metrics()] for of in (run, reference)]
+    assert told[0] == told[1]
+    assert run.half_done() == []
+
+
+def trials(ranks: int) -> list[list[str]]:
+    """What befalls each run, one thing after another."""
+    kinds = [kind for kind in KILLS if kind != "rank" or ranks > 1]
+    if not LONG:
+        return [[random.Random(SEED).choice(list(SIGNALS)), "save", "rank" if ranks > 1 else "step"]]
+    killed = [["save", kind] if kind == "start" else [kind] for kind in itertools.islice(itertools.cycle(kinds), 15)]
+    return [*killed, list(SIGNALS), list(SIGNALS)[::-1]]
+
+
+@pytest.mark.parametrize("trial", range(17 if LONG else 1))
+def test_a_run_that_was_cut_short_ends_with_the_same_bits(trial: int, reference: Run, tmp_path: Path) -> None:
+    """A kill would cost a sound checkpoint, a signal a step; or the run would go on from something else than it reached."""
+    cuts = trials(reference.ranks)[trial]
+    generator = drawn(f"{reference.ranks} ranks, trial {trial}:", cuts)
+    changed = {"num_workers": 1} if LONG and trial in (1, 16) else {}
+    run = dataclasses.replace(reference, out=tmp_path / "run", changed=changed)
+    last_step = reference.steps_done()
+    scores = [(line["step"], line["average_precision"]) for line in reference.metrics() if line["kind"] == "val"]
+    better = [step for number, (step, score) in enumerate(scores) if score > max([-1, *(s for _, s in scores[:number])])]
+    kept: list[dict[str, Any]] = []
+    for number, cut in enumerate(cuts):
+        step = max(1, int(2 / 3 * last_step * (number + generator.random()) / len(cuts)))
+        if cut in SIGNALS:
+            ask_to_stop(run, step, cut, generator)
+        else:
+            kill(run, {"best": generator.choice(better) - 1, "end": last_step - 1}.get(cut, step), cut, generator)
+        assert run.metrics()[: len(kept)] == kept, "it began anew"
+        kept = [line for line in run.metrics() if line["step"] <= run.saved_step()]
+    run.finish()
+    assert run.metrics()[: len(kept)] == kept, "it began anew"
+    assert_same(run, reference)
+
+
+@long_form
+def test_a_killed_run_goes_on_on_another_number_of_ranks(prepared: Path, tmp_path: Path) -> None:
+    """A run could not move to another machine, or rows would come twice or not at all. Sums are taken in another order."""
+    generator = drawn("other ranks")
+    two = Run(2, prepared, tmp_path / "two", {"recipe.dropout": 0})
+    two.finish()
+    moved = dataclasses.replace(two, out=tmp_path / "moved")
+    kill(moved, generator.randint(5, 40), "step", generator)
+    begun = moved.saved_step()
+    kept = [line for line in moved.metrics() if line["step"] <= begun]
+    dataclasses.replace(moved, ranks=1).finish()
+    assert moved.metrics()[: len(kept)] == kept, "it began anew"
+    ours, theirs = (load_file(of.out / "final/model.safetensors") for of in (moved, two))
+    ours_flat, theirs_flat = (torch.cat([of[name].double().flatten() for name in theirs]) for of in (ours, theirs))
+    error = float(torch.linalg.norm(ours_flat - theirs_flat) / torch.linalg.norm(theirs_flat))
+    print(f"  went on from step {begun} on one rank: relative error {error:.2g}")
+    assert 0 < error <= 1e-5
+    losses = [[line["loss"] for line in of.metrics() if line["kind"] == "train"] for of in (moved, two)]
+    assert losses[0] == pytest.approx(losses[1], rel=1e-4)
+
+
+@long_form
+def test_a_second_signal_ends_a_run_that_cannot_finish_its_step(prepared: Path, tmp_path: Path) -> None:
+    """A run whose ranks wait for each other could be ended by SIGKILL alone; or its last checkpoint would be lost."""
+    run = Run(2, prepared, tmp_path / "run")
+    with training(run, 5) as (process, ranks):
+        family = family_of(process)
+        wait_for(run.checkpoints, process, 0.005)
+        ranks[1].suspend()
+        time.sleep(1)
+        before = run.checkpoints()
+        ranks[0].send_signal(signal.SIGUSR1)
+        time.sleep(signals.ECHO_S / 2)
+        ranks[0].send_signal(signal.SIGUSR1)
+        time.sleep(signals.ECHO_S / 2 + 1)
+        assert ranks[0].status() != psutil.STATUS_ZOMBIE
+        ranks[0].send_signal(signal.SIGUSR1)
+        with contextlib.suppress(psutil.NoSuchProcess):
+            wait_for(lambda: not ranks[0].is_running() or ranks[0].status() == psutil.STATUS_ZOMBIE, process, 0.01)
+        ranks[1].resume()
+        _, told = process.communicate(timeout=TIMEOUT_S)
+        exit_codes(family)
+    assert f"exitcode  : {128 + signal.SIGUSR1}" in told, told
+    assert run.checkpoints() == before
+    manifest.verify(run.newest())
+
+
+@pytest.fixture
+def small_disk(tmp_path: Path) -> Iterator[Path]:
+    disk = tmp_path / "disk"
+    disk.mkdir()
+    mounted = subprocess.run(["mount", "-t", "tmpfs", "-o", "size=64m", "tmpfs", str(disk)], capture_output=True, text=True)
+    if mounted.returncode:
+        pytest.skip(f"no small disk can be mounted here: {mounted.stderr.strip()}")
+    yield disk
+    subprocess.run(["umount", "--lazy", str(disk)], check=True)
+
+
+@long_form
+@pytest.mark.parametrize("room", [0, 2 << 20], ids=["not_even_for_logs", "not_for_a_checkpoint"])
+def test_a_full_disk_keeps_the_last_checkpoint(room: int, reference: Run, small_disk: Path) -> None:
+    """A full disk would damage the checkpoint that is there, or bury the cause under tracebacks."""
+    run = dataclasses.replace(reference, out=small_disk / "run")
+    ballast = small_disk / "ballast"
+    with training(run, 5) as (process, _):
+        wait_for(run.checkpoints, process, 0.001)
+        with contextlib.suppress(OSError), ballast.open("wb", buffering=0) as stream:
+            while True:
+                stream.write(bytes(1 << 16))
+        if room:
+            os.truncate(ballast, ballast.stat().st_size - room)
+        family = family_of(process)
+        _, told = process.communicate(timeout=TIMEOUT_S)
+        exit_codes(family)
+    assert process.returncode
+    sentences = [line for line in told.splitlines() if line.startswith("error: ")]
+    assert len(sentences) == 1, told
+    assert "room" in sentences[0]
+    assert "Traceback" not in told.split("error: ")[0]
+    manifest.verify(run.newest())
+    ballast.unlink()
+    run.finish()
+    assert_same(run, reference)
