@@ -26,8 +26,7 @@ def every_solution() -> np.ndarray:
     rows = np.array(list(itertools.permutations(range(1, 5))))
     grids = rows[np.indices((24,) * 4).reshape(4, -1).T]
     boxes = grids.reshape(-1, 2, 2, 2, 2).swapaxes(2, 3).reshape(-1, 4, 4)
-    columns = grids.swapaxes(1, 2)
-    is_solved = [(np.sort(groups) == np.arange(1, 5)).all((1, 2)) for groups in (columns, boxes)]
+    is_solved = [(np.sort(groups) == np.arange(1, 5)).all((1, 2)) for groups in (grids.swapaxes(1, 2), boxes)]
     return grids[np.all(is_solved, axis=0)].reshape(-1, NUM_CELLS)
 
 
@@ -204,8 +203,8 @@ class Recipe:
 
     def optimizers(self, model: Any, learning_rate: float, weight_decay: float) -> list[torch.optim.Optimizer]:
         body = [parameter for parameter in model.parameters() if parameter.requires_grad]
-        tables = [model.puzzle_embedding.table]  # the schedule scales each optimizer's own peak rate
-        return [AdamATan2(body, learning_rate, weight_decay), SparseSignSGD(tables, TABLE_RATE, weight_decay)]
+        table = SparseSignSGD([model.puzzle_embedding.table], TABLE_RATE, weight_decay)
+        return [AdamATan2(body, learning_rate, weight_decay), table]  # the schedule scales each one's own peak rate
 
     def all_halted(self, batch: Batch) -> Batch:
         halted = torch.ones_like(batch["puzzle_id"], dtype=torch.bool)
@@ -225,8 +224,7 @@ class Recipe:
         halt, go_on = found["halting"].unbind(1)
         with torch.no_grad():
             is_correct = (found["digits"].argmax(-1) == current["solution"] - 1).all(1).to(halt.dtype)
-            next_halt, next_best = found["next_halting"][:, 0], found["next_halting"].amax(1)
-            value = torch.where(is_last, next_halt, next_best).sigmoid()
+            value = torch.where(is_last, found["next_halting"][:, 0], found["next_halting"].amax(1)).sigmoid()
             halted = is_last | ((halt > go_on) & (steps >= batch["patience"]))
         logits, classes = found["digits"].flatten(0, 1), current["solution"].flatten() - 1
         judge = partial(F.binary_cross_entropy_with_logits, reduction="sum")
