@@ -27,10 +27,11 @@ class Carry:
 
     def put(self, micro: MicroBatch, state: State) -> None:
         """What the micro-batch left behind; it counts once the step is committed."""
-        if state and not micro.idle:
+        # Should the first step that is committed be a tail, it is not kept: other places would have nothing to go on from
+        if state and not micro.idle and (self._slots or not micro.is_tail):
             rest = {name: tensor[len(micro.rows) :] for name, tensor in self._slots.get(micro.begin, {}).items()}
             self._next[micro.begin] = {
-                name: torch.cat([tensor, rest[name]]) if len(rest.get(name, ())) else tensor.detach()
+                name: torch.cat([tensor.detach(), rest[name]]) if len(rest.get(name, ())) else tensor.detach()
                 for name, tensor in state.items()
             }
 

@@ -14,6 +14,7 @@ checksums, named, and passed over for the one before it.
 
 import json
 import shutil
+from collections import deque
 from collections.abc import Callable
 from concurrent.futures import Future, ThreadPoolExecutor
 from pathlib import Path
@@ -106,25 +107,30 @@ def sweep(run: Path) -> None:
 
 
 class Writer:
-    """Writes in the background, one thing at a time; a failure surfaces at the next `check`, `submit` or at the end."""
+    """Writes in the background, one thing after another; a failure surfaces at the next `check`, `submit` or at the end."""
+
+    LONGEST = 4
+    """What may wait to be written, so that snapshots do not pile up: a best, a checkpoint, and what they prune."""
 
     def __init__(self) -> None:
         self._pool = ThreadPoolExecutor(1, thread_name_prefix="checkpoint")
-        self._pending: list[Future[None]] = []
+        self._pending: deque[Future[None]] = deque()
 
     def submit(self, write: Callable[[], None]) -> None:
-        """Begin to write, after what was submitted before; waits for that, so that no two snapshots pile up."""
-        self.wait()
+        """To be done after what was submitted before."""
+        self.check()
+        while len(self._pending) >= self.LONGEST:
+            self._pending.popleft().result()
         self._pending.append(self._pool.submit(write))
 
     def check(self) -> None:
         """Raise what a write that has ended raised."""
-        if self._pending and self._pending[0].done():
-            self._pending.pop(0).result()
+        while self._pending and self._pending[0].done():
+            self._pending.popleft().result()
 
     def wait(self) -> None:
         while self._pending:
-            self._pending.pop(0).result()
+            self._pending.popleft().result()
 
     def __enter__(self) -> "Writer":
         return self

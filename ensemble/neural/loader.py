@@ -51,6 +51,8 @@ class MicroBatch:
     """The position of the first row within the global batch."""
     idle: bool
     is_last_of_step: bool
+    is_tail: bool
+    """Of the last global batch of an epoch, where that is shorter than the others."""
 
 
 @dataclasses.dataclass(frozen=True)
@@ -133,11 +135,11 @@ class BatchPlan:
             if epoch != order_epoch:
                 order, order_epoch = self._order(epoch), epoch
             batch = order[within * self.batch_size : (within + 1) * self.batch_size]
-            begins = self.begins(len(batch))
+            begins, is_tail = self.begins(len(batch)), len(batch) < min(self.batch_size, self.num_rows)
             for number, begin in enumerate(begins, 1):
                 idle = begin >= len(batch)
                 begin, end = (0, 1) if idle else (begin, begin + self.micro_batch_size)
-                yield MicroBatch(step, epoch, batch[begin:end], begin, idle, number == len(begins))
+                yield MicroBatch(step, epoch, batch[begin:end], begin, idle, number == len(begins), is_tail)
 
     def begins(self, batch_length: int) -> list[int]:
         """Where in a global batch each of this rank's micro-batches begins; past its end for an idle one."""
@@ -179,7 +181,7 @@ def in_order(num_rows: int, batch_size: int, num_ranks: int, rank: int) -> Itera
     share = math.ceil(num_rows / num_ranks)
     mine = np.minimum(np.arange(rank * share, (rank + 1) * share), num_rows - 1)
     for step, begin in enumerate(range(0, share, batch_size)):
-        yield MicroBatch(step, 0, mine[begin : begin + batch_size], rank * batch_size, False, True)
+        yield MicroBatch(step, 0, mine[begin : begin + batch_size], rank * batch_size, False, True, False)
 
 
 class Feed:

@@ -63,29 +63,32 @@ def train(
     state = TrainingState(model, [wrapper.optimizer for wrapper in prepared], config.ema_decay, accelerator)
     torch.manual_seed(config.seed * 1_000_003 + accelerator.process_index)  # dropout differs by rank
 
-    about = {
+    about: dict[str, Any] = {
         "recipe": recipe.name,
         "fingerprint": recipe.fingerprint,
         "inputs": recipe.inputs,
-        "config": configuration.to_dict(config),
+        "config": {**configuration.to_dict(config), "precision": accelerator.mixed_precision},
     }
     require_installed(config.trackers)
-    last_saved = runs.open_run(config, accelerator, resume, override)
-    if last_saved:
-        state.restore(last_saved, recipe.fingerprint, plan, config.seed, override)
-    progress = state.progress
-    autocast = nullcontext if accelerator.mixed_precision == "no" else accelerator.autocast
-    spikes = guards.SpikeWatch(config.spike_factor, progress.recent_losses)
-    began = time.monotonic() - progress.seconds
+    last_saved = runs.open_run(out, about, accelerator, resume, override)
 
     with ExitStack() as stack:
         stack.enter_context(runs.failure_marked(out))
+        if last_saved:
+            state.restore(last_saved, plan.num_ranks, config.seed, override)
+            if not (out / "best").exists():  # of a run that branches off another
+                state.progress.forget_best()
+        progress = state.progress
+        autocast = nullcontext if accelerator.mixed_precision == "no" else accelerator.autocast
+        spikes = guards.SpikeWatch(config.spike_factor, progress.recent_losses)
+        began = time.monotonic() - progress.seconds
         heart = stack.enter_context(Heartbeat.of(accelerator, config.timeout_s, out))
         stop = stack.enter_context(StopSignals())
         is_main = accelerator.is_main_process
-        tracker = stack.enter_context(
-            closing(Tracker(out, is_main, num_steps, progress.step, config.trackers, configuration.to_dict(config)))
-        )
+        tracker = Tracker(
+            out, is_main, num_steps, progress.step, config.trackers, about["config"], progress.evaluated_step
+        )  # fmt: skip
+        stack.enter_context(closing(tracker))
 
         def try_once(plan: BatchPlan) -> None:
             """Forward and backward of one micro-batch, which leave no trace and wait for nobody."""
@@ -95,6 +98,8 @@ def train(
 
         if not state.is_sharded:  # whose forward pass gathers weights, so that one rank cannot try alone
             plan = guards.fit_micro_batch(plan, try_once, model, state.optimizers, accelerator, tracker.say)
+        if last_saved:
+            state.restore_carry(last_saved, plan)
         num_workers, prefetch_factor = config.num_workers, config.prefetch_factor
         if config.loader == "auto":
             chosen = loader_tuning.choose(rows, plan, accelerator.device, tracker.say)
@@ -140,11 +145,13 @@ def train(
             progress.seconds = round(time.monotonic() - began, 1)
             folder = checkpoint.of_step(out, progress.step)
             if state.is_sharded:
+                writer.wait()
                 state.write_sharded(folder, about)
-                return folder
-            weights, (tensors, description) = state.weights(), state.snapshot()
+            else:
+                weights, (tensors, description) = state.weights(), state.snapshot()
+                if is_main:
+                    writer.submit(lambda: checkpoint.write(folder, weights, {**about, **description}, tensors))
             if is_main:
-                writer.submit(lambda: checkpoint.write(folder, weights, {**about, **description}, tensors))
                 writer.submit(lambda: checkpoint.prune(out, config.keep_last, config.keep_steps))
             return folder
 

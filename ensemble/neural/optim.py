@@ -50,6 +50,12 @@ class MovingAverage:
         self.average = [parameter.detach().clone() for parameter in self.parameters]
 
     @torch.no_grad()
+    def begin_anew(self) -> None:
+        """At the weights as they are."""
+        for parameter, average in zip(self.parameters, self.average, strict=True):
+            average.copy_(parameter)
+
+    @torch.no_grad()
     def update(self, step: int) -> None:
         """After optimizer step 1, 2, …"""
         decay = min(self.decay, (1 + step) / (10 + step))

@@ -31,7 +31,8 @@ class Recipe(Protocol):
     def step(self, model: torch.nn.Module, batch: Batch, state: State) -> tuple[torch.Tensor, torch.Tensor, State]:
         """The *sum* of the losses, the number of things summed, and the state carried to the next batch (first None).
 
-        The state's tensors have the batch as first dimension: row k goes on from row k of the global batch before.
+        The state's tensors have the batch as first dimension: row k goes on from row k of the global batch before. They are
+        not to be changed in place. A rank that stands idle gets None also in the middle of a run.
         """
 
     def predict(self, model: torch.nn.Module, batch: Batch) -> Batch:

@@ -9,16 +9,16 @@ killed, when nothing runs), preempted (saved, go on with --resume), failed, done
 
 import json
 import os
+import shutil
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal
 
-from ensemble import config as configuration
 from ensemble.data import manifest
 from ensemble.errors import UserError
 from ensemble.neural import checkpoint, environment, launch
-from ensemble.neural.config import FREE_TO_CHANGE, TrainConfig
+from ensemble.neural.config import FREE_TO_CHANGE
 
 if TYPE_CHECKING:
     from accelerate import Accelerator
@@ -43,29 +43,29 @@ def failure_marked(run: Path) -> Iterator[None]:
         raise
 
 
-def open_run(config: TrainConfig, accelerator: "Accelerator", resume: str, override: bool) -> Path | None:
+def open_run(run: Path, about: dict[str, Any], accelerator: "Accelerator", resume: str, override: bool) -> Path | None:
     """The checkpoint to go on from, or None for a run that starts.
 
-    `resume`: '' starts in a folder that must not exist; 'last' needs a sound checkpoint in `config.out`; 'auto' takes the
-    newest sound one, and starts when there is none; anything else is a checkpoint's folder, from which a new run branches
-    off. `override` goes on with other learning settings than before, which is refused without it.
+    `about` is what a checkpoint says of its run: recipe, fingerprint of the data, config. `resume`: '' starts in a folder
+    that must not exist; 'last' needs a sound checkpoint in `run`; 'auto' takes the newest sound one, and starts when there
+    is none; anything else is a checkpoint's folder, from which a new run branches off. `override` goes on with other
+    learning settings than before, which is refused without it.
     """
     found, problem = None, None
     if accelerator.is_main_process:
         try:
-            found = _open(config, resume, override)
+            found = _open(run, json.loads(json.dumps(about)), resume, override)
         except UserError as error:
             problem = str(error)
         except OSError as error:
-            problem = f"the folder {config.out} cannot be written: {error.strerror}"
+            problem = f"the folder {run} cannot be written: {error.strerror}"
     found, problem = launch.from_main_process(accelerator, (found, problem))
     if problem:
         raise UserError(problem)
     return found
 
 
-def _open(config: TrainConfig, resume: str, override: bool) -> Path | None:
-    run = Path(config.out)
+def _open(run: Path, about: dict[str, Any], resume: str, override: bool) -> Path | None:
     found = None
     if resume in ("last", "auto") and (run / "config.json").exists():
         checkpoint.sweep(run)
@@ -73,32 +73,41 @@ def _open(config: TrainConfig, resume: str, override: bool) -> Path | None:
     if resume == "last" and not found:
         delete = "delete it and " if run.exists() else ""
         raise UserError(f"there is no checkpoint to resume from in {run}: {delete}start without --resume")
-    if resume not in ("", "last", "auto"):
+    is_branch = resume not in ("", "last", "auto")
+    if is_branch:
         found = Path(resume)
         manifest.verify(found)
     begun_before = resume == "auto" and ((run / "config.json").exists() or not any(run.glob("[!.]*")))
     if resume != "last" and not begun_before and run.exists():
         has_checkpoint = any((run / "checkpoints").glob("step-*"))
-        mend = "add --resume to go on from its last checkpoint" if has_checkpoint else "delete it"
+        mend = "add --resume last to go on from its last checkpoint" if has_checkpoint else "delete it"
         raise UserError(f"{run} exists already: choose another out=…, or {mend}")
-    settings = json.loads(json.dumps(configuration.to_dict(config)))
-    if found and not override:
-        _refuse_changes(found, manifest.read_json(found / "state.json")["config"], settings)
+    its = manifest.read_json(found / "state.json") if found else {}
+    if found:
+        _refuse_foreign(found, its, about, override)
     run.mkdir(parents=True, exist_ok=True)
-    manifest.write_json(run / "config.json", settings)
+    if found and is_branch:  # so that --resume auto finds it in the new run
+        found = Path(shutil.copytree(found, checkpoint.of_step(run, its["progress"]["step"])))
+    manifest.write_json(run / "config.json", about["config"])
     manifest.write_json(run / "environment.json", environment.report())
     set_status(run, "running")
     return found
 
 
-def _refuse_changes(found: Path, before: dict[str, Any], now: dict[str, Any]) -> None:
-    before, now = ({**settings, **_prefixed(settings)} for settings in (before, now))
+def _refuse_foreign(found: Path, its: dict[str, Any], about: dict[str, Any], override: bool) -> None:
+    if "progress" not in its:
+        raise UserError(f"{found} holds weights only: go on from one of {found.parent / 'checkpoints'}")
+    if its["recipe"] != about["recipe"]:
+        raise UserError(f"{found} is of the recipe {its['recipe']}: give --recipe {its['recipe']}")
+    if its["fingerprint"] != about["fingerprint"]:
+        raise UserError(f"{found} was trained on other prepared data: give the data that it was started with")
+    before, now = ({**settings, **_prefixed(settings)} for settings in (its["config"], about["config"]))
     changed = [
         f"{name}={before.get(name, 'not there')} (now {now.get(name, 'not there')})"
         for name in [*now, *(before.keys() - now.keys())]
         if before.get(name) != now.get(name) and name not in ("recipe", *FREE_TO_CHANGE)
     ]
-    if changed:
+    if changed and not override:
         raise UserError(
             f"{found} was written with {', '.join(changed)}: give it those again, or add --resume-override to go on with "
             "the new ones"

@@ -56,12 +56,13 @@ class Tracker:
         first_step: int,
         trackers: Sequence[str] = ("tensorboard",),
         settings: dict[str, Any] | None = None,
+        evaluated_step: int | None = None,
     ):
         self.enabled = enabled
         if not enabled:
             return
         self._curves = [_start(name, folder, first_step, settings) for name in trackers]
-        _forget_after(first_step, folder / "metrics.jsonl")
+        _forget_after(first_step, first_step if evaluated_step is None else evaluated_step, folder / "metrics.jsonl")
         names = ("train.log", "val.log", "metrics.jsonl")
         self._files = {name: (folder / name).open("a", encoding="utf-8") for name in names}
         # The mean speed since the start foretells the end best: evaluations come in between. In a log file, no bar
@@ -175,9 +176,14 @@ def _entries(file: Path) -> list[dict[str, Any]]:
     return entries
 
 
-def _forget_after(step: int, file: Path) -> None:
-    """Drop the lines of later steps; a kill in between leaves the file as it was."""
-    kept = [json.dumps(entry, ensure_ascii=False) + "\n" for entry in _entries(file) if entry["step"] <= step]
+def _forget_after(step: int, evaluated_step: int, file: Path) -> None:
+    """Drop the lines of later steps, and later evaluations; a kill in between leaves the file as it was."""
+    last = {"val": evaluated_step}
+    kept = [
+        json.dumps(entry, ensure_ascii=False) + "\n"
+        for entry in _entries(file)
+        if entry["step"] <= last.get(entry["kind"], step)
+    ]
     scratch = file.with_name(f".{file.name}.writing-{os.getpid()}")
     scratch.write_text("".join(kept), encoding="utf-8")
     scratch.replace(file)

@@ -36,10 +36,11 @@ class Progress:
     """Batches left out since their loss or gradient was not finite."""
     rollbacks: int = 0
     recent_losses: list[float] = dataclasses.field(default_factory=list)
-    micro_batch_size: int = 0
-    """What fitted into memory."""
     ranks: int = 0
     seconds: float = 0.0
+
+    def forget_best(self) -> None:
+        self.best_score, self.best_step, self.evaluations_since_best = -math.inf, 0, 0
 
 
 class TrainingState:
@@ -136,7 +137,12 @@ class TrainingState:
                 tensors |= named
                 about.append(rest)
         scaler = self.scaler.state_dict() if self.scaler else {}
-        return _copied(tensors), {"progress": dataclasses.asdict(self.progress), "optimizers": about, "scaler": scaler}
+        return _copied(tensors), {
+            "progress": dataclasses.asdict(self.progress),
+            "optimizers": about,
+            "has_average": self.average is not None,
+            "scaler": scaler,
+        }
 
     def write_sharded(self, folder: Path, about: dict[str, Any]) -> None:
         """A checkpoint to which every rank writes its own pieces; collective, and done when it returns."""
@@ -149,27 +155,28 @@ class TrainingState:
                 checkpoint.fill(scratch, {**about, **description, "optimizers": optimizers}, {"state": tensors})
         self._accelerator.wait_for_everyone()
 
-    def restore(self, folder: Path, fingerprint: str, plan: BatchPlan, seed: int, override: bool) -> None:
+    def restore(self, folder: Path, num_ranks: int, seed: int, override: bool) -> None:
         """Go on from a checkpoint; on another number of ranks, dropout draws anew and everything else goes on.
 
         With `override`, the optimizers keep the settings they were made with, instead of those of the checkpoint.
-        Raises `UserError` when `fingerprint`, that of the prepared data, is not the checkpoint's.
         """
         description, tensors = checkpoint.read(folder)
-        if description["fingerprint"] != fingerprint:
-            raise UserError(f"{folder} was trained on other prepared data: give the data that it was started with")
         self.restore_learned(folder, description, tensors, override)
         self.progress = Progress(**description["progress"])
         rank, device = self._accelerator.process_index, self._accelerator.device
-        self.carry.restore(_under("carry.", tensors), plan, device)
         own = _under(f"rank{rank}.", tensors)
-        if self.progress.ranks == plan.num_ranks:
+        if self.progress.ranks == num_ranks:
             torch.set_rng_state(own["random.cpu"])
             if "random.cuda" in own and device.type == "cuda":
                 torch.cuda.set_rng_state(own["random.cuda"], device)
         else:
-            torch.manual_seed((seed * 1_000_003 + self.progress.step) * 1_000_003 + rank)
-        self.progress.ranks = plan.num_ranks
+            torch.manual_seed(((seed * 1_000_003 + self.progress.step) * 1_000_003 + rank) % 2**63)
+        self.progress.ranks = num_ranks
+
+    def restore_carry(self, folder: Path, plan: BatchPlan) -> None:
+        """What places carry, cut for micro-batches of which it is known that they fit into memory."""
+        _, tensors = checkpoint.read(folder)
+        self.carry.restore(_under("carry.", tensors), plan, self._accelerator.device)
 
     def restore_learned(self, folder: Path, description: dict[str, Any], tensors: Tensors, override: bool = False) -> None:
         """The weights, and what the optimizers know: that part of a checkpoint to which a loss spike goes back."""
@@ -188,6 +195,8 @@ class TrainingState:
                 checkpoint.restore_optimizer(optimizer, f"optimizer{number}", tensors, about)
             for name, average in self._averages().items():
                 average.copy_(tensors.get(name, average))
+        if self.average and not description["has_average"]:
+            self.average.begin_anew()
         if self.scaler and description["scaler"]:
             self.scaler.load_state_dict(description["scaler"])
 

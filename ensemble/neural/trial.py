@@ -34,8 +34,9 @@ def make_plan(rows: Rows, config: TrainConfig, accelerator: "Accelerator") -> Ba
 
 def largest_batch(rows: Rows, plan: BatchPlan, accelerator: "Accelerator") -> Batch:
     """A micro-batch that takes as much memory as any."""
-    lengths = getattr(rows, "lengths", np.zeros(len(rows)))
-    batch = rows.gather(np.argsort(lengths, kind="stable")[-plan.micro_batch_size :])
+    lengths = getattr(rows, "lengths", None)
+    order = np.arange(min(len(rows), plan.micro_batch_size)) if lengths is None else np.argsort(lengths, kind="stable")
+    batch = rows.gather(order[-plan.micro_batch_size :])
     return {name: tensor.to(accelerator.device) for name, tensor in batch.items()}
 
 

@@ -40,7 +40,7 @@ TIMEOUT_S = 180
 PR_SET_CHILD_SUBREAPER = 36
 """prctl(2): whom the launcher leaves behind becomes our child, and we hear its exit code."""
 
-KEEP_LAST = 2
+CHECKPOINT_STEPS, KEEP_LAST = 3, 2
 SETTINGS: dict[str, Any] = {
     "recipe.width": 32,
     "recipe.num_layers": 1,
@@ -51,7 +51,7 @@ SETTINGS: dict[str, Any] = {
     "ema_decay": 0.9,
     "max_epochs": 3 if LONG else 1.5,
     "patience": 100,
-    "checkpoint_steps": 3,
+    "checkpoint_steps": CHECKPOINT_STEPS,
     "keep_last": KEEP_LAST,
     "log_every": 1,
     "trackers": "[]",
@@ -209,6 +209,8 @@ def kill(run: Run, step: int, moment: str, generator: random.Random) -> None:
     assert process.returncode
     after = run.checkpoints()
     assert set(sorted({*before, *after})[-KEEP_LAST:]) <= set(after), "a sound checkpoint was lost"
+    assert len(after) >= min(KEEP_LAST, run.saved_step() // CHECKPOINT_STEPS), "a sound checkpoint was lost"
+    assert run.saved_step() >= run.steps_done() - 2 * CHECKPOINT_STEPS, "more than was being written was lost"
     for name in after:
         manifest.verify(run.out / "checkpoints" / name)
     assert not had_best or [path for path in (run.out / "best", *run.out.glob(".best.old-*")) if manifest.verify(path)]

@@ -288,6 +288,10 @@ def test_a_signal_saves_the_step_and_loses_nothing(
     assert (summary["status"], summary["steps"]) == ("preempted", at_step)
     assert Path(config.out, "status").read_text() == "preempted\n"
     assert not Path(config.out, "final").exists()
+    toy = Toy(dropout=0.3)
+    toy.crash_at = 1  # after the evaluation that is made up for, before another checkpoint
+    with pytest.raises(KeyboardInterrupt):
+        loop.train(toy, config, accelerator, "auto")
     assert loop.train(Toy(dropout=0.3), config, accelerator, "auto")["status"] == "done"
     assert Path(config.out, "status").read_text() == "done\n"
     expected, found = (tensors(last(run)) for run in (whole, config))
@@ -360,6 +364,16 @@ def test_what_may_change_when_a_run_is_resumed(config: TrainConfig, accelerator:
     assert json.loads(Path(config.out, "config.json").read_text())["learning_rate"] == 0.01
 
 
+def test_an_average_that_is_new_begins_at_the_weights_it_finds(config: TrainConfig, accelerator: Accelerator) -> None:
+    """It would begin at random initial weights, and validation fall for as long as they are remembered."""
+    loop.train(Toy(), dataclasses.replace(config, max_epochs=1), accelerator)
+    weights = load_file(last(config) / "model.safetensors")
+    with_average = dataclasses.replace(config, max_epochs=1.3, ema_decay=0.5, learning_rate=1e-30)
+    loop.train(Toy(), with_average, accelerator, "last", override=True)
+    averaged = load_file(Path(config.out, "final/model.safetensors"))
+    assert all(torch.allclose(averaged[name], weights[name], atol=1e-6) for name in weights)
+
+
 def test_auto_begins_where_there_is_nothing_and_goes_on_where_there_is(
     config: TrainConfig, accelerator: Accelerator
 ) -> None:
@@ -386,9 +400,19 @@ def test_a_run_can_branch_off_another_ones_checkpoint(config: TrainConfig, accel
     branch = dataclasses.replace(config, out=str(tmp_path / "branch"), learning_rate=0.001)
     step_6 = str(Path(config.out, "checkpoints/step-00000006"))
     before = tensors(last(config))
-    toy = Toy()
-    assert loop.train(toy, branch, accelerator, step_6, override=True)["steps"] == 12
+    toy = Toy(scores=lambda _: -100.0)
+    toy.crash_at = 2
+    with pytest.raises(KeyboardInterrupt):
+        loop.train(toy, branch, accelerator, step_6, override=True)
+    toy = Toy(scores=lambda _: -100.0)
+    assert loop.train(toy, branch, accelerator, "auto", override=True)["steps"] == 12
     assert len(toy.recorder.seen) == 6
+    assert json.loads(Path(branch.out, "best/state.json").read_text())["step"] == 9, (
+        "the best of the branch, not of its origin"
+    )
+    with pytest.raises(UserError, match=r"holds weights only: go on from one of .*checkpoints"):
+        loop.train(Toy(), dataclasses.replace(branch, out=branch.out + "2"), accelerator, str(Path(config.out, "best")))
+    assert not Path(branch.out + "2").exists()
     assert all(torch.equal(tensor, before[name]) for name, tensor in tensors(last(config)).items())
     with pytest.raises(UserError, match="exists already"):
         loop.train(Toy(), branch, accelerator, step_6, override=True)
@@ -476,7 +500,8 @@ def test_a_checkpoint_that_cannot_be_written_stops_the_run_and_leaves_the_one_be
         UserError, match=r"step-00000006 cannot be written \(.*No space left on device\): make room, .* --resume auto"
     ):
         loop.train(Toy(), config, accelerator)
-    assert checkpoints(config) == ["step-00000003"]
+    assert checkpoints(config)[0] == "step-00000003"
+    assert "step-00000006" not in checkpoints(config)
     assert Path(config.out, "status").read_text() == "failed\n"
 
 
