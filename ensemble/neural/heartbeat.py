@@ -35,6 +35,11 @@ if TYPE_CHECKING:
 PULSE_S = 1.0
 WATCH_S = 3.0
 """How long the others are watched before one is called silent: three pulses."""
+GLOO_WORDS = (
+    "gloo/", "pair closure", "Connection closed by peer", "Connection reset by peer", "Timed out waiting", "Read timeout",
+    "Broken pipe", "Socket closed",
+)  # fmt: skip
+"""What Gloo says of a peer that is gone or late; in a backward pass without the name of its file."""
 MOVING, WAITING, FINISHED = "moving", "waiting", "finished"
 """States of a rank; any other is the exception that ended it."""
 
@@ -261,7 +266,9 @@ def is_lost_peer(error: BaseException) -> bool:
 
     if isinstance(error, SystemExit) and error.__context__ is not None:
         return is_lost_peer(error.__context__)
-    return isinstance(error, DistError) or (isinstance(error, RuntimeError) and "gloo/" in str(error))
+    return isinstance(error, DistError) or (
+        isinstance(error, RuntimeError) and any(word in str(error) for word in GLOO_WORDS)
+    )
 
 
 def _in_a_line(error: BaseException) -> str:

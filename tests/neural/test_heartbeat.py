@@ -233,6 +233,7 @@ def handler_raised() -> SystemExit:
         (SystemExit(143), False),
         (RuntimeError("mat1 and mat2 shapes cannot be multiplied"), False),
         (ValueError("gloo/"), False),
+        (RuntimeError("Application timeout caused pair closure"), True),  # from a backward pass
     ],
     ids=repr,
 )
