@@ -38,7 +38,9 @@ def load(schema: type[Config], file: str | Path | None = None, overrides: Sequen
         key, equals, text = word.partition("=")
         if not key or not equals:
             raise UserError(f"'{word}' is no setting: write key=value, as in {next(field_names(schema))}=…")
-        if _kind(schema, key) is str:  # as it stands: a path may hold what YAML would take for a comment or a number
+        kind = _kind(schema, key)
+        # As it stands: a path may hold what YAML would take for a comment or a number, and it reads no as false
+        if kind is str or _is_choice(kind):
             value: Any = text
             for name in reversed(key.split(".")):
                 value = {name: value}
@@ -54,6 +56,8 @@ def load(schema: type[Config], file: str | Path | None = None, overrides: Sequen
         for key, kind, value in _settings(schema, layer):
             if kind is None:
                 raise UserError(f"{origin}: {_unknown_key(schema, key)}")
+            if value is False and _is_choice(kind) and "no" in typing.get_args(kind):
+                value = "no"
             try:
                 OmegaConf.update(merged, key, value)
             except (errors.OmegaConfBaseException, ValueError, TypeError):
@@ -76,6 +80,10 @@ def _kind(schema: type, key: str) -> Any:
     return kind
 
 
+def _is_choice(kind: Any) -> bool:
+    return typing.get_origin(kind) is typing.Literal
+
+
 def _settings(schema: type, layer: dict[str, Any], prefix: str = "") -> Iterator[tuple[str, Any, Any]]:
     """Each setting in a layer: dotted name, type (None if unknown), value. Groups are followed; other dicts are values."""
     types = {field.name: field.type for field in dataclasses.fields(schema)}
@@ -95,7 +103,7 @@ def _form(key: str, kind: Any, value: Any) -> str:
     if kind in words:
         return words[kind]
     parts = typing.get_args(kind)
-    if typing.get_origin(kind) is typing.Literal:
+    if _is_choice(kind):
         return f"one of {', '.join(parts)}"
     if typing.get_origin(kind) is dict:
         return f"a mapping, as in '{key}={{a: b}}'"

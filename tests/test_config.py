@@ -27,7 +27,7 @@ class Oven:
 
     temperature_c: float = 180.0
     """Of the air, in degrees Celsius."""
-    mode: Literal["fan", "grill"] = "fan"
+    mode: Literal["fan", "grill", "no"] = "fan"
     """Where the heat comes from."""
     times_min: tuple[float, float] = (10.0, 5.0)
     """Covered, and uncovered."""
@@ -57,6 +57,13 @@ class Cake:
 
 def load(*words: str, file: Path | None = None) -> Cake:
     return config.load(Cake, file, ["name=Linzer", *words])
+
+
+def test_no_is_a_word_where_it_is_a_choice(tmp_path: Path) -> None:
+    """precision=no would be refused, for YAML reads it as false."""
+    file = tmp_path / "cake.yaml"
+    file.write_text("oven: {mode: no}\n")
+    assert load("oven.mode=no").oven.mode == load(file=file).oven.mode == "no"
 
 
 def test_later_layers_win(tmp_path: Path) -> None:
@@ -111,7 +118,7 @@ def test_values_have_their_types() -> None:
         ("num_eggs.x=1", "the command line: num_eggs={'x': 1} does not fit: write a whole number"),
         ("vegan=perhaps", "the command line: vegan=perhaps does not fit: write true or false"),
         ("oven.temperature_c=hot", "the command line: oven.temperature_c=hot does not fit: write a number"),
-        ("oven.mode=steam", "the command line: oven.mode=steam does not fit: write one of fan, grill"),
+        ("oven.mode=steam", "the command line: oven.mode=steam does not fit: write one of fan, grill, no"),
         ("oven.times_min=[1]", "the command line: oven.times_min=[1] does not fit: write a list of 2, each a number"),
         ("oven.times_min=[1,x]", "the command line: oven.times_min=[1, 'x'] does not fit: write a list of 2, each a number"),
         ("oven=3", "the command line: oven=3 does not fit: write its settings one by one, as in oven.temperature_c=…"),

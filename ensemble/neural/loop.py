@@ -202,7 +202,7 @@ def train(
             step = progress.step = micro.step + 1
 
             scale = learning_rate_scale(config, progress.updates + 1, num_steps)
-            if math.isfinite(loss) and not math.isfinite(norm) and state.scaler:
+            if math.isfinite(loss) and not math.isfinite(norm) and state.may_overflow():
                 tracker.event(step, f"skipped: fp16 overflowed at a loss scale of {state.scaler.get_scale():g}")
             elif not math.isfinite(loss + norm):
                 own_is_finite = bool(own_loss_sum.isfinite())

@@ -77,6 +77,10 @@ class TrainingState:
                 self.scaler.unscale_(optimizer)
         return torch.nn.utils.get_total_norm([p.grad for p in self._parameters if p.grad is not None])
 
+    def may_overflow(self) -> bool:
+        """Whether gradients that are not finite may be so for their loss scale, which is lowered then, and nothing else."""
+        return bool(self.scaler) and self.scaler.get_scale() >= 1
+
     def update(self, factor: float, rate_scale: float) -> None:
         """One step of every optimizer, with the gradients times `factor`, at `rate_scale` of the peak rates."""
         if factor != 1.0:

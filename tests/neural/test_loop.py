@@ -60,6 +60,11 @@ class Recorder(torch.optim.SGD):
         return super().step(closure)
 
 
+class NanGradient(torch.nn.Module):
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        return x + 0 * torch.sqrt(0 * x.sum())  # whose slope at 0 is infinite: 0 times that is NaN
+
+
 class Toy:
     """A regression in which the number of targets differs from row to row, as tokens do; it may carry a state."""
 
@@ -650,6 +655,11 @@ def test_a_step_that_overflows_in_fp16_is_skipped(
     assert len(toy.recorder.seen) == 12 - len(events)
     assert toy.recorder.rates[0] == pytest.approx(0.025)
     assert json.loads((last(config) / "state.json").read_text())["scaler"]["scale"] < 65536
+    monkeypatch.setattr(accelerator, "scaler", torch.amp.GradScaler("cpu", init_scale=4.0))
+    toy = Toy()
+    toy.model = lambda: torch.nn.Sequential(Toy().model(), NanGradient())  # type: ignore[method-assign]
+    with pytest.raises(UserError, match="the gradient norm is nan"):
+        loop.train(toy, dataclasses.replace(config, out=config.out + "2"), accelerator)
 
 
 # Prediction
