@@ -15,8 +15,9 @@ checksums, named, and passed over for the one before it.
 import json
 import shutil
 from collections import deque
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from concurrent.futures import Future, ThreadPoolExecutor
+from contextlib import contextmanager
 from pathlib import Path
 from types import TracebackType
 from typing import Any
@@ -36,9 +37,15 @@ def write(folder: Path, weights: Tensors, description: dict[str, Any], state: Te
 
     Raises `UserError` when the disk is full or cannot be written.
     """
+    with refuse_unwritable(folder), manifest.new_folder(folder, True, "checkpoint") as scratch:
+        fill(scratch, description, {"model": weights} if state is None else {"model": weights, "state": state})
+
+
+@contextmanager
+def refuse_unwritable(folder: Path) -> Iterator[None]:
+    """A `UserError` in place of what the disk or a library says."""
     try:
-        with manifest.new_folder(folder, True, "checkpoint") as scratch:
-            fill(scratch, description, {"model": weights} if state is None else {"model": weights, "state": state})
+        yield
     except (OSError, SafetensorError) as error:
         raise UserError(
             f"{folder} cannot be written ({error}): make room, and go on from the checkpoint before it with --resume auto"

@@ -122,12 +122,17 @@ def train(
             progress.evaluated_step = progress.step
             progress.evaluations_since_best += 1
             with state.averaged_weights():
-                found = predict(recipe, model, "validation", config.batch_size, accelerator)
+                found = predict(recipe, model, "validation", plan.micro_batch_size, accelerator)
                 if not np.isfinite(found["prediction"]).all():
                     raise UserError(
                         f"the predictions are not finite at step {progress.step}: lower learning_rate={config.learning_rate}"
                     )
                 scores = recipe.metrics(found)
+                if not math.isfinite(scores[recipe.monitor]):
+                    raise UserError(
+                        f"{recipe.monitor} of the validation split is {scores[recipe.monitor]} at step {progress.step}: it cannot "
+                        "tell a better model from a worse one, so prepare data whose validation split can"
+                    )
                 tracker.validation(progress.step, scores)
                 if scores[recipe.monitor] > progress.best_score:
                     progress.best_score, progress.best_step = scores[recipe.monitor], progress.step

@@ -30,7 +30,9 @@ def predict(folder: str | Path, accelerator: "Accelerator", data: str | Path, sp
     inputs.refuse_foreign(folder, state, data, manifest.read_manifest(data), split)
     model = recipe.model()
     checkpoint.load_weights(best, model)
-    found = loop.predict(recipe, model.to(accelerator.device), split, settings.batch_size, accelerator)
+    found = loop.predict(
+        recipe, model.to(accelerator.device), split, settings.micro_batch_size or settings.batch_size, accelerator
+    )
     return {
         **recipe.describe(split),
         "target": found["target"].astype(np.float64),

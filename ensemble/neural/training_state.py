@@ -151,7 +151,8 @@ class TrainingState:
     def write_sharded(self, folder: Path, about: dict[str, Any]) -> None:
         """A checkpoint to which every rank writes its own pieces; collective, and done when it returns."""
         is_main = self._accelerator.is_main_process
-        with manifest.new_folder(folder, True, "checkpoint") if is_main else nullcontext() as scratch:
+        new_folder = manifest.new_folder(folder, True, "checkpoint") if is_main else nullcontext()
+        with checkpoint.refuse_unwritable(folder), new_folder as scratch:
             scratch = launch.from_main_process(self._accelerator, scratch)
             optimizers = sharded.save(scratch, self._unwrapped(), self.optimizers, self._averages())
             tensors, description = self.snapshot()

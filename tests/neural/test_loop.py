@@ -324,6 +324,12 @@ def test_early_stopping_keeps_the_best_and_stays_stopped(config: TrainConfig, ac
     assert all(torch.equal(before[name], after[name]) for name in before)
 
 
+def test_a_score_that_tells_nothing_ends_the_run(config: TrainConfig, accelerator: Accelerator) -> None:
+    """A validation split without a single positive scores NaN: no weights would ever be the best, and none be kept."""
+    with pytest.raises(UserError, match="score of the validation split is nan at step 3: it cannot tell"):
+        loop.train(Toy(scores=lambda _: math.nan), config, accelerator)
+
+
 def test_patience_is_counted_over_an_interruption(config: TrainConfig, accelerator: Accelerator) -> None:
     """A run that is interrupted often enough would never stop early, and would overwrite `best` with something worse."""
     config = dataclasses.replace(config, max_epochs=10, patience=3)
