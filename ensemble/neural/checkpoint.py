@@ -92,10 +92,11 @@ def newest_sound(run: Path, say: Callable[[str], None]) -> Path | None:
     return None
 
 
-def prune(run: Path, keep_last: int, keep_steps: int) -> None:
-    """Delete all checkpoints but the newest `keep_last` and those at multiples of `keep_steps`."""
+def prune(run: Path, keep_last: int, keep_steps: int, needed_step: int) -> None:
+    """Delete all checkpoints but the newest `keep_last`, those at multiples of `keep_steps`, and that of `needed_step`."""
     for folder in sorted((run / "checkpoints").glob("step-*"))[:-keep_last]:
-        if not (keep_steps and int(folder.name.removeprefix("step-")) % keep_steps == 0):
+        step = int(folder.name.removeprefix("step-"))
+        if step != needed_step and not (keep_steps and step % keep_steps == 0):
             # Out of the way by one rename: a deletion that is cut short must not look like a damaged checkpoint
             gone = folder.with_name(f".{folder.name}.old")
             folder.rename(gone)

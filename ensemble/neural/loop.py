@@ -70,15 +70,17 @@ def train(
         "config": {**configuration.to_dict(config), "precision": accelerator.mixed_precision},
     }
     require_installed(config.trackers)
-    last_saved = runs.open_run(out, about, accelerator, resume, override)
+    resumed_from = runs.open_run(out, about, accelerator, resume, override)
 
     with ExitStack() as stack:
         stack.enter_context(runs.failure_marked(out))
-        if last_saved:
-            state.restore(last_saved, plan.num_ranks, config.seed, override)
+        if resumed_from:
+            state.restore(resumed_from, plan.num_ranks, config.seed, override)
             if not (out / "best").exists():  # of a run that branches off another
                 state.progress.forget_best()
         progress = state.progress
+        if progress.rollback_step and not checkpoint.of_step(out, progress.rollback_step).exists():  # likewise
+            progress.rollback_step = progress.step
         autocast = nullcontext if accelerator.mixed_precision == "no" else accelerator.autocast
         spikes = guards.SpikeWatch(config.spike_factor, progress.recent_losses)
         began = time.monotonic() - progress.seconds
@@ -98,8 +100,8 @@ def train(
 
         if not state.is_sharded:  # whose forward pass gathers weights, so that one rank cannot try alone
             plan = guards.fit_micro_batch(plan, try_once, model, state.optimizers, accelerator, tracker.say)
-        if last_saved:
-            state.restore_carry(last_saved, plan)
+        if resumed_from:
+            state.restore_carry(resumed_from, plan)
         num_workers, prefetch_factor = config.num_workers, config.prefetch_factor
         if config.loader == "auto":
             chosen = loader_tuning.choose(rows, plan, accelerator.device, tracker.say)
@@ -130,11 +132,11 @@ def train(
                 scores = recipe.metrics(found)
                 if not math.isfinite(scores[recipe.monitor]):
                     raise UserError(
-                        f"{recipe.monitor} of the validation split is {scores[recipe.monitor]} at step {progress.step}: it cannot "
-                        "tell a better model from a worse one, so prepare data whose validation split can"
+                        f"{recipe.monitor} of the validation split is {scores[recipe.monitor]} at step {progress.step}: it "
+                        "cannot tell a better model from a worse one, so prepare data whose validation split can"
                     )
                 tracker.validation(progress.step, scores)
-                if scores[recipe.monitor] > progress.best_score:
+                if progress.best_score is None or scores[recipe.monitor] > progress.best_score:
                     progress.best_score, progress.best_step = scores[recipe.monitor], progress.step
                     progress.evaluations_since_best = 0
                     keep_weights("best", scores)
@@ -145,8 +147,10 @@ def train(
             if is_main:
                 writer.submit(lambda: checkpoint.write(out / name, weights, description))
 
-        def save() -> Path:
+        def save(is_due: bool) -> None:
             """A checkpoint to resume from: copied now, written in the background."""
+            if is_due:
+                progress.rollback_step = progress.step
             progress.seconds = round(time.monotonic() - began, 1)
             folder = checkpoint.of_step(out, progress.step)
             if state.is_sharded:
@@ -157,10 +161,11 @@ def train(
                 if is_main:
                     writer.submit(lambda: checkpoint.write(folder, weights, {**about, **description}, tensors))
             if is_main:
-                writer.submit(lambda: checkpoint.prune(out, config.keep_last, config.keep_steps))
-            return folder
+                needed = progress.rollback_step if config.spike_factor else 0
+                writer.submit(lambda: checkpoint.prune(out, config.keep_last, config.keep_steps, needed))
 
-        def roll_back(folder: Path) -> None:
+        def roll_back() -> None:
+            folder = checkpoint.of_step(out, progress.rollback_step)
             writer.wait()
             accelerator.wait_for_everyone()
             state.restore_learned(folder, *checkpoint.read(folder))
@@ -201,6 +206,7 @@ def train(
                 reduction.wait()
             norm_of_sum = state.gradient_norm()
             loss_sum_of_all, count_of_all, num_asked = totals.tolist()
+            count_of_all = count_of_all or math.nan  # a batch of nothing is not finite
             # The gradients were divided by the nominal batch size; the true count is known only now
             loss, correction = loss_sum_of_all / count_of_all, plan.batch_size / count_of_all
             norm = float(norm_of_sum) * correction
@@ -218,15 +224,15 @@ def train(
                 if config.nonfinite == "stop" or progress.skipped > config.max_nonfinite:
                     raise UserError(report)
                 tracker.event(step, report)
-            elif last_saved and spikes.is_spike(loss):
+            elif progress.rollback_step and spikes.is_spike(loss):
                 progress.rollbacks += 1
                 sentence = (
                     f"the loss rose to {loss:.4g} at step {step}, over {config.spike_factor:g} times its recent median"
                 )
                 if progress.rollbacks > config.max_rollbacks:
                     raise UserError(f"{sentence}, after {config.max_rollbacks} rollbacks: lower learning_rate")
-                roll_back(last_saved)
-                tracker.event(step, f"{sentence}: back to the weights of {last_saved.name}")
+                roll_back()
+                tracker.event(step, f"{sentence}: back to the weights of step {progress.rollback_step}")
             else:
                 clip = min(1.0, config.clip_norm / (norm + 1e-6)) if config.clip_norm else 1.0
                 state.update(correction * clip, scale)
@@ -249,7 +255,7 @@ def train(
                         evaluate()
                         finished = step == num_steps or progress.evaluations_since_best >= config.patience
                     if preempted or finished or step % checkpoint_steps == 0:
-                        last_saved = save()
+                        save(is_due=step % checkpoint_steps == 0)
             if preempted or finished:
                 break
         if not preempted:

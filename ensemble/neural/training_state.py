@@ -1,7 +1,6 @@
 """All that changes while a model is trained, and how it goes into a checkpoint and comes back."""
 
 import dataclasses
-import math
 from contextlib import AbstractContextManager, nullcontext
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -28,19 +27,21 @@ class Progress:
     """Global batches taken from the data."""
     updates: int = 0
     """Optimizer steps, which the schedule counts: less those that were skipped."""
-    best_score: float = -math.inf
+    best_score: float | None = None
     best_step: int = 0
     evaluated_step: int = 0
     evaluations_since_best: int = 0
     skipped: int = 0
     """Batches left out since their loss or gradient was not finite."""
     rollbacks: int = 0
+    rollback_step: int = 0
+    """Of the checkpoint that a loss spike goes back to: the last one that was due, wherever the run was stopped since."""
     recent_losses: list[float] = dataclasses.field(default_factory=list)
     ranks: int = 0
     seconds: float = 0.0
 
     def forget_best(self) -> None:
-        self.best_score, self.best_step, self.evaluations_since_best = -math.inf, 0, 0
+        self.best_score, self.best_step, self.evaluations_since_best = None, 0, 0
 
 
 class TrainingState:

@@ -110,6 +110,14 @@ class Run:
         folder = self.out / "checkpoints"
         return sorted(name for name in os.listdir(folder) if name.startswith("step-")) if folder.exists() else []
 
+    def kept_metrics(self) -> list[dict[str, Any]]:
+        """The lines that a resume leaves as they are: an evaluation which the checkpoint does not know of comes again."""
+        if not self.saved_step():
+            return []
+        evaluated = manifest.read_json(self.newest() / "state.json")["progress"]["evaluated_step"]
+        last = {"train": self.saved_step(), "val": evaluated}
+        return [line for line in self.metrics() if line["step"] <= last[line["kind"]]]
+
     def saved_step(self) -> int:
         return int(self.checkpoints()[-1].removeprefix("step-")) if self.checkpoints() else 0
 
@@ -284,7 +292,7 @@ def test_a_run_that_was_cut_short_ends_with_the_same_bits(trial: int, reference:
         else:
             kill(run, {"best": generator.choice(better) - 1, "end": last_step - 1}.get(cut, step), cut, generator)
         assert run.metrics()[: len(kept)] == kept, "it began anew"
-        kept = [line for line in run.metrics() if line["step"] <= run.saved_step()]
+        kept = run.kept_metrics()
     run.finish()
     assert run.metrics()[: len(kept)] == kept, "it began anew"
     assert_same(run, reference)

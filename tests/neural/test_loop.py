@@ -636,11 +636,37 @@ def test_a_spike_goes_back_to_the_last_checkpoint(config: TrainConfig, accelerat
     assert (summary["steps"], len(toy.recorder.seen)) == (30, 29)
     (event,) = [line for line in lines(config) if line["kind"] == "event"]
     assert event["step"] == 25
-    assert "back to the weights of step-00000024" in event["event"]
+    assert event["event"].endswith("back to the weights of step 24")
     toy = Toy()
     toy.at_micro_batch = {26: lambda: setattr(toy, "times", 1000.0)}
     with pytest.raises(UserError, match="after 1 rollbacks: lower learning_rate"):
         loop.train(toy, dataclasses.replace(config, out=config.out + "2"), accelerator)
+
+
+def test_a_spike_goes_back_as_far_after_an_interruption(
+    config: TrainConfig, accelerator: Accelerator, tmp_path: Path
+) -> None:
+    """A run that was preempted would go back to the step where it was stopped, and learn something else."""
+    config = dataclasses.replace(config, spike_factor=20.0, max_epochs=9, keep_last=1, learning_rate=0.01)
+    whole = dataclasses.replace(config, out=str(tmp_path / "whole"))
+
+    def spiking(first_step: int) -> Toy:
+        toy = Toy()
+        step = 26 - first_step  # micro-batches are counted from the trial of the memory
+        toy.at_micro_batch = {1 + step: lambda: setattr(toy, "times", 1e3), 2 + step: lambda: setattr(toy, "times", 1.0)}
+        return toy
+
+    loop.train(spiking(0), whole, accelerator)
+    toy = spiking(0)
+    toy.at_micro_batch = {26: lambda: (os.kill(os.getpid(), signal.SIGTERM), time.sleep(0.3))}
+    assert loop.train(toy, config, accelerator)["steps"] == 25
+    assert checkpoints(config) == ["step-00000024", "step-00000025"]
+    loop.train(spiking(25), config, accelerator, "auto")
+    assert [line["event"] for line in lines(config) if line["kind"] == "event"] == [
+        line["event"] for line in lines(whole) if line["kind"] == "event"
+    ]
+    expected, found = (tensors(last(run)) for run in (whole, config))
+    assert all(torch.equal(expected[name], found[name]) for name in expected)
 
 
 def test_a_step_that_overflows_in_fp16_is_skipped(
