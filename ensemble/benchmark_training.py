@@ -14,6 +14,7 @@ import sys
 import tempfile
 import time
 from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -253,27 +254,45 @@ def spread(values: list[float]) -> dict[str, float]:
 def scaling(rounds: int) -> dict[str, Any]:
     """Samples a second of hot_sellers on two ranks by twice those on one; the same global batch, one thread a rank.
 
-    Beside them one rank with a thread per core, as in the demo: the share of time that it waits for data.
+    Beside them two trainings on half the batch that know nothing of each other, at once: what the machine has for two. And
+    one rank with a thread per core, as in the demo: the share of time that it waits for data.
     """
     _enough(rounds, 2)
-    kinds = {"1 rank": launcher(1), "2 ranks": launcher(2), "1 rank, all cores": launcher(1, os.cpu_count() or 1)}
+    whole, half = ["batch_size=512"], ["batch_size=256"]
+    kinds = {
+        "1 rank": [(launcher(1), whole)],
+        "2 ranks": [(launcher(2), whole)],
+        "2 alone": [(launcher(1), half)] * 2,
+        "1 rank, all cores": [(launcher(1, os.cpu_count() or 1), whole)],
+    }
     speeds: dict[str, list[float]] = {name: [] for name in kinds}
     waits: dict[str, list[float]] = {name: [] for name in kinds}
-    with tempfile.TemporaryDirectory() as folder:
+    with tempfile.TemporaryDirectory() as folder, ThreadPoolExecutor() as pool:
         data = Path(folder) / "prepared"
         timed([sys.executable, SCRIPTS / "prepare_data.py", f"out={data}", f"raw={folder}/raw", *MARKET])
+
+        def train(kind: tuple[list[str | Path], list[str]], out: Path) -> tuple[float, float]:
+            """Samples a second, and the share of time waited for data."""
+            launch, words = kind
+            timed([*launch, SCRIPTS / "train.py", f"data={data}", f"out={out}", *TRAINING, *words])
+            lines = [json.loads(line) for line in (out / "metrics.jsonl").read_text(encoding="utf-8").splitlines()]
+            logged = [line for line in lines if line["kind"] == "train"][1:]  # the first is of a cold start
+            return (
+                statistics.median(line["samples_per_s"] for line in logged),
+                statistics.mean(line["data_wait"] for line in logged),
+            )
+
         for number in range(rounds):
-            for name, words in kinds.items():
-                out = Path(folder) / f"{name} {number}"
-                timed([*words, SCRIPTS / "train.py", f"data={data}", f"out={out}", *TRAINING])
-                lines = [json.loads(line) for line in (out / "metrics.jsonl").read_text(encoding="utf-8").splitlines()]
-                logged = [line for line in lines if line["kind"] == "train"][1:]  # the first is of a cold start
-                speeds[name].append(statistics.median(line["samples_per_s"] for line in logged))
-                waits[name].append(statistics.mean(line["data_wait"] for line in logged))
+            for name, trainings in kinds.items():
+                outs = [Path(folder) / f"{name} {number} {place}" for place in range(len(trainings))]
+                found = list(pool.map(train, trainings, outs))
+                speeds[name].append(sum(speed for speed, _ in found))
+                waits[name].append(statistics.mean(wait for _, wait in found))
                 print(f"round {number + 1}: {name}: {speeds[name][-1]:.0f} samples/s", flush=True)
-    efficiency = [two / (2 * one) for one, two in zip(speeds["1 rank"], speeds["2 ranks"], strict=True)]
+    one, two, alone = (speeds[name] for name in ("1 rank", "2 ranks", "2 alone"))
     return {
-        "efficiency": spread(efficiency),
+        "efficiency": spread([both / (2 * single) for single, both in zip(one, two, strict=True)]),
+        "efficiency_of_two_alone": spread([both / (2 * single) for single, both in zip(one, alone, strict=True)]),
         "samples_per_s": {name: [round(value, 1) for value in values] for name, values in speeds.items()},
         "data_wait": {name: round(statistics.median(values), 5) for name, values in waits.items()},
     }
