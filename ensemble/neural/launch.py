@@ -64,7 +64,7 @@ def start(settings: TrainConfig | None = None) -> "Accelerator":
 def _keep_freed_memory() -> None:
     """Let glibc hold on to the large blocks that a batch frees: else the next one waits while the kernel clears new pages.
 
-    On the demo's training the share of time that waits for data fell from 3.3 to 1.3 %. Blocks of up to 32 MB, 256 MB in all.
+    On the demo's training, the share of time that waits for data fell from 3.3 to 1.3 %. Up to 32 MB each, 256 MB in all.
     """
     mallopt = getattr(ctypes.CDLL(None), "mallopt", None)  # other C libraries have none
     if mallopt and not any(name.startswith("MALLOC_") for name in os.environ):
