@@ -134,9 +134,8 @@ def test_the_shards_of_another_model_are_refused(runs: dict[int, Path]) -> None:
 def test_all_ranks_hear_of_one_that_cannot_write(tmp_path: Path) -> None:
     """The others would take the checkpoint for whole, or the error would slip past whoever catches an `OSError`."""
     told = launch([], ["fail", tmp_path])
-    assert sorted(line for line in told.splitlines() if line.startswith("rank ")) == [
-        f"rank {rank}: {os.strerror(errno.EFBIG)}" for rank in range(2)
-    ]
+    # Wherever the lines end: both ranks write to the same pipe
+    assert all(f"rank {rank}: {os.strerror(errno.EFBIG)}" in told for rank in range(2)), told
     assert not (tmp_path / "checkpoint/manifest.json").exists()
 
 
