@@ -1,0 +1,122 @@
+# shellcheck shell=bash
+# What the .slurm files share; sourced on a job's first node, in the project's folder.
+#
+#     on_nodes SCRIPT…           run a script on each node of the job, through node.sh
+#     train CONFIG WORDS…        the same for scripts/train.py: forward warnings, say how it ended, requeue what can go on
+#     stage WORDS…               copy the prepared data to the nodes' own disks; `words` are then those with the new data=…
+#
+# Exit codes of a job: 0 done, 1 failed, 2 a mistake that you can mend, 75 preempted.
+
+set -uo pipefail
+source slurm/site.sh
+
+say() { echo "$SLURM_JOB_NAME $SLURM_JOB_ID: $*" >&2; }
+
+fail() {
+  say "error: $*"
+  exit 2
+}
+
+step= # the process id of the srun that trains
+signalled=
+# Slurm's warning, some time before the limit, comes to this shell only; SIGTERM (requeued, cancelled) comes to the ranks too
+trap 'signalled=USR1; [ -z "$step" ] || kill -USR1 "$step"' USR1
+trap 'signalled=TERM' TERM
+
+if [ -n "$MODULES" ]; then
+  # shellcheck disable=SC2086  # several words
+  module load $MODULES || fail "slurm/site.sh: MODULES='$MODULES' cannot be loaded: \`module avail\` lists what there is"
+fi
+PATH="$(realpath "$PYTHON_ENVIRONMENT")/bin:$PATH:/usr/sbin:/sbin"
+python -c 'import ensemble, accelerate' ||
+  fail "slurm/site.sh: PYTHON_ENVIRONMENT=$PYTHON_ENVIRONMENT holds no Python with this project: \`make $PYTHON_ENVIRONMENT/installed\` makes it"
+
+# Since Slurm 22.05, srun does not take this from sbatch by itself, and a task of many threads would get one core
+export SRUN_CPUS_PER_TASK="${SLURM_CPUS_PER_TASK:-1}"
+
+# The head is this node, under the address by which it reaches the second. The port: one that nobody listens on, searched
+# from a place of this job's own, below the range that the kernel takes ports from
+mapfile -t nodes < <(scontrol show hostnames "$SLURM_JOB_NODELIST")
+MASTER_ADDR=127.0.0.1
+if [ "${#nodes[@]}" -gt 1 ]; then
+  second=$(getent ahostsv4 "${nodes[1]}" | awk 'NR == 1 {print $1}')
+  [ -n "$second" ] || fail "$(hostname) cannot resolve ${nodes[1]}: the nodes need each other's names in DNS or /etc/hosts"
+  MASTER_ADDR=$(ip route get "$second" | sed -n 's/.* src \([^ ]*\).*/\1/p')
+fi
+MASTER_PORT=$((10000 + SLURM_JOB_ID * 64 % 20000))
+while (: <"/dev/tcp/$MASTER_ADDR/$MASTER_PORT") 2>/dev/null; do MASTER_PORT=$((MASTER_PORT + 1)); done
+export MASTER_ADDR MASTER_PORT
+
+on_nodes() {
+  srun --kill-on-bad-exit=1 --ntasks="${#nodes[@]}" --ntasks-per-node=1 bash slurm/node.sh "$@"
+}
+
+# The value of a word like out=FOLDER; the last one counts
+value() {
+  local name=$1 found='' word
+  shift
+  for word in "$@"; do
+    case $word in "$name="*) found=${word#*=} ;; esac
+  done
+  echo "$found"
+}
+
+stage() {
+  words=("$@")
+  [ -n "$SCRATCH_FOLDER" ] || return 0
+  local folder
+  folder="$SCRATCH_FOLDER/$(id -un)-$SLURM_JOB_ID"
+  # What a job leaves that is killed, the next one on the node takes away
+  # shellcheck disable=SC2064  # the folder of now
+  trap "srun --ntasks=${#nodes[@]} --ntasks-per-node=1 rm -rf '$folder'" EXIT
+  on_nodes scripts/stage_data.py "source=$(value data "$@")" "out=$folder/data" || exit
+  words+=("data=$folder/data")
+}
+
+train() {
+  local config=$1 out log began code status=failed reason
+  shift
+  out=$(value out "$@")
+  [ -n "$out" ] || fail "there is no word out=FOLDER, which names where the run is written"
+  began=$(mktemp)
+  on_nodes "$config" scripts/train.py --resume auto "$@" &
+  step=$!
+  while :; do # a signal ends `wait` before its time
+    wait "$step"
+    code=$?
+    kill -0 "$step" 2>/dev/null || break
+  done
+  log=$(scontrol show job "$SLURM_JOB_ID" | sed -n 's/^ *StdErr=//p')
+  reason=$(grep -aE '^(error|failed): ' "$log" | tail -n 1)
+  if [ "$out/status" -nt "$began" ]; then
+    status=$(head -n 1 "$out/status")
+    reason=$(sed -n 2p "$out/status")
+  fi
+  rm -f "$began"
+  case $status in
+    done)
+      say "done: $out"
+      exit 0
+      ;;
+    preempted)
+      [ "$signalled" = TERM ] || requeue "preempted by a signal, saved"
+      say "preempted, saved: $out"
+      exit 75
+      ;;
+    lost | running) # running: no rank was left to say that one was lost
+      [ "$(grep -ac "^$SLURM_JOB_NAME $SLURM_JOB_ID: lost" "$log")" -ge "$MAX_RESTARTS" ] || requeue "lost: $reason"
+      say "failed: lost $((MAX_RESTARTS + 1)) times (MAX_RESTARTS=$MAX_RESTARTS): $reason"
+      ;;
+    *) say "failed with exit code $code: ${reason:-see the lines above}" ;;
+  esac
+  exit 1
+}
+
+# Ends this script if Slurm allows it: the job begins again, and --resume auto goes on from the last checkpoint
+requeue() {
+  if scontrol requeue "$SLURM_JOB_ID"; then
+    say "$*: requeued"
+    exit 75
+  fi
+  say "$*: this cluster does not requeue: submit the same line again, and it goes on"
+}

@@ -1,0 +1,62 @@
+#!/bin/bash
+# One node's part of a job, started there by srun: rank, threads and interface are found here, where they are used.
+#
+#     srun --ntasks-per-node=1 bash slurm/node.sh accelerate_configs/multi_node.yaml scripts/train.py …   # the YAML's ranks
+#     srun --ntasks-per-node=1 bash slurm/node.sh scripts/train_trees.py …                                # one process
+#
+# MASTER_ADDR and MASTER_PORT come from job.sh. RANKS_PER_NODE goes over the GPUs granted, which go over the YAML.
+
+set -euo pipefail
+
+fail() {
+  echo "error: $(hostname): $*" >&2
+  exit 2
+}
+
+# A host's own name is often a loopback address, on which Gloo breaks: name the interface that the other nodes see
+if [ "$SLURM_STEP_NUM_NODES" -gt 1 ]; then
+  if [ "$SLURM_NODEID" = 0 ]; then
+    interface=$(ip -oneline -4 address | awk -v head="$MASTER_ADDR" '{split($4, part, "/")} part[1] == head {print $2; exit}')
+  else
+    interface=$(ip route get "$MASTER_ADDR" | sed -n 's/.* dev \([^ ]*\).*/\1/p')
+  fi
+fi
+for variable in GLOO_SOCKET_IFNAME NCCL_SOCKET_IFNAME; do
+  name=${!variable:-${interface-}}
+  case $name in
+    '' | [=^]* | *,*) ;; # NCCL's lists and patterns
+    *)
+      compgen -G "/sys/class/net/$name*" >/dev/null ||
+        fail "slurm/site.sh: there is no interface $variable=$name: it has $(cd /sys/class/net && echo *)"
+      ;;
+  esac
+  [ -z "$name" ] || export "$variable=$name"
+done
+
+export MASTER_ADDR MASTER_PORT
+# Slurm signals all processes of a step: a launcher must outlive the signal that its ranks save on
+export PET_SIGNALS_TO_HANDLE=SIGTERM,SIGINT,SIGUSR1
+
+if [[ $1 != *.yaml ]]; then
+  export RANK=$SLURM_NODEID WORLD_SIZE=$SLURM_STEP_NUM_NODES
+  export OMP_NUM_THREADS=${OMP_NUM_THREADS:-${SLURM_CPUS_PER_TASK:-1}}
+  exec python "$@"
+fi
+
+config=$1
+shift
+of_yaml() { sed -n "s/^$1: *//p" "$config"; }
+ranks=$(($(of_yaml num_processes) / $(of_yaml num_machines)))
+[ "$(of_yaml use_cpu)" = true ] || ranks=${SLURM_GPUS_ON_NODE:-$ranks}
+ranks=${RANKS_PER_NODE:-$ranks}
+# accelerate would give GPU ranks one thread each, CPU ranks all cores of the machine whatever was granted
+threads=$((${SLURM_CPUS_PER_TASK:-1} / ranks))
+export OMP_NUM_THREADS=${OMP_NUM_THREADS:-$((threads > 0 ? threads : 1))}
+
+place=()
+if [ "$SLURM_STEP_NUM_NODES" -gt 1 ] || [ "$(of_yaml distributed_type)" != "'NO'" ]; then
+  place=(--num_machines "$SLURM_STEP_NUM_NODES" --num_processes "$((SLURM_STEP_NUM_NODES * ranks))"
+    --machine_rank "$SLURM_NODEID" --main_process_ip "$MASTER_ADDR" --main_process_port "$MASTER_PORT" --same_network)
+fi
+[ "$(of_yaml distributed_type)" != "'NO'" ] || trap '' USR1 TERM # this launcher would die; its rank has handlers of its own
+exec accelerate launch --quiet --config_file "$config" "${place[@]}" "$@"
