@@ -53,7 +53,7 @@ def main() -> None:
     for split in settings.splits:
         if split not in splits:
             raise errors.UserError(f"{settings.data} has no split '{split}': it has {', '.join(splits)}")
-    predict, is_main_process, finish = STARTS[kind](folder, settings)
+    predict, is_main_process = STARTS[kind](folder, settings)
     for split in settings.splits:
         found = predict(settings.data, split)
         if is_main_process:
@@ -62,37 +62,35 @@ def main() -> None:
             path = Path(settings.out) / f"{name}.{split}.parquet"
             predictions.write(path, predictions.Predictions(**found, split=split, member=name))
             print(f"{path}: {len(found['row_id']):,} rows")
-    finish()
 
 
-# Each loads its own libraries, and no others, and returns predict(data, split), whether this process is the one to write,
-# and what ends it.
+# Each loads its own libraries, and no others, and returns predict(data, split) and whether this process is to write.
 
 
-def start_baseline(folder: Path, settings: PredictConfig) -> tuple[Predict, bool, Callable[[], None]]:
+def start_baseline(folder: Path, settings: PredictConfig) -> tuple[Predict, bool]:
     from ensemble.data import baseline
 
-    return baseline.predict, True, lambda: None
+    return baseline.predict, True
 
 
-def start_neural(folder: Path, settings: PredictConfig) -> tuple[Predict, bool, Callable[[], None]]:
+def start_neural(folder: Path, settings: PredictConfig) -> tuple[Predict, bool]:
     from ensemble.neural import launch
 
     accelerator = launch.start()
 
     from ensemble.neural import member
 
-    return partial(member.predict, folder, accelerator), accelerator.is_main_process, accelerator.wait_for_everyone
+    return partial(member.predict, folder, accelerator), accelerator.is_main_process
 
 
-def start_trees(folder: Path, settings: PredictConfig) -> tuple[Predict, bool, Callable[[], None]]:
+def start_trees(folder: Path, settings: PredictConfig) -> tuple[Predict, bool]:
     from ensemble.trees import threads
 
     threads.settle(settings.threads)
 
     from ensemble.trees import member
 
-    return partial(member.predict, folder), True, lambda: None
+    return partial(member.predict, folder), True
 
 
 STARTS = {"baseline": start_baseline, "neural": start_neural, "xgboost": start_trees, "lightgbm": start_trees}

@@ -40,9 +40,10 @@ def main() -> None:
 
     told = launch.from_main_process(accelerator, config.to_dict(settings))
     settings = config.from_dict(config_class(words.recipe), told)
-    recipe = recipes.load(words.recipe).make(settings.recipe, settings.data)
-    if accelerator.is_main_process:
-        manifest.verify(settings.data)
+    with launch.together(accelerator):
+        recipe = recipes.load(words.recipe).make(settings.recipe, settings.data)
+        if accelerator.is_local_main_process:  # each node may have a copy of its own
+            manifest.verify(settings.data)
     if words.dry_run:
         if accelerator.is_main_process:
             print(trial.describe(recipe, settings, accelerator))

@@ -36,11 +36,12 @@ NEURAL, TREES, COMBINER = (
     ("ensemble.trees",),
     ("ensemble.combine", "ensemble.predictor", "ensemble.report"),
 )
-LEAVES = ("ensemble.errors", "ensemble.config", "ensemble.pretrained")
+DOCTOR = tuple(f"ensemble.{file.stem}" for file in (ROOT / "ensemble").glob("doctor*.py"))
+LEAVES = ("ensemble.errors", "ensemble.config", "ensemble.cores", "ensemble.pretrained", "ensemble.signals")
 RULES = (
     Rule("nothing imports a script", ("ensemble", "scripts"), ("scripts", *(script.stem for script in SCRIPTS))),
     Rule("`import ensemble` loads nothing", ("ensemble.__init__",), ("",)),
-    Rule("errors import nothing of ours", ("ensemble.errors",), ("ensemble",)),
+    Rule("errors and cores import nothing of ours", ("ensemble.errors", "ensemble.cores"), ("ensemble",)),
     Rule("settings know errors only", ("ensemble.config",), ("ensemble",), ("ensemble.errors",)),
     Rule("data know nothing of members", ("ensemble.data",), ("ensemble",), ("ensemble.data", *LEAVES)),
     Rule("neural and trees meet in predictions", NEURAL, (*TREES, *COMBINER)),
@@ -51,6 +52,12 @@ RULES = (
         ("ensemble.predictions", "ensemble.metrics"),
         ("ensemble",),
         ("ensemble.data.manifest", *LEAVES),
+    ),
+    Rule(
+        "the doctor runs where the rest is broken",
+        DOCTOR,
+        ("ensemble", *sorted(HEAVY)),
+        (*DOCTOR, "ensemble.cores", "ensemble.errors", "torch"),
     ),
     Rule("models import nothing of ours", ("ensemble.neural.models",), ("ensemble",)),
     Rule(
@@ -127,6 +134,7 @@ def test_import_rules() -> None:
         ("ensemble.__init__", "import numpy"),
         ("ensemble.__init__", "from ensemble.errors import UserError"),
         ("ensemble.errors", "from ensemble import config"),
+        ("ensemble.cores", "from ensemble.errors import UserError"),
         ("ensemble.config", "from ensemble.data import manifest"),
         ("ensemble.data.panel", "from ensemble import predictions"),
         ("ensemble.data.panel", "from ..neural import loader"),
@@ -138,6 +146,8 @@ def test_import_rules() -> None:
         ("ensemble.combine", "from ensemble.neural.models import forecaster"),
         ("ensemble.predictor", "def fit():\n    from ensemble.trees import member"),
         ("ensemble.report", "from ensemble.trees.member import predict"),
+        ("ensemble.doctor_machine", "from ensemble.neural import environment"),
+        ("ensemble.doctor_network", "import numpy"),
         ("ensemble.predictions", "from ensemble.data import arrow"),
         ("ensemble.metrics", "from ensemble import predictions"),
         ("ensemble.neural.models.forecaster", "from ensemble.errors import UserError"),
@@ -177,7 +187,7 @@ def loaded_by(code: str) -> set[str]:
 
 def test_the_package_and_its_settings_load_nothing_heavy() -> None:
     """Every --help would wait for libraries that it does not use."""
-    modules = ("", ".errors", ".config", ".data", ".data.config", ".neural", ".neural.config", ".trees", ".trees.config")
+    modules = ["", *".errors .config .doctor .data .data.config .neural .neural.config .trees .trees.config".split()]
     assert not HEAVY & loaded_by("\n".join(f"import ensemble{module}" for module in modules))
     assert HEAVY & loaded_by("import numpy") == {"numpy"}, "this test could not fail"
 
@@ -207,6 +217,13 @@ def test_training_loads_no_polars_and_no_trees(prepared: Path) -> None:
     )
     assert "torch" in loaded
     assert not loaded & {"polars", "xgboost", "lightgbm"}
+
+
+def test_weights_that_are_whole_load_nothing_that_shards() -> None:
+    """Every prediction would begin half a second later, for libraries that only FSDP needs."""
+    begin = "from ensemble.neural import launch; launch.start()\nfrom ensemble.neural import loop, member"
+    names = "'ensemble.neural.sharded', 'torch.distributed.checkpoint', 'torch.distributed.fsdp'"
+    assert "torch" in loaded_by(f"{begin}\nimport sys; assert not {{{names}}} & sys.modules.keys()")
 
 
 def test_the_combiner_loads_no_member() -> None:

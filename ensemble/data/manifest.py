@@ -75,12 +75,20 @@ def recover(path: Path) -> None:
             old.rename(path)
 
 
+def write_text(path: Path, text: str) -> None:
+    """Write beside `path`, sync, rename: a reader sees the old file or the new one, never a part, whoever else writes."""
+    scratch = path.with_name(f".{path.name}.writing-{uuid.uuid4().hex[:8]}")
+    try:
+        scratch.write_text(text, encoding="utf-8")
+        sync(scratch)
+        scratch.rename(path)
+    finally:
+        scratch.unlink(missing_ok=True)
+
+
 def write_json(path: Path, content: Any) -> None:
-    """Write JSON beside `path`, sync it, rename it: a reader sees the old file or the new one, never a part."""
-    scratch = path.with_name(f".{path.name}.writing-{os.getpid()}")
-    scratch.write_text(json.dumps(content, indent=1, ensure_ascii=False) + "\n", encoding="utf-8")
-    sync(scratch)
-    scratch.rename(path)
+    """Write JSON as `write_text` writes."""
+    write_text(path, json.dumps(content, indent=1, ensure_ascii=False) + "\n")
 
 
 def read_json(path: Path) -> Any:

@@ -77,6 +77,11 @@ def of_step(run: Path, step: int) -> Path:
     return run / "checkpoints" / f"step-{step:08d}"
 
 
+def is_sharded(folder: Path) -> bool:
+    """Whether every rank wrote its own pieces (sharded.py)."""
+    return any(folder.glob("shard-*.safetensors"))
+
+
 def newest_sound(run: Path, say: Callable[[str], None]) -> Path | None:
     """The newest checkpoint of a run whose every file is as it was written; each damaged one is named, and set aside."""
     for folder in sorted((run / "checkpoints").glob("step-*"), reverse=True):

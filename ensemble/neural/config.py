@@ -122,7 +122,6 @@ def check(config: TrainConfig) -> None:
         max_rollbacks=(config.max_rollbacks >= 0, "0 or more"),
         num_workers=(config.num_workers >= 0, "0 or more"),
         prefetch_factor=(config.prefetch_factor >= 1, "at least 1"),
-        bucket_batches=(config.bucket_batches >= 0, "0 or more"),
         log_every=(config.log_every >= 1, "at least 1"),
         seed=(config.seed >= 0, "0 or more"),
     )

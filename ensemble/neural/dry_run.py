@@ -43,7 +43,6 @@ def describe(
     rates = sorted({group["lr"] for optimizer in optimizers for group in optimizer.param_groups}, reverse=True)
     scaling = settings["learning_rate_scaling"]
     scaled = f", {scaling} scaling from a batch of {settings['base_batch_size']:,}" if scaling != "none" else ""
-    size, micro, ranks, accumulation = plan.batch_size, plan.micro_batch_size, plan.num_ranks, plan.accumulation
     lines = [
         "settings",
         *(f"  {line}" for line in OmegaConf.to_yaml(OmegaConf.create(settings)).splitlines()),
@@ -53,7 +52,7 @@ def describe(
         f"memory of a rank, at least{'' if forward else ', activations aside'}",
         *(f"  {name:<16} {'unknown' if size is None else f'{size / 1e6:,.1f} MB':>14}" for name, size in memory.items()),
         "batches",
-        f"  {size:,} examples = {micro:,} × {ranks} ranks × {accumulation} accumulated",
+        f"  examples of a step: {plan.algebra}",
         f"  {plan.num_rows:,} rows, {plan.steps_per_epoch:,} steps an epoch, {num_steps:,} steps in all, "
         f"{settings['warmup_steps']:,} of them warm-up",
         f"  peak learning rate {' and '.join(f'{rate:g}' for rate in rates)}{scaled}, then {settings['schedule']}",

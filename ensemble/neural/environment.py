@@ -10,7 +10,7 @@ import sys
 from pathlib import Path
 from typing import Any
 
-from ensemble import predictions
+from ensemble import cores, predictions
 
 ROOT = Path(__file__).resolve().parents[2]
 
@@ -49,7 +49,6 @@ def report() -> dict[str, Any]:
 def machine() -> dict[str, Any]:
     """Date, commit, command, processor, cores, memory, versions: without PyTorch."""
     changes = _git("status", "--porcelain")
-    quota = Path("/sys/fs/cgroup/cpu.max")
     processor = platform.processor() or platform.machine()
     if (cpuinfo := Path("/proc/cpuinfo")).exists():
         lines = cpuinfo.read_text(encoding="utf-8").splitlines()
@@ -63,8 +62,8 @@ def machine() -> dict[str, Any]:
         "platform": platform.platform(),
         "processor": processor,
         "cores": os.cpu_count(),
-        "cores_granted": len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else None,
-        "cgroup_cpu_max": quota.read_text().strip() if quota.exists() else None,
+        "cores_granted": cores.granted(),
+        "core_limits": cores.limits(os.environ),
         "memory_gb": round(os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES") / 1e9, 1),
         "python": platform.python_version(),
         "versions": {

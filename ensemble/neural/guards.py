@@ -21,6 +21,7 @@ from safetensors.torch import save_file
 from ensemble.data import manifest
 from ensemble.errors import UserError
 from ensemble.neural.loader import Batch, BatchPlan
+from ensemble.neural.meter import undisturbed
 
 if TYPE_CHECKING:
     from accelerate import Accelerator
@@ -47,33 +48,24 @@ def fit_micro_batch(
     fitted, short = plan, set()
     while True:
         failed = torch.zeros(accelerator.num_processes, device=accelerator.device)
-        failed[accelerator.process_index] = _runs_out_of_memory(try_once, fitted, model, state_is_missing, accelerator)
+        failed[accelerator.process_index] = _runs_out_of_memory(try_once, fitted, model, state_is_missing)
         ranks = accelerator.reduce(failed).nonzero().flatten().tolist()
         if not ranks:
             break
         short |= set(ranks)
         fitted = fitted.halved()
     if fitted != plan:
-        say(f"out of memory on {_ranks(sorted(short))}: {_algebra(plan)} becomes {_algebra(fitted)}")
+        say(f"out of memory on {_ranks(sorted(short))}: {plan.algebra} becomes {fitted.algebra}")
     return fitted
 
 
 def _runs_out_of_memory(
-    try_once: Callable[[BatchPlan], None],
-    plan: BatchPlan,
-    model: torch.nn.Module,
-    state_is_missing: bool,
-    accelerator: "Accelerator",
+    try_once: Callable[[BatchPlan], None], plan: BatchPlan, model: torch.nn.Module, state_is_missing: bool
 ) -> bool:
     from accelerate.utils.memory import clear_device_cache
 
-    buffers = {name: buffer.detach().clone() for name, buffer in model.named_buffers()}
-    device = accelerator.device
-    with torch.random.fork_rng([device] if device.type == "cuda" else []):
+    with undisturbed(model):
         failed = _try(try_once, plan, model, state_is_missing)
-    with torch.no_grad():
-        for name, buffer in model.named_buffers():
-            buffer.copy_(buffers[name])
     for tensor in (*model.parameters(), *model.buffers()):
         tensor.grad = None
     if failed:
@@ -100,10 +92,6 @@ def is_out_of_memory(error: BaseException) -> bool:
         return True
     words = ("out of memory", "can't allocate memory", "DefaultCPUAllocator", "CUBLAS_STATUS_ALLOC_FAILED", "bad_alloc")
     return isinstance(error, RuntimeError) and any(word in str(error) for word in words)
-
-
-def _algebra(plan: BatchPlan) -> str:
-    return f"{plan.batch_size} = {plan.micro_batch_size} × {plan.num_ranks} ranks × {plan.accumulation} accumulated"
 
 
 def _ranks(ranks: Sequence[int]) -> str:

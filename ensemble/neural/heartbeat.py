@@ -1,6 +1,6 @@
 """Which rank was lost, and why: a collective that fails says only that some peer is gone, or late.
 
-    with Heartbeat.of(accelerator, config.timeout_s, out) as heart:
+    with Heartbeat.of(accelerator, config.timeout_s, out, announce) as heart:
         for …:
             heart.beat(step)
 
@@ -21,13 +21,14 @@ import socket
 import sys
 import threading
 import time
+from collections.abc import Callable
 from contextlib import suppress
 from datetime import timedelta
 from pathlib import Path
 from types import TracebackType
 from typing import TYPE_CHECKING, Any
 
-from ensemble.errors import Failure
+from ensemble.errors import Failure, UserError
 
 if TYPE_CHECKING:
     from accelerate import Accelerator
@@ -72,8 +73,19 @@ def flight_recorder_environment(folder: str | Path) -> dict[str, str]:
 class Heartbeat:
     """Tells this rank's step to the others, and names the one that was lost. With one rank it does nothing."""
 
-    def __init__(self, store: Any, rank: int, num_ranks: int, timeout_s: float, folder: Path, announce: bool):
-        """`store`: torch.distributed's, None for one rank. `announce`: the thread says who is late, as no exception will."""
+    def __init__(
+        self,
+        store: Any,
+        rank: int,
+        num_ranks: int,
+        timeout_s: float,
+        folder: Path,
+        announce: Callable[[str], None] | None = None,
+    ):
+        """`store`: torch.distributed's, None for one rank.
+
+        `announce` is for where no exception says who is late: the thread prints the sentence and calls it with that.
+        """
         self._shared_store, self._rank, self._num_ranks = store, rank, num_ranks
         self._timeout_s, self._folder, self._announce = timeout_s, folder, announce
         self._state = MOVING
@@ -84,15 +96,15 @@ class Heartbeat:
         self.beat(0)
 
     @classmethod
-    def of(cls, accelerator: "Accelerator", timeout_s: float, folder: Path) -> "Heartbeat":
-        """The heartbeat of this process in the process group that Accelerate made."""
+    def of(cls, accelerator: "Accelerator", timeout_s: float, folder: Path, announce: Callable[[str], None]) -> "Heartbeat":
+        """The heartbeat of this process in the process group that Accelerate made; `announce` as above, on NCCL alone."""
         from torch.distributed import PrefixStore, distributed_c10d
 
         rank, num_ranks = accelerator.process_index, accelerator.num_processes
         if num_ranks == 1:
-            return cls(None, rank, num_ranks, timeout_s, folder, False)
+            return cls(None, rank, num_ranks, timeout_s, folder)
         store = PrefixStore(f"heartbeat{next(_numbers)}", distributed_c10d._get_default_store())
-        return cls(store, rank, num_ranks, timeout_s, folder, accelerator.device.type == "cuda")
+        return cls(store, rank, num_ranks, timeout_s, folder, announce if accelerator.device.type == "cuda" else None)
 
     def beat(self, step: int) -> None:
         """This rank is alive and at `step`: to be called before each micro-batch; costs 0.3 µs."""
@@ -131,7 +143,7 @@ class Heartbeat:
         if self._shared_store is None:
             return
         if error is None or not is_lost_peer(error):
-            self._state = FINISHED if error is None else _in_a_line(error)
+            self._state = FINISHED if error is None else in_a_line(error)
             with suppress(RuntimeError):  # the store is gone, and nobody is left to tell
                 self._tell(self._store)
             self._stop.set()
@@ -143,13 +155,13 @@ class Heartbeat:
             lost = self._find_lost(self._store)
         except RuntimeError as gone:
             address = f"{os.environ.get('MASTER_ADDR')}:{os.environ.get('MASTER_PORT')}"
-            lost = f"the ranks' store at {address} is gone: the launcher or rank 0, which held it, died ({_in_a_line(gone)})"
+            lost = f"the ranks' store at {address} is gone: the launcher or rank 0, which held it, died ({in_a_line(gone)})"
         self._stop.set()
         self._write_collectives()
         raise RankLost(
             lost
             or f"the ranks lost each other at step {self._moved[0]}, though none of them died: the network between them "
-            f"broke, or they gave up waiting for this one ({_in_a_line(error)})"
+            f"broke, or they gave up waiting for this one ({in_a_line(error)})"
         ) from error
 
     def _beat_on(self, store: Any) -> None:
@@ -157,10 +169,11 @@ class Heartbeat:
         try:
             while not self._stop.wait(PULSE_S):
                 self._tell(store)
-                stalled = self._announce and time.time() - self._moved[1] > self._timeout_s - 2 * WATCH_S
-                if stalled and (lost := self._find_lost(store)):
-                    self._announce = False
+                stalled = time.time() - self._moved[1] > self._timeout_s - 2 * WATCH_S
+                if self._announce and stalled and (lost := self._find_lost(store)):
                     print(f"\nfailed: {lost}", file=sys.stderr, flush=True)
+                    self._announce(lost)
+                    self._announce = None
         except RuntimeError:  # the store is gone, and the next collective will fail
             return
 
@@ -271,5 +284,9 @@ def is_lost_peer(error: BaseException) -> bool:
     )
 
 
-def _in_a_line(error: BaseException) -> str:
-    return f"{type(error).__name__}: {' '.join(str(error).split())[:300]}"
+def in_a_line(error: BaseException) -> str:
+    """What an exception says; with its class, and cut, unless it was written to be read."""
+    told = " ".join(str(error).split())
+    if isinstance(error, UserError | Failure):
+        return told
+    return f"{type(error).__name__}: {told[:300]}" if told else type(error).__name__

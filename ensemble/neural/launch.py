@@ -1,14 +1,20 @@
-"""What the launcher was asked for, held against what really came up.
+"""How a process joins the others: what the launcher was asked for is held against what really came up.
 
 `accelerate launch` can start fewer processes than its configuration says without a word (accelerate 1.15: MULTI_CPU with
 num_processes: 2 starts one; MULTI_GPU on a machine without GPUs starts two that do not know each other). So the launcher's
 own command line, seen as a parent of this process, is read again, and training refuses to start when the numbers differ.
+
+`start` also does what can be done only before PyTorch is loaded or the ranks have met: how threads wait, what memory a
+batch leaves, what NCCL writes on a time-out, that a rank ends with its launcher; and what Accelerate leaves out on CPUs.
 """
 
 import ctypes
 import os
 import signal
+import socket
 import sys
+from collections.abc import Iterator
+from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any
 
 from ensemble.errors import UserError
@@ -44,12 +50,16 @@ def start(settings: TrainConfig | None = None) -> "Accelerator":
     if settings:
         os.environ |= heartbeat.flight_recorder_environment(settings.out)
     from accelerate import Accelerator
+    from accelerate.utils import parse_flag_from_env
 
-    from ensemble.neural import sharded, speed
+    from ensemble.neural import speed
 
     accelerator = Accelerator(**speed.accelerator_options(settings) if settings else {})
     speed.use_fp16_on_cpu(accelerator)
-    sharded.use_on_cpu(accelerator)
+    if parse_flag_from_env("ACCELERATE_USE_FSDP"):
+        from ensemble.neural import sharded
+
+        sharded.use_on_cpu(accelerator)
     world_size = int(os.environ.get("WORLD_SIZE", "1"))
     for origin, wanted in ((asked["origin"], asked["num_processes"]), ("the environment's WORLD_SIZE", world_size)):
         if wanted is not None and wanted != accelerator.num_processes:
@@ -72,6 +82,11 @@ def _keep_freed_memory() -> None:
         mallopt(M_TRIM_THRESHOLD, 256 << 20)
 
 
+def is_sharded(accelerator: "Accelerator") -> bool:
+    """Whether what `prepare` makes lies in pieces on several ranks (sharded.py)."""
+    return accelerator.distributed_type == "FSDP"
+
+
 def from_main_process(accelerator: "Accelerator", value: Any) -> Any:
     """The main process's value, on every rank."""
     values = [value]
@@ -80,6 +95,23 @@ def from_main_process(accelerator: "Accelerator", value: Any) -> Any:
 
         broadcast_object_list(values)
     return values[0]
+
+
+@contextmanager
+def together(accelerator: "Accelerator") -> Iterator[None]:
+    """Raise on all ranks what the user must mend on one: the others would wait for it. Collective, at the block's end."""
+    from accelerate.utils import gather_object
+
+    told = ""
+    try:
+        yield
+    except UserError as error:
+        told = str(error)
+    host = socket.gethostname()
+    for rank, (of_rank, of_host) in enumerate(gather_object([(told, host)])):
+        if of_rank:
+            who = f"rank {rank} of {accelerator.num_processes} (host {of_host}): "
+            raise UserError(told or f"{who}{of_rank}")
 
 
 def launcher_request() -> dict[str, Any]:

@@ -111,6 +111,10 @@ class BatchPlan:
         return self.batch_size // (self.micro_batch_size * self.num_ranks)
 
     @property
+    def algebra(self) -> str:
+        return f"{self.batch_size} = {self.micro_batch_size} × {self.num_ranks} ranks × {self.accumulation} accumulated"
+
+    @property
     def steps_per_epoch(self) -> int:
         return math.ceil(self.num_rows / self.batch_size)
 

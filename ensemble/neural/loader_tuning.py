@@ -6,6 +6,7 @@ from collections.abc import Callable, Iterator
 
 import torch
 
+from ensemble import cores
 from ensemble.neural.loader import BatchPlan, Feed, Rows
 
 PREFETCH_FACTORS = (2, 4, 8)
@@ -35,8 +36,7 @@ def choose(
 
 def cores_of_this_rank() -> int:
     """The cores granted to this process, shared out among the ranks on this machine; at least 1."""
-    granted = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
-    return max(1, granted // int(os.environ.get("LOCAL_WORLD_SIZE", "1")))
+    return max(1, cores.granted() // int(os.environ.get("LOCAL_WORLD_SIZE", "1")))
 
 
 def candidates(cores: int) -> Iterator[Setting]:

@@ -19,16 +19,16 @@ import torch
 from ensemble import config as configuration
 from ensemble.data import manifest
 from ensemble.errors import UserError
-from ensemble.neural import checkpoint, guards, launch, loader_tuning, profiling, runs, sharded, speed, trial
+from ensemble.neural import checkpoint, guards, launch, loader_tuning, profiling, runs, speed, trial
 from ensemble.neural.config import TrainConfig, check
 from ensemble.neural.heartbeat import Heartbeat
 from ensemble.neural.loader import Batch, BatchPlan, Feed, in_order
-from ensemble.neural.meter import Meter
+from ensemble.neural.meter import Meter, undisturbed
 from ensemble.neural.optim import learning_rate_scale, peak_learning_rate
 from ensemble.neural.recipe import Recipe
-from ensemble.neural.signals import StopSignals
 from ensemble.neural.tracking import Tracker, require_installed
 from ensemble.neural.training_state import TrainingState
+from ensemble.signals import StopSignals
 
 if TYPE_CHECKING:
     from accelerate import Accelerator
@@ -73,7 +73,7 @@ def train(
     resumed_from = runs.open_run(out, about, accelerator, resume, override)
 
     with ExitStack() as stack:
-        stack.enter_context(runs.failure_marked(out))
+        stack.enter_context(runs.failure_marked(out, accelerator))
         if resumed_from:
             state.restore(resumed_from, plan.num_ranks, config.seed, override)
             if not (out / "best").exists():  # of a run that branches off another
@@ -84,24 +84,27 @@ def train(
         autocast = nullcontext if accelerator.mixed_precision == "no" else accelerator.autocast
         spikes = guards.SpikeWatch(config.spike_factor, progress.recent_losses)
         began = time.monotonic() - progress.seconds
-        heart = stack.enter_context(Heartbeat.of(accelerator, config.timeout_s, out))
+        heart = stack.enter_context(Heartbeat.of(accelerator, config.timeout_s, out, partial(runs.mark_lost, out)))
         stop = stack.enter_context(StopSignals())
         is_main = accelerator.is_main_process
-        tracker = Tracker(
-            out, is_main, num_steps, progress.step, config.trackers, about["config"], progress.evaluated_step
-        )  # fmt: skip
+        tracker = Tracker(out, is_main, num_steps, progress.step, config.trackers, about["config"], progress.evaluated_step)
         stack.enter_context(closing(tracker))
 
-        def try_once(plan: BatchPlan) -> None:
-            """Forward and backward of one micro-batch, which leave no trace and wait for nobody."""
+        def try_once(plan: BatchPlan, together: bool = False) -> None:
+            """Forward and backward of one micro-batch, without a trace; they wait for nobody, or all ranks take part."""
             batch = trial.largest_batch(rows, plan, accelerator)
-            with accelerator.no_sync(model), autocast():
+            with nullcontext() if together else accelerator.no_sync(model), autocast():
                 state.backward(recipe.step(model, batch, None)[0])
 
         if not state.is_sharded:  # whose forward pass gathers weights, so that one rank cannot try alone
             plan = guards.fit_micro_batch(plan, try_once, model, state.optimizers, accelerator, tracker.say)
-        if resumed_from:
-            state.restore_carry(resumed_from, plan)
+            if plan.num_ranks > 1:
+                # With three ranks or more, a sum's last bits depend on where in a bucket it lies, and DDP lays its buckets
+                # anew after the first pass: so that one comes before the first step, in a run that goes on as in any other
+                with undisturbed(model):
+                    try_once(plan, together=True)
+                model.zero_grad()
+        state.cut_carry(plan)
         num_workers, prefetch_factor = config.num_workers, config.prefetch_factor
         if config.loader == "auto":
             chosen = loader_tuning.choose(rows, plan, accelerator.device, tracker.say)
@@ -171,8 +174,7 @@ def train(
             state.restore_learned(folder, *checkpoint.read(folder))
 
         tracker.say(
-            f"{recipe.name}: {plan.num_rows:,} rows, {num_parameters:,} parameters, {num_steps} steps of "
-            f"{plan.batch_size} = {plan.micro_batch_size} × {plan.num_ranks} ranks × {plan.accumulation} accumulated, "
+            f"{recipe.name}: {plan.num_rows:,} rows, {num_parameters:,} parameters, {num_steps} steps of {plan.algebra}, "
             f"on {accelerator.device}, precision {accelerator.mixed_precision}"
         )
         if progress.step and progress.step % evaluation_steps == 0 and progress.evaluated_step < progress.step:
@@ -301,7 +303,9 @@ def predict(
     ):
         for _, batch in feed:
             found.append({name: tensor.float() for name, tensor in recipe.predict(model, batch).items()})
-    if accelerator.distributed_type == "FSDP":
+    if launch.is_sharded(accelerator):
+        from ensemble.neural import sharded
+
         sharded.reshard(model)  # without a backward pass, the next forward would see these weights again
     merged = {name: torch.cat([piece[name] for piece in found]) for name in found[0]}
     return {name: accelerator.gather(tensor)[: len(rows)].cpu().numpy() for name, tensor in merged.items()}

@@ -59,15 +59,15 @@ def flops_per_example(model: torch.nn.Module, forward: Callable[[], torch.Tensor
 @contextmanager
 def undisturbed(model: torch.nn.Module) -> Iterator[None]:
     """Put back PyTorch's random state and the model's buffers (running statistics), whatever happens in between."""
-    buffers = [(buffer, buffer.clone()) for buffer in model.buffers()]
+    buffers = {name: buffer.detach().clone() for name, buffer in model.named_buffers()}
     devices = {parameter.device for parameter in model.parameters() if parameter.device.type == "cuda"}
     with torch.random.fork_rng(devices):
         try:
             yield
         finally:
             with torch.no_grad():
-                for buffer, before in buffers:
-                    buffer.copy_(before)
+                for name, buffer in model.named_buffers():  # by name: a module may have put another in its place
+                    buffer.copy_(buffers[name])
 
 
 class Waits(Protocol):

@@ -3,13 +3,21 @@
     config.json  environment.json  status  train.log  val.log  metrics.jsonl  tensorboard/
     checkpoints/step-…/  best/  final/  summary.json
 
-`status` is one word for schedulers and scripts, since a launcher's exit code says only that a worker failed: running (or
-killed, when nothing runs), preempted (saved, go on with --resume), failed, done.
+`status` tells schedulers and scripts what a launcher's exit code does not. Its first line is one word:
+
+    running     or killed, when nothing runs
+    preempted   asked to stop, and saved: --resume auto goes on
+    lost        a rank or its machine died, fell silent or could not be reached; nothing is wrong with the run: --resume auto
+                goes on from the last checkpoint
+    failed      by any other error, which may well come again
+    done
+
+After lost and failed, the second line is the reason: a sentence with rank and host.
 """
 
 import json
-import os
 import shutil
+import socket
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 from pathlib import Path
@@ -19,28 +27,52 @@ from ensemble.data import manifest
 from ensemble.errors import UserError
 from ensemble.neural import checkpoint, environment, launch
 from ensemble.neural.config import FREE_TO_CHANGE
+from ensemble.neural.heartbeat import RankLost, in_a_line, is_lost_peer
 
 if TYPE_CHECKING:
     from accelerate import Accelerator
 
-Status = Literal["running", "preempted", "failed", "done"]
+Status = Literal["running", "preempted", "lost", "failed", "done"]
+FAILURE = ".failed"
+"""The file with the reason of a rank that failed in this start, beside `status`: see `mark_lost`."""
 
 
-def set_status(run: Path, status: Status) -> None:
-    scratch = run / f".status.writing-{os.getpid()}"
-    scratch.write_text(status + "\n", encoding="utf-8")
-    scratch.rename(run / "status")
+def set_status(run: Path, status: Status, reason: str = "") -> None:
+    manifest.write_text(run / "status", "".join(f"{line}\n" for line in (status, reason) if line))
 
 
 @contextmanager
-def failure_marked(run: Path) -> Iterator[None]:
-    """On whatever rank something is raised, the run has failed."""
+def failure_marked(run: Path, accelerator: "Accelerator") -> Iterator[None]:
+    """On whatever rank something is raised, the run is lost or has failed."""
     try:
         yield
-    except BaseException:
-        with suppress(OSError):  # a full disk must not hide what was raised
-            set_status(run, "failed")
+    except BaseException as error:
+        who = f"rank {accelerator.process_index} of {accelerator.num_processes} (host {socket.gethostname()})"
+        if isinstance(error, RankLost):
+            mark_lost(run, in_a_line(error))
+        elif isinstance(error, SystemExit):  # while the run starts: from its first step on, SIGTERM makes it save
+            mark_lost(run, f"{who}: ended by SIGTERM before its first step")
+        elif is_lost_peer(error):  # likewise
+            mark_lost(run, f"{who}: {in_a_line(error)}")
+        else:
+            mark_failed(run, f"{who}: {in_a_line(error)}")
         raise
+
+
+def mark_failed(run: Path, reason: str) -> None:
+    with suppress(OSError):  # a full disk must not hide what was raised
+        manifest.write_text(run / FAILURE, reason)
+        set_status(run, "failed", reason)
+
+
+def mark_lost(run: Path, reason: str) -> None:
+    """The run is lost, unless a rank failed: that one knows better than those who lost it, and any may write first."""
+    with suppress(OSError):
+        if (run / "status").read_text(encoding="utf-8") == "running\n":
+            set_status(run, "lost", reason)
+            # Who failed wrote the reason first, then the status: whatever was written in between, one of us sees it
+            if (run / FAILURE).exists():
+                set_status(run, "failed", (run / FAILURE).read_text(encoding="utf-8"))
 
 
 def open_run(run: Path, about: dict[str, Any], accelerator: "Accelerator", resume: str, override: bool) -> Path | None:
@@ -49,8 +81,14 @@ def open_run(run: Path, about: dict[str, Any], accelerator: "Accelerator", resum
     `about` is what a checkpoint says of its run: recipe, fingerprint of the data, config. `resume`: '' starts in a folder
     that must not exist; 'last' needs a sound checkpoint in `run`; 'auto' takes the newest sound one, and starts when there
     is none; anything else is a checkpoint's folder, from which a new run branches off. `override` goes on with other
-    learning settings than before, which is refused without it.
+    learning settings than before, which is refused without it. All ranks must have the same data.
     """
+    from accelerate.utils import gather_object
+
+    fingerprints = gather_object([about["fingerprint"]])
+    for rank, fingerprint in enumerate(fingerprints):
+        if fingerprint != fingerprints[0]:
+            raise UserError(f"the data of rank {rank} is not that of rank 0: give every node a copy of the same folder")
     found, problem = None, None
     if accelerator.is_main_process:
         try:
@@ -90,6 +128,7 @@ def _open(run: Path, about: dict[str, Any], resume: str, override: bool) -> Path
         found = Path(shutil.copytree(found, checkpoint.of_step(run, its["progress"]["step"])))
     manifest.write_json(run / "config.json", about["config"])
     manifest.write_json(run / "environment.json", environment.report())
+    (run / FAILURE).unlink(missing_ok=True)
     set_status(run, "running")
     return found
 

@@ -8,9 +8,10 @@ moving averages are cut the same way. torch.distributed.checkpoint writes them a
 whose headers say where in the whole tensor each piece belongs, so that any number of ranks can read them. The tensors are
 named as in model.safetensors and state.safetensors of a checkpoint that is not sharded, and either kind can be loaded into
 a model of the other. (The library's own format needs a pickle; this one has none.)
+
+Importing this takes half a second: it is left to where weights are sharded.
 """
 
-import os
 import warnings
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
@@ -31,14 +32,14 @@ if TYPE_CHECKING:
 
 
 def use_on_cpu(accelerator: "Accelerator") -> None:
-    """Shard on CPU ranks too, if the YAML says FSDP: Accelerate 1.15 would replicate there, without a word.
+    """Shard on CPU ranks too, where the YAML says FSDP: Accelerate 1.15 would replicate there, without a word.
 
-    To be called before `prepare`. `UserError` for FSDP1, whose parameters are no DTensors.
+    To be called before `prepare`, and where the YAML says so only. `UserError` for FSDP1, whose parameters are no DTensors.
     """
     from accelerate import PartialState
     from accelerate.utils import DistributedType, FullyShardedDataParallelPlugin
 
-    if os.environ.get("ACCELERATE_USE_FSDP") == "true" and accelerator.distributed_type == DistributedType.MULTI_CPU:
+    if accelerator.distributed_type == DistributedType.MULTI_CPU:
         plugin = FullyShardedDataParallelPlugin()  # reads the launcher's FSDP_* variables
         if accelerator.mixed_precision != "no":
             plugin.set_mixed_precision(accelerator.mixed_precision)
@@ -49,12 +50,6 @@ def use_on_cpu(accelerator: "Accelerator") -> None:
         raise UserError("fsdp_version: 1 in the accelerate YAML is not supported: set it to 2")
 
 
-def is_sharded(model: torch.nn.Module) -> bool:
-    """Whether parameters lie in pieces on several ranks."""
-    # Asked of the modules: between a forward pass and the backward one, some parameters are no DTensors
-    return any(isinstance(module, FSDPModule) for module in model.modules())
-
-
 def reshard(model: torch.nn.Module) -> None:
     """Give up the whole weights that a forward pass without a backward one leaves behind.
 
@@ -63,10 +58,6 @@ def reshard(model: torch.nn.Module) -> None:
     for module in model.modules():
         if isinstance(module, FSDPModule):
             module.reshard()
-
-
-def is_written_sharded(folder: Path) -> bool:
-    return any(folder.glob("shard-*.safetensors"))
 
 
 def save(

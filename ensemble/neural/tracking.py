@@ -9,7 +9,6 @@ the former keeps the first value of a step that comes again and the latter both,
 import importlib.util
 import json
 import math
-import os
 import time
 import uuid
 from collections.abc import Callable, Sequence
@@ -18,6 +17,7 @@ from typing import Any
 
 from tqdm import tqdm
 
+from ensemble.data import manifest
 from ensemble.errors import UserError
 
 PROJECT = "accelerate-ensemble"
@@ -184,6 +184,4 @@ def _forget_after(step: int, evaluated_step: int, file: Path) -> None:
         for entry in _entries(file)
         if entry["step"] <= last.get(entry["kind"], step)
     ]
-    scratch = file.with_name(f".{file.name}.writing-{os.getpid()}")
-    scratch.write_text("".join(kept), encoding="utf-8")
-    scratch.replace(file)
+    manifest.write_text(file, "".join(kept))

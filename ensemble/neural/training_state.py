@@ -9,7 +9,7 @@ import torch
 
 from ensemble.data import manifest
 from ensemble.errors import UserError
-from ensemble.neural import checkpoint, launch, sharded
+from ensemble.neural import checkpoint, launch
 from ensemble.neural.carry import Carry
 from ensemble.neural.checkpoint import Tensors
 from ensemble.neural.loader import BatchPlan
@@ -62,8 +62,9 @@ class TrainingState:
         self.scaler: Any = accelerator.scaler
         self.average = MovingAverage(model, ema_decay) if ema_decay else None
         self.carry = Carry()
+        self._carry_of_all: Tensors = {}
         self.progress = Progress(ranks=accelerator.num_processes)
-        self.is_sharded = accelerator.distributed_type == "FSDP"
+        self.is_sharded = launch.is_sharded(accelerator)
         self._accelerator = accelerator
         self._parameters = [parameter for parameter in model.parameters() if parameter.requires_grad]
         self._peak_rates = [[group["lr"] for group in optimizer.param_groups] for optimizer in optimizers]
@@ -114,6 +115,8 @@ class TrainingState:
         """A copy of the weights on the CPU of the main process, under the model's own names; collective."""
         weights = self._unwrapped().state_dict()
         if self.is_sharded:
+            from ensemble.neural import sharded
+
             return sharded.gather(weights)
         return _copied(weights) if self._accelerator.is_main_process else {}
 
@@ -151,6 +154,8 @@ class TrainingState:
 
     def write_sharded(self, folder: Path, about: dict[str, Any]) -> None:
         """A checkpoint to which every rank writes its own pieces; collective, and done when it returns."""
+        from ensemble.neural import sharded
+
         is_main = self._accelerator.is_main_process
         new_folder = manifest.new_folder(folder, True, "checkpoint") if is_main else nullcontext()
         with checkpoint.refuse_unwritable(folder), new_folder as scratch:
@@ -164,7 +169,8 @@ class TrainingState:
     def restore(self, folder: Path, num_ranks: int, seed: int, override: bool) -> None:
         """Go on from a checkpoint; on another number of ranks, dropout draws anew and everything else goes on.
 
-        With `override`, the optimizers keep the settings they were made with, instead of those of the checkpoint.
+        What places carry waits for `cut_carry`. With `override`, the optimizers keep the settings they were made with,
+        instead of those of the checkpoint.
         """
         description, tensors = checkpoint.read(folder)
         self.restore_learned(folder, description, tensors, override)
@@ -178,11 +184,12 @@ class TrainingState:
         else:
             torch.manual_seed(((seed * 1_000_003 + self.progress.step) * 1_000_003 + rank) % 2**63)
         self.progress.ranks = num_ranks
+        self._carry_of_all = _under("carry.", tensors)
 
-    def restore_carry(self, folder: Path, plan: BatchPlan) -> None:
-        """What places carry, cut for micro-batches of which it is known that they fit into memory."""
-        _, tensors = checkpoint.read(folder)
-        self.carry.restore(_under("carry.", tensors), plan, self._accelerator.device)
+    def cut_carry(self, plan: BatchPlan) -> None:
+        """What places carried in the checkpoint, for micro-batches of which it is known that they fit into memory."""
+        self.carry.restore(self._carry_of_all, plan, self._accelerator.device)
+        self._carry_of_all = {}
 
     def restore_learned(self, folder: Path, description: dict[str, Any], tensors: Tensors, override: bool = False) -> None:
         """The weights, and what the optimizers know: that part of a checkpoint to which a loss spike goes back."""
@@ -193,15 +200,18 @@ class TrainingState:
         if override:
             groups = [optimizer.state_dict()["param_groups"] for optimizer in self.optimizers]
             rest = [{**about, "groups": now} for about, now in zip(rest, groups, strict=True)]
-        if self.is_sharded or sharded.is_written_sharded(folder):
-            sharded.load(folder, self._unwrapped(), self.optimizers, self._averages(), rest)
+        averages = self._averages() if description["has_average"] else {}
+        if self.is_sharded or checkpoint.is_sharded(folder):
+            from ensemble.neural import sharded
+
+            sharded.load(folder, self._unwrapped(), self.optimizers, averages, rest)
         else:
             checkpoint.load_weights(folder, self._unwrapped())
             for number, (optimizer, about) in enumerate(zip(self.optimizers, rest, strict=True)):
                 checkpoint.restore_optimizer(optimizer, f"optimizer{number}", tensors, about)
-            for name, average in self._averages().items():
-                average.copy_(tensors.get(name, average))
-        if self.average and not description["has_average"]:
+            for name, average in averages.items():
+                average.copy_(tensors[name])
+        if self.average and not averages:
             self.average.begin_anew()
         if self.scaler and description["scaler"]:
             self.scaler.load_state_dict(description["scaler"])

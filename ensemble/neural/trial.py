@@ -1,6 +1,7 @@
 """What can be told of a training before it begins: how its batches are cut, what a micro-batch costs, what it would do."""
 
 import math
+from collections.abc import Callable
 from typing import TYPE_CHECKING
 
 import numpy as np
@@ -40,18 +41,26 @@ def largest_batch(rows: Rows, plan: BatchPlan, accelerator: "Accelerator") -> Ba
     return {name: tensor.to(accelerator.device) for name, tensor in batch.items()}
 
 
-def flops(recipe: Recipe, model: torch.nn.Module, plan: BatchPlan, accelerator: "Accelerator") -> tuple[float, float | None]:
-    """FLOPs of an example and the most that a device does a second, where that is known."""
-    peak = peak_flops(accelerator.device, accelerator.mixed_precision)
-    if not peak:
-        return 0.0, None
-    model.to(accelerator.device)
+def forward_pass(
+    recipe: Recipe, model: torch.nn.Module, plan: BatchPlan, accelerator: "Accelerator"
+) -> Callable[[], torch.Tensor]:
+    """What takes a micro-batch as large as any through the model, and returns its loss."""
     batch = largest_batch(recipe.rows("train"), plan, accelerator)
 
     def forward() -> torch.Tensor:
         with accelerator.autocast():
             return recipe.step(model, batch, None)[0]
 
+    return forward
+
+
+def flops(recipe: Recipe, model: torch.nn.Module, plan: BatchPlan, accelerator: "Accelerator") -> tuple[float, float | None]:
+    """FLOPs of an example and the most that a device does a second, where that is known."""
+    peak = peak_flops(accelerator.device, accelerator.mixed_precision)
+    if not peak:
+        return 0.0, None
+    model.to(accelerator.device)
+    forward = forward_pass(recipe, model, plan, accelerator)
     return flops_per_example(model, forward, plan.micro_batch_size), peak
 
 
@@ -62,11 +71,6 @@ def describe(recipe: Recipe, config: TrainConfig, accelerator: "Accelerator") ->
     num_steps = math.ceil(config.max_epochs * plan.steps_per_epoch)
     model = recipe.model().to(accelerator.device)
     optimizers = recipe.optimizers(model, peak_learning_rate(config), config.weight_decay)
-    batch = largest_batch(recipe.rows("train"), plan, accelerator)
-
-    def forward() -> torch.Tensor:
-        with accelerator.autocast():
-            return recipe.step(model, batch, None)[0]
-
+    forward = forward_pass(recipe, model, plan, accelerator)
     settings = configuration.to_dict(config)
     return dry_run.describe(settings, plan, num_steps, model, optimizers, accelerator.mixed_precision, forward)

@@ -8,15 +8,13 @@ are told the same number.
 import ctypes
 import ctypes.util
 import importlib.util
-import math
 import os
 import sys
 from collections.abc import Mapping
 from pathlib import Path
 
+from ensemble import cores
 from ensemble.errors import UserError
-
-CGROUP = Path("/sys/fs/cgroup")
 
 
 def settle(asked: int = 0) -> int:
@@ -32,31 +30,9 @@ def settle(asked: int = 0) -> int:
     return chosen
 
 
-def thread_limits(environment: Mapping[str, str], cgroup: Path = CGROUP) -> dict[str, int]:
-    """What each authority grants, in cores: the affinity mask, Slurm's allocation, the user's environment, the cgroup."""
-    limits = {"affinity": len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1}
-    for name in ("SLURM_CPUS_PER_TASK", "OMP_NUM_THREADS"):
-        if (granted := environment.get(name, "")).isdigit() and int(granted) > 0:
-            limits[name] = int(granted)
-    quota = _cgroup_quota(cgroup)
-    if quota is not None:
-        limits["cgroup"] = max(1, math.floor(quota))
-    return limits
-
-
-def _cgroup_quota(cgroup: Path) -> float | None:
-    """The CPU quota in cores of cgroup v2 or v1, None where there is none."""
-    try:
-        quota, period = (cgroup / "cpu.max").read_text().split()
-    except (OSError, ValueError):
-        try:
-            quota = (cgroup / "cpu/cpu.cfs_quota_us").read_text().strip()
-            period = (cgroup / "cpu/cpu.cfs_period_us").read_text().strip()
-        except OSError:
-            return None
-    if not quota.isdigit():  # "max", or -1: no limit
-        return None
-    return int(quota) / int(period)
+def thread_limits(environment: Mapping[str, str], cgroup: Path | None = None) -> dict[str, int]:
+    """What each authority grants, in cores, and what the user's environment asks for."""
+    return cores.limits(environment, cgroup) | cores.named(environment, "OMP_NUM_THREADS")
 
 
 def _provide_openmp() -> None:

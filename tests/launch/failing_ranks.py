@@ -8,6 +8,7 @@ import signal
 import sys
 import time
 from datetime import timedelta
+from functools import partial
 from pathlib import Path
 
 from ensemble import errors
@@ -21,9 +22,17 @@ def main() -> None:
     import torch
     from accelerate import Accelerator, InitProcessGroupKwargs
 
+    from ensemble.neural import runs
+
     accelerator = Accelerator(cpu=True, kwargs_handlers=[InitProcessGroupKwargs(timeout=timedelta(seconds=TIMEOUT_S))])
     model = accelerator.prepare(torch.nn.Linear(4, 1))
-    with heartbeat.Heartbeat.of(accelerator, TIMEOUT_S, folder) as heart:
+    if accelerator.is_main_process:
+        runs.set_status(folder, "running")
+    accelerator.wait_for_everyone()
+    with (
+        runs.failure_marked(folder, accelerator),
+        heartbeat.Heartbeat.of(accelerator, TIMEOUT_S, folder, partial(runs.mark_lost, folder)) as heart,
+    ):
         for step in range(at + 100):
             heart.beat(step)
             if accelerator.process_index == 1 and step == at:

@@ -80,10 +80,10 @@ def train(recipe: Any, config: TrainConfig, accelerator: Any, resume: str = "") 
 
 def kill_at(step: int, recipe: Any) -> None:
     """Have this process killed in the forward pass of a step, of micro-batches that are not accumulated."""
-    calls, once = iter(range(step)), recipe.step
+    calls, once = iter(range(step + 1)), recipe.step
 
     def step_or_die(*arguments: Any) -> Any:
-        if next(calls, None) is None:  # the first call is the loop's trial of the memory
+        if next(calls, None) is None:  # the first two calls are the loop's, before the first step
             os.kill(os.getpid(), signal.SIGKILL)
         return once(*arguments)
 

@@ -27,11 +27,10 @@ class Learner:
 
     def __init__(self, accelerator: "Accelerator", seed: int):
         import torch
+        from torch.distributed.fsdp import FSDPModule
 
-        from ensemble.neural import sharded
         from ensemble.neural.optim import MovingAverage, adamw
 
-        sharded.use_on_cpu(accelerator)
         torch.manual_seed(seed)
         # Rows that do not divide by two or three ranks, one row alone, bfloat16 and a whole number that nobody trains
         layers: Any = torch.nn.Sequential(
@@ -46,7 +45,8 @@ class Learner:
         self.optimizer: torch.optim.Optimizer = prepared.optimizer
         self.average = MovingAverage(self.model, 0.9)
         # Accelerate must know of it after prepare too: no_sync and clipping ask there
-        assert sharded.is_sharded(self.model) == accelerator.is_fsdp2 == (accelerator.num_processes > 1)
+        cut = any(isinstance(module, FSDPModule) for module in self.model.modules())
+        assert cut == launch.is_sharded(accelerator) == accelerator.is_fsdp2 == (accelerator.num_processes > 1)
 
     def step(self, step: int) -> None:
         """A global batch, whose sum of losses is divided by its count; every rank sees its micro-batches."""
@@ -96,7 +96,7 @@ class Learner:
         from ensemble.data import manifest
         from ensemble.neural import checkpoint, sharded
 
-        if not sharded.is_sharded(self.model):
+        if not launch.is_sharded(self.accelerator):
             moments, about = checkpoint.flatten_optimizer(self.optimizer, "optimizer0")
             checkpoint.write(folder, self.model.state_dict(), {"optimizers": [about]}, {**moments, **self.averages()})
             return

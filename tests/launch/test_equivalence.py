@@ -5,12 +5,10 @@ PyTorch loop here does: one process, the whole global batch at once, neither Acc
 """
 
 import math
-import os
 import runpy
-import subprocess
-import sys
 from pathlib import Path
 
+import launcher
 import numpy as np
 import pytest
 import torch
@@ -18,10 +16,7 @@ from safetensors.torch import load_file
 
 from ensemble.neural.loader import BatchPlan
 
-ROOT = Path(__file__).resolve().parents[2]
 WORKER = str(Path(__file__).with_name("equivalence_worker.py"))
-ACCELERATE = [str(Path(sys.executable).with_name("accelerate")), "launch"]
-TIMEOUT_S = 180
 torch.set_num_threads(1)
 NUM_STEPS = 20
 
@@ -32,18 +27,9 @@ worker = runpy.run_path(WORKER)
 def launched(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> tuple[int, Path]:
     """The number of ranks, and the folder in which they left what they did."""
     ranks, out = request.param, tmp_path_factory.mktemp("equivalence")
-    yaml = ROOT / "accelerate_configs" / ("single_cpu.yaml" if ranks == 1 else "multi_cpu.yaml")
-    kept = ("PATH", "HOME", "LANG", "LD_LIBRARY_PATH", "PYTHONPATH")
-    environment = {name: os.environ[name] for name in kept if name in os.environ}
-    done = subprocess.run(
-        [*ACCELERATE, "--config_file", str(yaml), "--num_processes", str(ranks), WORKER, str(out)],
-        env={**environment, "OMP_NUM_THREADS": "1", "OMP_WAIT_POLICY": "PASSIVE"},
-        capture_output=True,
-        text=True,
-        timeout=TIMEOUT_S,
-        check=False,
-    )
-    assert done.returncode == 0, done.stderr
+    yaml = launcher.SINGLE_CPU if ranks == 1 else launcher.MULTI_CPU
+    code, errors = launcher.run([*launcher.ACCELERATE, *yaml, "--num_processes", ranks, WORKER, out], out)
+    assert code == 0, errors
     return ranks, out
 
 

@@ -5,42 +5,21 @@ import os
 import signal
 import socket
 import subprocess
-import sys
 import time
-from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import AbstractContextManager
 from pathlib import Path
 
+import launcher
 import psutil
 import pytest
 
-ROOT = Path(__file__).resolve().parents[2]
-LAUNCH = [str(Path(sys.executable).with_name("accelerate")), "launch"]
-MULTI_CPU = ["--config_file", str(ROOT / "accelerate_configs/multi_cpu.yaml")]
 TIMEOUT_S = 180
 
 
-@contextmanager
-def two_ranks(script: str, folder: Path, *words: str, **environment: str) -> Iterator[subprocess.Popen[bytes]]:
-    """A script on two ranks, which writes its errors to `folder`; whatever is still there at the end is killed."""
-    inherited = {name: os.environ[name] for name in ("PATH", "HOME", "LANG", "PYTHONPATH") if name in os.environ}
-    settings = {"ACCELERATE_USE_CPU": "true", "OMP_NUM_THREADS": "1", "OMP_WAIT_POLICY": "PASSIVE"}
-    with (folder / "errors").open("w") as errors:
-        process = subprocess.Popen(
-            [*LAUNCH, *MULTI_CPU, str(ROOT / script), *words],
-            cwd=folder,
-            env={**inherited, **settings, **environment},
-            stdout=subprocess.DEVNULL,
-            stderr=errors,
-            start_new_session=True,
-        )
-    try:
-        yield process
-    finally:
-        if process.poll() is None:
-            for member in [*psutil.Process(process.pid).children(recursive=True), process]:
-                member.kill()
-            process.wait()
+def two_ranks(script: str, folder: Path, *words: str, **environment: str) -> AbstractContextManager[subprocess.Popen[str]]:
+    """A script on two ranks, which writes its errors to `folder`."""
+    command = [*launcher.ACCELERATE, *launcher.MULTI_CPU, launcher.ROOT / script, *words]
+    return launcher.started(command, folder, folder / "errors", ACCELERATE_USE_CPU="true", **environment)
 
 
 def said(folder: Path) -> list[str]:
@@ -57,12 +36,20 @@ def said(folder: Path) -> list[str]:
     ids=["kill", "raise"],
 )
 def test_a_rank_that_ends_is_named_and_the_job_ends(failure: str, end: str, tmp_path: Path) -> None:
-    """The job would end in Gloo's traceback of the rank that is sound, or wait for its time-out."""
+    """The job would end in Gloo's traceback of the rank that is sound, or wait for its time-out.
+
+    Or a script that reads the status would try again what fails, or give up what only lost a machine.
+    """
     with two_ranks("tests/launch/failing_ranks.py", tmp_path, str(tmp_path), failure, "37") as process:
         assert process.wait(TIMEOUT_S) == 1
     (sentence,) = said(tmp_path)
     assert sentence.startswith("failed: rank 1 of 2 (host ")
     assert sentence.endswith(f", pid {(tmp_path / 'pid').read_text()}) {end}")
+    word, reason = (tmp_path / "status").read_text().splitlines()
+    if failure == "raise":
+        assert (word, reason) == ("failed", f"rank 1 of 2 (host {socket.gethostname()}): ValueError: a row is damaged")
+    else:
+        assert (word, f"failed: {reason}") == ("lost", sentence)
     collectives = json.loads((tmp_path / "collectives.rank0.json").read_text())
     assert collectives["entries"][-1]["profiling_name"] == "gloo:all_reduce"
 
@@ -112,7 +99,43 @@ def test_a_training_that_loses_a_rank_says_so(number: signal.Signals, words: str
     (sentence,) = said(tmp_path)
     assert f"failed: rank 1 of 2 (host {socket.gethostname()}, pid {rank_1.pid}) " in sentence
     assert words in sentence
-    assert (out / "status").read_text() == "failed\n"
+    assert (out / "status").read_text() == f"lost\n{sentence.removeprefix('failed: ')}\n"
+
+
+def assert_told(folder: Path, *sentences: str) -> None:
+    """That the two ranks told the user these sentences, and nobody but the launcher, after them, ended in a traceback."""
+    told = (folder / "errors").read_text()
+    assert told.count("error: ") == 2, told
+    # Wherever the lines end: both ranks write to the same file
+    assert all(told.count(f"error: {sentence}\n") + told.count(f"error: {sentence}error: ") for sentence in sentences), told
+    assert told.count("Traceback (most recent call last)") == 1, told
+
+
+@pytest.mark.parametrize(
+    ("failure", "sentences"),
+    [
+        ("broken", ["rank 1 of 2 (host {host}): rows.arrow is missing", "rows.arrow is missing"]),
+        ("other", ["the data of rank 1 is not that of rank 0: give every node a copy of the same folder"]),
+    ],
+)
+def test_ranks_with_different_data_end_together(failure: str, sentences: list[str], tmp_path: Path) -> None:
+    """A node's copy that is broken would leave the other nodes waiting, one that is another's be trained on unseen."""
+    with two_ranks("tests/launch/disagreeing_ranks.py", tmp_path, str(tmp_path / "run"), failure) as process:
+        assert process.wait(TIMEOUT_S) == 1
+    assert_told(tmp_path, *(sentence.format(host=socket.gethostname()) for sentence in sentences))
+    assert not (tmp_path / "run").exists()
+
+
+def test_damaged_data_end_all_ranks(prepared_copy: Path, tmp_path: Path) -> None:
+    """The main process alone reads every file of the data: the other rank would wait for it, or end in a traceback."""
+    file = max(prepared_copy.rglob("*.arrow"), key=lambda file: file.stat().st_size)
+    content = file.read_bytes()
+    file.write_bytes(content[:-1] + bytes([content[-1] ^ 1]))
+    with two_ranks("scripts/train.py", tmp_path, f"data={prepared_copy}", f"out={tmp_path / 'run'}") as process:
+        assert process.wait(TIMEOUT_S) == 1
+    sentence = f"{file} was changed after it was written: run the stage that wrote it again"
+    assert_told(tmp_path, sentence, f"rank 0 of 2 (host {socket.gethostname()}): {sentence}")
+    assert not (tmp_path / "run").exists()
 
 
 def test_ranks_halve_the_micro_batch_together(tmp_path: Path) -> None:

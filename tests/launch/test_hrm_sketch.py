@@ -1,13 +1,11 @@
 """The HRM sketch on two ranks, through the real launcher: the same learning as on one, and after a kill as without one."""
 
-import os
 import re
 import runpy
-import subprocess
-import sys
 from pathlib import Path
 from typing import Any
 
+import launcher
 import pytest
 import torch
 from accelerate import Accelerator
@@ -15,36 +13,25 @@ from safetensors.torch import load_file
 
 from ensemble.neural.loader import BatchPlan
 
-ROOT = Path(__file__).resolve().parents[2]
 WORKER = str(Path(__file__).with_name("hrm_worker.py"))
-ACCELERATE = [str(Path(sys.executable).with_name("accelerate")), "launch"]
-TIMEOUT_S = 180
 torch.set_num_threads(1)
 
 worker: Any = runpy.run_path(WORKER)
 sketch: Any = runpy.run_path(str(worker["SKETCH"]))
 
 
-def launch_two_ranks(*words: str) -> subprocess.CompletedProcess[str]:
-    yaml = str(ROOT / "accelerate_configs" / "multi_cpu.yaml")
-    kept = ("PATH", "HOME", "LANG", "LD_LIBRARY_PATH", "PYTHONPATH")
-    environment = {name: os.environ[name] for name in kept if name in os.environ}
-    return subprocess.run(
-        [*ACCELERATE, "--config_file", yaml, "--monitor_interval", "0.1", WORKER, *words],
-        env={**environment, "OMP_NUM_THREADS": "1", "OMP_WAIT_POLICY": "PASSIVE"},
-        capture_output=True,
-        text=True,
-        timeout=TIMEOUT_S,
-        check=False,
-    )
+def launch_two_ranks(*words: Any) -> tuple[int, str]:
+    """Exit code and standard error."""
+    command = [*launcher.ACCELERATE, *launcher.MULTI_CPU, "--monitor_interval", "0.1", WORKER, *words]
+    return launcher.run(command, launcher.ROOT)
 
 
 @pytest.fixture(scope="module")
 def launched(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """The folder in which two ranks left what they did before, in their last run, rank 1 was killed."""
     out = tmp_path_factory.mktemp("hrm")
-    done = launch_two_ranks(str(out), "begin")
-    assert re.search(r"exitcode *: -9", done.stderr), done.stderr
+    _, errors = launch_two_ranks(out, "begin")
+    assert re.search(r"exitcode *: -9", errors), errors
     return out
 
 
@@ -123,8 +110,8 @@ def test_a_killed_run_goes_on_bit_for_bit(launched: Path) -> None:
     """The carried state, the moments or the table would start anew on some rank, or go to another's places."""
     killed = launched / "killed"
     assert not (killed / "final").exists()
-    done = launch_two_ranks(str(launched), "resume")
-    assert done.returncode == 0, done.stderr
+    code, errors = launch_two_ranks(launched, "resume")
+    assert code == 0, errors
     expected, found = last_checkpoint(launched / "uncut"), last_checkpoint(killed)
     assert {"carry.0.high", "carry.0.low", "carry.0.puzzle", "carry.8.halted"} <= expected.keys()
     assert len(expected["carry.8.steps"].unique()) > 1, "all places are in the same segment"

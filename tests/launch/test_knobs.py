@@ -1,33 +1,19 @@
 """Precision, compilation and the channel between ranks, through the real launcher on two Gloo ranks."""
 
 import json
-import os
-import subprocess
-import sys
 from pathlib import Path
 from typing import Any
 
+import launcher
 import pytest
 from safetensors.torch import load_file
 
-ROOT = Path(__file__).resolve().parents[2]
 WORKER = Path(__file__).with_name("knobs_worker.py")
-TRAIN = ROOT / "scripts/train.py"
-LAUNCH = [str(Path(sys.executable).with_name("accelerate")), "launch", "--config_file"]
-MULTI_CPU = str(ROOT / "accelerate_configs/multi_cpu.yaml")
-TIMEOUT_S = 240
 
 
 def launch(*words: Any) -> tuple[int, str]:
     """Exit code and standard error of two ranks."""
-    kept = ("PATH", "HOME", "LANG", "LD_LIBRARY_PATH", "PYTHONPATH")
-    environment = {name: os.environ[name] for name in kept if name in os.environ}
-    done = subprocess.run(
-        [*LAUNCH, MULTI_CPU, *map(str, words)],
-        env={**environment, "OMP_NUM_THREADS": "1", "OMP_WAIT_POLICY": "PASSIVE"},
-        capture_output=True, text=True, timeout=TIMEOUT_S, check=False,
-    )  # fmt: skip
-    return done.returncode, done.stderr
+    return launcher.run([*launcher.ACCELERATE, *launcher.MULTI_CPU, *words], launcher.ROOT)
 
 
 def test_the_channel_between_ranks_is_as_it_was_asked_for(tmp_path: Path) -> None:
@@ -43,7 +29,7 @@ def test_the_channel_between_ranks_is_as_it_was_asked_for(tmp_path: Path) -> Non
 def train(data: Path, out: Path, *words: str) -> list[float]:
     """The losses of a short training."""
     tiny = ["recipe.width=8", "recipe.num_layers=2", "recipe.num_reviews=1", "recipe.dropout=0", "log_every=1"]
-    code, errors = launch(TRAIN, f"data={data}", f"out={out}", *tiny, "batch_size=1024", "max_epochs=1", *words)
+    code, errors = launch(launcher.TRAIN, f"data={data}", f"out={out}", *tiny, "batch_size=1024", "max_epochs=1", *words)
     assert code == 0, errors
     assert "Warning" not in errors
     lines = [json.loads(line) for line in (out / "metrics.jsonl").read_text().splitlines()]

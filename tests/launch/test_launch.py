@@ -4,77 +4,22 @@ Everything here runs scripts/ in processes of its own, with none of Accelerate's
 """
 
 import json
-import os
-import signal
-import subprocess
 import sys
-from collections.abc import Iterator
-from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
 import numpy as np
-import psutil
 import pytest
 import torch
+from launcher import ACCELERATE, MULTI_CPU, MULTI_GPU, PREDICT, ROOT, SINGLE_CPU, TRAIN, run
 from safetensors.torch import load_file
 
 from ensemble import predictions
 from ensemble.neural import launch
 from ensemble.neural.loader import BatchPlan
 
-ROOT = Path(__file__).resolve().parents[2]
-TRAIN, PREDICT = str(ROOT / "scripts/train.py"), str(ROOT / "scripts/predict.py")
-ACCELERATE = [str(Path(sys.executable).with_name("accelerate")), "launch"]
-SINGLE_CPU, MULTI_CPU, MULTI_GPU = (
-    ["--config_file", str(ROOT / f"accelerate_configs/{name}.yaml")] for name in ("single_cpu", "multi_cpu", "multi_gpu")
-)
-TIMEOUT_S = 180
 TINY = ["recipe.width=8", "recipe.num_layers=1", "recipe.num_reviews=2", "log_every=1", "learning_rate=0.01"]
 CUT = {"batch_size": 1024, "micro_batch_size": 128}
-
-
-@contextmanager
-def started(command: list[str], folder: Path, **environment: str) -> Iterator[subprocess.Popen[str]]:
-    """A process, which is ended here with all that it started, should it still be there."""
-    inherited = {
-        name: os.environ[name] for name in ("PATH", "HOME", "LANG", "LD_LIBRARY_PATH", "PYTHONPATH") if name in os.environ
-    }
-    threads = {"OMP_NUM_THREADS": "1", "OMP_WAIT_POLICY": "PASSIVE"}
-    process = subprocess.Popen(
-        command,
-        cwd=folder,
-        env={**inherited, **threads, **environment},
-        stdout=subprocess.PIPE,
-        stderr=subprocess.PIPE,
-        text=True,
-        start_new_session=True,
-    )
-    try:
-        yield process
-    finally:
-        kill(process)
-
-
-def kill(process: subprocess.Popen[str]) -> None:
-    """SIGKILL to a process and all its descendants; the launcher gives each rank a session of its own."""
-    try:
-        family = [*psutil.Process(process.pid).children(recursive=True), psutil.Process(process.pid)]
-    except psutil.NoSuchProcess:
-        family = []
-    for member in family:
-        try:
-            member.send_signal(signal.SIGKILL)
-        except psutil.NoSuchProcess:
-            continue
-    process.communicate()
-
-
-def run(command: list[str], folder: Path, **environment: str) -> tuple[int, str]:
-    """Exit code and standard error."""
-    with started(command, folder, **environment) as process:
-        _, errors = process.communicate(timeout=TIMEOUT_S)
-    return process.returncode, errors
 
 
 def settings(data: Path, out: Path, **values: Any) -> list[str]:

@@ -4,10 +4,10 @@ import errno
 import json
 import os
 import shutil
-import subprocess
 import sys
 from pathlib import Path
 
+import launcher
 import pytest
 import torch
 from safetensors import safe_open
@@ -18,28 +18,16 @@ from ensemble.errors import UserError
 from ensemble.neural import sharded
 from ensemble.neural.optim import adamw
 
-ROOT = Path(__file__).resolve().parents[2]
 WORKER = str(Path(__file__).with_name("sharded_worker.py"))
-ACCELERATE = [str(Path(sys.executable).with_name("accelerate")), "launch"]
-SHARDED = ["--config_file", str(ROOT / "accelerate_configs/multi_cpu_sharded.yaml"), "--fsdp_min_num_params", "20"]
-TIMEOUT_S = 180
+SHARDED = [*launcher.MULTI_CPU_SHARDED, "--fsdp_min_num_params", "20"]
 
 
 def launch(options: list[str] | None, words: list[str | Path]) -> str:
     """Standard error of the worker, on one rank without options; it must end well."""
-    command = [sys.executable] if options is None else [*ACCELERATE, *SHARDED, *options]
-    kept = ("PATH", "HOME", "LANG", "LD_LIBRARY_PATH", "PYTHONPATH")
-    environment = {name: os.environ[name] for name in kept if name in os.environ}
-    done = subprocess.run(
-        [*command, WORKER, *map(str, words)],
-        env={**environment, "OMP_NUM_THREADS": "1", "OMP_WAIT_POLICY": "PASSIVE"},
-        capture_output=True,
-        text=True,
-        timeout=TIMEOUT_S,
-        check=False,
-    )
-    assert done.returncode == 0, done.stderr
-    return done.stderr
+    command = [sys.executable] if options is None else [*launcher.ACCELERATE, *SHARDED, *options]
+    code, errors = launcher.run([*command, WORKER, *words], launcher.ROOT)
+    assert code == 0, errors
+    return errors
 
 
 def differences(one: Path, other: Path) -> list[str]:

@@ -51,7 +51,7 @@ def test_everything_is_said() -> None:
         ["activations", f"{activations / 1e6:.1f}", "MB"],
         ["together", f"{(weights * 8 + trained * 12 + activations) / 1e6:.1f}", "MB"],
     ]
-    assert "  64 examples = 8 × 2 ranks × 4 accumulated\n" in found
+    assert "  examples of a step: 64 = 8 × 2 ranks × 4 accumulated\n" in found
     assert "  1,000 rows, 16 steps an epoch, 48 steps in all, 5 of them warm-up\n" in found
     assert found.endswith("  peak learning rate 0.002, linear scaling from a batch of 32, then cosine")
 

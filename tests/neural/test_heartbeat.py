@@ -63,7 +63,7 @@ class Peer:
 def sentence(store: Any, folder: Path, num_ranks: int = 2, then: Callable[[Heartbeat], object] = id) -> str:
     """What rank 0 says after its collective failed at step 8."""
     try:
-        with Heartbeat(store, 0, num_ranks, 30, folder, False) as heart:
+        with Heartbeat(store, 0, num_ranks, 30, folder) as heart:
             heart.beat(8)
             then(heart)
             raise LOST
@@ -159,7 +159,7 @@ def test_what_is_told_to_the_others(tmp_path: Path) -> None:
 
     store = HashStore()
     Peer(store, 1)
-    with Heartbeat(store, 0, 2, 30, tmp_path, False) as heart:
+    with Heartbeat(store, 0, 2, 30, tmp_path) as heart:
         heart.beat(5)
         stay_here()
         assert told()["where"].startswith(("stay_here (test_heartbeat.py, line ", "told (test_heartbeat.py, line "))
@@ -167,7 +167,7 @@ def test_what_is_told_to_the_others(tmp_path: Path) -> None:
     assert told()["state"] == "finished"
     with (
         pytest.raises(ZeroDivisionError),
-        Heartbeat(store, 0, 2, 30, tmp_path, False),
+        Heartbeat(store, 0, 2, 30, tmp_path),
     ):  # nothing but a lost peer is replaced
         _ = 1 / 0
     assert told()["state"] == "ZeroDivisionError: division by zero"
@@ -177,7 +177,11 @@ def test_nccl_is_told_before_it_aborts(tmp_path: Path, capfd: pytest.CaptureFixt
     """NCCL's watchdog aborts the process: nothing would ever say who was late; nor may ranks at the same step be blamed."""
     store = HashStore()
     Peer(store, 1)  # until the real one is there
-    with Heartbeat(store, 0, 2, 1.2, tmp_path, True) as heart, Heartbeat(store, 1, 2, 1.2, tmp_path, True) as other:
+    announced: list[str] = []
+    with (
+        Heartbeat(store, 0, 2, 1.2, tmp_path, announced.append) as heart,
+        Heartbeat(store, 1, 2, 1.2, tmp_path, announced.append) as other,
+    ):
         heart.beat(8)
         other.beat(8)
         time.sleep(2)
@@ -194,13 +198,14 @@ def test_nccl_is_told_before_it_aborts(tmp_path: Path, capfd: pytest.CaptureFixt
     assert told.startswith(
         f"\nfailed: rank 1 of 2 (host {socket.gethostname()}, pid {os.getpid()}) has not moved since step 8, "
     )
+    assert announced == [told.removeprefix("\nfailed: ").removesuffix("\n")]
 
 
 def test_a_rank_that_does_not_begin_is_named(tmp_path: Path) -> None:
     """The others would wait for it in a store, and end with that store's traceback."""
     store = HashStore()
     Peer(store, 1)
-    heart = Heartbeat(store, 0, 3, 0.5, tmp_path, False)
+    heart = Heartbeat(store, 0, 3, 0.5, tmp_path)
     with pytest.raises(RankLost, match=r"^rank 2 of 3 did not begin .* timeout_s=0.5"), heart:
         pass
 
@@ -208,7 +213,7 @@ def test_a_rank_that_does_not_begin_is_named(tmp_path: Path) -> None:
 def test_one_rank_has_no_heartbeat(tmp_path: Path) -> None:
     """A run on one rank would need a store."""
     threads = threading.active_count()
-    with Heartbeat(None, 0, 1, 30, tmp_path, False) as heart:
+    with Heartbeat(None, 0, 1, 30, tmp_path) as heart:
         heart.beat(3)
         assert threading.active_count() == threads
 

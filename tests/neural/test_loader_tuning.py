@@ -2,6 +2,7 @@
 
 import os
 import types
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -9,6 +10,7 @@ import torch
 from hypothesis import given
 from hypothesis import strategies as st
 
+from ensemble import cores
 from ensemble.neural import loader_tuning
 from ensemble.neural.loader import BatchPlan
 from ensemble.neural.loader_tuning import Setting, candidates, cores_of_this_rank, fewest_workers
@@ -35,11 +37,16 @@ def test_no_worker_more_than_the_speed_is_worth(speeds: dict[Setting, float]) ->
     assert all(speed < 0.95 * max(speeds.values()) for setting, speed in speeds.items() if setting < chosen)
 
 
-@pytest.mark.parametrize(("granted", "ranks", "share"), [(8, "2", 4), (8, None, 8), (2, "4", 1), (7, "2", 3)])
+@pytest.mark.parametrize(
+    ("granted", "slurm", "ranks", "share"),
+    [(8, "", "2", 4), (8, "", None, 8), (2, "", "4", 1), (7, "", "2", 3), (64, "8", "2", 4), (64, "8", None, 8)],
+)
 def test_ranks_share_the_cores_that_were_granted(
-    granted: int, ranks: str | None, share: int, monkeypatch: pytest.MonkeyPatch
+    granted: int, slurm: str, ranks: str | None, share: int, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Each of a node's ranks would start as many workers as the node has cores."""
+    """Each of a node's ranks would start as many workers as the node has cores, or as all the ranks were granted."""
+    monkeypatch.setattr(cores, "CGROUP", tmp_path)
+    monkeypatch.setenv("SLURM_CPUS_PER_TASK", slurm)
     monkeypatch.setattr(os, "sched_getaffinity", lambda process: set(range(granted)))
     monkeypatch.delenv("LOCAL_WORLD_SIZE", raising=False)
     if ranks is not None:

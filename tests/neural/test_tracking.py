@@ -67,7 +67,7 @@ def test_a_kill_while_it_forgets_leaves_the_metrics_whole(tmp_path: Path, monkey
     def killed(*_: Any) -> None:
         raise KeyboardInterrupt
 
-    monkeypatch.setattr(Path, "replace", killed)
+    monkeypatch.setattr(Path, "rename", killed)
     with pytest.raises(KeyboardInterrupt):
         run(tmp_path, 10, 30)
     assert entries(tmp_path) == before

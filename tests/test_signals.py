@@ -8,11 +8,11 @@ from collections.abc import Iterator
 
 import pytest
 
-from ensemble.neural import signals
+from ensemble import signals
 
 SCRIPT = """
 import sys, time
-from ensemble.neural import signals
+from ensemble import signals
 signals.ECHO_S = {echo_s}
 with signals.StopSignals() as stop:
     print("ready", flush=True)

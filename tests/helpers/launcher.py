@@ -1,0 +1,70 @@
+"""The real launcher, for tests: in processes of their own, without Accelerate's variables; none outlives its test."""
+
+import os
+import signal
+import subprocess
+import sys
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+import psutil
+
+ROOT = Path(__file__).resolve().parents[2]
+TRAIN, PREDICT = str(ROOT / "scripts/train.py"), str(ROOT / "scripts/predict.py")
+ACCELERATE = [str(Path(sys.executable).with_name("accelerate")), "launch"]
+SINGLE_CPU, MULTI_CPU, MULTI_CPU_SHARDED, MULTI_GPU = (
+    ["--config_file", str(ROOT / f"accelerate_configs/{name}.yaml")]
+    for name in ("single_cpu", "multi_cpu", "multi_cpu_sharded", "multi_gpu")
+)
+TIMEOUT_S = 240
+KEPT = ("PATH", "HOME", "LANG", "LD_LIBRARY_PATH", "PYTHONPATH")
+"""What a process inherits of the environment."""
+
+
+@contextmanager
+def started(
+    command: Sequence[Any], folder: Path, errors: Path | None = None, **environment: str
+) -> Iterator[subprocess.Popen[str]]:
+    """A process in `folder`, which is ended here with all that it started, should it still be there.
+
+    Its output and errors are in pipes; with `errors` a file, its errors are there, and its output is nowhere.
+    """
+    inherited = {name: os.environ[name] for name in KEPT if name in os.environ}
+    threads = {"OMP_NUM_THREADS": "1", "OMP_WAIT_POLICY": "PASSIVE"}
+    with open(errors or os.devnull, "w") as file:
+        process = subprocess.Popen(
+            [str(word) for word in command],
+            cwd=folder,
+            env={**inherited, **threads, **environment},
+            stdout=subprocess.DEVNULL if errors else subprocess.PIPE,
+            stderr=file if errors else subprocess.PIPE,
+            text=True,
+            start_new_session=True,
+        )
+    try:
+        yield process
+    finally:
+        kill(process)
+
+
+def kill(process: subprocess.Popen[str]) -> None:
+    """SIGKILL to a process and all its descendants; the launcher gives each rank a session of its own."""
+    try:
+        family = [*psutil.Process(process.pid).children(recursive=True), psutil.Process(process.pid)]
+    except psutil.NoSuchProcess:
+        family = []
+    for member in family:
+        try:
+            member.send_signal(signal.SIGKILL)
+        except psutil.NoSuchProcess:
+            continue
+    process.communicate()
+
+
+def run(command: Sequence[Any], folder: Path, **environment: str) -> tuple[int, str]:
+    """Exit code and standard error of a process in `folder`."""
+    with started(command, folder, **environment) as process:
+        _, errors = process.communicate(timeout=TIMEOUT_S)
+    return process.returncode, errors

@@ -1,0 +1,101 @@
+"""What a run's folder says of how it ended, whichever rank writes first; test_failures.py of tests/launch has real ranks."""
+
+import errno
+import os
+from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
+
+import pytest
+
+from ensemble.errors import UserError
+from ensemble.neural import runs
+from ensemble.neural.heartbeat import RankLost
+
+LOST = RankLost("rank 1 of 2 (host there, pid 7) died")
+FAILED = UserError("the loss is nan:\nlower learning_rate")
+STATUS_OF = {
+    LOST: ["lost", "rank 1 of 2 (host there, pid 7) died"],
+    FAILED: ["failed", "rank 1 of 2 (host here): the loss is nan: lower learning_rate"],
+}
+
+
+@pytest.fixture
+def run(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    monkeypatch.setattr(runs.socket, "gethostname", lambda: "here")
+    runs.set_status(tmp_path, "running")
+    return tmp_path
+
+
+def end(run: Path, error: BaseException, rank: int) -> None:
+    accelerator: Any = SimpleNamespace(process_index=rank, num_processes=2)
+    with pytest.raises(type(error)), runs.failure_marked(run, accelerator):
+        raise error
+
+
+def status(run: Path) -> list[str]:
+    return (run / "status").read_text().splitlines()
+
+
+@pytest.mark.parametrize(
+    ("error", "expected"),
+    [
+        (LOST, STATUS_OF[LOST]),
+        (FAILED, STATUS_OF[FAILED]),
+        (ValueError("a row\nis damaged"), ["failed", "rank 1 of 2 (host here): ValueError: a row is damaged"]),
+        (KeyboardInterrupt(), ["failed", "rank 1 of 2 (host here): KeyboardInterrupt"]),
+        (SystemExit(143), ["lost", "rank 1 of 2 (host here): ended by SIGTERM before its first step"]),
+        (RuntimeError("[gloo/x.cc:5] reset"), ["lost", "rank 1 of 2 (host here): RuntimeError: [gloo/x.cc:5] reset"]),
+    ],
+    ids=repr,
+)
+def test_the_status_says_whether_to_go_on_and_why(error: BaseException, expected: list[str], run: Path) -> None:
+    """A job would be put back into the queue to fail again, or a run of weeks given up for a machine that died."""
+    end(run, error, 1)
+    assert status(run) == expected
+
+
+@pytest.mark.parametrize("errors", [(LOST, FAILED), (FAILED, LOST)], ids=["lost, failed", "failed, lost"])
+def test_who_failed_is_heard_whatever_the_order(errors: tuple[Exception, ...], run: Path) -> None:
+    """The others lose the rank that failed: the status would say that nothing is wrong with the run."""
+    for error in errors:
+        end(run, error, int(error is FAILED))
+    assert status(run) == STATUS_OF[FAILED]
+
+
+@pytest.mark.parametrize("written_before", [0, 1], ids=["before the word lost", "after it"])
+def test_who_fails_while_another_writes_is_heard(written_before: int, run: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Between looking for a failure and writing that the run is lost, the other rank's word would be written over."""
+    write = runs.manifest.write_text
+
+    def write_and_fail(path: Path, text: str) -> None:
+        monkeypatch.setattr(runs.manifest, "write_text", write)
+        if written_before:
+            write(path, text)
+        end(run, FAILED, 1)
+        if not written_before:
+            write(path, text)
+
+    monkeypatch.setattr(runs.manifest, "write_text", write_and_fail)
+    end(run, LOST, 0)
+    assert status(run) == STATUS_OF[FAILED]
+
+
+def test_a_run_that_is_done_is_not_lost(run: Path) -> None:
+    """A rank that dies while all leave would have a whole run trained again."""
+    runs.set_status(run, "done")
+    end(run, LOST, 0)
+    assert status(run) == ["done"]
+
+
+def test_a_full_disk_does_not_hide_the_error(run: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """`No space left on device` would come in place of what went wrong, or leave half a status."""
+
+    def full(*_: Any) -> None:
+        raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
+
+    monkeypatch.setattr(runs.manifest, "sync", full)
+    end(run, FAILED, 1)
+    end(run, LOST, 0)
+    assert status(run) == ["running"]
+    assert [path.name for path in run.iterdir()] == ["status"]
