@@ -6,6 +6,8 @@ is run in turn, A B A B, and the ratio is taken pair by pair, so that a noisy ne
 
 import multiprocessing
 import os
+import re
+import signal
 import statistics
 import subprocess
 import sys
@@ -53,11 +55,19 @@ def timed(command: Sequence[str | Path], quiet: bool = True) -> dict[str, float]
         [str(word) for word in command], stdout=output, stderr=subprocess.PIPE, start_new_session=True
     )
     assert process.stderr is not None
-    errors = process.stderr.read().decode(errors="replace")
-    _, status, used = os.wait4(process.pid, 0)
+    with process.stderr as stream:
+        try:
+            errors = stream.read().decode(errors="replace")
+            _, status, used = os.wait4(process.pid, 0)
+        except BaseException:  # Ctrl-C and SIGTERM reach this process only
+            os.killpg(process.pid, signal.SIGTERM)
+            stream.read()  # until the last of its processes is gone
+            raise
     process.returncode = os.waitstatus_to_exitcode(status)
     if process.returncode:
-        raise UserError(f"{' '.join(map(str, command))} ended with {process.returncode}: {errors.strip()[-500:]}")
+        said = re.findall(r"^(?:error|failed): (.+)$", errors, flags=re.MULTILINE)  # a launcher's traceback may follow
+        reason = said[-1] if said else errors.strip()[-500:]
+        raise UserError(f"{' '.join(map(str, command))} ended with {process.returncode}: {reason}")
     return {
         "wall_s": round(time.perf_counter() - began, 3),
         "cpu_s": round(used.ru_utime + used.ru_stime, 3),

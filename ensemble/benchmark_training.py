@@ -1,29 +1,25 @@
-"""The training loop beside a plain PyTorch loop, and on two ranks beside one.
+"""The training loop beside a plain PyTorch loop: what a step costs.
 
-`overhead` compares what a step costs. Both loops run in the same processes, in turn, on the same model, optimizer and
+Both loops run in the same processes, in turn, on the same model, optimizer and
 gather, one thread a rank. A block of ours stands between two plain ones, by whose mean it is divided, so that a drift of
 the machine cancels; plain blocks between plain ones tell the noise. A step is from one `optimizer.step` to the next: start,
 evaluation and checkpoint do not count.
 """
 
-import json
 import math
-import os
 import statistics
-import sys
 import tempfile
 import time
 from collections.abc import Callable
-from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import torch
 
-from ensemble.benchmark import ROOT, SCRIPTS, timed
+from ensemble.benchmark import SCRIPTS, timed
+from ensemble.benchmark_runs import by_neighbours, enough, launcher, quartiles
 from ensemble.data import manifest
-from ensemble.errors import UserError
 from ensemble.neural import loop
 from ensemble.neural.config import TrainConfig
 from ensemble.neural.loader import Batch
@@ -33,10 +29,6 @@ if TYPE_CHECKING:
 
 WARM_UP_STEPS = 20
 LOG_EVERY = 10
-
-# The demo's short form, as in the Makefile
-MARKET = ["market.num_products=800", "market.num_reviews=40000"]
-TRAINING = ["max_epochs=1"]
 
 
 class Mlp(torch.nn.Sequential):
@@ -175,7 +167,7 @@ class GatheredRows(torch.utils.data.Dataset[Batch]):
 
 def overhead(rounds: int) -> dict[str, Any]:
     """Milliseconds of a step of both loops, and their ratio, for each model on one rank and on two."""
-    _enough(rounds, 3)
+    enough(rounds, 3)
     found = {}
     for ranks in (1, 2):
         with tempfile.TemporaryDirectory() as folder:
@@ -186,13 +178,6 @@ def overhead(rounds: int) -> dict[str, Any]:
             found[name] = figures
             print(f"{name}: {figures['step']}", flush=True)
     return found
-
-
-def launcher(ranks: int, threads: int = 1) -> list[str | Path]:
-    """The words before a script that start so many CPU ranks."""
-    yaml = ROOT / "accelerate_configs" / ("single_cpu.yaml" if ranks == 1 else "multi_cpu.yaml")
-    accelerate = Path(sys.executable).with_name("accelerate")
-    return ["env", f"OMP_NUM_THREADS={threads}", accelerate, "launch", "--quiet", "--config_file", yaml]
 
 
 def overhead_rank(accelerator: "Accelerator", rounds: int, out: Path) -> None:
@@ -207,7 +192,6 @@ def overhead_rank(accelerator: "Accelerator", rounds: int, out: Path) -> None:
         found[model] = {figure: compared(blocks, figure) for figure in ("step", "step_with_log")}
     if accelerator.is_main_process:
         manifest.write_json(out / "found.json", found)
-    accelerator.end_training()
 
 
 def block(
@@ -231,68 +215,10 @@ def block(
 def compared(blocks: dict[str, list[dict[str, float]]], figure: str) -> dict[str, Any]:
     """The ratio of each block of ours by its plain neighbours, and of each plain block by its: quartiles."""
     theirs, mine = ([of[figure] for of in blocks[name]] for name in ("plain", "ours"))
-    between = [2 * value / (before + after) for value, before, after in zip(mine, theirs, theirs[1:], strict=False)]
-    noise = [2 * value / (before + after) for before, value, after in zip(theirs, theirs[1:], theirs[2:], strict=False)]
+    ratios, noise = by_neighbours(theirs, mine)
     return {
         "plain_ms": round(statistics.median(theirs), 4),
         "ours_ms": round(statistics.median(mine), 4),
-        "ratio": spread(between),
-        "plain_by_plain": spread(noise),
-    }
-
-
-def _enough(rounds: int, least: int) -> None:
-    if rounds < least:
-        raise UserError(f"rounds={rounds} is impossible: for quartiles it must be {least} or more")
-
-
-def spread(values: list[float]) -> dict[str, float]:
-    least, median, most = statistics.quantiles(values, n=4, method="inclusive")
-    return {"median": round(median, 4), "quartile_1": round(least, 4), "quartile_3": round(most, 4)}
-
-
-def scaling(rounds: int) -> dict[str, Any]:
-    """Samples a second of hot_sellers on two ranks by twice those on one; the same global batch, one thread a rank.
-
-    Beside them two trainings on half the batch that know nothing of each other, at once: what the machine has for two. And
-    one rank with a thread per core, as in the demo: the share of time that it waits for data.
-    """
-    _enough(rounds, 2)
-    whole, half = ["batch_size=512"], ["batch_size=256"]
-    kinds = {
-        "1 rank": [(launcher(1), whole)],
-        "2 ranks": [(launcher(2), whole)],
-        "2 alone": [(launcher(1), half)] * 2,
-        "1 rank, all cores": [(launcher(1, os.cpu_count() or 1), whole)],
-    }
-    speeds: dict[str, list[float]] = {name: [] for name in kinds}
-    waits: dict[str, list[float]] = {name: [] for name in kinds}
-    with tempfile.TemporaryDirectory() as folder, ThreadPoolExecutor() as pool:
-        data = Path(folder) / "prepared"
-        timed([sys.executable, SCRIPTS / "prepare_data.py", f"out={data}", f"raw={folder}/raw", *MARKET])
-
-        def train(kind: tuple[list[str | Path], list[str]], out: Path) -> tuple[float, float]:
-            """Samples a second, and the share of time waited for data."""
-            launch, words = kind
-            timed([*launch, SCRIPTS / "train.py", f"data={data}", f"out={out}", *TRAINING, *words])
-            lines = [json.loads(line) for line in (out / "metrics.jsonl").read_text(encoding="utf-8").splitlines()]
-            logged = [line for line in lines if line["kind"] == "train"][1:]  # the first is of a cold start
-            return (
-                statistics.median(line["samples_per_s"] for line in logged),
-                statistics.mean(line["data_wait"] for line in logged),
-            )
-
-        for number in range(rounds):
-            for name, trainings in kinds.items():
-                outs = [Path(folder) / f"{name} {number} {place}" for place in range(len(trainings))]
-                found = list(pool.map(train, trainings, outs))
-                speeds[name].append(sum(speed for speed, _ in found))
-                waits[name].append(statistics.mean(wait for _, wait in found))
-                print(f"round {number + 1}: {name}: {speeds[name][-1]:.0f} samples/s", flush=True)
-    one, two, alone = (speeds[name] for name in ("1 rank", "2 ranks", "2 alone"))
-    return {
-        "efficiency": spread([both / (2 * single) for single, both in zip(one, two, strict=True)]),
-        "efficiency_of_two_alone": spread([both / (2 * single) for single, both in zip(one, alone, strict=True)]),
-        "samples_per_s": {name: [round(value, 1) for value in values] for name, values in speeds.items()},
-        "data_wait": {name: round(statistics.median(values), 5) for name, values in waits.items()},
+        "ratio": quartiles(ratios),
+        "plain_by_plain": quartiles(noise),
     }

@@ -1,11 +1,12 @@
 """A finished run to one HTML page that needs no network: which products, how good is the forecast, what did each member add.
 
     python scripts/report.py ensemble=runs/demo/ensemble data=runs/demo/prepared predictions=runs/demo/predictions \\
-        out=runs/demo/report.html
+        out=runs/demo/report.html 'scaling=[slurm/results/scaling.json]'
 
 Everything on the page is read from files that the stages before left: the ensemble's folder, the manifest of the prepared
-data, the members' prediction files, and their folders, which ensemble.json names. The words and their layout are in
-report.html.j2; here the numbers are gathered and the pictures drawn. It takes two seconds.
+data, the members' prediction files, and their folders, which ensemble.json names; what training gains from more ranks, where
+a file of that benchmark is given. The words and their layout are in report.html.j2; here the numbers are gathered and the
+pictures drawn. It takes two seconds.
 """
 
 import dataclasses
@@ -13,7 +14,7 @@ import datetime
 import json
 import os
 import shlex
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -31,6 +32,7 @@ from ensemble.report_words import (
     KINDS,
     METHOD_WORDS,
     METRIC_WORDS,
+    PLANNED_SPEED_UP,
     SPLIT_USE,
     day,
     duration,
@@ -39,6 +41,7 @@ from ensemble.report_words import (
     megabytes,
     number,
     percent,
+    significant,
 )
 
 TEMPLATE = "report.html.j2"
@@ -74,17 +77,25 @@ class Run:
     candidates: dict[str, np.ndarray]
     members: list[Member]
     versions: dict[str, str]
+    scaling: list[dict[str, Any]]
 
 
-def write(ensemble: str | Path, data: str | Path, prediction_folder: str | Path, out: str | Path) -> Path:
+def write(
+    ensemble: str | Path,
+    data: str | Path,
+    prediction_folder: str | Path,
+    out: str | Path,
+    scaling: Sequence[str | Path] = (),
+) -> Path:
     """Write the page in one rename, over an older one, and return its path.
 
+    `scaling` are JSON files of that benchmark, for a part of the page on training with more ranks.
     Raises `UserError` for whatever is missing, damaged or of other data, before anything is written.
     """
     out = Path(out)
     if out.is_dir():
         raise UserError(f"{out} is a folder: name the file, as in out={out / 'report.html'}")
-    page = render(read(Path(ensemble), Path(data), Path(prediction_folder)))
+    page = render(read(Path(ensemble), Path(data), Path(prediction_folder), scaling))
     scratch = out.with_name(f".{out.name}.writing-{os.getpid()}")
     try:
         out.parent.mkdir(parents=True, exist_ok=True)
@@ -99,7 +110,7 @@ def write(ensemble: str | Path, data: str | Path, prediction_folder: str | Path,
     return out
 
 
-def read(ensemble: Path, data: Path, prediction_folder: Path) -> Run:
+def read(ensemble: Path, data: Path, prediction_folder: Path, scaling: Sequence[str | Path] = ()) -> Run:
     """Gather a run from its folders, and check that all of it belongs together."""
     description = _read_json(ensemble / "ensemble.json", ("fingerprint", "combiner", "members"))
     scores = _read_json(ensemble / "scores.json", ("scores", "members", "best_member", "gain_over_best_member", "weights"))
@@ -136,6 +147,7 @@ def read(ensemble: Path, data: Path, prediction_folder: Path) -> Run:
             for name, weight in zip(names, combiner.weights, strict=True)
         ],
         versions=json.loads((_schema(ensemble / "test.parquet").metadata or {})[predictions.KEY]).get("versions", {}),
+        scaling=[_scaling(Path(file), position) for position, file in enumerate(scaling, start=1)],
     )
 
 
@@ -150,10 +162,11 @@ def render(run: Run) -> str:
         trim_blocks=True,
         lstrip_blocks=True,
     )
-    environment.filters |= {"percent": percent, "number": number, "day": day, "duration": duration, "megabytes": megabytes}
+    for words in (percent, number, significant, day, duration, megabytes):
+        environment.filters[words.__name__] = words
     return environment.get_template(TEMPLATE).render(
         series_of={name: report_pictures.fold(position) for position, name in enumerate(run.candidates)},
-        dashes=[" ".join(f"{1.5 * length:g}" for length in dashes) for dashes in report_pictures.DASHES],
+        dashes=[_dashes(lengths) for lengths in report_pictures.DASHES],
         about=run.about,
         scores=run.scores,
         headline=_headline(run),
@@ -170,7 +183,15 @@ def render(run: Run) -> str:
         feature_words={feature["name"]: feature_words(feature) for feature in run.about["features"]},
         versions=run.versions,
         commands=_commands(run),
+        scaling=run.scaling,
+        planned=PLANNED_SPEED_UP,
+        planned_dashes=_dashes(report_pictures.PLANNED_DASHES),
     )
+
+
+def _dashes(lengths: Iterable[float]) -> str:
+    """A picture's dashes, as a legend draws them."""
+    return " ".join(f"{1.5 * length:g}" for length in lengths)
 
 
 def _read_json(path: Path, keys: Iterable[str]) -> dict[str, Any]:
@@ -223,6 +244,26 @@ def _member(name: str, weight: float, ensemble: Path, where: dict[str, str] | No
         history=history,
         importance={} if summary["kind"] == "neural" else manifest.read_json(folder / "importance.json"),
     )
+
+
+def _scaling(file: Path, position: int) -> dict[str, Any]:
+    """What a file of `benchmark.py scaling` measured, on what, and what its hours are of: GPUs, or ranks on CPUs."""
+    found = _read_json(file, ("environment", "batch_size", "rounds", "by_ranks", "price_per_gpu_hour"))
+    rows, environment = found["by_ranks"], found["environment"]
+    unit = "GPU" if "gpu_hours" in rows[0] else "rank"
+    hours = f"{unit.lower()}_hours"
+    for row in rows:
+        _require(row, ("ranks", "nodes", "device", "samples_per_s", "speed_up", "efficiency", "data_wait", hours), file)
+    cores = f"{environment['processor']}, {environment['cores']} cores"
+    return {
+        **found,
+        "file": str(file),
+        "series": report_pictures.fold(position),
+        "hardware": rows[0]["device"] if unit == "GPU" else cores,
+        "unit": unit,
+        "price": found["price_per_gpu_hour"] if unit == "GPU" else None,
+        "rows": [{**row, "hours": row[hours]} for row in rows],
+    }
 
 
 def _headline(run: Run) -> dict[str, Any]:
@@ -371,7 +412,6 @@ def _commands(run: Run) -> list[str]:
     }
     files = [f"{key}=[{','.join(names)}]" for key, names in raw.items() if names]
     lines = [["python", "scripts/prepare_data.py", f"out={data}", *files, *_settings(about["config"], "panel.")]]
-    folders = {member.name: member.folder for member in run.members if member.folder}
     for member in run.members:
         if member.folder is None:
             continue
@@ -383,17 +423,17 @@ def _commands(run: Run) -> list[str]:
             script = [*launch, "scripts/train.py", "--recipe", about["recipe"]]
         settings = {key: value for key, value in member.settings.items() if key not in ("data", "out", "overwrite")}
         lines.append([*script, f"data={data}", f"out={member.folder}", *_settings(settings)])
-    for name, folder in folders.items():
-        lines.append(
-            ["python", "scripts/predict.py", f"member={folder}", f"data={data}", f"out={predicted}", f"name={name}"]
-        )
+    for member in run.members:
+        if member.folder:
+            words = [f"member={member.folder}", f"data={data}", f"out={predicted}", f"name={member.name}"]
+            lines.append(["python", "scripts/predict.py", *words])
     if baseline.NAME in run.scores["scores"]:
         lines.append(["python", "scripts/predict.py", f"member={baseline.NAME}", f"data={data}", f"out={predicted}"])
     fit = [f"predictions={predicted}", f"data={data}", f"out={run.folders['ensemble']}"]
     lines.append(["python", "scripts/ensemble_predictor.py", "fit", *fit])
-    lines.append(
-        ["python", "scripts/report.py", *(f"{name}={folder}" for name, folder in run.folders.items()), "out=report.html"]
-    )
+    scaling = [f"scaling=[{','.join(of['file'] for of in run.scaling)}]"] if run.scaling else []
+    folders = [f"{name}={folder}" for name, folder in run.folders.items()]
+    lines.append(["python", "scripts/report.py", *folders, *scaling, "out=report.html"])
     return [shlex.join(line) for line in lines]
 
 

@@ -3,6 +3,7 @@
 import io
 import re
 from collections.abc import Callable
+from functools import partial
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -11,12 +12,13 @@ from markupsafe import Markup, escape
 from ensemble import metrics
 from ensemble.data.weekly import monday
 from ensemble.predictions import Predictions
-from ensemble.report_words import THIN
+from ensemble.report_words import PLANNED_SPEED_UP, THIN
 
 if TYPE_CHECKING:
     from ensemble.report import Member, Run
 
 PALETTE = ("ink", "muted", "line", "series-0", "series-1", "series-2", "series-3", "series-4", "series-5", "series-6")
+PLANNED_DASHES = (2, 3)
 DASHES: tuple[tuple[float, ...], ...] = ((), (5, 1.5), (1.5, 1.5), (7, 1.5, 1.5, 1.5), (3, 3), (9, 3), (1, 3))
 
 
@@ -86,7 +88,33 @@ def draw(run: "Run") -> dict[str, Any]:
     learning = []
     for position, member in enumerate(run.members, start=1):
         learning += _learning_curves(member, _series(position), f"learning-{position}")
-    return {**picture, "learning": learning}
+    return {**picture, "learning": learning, "scaling": _scaling(run.scaling) if run.scaling else None}
+
+
+def _scaling(measured: list[dict[str, Any]]) -> dict[str, Markup]:
+    """Speed-up and efficiency by ranks: measured, as dots with their quartiles; ideal and planned, as grey lines."""
+    ranks = sorted({*PLANNED_SPEED_UP, *(row["ranks"] for of in measured for row in of["rows"])})
+    ideal, planned = {1: 1.0, ranks[-1]: ranks[-1]}, PLANNED_SPEED_UP
+
+    def paint(axes: Any, figure: str) -> None:
+        for line, dashes in ((ideal, (None, None)), (planned, PLANNED_DASHES)):
+            values = [value / (count if figure == "efficiency" else 1) for count, value in line.items()]
+            axes.plot(list(line), values, color=_colour("muted"), dashes=dashes, linewidth=1.2)
+        for of in measured:
+            low, middle, high = (
+                np.array([row[figure][part] for row in of["rows"]]) for part in ("quartile_1", "median", "quartile_3")
+            )
+            style = {"color": _colour(f"series-{of['series']}"), "marker": "o", "markersize": 6, "capsize": 4, "zorder": 3}
+            axes.errorbar([row["ranks"] for row in of["rows"]], middle, [middle - low, high - middle], **style)
+        axes.set_xticks(ranks)
+        axes.set(xlim=(0, ranks[-1] + 0.5), ylim=(0, None), xlabel="ranks", ylabel=figure.replace("_", "-"))
+        if figure == "efficiency":
+            _in_percent(axes.yaxis)
+
+    return {
+        figure: _draw(f"scaling-{figure}", partial(paint, figure=figure), f"{words} by ranks: measured, ideal, and planned.")
+        for figure, words in (("speed_up", "Speed-up"), ("efficiency", "Efficiency"))
+    }
 
 
 def _learning_curves(member: "Member", style: dict[str, Any], name: str) -> list[dict[str, Any]]:

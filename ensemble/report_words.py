@@ -30,6 +30,8 @@ METRIC_WORDS = {
     "precision_at_5pct": "Of the products in each week's top 5 %, the part that became hot.",
     "lift_at_5pct": "That precision as a multiple of the base rate.",
 }
+PLANNED_SPEED_UP = {1: 1.0, 2: 1.85, 4: 3.43, 8: 6.0}
+"""By GPUs, from the planning table that the project was given: nobody measured it here, and the page says so."""
 FEATURE_WORDS = (
     (r"reviews_total", "reviews ever"),
     (r"reviews_per_week", "reviews a week since its first"),
@@ -119,6 +121,11 @@ def number(value: float | None, digits: int | None = None) -> str:
     if digits is None and "." in text:
         text = text.rstrip("0").rstrip(".")
     return text.replace("-", "−")
+
+
+def significant(value: float | None) -> str:
+    """A positive number with three significant digits or, where it is large, all before the point."""
+    return number(value, max(0, 2 - math.floor(math.log10(value))) if value else None)
 
 
 def day(date: str | datetime.date) -> str:

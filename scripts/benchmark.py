@@ -9,7 +9,7 @@ from pathlib import Path
 from ensemble import config, errors
 from ensemble.benchmark_config import SCHEMAS
 
-MODULES = {"overhead": "benchmark_training", "scaling": "benchmark_training", "knobs": "benchmark_knobs"}
+MODULES = {"overhead": "benchmark_training", "scaling": "benchmark_scaling", "knobs": "benchmark_knobs"}
 
 
 def main() -> None:

@@ -21,6 +21,8 @@ class ReportConfig:
     """The folder of the members' prediction files."""
     out: str = "???"
     """The HTML file to write; an older one is replaced."""
+    scaling: tuple[str, ...] = ()
+    """JSON files of `benchmark.py scaling`, each of other hardware: how the training went on more ranks."""
 
 
 def main() -> None:
@@ -28,7 +30,8 @@ def main() -> None:
 
     from ensemble import report
 
-    print(f"the report is in {report.write(settings.ensemble, settings.data, settings.predictions, settings.out)}")
+    words = (settings.ensemble, settings.data, settings.predictions, settings.out, settings.scaling)
+    print(f"the report is in {report.write(*words)}")
 
 
 if __name__ == "__main__":

@@ -6,7 +6,7 @@ import pytest
 import torch
 from accelerate import Accelerator
 
-from ensemble import benchmark_training
+from ensemble import benchmark_knobs, benchmark_training
 from ensemble.errors import UserError
 
 
@@ -44,8 +44,16 @@ def test_both_loops_do_the_same_work(model: str, bound: float, tmp_path: Path, m
     assert (mine - theirs).norm() < bound * (theirs - begin).norm()
 
 
-@pytest.mark.parametrize(("name", "rounds"), [("overhead", 2), ("scaling", 1)])
-def test_too_few_rounds_are_refused_before_anything_is_measured(name: str, rounds: int) -> None:
+def test_too_few_rounds_are_refused_before_anything_is_measured(monkeypatch: pytest.MonkeyPatch) -> None:
     """Minutes of measuring would end in a traceback."""
-    with pytest.raises(UserError, match=f"rounds={rounds} is impossible: for quartiles it must be {rounds + 1} or more"):
-        getattr(benchmark_training, name)(rounds)
+    for module, name, rounds in ((benchmark_training, "overhead", 2), (benchmark_knobs, "knobs", 1)):
+        monkeypatch.setattr(module, "timed", lambda *_: pytest.fail("something was started"))
+        with pytest.raises(UserError, match=f"rounds={rounds} is impossible: for quartiles it must be {rounds + 1} or more"):
+            getattr(module, name)(rounds)
+
+
+def test_a_knob_is_compared_with_its_neighbours() -> None:
+    """A machine that slows down while it is measured would make every knob look slow."""
+    speeds = [10.0, 21.0, 11.0, 23.0, 12.0]  # without, with, without, …
+    found = benchmark_knobs.compared(speeds)
+    assert (found["without"], found["with"], found["ratio"], found["noise"]) == (11.0, 22.0, 2.0, 0.0)

@@ -5,7 +5,7 @@ import json
 import re
 import shlex
 import shutil
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -13,7 +13,8 @@ import numpy as np
 import pyarrow.parquet as pq
 import pytest
 
-from ensemble import config, predictions, predictor, report, report_words
+from ensemble import benchmark_scaling, config, predictions, predictor, report, report_words
+from ensemble.benchmark_scaling import Launch, Training
 from ensemble.data import baseline, features, manifest
 from ensemble.data.arrow import open_table
 from ensemble.data.config import PanelConfig, PrepareConfig
@@ -78,8 +79,8 @@ def write_member(folder: Path, summary: dict[str, Any], history: list[dict[str, 
     (folder / "metrics.jsonl").write_text("".join(json.dumps(entry) + "\n" for entry in history), encoding="utf-8")
 
 
-def write(folder: Path, out: Path) -> str:
-    report.write(folder / "ensemble", folder / "prepared", folder / "predictions", out)
+def write(folder: Path, out: Path, scaling: Sequence[Path] = ()) -> str:
+    report.write(folder / "ensemble", folder / "prepared", folder / "predictions", out, scaling)
     return out.read_text(encoding="utf-8")
 
 
@@ -93,6 +94,51 @@ def page_file(run: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
 @pytest.fixture(scope="module")
 def page(page_file: Path) -> str:
     return page_file.read_text(encoding="utf-8")
+
+
+def write_scaling(file: Path, device: str, speeds: dict[int, tuple[float, ...]], price: float = 0.0) -> Path:
+    """What the benchmark writes, from speeds of each round by ranks, on trainings of 100,000 samples."""
+    runs = {
+        ranks: [
+            Training(ranks=ranks, device=device, seconds=1e5 / speed, samples_per_s=speed, data_wait=0.0123) for speed in of
+        ]
+        for ranks, of in speeds.items()
+    }
+    launches = [Launch(ranks=ranks, nodes=-(-ranks // 4), words=[]) for ranks in speeds]
+    manifest.write_json(
+        file,
+        {
+            "environment": {"processor": "Some <i>CPU</i>", "cores": 2, "date": "2026-11-20"},
+            "batch_size": 4096,
+            "rounds": len(speeds[1]),
+            "price_per_gpu_hour": price or None,
+            "by_ranks": benchmark_scaling.table(launches, runs, price),
+        },
+    )
+    return file
+
+
+@pytest.fixture(scope="module")
+def scaling(tmp_path_factory: pytest.TempPathFactory) -> list[Path]:
+    """A measurement on CPUs, and one on GPUs."""
+    folder = tmp_path_factory.mktemp("scaling")
+    gpus = {
+        1: (1000.0, 1020.0, 980.0),
+        2: (1900.0, 1980.0, 1800.0),
+        4: (3600.0, 3800.0, 3200.0),
+        8: (6400.0, 7000.0, 6000.0),
+    }
+    return [
+        write_scaling(folder / "cpu.json", "cpu", {1: (100.0, 101.0, 99.0), 2: (160.0, 172.0, 150.0)}),
+        write_scaling(folder / "gpu.json", "NVIDIA A100-SXM4-80GB", gpus, price=3.6),
+    ]
+
+
+@pytest.fixture(scope="module")
+def scaled_page_file(run: Path, scaling: list[Path], tmp_path_factory: pytest.TempPathFactory) -> Path:
+    file = tmp_path_factory.mktemp("scaled") / "report.html"
+    write(run, file, scaling)
+    return file
 
 
 @pytest.fixture
@@ -158,16 +204,75 @@ def test_needs_no_network(page: str) -> None:
     assert len(page) < 1_500_000
 
 
-def test_pictures_are_apart_and_follow_the_colours(page: str) -> None:
+def test_pictures_are_apart_and_follow_the_colours(scaled_page_file: Path) -> None:
     """Clip paths of one picture would cut another, or black lines would stand on the dark page."""
+    page = scaled_page_file.read_text(encoding="utf-8")
     ids = re.findall(r' id="([^"]+)"', page)
     assert len(ids) == len(set(ids))
     assert set(re.findall(r'(?:href="#|url\(#)([^")]+)', page)) <= set(ids)
     pictures = re.findall(r'<svg viewBox.*?role="img".*?</svg>', page, flags=re.DOTALL)
-    assert len(pictures) == 6  # three curves, two of the net's learning, one of the trees'
+    assert len(pictures) == 8  # three curves, two of the net's learning, one of the trees', two of scaling
     for picture in pictures:
         assert not re.findall(r"(?:fill|stroke): #|font-family|<style", picture)
         assert "var(--series-" in picture
+
+
+def test_tells_what_more_ranks_are_worth(scaled_page_file: Path, page: str, scaling: list[Path]) -> None:
+    """A figure of the measurement would be lost, or the planning table be taken for one."""
+    scaled = scaled_page_file.read_text(encoding="utf-8")
+    words = text(scaled)
+    for part in (
+        "measured: Some <i>CPU</i>, 2 cores measured: NVIDIA A100-SXM4-80GB",
+        "ideal the project’s planning table, not measured Speed-up",
+        f"3 trainings on each number of ranks, global batch 4,096, 20 November 2026, from {scaling[0]}",
+        "on each number of ranks, global batch 4,096, 3.6 a GPU-hour",
+        "2 1 cpu 160 155 to 166 1.60 1.56 to 1.65 80 % 78 % to 83 % 0.347 1.2 %",  # rank-hours: 2 × 100,000 ÷ 160 ÷ 3600
+        "8 2 NVIDIA A100-SXM4-80GB 6,400 6,200 to 6,700 6.40 6.26 to 6.63 80 % 78 % to 83 % 0.0347 1.25 1.2 %",
+        "rank-hours a training waits for data",
+        "GPU-hours a training cost a million samples waits for data",
+        "no measurement of it: 1.85 × on 2 (92 %), 3.43 × on 4 (86 %), 6.0 × on 8 (75 %) GPUs.",
+    ):
+        assert part in words, part
+    assert "Training on more ranks" not in text(page)
+    assert 'id="scaling"' not in page
+    last = re.findall(r"<code>(python .*?)</code>", scaled)[-1]
+    assert f"scaling=[{scaling[0]},{scaling[1]}]" in shlex.split(html.unescape(last))
+
+
+def test_draws_only_measured_points(scaled_page_file: Path) -> None:
+    """A number that nobody measured would look as if it had been."""
+    page = scaled_page_file.read_text(encoding="utf-8")
+    pictures = re.findall(r'<svg viewBox[^>]*aria-label="(?:Speed-up|Efficiency) .*?</svg>', page, flags=re.DOTALL)
+    assert len(pictures) == 2
+    for picture in pictures:
+        marks = re.findall(r'<use [^>]*style="fill: var\(--([\w-]+)\)', picture)
+        assert sorted(marks) == ["series-1"] * 3 * 2 + ["series-2"] * 3 * 4  # a dot, and the two ends of its bar
+        grey = re.findall(r'style="fill: none;([^"]*); stroke: var\(--muted\); stroke-width: 1.2', picture)
+        assert ["dasharray" in style for style in grey] == [True]  # planned
+
+
+@pytest.mark.parametrize(
+    ("content", "sentence"),
+    [
+        (None, "cpu.json does not exist"),
+        ("{", "cpu.json is damaged"),
+        ({"efficiency": {"median": 0.8}}, "cpu.json lacks 'environment'"),
+        ({"by_ranks": [{"ranks": 1}]}, "cpu.json lacks 'nodes'"),
+    ],
+)
+def test_refuses_a_measurement_of_another_version(
+    run: Path, scaling: list[Path], tmp_path: Path, content: Any, sentence: str
+) -> None:
+    """The person would see a traceback, or a page without the part."""
+    file = tmp_path / "cpu.json"
+    if isinstance(content, str):
+        file.write_text(content)
+    elif content:
+        whole = manifest.read_json(scaling[0])
+        manifest.write_json(file, {**whole, **content} if "by_ranks" in content else content)
+    with pytest.raises(UserError, match=re.escape(sentence)):
+        write(run, tmp_path / "report.html", [file])
+    assert not (tmp_path / "report.html").exists()
 
 
 def test_replaces_an_older_page_whole(run: Path, tmp_path: Path) -> None:
@@ -366,15 +471,15 @@ return boxes.map(box => [box.width, box.height]);
 
 
 @pytest.mark.parametrize("width", [360, 390, 768, 1280])
-def test_a_browser_shows_it_all(browser: Any, page_file: Path, run: Path, width: int) -> None:
+def test_a_browser_shows_it_all(browser: Any, scaled_page_file: Path, run: Path, width: int) -> None:
     """The page would scroll sideways on a phone, complain on the console, or show empty boxes."""
-    show(browser, page_file, width)
+    show(browser, scaled_page_file, width)
     assert browser.get_log("browser") == []
     browser.execute_script("document.querySelectorAll('details').forEach(part => part.open = true)")
     assert browser.execute_script("return document.documentElement.scrollWidth") <= width
     assert all(shown[0] > 150 for shown in browser.execute_script(SIZES, ".facts dd, td.words"))  # no column is squeezed
     pictures = browser.execute_script(SIZES, 'svg[role="img"]')
-    assert len(pictures) == 6
+    assert len(pictures) == 8
     assert all(shown[0] > 250 and shown[1] > 150 for shown in pictures)
     products = browser.execute_script(SIZES, ".products > li")
     table = open_table(run / "prepared" / "rows" / "forecast")
@@ -397,9 +502,9 @@ return [...document.querySelectorAll(arguments[0])].map(e => {
 
 
 @pytest.mark.parametrize("scheme", ["light", "dark"])
-def test_text_stands_out_in_light_and_dark(browser: Any, page_file: Path, scheme: str) -> None:
+def test_text_stands_out_in_light_and_dark(browser: Any, scaled_page_file: Path, scheme: str) -> None:
     """Labels of pictures, or small print, would vanish in one of the two colour schemes (WCAG AA asks for 4.5)."""
-    show(browser, page_file, 1280, scheme)
+    show(browser, scaled_page_file, 1280, scheme)
     paper = browser.execute_script("return getComputedStyle(document.body).backgroundColor")
     assert (sum(map(int, re.findall(r"\d+", paper)[:3])) < 200) == (scheme == "dark")
     contrasts = browser.execute_script(CONTRASTS, "p, td, th, li, .id, .why b, svg text, .lead b, .good, .bad")
