@@ -1,0 +1,158 @@
+"""Checks what usually breaks a run, on this machine or on all nodes of a job, and prints it with the mend of each problem.
+
+Everything has a time limit, and nothing that may hang or crash (a driver, a file system, a collective) runs in this thread.
+"""
+
+import contextlib
+import dataclasses
+import os
+import sys
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+from ensemble import cores
+from ensemble import doctor_machine as machine
+from ensemble import doctor_meeting as meetings
+from ensemble import doctor_network as network
+from ensemble import doctor_ranks as ranks
+from ensemble.doctor_findings import Finding, note, ok, page, problem, run
+
+CHECKS_LIMIT_S = 30
+"""For a node's checks, but for what PyTorch is asked."""
+
+
+def diagnose(wait_s: float) -> int:
+    """Check, print the page on the head node (or on one that did not find it), and return the number of problems."""
+    here = meetings.place()
+    meeting = meetings.meet(here, wait_s)
+    for finding in meeting.findings:  # at once: the rest takes its time
+        print(f"{finding.level}: {finding.found}", file=sys.stderr, flush=True)
+    about = ranks.ask_about()
+    known = network.interfaces()
+    # Towards the head node, or from there to the others
+    best = network.interface_towards(meeting.head_address if here.rank else meeting.own_address, known)
+    findings = run(_checks_alone(about, known, best, here.num_nodes == 1), CHECKS_LIMIT_S)
+
+    with contextlib.closing(meeting), network.listen(0) as test_port:
+        own = network.Node(
+            name=here.name, machine=network.machine(), address=meeting.own_address, port=network.port_of(test_port)
+        )
+        report = {
+            "node": dataclasses.asdict(own),
+            "num_gpus": None if "failed" in about else len(about["gpus"]),
+            "store_port": network.free_port(),
+        }
+        # A node may have to wait for the head node, which waits for its last guest
+        reports = meeting.exchange(report, wait_s + ranks.ABOUT_LIMIT_S + CHECKS_LIMIT_S)
+        nodes = [network.Node(**found["node"]) for found in reports.values()]
+        several = len(nodes) < here.num_nodes or len({node.machine for node in nodes}) > 1
+        findings += run(_checks_together(own, nodes, known, best, several), CHECKS_LIMIT_S)
+        environment = network.ranks_environment(known, best, several)
+        findings += _all_reduce(here.rank, reports, meeting.head_address, environment)
+        everything = meeting.exchange(_told(here, meeting, findings), ranks.ALL_REDUCE_LIMIT_S + 2 * CHECKS_LIMIT_S)
+
+    page_is_elsewhere = here.rank != 0 and 0 in everything
+    # Who was lost in the last exchange is known now
+    everything[here.rank] = _told(here, meeting, findings)
+    by_name = _by_name(everything)
+    text, num_problems = page(by_name)
+    if not page_is_elsewhere:
+        print(f"{', '.join(by_name)}, from {Path.cwd()}\n\n{text}", flush=True)
+    return num_problems
+
+
+def _checks_alone(about: Mapping[str, Any], known: Sequence[network.Interface], best: str, alone: bool) -> dict[str, Any]:
+    """What a node checks of itself, in the order of the page."""
+    environment = os.environ
+    checks: dict[str, Any] = {
+        "python": machine.python,
+        "libraries": machine.libraries,
+        "project": machine.code,
+        "launcher": machine.launcher_default,
+        "GPUs": lambda: machine.gpus(about, environment, machine.nvidia_driver()),
+        "cores": lambda: machine.check_cores(environment, cores.limits(environment), os.cpu_count() or 1),
+        "open files": machine.open_files,
+        "locked memory": machine.locked_memory,
+        "shared memory": machine.shared_memory,
+        "scratch": machine.scratch,
+        "start-up": machine.start_up,
+        "file locks": machine.file_locks,
+    }
+    if known:  # psutil may be what is missing
+        checks["interfaces"] = lambda: network.check_interfaces(known, environment, best)
+    if alone:  # else, the nodes have met on it
+        checks["port"] = lambda: network.check_port(environment)
+    return checks
+
+
+def _checks_together(
+    own: network.Node, nodes: Sequence[network.Node], known: Sequence[network.Interface], best: str, several: bool
+) -> dict[str, Any]:
+    """What a node checks once it knows the others."""
+    checks: dict[str, Any] = {"peers": lambda: network.check_peers(own, nodes)}
+    if known:
+        checks = {"own name": lambda: network.check_own_name(known, os.environ, best, several), **checks}
+    return checks
+
+
+def plan(reports: Mapping[int, Mapping[str, Any]]) -> tuple[str, list[tuple[int, int]]]:
+    """The backend of the all-reduce, and by rank (node, index of its GPU).
+
+    NCCL where every node has GPUs: one rank on each GPU, or one a task where several tasks share a machine. Else Gloo, one
+    rank a node, or two on a machine alone.
+    """
+    on_machine: dict[str, list[int]] = {}
+    for node, report in reports.items():
+        on_machine.setdefault(report["node"]["machine"], []).append(node)
+    gpus: list[tuple[int, int]] = []
+    for tasks in on_machine.values():
+        for position, node in enumerate(tasks):
+            num_gpus = reports[node]["num_gpus"]
+            if len(tasks) == 1:
+                gpus += [(node, index) for index in range(num_gpus)]
+            elif num_gpus:
+                gpus.append((node, position % num_gpus))  # a task may be shown its own only
+    if len(gpus) > 1 and {node for node, _ in gpus} == set(reports):
+        return "nccl", gpus
+    return "gloo", [(node, 0) for node in reports] * (2 if len(reports) == 1 else 1)
+
+
+def _all_reduce(
+    node: int, reports: Mapping[int, Mapping[str, Any]], head_address: str, environment: Mapping[str, str]
+) -> list[Finding]:
+    if 0 not in reports:  # the head node was not found
+        return []
+    if any(report["num_gpus"] is None for report in reports.values()):
+        return [note("all-reduce", "not tried, since PyTorch cannot be loaded everywhere")] if node == 0 else []
+    backend, places = plan(reports)
+    own = [(rank, device) for rank, (its_node, device) in enumerate(places) if its_node == node]
+    port = reports[0]["store_port"]
+    answer, failure = ranks.ask_all_reduce(backend, own, len(places), head_address, port, environment)
+    what = f"{len(places)} {'GPUs by NCCL' if backend == 'nccl' else 'CPU ranks by Gloo'}"
+    if failure or answer is None:
+        mend = "mend the problems above first; NCCL_DEBUG=INFO or TORCH_CPP_LOG_LEVEL=INFO tells more"
+        return [problem("all-reduce", f"{what}: {failure}", mend)]
+    size, time_ms = f"{ranks.MESSAGE_MIB} MiB", 1000 * answer["each_s"]
+    found = f"{answer['bus_gb_s']:.3g} GB/s by the bus: {what}, {size} in {time_ms:.3g} ms, {answer['repeats']} times"
+    findings = [ok("all-reduce", found)]
+    set_here = {name: environment.get(name, "") for name in ("GLOO_SOCKET_IFNAME", "NCCL_SOCKET_IFNAME")}
+    changed = [f"{name}={value or 'nothing'}" for name, value in set_here.items() if value != os.environ.get(name, "")]
+    if changed:
+        findings.append(note("all-reduce", f"measured with {' '.join(changed)}, as mended above"))
+    return findings
+
+
+def _told(here: meetings.Place, meeting: meetings.Meeting, findings: Sequence[Finding]) -> dict[str, Any]:
+    return {"name": here.name, "findings": [dataclasses.asdict(finding) for finding in [*meeting.findings, *findings]]}
+
+
+def _by_name(told: Mapping[int, Mapping[str, Any]]) -> dict[str, list[Finding]]:
+    """Each node's findings by its name; two of the same name get their ranks too."""
+    names = [report["name"] for report in told.values()]
+    return {
+        report["name"] if names.count(report["name"]) == 1 else f"{report['name']} (rank {rank})": [
+            Finding(**finding) for finding in report["findings"]
+        ]
+        for rank, report in told.items()
+    }
