@@ -1,9 +1,9 @@
 # shellcheck shell=bash
 # What the .slurm files share; sourced on a job's first node, in the project's folder.
 #
-#     on_nodes SCRIPT…           run a script on each node of the job, through node.sh
-#     train CONFIG WORDS…        the same for scripts/train.py: forward warnings, say how it ended, requeue what can go on
+#     "${on_nodes[@]}" COMMAND…  run a command on each node of the job
 #     stage WORDS…               copy the prepared data to the nodes' own disks; `words` are then those with the new data=…
+#     train FOLDER SCRIPT…       run a script that resumes, with `status` in FOLDER: forward warnings, requeue what can go on
 #
 # Exit codes of a job: 0 done, 1 failed, 2 a mistake that you can mend, 75 preempted.
 
@@ -47,9 +47,8 @@ MASTER_PORT=$((10000 + SLURM_JOB_ID * 64 % 20000))
 while (: <"/dev/tcp/$MASTER_ADDR/$MASTER_PORT") 2>/dev/null; do MASTER_PORT=$((MASTER_PORT + 1)); done
 export MASTER_ADDR MASTER_PORT
 
-on_nodes() {
-  srun --kill-on-bad-exit=1 --ntasks="${#nodes[@]}" --ntasks-per-node=1 bash slurm/node.sh "$@"
-}
+# A command's words, not a function: in the background it must be srun itself that gets signals
+on_nodes=(srun --kill-on-bad-exit=1 --ntasks="${#nodes[@]}" --ntasks-per-node=1)
 
 # The value of a word like out=FOLDER; the last one counts
 value() {
@@ -62,54 +61,58 @@ value() {
 }
 
 stage() {
+  local folder
   words=("$@")
   [ -n "$SCRATCH_FOLDER" ] || return 0
-  local folder
   folder="$SCRATCH_FOLDER/$(id -un)-$SLURM_JOB_ID"
-  # What a job leaves that is killed, the next one on the node takes away
   # shellcheck disable=SC2064  # the folder of now
-  trap "srun --ntasks=${#nodes[@]} --ntasks-per-node=1 rm -rf '$folder'" EXIT
-  on_nodes scripts/stage_data.py "source=$(value data "$@")" "out=$folder/data" || exit
+  trap "${on_nodes[*]} rm -rf '$folder'" EXIT
+  "${on_nodes[@]}" bash slurm/stage.sh "$SCRATCH_FOLDER" "$(value data "$@")" "$folder/data" || exit
   words+=("data=$folder/data")
 }
 
 train() {
-  local config=$1 out log began code status=failed reason
+  local about=$1 log began code again status=failed reason
   shift
-  out=$(value out "$@")
-  [ -n "$out" ] || fail "there is no word out=FOLDER, which names where the run is written"
   began=$(mktemp)
-  on_nodes "$config" scripts/train.py --resume auto "$@" &
+  "${on_nodes[@]}" bash slurm/node.sh "$@" --resume auto &
   step=$!
   while :; do # a signal ends `wait` before its time
     wait "$step"
     code=$?
     kill -0 "$step" 2>/dev/null || break
   done
+  wait "$step"
+  again=$?
+  [ "$again" = 127 ] || code=$again # 127: its code was told already
   log=$(scontrol show job "$SLURM_JOB_ID" | sed -n 's/^ *StdErr=//p')
   reason=$(grep -aE '^(error|failed): ' "$log" | tail -n 1)
-  if [ "$out/status" -nt "$began" ]; then
-    status=$(head -n 1 "$out/status")
-    reason=$(sed -n 2p "$out/status")
+  if [ "$code" = 0 ]; then
+    status="done"
+  elif [ "$about/status" -nt "$began" ]; then
+    status=$(head -n 1 "$about/status")
+    reason=$(sed -n 2p "$about/status")
+  elif [ "$signalled" = USR1 ]; then
+    status=lost reason="the warning came before training began"
   fi
   rm -f "$began"
   case $status in
-    done)
-      say "done: $out"
-      exit 0
-      ;;
+    "done") ;;
     preempted)
       [ "$signalled" = TERM ] || requeue "preempted by a signal, saved"
-      say "preempted, saved: $out"
+      say "preempted, saved"
       exit 75
       ;;
     lost | running) # running: no rank was left to say that one was lost
       [ "$(grep -ac "^$SLURM_JOB_NAME $SLURM_JOB_ID: lost" "$log")" -ge "$MAX_RESTARTS" ] || requeue "lost: $reason"
-      say "failed: lost $((MAX_RESTARTS + 1)) times (MAX_RESTARTS=$MAX_RESTARTS): $reason"
+      say "failed: lost again after MAX_RESTARTS=$MAX_RESTARTS: $reason"
+      exit 1
       ;;
-    *) say "failed with exit code $code: ${reason:-see the lines above}" ;;
+    *)
+      say "failed with exit code $code: ${reason:-see the lines above}"
+      exit 1
+      ;;
   esac
-  exit 1
 }
 
 # Ends this script if Slurm allows it: the job begins again, and --resume auto goes on from the last checkpoint
@@ -118,5 +121,5 @@ requeue() {
     say "$*: requeued"
     exit 75
   fi
-  say "$*: this cluster does not requeue: submit the same line again, and it goes on"
+  say "$*, and this cluster does not requeue: submit the same line again, and it goes on"
 }

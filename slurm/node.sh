@@ -21,16 +21,14 @@ if [ "$SLURM_STEP_NUM_NODES" -gt 1 ]; then
     interface=$(ip route get "$MASTER_ADDR" | sed -n 's/.* dev \([^ ]*\).*/\1/p')
   fi
 fi
+known=$(ip -brief link | sed 's/[@ ].*//')
 for variable in GLOO_SOCKET_IFNAME NCCL_SOCKET_IFNAME; do
   name=${!variable:-${interface-}}
-  case $name in
-    '' | [=^]* | *,*) ;; # NCCL's lists and patterns
-    *)
-      compgen -G "/sys/class/net/$name*" >/dev/null ||
-        fail "slurm/site.sh: there is no interface $variable=$name: it has $(cd /sys/class/net && echo *)"
-      ;;
-  esac
-  [ -z "$name" ] || export "$variable=$name"
+  [ -n "$name" ] || continue
+  # NCCL also takes lists and patterns
+  [[ $name == *[=^,]* ]] || grep -q "^$name" <<<"$known" ||
+    fail "slurm/site.sh: there is no interface $variable=$name: it has ${known//$'\n'/ }"
+  export "$variable=$name"
 done
 
 export MASTER_ADDR MASTER_PORT

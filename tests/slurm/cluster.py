@@ -2,10 +2,9 @@
 
     python tests/slurm/cluster.py FOLDER     # starts it, prints how to reach it, ends it at Ctrl-C
 
-Each host has a network (a veth pair into a bridge, with an address and no loopback name for itself), a host name and a private
-/etc/hosts; the file system is shared, as on a cluster. Needs root and Debian's packages slurmctld, slurmd, slurm-client,
-munge, iproute2; `missing()` says which is not there. Nothing outside FOLDER is changed but for namespaces and the bridge,
-which are taken away at the end.
+Each host has a network (a veth pair into a bridge), a host name and an /etc/hosts of its own; the file system is shared, as
+on a cluster. Needs root and Debian's packages slurmctld, slurmd, slurm-client, munge, iproute2; `missing()` says which is
+not there. Nothing outside FOLDER is changed but for namespaces and the bridge, which are taken away at the end.
 """
 
 import contextlib
@@ -111,7 +110,8 @@ class Cluster:
     def start_node(self, node: str) -> None:
         """A slurmd with a network, a host name and an /etc/hosts of its own."""
         # Not `ip netns exec`, which mounts /sys anew, without the cgroups that slurmd looks for
-        inside = f"hostname {node} && mount --bind {self.folder}/hosts-{node} /etc/hosts && exec slurmd -D -f $SLURM_CONF -N {node}"
+        hosts = f"mount --bind {self.folder}/hosts-{node} /etc/hosts"
+        inside = f"hostname {node} && {hosts} && exec slurmd -D -f $SLURM_CONF -N {node}"
         namespace = f"/run/netns/{self._namespace(NODES.index(node))}"
         self._start(node, "nsenter", f"--net={namespace}", "unshare", "--mount", "--uts", "sh", "-c", inside)
 

@@ -1,0 +1,38 @@
+"""Prepared data on a node's own disk: copied whole or not at all, and every file held against its checksum.
+
+python scripts/stage_data.py source=runs/demo/prepared out=/local/scratch/prepared
+"""
+
+import shutil
+from pathlib import Path
+
+from ensemble.data import manifest
+from ensemble.errors import UserError
+
+KIND = "staged data"
+
+
+def stage(source: str | Path, out: str | Path) -> tuple[int, bool]:
+    """Copy prepared data to `out`, unless the same is there already: the number of bytes, and whether they were copied.
+
+    Raises `UserError` for data that are damaged, a disk without room for them, or an `out` that holds anything else.
+    """
+    source, out = Path(source), Path(out)
+    about = manifest.read_manifest(source)
+    num_bytes = sum(entry["bytes"] for entry in about["files"].values())
+    if out.exists():
+        if manifest.verify(out)["fingerprint"] != about["fingerprint"]:
+            raise UserError(f"{out} holds other data than {source}: choose another folder")
+        return num_bytes, False
+    out.parent.mkdir(parents=True, exist_ok=True)
+    if (free := shutil.disk_usage(out.parent).free) < num_bytes:
+        raise UserError(
+            f"{out.parent} has {free / 1e9:.1f} GB free, and {source} has {num_bytes / 1e9:.1f}: leave SCRATCH_FOLDER in "
+            "slurm/site.sh empty, or name a larger disk"
+        )
+    with manifest.new_folder(out, False, KIND) as folder:
+        for name in (*about["files"], manifest.NAME):
+            (folder / name).parent.mkdir(parents=True, exist_ok=True)
+            shutil.copyfile(source / name, folder / name)
+        manifest.verify(folder)
+    return num_bytes, True

@@ -1,0 +1,33 @@
+"""Copy prepared data to a node's own disk, with checksums; slurm/stage.sh does it on each node of a job.
+
+python scripts/stage_data.py source=runs/demo/prepared out=/local/scratch/prepared
+"""
+
+import dataclasses
+import socket
+
+from ensemble import config, errors
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class StageConfig:
+    """What to copy, and where to."""
+
+    source: str = "???"
+    """The folder of prepared data."""
+    out: str = "???"
+    """The folder to write; left as it is if it holds the same data."""
+
+
+def main() -> None:
+    settings = config.from_command_line(StageConfig, __doc__)
+
+    from ensemble.data import staging
+
+    num_bytes, copied = staging.stage(settings.source, settings.out)
+    done = "copied and checked" if copied else "there already, checked"
+    print(f"{socket.gethostname()}: {settings.out}: {num_bytes / 1e6:.1f} MB {done}")
+
+
+if __name__ == "__main__":
+    errors.run(main)

@@ -1,0 +1,25 @@
+#!/bin/bash
+# Submit the whole chain: prepare -> (neural | trees) -> ensemble -> report, each after what it needs, and print the job ids.
+#
+#     slurm/submit_all.sh                                      # the generated market, in runs/demo
+#     slurm/submit_all.sh runs/demo train_cpu.slurm            # the neural member by another of the train_*.slurm
+#     slurm/submit_all.sh runs/toys train_multi_node.slurm raw/Toys.jsonl.gz panel.horizon_weeks=8    # words of prepare_data
+#
+# A job whose predecessor failed is cancelled. Options for every job: SBATCH_… in the environment.
+
+set -euo pipefail
+cd "$(dirname "${BASH_SOURCE[0]}")/.."
+source slurm/site.sh
+folder=${1:-runs/demo} neural=${2:-train_multi_gpu.slurm}
+shift $(($# < 2 ? $# : 2))
+data=$folder/prepared
+
+submit() { sbatch --parsable --kill-on-invalid-dep=yes "$@"; }
+
+prepare=$(submit slurm/prepare_data.slurm "$@" "out=$data" "raw=$folder/raw")
+network=$(submit --dependency="afterok:$prepare" "slurm/$neural" "data=$data" "out=$folder/members/transformer")
+trees=$(submit --dependency="afterok:$prepare" slurm/train_tree_models.slurm "data=$data" "out=$folder/members")
+ensemble=$(submit --dependency="afterok:$network:$trees" slurm/ensemble.slurm "data=$data" "out=$folder")
+report=$(submit --dependency="afterok:$ensemble" slurm/report.slurm "data=$data" "out=$folder")
+echo "prepare $prepare  neural $network  trees $trees  ensemble $ensemble  report $report"
+echo "$folder/report.html will be there when $report is done; slurm/logs/ has what each says"

@@ -1,0 +1,108 @@
+"""One cluster for all of these tests, and how they talk to it. Without Slurm, or without root, they skip and say so."""
+
+import dataclasses
+import json
+import os
+import re
+import shlex
+import subprocess
+import time
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+from cluster import Cluster, missing
+
+ROOT = Path(__file__).resolve().parents[2]
+LIMIT_S = 300
+"""After so long a job has hung."""
+ENDED = ("COMPLETED", "FAILED", "CANCELLED", "TIMEOUT", "NODE_FAIL", "PREEMPTED", "DEADLINE")
+
+
+@dataclasses.dataclass(frozen=True)
+class Job:
+    cluster: Cluster
+    id: str
+
+    def facts(self) -> dict[str, str]:
+        told = self.cluster.slurm("scontrol", "show", "job", self.id)
+        return dict(re.findall(r"(\w+)=(\S*)", told))
+
+    def log(self) -> str:
+        """What the job wrote, a line for each that it overwrote."""
+        file = Path(self.facts()["StdOut"])
+        return file.read_text(encoding="utf-8", errors="replace").replace("\r", "\n") if file.exists() else ""
+
+    def wait(self, limit_s: float = LIMIT_S) -> "Job":
+        """Until it has ended for good; a requeued job has not."""
+        self.until(lambda: self.facts()["JobState"] in ENDED, "end", limit_s)
+        return self
+
+    def until(self, holds: Any, what: str, limit_s: float = LIMIT_S) -> None:
+        deadline = time.monotonic() + limit_s
+        while not holds():
+            if time.monotonic() > deadline:
+                found = self.facts()
+                self.cluster.slurm("scancel", self.id)
+                pytest.fail(f"job {self.id} did not {what} in {limit_s} s: {found}\n{self.log()[-5000:]}")
+            time.sleep(0.2)
+
+    def until_step(self, out: Path, step: int) -> None:
+        """Until the run has trained so many steps."""
+
+        def reached() -> bool:
+            assert self.facts()["JobState"] not in ENDED, self.log()[-5000:]
+            file = out / "metrics.jsonl"
+            lines = file.read_text(encoding="utf-8").splitlines() if file.exists() else []
+            return any(json.loads(line).get("step", 0) >= step for line in lines if line.endswith("}"))
+
+        self.until(reached, f"reach step {step}")
+
+    def completed(self) -> "Job":
+        """Wait, and demand that it ended well."""
+        found = self.wait().facts()
+        assert (found["JobState"], found["ExitCode"]) == ("COMPLETED", "0:0"), f"{found}\n{self.log()[-8000:]}"
+        return self
+
+
+class Login:
+    """A user's shell on the login node, in the project's folder."""
+
+    def __init__(self, cluster: Cluster, logs: Path):
+        self.cluster, self.logs = cluster, logs
+
+    def shell(self, line: str, **variables: str) -> subprocess.CompletedProcess[str]:
+        kept = {name: os.environ[name] for name in ("PATH", "HOME", "LANG", "PYTHONPATH") if name in os.environ}
+        site = {"PYTHON_ENVIRONMENT": str(Path(os.sys.prefix)), "OMP_WAIT_POLICY": "PASSIVE"}  # type: ignore[attr-defined]
+        return subprocess.run(
+            ["bash", "-c", f"source slurm/site.sh; {line}"],
+            cwd=ROOT,
+            env={**kept, **self.cluster.environment, **site, **variables},
+            capture_output=True,
+            text=True,
+            timeout=60,
+            check=False,
+        )
+
+    def sbatch(self, *words: str | Path, options: str = "", **variables: str) -> Job:
+        """Submit `FILE.slurm key=value…` as the README says, with as many cores a task as it has ranks."""
+        line = shlex.join(
+            ["sbatch", "--parsable", "--cpus-per-task=2", f"--output={self.logs}/%x-%A.out", *shlex.split(options)]
+        )
+        done = self.shell(f"{line} {shlex.join(str(word) for word in words)}", **variables)
+        assert done.returncode == 0, done.stderr
+        return Job(self.cluster, done.stdout.strip())
+
+
+@pytest.fixture(scope="session")
+def cluster(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Cluster]:
+    if lacking := missing():
+        pytest.skip(f"no Slurm of our own: {lacking}")
+    with Cluster(tmp_path_factory.mktemp("cluster")) as running:
+        yield running
+
+
+@pytest.fixture(scope="session")
+def login(cluster: Cluster, tmp_path_factory: pytest.TempPathFactory) -> Login:
+    return Login(cluster, tmp_path_factory.mktemp("logs"))

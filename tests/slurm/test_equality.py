@@ -1,0 +1,67 @@
+"""Two nodes of two ranks, over the addresses of two hosts, learn what one process learns."""
+
+import json
+from pathlib import Path
+
+import numpy as np
+import pytest
+import torch
+from conftest import Job, Login
+from safetensors.torch import load_file
+
+from ensemble import metrics, predictions
+
+WORKER = "tests/launch/equivalence_worker.py"
+RUN = 'source slurm/job.sh && "${on_nodes[@]}" bash slurm/node.sh'
+TOLERANCE = {"float32": 1e-6, "float64": 1e-12}
+"""Of gradients, relative and norm-wise."""
+FIRST_STEPS = 4
+"""Of an epoch of three steps of 64 rows and one of 5, in which some ranks have none; the weights part by and by."""
+LOSS_SPREAD = 1e-4
+"""Of the loss of any step, relative: float32 sums in another order, carried through 38 steps of AdamW."""
+
+
+def wrapped(login: Login, nodes: int, command: str) -> Job:
+    return login.sbatch("--wrap", f"bash -c '{RUN} {command}'", options=f"--nodes={nodes} --ntasks-per-node=1")
+
+
+def test_gradients(login: Login, tmp_path: Path) -> None:
+    """Before each step as AdamW gets them, ragged tails and idle ranks included."""
+    jobs = [
+        wrapped(login, nodes, f"accelerate_configs/{yaml}.yaml {WORKER} {tmp_path}/{nodes}")
+        for nodes, yaml in ((1, "single_cpu"), (2, "multi_node_cpu"))
+    ]
+    for job in jobs:
+        job.completed()
+    for dtype, tolerance in TOLERANCE.items():
+        alone = load_file(tmp_path / "1" / f"{dtype}-1" / "0.safetensors")
+        for rank in range(4):
+            together = load_file(tmp_path / "2" / f"{dtype}-1" / f"{rank}.safetensors")
+            for step in range(FIRST_STEPS):
+                found, expected = together["gradients"][step], alone["gradients"][step]
+                error = torch.linalg.vector_norm(found - expected) / torch.linalg.vector_norm(expected)
+                assert error < tolerance, f"{dtype}, rank {rank}, step {step}: {error}"
+
+
+def test_the_loss_curve_and_the_metric(login: Login, prepared: Path, tmp_path: Path) -> None:
+    """The real recipe, without dropout, which draws other numbers on other ranks."""
+    words = (f"data={prepared}", "batch_size=128", "max_epochs=1", "log_every=1", "recipe.dropout=0")
+    jobs = [
+        login.sbatch(f"slurm/{file}.slurm", *words, f"out={tmp_path}/{file}")
+        for file in ("train_cpu", "train_multi_node_cpu")
+    ]
+    losses, scores = [], []
+    for job, file in zip(jobs, ("train_cpu", "train_multi_node_cpu"), strict=True):
+        job.completed()
+        lines = (tmp_path / file / "metrics.jsonl").read_text(encoding="utf-8").splitlines()
+        losses.append([line["loss"] for line in map(json.loads, lines) if line["kind"] == "train"])
+        command = f"scripts/predict.py member={tmp_path}/{file} data={prepared} out={tmp_path} splits=[test] name={file}"
+        done = login.shell(f"$PYTHON_ENVIRONMENT/bin/python {command}")
+        assert done.returncode == 0, done.stderr
+        found = predictions.read(tmp_path / f"{file}.test.parquet")
+        scores.append(metrics.average_precision(found.target, found.prediction))
+    spread = np.abs(np.array(losses[0]) / np.array(losses[1]) - 1)
+    print(f"loss of {len(spread)} steps: first {spread[0]:.1e}, largest {spread.max():.1e}; test {scores}")
+    assert spread[0] < TOLERANCE["float32"]
+    assert spread.max() < LOSS_SPREAD
+    assert scores[0] == pytest.approx(scores[1], rel=1e-3)

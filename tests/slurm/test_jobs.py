@@ -1,0 +1,158 @@
+"""Every .slurm file, submitted as the README says, does its work on a real cluster; a wrong site.sh is told in one line."""
+
+import json
+import re
+import shutil
+import subprocess
+import time
+from pathlib import Path
+
+import pytest
+from conftest import ROOT, Job, Login
+
+from ensemble.data import manifest
+
+SHORT = ("batch_size=64", "max_epochs=0.2", "evaluations_per_epoch=1")
+TRAININGS = {
+    "train_single_gpu": ("single_cpu", 1),
+    "train_multi_gpu": ("multi_cpu", 2),
+    "train_multi_node": ("multi_node_cpu", 4),
+    "train_cpu": ("", 1),
+    "train_multi_node_cpu": ("", 4),
+}
+"""Each file's YAML for CPUs ("" for its own), and the ranks that must come up."""
+WORDS_OF_CHAIN = ("market.num_products=150", "market.num_reviews=12000", "market.num_weeks=110", "panel.top_fraction=0.1")
+OTHERS = ("prepare_data", "train_tree_models", "ensemble", "report", "scaling")
+
+
+def test_every_file_is_tried() -> None:
+    assert {file.stem for file in (ROOT / "slurm").glob("*.slurm")} == {*TRAININGS, *OTHERS}
+
+
+@pytest.fixture(scope="module")
+def submitted(login: Login, prepared: Path, tmp_path_factory: pytest.TempPathFactory) -> dict[str, tuple[Job, Path]]:
+    """Each kind of training, all submitted at once: they wait for nodes, and share them."""
+    jobs = {}
+    for name, (yaml, _) in TRAININGS.items():
+        out = tmp_path_factory.mktemp(name) / "run"
+        variables = {"ACCELERATE_CONFIG": f"accelerate_configs/{yaml}.yaml"} if yaml else {}
+        jobs[name] = login.sbatch(f"slurm/{name}.slurm", f"data={prepared}", f"out={out}", *SHORT, **variables), out
+    return jobs
+
+
+@pytest.mark.parametrize("name", TRAININGS)
+def test_a_training(name: str, submitted: dict[str, tuple[Job, Path]]) -> None:
+    job, out = submitted[name]
+    log = job.completed().log()
+    assert json.loads((out / "summary.json").read_text())["ranks"] == TRAININGS[name][1]
+    assert (out / "status").read_text() == "done\n"
+    assert log.rstrip().endswith(f"{name} {job.id}: done: {out}"), log
+
+
+def test_the_chain(login: Login, tmp_path: Path) -> None:
+    """submit_all.sh from raw reviews to the report, on two nodes; each job waits for what it needs."""
+    folder = tmp_path / "chain"
+    variables = {"ACCELERATE_CONFIG": "accelerate_configs/multi_node_cpu.yaml", "SBATCH_OUTPUT": f"{login.logs}/%x-%A.out"}
+    done = login.shell(f"slurm/submit_all.sh {folder} train_multi_node.slurm {' '.join(WORDS_OF_CHAIN)}", **variables)
+    assert done.returncode == 0, done.stderr
+    ids = dict(re.findall(r"(\w+) (\d+)", done.stdout.splitlines()[0]))
+    assert list(ids) == ["prepare", "neural", "trees", "ensemble", "report"]
+    for number in ids.values():
+        Job(login.cluster, number).completed()
+    members = json.loads((folder / "ensemble" / "ensemble.json").read_text())["members"]
+    assert {"transformer", "xgboost", "lightgbm"} <= set(members)
+    assert "<html" in (folder / "report.html").read_text(encoding="utf-8")
+
+
+def test_a_chain_that_breaks(login: Login, tmp_path: Path) -> None:
+    """What would wait for ever for a job that failed is cancelled."""
+    done = login.shell(f"slurm/submit_all.sh {tmp_path}/chain train_cpu.slurm raw=nowhere market.num_products=0")
+    assert done.returncode == 0, done.stderr
+    ids = dict(re.findall(r"(\w+) (\d+)", done.stdout.splitlines()[0]))
+    assert Job(login.cluster, ids["prepare"]).wait().facts()["JobState"] == "FAILED"
+    assert Job(login.cluster, ids["report"]).wait(60).facts()["JobState"] == "CANCELLED"
+
+
+def test_categories_over_an_array(login: Login, raw_market: tuple[Path, Path], tmp_path: Path) -> None:
+    """Three categories on an array of two tasks: every one is prepared, once, with the metadata beside it."""
+    reviews, products = raw_market
+    for number in range(3):
+        (tmp_path / f"toys{number}.jsonl").symlink_to(reviews)
+        (tmp_path / f"meta_toys{number}.jsonl").symlink_to(products)
+    files = [tmp_path / f"toys{number}.jsonl" for number in range(3)]
+    words = ("slurm/prepare_data.slurm", *files, "panel.top_fraction=0.1")
+    array = login.sbatch(*words, options="--array=0-1", RUNS=str(tmp_path))
+    for task in range(2):
+        Job(login.cluster, f"{array.id}_{task}").completed()
+    abouts = [manifest.read_manifest(tmp_path / f"toys{number}" / "prepared") for number in range(3)]
+    assert all(len(about["sources"]) == 2 for about in abouts), abouts[0]["sources"]
+
+
+def test_two_jobs_on_the_same_nodes(login: Login, prepared: Path, tmp_path: Path) -> None:
+    """Two trainings over both nodes at once: neither takes the other's port."""
+    runs = [tmp_path / "first", tmp_path / "second"]
+    words = (f"data={prepared}", "batch_size=64", "max_epochs=1")
+    jobs = [login.sbatch("slurm/train_multi_node_cpu.slurm", *words, f"out={out}") for out in runs]
+    for job, out in zip(jobs, runs, strict=True):
+        job.until_step(out, 1)
+    assert [job.facts()["JobState"] for job in jobs] == ["RUNNING", "RUNNING"], "they did not meet"
+    for job in jobs:
+        job.completed()
+
+
+def test_staged_to_each_node(login: Login, prepared: Path, tmp_path: Path) -> None:
+    """The data are read from the node's own disk, what a dead job left there is gone, and so is what this one brought."""
+    scratch = tmp_path / "scratch"
+    (scratch / "root-99999999").mkdir(parents=True)
+    job = login.sbatch(
+        "slurm/train_cpu.slurm", f"data={prepared}", f"out={tmp_path}/run", *SHORT, SCRATCH_FOLDER=str(scratch)
+    )
+    log = job.completed().log()
+    assert json.loads((tmp_path / "run/config.json").read_text())["data"] == f"{scratch}/root-{job.id}/data"
+    assert "copied and checked" in log
+    assert not list(scratch.iterdir())
+
+
+# ------------------------------------------------------------------------------------------------ mistakes
+
+
+def test_an_unknown_partition(login: Login) -> None:
+    done = login.shell("sbatch slurm/train_multi_node.slurm", PARTITION="nosuch")
+    assert done.returncode == 2
+    assert "slurm/site.sh names the partition 'nosuch', which this cluster does not have: choose from cpu gpu" in done.stderr
+
+
+@pytest.mark.parametrize(
+    ("variable", "value", "sentence"),
+    [
+        ("SCRATCH_FOLDER", "/no/such/disk", "slurm/site.sh: SCRATCH_FOLDER=/no/such/disk is no folder that can be written"),
+        ("GLOO_SOCKET_IFNAME", "ib7", "slurm/site.sh: there is no interface GLOO_SOCKET_IFNAME=ib7: it has eth0 lo"),
+        ("PYTHON_ENVIRONMENT", "/no/such/venv", "PYTHON_ENVIRONMENT=/no/such/venv holds no Python with this project"),
+        ("MODULES", "nosuch/1.0", "MODULES='nosuch/1.0' cannot be loaded"),
+    ],
+)
+def test_a_wrong_site(variable: str, value: str, sentence: str, login: Login, prepared: Path, tmp_path: Path) -> None:
+    """One sentence, at once, and no hang: the limit is that of the issue."""
+    job = login.sbatch("slurm/train_multi_node_cpu.slurm", f"data={prepared}", f"out={tmp_path}/run", **{variable: value})
+    began = time.monotonic()
+    found = job.wait(60).facts()
+    print(f"{variable}: {time.monotonic() - began:.0f} s")
+    assert found["JobState"] == "FAILED"
+    assert sentence in job.log(), job.log()
+
+
+def test_a_users_mistake(login: Login, prepared: Path, tmp_path: Path) -> None:
+    """A setting that does not exist is told in the last line, and not tried again."""
+    job = login.sbatch("slurm/train_cpu.slurm", f"data={prepared}", f"out={tmp_path}/run", "batchsize=64")
+    found = job.wait(60).facts()
+    assert (found["JobState"], found["Restarts"]) == ("FAILED", "0")
+    assert "batch_size" in job.log().splitlines()[-1], job.log()
+
+
+def test_the_scripts_are_clean() -> None:
+    """shellcheck, with what each script sources."""
+    if shutil.which("shellcheck") is None:
+        pytest.skip("shellcheck is not installed: apt install shellcheck")
+    scripts = [str(file) for pattern in ("*.slurm", "*.sh") for file in sorted((ROOT / "slurm").glob(pattern))]
+    done = subprocess.run(["shellcheck", "-x", *scripts], cwd=ROOT, capture_output=True, text=True, timeout=60, check=False)
+    assert done.returncode == 0, done.stdout

@@ -1,0 +1,51 @@
+"""XGBoost and LightGBM over two nodes: as good as on one, and a node that dies costs only a chunk of trees."""
+
+import json
+from pathlib import Path
+
+import pytest
+from conftest import Job, Login
+
+TOLERANCE = 0.15
+"""Of the validation split's average precision on two nodes, relative: each bins its own shard, and few rows are hot here."""
+WORDS = ("num_rounds=60", "early_stopping_rounds=60", "chunk_rounds=10")
+
+
+def submit(login: Login, prepared: Path, out: Path, num_nodes: int, *words: str) -> Job:
+    words = ("slurm/train_tree_models.slurm", f"data={prepared}", f"out={out}", *WORDS, *words)
+    return login.sbatch(*words, options=f"--nodes={num_nodes}")
+
+
+def summary(out: Path, library: str) -> dict[str, float]:
+    return json.loads((out / library / "summary.json").read_text())
+
+
+def test_two_nodes_are_as_good_as_one(login: Login, prepared: Path, tmp_path: Path) -> None:
+    jobs = [submit(login, prepared, tmp_path / str(nodes), nodes) for nodes in (1, 2)]
+    for job in jobs:
+        job.completed()
+    for library in ("xgboost", "lightgbm"):
+        one, two = (summary(tmp_path / nodes, library) for nodes in "12")
+        assert (one["ranks"], two["ranks"]) == (1, 2)
+        scores = [of["validation_average_precision"] for of in (one, two)]
+        print(library, scores)
+        assert scores[1] == pytest.approx(scores[0], rel=TOLERANCE)
+
+
+@pytest.mark.parametrize("library", ["xgboost", "lightgbm"])
+def test_a_dead_node(login: Login, prepared: Path, tmp_path: Path, library: str) -> None:
+    """The survivor names it, the job is requeued, and the trees are those of an uninterrupted training to the byte."""
+    words = (f"library={library}", "num_rounds=400", "early_stopping_rounds=400", "chunk_rounds=20", "max_leaves=63")
+    uninterrupted = submit(login, prepared, tmp_path / "whole", 2, *words).completed()
+    job = submit(login, prepared, tmp_path / "killed", 2, *words)
+    checkpoints = tmp_path / "killed" / f"{library}.checkpoint"
+    job.until(lambda: any(checkpoints.glob("trees-*")), "write a checkpoint")
+    login.cluster.kill_node("node2")
+    try:
+        job.until(lambda: job.facts()["JobState"] != "RUNNING", "leave", 90)
+    finally:
+        login.cluster.start_node("node2")
+    assert int(job.completed().facts()["Restarts"]) >= 1, uninterrupted.log()
+    name = {"xgboost": "model.ubj", "lightgbm": "model.txt"}[library]
+    whole, killed = (tmp_path / kind / library / name for kind in ("whole", "killed"))
+    assert whole.read_bytes() == killed.read_bytes()
