@@ -6,6 +6,7 @@ import os
 import re
 import shlex
 import subprocess
+import sys
 import time
 from collections.abc import Iterator
 from pathlib import Path
@@ -42,8 +43,8 @@ class Job:
     def until(self, holds: Any, what: str, limit_s: float = LIMIT_S) -> None:
         deadline = time.monotonic() + limit_s
         while not holds():
-            if time.monotonic() > deadline:
-                found = self.facts()
+            found = self.facts()
+            if time.monotonic() > deadline or (found["JobState"] in ENDED and not holds()):
                 self.cluster.slurm("scancel", self.id)
                 pytest.fail(f"job {self.id} did not {what} in {limit_s} s: {found}\n{self.log()[-5000:]}")
             time.sleep(0.2)
@@ -74,7 +75,7 @@ class Login:
 
     def shell(self, line: str, **variables: str) -> subprocess.CompletedProcess[str]:
         kept = {name: os.environ[name] for name in ("PATH", "HOME", "LANG", "PYTHONPATH") if name in os.environ}
-        site = {"PYTHON_ENVIRONMENT": str(Path(os.sys.prefix)), "OMP_WAIT_POLICY": "PASSIVE"}  # type: ignore[attr-defined]
+        site = {"PYTHON_ENVIRONMENT": sys.prefix, "OMP_WAIT_POLICY": "PASSIVE"}
         return subprocess.run(
             ["bash", "-c", f"source slurm/site.sh; {line}"],
             cwd=ROOT,

@@ -22,7 +22,7 @@ TRAININGS = {
 }
 """Each file's YAML for CPUs ("" for its own), and the ranks that must come up."""
 WORDS_OF_CHAIN = ("market.num_products=150", "market.num_reviews=12000", "market.num_weeks=110", "panel.top_fraction=0.1")
-OTHERS = ("prepare_data", "train_tree_models", "ensemble", "report", "scaling")
+OTHERS = ("prepare_data", "train_tree_models", "ensemble", "report", "scaling", "doctor")
 
 
 def test_every_file_is_tried() -> None:
@@ -88,6 +88,24 @@ def test_categories_over_an_array(login: Login, raw_market: tuple[Path, Path], t
     assert all(len(about["sources"]) == 2 for about in abouts), abouts[0]["sources"]
 
 
+def test_scaling(login: Login, prepared: Path, tmp_path: Path) -> None:
+    """The benchmark launches each number of ranks by srun, within its job; the report draws what it wrote."""
+    words = (f"data={prepared}", "rounds=2", "training=[batch_size=64,max_epochs=0.5]", f"results={tmp_path}")
+    variables = {"ACCELERATE_CONFIG": "accelerate_configs/multi_node_cpu.yaml", "RANKS_PER_NODE": "2"}
+    login.sbatch(
+        "slurm/scaling.slurm", *words, f"folder={tmp_path}/runs", options="--gpus-per-node=2", **variables
+    ).completed()
+    found = json.loads((tmp_path / "scaling.json").read_text())["by_ranks"]
+    assert [(of["ranks"], of["nodes"]) for of in found] == [(1, 1), (2, 1), (4, 2)]
+
+
+def test_the_doctor(login: Login) -> None:
+    """Both nodes come, and all is well between them, since node.sh names the interface."""
+    log = login.sbatch("slurm/doctor.slurm").wait().log()
+    assert re.search(r"^ok +all-reduce +all 2 nodes", log, re.MULTILINE), log
+    assert "own name" not in log or re.search(r"^ok +own name", log, re.MULTILINE), log
+
+
 def test_two_jobs_on_the_same_nodes(login: Login, prepared: Path, tmp_path: Path) -> None:
     """Two trainings over both nodes at once: neither takes the other's port."""
     runs = [tmp_path / "first", tmp_path / "second"]
@@ -126,7 +144,7 @@ def test_an_unknown_partition(login: Login) -> None:
     ("variable", "value", "sentence"),
     [
         ("SCRATCH_FOLDER", "/no/such/disk", "slurm/site.sh: SCRATCH_FOLDER=/no/such/disk is no folder that can be written"),
-        ("GLOO_SOCKET_IFNAME", "ib7", "slurm/site.sh: there is no interface GLOO_SOCKET_IFNAME=ib7: it has eth0 lo"),
+        ("GLOO_SOCKET_IFNAME", "ib7", "slurm/site.sh: there is no interface GLOO_SOCKET_IFNAME=ib7: it has lo eth0"),
         ("PYTHON_ENVIRONMENT", "/no/such/venv", "PYTHON_ENVIRONMENT=/no/such/venv holds no Python with this project"),
         ("MODULES", "nosuch/1.0", "MODULES='nosuch/1.0' cannot be loaded"),
     ],

@@ -35,7 +35,8 @@ def test_two_nodes_are_as_good_as_one(login: Login, prepared: Path, tmp_path: Pa
 @pytest.mark.parametrize("library", ["xgboost", "lightgbm"])
 def test_a_dead_node(login: Login, prepared: Path, tmp_path: Path, library: str) -> None:
     """The survivor names it, the job is requeued, and the trees are those of an uninterrupted training to the byte."""
-    words = (f"library={library}", "num_rounds=400", "early_stopping_rounds=400", "chunk_rounds=20", "max_leaves=63")
+    rounds = {"xgboost": 1000, "lightgbm": 5000}[library]
+    words = (f"library={library}", f"num_rounds={rounds}", f"early_stopping_rounds={rounds}", f"chunk_rounds={rounds // 10}")
     uninterrupted = submit(login, prepared, tmp_path / "whole", 2, *words).completed()
     job = submit(login, prepared, tmp_path / "killed", 2, *words)
     checkpoints = tmp_path / "killed" / f"{library}.checkpoint"

@@ -1,0 +1,27 @@
+"""What test_yamls.py launches: ranks_worker.py OUT, where each rank leaves what it found itself to be."""
+
+import json
+import sys
+from pathlib import Path
+
+from ensemble import errors
+from ensemble.neural import launch
+
+
+def main() -> None:
+    accelerator = launch.start()
+
+    import torch
+
+    one = accelerator.reduce(torch.ones(1))
+    about = {
+        "ranks": accelerator.num_processes,
+        "summed": int(one.item()),
+        "device": accelerator.device.type,
+        "precision": accelerator.mixed_precision,
+    }
+    Path(sys.argv[1], f"{accelerator.process_index}.json").write_text(json.dumps(about))
+
+
+if __name__ == "__main__":
+    errors.run(main)

@@ -1,0 +1,57 @@
+"""Each shipped YAML through the real launcher, those for GPUs on CPUs: as many ranks come up as it names, and they meet."""
+
+import json
+import socket
+from contextlib import ExitStack
+from pathlib import Path
+
+import pytest
+import yaml
+from launcher import ACCELERATE, ROOT, TIMEOUT_S, started
+
+WORKER = Path(__file__).with_name("ranks_worker.py")
+EXPECTED = {
+    "single_cpu": (1, "no"),
+    "multi_cpu": (2, "no"),
+    "multi_cpu_sharded": (2, "no"),
+    "multi_node_cpu": (4, "no"),
+    "single_gpu": (1, "bf16"),
+    "multi_gpu": (2, "bf16"),
+    "multi_node": (4, "bf16"),
+}
+"""Ranks and precision."""
+
+
+def test_every_yaml_is_tried() -> None:
+    assert {file.stem for file in (ROOT / "accelerate_configs").glob("*.yaml")} == set(EXPECTED)
+
+
+@pytest.mark.parametrize("name", EXPECTED)
+def test_its_ranks_come_up(name: str, tmp_path: Path) -> None:
+    """A launcher for each machine that the YAML names, all on this one."""
+    file = ROOT / "accelerate_configs" / f"{name}.yaml"
+    settings = yaml.safe_load(file.read_text())
+    on_cpu = {} if settings["use_cpu"] else {"ACCELERATE_USE_CPU": "true"}
+    with socket.socket() as free:
+        free.bind(("127.0.0.1", 0))
+        port = free.getsockname()[1]
+    with ExitStack() as stack:
+        launchers = []
+        for machine in range(settings["num_machines"]):
+            place = [
+                "--machine_rank",
+                machine,
+                "--main_process_ip",
+                "127.0.0.1",
+                "--main_process_port",
+                port,
+                "--same_network",
+            ]
+            words = [*ACCELERATE, "--config_file", file, *(place if settings["num_machines"] > 1 else [])]
+            launchers.append(stack.enter_context(started([*words, WORKER, tmp_path], tmp_path, **on_cpu)))
+        for launcher in launchers:
+            _, errors = launcher.communicate(timeout=TIMEOUT_S)
+            assert launcher.returncode == 0, errors
+    ranks, precision = EXPECTED[name]
+    found = [json.loads(file.read_text()) for file in sorted(tmp_path.glob("*.json"))]
+    assert found == [{"ranks": ranks, "summed": ranks, "device": "cpu", "precision": precision}] * ranks
