@@ -37,7 +37,10 @@ def missing() -> str:
         return f"{', '.join(lacking)} not installed (apt install slurmctld slurmd slurm-client munge iproute2)"
     if os.geteuid() != 0:
         return "only root can make hosts out of namespaces"
-    return ""
+    trial = "ip link add name trial0 type veth peer name trial1 && mount --bind /etc/hosts /etc/hosts && hostname trial"
+    hosts = ["unshare", "--net", "--mount", "--uts", "sh", "-c", trial]
+    done = subprocess.run(hosts, capture_output=True, text=True, timeout=60, check=False)
+    return f"hosts cannot be made out of namespaces here ({done.stderr.strip()})" if done.returncode else ""
 
 
 def run(*command: str | Path, check: bool = True, timeout_s: float = 60, **options: object) -> str:
