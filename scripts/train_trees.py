@@ -1,26 +1,49 @@
-"""Train a tree member on the CPU.
+"""Train a tree member on the CPU cores of one node, or of several.
 
-python scripts/train_trees.py library=xgboost data=runs/demo/prepared out=runs/demo/members/xgboost
-python scripts/train_trees.py library=lightgbm data=runs/demo/prepared out=runs/demo/members/lightgbm
+    python scripts/train_trees.py library=xgboost data=runs/demo/prepared out=runs/demo/members/xgboost
+    python scripts/train_trees.py library=lightgbm data=runs/demo/prepared out=runs/demo/members/lightgbm --resume auto
+
+On N nodes, the same line is started once on each, with its RANK (0 to N - 1), WORLD_SIZE=N, and MASTER_ADDR and MASTER_PORT,
+where rank 0 listens, in the environment; slurm/train_tree_models.slurm does that. Each learns from its shard of the rows,
+through the library's own collective, all end with the same trees, and rank 0 writes the member.
+
+Until the member is whole, its checkpoints and the file `status` are in OUT.checkpoint: running (or killed, when nothing
+runs), preempted, lost (a rank or its machine died) or failed, then the reason. Exit codes beside those of every script: 75
+after SIGTERM, SIGINT or SIGUSR1, when all was saved: go on with --resume auto.
 """
 
+import argparse
 import dataclasses
+import os
+import sys
 
 from ensemble import config, errors
 from ensemble.trees.config import TreesConfig
 
 
 def main() -> None:
-    settings = config.from_command_line(TreesConfig, __doc__)
+    parser = argparse.ArgumentParser(add_help=False)
+    parser.add_argument(
+        "--resume",
+        default="",
+        choices=("auto", "last"),
+        help="go on from the newest sound checkpoint of out: auto starts if there is none, last demands one",
+    )
+    words, _ = parser.parse_known_args()
+    settings = config.from_command_line(TreesConfig, __doc__, [parser])
 
-    from ensemble.trees import threads
+    from ensemble.trees import distributed, threads
 
+    where = distributed.place(os.environ)
     settings = dataclasses.replace(settings, threads=threads.settle(settings.threads))
 
     from ensemble.trees import member
 
-    summary = member.train(settings)
-    print("  ".join(f"{name} {value}" for name, value in summary.items()))
+    summary = member.train(settings, words.resume, where)
+    if where.rank == 0:
+        print("  ".join(f"{name} {value}" for name, value in summary.items()))
+    if summary["status"] == "preempted":
+        sys.exit(errors.PREEMPTED)
 
 
 if __name__ == "__main__":

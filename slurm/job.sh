@@ -74,7 +74,8 @@ stage() {
 train() {
   local about=$1 log began code again status=failed reason
   shift
-  began=$(mktemp)
+  began=$(dirname "$about")/.began-$SLURM_JOB_ID # on the disk of `status`, by whose clock both are dated
+  { mkdir -p "$(dirname "$about")" && touch "$began"; } || fail "$about cannot be written: name another out=FOLDER"
   "${on_nodes[@]}" bash slurm/node.sh "$@" --resume auto &
   step=$!
   while :; do # a signal ends `wait` before its time
@@ -99,24 +100,28 @@ train() {
   case $status in
     "done") ;;
     preempted)
-      [ "$signalled" = TERM ] || requeue "preempted by a signal, saved"
+      requeue "preempted by a signal, saved"
       say "preempted, saved"
       exit 75
       ;;
     lost | running) # running: no rank was left to say that one was lost
-      [ "$(grep -ac "^$SLURM_JOB_NAME $SLURM_JOB_ID: lost" "$log")" -ge "$MAX_RESTARTS" ] || requeue "lost: $reason"
-      say "failed: lost again after MAX_RESTARTS=$MAX_RESTARTS: $reason"
+      if [ "$(grep -ac "^$SLURM_JOB_NAME $SLURM_JOB_ID: lost" "$log")" -lt "$MAX_RESTARTS" ]; then
+        requeue "lost: $reason"
+      fi
+      say "failed: lost, and not requeued (MAX_RESTARTS=$MAX_RESTARTS): $reason"
       exit 1
       ;;
     *)
       say "failed with exit code $code: ${reason:-see the lines above}"
+      [[ $reason != error:* ]] || exit 2
       exit 1
       ;;
   esac
 }
 
-# Ends this script if Slurm allows it: the job begins again, and --resume auto goes on from the last checkpoint
+# The job begins again, and --resume auto goes on from the last checkpoint; returns if it does not
 requeue() {
+  [ "$signalled" != TERM ] || return # Slurm has requeued or cancelled it already
   if scontrol requeue "$SLURM_JOB_ID"; then
     say "$*: requeued"
     exit 75

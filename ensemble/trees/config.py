@@ -36,3 +36,13 @@ class TreesConfig:
     """OpenMP threads; 0 for as many cores as Slurm, the cgroup and the affinity mask grant."""
     seed: int = 0
     """Of the draws of rows and features."""
+    chunk_rounds: int = 10
+    """Trees after which the draws begin anew; what is killed loses at most these and those of checkpoint_s."""
+    checkpoint_s: float = 30.0
+    """Seconds between checkpoints, which are written where a chunk ends; 0 for one after each chunk."""
+    timeout_s: float = 600.0
+    """Seconds that the ranks of several nodes wait for all to come, and for each tree."""
+
+
+FREE_TO_CHANGE = ("data", "out", "overwrite", "threads", "checkpoint_s", "timeout_s")
+"""Settings that may differ when a training goes on: they change where and how it runs, not what it learns."""

@@ -1,69 +1,101 @@
 """LightGBM: on the panel's Arrow table, the leanest of its inputs. Numbers only: version 4.7 aborts on string columns."""
 
+import math
 from pathlib import Path
 from typing import Any
 
 import lightgbm
 import numpy as np
 import pyarrow as pa
-from tqdm import tqdm
+from lightgbm.basic import _InnerPredictor
 
 from ensemble.errors import UserError
+from ensemble.trees.boosting import Scores, Training, boost
 from ensemble.trees.config import TreesConfig
+from ensemble.trees.distributed import Group, free_port
 from ensemble.trees.member import TreeData
 
 FILE = "model.txt"
 
 
-def train(config: TreesConfig, rows: TreeData, validation: TreeData) -> tuple[Any, list[dict[str, float]], int]:
-    """The booster, the scores on validation after each round, and the number of the best round."""
-    parameters = {
-        "objective": "binary",
-        "metric": ["average_precision", "binary_logloss"],
-        "num_leaves": config.max_leaves,
-        "learning_rate": config.learning_rate,
-        "min_sum_hessian_in_leaf": config.min_leaf_weight,
-        "bagging_fraction": config.row_fraction,
-        "bagging_freq": 1,
-        "feature_fraction": config.column_fraction,
-        "lambda_l2": config.l2,
-        "seed": config.seed,
-        "num_threads": config.threads,
-        "deterministic": True,
-        "force_col_wise": True,
-        "verbosity": -1,
+class _Growth:
+    """The booster and its data; on several ranks the data are this rank's rows, and the whole validation split."""
+
+    def __init__(self, config: TreesConfig, rows: TreeData, validation: TreeData, training: Training):
+        parameters = {
+            "objective": "binary",
+            "metric": ["average_precision", "binary_logloss"],
+            "num_leaves": config.max_leaves,
+            "learning_rate": config.learning_rate,
+            "min_sum_hessian_in_leaf": config.min_leaf_weight,
+            "bagging_fraction": config.row_fraction,
+            "bagging_freq": 1,
+            "feature_fraction": config.column_fraction,
+            "lambda_l2": config.l2,
+            "seed": config.seed,
+            "num_threads": config.threads,
+            "deterministic": True,
+            "force_col_wise": True,
+            "verbosity": -1,
+            **_network(training.group, config.timeout_s),
+        }
+        data = lightgbm.Dataset(_table(rows), label=rows.column("hot"), params=parameters)
+        held_out = data.create_valid(_table(validation), label=validation.column("hot"), params=parameters)
+        if training.model is not None:
+            self._before = lightgbm.Booster(model_str=training.model.decode())  # which the predictor does not keep alive
+            data._set_predictor(_InnerPredictor.from_booster(self._before, pred_parameter={"num_threads": config.threads}))
+            held_out._set_predictor(data._predictor)
+        self.booster = lightgbm.Booster(parameters, data)
+        self.booster.add_valid(held_out, "validation")
+
+    def seed(self, seed: int) -> None:
+        # LightGBM looks at a seed only when it changes, and for rows only when the frequency does
+        self.booster.reset_parameter({"bagging_freq": 2, "feature_fraction_seed": seed + 1})
+        self.booster.reset_parameter({"bagging_freq": 1, "feature_fraction_seed": seed, "bagging_seed": seed})
+
+    def grow(self) -> Scores:
+        self.booster.update()
+        scores = {result[1]: float(result[2]) for result in self.booster.eval_valid()}
+        return {"log_loss": scores["binary_logloss"], "average_precision": scores["average_precision"]}
+
+    def model(self) -> bytes:
+        return to_bytes(self.booster)
+
+
+def train(
+    config: TreesConfig, rows: TreeData, validation: TreeData, training: Training | None = None
+) -> tuple[Any, list[Scores], int]:
+    """The booster cut to its best round, the scores on validation after each round, and the number of that round."""
+    training = training or Training()
+    with training.group.explained():
+        growth = _Growth(config, rows, validation, training)
+        history, best = boost(config, growth, training)
+        return lightgbm.Booster(model_str=to_bytes(growth.booster, best).decode()), history, best
+
+
+def _network(group: Group, timeout_s: float) -> dict[str, Any]:
+    """What LightGBM must know to sum its histograms over the ranks: where each of them listens."""
+    if group.num_ranks == 1:
+        return {}
+    port = free_port()
+    machines = group.gather(f"{group.address}:{port}")
+    return {
+        "tree_learner": "data",
+        "num_machines": group.num_ranks,
+        "machines": ",".join(machines),
+        "local_listen_port": port,
+        "pre_partition": True,
+        "time_out": math.ceil(timeout_s / 60),
     }
-    data = lightgbm.Dataset(_table(rows), label=rows.column("hot"), params=parameters)
-    held_out = data.create_valid(_table(validation), label=validation.column("hot"))
-    history: dict[str, Any] = {}
-    with tqdm(total=config.num_rounds, desc="lightgbm", unit=" trees") as bar:
 
-        def progress(environment: Any) -> None:
-            bar.update()
-            bar.set_postfix(average_precision=f"{environment.evaluation_result_list[0][2]:.4f}")
 
-        booster = lightgbm.train(
-            parameters,
-            data,
-            num_boost_round=config.num_rounds,
-            valid_sets=[held_out],
-            valid_names=["validation"],
-            callbacks=[
-                lightgbm.record_evaluation(history),
-                progress,
-                lightgbm.early_stopping(config.early_stopping_rounds, first_metric_only=True, verbose=False),
-            ],
-        )
-    scores = history["validation"]
-    rounds = [
-        {"log_loss": loss, "average_precision": precision}
-        for loss, precision in zip(scores["binary_logloss"], scores["average_precision"], strict=True)
-    ]
-    return booster, rounds, booster.best_iteration
+def to_bytes(booster: Any, num_rounds: int = -1) -> bytes:
+    """The trees, without the parameters that follow them, in which the machines' addresses stand."""
+    return booster.model_to_string(num_iteration=num_rounds).partition("\nparameters:")[0].encode()
 
 
 def save(booster: Any, file: Path) -> None:
-    booster.save_model(file, num_iteration=booster.best_iteration)
+    file.write_bytes(to_bytes(booster))
 
 
 def load(file: Path) -> Any:

@@ -6,13 +6,20 @@ Both libraries train on the same rows, stop early on the validation split by ave
 
     model.ubj | model.txt   config.json  metrics.jsonl  importance.json  importance.png  summary.json  manifest.json
 
+On several ranks each learns from its shard of the training rows, all end with the same trees, and rank 0 writes the folder.
 The manifest's checksums are compared before a model is read: on a damaged one both libraries abort the process.
 """
 
+import base64
+import hashlib
 import importlib
 import json
+import math
+import signal
+import sys
 import time
 from collections.abc import Iterator
+from contextlib import contextmanager, suppress
 from pathlib import Path
 from types import ModuleType
 from typing import Any
@@ -23,23 +30,35 @@ import pyarrow as pa
 from ensemble import config as configuration
 from ensemble.data import inputs, manifest
 from ensemble.data.arrow import open_table
-from ensemble.errors import UserError
-from ensemble.trees.config import TreesConfig
+from ensemble.errors import Failure, UserError
+from ensemble.signals import STOP, StopSignals
+from ensemble.trees.boosting import Scores, Stopped, Training
+from ensemble.trees.checkpoint import Checkpoints
+from ensemble.trees.config import FREE_TO_CHANGE, TreesConfig
+from ensemble.trees.distributed import ALONE, Group, Place
 
+KIND = "tree member"
 ROWS_PER_BATCH = 1 << 17
+NUM_BLOCKS = 1024
 MODULES = {"xgboost": "ensemble.trees.xgb", "lightgbm": "ensemble.trees.lgbm"}
 NUM_REASONS = 4
 ROWS_WITH_REASONS = 1000
 
 
 class TreeData:
-    """One split of the panel as a tree library reads it; nothing is copied before a batch is asked for."""
+    """One split of the panel as a tree library reads it; nothing is copied before a batch is asked for.
 
-    def __init__(self, folder: str | Path, split: str, about: dict[str, Any]):
+    With `num_ranks` it is the shard of `rank`. Rows are stored by week, so each rank gets every num_ranks-th of about
+    `NUM_BLOCKS` equal blocks: all weeks on all ranks, as evenly as blocks can be dealt, and still memory-mapped.
+    """
+
+    def __init__(self, folder: str | Path, split: str, about: dict[str, Any], rank: int = 0, num_ranks: int = 1):
         if split not in about["splits"]:
             raise UserError(f"{folder} has no split '{split}': it has {', '.join(about['splits'])}")
         self.table = open_table(Path(folder) / "rows" / split)
         self.features = [feature["name"] for feature in about["features"]]
+        if num_ranks > 1:
+            self.table = _shard(self.table, rank, num_ranks)
 
     def __len__(self) -> int:
         return self.table.num_rows
@@ -53,21 +72,159 @@ class TreeData:
 
     def batches(self) -> Iterator[tuple[np.ndarray, np.ndarray]]:
         """Features (n, F) float32 and target (n,), a batch of rows at a time."""
-        for batch in self.table.select([*self.features, "hot"]).to_batches(max_chunksize=ROWS_PER_BATCH):
-            columns = [batch.column(number).to_numpy() for number in range(len(self.features))]
-            yield np.stack(columns, axis=1), batch.column(len(self.features)).to_numpy()
+        for start in range(0, len(self), ROWS_PER_BATCH):
+            batch = self.table.slice(start, ROWS_PER_BATCH)
+            yield np.stack([batch[name].to_numpy() for name in self.features], axis=1), batch["hot"].to_numpy()
 
 
-def train(config: TreesConfig) -> dict[str, Any]:
-    """Grow a member and write its folder; returns the summary. Call `threads.settle` first."""
+def train(config: TreesConfig, resume: str = "", where: Place = ALONE) -> dict[str, Any]:
+    """Grow a member and write its folder; returns the summary. Call `threads.settle` first.
+
+    `resume`: '' starts, 'last' goes on from the newest sound checkpoint, 'auto' does so if there is one, and leaves a member
+    that is whole already as it is. `where` is this process's place among the ranks that grow the trees together; what any
+    of them raises ends all. The summary's `status` is done, or preempted after SIGTERM, SIGINT or SIGUSR1.
+    """
     _check(config)
-    about = _about(config.data)
-    manifest.verify(config.data)
     library = _library(config.library)
+    checkpoints = Checkpoints(config.out, library.FILE)
     began = time.monotonic()
-    with manifest.new_folder(config.out, config.overwrite, "tree member") as folder:
-        train_rows, validation_rows = (TreeData(config.data, split, about) for split in ("train", "validation"))
-        booster, history, best_round = library.train(config, train_rows, validation_rows)
+    with StopSignals() as stop, _signals_elsewhere(), Group(where, config.timeout_s, checkpoints.set_lost) as group:
+        about = _about(config.data)
+        manifest.verify(config.data)
+        settings = {name: value for name, value in configuration.to_dict(config).items() if name not in FREE_TO_CHANGE}
+        state = {"fingerprint": about["fingerprint"], "num_ranks": group.num_ranks, "config": settings}
+        _refuse_unlike(group, state)
+        start = group.gather(_start(config, resume, checkpoints, state) if group.rank == 0 else None)[0]
+        if "summary" in start:
+            return {**start["summary"], "status": "done"}
+        with checkpoints.failure_marked():
+            train_rows = TreeData(config.data, "train", about, group.rank, group.num_ranks)
+            training = Training(
+                group=group,
+                model=base64.b64decode(start["model"]) if start["model"] else None,
+                history=tuple(start["history"]),
+                asked=lambda: stop.asked,
+                keep=lambda model, history: checkpoints.write(model, {**state, "history": history}),
+            )
+            try:
+                booster, history, best_round = library.train(
+                    config, train_rows, TreeData(config.data, "validation", about), training
+                )
+            except Stopped:
+                if group.rank == 0:
+                    checkpoints.set_status("preempted")
+                return {"status": "preempted", "out": config.out}
+            _refuse_parted(group, library, booster)
+    summary = {
+        "kind": config.library,
+        "recipe": about["recipe"],
+        "fingerprint": about["fingerprint"],
+        "inputs": inputs.meaning(about),
+        "rows": about["splits"]["train"]["rows"],
+        "ranks": group.num_ranks,
+        "trees": best_round,
+        "seconds": round(time.monotonic() - began, 1),
+        "validation_average_precision": history[best_round - 1]["average_precision"],
+    }
+    if group.rank == 0:
+        with checkpoints.failure_marked():
+            _write(config, library, booster, history, summary)
+        checkpoints.clear()
+    return {**summary, "status": "done"}
+
+
+def _start(config: TreesConfig, resume: str, checkpoints: Checkpoints, state: dict[str, Any]) -> dict[str, Any]:
+    """The model and the history to begin with, or the summary of a member that is whole; `UserError` if it cannot be."""
+    if resume:
+        checkpoints.sweep()
+        if not config.overwrite and (summary := _finished(config, state)):
+            checkpoints.clear()
+            print(f"{config.out} is whole already", file=sys.stderr)
+            return {"summary": summary}
+    with suppress(_Probed), manifest.new_folder(config.out, config.overwrite, KIND):
+        raise _Probed  # what would be refused at the end is refused now
+    found = checkpoints.newest_sound() if resume else None
+    if resume == "last" and not found:
+        raise UserError(f"there is no checkpoint to go on from in {checkpoints.folder}: start without --resume")
+    if not resume and checkpoints.found() and not config.overwrite:
+        raise UserError(
+            f"{checkpoints.folder} holds a training that was not finished: add --resume auto to go on with it, or "
+            "overwrite=true to begin anew"
+        )
+    if not found:
+        checkpoints.clear()
+        checkpoints.set_status("running")
+        return {"model": None, "history": []}
+    model, its = found
+    _refuse_foreign(checkpoints.folder, its, state)
+    print(f"going on after {len(its['history'])} trees", file=sys.stderr)
+    if its["num_ranks"] != state["num_ranks"]:
+        print(
+            f"they were grown on {its['num_ranks']} ranks, the others will be on {state['num_ranks']}: "
+            "the member will be as good, not the same to the bit",
+            file=sys.stderr,
+        )
+    checkpoints.set_status("running")
+    return {"model": base64.b64encode(model).decode(), "history": its["history"]}
+
+
+@contextmanager
+def _signals_elsewhere() -> Iterator[None]:
+    """Leave signals to the other threads: LightGBM 4.7 gives its network up when one interrupts it ("Socket recv error")."""
+    before = signal.pthread_sigmask(signal.SIG_BLOCK, STOP)
+    try:
+        yield
+    finally:
+        signal.pthread_sigmask(signal.SIG_SETMASK, before)
+
+
+class _Probed(Exception):
+    """The folder could be written."""
+
+
+def _finished(config: TreesConfig, state: dict[str, Any]) -> dict[str, Any] | None:
+    """The summary of the member at `out`, if it is one that these settings have grown on these data."""
+    try:
+        manifest.verify(config.out)
+        its = manifest.read_json(Path(config.out) / "config.json")
+        summary = manifest.read_json(Path(config.out) / "summary.json")
+    except UserError:
+        return None
+    same = all(its.get(name) == value for name, value in state["config"].items())
+    return summary if same and summary["fingerprint"] == state["fingerprint"] else None
+
+
+def _refuse_foreign(folder: Path, its: dict[str, Any], state: dict[str, Any]) -> None:
+    mend = "give it those again, or begin anew without --resume and with overwrite=true"
+    if its["fingerprint"] != state["fingerprint"]:
+        raise UserError(f"{folder} was trained on other prepared data: {mend}")
+    before, now = its["config"], state["config"]
+    changed = [
+        f"{name}={before.get(name, 'not there')} (now {value})" for name, value in now.items() if before.get(name) != value
+    ]
+    if changed:
+        raise UserError(f"{folder} was written with {', '.join(changed)}: {mend}")
+
+
+def _refuse_unlike(group: Group, state: dict[str, Any]) -> None:
+    """All ranks must have been started alike; each sees all of them, and says the same."""
+    states = group.gather(state)
+    for rank, its in enumerate(states):
+        if its["fingerprint"] != states[0]["fingerprint"]:
+            raise UserError(f"the data of rank {rank} are not those of rank 0: give every node a copy of the same folder")
+        for name, value in its["config"].items():
+            if value != states[0]["config"][name]:
+                raise UserError(f"rank {rank} has {name}={value}, rank 0 {states[0]['config'][name]}: start all ranks alike")
+
+
+def _refuse_parted(group: Group, library: ModuleType, booster: Any) -> None:
+    digests = group.gather(hashlib.sha256(library.to_bytes(booster)).hexdigest())
+    if len(set(digests)) > 1:
+        raise Failure("the ranks ended with different trees, as machines of different kinds may: use nodes of one kind")
+
+
+def _write(config: TreesConfig, library: ModuleType, booster: Any, history: list[Scores], summary: dict[str, Any]) -> None:
+    with manifest.new_folder(config.out, config.overwrite, KIND) as folder:
         library.save(booster, folder / library.FILE)
         importance = dict(sorted(library.importance(booster).items(), key=lambda item: -item[1]))
         manifest.write_json(folder / "importance.json", importance)
@@ -76,19 +233,8 @@ def train(config: TreesConfig) -> dict[str, Any]:
         with open(folder / "metrics.jsonl", "w", encoding="utf-8") as lines:
             for number, values in enumerate(history, start=1):
                 lines.write(json.dumps({"kind": "val", "step": number, **values}) + "\n")
-        summary = {
-            "kind": config.library,
-            "recipe": about["recipe"],
-            "fingerprint": about["fingerprint"],
-            "inputs": inputs.meaning(about),
-            "rows": len(train_rows),
-            "trees": best_round,
-            "seconds": round(time.monotonic() - began, 1),
-            "validation_average_precision": history[best_round - 1]["average_precision"],
-        }
         manifest.write_json(folder / "summary.json", summary)
-        manifest.write_manifest(folder, {"kind": "tree member"})
-    return summary
+        manifest.write_manifest(folder, {"kind": KIND})
 
 
 def predict(folder: str | Path, data: str | Path, split: str) -> dict[str, Any]:
@@ -156,6 +302,15 @@ def _reasons(library: ModuleType, booster: Any, rows: TreeData, prediction: np.n
     return reasons
 
 
+def _shard(table: pa.Table, rank: int, num_ranks: int) -> pa.Table:
+    """Every num_ranks-th block of a table, from block `rank` on; nothing is copied."""
+    block = math.ceil(table.num_rows / max(NUM_BLOCKS, num_ranks))
+    pieces = [table.slice(start, block) for start in range(rank * block, table.num_rows, num_ranks * block)]
+    if num_ranks * block > table.num_rows:
+        raise UserError(f"{num_ranks} ranks cannot share the {table.num_rows} rows of the training split: start fewer")
+    return pa.concat_tables(pieces)
+
+
 def _about(data: str | Path) -> dict[str, Any]:
     about = manifest.read_manifest(data)
     if "features" not in about:
@@ -179,4 +334,7 @@ def _check(config: TreesConfig) -> None:
         column_fraction=(0 < config.column_fraction <= 1, "above 0 and at most 1"),
         l2=(config.l2 >= 0, "0 or more"),
         seed=(config.seed >= 0, "0 or more"),
+        chunk_rounds=(config.chunk_rounds >= 1, "at least 1"),
+        checkpoint_s=(config.checkpoint_s >= 0, "0 or more"),
+        timeout_s=(config.timeout_s > 0, "more than 0"),
     )

@@ -1,18 +1,26 @@
 """XGBoost: histogram trees on a QuantileDMatrix that is filled batch by batch, so the features are never in memory whole."""
 
+import math
+from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 import xgboost
-from tqdm import tqdm
+from xgboost import collective
+from xgboost.tracker import RabitTracker
 
 from ensemble.errors import UserError
 from ensemble.metrics import average_precision
+from ensemble.trees.boosting import Scores, Stopped, Training, boost, log_loss
 from ensemble.trees.config import TreesConfig
+from ensemble.trees.distributed import Group
 from ensemble.trees.member import TreeData
 
 FILE = "model.ubj"
+_trackers: list[RabitTracker] = []
+"""Those in use: one that an error on its way up would delete complains of the ranks that it still has."""
 
 
 class _Batches(xgboost.DataIter):
@@ -31,35 +39,14 @@ class _Batches(xgboost.DataIter):
         return False
 
 
-class _Progress(xgboost.callback.TrainingCallback):
-    def __init__(self, num_rounds: int):
-        self.bar = tqdm(total=num_rounds, desc="xgboost", unit=" trees")
+class _Growth:
+    """The booster and its data; on several ranks `data` are this rank's rows, `held_out` the whole split."""
 
-    def after_iteration(self, model: Any, epoch: int, evals_log: Any) -> bool:
-        self.bar.update()
-        self.bar.set_postfix(average_precision=f"{evals_log['validation']['average_precision'][-1]:.4f}")
-        return False
-
-    def after_training(self, model: Any) -> Any:
-        self.bar.close()
-        return model
-
-
-def train(config: TreesConfig, rows: TreeData, validation: TreeData) -> tuple[Any, list[dict[str, float]], int]:
-    """The booster cut to its best round, the scores on validation after each round, and the number of that round."""
-    data = xgboost.QuantileDMatrix(_Batches(rows), max_bin=256)
-    held_out = xgboost.QuantileDMatrix(_Batches(validation), max_bin=256, ref=data)
-    history: dict[str, Any] = {}
-    # XGBoost's own aucpr interpolates: it is not the average precision that everything else here reports
-    stop = xgboost.callback.EarlyStopping(
-        rounds=config.early_stopping_rounds,
-        metric_name="average_precision",
-        data_name="validation",
-        maximize=True,
-        save_best=True,
-    )
-    booster = xgboost.train(
-        {
+    def __init__(self, config: TreesConfig, rows: TreeData, validation: TreeData, model: bytes | None):
+        self._data = xgboost.QuantileDMatrix(_Batches(rows), max_bin=256)
+        self._held_out = xgboost.QuantileDMatrix(_Batches(validation), max_bin=256, ref=self._data)
+        self._target = validation.column("hot")
+        parameters = {
             "objective": "binary:logistic",
             "tree_method": "hist",
             "grow_policy": "lossguide",
@@ -70,28 +57,72 @@ def train(config: TreesConfig, rows: TreeData, validation: TreeData) -> tuple[An
             "subsample": config.row_fraction,
             "colsample_bytree": config.column_fraction,
             "reg_lambda": config.l2,
-            "eval_metric": "logloss",
-            "seed": config.seed,
             "nthread": config.threads,
-        },
-        data,
-        num_boost_round=config.num_rounds,
-        evals=[(held_out, "validation")],
-        evals_result=history,
-        custom_metric=lambda margin, rows: ("average_precision", average_precision(rows.get_label(), margin)),
-        verbose_eval=False,
-        callbacks=[stop, _Progress(config.num_rounds)],
-    )
-    scores = history["validation"]
-    rounds = [
-        {"log_loss": loss, "average_precision": precision}
-        for loss, precision in zip(scores["logloss"], scores["average_precision"], strict=True)
-    ]
-    return booster, rounds, booster.num_boosted_rounds()
+        }
+        trees = None if model is None else bytearray(model)
+        self.booster = xgboost.Booster(parameters, [self._data, self._held_out], model_file=trees)
+
+    def seed(self, seed: int) -> None:
+        # A generator of features lives in the updater of the trees: another tree method, once configured, drops it
+        self.booster.set_param({"tree_method": "approx", "seed": seed + 1})
+        self.booster.save_config()
+        self.booster.set_param({"tree_method": "hist", "seed": seed})
+
+    def grow(self) -> Scores:
+        self.booster.update(self._data, self.booster.num_boosted_rounds())
+        margin = self.booster.predict(self._held_out, output_margin=True)
+        # XGBoost's own aucpr interpolates: it is not the average precision that everything else here reports
+        return {"log_loss": log_loss(self._target, margin), "average_precision": average_precision(self._target, margin)}
+
+    def model(self) -> bytes:
+        return to_bytes(self.booster)
+
+
+def train(
+    config: TreesConfig, rows: TreeData, validation: TreeData, training: Training | None = None
+) -> tuple[Any, list[Scores], int]:
+    """The booster cut to its best round, the scores on validation after each round, and the number of that round."""
+    training = training or Training()
+    with _collective(training.group, config.timeout_s), training.group.explained():
+        growth = _Growth(config, rows, validation, training.model)
+        history, best = boost(config, growth, training)
+        return growth.booster[:best], history, best
+
+
+@contextmanager
+def _collective(group: Group, timeout_s: float) -> Iterator[None]:
+    """Join the ranks of a group in XGBoost's own collective, whose tracker runs on rank 0."""
+    if group.num_ranks == 1:
+        yield
+        return
+    tracker = RabitTracker(n_workers=group.num_ranks, host_ip=group.address, sortby="task") if group.rank == 0 else None
+    if tracker:
+        _trackers.append(tracker)
+        tracker.start()
+    words = group.gather(tracker.worker_args() if tracker else None)[0]
+    # The group finds out who is lost; the sums' order, and so their last bits, follow the order of the tasks' names
+    collective.init(dmlc_timeout=math.ceil(timeout_s), dmlc_task_id=f"{group.rank:06d}", **words)
+    stopped = None
+    try:
+        yield
+    except Stopped as request:
+        stopped = request
+    # All ranks have come here: after any other error the farewell would wait for those that have not
+    collective.finalize()
+    group.gather(None)  # the last one needs the tracker to leave
+    if tracker:
+        _trackers.remove(tracker)
+        tracker.free()
+    if stopped:
+        raise stopped
+
+
+def to_bytes(booster: Any) -> bytes:
+    return bytes(booster.save_raw("ubj"))
 
 
 def save(booster: Any, file: Path) -> None:
-    booster.save_model(file)
+    file.write_bytes(to_bytes(booster))
 
 
 def load(file: Path) -> Any:

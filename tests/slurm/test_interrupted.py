@@ -49,7 +49,7 @@ def test_a_warning_signal(login: Login, prepared: Path, tmp_path: Path, uninterr
 
 def test_the_time_limit(login: Login, prepared: Path, tmp_path: Path, uninterrupted: dict[str, torch.Tensor]) -> None:
     """A limit of a minute: Slurm itself sends --signal so long before it, and the job begins again with a new minute."""
-    job = submit(login, prepared, tmp_path / "run", "--time=1 --signal=B:USR1@30")
+    job = submit(login, prepared, tmp_path / "run", "--time=1 --signal=B:USR1@42")
     finished_alike(job, tmp_path / "run", uninterrupted)
 
 

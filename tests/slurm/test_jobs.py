@@ -163,7 +163,7 @@ def test_a_users_mistake(login: Login, prepared: Path, tmp_path: Path) -> None:
     """A setting that does not exist is told in the last line, and not tried again."""
     job = login.sbatch("slurm/train_cpu.slurm", f"data={prepared}", f"out={tmp_path}/run", "batchsize=64")
     found = job.wait(60).facts()
-    assert (found["JobState"], found["Restarts"]) == ("FAILED", "0")
+    assert (found["JobState"], found["ExitCode"], found["Restarts"]) == ("FAILED", "2:0", "0")
     assert "batch_size" in job.log().splitlines()[-1], job.log()
 
 

@@ -1,0 +1,95 @@
+"""The checkpoints of a training of trees, in a folder beside the member's, until the member is whole.
+
+    OUT.checkpoint/status             running | preempted | lost | failed; after the last two, the reason on a second line
+    OUT.checkpoint/trees-00000120/    model.ubj | model.txt   state.json   manifest.json
+
+They are written beside their name, synced and renamed, so a name that is there is whole; a damaged one is found by its
+checksums, named, and passed over for the one before it. Only rank 0 reads and writes them, anyone may write `status`.
+"""
+
+import shutil
+from collections.abc import Iterator
+from contextlib import contextmanager, suppress
+from pathlib import Path
+from typing import Any, Literal
+
+from ensemble.data import manifest
+from ensemble.errors import UserError
+
+KEEP_LAST = 2
+"""Checkpoints to keep; a damaged one costs only the trees since the one before it."""
+
+
+class Checkpoints:
+    """Those of one member; `file` is the name of its model."""
+
+    def __init__(self, out: str | Path, file: str):
+        target = Path(out).resolve()
+        self.folder = target.with_name(f"{target.name}.checkpoint")
+        self._target, self._file = target, file
+
+    def found(self) -> list[Path]:
+        """The checkpoints, newest first."""
+        return sorted(self.folder.glob("trees-*"), reverse=True)
+
+    def newest_sound(self) -> tuple[bytes, dict[str, Any]] | None:
+        """Model and state of the newest checkpoint whose every file is as it was written; a damaged one is set aside."""
+        for folder in self.found():
+            try:
+                manifest.verify(folder)
+                return (folder / self._file).read_bytes(), manifest.read_json(folder / "state.json")
+            except UserError as error:
+                aside = folder.with_name(f"damaged-{folder.name}")
+                shutil.rmtree(aside, ignore_errors=True)
+                folder.rename(aside)
+                print(f"passing over a damaged checkpoint, now {aside.name}: {error}")
+        return None
+
+    def write(self, model: bytes, state: dict[str, Any]) -> None:
+        """Add the checkpoint of `state["history"]`'s trees; `UserError` when the disk is full or cannot be written."""
+        folder = self.folder / f"trees-{len(state['history']):08d}"
+        try:
+            with manifest.new_folder(folder, True, "checkpoint") as scratch:
+                (scratch / self._file).write_bytes(model)
+                manifest.write_json(scratch / "state.json", state)
+                manifest.write_manifest(scratch, {"kind": "checkpoint"})
+            for old in self.found()[KEEP_LAST:]:
+                # Out of the way by one rename: a deletion that is cut short must not look like a damaged checkpoint
+                gone = old.with_name(f".{old.name}.old")
+                old.rename(gone)
+                shutil.rmtree(gone)
+        except OSError as error:
+            raise UserError(f"{folder} cannot be written ({error}): make room, and go on with --resume auto") from None
+
+    def set_status(self, status: Literal["running", "preempted", "lost", "failed"], reason: str = "") -> None:
+        self.folder.mkdir(parents=True, exist_ok=True)
+        manifest.write_text(self.folder / "status", "".join(f"{line}\n" for line in (status, reason) if line))
+
+    def set_lost(self, reason: str) -> None:
+        with suppress(OSError):  # a full disk must not hide the sentence
+            self.set_status("lost", reason)
+
+    @contextmanager
+    def failure_marked(self) -> Iterator[None]:
+        """What is raised is the reason in `status`; where there is nothing to go on from, nothing is left."""
+        try:
+            yield
+        except BaseException as error:
+            with suppress(OSError):
+                if self.found():
+                    self.set_status("failed", f"{type(error).__name__}: {' '.join(str(error).split())[:300]}")
+                else:
+                    self.clear()
+            raise
+
+    def sweep(self) -> None:
+        """Clear away what a kill left half-written, and put back a member that was killed between its two renames."""
+        manifest.recover(self._target)
+        for scratch in [*self._target.parent.glob(f".{self._target.name}.writing-*"), *self.folder.glob(".*")]:
+            if scratch.is_dir():
+                shutil.rmtree(scratch)
+            else:
+                scratch.unlink()
+
+    def clear(self) -> None:
+        shutil.rmtree(self.folder, ignore_errors=True)

@@ -1,0 +1,298 @@
+"""A training of trees that is killed, stopped or damaged goes on to the bits of one that never was."""
+
+import os
+import shutil
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from ensemble.data import manifest
+from ensemble.errors import UserError
+from ensemble.trees import boosting, member, threads
+from ensemble.trees.checkpoint import Checkpoints
+from ensemble.trees.config import FREE_TO_CHANGE, TreesConfig
+
+ROOT = Path(__file__).resolve().parents[2]
+LIBRARIES = list(member.MODULES)
+FILES = {"xgboost": "model.ubj", "lightgbm": "model.txt"}
+SETTINGS: dict[str, Any] = {
+    "num_rounds": 60, "early_stopping_rounds": 25, "learning_rate": 0.05, "threads": 1, "chunk_rounds": 7,
+    "checkpoint_s": 0.0,
+}  # fmt: skip
+LONG = {**SETTINGS, "num_rounds": 400, "early_stopping_rounds": 400}
+
+
+class Killed(BaseException):
+    """Stands for the end of the process."""
+
+
+@pytest.fixture(scope="module", autouse=True)
+def openmp() -> None:
+    """What `threads.settle` does once per process, for a process in which other tests have settled already."""
+    threads._provide_openmp()
+
+
+@pytest.fixture(params=LIBRARIES)
+def library(request: pytest.FixtureRequest) -> str:
+    return request.param
+
+
+def config(library: str, data: Path, out: Path, **settings: Any) -> TreesConfig:
+    return TreesConfig(library=library, data=str(data), out=str(out), **{**SETTINGS, **settings})  # type: ignore[arg-type]
+
+
+def model(out: Path) -> bytes:
+    (file,) = (out / name for name in FILES.values() if (out / name).exists())
+    return file.read_bytes()
+
+
+def kill_at(monkeypatch: pytest.MonkeyPatch, number: int) -> None:
+    """The training ends right after its checkpoint of that number, counted from 1."""
+    whole, written = Checkpoints.write, []
+
+    def write(self: Checkpoints, *content: Any) -> None:
+        whole(self, *content)
+        written.append(1)
+        if len(written) == number:
+            raise Killed
+
+    monkeypatch.setattr(Checkpoints, "write", write)
+
+
+def interrupt(config: TreesConfig, monkeypatch: pytest.MonkeyPatch, number: int, resume: str = "") -> None:
+    with monkeypatch.context() as patch:
+        kill_at(patch, number)
+        with pytest.raises(Killed):
+            member.train(config, resume)
+
+
+@pytest.fixture
+def start() -> Iterator[Any]:
+    """Starts the script in a process of its own."""
+    started: list[subprocess.Popen[str]] = []
+
+    def start(library: str, data: Path, out: Path, *words: str) -> subprocess.Popen[str]:
+        settings = [f"{name}={value}" for name, value in LONG.items()]
+        line = [sys.executable, str(ROOT / "scripts/train_trees.py"), f"library={library}", f"data={data}", f"out={out}"]
+        process = subprocess.Popen(
+            [*line, *settings, *words], stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, start_new_session=True
+        )
+        started.append(process)
+        return process
+
+    yield start
+    for process in started:
+        process.kill()
+        process.communicate()
+
+
+def wait_for(process: subprocess.Popen[str], out: Path, num_trees: int) -> None:
+    """Until there is a checkpoint of at least so many trees."""
+    deadline = time.monotonic() + 120
+    while not any(int(folder.name[6:]) >= num_trees for folder in Checkpoints(out, "").found()):
+        assert process.poll() is None, process.communicate()
+        assert time.monotonic() < deadline
+        time.sleep(0.002)
+
+
+# Chunks
+
+
+def test_where_chunks_end_changes_nothing_but_the_draws(library: str, prepared: Path, tmp_path: Path) -> None:
+    """A training in chunks would stop elsewhere, or grow other trees, than one without."""
+    everything = {"row_fraction": 1.0, "column_fraction": 1.0, "early_stopping_rounds": 9, "learning_rate": 0.2}
+    for name, chunk_rounds in (("chunks", 4), ("whole", 1000)):
+        member.train(config(library, prepared, tmp_path / name, chunk_rounds=chunk_rounds, **everything))
+    assert (tmp_path / "chunks/metrics.jsonl").read_bytes() == (tmp_path / "whole/metrics.jsonl").read_bytes()
+    assert model(tmp_path / "chunks") == model(tmp_path / "whole")
+    assert len((tmp_path / "chunks/metrics.jsonl").read_text().splitlines()) < SETTINGS["num_rounds"], (
+        "choose other settings"
+    )
+
+
+def test_no_two_chunks_draw_alike() -> None:
+    """The trees of one seed would be those of the next, shifted: several seeds would tell less than they seem to."""
+    seeds = [boosting.chunk_seed(seed, chunk) for seed in range(30) for chunk in range(30)]
+    assert len(set(seeds)) == len(seeds)
+    assert max(seeds) < 2**30
+
+
+def test_interrupted_anywhere_it_ends_with_the_same_bits(
+    library: str, prepared: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A requeued job would end with another model; or early stopping would count anew from where it went on."""
+    member.train(config(library, prepared, tmp_path / "whole"))
+    lines = (tmp_path / "whole/metrics.jsonl").read_text()
+    num_chunks = (len(lines.splitlines()) - 1) // SETTINGS["chunk_rounds"]
+    assert num_chunks >= 3, "choose settings that need more trees"
+    out = tmp_path / "again"
+    interrupt(config(library, prepared, out), monkeypatch, 1)
+    for _ in range(num_chunks - 1):
+        assert not out.exists()
+        interrupt(config(library, prepared, out), monkeypatch, 1, "last")
+    member.train(config(library, prepared, out), "auto")
+    assert model(out) == model(tmp_path / "whole")
+    assert (out / "metrics.jsonl").read_text() == lines
+    assert sorted(path.name for path in tmp_path.iterdir()) == ["again", "whole"]
+
+
+# Processes that are killed and stopped
+
+
+def test_killed_by_force_it_ends_with_the_same_bits(library: str, prepared: Path, tmp_path: Path, start: Any) -> None:
+    """What only a process has (its library's state, a file that is half-written) would be missing, or in the way."""
+    for num_trees in (10, 60, 150):
+        process = start(library, prepared, tmp_path / "killed", "--resume", "auto")
+        wait_for(process, tmp_path / "killed", num_trees)
+        process.kill()
+        process.wait()
+        assert (tmp_path / "killed.checkpoint/status").read_text() == "running\n"
+    process = start(library, prepared, tmp_path / "killed", "--resume", "auto")
+    _, errors = process.communicate(timeout=120)
+    assert process.returncode == 0, errors
+    assert "going on after " in errors
+    member.train(config(library, prepared, tmp_path / "whole", **{**LONG, "checkpoint_s": 1000.0}))
+    assert model(tmp_path / "killed") == model(tmp_path / "whole")
+    assert sorted(path.name for path in tmp_path.iterdir()) == ["killed", "whole"]
+
+
+@pytest.mark.parametrize(
+    ("library", "number"),
+    [("xgboost", signal.SIGTERM), ("xgboost", signal.SIGINT), ("xgboost", signal.SIGUSR1), ("lightgbm", signal.SIGTERM)],
+)
+def test_a_signal_saves_and_leaves(library: str, number: signal.Signals, prepared: Path, tmp_path: Path, start: Any) -> None:
+    """A preempted job would lose its trees, or look like one that failed."""
+    # No checkpoint is due in time: only the signal can have written one
+    process = start(
+        library, prepared, tmp_path / "out", "checkpoint_s=1000", "num_rounds=20000", "early_stopping_rounds=20000"
+    )
+    while "trees/s" not in (line := process.stderr.read(200)):
+        assert line, process.communicate()
+    process.send_signal(number)
+    _, errors = process.communicate(timeout=60)
+    assert process.returncode == 75, errors
+    assert (tmp_path / "out.checkpoint/status").read_text() == "preempted\n"
+    assert len(Checkpoints(tmp_path / "out", "").found()) == 1
+    assert not (tmp_path / "out").exists()
+
+
+# What a checkpoint is checked for
+
+
+def test_a_damaged_checkpoint_is_named_and_passed_over(
+    library: str, prepared: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """A flipped bit would become part of the model, or end in a crash of the library with every restart."""
+    member.train(config(library, prepared, tmp_path / "whole"))
+    settings = config(library, prepared, tmp_path / "out")
+    interrupt(settings, monkeypatch, 3)
+    checkpoints = Checkpoints(settings.out, FILES[library])
+    newest, before = checkpoints.found()
+    assert (newest.name, before.name) == ("trees-00000021", "trees-00000014")
+    file = newest / FILES[library]
+    content = bytearray(file.read_bytes())
+    content[len(content) // 2] ^= 1
+    file.write_bytes(content)
+    shutil.copytree(tmp_path / "out.checkpoint", tmp_path / "both.checkpoint")
+    member.train(settings, "last")
+    said = capsys.readouterr()
+    assert f"passing over a damaged checkpoint, now damaged-{newest.name}: " in said.out
+    assert "going on after 14 trees" in said.err
+    assert model(tmp_path / "out") == model(tmp_path / "whole")
+
+    (tmp_path / "both.checkpoint" / before.name / "state.json").write_text("{}")
+    member.train(config(library, prepared, tmp_path / "both"), "auto")
+    assert "going on" not in capsys.readouterr().err
+    assert model(tmp_path / "both") == model(tmp_path / "whole")
+
+
+def test_going_on_is_asked_for(prepared: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A day's trees would be thrown away by a line without --resume, or a new training be mixed with an old one."""
+    settings = config("xgboost", prepared, tmp_path / "out")
+    with pytest.raises(
+        UserError, match=r"there is no checkpoint to go on from in .*out\.checkpoint: start without --resume"
+    ):
+        member.train(settings, "last")
+    assert list(tmp_path.iterdir()) == []
+    interrupt(settings, monkeypatch, 2)
+    kept = [folder.name for folder in Checkpoints(settings.out, "").found()]
+    with pytest.raises(UserError, match=r"holds a training that was not finished: add --resume auto .*overwrite=true"):
+        member.train(settings)
+    assert [folder.name for folder in Checkpoints(settings.out, "").found()] == kept
+    member.train(config("xgboost", prepared, tmp_path / "out", overwrite=True, seed=5))
+    member.train(config("xgboost", prepared, tmp_path / "fresh", seed=5))
+    assert model(tmp_path / "out") == model(tmp_path / "fresh")
+    assert sorted(path.name for path in tmp_path.iterdir()) == ["fresh", "out"]
+
+
+def test_other_settings_and_data_are_refused(
+    prepared: Path, prepared_copy: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Half of the trees would be grown with other settings than the member's config.json says."""
+    interrupt(config("xgboost", prepared, tmp_path / "out"), monkeypatch, 1)
+    for name, value in (("learning_rate", 0.07), ("seed", 1), ("chunk_rounds", 8)):
+        with pytest.raises(
+            UserError, match=rf"was written with {name}={SETTINGS.get(name, 0)} \(now {value}\): give it those"
+        ):
+            member.train(config("xgboost", prepared, tmp_path / "out", **{name: value}), "auto")
+    about = manifest.read_manifest(prepared_copy)
+    (prepared_copy / manifest.NAME).unlink()
+    manifest.write_manifest(prepared_copy, {**about, "config": {**about["config"], "shares": [0.1, 0.1, 0.1, 0.7]}})
+    with pytest.raises(UserError, match="was trained on other prepared data"):
+        member.train(config("xgboost", prepared_copy, tmp_path / "out"), "auto")
+    free = {"threads": 2, "checkpoint_s": 3.0, "timeout_s": 7.0, "overwrite": True}
+    assert {*free, "data", "out"} == set(FREE_TO_CHANGE)
+    assert member.train(config("xgboost", prepared, tmp_path / "out", **free), "auto")["status"] == "done"
+
+
+def test_threads_do_not_change_the_trees(library: str, prepared: Path, tmp_path: Path) -> None:
+    """A job that is requeued on a node with fewer cores would end with another model."""
+    for num_threads in (1, 2):
+        member.train(config(library, prepared, tmp_path / str(num_threads), threads=num_threads))
+    assert model(tmp_path / "1") == model(tmp_path / "2")
+
+
+def test_what_is_whole_is_left_alone(
+    prepared: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """A job that is requeued after its last line would fail, or train all night for the same member."""
+    settings = config("xgboost", prepared, tmp_path / "out")
+    told = member.train(settings)
+    before = (tmp_path / "out/manifest.json").stat().st_mtime_ns
+    (tmp_path / "out.checkpoint").mkdir()  # killed before it was cleared away
+    (tmp_path / ".out.writing-0123abcd").mkdir()
+    assert member.train(settings, "auto") == told
+    assert (tmp_path / "out/manifest.json").stat().st_mtime_ns == before
+    assert "is whole already" in capsys.readouterr().err
+    assert [path.name for path in tmp_path.iterdir()] == ["out"]
+    with pytest.raises(UserError, match=r"exists already: choose another folder, or add overwrite=true"):
+        member.train(config("xgboost", prepared, tmp_path / "out", seed=1), "auto")
+
+
+def test_a_checkpoint_that_cannot_be_written_stops_the_training(
+    prepared: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """On a full disk the training would go on for hours without anything to go on from."""
+    settings = config("xgboost", prepared, tmp_path / "out")
+    whole = manifest.write_manifest
+
+    def no_room(folder: Path, content: dict[str, Any]) -> Any:
+        if folder.name.startswith(".trees-00000014"):
+            raise OSError(28, os.strerror(28))
+        return whole(folder, content)
+
+    monkeypatch.setattr(manifest, "write_manifest", no_room)
+    with pytest.raises(UserError, match=r"trees-00000014 cannot be written \(.*No space left.*\): make room, and go on"):
+        member.train(settings)
+    status, reason = (tmp_path / "out.checkpoint/status").read_text().splitlines()
+    assert status == "failed"
+    assert "cannot be written" in reason
+    assert [folder.name for folder in Checkpoints(settings.out, "").found()] == ["trees-00000007"]
+    monkeypatch.undo()
+    assert member.train(settings, "last")["status"] == "done"
