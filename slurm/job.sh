@@ -98,33 +98,34 @@ train() {
   fi
   rm -f "$began"
   case $status in
-    "done") ;;
+    "done") return ;;
     preempted)
       requeue "preempted by a signal, saved"
-      say "preempted, saved"
       exit 75
       ;;
     lost | running) # running: no rank was left to say that one was lost
-      if [ "$(grep -ac "^$SLURM_JOB_NAME $SLURM_JOB_ID: lost" "$log")" -lt "$MAX_RESTARTS" ]; then
+      if [ "$(grep -ac "^$SLURM_JOB_NAME $SLURM_JOB_ID: lost.*requeued$" "$log")" -ge "$MAX_RESTARTS" ]; then
+        say "failed: lost again after MAX_RESTARTS=$MAX_RESTARTS: $reason"
+      else
         requeue "lost: $reason"
       fi
-      say "failed: lost, and not requeued (MAX_RESTARTS=$MAX_RESTARTS): $reason"
-      exit 1
       ;;
     *)
       say "failed with exit code $code: ${reason:-see the lines above}"
       [[ $reason != error:* ]] || exit 2
-      exit 1
       ;;
   esac
+  exit 1
 }
 
 # The job begins again, and --resume auto goes on from the last checkpoint; returns if it does not
 requeue() {
-  [ "$signalled" != TERM ] || return # Slurm has requeued or cancelled it already
-  if scontrol requeue "$SLURM_JOB_ID"; then
+  if [ "$signalled" = TERM ]; then
+    say "$*; Slurm ended the job, and begins it again unless it was cancelled"
+  elif scontrol requeue "$SLURM_JOB_ID"; then
     say "$*: requeued"
     exit 75
+  else
+    say "$*, and this cluster does not requeue: submit the same line again, and it goes on"
   fi
-  say "$*, and this cluster does not requeue: submit the same line again, and it goes on"
 }

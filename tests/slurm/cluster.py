@@ -19,6 +19,8 @@ import time
 from collections.abc import Iterator
 from pathlib import Path
 
+import psutil
+
 NODES = ("node1", "node2")
 PROGRAMS = ("slurmctld", "slurmd", "sbatch", "munged", "ip", "nsenter", "unshare")
 CORES_PER_NODE = 8
@@ -85,9 +87,9 @@ class Cluster:
         for name in reversed(list(self.daemons)):
             self._end(name)
         for index in range(len(NODES)):
-            for pid in run("ip", "netns", "pids", self._namespace(index), check=False).split():
-                with contextlib.suppress(ProcessLookupError):
-                    os.kill(int(pid), signal.SIGKILL)
+            for process in self.processes(NODES[index]):
+                with contextlib.suppress(psutil.NoSuchProcess):
+                    process.kill()
             run("ip", "netns", "del", self._namespace(index), check=False)
         run("ip", "link", "del", self.bridge, check=False)
 
@@ -118,12 +120,20 @@ class Cluster:
         namespace = f"/run/netns/{self._namespace(NODES.index(node))}"
         self._start(node, "nsenter", f"--net={namespace}", "unshare", "--mount", "--uts", "sh", "-c", inside)
 
+    def processes(self, node: str) -> list[psutil.Process]:
+        pids = run("ip", "netns", "pids", self._namespace(NODES.index(node)), check=False).split()
+        return [psutil.Process(int(pid)) for pid in pids if psutil.pid_exists(int(pid))]
+
     def kill_node(self, node: str) -> None:
         """SIGKILL for slurmd and all that runs on a node, as if its power were cut."""
-        pids = run("ip", "netns", "pids", self._namespace(NODES.index(node))).split()
-        for pid in pids:
-            with contextlib.suppress(ProcessLookupError):
-                os.kill(int(pid), signal.SIGKILL)
+        for process in self.processes(node):
+            with contextlib.suppress(psutil.NoSuchProcess):
+                process.kill()
+        self.daemons.pop(node).wait()
+
+    def kill_slurmd(self, node: str) -> None:
+        """SIGKILL for a node's slurmd alone; what it started runs on."""
+        self.daemons[node].kill()
         self.daemons.pop(node).wait()
 
     # How it is made

@@ -1,6 +1,7 @@
 """Interrupted by whatever a cluster does to jobs, a training on two nodes ends with the weights of an uninterrupted one."""
 
 import json
+import re
 import time
 from pathlib import Path
 
@@ -47,10 +48,18 @@ def test_a_warning_signal(login: Login, prepared: Path, tmp_path: Path, uninterr
     assert f"train_multi_node {job.id}: preempted by a signal, saved: requeued" in log
 
 
-def test_the_time_limit(login: Login, prepared: Path, tmp_path: Path, uninterrupted: dict[str, torch.Tensor]) -> None:
-    """A limit of a minute: Slurm itself sends --signal so long before it, and the job begins again with a new minute."""
-    job = submit(login, prepared, tmp_path / "run", "--time=1 --signal=B:USR1@42")
-    finished_alike(job, tmp_path / "run", uninterrupted)
+def test_the_time_limit(login: Login, prepared: Path, tmp_path: Path) -> None:
+    """Slurm itself sends --signal before the limit, to the launcher of a single rank too, which would die of it."""
+    words = ("slurm/train_cpu.slurm", f"data={prepared}", "batch_size=64", "max_epochs=40", "patience=40")
+
+    def submit(name: str, options: str) -> Job:
+        return login.sbatch(*words, f"out={tmp_path}/{name}", options=options, OMP_NUM_THREADS="1")
+
+    # Slurm looks every 30 s, so the signal comes 20 to 50 s after the start
+    limited, unlimited = submit("limited", "--time=2 --signal=B:USR1@100"), submit("unlimited", "--time=10")
+    unlimited.completed()
+    log = finished_alike(limited, tmp_path / "limited", load_file(tmp_path / "unlimited" / "final" / "model.safetensors"))
+    assert f"train_cpu {limited.id}: preempted by a signal, saved: requeued" in log
 
 
 def test_scontrol_requeue(login: Login, prepared: Path, tmp_path: Path, uninterrupted: dict[str, torch.Tensor]) -> None:
@@ -67,13 +76,29 @@ def test_a_cut_network(login: Login, prepared: Path, tmp_path: Path, uninterrupt
     job = submit(login, prepared, tmp_path / "run")
     job.until_step(tmp_path / "run", 12)
     login.cluster.cut("node2")
-    began = time.monotonic()
     try:
-        job.until(lambda: job.facts()["JobState"] != "RUNNING", "leave", TIMEOUT_S + 60)
+        leaves(job, TIMEOUT_S + 60)
     finally:
         login.cluster.mend("node2")
-    print(f"left {time.monotonic() - began:.0f} s after the cut, timeout_s={TIMEOUT_S}")
     finished_alike(job, tmp_path / "run", uninterrupted)
+
+
+def leaves(job: Job, limit_s: float) -> None:
+    """Wait until the job runs no more, and say how long that took."""
+    began = time.monotonic()
+    job.until(lambda: job.facts()["JobState"] != "RUNNING", "leave", limit_s)
+    print(f"left {time.monotonic() - began:.0f} s later, timeout_s={TIMEOUT_S}")
+
+
+def test_a_dead_rank(login: Login, prepared: Path, tmp_path: Path, uninterrupted: dict[str, torch.Tensor]) -> None:
+    """SIGKILL, as the kernel does when memory is short: the last lines name the rank and its host."""
+    job = submit(login, prepared, tmp_path / "run")
+    job.until_step(tmp_path / "run", 12)
+    (rank,) = (process for process in login.cluster.processes("node2") if process.environ().get("RANK") == "3")
+    rank.kill()
+    leaves(job, 60)
+    log = finished_alike(job, tmp_path / "run", uninterrupted)
+    assert re.search(rf"^train_multi_node {job.id}: lost: rank 3 of 4 \(host node2.*: requeued$", log, re.MULTILINE), log
 
 
 def test_a_dead_node(login: Login, prepared: Path, tmp_path: Path, uninterrupted: dict[str, torch.Tensor]) -> None:
@@ -82,7 +107,22 @@ def test_a_dead_node(login: Login, prepared: Path, tmp_path: Path, uninterrupted
     job.until_step(tmp_path / "run", 12)
     login.cluster.kill_node("node2")
     try:
-        job.until(lambda: job.facts()["JobState"] != "RUNNING", "leave", TIMEOUT_S + 60)
+        leaves(job, 120)
+    finally:
+        login.cluster.start_node("node2")
+    log = finished_alike(job, tmp_path / "run", uninterrupted)
+    assert re.search(r"(rank [23] of 4 \(host node2|the ranks' store|lost each other)", log), log
+
+
+def test_a_dead_slurmd(login: Login, prepared: Path, tmp_path: Path, uninterrupted: dict[str, torch.Tensor]) -> None:
+    """The ranks go on, but Slurm calls the node down: what is left there must not disturb the job that begins again."""
+    job = submit(login, prepared, tmp_path / "run")
+    job.until_step(tmp_path / "run", 12)
+    login.cluster.kill_slurmd("node2")
+    try:
+        # As Slurm does itself after SlurmdTimeout, by default 300 s, in which this training would have ended well
+        login.cluster.slurm("scontrol", "update", "NodeName=node2", "State=DOWN", "Reason=slurmd is gone")
+        leaves(job, 120)
     finally:
         login.cluster.start_node("node2")
     finished_alike(job, tmp_path / "run", uninterrupted)
