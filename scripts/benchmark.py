@@ -7,9 +7,13 @@ import importlib
 from pathlib import Path
 
 from ensemble import config, errors
-from ensemble.benchmark_config import SCHEMAS
+from ensemble.benchmarks.config import SCHEMAS
 
-MODULES = {"overhead": "benchmark_training", "scaling": "benchmark_scaling", "knobs": "benchmark_knobs"}
+MODULES = {
+    "help_times": "commands", "seeds": "commands", "real": "commands",
+    "panel": "data", "memory": "data", "loader": "data",
+    "overhead": "overhead", "scaling": "scaling", "knobs": "knobs",
+}  # fmt: skip
 
 
 def main() -> None:
@@ -21,21 +25,24 @@ def main() -> None:
 
         accelerator = launch.start(TrainConfig())
 
-        from ensemble import benchmark_training
+        from ensemble.benchmarks import overhead
 
-        benchmark_training.overhead_rank(accelerator, settings.rounds, Path(settings.out))
+        overhead.overhead_rank(accelerator, settings.rounds, Path(settings.out))
         return
-
-    from ensemble import benchmark
-    from ensemble.data import manifest
 
     if name == "basic-panel":
-        benchmark.basic_panel(settings.source, settings.out)
+        from ensemble.benchmarks import data
+
+        data.basic_panel(settings.source, settings.out)
         return
+
+    from ensemble.benchmarks import timing
+    from ensemble.data import manifest
+
     arguments = config.to_dict(settings)
     results = Path(arguments.pop("results"))
-    about = benchmark.environment()
-    module = importlib.import_module(f"ensemble.{MODULES.get(name, 'benchmark')}")
+    about = timing.environment()
+    module = importlib.import_module(f"ensemble.benchmarks.{MODULES[name]}")
     found = getattr(module, name)(**arguments)
     results.mkdir(parents=True, exist_ok=True)
     manifest.write_json(results / f"{name}.json", {"environment": about, **found})

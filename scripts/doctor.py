@@ -25,9 +25,9 @@ def main() -> None:
     settings = config.from_command_line(DoctorConfig, __doc__) if sys.argv[1:] else DoctorConfig()
     config.check(settings, wait_s=(settings.wait_s > 0, "above 0"))
 
-    from ensemble import doctor
+    from ensemble.doctor import examine
 
-    sys.exit(errors.FAILED if doctor.diagnose(settings.wait_s) else 0)
+    sys.exit(errors.FAILED if examine.diagnose(settings.wait_s) else 0)
 
 
 if __name__ == "__main__":

@@ -36,7 +36,7 @@ NEURAL, TREES, COMBINER = (
     ("ensemble.trees",),
     ("ensemble.combine", "ensemble.predictor", "ensemble.report"),
 )
-DOCTOR = tuple(f"ensemble.{file.stem}" for file in (ROOT / "ensemble").glob("doctor*.py"))
+DOCTOR = ("ensemble.doctor",)
 LEAVES = ("ensemble.errors", "ensemble.config", "ensemble.cores", "ensemble.pretrained", "ensemble.signals")
 RULES = (
     Rule("nothing imports a script", ("ensemble", "scripts"), ("scripts", *(script.stem for script in SCRIPTS))),
@@ -146,8 +146,8 @@ def test_import_rules() -> None:
         ("ensemble.combine", "from ensemble.neural.models import forecaster"),
         ("ensemble.predictor", "def fit():\n    from ensemble.trees import member"),
         ("ensemble.report", "from ensemble.trees.member import predict"),
-        ("ensemble.doctor_machine", "from ensemble.neural import environment"),
-        ("ensemble.doctor_network", "import numpy"),
+        ("ensemble.doctor.machine", "from ensemble.neural import environment"),
+        ("ensemble.doctor.network", "import numpy"),
         ("ensemble.predictions", "from ensemble.data import arrow"),
         ("ensemble.metrics", "from ensemble import predictions"),
         ("ensemble.neural.models.forecaster", "from ensemble.errors import UserError"),
@@ -187,7 +187,8 @@ def loaded_by(code: str) -> set[str]:
 
 def test_the_package_and_its_settings_load_nothing_heavy() -> None:
     """Every --help would wait for libraries that it does not use."""
-    modules = ["", *".errors .config .doctor .data .data.config .neural .neural.config .trees .trees.config".split()]
+    settings = [f"{folder}.config" for folder in ("", ".benchmarks", ".data", ".neural", ".trees")]
+    modules = ["", ".errors", ".doctor.examine", ".neural", ".trees", *settings]
     assert not HEAVY & loaded_by("\n".join(f"import ensemble{module}" for module in modules))
     assert HEAVY & loaded_by("import numpy") == {"numpy"}, "this test could not fail"
 

@@ -13,8 +13,8 @@ import numpy as np
 import pyarrow.parquet as pq
 import pytest
 
-from ensemble import benchmark_scaling, config, predictions, predictor, report, report_words
-from ensemble.benchmark_scaling import Launch, Training
+from ensemble import config, predictions, predictor, report, report_words
+from ensemble.benchmarks.scaling import Launch, Training, table
 from ensemble.data import baseline, features, manifest
 from ensemble.data.arrow import open_table
 from ensemble.data.config import PanelConfig, PrepareConfig
@@ -112,7 +112,7 @@ def write_scaling(file: Path, device: str, speeds: dict[int, tuple[float, ...]],
             "batch_size": 4096,
             "rounds": len(speeds[1]),
             "price_per_gpu_hour": price or None,
-            "by_ranks": benchmark_scaling.table(launches, runs, price),
+            "by_ranks": table(launches, runs, price),
         },
     )
     return file

@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 import torch
 
-from ensemble import benchmark
+from ensemble.benchmarks import timing
 from ensemble.neural import environment
 
 
@@ -72,6 +72,6 @@ def test_no_checkout_no_commit(checkout: Path, monkeypatch: pytest.MonkeyPatch) 
 def test_benchmarks_say_the_same(monkeypatch: pytest.MonkeyPatch) -> None:
     """A committed figure would lack its hardware or its command."""
     monkeypatch.setattr("sys.argv", ["/somewhere/scripts/benchmark.py", "loader"])
-    found = benchmark.environment()
+    found = timing.environment()
     assert found["command"] == "python scripts/benchmark.py loader"
     assert {"date", "commit", "processor", "cores", "memory_gb", "python", "versions"} <= found.keys()

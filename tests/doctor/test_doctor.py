@@ -19,12 +19,12 @@ from typing import Any
 import psutil
 import pytest
 
-from ensemble import doctor, doctor_findings, doctor_machine, doctor_meeting, doctor_network, doctor_ranks
-from ensemble.doctor_findings import Finding, ok, problem
-from ensemble.doctor_network import Interface, Node
+from ensemble.doctor import examine, findings, machine, meeting, network, ranks
+from ensemble.doctor.findings import Finding, ok, problem
+from ensemble.doctor.network import Interface, Node
 from ensemble.errors import UserError
 
-ROOT = Path(__file__).resolve().parents[1]
+ROOT = Path(__file__).resolve().parents[2]
 DOCTOR = [sys.executable, str(ROOT / "scripts/doctor.py")]
 TIMEOUT_S = 180
 
@@ -65,9 +65,9 @@ def line_of(page: str, level: str, check: str) -> str:
     return " ".join(" ".join(lines[start:end]).split())
 
 
-def found(findings: Iterator[Finding], level: str) -> Finding:
+def found(told: Iterator[Finding], level: str) -> Finding:
     """The only finding of that level."""
-    (finding,) = [finding for finding in findings if finding.level == level]
+    (finding,) = [finding for finding in told if finding.level == level]
     return finding
 
 
@@ -76,15 +76,11 @@ def found(findings: Iterator[Finding], level: str) -> Finding:
 
 def test_a_broken_machine_is_told_what_to_mend(tmp_path: Path) -> None:
     """The checks would work one by one, and not be asked by the script; or its exit code say that all is well."""
-    launcher = tmp_path / "home/accelerate/default_config.yaml"
-    launcher.parent.mkdir(parents=True)
-    launcher.touch()
     core = min(os.sched_getaffinity(0))
     code, page, errors = run(
         ["bash", "-c", f'ulimit -n 256 && exec taskset -c {core} "$@"', "bash", *DOCTOR], tmp_path,
         OMP_NUM_THREADS="2", OMP_PROC_BIND="true", SLURM_CPUS_PER_TASK="8", GLOO_SOCKET_IFNAME="nosuch0",
-        NCCL_SOCKET_IFNAME="=nosuch1", SCRATCH_FOLDER=str(tmp_path / "nowhere"), HF_HOME=str(tmp_path / "home"),
-        MASTER_PORT="99999",
+        NCCL_SOCKET_IFNAME="=nosuch1", SCRATCH_FOLDER=str(tmp_path / "nowhere"), MASTER_PORT="99999",
     )  # fmt: skip
     assert (code, errors) == (1, "")
     expected = {
@@ -92,7 +88,7 @@ def test_a_broken_machine_is_told_what_to_mend(tmp_path: Path) -> None:
         "threads": "OMP_NUM_THREADS=2, but 1 granted",
         "cores of srun": "Slurm says 8 a task, the process may use 1",
         "interfaces": "GLOO_SOCKET_IFNAME=nosuch0: nosuch0 does not exist here",
-        "scratch": "nowhere is no folder",
+        "scratch": "nowhere cannot be written: No such file or directory",
         "port": "MASTER_PORT=99999 cannot be used",
     }
     for check, value in expected.items():
@@ -101,13 +97,12 @@ def test_a_broken_machine_is_told_what_to_mend(tmp_path: Path) -> None:
         assert "→" in line, "a problem without its mend"
     assert "NCCL_SOCKET_IFNAME==nosuch1: no interface here matches it" in page
     assert "OMP_PROC_BIND=true" in line_of(page, "note", "pinned threads")
-    assert str(launcher) in line_of(page, "note", "launcher")
     assert "1 granted of" in line_of(page, "ok", "cores")
     # Measured all the same, with what the mends say
     assert "GB/s by the bus: 2 CPU ranks by Gloo, 25 MiB in" in line_of(page, "ok", "all-reduce")
     assert page.count("\nproblem ") == 7
     assert page.splitlines()[-1].startswith("7 problems, ")
-    assert sorted(path.name for path in tmp_path.iterdir()) == ["home"], "something was left behind"
+    assert list(tmp_path.iterdir()) == [], "something was left behind"
 
 
 def test_a_library_that_cannot_be_loaded_does_not_stop_the_doctor(tmp_path: Path) -> None:
@@ -145,10 +140,10 @@ def test_missing_and_old_libraries_are_named_with_the_command(tmp_path: Path) ->
     """A user would learn from an ImportError in the middle of a run."""
     pyproject = tmp_path / "pyproject.toml"
     pyproject.write_text('[project]\ndependencies = ["torch>=99.1", "no-such-library>=1", "numpy>=1"]\n')
-    finding = found(doctor_machine.libraries(pyproject), "problem")
+    finding = found(machine.libraries(pyproject), "problem")
     assert "is older than 99.1; no-such-library is missing" in finding.found
     assert finding.mend.endswith("-m pip install 'torch>=99.1' 'no-such-library>=1'")
-    assert [one.level for one in doctor_machine.libraries()] == ["ok", "ok", "ok"]
+    assert [one.level for one in machine.libraries()] == ["ok", "ok", "ok"]
 
 
 @pytest.mark.parametrize(
@@ -156,8 +151,8 @@ def test_missing_and_old_libraries_are_named_with_the_command(tmp_path: Path) ->
 )
 def test_versions_are_ordered_by_their_numbers(older: str, newer: str) -> None:
     """2.10 would be older than 2.9."""
-    assert doctor_machine.release(older) < doctor_machine.release(newer)
-    assert doctor_machine.release("2.0.0") == doctor_machine.release("2")
+    assert machine.release(older) < machine.release(newer)
+    assert machine.release("2.0.0") == machine.release("2")
 
 
 def test_a_changed_file_changes_the_fingerprint(tmp_path: Path) -> None:
@@ -165,10 +160,10 @@ def test_a_changed_file_changes_the_fingerprint(tmp_path: Path) -> None:
     for folder in ("ensemble/a", "scripts"):
         (tmp_path / folder).mkdir(parents=True)
     (tmp_path / "ensemble/a/b.py").write_text("1")
-    before = list(doctor_machine.code(tmp_path))
-    assert before == list(doctor_machine.code(tmp_path))
+    before = list(machine.code(tmp_path))
+    assert before == list(machine.code(tmp_path))
     (tmp_path / "ensemble/a/b.py").write_text("2")
-    assert before != list(doctor_machine.code(tmp_path))
+    assert before != list(machine.code(tmp_path))
 
 
 H200 = {"name": "H200", "memory_gb": 141, "capability": "9.0"}
@@ -180,25 +175,16 @@ T4 = {"name": "T4", "memory_gb": 16, "capability": "7.5"}
     [
         ([H200] * 2, {}, {"SLURM_GPUS_ON_NODE": "2"}, "550.54", "ok", "2 × H200 (141 GB)"),
         ([H200], {}, {"SLURM_GPUS_ON_NODE": "4"}, "550.54", "problem", "granted 4 on this node, PyTorch sees 1"),
-        ([H200], {}, {"CUDA_VISIBLE_DEVICES": "0,1"}, "550.54", "problem", "names 2, PyTorch sees 1"),
         ([T4], {}, {}, "550.54", "problem", "needs compute capability 8.0, the GPU has 7.5"),
         ([], {"cuda": None}, {}, "550.54", "problem", "built for CPUs"),
         ([], {"cuda": None}, {}, "", "ok", "none, and PyTorch is built for CPUs"),
-        (
-            [],
-            {"error": "The NVIDIA driver on your system is too old"},
-            {},
-            "450.1",
-            "problem",
-            "450.1 is too old for CUDA 12.8",
-        ),
-        ([], {"error": "CUDA unknown error"}, {}, "550.54", "problem", "CUDA unknown error"),
+        ([], {"error": "too old"}, {}, "450.1", "problem", "(CUDA 12.8), driver 450.1: too old"),
         ([], {}, {"CUDA_VISIBLE_DEVICES": ""}, "550.54", "note", "CUDA_VISIBLE_DEVICES= hides them"),
         ([], {}, {"CUDA_VISIBLE_DEVICES": "-1"}, "550.54", "note", "CUDA_VISIBLE_DEVICES=-1 hides them"),
         ([], {}, {"SLURM_JOB_ID": "7"}, "550.54", "note", "this job was granted none"),
-        ([], {}, {}, "", "note", "login node"),
+        ([], {}, {}, "", "ok", "none here, and no NVIDIA driver"),
         ([], {"failed": "ImportError"}, {}, "", "problem", "cannot be loaded: ImportError"),
-        ([], {"failed": doctor_ranks.TIMED_OUT}, {}, "550.54", "problem", "cannot be loaded: no answer"),
+        ([], {"failed": ranks.TIMED_OUT}, {}, "550.54", "problem", "cannot be loaded: no answer"),
     ],
 )
 def test_why_there_is_no_gpu(
@@ -206,9 +192,9 @@ def test_why_there_is_no_gpu(
 ) -> None:
     """A CPU build, an old driver and a hidden GPU have different mends, and a user would try the wrong one."""
     about = {"cuda": "12.8", "cudnn": 91002, "nccl": "2.27.3", "gpus": gpus, "error": "", **changes}
-    findings = list(doctor_machine.gpus(about, environment, driver))
-    assert expected in next(finding for finding in findings if finding.level == level).found
-    assert {finding.level for finding in findings} <= {"ok", level}
+    told = list(machine.gpus(about, environment, driver))
+    assert expected in next(finding for finding in told if finding.level == level).found
+    assert {finding.level for finding in told} <= {"ok", level}
 
 
 @pytest.mark.parametrize(
@@ -223,8 +209,8 @@ def test_why_there_is_no_gpu(
 )
 def test_threads_against_cores(environment: dict[str, str], limits: dict[str, int], level: str, expected: str) -> None:
     """Threads that wait for cores which were never granted would make every run ten times slower."""
-    findings = doctor_machine.check_cores(environment, limits, 8)
-    (threads,) = [finding for finding in findings if finding.check == "threads"]
+    told = machine.check_cores(environment, limits, 8)
+    (threads,) = [finding for finding in told if finding.check == "threads"]
     assert (threads.level, expected in threads.found) == (level, True)
 
 
@@ -241,12 +227,12 @@ def soft_limit(kind: int, value: int) -> Iterator[None]:
 def test_limits_of_the_process(tmp_path: Path) -> None:
     """Workers would end with «Too many open files», and NCCL without InfiniBand."""
     with soft_limit(resource.RLIMIT_NOFILE, 512):
-        assert "512" in found(doctor_machine.open_files(), "problem").found
+        assert "512" in found(machine.open_files(), "problem").found
     with soft_limit(resource.RLIMIT_NOFILE, 2048):
-        assert "ulimit -n 4096" in found(doctor_machine.open_files(), "note").mend
+        assert "ulimit -n 4096" in found(machine.open_files(), "note").mend
     with soft_limit(resource.RLIMIT_MEMLOCK, 65536):
-        assert "65536 bytes" in found(doctor_machine.locked_memory(tmp_path), "problem").found
-        assert list(doctor_machine.locked_memory(tmp_path / "none")) == [], "only where there is InfiniBand"
+        assert "65536 bytes" in found(machine.locked_memory(tmp_path), "problem").found
+        assert list(machine.locked_memory(tmp_path / "none")) == [], "only where there is InfiniBand"
 
 
 @pytest.fixture
@@ -264,17 +250,15 @@ def tiny_disk(tmp_path: Path) -> Iterator[Path]:
 def test_a_full_or_read_only_disk_is_named(tiny_disk: Path) -> None:
     """A job would stage its data for an hour and then fail; workers would end by a bus error."""
     environment = {"SCRATCH_FOLDER": str(tiny_disk)}
-    assert "No space left" in found(doctor_machine.scratch(environment), "problem").found
-    assert "of over 1 MB" in found(doctor_machine.shared_memory(tiny_disk), "problem").found
+    assert "No space left" in found(machine.scratch(environment), "problem").found
+    assert "of 0.001 GB" in found(machine.shared_memory(tiny_disk), "problem").found
     subprocess.run(["mount", "-o", "remount,ro", str(tiny_disk)], check=True)
-    assert "Read-only" in found(doctor_machine.scratch(environment), "problem").found
-    assert found(doctor_machine.file_locks(tiny_disk), "problem" if os.access(tiny_disk, os.W_OK) else "note")
+    assert "Read-only" in found(machine.scratch(environment), "problem").found
 
 
 def test_a_sound_folder_is_left_as_it_was(tmp_path: Path) -> None:
     """The doctor would find fault with every folder, or leave its litter."""
-    assert [finding.level for finding in doctor_machine.scratch({"TMPDIR": str(tmp_path)})] != ["problem"]
-    assert found(doctor_machine.file_locks(tmp_path), "ok")
+    assert [finding.level for finding in machine.scratch({"TMPDIR": str(tmp_path)})] != ["problem"]
     assert list(tmp_path.iterdir()) == []
 
 
@@ -283,12 +267,12 @@ def test_a_network_file_system_is_known_by_the_deepest_mount(tmp_path: Path) -> 
     mounts = tmp_path / "mounts"
     mounts.write_text(
         f"/dev/a / ext4 rw 0 0\nserver:/x {tmp_path} nfs4 rw 0 0\n"
-        f"node {tmp_path}/my\\040scratch xfs rw 0 0\nlast / overlay rw 0 0\n"
+        f"node {tmp_path}/scratch xfs rw 0 0\nlast / overlay rw 0 0\n"
     )
-    assert doctor_machine.file_system(Path("/usr"), mounts) == "overlay"
-    assert doctor_machine.file_system(tmp_path / "data", mounts) in doctor_machine.NETWORK_FILE_SYSTEMS
-    assert doctor_machine.file_system(tmp_path / "my scratch/x", mounts) == "xfs"
-    assert doctor_machine.file_system(Path("/proc")) == "proc"
+    assert machine.file_system(Path("/usr"), mounts) == "overlay"
+    assert machine.file_system(tmp_path / "data", mounts) in machine.NETWORK_FILE_SYSTEMS
+    assert machine.file_system(tmp_path / "scratch/x", mounts) == "xfs"
+    assert machine.file_system(Path("/proc")) == "proc"
 
 
 # ------------------------------------------------------------------------------------------------ the page
@@ -297,19 +281,19 @@ def test_a_network_file_system_is_known_by_the_deepest_mount(tmp_path: Path) -> 
 def test_equal_findings_come_once_and_different_versions_are_a_problem() -> None:
     """A page of 64 nodes would have 64 × 20 lines; nodes that run different code would pass."""
     same, one = ok("cores", "2"), problem("disk", "full", "make room")
-    findings = {f"n{i}": [ok("torch", "2.13" if i else "2.9", same_everywhere=True), same] for i in range(6)}
-    findings["n3"].append(one)
-    merged = doctor_findings.merge(findings)
-    assert merged[1:] == [(same, list(findings)), (one, ["n3"])]
+    told = {f"n{i}": [ok("torch", "2.13" if i else "2.9", same_everywhere=True), same] for i in range(6)}
+    told["n3"].append(one)
+    merged = findings.merge(told)
+    assert merged[1:] == [(same, list(told)), (one, ["n3"])]
     assert merged[0][0].level == "problem"
     assert merged[0][0].found == "differs: 2.9 on n0; 2.13 on n1, n2, n3, n4 and 1 more"
-    text, num_problems = doctor_findings.page(findings)
+    text, num_problems = findings.page(told)
     assert num_problems == 2
     assert [line.split()[:3] for line in text.splitlines()[:1]] == [["problem", "torch", "all"]]
     assert "all 6 nodes  2\n" in text
     assert "n3           full\n" in text
     assert text.endswith("\n\n2 problems, no notes")
-    assert doctor_findings.page({"n": [same]}) == (f"ok       {'cores':<14} 2\n\nno problems, no notes", 0)
+    assert findings.page({"n": [same]}) == (f"ok       {'cores':<14} 2\n\nno problems, no notes", 0)
 
 
 def test_a_check_that_hangs_or_fails_does_not_stop_the_others() -> None:
@@ -319,15 +303,15 @@ def test_a_check_that_hangs_or_fails_does_not_stop_the_others() -> None:
         raise RuntimeError("why")
         yield
 
-    findings = doctor_findings.run(
-        {"hangs": lambda: time.sleep(TIMEOUT_S) or [], "fails": fails, "works": lambda: [ok("works", "1")]}, limit_s=1
+    told = findings.run(
+        {"hangs": lambda: time.sleep(TIMEOUT_S) or [], "fails": fails, "works": lambda: [ok("works", "1")]}, limit_s=0.2
     )
-    assert [(finding.check, finding.level) for finding in findings] == [
+    assert [(finding.check, finding.level) for finding in told] == [
         ("hangs", "problem"),
         ("fails", "note"),
         ("works", "ok"),
     ]
-    assert findings[1].found == "could not be checked: RuntimeError: why"
+    assert told[1].found == "could not be checked: RuntimeError: why"
 
 
 # ------------------------------------------------------------------------------------------------ interfaces
@@ -343,14 +327,14 @@ def test_a_check_that_hangs_or_fails_does_not_stop_the_others() -> None:
 )  # fmt: skip
 def test_nccl_patterns(pattern: str, name: str, matches: bool) -> None:
     """A sound setting would be called wrong, and a wrong one sound."""
-    assert doctor_network.matches_nccl(pattern, name) is matches
+    assert network.matches_nccl(pattern, name) is matches
 
 
 KNOWN = [
-    Interface(name="lo", addresses=("127.0.0.1",), up=True, speed_mbit_s=0),
-    Interface(name="eth0", addresses=("10.0.0.1",), up=True, speed_mbit_s=1000),
-    Interface(name="eth1", addresses=("10.0.0.2",), up=False, speed_mbit_s=0),
-    Interface(name="ib0", addresses=(), up=True, speed_mbit_s=0),
+    Interface(name="lo", addresses=("127.0.0.1",), up=True),
+    Interface(name="eth0", addresses=("10.0.0.1",), up=True),
+    Interface(name="eth1", addresses=("10.0.0.2",), up=False),
+    Interface(name="ib0", addresses=(), up=True),
 ]
 
 
@@ -359,8 +343,8 @@ KNOWN = [
     [
         ("GLOO_SOCKET_IFNAME", "eth0", ""),
         ("GLOO_SOCKET_IFNAME", "eth", "eth does not exist here"),
-        ("GLOO_SOCKET_IFNAME", "eth0,eth1", "eth1 is down"),
-        ("GLOO_SOCKET_IFNAME", "ib0", "ib0 has no address"),
+        ("GLOO_SOCKET_IFNAME", "eth0,eth1", "eth1 is down or has no address"),
+        ("GLOO_SOCKET_IFNAME", "ib0", "ib0 is down or has no address"),
         ("GLOO_SOCKET_IFNAME", "", ""),
         ("NCCL_SOCKET_IFNAME", "eth", ""),
         ("NCCL_SOCKET_IFNAME", "^eth0,lo", "eth1, ib0 is down or has no address"),
@@ -370,10 +354,10 @@ KNOWN = [
 )
 def test_variables_that_name_interfaces(variable: str, value: str, fault: str) -> None:
     """A run would hang, or stop with a line of C++."""
-    assert [what for _, what in doctor_network.wrong_variables(KNOWN, {variable: value})] == ([fault] if fault else [])
-    findings = list(doctor_network.check_interfaces(KNOWN, {variable: value}, "eth0"))
-    assert [finding.mend for finding in findings[1:]] == ([f"write {variable}=eth0 into slurm/site.sh"] if fault else [])
-    assert findings[0].found == "eth0 10.0.0.1 (1000 Mbit/s)"
+    assert [what for _, what in network.wrong_variables(KNOWN, {variable: value})] == ([fault] if fault else [])
+    told = list(network.check_interfaces(KNOWN, {variable: value}, "eth0"))
+    assert [finding.mend for finding in told[1:]] == ([f"write {variable}=eth0 into slurm/site.sh"] if fault else [])
+    assert told[0].found == "eth0 10.0.0.1"
 
 
 # ------------------------------------------------------------------------------------------------ several nodes
@@ -390,17 +374,15 @@ def test_variables_that_name_interfaces(variable: str, value: str, fault: str) -
 )
 def test_where_a_process_is(environment: dict[str, str], expected: tuple[int, int, str]) -> None:
     """Under srun, every node would think that it is alone; in a batch script, the doctor wait for nobody."""
-    place = doctor_meeting.place(environment)
+    place = meeting.place(environment)
     assert (place.rank, place.num_nodes, place.head) == expected
 
 
 def test_two_job_steps_meet_on_different_ports() -> None:
     """Two jobs on one node would collide; two nodes of one never find each other."""
     slurm = {"SLURM_PROCID": "0", "SLURM_STEP_NUM_TASKS": "2", "SLURM_STEP_NODELIST": "n", "SLURM_JOB_ID": "7"}
-    one, other = (
-        doctor_meeting.place({**slurm, "SLURM_STEP_ID": step, "SLURM_PROCID": rank}) for step, rank in ("00", "01")
-    )
-    next_step = doctor_meeting.place({**slurm, "SLURM_STEP_ID": "1"})
+    one, other = (meeting.place({**slurm, "SLURM_STEP_ID": step, "SLURM_PROCID": rank}) for step, rank in ("00", "01"))
+    next_step = meeting.place({**slurm, "SLURM_STEP_ID": "1"})
     assert one.port == other.port != next_step.port
     assert 20000 <= one.port < 30000
 
@@ -418,7 +400,7 @@ def test_two_job_steps_meet_on_different_ports() -> None:
 def test_a_wrong_place_is_one_sentence(environment: dict[str, str], sentence: str) -> None:
     """A traceback, or a wait for nothing."""
     with pytest.raises(UserError, match=sentence):
-        doctor_meeting.place(environment)
+        meeting.place(environment)
 
 
 def rank_environment(rank: int, port: int) -> dict[str, str]:
@@ -427,10 +409,10 @@ def rank_environment(rank: int, port: int) -> dict[str, str]:
 
 def test_two_ranks_meet_in_spite_of_a_stranger(tmp_path: Path) -> None:
     """A scan of ports would take the place of a node; a second page be printed; the exit codes differ."""
-    port = doctor_network.free_port()
+    port = network.free_port()
     with started(DOCTOR, tmp_path, **rank_environment(0, port)) as head:
         deadline = time.monotonic() + TIMEOUT_S
-        while not doctor_network.connects("127.0.0.1", port):  # connects, says nothing and leaves
+        while not network.connects("127.0.0.1", port):  # connects, says nothing and leaves
             assert time.monotonic() < deadline
             time.sleep(0.05)
         with socket.create_connection(("127.0.0.1", port)) as stranger:
@@ -445,41 +427,53 @@ def test_two_ranks_meet_in_spite_of_a_stranger(tmp_path: Path) -> None:
     assert "(rank 1) OMP_PROC_BIND=true" in line_of(page, "note", "pinned threads")
 
 
-@pytest.mark.parametrize(
-    ("rank", "sentence"),
-    [
-        (0, "did not come within 1 s: rank 1"),
-        (1, "the head node, 127.0.0.1, port {port}, does not answer: Connection refused"),
-    ],
-)
-def test_a_node_that_never_comes_is_named(rank: int, sentence: str, tmp_path: Path) -> None:
+def test_a_node_that_never_comes_is_named(tmp_path: Path) -> None:
     """The doctor would hang as the run that it was asked about."""
-    port = doctor_network.free_port()
     (tmp_path / "torch.py").write_text("raise ImportError")  # which is not what this is about, and takes its time
-    environment = {**rank_environment(rank, port), "PYTHONPATH": f"{tmp_path}{os.pathsep}{ROOT}"}
+    environment = {**rank_environment(0, network.free_port()), "PYTHONPATH": f"{tmp_path}{os.pathsep}{ROOT}"}
     code, page, errors = run([*DOCTOR, "wait_s=1"], tmp_path, **environment)
     assert code == 1
-    sentence = sentence.format(port=port)
+    sentence = "did not come within 1 s: rank 1"
     assert errors == f"problem: {sentence}\n", "not told at once"
     assert sentence in line_of(page, "problem", "nodes")
-    assert ("all-reduce" in page) is (rank == 0), "the others that came are checked all the same"
+    assert "all-reduce" in page, "the others that came are checked all the same"
+
+
+@pytest.mark.parametrize(
+    ("head", "sentence", "mend"),
+    [
+        ("192.0.2.1", "the head node, 192.0.2.1 (192.0.2.1), port {port}, does not answer", "see that the head node runs"),
+        ("127.0.0.1", "does not answer: Connection refused", "have 127.0.0.1 lead to the head node"),
+        ("nowhere.invalid", "the head node, nowhere.invalid (an unknown name)", "export MASTER_ADDR as its address"),
+    ],
+)
+def test_a_head_node_that_does_not_answer_is_named(
+    head: str, sentence: str, mend: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A name that leads nowhere, or to the node itself, would be taken for a head node that is late."""
+    monkeypatch.setattr(meeting, "HANDSHAKE_S", 0.1)
+    port = network.free_port()
+    here = meeting.Place(rank=1, num_nodes=2, name="n1", head=head, port=port)
+    (finding,) = meeting.meet(here, 0.4).findings
+    assert sentence.format(port=port) in finding.found
+    assert mend in finding.mend
 
 
 def test_a_node_that_is_lost_later_is_named(tmp_path: Path) -> None:
     """The head node would wait for it, or take its silence for health."""
-    port = doctor_network.free_port()
+    port = network.free_port()
     places = [
-        doctor_meeting.Place(rank=rank, num_nodes=3, name=f"n{rank}", head="127.0.0.1", port=port, names=("n0", "n1", "n2"))
+        meeting.Place(rank=rank, num_nodes=3, name=f"n{rank}", head="127.0.0.1", port=port, names=("n0", "n1", "n2"))
         for rank in range(3)
     ]
-    meetings: dict[int, doctor_meeting.Meeting] = {}
+    meetings: dict[int, meeting.Meeting] = {}
     guests = [
-        threading.Thread(target=lambda place=place: meetings.update({place.rank: doctor_meeting.meet(place, 30)}))
+        threading.Thread(target=lambda place=place: meetings.update({place.rank: meeting.meet(place, 30)}))
         for place in places[1:]
     ]
     for guest in guests:
         guest.start()
-    head = doctor_meeting.meet(places[0], 30)
+    head = meeting.meet(places[0], 30)
     for guest in guests:
         guest.join()
     assert head.findings == []
@@ -496,16 +490,14 @@ def test_a_node_that_is_lost_later_is_named(tmp_path: Path) -> None:
     head.streams[2].connection.shutdown(socket.SHUT_RDWR)
     assert meetings[2].exchange("alone", 30) == {2: "alone"}
     assert "the head node, 127.0.0.1, was lost" in meetings[2].findings[0].found
-    for meeting in every:
-        meeting.close()
+    for one in every:
+        one.close()
 
 
 def test_an_all_reduce_without_its_peer_ends(monkeypatch: pytest.MonkeyPatch) -> None:
     """A collective that hangs would hold the doctor, or outlive it."""
-    monkeypatch.setattr(doctor_ranks, "ALL_REDUCE_LIMIT_S", 3)
-    answer, failure = doctor_ranks.ask_all_reduce(
-        "gloo", [(0, 0)], 2, "127.0.0.1", doctor_network.free_port(), clean_environment()
-    )
+    monkeypatch.setattr(ranks, "ALL_REDUCE_LIMIT_S", 2)
+    answer, failure = ranks.ask_all_reduce("gloo", [(0, 0)], 2, "127.0.0.1", network.free_port(), clean_environment())
     assert (answer, failure) == (None, "no answer within the time limit")
     assert not [child for child in psutil.Process().children() if "all-reduce" in child.cmdline()]
 
@@ -522,7 +514,7 @@ def test_a_doctor_that_is_sent_away_leaves_nothing(tmp_path: Path) -> None:
         for child in family:
             child.suspend()  # as a rank that hangs in a collective
         process.terminate()
-        assert process.wait(doctor_ranks.ALL_REDUCE_LIMIT_S / 2) == 143
+        assert process.wait(ranks.ALL_REDUCE_LIMIT_S / 2) == 143
     _, alive = psutil.wait_procs(family, timeout=10)
     assert alive == []
 
@@ -531,47 +523,38 @@ def test_which_ranks_the_all_reduce_has() -> None:
     """GPUs would be left out, or be taken by two ranks."""
 
     def reports(*nodes: tuple[str, int]) -> dict[int, Any]:
-        return {rank: {"node": {"machine": machine}, "num_gpus": num_gpus} for rank, (machine, num_gpus) in enumerate(nodes)}
+        return {rank: {"node": {"machine": where}, "num_gpus": num_gpus} for rank, (where, num_gpus) in enumerate(nodes)}
 
-    assert doctor.plan(reports(("a", 0))) == ("gloo", [(0, 0), (0, 0)])
-    assert doctor.plan(reports(("a", 1))) == ("gloo", [(0, 0), (0, 0)])
-    assert doctor.plan(reports(("a", 2))) == ("nccl", [(0, 0), (0, 1)])
-    assert doctor.plan(reports(("a", 2), ("b", 1))) == ("nccl", [(0, 0), (0, 1), (1, 0)])
-    assert doctor.plan(reports(("a", 2), ("b", 0))) == ("gloo", [(0, 0), (1, 0)])
-    assert doctor.plan(reports(("a", 2), ("a", 2))) == ("nccl", [(0, 0), (1, 1)])
-    assert doctor.plan(reports(("a", 1), ("a", 1))) == ("nccl", [(0, 0), (1, 0)])
-
-
-def test_clocks_that_differ() -> None:
-    """Logs of two nodes would be put in the wrong order; or a slow answer pass for a wrong clock."""
-    assert doctor_meeting.clock_findings(100.0, 100.0, 100.2) == []
-    assert doctor_meeting.clock_findings(100.5, 100.0, 104.5) == []
-    assert doctor_meeting.clock_findings(95.0, 100.0, 100.2)[0].found == "5 s before the head node's"
-    assert doctor_meeting.clock_findings(160.0, 100.0, 100.2)[0].found == "60 s behind the head node's"
+    assert examine.plan(reports(("a", 0))) == ("gloo", [(0, 0), (0, 0)])
+    assert examine.plan(reports(("a", 1))) == ("gloo", [(0, 0), (0, 0)])
+    assert examine.plan(reports(("a", 2))) == ("nccl", [(0, 0), (0, 1)])
+    assert examine.plan(reports(("a", 2), ("b", 1))) == ("nccl", [(0, 0), (0, 1), (1, 0)])
+    assert examine.plan(reports(("a", 2), ("b", 0))) == ("gloo", [(0, 0), (1, 0)])
+    assert examine.plan(reports(("a", 2), ("a", 2))) == ("gloo", [(0, 0), (1, 0)])
 
 
 def test_names_and_ports_of_peers() -> None:
     """A run would fail on the first name that leads nowhere, or hang on the first port that is closed."""
     own = Node(name="own", machine="a", address="127.0.0.1", port=1)
-    peer = Node(name="nowhere.invalid", machine="b", address="127.0.0.1", port=doctor_network.free_port())
-    findings = list(doctor_network.check_peers(own, [own, peer]))
-    assert [(finding.level, finding.check) for finding in findings] == [("problem", "names"), ("problem", "ports")]
-    with doctor_network.listen(0) as stream:
-        peer = Node(name="localhost", machine="b", address="127.0.0.1", port=doctor_network.port_of(stream))
-        findings = list(doctor_network.check_peers(own, [own, peer]))
-    assert [(finding.level, finding.check) for finding in findings] == [("problem", "names"), ("ok", "ports")]
-    assert "leads to" in findings[0].found
-    assert list(doctor_network.check_peers(own, [own, dataclasses.replace(own, name="second task")])) == []
+    peer = Node(name="nowhere.invalid", machine="b", address="127.0.0.1", port=network.free_port())
+    told = list(network.check_peers(own, [own, peer]))
+    assert [(finding.level, finding.check) for finding in told] == [("problem", "names"), ("problem", "ports")]
+    with network.listen(0) as stream:
+        peer = Node(name="localhost", machine="b", address="127.0.0.1", port=network.port_of(stream))
+        told = list(network.check_peers(own, [own, peer]))
+    assert [(finding.level, finding.check) for finding in told] == [("problem", "names"), ("ok", "ports")]
+    assert "leads to" in told[0].found
+    assert list(network.check_peers(own, [own, dataclasses.replace(own, name="second task")])) == []
 
 
 def test_a_second_task_on_the_head_node_is_not_looked_for() -> None:
     """It has met the head node by 127.0.0.1, which from elsewhere is a closed port."""
     own = Node(name="own", machine="a", address="127.0.0.1", port=1)
-    with doctor_network.listen(0) as stream:
-        head = Node(name="localhost", machine="b", address="127.0.0.1", port=doctor_network.port_of(stream))
-        second = dataclasses.replace(head, port=doctor_network.free_port())
-        findings = list(doctor_network.check_peers(own, [head, second, own]))
-    assert [(finding.level, finding.check) for finding in findings] == [("problem", "names"), ("ok", "ports")]
+    with network.listen(0) as stream:
+        head = Node(name="localhost", machine="b", address="127.0.0.1", port=network.port_of(stream))
+        second = dataclasses.replace(head, port=network.free_port())
+        told = list(network.check_peers(own, [head, second, own]))
+    assert [(finding.level, finding.check) for finding in told] == [("problem", "names"), ("ok", "ports")]
 
 
 # ------------------------------------------------------------------------------------------------ two hosts
@@ -646,6 +629,6 @@ def test_a_host_that_takes_its_own_name_for_127_0_0_1(two_hosts: list[list[str]]
     assert "doctor0 the host's own name is 127.0.0.1 to itself" in line
     assert line.endswith("→ write GLOO_SOCKET_IFNAME=doctor0 into slurm/site.sh")
     names = line_of(page, "problem", "names")
-    assert f"doctor1 doctor0 leads to 127.0.0.1 here, this node itself, and not to {ADDRESS.format(10)}" in names
+    assert "doctor1 doctor0 leads to 127.0.0.1 here, and not to that node" in names
     assert "measured with GLOO_SOCKET_IFNAME=doctor0" in line_of(page, "note", "all-reduce")
     assert "GB/s" in line_of(page, "ok", "all-reduce")

@@ -13,14 +13,15 @@ from typing import Any
 import psutil
 import pytest
 
-from ensemble import benchmark_scaling, config
-from ensemble.benchmark import timed
-from ensemble.benchmark_config import Scaling
-from ensemble.benchmark_scaling import Launch
+from ensemble import config
+from ensemble.benchmarks import scaling
+from ensemble.benchmarks.config import Scaling
+from ensemble.benchmarks.scaling import Launch
+from ensemble.benchmarks.timing import timed
 from ensemble.data import manifest
 from ensemble.errors import Failure, UserError
 
-ROOT = Path(__file__).resolve().parents[1]
+ROOT = Path(__file__).resolve().parents[2]
 BENCHMARK = [sys.executable, str(ROOT / "scripts" / "benchmark.py"), "scaling"]
 ENVIRONMENT = {name: value for name, value in os.environ.items() if not name.startswith("SLURM_")}
 QUIET = {"OMP_NUM_THREADS": "1", "OMP_WAIT_POLICY": "PASSIVE"}
@@ -59,13 +60,13 @@ def table(folder: Path, gpu: str, price: float) -> list[dict[str, Any]]:
     """Three rounds on a machine that is twice as fast in the second: 4 ranks are 3, 2 and 2.5 times as fast as one."""
     runs = {
         ranks: [
-            benchmark_scaling.read(write_run(folder / f"{ranks} {number}", ranks, speed, 360 / ranks, gpu))
+            scaling.read(write_run(folder / f"{ranks} {number}", ranks, speed, 360 / ranks, gpu))
             for number, speed in enumerate(speeds)
         ]
         for ranks, speeds in {1: (100.0, 200.0, 100.0), 4: (300.0, 400.0, 250.0)}.items()
     }
     launches = [Launch(ranks=1, nodes=1, words=[]), Launch(ranks=4, nodes=2, words=[])]
-    return benchmark_scaling.table(launches, runs, price)
+    return scaling.table(launches, runs, price)
 
 
 def test_works_out_what_ranks_are_worth(tmp_path: Path) -> None:
@@ -102,7 +103,7 @@ def test_a_training_too_short_to_be_warm_is_refused(tmp_path: Path) -> None:
     run = write_run(tmp_path / "run", 1, 100.0)
     (run / "metrics.jsonl").write_text('{"kind": "train", "step": 8, "samples_per_s": 1.0, "data_wait": 0.1}\n')
     with pytest.raises(UserError, match="a training of 8 steps is too short to measure"):
-        benchmark_scaling.read(run)
+        scaling.read(run)
 
 
 @pytest.fixture
@@ -115,20 +116,20 @@ def job(monkeypatch: pytest.MonkeyPatch) -> None:
 @pytest.mark.usefixtures("job")
 def test_a_job_starts_ranks_by_srun_on_as_few_nodes_as_can_be() -> None:
     """Ranks would be on one node only, or spread over nodes that they do not need."""
-    launches = benchmark_scaling.plan((1, 3, 4, 6), 4, YAML)
+    launches = scaling.plan((1, 3, 4, 6), 4, YAML)
     assert [(launch.ranks, launch.nodes) for launch in launches] == [(1, 1), (3, 1), (4, 1), (6, 2)]
     assert launches[-1].words == [
         "env", "RANKS_PER_NODE=3", "srun", "--nodes=2", "--ntasks=2", "--ntasks-per-node=1", "--kill-on-bad-exit=1",
         "bash", ROOT / "slurm" / "node.sh", YAML,
     ]  # fmt: skip
-    assert [launch.ranks for launch in benchmark_scaling.plan((), 2, YAML)] == [1, 2, 4]
+    assert [launch.ranks for launch in scaling.plan((), 2, YAML)] == [1, 2, 4]
 
 
 def test_a_machine_is_measured_as_far_as_its_gpus_go(monkeypatch: pytest.MonkeyPatch) -> None:
     """A machine with GPUs would be measured on its CPU, or asked for more GPUs than it has."""
     for num_gpus, ranks in ((0, [1, 2]), (1, [1]), (6, [1, 2, 4])):
-        monkeypatch.setattr(benchmark_scaling, "num_gpus", lambda number=num_gpus: number)
-        launches = benchmark_scaling.plan((), 1, "")
+        monkeypatch.setattr(scaling, "num_gpus", lambda number=num_gpus: number)
+        launches = scaling.plan((), 1, "")
         assert [launch.ranks for launch in launches] == ranks
         yamls = [Path(launch.words[launch.words.index("--config_file") + 1]) for launch in launches]
         assert all(yaml.is_file() for yaml in yamls)
@@ -161,20 +162,20 @@ def test_a_mistake_is_named_before_anything_is_measured(
     settings: dict[str, Any], sentence: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Hours of a cluster would end in a traceback."""
-    monkeypatch.setattr(benchmark_scaling, "num_gpus", lambda: 0)
-    monkeypatch.setattr(benchmark_scaling, "timed", lambda *_: pytest.fail("something was started"))
+    monkeypatch.setattr(scaling, "num_gpus", lambda: 0)
+    monkeypatch.setattr(scaling, "timed", lambda *_: pytest.fail("something was started"))
     arguments = config.to_dict(Scaling(**settings))
     arguments.pop("results")
     with pytest.raises(UserError) as caught:
-        benchmark_scaling.scaling(**arguments)
+        scaling.scaling(**arguments)
     assert sentence in str(caught.value)
 
 
 def test_more_ranks_than_gpus_are_refused(monkeypatch: pytest.MonkeyPatch) -> None:
     """Two ranks would share a GPU, and their speed be told as that of two."""
-    monkeypatch.setattr(benchmark_scaling, "num_gpus", lambda: 2)
+    monkeypatch.setattr(scaling, "num_gpus", lambda: 2)
     with pytest.raises(UserError, match="this machine has 2 GPUs, which cannot hold 4: name fewer, or ask for more"):
-        benchmark_scaling.plan((1, 4), 1, "")
+        scaling.plan((1, 4), 1, "")
 
 
 def test_a_cpu_is_measured_in_turn_and_beside_trainings_alone(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -191,10 +192,10 @@ def test_a_cpu_is_measured_in_turn_and_beside_trainings_alone(tmp_path: Path, mo
             write_run(Path(settings["out"]), ranks, {1: 100.0, 2: 140.0}[ranks])
         return {}
 
-    monkeypatch.setattr(benchmark_scaling, "num_gpus", lambda: 0)
-    monkeypatch.setattr(benchmark_scaling, "timed", run)
+    monkeypatch.setattr(scaling, "num_gpus", lambda: 0)
+    monkeypatch.setattr(scaling, "timed", run)
     monkeypatch.setattr(os, "cpu_count", lambda: 3)
-    found = benchmark_scaling.scaling(rounds=2, folder=str(tmp_path), training=["batch_size=300"])
+    found = scaling.scaling(rounds=2, folder=str(tmp_path), training=["batch_size=300"])
     told = [(words[words.index("--num_processes") + 1], words[1], words[-1]) for words in commands]
     one, two, half, all_cores = (
         ("1", "OMP_NUM_THREADS=1", "batch_size=300"),
@@ -216,10 +217,10 @@ def test_ranks_that_did_not_come_up_are_no_measurement(tmp_path: Path, monkeypat
     def run(command: list[Any]) -> None:
         write_run(Path(next(word for word in command if str(word).startswith("out="))[4:]), 1, 100.0)
 
-    monkeypatch.setattr(benchmark_scaling, "timed", run)
-    monkeypatch.setattr(benchmark_scaling.manifest, "read_manifest", lambda *_: {})
+    monkeypatch.setattr(scaling, "timed", run)
+    monkeypatch.setattr(scaling.manifest, "read_manifest", lambda *_: {})
     with pytest.raises(Failure, match="1 ranks came up where 2 were asked for"):
-        benchmark_scaling.scaling(rounds=2, ranks=(1, 2), configuration=YAML, folder=str(tmp_path), data="x")
+        scaling.scaling(rounds=2, ranks=(1, 2), configuration=YAML, folder=str(tmp_path), data="x")
 
 
 def test_the_sentence_of_a_training_that_fails_is_told() -> None:

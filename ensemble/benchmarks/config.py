@@ -1,0 +1,141 @@
+"""What scripts/benchmark.py can be told: the settings of each benchmark. Nothing heavy is imported here."""
+
+import dataclasses
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class Results:
+    """Where the figures go."""
+
+    results: str = "slurm/results"
+    """The folder for the JSON file; the same for every benchmark."""
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class HelpTimes(Results):
+    """How long each script's --help takes."""
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class Seeds(Results):
+    """The demo on several generated markets; some three minutes each."""
+
+    num_seeds: int = 5
+    """Markets, and initial weights, of different seeds."""
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class Real(Results):
+    """Real review files, prepare to ensemble."""
+
+    data: str = "../shared/data"
+    """The folder that holds amazon/ and movielens/."""
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class Panel(Results):
+    """The panel of a large Parquet file, beside the public project's script if that is at hand."""
+
+    num_reviews: int = 4_000_000
+    """Reviews in the file."""
+    num_products: int = 400_000
+    """Products in the file."""
+    reference: str = ""
+    """build_weekly_dataset_fast.py of LookJohnny/csci653-as01; empty measures ours alone."""
+    reference_python: str = "python3"
+    """An interpreter with pandas, pyarrow, tqdm and dask[dataframe]."""
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class BasicPanel:
+    """One run of the panel's basic columns, which `panel` times; it writes no JSON."""
+
+    source: str = "???"
+    """A Parquet file in the raw schema of Amazon Reviews 2023."""
+    out: str = "???"
+    """The Parquet file to write."""
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class Memory(Results):
+    """Peak memory of preparing a large market; needs some 25 GB of disk and half an hour."""
+
+    num_reviews: int = 30_000_000
+    """Reviews of the larger market; the smaller has a tenth."""
+    num_products: int = 300_000
+    """Products of the larger market."""
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class Loader(Results):
+    """Rows per CPU second of the recipe's gather, beside the torch format of `datasets`."""
+
+    num_batches: int = 200
+    """Batches of 256 rows in each of five rounds."""
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class Overhead(Results):
+    """What a step of the training loop costs, beside a plain PyTorch loop, on one and two ranks; some three minutes."""
+
+    rounds: int = 10
+    """Blocks of our loop, each between two of the plain one, for each model and number of ranks."""
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class OverheadRank:
+    """A rank that `overhead` launches; it writes no JSON of its own."""
+
+    rounds: int = 10
+    """As in `overhead`."""
+    out: str = "???"
+    """A folder for the runs and the figures."""
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class Scaling(Results):
+    """One training of hot_sellers on more and more ranks, the global batch the same: speed-up, efficiency, hours, cost.
+
+    On a CPU also the share of time that it waits for data with a thread per core.
+    """
+
+    rounds: int = 5
+    """Trainings on each number of ranks, the numbers in turn; at least 2."""
+    ranks: tuple[int, ...] = ()
+    """Numbers of ranks, 1 first; empty for those of 1, 2, 4, 8 that the GPUs or the job's nodes hold, 1 and 2 on a CPU."""
+    ranks_per_node: int = 1
+    """In a Slurm job: the most ranks on a node; few ranks take as few nodes as can be."""
+    configuration: str = ""
+    """The accelerate YAML; empty for single_* and multi_* by the hardware. A Slurm job that names one uses srun."""
+    training: tuple[str, ...] = ()
+    """Settings of scripts/train.py over the demo's short form, as in 'training=[batch_size=4096,max_epochs=2]'."""
+    data: str = ""
+    """Prepared data; empty generates the demo's short market."""
+    folder: str = ""
+    """Where runs and generated data lie until it ends; a job's nodes must share it. Empty: a temporary folder."""
+    price_per_gpu_hour: float = 0.0
+    """What a GPU costs an hour, in any currency; 0 tells no cost."""
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class Knobs(Results):
+    """What each speed knob of train.py is worth on this hardware; some ten minutes."""
+
+    rounds: int = 3
+    """Trainings with each knob, each between two without it; at least 2."""
+
+
+SCHEMAS: dict[str, type] = {
+    "help_times": HelpTimes,
+    "seeds": Seeds,
+    "real": Real,
+    "panel": Panel,
+    "basic-panel": BasicPanel,
+    "memory": Memory,
+    "loader": Loader,
+    "overhead": Overhead,
+    "overhead-rank": OverheadRank,
+    "scaling": Scaling,
+    "knobs": Knobs,
+}
+"""Each benchmark's settings, by its name on the command line."""

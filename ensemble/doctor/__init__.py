@@ -1,0 +1,1 @@
+"""Checks of what usually breaks a run; scripts/doctor.py."""
