@@ -2,6 +2,7 @@
 # What the .slurm files share; sourced on a job's first node, in the project's folder.
 #
 #     "${on_nodes[@]}" COMMAND…  run a command on each node of the job
+#     run SCRIPT…                a script of ours on each node; the job ends with its code if it fails
 #     stage WORDS…               copy the prepared data to the nodes' own disks; `words` are then those with the new data=…
 #     train FOLDER SCRIPT…       run a script that resumes, with `status` in FOLDER: forward warnings, requeue what can go on
 #
@@ -9,6 +10,13 @@
 
 set -uo pipefail
 source slurm/site.sh
+export GLOO_SOCKET_IFNAME NCCL_SOCKET_IFNAME
+# Left by the shell of another job, or by --export=NONE, they would go over what this job was granted
+unset SLURM_EXPORT_ENV SLURM_CPU_BIND SLURM_GPUS SLURM_GPUS_PER_NODE SLURM_GPUS_PER_TASK \
+  SLURM_MEM_PER_CPU SLURM_MEM_PER_GPU SLURM_MEM_PER_NODE
+# One task of an array: its bare id may mean all of them
+job=${SLURM_ARRAY_JOB_ID:+${SLURM_ARRAY_JOB_ID}_$SLURM_ARRAY_TASK_ID}
+job=${job:-$SLURM_JOB_ID}
 
 say() { echo "$SLURM_JOB_NAME $SLURM_JOB_ID: $*" >&2; }
 
@@ -20,7 +28,7 @@ fail() {
 step= # the process id of the srun that trains
 signalled=
 # Slurm's warning, some time before the limit, comes to this shell only; SIGTERM (requeued, cancelled) comes to the ranks too
-trap 'signalled=USR1; [ -z "$step" ] || kill -USR1 "$step"' USR1
+trap 'signalled=USR1; [ -z "$step" ] || warn' USR1
 trap 'signalled=TERM' TERM
 
 if [ -n "$MODULES" ]; then
@@ -50,6 +58,15 @@ export MASTER_ADDR MASTER_PORT
 # A command's words, not a function: in the background it must be srun itself that gets signals
 on_nodes=(srun --kill-on-bad-exit=1 --ntasks="${#nodes[@]}" --ntasks-per-node=1)
 
+run() {
+  local code=0
+  "${on_nodes[@]}" bash slurm/node.sh "$@" || code=$?
+  [ "$code" = 0 ] || {
+    say "failed with exit code $code: see the lines above"
+    exit "$code"
+  }
+}
+
 # The value of a word like out=FOLDER; the last one counts
 value() {
   local name=$1 found='' word
@@ -61,23 +78,31 @@ value() {
 }
 
 stage() {
-  local folder
+  local ours
   words=("$@")
   [ -n "$SCRATCH_FOLDER" ] || return 0
-  folder="$SCRATCH_FOLDER/$(id -un)-$SLURM_JOB_ID"
+  ours="$SCRATCH_FOLDER/accelerate-ensemble-$(id -un)"
   # shellcheck disable=SC2064  # the folder of now
-  trap "${on_nodes[*]} rm -rf '$folder'" EXIT
-  "${on_nodes[@]}" bash slurm/stage.sh "$SCRATCH_FOLDER" "$(value data "$@")" "$folder/data" || exit
-  words+=("data=$folder/data")
+  trap "${on_nodes[*]} rm -rf '$ours/$SLURM_JOB_ID'" EXIT
+  "${on_nodes[@]}" bash slurm/stage.sh "$SCRATCH_FOLDER" "$ours" "$(value data "$@")" || exit
+  words+=("data=$ours/$SLURM_JOB_ID/data")
+}
+
+# The ranks hear a signal once the run has said that it is running
+warn() {
+  until [ "$about/status" -nt "$began" ] || ! kill -0 "$step" 2>/dev/null; do sleep 1; done
+  kill -USR1 "$step" 2>/dev/null
 }
 
 train() {
-  local about=$1 log began code again status=failed reason
+  local about=$1 log began code again status=failed reason second losses
   shift
+  [ -n "$(value out "$@")" ] || fail "there is no word out=FOLDER, which names where to write"
   began=$(dirname "$about")/.began-$SLURM_JOB_ID # on the disk of `status`, by whose clock both are dated
   { mkdir -p "$(dirname "$about")" && touch "$began"; } || fail "$about cannot be written: name another out=FOLDER"
   "${on_nodes[@]}" bash slurm/node.sh "$@" --resume auto &
   step=$!
+  [ "$signalled" != USR1 ] || warn
   while :; do # a signal ends `wait` before its time
     wait "$step"
     code=$?
@@ -86,13 +111,15 @@ train() {
   wait "$step"
   again=$?
   [ "$again" = 127 ] || code=$again # 127: its code was told already
-  log=$(scontrol show job "$SLURM_JOB_ID" | sed -n 's/^ *StdErr=//p')
-  reason=$(grep -aE '^(error|failed): ' "$log" | tail -n 1)
+  step=
+  log=$(readlink /proc/$$/fd/2) # whatever --output and --error say
+  reason=$([ ! -f "$log" ] || grep -aE '^(error|failed): ' "$log" | tail -n 1)
   if [ "$code" = 0 ]; then
     status="done"
   elif [ "$about/status" -nt "$began" ]; then
     status=$(head -n 1 "$about/status")
-    reason=$(sed -n 2p "$about/status")
+    second=$(sed -n 2p "$about/status")
+    reason=${second:-$reason}
   elif [ "$signalled" = USR1 ]; then
     status=lost reason="the warning came before training began"
   fi
@@ -104,7 +131,10 @@ train() {
       exit 75
       ;;
     lost | running) # running: no rank was left to say that one was lost
-      if [ "$(grep -ac "^$SLURM_JOB_NAME $SLURM_JOB_ID: lost.*requeued$" "$log")" -ge "$MAX_RESTARTS" ]; then
+      reason=${reason:-a process ended without a word, as when memory is short}
+      losses=$MAX_RESTARTS
+      [ ! -f "$log" ] || losses=$(grep -acF "$SLURM_JOB_NAME $SLURM_JOB_ID: lost" "$log")
+      if [ "$losses" -ge "$MAX_RESTARTS" ]; then
         say "failed: lost again after MAX_RESTARTS=$MAX_RESTARTS: $reason"
       else
         requeue "lost: $reason"
@@ -121,8 +151,8 @@ train() {
 # The job begins again, and --resume auto goes on from the last checkpoint; returns if it does not
 requeue() {
   if [ "$signalled" = TERM ]; then
-    say "$*; Slurm ended the job, and begins it again unless it was cancelled"
-  elif scontrol requeue "$SLURM_JOB_ID"; then
+    say "$*; Slurm ended the job, and begins it again unless it was cancelled or its time was up"
+  elif scontrol requeue "$job"; then
     say "$*: requeued"
     exit 75
   else

@@ -34,30 +34,49 @@
 
 # ---- nothing to edit below ----
 
-# sbatch with the site's partition, account and kind of GPU; words on its command line go over them
+# sbatch for the .slurm files here, with the site's partition, account and kind of GPU; its own words go over them. In a
+# bash of its own, which reads this file as it is now, and not as it was when the shell sourced it
 sbatch() {
-  local file='' word partition=${PARTITION-} known
+  if [ -f slurm/site.sh ]; then
+    bash -c 'source slurm/site.sh && submit "$@"' sbatch "$@"
+  else
+    echo "error: there is no slurm/site.sh here: call sbatch in the project's folder" >&2
+    return 2
+  fi
+}
+
+submit() {
+  local word file='' gpus='' partition known words=()
   for word in "$@"; do
-    case $word in *.slurm) file=$word && break ;; esac
+    case $word in
+      *.slurm) [ -n "$file" ] || file=$word ;;
+      --gpus* | --gres* | -G*) [ -n "$file" ] || gpus=$word ;;
+    esac
+    if [ -n "$GPU_KIND" ] && [[ -z $file && $word =~ ^--gpus-per-node=[0-9]+$ ]]; then
+      word="--gpus-per-node=$GPU_KIND:${word#*=}"
+    fi
+    words+=("$word")
   done
-  if [ -n "$file" ] && ! grep -q '^#SBATCH --gpus-per-node' "$file"; then
-    partition=${CPU_PARTITION:-$partition}
+  if [ -z "$file" ]; then # not one of ours
+    command sbatch "$@"
+    return
+  fi
+  partition=$PARTITION
+  if grep -q '^#SBATCH --gpus-per-node' "$file"; then
+    gpus=$(sed -n 's/^#SBATCH --gpus-per-node=//p' "$file")
+    [ -z "$GPU_KIND" ] || export SBATCH_GPUS_PER_NODE="$GPU_KIND:$gpus"
+  elif [ -z "$gpus" ]; then
+    partition=${CPU_PARTITION:-$PARTITION}
   fi
   if [ -n "$partition" ]; then
-    known=$(sinfo --noheader --format=%R | sort -u | paste -sd ' ' -)
-    for word in $(printf %s "$partition" | tr ',' ' '); do
+    known=$(sinfo --all --noheader --format=%R | sort -u | paste -sd ' ' -)
+    for word in ${partition//,/ }; do
       case " $known " in *" $word "*) continue ;; esac
       echo "error: slurm/site.sh names the partition '$word', which this cluster does not have: choose from $known" >&2
       return 2
     done
+    export SBATCH_PARTITION="$partition"
   fi
-  (
-    [ -z "$partition" ] || export SBATCH_PARTITION="$partition"
-    [ -z "${ACCOUNT-}" ] || export SBATCH_ACCOUNT="$ACCOUNT"
-    if [ -n "${GPU_KIND-}" ] && [ -n "$file" ]; then
-      word=$(sed -n 's/^#SBATCH --gpus-per-node=//p' "$file")
-      [ -z "$word" ] || export SBATCH_GPUS_PER_NODE="$GPU_KIND:$word"
-    fi
-    command sbatch "$@"
-  )
+  [ -z "$ACCOUNT" ] || export SBATCH_ACCOUNT="$ACCOUNT"
+  command sbatch "${words[@]}"
 }

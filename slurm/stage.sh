@@ -1,10 +1,10 @@
 #!/bin/bash
 # One node's part of staging, started there by srun: prepared data to the disk of its own.
 #
-#     srun --ntasks-per-node=1 bash slurm/stage.sh SCRATCH_FOLDER SOURCE OUT
+#     srun --ntasks-per-node=1 bash slurm/stage.sh SCRATCH_FOLDER OURS SOURCE      # to OURS/JOB/data; OURS is in SCRATCH_FOLDER
 
 set -euo pipefail
-scratch=$1 source=$2 out=$3
+scratch=$1 ours=$2 source=$3
 
 if ! [ -d "$scratch" ] || ! [ -w "$scratch" ]; then
   echo "error: $(hostname): slurm/site.sh: SCRATCH_FOLDER=$scratch is no folder that can be written there: name one, or none" >&2
@@ -12,10 +12,11 @@ if ! [ -d "$scratch" ] || ! [ -w "$scratch" ]; then
 fi
 
 # What jobs left that were killed
-if jobs=$(squeue --noheader --user="$(id -un)" --format=%A); then
-  for left in "$scratch/$(id -un)"-*; do
-    grep -qx "${left##*-}" <<<"$jobs" || rm -rf "$left"
+if jobs=$(squeue --all --noheader --user="$(id -un)" --format=%A); then
+  for left in "$ours"/*/; do
+    left=$(basename "$left")
+    [[ ! $left =~ ^[0-9]+$ ]] || grep -qx "$left" <<<"$jobs" || rm -rf "${ours:?}/$left"
   done
 fi
 
-exec python scripts/stage_data.py "source=$source" "out=$out"
+exec python scripts/stage_data.py "source=$source" "out=$ours/$SLURM_JOB_ID/data"

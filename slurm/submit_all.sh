@@ -14,12 +14,12 @@ folder=${1:-runs/demo} neural=${2:-train_multi_gpu.slurm}
 shift $(($# < 2 ? $# : 2))
 data=$folder/prepared
 
-submit() { sbatch --parsable --kill-on-invalid-dep=yes "$@"; }
+after() { sbatch --parsable --kill-on-invalid-dep=yes "$@"; }
 
-prepare=$(submit slurm/prepare_data.slurm "$@" "out=$data" "raw=$folder/raw")
-network=$(submit --dependency="afterok:$prepare" "slurm/$neural" "data=$data" "out=$folder/members/transformer")
-trees=$(submit --dependency="afterok:$prepare" slurm/train_tree_models.slurm "data=$data" "out=$folder/members")
-ensemble=$(submit --dependency="afterok:$network:$trees" slurm/ensemble.slurm "data=$data" "out=$folder")
-report=$(submit --dependency="afterok:$ensemble" slurm/report.slurm "data=$data" "out=$folder")
+prepare=$(after slurm/prepare_data.slurm "$@" "out=$data" "raw=$folder/raw")
+network=$(after --dependency="afterok:$prepare" "slurm/$neural" "data=$data" "out=$folder/members/transformer")
+trees=$(after --dependency="afterok:$prepare" slurm/train_tree_models.slurm "data=$data" "out=$folder/members")
+ensemble=$(after --dependency="afterok:$network:$trees" slurm/ensemble.slurm "data=$data" "out=$folder")
+report=$(after --dependency="afterok:$ensemble" slurm/report.slurm "data=$data" "out=$folder")
 echo "prepare $prepare  neural $network  trees $trees  ensemble $ensemble  report $report"
 echo "$folder/report.html will be there when $report is done; slurm/logs/ has what each says"

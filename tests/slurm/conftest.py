@@ -70,15 +70,15 @@ class Job:
 class Login:
     """A user's shell on the login node, in the project's folder."""
 
-    def __init__(self, cluster: Cluster, logs: Path):
-        self.cluster, self.logs = cluster, logs
+    def __init__(self, cluster: Cluster, logs: Path, project: Path = ROOT):
+        self.cluster, self.logs, self.project = cluster, logs, project
 
     def shell(self, line: str, **variables: str) -> subprocess.CompletedProcess[str]:
         kept = {name: os.environ[name] for name in ("PATH", "HOME", "LANG", "PYTHONPATH") if name in os.environ}
         site = {"PYTHON_ENVIRONMENT": sys.prefix, "OMP_WAIT_POLICY": "PASSIVE"}
         return subprocess.run(
             ["bash", "-c", f"source slurm/site.sh; {line}"],
-            cwd=ROOT,
+            cwd=self.project,
             env={**kept, **self.cluster.environment, **site, **variables},
             capture_output=True,
             text=True,

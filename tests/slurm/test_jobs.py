@@ -121,14 +121,17 @@ def test_two_jobs_on_the_same_nodes(login: Login, prepared: Path, tmp_path: Path
 def test_staged_to_each_node(login: Login, prepared: Path, tmp_path: Path) -> None:
     """The data are read from the node's own disk, what a dead job left there is gone, and so is what this one brought."""
     scratch = tmp_path / "scratch"
-    (scratch / "root-99999999").mkdir(parents=True)
+    ours = scratch / "accelerate-ensemble-root"
+    (ours / "99999999").mkdir(parents=True)
+    (scratch / "root-2024").mkdir()
     job = login.sbatch(
         "slurm/train_cpu.slurm", f"data={prepared}", f"out={tmp_path}/run", *SHORT, SCRATCH_FOLDER=str(scratch)
     )
     log = job.completed().log()
-    assert json.loads((tmp_path / "run/config.json").read_text())["data"] == f"{scratch}/root-{job.id}/data"
+    assert json.loads((tmp_path / "run/config.json").read_text())["data"] == f"{ours}/{job.id}/data"
     assert "copied and checked" in log
-    assert not list(scratch.iterdir())
+    assert not list(ours.iterdir())
+    assert (scratch / "root-2024").exists(), "what is not ours stays"
 
 
 # ------------------------------------------------------------------------------------------------ mistakes
@@ -144,7 +147,6 @@ def test_an_unknown_partition(login: Login) -> None:
     ("variable", "value", "sentence"),
     [
         ("SCRATCH_FOLDER", "/no/such/disk", "slurm/site.sh: SCRATCH_FOLDER=/no/such/disk is no folder that can be written"),
-        ("GLOO_SOCKET_IFNAME", "ib7", "slurm/site.sh: there is no interface GLOO_SOCKET_IFNAME=ib7: it has lo eth0"),
         ("PYTHON_ENVIRONMENT", "/no/such/venv", "PYTHON_ENVIRONMENT=/no/such/venv holds no Python with this project"),
         ("MODULES", "nosuch/1.0", "MODULES='nosuch/1.0' cannot be loaded"),
     ],
@@ -157,6 +159,59 @@ def test_a_wrong_site(variable: str, value: str, sentence: str, login: Login, pr
     print(f"{variable}: {time.monotonic() - began:.0f} s")
     assert found["JobState"] == "FAILED"
     assert sentence in job.log(), job.log()
+
+
+def test_an_edited_site(login: Login, prepared: Path, tmp_path: Path) -> None:
+    """What the file says counts at once, in the shell that sourced it before, and in the job."""
+    project = tmp_path / "project"
+    project.mkdir()
+    for entry in ROOT.iterdir():
+        if entry.name != "slurm":
+            (project / entry.name).symlink_to(entry)
+    shutil.copytree(ROOT / "slurm", project / "slurm")
+    file = project / "slurm" / "site.sh"
+    file.write_text(file.read_text().replace("{GLOO_SOCKET_IFNAME=}", "{GLOO_SOCKET_IFNAME=ib7}"))
+    there = Login(login.cluster, login.logs, project)
+    edit = "sed -i 's/{CPU_PARTITION=}/{CPU_PARTITION=nosuch}/' slurm/site.sh"
+    assert "names the partition 'nosuch'" in there.shell(f"{edit}; sbatch slurm/train_cpu.slurm").stderr
+    file.write_text(file.read_text().replace("=nosuch}", "=cpu}"))
+    job = there.sbatch("slurm/train_multi_node_cpu.slurm", f"data={prepared}", f"out={tmp_path}/run").wait(60)
+    assert (job.facts()["JobState"], job.facts()["Partition"]) == ("FAILED", "cpu")
+    assert "slurm/site.sh: there is no interface GLOO_SOCKET_IFNAME=ib7: it has lo eth0" in job.log(), job.log()
+
+
+def test_from_another_folder(login: Login, tmp_path: Path) -> None:
+    """Slurm would take it, and end it without a log."""
+    done = login.shell(f"cd {tmp_path}; sbatch {ROOT}/slurm/train_cpu.slurm")
+    assert done.returncode == 2
+    assert "call sbatch in the project's folder" in done.stderr
+
+
+def test_a_kind_of_gpu_and_a_partition(login: Login) -> None:
+    """GPU_KIND goes with the number, on the line too; who asks for GPUs is not sent to CPU_PARTITION."""
+    variables = {"GPU_KIND": "nosuch", "CPU_PARTITION": "cpu", "PARTITION": "gpu"}
+    for words in ("slurm/train_multi_gpu.slurm", "--gpus-per-node=1 slurm/train_multi_gpu.slurm"):
+        done = login.shell(f"sbatch {words}", **variables)
+        assert done.returncode != 0, "this cluster has no such GPU"
+        assert "configuration is not available" in done.stderr, done.stderr
+    for words, partition in (("", "cpu"), ("--gpus-per-node=2", "gpu")):
+        kept = {name: variables[name] for name in ("CPU_PARTITION", "PARTITION")}
+        job = login.sbatch("slurm/doctor.slurm", options=f"--hold {words}", **kept)
+        assert job.facts()["Partition"] == partition
+        login.cluster.slurm("scancel", job.id)
+
+
+def test_one_task_of_an_array_is_preempted(login: Login, prepared: Path, tmp_path: Path) -> None:
+    """The other one goes on: the id of one task is also that of the whole array."""
+    words = ("slurm/train_cpu.slurm", f"data={prepared}", f"out={tmp_path}/run-$SLURM_ARRAY_TASK_ID", "max_epochs=6")
+    command = f"export SLURM_JOB_NAME=array; bash {' '.join(words)} batch_size=64"
+    array = login.sbatch("--wrap", command, options=f"--array=0-1 --requeue --output={login.logs}/array-%a.out")
+    tasks = [Job(login.cluster, f"{array.id}_{number}") for number in range(2)]
+    tasks[1].until_step(tmp_path / "run-1", 5)
+    login.cluster.slurm("scancel", "--signal=USR1", "--batch", tasks[1].id)
+    for task in tasks:
+        task.completed()
+    assert [task.facts()["Restarts"] for task in tasks] == ["0", "1"]
 
 
 def test_a_users_mistake(login: Login, prepared: Path, tmp_path: Path) -> None:
