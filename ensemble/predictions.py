@@ -10,7 +10,14 @@ A prediction file is Parquet, one row per example:
     reasons      list<struct<feature, value, contribution>>   optional: why, the strongest first
 
 and in its metadata, under the key `ensemble`, a JSON object with `recipe`, `split`, `member`, `fingerprint` (of the prepared
-data), `config` and `versions`. Files are joined by `row_id`, never by position.
+data), `config` and `versions`, and `output`: probability (the default), score, of which only the order is known to mean
+something, or value, of a target that is a number. Files are joined by `row_id`, never by position.
+
+A model of any other kind joins an ensemble with such files, by whatever program they are written:
+
+    table = pa.table({"row_id": …, "target": …, "prediction": …, "group": …, "cluster": …})
+    about = {"recipe": "hot_sellers", "split": "blend", "member": "mine", "fingerprint": "f00d", "output": "score"}
+    pq.write_table(table.replace_schema_metadata({"ensemble": json.dumps(about)}), "predictions/mine.blend.parquet")
 """
 
 import dataclasses
@@ -36,6 +43,7 @@ COLUMNS = {
     "cluster": pa.int64(),
 }
 KEY = b"ensemble"
+OUTPUTS = ("probability", "score", "value")
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -51,6 +59,7 @@ class Predictions:
     split: str
     member: str
     fingerprint: str
+    output: str = "probability"
     config: dict[str, Any] = dataclasses.field(default_factory=dict)
     reasons: list[list[dict[str, Any]]] | None = None
 
@@ -65,7 +74,7 @@ def write(path: str | Path, predictions: Predictions) -> None:
     arrays = {name: pa.array(getattr(predictions, name), kind) for name, kind in COLUMNS.items()}
     if predictions.reasons is not None:
         arrays["reasons"] = pa.array(predictions.reasons, REASONS)
-    about = {name: getattr(predictions, name) for name in ("recipe", "split", "member", "fingerprint", "config")}
+    about = {name: getattr(predictions, name) for name in ("recipe", "split", "member", "fingerprint", "output", "config")}
     about["versions"] = versions()
     table = pa.table(arrays).replace_schema_metadata({KEY: json.dumps(about).encode()})
     scratch = path.with_name(f".{path.name}.writing-{os.getpid()}")
@@ -109,6 +118,7 @@ def read(path: str | Path) -> Predictions:
     predictions = Predictions(
         **{name: columns[name].to_numpy() for name in COLUMNS},
         **{name: about[name] for name in ("recipe", "split", "member", "fingerprint")},
+        output=about.get("output", "probability"),
         config=about.get("config", {}),
         reasons=table["reasons"].to_pylist() if "reasons" in table.column_names else None,
     )
@@ -171,6 +181,10 @@ def versions() -> dict[str, str]:
 
 
 def _check(predictions: Predictions, path: Path) -> None:
+    if predictions.output not in OUTPUTS:
+        raise UserError(
+            f"{path}: output is '{predictions.output}', but a member says {', '.join(OUTPUTS)}: name one of them"
+        )
     lengths = {name: len(getattr(predictions, name)) for name in COLUMNS}
     if len(set(lengths.values())) > 1:
         raise UserError(f"{path}: the columns have different lengths: {lengths}")

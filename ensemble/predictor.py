@@ -1,6 +1,7 @@
 """The ensemble predictor: prediction files to a fitted ensemble, scores on the test split, and a ranked forecast.
 
-    ensemble.json      weights, calibration, members and where they are, what each candidate combiner scored
+    ensemble.json      weights, calibration, members and where they are, what each way to combine would have given, and how
+                       alike the members are, what each adds, and where and when each fails
     scores.json        every metric of the ensemble, its members and the baselines on test, with bootstrap intervals
     test.parquet       the ensemble's own prediction file for test
     forecast.parquet   the ranked forecast, also as forecast.csv
@@ -22,7 +23,9 @@ import pyarrow as pa
 import pyarrow.csv
 import pyarrow.parquet as pq
 
-from ensemble import combine, metrics, predictions
+from ensemble import card, combine, metrics, predictions
+from ensemble.combine import diversity
+from ensemble.combine.selection import AUTO
 from ensemble.data import manifest
 from ensemble.data.arrow import open_table
 from ensemble.errors import UserError
@@ -43,11 +46,14 @@ def fit(
     num_draws: int = 200,
     seed: int = 0,
     overwrite: bool = False,
+    combiner: str = AUTO,
+    calibration: str = AUTO,
 ) -> dict[str, Any]:
-    """Fit on blend, score on test, forecast; writes `out` and returns the scores.
+    """Fit on blend, score on test, forecast; writes `out` and returns the scores, with what each way would have given.
 
     folder : prediction files, MEMBER.SPLIT.parquet. data : the prepared data they are of. members : names, all if empty.
-    num_draws, seed : of the bootstrap over products. Raises `UserError` before anything is written.
+    num_draws, seed : of the bootstrap over products. combiner, calibration : as for `combine.fit`. Raises `UserError` before
+    anything is written.
     """
     for name, value, least in (("num_draws", num_draws, 1), ("seed", seed, 0)):
         if value < least:
@@ -65,10 +71,20 @@ def fit(
         raise UserError(f"there is no member in {folder}, only baselines: train one and predict with it")
 
     blend, of_blend = aligned["blend"]
-    ensemble = combine.fit(blend.target, of_blend[:, ~is_baseline], blend.group, member_names)
+    outputs = _outputs(by_split, member_names)
+    ensemble = combine.fit(
+        blend.target,
+        of_blend[:, ~is_baseline],
+        blend.group,
+        member_names,
+        outputs=outputs,
+        combiner=combiner,
+        calibration=calibration,
+    )
     test, of_test = aligned["test"]
     candidates = {ENSEMBLE: ensemble.predict(of_test[:, ~is_baseline], member_names)}
-    candidates |= dict(zip(member_names, of_test[:, ~is_baseline].T, strict=True))
+    for name, column in zip(member_names, of_test[:, ~is_baseline].T, strict=True):
+        candidates[name] = ensemble.probabilities(name, column)
     for column in np.flatnonzero(is_baseline):
         candidates[names[column]] = combine.momentum_prediction(
             blend.target, of_blend[:, column], blend.group, of_test[:, column], test.group
@@ -76,6 +92,11 @@ def fit(
     candidates[BASE_RATE] = combine.base_rate_prediction(blend.target, len(test.target))
     scores = _score(test, candidates, member_names, num_draws, seed)
     scores["weights"] = dict(zip(ensemble.member_names, ensemble.weights, strict=True))
+    scores["combiner"] = {"method": ensemble.method, "cross_fitted": ensemble.cross_fitted}
+    about_members = diversity.on_blend(
+        ensemble, blend.target, of_blend[:, ~is_baseline], blend.group, blend.cluster, np.random.default_rng(seed)
+    )
+    about_members |= _where_and_when(test, {name: candidates[name] for name in (ENSEMBLE, *member_names)}, data, about)
 
     with manifest.new_folder(out, overwrite, ENSEMBLE) as scratch:
         manifest.write_json(scratch / "scores.json", scores)
@@ -84,6 +105,7 @@ def fit(
             "recipe": about["recipe"],
             "fingerprint": about["fingerprint"],
             "combiner": ensemble.to_dict(),
+            "diversity": about_members,
             "members": {
                 file.member: {
                     "folder": os.path.relpath(file.config["folder"], Path(out).resolve()),
@@ -98,6 +120,7 @@ def fit(
         template, of_forecast = aligned[FORECAST]
         reasons = _reasons(by_split[FORECAST], ensemble)
         _write_forecast(scratch, data, template, of_forecast[:, ~is_baseline], ensemble, reasons)
+        card.write(scratch, about, scores)
         manifest.write_manifest(scratch, {"kind": ENSEMBLE})
     return scores
 
@@ -125,7 +148,11 @@ def predict(
     for name in ensemble.member_names:
         if name not in description["members"]:
             raise UserError(f"member {name} was not predicted by scripts/predict.py, so it cannot be asked: fit without it")
+    where = {name: Path(folder, description["members"][name]["folder"]) for name in ensemble.member_names}
+    present = [name for name in ensemble.member_names if where[name].is_dir()]
+    for name in present or ensemble.member_names:
         _check_member(name, Path(folder), description["members"][name])
+    ensemble = ensemble.of(present)
     if not source:
         raise UserError("no reviews are given: add source=[reviews.jsonl]")
     if not metadata and len(like["categories"]) > 1:
@@ -142,8 +169,7 @@ def predict(
             )
         files = []
         for name in ensemble.member_names:
-            member = Path(folder, description["members"][name]["folder"]).resolve()
-            _run_member(name, member, data, scratch / "predictions")
+            _run_member(name, where[name].resolve(), data, scratch / "predictions")
             files.append(predictions.read(scratch / "predictions" / f"{name}.{FORECAST}.parquet"))
         template, columns = predictions.align(files)
         _write_forecast(scratch, data, template, columns, ensemble, _reasons(files, ensemble))
@@ -173,6 +199,34 @@ def _read(path: Path, name: str, split: str, fingerprint: str, data: str | Path)
             "predict again with this data"
         )
     return file
+
+
+def _outputs(by_split: dict[str, list[Predictions]], member_names: list[str]) -> list[str]:
+    """What each member says, which must be the same in all splits."""
+    outputs: dict[str, str] = {}
+    for split, files in by_split.items():
+        for file in files:
+            if outputs.setdefault(file.member, file.output) != file.output:
+                raise UserError(
+                    f"member {file.member} says a {file.output} on {split}, and a {outputs[file.member]} on another split: "
+                    "predict again with one of them"
+                )
+    return [outputs[name] for name in member_names]
+
+
+def _where_and_when(
+    test: Predictions, forecasts: dict[str, np.ndarray], data: str | Path, about: dict[str, Any]
+) -> dict[str, Any]:
+    """Scores by week and by category, and how the weekly ones change with time."""
+    weeks, week = np.unique(test.group, return_inverse=True)
+    by_week = diversity.by_part(test.target, forecasts, test.group, week, [str(number) for number in weeks])
+    category = open_table(Path(data) / "products")["category"].to_numpy()[test.cluster]
+    names = [name or "unknown" for name in about["categories"]]
+    return {
+        "by_week": by_week,
+        "by_category": diversity.by_part(test.target, forecasts, test.group, category, names),
+        "drift": {metric: diversity.drift(by_week, metric) for metric in ("log_loss", "average_precision")},
+    }
 
 
 def _check_member(name: str, ensemble: Path, about: dict[str, str]) -> None:
@@ -258,7 +312,10 @@ def _write_forecast(
             "title": products["title"],
             "category": categories[products["category"].to_numpy()],
             "probability": probability[order],
-            **{name: columns[order, number] for number, name in enumerate(ensemble.member_names)},
+            **{
+                name: ensemble.probabilities(name, column[order])
+                for name, column in zip(ensemble.member_names, columns.T, strict=True)
+            },
             "reasons": pa.array([why[row] for row in order], predictions.REASONS),
         }
     )

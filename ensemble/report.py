@@ -71,6 +71,7 @@ class Run:
     about: dict[str, Any]
     scores: dict[str, Any]
     combiner: Ensemble
+    diversity: dict[str, Any]
     forecast: pa.Table
     explained_by: str | None
     test: Predictions
@@ -112,7 +113,7 @@ def write(
 
 def read(ensemble: Path, data: Path, prediction_folder: Path, scaling: Sequence[str | Path] = ()) -> Run:
     """Gather a run from its folders, and check that all of it belongs together."""
-    description = _read_json(ensemble / "ensemble.json", ("fingerprint", "combiner", "members"))
+    description = _read_json(ensemble / "ensemble.json", ("fingerprint", "combiner", "diversity", "members"))
     scores = _read_json(ensemble / "scores.json", ("scores", "members", "best_member", "gain_over_best_member", "weights"))
     combiner = Ensemble.from_dict(description["combiner"])
     about = manifest.read_manifest(data)
@@ -138,10 +139,14 @@ def read(ensemble: Path, data: Path, prediction_folder: Path, scaling: Sequence[
         about=about,
         scores=scores,
         combiner=combiner,
+        diversity=description["diversity"],
         forecast=forecast,
         explained_by=max((name for name, of in columns_of.items() if "reasons" in of), key=weight.__getitem__, default=None),
         test=test,
-        candidates=dict(zip((ENSEMBLE, *names), columns.T, strict=True)),
+        candidates={
+            ENSEMBLE: columns[:, 0],
+            **{name: combiner.probabilities(name, column) for name, column in zip(names, columns[:, 1:].T, strict=True)},
+        },
         members=[
             _member(name, weight, ensemble, description["members"].get(name))
             for name, weight in zip(names, combiner.weights, strict=True)
@@ -175,7 +180,9 @@ def render(run: Run) -> str:
         pictures=report_pictures.draw(run),
         members=[_member_row(member) for member in run.members],
         combiner=run.combiner,
-        ways=[{"name": name, "words": METHOD_WORDS.get(name, ""), **of} for name, of in run.combiner.cross_fitted.items()],
+        ways=_ways(run.combiner.cross_fitted, run.combiner.method),
+        calibrators=_ways(run.combiner.cross_fitted_calibrators, run.combiner.calibrator),
+        diversity=run.diversity,
         method_words=METHOD_WORDS.get(run.combiner.method, run.combiner.method),
         importance=_importance(run),
         timeline=_timeline(run.about),
@@ -187,6 +194,14 @@ def render(run: Run) -> str:
         planned=PLANNED_SPEED_UP,
         planned_dashes=_dashes(report_pictures.PLANNED_DASHES),
     )
+
+
+def _ways(cross_fitted: dict[str, dict[str, float]], taken: str) -> list[dict[str, Any]]:
+    """What each way to combine, or to calibrate, would have given on later weeks, and which was taken."""
+    return [
+        {"name": name.replace("_", " "), "words": METHOD_WORDS.get(name, ""), "taken": name == taken, **of}
+        for name, of in cross_fitted.items()
+    ]
 
 
 def _dashes(lengths: Iterable[float]) -> str:

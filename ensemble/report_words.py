@@ -17,9 +17,18 @@ SPLIT_USE = {
 }
 METHOD_WORDS = {
     "equal": "the same weight for each",
-    "best member": "all weight on the member of lowest log loss",
+    "best_member": "all weight on the member of lowest log loss",
     "greedy": "members added one by one, with replacement, while that helps",
+    "shrunk": "halfway from greedy's weights to equal ones",
     "simplex": "the weights of lowest log loss, none negative, 1 together",
+    "logistic": "logistic regression; weights may be negative",
+    "nnls": "least squared error of the probabilities, no weight negative",
+    "ridge": "the same with a penalty; weights may be negative",
+    "rank_average": "the same weight for each member's rank among the rows of blend",
+    "auto": "each block by the way that the blocks before it would have chosen",
+    "platt": "slope and intercept of the average's log odds",
+    "temperature": "its slope alone",
+    "isotonic": "a rising curve, for blends of many rows",
 }
 METRIC_WORDS = {
     "average_precision": "The area under the precision-recall curve: 1 is perfect, the base rate is blind.",

@@ -21,6 +21,10 @@ class FitConfig:
     """The folder of the ensemble to write."""
     members: tuple[str, ...] = ()
     """Names of the members and baselines; empty for all in the folder."""
+    combiner: str = "auto"
+    """Finds the weights: auto, equal, best_member, greedy, shrunk, simplex, logistic, nnls, ridge or rank_average."""
+    calibration: str = "auto"
+    """Calibrates the average: auto, platt, temperature, or isotonic, which needs 1,000 rows of the rarer class."""
     num_draws: int = 200
     """Draws of the bootstrap over products."""
     seed: int = 0
@@ -72,7 +76,13 @@ def main() -> None:
         settings.num_draws,
         settings.seed,
         settings.overwrite,
+        settings.combiner,
+        settings.calibration,
     )
+    print("what each way to combine would have given on blend, forward in time:")
+    for name, of in scores["combiner"]["cross_fitted"].items():
+        taken = "  taken" if name == scores["combiner"]["method"] else ""
+        print(f"{name:>14}  " + "  ".join(f"{metric.replace('_', ' ')} {value:.5f}" for metric, value in of.items()) + taken)
     print(f"test: {scores['rows']:,} rows, {scores['base_rate']:.2%} hot; average precision with its 95 % interval")
     for name, of in scores["scores"].items():
         value, low, high = (of["average_precision"][key] for key in ("value", "low", "high"))

@@ -15,9 +15,9 @@ ROOT = Path(__file__).resolve().parents[1]
 SCRIPTS = sorted((ROOT / "scripts").glob("*.py"))
 MAX_SCRIPT_LINES = 120
 HEAVY = {
-    "accelerate", "datasets", "evaluate", "holidays", "huggingface_hub", "jinja2", "lightgbm", "matplotlib", "numpy",
-    "omegaconf", "pandas", "polars", "pyarrow", "safetensors", "scipy", "sklearn", "tensorboard", "torch", "tqdm",
-    "transformers", "xgboost",
+    "accelerate", "datasets", "evaluate", "fastapi", "holidays", "huggingface_hub", "jinja2", "lightgbm", "matplotlib",
+    "numpy", "omegaconf", "pandas", "polars", "prometheus_client", "pyarrow", "pydantic", "safetensors", "scipy", "sklearn",
+    "tensorboard", "torch", "tqdm", "transformers", "uvicorn", "xgboost",
 }  # fmt: skip
 
 
@@ -34,7 +34,10 @@ class Rule:
 NEURAL, TREES, COMBINER = (
     ("ensemble.neural",),
     ("ensemble.trees",),
-    ("ensemble.combine", "ensemble.predictor", "ensemble.report"),
+    ("ensemble.card", "ensemble.combine", "ensemble.hub", "ensemble.predictor", "ensemble.report"),
+)
+SERVICE = tuple(
+    f"ensemble.serving.{file.stem}" for file in (ROOT / "ensemble/serving").glob("*.py") if file.stem != "worker"
 )
 DOCTOR = ("ensemble.doctor",)
 LEAVES = ("ensemble.errors", "ensemble.config", "ensemble.cores", "ensemble.pretrained", "ensemble.signals")
@@ -59,6 +62,8 @@ RULES = (
         ("ensemble", *sorted(HEAVY)),
         (*DOCTOR, "ensemble.cores", "ensemble.errors", "torch"),
     ),
+    Rule("members meet the service in processes of their own", SERVICE, (*NEURAL, *TREES, "ensemble.data.panel")),
+    Rule("the service is asked by its users only", (*NEURAL, *TREES, *COMBINER, "ensemble.data"), ("ensemble.serving",)),
     Rule("models import nothing of ours", ("ensemble.neural.models",), ("ensemble",)),
     Rule(
         "recipes import data, models and small helpers",
@@ -146,6 +151,11 @@ def test_import_rules() -> None:
         ("ensemble.combine", "from ensemble.neural.models import forecaster"),
         ("ensemble.predictor", "def fit():\n    from ensemble.trees import member"),
         ("ensemble.report", "from ensemble.trees.member import predict"),
+        ("ensemble.hub", "from ensemble.trees import member"),
+        ("ensemble.serving.service", "from ensemble.trees import member"),
+        ("ensemble.serving.loaded", "def load():\n    from ensemble.neural import member"),
+        ("ensemble.serving.loaded", "from ensemble.data import panel"),
+        ("ensemble.predictor", "from ensemble.serving.loaded import EnsemblePredictor"),
         ("ensemble.doctor.machine", "from ensemble.neural import environment"),
         ("ensemble.doctor.network", "import numpy"),
         ("ensemble.predictions", "from ensemble.data import arrow"),
@@ -231,6 +241,12 @@ def test_the_combiner_loads_no_member() -> None:
     """Joining prediction files would need every member's library."""
     loaded = loaded_by("from ensemble import combine, metrics, predictions, predictor")
     assert not loaded & {"torch", "xgboost", "lightgbm", "polars"}
+
+
+def test_the_loaded_ensemble_loads_no_member() -> None:
+    """A notebook that asks it would have every member's OpenMP in its process."""
+    loaded = loaded_by("from ensemble.serving import loaded, worker")
+    assert not loaded & {"torch", "xgboost", "lightgbm", "polars", "fastapi"}
 
 
 # ------------------------------------------------------------------------------------------------ scripts

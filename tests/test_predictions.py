@@ -236,3 +236,26 @@ def test_no_member_is_refused() -> None:
     """An empty list of files would end in an IndexError."""
     with pytest.raises(UserError, match="at least one member"):
         predictions.align([])
+
+
+def test_a_foreign_program_writes_the_same_contract(tmp_path: Path) -> None:
+    """A model that is not ours could not join: its columns in another order, of other widths, with others beside them."""
+    import pandas as pd
+
+    ours = forecast(member="ours")
+    frame = pd.DataFrame({name: getattr(ours, name) for name in reversed(predictions.COLUMNS)})
+    frame = frame.astype({"prediction": "float32", "row_id": "int32", "group": "int16"}).assign(remark="x")
+    table = pa.Table.from_pandas(frame.sample(frac=1, random_state=0), preserve_index=False)
+    about = {"recipe": "hot_sellers", "split": "blend", "member": "theirs", "fingerprint": "f00d", "output": "score"}
+    pq.write_table(table.replace_schema_metadata({"ensemble": json.dumps(about)}), tmp_path / "theirs.blend.parquet")
+    theirs = predictions.read(tmp_path / "theirs.blend.parquet")
+    assert (theirs.member, theirs.output, ours.output) == ("theirs", "score", "probability")
+    _, columns = predictions.align([ours, theirs])
+    np.testing.assert_allclose(columns[:, 0], columns[:, 1], rtol=1e-6)
+
+
+def test_an_unknown_output_is_refused(tmp_path: Path) -> None:
+    """A member that says odds would be taken for one that says probabilities."""
+    with pytest.raises(UserError, match="output is 'odds', but a member says probability, score, value"):
+        predictions.write(tmp_path / "x", forecast(output="odds"))
+    assert not list(tmp_path.iterdir())

@@ -18,6 +18,7 @@ import pyarrow.parquet as pq
 import pytest
 
 from ensemble import combine, predictions, predictor
+from ensemble.combine import weights
 from ensemble.data import baseline, manifest
 from ensemble.data.arrow import open_table
 from ensemble.errors import UserError
@@ -88,6 +89,7 @@ def test_the_ensemble_leaves_its_files(files: Path, prepared: Path, tmp_path: Pa
         "test.parquet",
         "forecast.parquet",
         "forecast.csv",
+        "README.md",
         "manifest.json",
     }
     assert {path.name for path in (tmp_path / "ensemble").iterdir()} == names
@@ -153,6 +155,51 @@ def test_the_order_of_members_does_not_matter(files: Path, prepared: Path, tmp_p
         scores = fit(files, prepared, tmp_path / str(number), members=members)
         found.append((scores, (tmp_path / str(number) / "forecast.csv").read_bytes()))
     assert found[0] == found[1] == found[2]
+
+
+def test_what_tells_which_member_to_drop_is_written(files: Path, prepared: Path, tmp_path: Path) -> None:
+    """The user would have weights, and nothing to judge a member by; or weeks and categories that do not add up."""
+    scores = fit(files, prepared, tmp_path / "ensemble", combiner="greedy")
+    description = manifest.read_json(tmp_path / "ensemble" / "ensemble.json")
+    assert description["combiner"]["method"] == scores["combiner"]["method"] == "greedy"
+    assert {*weights.COMBINERS["binary"], "auto"} == set(scores["combiner"]["cross_fitted"])
+    found = description["diversity"]
+    for part in ("by_week", "by_category"):
+        assert sum(of["rows"] for of in found[part].values()) == scores["rows"]
+    assert set(found["by_category"]) <= {name or "unknown" for name in manifest.read_manifest(prepared)["categories"]}
+    assert len(found["by_week"]) == scores["weeks"]
+    assert set(found["drift"]["log_loss"]) == {"ensemble", "clear", "vague"}
+    assert found["without"]["clear"]["log_loss"] > found["without"]["vague"]["log_loss"]
+    assert found["weights"]["clear"]["low"] > found["weights"]["vague"]["high"]
+
+
+def test_a_foreign_member_of_any_scale_joins(copied: Path, prepared: Path, tmp_path: Path) -> None:
+    """A model that ranks by margins would be refused, or its margins be shown as probabilities."""
+    for split in SPLITS:
+        path = copied / f"vague.{split}.parquet"
+        margin = 1000 * pq.read_table(path)["prediction"].to_numpy() - 300
+        change(path, prediction=margin, output="score", config={})
+    scores = fit(copied, prepared, tmp_path / "ensemble")
+    assert scores["scores"]["vague"]["log_loss"]["value"] < scores["scores"]["base rate"]["log_loss"]["value"]
+    shown = pq.read_table(tmp_path / "ensemble" / "forecast.parquet")["vague"].to_numpy()
+    assert 0 < shown.min() < shown.max() < 1
+    change(copied / "vague.test.parquet", output="probability")
+    with pytest.raises(UserError, match="member vague says a probability on test, and a score on another split"):
+        fit(copied, prepared, tmp_path / "again")
+
+
+def test_a_test_split_changes_nothing_that_is_fitted(copied: Path, prepared: Path, tmp_path: Path) -> None:
+    """Weights, or the choice between them, would be tuned to the rows that the score is reported on."""
+    fit(copied, prepared, tmp_path / "before")
+    for path in copied.glob("*.test.parquet"):
+        table = pq.read_table(path)
+        change(path, target=1 - table["target"].to_numpy(), prediction=table["prediction"].to_numpy() ** 2)
+    fit(copied, prepared, tmp_path / "after")
+    before, after = (manifest.read_json(tmp_path / name / "ensemble.json") for name in ("before", "after"))
+    assert before["combiner"] == after["combiner"]
+    for part in ("error_correlation", "without", "weights"):
+        assert before["diversity"][part] == after["diversity"][part]
+    assert before["diversity"]["by_week"] != after["diversity"]["by_week"]
 
 
 def test_only_the_named_members_take_part(files: Path, prepared: Path, tmp_path: Path) -> None:
@@ -379,6 +426,28 @@ def test_what_cannot_be_forecast_is_refused(
     assert not (tmp_path / "new").exists()
 
 
+def test_a_missing_member_is_made_up_for(
+    fitted: Path, prepared: Path, raw_market: tuple[Path, Path], tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """One lost member would stop every forecast, or be left out without a word."""
+    folder = shutil.copytree(fitted, tmp_path / "fitted")
+    for split in SPLITS:
+        change_to = {"member": "lost", "config": {"kind": "xgboost", "folder": str(folder / "members/lost"), "model": "x"}}
+        shutil.copy(folder / f"predictions/xgboost.{split}.parquet", folder / f"predictions/lost.{split}.parquet")
+        values = pq.read_table(folder / f"predictions/lost.{split}.parquet")["prediction"].to_numpy()
+        change(folder / f"predictions/lost.{split}.parquet", prediction=values**2, **change_to)
+        there = {"config": {"kind": "xgboost", "folder": str(folder / "members/xgboost")}}
+        about = json.loads(pq.read_schema(folder / f"predictions/xgboost.{split}.parquet").metadata[predictions.KEY])
+        change(folder / f"predictions/xgboost.{split}.parquet", config={**about["config"], **there["config"]})
+    fit(folder / "predictions", prepared, folder / "two", combiner="equal")
+    source, metadata = map(str, raw_market)
+    path = predictor.predict(folder / "two", (source,), (metadata,), tmp_path / "new", {})
+    assert "warning: lost of the ensemble is missing: the others' weights make up for it" in capsys.readouterr().err
+    found = pq.read_table(path.with_suffix(".parquet"))
+    assert "lost" not in found.column_names
+    assert 0 < found["probability"].to_numpy().max() < 1
+
+
 def test_a_member_trained_anew_is_refused(fitted: Path, raw_market: tuple[Path, Path], tmp_path: Path) -> None:
     """The weights of one model would be given to another: wrong probabilities without a word."""
     folder = shutil.copytree(fitted, tmp_path / "fitted")
@@ -414,13 +483,13 @@ def test_reviews_that_begin_late_are_warned_of(
 
 def test_the_heaviest_member_explains() -> None:
     """A member without weight would be asked why, because its name comes first."""
-    ensemble = dataclasses.replace(
-        combine.Ensemble.from_dict(
-            {
-                "member_names": ["a", "b"], "scales": [[1, 0], [1, 0]], "method": "simplex", "weights": [0.0, 1.0],
-                "platt": [1, 0], "cross_fitted": {}, "num_folds": 2,
-            }
-        )
+    line = {"slope": 1, "intercept": 0}
+    combination = {"scales": [line, line], "space": "logit", "weights": [0.0, 1.0], "intercept": 0.0, "calibration": line}
+    ensemble = combine.Ensemble.from_dict(
+        {
+            "member_names": ["a", "b"], "outputs": ["probability"] * 2, "method": "simplex", "calibrator": "platt",
+            "combination": combination, "cross_fitted": {}, "cross_fitted_calibrators": {}, "num_folds": 2,
+        }
     )  # fmt: skip
     one = np.array([1])
     base = {
@@ -439,5 +508,6 @@ def test_the_heaviest_member_explains() -> None:
         for name in ("a", "b")
     ]
     assert predictor._reasons(files, ensemble)[0][0]["feature"] == "b"
-    assert predictor._reasons(files, dataclasses.replace(ensemble, weights=(1.0, 0.0)))[0][0]["feature"] == "a"
+    turned = dataclasses.replace(ensemble, combination=dataclasses.replace(ensemble.combination, weights=(1.0, 0.0)))
+    assert predictor._reasons(files, turned)[0][0]["feature"] == "a"
     assert predictor._reasons([files[0]], ensemble) is None

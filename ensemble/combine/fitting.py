@@ -1,0 +1,280 @@
+"""The ensemble: fitted on blend, and asked for forecasts.
+
+The steps, each monotone in every member as long as its weight is not negative:
+
+1. Each member's logit (of its probability, clipped to 1e-6 from 0 and 1) is Platt scaled: slope ≥ 0 and intercept. Members
+   trained with focal loss, class weights or too long speak on different scales; after this step their weights compare. Of a
+   member that says scores the rank among blend's rows takes the logit's place.
+2. The scaled logits are averaged, with weights that one of `weights.COMBINERS` finds.
+3. The average is calibrated once more, by one of `scales.CALIBRATORS`.
+
+`combiner=auto` compares all combiners forward in time inside blend (selection.py) and takes the best of them only if it
+beats equal weights by more than half a standard error: fitted weights that are hardly better on blend are worse on test more
+often than not (CONTRIBUTING has the figures). With fewer than 1,000 rows of the rarer class only weights that are ≥ 0 and
+sum to 1 are taken, and no isotonic calibration. `calibration=auto` does the same among the calibrators, Platt's the default.
+"""
+
+import dataclasses
+import sys
+from collections.abc import Callable, Sequence
+from typing import Any
+
+import numpy as np
+
+from ensemble.combine import selection
+from ensemble.combine.combination import Combination, fit_combinations
+from ensemble.combine.losses import expit, logit_of
+from ensemble.combine.scales import CALIBRATORS, ISOTONIC_LEAST
+from ensemble.combine.selection import AUTO
+from ensemble.combine.weights import COMBINERS, EQUAL, SAFE
+from ensemble.errors import UserError
+from ensemble.predictions import OUTPUTS
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class Ensemble:
+    """A fitted combiner; `to_dict` and `from_dict` carry it through JSON without the loss of a bit."""
+
+    member_names: tuple[str, ...]
+    """In the order of the weights."""
+    outputs: tuple[str, ...]
+    """What each member says: probability, score or value."""
+    method: str
+    """The combiner, a key of `weights.COMBINERS`."""
+    calibrator: str
+    """A key of `scales.CALIBRATORS`; empty for values."""
+    combination: Combination
+    """Scales, weights and calibration, fitted to all of blend."""
+    cross_fitted: dict[str, dict[str, float]]
+    """What each combiner, and choosing among them (auto), would have given on weeks later than those it was fitted on."""
+    cross_fitted_calibrators: dict[str, dict[str, float]]
+    """The same for the calibrators, with the combiner that was taken."""
+    num_folds: int
+    """Blocks of weeks that were forecast for that."""
+
+    @property
+    def weights(self) -> tuple[float, ...]:
+        """Of the members, in their order."""
+        return self.combination.weights
+
+    @property
+    def task(self) -> str:
+        """Binary or regression."""
+        return task_of(self.outputs)
+
+    def predict(self, predictions: np.ndarray, member_names: Sequence[str]) -> np.ndarray:
+        """The ensemble's probabilities or values, shape (num_rows,).
+
+        predictions: shape (num_rows, num_members); `member_names` names the columns, in any order. A member that is missing
+        is warned of, and the others' weights grow to make up for it. Raises `UserError` for a member that was not there in
+        `fit`, when none of those that are there has weight, and for NaN and probabilities outside [0, 1].
+        """
+        for name in member_names:
+            if name not in self.member_names:
+                raise UserError(f"member '{name}' was not there when the ensemble was fitted: leave it out, or fit again")
+        there = self.of(member_names)
+        columns = [list(member_names).index(name) for name in there.member_names]
+        inputs = inputs_of(np.asarray(predictions)[:, columns], there.member_names, there.outputs)
+        forecast = there.combination(inputs)
+        return expit(forecast) if self.task == "binary" else forecast
+
+    def probabilities(self, name: str, prediction: np.ndarray) -> np.ndarray:
+        """One member's own forecast, shape (num_rows,): a score as the probability that its rank had on blend."""
+        position = self.member_names.index(name)
+        return expit(self.combination.scales[position](prediction)) if self.outputs[position] == "score" else prediction
+
+    def of(self, member_names: Sequence[str]) -> "Ensemble":
+        """The ensemble of those members that are named, with a warning for each that is not; see `predict`."""
+        missing = [name for name in self.member_names if name not in member_names]
+        if not missing:
+            return self
+        present = [position for position, name in enumerate(self.member_names) if name in member_names]
+        if not sum(self.weights[position] for position in present) > 0:
+            raise UserError(f"without {', '.join(missing)} no member of the ensemble has weight: predict with them too")
+        sentence = f"{', '.join(missing)} of the ensemble is missing: the others' weights make up for it"
+        print(f"warning: {sentence}", file=sys.stderr)
+        return dataclasses.replace(
+            self,
+            member_names=tuple(self.member_names[position] for position in present),
+            outputs=tuple(self.outputs[position] for position in present),
+            combination=self.combination.of(present),
+        )
+
+    def to_dict(self) -> dict[str, Any]:
+        """Plain dicts, lists and numbers for JSON."""
+        return dataclasses.asdict(self)
+
+    @classmethod
+    def from_dict(cls, content: dict[str, Any]) -> "Ensemble":
+        """The ensemble that `to_dict` described; `UserError` when a part is missing or unknown."""
+        names = {field.name for field in dataclasses.fields(cls)}
+        if set(content) != names:
+            different = ", ".join(sorted(names ^ set(content)))
+            raise UserError(f"this is not a fitted ensemble of this version, it differs in: {different}; fit it again")
+        try:
+            combination = Combination.from_dict(content["combination"])
+        except (KeyError, TypeError) as error:
+            raise UserError(f"the combination of this ensemble is damaged ({error}): fit it again") from None
+        named = {name: tuple(content[name]) for name in ("member_names", "outputs")}
+        return cls(**{**content, **named, "combination": combination})
+
+
+def fit(
+    target: np.ndarray,
+    predictions: np.ndarray,
+    group: np.ndarray,
+    member_names: Sequence[str],
+    *,
+    outputs: Sequence[str] = (),
+    combiner: str = AUTO,
+    calibration: str = AUTO,
+    num_folds: int = 5,
+) -> Ensemble:
+    """Fit the combiner as the module's docstring says. Nothing in it is drawn at random.
+
+    target: shape (num_rows,), 0 or 1, or numbers where the members say values. predictions: shape (num_rows, num_members).
+    group: shape (num_rows,), the week as a number that grows with time. outputs: what each member says, all probabilities if
+    empty. With fewer weeks than `num_folds` + 1, each week but the first is a fold.
+
+    Raises `UserError` for NaN (naming member and row), for predictions that are no probabilities, for targets that are
+    not 0 or 1 or all alike, for a blend of one week, and for a combiner or calibrator that is unknown or needs more rows.
+    """
+    outputs = tuple(outputs) or ("probability",) * len(member_names)
+    task = task_of(outputs)
+    target, group = np.asarray(target, float), np.asarray(group)
+    inputs = inputs_of(predictions, member_names, outputs)
+    assert target.shape == group.shape == inputs.shape[:1]
+    _check_target(task, target)
+    if group.min() == group.max():
+        raise UserError(
+            f"the blend split has only week {group[0]}, but weights are chosen on weeks that they were not fitted on: "
+            "give blend at least 2 weeks"
+        )
+    is_large = task == "regression" or min(target.sum(), (1 - target).sum()) >= ISOTONIC_LEAST
+    calibrators = _calibrators(task, target, calibration, is_large)
+    if combiner not in (AUTO, *COMBINERS[task]):
+        raise UserError(f"there is no combiner '{combiner}' for {task} targets: name {AUTO}, {', '.join(COMBINERS[task])}")
+
+    # In an order that neither the rows' nor the members' decides: sums have the same last bits, whatever comes first.
+    distinct = np.unique(inputs, axis=1)
+    rows = np.lexsort((*np.sort(distinct, axis=1).T, target, group))
+    target, group, inputs = target[rows], group[rows], inputs[rows]
+    is_score = np.array(outputs) == "score"
+    folds = selection.forward_folds(group, num_folds)
+
+    def fit_ways(
+        combiners: Sequence[str], calibrators: Sequence[str], of_name: int
+    ) -> Callable[[np.ndarray], dict[str, Combination]]:
+        kinds = [(one, other) for one in combiners for other in calibrators]
+        return lambda rows: {
+            kind[of_name]: combination
+            for kind, combination in fit_combinations(task, kinds, target[rows], inputs[rows], is_score).items()
+        }
+
+    combiners = list(COMBINERS[task]) if distinct.shape[1] > 1 else [EQUAL]  # one member has nothing to be weighed against
+    if combiner != AUTO and len(combiners) > 1:
+        eligible: Sequence[str] = (combiner,)
+    else:
+        eligible = combiners if is_large else [name for name in combiners if name in SAFE]
+    platt = calibrators[0]
+    first = fit_ways(combiners, [platt], 0)
+    method, cross_fitted = _compare(task, first, eligible, target, inputs, group, folds)
+    second = fit_ways([method], calibrators, 1)
+    eligible = calibrators if calibration == AUTO else (calibration,)
+    calibrator, cross_fitted_calibrators = _compare(task, second, eligible, target, inputs, group, folds)
+    return Ensemble(
+        member_names=tuple(member_names),
+        outputs=outputs,
+        method=method,
+        calibrator=calibrator,
+        combination=second(np.ones(len(target), bool))[calibrator],
+        cross_fitted=cross_fitted,
+        cross_fitted_calibrators=cross_fitted_calibrators,
+        num_folds=len(folds),
+    )
+
+
+def task_of(outputs: Sequence[str]) -> str:
+    """Regression for members that say values, else binary; `UserError` for both at once, and for what is neither."""
+    for output in outputs:
+        if output not in OUTPUTS:
+            raise UserError(f"a member says '{output}', but the ensemble knows {', '.join(OUTPUTS)}: name one of them")
+    values = [output == "value" for output in outputs]
+    if any(values) != all(values):
+        raise UserError("some members say values and some say probabilities or scores: they forecast different things")
+    return "regression" if all(values) else "binary"
+
+
+def inputs_of(predictions: np.ndarray, member_names: Sequence[str], outputs: Sequence[str]) -> np.ndarray:
+    """The logits of probabilities; scores and values as they are. `UserError`, with member and row, for NaN and the like."""
+    inputs = np.array(predictions, float)
+    assert inputs.shape[1:] == (len(member_names),) == (len(outputs),), "one name per column"
+    assert len(set(member_names)) == len(member_names)
+    is_probability = np.array(outputs) == "probability"
+    bad = np.argwhere(np.where(is_probability, ~((inputs >= 0) & (inputs <= 1)), ~np.isfinite(inputs)))
+    if bad.size:
+        row, member = bad[0]
+        what = "no probability" if is_probability[member] else "no number"
+        raise UserError(
+            f"member '{member_names[member]}' predicts {inputs[row, member]:g} in row {row}, which is {what}: "
+            "look at its training log, and predict again"
+        )
+    inputs[:, is_probability] = logit_of(inputs[:, is_probability])
+    return inputs
+
+
+def check_binary_target(target: np.ndarray) -> None:
+    """Raise `UserError` for targets that are not 0 or 1, or all alike."""
+    if not np.isin(target, (0, 1)).all():
+        wrong = target[~np.isin(target, (0, 1))][0]
+        raise UserError(
+            f"the combiner is fitted on targets of 0 and 1, but blend has {wrong:g}: check the recipe and the split"
+        )
+    if target.all() or not target.any():
+        kind = "positive" if not target.any() else "negative"
+        raise UserError(
+            f"not one of the {len(target)} rows of blend is {kind}: give blend more weeks, or the data more products"
+        )
+
+
+def _check_target(task: str, target: np.ndarray) -> None:
+    if task == "binary":
+        check_binary_target(target)
+    elif not np.isfinite(target).all():
+        raise UserError(
+            f"the target of row {np.flatnonzero(~np.isfinite(target))[0]} of blend is no number: check the split"
+        )
+
+
+def _calibrators(task: str, target: np.ndarray, calibration: str, is_large: bool) -> list[str]:
+    """The names of those that can be fitted to these targets, the default first."""
+    if task == "regression":
+        if calibration != AUTO:
+            raise UserError(f"calibration={calibration} is of probabilities, and these members say values: leave it {AUTO}")
+        return [""]
+    if calibration not in (AUTO, *CALIBRATORS):
+        raise UserError(f"there is no calibration '{calibration}': name {AUTO}, {', '.join(CALIBRATORS)}")
+    if calibration == "isotonic" and not is_large:
+        rarer = int(min(target.sum(), (1 - target).sum()))
+        raise UserError(
+            f"calibration=isotonic needs {ISOTONIC_LEAST:,} rows of the rarer class, and blend has {rarer:,}: "
+            "use calibration=platt, or give blend more rows"
+        )
+    return [name for name in CALIBRATORS if is_large or name != "isotonic"]
+
+
+def _compare(
+    task: str,
+    fit_ways: Callable[[np.ndarray], dict[str, Combination]],
+    eligible: Sequence[str],
+    target: np.ndarray,
+    inputs: np.ndarray,
+    group: np.ndarray,
+    folds: list[selection.Fold],
+) -> tuple[str, dict[str, dict[str, float]]]:
+    """The way to take, of which the first eligible is the default, and what each way and choosing would have given."""
+    forecasts = selection.forward_forecasts(fit_ways, inputs, folds)
+    losses = {name: selection.losses_by_fold(task, target, forecasts[name], folds) for name in eligible}
+    forecasts[AUTO] = selection.auto_forecast(losses, forecasts, eligible[0], folds)
+    scores = {name: selection.scores(task, target, forecast, group) for name, forecast in forecasts.items()}
+    return selection.choose(losses, eligible[0]), scores

@@ -1,0 +1,1 @@
+"""A fitted ensemble that stays loaded: in Python (`loaded.py`) and over HTTP (`service.py`)."""

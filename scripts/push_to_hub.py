@@ -1,0 +1,34 @@
+"""Upload a fitted ensemble to the Hugging Face Hub; with HF_HUB_OFFLINE=1 it only says what it would send.
+
+HF_TOKEN=… python scripts/push_to_hub.py ensemble=runs/demo/ensemble repository=me/hot-sellers
+"""
+
+import dataclasses
+
+from ensemble import config, errors
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class PushConfig:
+    """What to upload, and where to."""
+
+    ensemble: str = "???"
+    """The folder of a fitted ensemble."""
+    repository: str = "???"
+    """OWNER/NAME on the Hub; it is created if it does not exist."""
+    private: bool = True
+    """Whether a repository that is created is seen by its owner only."""
+
+
+def main() -> None:
+    settings = config.from_command_line(PushConfig, __doc__)
+
+    from ensemble import hub
+
+    address = hub.push(settings.ensemble, settings.repository, settings.private)
+    if address:
+        print(f"uploaded: {address}")
+
+
+if __name__ == "__main__":
+    errors.run(main)

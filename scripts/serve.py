@@ -1,0 +1,20 @@
+"""A fitted ensemble over HTTP: raw reviews in, the ranked forecast out. It needs pip install 'accelerate-ensemble[serve]'.
+
+python scripts/serve.py ensemble=runs/demo/ensemble port=8000
+curl -H 'content-type: application/json' -d @request.json http://127.0.0.1:8000/predict
+"""
+
+from ensemble import config, errors
+from ensemble.serving.config import ServeConfig
+
+
+def main() -> None:
+    settings = config.from_command_line(ServeConfig, __doc__)
+
+    from ensemble.serving import service
+
+    service.serve(settings)
+
+
+if __name__ == "__main__":
+    errors.run(main)

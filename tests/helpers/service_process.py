@@ -1,0 +1,40 @@
+"""scripts/serve.py, and other scripts, as processes of a test."""
+
+import os
+import signal
+import subprocess
+import sys
+from pathlib import Path
+
+ROOT = Path(__file__).resolve().parents[2]
+TIMEOUT_S = 120
+ENVIRONMENT = {**os.environ, "OMP_NUM_THREADS": "1", "OMP_WAIT_POLICY": "PASSIVE", "HF_HUB_OFFLINE": "1"}
+
+
+def run(*words: object) -> None:
+    """A script of the project, which must succeed."""
+    script, *rest = map(str, words)
+    command = [sys.executable, str(ROOT / f"scripts/{script}.py"), *rest]
+    done = subprocess.run(command, env=ENVIRONMENT, capture_output=True, text=True, timeout=TIMEOUT_S, check=False)
+    assert done.returncode == 0, done.stderr
+
+
+class Service:
+    """scripts/serve.py in a process of its own."""
+
+    def __init__(self, ensemble: Path, *words: str):
+        script = str(ROOT / "scripts/serve.py")
+        self.process = subprocess.Popen(
+            [sys.executable, script, f"ensemble={ensemble}", "port=0", "threads=1", *words],
+            env=ENVIRONMENT, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, start_new_session=True,
+        )  # fmt: skip
+        assert self.process.stdout
+        line = self.process.stdout.readline()
+        assert line.startswith("serving "), self.process.communicate(timeout=TIMEOUT_S)[1]
+        self.port = int(line.rsplit(":", 1)[1])
+
+    def stop(self) -> tuple[int, str]:
+        """SIGTERM to the whole group, as schedulers send it; the exit code, and what was said on standard error."""
+        if self.process.poll() is None:
+            os.killpg(self.process.pid, signal.SIGTERM)
+        return self.process.wait(TIMEOUT_S), self.process.communicate(timeout=TIMEOUT_S)[1]

@@ -1,0 +1,224 @@
+"""The service, asked over loopback as its users would: answers, refusals, many clients at once, and how it ends."""
+
+import http.client
+import json
+import os
+import threading
+import time
+from pathlib import Path
+from typing import Any
+
+import psutil
+import pytest
+from service_process import TIMEOUT_S, Service
+
+LONG = bool(os.environ.get("TORTURE_LONG"))
+DURATION_S = 60 if LONG else 5
+NUM_CLIENTS = 16
+REVIEW = {"parent_asin": "A", "user_id": "U", "rating": 5.0, "timestamp": 1_660_000_000_000}
+
+
+def ask(port: int, method: str, path: str, body: bytes | None = None) -> tuple[int, bytes]:
+    connection = http.client.HTTPConnection("127.0.0.1", port, timeout=TIMEOUT_S)
+    try:
+        connection.request(method, path, body)
+        answer = connection.getresponse()
+        return answer.status, answer.read()
+    finally:
+        connection.close()
+
+
+def encode(content: Any) -> bytes:
+    return json.dumps(content).encode()
+
+
+@pytest.fixture(scope="module")
+def whole(request_rows: Any) -> bytes:
+    return encode(request_rows)
+
+
+def test_a_request_is_answered_with_the_forecast(service: Service, fitted: Path, whole: bytes) -> None:
+    """The answer would not be the ensemble's, or hold what is no JSON."""
+    import pyarrow.parquet as pq
+
+    status, body = ask(service.port, "POST", "/predict", whole)
+    assert status == 200, body
+    answer = json.loads(body, parse_constant=pytest.fail)
+    table = pq.read_table(fitted / "ensemble/forecast.parquet")
+    assert answer["week"] == table.schema.metadata[b"week"].decode()
+    assert answer["horizon_weeks"] == 12
+    for row, kept in zip(answer["forecast"], table.to_pylist(), strict=True):
+        assert {name: row[name] for name in ("rank", "product_id", "title", "category", "probability")} == {
+            name: kept[name] for name in ("rank", "product_id", "title", "category", "probability")
+        }
+        assert row["members"] == {name: kept[name] for name in ("lightgbm", "transformer", "xgboost")}
+        assert [reason["feature"] for reason in row["reasons"]] == [reason["feature"] for reason in kept["reasons"]]
+
+
+@pytest.mark.parametrize(
+    ("content", "place"),
+    [
+        ({}, ["reviews"]),
+        ({"reviews": []}, ["reviews"]),
+        ({"reviews": [REVIEW, {**REVIEW, "rating": 6}]}, ["reviews", 1, "rating"]),
+        ({"reviews": [{**REVIEW, "rating": "five"}]}, ["reviews", 0, "rating"]),
+        ({"reviews": [{**REVIEW, "timestamp": 1_660_000_000}]}, ["reviews", 0, "timestamp"]),
+        ({"reviews": [{**REVIEW, "timestamp": 9_660_000_000_000}]}, ["reviews", 0, "timestamp"]),
+        ({"reviews": [{**REVIEW, "parent_asin": ""}]}, ["reviews", 0, "parent_asin"]),
+        ({"reviews": [{"parent_asin": "A"}]}, ["reviews", 0, "user_id"]),
+        ({"reviews": [REVIEW], "products": [{"title": "no id"}]}, ["products", 0, "parent_asin"]),
+        ({"reviews": [REVIEW]}, ["reviews"]),  # the members learned with metadata
+    ],
+)
+def test_a_wrong_field_is_named(service: Service, content: Any, place: list[Any]) -> None:
+    """A client would have to guess which of ten thousand rows is wrong."""
+    status, body = ask(service.port, "POST", "/predict", encode(content))
+    assert status == 422, body
+    (first, *_) = json.loads(body)["detail"]
+    assert first["loc"] == ["body", *place]
+    assert first["msg"]
+
+
+def test_what_is_no_request_is_refused(service: Service) -> None:
+    """Bytes that are no JSON, another route or another method would be an error of the service's own."""
+    assert ask(service.port, "POST", "/predict", b"{")[0] == 422
+    assert ask(service.port, "POST", "/predict", b"\xff\xfe")[0] == 422
+    assert ask(service.port, "GET", "/predict")[0] == 405
+    assert ask(service.port, "GET", "/nothing")[0] == 404
+
+
+def test_too_much_is_refused(service: Service) -> None:
+    """One client could fill the memory."""
+    status, body = ask(service.port, "POST", "/predict", encode({"reviews": [REVIEW] * 20_001}))
+    assert (status, json.loads(body)["detail"][0]["loc"]) == (413, ["body", "reviews"])
+    status, body = ask(service.port, "POST", "/predict", b" " * 8_000_001)
+    assert (status, json.loads(body)["detail"][0]["loc"]) == (413, ["body"])
+
+
+def test_schema_and_health(service: Service) -> None:
+    """A client could not find out what to send, and a balancer not whether to send it."""
+    status, body = ask(service.port, "GET", "/schema")
+    about = json.loads(body)
+    assert status == 200
+    assert {"parent_asin", "user_id", "rating", "timestamp"} == set(about["request"]["$defs"]["Review"]["required"])
+    assert about["limits"] == {"max_reviews": 20_000, "max_bytes": 8_000_000}
+    assert sum(about["ensemble"]["members"].values()) == pytest.approx(1)
+    assert ask(service.port, "GET", "/health") == (200, b'{"status":"ok","lost":[]}')
+
+
+def samples(port: int) -> dict[str, float]:
+    """The metrics as Prometheus reads them, by their name with labels."""
+    from prometheus_client.parser import text_string_to_metric_families
+
+    status, body = ask(port, "GET", "/metrics")
+    assert status == 200
+    return {
+        " ".join([sample.name, *sample.labels.values()]): sample.value
+        for family in text_string_to_metric_families(body.decode())
+        for sample in family.samples
+    }
+
+
+def test_metrics_count(service: Service, whole: bytes, request_rows: Any) -> None:
+    """A watch over the service would see no traffic, or a label for each path that anyone tries."""
+    before = samples(service.port)
+    assert ask(service.port, "POST", "/predict", whole)[0] == 200
+    assert ask(service.port, "POST", "/predict", b"{")[0] == 422
+    for number in range(3):
+        assert ask(service.port, "GET", f"/guess-{number}")[0] == 404
+    after = samples(service.port)
+    grown = {name: value - before.get(name, 0) for name, value in after.items() if "_created" not in name}
+    assert grown["ensemble_requests_total /predict 200"] == 1
+    assert grown["ensemble_requests_total /predict 422"] == 1
+    assert grown["ensemble_requests_total other 404"] == 3
+    assert not any("guess" in name for name in after)
+    assert grown["ensemble_request_seconds_count /predict"] == 2
+    assert grown["ensemble_reviews_total"] == len(request_rows["reviews"])
+    assert grown["ensemble_forecasts_total"] > 0
+
+
+def megabytes(service: Service) -> float:
+    """Memory of the service and its members that they share with nobody."""
+    root = psutil.Process(service.process.pid)
+    return sum(process.memory_full_info().uss for process in [root, *root.children(recursive=True)]) / 1e6
+
+
+def test_many_clients_at_once(service: Service, request_rows: Any) -> None:
+    """Requests would mix, one client's mistake disturb another's answer, or memory grow with every request."""
+    last = sorted(request_rows["reviews"], key=lambda row: row["timestamp"])[-400:]
+    bodies = [encode({"reviews": last[-size:], "products": request_rows["products"]}) for size in (100, 200, 300, 400)]
+    bad = [encode({"reviews": [{**REVIEW, "rating": -1}]}), b"{", encode({"reviews": [REVIEW] * 20_001})]
+    expected = [json.loads(ask(service.port, "POST", "/predict", body)[1])["forecast"] for body in bodies]
+    assert len({len(forecast) for forecast in expected}) > 1, "mixed answers could not be told apart"
+    faults: list[str] = []
+    count = [0, 0]
+    end = [time.monotonic() + DURATION_S]
+
+    def client(number: int) -> None:
+        turn = number
+        while time.monotonic() < end[0]:
+            turn += 1
+            try:
+                if number % 4 == 3:
+                    status, _ = ask(service.port, "POST", "/predict", bad[turn % len(bad)])
+                    count[1] += 1
+                    if status not in (413, 422):
+                        faults.append(f"a bad request was answered with {status}")
+                    continue
+                which = turn % len(bodies)
+                status, body = ask(service.port, "POST", "/predict", bodies[which])
+                count[0] += 1
+                if status != 200 or json.loads(body)["forecast"] != expected[which]:
+                    faults.append(f"request {which}: {status} {body[:200]!r}")
+            except Exception as error:
+                faults.append(repr(error))
+
+    def storm(duration_s: float) -> None:
+        end[0] = time.monotonic() + duration_s
+        clients = [threading.Thread(target=client, args=[number]) for number in range(NUM_CLIENTS)]
+        for thread in clients:
+            thread.start()
+        for thread in clients:
+            thread.join()
+
+    storm(DURATION_S / 4)  # buffers and caches reach their size
+    before, count[:] = megabytes(service), [0, 0]
+    storm(DURATION_S)
+    after = megabytes(service)
+    print(f"{count[0]} forecasts and {count[1]} refusals in {DURATION_S} s; {before:.0f} MB before, {after:.0f} MB after")
+    assert not faults, faults[:3]
+    assert min(count) > 0
+    assert after < 1.1 * before + 20
+
+
+def test_what_is_under_way_is_finished(fitted: Path, whole: bytes) -> None:
+    """A rollout would cut clients off in the middle of their requests, or leave members without a service."""
+    service = Service(fitted / "ensemble")
+    children = psutil.Process(service.process.pid).children(recursive=True)
+    assert len(children) == 4
+    answers: list[tuple[int, bytes]] = []
+    asking = threading.Thread(target=lambda: answers.append(ask(service.port, "POST", "/predict", whole)))
+    asking.start()
+    time.sleep(0.5)  # the first request takes seconds: it is under way now
+    assert not answers, "this test could not fail"
+    code, said = service.stop()
+    asking.join()
+    assert (code, said.splitlines()[-1]) == (0, "stopped")
+    assert [status for status, _ in answers] == [200]
+    assert not psutil.wait_procs(children, timeout=10)[1]
+    with pytest.raises(ConnectionRefusedError):
+        ask(service.port, "GET", "/health")
+
+
+def test_a_lost_member_is_no_health(fitted: Path, whole: bytes) -> None:
+    """A balancer would go on sending requests to a service that cannot answer."""
+    service = Service(fitted / "ensemble")
+    try:
+        for process in psutil.Process(service.process.pid).children():
+            process.kill()
+        answers = (ask(service.port, "GET", "/health") for _ in range(1000))
+        status, body = next(answer for answer in answers if answer[1].count(b",") == 4)  # all four are seen to be gone
+        assert (status, sorted(json.loads(body)["lost"])) == (503, ["lightgbm", "preparation", "transformer", "xgboost"])
+        assert ask(service.port, "POST", "/predict", whole)[0] == 503
+    finally:
+        service.stop()
