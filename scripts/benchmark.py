@@ -1,6 +1,7 @@
 """Measure what the README states, and write it to slurm/results/NAME.json with hardware, versions, date and command.
 
-python scripts/benchmark.py help_times | seeds | real | panel | memory | loader | overhead | scaling | knobs
+python scripts/benchmark.py help_times | seeds | real | panel | memory | loader | overhead | scaling | knobs | threads
+                            | trees
 """
 
 import importlib
@@ -13,6 +14,7 @@ MODULES = {
     "help_times": "commands", "seeds": "commands", "real": "commands",
     "panel": "data", "memory": "data", "loader": "data",
     "overhead": "overhead", "scaling": "scaling", "knobs": "knobs",
+    "threads": "trees", "trees": "trees",
 }  # fmt: skip
 
 
@@ -28,6 +30,12 @@ def main() -> None:
         from ensemble.benchmarks import overhead
 
         overhead.overhead_rank(accelerator, settings.rounds, Path(settings.out))
+        return
+
+    if name == "trees-run":
+        from ensemble.benchmarks import trees_run
+
+        trees_run.run(settings)
         return
 
     if name == "basic-panel":

@@ -1,6 +1,7 @@
 """What scripts/benchmark.py can be told: the settings of each benchmark. Nothing heavy is imported here."""
 
 import dataclasses
+from typing import Literal
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -125,6 +126,46 @@ class Knobs(Results):
     """Trainings with each knob, each between two without it; at least 2."""
 
 
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class Threads(Results):
+    """What our OpenMP settings are worth beside a busy neighbour, for each tree library; some five minutes on two cores."""
+
+    rounds: int = 3
+    """Trainings with them, each between two with the libraries' defaults; at least 2."""
+    num_rows: int = 100_000
+    """Generated rows."""
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class Trees(Results):
+    """Memory and CPU seconds of growing trees, and rows predicted a second, beside the bare libraries; some ten minutes."""
+
+    rounds: int = 3
+    """Trainings of ours, each between two of the bare library; at least 2."""
+    num_rows: int = 1_000_000
+    """Generated rows of 50 features; a tenth more for validation."""
+    num_trees: int = 20
+    """Trees of each training."""
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class TreesRun:
+    """One process that `threads` and `trees` start."""
+
+    data: str = "???"
+    """The generated rows."""
+    library: Literal["xgboost", "lightgbm"] = "xgboost"
+    """Whose trees."""
+    work: Literal["ours", "bare", "defaults", "predict"] = "ours"
+    """Our training, the library's own with our settings of OpenMP, that with its defaults, or predictions."""
+    memory: Literal["in_core", "low"] = "in_core"
+    """As in train_trees.py."""
+    num_trees: int = 20
+    """Trees to grow."""
+    out: str = "???"
+    """The JSON file to write."""
+
+
 SCHEMAS: dict[str, type] = {
     "help_times": HelpTimes,
     "seeds": Seeds,
@@ -137,5 +178,8 @@ SCHEMAS: dict[str, type] = {
     "overhead-rank": OverheadRank,
     "scaling": Scaling,
     "knobs": Knobs,
+    "threads": Threads,
+    "trees": Trees,
+    "trees-run": TreesRun,
 }
 """Each benchmark's settings, by its name on the command line."""

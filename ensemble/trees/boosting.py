@@ -9,6 +9,7 @@ not change where the training does.
 import dataclasses
 import time
 from collections.abc import Callable
+from pathlib import Path
 from typing import Protocol
 
 import numpy as np
@@ -48,6 +49,8 @@ class Training:
     """The trees to go on from."""
     history: tuple[Scores, ...] = ()
     """Their scores."""
+    pages: Path | None = None
+    """The folder where XGBoost keeps its rows with memory=low."""
     asked: Callable[[], int] = lambda: 0
     """Whether this process was asked to stop."""
     keep: Callable[[bytes, list[Scores]], None] = lambda model, history: None

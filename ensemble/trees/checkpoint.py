@@ -91,5 +91,19 @@ class Checkpoints:
             else:
                 scratch.unlink()
 
+    @contextmanager
+    def pages(self, rank: int) -> Iterator[Path]:
+        """A folder for rows that a rank keeps on disk while it trains; on nodes without a shared disk, its own."""
+        folder = self.folder / f".pages-{rank}"
+        shutil.rmtree(folder, ignore_errors=True)
+        folder.mkdir(parents=True)
+        try:
+            yield folder
+        finally:
+            shutil.rmtree(folder, ignore_errors=True)
+            if rank > 0:
+                with suppress(OSError):  # not empty: it is rank 0's
+                    self.folder.rmdir()
+
     def clear(self) -> None:
         shutil.rmtree(self.folder, ignore_errors=True)

@@ -34,6 +34,11 @@ class TreesConfig:
     """Penalty on squared leaf values."""
     threads: int = 0
     """OpenMP threads; 0 for as many cores as Slurm, the cgroup and the affinity mask grant."""
+    memory: Literal["auto", "in_core", "low"] = "auto"
+    """low: XGBoost keeps its rows in files beside `out`, which is slower, and LightGBM takes its bins from fewer of them.
+
+    auto: low if memory is short.
+    """
     seed: int = 0
     """Of the draws of rows and features."""
     chunk_rounds: int = 10
@@ -44,5 +49,8 @@ class TreesConfig:
     """Seconds that the ranks of several nodes wait for all to come, and for each tree."""
 
 
-FREE_TO_CHANGE = ("data", "out", "overwrite", "threads", "checkpoint_s", "timeout_s")
-"""Settings that may differ when a training goes on: they change where and how it runs, not what it learns."""
+FREE_TO_CHANGE = ("data", "out", "overwrite", "threads", "memory", "checkpoint_s", "timeout_s")
+"""Settings that may differ when a training goes on: they change where and how it runs, not what it learns.
+
+Of memory that is so for XGBoost; LightGBM goes on in the mode that it began in.
+"""

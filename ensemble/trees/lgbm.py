@@ -14,6 +14,7 @@ from ensemble.trees.boosting import Scores, Training, boost
 from ensemble.trees.config import TreesConfig
 from ensemble.trees.distributed import Group, free_port
 from ensemble.trees.member import TreeData
+from ensemble.trees.memory import SAMPLED_ROWS
 
 FILE = "model.txt"
 
@@ -22,30 +23,14 @@ class _Growth:
     """The booster and its data; on several ranks the data are this rank's rows, and the whole validation split."""
 
     def __init__(self, config: TreesConfig, rows: TreeData, validation: TreeData, training: Training):
-        parameters = {
-            "objective": "binary",
-            "metric": ["average_precision", "binary_logloss"],
-            "num_leaves": config.max_leaves,
-            "learning_rate": config.learning_rate,
-            "min_sum_hessian_in_leaf": config.min_leaf_weight,
-            "bagging_fraction": config.row_fraction,
-            "bagging_freq": 1,
-            "feature_fraction": config.column_fraction,
-            "lambda_l2": config.l2,
-            "seed": config.seed,
-            "num_threads": config.threads,
-            "deterministic": True,
-            "force_col_wise": True,
-            "verbosity": -1,
-            **_network(training.group, config.timeout_s),
-        }
-        data = lightgbm.Dataset(_table(rows), label=rows.column("hot"), params=parameters)
-        held_out = data.create_valid(_table(validation), label=validation.column("hot"), params=parameters)
+        settings = parameters(config) | _network(training.group, config.timeout_s)
+        data = lightgbm.Dataset(table_of(rows), label=rows.column("hot"), params=settings)
+        held_out = data.create_valid(table_of(validation), label=validation.column("hot"), params=settings)
         if training.model is not None:
             self._before = lightgbm.Booster(model_str=training.model.decode())  # which the predictor does not keep alive
             data._set_predictor(_InnerPredictor.from_booster(self._before, pred_parameter={"num_threads": config.threads}))
             held_out._set_predictor(data._predictor)
-        self.booster = lightgbm.Booster(parameters, data)
+        self.booster = lightgbm.Booster(settings, data)
         self.booster.add_valid(held_out, "validation")
 
     def seed(self, seed: int) -> None:
@@ -60,6 +45,27 @@ class _Growth:
 
     def model(self) -> bytes:
         return to_bytes(self.booster)
+
+
+def parameters(config: TreesConfig) -> dict[str, Any]:
+    """The settings in LightGBM's words."""
+    return {
+        "objective": "binary",
+        "metric": ["average_precision", "binary_logloss"],
+        "num_leaves": config.max_leaves,
+        "learning_rate": config.learning_rate,
+        "min_sum_hessian_in_leaf": config.min_leaf_weight,
+        "bagging_fraction": config.row_fraction,
+        "bagging_freq": 1,
+        "feature_fraction": config.column_fraction,
+        "lambda_l2": config.l2,
+        "seed": config.seed,
+        "num_threads": config.threads,
+        "deterministic": True,
+        "force_col_wise": True,
+        "bin_construct_sample_cnt": SAMPLED_ROWS["low" if config.memory == "low" else "in_core"],
+        "verbosity": -1,
+    }
 
 
 def train(
@@ -125,7 +131,7 @@ def importance(booster: Any) -> dict[str, float]:
     return dict(zip(feature_names(booster), map(float, gain), strict=True))
 
 
-def _table(rows: TreeData) -> pa.Table:
+def table_of(rows: TreeData) -> pa.Table:
     table = rows.feature_table()
     assert all(pa.types.is_floating(kind) for kind in table.schema.types), "LightGBM aborts the process on strings"
     return table

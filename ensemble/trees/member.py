@@ -11,6 +11,7 @@ The manifest's checksums are compared before a model is read: on a damaged one b
 """
 
 import base64
+import dataclasses
 import hashlib
 import importlib
 import json
@@ -19,7 +20,7 @@ import signal
 import sys
 import time
 from collections.abc import Iterator
-from contextlib import contextmanager, suppress
+from contextlib import AbstractContextManager, contextmanager, nullcontext, suppress
 from pathlib import Path
 from types import ModuleType
 from typing import Any
@@ -32,6 +33,7 @@ from ensemble.data import inputs, manifest
 from ensemble.data.arrow import open_table
 from ensemble.errors import Failure, UserError
 from ensemble.signals import STOP, StopSignals
+from ensemble.trees import memory
 from ensemble.trees.boosting import Scores, Stopped, Training
 from ensemble.trees.checkpoint import Checkpoints
 from ensemble.trees.config import FREE_TO_CHANGE, TreesConfig
@@ -85,24 +87,28 @@ def train(config: TreesConfig, resume: str = "", where: Place = ALONE) -> dict[s
     of them raises ends all. The summary's `status` is done, or preempted after SIGTERM, SIGINT or SIGUSR1.
     """
     _check(config)
+    began, peak_mb = time.monotonic(), memory.peak()
     library = _library(config.library)
     checkpoints = Checkpoints(config.out, library.FILE)
-    began = time.monotonic()
     with StopSignals() as stop, _signals_elsewhere(), Group(where, config.timeout_s, checkpoints.set_lost) as group:
         about = _about(config.data)
         manifest.verify(config.data)
         settings = {name: value for name, value in configuration.to_dict(config).items() if name not in FREE_TO_CHANGE}
         state = {"fingerprint": about["fingerprint"], "num_ranks": group.num_ranks, "config": settings}
+        state["memory"] = _memory(config, about, group)
         _refuse_unlike(group, state)
         start = group.gather(_start(config, resume, checkpoints, state) if group.rank == 0 else None)[0]
         if "summary" in start:
             return {**start["summary"], "status": "done"}
-        with checkpoints.failure_marked():
+        config = dataclasses.replace(config, memory=start["memory"])
+        state["memory"] = config.memory
+        with checkpoints.failure_marked(), _pages(config, checkpoints, group.rank) as pages:
             train_rows = TreeData(config.data, "train", about, group.rank, group.num_ranks)
             training = Training(
                 group=group,
                 model=base64.b64decode(start["model"]) if start["model"] else None,
                 history=tuple(start["history"]),
+                pages=pages,
                 asked=lambda: stop.asked,
                 keep=lambda model, history: checkpoints.write(model, {**state, "history": history}),
             )
@@ -123,6 +129,8 @@ def train(config: TreesConfig, resume: str = "", where: Place = ALONE) -> dict[s
         "rows": about["splits"]["train"]["rows"],
         "ranks": group.num_ranks,
         "trees": best_round,
+        "memory": config.memory,
+        "peak_memory_mb": round(memory.peak() - peak_mb, 1),
         "seconds": round(time.monotonic() - began, 1),
         "validation_average_precision": history[best_round - 1]["average_precision"],
     }
@@ -154,9 +162,16 @@ def _start(config: TreesConfig, resume: str, checkpoints: Checkpoints, state: di
     if not found:
         checkpoints.clear()
         checkpoints.set_status("running")
-        return {"model": None, "history": []}
+        return {"model": None, "history": [], "memory": state["memory"]}
     model, its = found
     _refuse_foreign(checkpoints.folder, its, state)
+    if config.library == "lightgbm" and its["memory"] != state["memory"]:
+        if config.memory != "auto":
+            raise UserError(
+                f"{checkpoints.folder} was written with memory={its['memory']}, and with {config.memory} LightGBM would bin "
+                "otherwise: give it that again, or begin anew without --resume and with overwrite=true"
+            )
+        state = {**state, "memory": its["memory"]}
     print(f"going on after {len(its['history'])} trees", file=sys.stderr)
     if its["num_ranks"] != state["num_ranks"]:
         print(
@@ -165,7 +180,28 @@ def _start(config: TreesConfig, resume: str, checkpoints: Checkpoints, state: di
             file=sys.stderr,
         )
     checkpoints.set_status("running")
-    return {"model": base64.b64encode(model).decode(), "history": its["history"]}
+    return {"model": base64.b64encode(model).decode(), "history": its["history"], "memory": state["memory"]}
+
+
+def _memory(config: TreesConfig, about: dict[str, Any], group: Group) -> memory.Mode:
+    """The mode that was asked for; or low, when what training in core needs is not left to each of the ranks."""
+    if config.memory != "auto":
+        return config.memory
+    rows = {split: facts["rows"] for split, facts in about["splits"].items()}
+    num_rows = math.ceil(rows["train"] / group.num_ranks) + rows["validation"]
+    needed, left = memory.needed(config.library, num_rows, len(about["features"])), memory.left()
+    modes = group.gather(memory.mode_for(needed, left))
+    if "low" not in modes:
+        return "in_core"
+    if left is not None and modes[group.rank] == "low":
+        print(
+            f"memory=low: training in core may take {needed / 1e6:,.0f} MB, {left / 1e6:,.0f} MB are left", file=sys.stderr
+        )
+    return "low"
+
+
+def _pages(config: TreesConfig, checkpoints: Checkpoints, rank: int) -> AbstractContextManager[Path | None]:
+    return checkpoints.pages(rank) if (config.library, config.memory) == ("xgboost", "low") else nullcontext()
 
 
 @contextmanager

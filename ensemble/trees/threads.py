@@ -2,7 +2,7 @@
 
 On a shared machine two threads that spin while they wait run ten times slower than one; OMP_WAIT_POLICY=PASSIVE lets them
 sleep. XGBoost obeys the smallest of nthread, OMP_NUM_THREADS and the cgroup's quota, LightGBM only what it is told: so both
-are told the same number.
+are told the same number, and one line on stderr says which and why.
 """
 
 import ctypes
@@ -18,21 +18,51 @@ from ensemble.errors import UserError
 
 
 def settle(asked: int = 0) -> int:
-    """Choose the number of threads, put it into the environment, and return it; 0 leaves the choice to the machine."""
+    """Choose the number of threads, put it into the environment, say so, and return it; 0 leaves it to the machine."""
     assert not {"xgboost", "lightgbm"} & sys.modules.keys(), "OpenMP has read its settings already"
-    limits = thread_limits(os.environ)
     if asked < 0:
         raise UserError(f"threads={asked} is impossible: give a number of cores, or 0 for as many as are granted")
-    chosen = asked or min(limits.values())
+    chosen, why, warnings = choose(asked, os.environ)
     os.environ["OMP_NUM_THREADS"] = str(chosen)
-    os.environ.setdefault("OMP_WAIT_POLICY", "PASSIVE")
+    policy = os.environ.setdefault("OMP_WAIT_POLICY", "PASSIVE")
+    print(f"OMP_NUM_THREADS={chosen} OMP_WAIT_POLICY={policy}: {why}", file=sys.stderr)
+    for warning in warnings:
+        print(f"warning: {warning}", file=sys.stderr)
     _provide_openmp()
     return chosen
 
 
-def thread_limits(environment: Mapping[str, str], cgroup: Path | None = None) -> dict[str, int]:
-    """What each authority grants, in cores, and what the user's environment asks for."""
-    return cores.limits(environment, cgroup) | cores.named(environment, "OMP_NUM_THREADS")
+def choose(asked: int, environment: Mapping[str, str], cgroup: Path | None = None) -> tuple[int, str, list[str]]:
+    """The number of threads, why, and a sentence on each setting that costs speed, or would have.
+
+    `asked` comes first. A job of Slurm owns its cores, so that a smaller OMP_NUM_THREADS, which job scripts export for other
+    programs, is not obeyed there; elsewhere it may be the user's wish to share the machine, and is.
+    """
+    limits = cores.limits(environment, cgroup)
+    granted, wished = min(limits.values()), cores.named(environment, "OMP_NUM_THREADS").get("OMP_NUM_THREADS")
+    why = f"{granted} cores are granted ({', '.join(f'{name} {number}' for name, number in limits.items())})"
+    chosen, warnings = granted, []
+    if asked:
+        chosen, why = asked, f"threads={asked} was asked for, {why}"
+    elif wished and wished < granted and "SLURM_CPUS_PER_TASK" in limits:
+        warnings.append(
+            f"OMP_NUM_THREADS={wished} would have left {granted - wished} of the job's {granted} cores idle, and is not "
+            f"obeyed: threads={wished} is"
+        )
+    elif wished and wished < granted:
+        chosen, why = wished, f"OMP_NUM_THREADS asks for {wished}, {why}"
+        warnings.append(
+            f"OMP_NUM_THREADS={wished} leaves {granted - wished} of {granted} cores idle: threads={granted} does not"
+        )
+    if chosen > granted:
+        warnings.append(
+            f"{chosen} threads on {granted} cores wait for each other, some ten times slower: leave threads= out"
+        )
+    if environment.get("OMP_WAIT_POLICY", "").upper() == "ACTIVE":
+        warnings.append(
+            "OMP_WAIT_POLICY=ACTIVE lets waiting threads spin, some ten times slower where cores are shared: unset it"
+        )
+    return chosen, why, warnings
 
 
 def _provide_openmp() -> None:

@@ -1,4 +1,7 @@
-"""XGBoost: histogram trees on a QuantileDMatrix that is filled batch by batch, so the features are never in memory whole."""
+"""XGBoost: histogram trees on a QuantileDMatrix that is filled batch by batch, so the features are never in memory whole.
+
+With memory=low their bins are not either: an ExtMemQuantileDMatrix keeps them in files, and reads them once for each split.
+"""
 
 import math
 from collections.abc import Iterator
@@ -24,8 +27,10 @@ _trackers: list[RabitTracker] = []
 
 
 class _Batches(xgboost.DataIter):
-    def __init__(self, rows: TreeData):
-        super().__init__()
+    """Rows a batch at a time; with a prefix, XGBoost keeps each as a file of that name."""
+
+    def __init__(self, rows: TreeData, prefix: Path | None = None):
+        super().__init__(cache_prefix=str(prefix) if prefix else None)
         self.rows = rows
         self.reset()
 
@@ -42,25 +47,12 @@ class _Batches(xgboost.DataIter):
 class _Growth:
     """The booster and its data; on several ranks `data` are this rank's rows, `held_out` the whole split."""
 
-    def __init__(self, config: TreesConfig, rows: TreeData, validation: TreeData, model: bytes | None):
-        self._data = xgboost.QuantileDMatrix(_Batches(rows), max_bin=256)
-        self._held_out = xgboost.QuantileDMatrix(_Batches(validation), max_bin=256, ref=self._data)
+    def __init__(self, config: TreesConfig, rows: TreeData, validation: TreeData, training: Training):
+        self._data = matrix(config, rows, training.pages, "rows")
+        self._held_out = matrix(config, validation, training.pages, "validation", self._data)
         self._target = validation.column("hot")
-        parameters = {
-            "objective": "binary:logistic",
-            "tree_method": "hist",
-            "grow_policy": "lossguide",
-            "max_depth": 0,
-            "max_leaves": config.max_leaves,
-            "learning_rate": config.learning_rate,
-            "min_child_weight": config.min_leaf_weight,
-            "subsample": config.row_fraction,
-            "colsample_bytree": config.column_fraction,
-            "reg_lambda": config.l2,
-            "nthread": config.threads,
-        }
-        trees = None if model is None else bytearray(model)
-        self.booster = xgboost.Booster(parameters, [self._data, self._held_out], model_file=trees)
+        trees = None if training.model is None else bytearray(training.model)
+        self.booster = xgboost.Booster(parameters(config), [self._data, self._held_out], model_file=trees)
 
     def seed(self, seed: int) -> None:
         # A generator of features lives in the updater of the trees: another tree method, once configured, drops it
@@ -77,6 +69,35 @@ class _Growth:
     def model(self) -> bytes:
         return to_bytes(self.booster)
 
+    def release(self) -> None:
+        """Let go of the data, which an error on its way up would hold, before their files are cleared away."""
+        del self.booster, self._data, self._held_out
+
+
+def parameters(config: TreesConfig) -> dict[str, Any]:
+    """The settings in XGBoost's words."""
+    return {
+        "objective": "binary:logistic",
+        "tree_method": "hist",
+        "grow_policy": "lossguide",
+        "max_depth": 0,
+        "max_leaves": config.max_leaves,
+        "learning_rate": config.learning_rate,
+        "min_child_weight": config.min_leaf_weight,
+        "subsample": config.row_fraction,
+        "colsample_bytree": config.column_fraction,
+        "reg_lambda": config.l2,
+        "nthread": config.threads,
+    }
+
+
+def matrix(config: TreesConfig, rows: TreeData, pages: Path | None, name: str, like: Any = None) -> Any:
+    """The rows in bins, in memory or in files under `pages`; the trees are the same to the bit."""
+    if config.memory != "low":
+        return xgboost.QuantileDMatrix(_Batches(rows), max_bin=256, ref=like)
+    assert pages is not None
+    return xgboost.ExtMemQuantileDMatrix(_Batches(rows, pages / name), max_bin=256, ref=like)
+
 
 def train(
     config: TreesConfig, rows: TreeData, validation: TreeData, training: Training | None = None
@@ -84,9 +105,12 @@ def train(
     """The booster cut to its best round, the scores on validation after each round, and the number of that round."""
     training = training or Training()
     with _collective(training.group, config.timeout_s), training.group.explained():
-        growth = _Growth(config, rows, validation, training.model)
-        history, best = boost(config, growth, training)
-        return growth.booster[:best], history, best
+        growth = _Growth(config, rows, validation, training)
+        try:
+            history, best = boost(config, growth, training)
+            return growth.booster[:best], history, best
+        finally:
+            growth.release()
 
 
 @contextmanager

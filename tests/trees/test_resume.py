@@ -246,7 +246,7 @@ def test_other_settings_and_data_are_refused(
     manifest.write_manifest(prepared_copy, {**about, "config": {**about["config"], "shares": [0.1, 0.1, 0.1, 0.7]}})
     with pytest.raises(UserError, match="was trained on other prepared data"):
         member.train(config("xgboost", prepared_copy, tmp_path / "out"), "auto")
-    free = {"threads": 2, "checkpoint_s": 3.0, "timeout_s": 7.0, "overwrite": True}
+    free = {"threads": 2, "memory": "low", "checkpoint_s": 3.0, "timeout_s": 7.0, "overwrite": True}
     assert {*free, "data", "out"} == set(FREE_TO_CHANGE)
     assert member.train(config("xgboost", prepared, tmp_path / "out", **free), "auto")["status"] == "done"
 

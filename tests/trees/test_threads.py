@@ -8,6 +8,7 @@ from pathlib import Path
 
 import pytest
 
+from ensemble import cores
 from ensemble.errors import UserError
 from ensemble.trees import threads
 
@@ -33,17 +34,16 @@ def cgroup_v1(folder: Path, quota: str, period: str) -> Path:
 
 def test_the_affinity_mask_is_the_first_limit(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """A job bound to two of 64 cores would start 64 threads on them."""
-    assert threads.thread_limits({}, tmp_path) == {"affinity": 8}
+    assert cores.limits({}, tmp_path) == {"affinity": 8}
     monkeypatch.setattr(os, "sched_getaffinity", lambda process: {3, 5})
-    assert threads.thread_limits({}, tmp_path) == {"affinity": 2}
+    assert cores.limits({}, tmp_path) == {"affinity": 2}
 
 
-@pytest.mark.parametrize("name", ["SLURM_CPUS_PER_TASK", "OMP_NUM_THREADS"])
-def test_the_environment_is_a_limit(name: str, tmp_path: Path) -> None:
-    """A task of four cores, or a user who asked for four, would take the node of eight."""
-    assert threads.thread_limits({name: "4"}, tmp_path) == {"affinity": 8, name: 4}
+def test_slurm_is_a_limit(tmp_path: Path) -> None:
+    """A task of four cores would take the node of eight."""
+    assert cores.limits({"SLURM_CPUS_PER_TASK": "4"}, tmp_path) == {"affinity": 8, "SLURM_CPUS_PER_TASK": 4}
     for senseless in ("", "0", "-1", "four", "4,2"):
-        assert threads.thread_limits({name: senseless}, tmp_path) == {"affinity": 8}
+        assert cores.limits({"SLURM_CPUS_PER_TASK": senseless}, tmp_path) == {"affinity": 8}
 
 
 @pytest.mark.parametrize(
@@ -52,7 +52,7 @@ def test_the_environment_is_a_limit(name: str, tmp_path: Path) -> None:
 )
 def test_the_quota_of_cgroup_v2_is_a_limit(text: str, limit: int | None, tmp_path: Path) -> None:
     """A container of two cores on a node of 64 would run 64 threads against its quota: tens of times slower."""
-    assert threads.thread_limits({}, cgroup_v2(tmp_path, text)).get("cgroup") == limit
+    assert cores.limits({}, cgroup_v2(tmp_path, text)).get("cgroup") == limit
 
 
 @pytest.mark.parametrize(
@@ -60,7 +60,61 @@ def test_the_quota_of_cgroup_v2_is_a_limit(text: str, limit: int | None, tmp_pat
 )
 def test_the_quota_of_cgroup_v1_is_a_limit(quota: str, period: str, limit: int | None, tmp_path: Path) -> None:
     """The same on a cluster with an older kernel."""
-    assert threads.thread_limits({}, cgroup_v1(tmp_path, quota, period)).get("cgroup") == limit
+    assert cores.limits({}, cgroup_v1(tmp_path, quota, period)).get("cgroup") == limit
+
+
+@pytest.mark.parametrize("version", [1, 2])
+def test_each_cgroup_above_may_limit(version: int, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A job of Slurm is some groups down, where nobody would look; and its step may have more than the job."""
+    own = tmp_path / "own"
+    own.write_text("0::/slurm/job_7/step_0\n" if version == 2 else "9:memory:/other\n4:cpu,cpuacct:/slurm/job_7/step_0\n")
+    monkeypatch.setattr(cores, "OWN_CGROUP", own)
+    job = tmp_path / ("slurm" if version == 2 else "cpu/slurm") / "job_7"
+    for folder, quota in ((job / "step_0", 600_000), (job, 300_000), (job.parent, 700_000)):
+        folder.mkdir(parents=True, exist_ok=True)
+        if version == 2:
+            (folder / "cpu.max").write_text(f"{quota} 100000\n")
+        else:
+            (folder / "cpu.cfs_quota_us").write_text(f"{quota}\n")
+            (folder / "cpu.cfs_period_us").write_text("100000\n")
+    assert cores.limits({}, tmp_path) == {"affinity": 8, "cgroup": 3}
+    own.unlink()
+    assert cores.limits({}, tmp_path) == {"affinity": 8}
+
+
+GRANTED = {"SLURM_CPUS_PER_TASK": "8"}
+
+
+@pytest.mark.parametrize(
+    ("asked", "environment", "chosen", "warning"),
+    [
+        (0, {}, 8, ""),
+        (0, GRANTED, 8, ""),
+        (3, GRANTED, 3, ""),
+        (
+            0,
+            {**GRANTED, "OMP_NUM_THREADS": "1"},
+            8,
+            "would have left 7 of the job's 8 cores idle, and is not obeyed: threads=1",
+        ),
+        (1, {**GRANTED, "OMP_NUM_THREADS": "1"}, 1, ""),
+        (0, {"OMP_NUM_THREADS": "2"}, 2, "OMP_NUM_THREADS=2 leaves 6 of 8 cores idle: threads=8 does not"),
+        (0, {"OMP_NUM_THREADS": "16"}, 8, ""),
+        (0, {"OMP_NUM_THREADS": "four"}, 8, ""),
+        (16, {}, 16, "16 threads on 8 cores wait for each other"),
+        (0, {"OMP_WAIT_POLICY": "active"}, 8, "OMP_WAIT_POLICY=ACTIVE lets waiting threads spin"),
+        (0, {"OMP_WAIT_POLICY": "PASSIVE"}, 8, ""),
+    ],
+)
+def test_what_costs_speed_is_named(
+    asked: int, environment: dict[str, str], chosen: int, warning: str, tmp_path: Path
+) -> None:
+    """A job script's OMP_NUM_THREADS=1 would leave XGBoost one of 8 cores, whatever it is told, and nobody would know."""
+    found, why, warnings = threads.choose(asked, environment, tmp_path)
+    assert found == chosen
+    assert why.endswith("SLURM_CPUS_PER_TASK 8)" if "SLURM_CPUS_PER_TASK" in environment else "affinity 8)")
+    assert len(warnings) == bool(warning)
+    assert warning in "".join(warnings)
 
 
 def settled(code: str, **environment: str) -> subprocess.CompletedProcess[str]:
@@ -81,6 +135,9 @@ def test_the_smallest_limit_is_settled_and_an_order_goes_before() -> None:
     assert json.loads(settled(code.format(""), SLURM_CPUS_PER_TASK="1").stdout) == [1, "1", "PASSIVE"]
     assert json.loads(settled(code.format(3), SLURM_CPUS_PER_TASK="1").stdout) == [3, "3", "PASSIVE"]
     assert json.loads(settled(code.format(""), OMP_NUM_THREADS="1", OMP_WAIT_POLICY="ACTIVE").stdout) == [1, "1", "ACTIVE"]
+    told = settled(code.format(3), SLURM_CPUS_PER_TASK="1").stderr.splitlines()
+    assert told[0].startswith("OMP_NUM_THREADS=3 OMP_WAIT_POLICY=PASSIVE: threads=3 was asked for, 1 cores are granted (")
+    assert told[1].startswith("warning: 3 threads on 1 cores")
 
 
 def test_settling_too_late_is_our_own_mistake(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -1,0 +1,116 @@
+"""Growing trees beside the bare libraries: what our threads, our memory and our predictions are worth.
+
+Every training is a process of its own. One of ours stands between two of the other kind, by whose mean its seconds are
+divided, so that a drift of the machine cancels.
+"""
+
+import statistics
+import subprocess
+import sys
+import tempfile
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+
+from ensemble.benchmarks.runs import by_neighbours, enough, quartiles
+from ensemble.benchmarks.timing import SCRIPTS, timed
+from ensemble.benchmarks.trees_run import ABOUT, NUM_FEATURES
+from ensemble.data import manifest
+from ensemble.data.arrow import TableWriter
+
+LIBRARIES = ("xgboost", "lightgbm")
+BATCH = 1 << 17
+
+
+def threads(rounds: int = 3, num_rows: int = 100_000, num_trees: int = 20) -> dict[str, Any]:
+    """Seconds of a training with our settings of OpenMP by those with the libraries' defaults, beside a busy process."""
+    enough(rounds, 2)
+    found: dict[str, Any] = {"rows": num_rows, "features": NUM_FEATURES, "trees": num_trees}
+    with tempfile.TemporaryDirectory() as folder, _busy_neighbour():
+        _write_rows(Path(folder), num_rows)
+        for library in LIBRARIES:
+            words = [f"library={library}", f"num_trees={num_trees}"]
+            runs = [
+                _run(folder, [*words, f"work={'bare' if number % 2 else 'defaults'}"]) for number in range(2 * rounds + 1)
+            ]
+            seconds = [run["wall_s"] for run in runs]
+            found[library] = {
+                "defaults_s": seconds[::2],
+                "ours_s": seconds[1::2],
+                "median_s": {"defaults": statistics.median(seconds[::2]), "ours": statistics.median(seconds[1::2])},
+                "times_faster": round(statistics.median(seconds[::2]) / statistics.median(seconds[1::2]), 2),
+                "times_faster_least": round(min(seconds[::2]) / max(seconds[1::2]), 2),
+            }
+    return found
+
+
+def trees(rounds: int = 3, num_rows: int = 1_000_000, num_trees: int = 20) -> dict[str, Any]:
+    """Peak memory beside the mapped rows, CPU seconds by the bare library's on the same path, rows predicted a second."""
+    enough(rounds, 2)
+    found: dict[str, Any] = {"rows": num_rows, "features": NUM_FEATURES, "trees": num_trees}
+    with tempfile.TemporaryDirectory() as folder:
+        _write_rows(Path(folder), num_rows)
+        for library in LIBRARIES:
+            found[library] = {}
+            for memory in ("in_core", "low"):
+                words = [f"library={library}", f"memory={memory}", f"num_trees={num_trees}"]
+                runs = [
+                    _run(folder, [*words, f"work={'ours' if number % 2 else 'bare'}"]) for number in range(2 * rounds + 1)
+                ]
+                cpu = [run["cpu_s"] for run in runs]
+                ratios, noise = by_neighbours(cpu[::2], cpu[1::2])
+                found[library][memory] = {
+                    "peak_mb": quartiles([run["peak_mb"] for run in runs[1::2]]),
+                    "bare_peak_mb": quartiles([run["peak_mb"] for run in runs[::2]]),
+                    "wall_s": quartiles([run["wall_s"] for run in runs[1::2]]),
+                    "cpu_s": quartiles(cpu[1::2]),
+                    "cpu_by_bare": quartiles(ratios),
+                    "noise": round(max(abs(ratio - 1) for ratio in noise), 3),
+                }
+            speeds = _run(folder, [f"library={library}", "work=predict", f"num_trees={5 * num_trees}"])["rows_per_s"]
+            ratios, noise = by_neighbours(speeds["native"], speeds["ours"])
+            found[library]["predict"] = {
+                "trees": 5 * num_trees,
+                "rows_per_s": quartiles(speeds["ours"]),
+                "by_native": quartiles(ratios),
+                "noise": round(max(abs(ratio - 1) for ratio in noise), 3),
+            }
+    return found
+
+
+def _run(folder: str, words: list[str]) -> dict[str, Any]:
+    """One training in a process of its own, whose environment says nothing of threads."""
+    out = Path(folder) / "run.json"
+    unset = [word for name in ("OMP_NUM_THREADS", "OMP_WAIT_POLICY") for word in ("-u", name)]
+    timed(["env", *unset, sys.executable, SCRIPTS / "benchmark.py", "trees-run", f"data={folder}", f"out={out}", *words])
+    found = manifest.read_json(out)
+    print(*words, found, flush=True)
+    return found
+
+
+class _busy_neighbour:
+    """A process that keeps one core busy while this is entered."""
+
+    def __enter__(self) -> None:
+        self._process = subprocess.Popen([sys.executable, "-c", "while True: pass"], start_new_session=True)
+
+    def __exit__(self, *error: object) -> None:
+        self._process.kill()
+        self._process.wait()
+
+
+def _write_rows(folder: Path, num_rows: int) -> None:
+    """Normal numbers, a fiftieth of them missing, and a target that a noisy sum of them decides; 1 in 20 is hot."""
+    generator = np.random.default_rng(0)
+    weights = generator.standard_normal(NUM_FEATURES).astype(np.float32) / 4
+    names = [feature["name"] for feature in ABOUT["features"]]
+    schema = pa.schema([*(pa.field(name, pa.float32()) for name in names), pa.field("hot", pa.bool_())])
+    for split, rows in (("train", num_rows), ("validation", num_rows // 10)):
+        with TableWriter(folder / "rows" / split, schema) as writer:
+            for start in range(0, rows, BATCH):
+                features = generator.standard_normal((min(BATCH, rows - start), NUM_FEATURES), dtype=np.float32)
+                hot = features @ weights + 2 * generator.standard_normal(len(features)) > 4
+                features[generator.random(features.shape) < 0.02] = np.nan
+                writer.write(pa.table([*features.T, hot], schema=schema))

@@ -1,0 +1,169 @@
+"""What a training may take of a machine's memory, and the mode that it grows its trees in."""
+
+import subprocess
+import sys
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from ensemble import cores
+from ensemble.errors import UserError
+from ensemble.trees import member, memory, threads
+from ensemble.trees.checkpoint import Checkpoints
+from ensemble.trees.config import TreesConfig
+
+FILES = {"xgboost": "model.ubj", "lightgbm": "model.txt"}
+MEGABYTE = 1 << 20
+
+
+@pytest.fixture(scope="module", autouse=True)
+def openmp() -> None:
+    """What `threads.settle` does once per process, for a process in which other tests have settled already."""
+    threads._provide_openmp()
+
+
+@pytest.fixture
+def machine(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """The root of a cgroup, on a machine with 1000 MB left."""
+    (tmp_path / "meminfo").write_text(f"MemTotal: 9999999 kB\nMemAvailable: {1000 * 1024} kB\nHugePages_Total: 0\n")
+    monkeypatch.setattr(memory, "MEMINFO", tmp_path / "meminfo")
+    monkeypatch.setattr(cores, "OWN_CGROUP", tmp_path / "own")
+    (tmp_path / "own").write_text("0::/job\n9:memory:/job\n")
+    return tmp_path
+
+
+def group(folder: Path, version: int, most: str, now_mb: int, pages_mb: int) -> None:
+    names = {1: ("memory.limit_in_bytes", "memory.usage_in_bytes", "total_inactive_file")}.get(
+        version, ("memory.max", "memory.current", "inactive_file")
+    )
+    folder.mkdir(parents=True)
+    (folder / names[0]).write_text(f"{most}\n")
+    (folder / names[1]).write_text(f"{now_mb * MEGABYTE}\n")
+    (folder / "memory.stat").write_text(f"anon 1\n{names[2]} {pages_mb * MEGABYTE}\n")
+
+
+def test_the_machine_is_the_first_limit(machine: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A training would be killed where others use the memory."""
+    assert memory.left(machine) == 1000 * MEGABYTE
+    monkeypatch.setattr(memory, "MEMINFO", machine / "nothing")
+    assert memory.left(machine) is None
+
+
+@pytest.mark.parametrize("version", [1, 2])
+def test_the_cgroup_is_a_limit(version: int, machine: Path) -> None:
+    """A job with 500 MB on a node of a terabyte would be killed; or one that has read a large file take that for its own."""
+    group(machine / ("job" if version == 2 else "memory/job"), version, str(500 * MEGABYTE), 400, 150)
+    assert memory.left(machine) == (500 - 400 + 150) * MEGABYTE
+
+
+@pytest.mark.parametrize(("version", "most"), [(2, "max"), (1, "9223372036854771712")])
+def test_a_cgroup_without_a_limit_is_none(version: int, most: str, machine: Path) -> None:
+    """Every training would run from disk, or end in a traceback."""
+    group(machine / ("job" if version == 2 else "memory/job"), version, most, 400, 150)
+    assert memory.left(machine) == 1000 * MEGABYTE
+
+
+def test_what_does_not_fit_is_grown_with_less() -> None:
+    """A training would be killed without a word where it could have run."""
+    gigabyte = 10**9
+    needs = memory.needed("xgboost", 10_000_000, 50)
+    assert 2 * gigabyte < needs < 5 * gigabyte
+    assert memory.needed("lightgbm", 10_000_000, 50) < needs
+    assert memory.mode_for(needs, needs) == "in_core"
+    assert memory.mode_for(needs, needs - 1) == "low"
+    assert memory.mode_for(needs, None) == "in_core"
+
+
+def config(library: str, data: Path, out: Path, **settings: Any) -> TreesConfig:
+    values = {
+        "num_rounds": 28, "early_stopping_rounds": 28, "threads": 1, "chunk_rounds": 7, "checkpoint_s": 0.0, **settings
+    }  # fmt: skip
+    return TreesConfig(library=library, data=str(data), out=str(out), **values)  # type: ignore[arg-type]
+
+
+def model(out: Path) -> bytes:
+    (file,) = (out / name for name in FILES.values() if (out / name).exists())
+    return file.read_bytes()
+
+
+class Killed(BaseException):
+    """Stands for the end of the process."""
+
+
+def interrupt(settings: TreesConfig, monkeypatch: pytest.MonkeyPatch, resume: str = "") -> None:
+    """The training ends right after its next checkpoint."""
+    whole = Checkpoints.write
+
+    def write(self: Checkpoints, *content: Any) -> None:
+        whole(self, *content)
+        raise Killed
+
+    with monkeypatch.context() as patch:
+        patch.setattr(Checkpoints, "write", write)
+        with pytest.raises(Killed):
+            member.train(settings, resume)
+
+
+@pytest.mark.parametrize("library", list(FILES))
+def test_low_memory_goes_on_to_the_same_bits(
+    library: str, prepared: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A job that is requeued would end with another model; or files of rows be left beside every member."""
+    monkeypatch.setattr(member, "ROWS_PER_BATCH", 500)  # several files
+    monkeypatch.setitem(memory.SAMPLED_ROWS, "low", 1000)
+    settings = config(library, prepared, tmp_path / "again", memory="low")
+    told = member.train(config(library, prepared, tmp_path / "whole", memory="low"))
+    assert told["memory"] == "low"
+    interrupt(settings, monkeypatch)
+    interrupt(settings, monkeypatch, "last")
+    (tmp_path / "again.checkpoint/.pages-0").mkdir()  # killed by force
+    (tmp_path / "again.checkpoint/.pages-0/rows").write_text("half")
+    member.train(settings, "auto")
+    assert model(tmp_path / "again") == model(tmp_path / "whole")
+    assert sorted(path.name for path in tmp_path.iterdir()) == ["again", "whole"]
+    member.train(config(library, prepared, tmp_path / "in_core", memory="in_core"))
+    assert (model(tmp_path / "in_core") == model(tmp_path / "whole")) == (library == "xgboost")
+
+
+@pytest.mark.parametrize("library", list(FILES))
+def test_going_on_keeps_to_the_mode(
+    library: str, prepared: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """A job that is requeued on a node with more memory would mix two kinds of bins."""
+    monkeypatch.setitem(memory.SAMPLED_ROWS, "low", 1000)
+    with monkeypatch.context() as patch:
+        patch.setattr(memory, "left", lambda: 1)
+        interrupt(config(library, prepared, tmp_path / "out"), monkeypatch)
+    assert "memory=low: training in core may take " in capsys.readouterr().err
+    if library == "lightgbm":
+        with pytest.raises(UserError, match=r"was written with memory=low, and with in_core LightGBM would bin otherwise"):
+            member.train(config(library, prepared, tmp_path / "out", memory="in_core"), "auto")
+    summary = member.train(config(library, prepared, tmp_path / "out"), "auto")
+    assert summary["memory"] == ("low" if library == "lightgbm" else "in_core")
+    member.train(config(library, prepared, tmp_path / "low", memory="low"))
+    assert model(tmp_path / "out") == model(tmp_path / "low")
+
+
+def test_the_summary_tells_the_peak(prepared: Path, tmp_path: Path) -> None:
+    """Nobody would know how much memory to ask a job for; or what was there before, or the parent had, would be told."""
+    code = """
+import sys
+from ensemble.trees import threads; threads.settle(1)
+from ensemble.trees import member
+from ensemble.trees.config import TreesConfig
+before = bytes(range(256)) * (int(sys.argv[1]) * 4000)
+whole, held = member._library, []
+member._library = lambda name: held.append(bytes(range(256)) * (int(sys.argv[2]) * 4000)) or whole(name)
+print(member.train(TreesConfig(data=sys.argv[3], out=sys.argv[4], num_rounds=2, threads=1))["peak_memory_mb"])
+"""
+    parent = bytes(range(256)) * 1_600_000
+    peaks = []
+    for before_mb, during_mb in ((200, 0), (0, 200)):
+        line = [sys.executable, "-c", code, str(before_mb), str(during_mb), prepared, tmp_path / str(len(peaks))]
+        done = subprocess.run(line, capture_output=True, text=True, timeout=120, check=False)
+        assert done.returncode == 0, done.stderr
+        peaks.append(float(done.stdout))
+    del parent
+    assert 20 < peaks[0] < 300
+    assert peaks[1] == pytest.approx(peaks[0] + 205, abs=40)
