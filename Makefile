@@ -34,7 +34,7 @@ test: $(VENV)/installed-dev
 	OMP_WAIT_POLICY=PASSIVE $(BIN)/python -m pytest
 
 torture: $(VENV)/installed-dev
-	TORTURE_LONG=1 OMP_WAIT_POLICY=PASSIVE $(BIN)/python -m pytest -s tests/launch/test_torture.py
+	TORTURE_LONG=1 OMP_WAIT_POLICY=PASSIVE $(BIN)/python -m pytest -s tests/launch/test_torture.py tests/serving
 
 check: $(VENV)/installed-dev
 	$(BIN)/ruff check .
@@ -47,7 +47,7 @@ fix: $(VENV)/installed-dev
 	$(BIN)/ruff format .
 
 bench: $(VENV)/installed
-	for figure in help_times loader overhead scaling knobs seeds real panel memory; do $(BIN)/python scripts/benchmark.py $$figure || exit; done
+	for figure in help_times loader overhead scaling knobs threads trees seeds real panel memory; do $(BIN)/python scripts/benchmark.py $$figure || exit; done
 
 clean:
 	rm -rf $(VENV) runs *.egg-info
