@@ -50,13 +50,13 @@ def test_a_warning_signal(login: Login, prepared: Path, tmp_path: Path, uninterr
 
 def test_the_time_limit(login: Login, prepared: Path, tmp_path: Path) -> None:
     """Slurm itself sends --signal before the limit, to the launcher of a single rank too, which would die of it."""
-    words = ("slurm/train_cpu.slurm", f"data={prepared}", "batch_size=64", "max_epochs=40", "patience=40")
+    words = ("slurm/train_cpu.slurm", f"data={prepared}", "batch_size=64", "max_epochs=60", "patience=60")
 
     def submit(name: str, options: str) -> Job:
         return login.sbatch(*words, f"out={tmp_path}/{name}", options=options, OMP_NUM_THREADS="1")
 
-    # Slurm looks every 30 s, so the signal comes 20 to 50 s after the start
-    limited, unlimited = submit("limited", "--time=2 --signal=B:USR1@100"), submit("unlimited", "--time=10")
+    # Slurm looks every 30 s, so the signal comes 10 to 40 s after the start
+    limited, unlimited = submit("limited", "--time=2 --signal=B:USR1@110"), submit("unlimited", "--time=10")
     unlimited.completed()
     log = finished_alike(limited, tmp_path / "limited", load_file(tmp_path / "unlimited" / "final" / "model.safetensors"))
     assert f"train_cpu {limited.id}: preempted by a signal, saved: requeued" in log
