@@ -15,6 +15,7 @@ import dataclasses
 import os
 import subprocess
 import sys
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
@@ -118,8 +119,8 @@ def fit(
         manifest.write_json(scratch / "ensemble.json", description)
         predictions.write(scratch / "test.parquet", _as_file(test, candidates[ENSEMBLE], ensemble))
         template, of_forecast = aligned[FORECAST]
-        reasons = _reasons(by_split[FORECAST], ensemble)
-        _write_forecast(scratch, data, template, of_forecast[:, ~is_baseline], ensemble, reasons)
+        reasons = strongest_reasons(by_split[FORECAST], ensemble)
+        write_forecast(scratch, data, template, of_forecast[:, ~is_baseline], ensemble, reasons)
         card.write(scratch, about, scores)
         manifest.write_manifest(scratch, {"kind": ENSEMBLE})
     return scores
@@ -145,13 +146,10 @@ def predict(
     like = manifest.read_json(Path(folder) / "like.json")
     manifest.verify(folder)
     ensemble = combine.Ensemble.from_dict(description["combiner"])
-    for name in ensemble.member_names:
-        if name not in description["members"]:
-            raise UserError(f"member {name} was not predicted by scripts/predict.py, so it cannot be asked: fit without it")
-    where = {name: Path(folder, description["members"][name]["folder"]) for name in ensemble.member_names}
+    where = member_folders(folder, description, ensemble.member_names)
     present = [name for name in ensemble.member_names if where[name].is_dir()]
     for name in present or ensemble.member_names:
-        _check_member(name, Path(folder), description["members"][name])
+        check_member(name, Path(folder), description["members"][name])
     ensemble = ensemble.of(present)
     if not source:
         raise UserError("no reviews are given: add source=[reviews.jsonl]")
@@ -169,10 +167,10 @@ def predict(
             )
         files = []
         for name in ensemble.member_names:
-            _run_member(name, where[name].resolve(), data, scratch / "predictions")
+            _run_member(name, where[name], data, scratch / "predictions")
             files.append(predictions.read(scratch / "predictions" / f"{name}.{FORECAST}.parquet"))
         template, columns = predictions.align(files)
-        _write_forecast(scratch, data, template, columns, ensemble, _reasons(files, ensemble))
+        write_forecast(scratch, data, template, columns, ensemble, strongest_reasons(files, ensemble))
         manifest.write_manifest(scratch, {"kind": "forecast"})
     return Path(out) / "forecast.csv"
 
@@ -229,7 +227,15 @@ def _where_and_when(
     }
 
 
-def _check_member(name: str, ensemble: Path, about: dict[str, str]) -> None:
+def member_folders(folder: str | Path, description: dict[str, Any], names: Sequence[str]) -> dict[str, Path]:
+    """Where each member is, by the ensemble's description; `UserError` for one that only gave prediction files."""
+    for name in names:
+        if name not in description["members"]:
+            raise UserError(f"member {name} was not predicted by scripts/predict.py, so it cannot be asked: fit without it")
+    return {name: Path(folder, description["members"][name]["folder"]).resolve() for name in names}
+
+
+def check_member(name: str, ensemble: Path, about: dict[str, str]) -> None:
     """The member must be where it was, and be the one whose predictions the weights were fitted on."""
     member = ensemble / about["folder"]
     model = member if (member / manifest.NAME).is_file() else member / "best"  # a neural member's is its best checkpoint
@@ -239,7 +245,7 @@ def _check_member(name: str, ensemble: Path, about: dict[str, str]) -> None:
         raise UserError(f"member {name} at {member} was trained anew after the ensemble was fitted: predict and fit again")
 
 
-def _reasons(files: list[Predictions], ensemble: combine.Ensemble) -> list[list[dict[str, Any]]] | None:
+def strongest_reasons(files: list[Predictions], ensemble: combine.Ensemble) -> list[list[dict[str, Any]]] | None:
     """Why, as the member with the largest weight says that can say it; None if such members have no weight."""
     weight = dict(zip(ensemble.member_names, ensemble.weights, strict=True))
     able = [file for file in files if file.reasons and weight.get(file.member, 0) > 0]
@@ -290,7 +296,7 @@ def _as_file(template: Predictions, prediction: np.ndarray, ensemble: combine.En
     return dataclasses.replace(template, prediction=prediction, member=ENSEMBLE, config=config, reasons=None)
 
 
-def _write_forecast(
+def write_forecast(
     out: Path,
     data: str | Path,
     template: Predictions,

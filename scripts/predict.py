@@ -7,7 +7,6 @@ python scripts/predict.py member=momentum data=runs/demo/prepared out=runs/demo/
 import dataclasses
 import os
 from collections.abc import Callable
-from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -78,9 +77,9 @@ def start_neural(folder: Path, settings: PredictConfig) -> tuple[Predict, bool]:
 
     accelerator = launch.start()
 
-    from ensemble.neural import member
+    from ensemble.neural.member import LoadedMember
 
-    return partial(member.predict, folder, accelerator), accelerator.is_main_process
+    return LoadedMember(folder, accelerator, settings.data).predict, accelerator.is_main_process
 
 
 def start_trees(folder: Path, settings: PredictConfig) -> tuple[Predict, bool]:
@@ -88,9 +87,9 @@ def start_trees(folder: Path, settings: PredictConfig) -> tuple[Predict, bool]:
 
     threads.settle(settings.threads)
 
-    from ensemble.trees import member
+    from ensemble.trees.prediction import LoadedMember
 
-    return partial(member.predict, folder), True
+    return LoadedMember(folder).predict, True
 
 
 STARTS = {"baseline": start_baseline, "neural": start_neural, "xgboost": start_trees, "lightgbm": start_trees}

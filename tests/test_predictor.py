@@ -507,7 +507,7 @@ def test_the_heaviest_member_explains() -> None:
         )
         for name in ("a", "b")
     ]
-    assert predictor._reasons(files, ensemble)[0][0]["feature"] == "b"
+    assert predictor.strongest_reasons(files, ensemble)[0][0]["feature"] == "b"
     turned = dataclasses.replace(ensemble, combination=dataclasses.replace(ensemble.combination, weights=(1.0, 0.0)))
-    assert predictor._reasons(files, turned)[0][0]["feature"] == "a"
-    assert predictor._reasons([files[0]], ensemble) is None
+    assert predictor.strongest_reasons(files, turned)[0][0]["feature"] == "a"
+    assert predictor.strongest_reasons([files[0]], ensemble) is None

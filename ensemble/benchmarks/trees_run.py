@@ -26,15 +26,16 @@ def run(settings: TreesRun) -> None:
 
     num_threads = 0
     if settings.work == "defaults":
-        threads._provide_openmp()
+        threads.provide_openmp()
     else:
         num_threads = threads.settle()
 
     from ensemble.data import manifest
-    from ensemble.trees.member import MODULES, TreeData, _library
+    from ensemble.trees.prediction import MODULES, module_of
+    from ensemble.trees.rows import TreeData
 
     assert settings.library in MODULES
-    library = _library(settings.library)
+    library = module_of(settings.library)
     rows, validation = (TreeData(settings.data, split, ABOUT) for split in ("train", "validation"))
     config = TreesConfig(
         library=settings.library, memory=settings.memory, num_rounds=settings.num_trees, threads=num_threads,

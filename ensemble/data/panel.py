@@ -14,6 +14,7 @@ once and spilled by a hash of the product, and everything after that works on on
 with the data, but for 6 bytes a row (week and growth, to find each week's border).
 """
 
+import dataclasses
 import math
 import shutil
 from collections.abc import Iterator
@@ -32,10 +33,12 @@ from ensemble.data.arrow import TableWriter
 from ensemble.data.config import PanelConfig, PrepareConfig
 from ensemble.data.inputs import FORECAST
 from ensemble.data.market import MARKET_FILES, write_market
+from ensemble.data.task import Task
 from ensemble.errors import UserError
 
 SPLITS = ("train", "validation", "blend", "test")
 KIND = "prepared data"
+TASK = Task(kind="binary", target="hot", metric="average_precision", group="week", cluster="product")
 ROWS_PER_BLOCK = 250_000
 TARGETS = {
     "hot": "1 if the row is hot, else 0",
@@ -81,7 +84,8 @@ def prepare(config: PrepareConfig, like: dict[str, Any] | None = None) -> dict[s
             {
                 "kind": KIND,
                 "recipe": "hot_sellers",
-                "schema_version": 1,
+                "schema_version": 2,
+                "task": dataclasses.asdict(TASK),
                 "sources": [_source(file) for file in (*files, *product_files)],
                 "config": configuration.to_dict(config.panel),
                 "census": _placeless(census.to_dict()),

@@ -15,29 +15,43 @@ if TYPE_CHECKING:
     from accelerate import Accelerator
 
 
-def predict(folder: str | Path, accelerator: "Accelerator", data: str | Path, split: str) -> dict[str, Any]:
-    """The best checkpoint's predictions for a split, on every rank: the arguments of `predictions.Predictions`.
+class LoadedMember:
+    """The best checkpoint of a run in memory; the shape of its model follows from what `data` are like, not from their rows.
 
-    Raises `UserError` for a damaged checkpoint, and for data or a split that it must not predict.
+    Raises `UserError` for a damaged checkpoint.
     """
-    best = Path(folder) / "best"
-    if not best.is_dir():
-        raise UserError(f"{best} does not exist: name the folder of a run of scripts/train.py that was validated once")
-    model_fingerprint = manifest.verify(best)["fingerprint"]
-    state = manifest.read_json(best / "state.json")
-    settings: Any = configuration.from_dict(config_class(state["recipe"]), state["config"])
-    recipe = recipes.load(state["recipe"]).make(settings.recipe, str(data))
-    inputs.refuse_foreign(folder, state, data, manifest.read_manifest(data), split)
-    model = recipe.model()
-    checkpoint.load_weights(best, model)
-    found = loop.predict(
-        recipe, model.to(accelerator.device), split, settings.micro_batch_size or settings.batch_size, accelerator
-    )
-    return {
-        **recipe.describe(split),
-        "target": found["target"].astype(np.float64),
-        "prediction": found["prediction"].astype(np.float64),
-        "recipe": recipe.name,
-        "fingerprint": recipe.fingerprint,
-        "config": {**state["config"], "model": model_fingerprint},
-    }
+
+    def __init__(self, folder: str | Path, accelerator: "Accelerator", data: str | Path):
+        best = Path(folder) / "best"
+        if not best.is_dir():
+            raise UserError(f"{best} does not exist: name the folder of a run of scripts/train.py that was validated once")
+        self.folder, self.accelerator = Path(folder), accelerator
+        model = manifest.verify(best)["fingerprint"]
+        self._state = manifest.read_json(best / "state.json")
+        self._config = {**self._state["config"], "model": model}
+        settings: Any = configuration.from_dict(config_class(self._state["recipe"]), self._state["config"])
+        self._recipe_config = settings.recipe
+        self._batch_size = settings.micro_batch_size or settings.batch_size
+        self._model = self._recipe(data).model()
+        checkpoint.load_weights(best, self._model)
+        self._model.to(accelerator.device)
+
+    def predict(self, data: str | Path, split: str) -> dict[str, Any]:
+        """Its predictions for a split, on every rank: the arguments of `predictions.Predictions`.
+
+        Raises `UserError` for data or a split that it must not predict.
+        """
+        inputs.refuse_foreign(self.folder, self._state, data, manifest.read_manifest(data), split)
+        recipe = self._recipe(data)
+        found = loop.predict(recipe, self._model, split, self._batch_size, self.accelerator)
+        return {
+            **recipe.describe(split),
+            "target": found["target"].astype(np.float64),
+            "prediction": found["prediction"].astype(np.float64),
+            "recipe": recipe.name,
+            "fingerprint": recipe.fingerprint,
+            "config": self._config,
+        }
+
+    def _recipe(self, data: str | Path) -> Any:
+        return recipes.load(self._state["recipe"]).make(self._recipe_config, str(data))

@@ -55,13 +55,8 @@ class EnsemblePredictor:
         like = manifest.read_json(folder / "like.json")
         ensemble = combine.Ensemble.from_dict(description["combiner"])
         about: dict[str, dict[str, Any]] = {PREPARATION: {"kind": PREPARATION, "like": like}}
-        for name in ensemble.member_names:
-            if name not in description["members"]:
-                raise UserError(
-                    f"member {name} was not predicted by scripts/predict.py, so it cannot be asked: fit without it"
-                )
-            predictor._check_member(name, folder, description["members"][name])
-            member = Path(folder, description["members"][name]["folder"]).resolve()
+        for name, member in predictor.member_folders(folder, description, ensemble.member_names).items():
+            predictor.check_member(name, folder, description["members"][name])
             kind = manifest.read_json(member / "summary.json").get("kind")
             if kind not in MEMBER_KINDS:
                 raise UserError(f"member {name} at {member} is of kind '{kind}', not one of {', '.join(MEMBER_KINDS)}")
@@ -110,8 +105,8 @@ class EnsemblePredictor:
                     answer.result()
             read = [predictions.read(file) for file in files]
             template, columns = predictions.align(read)
-            reasons = predictor._reasons(read, self.ensemble)
-            predictor._write_forecast(scratch, data, template, columns, self.ensemble, reasons)
+            reasons = predictor.strongest_reasons(read, self.ensemble)
+            predictor.write_forecast(scratch, data, template, columns, self.ensemble, reasons)
             return pq.read_table(scratch / "forecast.parquet")
 
     def lost(self) -> list[str]:

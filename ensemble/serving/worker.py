@@ -12,7 +12,6 @@ Arrays travel in files: prepared data as a folder, predictions as a prediction f
 safetensors, UBJ or LightGBM's text, after its checksums were compared; there is nothing here that could read a pickle.
 """
 
-import importlib
 import json
 import os
 import signal
@@ -76,32 +75,9 @@ def load_trees(about: Task) -> Stage:
 
     threads.settle(about["threads"])
 
-    import numpy as np
+    from ensemble.trees.prediction import LoadedMember
 
-    from ensemble.data import inputs, manifest
-    from ensemble.trees import member
-
-    folder = Path(about["folder"])
-    summary = manifest.read_json(folder / "summary.json")
-    library = importlib.import_module(member.MODULES[about["kind"]])
-    booster = library.load(folder / library.FILE)
-
-    def predict(task: Task) -> None:
-        data = manifest.read_manifest(task["data"])
-        inputs.refuse_foreign(folder, summary, task["data"], data, FORECAST)
-        rows = member.TreeData(task["data"], FORECAST, data)
-        prediction = np.concatenate([library.predict(booster, features) for features, _ in rows.batches()])
-        found = {
-            "row_id": rows.column("row_id"),
-            "target": rows.column("hot").astype(np.float64),
-            "prediction": prediction.astype(np.float64),
-            "group": rows.column("week"),
-            "cluster": rows.column("product"),
-            "reasons": member._reasons(library, booster, rows, prediction),
-        }
-        _write(task, about, data, found)
-
-    return predict
+    return partial(_predict, LoadedMember(about["folder"]), about["name"])
 
 
 def load_neural(about: Task) -> Stage:
@@ -113,40 +89,21 @@ def load_neural(about: Task) -> Stage:
 
     accelerator = launch.start()
 
-    import numpy as np
+    from ensemble.data import manifest
+    from ensemble.neural.member import LoadedMember
 
-    from ensemble.data import inputs, manifest
-    from ensemble.neural import checkpoint, loop, recipes
-    from ensemble.neural.config import config_class
-
-    best = Path(about["folder"]) / "best"
-    state = manifest.read_json(best / "state.json")
-    settings: Any = configuration.from_dict(config_class(state["recipe"]), state["config"])
-    make = recipes.load(state["recipe"]).make
-    with tempfile.TemporaryDirectory(prefix="ensemble-") as empty:
-        # The model's shape follows from what the data are like; there are no rows yet
+    with tempfile.TemporaryDirectory(prefix="ensemble-") as empty:  # there are no rows yet
         like = {name: value for name, value in about["like"].items() if name not in ("files", "fingerprint")}
         manifest.write_manifest(Path(empty), {**like, "splits": {}})
-        model = make(settings.recipe, empty).model()
-    checkpoint.load_weights(best, model)
-    model.to(accelerator.device)
-    batch_size = settings.micro_batch_size or settings.batch_size
-
-    def predict(task: Task) -> None:
-        recipe, data = make(settings.recipe, task["data"]), manifest.read_manifest(task["data"])
-        inputs.refuse_foreign(about["folder"], state, task["data"], data, FORECAST)
-        found = loop.predict(recipe, model, FORECAST, batch_size, accelerator)
-        columns = {name: found[name].astype(np.float64) for name in ("target", "prediction")}
-        _write(task, about, data, {**recipe.describe(FORECAST), **columns})
-
-    return predict
+        member = LoadedMember(about["folder"], accelerator, empty)
+    return partial(_predict, member, about["name"])
 
 
-def _write(task: Task, about: Task, data: dict[str, Any], found: dict[str, Any]) -> None:
+def _predict(member: Any, name: str, task: Task) -> None:
     from ensemble import predictions
 
-    whose = {"member": about["name"], "split": FORECAST, "recipe": data["recipe"], "fingerprint": data["fingerprint"]}
-    predictions.write(task["out"], predictions.Predictions(**found, **whose))
+    found = member.predict(task["data"], FORECAST)
+    predictions.write(task["out"], predictions.Predictions(**found, member=name, split=FORECAST))
 
 
 LOADERS: dict[str, Callable[[Task], Stage]] = {

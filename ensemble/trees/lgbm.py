@@ -13,8 +13,8 @@ from ensemble.errors import UserError
 from ensemble.trees.boosting import Scores, Training, boost
 from ensemble.trees.config import TreesConfig
 from ensemble.trees.distributed import Group, free_port
-from ensemble.trees.member import TreeData
 from ensemble.trees.memory import SAMPLED_ROWS
+from ensemble.trees.rows import TreeData
 
 FILE = "model.txt"
 

@@ -1,4 +1,4 @@
-"""A tree member: the panel's features to a trained booster in a folder, and back to predictions.
+"""A tree member: the features of prepared data to a trained booster in a folder; prediction.py asks it.
 
     python scripts/train_trees.py library=xgboost data=runs/demo/prepared out=runs/demo/members/xgboost
 
@@ -13,7 +13,6 @@ The manifest's checksums are compared before a model is read: on a damaged one b
 import base64
 import dataclasses
 import hashlib
-import importlib
 import json
 import math
 import signal
@@ -25,58 +24,18 @@ from pathlib import Path
 from types import ModuleType
 from typing import Any
 
-import numpy as np
-import pyarrow as pa
-
 from ensemble import config as configuration
 from ensemble.data import inputs, manifest
-from ensemble.data.arrow import open_table
 from ensemble.errors import Failure, UserError
 from ensemble.signals import STOP, StopSignals
-from ensemble.trees import memory
+from ensemble.trees import memory, rows
 from ensemble.trees.boosting import Scores, Stopped, Training
 from ensemble.trees.checkpoint import Checkpoints
 from ensemble.trees.config import FREE_TO_CHANGE, TreesConfig
 from ensemble.trees.distributed import ALONE, Group, Place
+from ensemble.trees.prediction import module_of
 
 KIND = "tree member"
-ROWS_PER_BATCH = 1 << 17
-NUM_BLOCKS = 1024
-MODULES = {"xgboost": "ensemble.trees.xgb", "lightgbm": "ensemble.trees.lgbm"}
-NUM_REASONS = 4
-ROWS_WITH_REASONS = 1000
-
-
-class TreeData:
-    """One split of the panel as a tree library reads it; nothing is copied before a batch is asked for.
-
-    With `num_ranks` it is the shard of `rank`. Rows are stored by week, so each rank gets every num_ranks-th of about
-    `NUM_BLOCKS` equal blocks: all weeks on all ranks, as evenly as blocks can be dealt, and still memory-mapped.
-    """
-
-    def __init__(self, folder: str | Path, split: str, about: dict[str, Any], rank: int = 0, num_ranks: int = 1):
-        if split not in about["splits"]:
-            raise UserError(f"{folder} has no split '{split}': it has {', '.join(about['splits'])}")
-        self.table = open_table(Path(folder) / "rows" / split)
-        self.features = [feature["name"] for feature in about["features"]]
-        if num_ranks > 1:
-            self.table = _shard(self.table, rank, num_ranks)
-
-    def __len__(self) -> int:
-        return self.table.num_rows
-
-    def column(self, name: str) -> np.ndarray:
-        return self.table[name].to_numpy()
-
-    def feature_table(self) -> pa.Table:
-        """The features as an Arrow table of float32 columns, still memory-mapped."""
-        return self.table.select(self.features)
-
-    def batches(self) -> Iterator[tuple[np.ndarray, np.ndarray]]:
-        """Features (n, F) float32 and target (n,), a batch of rows at a time."""
-        for start in range(0, len(self), ROWS_PER_BATCH):
-            batch = self.table.slice(start, ROWS_PER_BATCH)
-            yield np.stack([batch[name].to_numpy() for name in self.features], axis=1), batch["hot"].to_numpy()
 
 
 def train(config: TreesConfig, resume: str = "", where: Place = ALONE) -> dict[str, Any]:
@@ -88,10 +47,10 @@ def train(config: TreesConfig, resume: str = "", where: Place = ALONE) -> dict[s
     """
     _check(config)
     began, peak_mb = time.monotonic(), memory.peak()
-    library = _library(config.library)
+    library = module_of(config.library)
     checkpoints = Checkpoints(config.out, library.FILE)
     with StopSignals() as stop, _signals_elsewhere(), Group(where, config.timeout_s, checkpoints.set_lost) as group:
-        about = _about(config.data)
+        about = rows.description(config.data)
         manifest.verify(config.data)
         settings = {name: value for name, value in configuration.to_dict(config).items() if name not in FREE_TO_CHANGE}
         state = {"fingerprint": about["fingerprint"], "num_ranks": group.num_ranks, "config": settings}
@@ -103,7 +62,7 @@ def train(config: TreesConfig, resume: str = "", where: Place = ALONE) -> dict[s
         config = dataclasses.replace(config, memory=start["memory"])
         state["memory"] = config.memory
         with checkpoints.failure_marked(), _pages(config, checkpoints, group.rank) as pages:
-            train_rows = TreeData(config.data, "train", about, group.rank, group.num_ranks)
+            train_rows = rows.TreeData(config.data, "train", about, group.rank, group.num_ranks)
             training = Training(
                 group=group,
                 model=base64.b64decode(start["model"]) if start["model"] else None,
@@ -114,7 +73,7 @@ def train(config: TreesConfig, resume: str = "", where: Place = ALONE) -> dict[s
             )
             try:
                 booster, history, best_round = library.train(
-                    config, train_rows, TreeData(config.data, "validation", about), training
+                    config, train_rows, rows.TreeData(config.data, "validation", about), training
                 )
             except Stopped:
                 if group.rank == 0:
@@ -187,8 +146,8 @@ def _memory(config: TreesConfig, about: dict[str, Any], group: Group) -> memory.
     """The mode that was asked for; or low, when what training in core needs is not left to each of the ranks."""
     if config.memory != "auto":
         return config.memory
-    rows = {split: facts["rows"] for split, facts in about["splits"].items()}
-    num_rows = math.ceil(rows["train"] / group.num_ranks) + rows["validation"]
+    num_rows_of = {split: facts["rows"] for split, facts in about["splits"].items()}
+    num_rows = math.ceil(num_rows_of["train"] / group.num_ranks) + num_rows_of["validation"]
     needed, left = memory.needed(config.library, num_rows, len(about["features"])), memory.left()
     modes = group.gather(memory.mode_for(needed, left))
     if "low" not in modes:
@@ -273,33 +232,6 @@ def _write(config: TreesConfig, library: ModuleType, booster: Any, history: list
         manifest.write_manifest(folder, {"kind": KIND})
 
 
-def predict(folder: str | Path, data: str | Path, split: str) -> dict[str, Any]:
-    """The member's probabilities for a split, and for the forecast why: the arguments of `predictions.Predictions`.
-
-    Raises `UserError` for a damaged member, and for data or a split that it must not predict.
-    """
-    about = _about(data)
-    summary = manifest.read_json(Path(folder) / "summary.json")
-    model = manifest.verify(folder)["fingerprint"]
-    config = manifest.read_json(Path(folder) / "config.json")
-    library = _library(summary["kind"])
-    booster = library.load(Path(folder) / library.FILE)
-    rows = TreeData(data, split, about)
-    inputs.refuse_foreign(folder, summary, data, about, split)
-    prediction = np.concatenate([library.predict(booster, features) for features, _ in rows.batches()])
-    return {
-        "row_id": rows.column("row_id"),
-        "target": rows.column("hot").astype(np.float64),
-        "prediction": prediction.astype(np.float64),
-        "group": rows.column("week"),
-        "cluster": rows.column("product"),
-        "recipe": about["recipe"],
-        "fingerprint": about["fingerprint"],
-        "config": {**config, "model": model},
-        "reasons": _reasons(library, booster, rows, prediction) if split == "forecast" else None,
-    }
-
-
 def draw_importance(importance: dict[str, float], file: Path, title: str) -> None:
     """A bar for each of the twenty features that gained most, as a part of the whole gain."""
     import matplotlib
@@ -316,46 +248,6 @@ def draw_importance(importance: dict[str, float], file: Path, title: str) -> Non
     axes.spines[["top", "right"]].set_visible(False)
     figure.savefig(file, dpi=120)
     plt.close(figure)
-
-
-def _reasons(library: ModuleType, booster: Any, rows: TreeData, prediction: np.ndarray) -> list[list[dict[str, Any]]]:
-    """For the rows with the highest predictions, the features that raised them most, in log odds (TreeSHAP)."""
-    reasons: list[list[dict[str, Any]]] = [[] for _ in prediction]
-    top = np.argsort(-prediction, kind="stable")[:ROWS_WITH_REASONS]
-    features = np.stack([rows.column(name)[top] for name in rows.features], axis=1)
-    contributions = library.contributions(booster, features)
-    strongest = np.argsort(-contributions, axis=1, kind="stable")[:, :NUM_REASONS]
-    for number, row in enumerate(top):
-        reasons[row] = [
-            {
-                "feature": rows.features[feature],
-                "value": float(features[number, feature]),
-                "contribution": float(contributions[number, feature]),
-            }
-            for feature in strongest[number]
-            if contributions[number, feature] > 0
-        ]
-    return reasons
-
-
-def _shard(table: pa.Table, rank: int, num_ranks: int) -> pa.Table:
-    """Every num_ranks-th block of a table, from block `rank` on; nothing is copied."""
-    block = math.ceil(table.num_rows / max(NUM_BLOCKS, num_ranks))
-    pieces = [table.slice(start, block) for start in range(rank * block, table.num_rows, num_ranks * block)]
-    if num_ranks * block > table.num_rows:
-        raise UserError(f"{num_ranks} ranks cannot share the {table.num_rows} rows of the training split: start fewer")
-    return pa.concat_tables(pieces)
-
-
-def _about(data: str | Path) -> dict[str, Any]:
-    about = manifest.read_manifest(data)
-    if "features" not in about:
-        raise UserError(f"{data} has no table of features for trees: it was prepared for the recipe {about['recipe']}")
-    return about
-
-
-def _library(name: str) -> ModuleType:
-    return importlib.import_module(MODULES[name])
 
 
 def _check(config: TreesConfig) -> None:

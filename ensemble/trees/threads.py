@@ -28,7 +28,7 @@ def settle(asked: int = 0) -> int:
     print(f"OMP_NUM_THREADS={chosen} OMP_WAIT_POLICY={policy}: {why}", file=sys.stderr)
     for warning in warnings:
         print(f"warning: {warning}", file=sys.stderr)
-    _provide_openmp()
+    provide_openmp()
     return chosen
 
 
@@ -65,7 +65,7 @@ def choose(asked: int, environment: Mapping[str, str], cgroup: Path | None = Non
     return chosen, why, warnings
 
 
-def _provide_openmp() -> None:
+def provide_openmp() -> None:
     """LightGBM's wheel expects the system's libgomp; on a bare machine, lend it the one that PyTorch's wheel carries.
 
     Only the shared object is loaded, PyTorch itself is not imported.

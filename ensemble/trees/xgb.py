@@ -19,7 +19,7 @@ from ensemble.metrics import average_precision
 from ensemble.trees.boosting import Scores, Stopped, Training, boost, log_loss
 from ensemble.trees.config import TreesConfig
 from ensemble.trees.distributed import Group
-from ensemble.trees.member import TreeData
+from ensemble.trees.rows import TreeData
 
 FILE = "model.ubj"
 _trackers: list[RabitTracker] = []

@@ -17,9 +17,10 @@ from ensemble.data import manifest, panel
 from ensemble.data.arrow import open_table
 from ensemble.data.config import MarketConfig, PrepareConfig
 from ensemble.errors import UserError
-from ensemble.neural import checkpoint, loop, member
+from ensemble.neural import checkpoint, loop
 from ensemble.neural.config import HotSellersConfig, config_class
 from ensemble.neural.loader import Batch, BatchPlan, Feed, in_order
+from ensemble.neural.member import LoadedMember
 from ensemble.neural.models.forecaster import HashedTextEncoder
 from ensemble.neural.recipes.hot_sellers import HotSellers, PanelRows, make
 
@@ -323,7 +324,7 @@ def test_a_member_finds_what_the_market_planted(accelerator: Accelerator, tmp_pa
         data=str(data), out=str(tmp_path / "run"), batch_size=128, max_epochs=1.0, learning_rate=3e-3, recipe=of
     )
     loop.train(make(of, str(data)), config, accelerator)
-    found = member.predict(tmp_path / "run", accelerator, data, "test")
+    found = LoadedMember(tmp_path / "run", accelerator, data).predict(data, "test")
     scores = metrics.binary_scores(found["target"], found["prediction"], found["group"])
     assert scores["average_precision"] >= 2 * found["target"].mean()
 
@@ -405,10 +406,10 @@ def test_a_member_refuses_data_that_mean_something_else(
     (prepared_copy / manifest.NAME).unlink()
     manifest.write_manifest(prepared_copy, {**about, **change})
     with pytest.raises(UserError, match=f"was prepared otherwise than the data .* learned from: {what} differ"):
-        member.predict(tmp_path / "run", accelerator, prepared_copy, "test")
+        LoadedMember(tmp_path / "run", accelerator, prepared_copy).predict(prepared_copy, "test")
 
 
 def test_a_member_without_a_checkpoint_says_so(prepared: Path, accelerator: Accelerator, tmp_path: Path) -> None:
     """A run that was stopped before its first evaluation would be called missing prepared data."""
     with pytest.raises(UserError, match=r"best does not exist: .* scripts/train.py"):
-        member.predict(tmp_path, accelerator, prepared, "test")
+        LoadedMember(tmp_path, accelerator, prepared).predict(prepared, "test")

@@ -19,8 +19,9 @@ from ensemble.data import panel
 from ensemble.data.arrow import open_table
 from ensemble.data.config import PanelConfig, PrepareConfig
 from ensemble.errors import UserError
-from ensemble.neural import loop, member
+from ensemble.neural import loop
 from ensemble.neural.config import HotSellersConfig, config_class
+from ensemble.neural.member import LoadedMember
 from ensemble.neural.recipes.hot_sellers import make
 
 torch.set_num_threads(1)
@@ -107,7 +108,7 @@ def test_an_encoder_is_frozen_or_fine_tuned(
     assert len(same) > 10
     assert all(same.values()) if frozen else not any(same.values())
     assert torch.isfinite(after["text_encoder.project.weight"]).all()
-    found = member.predict(tmp_path / "run", accelerator, data, "test")
+    found = LoadedMember(tmp_path / "run", accelerator, data).predict(data, "test")
     assert np.isfinite(found["prediction"]).all()
 
 

@@ -21,10 +21,11 @@ from ensemble.trees import distributed, member, threads
 from ensemble.trees.checkpoint import Checkpoints
 from ensemble.trees.config import TreesConfig
 from ensemble.trees.distributed import ALONE, Place
-from ensemble.trees.member import TreeData
+from ensemble.trees.prediction import MODULES, LoadedMember
+from ensemble.trees.rows import NUM_BLOCKS, TreeData
 
 ROOT = Path(__file__).resolve().parents[2]
-LIBRARIES = list(member.MODULES)
+LIBRARIES = list(MODULES)
 FILES = {"xgboost": "model.ubj", "lightgbm": "model.txt"}
 LIMIT_S = 180
 SETTINGS: dict[str, Any] = {
@@ -54,7 +55,7 @@ errors.run(main)
 @pytest.fixture(scope="module", autouse=True)
 def openmp() -> None:
     """What `threads.settle` does once per process, for a process in which other tests have settled already."""
-    threads._provide_openmp()
+    threads.provide_openmp()
 
 
 class Ranks:
@@ -280,7 +281,7 @@ def test_shards_are_a_fair_partition(num_ranks: int, prepared: Path) -> None:
     whole = TreeData(prepared, "train", about)
     row_ids = np.concatenate([shard.column("row_id") for shard in shards])
     assert np.array_equal(np.sort(row_ids), np.sort(whole.column("row_id")))
-    assert max(map(len, shards)) - min(map(len, shards)) <= len(whole) // member.NUM_BLOCKS + 1
+    assert max(map(len, shards)) - min(map(len, shards)) <= len(whole) // NUM_BLOCKS + 1
     weeks = [len(set(shard.column("week"))) for shard in shards]
     assert min(weeks) > 0.9 * len(set(whole.column("week")))
     features, target = (np.concatenate(parts) for parts in zip(*shards[1].batches(), strict=True))
@@ -309,7 +310,7 @@ def market(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 def score(out: Path, data: Path, split: str) -> float:
-    found = member.predict(out, data, split)
+    found = LoadedMember(out).predict(data, split)
     return metrics.binary_scores(found["target"], found["prediction"], found["group"])["average_precision"]
 
 

@@ -19,25 +19,26 @@ from ensemble.data.config import MarketConfig, PrepareConfig
 from ensemble.errors import UserError
 from ensemble.trees import member, threads
 from ensemble.trees.config import TreesConfig
-from ensemble.trees.member import TreeData
+from ensemble.trees.prediction import MODULES, LoadedMember
+from ensemble.trees.rows import TreeData
 
 ROOT = Path(__file__).resolve().parents[2]
-LIBRARIES = list(member.MODULES)
+LIBRARIES = list(MODULES)
 
 
 @pytest.fixture(scope="module", autouse=True)
 def openmp() -> None:
     """What `threads.settle` does once per process, for a process in which other tests have settled already."""
-    threads._provide_openmp()
+    threads.provide_openmp()
 
 
 @pytest.fixture(params=LIBRARIES)
 def library(request: pytest.FixtureRequest) -> ModuleType:
-    return importlib.import_module(member.MODULES[request.param])
+    return importlib.import_module(MODULES[request.param])
 
 
 def config(library: ModuleType | str, data: Path, out: Path, **settings: Any) -> TreesConfig:
-    name = library if isinstance(library, str) else next(n for n, m in member.MODULES.items() if m == library.__name__)
+    name = library if isinstance(library, str) else next(n for n, m in MODULES.items() if m == library.__name__)
     values = {"num_rounds": 30, "early_stopping_rounds": 10, "threads": 1, "learning_rate": 0.1, **settings}
     return TreesConfig(library=name, data=str(data), out=str(out), **values)
 
@@ -45,7 +46,7 @@ def config(library: ModuleType | str, data: Path, out: Path, **settings: Any) ->
 @pytest.fixture(scope="module", params=LIBRARIES)
 def trained(request: pytest.FixtureRequest, prepared: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
     """The folder of a member; whoever wants to damage it copies it."""
-    threads._provide_openmp()
+    threads.provide_openmp()
     out = tmp_path_factory.mktemp("trees") / request.param
     member.train(config(request.param, prepared, out))
     return out
@@ -65,7 +66,7 @@ def features_of(data: TreeData) -> np.ndarray:
 def test_batches_are_the_table_cut(prepared: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """A row would be lost, or a column stand under another's name, where the data have more than one batch."""
     data = rows(prepared, "train")
-    monkeypatch.setattr(member, "ROWS_PER_BATCH", 97)
+    monkeypatch.setattr("ensemble.trees.rows.ROWS_PER_BATCH", 97)
     batches = list(data.batches())
     assert len(batches) > 10
     table = data.table.to_pandas()
@@ -87,7 +88,7 @@ def test_xgboost_gets_every_batch(prepared: Path, monkeypatch: pytest.MonkeyPatc
 
     from ensemble.trees import xgb
 
-    monkeypatch.setattr(member, "ROWS_PER_BATCH", 97)
+    monkeypatch.setattr("ensemble.trees.rows.ROWS_PER_BATCH", 97)
     data = rows(prepared, "train")
     matrix = xgboost.QuantileDMatrix(xgb._Batches(data))
     assert matrix.num_row() == len(data)
@@ -97,9 +98,9 @@ def test_xgboost_gets_every_batch(prepared: Path, monkeypatch: pytest.MonkeyPatc
 
 def test_many_batches_are_predicted_like_one(trained: Path, prepared: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """On data of more than one batch a forecast would stand beside another row."""
-    whole = member.predict(trained, prepared, "test")["prediction"]
-    monkeypatch.setattr(member, "ROWS_PER_BATCH", 97)
-    assert np.array_equal(member.predict(trained, prepared, "test")["prediction"], whole)
+    whole = LoadedMember(trained).predict(prepared, "test")["prediction"]
+    monkeypatch.setattr("ensemble.trees.rows.ROWS_PER_BATCH", 97)
+    assert np.array_equal(LoadedMember(trained).predict(prepared, "test")["prediction"], whole)
 
 
 # Training
@@ -135,7 +136,7 @@ def test_training_stops_early_by_average_precision(library: ModuleType, prepared
 
 def test_the_score_is_the_one_that_the_ensemble_will_compute(trained: Path, prepared: Path) -> None:
     """Early stopping would look at another metric than the report. (XGBoost interpolates between the points.)"""
-    found = member.predict(trained, prepared, "validation")
+    found = LoadedMember(trained).predict(prepared, "validation")
     score = metrics.binary_scores(found["target"], found["prediction"], found["group"])["average_precision"]
     told = json.loads((trained / "summary.json").read_text())["validation_average_precision"]
     assert told == pytest.approx(score, abs=1e-6 if trained.name == "lightgbm" else 0.02)
@@ -143,7 +144,7 @@ def test_the_score_is_the_one_that_the_ensemble_will_compute(trained: Path, prep
 
 def test_a_member_is_whole(trained: Path, prepared: Path) -> None:
     """The report would lack the picture or the curve, and nobody could tell with what the member was grown."""
-    library = importlib.import_module(member.MODULES[trained.name])
+    library = importlib.import_module(MODULES[trained.name])
     names = {library.FILE, "config.json", "metrics.jsonl", "importance.json", "importance.png", "summary.json"}
     assert {path.name for path in trained.iterdir()} == {*names, "manifest.json"}
     picture = (trained / "importance.png").read_bytes()
@@ -242,7 +243,7 @@ def test_a_saved_model_predicts_as_it_did_in_memory(library: ModuleType, prepare
 
 def test_contributions_sum_to_the_margin(trained: Path, prepared: Path) -> None:
     """The report would explain a forecast by numbers that do not make it up, or under other features' names."""
-    library = importlib.import_module(member.MODULES[trained.name])
+    library = importlib.import_module(MODULES[trained.name])
     booster = library.load(trained / library.FILE)
     features = features_of(rows(prepared, "test"))
     probability = library.predict(booster, features).astype(np.float64)
@@ -258,9 +259,9 @@ def test_contributions_sum_to_the_margin(trained: Path, prepared: Path) -> None:
 
 def test_the_forecast_says_why(trained: Path, prepared: Path) -> None:
     """The page would show reasons of another row, or those that lowered the forecast."""
-    library = importlib.import_module(member.MODULES[trained.name])
-    found = member.predict(trained, prepared, "forecast")
-    assert member.predict(trained, prepared, "test")["reasons"] is None
+    library = importlib.import_module(MODULES[trained.name])
+    found = LoadedMember(trained).predict(prepared, "forecast")
+    assert LoadedMember(trained).predict(prepared, "test")["reasons"] is None
     data = rows(prepared, "forecast")
     contributions = library.contributions(library.load(trained / library.FILE), features_of(data))
     for row, reasons in enumerate(found["reasons"]):
@@ -272,8 +273,8 @@ def test_the_forecast_says_why(trained: Path, prepared: Path) -> None:
 
 def test_only_the_likeliest_are_explained(trained: Path, prepared: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """With millions of products the explanations would take longer than the forecast."""
-    monkeypatch.setattr(member, "ROWS_WITH_REASONS", 5)
-    found = member.predict(trained, prepared, "forecast")
+    monkeypatch.setattr("ensemble.trees.prediction.ROWS_WITH_REASONS", 5)
+    found = LoadedMember(trained).predict(prepared, "forecast")
     explained = {row for row, reasons in enumerate(found["reasons"]) if reasons}
     assert explained <= set(np.argsort(-found["prediction"], kind="stable")[:5])
     assert explained
@@ -281,7 +282,7 @@ def test_only_the_likeliest_are_explained(trained: Path, prepared: Path, monkeyp
 
 def test_predictions_stand_beside_their_rows(trained: Path, prepared: Path) -> None:
     """The ensemble would join a forecast to another product."""
-    found, table = member.predict(trained, prepared, "test"), rows(prepared, "test").table
+    found, table = LoadedMember(trained).predict(prepared, "test"), rows(prepared, "test").table
     for name, column in (("row_id", "row_id"), ("target", "hot"), ("group", "week"), ("cluster", "product")):
         assert np.array_equal(found[name], table[column].to_numpy())
     assert ((found["prediction"] > 0) & (found["prediction"] < 1)).all()
@@ -304,7 +305,7 @@ def test_a_damaged_member_is_named(trained: Path, prepared: Path, tmp_path: Path
                     content = content[:middle] + rest
                 (folder / path.name).write_bytes(content)
             with pytest.raises(UserError, match=rf"{source.name} .*: .*run the stage that wr(ote|ites) it"):
-                member.predict(folder, prepared, "test")
+                LoadedMember(folder).predict(prepared, "test")
 
 
 def test_a_model_file_that_is_none_is_named(library: ModuleType, tmp_path: Path) -> None:
@@ -316,16 +317,16 @@ def test_a_model_file_that_is_none_is_named(library: ModuleType, tmp_path: Path)
 def test_other_features_and_splits_are_refused(trained: Path, prepared_copy: Path) -> None:
     """Feature 3 of the new data would be taken for feature 3 of the old: wrong forecasts without a word."""
     with pytest.raises(UserError, match="has no split 'tset': it has train, validation, blend, test, forecast"):
-        member.predict(trained, prepared_copy, "tset")
+        LoadedMember(trained).predict(prepared_copy, "tset")
     about = manifest.read_manifest(prepared_copy)
     (prepared_copy / manifest.NAME).unlink()
     manifest.write_manifest(prepared_copy, {**about, "features": about["features"][1:]})
     with pytest.raises(UserError, match=r"was prepared otherwise than the data .* learned from: features differ"):
-        member.predict(trained, prepared_copy, "test")
+        LoadedMember(trained).predict(prepared_copy, "test")
     (prepared_copy / manifest.NAME).unlink()
     manifest.write_manifest(prepared_copy, {"recipe": "sudoku", "splits": {}})
     with pytest.raises(UserError, match="has no table of features for trees: it was prepared for the recipe sudoku"):
-        member.predict(trained, prepared_copy, "test")
+        LoadedMember(trained).predict(prepared_copy, "test")
 
 
 def test_rows_it_may_have_learned_from_are_refused(trained: Path, prepared_copy: Path) -> None:
@@ -334,8 +335,8 @@ def test_rows_it_may_have_learned_from_are_refused(trained: Path, prepared_copy:
     (prepared_copy / manifest.NAME).unlink()
     manifest.write_manifest(prepared_copy, {**about, "config": {**about["config"], "shares": [0.1, 0.1, 0.1, 0.7]}})
     with pytest.raises(UserError, match=r"whose test split may hold rows that it was trained on"):
-        member.predict(trained, prepared_copy, "test")
-    assert len(member.predict(trained, prepared_copy, "forecast")["row_id"])
+        LoadedMember(trained).predict(prepared_copy, "test")
+    assert len(LoadedMember(trained).predict(prepared_copy, "forecast")["row_id"])
 
 
 def test_damaged_data_are_not_learned_from(prepared_copy: Path, tmp_path: Path) -> None:
@@ -395,6 +396,6 @@ def test_a_member_finds_what_the_market_planted(tmp_path: Path) -> None:
     market = MarketConfig(num_products=600, num_reviews=40_000)
     panel.prepare(PrepareConfig(out=str(tmp_path / "prepared"), market=market))
     member.train(config("xgboost", tmp_path / "prepared", tmp_path / "member", num_rounds=60, early_stopping_rounds=30))
-    found = member.predict(tmp_path / "member", tmp_path / "prepared", "test")
+    found = LoadedMember(tmp_path / "member").predict(tmp_path / "prepared", "test")
     scores = metrics.binary_scores(found["target"], found["prediction"], found["group"])
     assert scores["average_precision"] >= 2 * found["target"].mean()

@@ -20,7 +20,7 @@ MEGABYTE = 1 << 20
 @pytest.fixture(scope="module", autouse=True)
 def openmp() -> None:
     """What `threads.settle` does once per process, for a process in which other tests have settled already."""
-    threads._provide_openmp()
+    threads.provide_openmp()
 
 
 @pytest.fixture
@@ -110,7 +110,7 @@ def test_low_memory_goes_on_to_the_same_bits(
     library: str, prepared: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """A job that is requeued would end with another model; or files of rows be left beside every member."""
-    monkeypatch.setattr(member, "ROWS_PER_BATCH", 500)  # several files
+    monkeypatch.setattr("ensemble.trees.rows.ROWS_PER_BATCH", 500)  # several files
     monkeypatch.setitem(memory.SAMPLED_ROWS, "low", 1000)
     settings = config(library, prepared, tmp_path / "again", memory="low")
     told = member.train(config(library, prepared, tmp_path / "whole", memory="low"))
@@ -153,8 +153,8 @@ from ensemble.trees import threads; threads.settle(1)
 from ensemble.trees import member
 from ensemble.trees.config import TreesConfig
 before = bytes(range(256)) * (int(sys.argv[1]) * 4000)
-whole, held = member._library, []
-member._library = lambda name: held.append(bytes(range(256)) * (int(sys.argv[2]) * 4000)) or whole(name)
+whole, held = member.module_of, []
+member.module_of = lambda name: held.append(bytes(range(256)) * (int(sys.argv[2]) * 4000)) or whole(name)
 print(member.train(TreesConfig(data=sys.argv[3], out=sys.argv[4], num_rounds=2, threads=1))["peak_memory_mb"])
 """
     parent = bytes(range(256)) * 1_600_000

@@ -17,9 +17,10 @@ from ensemble.errors import UserError
 from ensemble.trees import boosting, member, threads
 from ensemble.trees.checkpoint import Checkpoints
 from ensemble.trees.config import FREE_TO_CHANGE, TreesConfig
+from ensemble.trees.prediction import MODULES
 
 ROOT = Path(__file__).resolve().parents[2]
-LIBRARIES = list(member.MODULES)
+LIBRARIES = list(MODULES)
 FILES = {"xgboost": "model.ubj", "lightgbm": "model.txt"}
 SETTINGS: dict[str, Any] = {
     "num_rounds": 60, "early_stopping_rounds": 25, "learning_rate": 0.05, "threads": 1, "chunk_rounds": 7,
@@ -35,7 +36,7 @@ class Killed(BaseException):
 @pytest.fixture(scope="module", autouse=True)
 def openmp() -> None:
     """What `threads.settle` does once per process, for a process in which other tests have settled already."""
-    threads._provide_openmp()
+    threads.provide_openmp()
 
 
 @pytest.fixture(params=LIBRARIES)

@@ -1,0 +1,36 @@
+"""What prepared data ask for: the column to predict, what kind of answer it is, and by which metric it is judged."""
+
+import dataclasses
+from typing import Any
+
+from ensemble.errors import UserError
+
+KINDS = ("binary", "multiclass", "regression", "ranking")
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class Task:
+    """The entry `task` of a manifest. All columns are columns of `rows/<split>`."""
+
+    kind: str
+    """binary (0 or 1), multiclass (0 to the number of classes − 1), regression (a number) or ranking (0, 1, 2 …, within
+    a group)."""
+    target: str
+    """The column to predict; NaN in a forecast."""
+    metric: str
+    """A key of `metrics.METRIC_OF`, by which members stop early and combiners are compared."""
+    group: str
+    """The column of examples that are ranked against each other: the week, the user. It grows with time where there is any."""
+    cluster: str
+    """The column of examples that the bootstrap draws together: the product, the user."""
+    weight: str = ""
+    """The column of sample weights; empty for 1 each."""
+    classes: tuple[str, ...] = ()
+    """Of a multiclass task, their names."""
+
+
+def task_of(about: dict[str, Any]) -> Task:
+    """The task of prepared data with this manifest; `UserError` for those that an older version prepared."""
+    if "task" not in about:
+        raise UserError("these data were prepared by an older version, and do not say what to predict: prepare them again")
+    return Task(**{**about["task"], "classes": tuple(about["task"].get("classes", ()))})

@@ -1,0 +1,64 @@
+"""One split of prepared data as a tree library reads it: memory-mapped columns, a batch at a time, or a rank's shard."""
+
+import math
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+
+from ensemble.data import manifest
+from ensemble.data.arrow import open_table
+from ensemble.errors import UserError
+
+ROWS_PER_BATCH = 1 << 17
+NUM_BLOCKS = 1024
+
+
+class TreeData:
+    """One split of the panel as a tree library reads it; nothing is copied before a batch is asked for.
+
+    With `num_ranks` it is the shard of `rank`. Rows are stored by week, so each rank gets every num_ranks-th of about
+    `NUM_BLOCKS` equal blocks: all weeks on all ranks, as evenly as blocks can be dealt, and still memory-mapped.
+    """
+
+    def __init__(self, folder: str | Path, split: str, about: dict[str, Any], rank: int = 0, num_ranks: int = 1):
+        if split not in about["splits"]:
+            raise UserError(f"{folder} has no split '{split}': it has {', '.join(about['splits'])}")
+        self.table = open_table(Path(folder) / "rows" / split)
+        self.features = [feature["name"] for feature in about["features"]]
+        if num_ranks > 1:
+            self.table = _shard(self.table, rank, num_ranks)
+
+    def __len__(self) -> int:
+        return self.table.num_rows
+
+    def column(self, name: str) -> np.ndarray:
+        return self.table[name].to_numpy()
+
+    def feature_table(self) -> pa.Table:
+        """The features as an Arrow table of float32 columns, still memory-mapped."""
+        return self.table.select(self.features)
+
+    def batches(self) -> Iterator[tuple[np.ndarray, np.ndarray]]:
+        """Features (n, F) float32 and target (n,), a batch of rows at a time."""
+        for start in range(0, len(self), ROWS_PER_BATCH):
+            batch = self.table.slice(start, ROWS_PER_BATCH)
+            yield np.stack([batch[name].to_numpy() for name in self.features], axis=1), batch["hot"].to_numpy()
+
+
+def description(data: str | Path) -> dict[str, Any]:
+    about = manifest.read_manifest(data)
+    if "features" not in about:
+        raise UserError(f"{data} has no table of features for trees: it was prepared for the recipe {about['recipe']}")
+    return about
+
+
+def _shard(table: pa.Table, rank: int, num_ranks: int) -> pa.Table:
+    """Every num_ranks-th block of a table, from block `rank` on; nothing is copied."""
+    block = math.ceil(table.num_rows / max(NUM_BLOCKS, num_ranks))
+    pieces = [table.slice(start, block) for start in range(rank * block, table.num_rows, num_ranks * block)]
+    if num_ranks * block > table.num_rows:
+        raise UserError(f"{num_ranks} ranks cannot share the {table.num_rows} rows of the training split: start fewer")
+    return pa.concat_tables(pieces)
