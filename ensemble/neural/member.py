@@ -18,7 +18,7 @@ if TYPE_CHECKING:
 class LoadedMember:
     """The best checkpoint of a run in memory; the shape of its model follows from what `data` are like, not from their rows.
 
-    Raises `UserError` for a damaged checkpoint.
+    Raises `UserError` for a damaged checkpoint, and for data that mean something else.
     """
 
     def __init__(self, folder: str | Path, accelerator: "Accelerator", data: str | Path):
@@ -31,6 +31,8 @@ class LoadedMember:
         self._config = {**self._state["config"], "model": model}
         settings: Any = configuration.from_dict(config_class(self._state["recipe"]), self._state["config"])
         self._recipe_config = settings.recipe
+        # Of data that mean something else the weights have another shape
+        inputs.refuse_foreign(folder, self._state, data, manifest.read_manifest(data), inputs.FORECAST)
         self._batch_size = settings.micro_batch_size or settings.batch_size
         self._model = self._recipe(data).model()
         checkpoint.load_weights(best, self._model)
