@@ -1,12 +1,15 @@
 # make demo   raw reviews -> members -> ensemble -> runs/demo/report.html
 # make test   all tests          make check  lint, types, layout        make fix  format and mend
 # make bench  the README's figures, into slurm/results/*.json          make torture  runs that are killed, and go on
+# make bench-autogluon   the ensemble beside AutoGluon, which goes into a venv of its own (3 GB), on the same rows
 
 PYTHON ?= python3
 VENV ?= .venv
 DEMO ?= runs/demo
 SIZE ?= full
 BIN := $(VENV)/bin
+AUTOGLUON := 1.6.3
+AUTOGLUON_VENV := .venv-autogluon
 CORES := $(shell nproc 2>/dev/null || sysctl -n hw.ncpu)
 
 # A short demo, for CI: the same commands on a fifth of the data
@@ -15,7 +18,7 @@ MARKET := market.num_products=800 market.num_reviews=40000
 TRAINING := max_epochs=1
 endif
 
-.PHONY: demo test torture check fix bench clean
+.PHONY: demo test torture check fix bench bench-autogluon clean
 
 demo: $(VENV)/installed
 	rm -rf $(foreach part,raw prepared members predictions ensemble report.html,"$(DEMO)/$(part)")
@@ -34,7 +37,7 @@ test: $(VENV)/installed-dev
 	OMP_WAIT_POLICY=PASSIVE $(BIN)/python -m pytest
 
 torture: $(VENV)/installed-dev
-	TORTURE_LONG=1 OMP_WAIT_POLICY=PASSIVE $(BIN)/python -m pytest -s tests/launch/test_torture.py tests/serving
+	TORTURE_LONG=1 OMP_WAIT_POLICY=PASSIVE $(BIN)/python -m pytest -s tests/launch/test_torture.py tests/trees/test_torture_trees.py tests/serving
 
 check: $(VENV)/installed-dev
 	$(BIN)/ruff check .
@@ -49,8 +52,11 @@ fix: $(VENV)/installed-dev
 bench: $(VENV)/installed
 	for figure in help_times loader overhead scaling knobs threads trees seeds real panel memory; do $(BIN)/python scripts/benchmark.py $$figure || exit; done
 
+bench-autogluon: $(VENV)/installed $(AUTOGLUON_VENV)/$(AUTOGLUON)
+	$(BIN)/python scripts/benchmark.py autogluon python=$(AUTOGLUON_VENV)/bin/python
+
 clean:
-	rm -rf $(VENV) runs *.egg-info
+	rm -rf $(VENV) $(AUTOGLUON_VENV) runs *.egg-info
 
 $(VENV)/installed: requirements.txt pyproject.toml
 	@$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11))' || \
@@ -58,6 +64,12 @@ $(VENV)/installed: requirements.txt pyproject.toml
 	@$(PYTHON) -m venv $(VENV) || { echo "error: venv is missing: apt install python3-venv"; exit 2; }
 	$(BIN)/python -m pip install --quiet --disable-pip-version-check -r requirements.txt
 	$(BIN)/python -m pip install --quiet --disable-pip-version-check --no-deps --no-build-isolation -e .
+	touch $@
+
+$(AUTOGLUON_VENV)/$(AUTOGLUON):
+	$(PYTHON) -m venv $(AUTOGLUON_VENV)
+	$(AUTOGLUON_VENV)/bin/python -m pip install --quiet --disable-pip-version-check torch==2.13.0 \
+		'autogluon.tabular[lightgbm,catboost,xgboost,fastai,ray]==$(AUTOGLUON)'
 	touch $@
 
 $(VENV)/installed-dev: $(VENV)/installed requirements-dev.txt

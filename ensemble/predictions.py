@@ -4,14 +4,15 @@ A prediction file is Parquet, one row per example:
 
     row_id       int64     names the example within the prepared data
     target       float64   what happened; NaN in a forecast, where it is not known yet
-    prediction   float64   a probability, score or value; never NaN
+    prediction   float64   a probability, score or value; never NaN. Or fixed_size_list<float64>[K]: K probabilities, sum 1
     group        int64     examples that are ranked against each other: the week, the user
     cluster      int64     examples that are drawn together by the bootstrap: the product, the user
     reasons      list<struct<feature, value, contribution>>   optional: why, the strongest first
 
 and in its metadata, under the key `ensemble`, a JSON object with `recipe`, `split`, `member`, `fingerprint` (of the prepared
 data), `config` and `versions`, and `output`: probability (the default), score, of which only the order is known to mean
-something, or value, of a target that is a number. Files are joined by `row_id`, never by position.
+something, value, of a target that is a number, or probabilities, one for each of the K names in `classes`; the target is
+then the number of a class. Files are joined by `row_id`, never by position.
 
 A model of any other kind joins an ensemble with such files, by whatever program they are written:
 
@@ -43,12 +44,13 @@ COLUMNS = {
     "cluster": pa.int64(),
 }
 KEY = b"ensemble"
-OUTPUTS = ("probability", "score", "value")
+OUTPUTS = ("probability", "score", "value", "probabilities")
+TOLERANCE = 1e-4  # of the sum of a row's probabilities: those of float32 members with many classes miss 1 by less
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class Predictions:
-    """The forecasts of one member for one split; all arrays have shape (num_rows,)."""
+    """The forecasts of one member for one split; arrays of shape (num_rows,), but probabilities (num_rows, num_classes)."""
 
     row_id: np.ndarray
     target: np.ndarray
@@ -60,6 +62,7 @@ class Predictions:
     member: str
     fingerprint: str
     output: str = "probability"
+    classes: tuple[str, ...] = ()
     config: dict[str, Any] = dataclasses.field(default_factory=dict)
     reasons: list[list[dict[str, Any]]] | None = None
 
@@ -67,14 +70,18 @@ class Predictions:
 def write(path: str | Path, predictions: Predictions) -> None:
     """Write a prediction file in one rename, with checksums that `read` verifies.
 
-    Raises `UserError` for NaN or infinite predictions, repeated row ids, and a path that cannot be written.
+    Raises `UserError` for NaN or infinite predictions, probabilities that do not sum to 1, repeated row ids, and a path that
+    cannot be written.
     """
     path = Path(path)
     _check(predictions, path)
-    arrays = {name: pa.array(getattr(predictions, name), kind) for name, kind in COLUMNS.items()}
+    arrays = {name: pa.array(np.ravel(getattr(predictions, name)), kind) for name, kind in COLUMNS.items()}
+    if predictions.classes:
+        arrays["prediction"] = pa.FixedSizeListArray.from_arrays(arrays["prediction"], len(predictions.classes))
     if predictions.reasons is not None:
         arrays["reasons"] = pa.array(predictions.reasons, REASONS)
     about = {name: getattr(predictions, name) for name in ("recipe", "split", "member", "fingerprint", "output", "config")}
+    about |= {"classes": list(predictions.classes)} if predictions.classes else {}
     about["versions"] = versions()
     table = pa.table(arrays).replace_schema_metadata({KEY: json.dumps(about).encode()})
     scratch = path.with_name(f".{path.name}.writing-{os.getpid()}")
@@ -106,19 +113,24 @@ def read(path: str | Path) -> Predictions:
     about = about if isinstance(about, dict) else {}
     missing = [name for name in COLUMNS if name not in table.column_names]
     missing += [f"metadata '{name}'" for name in ("recipe", "split", "member", "fingerprint") if name not in about]
+    missing += ["metadata 'classes'"] if about.get("output") == "probabilities" and not about.get("classes") else []
     if missing:
         raise UserError(f"{path} is no prediction file, it lacks: {', '.join(missing)}; see ensemble/predictions.py")
+    output, classes = about.get("output", "probability"), tuple(about.get("classes", ()))
     try:
-        # A whole number has no NaN, so nulls would make such a column float: only the floats may hold them.
-        columns = table.select(list(COLUMNS)).cast(
-            pa.schema([pa.field(name, kind, nullable=pa.types.is_floating(kind)) for name, kind in COLUMNS.items()])
-        )
+        columns = table.select(list(COLUMNS)).cast(_schema(output, classes))
     except (pa.ArrowException, ValueError, KeyError) as error:
         raise UserError(f"{path} has a column of the wrong type: {' '.join(str(error).split())}") from None
+    arrays = {name: columns[name].to_numpy() for name in COLUMNS if name != "prediction"}
+    prediction = columns["prediction"].combine_chunks()
+    if pa.types.is_fixed_size_list(prediction.type):
+        prediction = prediction.flatten()
     predictions = Predictions(
-        **{name: columns[name].to_numpy() for name in COLUMNS},
+        **arrays,
+        prediction=prediction.to_numpy(zero_copy_only=False).reshape(len(table), *([len(classes)] if classes else [])),
         **{name: about[name] for name in ("recipe", "split", "member", "fingerprint")},
-        output=about.get("output", "probability"),
+        output=output,
+        classes=classes,
         config=about.get("config", {}),
         reasons=table["reasons"].to_pylist() if "reasons" in table.column_names else None,
     )
@@ -129,8 +141,8 @@ def read(path: str | Path) -> Predictions:
 def align(members: list[Predictions]) -> tuple[Predictions, np.ndarray]:
     """Join members by row id: a template with sorted rows, and their predictions of shape (num_rows, num_members).
 
-    Raises `UserError` when fingerprints, splits, recipes, row ids, targets, groups or clusters differ, and when two members
-    have one name.
+    Probabilities of classes have shape (num_rows, num_members, num_classes). Raises `UserError` when fingerprints, splits,
+    recipes, classes, row ids, targets, groups or clusters differ, and when two members have one name.
     """
     if not members:
         raise UserError("an ensemble needs at least one member: name the prediction files")
@@ -148,6 +160,11 @@ def align(members: list[Predictions]) -> tuple[Predictions, np.ndarray]:
                     f"member {member.member} has {what} {theirs}, but {first.member} has {ours}: "
                     "predict with both on the same prepared data and split"
                 )
+        if member.classes != first.classes:
+            raise UserError(
+                f"member {member.member} says probabilities of {_listed(member.classes)}, but {first.member} of "
+                f"{_listed(first.classes)}: predict with both on the same task"
+            )
         mine = np.argsort(member.row_id, kind="stable")
         if not np.array_equal(member.row_id[mine], first.row_id[order]):
             lost = np.setdiff1d(first.row_id, member.row_id)
@@ -180,22 +197,54 @@ def versions() -> dict[str, str]:
     return found
 
 
+def _schema(output: str, classes: tuple[str, ...]) -> pa.Schema:
+    """Of the columns. A whole number has no NaN, so nulls would make such a column float: only the floats may hold them."""
+    kinds = dict(COLUMNS)
+    if output == "probabilities":
+        kinds["prediction"] = pa.list_(pa.float64(), len(classes))
+    return pa.schema([pa.field(name, kind, nullable=pa.types.is_floating(kind)) for name, kind in kinds.items()])
+
+
+def _listed(classes: tuple[str, ...]) -> str:
+    return (
+        f"{len(classes)} classes ({', '.join(classes[:3])}{', …' if len(classes) > 3 else ''})" if classes else "no classes"
+    )
+
+
 def _check(predictions: Predictions, path: Path) -> None:
     if predictions.output not in OUTPUTS:
         raise UserError(
             f"{path}: output is '{predictions.output}', but a member says {', '.join(OUTPUTS)}: name one of them"
         )
+    classes, shape = predictions.classes, np.shape(predictions.prediction)
+    wants_classes = predictions.output == "probabilities"
+    if wants_classes != bool(classes) or len(set(classes)) < len(classes) or (wants_classes and len(classes) < 2):
+        raise UserError(
+            f"{path}: output is '{predictions.output}' with {_listed(classes)}: 'probabilities', and only they, have two or "
+            "more classes of different names"
+        )
+    if shape[1:] != ((len(classes),) if classes else ()):
+        raise UserError(f"{path}: the predictions have shape {shape}, but there are {_listed(classes)}: one column each")
     lengths = {name: len(getattr(predictions, name)) for name in COLUMNS}
     if len(set(lengths.values())) > 1:
         raise UserError(f"{path}: the columns have different lengths: {lengths}")
     if predictions.row_id.size == 0:
         raise UserError(f"{path}: there is not one prediction in it: check the split '{predictions.split}'")
-    bad = np.flatnonzero(~np.isfinite(predictions.prediction))
+    finite = np.isfinite(predictions.prediction)
+    bad = np.flatnonzero(~(finite.all(axis=1) if classes else finite))
     if bad.size:
         raise UserError(
             f"{path}: {bad.size} of {len(predictions.prediction)} predictions are NaN or infinite, the first at row "
             f"{predictions.row_id[bad[0]]}: look at the member's training log"
         )
+    if classes:
+        total = predictions.prediction.sum(axis=1)
+        bad = np.flatnonzero((np.abs(total - 1) > TOLERANCE) | (predictions.prediction < 0).any(axis=1))
+        if bad.size:
+            raise UserError(
+                f"{path}: {bad.size} of {len(total)} rows are no probabilities with sum 1, the first is row "
+                f"{predictions.row_id[bad[0]]} with sum {total[bad[0]]:g}: look at what the member puts out"
+            )
     if np.unique(predictions.row_id).size < predictions.row_id.size:
         ids, counts = np.unique(predictions.row_id, return_counts=True)
         raise UserError(f"{path}: row {ids[counts > 1][0]} is predicted more than once")

@@ -4,7 +4,7 @@
                        alike the members are, what each adds, and where and when each fails
     scores.json        every metric of the ensemble, its members and the baselines on test, with bootstrap intervals
     test.parquet       the ensemble's own prediction file for test
-    forecast.parquet   the ranked forecast, also as forecast.csv
+    forecast.parquet   the ranked forecast, also as forecast.csv, if the data have rows to forecast (forecast.py)
     like.json          the manifest of the data, by which new raw reviews are prepared alike
 
 It joins files by row id and loads none of the members' libraries; to forecast from new reviews it runs scripts/predict.py
@@ -20,22 +20,22 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
-import pyarrow as pa
-import pyarrow.csv
-import pyarrow.parquet as pq
 
-from ensemble import card, combine, metrics, predictions
+from ensemble import bag, card, combine, metrics, predictions
 from ensemble.combine import diversity
-from ensemble.combine.selection import AUTO
+from ensemble.combine.fitting import OUTPUTS_OF
+from ensemble.combine.selection import AUTO, SHOWN
 from ensemble.data import manifest
 from ensemble.data.arrow import open_table
+from ensemble.data.task import Task, task_of
 from ensemble.errors import UserError
+from ensemble.forecast import PRODUCTS, RESERVED, strongest_reasons, write_forecast
+from ensemble.forecast import SPLIT as FORECAST
 from ensemble.predictions import Predictions
 
 ENSEMBLE = "ensemble"
 BASE_RATE = "base rate"
-FORECAST = "forecast"
-FORECAST_COLUMNS = ("rank", "product_id", "title", "category", "probability", "reasons", "why")
+FITTED_ON = ("blend", bag.OUT_OF_FOLD)
 PREDICT_SCRIPT = Path(__file__).resolve().parents[1] / "scripts" / "predict.py"
 
 
@@ -49,55 +49,64 @@ def fit(
     overwrite: bool = False,
     combiner: str = AUTO,
     calibration: str = AUTO,
+    on: str = "blend",
 ) -> dict[str, Any]:
     """Fit on blend, score on test, forecast; writes `out` and returns the scores, with what each way would have given.
 
     folder : prediction files, MEMBER.SPLIT.parquet. data : the prepared data they are of. members : names, all if empty.
-    num_draws, seed : of the bootstrap over products. combiner, calibration : as for `combine.fit`. Raises `UserError` before
-    anything is written.
+    num_draws, seed : of the bootstrap over clusters. combiner, calibration : as for `combine.fit`. on : blend, or oof, the
+    rows that a bag's copies predicted out of fold. Raises `UserError` before anything is written.
     """
     for name, value, least in (("num_draws", num_draws, 1), ("seed", seed, 0)):
         if value < least:
             raise UserError(f"{name}={value} is impossible: it must be at least {least}")
+    if on not in FITTED_ON:
+        raise UserError(f"on={on} is no split that weights can be fitted on: name {' or '.join(FITTED_ON)}")
     about = manifest.read_manifest(data)
-    names = sorted(members) or _names(Path(folder))
+    task = task_of(about)
+    names = sorted(members) or _names(Path(folder), on)
     by_split = {
         split: [_read(Path(folder) / f"{name}.{split}.parquet", name, split, about["fingerprint"], data) for name in names]
-        for split in ("blend", "test", FORECAST)
+        for split in (on, "test", FORECAST)
+        if split != FORECAST or FORECAST in about["splits"]
     }
     aligned = {split: predictions.align(files) for split, files in by_split.items()}
-    is_baseline = np.array([file.config.get("kind") == "baseline" for file in by_split["blend"]])
+    is_baseline = np.array([file.config.get("kind") == "baseline" for file in by_split[on]])
     member_names = [name for name, baseline in zip(names, is_baseline, strict=True) if not baseline]
     if not member_names:
         raise UserError(f"there is no member in {folder}, only baselines: train one and predict with it")
 
-    blend, of_blend = aligned["blend"]
+    blend, of_blend = aligned[on]
+    test, of_test = aligned["test"]
     outputs = _outputs(by_split, member_names)
     ensemble = combine.fit(
         blend.target,
         of_blend[:, ~is_baseline],
         blend.group,
         member_names,
+        kind=task.kind,
         outputs=outputs,
         combiner=combiner,
         calibration=calibration,
     )
-    test, of_test = aligned["test"]
-    candidates = {ENSEMBLE: ensemble.predict(of_test[:, ~is_baseline], member_names)}
-    for name, column in zip(member_names, of_test[:, ~is_baseline].T, strict=True):
-        candidates[name] = ensemble.probabilities(name, column)
-    for column in np.flatnonzero(is_baseline):
-        candidates[names[column]] = combine.momentum_prediction(
-            blend.target, of_blend[:, column], blend.group, of_test[:, column], test.group
+    candidates = {ENSEMBLE: ensemble.predict(of_test[:, ~is_baseline], member_names, test.group)}
+    for number in np.flatnonzero(~is_baseline):
+        candidates[names[number]] = ensemble.probabilities(names[number], of_test[:, number])
+    for number in np.flatnonzero(is_baseline):
+        candidates[names[number]] = combine.momentum_prediction(
+            blend.target, of_blend[:, number], blend.group, of_test[:, number], test.group
         )
-    candidates[BASE_RATE] = combine.base_rate_prediction(blend.target, len(test.target))
-    scores = _score(test, candidates, member_names, num_draws, seed)
+    candidates[BASE_RATE] = combine.base_rate_prediction(blend.target, len(test.target), task.kind, len(task.classes))
+    scores = _score(task, test, candidates, member_names, num_draws, seed)
+    scores["fitted_on"] = on
     scores["weights"] = dict(zip(ensemble.member_names, ensemble.weights, strict=True))
     scores["combiner"] = {"method": ensemble.method, "cross_fitted": ensemble.cross_fitted}
     about_members = diversity.on_blend(
         ensemble, blend.target, of_blend[:, ~is_baseline], blend.group, blend.cluster, np.random.default_rng(seed)
     )
-    about_members |= _where_and_when(test, {name: candidates[name] for name in (ENSEMBLE, *member_names)}, data, about)
+    if (Path(data) / PRODUCTS).exists():
+        forecasts = {name: candidates[name] for name in (ENSEMBLE, *member_names)}
+        about_members |= _where_and_when(task.kind, test, forecasts, data, about)
 
     with manifest.new_folder(out, overwrite, ENSEMBLE) as scratch:
         manifest.write_json(scratch / "scores.json", scores)
@@ -112,15 +121,16 @@ def fit(
                     "folder": os.path.relpath(file.config["folder"], Path(out).resolve()),
                     "model": file.config.get("model"),
                 }
-                for file in by_split["blend"]
+                for file in by_split[on]
                 if file.member in member_names and "folder" in file.config
             },
         }
         manifest.write_json(scratch / "ensemble.json", description)
         predictions.write(scratch / "test.parquet", _as_file(test, candidates[ENSEMBLE], ensemble))
-        template, of_forecast = aligned[FORECAST]
-        reasons = strongest_reasons(by_split[FORECAST], ensemble)
-        write_forecast(scratch, data, template, of_forecast[:, ~is_baseline], ensemble, reasons)
+        if FORECAST in aligned:
+            template, of_forecast = aligned[FORECAST]
+            reasons = strongest_reasons(by_split[FORECAST], ensemble)
+            write_forecast(scratch, data, template, of_forecast[:, ~is_baseline], ensemble, reasons)
         card.write(scratch, about, scores)
         manifest.write_manifest(scratch, {"kind": ENSEMBLE})
     return scores
@@ -145,6 +155,11 @@ def predict(
     description = manifest.read_json(Path(folder) / "ensemble.json")
     like = manifest.read_json(Path(folder) / "like.json")
     manifest.verify(folder)
+    if "categories" not in like:
+        raise UserError(
+            f"{folder} forecasts the rows of a table, not products from reviews: give the new rows, without a target, to "
+            "scripts/prepare_data.py, and fit again"
+        )
     ensemble = combine.Ensemble.from_dict(description["combiner"])
     where = member_folders(folder, description, ensemble.member_names)
     present = [name for name in ensemble.member_names if where[name].is_dir()]
@@ -175,16 +190,19 @@ def predict(
     return Path(out) / "forecast.csv"
 
 
-def _names(folder: Path) -> list[str]:
-    names = sorted(path.name.removesuffix(".blend.parquet") for path in folder.glob("*.blend.parquet"))
+def _names(folder: Path, on: str) -> list[str]:
+    names = sorted(path.name.removesuffix(f".{on}.parquet") for path in folder.glob(f"*.{on}.parquet"))
     if not names:
-        raise UserError(f"there are no prediction files in {folder}: write them with scripts/predict.py, or check the path")
+        of = "" if on == "blend" else f" of {on}"
+        raise UserError(
+            f"there are no prediction files{of} in {folder}: write them with scripts/predict.py, or check the path"
+        )
     return names
 
 
 def _read(path: Path, name: str, split: str, fingerprint: str, data: str | Path) -> Predictions:
     """A member's prediction file, which must be what its name says, and of this data."""
-    if name in (ENSEMBLE, BASE_RATE, *FORECAST_COLUMNS):
+    if name in (ENSEMBLE, BASE_RATE, *RESERVED):
         raise UserError(f"no member may be called '{name}', a name of the ensemble's own: predict again with another name=…")
     file = predictions.read(path)
     if (file.member, file.split) != (name, split):
@@ -213,17 +231,17 @@ def _outputs(by_split: dict[str, list[Predictions]], member_names: list[str]) ->
 
 
 def _where_and_when(
-    test: Predictions, forecasts: dict[str, np.ndarray], data: str | Path, about: dict[str, Any]
+    kind: str, test: Predictions, forecasts: dict[str, np.ndarray], data: str | Path, about: dict[str, Any]
 ) -> dict[str, Any]:
     """Scores by week and by category, and how the weekly ones change with time."""
     weeks, week = np.unique(test.group, return_inverse=True)
-    by_week = diversity.by_part(test.target, forecasts, test.group, week, [str(number) for number in weeks])
-    category = open_table(Path(data) / "products")["category"].to_numpy()[test.cluster]
+    by_week = diversity.by_part(kind, test.target, forecasts, test.group, week, [str(number) for number in weeks])
+    category = open_table(Path(data) / PRODUCTS)["category"].to_numpy()[test.cluster]
     names = [name or "unknown" for name in about["categories"]]
     return {
         "by_week": by_week,
-        "by_category": diversity.by_part(test.target, forecasts, test.group, category, names),
-        "drift": {metric: diversity.drift(by_week, metric) for metric in ("log_loss", "average_precision")},
+        "by_category": diversity.by_part(kind, test.target, forecasts, test.group, category, names),
+        "drift": {metric: diversity.drift(by_week, metric) for metric in SHOWN[kind]},
     }
 
 
@@ -238,46 +256,50 @@ def member_folders(folder: str | Path, description: dict[str, Any], names: Seque
 def check_member(name: str, ensemble: Path, about: dict[str, str]) -> None:
     """The member must be where it was, and be the one whose predictions the weights were fitted on."""
     member = ensemble / about["folder"]
-    model = member if (member / manifest.NAME).is_file() else member / "best"  # a neural member's is its best checkpoint
-    if not model.is_dir():
+    model = bag.model_of(member)
+    if model is None:
         raise UserError(f"member {name} of the ensemble is not at {member}: put it back, or fit the ensemble again")
-    if manifest.verify(model)["fingerprint"] != about["model"]:
+    if model != about["model"]:
         raise UserError(f"member {name} at {member} was trained anew after the ensemble was fitted: predict and fit again")
 
 
-def strongest_reasons(files: list[Predictions], ensemble: combine.Ensemble) -> list[list[dict[str, Any]]] | None:
-    """Why, as the member with the largest weight says that can say it; None if such members have no weight."""
-    weight = dict(zip(ensemble.member_names, ensemble.weights, strict=True))
-    able = [file for file in files if file.reasons and weight.get(file.member, 0) > 0]
-    return max(able, key=lambda file: (weight[file.member], file.member)).reasons if able else None
-
-
 def _score(
-    test: Predictions, candidates: dict[str, np.ndarray], member_names: list[str], num_draws: int, seed: int
+    task: Task, test: Predictions, candidates: dict[str, np.ndarray], member_names: list[str], num_draws: int, seed: int
 ) -> dict[str, Any]:
     scores = {
         name: metrics.bootstrap_scores(
-            test.target, candidate, test.group, test.cluster, num_draws=num_draws, generator=np.random.default_rng(seed)
+            test.target,
+            candidate,
+            test.group,
+            test.cluster,
+            kind=task.kind,
+            num_draws=num_draws,
+            generator=np.random.default_rng(seed),
         )
         for name, candidate in candidates.items()
     }
-    best = max(member_names, key=lambda name: scores[name]["average_precision"].value)
+    sign = 1 if metrics.METRIC_OF[task.metric].higher_is_better else -1
+    best = max(member_names, key=lambda name: sign * scores[name][task.metric].value)
     gain = metrics.bootstrap_difference(
         test.target,
         candidates[ENSEMBLE],
         candidates[best],
         test.group,
         test.cluster,
+        kind=task.kind,
         num_draws=num_draws,
         generator=np.random.default_rng(seed),
     )
     return {
         "split": "test",
+        "kind": task.kind,
+        "metric": task.metric,
+        "metrics": {name: metric._asdict() for name, metric in metrics.METRICS[task.kind].items()},
         "rows": len(test.target),
         "products": len(np.unique(test.cluster)),
         "weeks": len(np.unique(test.group)),
-        "base_rate": float(np.mean(test.target)),
-        "undefined": metrics.why_undefined(test.target),
+        "base_rate": float(np.mean(test.target)) if task.kind == "binary" else None,
+        "undefined": metrics.why_undefined(test.target, task.kind),
         "num_draws": num_draws,
         "members": member_names,
         "scores": {name: {metric: _finite(interval) for metric, interval in of.items()} for name, of in scores.items()},
@@ -292,45 +314,14 @@ def _finite(interval: metrics.Interval) -> dict[str, float | None]:
 
 
 def _as_file(template: Predictions, prediction: np.ndarray, ensemble: combine.Ensemble) -> Predictions:
-    config = {"kind": ENSEMBLE, "combiner": ensemble.to_dict()}
-    return dataclasses.replace(template, prediction=prediction, member=ENSEMBLE, config=config, reasons=None)
-
-
-def write_forecast(
-    out: Path,
-    data: str | Path,
-    template: Predictions,
-    columns: np.ndarray,
-    ensemble: combine.Ensemble,
-    reasons: list[list[dict[str, Any]]] | None,
-) -> None:
-    """forecast.parquet and forecast.csv: one row per product, the likeliest hot seller first."""
-    about = manifest.read_manifest(data)
-    probability = ensemble.predict(columns, ensemble.member_names)
-    order = np.lexsort((template.row_id, -probability))
-    products = open_table(Path(data) / "products").take(template.cluster[order])
-    categories = np.array(about["categories"])
-    why = reasons or [[] for _ in order]
-    table = pa.table(
-        {
-            "rank": np.arange(1, len(order) + 1),
-            "product_id": products["product_id"],
-            "title": products["title"],
-            "category": categories[products["category"].to_numpy()],
-            "probability": probability[order],
-            **{
-                name: ensemble.probabilities(name, column[order])
-                for name, column in zip(ensemble.member_names, columns.T, strict=True)
-            },
-            "reasons": pa.array([why[row] for row in order], predictions.REASONS),
-        }
+    return dataclasses.replace(
+        template,
+        prediction=prediction,
+        member=ENSEMBLE,
+        output=OUTPUTS_OF[ensemble.kind][0],
+        config={"kind": ENSEMBLE, "combiner": ensemble.to_dict()},
+        reasons=None,
     )
-    when = {"week": about["last_week"], "horizon_weeks": str(about["config"]["horizon_weeks"])}
-    table = table.replace_schema_metadata(when)
-    pq.write_table(table, out / "forecast.parquet", compression="zstd")
-    sentences = ["; ".join(f"{reason['feature']} = {reason['value']:.4g}" for reason in why[row]) for row in order]
-    csv = table.drop_columns(["reasons"]).append_column("why", pa.array(sentences))
-    pyarrow.csv.write_csv(csv, out / "forecast.csv")
 
 
 def _run_member(name: str, member: Path, data: Path, out: Path) -> None:

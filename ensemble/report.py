@@ -10,11 +10,10 @@ pictures drawn. It takes two seconds.
 """
 
 import dataclasses
-import datetime
 import json
 import os
-import shlex
 from collections.abc import Callable, Iterable, Sequence
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -22,21 +21,28 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.parquet as pq
 
-from ensemble import metrics, predictions, report_pictures
+from ensemble import (
+    metrics,
+    predictions,
+    report_commands,
+    report_forecast,
+    report_hot_sellers,
+    report_pictures,
+    report_tables,
+)
 from ensemble.combine import Ensemble
-from ensemble.data import baseline, manifest
+from ensemble.data import manifest
+from ensemble.data.task import Task, task_of
 from ensemble.errors import UserError
 from ensemble.predictions import Predictions
 from ensemble.predictor import ENSEMBLE, FORECAST
 from ensemble.report_words import (
-    KINDS,
+    HOT_SELLERS,
     METHOD_WORDS,
-    METRIC_WORDS,
     PLANNED_SPEED_UP,
     SPLIT_USE,
     day,
     duration,
-    feature_value,
     feature_words,
     megabytes,
     number,
@@ -45,9 +51,6 @@ from ensemble.report_words import (
 )
 
 TEMPLATE = "report.html.j2"
-NUM_PRODUCTS = 50
-NUM_FEATURES = 15  # in the picture of the trees' feature importance
-ACCURACY = ("accuracy", "accuracy_always_no")  # apart from the other metrics, because they say nothing where hot is rare
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -62,23 +65,46 @@ class Member:
     history: list[dict[str, Any]]
     importance: dict[str, float]
 
+    @property
+    def metric(self) -> str:
+        """The one that its training was stopped by; empty if unknown."""
+        names = [name for name in self.summary if name.startswith("validation_")]
+        return names[0].removeprefix("validation_") if names else ""
+
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class Run:
-    """All that the page is made of. `candidates` are the test split's probabilities, the ensemble's first."""
+    """All that the page is made of.
+
+    `candidates` are forecasts of the test split, the ensemble's first: probabilities of a yes, on the members' own scales
+    values and scores, each (num_rows,), or probabilities of classes (num_rows, num_classes).
+    """
 
     folders: dict[str, Path]
     about: dict[str, Any]
+    task: Task
     scores: dict[str, Any]
     combiner: Ensemble
     diversity: dict[str, Any]
-    forecast: pa.Table
+    forecast: pa.Table | None
     explained_by: str | None
     test: Predictions
     candidates: dict[str, np.ndarray]
     members: list[Member]
     versions: dict[str, str]
     scaling: list[dict[str, Any]]
+
+    @property
+    def is_hot_sellers(self) -> bool:
+        return self.about["recipe"] == HOT_SELLERS
+
+    @property
+    def feature_words(self) -> dict[str, str]:
+        """What each feature is, for people: a column of a table is what its header says."""
+        return {
+            feature["name"]: feature_words(feature) if self.is_hot_sellers else feature["meaning"]
+            for feature in self.about["features"]
+        }
 
 
 def write(
@@ -117,7 +143,9 @@ def read(ensemble: Path, data: Path, prediction_folder: Path, scaling: Sequence[
     scores = _read_json(ensemble / "scores.json", ("scores", "members", "best_member", "gain_over_best_member", "weights"))
     combiner = Ensemble.from_dict(description["combiner"])
     about = manifest.read_manifest(data)
-    _require(about, ("features", "census", "splits", "categories", "last_week"), data / manifest.NAME)
+    of_recipe = ("categories", "last_week") if about["recipe"] == HOT_SELLERS else ("left_out", "target")
+    _require(about, ("features", "census", "splits", *of_recipe), data / manifest.NAME)
+    task = task_of(about)
     if about["fingerprint"] != description["fingerprint"]:
         raise UserError(
             f"the ensemble {ensemble} was fitted on data {description['fingerprint']}, but {data} is {about['fingerprint']}"
@@ -126,17 +154,19 @@ def read(ensemble: Path, data: Path, prediction_folder: Path, scaling: Sequence[
     names = combiner.member_names
     files = [ensemble / "test.parquet", *(prediction_folder / f"{name}.test.parquet" for name in names)]
     test, columns = predictions.align([predictions.read(file) for file in files])
-    forecast = _read_parquet(ensemble / "forecast.parquet", pq.read_table)
-    _require(
-        dict.fromkeys(forecast.column_names),
-        ("rank", "product_id", "title", "category", "probability", "reasons", *names),
-        ensemble / "forecast.parquet",
-    )
     weight = dict(zip(names, combiner.weights, strict=True))
-    columns_of = {name: _schema(prediction_folder / f"{name}.{FORECAST}.parquet").names for name in sorted(names)}
+    forecast: pa.Table | None = None
+    columns_of: dict[str, list[str]] = {}
+    if FORECAST in about["splits"]:
+        forecast = _read_parquet(ensemble / "forecast.parquet", pq.read_table)
+        if about["recipe"] == HOT_SELLERS:
+            needed = (*report_forecast.PRODUCT_COLUMNS, *names)
+            _require(dict.fromkeys(forecast.column_names), needed, ensemble / "forecast.parquet")
+        columns_of = {name: _schema(prediction_folder / f"{name}.{FORECAST}.parquet").names for name in sorted(names)}
     return Run(
         folders={"ensemble": ensemble, "data": data, "predictions": prediction_folder},
         about=about,
+        task=task,
         scores=scores,
         combiner=combiner,
         diversity=description["diversity"],
@@ -145,7 +175,10 @@ def read(ensemble: Path, data: Path, prediction_folder: Path, scaling: Sequence[
         test=test,
         candidates={
             ENSEMBLE: columns[:, 0],
-            **{name: combiner.probabilities(name, column) for name, column in zip(names, columns[:, 1:].T, strict=True)},
+            **{
+                name: combiner.probabilities(name, column) if task.kind == "binary" else column
+                for name, column in zip(names, np.moveaxis(columns[:, 1:], 1, 0), strict=True)
+            },
         },
         members=[
             _member(name, weight, ensemble, description["members"].get(name))
@@ -169,39 +202,44 @@ def render(run: Run) -> str:
     )
     for words in (percent, number, significant, day, duration, megabytes):
         environment.filters[words.__name__] = words
+    environment.filters["score"] = partial(report_tables.score, run.task.kind)
     return environment.get_template(TEMPLATE).render(
         series_of={name: report_pictures.fold(position) for position, name in enumerate(run.candidates)},
         dashes=[_dashes(lengths) for lengths in report_pictures.DASHES],
         about=run.about,
+        task=run.task,
+        hot_sellers=run.is_hot_sellers,
         scores=run.scores,
-        headline=_headline(run),
+        headline=report_hot_sellers.headline(run) if run.is_hot_sellers else None,
         forecast=_forecast(run),
-        table=_score_table(run),
+        table=report_tables.score_table(run),
+        confusion=report_tables.confusion(run) if run.task.kind == "multiclass" else None,
         pictures=report_pictures.draw(run),
-        members=[_member_row(member) for member in run.members],
+        members=[report_tables.member_row(member) for member in run.members],
         combiner=run.combiner,
-        ways=_ways(run.combiner.cross_fitted, run.combiner.method),
-        calibrators=_ways(run.combiner.cross_fitted_calibrators, run.combiner.calibrator),
+        ways=report_tables.ways(run.combiner.cross_fitted, run.combiner.method),
+        way_metrics=list(next(iter(run.combiner.cross_fitted.values()), {})),
+        metric_words=report_tables.metric_words(run),
+        rises={name: metric.higher_is_better for name, metric in metrics.METRICS[run.task.kind].items()},
+        calibrators=report_tables.ways(run.combiner.cross_fitted_calibrators, run.combiner.calibrator),
         diversity=run.diversity,
         method_words=METHOD_WORDS.get(run.combiner.method, run.combiner.method),
-        importance=_importance(run),
-        timeline=_timeline(run.about),
+        importance=report_tables.importance(run),
+        timeline=report_hot_sellers.timeline(run.about) if run.is_hot_sellers else [],
         split_use=SPLIT_USE,
-        feature_words={feature["name"]: feature_words(feature) for feature in run.about["features"]},
+        feature_words=run.feature_words,
         versions=run.versions,
-        commands=_commands(run),
+        commands=report_commands.commands(run),
         scaling=run.scaling,
         planned=PLANNED_SPEED_UP,
         planned_dashes=_dashes(report_pictures.PLANNED_DASHES),
     )
 
 
-def _ways(cross_fitted: dict[str, dict[str, float]], taken: str) -> list[dict[str, Any]]:
-    """What each way to combine, or to calibrate, would have given on later weeks, and which was taken."""
-    return [
-        {"name": name.replace("_", " "), "words": METHOD_WORDS.get(name, ""), "taken": name == taken, **of}
-        for name, of in cross_fitted.items()
-    ]
+def _forecast(run: Run) -> dict[str, Any] | None:
+    if run.forecast is None:
+        return None
+    return report_forecast.products(run) if run.is_hot_sellers else report_forecast.rows(run)
 
 
 def _dashes(lengths: Iterable[float]) -> str:
@@ -243,7 +281,7 @@ def _member(name: str, weight: float, ensemble: Path, where: dict[str, str] | No
         folder = folder.relative_to(Path.cwd())
     if not folder.is_dir():
         raise UserError(f"member {name} of the ensemble is not at {folder}: put it back, or fit the ensemble again")
-    summary = _read_json(folder / "summary.json", ("kind", "seconds", "validation_average_precision"))
+    summary = _read_json(folder / "summary.json", ("kind", "seconds"))
     try:
         history = [json.loads(line) for line in (folder / "metrics.jsonl").read_text(encoding="utf-8").splitlines()]
     except FileNotFoundError:
@@ -279,185 +317,3 @@ def _scaling(file: Path, position: int) -> dict[str, Any]:
         "price": found["price_per_gpu_hour"] if unit == "GPU" else None,
         "rows": [{**row, "hours": row[hours]} for row in rows],
     }
-
-
-def _headline(run: Run) -> dict[str, Any]:
-    scores = run.scores["scores"][ENSEMBLE]
-    week = datetime.date.fromisoformat(run.about["last_week"])
-    horizon_weeks = run.about["config"]["horizon_weeks"]
-    return {
-        "week": week,
-        "until": week + datetime.timedelta(weeks=1 + horizon_weeks, days=-1),
-        "horizon_weeks": horizon_weeks,
-        "products": run.forecast.num_rows,
-        "precision": scores["precision_at_5pct"]["value"],
-        "lift": scores["lift_at_5pct"]["value"],
-        "base_rate": run.scores["base_rate"],
-        "top_fraction": metrics.TOP_FRACTION,
-    }
-
-
-def _forecast(run: Run) -> dict[str, Any]:
-    """The first products, each with its probability, its members' and the reasons in words."""
-    table = run.forecast.slice(0, NUM_PRODUCTS)
-    probability = table["probability"].to_numpy()
-    of_members = np.stack([table[name].to_numpy() for name in run.combiner.member_names], axis=1)
-    features = {feature["name"]: feature for feature in run.about["features"]}
-    scale = min(1.0, np.ceil(10 * max(probability.max(), of_members.max())) / 10)
-    rows = []
-    for number_of_row, row in enumerate(table.to_pylist()):
-        reasons = []
-        for reason in row["reasons"] or ():
-            feature = features.get(reason["feature"], {"name": reason["feature"], "meaning": reason["feature"], "unit": ""})
-            value = feature_value(reason["value"], feature["unit"], run.about["categories"])
-            odds = np.exp(reason["contribution"])
-            reasons.append({**feature, "words": feature_words(feature), "value": value, "odds": number(float(odds), 1)})
-        members = dict(zip(run.combiner.member_names, of_members[number_of_row].tolist(), strict=True))
-        rows.append({**row, "title": row["title"] or row["product_id"], "reasons": reasons, "members": members})
-    return {
-        "rows": rows,
-        "scale": float(scale),
-        "expected": float(probability.sum()),
-        "expected_blindly": len(rows) * run.scores["base_rate"],
-        "explained_by": run.explained_by,
-    }
-
-
-def _score_table(run: Run) -> dict[str, Any]:
-    """Columns, rows and the gain over the best member, written out."""
-    scores = run.scores["scores"]
-    names = [name for name in metrics.METRICS if name not in ACCURACY]
-    rows = []
-    for candidate, of in scores.items():
-        kind = "" if candidate == ENSEMBLE else "member" if candidate in run.scores["members"] else "baseline"
-        cells = [_interval(name, of[name]) for name in names]
-        rows.append({"name": candidate, "kind": kind, "cells": cells, "accuracy": of["accuracy"]["value"]})
-    for column, name in enumerate(names):
-        known = [of[name]["value"] for of in scores.values() if of[name]["value"] is not None]
-        choose = max if metrics.METRICS[name].higher_is_better else min
-        best = _written(name, choose(known)) if known else None
-        for row in rows:
-            row["cells"][column]["best"] = row["cells"][column]["value"] == best  # as written: equal to the eye is equal
-    gain = run.scores["gain_over_best_member"]
-    return {
-        "columns": [{**metrics.METRICS[name]._asdict(), "words": METRIC_WORDS[name]} for name in names],
-        "rows": rows,
-        "gain": [{**_interval(name, gain[name], signed=True), "verdict": _verdict(name, gain[name])} for name in names],
-        "gain_of_average_precision": gain["average_precision"],
-        "verdict": _verdict("average_precision", gain["average_precision"]),
-        "always_no": scores[ENSEMBLE]["accuracy_always_no"]["value"],
-    }
-
-
-def _interval(name: str, interval: dict[str, float | None], signed: bool = False) -> dict[str, Any]:
-    value, low, high = (_written(name, interval[end], signed) for end in ("value", "low", "high"))
-    return {"value": value, "interval": f"{low} to {high}" if interval["low"] is not None else ""}
-
-
-def _written(name: str, value: float | None, signed: bool = False) -> str:
-    digits = {"lift_at_5pct": 2, "log_loss": 4, "brier": 4, "calibration_error": 4}.get(name, 3)
-    return f"{'+' if signed and value is not None and value > 0 else ''}{number(value, digits)}"
-
-
-def _verdict(name: str, gain: dict[str, float | None]) -> str:
-    if gain["low"] is None or gain["high"] is None:
-        return ""
-    if gain["low"] <= 0 <= gain["high"]:
-        return "may be chance"
-    return "better" if (gain["low"] > 0) == metrics.METRICS[name].higher_is_better else "worse"
-
-
-def _member_row(member: Member) -> dict[str, Any]:
-    summary = member.summary
-    size = f"{summary['trees']:,} trees" if "trees" in summary else ""
-    size = f"{summary['parameters']:,} weights" if "parameters" in summary else size
-    return {
-        "name": member.name,
-        "weight": member.weight,
-        "kind": KINDS.get(summary.get("kind", ""), summary.get("kind", "–")),
-        "size": size or "–",
-        "seconds": summary.get("seconds"),
-        "validation": summary.get("validation_average_precision"),
-    }
-
-
-def _importance(run: Run) -> dict[str, Any]:
-    """Each tree member's gain by feature, as a part of its whole gain; the features that gained most first."""
-    trees = {member.name: member.importance for member in run.members if sum(member.importance.values())}
-    shares = {
-        name: {feature: gain / sum(importance.values()) for feature, gain in importance.items()}
-        for name, importance in trees.items()
-    }
-    features = {feature["name"]: feature_words(feature) for feature in run.about["features"]}
-    rows = [
-        {"name": name, "words": words, "shares": {member: of.get(name, 0.0) for member, of in shares.items()}}
-        for name, words in features.items()
-    ]
-    rows = sorted(rows, key=lambda row: -sum(row["shares"].values()))[:NUM_FEATURES] if shares else []
-    return {"members": list(shares), "rows": rows, "scale": max((max(row["shares"].values()) for row in rows), default=1.0)}
-
-
-def _timeline(about: dict[str, Any]) -> list[dict[str, Any]]:
-    """Where each split lies between the first week and the end of the forecast's horizon, in percent."""
-    first = datetime.date.fromisoformat(about["first_week"])
-    horizon = datetime.timedelta(weeks=about["config"]["horizon_weeks"])
-    week = datetime.timedelta(weeks=1)
-    whole = datetime.date.fromisoformat(about["last_week"]) + week + horizon - first
-    spans = {
-        split: (datetime.date.fromisoformat(of["first_week"]), datetime.date.fromisoformat(of["last_week"]) + week)
-        for split, of in about["splits"].items()
-    }
-    if FORECAST in spans:
-        spans[FORECAST] = (spans[FORECAST][1], spans[FORECAST][1] + horizon)
-    return [
-        {"name": split, "left": 100 * ((begin - first) / whole), "width": 100 * ((end - begin) / whole)}
-        for split, (begin, end) in spans.items()
-    ]
-
-
-def _commands(run: Run) -> list[str]:
-    """The command lines that make this page again, run where the raw files lie: the manifest has their names, no folders.
-
-    The settings of panel and members are written out, since defaults may change.
-    """
-    about, data, predicted = run.about, run.folders["data"], run.folders["predictions"]
-    raw = {
-        key: [file["file"] for file in about.get(census, {}).get("files", ())]
-        for key, census in (("source", "census"), ("metadata", "product_census"))
-    }
-    files = [f"{key}=[{','.join(names)}]" for key, names in raw.items() if names]
-    lines = [["python", "scripts/prepare_data.py", f"out={data}", *files, *_settings(about["config"], "panel.")]]
-    for member in run.members:
-        if member.folder is None:
-            continue
-        script = ["python", "scripts/train_trees.py"]
-        if member.summary["kind"] == "neural":
-            hardware = "gpu" if "cuda" in str(member.summary.get("device")) else "cpu"
-            number_of = "multi" if member.summary.get("ranks", 1) > 1 else "single"
-            launch = ["accelerate", "launch", "--config_file", f"accelerate_configs/{number_of}_{hardware}.yaml"]
-            script = [*launch, "scripts/train.py", "--recipe", about["recipe"]]
-        settings = {key: value for key, value in member.settings.items() if key not in ("data", "out", "overwrite")}
-        lines.append([*script, f"data={data}", f"out={member.folder}", *_settings(settings)])
-    for member in run.members:
-        if member.folder:
-            words = [f"member={member.folder}", f"data={data}", f"out={predicted}", f"name={member.name}"]
-            lines.append(["python", "scripts/predict.py", *words])
-    if baseline.NAME in run.scores["scores"]:
-        lines.append(["python", "scripts/predict.py", f"member={baseline.NAME}", f"data={data}", f"out={predicted}"])
-    fit = [f"predictions={predicted}", f"data={data}", f"out={run.folders['ensemble']}"]
-    lines.append(["python", "scripts/ensemble_predictor.py", "fit", *fit])
-    scaling = [f"scaling=[{','.join(of['file'] for of in run.scaling)}]"] if run.scaling else []
-    folders = [f"{name}={folder}" for name, folder in run.folders.items()]
-    lines.append(["python", "scripts/report.py", *folders, *scaling, "out=report.html"])
-    return [shlex.join(line) for line in lines]
-
-
-def _settings(settings: dict[str, Any], prefix: str = "") -> list[str]:
-    """The `key=value` words of nested settings."""
-    words = []
-    for key, value in settings.items():
-        if isinstance(value, dict):
-            words += _settings(value, f"{prefix}{key}.")
-        else:
-            words.append(f"{prefix}{key}={value if isinstance(value, str) else json.dumps(value)}")
-    return words

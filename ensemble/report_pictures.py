@@ -9,20 +9,21 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 from markupsafe import Markup, escape
 
-from ensemble import metrics
+from ensemble import metrics, report_kinds, report_tables
 from ensemble.data.weekly import monday
 from ensemble.predictions import Predictions
-from ensemble.report_words import PLANNED_SPEED_UP, THIN
+from ensemble.report_words import PLANNED_SPEED_UP, THIN, number
 
 if TYPE_CHECKING:
     from ensemble.report import Member, Run
 
+Paint = Callable[[Any], None]
 PALETTE = ("ink", "muted", "line", "series-0", "series-1", "series-2", "series-3", "series-4", "series-5", "series-6")
 PLANNED_DASHES = (2, 3)
 DASHES: tuple[tuple[float, ...], ...] = ((), (5, 1.5), (1.5, 1.5), (7, 1.5, 1.5, 1.5), (3, 3), (9, 3), (1, 3))
 
 
-def _colour(name: str) -> str:
+def colour(name: str) -> str:
     """The stand-in for a colour of the page; black, matplotlib's default, is its ink."""
     return f"#0000{PALETTE.index(name):02x}"
 
@@ -32,41 +33,67 @@ def fold(position: int) -> int:
     return 1 + (position - 1) % (len(DASHES) - 1) if position else 0
 
 
-def _series(position: int) -> dict[str, Any]:
+def series_of(position: int) -> dict[str, Any]:
     """How the candidate at a position is drawn, everywhere alike: the ensemble, at 0, strongest."""
     position = fold(position)
     dashes = DASHES[position] or (None, None)
-    colour, width, order = _colour(f"series-{position}"), (1.5 if position else 2.4), (2.5 if position else 3)
-    return {"color": colour, "dashes": dashes, "linewidth": width, "zorder": order}
+    width, order = (1.5 if position else 2.4), (2.5 if position else 3)
+    return {"color": colour(f"series-{position}"), "dashes": dashes, "linewidth": width, "zorder": order}
 
 
 def draw(run: "Run") -> dict[str, Any]:
-    target = run.test.target
-    series = {name: _series(position) for position, name in enumerate(run.candidates)}
-    base_rate = float(target.mean())
+    """The page's pictures: `curves`, of the test split, with titles and captions, `learning` and `scaling`."""
+    series = {name: series_of(position) for position, name in enumerate(run.candidates)}
+    of_kind = {
+        "binary": _yes_or_no,
+        "multiclass": report_kinds.classes,
+        "regression": report_kinds.values,
+        "ranking": report_kinds.orders,
+    }
+    curves = [
+        {"title": title, "caption": caption, "svg": picture(title.lower().replace(" ", "-"), paint, label)}
+        for title, caption, label, paint in of_kind[run.task.kind](run, series)
+    ]
+    learning = []
+    for position, member in enumerate(run.members, start=1):
+        learning += _learning_curves(member, series_of(position), f"learning-{position}", report_tables.metric_words(run))
+    return {"curves": curves, "learning": learning, "scaling": _scaling(run.scaling) if run.scaling else None}
+
+
+def _yes_or_no(run: "Run", series: dict[str, Any]) -> list[tuple[str, str, str, Paint]]:
+    target, base_rate = run.test.target, float(run.test.target.mean())
+    things, yes = ("hot sellers", "hot") if run.is_hot_sellers else ("rows of yes", "yes")
+    is_rare = base_rate < 0.2
 
     def precision_recall(axes: Any) -> None:
         for name, probability in run.candidates.items():
             curve = metrics.precision_recall(target, probability)
             axes.plot(curve.recall, curve.precision, **series[name])
-        axes.axhline(base_rate, color=_colour("muted"), linewidth=1)
-        axes.set(xlim=(0, 1), ylim=(0, 1), xlabel="recall: found, of all hot sellers", ylabel="precision: hot, of all named")
-        _in_percent(axes.xaxis, axes.yaxis)
+        axes.axhline(base_rate, color=colour("muted"), linewidth=1)
+        axes.set(
+            xlim=(0, 1), ylim=(0, 1), xlabel=f"recall: found, of all {things}", ylabel=f"precision: {yes}, of all named"
+        )
+        in_percent(axes.xaxis, axes.yaxis)
 
     def reliability(axes: Any) -> None:
         curves = {name: metrics.reliability(target, probability) for name, probability in run.candidates.items()}
         top = max(max(curve.prediction.max(), curve.observed.max()) for curve in curves.values())
         top = min(1.0, np.ceil(20 * top + 0.2) / 20)
-        axes.plot([0, 1], [0, 1], color=_colour("muted"), linewidth=1)
+        axes.plot([0, 1], [0, 1], color=colour("muted"), linewidth=1)
         for name, curve in curves.items():
             axes.plot(curve.prediction, curve.observed, marker="o", markersize=3.5, **series[name])
-        # Most products are far from hot: the square root gives their end of the scale room.
-        for axis in ("x", "y"):
+        # Most rows are far from yes: the square root gives their end of the scale room.
+        for axis in ("x", "y") if is_rare else ():
             getattr(axes, f"set_{axis}scale")("function", functions=(_root, np.square))
             ticks = [tick for tick in (0, 0.01, 0.05, 0.1, 0.2, 0.3, 0.5, 0.7, 1.0) if tick <= top]
             getattr(axes, f"set_{axis}ticks")(ticks)
-        axes.set(xlim=(0, top), ylim=(0, top), xlabel="said: mean probability", ylabel="seen: became hot")
-        _in_percent(axes.xaxis, axes.yaxis)
+        axes.set(
+            xlim=(0, top),
+            ylim=(0, top),
+            xlabel="said: mean probability",
+            ylabel=f"seen: {'became hot' if run.is_hot_sellers else 'was yes'}",
+        )
+        in_percent(axes.xaxis, axes.yaxis)
 
     def by_week(axes: Any) -> None:
         weeks = np.unique(run.test.group)
@@ -74,21 +101,30 @@ def draw(run: "Run") -> dict[str, Any]:
             scores = [_average_precision(run.test, probability, run.test.group == week) for week in weeks]
             axes.plot(weeks, scores, marker="o", markersize=3, **series[name])
         hot = [target[run.test.group == week].mean() for week in weeks]
-        axes.plot(weeks, hot, color=_colour("muted"), linewidth=1)
+        axes.plot(weeks, hot, color=colour("muted"), linewidth=1)
         ticks = weeks[:: max(1, -(-len(weeks) // 5))]
         axes.set_xticks(ticks, [f"{monday(week).day} {monday(week):%b}" for week in ticks])
         years = "–".join(sorted({f"{monday(week):%Y}" for week in weeks}))
         axes.set(ylim=(0, None), xlabel=f"test week, {years}", ylabel="average precision")
 
-    picture = {
-        "precision_recall": _draw("precision-recall", precision_recall, "Precision against recall on the test split."),
-        "reliability": _draw("reliability", reliability, "The share that became hot against the probability that was said."),
-        "by_week": _draw("by-week", by_week, "Average precision in each test week."),
-    }
-    learning = []
-    for position, member in enumerate(run.members, start=1):
-        learning += _learning_curves(member, _series(position), f"learning-{position}")
-    return {**picture, "learning": learning, "scaling": _scaling(run.scaling) if run.scaling else None}
+    found: list[tuple[str, str, str, Paint]] = [
+        (
+            "Precision and recall",
+            f"Going down the ranking, more of the {things} are found, and fewer of those named are {yes}.",
+            "Precision against recall on the test split.",
+            precision_recall,
+        ),
+        (
+            "Reliability",
+            f"On the grey line a probability means what it says.{' Square-root scales.' if is_rare else ''}",
+            f"The share that {'became hot' if run.is_hot_sellers else 'was yes'} against the probability that was said.",
+            reliability,
+        ),
+    ]
+    if run.is_hot_sellers:
+        caption = "Whether one lucky week carries the score. Grey is the week’s share of hot products."
+        found.append(("Average precision by test week", caption, "Average precision in each test week.", by_week))
+    return found
 
 
 def _scaling(measured: list[dict[str, Any]]) -> dict[str, Markup]:
@@ -99,30 +135,32 @@ def _scaling(measured: list[dict[str, Any]]) -> dict[str, Markup]:
     def paint(axes: Any, figure: str) -> None:
         for line, dashes in ((ideal, (None, None)), (planned, PLANNED_DASHES)):
             values = [value / (count if figure == "efficiency" else 1) for count, value in line.items()]
-            axes.plot(list(line), values, color=_colour("muted"), dashes=dashes, linewidth=1.2)
+            axes.plot(list(line), values, color=colour("muted"), dashes=dashes, linewidth=1.2)
         for of in measured:
             low, middle, high = (
                 np.array([row[figure][part] for row in of["rows"]]) for part in ("quartile_1", "median", "quartile_3")
             )
-            style = {"color": _colour(f"series-{of['series']}"), "marker": "o", "markersize": 6, "capsize": 4, "zorder": 3}
+            style = {"color": colour(f"series-{of['series']}"), "marker": "o", "markersize": 6, "capsize": 4, "zorder": 3}
             axes.errorbar([row["ranks"] for row in of["rows"]], middle, [middle - low, high - middle], **style)
         axes.set_xticks(ranks)
         axes.set(xlim=(0, ranks[-1] + 0.5), ylim=(0, None), xlabel="ranks", ylabel=figure.replace("_", "-"))
         if figure == "efficiency":
-            _in_percent(axes.yaxis)
+            in_percent(axes.yaxis)
 
     return {
-        figure: _draw(f"scaling-{figure}", partial(paint, figure=figure), f"{words} by ranks: measured, ideal, and planned.")
+        figure: picture(
+            f"scaling-{figure}", partial(paint, figure=figure), f"{words} by ranks: measured, ideal, and planned."
+        )
         for figure, words in (("speed_up", "Speed-up"), ("efficiency", "Efficiency"))
     }
 
 
-def _learning_curves(member: "Member", style: dict[str, Any], name: str) -> list[dict[str, Any]]:
+def _learning_curves(member: "Member", style: dict[str, Any], name: str, words_of: dict[str, str]) -> list[dict[str, Any]]:
     """The score on validation of every evaluation, and the loss in training where the member wrote it down."""
     unit = "tree" if "trees" in member.summary else "step"
     pictures = []
     for kind, key, words in (
-        ("val", "average_precision", "average precision on validation"),
+        ("val", member.metric, f"{words_of.get(member.metric, member.metric)} on validation"),
         ("train", "loss", "loss in training"),
     ):
         # By step, so that what a resumed run repeated stands once.
@@ -131,7 +169,8 @@ def _learning_curves(member: "Member", style: dict[str, Any], name: str) -> list
         if not steps.size:
             continue
         values = np.array([points[step] for step in steps])
-        best = int(np.argmax(values)) if kind == "val" else None
+        higher_is_better = kind == "val" and metrics.METRIC_OF[key].higher_is_better
+        best = int(np.argmax(values) if higher_is_better else np.argmin(values)) if kind == "val" else None
 
         def paint(axes: Any, steps: np.ndarray = steps, values: np.ndarray = values, best: int | None = best) -> None:
             axes.plot(steps, values, color=style["color"], linewidth=1.8)
@@ -139,10 +178,14 @@ def _learning_curves(member: "Member", style: dict[str, Any], name: str) -> list
                 axes.plot(steps[best], values[best], "o", markersize=7, color=style["color"])
             axes.set(xlim=(0, None), xlabel=f"{unit}s")
 
-        note = "" if best is None else f"best {values[best]:.3f} at {unit} {steps[best]:,}"
-        svg = _draw(f"{name}-{kind}", paint, f"{member.name}: {words} by {unit}; {note}")
+        note = "" if best is None else f"best {_short(values[best])} at {unit} {steps[best]:,}"
+        svg = picture(f"{name}-{kind}", paint, f"{member.name}: {words} by {unit}; {note}")
         pictures.append({"member": member.name, "words": words, "best": note, "svg": svg})
     return pictures
+
+
+def _short(score: float) -> str:
+    return f"{score:.3f}" if abs(score) < 10 else number(score)
 
 
 def _average_precision(test: Predictions, probability: np.ndarray, rows: np.ndarray) -> float:
@@ -153,12 +196,12 @@ def _root(values: np.ndarray) -> np.ndarray:
     return np.sqrt(np.maximum(values, 0))
 
 
-def _in_percent(*axes: Any) -> None:
+def in_percent(*axes: Any) -> None:
     for axis in axes:
         axis.set_major_formatter(lambda value, position: f"{100 * value:.0f}{THIN}%")
 
 
-def _draw(name: str, paint: Callable[[Any], None], label: str) -> Markup:
+def picture(name: str, paint: Paint, label: str) -> Markup:
     """The axes that `paint` fills, as SVG with the page's colours and font, ids of its own, and a label to read out."""
     import matplotlib
     from matplotlib.figure import Figure
@@ -169,18 +212,18 @@ def _draw(name: str, paint: Callable[[Any], None], label: str) -> Markup:
         "font.size": 11.5,
         "axes.spines.top": False,
         "axes.spines.right": False,
-        "axes.edgecolor": _colour("line"),
-        "axes.labelcolor": _colour("muted"),
-        "xtick.color": _colour("line"),
-        "ytick.color": _colour("line"),
-        "xtick.labelcolor": _colour("muted"),
-        "ytick.labelcolor": _colour("muted"),
+        "axes.edgecolor": colour("line"),
+        "axes.labelcolor": colour("muted"),
+        "xtick.color": colour("line"),
+        "ytick.color": colour("line"),
+        "xtick.labelcolor": colour("muted"),
+        "ytick.labelcolor": colour("muted"),
         "xtick.major.size": 0,
         "ytick.major.size": 0,
         "xtick.minor.size": 0,
         "ytick.minor.size": 0,
         "axes.grid": True,
-        "grid.color": _colour("line"),
+        "grid.color": colour("line"),
         "grid.linewidth": 0.7,
     }
     stream = io.StringIO()

@@ -7,6 +7,7 @@ from typing import Any
 
 THIN = "\u202f"  # a narrow space that does not break, between a number and its unit
 
+HOT_SELLERS = "hot_sellers"
 KINDS = {"neural": "neural network", "xgboost": "XGBoost", "lightgbm": "LightGBM"}
 SPLIT_USE = {
     "train": "members learn",
@@ -17,12 +18,12 @@ SPLIT_USE = {
 }
 METHOD_WORDS = {
     "equal": "the same weight for each",
-    "best_member": "all weight on the member of lowest log loss",
+    "best_member": "all weight on the member of lowest loss",
     "greedy": "members added one by one, with replacement, while that helps",
     "shrunk": "halfway from greedy's weights to equal ones",
-    "simplex": "the weights of lowest log loss, none negative, 1 together",
+    "simplex": "the weights of lowest loss, none negative, 1 together",
     "logistic": "logistic regression; weights may be negative",
-    "nnls": "least squared error of the probabilities, no weight negative",
+    "nnls": "least squared error, no weight negative",
     "ridge": "the same with a penalty; weights may be negative",
     "rank_average": "the same weight for each member's rank among the rows of blend",
     "auto": "each block by the way that the blocks before it would have chosen",
@@ -31,14 +32,45 @@ METHOD_WORDS = {
     "isotonic": "a rising curve, for blends of many rows",
 }
 METRIC_WORDS = {
-    "average_precision": "The area under the precision-recall curve: 1 is perfect, the base rate is blind.",
-    "roc_auc": "How often a hot product is ranked above one that is not: 1 is perfect, 0.5 is blind.",
-    "log_loss": "The mean surprise at what happened: confident mistakes cost most.",
-    "brier": "The mean squared distance between the probability and what happened.",
-    "calibration_error": "How far the probability lies from the share that became hot; saying the base rate has none.",
-    "precision_at_5pct": "Of the products in each week's top 5 %, the part that became hot.",
-    "lift_at_5pct": "That precision as a multiple of the base rate.",
+    "hot_sellers": {
+        "average_precision": "The area under the precision-recall curve: 1 is perfect, the base rate is blind.",
+        "roc_auc": "How often a hot product is ranked above one that is not: 1 is perfect, 0.5 is blind.",
+        "log_loss": "The mean surprise at what happened: confident mistakes cost most.",
+        "brier": "The mean squared distance between the probability and what happened.",
+        "calibration_error": "How far the probability lies from the share that became hot; saying the base rate has none.",
+        "precision_at_5pct": "Of the products in each week's top 5 %, the part that became hot.",
+        "lift_at_5pct": "That precision as a multiple of the base rate.",
+    },
+    "binary": {
+        "average_precision": "The area under the precision-recall curve: 1 is perfect, the base rate is blind.",
+        "roc_auc": "How often a row that is yes is ranked above one that is no: 1 is perfect, 0.5 is blind.",
+        "log_loss": "The mean surprise at what happened: confident mistakes cost most.",
+        "brier": "The mean squared distance between the probability and what happened.",
+        "calibration_error": "How far the probability lies from the share that was yes; saying the base rate has none.",
+        "precision_at_5pct": "Of the rows in each block’s top 5 %, the part that was yes.",
+        "lift_at_5pct": "That precision as a multiple of the base rate.",
+    },
+    "multiclass": {
+        "multiclass_log_loss": "The mean surprise at the class that came true: confident mistakes cost most.",
+        "accuracy": "The part of the rows whose likeliest class came true.",
+        "balanced_accuracy": "The mean over classes of the part of their rows that was named: rare ones count like others.",
+        "macro_f1": "The mean over classes of F1, which is high where a class is both found and rarely named in vain.",
+        "brier": "The squared distance between the probabilities and what happened, summed over classes: from 0 to 2.",
+    },
+    "regression": {
+        "root_mean_squared_error": "The root of the mean squared error, in the target’s unit: large errors count most.",
+        "mean_absolute_error": "The mean distance from the truth, in the target’s unit.",
+        "r_squared": "The part of the target’s variance that is explained: 1 is perfect, 0 is saying the mean.",
+        "mean_error": "Prediction less truth, in the target’s unit: 0 where it errs to both sides alike.",
+    },
+    "ranking": {
+        "ndcg_at_5": "How near the first 5 places of a group are to the best order: 1 is perfect.",
+        "ndcg_at_10": "How near the first 10 places of a group are to the best order: 1 is perfect.",
+        "mean_reciprocal_rank": "The mean of 1 ÷ the place of the first relevant row.",
+        "recall_at_10": "The part of a group’s relevant rows that stands in its first 10 places.",
+    },
 }
+"""Of hot sellers, and of tables by the kind of their task."""
 PLANNED_SPEED_UP = {1: 1.0, 2: 1.85, 4: 3.43, 8: 6.0}
 """By GPUs, from the planning table that the project was given: nobody measured it here, and the page says so."""
 FEATURE_WORDS = (
@@ -127,6 +159,8 @@ def number(value: float | None, digits: int | None = None) -> str:
     if value is None or math.isnan(value):
         return "–"
     text = f"{value:,.{(0 if abs(value) >= 100 else 1 if abs(value) >= 10 else 2) if digits is None else digits}f}"
+    if float(text.replace(",", "")) == 0:
+        text = text.removeprefix("-")
     if digits is None and "." in text:
         text = text.rstrip("0").rstrip(".")
     return text.replace("-", "−")

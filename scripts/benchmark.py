@@ -1,7 +1,7 @@
 """Measure what the README states, and write it to slurm/results/NAME.json with hardware, versions, date and command.
 
 python scripts/benchmark.py help_times | seeds | real | panel | memory | loader | overhead | scaling | knobs | threads
-                            | trees
+                            | trees | autogluon
 """
 
 import importlib
@@ -14,7 +14,7 @@ MODULES = {
     "help_times": "commands", "seeds": "commands", "real": "commands",
     "panel": "data", "memory": "data", "loader": "data",
     "overhead": "overhead", "scaling": "scaling", "knobs": "knobs",
-    "threads": "trees", "trees": "trees",
+    "threads": "trees", "trees": "trees", "autogluon": "autogluon",
 }  # fmt: skip
 
 

@@ -11,10 +11,10 @@ from ensemble import config, errors
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class FitConfig:
-    """Fit weights and calibration on blend, score on test, forecast."""
+    """Fit weights and calibration on blend or out of fold, score on test, forecast."""
 
     predictions: str = "???"
-    """The folder of prediction files, MEMBER.SPLIT.parquet, for blend, test and forecast."""
+    """The folder of prediction files, MEMBER.SPLIT.parquet, for blend (or oof), test and, if there is one, forecast."""
     data: str = "???"
     """The prepared data that they are of."""
     out: str = "???"
@@ -22,11 +22,14 @@ class FitConfig:
     members: tuple[str, ...] = ()
     """Names of the members and baselines; empty for all in the folder."""
     combiner: str = "auto"
-    """Finds the weights: auto, equal, best_member, greedy, shrunk, simplex, logistic, nnls, ridge or rank_average."""
+    """Finds the weights: auto, equal, best_member, greedy, shrunk, simplex; of some kinds of task also logistic, nnls, ridge
+    or rank_average."""
     calibration: str = "auto"
-    """Calibrates the average: auto, platt, temperature, or isotonic, which needs 1,000 rows of the rarer class."""
+    """Calibrates probabilities: auto, platt, temperature, or isotonic, for two classes with 1,000 rows of the rarer one."""
+    on: str = "blend"
+    """What both are fitted on: blend, or oof, the rows that bags predicted out of fold."""
     num_draws: int = 200
-    """Draws of the bootstrap over products."""
+    """Draws of the bootstrap over products, or whatever else the rows belong to."""
     seed: int = 0
     """Of the bootstrap."""
     overwrite: bool = False
@@ -78,16 +81,23 @@ def main() -> None:
         settings.overwrite,
         settings.combiner,
         settings.calibration,
+        settings.on,
     )
-    print("what each way to combine would have given on blend, forward in time:")
+    print(f"what each way to combine would have given on {settings.on}, forward in time:")
     for name, of in scores["combiner"]["cross_fitted"].items():
         taken = "  taken" if name == scores["combiner"]["method"] else ""
         print(f"{name:>14}  " + "  ".join(f"{metric.replace('_', ' ')} {value:.5f}" for metric, value in of.items()) + taken)
-    print(f"test: {scores['rows']:,} rows, {scores['base_rate']:.2%} hot; average precision with its 95 % interval")
+    metric, base_rate = scores["metric"], scores["base_rate"]
+    positives = "" if base_rate is None else f", {base_rate:.2%} positive"
+    print(f"test: {scores['rows']:,} rows{positives}; {metric.replace('_', ' ')} with its 95 % interval")
     for name, of in scores["scores"].items():
-        value, low, high = (of["average_precision"][key] for key in ("value", "low", "high"))
+        value, low, high = (written(of[metric][key]) for key in ("value", "low", "high"))
         weight = f"  weight {scores['weights'][name]:.2f}" if name in scores["weights"] else ""
-        print(f"{name:>14}  {value:.4f}  [{low:.4f}, {high:.4f}]{weight}")
+        print(f"{name:>14}  {value}  [{low}, {high}]{weight}")
+
+
+def written(value: float | None) -> str:
+    return "–" if value is None else f"{value:.4f}"
 
 
 if __name__ == "__main__":

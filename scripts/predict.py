@@ -1,18 +1,19 @@
 """A member's predictions for some splits: one prediction file each.
 
 python scripts/predict.py member=runs/demo/members/xgboost data=runs/demo/prepared out=runs/demo/predictions
-python scripts/predict.py member=momentum data=runs/demo/prepared out=runs/demo/predictions      # the baseline
+python scripts/predict.py member=runs/demo/bags/xgboost data=runs/demo/prepared out=runs/demo/predictions   # a bag of copies
+python scripts/predict.py member=momentum data=runs/demo/prepared out=runs/demo/predictions                 # the baseline
 """
 
 import dataclasses
 import os
-from collections.abc import Callable
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING
 
 from ensemble import config, errors
 
-Predict = Callable[[str, str], dict[str, Any]]
+if TYPE_CHECKING:
+    from ensemble.bag import Predict
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -20,40 +21,42 @@ class PredictConfig:
     """What to predict, with what, and where to."""
 
     member: str = "???"
-    """The folder of a trained member, or momentum for the baseline."""
+    """The folder of a trained member, or of a bag of its copies, or momentum for the baseline."""
     data: str = "???"
-    """The folder of prepared data."""
+    """The folder of prepared data; for a bag the whole, not a fold."""
     out: str = "???"
     """The folder for the prediction files, named MEMBER.SPLIT.parquet."""
-    splits: tuple[str, ...] = ("blend", "test", "forecast")
-    """The splits to predict."""
+    splits: tuple[str, ...] = ()
+    """The splits to predict; empty for blend, test and forecast; of a bag oof (its rows out of fold), test and forecast."""
     name: str = ""
     """The member's name in the ensemble; empty for the name of its folder."""
     threads: int = 0
     """OpenMP threads of tree members; 0 for as many cores as are granted."""
+    contributions: bool = False
+    """Of a tree member: also MEMBER.SPLIT.contributions.parquet, each feature's part of each prediction, and a picture."""
 
 
 def main() -> None:
     settings = config.from_command_line(PredictConfig, __doc__)
 
-    from ensemble import predictions
+    from ensemble import bag, predictions
     from ensemble.data import baseline, manifest
 
     folder = Path(settings.member)
-    summary = {"kind": "baseline"} if settings.member == baseline.NAME else manifest.read_json(folder / "summary.json")
-    kind = summary.get("kind") if isinstance(summary, dict) else None
+    kind = "baseline" if settings.member == baseline.NAME else bag.kind_of(folder)
     if kind not in STARTS:
         raise errors.UserError(f"{folder / 'summary.json'} names no kind of member: name a folder that a train script wrote")
-    if "/" in settings.name or not settings.splits:
-        raise errors.UserError(
-            f"name={settings.name} splits={list(settings.splits)}: a name has no '/', and a split is needed"
-        )
-    splits = manifest.read_manifest(settings.data)["splits"]
-    for split in settings.splits:
-        if split not in splits:
-            raise errors.UserError(f"{settings.data} has no split '{split}': it has {', '.join(splits)}")
+    if "/" in settings.name:
+        raise errors.UserError(f"name={settings.name} is no name of a file: leave the '/' out")
+    if settings.contributions and (kind not in ("xgboost", "lightgbm") or bag.copies(folder) != [folder]):
+        raise errors.UserError(f"contributions=true is for one tree member, which {folder} is not: leave it out")
+    about = manifest.read_manifest(settings.data)
+    splits = settings.splits or bag.usual_splits(folder, about, kind == "baseline")
+    for split in splits:
+        if split not in (*about["splits"], bag.OUT_OF_FOLD):
+            raise errors.UserError(f"{settings.data} has no split '{split}': it has {', '.join(about['splits'])}")
     predict, is_main_process = STARTS[kind](folder, settings)
-    for split in settings.splits:
+    for split in splits:
         found = predict(settings.data, split)
         if is_main_process:
             name = settings.name or folder.resolve().name
@@ -61,35 +64,42 @@ def main() -> None:
             path = Path(settings.out) / f"{name}.{split}.parquet"
             predictions.write(path, predictions.Predictions(**found, split=split, member=name))
             print(f"{path}: {len(found['row_id']):,} rows")
+        if settings.contributions:
+            from ensemble.trees.prediction import LoadedMember
+
+            print(LoadedMember(folder).write_contributions(settings.data, split, name, settings.out))
 
 
 # Each loads its own libraries, and no others, and returns predict(data, split) and whether this process is to write.
 
 
-def start_baseline(folder: Path, settings: PredictConfig) -> tuple[Predict, bool]:
+def start_baseline(folder: Path, settings: PredictConfig) -> "tuple[Predict, bool]":
+    from ensemble import bag
     from ensemble.data import baseline
 
-    return baseline.predict, True
+    return bag.with_out_of_fold(baseline.predict), True
 
 
-def start_neural(folder: Path, settings: PredictConfig) -> tuple[Predict, bool]:
+def start_neural(folder: Path, settings: PredictConfig) -> "tuple[Predict, bool]":
     from ensemble.neural import launch
 
     accelerator = launch.start()
 
+    from ensemble import bag
     from ensemble.neural.member import LoadedMember
 
-    return LoadedMember(folder, accelerator, settings.data).predict, accelerator.is_main_process
+    return bag.load(folder, lambda copy: LoadedMember(copy, accelerator, settings.data).predict), accelerator.is_main_process
 
 
-def start_trees(folder: Path, settings: PredictConfig) -> tuple[Predict, bool]:
+def start_trees(folder: Path, settings: PredictConfig) -> "tuple[Predict, bool]":
     from ensemble.trees import threads
 
     threads.settle(settings.threads)
 
+    from ensemble import bag
     from ensemble.trees.prediction import LoadedMember
 
-    return LoadedMember(folder).predict, True
+    return bag.load(folder, lambda copy: LoadedMember(copy).predict), True
 
 
 STARTS = {"baseline": start_baseline, "neural": start_neural, "xgboost": start_trees, "lightgbm": start_trees}

@@ -1,11 +1,13 @@
-"""Raw reviews to prepared data: a folder that train.py, train_trees.py and predict.py read.
+"""Raw reviews, or any table, to prepared data: a folder that train.py (reviews), train_trees.py and predict.py read.
 
 python scripts/prepare_data.py out=runs/demo/prepared                                    # a generated market
 python scripts/prepare_data.py out=runs/beauty 'source=[hub:All_Beauty]' 'metadata=[hub:All_Beauty]'
 python scripts/prepare_data.py out=runs/mine 'source=[reviews/*.jsonl.gz]' 'metadata=[meta.jsonl.gz]'
+python scripts/prepare_data.py --recipe table 'source=[people.csv]' target=income out=runs/people
 """
 
 import argparse
+from collections.abc import Callable
 from typing import Any
 
 from ensemble import config, errors
@@ -18,12 +20,18 @@ def main() -> None:
     words, _ = parser.parse_known_args()
     settings: Any = config.from_command_line(PREPARE[words.recipe], __doc__, [parser])
 
-    from ensemble.data import panel
+    from ensemble.data import panel, sequences, table
 
-    about = panel.prepare(settings)
+    prepare: dict[str, Callable[[Any], dict[str, Any]]] = {
+        "hot_sellers": panel.prepare,
+        "next_item": sequences.prepare,
+        "table": table.prepare,
+    }
+    about = prepare[words.recipe](settings)
     for split, facts in about["splits"].items():
-        print(f"{split:>10}  {facts['first_week']} … {facts['last_week']}  {facts['rows']:,} rows, {facts['hot']:,} hot")
-    print(f"{settings.out}: {about['products']:,} products, fingerprint {about['fingerprint']}")
+        others = [f"{name.replace('_', ' ')} {value}" for name, value in facts.items() if name != "rows"]
+        print(f"{split:>10}  {facts['rows']:,} rows  {'  '.join(others)}")
+    print(f"{settings.out}: fingerprint {about['fingerprint']}")
 
 
 if __name__ == "__main__":

@@ -2,10 +2,17 @@
 
     python scripts/train_trees.py library=xgboost data=runs/demo/prepared out=runs/demo/members/xgboost
     python scripts/train_trees.py library=lightgbm data=runs/demo/prepared out=runs/demo/members/lightgbm --resume auto
+    python scripts/train_trees.py library=both data=runs/demo/prepared out=runs/demo/members
 
 On N nodes, the same line is started once on each, with its RANK (0 to N - 1), WORLD_SIZE=N, and MASTER_ADDR and MASTER_PORT,
 where rank 0 listens, in the environment; slurm/train_tree_models.slurm does that. Each learns from its shard of the rows,
 through the library's own collective, all end with the same trees, and rank 0 writes the member.
+
+With search.trials or search.seconds it searches settings on validation instead (it needs pip install -e '.[search]'), and
+writes the best of them as YAML for --config. Started again with --resume auto it goes on, and started elsewhere it helps:
+
+    python scripts/train_trees.py library=xgboost data=runs/demo/prepared out=runs/demo/search search.trials=50
+    python scripts/train_trees.py --config runs/demo/search/best.yaml data=runs/demo/prepared out=runs/demo/members/tuned
 
 Until the member is whole, its checkpoints and the file `status` are in OUT.checkpoint: running (or killed, when nothing
 runs), preempted, lost (a rank or its machine died) or failed, then the reason. Exit codes beside those of every script: 75
@@ -35,13 +42,27 @@ def main() -> None:
     from ensemble.trees import distributed, threads
 
     where = distributed.place(os.environ)
-    settings = dataclasses.replace(settings, threads=threads.settle(settings.threads))
+    if settings.library == "both":
+        from ensemble.trees import both
 
-    from ensemble.trees import member
+        summary = both.train(settings, sys.argv, where)
+    else:
+        settings = dataclasses.replace(settings, threads=threads.settle(settings.threads))
+        if settings.folds:
+            from ensemble.trees import bag
 
-    summary = member.train(settings, words.resume, where)
+            summary = bag.train(settings, words.resume, where)
+        elif settings.search.trials or settings.search.seconds:
+            from ensemble.trees import search
+
+            summary = search.search(settings, words.resume, where)
+            print(summary.pop("table"))
+        else:
+            from ensemble.trees import member
+
+            summary = member.train(settings, words.resume, where)
     if where.rank == 0:
-        print("  ".join(f"{name} {value}" for name, value in summary.items()))
+        print("  ".join(f"{name} {value}" for name, value in summary.items() if not isinstance(value, dict)))
     if summary["status"] == "preempted":
         sys.exit(errors.PREEMPTED)
 

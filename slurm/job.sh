@@ -2,7 +2,7 @@
 # What the .slurm files share; sourced on a job's first node, in the project's folder.
 #
 #     "${on_nodes[@]}" COMMAND…  run a command on each node of the job
-#     run SCRIPT…                a script of ours on each node; the job ends with its code if it fails
+#     run FILE.sh WORDS…         a script of this folder on each node; the job ends with its code if it fails
 #     stage WORDS…               copy the prepared data to the nodes' own disks; `words` are then those with the new data=…
 #     train FOLDER SCRIPT…       run a script that resumes, with `status` in FOLDER: forward warnings, requeue what can go on
 #
@@ -36,7 +36,7 @@ if [ -n "$MODULES" ]; then
   module load $MODULES || fail "slurm/site.sh: MODULES='$MODULES' cannot be loaded: \`module avail\` lists what there is"
 fi
 PATH="$(realpath "$PYTHON_ENVIRONMENT")/bin:$PATH:/usr/sbin:/sbin"
-python -c 'import ensemble, accelerate' ||
+python -c 'import ensemble, importlib.metadata; importlib.metadata.version("accelerate")' || # to load it takes seconds
   fail "slurm/site.sh: PYTHON_ENVIRONMENT=$PYTHON_ENVIRONMENT holds no Python with this project: \`make $PYTHON_ENVIRONMENT/installed\` makes it"
 
 # Since Slurm 22.05, srun does not take this from sbatch by itself, and a task of many threads would get one core
@@ -60,7 +60,7 @@ on_nodes=(srun --kill-on-bad-exit=1 --ntasks="${#nodes[@]}" --ntasks-per-node=1)
 
 run() {
   local code=0
-  "${on_nodes[@]}" bash slurm/node.sh "$@" || code=$?
+  "${on_nodes[@]}" bash "$@" || code=$?
   [ "$code" = 0 ] || {
     say "failed with exit code $code: see the lines above"
     exit "$code"
@@ -84,22 +84,35 @@ stage() {
   ours="$SCRATCH_FOLDER/accelerate-ensemble-$(id -un)"
   # shellcheck disable=SC2064  # the folder of now
   trap "${on_nodes[*]} rm -rf '$ours/$SLURM_JOB_ID'" EXIT
-  "${on_nodes[@]}" bash slurm/stage.sh "$SCRATCH_FOLDER" "$ours" "$(value data "$@")" || exit
+  run slurm/stage.sh "$SCRATCH_FOLDER" "$ours" "$(value data "$@")"
   words+=("data=$ours/$SLURM_JOB_ID/data")
+}
+
+# Whether the run has written its `status` since `before`. Each writing is a new file, whatever the clocks of disk and node say
+stamp() { stat --format="%i %y" "$about/status" 2>/dev/null; }
+written() {
+  local now
+  now=$(stamp) && [ "$now" != "$before" ]
 }
 
 # The ranks hear a signal once the run has said that it is running
 warn() {
-  until [ "$about/status" -nt "$began" ] || ! kill -0 "$step" 2>/dev/null; do sleep 1; done
+  until written || ! kill -0 "$step" 2>/dev/null; do sleep 1; done
   kill -USR1 "$step" 2>/dev/null
 }
 
+# The last line of that beginning since `train` began: a job that was requeued has a longer log
+said() { [ ! -f "$log" ] || tail -c "+$((log_size + 1))" "$log" | grep -aE "^($1): " | tail -n 1; }
+
 train() {
-  local about=$1 log began code again status=failed reason second losses
+  local about=$1 log log_size=0 before code again status=failed reason second losses
   shift
   [ -n "$(value out "$@")" ] || fail "there is no word out=FOLDER, which names where to write"
-  began=$(dirname "$about")/.began-$SLURM_JOB_ID # on the disk of `status`, by whose clock both are dated
-  { mkdir -p "$(dirname "$about")" && touch "$began"; } || fail "$about cannot be written: name another out=FOLDER"
+  { mkdir -p "$(dirname "$about")" && [ -w "$(dirname "$about")" ]; } ||
+    fail "$about cannot be written: name another out=FOLDER"
+  before=$(stamp)
+  log=$(readlink /proc/$$/fd/2) # whatever --output and --error say
+  [ ! -f "$log" ] || log_size=$(wc -c <"$log")
   "${on_nodes[@]}" bash slurm/node.sh "$@" --resume auto &
   step=$!
   [ "$signalled" != USR1 ] || warn
@@ -112,18 +125,16 @@ train() {
   again=$?
   [ "$again" = 127 ] || code=$again # 127: its code was told already
   step=
-  log=$(readlink /proc/$$/fd/2) # whatever --output and --error say
-  reason=$([ ! -f "$log" ] || grep -aE '^(error|failed): ' "$log" | tail -n 1)
+  reason=$(said 'error|failed')
   if [ "$code" = 0 ]; then
     status="done"
-  elif [ "$about/status" -nt "$began" ]; then
+  elif written; then
     status=$(head -n 1 "$about/status")
     second=$(sed -n 2p "$about/status")
     reason=${second:-$reason}
   elif [ "$signalled" = USR1 ]; then
     status=lost reason="the warning came before training began"
   fi
-  rm -f "$began"
   case $status in
     "done") return ;;
     preempted)
@@ -141,8 +152,9 @@ train() {
       fi
       ;;
     *)
+      [ -z "$(said error)" ] || code=2 # a launcher leaves with 1 whatever its ranks left with
       say "failed with exit code $code: ${reason:-see the lines above}"
-      [[ $reason != error:* ]] || exit 2
+      [ "$code" != 2 ] || exit 2
       ;;
   esac
   exit 1

@@ -57,4 +57,5 @@ if [ "$SLURM_STEP_NUM_NODES" -gt 1 ] || [ "$(of_yaml distributed_type)" != "'NO'
     --machine_rank "$SLURM_NODEID" --main_process_ip "$MASTER_ADDR" --main_process_port "$MASTER_PORT" --same_network)
 fi
 [ "$(of_yaml distributed_type)" != "'NO'" ] || trap '' USR1 TERM # this launcher would die; its rank has handlers of its own
-exec accelerate launch --quiet --config_file "$config" "${place[@]}" "$@"
+# `accelerate launch` is the same, but loads all its other commands first
+exec accelerate-launch --quiet --config_file "$config" "${place[@]}" "$@"

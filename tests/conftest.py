@@ -1,5 +1,6 @@
 """What tests of several folders share: one small generated market, and the folder prepared from it, each made once."""
 
+import dataclasses
 import shutil
 from pathlib import Path
 
@@ -39,3 +40,17 @@ def prepared(raw_market: tuple[Path, Path], tmp_path_factory: pytest.TempPathFac
 def prepared_copy(prepared: Path, tmp_path: Path) -> Path:
     """A copy of `prepared` of one's own."""
     return Path(shutil.copytree(prepared, tmp_path / "prepared"))
+
+
+@pytest.fixture(scope="session")
+def folded(raw_market: tuple[Path, Path], tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """That market prepared with four folds. It is shared."""
+    from ensemble.data import panel
+
+    review_file, product_file = raw_market
+    folder = tmp_path_factory.mktemp("folded") / "market"
+    with_folds = dataclasses.replace(PANEL, folds=4)
+    panel.prepare(
+        PrepareConfig(out=str(folder), source=(str(review_file),), metadata=(str(product_file),), panel=with_folds)
+    )
+    return folder

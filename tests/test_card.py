@@ -42,7 +42,7 @@ def test_the_card_says_what_the_folder_holds(fitted: Path, prepared: Path) -> No
     scores, about = manifest.read_json(fitted / "scores.json"), manifest.read_manifest(prepared)
     assert read.data.library_name == "accelerate-ensemble"
     by_metric = {result.metric_type: result for result in read.data.eval_results or []}
-    assert set(by_metric) == set(card.SHOWN)
+    assert set(by_metric) == set(card.SHOWN["binary"])
     for name, result in by_metric.items():
         interval = scores["scores"]["ensemble"][name]
         assert result.metric_value == pytest.approx(interval["value"], abs=1e-6)
@@ -63,7 +63,7 @@ def test_a_score_that_is_undefined_is_left_out(fitted: Path, prepared: Path, tmp
         of["roc_auc"] = dict.fromkeys(of["roc_auc"])
     card.write(tmp_path, manifest.read_manifest(prepared), scores)
     read = ModelCard.load(tmp_path / card.NAME)
-    assert {result.metric_type for result in read.data.eval_results or []} == set(card.SHOWN) - {"roc_auc"}
+    assert {result.metric_type for result in read.data.eval_results or []} == set(card.SHOWN["binary"]) - {"roc_auc"}
     assert "| – |" in read.text
 
 

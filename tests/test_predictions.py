@@ -259,3 +259,98 @@ def test_an_unknown_output_is_refused(tmp_path: Path) -> None:
     with pytest.raises(UserError, match="output is 'odds', but a member says probability, score, value"):
         predictions.write(tmp_path / "x", forecast(output="odds"))
     assert not list(tmp_path.iterdir())
+
+
+# Probabilities of classes
+
+CLASSES = ("ash", "birch", "cedar")
+
+
+def of_classes(**changes: Any) -> Predictions:
+    generator = np.random.default_rng(1)
+    shares = generator.dirichlet(np.ones(3), NUM_ROWS)
+    target = generator.integers(0, 3, NUM_ROWS).astype(float)
+    return forecast(**{"prediction": shares, "target": target, "output": "probabilities", "classes": CLASSES, **changes})
+
+
+def test_probabilities_of_classes_come_back(tmp_path: Path) -> None:
+    """A row's probabilities would be cut, turned or lost, or a class lose its name."""
+    original = of_classes()
+    predictions.write(tmp_path / "x.parquet", original)
+    copy = predictions.read(tmp_path / "x.parquet")
+    np.testing.assert_array_equal(copy.prediction, original.prediction)
+    assert (copy.classes, copy.output, copy.prediction.shape) == (CLASSES, "probabilities", (NUM_ROWS, 3))
+    assert pq.read_schema(tmp_path / "x.parquet").field("prediction").type == pa.list_(pa.float64(), 3)
+    turned = np.argsort(-original.row_id)
+    arrays = {name: getattr(original, name)[turned] for name in predictions.COLUMNS}
+    second = dataclasses.replace(original, **arrays, member="lightgbm")
+    template, matrix = predictions.align([original, second])
+    assert matrix.shape == (NUM_ROWS, 2, 3)
+    np.testing.assert_array_equal(matrix[:, 0], matrix[:, 1])
+    np.testing.assert_array_equal(matrix[:, 0], original.prediction[np.argsort(original.row_id)])
+    np.testing.assert_array_equal(template.prediction, matrix[:, 0])
+
+
+def test_a_foreign_program_writes_lists_of_probabilities(tmp_path: Path) -> None:
+    """Only a fixed-size list of doubles would be read, which few programs write."""
+    path = tmp_path / "x.parquet"
+    original = of_classes()
+    predictions.write(path, original)
+    rewrite(path, replace_column("prediction", pa.array(original.prediction.tolist(), pa.list_(pa.float32()))))
+    np.testing.assert_allclose(predictions.read(path).prediction, original.prediction, rtol=1e-6)
+
+
+@pytest.mark.parametrize(
+    ("first", "sentence"),
+    [
+        ([0.5, 0.5], "column of the wrong type"),
+        (None, "column of the wrong type"),
+        ([None, 0.5, 0.5], "1 of 50 predictions are NaN or infinite, the first at row"),
+        ([0.5, 0.5, 0.5], "1 of 50 rows are no probabilities with sum 1, the first is row .* with sum 1.5"),
+        ([1.5, -0.5, 0.0], "1 of 50 rows are no probabilities with sum 1, the first is row .* with sum 1:"),
+    ],
+)
+def test_what_is_no_share_of_classes_is_refused(tmp_path: Path, first: list[float] | None, sentence: str) -> None:
+    """Logits, or a row that lacks a class, would be averaged as probabilities."""
+    path = tmp_path / "x.parquet"
+    predictions.write(path, of_classes())
+    rewrite(path, replace_column("prediction", pa.array([first, *of_classes().prediction.tolist()[1:]])))
+    with pytest.raises(UserError, match=sentence):
+        predictions.read(path)
+
+
+@pytest.mark.parametrize(
+    ("change", "sentence"),
+    [
+        ({"classes": ()}, "output is 'probabilities' with no classes: 'probabilities', and only they, have two or more"),
+        ({"classes": ("ash", "ash", "elm")}, "have two or more classes of different names"),
+        ({"output": "score"}, r"output is 'score' with 3 classes \(ash, birch, cedar\)"),
+        ({"classes": ("ash", "elm")}, r"shape \(50, 3\), but there are 2 classes \(ash, elm\): one column each"),
+        ({"prediction": np.full(NUM_ROWS, 0.5)}, r"the predictions have shape \(50,\), but there are 3 classes"),
+    ],
+)
+def test_classes_and_columns_belong_together(tmp_path: Path, change: dict[str, Any], sentence: str) -> None:
+    """A column would be read as another class's."""
+    with pytest.raises(UserError, match=sentence):
+        predictions.write(tmp_path / "x", of_classes(**change))
+    assert not list(tmp_path.iterdir())
+
+
+def test_a_file_without_its_classes_is_named(tmp_path: Path) -> None:
+    """A foreign program that forgets the names of its columns would be told of a wrong type."""
+    path = tmp_path / "x.parquet"
+    predictions.write(path, of_classes())
+    about = json.loads(pq.read_schema(path).metadata[predictions.KEY])
+    del about["classes"]
+    rewrite(path, lambda table: table.replace_schema_metadata({predictions.KEY: json.dumps(about)}))
+    with pytest.raises(UserError, match="lacks: metadata 'classes';"):
+        predictions.read(path)
+
+
+def test_members_of_other_classes_are_refused() -> None:
+    """Two members with classes in another order would be averaged class by wrong class."""
+    turned = of_classes(member="b", classes=("birch", "ash", "cedar"))
+    with pytest.raises(UserError, match=r"member b says probabilities of 3 classes \(birch, .*\), but xgboost of 3 classes"):
+        predictions.align([of_classes(), turned])
+    with pytest.raises(UserError, match="member b says probabilities of no classes, but xgboost"):
+        predictions.align([of_classes(), forecast(member="b")])

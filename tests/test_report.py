@@ -13,7 +13,7 @@ import numpy as np
 import pyarrow.parquet as pq
 import pytest
 
-from ensemble import config, predictions, predictor, report, report_words
+from ensemble import config, predictions, predictor, report, report_forecast, report_words
 from ensemble.benchmarks.scaling import Launch, Training, table
 from ensemble.data import baseline, features, manifest
 from ensemble.data.arrow import open_table
@@ -184,7 +184,7 @@ def test_says_the_numbers_that_matter(run: Path, page: str) -> None:
 
 def test_lists_the_forecast_in_its_order(run: Path, page: str) -> None:
     """A product would be missing, or stand at another rank than in forecast.csv."""
-    table = pq.read_table(run / "ensemble" / "forecast.parquet").slice(0, report.NUM_PRODUCTS).to_pylist()
+    table = pq.read_table(run / "ensemble" / "forecast.parquet").slice(0, report_forecast.NUM_ROWS).to_pylist()
     listed = [page.index(row["product_id"]) for row in table]
     assert listed == sorted(listed)
     assert page.count('class="track"') == len(table) > 10
@@ -483,7 +483,7 @@ def test_a_browser_shows_it_all(browser: Any, scaled_page_file: Path, run: Path,
     assert all(shown[0] > 250 and shown[1] > 150 for shown in pictures)
     products = browser.execute_script(SIZES, ".products > li")
     table = open_table(run / "prepared" / "rows" / "forecast")
-    assert len(products) == min(report.NUM_PRODUCTS, table.num_rows)
+    assert len(products) == min(report_forecast.NUM_ROWS, table.num_rows)
     assert all(shown[0] > 250 and shown[1] > 40 for shown in products)
 
 

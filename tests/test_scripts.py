@@ -64,6 +64,7 @@ def desk(prepared: Path, raw_market: tuple[Path, Path], tmp_path_factory: pytest
 PREPARE, TRAIN, TREES = "prepare_data out=new", "train data=prepared out=new", "train_trees data=prepared out=new"
 PREDICT = "predict data=prepared out=new member=momentum"
 FIT = "ensemble_predictor fit data=prepared out=new predictions=files"
+SERVE, PUSH, EXPORT = "serve port=0", "push_to_hub repository=me/mine", "export_model out=new.onnx"
 FORECAST = "ensemble_predictor predict ensemble=ensemble out=new source=[reviews.jsonl]"
 
 CASES = {
@@ -123,6 +124,7 @@ CASES = {
     "train_trees data=prepared out=taken": "taken exists already: choose another folder, or add overwrite=true",
     # predict
     "predict": "the setting 'member' has no default: add member=…",
+    f"{PREDICT} contributions=true": "contributions=true is for one tree member, which momentum is not: leave it out",
     f"{PREDICT} split=[test]": "there is no setting 'split'; did you mean 'splits'?",
     f"{PREDICT} splits=test": "splits=test does not fit: write a list, as in 'splits=[test]'",
     f"{PREDICT} splits=[blend,tset]": "prepared has no split 'tset': it has train, validation, blend, test, forecast",
@@ -142,6 +144,26 @@ CASES = {
     FORECAST: "ensemble/like.json does not exist",
     f"{FORECAST} ensemble=nowhere": "nowhere/ensemble.json does not exist: check the path",
     f"{FORECAST} sources=[x]": "there is no setting 'sources'; did you mean 'source'?",
+    # serve
+    "serve": "the setting 'ensemble' has no default: add ensemble=…",
+    f"{SERVE} ensemble=nowhere": "nowhere/ensemble.json does not exist: check the path",
+    f"{SERVE} ensemble=ensemble": "ensemble/manifest.json does not exist: check the path",
+    f"{SERVE} ensemble=nowhere threads=-1": "threads=-1 is impossible: give a number of cores, or 0",
+    f"{SERVE} ensemble=nowhere max_reviews=0": "max_reviews=0 is impossible: it must be at least 1",
+    f"{SERVE} ensemble=nowhere max_byte=1": "there is no setting 'max_byte'; did you mean 'max_bytes'?",
+    "serve ensemble=nowhere port=99999": "host=127.0.0.1 port=99999 cannot be listened at",
+    # push_to_hub
+    "push_to_hub ensemble=ensemble": "the setting 'repository' has no default: add repository=…",
+    f"{PUSH} ensemble=nowhere": "nowhere/manifest.json does not exist: check the path",
+    f"{PUSH} ensemble=damaged": "damaged/manifest.json is damaged",
+    f"{PUSH} ensemble=prepared": "prepared has no model card README.md",
+    f"{PUSH} ensemble=prepared public=true": "there is no setting 'public'",
+    # export_model
+    "export_model": "the setting 'member' has no default: add member=…",
+    f"{EXPORT} member=nobody": "nobody/summary.json does not exist: check the path",
+    f"{EXPORT} member=member": "member is of kind 'catboost', and only tree members can be exported yet: name one",
+    f"{EXPORT} member=unfinished": "unfinished is of kind 'neural', and only tree members can be exported yet: name one",
+    f"{EXPORT} member=nobody format=pmml": "there is no setting 'format'",
 }
 
 

@@ -1,5 +1,6 @@
 """The user's commands: how fast --help answers, and what the whole pipeline scores on generated markets and real files."""
 
+import os
 import statistics
 import sys
 import tempfile
@@ -7,10 +8,11 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
-from ensemble.benchmarks.timing import ROOT, SCRIPTS, timed
+from ensemble.benchmarks.runs import launcher
+from ensemble.benchmarks.timing import SCRIPTS, timed
 from ensemble.data import manifest
 
-LAUNCH = ["accelerate", "launch", "--quiet", "--config_file", str(ROOT / "accelerate_configs" / "single_cpu.yaml")]
+MEMBERS, BASELINE = ("transformer", "xgboost", "lightgbm"), "momentum"
 
 # Short or sparse data: a shorter horizon, or a larger part of each week called hot
 REAL_SETS: dict[str, dict[str, str]] = {
@@ -27,6 +29,8 @@ REAL_SETS: dict[str, dict[str, str]] = {
     "ratings_Beauty": {"source": "amazon/ratings_Beauty.csv.gz"},
     "ml-100k": {"source": "movielens/ml-100k.inter.gz", "panel.horizon_weeks": "3"},
 }
+SMALL = ["max_epochs=10", "batch_size=256", "evaluations_per_epoch=1"]
+"""The transformer's training on real sets, which have few rows."""
 
 
 def help_times(runs: int = 5) -> dict[str, Any]:
@@ -38,11 +42,11 @@ def help_times(runs: int = 5) -> dict[str, Any]:
     return found
 
 
-def pipeline(folder: Path, prepare: Sequence[str], train: Sequence[str] = ()) -> dict[str, Any]:
-    """Prepare, train the three members, predict, fit: each stage's seconds, and the scores on test."""
+def stages_of(folder: Path, prepare: Sequence[str], train: Sequence[str] = ()) -> dict[str, list[str | Path]]:
+    """The commands from raw reviews to an ensemble in `folder`, by their names, as `make demo` runs them."""
     python, data = sys.executable, folder / "prepared"
-    launch = [str(Path(python).with_name(LAUNCH[0])), *LAUNCH[1:]]
-    stages: dict[str, list[Any]] = {
+    launch = launcher(1, threads=os.cpu_count() or 1)
+    stages: dict[str, list[str | Path]] = {
         "prepare": [python, SCRIPTS / "prepare_data.py", f"out={data}", f"raw={folder / 'raw'}", *prepare],
         "transformer": [*launch, SCRIPTS / "train.py", f"data={data}", f"out={folder / 'members/transformer'}", *train],
         "xgboost": [python, SCRIPTS / "train_trees.py", f"data={data}", f"out={folder / 'members/xgboost'}"],
@@ -50,8 +54,8 @@ def pipeline(folder: Path, prepare: Sequence[str], train: Sequence[str] = ()) ->
             python, SCRIPTS / "train_trees.py", "library=lightgbm", f"data={data}", f"out={folder / 'members/lightgbm'}"
         ],
     }  # fmt: skip
-    for member in ("transformer", "xgboost", "lightgbm", "momentum"):
-        source = member if member == "momentum" else folder / "members" / member
+    for member in (*MEMBERS, BASELINE):
+        source = member if member == BASELINE else folder / "members" / member
         stages[f"predict {member}"] = [
             python, SCRIPTS / "predict.py", f"member={source}", f"data={data}", f"out={folder / 'predictions'}"
         ]  # fmt: skip
@@ -59,17 +63,23 @@ def pipeline(folder: Path, prepare: Sequence[str], train: Sequence[str] = ()) ->
         python, SCRIPTS / "ensemble_predictor.py", "fit",
         f"predictions={folder / 'predictions'}", f"data={data}", f"out={folder / 'ensemble'}",
     ]  # fmt: skip
+    return stages
+
+
+def pipeline(folder: Path, prepare: Sequence[str], train: Sequence[str] = ()) -> dict[str, Any]:
+    """Prepare, train the three members, predict, fit: each stage's seconds, and the scores on test."""
     seconds = {}
-    for stage, command in stages.items():
+    for stage, command in stages_of(folder, prepare, train).items():
         seconds[stage] = timed(command)["wall_s"]
         print(f"  {stage}: {seconds[stage]:.1f} s", flush=True)
     scores = manifest.read_json(folder / "ensemble" / "scores.json")
-    about = manifest.read_manifest(data)
+    about = manifest.read_manifest(folder / "prepared")
     return {
         "seconds": seconds,
         "rows": {split: facts["rows"] for split, facts in about["splits"].items()},
         "base_rate": scores["base_rate"],
         "weights": scores["weights"],
+        "combiner": scores["combiner"],
         "average_precision": {name: of["average_precision"] for name, of in scores["scores"].items()},
         "log_loss": {name: of["log_loss"] for name, of in scores["scores"].items()},
         "lift_at_5pct": {name: of["lift_at_5pct"] for name, of in scores["scores"].items()},
@@ -77,13 +87,13 @@ def pipeline(folder: Path, prepare: Sequence[str], train: Sequence[str] = ()) ->
     }
 
 
-def seeds(num_seeds: int = 5) -> dict[str, Any]:
+def seeds(num_seeds: int = 5, first_seed: int = 0) -> dict[str, Any]:
     """The demo on `num_seeds` generated markets: every member's average precision by the base rate, and the ensemble's."""
     runs = []
-    for seed in range(num_seeds):
+    for seed in range(first_seed, first_seed + num_seeds):
         with tempfile.TemporaryDirectory() as folder:
             print(f"seed {seed}", flush=True)
-            runs.append(pipeline(Path(folder), [f"market.seed={seed}"], [f"seed={seed}"]))
+            runs.append({"seed": seed, **pipeline(Path(folder), [f"market.seed={seed}"], [f"seed={seed}"])})
     names = [name for name in runs[0]["average_precision"] if name != "base rate"]
     lifts = {name: [run["average_precision"][name]["value"] / run["base_rate"] for run in runs] for name in names}
     summary = {
@@ -109,16 +119,22 @@ def seeds(num_seeds: int = 5) -> dict[str, Any]:
 def real(data: str) -> dict[str, Any]:
     """Real review files, where they are at hand: prepare, members, ensemble, scores beside the baselines."""
     found = {}
+    for name, words in real_sets(data).items():
+        print(name, flush=True)
+        with tempfile.TemporaryDirectory() as folder:
+            found[name] = {"settings": REAL_SETS[name], **pipeline(Path(folder), words, SMALL)}
+    return found
+
+
+def real_sets(data: str) -> dict[str, list[str]]:
+    """For each set whose files are under `data`, what prepare_data.py is told; the others are named and left out."""
+    found = {}
     for name, settings in REAL_SETS.items():
         files = {key: Path(data) / value for key, value in settings.items() if key in ("source", "metadata")}
         missing = [str(file) for file in files.values() if not file.exists()]
         if missing:
             print(f"{name}: left out, {', '.join(missing)} is not there")
             continue
-        print(name, flush=True)
-        words = [f"{key}=[{file}]" for key, file in files.items()]
-        words += [f"{key}={value}" for key, value in settings.items() if key not in files]
-        with tempfile.TemporaryDirectory() as folder:
-            small = ["max_epochs=10", "batch_size=256", "evaluations_per_epoch=1"]
-            found[name] = {"settings": settings, **pipeline(Path(folder), words, small)}
+        words = [f"{key}={value}" for key, value in settings.items() if key not in files]
+        found[name] = [*(f"{key}=[{file}]" for key, file in files.items()), *words]
     return found

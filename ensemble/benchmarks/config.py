@@ -23,6 +23,8 @@ class Seeds(Results):
 
     num_seeds: int = 5
     """Markets, and initial weights, of different seeds."""
+    first_seed: int = 0
+    """The others follow it. Seeds that nothing was chosen by are an honest test of what was chosen by some."""
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -127,6 +129,29 @@ class Knobs(Results):
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
+class AutoGluon(Results):
+    """The ensemble beside AutoGluon and scikit-learn's stacking: the same rows, cores and time; some fifteen minutes."""
+
+    python: str = ".venv-autogluon/bin/python"
+    """The interpreter that has AutoGluon; `make bench-autogluon` installs it."""
+    data: str = "../shared/data"
+    """The folder that holds amazon/ and movielens/; what is not there is left out."""
+    folder: str = "runs/beside_autogluon"
+    """Where everything lies: a benchmark that was cut short goes on from there."""
+    sets: tuple[str, ...] = ()
+    """Of the generated markets and the real sets, those to measure; empty for all."""
+    methods: tuple[str, ...] = ("good_quality", "stacking")
+    """AutoGluon's good_quality, good_quality_by_week (its folds are blocks of weeks) or medium_quality; stacking is
+    scikit-learn's."""
+    least_s: float = 60.0
+    """Seconds that AutoGluon gets at least; else as many as ours took in all."""
+    market: tuple[str, ...] = ()
+    """Settings of prepare_data.py for the generated markets over the demo's, as in 'market=[market.num_products=800]'."""
+    training: tuple[str, ...] = ()
+    """Settings of train.py over the demo's, as in 'training=[max_epochs=1]'."""
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
 class Threads(Results):
     """What our OpenMP settings are worth beside a busy neighbour, for each tree library; some five minutes on two cores."""
 
@@ -178,6 +203,7 @@ SCHEMAS: dict[str, type] = {
     "overhead-rank": OverheadRank,
     "scaling": Scaling,
     "knobs": Knobs,
+    "autogluon": AutoGluon,
     "threads": Threads,
     "trees": Trees,
     "trees-run": TreesRun,

@@ -19,6 +19,8 @@ from ensemble.neural.environment import machine
 
 ROOT = Path(__file__).resolve().parents[2]
 SCRIPTS = ROOT / "scripts"
+AS_FOUND: list[str | Path] = ["env", "-u", "OMP_NUM_THREADS", "-u", "OMP_WAIT_POLICY"]
+"""The words before a command that is to find an environment which says nothing of threads."""
 
 
 def environment() -> dict[str, Any]:

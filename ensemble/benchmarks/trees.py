@@ -4,6 +4,7 @@ Every training is a process of its own. One of ours stands between two of the ot
 divided, so that a drift of the machine cancels.
 """
 
+import dataclasses
 import statistics
 import subprocess
 import sys
@@ -15,12 +16,15 @@ import numpy as np
 import pyarrow as pa
 
 from ensemble.benchmarks.runs import by_neighbours, enough, quartiles
-from ensemble.benchmarks.timing import SCRIPTS, timed
-from ensemble.benchmarks.trees_run import ABOUT, NUM_FEATURES
+from ensemble.benchmarks.timing import AS_FOUND, SCRIPTS, timed
 from ensemble.data import manifest
-from ensemble.data.arrow import TableWriter
+from ensemble.data.arrow import TableWriter, join
+from ensemble.data.task import Task
 
 LIBRARIES = ("xgboost", "lightgbm")
+NUM_FEATURES = 50
+FEATURES = [f"feature_{number}" for number in range(NUM_FEATURES)]
+TASK = Task(kind="binary", target="hot", metric="average_precision", group="week", cluster="product")
 BATCH = 1 << 17
 
 
@@ -29,12 +33,11 @@ def threads(rounds: int = 3, num_rows: int = 100_000, num_trees: int = 20) -> di
     enough(rounds, 2)
     found: dict[str, Any] = {"rows": num_rows, "features": NUM_FEATURES, "trees": num_trees}
     with tempfile.TemporaryDirectory() as folder, _busy_neighbour():
-        _write_rows(Path(folder), num_rows)
+        data = Path(folder) / "data"
+        _write_data(data, num_rows)
         for library in LIBRARIES:
             words = [f"library={library}", f"num_trees={num_trees}"]
-            runs = [
-                _run(folder, [*words, f"work={'bare' if number % 2 else 'defaults'}"]) for number in range(2 * rounds + 1)
-            ]
+            runs = [_run(data, [*words, f"work={'bare' if number % 2 else 'defaults'}"]) for number in range(2 * rounds + 1)]
             seconds = [run["wall_s"] for run in runs]
             found[library] = {
                 "defaults_s": seconds[::2],
@@ -51,14 +54,14 @@ def trees(rounds: int = 3, num_rows: int = 1_000_000, num_trees: int = 20) -> di
     enough(rounds, 2)
     found: dict[str, Any] = {"rows": num_rows, "features": NUM_FEATURES, "trees": num_trees}
     with tempfile.TemporaryDirectory() as folder:
-        _write_rows(Path(folder), num_rows)
+        data, to_predict = Path(folder) / "data", Path(folder) / "to_predict"
+        _write_data(data, num_rows)
+        _write_data_to_predict(to_predict, data, num_rows)
         for library in LIBRARIES:
             found[library] = {}
             for memory in ("in_core", "low"):
                 words = [f"library={library}", f"memory={memory}", f"num_trees={num_trees}"]
-                runs = [
-                    _run(folder, [*words, f"work={'ours' if number % 2 else 'bare'}"]) for number in range(2 * rounds + 1)
-                ]
+                runs = [_run(data, [*words, f"work={'ours' if number % 2 else 'bare'}"]) for number in range(2 * rounds + 1)]
                 cpu = [run["cpu_s"] for run in runs]
                 ratios, noise = by_neighbours(cpu[::2], cpu[1::2])
                 found[library][memory] = {
@@ -69,10 +72,12 @@ def trees(rounds: int = 3, num_rows: int = 1_000_000, num_trees: int = 20) -> di
                     "cpu_by_bare": quartiles(ratios),
                     "noise": round(max(abs(ratio - 1) for ratio in noise), 3),
                 }
-            speeds = _run(folder, [f"library={library}", "work=predict", f"num_trees={5 * num_trees}"])["rows_per_s"]
+            run = _run(to_predict, [f"library={library}", "work=predict", f"num_trees={5 * num_trees}"])
+            speeds = run["rows_per_s"]
             ratios, noise = by_neighbours(speeds["native"], speeds["ours"])
             found[library]["predict"] = {
-                "trees": 5 * num_trees,
+                "trees": run["trees"],
+                "threads": run["threads"],
                 "rows_per_s": quartiles(speeds["ours"]),
                 "by_native": quartiles(ratios),
                 "noise": round(max(abs(ratio - 1) for ratio in noise), 3),
@@ -80,11 +85,10 @@ def trees(rounds: int = 3, num_rows: int = 1_000_000, num_trees: int = 20) -> di
     return found
 
 
-def _run(folder: str, words: list[str]) -> dict[str, Any]:
+def _run(data: Path, words: list[str]) -> dict[str, Any]:
     """One training in a process of its own, whose environment says nothing of threads."""
-    out = Path(folder) / "run.json"
-    unset = [word for name in ("OMP_NUM_THREADS", "OMP_WAIT_POLICY") for word in ("-u", name)]
-    timed(["env", *unset, sys.executable, SCRIPTS / "benchmark.py", "trees-run", f"data={folder}", f"out={out}", *words])
+    out = data.parent / "run.json"
+    timed([*AS_FOUND, sys.executable, SCRIPTS / "benchmark.py", "trees-run", f"data={data}", f"out={out}", *words])
     found = manifest.read_json(out)
     print(*words, found, flush=True)
     return found
@@ -101,16 +105,36 @@ class _busy_neighbour:
         self._process.wait()
 
 
-def _write_rows(folder: Path, num_rows: int) -> None:
-    """Normal numbers, a fiftieth of them missing, and a target that a noisy sum of them decides; 1 in 20 is hot."""
+def _write_data(folder: Path, num_rows: int) -> None:
+    """Prepared data: normal numbers, a fiftieth of them missing; a noisy sum of them decides the target, 1 in 20 is hot."""
     generator = np.random.default_rng(0)
     weights = generator.standard_normal(NUM_FEATURES).astype(np.float32) / 4
-    names = [feature["name"] for feature in ABOUT["features"]]
-    schema = pa.schema([*(pa.field(name, pa.float32()) for name in names), pa.field("hot", pa.bool_())])
+    fields = [*(pa.field(name, pa.float32()) for name in FEATURES), pa.field("hot", pa.bool_())]
+    schema = pa.schema([*fields, *(pa.field(name, pa.int64()) for name in ("row_id", "week", "product"))])
     for split, rows in (("train", num_rows), ("validation", num_rows // 10)):
         with TableWriter(folder / "rows" / split, schema) as writer:
             for start in range(0, rows, BATCH):
                 features = generator.standard_normal((min(BATCH, rows - start), NUM_FEATURES), dtype=np.float32)
                 hot = features @ weights + 2 * generator.standard_normal(len(features)) > 4
                 features[generator.random(features.shape) < 0.02] = np.nan
-                writer.write(pa.table([*features.T, hot], schema=schema))
+                row_id = np.arange(start, start + len(features))
+                writer.write(pa.table([*features.T, hot, row_id, row_id // 1000, row_id], schema=schema))
+    _describe(folder, {"train": num_rows, "validation": num_rows // 10})
+
+
+def _write_data_to_predict(folder: Path, data: Path, num_rows: int) -> None:
+    """The same rows with other names: a model learns quickly from the few, and is asked for the many."""
+    for split, source in (("train", "validation"), ("validation", "validation"), ("test", "train")):
+        join(folder / "rows" / split, [data / "rows" / source])
+    _describe(folder, {"train": num_rows // 10, "validation": num_rows // 10, "test": num_rows})
+
+
+def _describe(folder: Path, num_rows_of: dict[str, int]) -> None:
+    about = {
+        "recipe": "trees",
+        "task": dataclasses.asdict(TASK),
+        "features": [{"name": name} for name in FEATURES],
+        "splits": {split: {"rows": rows} for split, rows in num_rows_of.items()},
+        "alike": {},
+    }
+    manifest.write_manifest(folder, about)

@@ -1,7 +1,5 @@
 """One process of the tree benchmarks: it loads nothing but what a training of trees loads, and counts what that took."""
 
-import dataclasses
-import os
 import tempfile
 import threading
 import time
@@ -12,12 +10,7 @@ from typing import Any
 from ensemble.benchmarks.config import TreesRun
 from ensemble.trees.config import TreesConfig
 
-NUM_FEATURES = 50
-ABOUT: dict[str, Any] = {
-    "splits": {"train": {}, "validation": {}},
-    "features": [{"name": f"feature_{number}"} for number in range(NUM_FEATURES)],
-}
-TIMES = 3
+TIMES = 5
 
 
 def run(settings: TreesRun) -> None:
@@ -31,26 +24,27 @@ def run(settings: TreesRun) -> None:
         num_threads = threads.settle()
 
     from ensemble.data import manifest
-    from ensemble.trees.prediction import MODULES, module_of
-    from ensemble.trees.rows import TreeData
+    from ensemble.trees import rows
+    from ensemble.trees.prediction import module_of
 
-    assert settings.library in MODULES
     library = module_of(settings.library)
-    rows, validation = (TreeData(settings.data, split, ABOUT) for split in ("train", "validation"))
-    config = TreesConfig(
-        library=settings.library, memory=settings.memory, num_rounds=settings.num_trees, threads=num_threads,
-        early_stopping_rounds=settings.num_trees,
-    )  # fmt: skip
-    with tempfile.TemporaryDirectory(dir=Path(settings.out).parent) as pages:
+    with tempfile.TemporaryDirectory(dir=Path(settings.out).parent) as scratch:
+        config = TreesConfig(
+            library=settings.library, data=settings.data, out=str(Path(scratch) / "member"), memory=settings.memory,
+            num_rounds=settings.num_trees, early_stopping_rounds=settings.num_trees, threads=num_threads,
+        )  # fmt: skip
         if settings.work == "predict":
-            found = _predict(library, config, rows, validation)
-        elif settings.work == "ours":
-            from ensemble.trees.boosting import Training
-
-            found = counted(lambda: library.train(config, rows, validation, Training(pages=Path(pages))))
+            found = _predict(config, library.FILE)
         else:
-            bare = _bare_xgboost if settings.library == "xgboost" else _bare_lightgbm
-            found = counted(lambda: bare(config, rows, validation, Path(pages)))
+            about = rows.description(settings.data)
+            train, validation = (rows.TreeData(settings.data, split, about) for split in ("train", "validation"))
+            if settings.work == "ours":
+                from ensemble.trees.boosting import Training
+
+                found = counted(lambda: library.train(config, train, validation, Training(pages=Path(scratch))))
+            else:
+                bare = _bare_xgboost if settings.library == "xgboost" else _bare_lightgbm
+                found = counted(lambda: bare(config, train, validation, Path(scratch)))
     manifest.write_json(Path(settings.out), found)
 
 
@@ -82,47 +76,66 @@ def _anonymous_mb() -> float:
 def _bare_xgboost(config: TreesConfig, rows: Any, validation: Any, pages: Path) -> None:
     import xgboost
 
-    from ensemble.trees import xgb
+    from ensemble.trees import objective, xgb
 
-    settings = xgb.parameters(config) | {"eval_metric": ["logloss", "aucpr"]}
+    goal = objective.goal_of(config, rows)
+    settings = xgb.parameters(config, goal) | {"eval_metric": ["logloss", "aucpr"]}
     if config.threads == 0:
         del settings["nthread"]
-    data = xgb.matrix(config, rows, pages, "rows")
-    held_out = xgb.matrix(config, validation, pages, "validation", data)
+    lesson, exam = (objective.lesson_of(goal, split) for split in (rows, validation))
+    data, held_out = xgb.matrices(config, lesson, exam, pages)
     xgboost.train(settings, data, config.num_rounds, evals=[(held_out, "validation")], verbose_eval=False)
 
 
 def _bare_lightgbm(config: TreesConfig, rows: Any, validation: Any, pages: Path) -> None:
     import lightgbm
 
-    from ensemble.trees import lgbm
+    from ensemble.trees import lgbm, objective
 
-    settings = lgbm.parameters(config)
+    goal = objective.goal_of(config, rows)
+    settings = lgbm.parameters(config, goal) | {"metric": ["average_precision", "binary_logloss"]}
     if config.threads == 0:
         del settings["num_threads"]
-    data = lightgbm.Dataset(lgbm.table_of(rows), label=rows.column("hot"), params=settings)
-    held_out = data.create_valid(lgbm.table_of(validation), label=validation.column("hot"), params=settings)
+    lesson, exam = (objective.lesson_of(goal, split) for split in (rows, validation))
+    data, held_out = lgbm.datasets(settings, lesson, exam)
     lightgbm.train(settings, data, config.num_rounds, valid_sets=[held_out])
 
 
-def _predict(library: Any, config: TreesConfig, rows: Any, validation: Any) -> dict[str, Any]:
-    """Rows a second, in turn: the library's own call on a matrix that is in memory, and ours on the mapped table."""
+def _predict(config: TreesConfig, file: str) -> dict[str, Any]:
+    """Rows a second, in turn: the library's own call on a matrix in memory, and all that predict.py does for a split."""
     import numpy as np
 
-    booster, _, _ = library.train(dataclasses.replace(config, memory="in_core"), validation, validation)
-    matrix = np.concatenate([features for features, _ in rows.batches()])
+    from ensemble.trees import member, rows
+    from ensemble.trees.prediction import LoadedMember
 
-    def ours() -> Any:
-        return np.concatenate([library.predict(booster, features) for features, _ in rows.batches()])
+    num_trees = member.train(config)["trees"]
+    loaded = LoadedMember(config.out)
+    test = rows.TreeData(config.data, "test", rows.description(config.data))
+    matrix = np.concatenate(list(test.batches()))
+    native = (_native_xgboost if config.library == "xgboost" else _native_lightgbm)(Path(config.out) / file, config.threads)
 
-    def native() -> Any:
-        return library.predict(booster, matrix)
+    def ours() -> np.ndarray:
+        return loaded.predict(config.data, "test")["prediction"]
 
-    assert np.array_equal(ours(), native())
+    assert np.array_equal(ours(), native(matrix))
     speeds: dict[str, list[float]] = {"native": [], "ours": []}
     for number in range(2 * TIMES + 1):
-        name, work = (("native", native), ("ours", ours))[number % 2]
+        name, work = (("native", lambda: native(matrix)), ("ours", ours))[number % 2]
         began = time.perf_counter()
         work()
-        speeds[name].append(round(len(rows) / (time.perf_counter() - began)))
-    return {"threads": int(os.environ["OMP_NUM_THREADS"]), "rows_per_s": speeds}
+        speeds[name].append(round(len(test) / (time.perf_counter() - began)))
+    return {"threads": config.threads, "trees": num_trees, "rows_per_s": speeds}
+
+
+def _native_xgboost(file: Path, num_threads: int) -> Callable[[Any], Any]:
+    import xgboost
+
+    booster = xgboost.Booster({"nthread": num_threads}, model_file=file)
+    return lambda matrix: booster.inplace_predict(matrix)
+
+
+def _native_lightgbm(file: Path, num_threads: int) -> Callable[[Any], Any]:
+    import lightgbm
+
+    booster = lightgbm.Booster(model_file=file)
+    return lambda matrix: booster.predict(matrix, num_threads=num_threads)

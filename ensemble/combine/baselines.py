@@ -3,16 +3,23 @@
 import numpy as np
 
 from ensemble.combine.fitting import check_binary_target
-from ensemble.combine.losses import expit, logit_of
+from ensemble.combine.losses import expit, rank_logit
 from ensemble.combine.scales import platt_scale
 from ensemble.errors import UserError
 
 SMALLEST_SLOPE = 1e-6  # keeps an order, and moves no probability
 
 
-def base_rate_prediction(blend_target: np.ndarray, num_rows: int) -> np.ndarray:
-    """The baseline that knows nothing: blend's share of positives for each of `num_rows` rows."""
-    return np.full(num_rows, np.mean(blend_target))
+def base_rate_prediction(blend_target: np.ndarray, num_rows: int, kind: str = "binary", num_classes: int = 0) -> np.ndarray:
+    """The baseline that knows nothing, for each of `num_rows` rows: blend's share of positives, or the mean of its targets.
+
+    Of a multiclass task the share of each class, (num_rows, num_classes), counted with one more row of each, so that none is
+    impossible; of a ranking 0, a tie of all.
+    """
+    if kind == "multiclass":
+        count = np.bincount(np.asarray(blend_target, int), minlength=num_classes) + 1
+        return np.tile(count / count.sum(), (num_rows, 1))
+    return np.full(num_rows, 0.0 if kind == "ranking" else np.mean(blend_target))
 
 
 def momentum_prediction(
@@ -32,12 +39,7 @@ def momentum_prediction(
 
 
 def _rank_logit(score: np.ndarray, group: np.ndarray) -> np.ndarray:
-    """The logit of each row's rank among the rows of its group, as a share in (0, 1); ties share their mean rank."""
     score, group = np.asarray(score, float), np.asarray(group)
     if np.isnan(score).any():
         raise UserError(f"the momentum of row {np.flatnonzero(np.isnan(score))[0]} is NaN: prepare the data again")
-    share = np.empty(len(score))
-    for members in np.split(np.argsort(group, kind="stable"), np.cumsum(np.unique(group, return_counts=True)[1])[:-1]):
-        _, block, size = np.unique(score[members], return_inverse=True, return_counts=True)
-        share[members] = (np.cumsum(size) - size / 2)[block] / len(members)
-    return logit_of(share)
+    return rank_logit(score, group)

@@ -1,13 +1,13 @@
 """One combination: each member's scale, their weights and a calibration, as fitted to some rows."""
 
 import dataclasses
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from typing import Any
 
 import numpy as np
 
 from ensemble.combine import scales
-from ensemble.combine.losses import expit, logit_of
+from ensemble.combine.losses import expit, log_softmax, logit_of, loss_of, rank_logit, within_group
 from ensemble.combine.scales import CALIBRATORS, Scale
 from ensemble.combine.weights import COMBINERS, Space, equal_weights
 
@@ -19,26 +19,37 @@ class Combination:
     """Scale each member, average what comes out, calibrate the average."""
 
     scales: tuple[Scale, ...]
-    """For each member: from the logit of its probability, from its score or from its value."""
+    """For each member: from the logit or logs of its probabilities, from its score or from its value."""
     space: Space
-    """What is averaged: scaled logits, their probabilities, or values."""
+    """What is averaged, as `weights.Combiner` says."""
     weights: tuple[float, ...]
     """Of the members."""
     intercept: float
-    """Added to the average, so that its mean on blend is that of the target; 0 for logits, where calibration does it."""
+    """Added to an average of probabilities or values, so that its mean on blend is that of the target; else 0."""
     calibration: Scale
-    """Of the average's logit; the identity for values."""
+    """Of the average's logit, or of its logs; the identity for values and for scores."""
 
-    def __call__(self, inputs: np.ndarray) -> np.ndarray:
-        """The logit, or the value, of each row of `inputs`: shape (num_rows, num_members) to (num_rows,)."""
+    def __call__(self, inputs: np.ndarray, group: np.ndarray | None = None) -> np.ndarray:
+        """The logit, the value or the score of each row of `inputs`: shape (num_rows, num_members) to (num_rows,).
+
+        Of classes the logs of their probabilities: (num_rows, num_members, num_classes) to (num_rows, num_classes). `group`,
+        (num_rows,), is for scores, which are compared within it.
+        """
+        averaged = self.averaged_of(inputs, group)
         # Member by member: a matrix product, and a sum over an axis, give a row other last bits in other company.
-        average = np.full(len(inputs), self.intercept)
-        for column, scale, weight in zip(inputs.T, self.scales, self.weights, strict=True):
-            average += weight * (expit(scale(column)) if self.space == "probability" else scale(column))
-        if self.space == "value":
+        average = np.full(averaged.shape[:-1], self.intercept)
+        for column, weight in zip(np.moveaxis(averaged, -1, 0), self.weights, strict=True):
+            average += weight * column
+        if self.space in ("value", "standard", "rank"):
             return average
+        if self.space == "log":
+            return np.maximum(log_softmax(self.calibration(average)), -LARGEST_LOGIT)
         logit = logit_of(average) if self.space == "probability" else average
         return np.clip(self.calibration(logit), -LARGEST_LOGIT, LARGEST_LOGIT)
+
+    def averaged_of(self, inputs: np.ndarray, group: np.ndarray | None = None) -> np.ndarray:
+        """What the weights are of: shape (num_rows, num_members), of classes (num_rows, num_classes, num_members)."""
+        return scaled_to(self.space, self.scales, inputs, group)
 
     def of(self, present: Sequence[int]) -> "Combination":
         """The combination of the members at these positions, whose weights are made to sum up to what all did.
@@ -66,53 +77,82 @@ class Combination:
         )
 
 
+def scaled_to(space: Space, column_scales: Sequence[Scale], inputs: np.ndarray, group: np.ndarray | None) -> np.ndarray:
+    """Each member's column of `inputs` by its scale, on the scale where members are averaged; the members come last."""
+    columns = [scale(column) for scale, column in zip(column_scales, np.moveaxis(inputs, 1, 0), strict=True)]
+    if space == "probability":
+        columns = [expit(column) for column in columns]
+    if space in WITHIN_GROUP:
+        assert group is not None, "scores are compared within their group"
+        columns = [WITHIN_GROUP[space](column, group) for column in columns]
+    return np.stack(columns, axis=-1)
+
+
+WITHIN_GROUP: dict[str, Callable[[np.ndarray, np.ndarray], np.ndarray]] = {"standard": within_group, "rank": rank_logit}
+
+
+def answer_of(kind: str, average: np.ndarray) -> np.ndarray:
+    """The forecast that a combination's logits, logs, values or scores stand for."""
+    if kind == "binary":
+        return expit(average)
+    return np.exp(average) if kind == "multiclass" else average
+
+
 def fit_combinations(
-    task: str, kinds: Iterable[tuple[str, str]], target: np.ndarray, inputs: np.ndarray, is_score: np.ndarray
+    kind: str,
+    ways: Iterable[tuple[str, str]],
+    target: np.ndarray,
+    inputs: np.ndarray,
+    is_score: np.ndarray,
+    group: np.ndarray | None = None,
 ) -> dict[tuple[str, str], Combination]:
     """A combination for each pair of a combiner's and a calibrator's name, all fitted to the same rows.
 
-    task: binary or regression. target: shape (num_rows,). inputs: shape (num_rows, num_members), logits, scores and values;
-    is_score: shape (num_members,), for which members only the rank is known to mean something. Members that are alike share
-    one weight, and one that says the same of each row has none, so neither can change the others'.
+    kind: of the task. target: shape (num_rows,). inputs: as `Combination` takes them; is_score: shape (num_members,), for
+    which members of a binary task only the rank is known to mean something. group: (num_rows,), needed for a ranking.
+    Members that are alike share one weight, and one that says the same of each row has none, so neither can change the
+    others'.
     """
     columns, twin, num_twins = np.unique(inputs, axis=1, return_inverse=True, return_counts=True)
     of_column = np.zeros(columns.shape[1], bool)
     of_column[twin] = is_score
+    loss = loss_of(kind, target, group)
     scaled_by: dict[bool, list[Scale]] = {}
     found = {}
-    for combiner_name, calibrator_name in kinds:
-        combiner = COMBINERS[task][combiner_name]
+    for combiner_name, calibrator_name in ways:
+        combiner = COMBINERS[kind][combiner_name]
         if combiner.ranks not in scaled_by:
             scaled_by[combiner.ranks] = [
-                _scale(task, target, column, combiner.ranks or bool(score))
-                for column, score in zip(columns.T, of_column, strict=True)
+                _scale(kind, target, column, combiner.ranks or bool(score))
+                for column, score in zip(np.moveaxis(columns, 1, 0), of_column, strict=True)
             ]
         column_scales = scaled_by[combiner.ranks]
-        scaled = np.stack([scale(column) for scale, column in zip(column_scales, columns.T, strict=True)], axis=1)
-        averaged = expit(scaled) if combiner.space == "probability" else scaled
-        useful = averaged.min(0) < averaged.max(0)
+        averaged = scaled_to(combiner.space, column_scales, columns, group)
+        useful = (averaged.min(0) < averaged.max(0)).reshape(-1, averaged.shape[-1]).any(0)
         weights = np.zeros(len(useful))
         if useful.any() and target.min() < target.max():
-            weights[useful] = combiner.find(target, averaged[:, useful])
+            weights[useful] = combiner.find(target, averaged[..., useful], loss)
         if not weights.any():
             weights = equal_weights(target, averaged)
         weights = weights[twin] / num_twins[twin]
-        average = averaged[:, twin] @ weights
+        is_centred = combiner.space in ("probability", "value")
         combination = Combination(
             scales=tuple(column_scales[column] for column in twin),
             space=combiner.space,
             weights=tuple(weights.tolist()),
-            intercept=0.0 if combiner.space == "logit" else float(np.mean(target - average)),
+            intercept=float(np.mean(target - averaged[..., twin] @ weights)) if is_centred else 0.0,
             calibration=scales.IDENTITY,
         )
-        if task == "binary":
-            calibration = CALIBRATORS[calibrator_name](target, combination(inputs))
+        if CALIBRATORS[kind]:
+            calibration = CALIBRATORS[kind][calibrator_name](target, combination(inputs))
             combination = dataclasses.replace(combination, calibration=calibration)
         found[combiner_name, calibrator_name] = combination
     return found
 
 
-def _scale(task: str, target: np.ndarray, column: np.ndarray, by_rank: bool) -> Scale:
-    if task == "regression":
-        return scales.IDENTITY
-    return scales.rank_scale(target, column) if by_rank else scales.platt_scale(target, column)
+def _scale(kind: str, target: np.ndarray, column: np.ndarray, by_rank: bool) -> Scale:
+    if kind == "multiclass":
+        return scales.class_temperature_scale(target, column)
+    if kind == "binary":
+        return scales.rank_scale(target, column) if by_rank else scales.platt_scale(target, column)
+    return scales.IDENTITY

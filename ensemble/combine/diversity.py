@@ -4,7 +4,8 @@ What could decide on a member is measured on blend, never on test: a member drop
 ensemble's score there too good.
 """
 
-from collections.abc import Sequence
+import dataclasses
+from collections.abc import Iterator, Sequence
 from typing import Any
 
 import numpy as np
@@ -12,7 +13,8 @@ import numpy as np
 from ensemble.combine import selection
 from ensemble.combine.combination import fit_combinations
 from ensemble.combine.fitting import Ensemble, inputs_of
-from ensemble.metrics import binary_scores
+from ensemble.combine.losses import log_softmax
+from ensemble.metrics import task_scores
 
 NUM_DRAWS = 30  # of the weights' bootstrap: enough for the ends of a 90 % interval
 FITTED = "greedy"  # whose weights are drawn again where the ensemble's own come from no fit
@@ -29,27 +31,27 @@ def on_blend(
 ) -> dict[str, Any]:
     """Error correlation, value and weight interval of each member, for JSON; arguments as for `combine.fit`.
 
-    predictions: shape (num_rows, num_members), in the order of the ensemble's members. cluster: shape (num_rows,), the
-    product, whose rows are drawn together. Nothing of it changes the ensemble.
+    predictions: as for `combine.fit`, in the order of the ensemble's members. cluster: shape (num_rows,), the product, whose
+    rows are drawn together. Nothing of it changes the ensemble.
 
-    error_correlation is that of the members' scaled logits among rows of one outcome (of values: of their errors). without
-    is by how much the scores of forecasts forward in time change when a member is left out and the rest fitted again.
-    weights has the mean and the 5 % and 95 % quantiles of the weights on blends whose products are drawn again.
+    error_correlation is that of the members' errors on the scale where they are averaged: of values, or of logits, logs and
+    scores among rows of one outcome. without is by how much the scores of forecasts forward in time change when a member is
+    left out and the rest fitted again. weights has the mean and the 5 % and 95 % quantiles of the weights on blends whose
+    products are drawn again.
     """
     inputs = inputs_of(predictions, ensemble.member_names, ensemble.outputs)
     is_score = np.array(ensemble.outputs) == "score"
     every_member = np.arange(len(ensemble.member_names))
-    kind = (ensemble.method, ensemble.calibrator)
+    kind, way = ensemble.kind, (ensemble.method, ensemble.calibrator)
     folds = selection.forward_folds(group, ensemble.num_folds)
 
     def scores(members: np.ndarray) -> dict[str, float]:
         def fit(rows: np.ndarray) -> dict[str, Any]:
-            return {
-                "": fit_combinations(ensemble.task, [kind], target[rows], inputs[rows][:, members], is_score[members])[kind]
-            }
+            of_members = inputs[rows][:, members], is_score[members]
+            return {"": fit_combinations(kind, [way], target[rows], *of_members, group[rows])[way]}
 
-        forecast = selection.forward_forecasts(fit, inputs[:, members], folds)[""]
-        return selection.scores(ensemble.task, target, forecast, group)
+        forecast = selection.forward_forecasts(fit, inputs[:, members], folds, group)[""]
+        return selection.scores(kind, target, forecast, group)
 
     with_all, without = scores(every_member), {}
     if len(every_member) > 1:
@@ -59,13 +61,14 @@ def on_blend(
 
     weights_of = FITTED if ensemble.method in NOT_FITTED else ensemble.method
     drawn = []
-    for rows in _draws(cluster, generator):
-        fitted = fit_combinations(ensemble.task, [(weights_of, ensemble.calibrator)], target[rows], inputs[rows], is_score)
+    for rows, drawn_group in _draws(cluster, group, generator):
+        ways = [(weights_of, ensemble.calibrator)]
+        fitted = fit_combinations(kind, ways, target[rows], inputs[rows], is_score, drawn_group)
         drawn += [combination.weights for combination in fitted.values()]
     low, high = np.quantile(drawn, [0.05, 0.95], axis=0)
     mean = np.mean(drawn, axis=0)
     return {
-        "error_correlation": _error_correlation(ensemble, target, inputs),
+        "error_correlation": _error_correlation(ensemble, target, inputs, group),
         "without": without,
         "weights_of": weights_of,
         "weights": {
@@ -76,23 +79,28 @@ def on_blend(
 
 
 def by_part(
-    target: np.ndarray, forecasts: dict[str, np.ndarray], group: np.ndarray, part: np.ndarray, names: Sequence[str]
+    kind: str,
+    target: np.ndarray,
+    forecasts: dict[str, np.ndarray],
+    group: np.ndarray,
+    part: np.ndarray,
+    names: Sequence[str],
 ) -> dict[str, dict[str, Any]]:
-    """Rows, positives, log loss and average precision of each forecast in each part of test: a week, a category.
+    """Rows and scores, those that `selection.SHOWN` names, of each forecast in each part of test: a week, a category.
 
-    target, group, part: shape (num_rows,); `part` counts from 0 and `names` has its words. A score that is not defined,
-    because a part has no positive, is None.
+    target, group, part: shape (num_rows,); `part` counts from 0 and `names` has its words. Of a binary task the positives
+    are counted too. A score that is not defined, because a part has no positive, is None.
     """
     found = {}
     for number in np.unique(part):
         rows = part == number
-        scores = {name: binary_scores(target[rows], forecast[rows], group[rows]) for name, forecast in forecasts.items()}
+        scores = {name: task_scores(kind, target[rows], of[rows], group[rows]) for name, of in forecasts.items()}
         found[names[number]] = {
             "rows": int(rows.sum()),
-            "positives": int(target[rows].sum()),
+            **({"positives": int(target[rows].sum())} if kind == "binary" else {}),
             **{
                 metric: {name: of[metric] if np.isfinite(of[metric]) else None for name, of in scores.items()}
-                for metric in ("log_loss", "average_precision")
+                for metric in selection.SHOWN[kind]
             },
         }
     return found
@@ -116,24 +124,41 @@ def drift(weeks: dict[str, dict[str, Any]], metric: str) -> dict[str, dict[str, 
     return found
 
 
-def _draws(cluster: np.ndarray, generator: np.random.Generator) -> list[np.ndarray]:
-    """Row numbers of `NUM_DRAWS` draws of whole clusters."""
+def _draws(
+    cluster: np.ndarray, group: np.ndarray, generator: np.random.Generator
+) -> Iterator[tuple[np.ndarray, np.ndarray]]:
+    """Row numbers of `NUM_DRAWS` draws of whole clusters, and the groups of these rows.
+
+    Where each group is within one cluster, one that is drawn twice is two groups: two users, not one with all items twice.
+    """
     order = np.argsort(cluster, kind="stable")
     rows_of = np.split(order, np.flatnonzero(np.diff(cluster[order])) + 1)
-    return [
-        np.concatenate([rows_of[drawn] for drawn in generator.integers(len(rows_of), size=len(rows_of))])
-        for _ in range(NUM_DRAWS)
-    ]
+    groups, number = np.unique(group, return_inverse=True)
+    one_cluster = np.empty(len(groups), cluster.dtype)
+    one_cluster[number] = cluster
+    is_whole = bool((one_cluster[number] == cluster).all())
+    for _ in range(NUM_DRAWS):
+        drawn = [rows_of[one] for one in generator.integers(len(rows_of), size=len(rows_of))]
+        rows = np.concatenate(drawn)
+        time = np.repeat(np.arange(len(drawn)), [len(one) for one in drawn])
+        yield rows, number[rows] + (time * len(groups) if is_whole else 0)
 
 
-def _error_correlation(ensemble: Ensemble, target: np.ndarray, inputs: np.ndarray) -> dict[str, dict[str, float | None]]:
-    scaled = np.stack([scale(column) for scale, column in zip(ensemble.combination.scales, inputs.T, strict=True)], axis=1)
-    if ensemble.task == "regression":
-        errors = scaled - target[:, None]
+def _error_correlation(
+    ensemble: Ensemble, target: np.ndarray, inputs: np.ndarray, group: np.ndarray
+) -> dict[str, dict[str, float | None]]:
+    combination = ensemble.combination
+    if combination.space == "probability":
+        combination = dataclasses.replace(combination, space="logit")
+    errors = combination.averaged_of(inputs, group)
+    if ensemble.kind == "regression":
+        errors = errors - target[:, None]
     else:
-        errors = scaled.copy()
-        for outcome in (0, 1):
-            errors[target == outcome] -= scaled[target == outcome].mean(0)
+        if ensemble.kind == "multiclass":
+            errors = np.stack([log_softmax(errors[..., member]) for member in range(errors.shape[-1])], axis=-1)
+        for outcome in np.unique(target):
+            errors[target == outcome] -= errors[target == outcome].mean(0)
+    errors = errors.reshape(-1, errors.shape[-1])
     errors = errors - errors.mean(0)
     length = np.sqrt((errors**2).sum(0))
     names = ensemble.member_names

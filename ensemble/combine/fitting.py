@@ -8,10 +8,15 @@ The steps, each monotone in every member as long as its weight is not negative:
 2. The scaled logits are averaged, with weights that one of `weights.COMBINERS` finds.
 3. The average is calibrated once more, by one of `scales.CALIBRATORS`.
 
+So much for a binary task. Of a multiclass one the logs of the probabilities take the logits' place, with a temperature for
+each member. Values of a regression are averaged as they are. Scores of a ranking are averaged less their group's mean and by
+its spread, or by their ranks in it, so that each group and each member speaks on one scale; nothing is calibrated.
+
 `combiner=auto` compares all combiners forward in time inside blend (selection.py) and takes the best of them only if it
 beats equal weights by more than half a standard error: fitted weights that are hardly better on blend are worse on test more
 often than not (CONTRIBUTING has the figures). With fewer than 1,000 rows of the rarer class only weights that are ≥ 0 and
-sum to 1 are taken, and no isotonic calibration. `calibration=auto` does the same among the calibrators, Platt's the default.
+sum to 1 are taken, and no isotonic calibration. `calibration=auto` does the same among the calibrators: Platt's is the
+default of a binary task, temperature that of a multiclass one.
 """
 
 import dataclasses
@@ -22,27 +27,37 @@ from typing import Any
 import numpy as np
 
 from ensemble.combine import selection
-from ensemble.combine.combination import Combination, fit_combinations
-from ensemble.combine.losses import expit, logit_of
+from ensemble.combine.combination import Combination, answer_of, fit_combinations
+from ensemble.combine.losses import expit, log_of, logit_of
 from ensemble.combine.scales import CALIBRATORS, ISOTONIC_LEAST
 from ensemble.combine.selection import AUTO
 from ensemble.combine.weights import COMBINERS, EQUAL, SAFE
 from ensemble.errors import UserError
-from ensemble.predictions import OUTPUTS
+from ensemble.predictions import OUTPUTS, TOLERANCE
+
+OUTPUTS_OF = {
+    "binary": ("probability", "score"),
+    "multiclass": ("probabilities",),
+    "regression": ("value",),
+    "ranking": ("score", "value", "probability"),
+}
+"""By kind of task, what a member may say, its native output first."""
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class Ensemble:
     """A fitted combiner; `to_dict` and `from_dict` carry it through JSON without the loss of a bit."""
 
+    kind: str
+    """Of the task: binary, multiclass, regression or ranking."""
     member_names: tuple[str, ...]
     """In the order of the weights."""
     outputs: tuple[str, ...]
-    """What each member says: probability, score or value."""
+    """What each member says, of `OUTPUTS_OF` the kind."""
     method: str
-    """The combiner, a key of `weights.COMBINERS`."""
+    """The combiner, a key of `weights.COMBINERS[kind]`."""
     calibrator: str
-    """A key of `scales.CALIBRATORS`; empty for values."""
+    """A key of `scales.CALIBRATORS[kind]`; empty for values and for scores of a ranking."""
     combination: Combination
     """Scales, weights and calibration, fitted to all of blend."""
     cross_fitted: dict[str, dict[str, float]]
@@ -57,17 +72,13 @@ class Ensemble:
         """Of the members, in their order."""
         return self.combination.weights
 
-    @property
-    def task(self) -> str:
-        """Binary or regression."""
-        return task_of(self.outputs)
+    def predict(self, predictions: np.ndarray, member_names: Sequence[str], group: np.ndarray | None = None) -> np.ndarray:
+        """The ensemble's probabilities, values or scores, shape (num_rows,); of classes (num_rows, num_classes).
 
-    def predict(self, predictions: np.ndarray, member_names: Sequence[str]) -> np.ndarray:
-        """The ensemble's probabilities or values, shape (num_rows,).
-
-        predictions: shape (num_rows, num_members); `member_names` names the columns, in any order. A member that is missing
-        is warned of, and the others' weights grow to make up for it. Raises `UserError` for a member that was not there in
-        `fit`, when none of those that are there has weight, and for NaN and probabilities outside [0, 1].
+        predictions: shape (num_rows, num_members), of classes (num_rows, num_members, num_classes); `member_names` names the
+        members, in any order. group: (num_rows,), needed for a ranking, whose rows are compared within it. A member that is
+        missing is warned of, and the others' weights grow to make up for it. Raises `UserError` for a member that was not
+        there in `fit`, when none of those that are there has weight, and for NaN and what is no probability.
         """
         for name in member_names:
             if name not in self.member_names:
@@ -75,13 +86,15 @@ class Ensemble:
         there = self.of(member_names)
         columns = [list(member_names).index(name) for name in there.member_names]
         inputs = inputs_of(np.asarray(predictions)[:, columns], there.member_names, there.outputs)
-        forecast = there.combination(inputs)
-        return expit(forecast) if self.task == "binary" else forecast
+        return answer_of(self.kind, there.combination(inputs, group))
 
     def probabilities(self, name: str, prediction: np.ndarray) -> np.ndarray:
-        """One member's own forecast, shape (num_rows,): a score as the probability that its rank had on blend."""
+        """One member's own forecast, of the shape of `prediction`: as it is, but of a binary task a score as the probability
+        that its rank had on blend."""
         position = self.member_names.index(name)
-        return expit(self.combination.scales[position](prediction)) if self.outputs[position] == "score" else prediction
+        if self.kind == "binary" and self.outputs[position] == "score":
+            return expit(self.combination.scales[position](prediction))
+        return prediction
 
     def of(self, member_names: Sequence[str]) -> "Ensemble":
         """The ensemble of those members that are named, with a warning for each that is not; see `predict`."""
@@ -125,6 +138,7 @@ def fit(
     group: np.ndarray,
     member_names: Sequence[str],
     *,
+    kind: str = "binary",
     outputs: Sequence[str] = (),
     combiner: str = AUTO,
     calibration: str = AUTO,
@@ -132,32 +146,33 @@ def fit(
 ) -> Ensemble:
     """Fit the combiner as the module's docstring says. Nothing in it is drawn at random.
 
-    target: shape (num_rows,), 0 or 1, or numbers where the members say values. predictions: shape (num_rows, num_members).
-    group: shape (num_rows,), the week as a number that grows with time. outputs: what each member says, all probabilities if
-    empty. With fewer weeks than `num_folds` + 1, each week but the first is a fold.
+    target: shape (num_rows,), 0 or 1, the number of a class, a number, or a relevance. predictions: shape (num_rows,
+    num_members), of classes (num_rows, num_members, num_classes). group: shape (num_rows,), the week as a number that grows
+    with time, or what is ranked together. kind: of the task. outputs: what each member says, if empty what is native to the
+    kind. With fewer weeks than `num_folds` + 1, each week but the first is a fold.
 
-    Raises `UserError` for NaN (naming member and row), for predictions that are no probabilities, for targets that are
-    not 0 or 1 or all alike, for a blend of one week, and for a combiner or calibrator that is unknown or needs more rows.
+    Raises `UserError` for NaN (naming member and row), for predictions that are no probabilities, for targets that are none
+    of the kind's or all alike, for a blend of one week, and for a combiner or calibrator that is unknown or needs more rows.
     """
-    outputs = tuple(outputs) or ("probability",) * len(member_names)
-    task = task_of(outputs)
+    outputs = tuple(outputs) or OUTPUTS_OF[kind][:1] * len(member_names)
+    _check_outputs(kind, member_names, outputs)
     target, group = np.asarray(target, float), np.asarray(group)
     inputs = inputs_of(predictions, member_names, outputs)
     assert target.shape == group.shape == inputs.shape[:1]
-    _check_target(task, target)
+    _check_target(kind, target, inputs)
     if group.min() == group.max():
         raise UserError(
             f"the blend split has only week {group[0]}, but weights are chosen on weeks that they were not fitted on: "
             "give blend at least 2 weeks"
         )
-    is_large = task == "regression" or min(target.sum(), (1 - target).sum()) >= ISOTONIC_LEAST
-    calibrators = _calibrators(task, target, calibration, is_large)
-    if combiner not in (AUTO, *COMBINERS[task]):
-        raise UserError(f"there is no combiner '{combiner}' for {task} targets: name {AUTO}, {', '.join(COMBINERS[task])}")
+    is_large = kind != "binary" or min(target.sum(), (1 - target).sum()) >= ISOTONIC_LEAST
+    calibrators = _calibrators(kind, target, calibration, is_large)
+    if combiner not in (AUTO, *COMBINERS[kind]):
+        raise UserError(f"there is no combiner '{combiner}' for {kind} targets: name {AUTO}, {', '.join(COMBINERS[kind])}")
 
     # In an order that neither the rows' nor the members' decides: sums have the same last bits, whatever comes first.
     distinct = np.unique(inputs, axis=1)
-    rows = np.lexsort((*np.sort(distinct, axis=1).T, target, group))
+    rows = np.lexsort((*np.sort(distinct, axis=1).reshape(len(target), -1).T, target, group))
     target, group, inputs = target[rows], group[rows], inputs[rows]
     is_score = np.array(outputs) == "score"
     folds = selection.forward_folds(group, num_folds)
@@ -165,24 +180,24 @@ def fit(
     def fit_ways(
         combiners: Sequence[str], calibrators: Sequence[str], of_name: int
     ) -> Callable[[np.ndarray], dict[str, Combination]]:
-        kinds = [(one, other) for one in combiners for other in calibrators]
+        ways = [(one, other) for one in combiners for other in calibrators]
         return lambda rows: {
-            kind[of_name]: combination
-            for kind, combination in fit_combinations(task, kinds, target[rows], inputs[rows], is_score).items()
+            way[of_name]: combination
+            for way, combination in fit_combinations(kind, ways, target[rows], inputs[rows], is_score, group[rows]).items()
         }
 
-    combiners = list(COMBINERS[task]) if distinct.shape[1] > 1 else [EQUAL]  # one member has nothing to be weighed against
+    combiners = list(COMBINERS[kind]) if distinct.shape[1] > 1 else [EQUAL]  # one member has nothing to be weighed against
     if combiner != AUTO and len(combiners) > 1:
         eligible: Sequence[str] = (combiner,)
     else:
         eligible = combiners if is_large else [name for name in combiners if name in SAFE]
-    platt = calibrators[0]
-    first = fit_ways(combiners, [platt], 0)
-    method, cross_fitted = _compare(task, first, eligible, target, inputs, group, folds)
+    first = fit_ways(combiners, calibrators[:1], 0)
+    method, cross_fitted = _compare(kind, first, eligible, target, inputs, group, folds)
     second = fit_ways([method], calibrators, 1)
     eligible = calibrators if calibration == AUTO else (calibration,)
-    calibrator, cross_fitted_calibrators = _compare(task, second, eligible, target, inputs, group, folds)
+    calibrator, cross_fitted_calibrators = _compare(kind, second, eligible, target, inputs, group, folds)
     return Ensemble(
+        kind=kind,
         member_names=tuple(member_names),
         outputs=outputs,
         method=method,
@@ -194,31 +209,46 @@ def fit(
     )
 
 
-def task_of(outputs: Sequence[str]) -> str:
-    """Regression for members that say values, else binary; `UserError` for both at once, and for what is neither."""
-    for output in outputs:
+def _check_outputs(kind: str, member_names: Sequence[str], outputs: Sequence[str]) -> None:
+    """`UserError` for a member that says what no task knows, or what is no answer to this one."""
+    for name, output in zip(member_names, outputs, strict=True):
         if output not in OUTPUTS:
             raise UserError(f"a member says '{output}', but the ensemble knows {', '.join(OUTPUTS)}: name one of them")
-    values = [output == "value" for output in outputs]
-    if any(values) != all(values):
-        raise UserError("some members say values and some say probabilities or scores: they forecast different things")
-    return "regression" if all(values) else "binary"
+        if output not in OUTPUTS_OF[kind]:
+            raise UserError(
+                f"member '{name}' says {output}, but a {kind} task is answered by {' or '.join(OUTPUTS_OF[kind])}: leave it "
+                "out, or train it on this task"
+            )
 
 
 def inputs_of(predictions: np.ndarray, member_names: Sequence[str], outputs: Sequence[str]) -> np.ndarray:
-    """The logits of probabilities; scores and values as they are. `UserError`, with member and row, for NaN and the like."""
+    """Logits of probabilities, logs of those of classes; scores and values as they are; in the shape of `predictions`.
+
+    Raises `UserError`, with member and row, for NaN and what is no probability.
+    """
     inputs = np.array(predictions, float)
-    assert inputs.shape[1:] == (len(member_names),) == (len(outputs),), "one name per column"
+    assert inputs.shape[1:2] == (len(member_names),) == (len(outputs),), "one name per column"
     assert len(set(member_names)) == len(member_names)
-    is_probability = np.array(outputs) == "probability"
-    bad = np.argwhere(np.where(is_probability, ~((inputs >= 0) & (inputs <= 1)), ~np.isfinite(inputs)))
+    is_probability, is_classes = (np.array(outputs) == output for output in ("probability", "probabilities"))
+    assert is_classes.all() if inputs.ndim == 3 else not is_classes.any()
+    if inputs.ndim == 3:
+        fine = (inputs >= 0).all(2) & (np.abs(inputs.sum(2) - 1) <= TOLERANCE)
+    else:
+        fine = np.where(is_probability, (inputs >= 0) & (inputs <= 1), np.isfinite(inputs))
+    bad = np.argwhere(~fine)
     if bad.size:
         row, member = bad[0]
-        what = "no probability" if is_probability[member] else "no number"
+        said = ", ".join(f"{value:g}" for value in np.atleast_1d(inputs[row, member])[:5])
+        if inputs.ndim == 3:
+            what = "are no probabilities with sum 1"
+        else:
+            what = "is no probability" if is_probability[member] else "is no number"
         raise UserError(
-            f"member '{member_names[member]}' predicts {inputs[row, member]:g} in row {row}, which is {what}: "
+            f"member '{member_names[member]}' predicts {said} in row {row}, which {what}: "
             "look at its training log, and predict again"
         )
+    if inputs.ndim == 3:
+        return log_of(inputs)
     inputs[:, is_probability] = logit_of(inputs[:, is_probability])
     return inputs
 
@@ -237,34 +267,46 @@ def check_binary_target(target: np.ndarray) -> None:
         )
 
 
-def _check_target(task: str, target: np.ndarray) -> None:
-    if task == "binary":
-        check_binary_target(target)
-    elif not np.isfinite(target).all():
+def _check_target(kind: str, target: np.ndarray, inputs: np.ndarray) -> None:
+    if kind == "binary":
+        return check_binary_target(target)
+    if not np.isfinite(target).all():
         raise UserError(
             f"the target of row {np.flatnonzero(~np.isfinite(target))[0]} of blend is no number: check the split"
         )
+    if kind == "multiclass" and not np.isin(target, np.arange(inputs.shape[2])).all():
+        wrong = target[~np.isin(target, np.arange(inputs.shape[2]))][0]
+        raise UserError(
+            f"there are {inputs.shape[2]} classes, from 0, but blend has {wrong:g}: check the task and the split"
+        )
+    if kind == "ranking" and (target < 0).any():
+        raise UserError(f"a relevance is 0 or more, but blend has {target.min():g}: check the task and the split")
+    if kind in ("multiclass", "ranking") and target.min() == target.max():
+        raise UserError(
+            f"all {len(target)} rows of blend have the target {target[0]:g}, which tells no weights apart: give it more rows"
+        )
 
 
-def _calibrators(task: str, target: np.ndarray, calibration: str, is_large: bool) -> list[str]:
+def _calibrators(kind: str, target: np.ndarray, calibration: str, is_large: bool) -> list[str]:
     """The names of those that can be fitted to these targets, the default first."""
-    if task == "regression":
+    if not CALIBRATORS[kind]:
         if calibration != AUTO:
-            raise UserError(f"calibration={calibration} is of probabilities, and these members say values: leave it {AUTO}")
+            what = "values" if kind == "regression" else "scores"
+            raise UserError(f"calibration={calibration} is of probabilities, and these members say {what}: leave it {AUTO}")
         return [""]
-    if calibration not in (AUTO, *CALIBRATORS):
-        raise UserError(f"there is no calibration '{calibration}': name {AUTO}, {', '.join(CALIBRATORS)}")
+    if calibration not in (AUTO, *CALIBRATORS[kind]):
+        raise UserError(f"there is no calibration '{calibration}': name {AUTO}, {', '.join(CALIBRATORS[kind])}")
     if calibration == "isotonic" and not is_large:
         rarer = int(min(target.sum(), (1 - target).sum()))
         raise UserError(
             f"calibration=isotonic needs {ISOTONIC_LEAST:,} rows of the rarer class, and blend has {rarer:,}: "
             "use calibration=platt, or give blend more rows"
         )
-    return [name for name in CALIBRATORS if is_large or name != "isotonic"]
+    return [name for name in CALIBRATORS[kind] if is_large or name != "isotonic"]
 
 
 def _compare(
-    task: str,
+    kind: str,
     fit_ways: Callable[[np.ndarray], dict[str, Combination]],
     eligible: Sequence[str],
     target: np.ndarray,
@@ -273,8 +315,8 @@ def _compare(
     folds: list[selection.Fold],
 ) -> tuple[str, dict[str, dict[str, float]]]:
     """The way to take, of which the first eligible is the default, and what each way and choosing would have given."""
-    forecasts = selection.forward_forecasts(fit_ways, inputs, folds)
-    losses = {name: selection.losses_by_fold(task, target, forecasts[name], folds) for name in eligible}
+    forecasts = selection.forward_forecasts(fit_ways, inputs, folds, group)
+    losses = {name: selection.losses_by_fold(kind, target, forecasts[name], folds, group) for name in eligible}
     forecasts[AUTO] = selection.auto_forecast(losses, forecasts, eligible[0], folds)
-    scores = {name: selection.scores(task, target, forecast, group) for name, forecast in forecasts.items()}
+    scores = {name: selection.scores(kind, target, forecast, group) for name, forecast in forecasts.items()}
     return selection.choose(losses, eligible[0]), scores

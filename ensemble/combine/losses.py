@@ -1,20 +1,22 @@
-"""What the weights minimise: the log loss of a logit, or the squared error of a value."""
+"""What the weights minimise, for each kind of task, and the scales on which members are averaged."""
 
 from collections.abc import Callable
 from typing import NamedTuple
 
 import numpy as np
 
+from ensemble.metrics.ranking import Ndcg
+
 EPSILON = 1e-6  # float32 members say exactly 0 or 1 now and then: their logits must stay finite
 
 
 class Loss(NamedTuple):
-    """A loss of targets and averages, both (num_rows,)."""
+    """A loss of targets, (num_rows,), and averages, (num_rows,) or (num_rows, num_classes)."""
 
     mean: Callable[[np.ndarray, np.ndarray], float]
     """The mean over the rows."""
-    slope: Callable[[np.ndarray, np.ndarray], np.ndarray]
-    """The derivative of each row's loss by its average, (num_rows,)."""
+    slope: Callable[[np.ndarray, np.ndarray], np.ndarray] | None = None
+    """The derivative of each row's loss by its average, of the average's shape; none where it is level almost everywhere."""
 
 
 def expit(logit: np.ndarray) -> np.ndarray:
@@ -30,10 +32,75 @@ def logit_of(probability: np.ndarray) -> np.ndarray:
     return np.log(clipped) - np.log1p(-clipped)
 
 
+def log_of(probabilities: np.ndarray) -> np.ndarray:
+    """The logs of the probabilities of classes, which are the last axis; none is taken for less than 1e-6."""
+    return np.log(np.clip(probabilities, EPSILON, 1))
+
+
+def log_sum(logs: np.ndarray) -> np.ndarray:
+    """The log of the sum of exp(logs) over the last axis, the classes."""
+    # Class by class: a sum over a short axis is slow, and gives a row other last bits in other company.
+    columns = [np.ascontiguousarray(column) for column in np.moveaxis(logs, -1, 0)]
+    largest = columns[0]
+    for column in columns[1:]:
+        largest = np.maximum(largest, column)
+    total = np.zeros_like(largest)
+    for column in columns:
+        total += np.exp(column - largest)
+    return np.log(total) + largest
+
+
+def log_softmax(logs: np.ndarray) -> np.ndarray:
+    """The logs of probabilities that sum to 1 over the last axis, from logs of shares."""
+    return logs - log_sum(logs)[..., None]
+
+
+def within_group(score: np.ndarray, group: np.ndarray) -> np.ndarray:
+    """Scores, (num_rows,), less their group's mean, by its spread; all 0 in a group whose rows score alike."""
+    _, number, size = np.unique(group, return_inverse=True, return_counts=True)
+    order = np.argsort(number, kind="stable")
+    starts = np.cumsum(size) - size
+    centred = score - (np.add.reduceat(score[order], starts) / size)[number]
+    spread = np.sqrt(np.add.reduceat(centred[order] ** 2, starts) / size)
+    # What a mean's rounding leaves of a constant group is no spread.
+    level = spread <= 1e-12 * np.maximum.reduceat(np.abs(score)[order], starts)
+    return centred / np.where(level, np.inf, spread)[number]
+
+
+def rank_logit(score: np.ndarray, group: np.ndarray) -> np.ndarray:
+    """The logit of each row's rank among the rows of its group, as a share in (0, 1); ties share their mean rank."""
+    share = np.empty(len(score))
+    for members in np.split(np.argsort(group, kind="stable"), np.cumsum(np.unique(group, return_counts=True)[1])[:-1]):
+        _, block, size = np.unique(score[members], return_inverse=True, return_counts=True)
+        share[members] = (np.cumsum(size) - size / 2)[block] / len(members)
+    return logit_of(share)
+
+
 def _log_loss(target: np.ndarray, logit: np.ndarray) -> float:
     # log(1 + exp(logit)) in the form that cannot overflow; np.logaddexp does the same, six times slower.
     return float(np.mean(np.maximum(logit, 0) + np.log1p(np.exp(-np.abs(logit))) - target * logit))
 
 
+def _class_log_loss(target: np.ndarray, logs: np.ndarray) -> float:
+    return float(np.mean(log_sum(logs) - logs[np.arange(len(target)), target.astype(int)]))
+
+
+def _class_slope(target: np.ndarray, logs: np.ndarray) -> np.ndarray:
+    slope = np.exp(log_softmax(logs))
+    slope[np.arange(len(target)), target.astype(int)] -= 1
+    return slope
+
+
 LOG_LOSS = Loss(_log_loss, lambda target, logit: expit(logit) - target)
+CLASS_LOG_LOSS = Loss(_class_log_loss, _class_slope)
 SQUARED_ERROR = Loss(lambda target, value: float(np.mean((value - target) ** 2)), lambda target, value: 2 * (value - target))
+
+
+def loss_of(kind: str, target: np.ndarray, group: np.ndarray | None) -> Loss:
+    """The loss of a kind of task on these rows: of logits, of logs of shares, of values, or 1 − NDCG@10 of scores."""
+    if kind != "ranking":
+        return {"binary": LOG_LOSS, "multiclass": CLASS_LOG_LOSS, "regression": SQUARED_ERROR}[kind]
+    assert group is not None, "an order is one within groups"
+    ndcg = Ndcg(target, group)
+    # Rows without a relevant one tell no two orders apart.
+    return Loss(lambda _, score: 1 - ndcg(score) if ndcg.num_groups else 0.0)

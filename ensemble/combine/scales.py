@@ -1,7 +1,8 @@
-"""Calibrators: from a logit, or from any score, to a logit that says what it means.
+"""Calibrators: from a logit, or from any score, to a logit that says what it means; and the same for logs of classes.
 
 Each takes targets of 0 and 1, shape (num_rows,), and logits of that shape, and returns a `Line` or a `Curve`; none ever
-turns an order around.
+turns an order around. Those of classes take the numbers of the classes that came true, and logs of shares, shape
+(num_rows, num_classes); what they return is shares again once it is made to sum to 1.
 """
 
 import dataclasses
@@ -10,7 +11,7 @@ from typing import Any
 
 import numpy as np
 
-from ensemble.combine.losses import LOG_LOSS, expit, logit_of
+from ensemble.combine.losses import CLASS_LOG_LOSS, LOG_LOSS, Loss, expit, log_softmax, logit_of
 
 MAX_KNOTS = 1000  # of a curve through ranks: finer than any share of rows that a forecast is judged by
 ISOTONIC_LEAST = 1000  # rows of the rarer class: a step function fitted to fewer follows their noise
@@ -42,12 +43,27 @@ class Curve:
         return np.interp(score, self.at, self.value)
 
 
-Scale = Line | Curve
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class ClassLine:
+    """`slope * log + intercept`, with an intercept for each class."""
+
+    slope: float
+    """Not negative."""
+    intercepts: tuple[float, ...]
+    """In units of the log of a share; their sum is 0."""
+
+    def __call__(self, logs: np.ndarray) -> np.ndarray:
+        return self.slope * logs + np.array(self.intercepts)
+
+
+Scale = Line | Curve | ClassLine
 IDENTITY = Line(slope=1.0, intercept=0.0)
 
 
 def from_dict(content: dict[str, Any]) -> Scale:
     """The line or curve that `dataclasses.asdict` described; KeyError or TypeError for anything else."""
+    if "intercepts" in content:
+        return ClassLine(slope=content["slope"], intercepts=tuple(content["intercepts"]))
     if "slope" in content:
         return Line(**content)
     return Curve(at=tuple(content["at"]), value=tuple(content["value"]))
@@ -84,11 +100,11 @@ def platt_scale(target: np.ndarray, logit: np.ndarray) -> Line:
     return Line(slope=float(line[0] / spread), intercept=float(line[1] - line[0] * center / spread))
 
 
-def temperature_scale(target: np.ndarray, logit: np.ndarray) -> Line:
+def temperature_scale(target: np.ndarray, logit: np.ndarray, loss: Loss = LOG_LOSS) -> Line:
     """One number, the slope of lowest log loss; the logit 0 stays 0 (Guo et al. 2017, "On calibration of …")."""
     from scipy.optimize import minimize_scalar
 
-    found = minimize_scalar(lambda power: LOG_LOSS.mean(target, 2.0**power * logit), bounds=(-8, 8), method="bounded")
+    found = minimize_scalar(lambda power: loss.mean(target, 2.0**power * logit), bounds=(-8, 8), method="bounded")
     return Line(slope=float(2.0**found.x), intercept=0.0)
 
 
@@ -119,8 +135,58 @@ def rank_scale(target: np.ndarray, score: np.ndarray) -> Curve:
     return Curve(at=tuple(value.tolist()), value=tuple(line(rank_logit).tolist()))
 
 
-CALIBRATORS: dict[str, Callable[[np.ndarray, np.ndarray], Scale]] = {
-    "platt": platt_scale,
-    "temperature": temperature_scale,
-    "isotonic": isotonic_scale,
+def class_temperature_scale(target: np.ndarray, logs: np.ndarray) -> Line:
+    """`temperature_scale` of classes: the likeliest class stays the likeliest."""
+    return temperature_scale(target, logs, CLASS_LOG_LOSS)
+
+
+def class_platt_scale(target: np.ndarray, logs: np.ndarray) -> ClassLine:
+    """`platt_scale` of classes, the same for two of them: one slope ≥ 0, and an intercept for each class.
+
+    Alexandari et al. 2020, "Maximum likelihood with bias-corrected calibration …". A row of a class that came true n times
+    has the target (n+1)/(n+K) for it and 1/(n+K) for the K − 1 others: Platt's rule, by which none becomes impossible.
+    """
+    num_rows, num_classes = logs.shape
+    of_row = target.astype(int)
+    count = np.bincount(of_row, minlength=num_classes)
+    drawn_in = np.repeat(1 / (count[of_row] + num_classes), num_classes).reshape(logs.shape)
+    drawn_in[np.arange(num_rows), of_row] *= count[of_row] + 1
+    centred = logs - logs.mean(-1, keepdims=True)  # shares know no common factor
+    spread = centred.std() or 1.0
+    standard = centred / spread
+    shares = drawn_in.mean(0)
+    line = np.append(0.0, np.log(shares) - np.log(shares).mean())
+
+    def loss(line: np.ndarray) -> float:
+        return -float((drawn_in * log_softmax(line[0] * standard + line[1:])).sum(-1).mean())
+
+    for _ in range(50):
+        share = np.exp(log_softmax(line[0] * standard + line[1:]))
+        error = share - drawn_in
+        gradient = np.append((error * standard).sum(-1).mean(), error.mean(0))
+        if np.abs(gradient).max() < 1e-10:
+            break
+        expected = (share * standard).sum(-1)
+        hessian = np.empty((num_classes + 1, num_classes + 1))
+        hessian[0, 0] = ((share * standard**2).sum(-1) - expected**2).mean()
+        hessian[0, 1:] = hessian[1:, 0] = (share * (standard - expected[:, None])).mean(0)
+        hessian[1:, 1:] = np.diag(share.mean(0)) - share.T @ share / num_rows
+        # A common intercept changes nothing: the ones keep it at 0, and the matrix from being singular.
+        hessian[1:, 1:] += 1 / num_classes
+        step = np.linalg.solve(hessian + 1e-12 * np.eye(num_classes + 1), gradient)
+        least = loss(line)
+        while loss(line - step) > least + 1e-14:
+            step /= 2
+        line -= step
+    if line[0] <= 0:
+        line = np.append(0.0, np.log(shares) - np.log(shares).mean())
+    return ClassLine(slope=float(line[0] / spread), intercepts=tuple((line[1:] - line[1:].mean()).tolist()))
+
+
+CALIBRATORS: dict[str, dict[str, Callable[[np.ndarray, np.ndarray], Scale]]] = {
+    "binary": {"platt": platt_scale, "temperature": temperature_scale, "isotonic": isotonic_scale},
+    "multiclass": {"temperature": class_temperature_scale, "platt": class_platt_scale},
+    "regression": {},
+    "ranking": {},
 }
+"""By kind of task, the default first."""

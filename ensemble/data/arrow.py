@@ -6,6 +6,9 @@ six thousand; so a batch here is a handful of numpy index operations over views 
 
 import dataclasses
 import json
+import os
+import shutil
+from collections.abc import Sequence
 from pathlib import Path
 from types import TracebackType
 from typing import Any
@@ -39,25 +42,43 @@ class TableWriter:
     def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None) -> None:
         self._writer.close()
         if error is None:
-            self._write_description()
+            _describe(self.folder, self.schema, self.num_rows, [FILE])
 
-    def _write_description(self) -> None:
-        """The two JSON files beside the data by which `datasets` knows the folder."""
-        from datasets import DatasetInfo, Features
 
-        features = Features.from_arrow_schema(self.schema)
-        info = dataclasses.asdict(DatasetInfo(features=features))
-        (self.folder / "dataset_info.json").write_text(json.dumps(info, indent=1), encoding="utf-8")
-        state: dict[str, Any] = {
-            "_data_files": [{"filename": FILE}],
-            "_fingerprint": f"{self.num_rows:016x}",
-            "_format_columns": None,
-            "_format_kwargs": {},
-            "_format_type": None,
-            "_output_all_columns": False,
-            "_split": None,
-        }
-        (self.folder / "state.json").write_text(json.dumps(state, indent=1), encoding="utf-8")
+def join(folder: Path, parts: Sequence[Path]) -> None:
+    """An Arrow folder with the rows of `parts`, which have one schema, one after the other; the disk holds them once."""
+    folder.mkdir(parents=True)
+    names = [f"data-{number:05d}-of-{len(parts):05d}.arrow" for number in range(len(parts))]
+    for part, name in zip(parts, names, strict=True):
+        link(part / FILE, folder / name)
+    tables = [open_table(part) for part in parts]
+    _describe(folder, tables[0].schema, sum(table.num_rows for table in tables), names)
+
+
+def link(source: Path, target: Path) -> None:
+    """A second name for a file; a copy where the disk knows no such thing."""
+    try:
+        os.link(source, target)
+    except OSError:
+        shutil.copyfile(source, target)
+
+
+def _describe(folder: Path, schema: pa.Schema, num_rows: int, names: Sequence[str]) -> None:
+    """The two JSON files beside the data by which `datasets` knows the folder."""
+    from datasets import DatasetInfo, Features
+
+    info = dataclasses.asdict(DatasetInfo(features=Features.from_arrow_schema(schema)))
+    (folder / "dataset_info.json").write_text(json.dumps(info, indent=1), encoding="utf-8")
+    state: dict[str, Any] = {
+        "_data_files": [{"filename": name} for name in names],
+        "_fingerprint": f"{num_rows:016x}",
+        "_format_columns": None,
+        "_format_kwargs": {},
+        "_format_type": None,
+        "_output_all_columns": False,
+        "_split": None,
+    }
+    (folder / "state.json").write_text(json.dumps(state, indent=1), encoding="utf-8")
 
 
 def open_table(folder: str | Path) -> pa.Table:

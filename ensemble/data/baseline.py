@@ -11,11 +11,17 @@ from ensemble.errors import UserError
 
 NAME = "momentum"
 SCORE = "growth_4w"
+RECIPE = "hot_sellers"
 
 
 def predict(data: str | Path, split: str) -> dict[str, Any]:
     """The score growth_4w (this month's reviews by last month's) of a split: the arguments of `predictions.Predictions`."""
     about = manifest.read_manifest(data)
+    if about["recipe"] != RECIPE:
+        raise UserError(
+            f"{NAME} ranks products, and {data} was prepared for the recipe {about['recipe']}: leave this baseline out, the "
+            "base rate stands beside the members without it"
+        )
     if split not in about["splits"]:
         raise UserError(f"{data} has no split '{split}': it has {', '.join(about['splits'])}")
     table = open_table(Path(data) / "rows" / split)

@@ -2,6 +2,7 @@
 
 import dataclasses
 import datetime
+from typing import Literal
 
 from ensemble.errors import UserError
 
@@ -57,6 +58,8 @@ class PanelConfig:
     """Reviews that a product needs in its base weeks to be a row."""
     shares: tuple[float, float, float, float] = (0.55, 0.15, 0.15, 0.15)
     """The parts of the labelled weeks, embargoes taken off, that go to train, validation, blend and test."""
+    folds: int = 0
+    """Folds forward in time, for bags of members; 0 for none. They cost little room: what they share is stored once."""
     as_of_crawl: bool = False
     """Also the features that only the crawl knew (price, helpful votes): good on paper, not to be had in a real forecast."""
     num_tokens: int = 24
@@ -91,5 +94,75 @@ class PrepareConfig:
     market: MarketConfig = dataclasses.field(default_factory=MarketConfig)
 
 
-PREPARE: dict[str, type] = {"hot_sellers": PrepareConfig}
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class TableConfig:
+    """Any table: which column is predicted, what the others are, and how rows are split."""
+
+    out: str = "???"
+    """The folder of prepared data to write."""
+    source: tuple[str, ...] = ()
+    """Files or globs of one table: CSV, TSV or JSON lines, each plain or gzip, or Parquet; told by what is in them."""
+    target: str = "???"
+    """The column to predict; rows in which it is empty are the split forecast."""
+    task: Literal["", "binary", "multiclass", "regression", "ranking"] = ""
+    """What kind of answer it is; empty to see it in the target: two values, few whole numbers or texts, else regression."""
+    metric: str = ""
+    """By which members stop early and combiners are compared; empty for average_precision (binary), multiclass_log_loss,
+    root_mean_squared_error (regression) or ndcg_at_10 (ranking)."""
+    time: str = ""
+    """A column of dates or numbers by which the splits follow each other, and no feature; empty to split at random."""
+    embargo: float = 0.0
+    """What is left out between two splits, in the unit of `time`, days for dates: how far ahead the target looks."""
+    group: str = ""
+    """A column whose equal rows stay in one split, are drawn together by the bootstrap and are ranked against each other."""
+    weight: str = ""
+    """A column of sample weights; empty for 1 each."""
+    id: str = ""
+    """A column that names a row for people; it is kept as text, and is no feature."""
+    drop: tuple[str, ...] = ()
+    """Columns that are no features: those that are not known yet when a forecast is made."""
+    max_categories: int = 256
+    """Texts of more different values than this are left out, others become categories."""
+    shares: tuple[float, float, float, float] = (0.55, 0.15, 0.15, 0.15)
+    """The parts of the rows that go to train, validation, blend and test."""
+    max_bad_fraction: float = 0.01
+    """The run stops when more than this part of the lines cannot be read."""
+    seed: int = 0
+    """Of the random split."""
+    overwrite: bool = False
+    """Replace `out` if it exists."""
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class SequencesConfig:
+    """Everything that scripts/prepare_data.py takes for next_item."""
+
+    out: str = "???"
+    """The folder of prepared data to write."""
+    source: tuple[str, ...] = ()
+    """Files, globs, or hub:Category of Amazon Reviews 2023: who took which item, when."""
+    format: Literal["auto", "reviews", "ratings", "pairs", "sequences", "gaps"] = "auto"
+    """What a line of text holds; auto looks. ensemble/data/interactions.py shows one of each."""
+    columns: dict[str, str] = dataclasses.field(default_factory=dict)
+    """For tables with unknown headers: product_id, user_id, rating and time, each with its column's name."""
+    raw: str = ""
+    """The folder for downloaded raw files; empty for the name of `out` with -raw."""
+    repeats: Literal["keep", "first"] = "keep"
+    """first: of the same item taken again by the same user, only the first time."""
+    core: int = 5
+    """Leave out users and items with fewer interactions, until none is left; 1 keeps all."""
+    split: Literal["leave_one_out", "time"] = "leave_one_out"
+    """leave_one_out: each user's last item is test, the one before validation, as published tables have it. time: what
+    happens from `test_from` on is test, for all users at once, so that nothing is learned from the future."""
+    validation_from: str = "2021-08-11 00:56:54.042"
+    """split=time: the first moment (UTC) of validation; the default is that of Amazon Reviews 2023."""
+    test_from: str = "2022-07-16 20:18:49.837"
+    """split=time: the first moment (UTC) of test."""
+    max_bad_fraction: float = 0.01
+    """The run stops when more than this part of the rows is bad."""
+    overwrite: bool = False
+    """Replace `out` if it exists."""
+
+
+PREPARE: dict[str, type] = {"hot_sellers": PrepareConfig, "next_item": SequencesConfig, "table": TableConfig}
 """A recipe's name, and the settings of its preparation."""

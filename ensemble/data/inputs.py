@@ -9,11 +9,16 @@ FORECAST = "forecast"
 
 
 def meaning(about: dict[str, Any]) -> dict[str, Any]:
-    """From a manifest, what must be alike in any data that a member predicts: the split's shares may differ, no more."""
+    """From a manifest, what must be alike in any data that a member predicts: how rows were split may differ, no more.
+
+    A manifest may say so itself, under `alike`; of one that does not, it is what makes a panel.
+    """
+    if "alike" in about:
+        return about["alike"]
     return {
         "features": [feature["name"] for feature in about["features"]],
         "categories": about["categories"],
-        "panel": {name: value for name, value in about["config"].items() if name != "shares"},
+        "panel": {name: value for name, value in about["config"].items() if name not in ("shares", "folds")},
         "has_text": about["has_text"],
     }
 
@@ -24,7 +29,7 @@ def refuse_foreign(member: str | Path, learned: dict[str, Any], data: str | Path
     `learned` has the fingerprint and the inputs (see `meaning`) of the data that the member learned from.
     """
     here = meaning(about)
-    differing = [name for name in here if here[name] != learned["inputs"].get(name)]
+    differing = [name for name in {**here, **learned["inputs"]} if here.get(name) != learned["inputs"].get(name)]
     if differing:
         raise UserError(f"{data} was prepared otherwise than the data {member} learned from: {', '.join(differing)} differ")
     if split != FORECAST and about["fingerprint"] != learned["fingerprint"]:

@@ -101,13 +101,27 @@ def read_json(path: Path) -> Any:
         raise UserError(f"{path} is damaged ({error}): run the stage that wrote it again") from None
 
 
-def write_manifest(folder: Path, content: dict[str, Any]) -> dict[str, Any]:
-    """Add the list of files and the fingerprint to `content`, and write it as the folder's manifest."""
-    files = {
-        str(file.relative_to(folder)): {"bytes": file.stat().st_size, "sha256": sha256(file)}
-        for file in sorted(folder.rglob("*"))
-        if file.is_file()
-    }
+def write_manifest(
+    folder: Path,
+    content: dict[str, Any],
+    checksums: dict[tuple[int, int], str] | None = None,
+    leave_out: str | None = None,
+) -> dict[str, Any]:
+    """Add the list of files and the fingerprint to `content`, and write it as the folder's manifest.
+
+    checksums : by device and inode; it is added to, so that a file of several folders is read once. leave_out : a folder
+    in it whose files are not listed, for they have manifests of their own.
+    """
+    checksums = {} if checksums is None else checksums
+    files = {}
+    for file in sorted(folder.rglob("*")):
+        name = file.relative_to(folder)
+        if file.is_file() and name.parts[0] != leave_out:
+            about = file.stat()
+            inode = (about.st_dev, about.st_ino)
+            if inode not in checksums:
+                checksums[inode] = sha256(file)
+            files[str(name)] = {"bytes": about.st_size, "sha256": checksums[inode]}
     manifest = {**content, "files": files}
     manifest["fingerprint"] = _fingerprint(manifest)
     write_json(folder / NAME, manifest)

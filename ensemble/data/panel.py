@@ -6,7 +6,8 @@
     forecast   the rows of the last complete week, whose future nobody knows yet
 
 Only weeks whose horizon lies inside the data are labelled. The splits train | validation | blend | test follow each other,
-with `horizon_weeks` weeks left out between them, so that no label of one reaches into the next.
+with `horizon_weeks` weeks left out between them, so that no label of one reaches into the next. With `folds`, folds.py cuts
+the weeks before test in other ways too.
 
 The prepared folder holds, as Arrow that `datasets.load_from_disk` opens: `products`, `weeks` (the active weeks of each
 product), `reviews` (token ids), and `rows/<split>`, whose rows address the other three by index. The raw reviews are read
@@ -28,8 +29,8 @@ import pyarrow as pa
 from tqdm import tqdm
 
 from ensemble import config as configuration
-from ensemble.data import features, manifest, reviews, spills, weekly
-from ensemble.data.arrow import TableWriter
+from ensemble.data import features, folds, manifest, reviews, spills, weekly
+from ensemble.data.arrow import TableWriter, join
 from ensemble.data.config import PanelConfig, PrepareConfig
 from ensemble.data.inputs import FORECAST
 from ensemble.data.market import MARKET_FILES, write_market
@@ -76,32 +77,34 @@ def prepare(config: PrepareConfig, like: dict[str, Any] | None = None) -> dict[s
         builder.sum_weeks(census)
         if like is None:
             builder.split()
-        builder.write_rows()
+        builder.write_pieces()
+        builder.write_rows(folder / "rows")
+        about = {
+            "kind": KIND,
+            "recipe": "hot_sellers",
+            "schema_version": 2,
+            "task": dataclasses.asdict(TASK),
+            "sources": [_source(file) for file in (*files, *product_files)],
+            "config": configuration.to_dict(config.panel),
+            "census": _placeless(census.to_dict()),
+            "product_census": _placeless(product_census.to_dict()),
+            "first_week": str(weekly.monday(facts["first_week"])),
+            "last_week": str(weekly.monday(facts["last_week"])),
+            "splits": builder.describe_splits(builder.weeks_of),
+            "products": builder.num_products,
+            "categories": categories,
+            "channels": list(weekly.CHANNELS),
+            "features": [
+                {"name": f.name, "unit": f.unit, "meaning": f.meaning, "source": f.source} for f in builder.features
+            ],
+            "has_text": facts["has_text"],
+        }
+        splits_of_folds = [builder.describe_splits(weeks_of, f"fold {k}'s ") for k, weeks_of in enumerate(builder.folds)]
+        checksums: dict[tuple[int, int], str] = {}
+        about["folds"] = folds.write_folds(folder, about, splits_of_folds, builder.write_rows, checksums)
         shutil.rmtree(spill)
         print(census.table())
-        return manifest.write_manifest(
-            folder,
-            {
-                "kind": KIND,
-                "recipe": "hot_sellers",
-                "schema_version": 2,
-                "task": dataclasses.asdict(TASK),
-                "sources": [_source(file) for file in (*files, *product_files)],
-                "config": configuration.to_dict(config.panel),
-                "census": _placeless(census.to_dict()),
-                "product_census": _placeless(product_census.to_dict()),
-                "first_week": str(weekly.monday(facts["first_week"])),
-                "last_week": str(weekly.monday(facts["last_week"])),
-                "splits": builder.describe_splits(),
-                "products": builder.num_products,
-                "categories": categories,
-                "channels": list(weekly.CHANNELS),
-                "features": [
-                    {"name": f.name, "unit": f.unit, "meaning": f.meaning, "source": f.source} for f in builder.features
-                ],
-                "has_text": facts["has_text"],
-            },
-        )
+        return manifest.write_manifest(folder, about, checksums, leave_out="folds")
 
 
 def check(config: PrepareConfig) -> None:
@@ -118,6 +121,7 @@ def check(config: PrepareConfig) -> None:
         min_reviews=(panel.min_reviews >= 1, "at least 1"),
         shares=(positive_shares, "four positive numbers"),
         num_tokens=(0 <= panel.num_tokens <= 4096, "between 0 and 4096"),
+        folds=(0 <= panel.folds <= 52, "between 0 and 52"),
         vocabulary_size=(2 <= panel.vocabulary_size <= 65536, "between 2 and 65536"),
     )
 
@@ -234,11 +238,13 @@ class _Builder:
         self.reviews_by_category = np.zeros((len(categories) + 1, num_weeks + 1), np.int64)
         self.parts: list[dict[str, Any]] = []
         self.num_products = 0
-        self.ranges: dict[str, tuple[int, int]] = {}
+        self.weeks_of: dict[str, folds.Weeks] = {FORECAST: (self.last_week, self.last_week)}
+        self.folds: list[dict[str, folds.Weeks]] = []
+        self.pieces: list[folds.Weeks] = []
         self.border: dict[int, float] = {}
         self.growth: list[np.ndarray] = []
         self.growth_week: list[np.ndarray] = []
-        self.counts: dict[str, dict[str, int]] = {}
+        self.counts: dict[folds.Weeks, dict[str, int]] = {}
 
     def sum_weeks(self, census: reviews.Census) -> None:
         """Sort, clear of duplicates and sum each spill file; writes `products`, `weeks` and `reviews`."""
@@ -282,16 +288,18 @@ class _Builder:
         np.cumsum(self.reviews_by_category, axis=1, out=self.reviews_by_category)
 
     def split(self) -> None:
-        """Find each split's weeks, and the growth that a hot row of each week must exceed."""
+        """Find the weeks of each split, of the folds' too, and the growth that a hot row of each week must exceed."""
         week, growth = np.concatenate(self.growth_week), np.concatenate(self.growth)
         num_labelled = max(0, self.last_week - self.panel.horizon_weeks - self.first_week + 1)
         rows_per_week = np.bincount(week - self.first_week, minlength=num_labelled)
-        self.ranges = split_weeks(self.first_week, self.last_week, rows_per_week, self.panel)
+        weeks_of = split_weeks(self.first_week, self.last_week, rows_per_week, self.panel)
+        self.folds = [{**of, **self.weeks_of} for of in folds.fold_weeks(weeks_of, rows_per_week, self.panel)]
+        self.weeks_of = {**weeks_of, **self.weeks_of}
         self.border = borders(week, growth, self.panel.top_fraction)
 
-    def write_rows(self) -> None:
-        """Compute the features of every row and write `rows/<split>`."""
-        wanted = {**self.ranges, FORECAST: (self.last_week, self.last_week)}
+    def write_pieces(self) -> None:
+        """Compute the features of every row, and write the rows by the pieces of the weeks that the splits are made of."""
+        self.pieces = folds.pieces(weeks for of in (self.weeks_of, *self.folds) for weeks in of.values())
         schema = pa.schema(
             {
                 **ADDRESS,
@@ -301,7 +309,7 @@ class _Builder:
         )
         next_id = 0
         with ExitStack() as open_writers:
-            writers = {split: TableWriter(self.folder / "rows" / split, schema) for split in wanted}
+            writers = {piece: TableWriter(self._folder_of(piece), schema) for piece in self.pieces}
             for writer in writers.values():
                 open_writers.enter_context(writer)
             for part in tqdm(self.parts, desc="rows", unit=" files"):
@@ -313,27 +321,36 @@ class _Builder:
                     reviews_by_category=self.reviews_by_category,
                 )
                 product, week = weekly.rows_with_recent_reviews(series, self.panel.base_weeks, self.last_week)
-                for split, (begin, end) in wanted.items():
+                for piece, writer in writers.items():
+                    begin, end = piece
                     here = (week >= begin) & (week <= end)
                     for rows in self._blocks(series, product[here], week[here], around):
-                        table = self._table(rows, part, split, next_id)
-                        writers[split].write(table)
+                        table = self._table(rows, part, next_id)
+                        writer.write(table)
                         next_id += table.num_rows
-                        self._count(split, table)
-        for split in wanted:
-            self._refuse_empty(split)
+                        self._count(piece, table)
 
-    def describe_splits(self) -> dict[str, dict[str, Any]]:
-        """Rows, hot rows and dates of each split, for the manifest."""
-        wanted = {**self.ranges, FORECAST: (self.last_week, self.last_week)}
-        return {
-            split: {
-                "first_week": str(weekly.monday(begin)),
-                "last_week": str(weekly.monday(end)),
-                **self.counts.get(split, {"rows": 0, "hot": 0}),
-            }
-            for split, (begin, end) in wanted.items()
-        }
+    def write_rows(self, folder: Path, fold: int | None = None) -> None:
+        """Join the pieces to the splits of the whole, or of a fold: `folder`/SPLIT."""
+        for split, weeks in (self.weeks_of if fold is None else self.folds[fold]).items():
+            join(folder / split, [self._folder_of(piece) for piece in self._pieces_of(weeks)])
+
+    def describe_splits(self, weeks_of: dict[str, folds.Weeks], whose: str = "") -> dict[str, dict[str, Any]]:
+        """Rows, hot rows and dates of each split, for the manifest; `UserError` for one that is empty."""
+        described = {}
+        for split, (begin, end) in weeks_of.items():
+            counts = [self.counts[piece] for piece in self._pieces_of((begin, end)) if piece in self.counts]
+            count = {name: sum(of[name] for of in counts) for name in ("rows", "hot")}
+            self._refuse_empty(split, count, whose)
+            dates = {"first_week": str(weekly.monday(begin)), "last_week": str(weekly.monday(end))}
+            described[split] = {**dates, **count}
+        return described
+
+    def _folder_of(self, piece: folds.Weeks) -> Path:
+        return self.spill / f"rows-{piece[0]}"
+
+    def _pieces_of(self, weeks: folds.Weeks) -> list[folds.Weeks]:
+        return [piece for piece in self.pieces if weeks[0] <= piece[0] and piece[1] <= weeks[1]]
 
     def _sorted(
         self, path: Path, category_code: dict[str, int], census: reviews.Census
@@ -410,7 +427,7 @@ class _Builder:
             if len(rows.week):
                 yield rows
 
-    def _table(self, rows: features.Rows, part: dict[str, Any], split: str, next_id: int) -> pa.Table:
+    def _table(self, rows: features.Rows, part: dict[str, Any], next_id: int) -> pa.Table:
         """One block of rows; a forecast's targets are NaN."""
         num_rows = len(rows.week)
         totals = rows.series.totals["reviews"]
@@ -423,7 +440,7 @@ class _Builder:
             "reviews_begin": totals[rows.position(weekly.SPAN)] + part["first_review"],
             "reviews_end": totals[rows.position(0)] + part["first_review"],
         }
-        if split == FORECAST:
+        if rows.week[0] == self.last_week:
             columns |= {name: np.full(num_rows, np.nan) for name in TARGETS}
         else:
             growth = self._growth(rows)
@@ -443,23 +460,25 @@ class _Builder:
             }
         )
 
-    def _count(self, split: str, table: pa.Table) -> None:
-        count = self.counts.setdefault(split, {"rows": 0, "hot": 0})
+    def _count(self, piece: folds.Weeks, table: pa.Table) -> None:
+        count = self.counts.setdefault(piece, {"rows": 0, "hot": 0})
         count["rows"] += table.num_rows
         count["hot"] += int(np.nansum(table["hot"].to_numpy()))
 
-    def _refuse_empty(self, split: str) -> None:
-        count = self.counts.get(split, {"rows": 0, "hot": 0})
+    def _refuse_empty(self, split: str, count: dict[str, int], whose: str) -> None:
+        fewer_folds = ", or choose fewer panel.folds" if whose else ""
         if not count["rows"] and split == FORECAST:
             raise UserError(
                 f"no product has panel.min_reviews={self.panel.min_reviews} in the last {self.panel.base_weeks} weeks of "
                 "the data, so there is nothing to forecast: give later data, or end them earlier with until=YYYY-MM-DD"
             )
         if not count["rows"]:
-            raise UserError(f"the {split} split has no rows: lower panel.min_reviews, or give more data")
+            raise UserError(
+                f"{whose or 'the '}{split} split has no rows: lower panel.min_reviews, or give more data{fewer_folds}"
+            )
         if split != FORECAST and not count["hot"]:
             raise UserError(
-                f"the {split} split has {count['rows']} rows but not one hot product: its weeks are too small, "
+                f"{whose or 'the '}{split} split has {count['rows']} rows but not one hot product: its weeks are too small, "
                 f"or their rows too much alike, for panel.top_fraction={self.panel.top_fraction}: raise that, or lower "
-                "panel.min_reviews"
+                f"panel.min_reviews{fewer_folds}"
             )

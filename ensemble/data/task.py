@@ -20,7 +20,7 @@ class Task:
     metric: str
     """A key of `metrics.METRIC_OF`, by which members stop early and combiners are compared."""
     group: str
-    """The column of examples that are ranked against each other: the week, the user. It grows with time where there is any."""
+    """The column of examples that are ranked against each other: the week, the user. It grows with time, if there is any."""
     cluster: str
     """The column of examples that the bootstrap draws together: the product, the user."""
     weight: str = ""

@@ -161,7 +161,42 @@ class HotSellersConfig:
     """Weight of the head for helpful votes per review of the horizon; 0, since votes are counted at the crawl."""
 
 
-RECIPES: dict[str, type] = {"hot_sellers": HotSellersConfig}
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class NextItemConfig:
+    """The recipe's own settings, under `recipe.` on the command line; the four variants are time_aware × num_streams."""
+
+    time_aware: bool = False
+    """TiSASRec, which looks at the time between items; false is SASRec."""
+    num_streams: int = 0
+    """Streams of manifold-constrained hyper-connections (mHC), 4 in their paper; 0 for plain residuals."""
+    max_length: int = 50
+    """Items of a history that are looked at, the newest."""
+    width: int = 64
+    """Width of the model, and of an item's embedding."""
+    num_layers: int = 2
+    """Blocks of attention and perceptron."""
+    num_heads: int = 2
+    """Heads of each attention; must divide the width."""
+    widening: int = 1
+    """Width of the perceptron's middle by the model's."""
+    dropout: float = 0.2
+    """Dropout on embeddings, attention and after each layer; on CPUs to the nearest 256th."""
+    num_intervals: int = 256
+    """time_aware: intervals that are told apart, in units of the user's shortest; longer ones count as the longest."""
+    loss: Literal["cross_entropy", "sampled_softmax", "bce", "gbce"] = "cross_entropy"
+    """Over all items; over num_negatives drawn for the batch; or of each item against num_negatives drawn for it, as SASRec
+    has it (bce) or calibrated for many (gbce, gSASRec)."""
+    num_negatives: int = 1
+    """Items drawn against each target, or for sampled_softmax against all of a micro-batch."""
+    negative_power: float = 0.0
+    """sampled_softmax: negatives are drawn by their counts to this power, and corrected for it (logQ); 0 draws all alike."""
+    gbce_calibration: float = 0.75
+    """gbce: how far the positive is corrected for the few negatives, t of its paper, 0 to 1."""
+    num_groups: int = 0
+    """Parts of a micro-batch of like length, padded each by itself; 0 for 8 on CPUs and 1 on a GPU."""
+
+
+RECIPES: dict[str, type] = {"hot_sellers": HotSellersConfig, "next_item": NextItemConfig}
 """A recipe's name, which is also its module in `ensemble.neural.recipes`, and its settings."""
 
 

@@ -302,7 +302,8 @@ def predict(
         Feed(rows, pieces, device=accelerator.device, num_workers=0, prefetch_factor=1) as feed,
     ):
         for _, batch in feed:
-            found.append({name: tensor.float() for name, tensor in recipe.predict(model, batch).items()})
+            told = recipe.predict(model, batch).items()
+            found.append({name: tensor.float() if tensor.is_floating_point() else tensor for name, tensor in told})
     if launch.is_sharded(accelerator):
         from ensemble.neural import sharded
 

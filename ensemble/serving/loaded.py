@@ -24,7 +24,7 @@ from typing import Any
 import pyarrow as pa
 import pyarrow.parquet as pq
 
-from ensemble import combine, predictions, predictor
+from ensemble import bag, combine, predictions, predictor
 from ensemble.data import manifest
 from ensemble.errors import Failure, UserError
 
@@ -57,7 +57,7 @@ class EnsemblePredictor:
         about: dict[str, dict[str, Any]] = {PREPARATION: {"kind": PREPARATION, "like": like}}
         for name, member in predictor.member_folders(folder, description, ensemble.member_names).items():
             predictor.check_member(name, folder, description["members"][name])
-            kind = manifest.read_json(member / "summary.json").get("kind")
+            kind = bag.kind_of(member)
             if kind not in MEMBER_KINDS:
                 raise UserError(f"member {name} at {member} is of kind '{kind}', not one of {', '.join(MEMBER_KINDS)}")
             about[name] = {"kind": kind, "name": name, "folder": str(member), "threads": threads}

@@ -75,9 +75,11 @@ def load_trees(about: Task) -> Stage:
 
     threads.settle(about["threads"])
 
+    from ensemble import bag
     from ensemble.trees.prediction import LoadedMember
 
-    return partial(_predict, LoadedMember(about["folder"]), about["name"])
+    ask = bag.load(Path(about["folder"]), lambda copy: LoadedMember(copy).predict)
+    return partial(_predict, ask, about["name"])
 
 
 def load_neural(about: Task) -> Stage:
@@ -89,20 +91,21 @@ def load_neural(about: Task) -> Stage:
 
     accelerator = launch.start()
 
+    from ensemble import bag
     from ensemble.data import manifest
     from ensemble.neural.member import LoadedMember
 
     with tempfile.TemporaryDirectory(prefix="ensemble-") as empty:  # there are no rows yet
         like = {name: value for name, value in about["like"].items() if name not in ("files", "fingerprint")}
         manifest.write_manifest(Path(empty), {**like, "splits": {}})
-        member = LoadedMember(about["folder"], accelerator, empty)
-    return partial(_predict, member, about["name"])
+        ask = bag.load(Path(about["folder"]), lambda copy: LoadedMember(copy, accelerator, empty).predict)
+    return partial(_predict, ask, about["name"])
 
 
-def _predict(member: Any, name: str, task: Task) -> None:
+def _predict(ask: Callable[[str, str], dict[str, Any]], name: str, task: Task) -> None:
     from ensemble import predictions
 
-    found = member.predict(task["data"], FORECAST)
+    found = ask(task["data"], FORECAST)
     predictions.write(task["out"], predictions.Predictions(**found, member=name, split=FORECAST))
 
 

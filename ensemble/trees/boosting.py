@@ -10,16 +10,17 @@ import dataclasses
 import time
 from collections.abc import Callable
 from pathlib import Path
-from typing import Protocol
+from typing import Any, Protocol
 
 import numpy as np
 from tqdm import tqdm
 
+from ensemble.metrics import METRIC_OF
 from ensemble.trees.config import TreesConfig
 from ensemble.trees.distributed import Group
 
 Scores = dict[str, float]
-"""log_loss and average_precision on validation."""
+"""On validation: the metric of early stopping, and for probabilities of a yes the log loss."""
 
 
 class Growth(Protocol):
@@ -55,10 +56,22 @@ class Training:
     """Whether this process was asked to stop."""
     keep: Callable[[bytes, list[Scores]], None] = lambda model, history: None
     """Writes a checkpoint; called on rank 0."""
+    watch: Callable[[list[Scores]], None] = lambda history: None
+    """Sees the scores where a chunk ends; what it raises ends the training."""
+    bins: list[Any] | None = None
+    """Where a library leaves the bins of its rows, and finds them, when it trains on the same rows again and again."""
+
+    def binned(self, make: Callable[[], tuple[Any, Any]]) -> tuple[Any, Any]:
+        """What `make` returns for the training and the validation rows; made once where `bins` are kept."""
+        if self.bins is None:
+            return make()
+        if not self.bins:
+            self.bins.extend(make())
+        return self.bins[0], self.bins[1]
 
 
-def boost(config: TreesConfig, growth: Growth, training: Training) -> tuple[list[Scores], int]:
-    """Grow until it is enough: the scores after each tree, and the number of the best.
+def boost(config: TreesConfig, metric: str, growth: Growth, training: Training) -> tuple[list[Scores], int]:
+    """Grow until it is enough by the metric: the scores after each tree, and the number of the best.
 
     Every rank scores the whole validation split, because average precision cannot be put together from parts; rank 0's
     scores count on all of them, so that none can stop while another goes on. A request to stop is obeyed where a chunk
@@ -69,7 +82,7 @@ def boost(config: TreesConfig, growth: Growth, training: Training) -> tuple[list
     with tqdm(
         total=config.num_rounds, initial=len(history), desc=config.library, unit=" trees", disable=group.rank > 0
     ) as bar:
-        while not _is_enough(config, history):
+        while not _is_enough(config, metric, history):
             chunk, place_in_chunk = divmod(len(history), config.chunk_rounds)
             if place_in_chunk == 0:
                 asked = any(group.gather(bool(training.asked())))
@@ -79,16 +92,19 @@ def boost(config: TreesConfig, growth: Growth, training: Training) -> tuple[list
                     kept_at = time.monotonic()
                 if asked:
                     raise Stopped
+                training.watch(history)
                 growth.seed(chunk_seed(config.seed, chunk))
             history.append(group.gather(growth.grow())[0])
             bar.update()
-            bar.set_postfix(average_precision=f"{history[-1]['average_precision']:.4f}")
-    return history, best_round(history)
+            bar.set_postfix({metric: f"{history[-1][metric]:.4f}"})
+    return history, best_round(history, metric)
 
 
-def best_round(history: list[Scores]) -> int:
-    """The number of trees with the highest average precision; of equal ones, the fewest."""
-    return int(np.argmax([scores["average_precision"] for scores in history])) + 1
+def best_round(history: list[Scores], metric: str) -> int:
+    """The number of trees with the best score; of equal ones, the fewest. What is not defined is worse than any score."""
+    sign = 1 if METRIC_OF[metric].higher_is_better else -1
+    scores = sign * np.array([scores[metric] for scores in history])
+    return int(np.argmax(np.where(np.isnan(scores), -np.inf, scores))) + 1
 
 
 def chunk_seed(seed: int, chunk: int) -> int:
@@ -96,12 +112,7 @@ def chunk_seed(seed: int, chunk: int) -> int:
     return int(np.random.SeedSequence([seed, chunk]).generate_state(1)[0]) >> 2
 
 
-def _is_enough(config: TreesConfig, history: list[Scores]) -> bool:
+def _is_enough(config: TreesConfig, metric: str, history: list[Scores]) -> bool:
     if not history:
         return False
-    return len(history) >= config.num_rounds or len(history) - best_round(history) >= config.early_stopping_rounds
-
-
-def log_loss(target: np.ndarray, margin: np.ndarray) -> float:
-    """Mean log loss in nats of log odds; both (n,)."""
-    return float(np.mean(np.logaddexp(0, margin.astype(np.float64)) - target * margin))
+    return len(history) >= config.num_rounds or len(history) - best_round(history, metric) >= config.early_stopping_rounds

@@ -14,18 +14,23 @@ from ensemble.trees.boosting import Scores, Training, boost
 from ensemble.trees.config import TreesConfig
 from ensemble.trees.distributed import Group, free_port
 from ensemble.trees.memory import SAMPLED_ROWS
+from ensemble.trees.objective import Goal, Judge, Lesson, goal_of, lesson_of
 from ensemble.trees.rows import TreeData
 
 FILE = "model.txt"
+OBJECTIVES = {"binary": "binary", "regression": "regression", "multiclass": "multiclass", "ranking": "lambdarank"}
+MOST_RANKED = 10_000
+"""Rows that LightGBM ranks against each other; a larger group is cut into equal parts."""
 
 
 class _Growth:
     """The booster and its data; on several ranks the data are this rank's rows, and the whole validation split."""
 
     def __init__(self, config: TreesConfig, rows: TreeData, validation: TreeData, training: Training):
-        settings = parameters(config) | _network(training.group, config.timeout_s)
-        data = lightgbm.Dataset(table_of(rows), label=rows.column("hot"), params=settings)
-        held_out = data.create_valid(table_of(validation), label=validation.column("hot"), params=settings)
+        self.goal = goal_of(config, rows)
+        settings = parameters(config, self.goal) | _network(training.group, config.timeout_s)
+        data, held_out = training.binned(lambda: datasets(settings, lesson_of(self.goal, rows), Lesson(rows=validation)))
+        self._judge = Judge(self.goal, validation)
         if training.model is not None:
             self._before = lightgbm.Booster(model_str=training.model.decode())  # which the predictor does not keep alive
             data._set_predictor(_InnerPredictor.from_booster(self._before, pred_parameter={"num_threads": config.threads}))
@@ -40,18 +45,45 @@ class _Growth:
 
     def grow(self) -> Scores:
         self.booster.update()
-        scores = {result[1]: float(result[2]) for result in self.booster.eval_valid()}
-        return {"log_loss": scores["binary_logloss"], "average_precision": scores["average_precision"]}
+        scores: Scores = {}
+
+        def judge(prediction: np.ndarray, _: Any) -> list[Any]:
+            scores.update(self._judge(prediction))
+            return []
+
+        # What LightGBM keeps for the validation split is judged, rather than predicted again
+        self.booster.eval_valid(judge)
+        return scores
 
     def model(self) -> bytes:
         return to_bytes(self.booster)
 
 
-def parameters(config: TreesConfig) -> dict[str, Any]:
+def datasets(settings: dict[str, Any], lesson: Lesson, validation: Lesson) -> tuple[Any, Any]:
+    sizes = lesson.group_sizes
+    data = lightgbm.Dataset(
+        table_of(lesson.rows),
+        label=lesson.target,
+        weight=lesson.weight,
+        group=None if sizes is None else _cut(sizes),
+        categorical_feature=list(lesson.rows.categories) or "auto",
+        params=settings,
+    )
+    return data, data.create_valid(table_of(validation.rows), label=validation.target, params=settings)
+
+
+def _cut(group_sizes: np.ndarray) -> np.ndarray:
+    parts = [np.diff(np.linspace(0, size, -(-size // MOST_RANKED) + 1).astype(int)) for size in group_sizes.tolist()]
+    return np.concatenate(parts)
+
+
+def parameters(config: TreesConfig, goal: Goal) -> dict[str, Any]:
     """The settings in LightGBM's words."""
     return {
-        "objective": "binary",
-        "metric": ["average_precision", "binary_logloss"],
+        "objective": OBJECTIVES[goal.objective],
+        **({"num_class": goal.num_classes} if goal.num_classes > 1 else {}),
+        **({"monotone_constraints": list(goal.monotone)} if any(goal.monotone) else {}),
+        "metric": "None",
         "num_leaves": config.max_leaves,
         "learning_rate": config.learning_rate,
         "min_sum_hessian_in_leaf": config.min_leaf_weight,
@@ -75,7 +107,7 @@ def train(
     training = training or Training()
     with training.group.explained():
         growth = _Growth(config, rows, validation, training)
-        history, best = boost(config, growth, training)
+        history, best = boost(config, growth.goal.metric, growth, training)
         return lightgbm.Booster(model_str=to_bytes(growth.booster, best).decode()), history, best
 
 
@@ -105,10 +137,13 @@ def save(booster: Any, file: Path) -> None:
 
 
 def load(file: Path) -> Any:
+    """A booster that predicts on the calling thread alone, so that several threads may ask it at once."""
     try:
-        return lightgbm.Booster(model_file=file)
+        booster = lightgbm.Booster(model_file=file)
     except lightgbm.basic.LightGBMError:
         raise UserError(f"{file} is missing or damaged: train the member again") from None
+    booster.params["num_threads"] = 1
+    return booster
 
 
 def feature_names(booster: Any) -> list[str]:
@@ -116,13 +151,21 @@ def feature_names(booster: Any) -> list[str]:
 
 
 def predict(booster: Any, features: np.ndarray) -> np.ndarray:
-    """Probabilities, shape (n,), for features of shape (n, F)."""
-    return np.asarray(booster.predict(features))
+    """Probabilities, values or scores, shape (n,), of classes (n, K), for features of shape (n, F)."""
+    return np.asarray(booster.predict(features, num_threads=booster.params.get("num_threads", 0)))
 
 
 def contributions(booster: Any, features: np.ndarray) -> np.ndarray:
-    """Each feature's part of the log odds, shape (n, F)."""
-    return np.asarray(booster.predict(features, pred_contrib=True))[:, :-1]
+    """Each feature's part of the log odds, value or score, and what is there without any of them: shape (n, F + 1).
+
+    With several classes, of the likeliest one's.
+    """
+    parts = np.asarray(booster.predict(features, pred_contrib=True, num_threads=booster.params.get("num_threads", 0)))
+    num_classes = booster.num_model_per_iteration()
+    if num_classes > 1:
+        likeliest = predict(booster, features).argmax(axis=1)
+        parts = parts.reshape(len(parts), num_classes, -1)[np.arange(len(parts)), likeliest]
+    return parts
 
 
 def importance(booster: Any) -> dict[str, float]:

@@ -2,7 +2,7 @@
 
     python scripts/train_trees.py library=xgboost data=runs/demo/prepared out=runs/demo/members/xgboost
 
-Both libraries train on the same rows, stop early on the validation split by average precision, and leave in their folder
+Both libraries train on the same rows, stop early on the validation split by the task's metric, and leave in their folder
 
     model.ubj | model.txt   config.json  metrics.jsonl  importance.json  importance.png  summary.json  manifest.json
 
@@ -26,9 +26,10 @@ from typing import Any
 
 from ensemble import config as configuration
 from ensemble.data import inputs, manifest
+from ensemble.data.task import task_of
 from ensemble.errors import Failure, UserError
 from ensemble.signals import STOP, StopSignals
-from ensemble.trees import memory, rows
+from ensemble.trees import memory, objective, rows
 from ensemble.trees.boosting import Scores, Stopped, Training
 from ensemble.trees.checkpoint import Checkpoints
 from ensemble.trees.config import FREE_TO_CHANGE, TreesConfig
@@ -45,16 +46,21 @@ def train(config: TreesConfig, resume: str = "", where: Place = ALONE) -> dict[s
     that is whole already as it is. `where` is this process's place among the ranks that grow the trees together; what any
     of them raises ends all. The summary's `status` is done, or preempted after SIGTERM, SIGINT or SIGUSR1.
     """
-    _check(config)
+    check(config)
     began, peak_mb = time.monotonic(), memory.peak()
     library = module_of(config.library)
     checkpoints = Checkpoints(config.out, library.FILE)
     with StopSignals() as stop, _signals_elsewhere(), Group(where, config.timeout_s, checkpoints.set_lost) as group:
         about = rows.description(config.data)
         manifest.verify(config.data)
+        train_rows = rows.TreeData(config.data, "train", about, group.rank, group.num_ranks)
+        goal = objective.goal_of(config, train_rows)
+        if goal.objective == "ranking" and group.num_ranks > 1:
+            raise UserError(f"objective=ranking keeps the rows of a {goal.task.group} together: train it on one rank")
+        config = dataclasses.replace(config, objective=goal.objective, target=goal.target, metric=goal.metric)
         settings = {name: value for name, value in configuration.to_dict(config).items() if name not in FREE_TO_CHANGE}
         state = {"fingerprint": about["fingerprint"], "num_ranks": group.num_ranks, "config": settings}
-        state["memory"] = _memory(config, about, group)
+        state["memory"] = memory_mode(config, about, group)
         _refuse_unlike(group, state)
         start = group.gather(_start(config, resume, checkpoints, state) if group.rank == 0 else None)[0]
         if "summary" in start:
@@ -62,7 +68,6 @@ def train(config: TreesConfig, resume: str = "", where: Place = ALONE) -> dict[s
         config = dataclasses.replace(config, memory=start["memory"])
         state["memory"] = config.memory
         with checkpoints.failure_marked(), _pages(config, checkpoints, group.rank) as pages:
-            train_rows = rows.TreeData(config.data, "train", about, group.rank, group.num_ranks)
             training = Training(
                 group=group,
                 model=base64.b64decode(start["model"]) if start["model"] else None,
@@ -87,11 +92,15 @@ def train(config: TreesConfig, resume: str = "", where: Place = ALONE) -> dict[s
         "inputs": inputs.meaning(about),
         "rows": about["splits"]["train"]["rows"],
         "ranks": group.num_ranks,
+        "objective": goal.objective,
+        "target": goal.target,
+        "metric": goal.metric,
+        "output": goal.output,
         "trees": best_round,
         "memory": config.memory,
         "peak_memory_mb": round(memory.peak() - peak_mb, 1),
         "seconds": round(time.monotonic() - began, 1),
-        "validation_average_precision": history[best_round - 1]["average_precision"],
+        f"validation_{goal.metric}": history[best_round - 1][goal.metric],
     }
     if group.rank == 0:
         with checkpoints.failure_marked():
@@ -142,13 +151,16 @@ def _start(config: TreesConfig, resume: str, checkpoints: Checkpoints, state: di
     return {"model": base64.b64encode(model).decode(), "history": its["history"], "memory": state["memory"]}
 
 
-def _memory(config: TreesConfig, about: dict[str, Any], group: Group) -> memory.Mode:
+def memory_mode(config: TreesConfig, about: dict[str, Any], group: Group) -> memory.Mode:
     """The mode that was asked for; or low, when what training in core needs is not left to each of the ranks."""
     if config.memory != "auto":
         return config.memory
     num_rows_of = {split: facts["rows"] for split, facts in about["splits"].items()}
     num_rows = math.ceil(num_rows_of["train"] / group.num_ranks) + num_rows_of["validation"]
-    needed, left = memory.needed(config.library, num_rows, len(about["features"])), memory.left()
+    task, num_features, left = task_of(about), len(about["features"]), memory.left()
+    needed = memory.needed(config.library, num_rows, num_features, max(1, len(task.classes)))
+    if (config.objective or task.kind) == "ranking" and config.library == "lightgbm":
+        needed += 4 * num_rows_of["train"] * num_features  # the table by groups is a copy
     modes = group.gather(memory.mode_for(needed, left))
     if "low" not in modes:
         return "in_core"
@@ -250,7 +262,7 @@ def draw_importance(importance: dict[str, float], file: Path, title: str) -> Non
     plt.close(figure)
 
 
-def _check(config: TreesConfig) -> None:
+def check(config: TreesConfig) -> None:
     configuration.check(
         config,
         learning_rate=(0 < config.learning_rate <= 1, "above 0 and at most 1"),

@@ -18,13 +18,13 @@ SAMPLED_ROWS = {"in_core": 200_000, "low": 50_000}
 """Rows from which LightGBM takes its bins, in float64: the first is its default, more memory than its bins for 1 M rows."""
 
 
-def needed(library: str, num_rows: int, num_features: int) -> int:
+def needed(library: str, num_rows: int, num_features: int, num_classes: int = 1) -> int:
     """Bytes at most that a training in core takes, for training and validation rows together."""
     if library == "xgboost":
         # Bins of 4 bytes where values are missing, a copy of 1 byte by columns, gradients, scores and their copies
-        return int(num_rows * (5.2 * num_features + 55)) + 90_000_000
+        return int(num_rows * (5.2 * num_features + 55 * num_classes)) + 90_000_000
     # Bins of 1 byte, gradients, scores and places of rows, then the sample
-    return int(num_rows * (1.1 * num_features + 55)) + 8 * SAMPLED_ROWS["in_core"] * num_features + 20_000_000
+    return int(num_rows * (1.1 * num_features + 55 * num_classes)) + 8 * SAMPLED_ROWS["in_core"] * num_features + 20_000_000
 
 
 def left(cgroup: Path | None = None) -> int | None:

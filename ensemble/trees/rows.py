@@ -1,5 +1,6 @@
 """One split of prepared data as a tree library reads it: memory-mapped columns, a batch at a time, or a rank's shard."""
 
+import copy
 import math
 from collections.abc import Iterator
 from pathlib import Path
@@ -9,7 +10,8 @@ import numpy as np
 import pyarrow as pa
 
 from ensemble.data import manifest
-from ensemble.data.arrow import open_table
+from ensemble.data.arrow import Column, open_table
+from ensemble.data.task import task_of
 from ensemble.errors import UserError
 
 ROWS_PER_BATCH = 1 << 17
@@ -17,7 +19,7 @@ NUM_BLOCKS = 1024
 
 
 class TreeData:
-    """One split of the panel as a tree library reads it; nothing is copied before a batch is asked for.
+    """One split as a tree library reads it; nothing is copied before a batch is asked for.
 
     With `num_ranks` it is the shard of `rank`. Rows are stored by week, so each rank gets every num_ranks-th of about
     `NUM_BLOCKS` equal blocks: all weeks on all ranks, as evenly as blocks can be dealt, and still memory-mapped.
@@ -27,25 +29,44 @@ class TreeData:
         if split not in about["splits"]:
             raise UserError(f"{folder} has no split '{split}': it has {', '.join(about['splits'])}")
         self.table = open_table(Path(folder) / "rows" / split)
+        self.task = task_of(about)
         self.features = [feature["name"] for feature in about["features"]]
+        self.categories = {
+            feature["name"]: feature["categories"] for feature in about["features"] if feature.get("categories")
+        }
+        self._taken: np.ndarray | None = None
         if num_ranks > 1:
             self.table = _shard(self.table, rank, num_ranks)
 
     def __len__(self) -> int:
-        return self.table.num_rows
+        return self.table.num_rows if self._taken is None else len(self._taken)
+
+    def take(self, rows: np.ndarray) -> "TreeData":
+        """The same split with only these rows, in this order."""
+        taken = copy.copy(self)
+        taken._taken = rows if self._taken is None else self._taken[rows]
+        return taken
 
     def column(self, name: str) -> np.ndarray:
-        return self.table[name].to_numpy()
+        whole = self.table[name].to_numpy()
+        return whole if self._taken is None else whole[self._taken]
 
     def feature_table(self) -> pa.Table:
-        """The features as an Arrow table of float32 columns, still memory-mapped."""
-        return self.table.select(self.features)
+        """The features as an Arrow table of float32 columns: still memory-mapped, but for rows that were taken."""
+        if self._taken is None:
+            return self.table.select(self.features)
+        return pa.table({name: Column(self.table, name).take(self._taken) for name in self.features})
 
-    def batches(self) -> Iterator[tuple[np.ndarray, np.ndarray]]:
-        """Features (n, F) float32 and target (n,), a batch of rows at a time."""
+    def batches(self) -> Iterator[np.ndarray]:
+        """Features (n, F) float32, a batch of rows at a time."""
+        columns = [Column(self.table, name) for name in self.features] if self._taken is not None else []
         for start in range(0, len(self), ROWS_PER_BATCH):
-            batch = self.table.slice(start, ROWS_PER_BATCH)
-            yield np.stack([batch[name].to_numpy() for name in self.features], axis=1), batch["hot"].to_numpy()
+            if self._taken is None:
+                batch = self.table.slice(start, ROWS_PER_BATCH)
+                yield np.stack([batch[name].to_numpy() for name in self.features], axis=1)
+            else:
+                rows = self._taken[start : start + ROWS_PER_BATCH]
+                yield np.stack([column.take(rows) for column in columns], axis=1)
 
 
 def description(data: str | Path) -> dict[str, Any]:

@@ -15,31 +15,44 @@ from xgboost import collective
 from xgboost.tracker import RabitTracker
 
 from ensemble.errors import UserError
-from ensemble.metrics import average_precision
-from ensemble.trees.boosting import Scores, Stopped, Training, boost, log_loss
+from ensemble.trees.boosting import Scores, Stopped, Training, boost
 from ensemble.trees.config import TreesConfig
 from ensemble.trees.distributed import Group
+from ensemble.trees.objective import Goal, Judge, Lesson, goal_of, lesson_of
 from ensemble.trees.rows import TreeData
 
 FILE = "model.ubj"
+OBJECTIVES = {
+    "binary": "binary:logistic",
+    "regression": "reg:squarederror",
+    "multiclass": "multi:softprob",
+    "ranking": "rank:ndcg",
+}
 _trackers: list[RabitTracker] = []
 """Those in use: one that an error on its way up would delete complains of the ranks that it still has."""
 
 
 class _Batches(xgboost.DataIter):
-    """Rows a batch at a time; with a prefix, XGBoost keeps each as a file of that name."""
+    """A lesson a batch of rows at a time; with a prefix, XGBoost keeps each as a file of that name."""
 
-    def __init__(self, rows: TreeData, prefix: Path | None = None):
+    def __init__(self, lesson: Lesson, prefix: Path | None = None):
         super().__init__(cache_prefix=str(prefix) if prefix else None)
-        self.rows = rows
+        self._rows = lesson.rows
+        self._columns = {"label": lesson.target}
+        if lesson.group_sizes is None:  # else there is one weight for each group
+            self._columns["weight"] = lesson.weight
         self.reset()
 
     def reset(self) -> None:
-        self._batches = self.rows.batches()
+        self._batches, self._num_passed = self._rows.batches(), 0
 
     def next(self, input_data: Any) -> bool:
-        for features, target in self._batches:
-            input_data(data=features, label=target, feature_names=self.rows.features)
+        for features in self._batches:
+            now = slice(self._num_passed, self._num_passed + len(features))
+            self._num_passed = now.stop
+            columns = {name: values[now] for name, values in self._columns.items() if values is not None}
+            types = feature_types(self._rows)
+            input_data(data=features, feature_names=self._rows.features, feature_types=types, **columns)
             return True
         return False
 
@@ -48,11 +61,13 @@ class _Growth:
     """The booster and its data; on several ranks `data` are this rank's rows, `held_out` the whole split."""
 
     def __init__(self, config: TreesConfig, rows: TreeData, validation: TreeData, training: Training):
-        self._data = matrix(config, rows, training.pages, "rows")
-        self._held_out = matrix(config, validation, training.pages, "validation", self._data)
-        self._target = validation.column("hot")
+        self.goal = goal_of(config, rows)
+        self._data, self._held_out = training.binned(
+            lambda: matrices(config, lesson_of(self.goal, rows), Lesson(rows=validation), training.pages)
+        )
+        self._judge = Judge(self.goal, validation)
         trees = None if training.model is None else bytearray(training.model)
-        self.booster = xgboost.Booster(parameters(config), [self._data, self._held_out], model_file=trees)
+        self.booster = xgboost.Booster(parameters(config, self.goal), [self._data, self._held_out], model_file=trees)
 
     def seed(self, seed: int) -> None:
         # A generator of features lives in the updater of the trees: another tree method, once configured, drops it
@@ -64,7 +79,7 @@ class _Growth:
         self.booster.update(self._data, self.booster.num_boosted_rounds())
         margin = self.booster.predict(self._held_out, output_margin=True)
         # XGBoost's own aucpr interpolates: it is not the average precision that everything else here reports
-        return {"log_loss": log_loss(self._target, margin), "average_precision": average_precision(self._target, margin)}
+        return self._judge(_as_said(self.goal, margin))
 
     def model(self) -> bytes:
         return to_bytes(self.booster)
@@ -74,10 +89,23 @@ class _Growth:
         del self.booster, self._data, self._held_out
 
 
-def parameters(config: TreesConfig) -> dict[str, Any]:
+def _as_said(goal: Goal, margin: np.ndarray) -> np.ndarray:
+    """Predictions from margins, in float64: in float32 the likeliest would tie."""
+    margin = margin.astype(np.float64)
+    if goal.output == "probability":
+        return 1 / (1 + np.exp(-margin))
+    if goal.output == "probabilities":
+        odds = np.exp(margin - margin.max(axis=1, keepdims=True))
+        return odds / odds.sum(axis=1, keepdims=True)
+    return margin
+
+
+def parameters(config: TreesConfig, goal: Goal) -> dict[str, Any]:
     """The settings in XGBoost's words."""
     return {
-        "objective": "binary:logistic",
+        "objective": OBJECTIVES[goal.objective],
+        **({"num_class": goal.num_classes} if goal.num_classes > 1 else {}),
+        **({"monotone_constraints": str(goal.monotone)} if any(goal.monotone) else {}),
         "tree_method": "hist",
         "grow_policy": "lossguide",
         "max_depth": 0,
@@ -91,12 +119,29 @@ def parameters(config: TreesConfig) -> dict[str, Any]:
     }
 
 
-def matrix(config: TreesConfig, rows: TreeData, pages: Path | None, name: str, like: Any = None) -> Any:
+def matrices(config: TreesConfig, lesson: Lesson, validation: Lesson, pages: Path | None) -> tuple[Any, Any]:
+    data = matrix(config, lesson, pages, "rows")
+    return data, matrix(config, validation, pages, "validation", data)
+
+
+def matrix(config: TreesConfig, lesson: Lesson, pages: Path | None, name: str, like: Any = None) -> Any:
     """The rows in bins, in memory or in files under `pages`; the trees are the same to the bit."""
-    if config.memory != "low":
-        return xgboost.QuantileDMatrix(_Batches(rows), max_bin=256, ref=like)
-    assert pages is not None
-    return xgboost.ExtMemQuantileDMatrix(_Batches(rows, pages / name), max_bin=256, ref=like)
+    options: dict[str, Any] = {"max_bin": 256, "ref": like, "enable_categorical": bool(lesson.rows.categories)}
+    if config.memory == "low":
+        assert pages is not None
+        data: Any = xgboost.ExtMemQuantileDMatrix(_Batches(lesson, pages / name), **options)
+    else:
+        data = xgboost.QuantileDMatrix(_Batches(lesson), **options)
+    if lesson.group_sizes is not None:
+        data.set_info(group=lesson.group_sizes)
+        if lesson.weight is not None:
+            data.set_info(weight=lesson.weight[np.cumsum(lesson.group_sizes) - 1])
+    return data
+
+
+def feature_types(rows: TreeData) -> list[str] | None:
+    """c for categories, q for quantities, as XGBoost wants it; None where there are no categories."""
+    return ["c" if name in rows.categories else "q" for name in rows.features] if rows.categories else None
 
 
 def train(
@@ -107,7 +152,7 @@ def train(
     with _collective(training.group, config.timeout_s), training.group.explained():
         growth = _Growth(config, rows, validation, training)
         try:
-            history, best = boost(config, growth, training)
+            history, best = boost(config, growth.goal.metric, growth, training)
             return growth.booster[:best], history, best
         finally:
             growth.release()
@@ -150,11 +195,13 @@ def save(booster: Any, file: Path) -> None:
 
 
 def load(file: Path) -> Any:
+    """A booster that predicts on the calling thread alone, so that several threads may ask it at once."""
     booster = xgboost.Booster()
     try:
         booster.load_model(file)
     except xgboost.core.XGBoostError:
         raise UserError(f"{file} is missing or damaged: train the member again") from None
+    booster.set_param({"nthread": 1})
     return booster
 
 
@@ -163,14 +210,21 @@ def feature_names(booster: Any) -> list[str]:
 
 
 def predict(booster: Any, features: np.ndarray) -> np.ndarray:
-    """Probabilities, shape (n,), for features of shape (n, F)."""
+    """Probabilities, values or scores, shape (n,), of classes (n, K), for features of shape (n, F)."""
     return booster.inplace_predict(features, validate_features=False)
 
 
 def contributions(booster: Any, features: np.ndarray) -> np.ndarray:
-    """Each feature's part of the log odds, shape (n, F)."""
-    data = xgboost.DMatrix(features, feature_names=feature_names(booster))
-    return booster.predict(data, pred_contribs=True)[:, :-1]
+    """Each feature's part of the log odds, value or score, and what is there without any of them: shape (n, F + 1).
+
+    With several classes, of the likeliest one's.
+    """
+    names, types = feature_names(booster), booster.feature_types
+    data = xgboost.DMatrix(features, feature_names=names, feature_types=types, enable_categorical=types is not None)
+    parts = booster.predict(data, pred_contribs=True)
+    if parts.ndim == 3:
+        parts = parts[np.arange(len(parts)), predict(booster, features).argmax(axis=1)]
+    return parts
 
 
 def importance(booster: Any) -> dict[str, float]:

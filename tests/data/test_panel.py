@@ -500,7 +500,7 @@ STAGES = [
     (panel, "borders"),
     (features, "compute"),
     (arrow.TableWriter, "write"),
-    (arrow.TableWriter, "_write_description"),
+    (arrow, "_describe"),
     (manifest, "sha256"),
     (manifest, "sync"),
 ]

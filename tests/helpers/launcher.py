@@ -13,7 +13,8 @@ import psutil
 
 ROOT = Path(__file__).resolve().parents[2]
 TRAIN, PREDICT = str(ROOT / "scripts/train.py"), str(ROOT / "scripts/predict.py")
-ACCELERATE = [str(Path(sys.executable).with_name("accelerate")), "launch"]
+ACCELERATE = [str(Path(sys.executable).with_name("accelerate-launch"))]
+"""The same as `accelerate launch`, which loads all its other commands first."""
 SINGLE_CPU, MULTI_CPU, MULTI_CPU_SHARDED, MULTI_GPU = (
     ["--config_file", str(ROOT / f"accelerate_configs/{name}.yaml")]
     for name in ("single_cpu", "multi_cpu", "multi_cpu_sharded", "multi_gpu")

@@ -2,13 +2,15 @@
 
 import json
 import socket
+import sys
 from contextlib import ExitStack
 from pathlib import Path
 
 import pytest
 import yaml
-from launcher import ACCELERATE, ROOT, TIMEOUT_S, started
+from launcher import ROOT, TIMEOUT_S, started
 
+ACCELERATE = [Path(sys.executable).with_name("accelerate"), "launch"]  # as the README says it
 WORKER = Path(__file__).with_name("ranks_worker.py")
 EXPECTED = {
     "single_cpu": (1, "no"),

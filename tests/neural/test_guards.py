@@ -20,11 +20,6 @@ torch.set_num_threads(1)
 PLAN = BatchPlan.make(num_rows=100, batch_size=16, micro_batch_size=0, num_ranks=1, rank=0, seed=0)
 
 
-@pytest.fixture(scope="module")
-def accelerator() -> Accelerator:
-    return Accelerator(cpu=True)
-
-
 # Memory
 
 

@@ -41,11 +41,6 @@ def loss_and_gradient(recipe: HotSellers, model: torch.nn.Module, batch: Batch) 
 
 
 @pytest.fixture(scope="module")
-def accelerator() -> Accelerator:
-    return Accelerator(cpu=True)
-
-
-@pytest.fixture(scope="module")
 def batch(prepared: Path) -> Batch:
     return recipe(prepared).rows("train").gather(np.arange(0, 640, 10))
 

@@ -18,11 +18,6 @@ sketch: Any = runpy.run_path(str(Path(__file__).with_name("hrm_sketch.py")))
 NUM_ROWS = 35  # in batches of 16, an epoch ends with 3
 
 
-@pytest.fixture(scope="module")
-def accelerator() -> Accelerator:
-    return Accelerator(cpu=True)
-
-
 def settings(out: Path, **changed: Any) -> TrainConfig:
     common = {"data": "sudokus", "batch_size": 16, "learning_rate": 3e-3, "weight_decay": 0.1, "warmup_steps": 2}
     small = {"max_epochs": 3, "clip_norm": 0, "patience": 100, "evaluations_per_epoch": 1, "trackers": (), "log_every": 1}

@@ -13,7 +13,7 @@ import numpy as np
 import pytest
 import torch
 from accelerate import Accelerator
-from toy import NUM_ROWS, Toy, checkpoints, last, lines, settings, tensors
+from toy import NUM_ROWS, Toy, checkpoints, last, lines, tensors
 
 from ensemble.errors import UserError
 from ensemble.neural import guards, loop, speed
@@ -22,16 +22,6 @@ from ensemble.neural.loader import BatchPlan
 from ensemble.neural.optim import learning_rate_scale
 
 torch.set_num_threads(1)
-
-
-@pytest.fixture(scope="module")
-def accelerator() -> Accelerator:
-    return Accelerator(cpu=True)
-
-
-@pytest.fixture
-def config(tmp_path: Path) -> TrainConfig:
-    return settings(tmp_path / "run")
 
 
 class NanGradient(torch.nn.Module):

@@ -32,11 +32,6 @@ WORDS = "the a and it i is was this of to for great good bad love like product w
 
 
 @pytest.fixture(scope="module")
-def accelerator() -> Accelerator:
-    return Accelerator(cpu=True)
-
-
-@pytest.fixture(scope="module")
 def encoder(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """A folder with a BERT of one layer and its WordPiece vocabulary."""
     from transformers import BertConfig, BertModel, BertTokenizerFast

@@ -16,7 +16,7 @@ import pytest
 import torch
 from accelerate import Accelerator
 from safetensors.torch import load_file
-from toy import NUM_ROWS, WIDTH, Toy, checkpoints, last, lines, settings, tensors
+from toy import NUM_ROWS, WIDTH, Toy, checkpoints, last, lines, tensors
 
 from ensemble.errors import UserError
 from ensemble.neural import checkpoint, loop
@@ -24,16 +24,6 @@ from ensemble.neural.config import TrainConfig
 from ensemble.neural.loader import BatchPlan
 
 torch.set_num_threads(1)
-
-
-@pytest.fixture(scope="module")
-def accelerator() -> Accelerator:
-    return Accelerator(cpu=True)
-
-
-@pytest.fixture
-def config(tmp_path: Path) -> TrainConfig:
-    return settings(tmp_path / "run")
 
 
 # Resuming

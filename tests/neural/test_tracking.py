@@ -13,17 +13,13 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from accelerate import Accelerator, tracking
+from accelerate import tracking
 
 from ensemble.errors import UserError
 from ensemble.neural.tracking import Tracker, require_installed
 
+pytestmark = pytest.mark.usefixtures("accelerator")  # Accelerate's trackers ask it which process they are in
 LOSSES = {10: 0.7, 20: 0.5, 30: 0.4}
-
-
-@pytest.fixture(scope="module", autouse=True)
-def accelerator() -> Accelerator:
-    return Accelerator(cpu=True)  # Accelerate's trackers ask it which process they are in
 
 
 def run(folder: Path, first_step: int, last_step: int, *trackers: str) -> None:

@@ -32,7 +32,8 @@ class Job:
 
     def log(self) -> str:
         """What the job wrote, a line for each that it overwrote."""
-        file = Path(self.facts()["StdOut"])
+        facts = self.facts()
+        file = Path(facts["StdOut"].replace("%N", facts.get("BatchHost", "")))
         return file.read_text(encoding="utf-8", errors="replace").replace("\r", "\n") if file.exists() else ""
 
     def wait(self, limit_s: float = LIMIT_S) -> "Job":
@@ -52,13 +53,14 @@ class Job:
     def until_step(self, out: Path, step: int) -> None:
         """Until the run has trained so many steps."""
 
-        def reached() -> bool:
-            assert self.facts()["JobState"] not in ENDED, self.log()[-5000:]
-            file = out / "metrics.jsonl"
-            lines = file.read_text(encoding="utf-8").splitlines() if file.exists() else []
-            return any(json.loads(line).get("step", 0) >= step for line in lines if line.endswith("}"))
+        self.until(lambda: self.has_reached(out, step), f"reach step {step}")
 
-        self.until(reached, f"reach step {step}")
+    def has_reached(self, out: Path, step: int) -> bool:
+        """Whether the run, which must not have ended, has trained so many steps."""
+        assert self.facts()["JobState"] not in ENDED, self.log()[-5000:]
+        file = out / "metrics.jsonl"
+        lines = file.read_text(encoding="utf-8").splitlines() if file.exists() else []
+        return any(json.loads(line).get("step", 0) >= step for line in lines if line.endswith("}"))
 
     def completed(self) -> "Job":
         """Wait, and demand that it ended well."""

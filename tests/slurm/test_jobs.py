@@ -4,6 +4,7 @@ import json
 import re
 import shutil
 import subprocess
+import sys
 import time
 from pathlib import Path
 
@@ -158,26 +159,58 @@ def test_a_wrong_site(variable: str, value: str, sentence: str, login: Login, pr
     found = job.wait(60).facts()
     print(f"{variable}: {time.monotonic() - began:.0f} s")
     assert found["JobState"] == "FAILED"
-    assert sentence in job.log(), job.log()
+    log = job.log()
+    assert sentence in log, log
+    assert log.splitlines()[-1].startswith(f"train_multi_node_cpu {job.id}: "), log
 
 
-def test_an_edited_site(login: Login, prepared: Path, tmp_path: Path) -> None:
-    """What the file says counts at once, in the shell that sourced it before, and in the job."""
-    project = tmp_path / "project"
-    project.mkdir()
+@pytest.fixture
+def project(tmp_path: Path) -> Path:
+    """The project with a slurm/site.sh of its own."""
+    folder = tmp_path / "project"
+    folder.mkdir()
     for entry in ROOT.iterdir():
         if entry.name != "slurm":
-            (project / entry.name).symlink_to(entry)
-    shutil.copytree(ROOT / "slurm", project / "slurm")
+            (folder / entry.name).symlink_to(entry)
+    shutil.copytree(ROOT / "slurm", folder / "slurm")
+    return folder
+
+
+def edit(project: Path, before: str, after: str) -> None:
     file = project / "slurm" / "site.sh"
-    file.write_text(file.read_text().replace("{GLOO_SOCKET_IFNAME=}", "{GLOO_SOCKET_IFNAME=ib7}"))
+    text = file.read_text()
+    assert text.count(before) == 1
+    file.write_text(text.replace(before, after))
+
+
+def test_an_edited_site(login: Login, prepared: Path, project: Path, tmp_path: Path) -> None:
+    """What the file says counts at once, in the shell that sourced it before, and in the job."""
+    edit(project, "{GLOO_SOCKET_IFNAME=}", "{GLOO_SOCKET_IFNAME=ib7}")
     there = Login(login.cluster, login.logs, project)
-    edit = "sed -i 's/{CPU_PARTITION=}/{CPU_PARTITION=nosuch}/' slurm/site.sh"
-    assert "names the partition 'nosuch'" in there.shell(f"{edit}; sbatch slurm/train_cpu.slurm").stderr
-    file.write_text(file.read_text().replace("=nosuch}", "=cpu}"))
+    command = "sed -i 's/{CPU_PARTITION=}/{CPU_PARTITION=nosuch}/' slurm/site.sh"
+    assert "names the partition 'nosuch'" in there.shell(f"{command}; sbatch slurm/train_cpu.slurm").stderr
+    edit(project, "=nosuch}", "=cpu}")
     job = there.sbatch("slurm/train_multi_node_cpu.slurm", f"data={prepared}", f"out={tmp_path}/run").wait(60)
     assert (job.facts()["JobState"], job.facts()["Partition"]) == ("FAILED", "cpu")
     assert "slurm/site.sh: there is no interface GLOO_SOCKET_IFNAME=ib7: it has lo eth0" in job.log(), job.log()
+
+
+def test_jobs_from_within_a_job(login: Login, project: Path, tmp_path: Path) -> None:
+    """What Slurm told the first job of itself would go over what the others were granted, and --export=NONE over our own."""
+    edit(project, "{PYTHON_ENVIRONMENT=.venv}", f"{{PYTHON_ENVIRONMENT={sys.prefix}}}")
+    report = f"slurm/report.slurm data={tmp_path} out={tmp_path}/nowhere"
+    submissions = [
+        f"sbatch --parsable --cpus-per-task=2 --output={login.logs}/%x-%A.out {words}"
+        for words in (report, f"--export=NONE {report}", f"slurm/train_cpu.slurm data={tmp_path}")
+    ]
+    there = Login(login.cluster, login.logs, project)
+    command = "; ".join(["source slurm/site.sh", *submissions])
+    first = there.sbatch("--wrap", f"bash -c '{command}'", options="--gpus-per-node=2")
+    jobs = [Job(login.cluster, number) for number in first.completed().log().split()]
+    sentences = ["nowhere/ensemble/ensemble.json does not exist"] * 2 + ["there is no word out=FOLDER"]
+    for job, sentence in zip(jobs, sentences, strict=True):
+        assert job.wait(60).facts()["ExitCode"] == "2:0", job.log()
+        assert sentence in job.log()
 
 
 def test_from_another_folder(login: Login, tmp_path: Path) -> None:
@@ -215,11 +248,15 @@ def test_one_task_of_an_array_is_preempted(login: Login, prepared: Path, tmp_pat
 
 
 def test_a_users_mistake(login: Login, prepared: Path, tmp_path: Path) -> None:
-    """A setting that does not exist is told in the last line, and not tried again."""
-    job = login.sbatch("slurm/train_cpu.slurm", f"data={prepared}", f"out={tmp_path}/run", "batchsize=64")
-    found = job.wait(60).facts()
-    assert (found["JobState"], found["ExitCode"], found["Restarts"]) == ("FAILED", "2:0", "0")
-    assert "batch_size" in job.log().splitlines()[-1], job.log()
+    """Before the run began or after, it is told in the last line, wherever the log is, and not tried again."""
+    mistakes = {"batchsize=64": "batch_size", "learning_rate=1e30": "lower learning_rate"}
+    options = f"--output={login.logs}/[%x]-%N-%j.out"
+    words = ("slurm/train_cpu.slurm", f"data={prepared}", *SHORT)
+    jobs = [login.sbatch(*words, f"out={tmp_path}/{word}", word, options=options) for word in mistakes]
+    for job, sentence in zip(jobs, mistakes.values(), strict=True):
+        found = job.wait(120).facts()
+        assert (found["JobState"], found["ExitCode"], found["Restarts"]) == ("FAILED", "2:0", "0"), job.log()
+        assert sentence in job.log().splitlines()[-1], job.log()
 
 
 def test_the_scripts_are_clean() -> None:

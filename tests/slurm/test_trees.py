@@ -40,27 +40,37 @@ def test_two_nodes_are_as_good_as_one(login: Login, prepared: Path, tmp_path: Pa
         assert scores[1] == pytest.approx(scores[0], abs=TOLERANCE)
 
 
-@pytest.mark.parametrize("library", ["xgboost", "lightgbm"])
-def test_a_dead_node(login: Login, prepared: Path, tmp_path: Path, library: str) -> None:
-    """The survivor names it, the job is requeued, and the trees are those of an uninterrupted training to the byte."""
-    rounds = {"xgboost": 1000, "lightgbm": 5000}[library]
-    words = (
-        f"library={library}",
-        f"num_rounds={rounds}",
-        f"early_stopping_rounds={rounds}",
-        f"chunk_rounds={rounds // 10}",
-        "checkpoint_s=0",
-    )
-    uninterrupted = submit(login, prepared, tmp_path / "whole", 2, *words).completed()
-    job = submit(login, prepared, tmp_path / "killed", 2, *words)
-    checkpoints = tmp_path / "killed" / f"{library}.checkpoint"
-    job.until(lambda: any(checkpoints.glob("trees-*")), "write a checkpoint")
+ROUNDS = {"xgboost": 1000, "lightgbm": 5000}
+"""Of the run that loses a node: some seconds of training."""
+MODELS = {"xgboost": "model.ubj", "lightgbm": "model.txt"}
+
+
+def test_a_dead_node(login: Login, prepared: Path, tmp_path: Path) -> None:
+    """The survivor names it, the job is requeued, and the trees are those of an uninterrupted training to the byte.
+
+    A job for each library, both on the node that dies.
+    """
+
+    def submit_both(out: Path) -> list[Job]:
+        jobs = []
+        for library, rounds in ROUNDS.items():
+            rest = (f"early_stopping_rounds={rounds}", f"chunk_rounds={rounds // 10}", "checkpoint_s=0")
+            jobs.append(submit(login, prepared, out, 2, f"library={library}", f"num_rounds={rounds}", *rest))
+        return jobs
+
+    for job in submit_both(tmp_path / "whole"):
+        job.completed()
+    jobs = submit_both(tmp_path / "killed")
+    for job, library in zip(jobs, ROUNDS, strict=True):
+        checkpoints = tmp_path / "killed" / f"{library}.checkpoint"
+        job.until(lambda of=checkpoints: any(of.glob("trees-*")), "write a checkpoint")
     login.cluster.kill_node("node2")
     try:
-        job.until(lambda: job.facts()["JobState"] != "RUNNING", "leave", 90)
+        for job in jobs:
+            job.until(lambda of=job: of.facts()["JobState"] != "RUNNING", "leave", 90)
     finally:
         login.cluster.start_node("node2")
-    assert int(job.completed().facts()["Restarts"]) >= 1, uninterrupted.log()
-    name = {"xgboost": "model.ubj", "lightgbm": "model.txt"}[library]
-    whole, killed = (tmp_path / kind / library / name for kind in ("whole", "killed"))
-    assert whole.read_bytes() == killed.read_bytes()
+    for job, (library, model) in zip(jobs, MODELS.items(), strict=True):
+        assert int(job.completed().facts()["Restarts"]) >= 1, job.log()
+        whole, killed = (tmp_path / kind / library / model for kind in ("whole", "killed"))
+        assert whole.read_bytes() == killed.read_bytes()

@@ -1,0 +1,97 @@
+"""One process of `benchmark.py autogluon`: a model of others learns from a table of rows, or predicts one.
+
+    .venv-autogluon/bin/python -P ensemble/benchmarks/foreign_run.py fit good_quality FOLDER 60
+    .venv-autogluon/bin/python -P ensemble/benchmarks/foreign_run.py predict good_quality FOLDER
+
+FOLDER holds train.parquet (the features, week and hot) and test.parquet (row_id, the features and week). `fit` leaves the
+model in FOLDER/METHOD and what it says of itself in METHOD.fit.json; `predict` leaves METHOD.parquet, and its seconds in
+METHOD.predict.json. AutoGluon's venv lacks this package, so nothing of it is imported here, and -P keeps this folder's
+modules, some of whose names are common, off the path.
+"""
+
+import json
+import sys
+import time
+from pathlib import Path
+from typing import Any
+
+import pandas
+
+TARGET, WEEK, ROW_ID = "hot", "week", "row_id"
+BY_WEEK = "_by_week"
+STACKING = "stacking"
+
+
+def main() -> None:
+    work, method, folder, *limit = sys.argv[1:]
+    split = {"fit": "train", "predict": "test"}[work]
+    rows = pandas.read_parquet(Path(folder) / f"{split}.parquet")
+    if not method.endswith(BY_WEEK):
+        rows = rows.drop(columns=WEEK)
+    if work == "fit":
+        rows[TARGET] = rows[TARGET].astype("int8")
+        about = fit_stacking(rows, folder) if method == STACKING else fit_autogluon(rows, method, folder, float(limit[0]))
+    else:
+        row_id = rows.pop(ROW_ID)
+        began = time.perf_counter()
+        prediction = predict_stacking(rows, folder) if method == STACKING else predict_autogluon(rows, method, folder)
+        about = {"warm_s": round(time.perf_counter() - began, 3)}
+        pandas.DataFrame({ROW_ID: row_id, "prediction": prediction}).to_parquet(Path(folder) / f"{method}.parquet")
+    (Path(folder) / f"{method}.{work}.json").write_text(json.dumps(about, indent=1))
+
+
+def fit_autogluon(rows: pandas.DataFrame, method: str, folder: str, time_limit_s: float) -> dict[str, Any]:
+    """All rows go in as `train_data`: it makes its own folds, or blocks of weeks, and so learns from the latest rows too."""
+    import autogluon.tabular
+    from autogluon.tabular import TabularPredictor
+
+    by_week = {"validation_structure": {"time_on": WEEK}} if method.endswith(BY_WEEK) else {}
+    predictor = TabularPredictor(label=TARGET, path=str(Path(folder) / method), eval_metric="average_precision", verbosity=2)
+    predictor.fit(rows, presets=method.removesuffix(BY_WEEK), time_limit=time_limit_s, **by_week)
+    board = predictor.leaderboard().dropna(subset="score_val")  # those fitted anew to all rows have no score
+    return {
+        "version": autogluon.tabular.__version__,
+        "best": predictor.model_best,
+        "validation": {
+            model: round(float(score), 4) for model, score in zip(board["model"], board["score_val"], strict=True)
+        },
+    }
+
+
+def predict_autogluon(rows: pandas.DataFrame, method: str, folder: str) -> Any:
+    from autogluon.tabular import TabularPredictor
+
+    return TabularPredictor.load(str(Path(folder) / method)).predict_proba(rows, as_multiclass=False).to_numpy()
+
+
+def fit_stacking(rows: pandas.DataFrame, folder: str) -> dict[str, Any]:
+    """scikit-learn's own way to stack: out-of-fold probabilities of three models, joined by a logistic regression."""
+    import joblib
+    import sklearn
+    from sklearn.ensemble import HistGradientBoostingClassifier, RandomForestClassifier, StackingClassifier
+    from sklearn.impute import SimpleImputer
+    from sklearn.linear_model import LogisticRegression
+    from sklearn.pipeline import make_pipeline
+    from sklearn.preprocessing import StandardScaler
+
+    linear = make_pipeline(SimpleImputer(keep_empty_features=True), StandardScaler(), LogisticRegression(max_iter=1000))
+    models = [
+        ("boosting", HistGradientBoostingClassifier(random_state=0)),
+        ("forest", RandomForestClassifier(n_jobs=-1, random_state=0)),
+        ("linear", linear),
+    ]
+    target = rows.pop(TARGET)
+    model = StackingClassifier(models, cv=5).fit(rows, target)
+    (Path(folder) / STACKING).mkdir(exist_ok=True)
+    joblib.dump(model, Path(folder) / STACKING / "model.joblib")
+    return {"version": sklearn.__version__}
+
+
+def predict_stacking(rows: pandas.DataFrame, folder: str) -> Any:
+    import joblib
+
+    return joblib.load(Path(folder) / STACKING / "model.joblib").predict_proba(rows)[:, 1]
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,144 @@
+"""Interactions to sequences: what each user took, in order, and from which of it which item is to be foretold.
+
+    python scripts/prepare_data.py --recipe next_item 'source=[beauty.txt.gz]' out=runs/beauty/prepared
+
+    items    item_id, count: item number k stands in row k − 1, since 0 is padding; count is that among training interactions
+    users    user_id
+    events   item, time (milliseconds): all interactions, one user after the other, oldest first
+    rows/S   row_id, user, begin, end: the events [begin, end); of train all are to be learned, of the others the last one is
+             to be foretold from those before it
+
+leave_one_out: train has all but a user's last two events, validation ends with the last but one, test with the last.
+time: train has the events before `validation_from`; each later one that has an event of its user before it is foretold,
+in validation or test. That is honest: with leave_one_out, what one user took last was learned from what others took later.
+"""
+
+import datetime
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import polars as pl
+import pyarrow as pa
+
+from ensemble import config as configuration
+from ensemble.data import interactions, manifest, reviews
+from ensemble.data.arrow import FILE, TableWriter
+from ensemble.data.census import Census
+from ensemble.data.config import SequencesConfig
+from ensemble.errors import UserError
+
+KIND = "prepared data"
+SPLITS = ("train", "validation", "test")
+ROWS = pa.schema({"row_id": pa.int64(), "user": pa.int32(), "begin": pa.int64(), "end": pa.int64()})
+HISTORY = 2  # of an event and the one before it, something can be learned
+
+
+def prepare(config: SequencesConfig) -> dict[str, Any]:
+    """Write the prepared folder and return its manifest; `UserError` for what the user can mend."""
+    configuration.check(config, core=(config.core >= 1, "at least 1"))
+    census = Census()
+    raw = Path(config.raw or f"{config.out.rstrip('/')}-raw")
+    files = reviews.expand_sources(config.source, raw)
+    found, formats = interactions.read(files, config.format, config.columns, census)
+    census.check(config.max_bad_fraction)
+    if config.repeats == "first":
+        found = interactions.ordered(found).unique(["user", "item"], keep="first", maintain_order=True)
+    events = interactions.ordered(interactions.core(found, config.core))
+    if events.is_empty():
+        raise UserError(
+            f"of {found.height:,} interactions none is left with core={config.core}: lower it, or give more data"
+        )
+    users = events["user"].unique(maintain_order=True)
+    items = events["item"].unique(maintain_order=True)
+    user = events["user"].replace_strict(users, range(len(users)), return_dtype=pl.Int32).to_numpy()
+    item = events["item"].replace_strict(items, range(1, len(items) + 1), return_dtype=pl.Int32).to_numpy()
+    time = events["time"].to_numpy()
+    end = np.cumsum(np.bincount(user, minlength=len(users)))
+    begin = np.concatenate([[0], end[:-1]])
+    if config.split == "time":
+        if "reviews" not in formats and "ratings" not in formats:
+            raise UserError(f"split=time needs the time of day, and {formats[0]} have none: use split=leave_one_out")
+        split = _by_time(user, time, begin, end, _moment(config, "validation_from"), _moment(config, "test_from"))
+    else:
+        split = _last_ones(begin, end)
+    for name in SPLITS:
+        if not len(split[name][0]):
+            raise UserError(f"the {name} split is empty: no user has enough interactions for split={config.split}")
+    has_time = "pairs" not in formats and "sequences" not in formats
+    learned = np.zeros(len(item), bool)
+    for first, last in zip(*split["train"], strict=True):
+        learned[first:last] = True
+    with manifest.new_folder(config.out, config.overwrite, KIND) as folder:
+        count = np.bincount(item[learned], minlength=len(items) + 1)[1:]
+        _write(folder / "items", {"item_id": items.to_arrow(), "count": pa.array(count)})
+        _write(folder / "users", {"user_id": users.to_arrow()})
+        _write(folder / "events", {"item": pa.array(item), "time": pa.array(time)})
+        next_id = 0
+        for name in SPLITS:
+            first, last = split[name]
+            ids = np.arange(next_id, next_id + len(first))
+            columns = {"row_id": ids, "user": user[first], "begin": first, "end": last}
+            _write(folder / "rows" / name, {key: pa.array(values) for key, values in columns.items()}, ROWS)
+            next_id += len(first)
+        print(census.table())
+        return manifest.write_manifest(
+            folder,
+            {
+                "kind": KIND,
+                "recipe": "next_item",
+                "schema_version": 2,
+                "sources": [{"name": f.name, "bytes": f.stat().st_size, "sha256": manifest.sha256(f)} for f in files],
+                "config": {name: getattr(config, name) for name in ("split", "core", "repeats")},
+                "users": len(users),
+                "items": len(items),
+                "events": len(item),
+                "features": [],
+                "has_time": has_time,
+                "alike": {"catalogue": manifest.sha256(folder / "items" / FILE), "has_time": has_time},
+                "splits": {
+                    name: {"rows": len(split[name][0]), "events": int((split[name][1] - split[name][0]).sum())}
+                    for name in SPLITS
+                },
+            },
+        )
+
+
+def _last_ones(begin: np.ndarray, end: np.ndarray) -> dict[str, tuple[np.ndarray, np.ndarray]]:
+    """Begin and end of each split's rows; a user with one or two events is only learned from."""
+    long = end - begin > HISTORY
+    learned = np.where(long, end - 2, end)
+    enough = learned - begin >= HISTORY
+    return {
+        "train": (begin[enough], learned[enough]),
+        "validation": (begin[long], end[long] - 1),
+        "test": (begin[long], end[long]),
+    }
+
+
+def _by_time(
+    user: np.ndarray, time: np.ndarray, begin: np.ndarray, end: np.ndarray, validation_from: int, test_from: int
+) -> dict[str, tuple[np.ndarray, np.ndarray]]:
+    """Begin and end of each split's rows: every event from the first moment on that has one before it is a row's last."""
+    early = begin + np.bincount(user, time < validation_from, len(begin)).astype(np.int64)
+    enough = early - begin >= HISTORY
+    found = {"train": (begin[enough], early[enough])}
+    place = np.arange(len(user))
+    for name, since, until in (("validation", validation_from, test_from), ("test", test_from, np.inf)):
+        foretold = (time >= since) & (time < until) & (place > begin[user])
+        found[name] = (begin[user[foretold]], place[foretold] + 1)
+    return found
+
+
+def _moment(config: SequencesConfig, name: str) -> int:
+    text = getattr(config, name)
+    try:
+        return round(1000 * datetime.datetime.fromisoformat(text).replace(tzinfo=datetime.UTC).timestamp())
+    except ValueError:
+        raise UserError(f"{name}={text} is no moment: write it as 2022-07-16 or 2022-07-16 20:18:49.837") from None
+
+
+def _write(folder: Path, columns: dict[str, pa.Array], schema: pa.Schema | None = None) -> None:
+    table = pa.table(columns)
+    with TableWriter(folder, schema or table.schema) as writer:
+        writer.write(table)

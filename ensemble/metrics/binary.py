@@ -1,0 +1,190 @@
+"""Scores of probabilities of a yes or no.
+
+Rows with equal predictions are one block, so no score depends on the order of the rows.
+"""
+
+from typing import NamedTuple
+
+import numpy as np
+
+from ensemble.errors import UserError
+from ensemble.metrics.blocks import starts_of
+
+TOP_FRACTION = 0.05
+CALIBRATION_BINS = 20  # of equal mass, so that the last bin holds the top 5 %, where most of the positives are
+
+
+class Reliability(NamedTuple):
+    """Mean prediction, share of positives and number of rows, each of shape (bins in use,), predictions rising."""
+
+    prediction: np.ndarray
+    observed: np.ndarray
+    num_rows: np.ndarray
+
+
+class PrecisionRecall(NamedTuple):
+    """Points of the curve, each array of shape (num_points,), the threshold falling and the recall rising."""
+
+    recall: np.ndarray
+    precision: np.ndarray
+    threshold: np.ndarray
+
+
+def average_precision(target: np.ndarray, prediction: np.ndarray) -> float:
+    """The average precision of any scores, both (num_rows,): the mean over positives of the precision down to each."""
+    order = np.argsort(-prediction, kind="stable")
+    starts = starts_of(prediction[order])
+    positive = np.add.reduceat(target[order].astype(float), starts)
+    above = np.append(starts[1:], len(order))
+    return float((positive * np.cumsum(positive) / above).sum() / max(positive.sum(), 1))
+
+
+def roc_auc(target: np.ndarray, prediction: np.ndarray) -> float:
+    """The share of pairs of a positive and a negative that any scores, (num_rows,), put in order; NaN without a pair."""
+    order = np.argsort(-prediction, kind="stable")
+    starts = starts_of(prediction[order])
+    positive = np.add.reduceat(target[order].astype(float), starts)
+    negative = np.diff(np.append(starts, len(order))) - positive
+    below = negative.sum() - np.cumsum(negative)
+    pairs = positive.sum() * negative.sum()
+    return float((positive * (below + negative / 2)).sum() / pairs) if pairs else float("nan")
+
+
+def log_loss(target: np.ndarray, prediction: np.ndarray) -> float:
+    """Mean of −log of the probability of what happened, in nats; probabilities are drawn in to 2.2e-16 from 0 and 1."""
+    return float(_log_losses(*_checked(target, prediction)).mean())
+
+
+def reliability(target: np.ndarray, prediction: np.ndarray, num_bins: int = CALIBRATION_BINS) -> Reliability:
+    """Predicted against observed share of positives, in bins of equal numbers of rows.
+
+    Rows with equal predictions stay together, so there can be fewer bins than `num_bins`, and of unequal size.
+    """
+    target, prediction = _checked(target, prediction)
+    _, block, size = np.unique(prediction, return_inverse=True, return_counts=True)
+    bins = _equal_mass_bins(size, num_bins)[block]
+    num_rows = np.bincount(bins, minlength=num_bins)
+    used = num_rows > 0
+    mean_prediction = np.bincount(bins, prediction, num_bins)[used] / num_rows[used]
+    observed = np.bincount(bins, target, num_bins)[used] / num_rows[used]
+    return Reliability(mean_prediction, observed, num_rows[used])
+
+
+def precision_recall(target: np.ndarray, prediction: np.ndarray, max_points: int = 200) -> PrecisionRecall:
+    """At most `max_points` points of the precision-recall curve, evenly spaced in recall, both ends kept.
+
+    A target without positives has no curve: the arrays are empty.
+    """
+    target, prediction = _checked(target, prediction)
+    order = np.argsort(-prediction, kind="stable")
+    last = np.flatnonzero(np.append(np.diff(prediction[order]) != 0, True))  # last row of each block of ties
+    hits = np.cumsum(target[order])[last]
+    if hits[-1] == 0:
+        return PrecisionRecall(np.empty(0), np.empty(0), np.empty(0))
+    keep = np.unique(np.append(np.searchsorted(hits, np.linspace(hits[0], hits[-1], max_points - 1)), len(last) - 1))
+    return PrecisionRecall(hits[keep] / hits[-1], hits[keep] / (last[keep] + 1), prediction[order][last[keep]])
+
+
+def _checked(target: np.ndarray, prediction: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+    """Both as float64, after the checks that `metrics.binary_scores` documents."""
+    target, prediction = np.asarray(target, float), np.asarray(prediction, float)
+    assert target.shape == prediction.shape == (target.size,)
+    if target.size == 0:
+        raise UserError("there is not one row to score: check the split")
+    bad = np.flatnonzero((target != 0) & (target != 1))
+    if bad.size:
+        raise UserError(
+            f"a target must be 0 or 1 to be scored, but that of row {bad[0]} is {target[bad[0]]:g}: check the split"
+        )
+    bad = np.flatnonzero(~((prediction >= 0) & (prediction <= 1)))
+    if bad.size:
+        raise UserError(
+            f"the prediction of row {bad[0]} is {prediction[bad[0]]:g}, no probability: calibrate the member first"
+        )
+    return target, prediction
+
+
+def _log_losses(target: np.ndarray, prediction: np.ndarray) -> np.ndarray:
+    tiny = np.finfo(float).eps
+    clipped = np.clip(prediction, tiny, 1 - tiny)
+    return -np.where(target == 1, np.log(clipped), np.log1p(-clipped))
+
+
+class BinaryScorer:
+    """See `Scorer`: all sorting is done here, once.
+
+    A block is a run of rows with equal predictions. `order` sorts by falling prediction; `group_order` by group, then by
+    falling prediction, and there a block also ends where its group ends.
+    """
+
+    def __init__(self, target: np.ndarray, prediction: np.ndarray, group: np.ndarray) -> None:
+        self.target, prediction = _checked(target, prediction)
+        groups, group = np.unique(group, return_inverse=True)
+        assert group.shape == self.target.shape
+        self.num_groups = len(groups)
+        # One column per plain mean: all of them in one product with the weights.
+        self.row_losses = np.stack(
+            [
+                _log_losses(self.target, prediction),
+                (prediction - self.target) ** 2,
+                (prediction >= 0.5) == self.target,
+                self.target == 0,
+            ]
+        )
+        self.order = np.argsort(-prediction, kind="stable")
+        self.starts = starts_of(prediction[self.order])
+        self.sorted_target = self.target[self.order]
+        self.block_prediction = prediction[self.order][self.starts]
+
+        self.group_order = np.lexsort((-prediction, group))
+        sorted_group = group[self.group_order]
+        self.group_starts = starts_of(prediction[self.group_order], sorted_group)
+        self.group_target = self.target[self.group_order]
+        self.block_group = sorted_group[self.group_starts]
+
+    def scores(self, weight: np.ndarray) -> np.ndarray:
+        """All metrics, in the order of `METRICS["binary"]`: shape (num_metrics,)."""
+        sorted_weight = weight[self.order]
+        mass = np.add.reduceat(sorted_weight, self.starts)
+        positive = np.add.reduceat(sorted_weight * self.sorted_target, self.starts)
+        num_rows, num_positive = mass.sum(), positive.sum()
+        num_negative = num_rows - num_positive
+        log_loss, brier, accuracy, always_no = self.row_losses @ weight / num_rows
+
+        average_precision = roc_auc = lift = np.nan
+        if num_positive > 0:
+            above = np.cumsum(mass)
+            block_precision = np.cumsum(positive) / np.where(above > 0, above, 1)
+            average_precision = (positive * block_precision).sum() / num_positive
+        if num_positive > 0 and num_negative > 0:
+            negative = mass - positive
+            negative_below = num_negative - np.cumsum(negative)
+            roc_auc = (positive * (negative_below + negative / 2)).sum() / (num_positive * num_negative)
+
+        bins = _equal_mass_bins(mass, CALIBRATION_BINS)
+        gap = np.bincount(bins, positive - mass * self.block_prediction, CALIBRATION_BINS)
+        calibration_error = np.abs(gap).sum() / num_rows
+
+        precision = self._precision_at_top(weight)
+        if num_positive > 0:
+            lift = precision * num_rows / num_positive
+        return np.array(
+            [average_precision, roc_auc, log_loss, brier, calibration_error, precision, lift, accuracy, always_no]
+        )
+
+    def _precision_at_top(self, weight: np.ndarray) -> float:
+        sorted_weight = weight[self.group_order]
+        mass = np.add.reduceat(sorted_weight, self.group_starts)
+        positive = np.add.reduceat(sorted_weight * self.group_target, self.group_starts)
+        group_mass = np.bincount(self.block_group, mass, self.num_groups)
+        # The small number keeps 5 % of 60 rows at 3, whichever way the product is rounded.
+        top_mass = np.minimum(np.maximum(np.floor(group_mass * TOP_FRACTION + 1e-9), 1), group_mass)
+        mass_above = np.cumsum(mass) - mass - (np.cumsum(group_mass) - group_mass)[self.block_group]
+        taken = np.clip(top_mass[self.block_group] - mass_above, 0, mass)
+        return (positive * taken / np.where(mass > 0, mass, 1)).sum() / top_mass.sum()
+
+
+def _equal_mass_bins(mass: np.ndarray, num_bins: int) -> np.ndarray:
+    """For blocks of rows in sorted order: the bin in which the middle of each block lies. A block is never divided."""
+    middle = np.cumsum(mass) - mass / 2
+    return np.minimum((middle * (num_bins / mass.sum())).astype(np.int64), num_bins - 1)

@@ -1,0 +1,39 @@
+"""Scores of a forecast of numbers."""
+
+import numpy as np
+
+from ensemble.errors import UserError
+
+
+def root_mean_squared_error(target: np.ndarray, prediction: np.ndarray) -> float:
+    """In the unit of the target."""
+    return float(np.sqrt(np.mean((np.asarray(prediction, float) - target) ** 2)))
+
+
+def mean_absolute_error(target: np.ndarray, prediction: np.ndarray) -> float:
+    """In the unit of the target."""
+    return float(np.mean(np.abs(np.asarray(prediction, float) - target)))
+
+
+class RegressionScorer:
+    """See `Scorer`; every score is made of weighted means."""
+
+    def __init__(self, target: np.ndarray, prediction: np.ndarray, group: np.ndarray) -> None:
+        target, prediction = np.asarray(target, float), np.asarray(prediction, float)
+        assert target.shape == prediction.shape == (target.size,)
+        if target.size == 0:
+            raise UserError("there is not one row to score: check the split")
+        for what, values in (("target", target), ("prediction", prediction)):
+            bad = np.flatnonzero(~np.isfinite(values))
+            if bad.size:
+                raise UserError(f"the {what} of row {bad[0]} is {values[bad[0]]:g}, no number to score: check the split")
+        error = prediction - target
+        centred = target - target.mean()  # so that the difference of two sums below keeps its digits
+        self.is_constant = not centred.any()
+        self.rows = np.stack([error**2, np.abs(error), error, centred, centred**2])
+
+    def scores(self, weight: np.ndarray) -> np.ndarray:
+        squared, absolute, mean_error, mean, mean_square = self.rows @ weight / weight.sum()
+        variance = mean_square - mean**2
+        r_squared = 1 - squared / variance if not self.is_constant and variance > 0 else np.nan
+        return np.array([np.sqrt(squared), absolute, r_squared, mean_error])

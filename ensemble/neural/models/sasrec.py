@@ -1,0 +1,202 @@
+"""SASRec and TiSASRec: what comes next in a sequence of items, by causal self-attention; both with or without mHC.
+
+    items ─ embedding ─┬─ [ attention · perceptron ] × layers ─ norm ─ · embedding of every item ─ scores
+                       └─ residual, or the streams of hyper_connections.py
+
+SASRec (Kang & McAuley 2018, arXiv:1808.09781) adds a learned vector for each position. TiSASRec (Li et al. 2020, WSDM) adds
+vectors for position and for the time between two items to keys and values instead. Written down, that is a vector for each
+pair of items, (B, L, L, D). Here it is *binned*, which is the same sum in another order: of keys, the query meets each of
+the S intervals once, and pairs look theirs up; of values, a query's attention is summed by interval, and that meets the
+table.
+The same to rounding, but for dropout, which falls on the table's rows and not on pairs.
+
+Sequences are padded on the right, so that a causal mask alone hides the padding. To save padding they come in groups of
+like length, `items.0`, `items.1`, …, each (B, L) of its own.
+
+Shape suffixes: B sequences of a group, L places, D width, H heads, K width of a head, S intervals, N streams, V items + 1
+(id 0 is padding), T the places asked for, of all groups together.
+"""
+
+import math
+from typing import Any
+
+import torch
+import torch.nn.functional as F
+from torch import Tensor, nn
+
+from ensemble.neural.models.hyper_connections import HyperConnection, expand, reduce
+
+PAD = 0
+
+
+class Dropout(nn.Module):
+    """Dropout that on CPUs compares random bytes: nearly three times as fast; the share is rounded to a 256th."""
+
+    def __init__(self, share: float):
+        super().__init__()
+        self.share = share
+
+    def forward(self, x: Tensor) -> Tensor:
+        if not (self.training and self.share):
+            return x
+        if x.device.type != "cpu":
+            return F.dropout(x, self.share)
+        least = max(1, round(self.share * 256))
+        words = torch.empty(math.ceil(x.numel() / 8), dtype=torch.int64).random_(-(2**63), None)
+        kept = (words.view(torch.uint8)[: x.numel()] >= least).view(x.shape)
+        return x * kept.to(x.dtype).mul_(256 / (256 - least))
+
+
+class Attention(nn.Module):
+    """Causal multi-head attention (B, L, D) to (B, L, D)."""
+
+    def __init__(self, width: int, num_heads: int, dropout: float):
+        super().__init__()
+        self.num_heads, self.dropout = num_heads, Dropout(dropout)
+        self.query_key_value = nn.Linear(width, 3 * width)
+        self.out = nn.Linear(width, width)
+
+    def forward(self, x_BLD: Tensor, around: "Surroundings") -> Tensor:
+        query, key, value = (self._heads(part) for part in self.query_key_value(x_BLD).chunk(3, dim=-1))
+        dropout = self.dropout.share if self.training else 0.0
+        if around.intervals_BLL is None and (dropout == 0 or x_BLD.device.type != "cpu"):
+            mixed_BHLK = F.scaled_dot_product_attention(query, key, value, is_causal=True, dropout_p=dropout)
+        else:
+            # On CPUs SDPA with dropout falls back to a slow path
+            mixed_BHLK = self._attend(query / math.sqrt(query.shape[-1]), key, value, around)
+        return self.out(mixed_BHLK.transpose(1, 2).flatten(2))
+
+    def _attend(self, query: Tensor, key: Tensor, value: Tensor, around: "Surroundings") -> Tensor:
+        if around.intervals_BLL is not None:
+            assert around.position_BLD is not None
+            assert around.interval_SD is not None
+            key = key + self._heads(around.position_BLD[0])
+            value = value + self._heads(around.position_BLD[1])
+            index_BHLL = around.intervals_BLL[:, None].expand(-1, self.num_heads, -1, -1)
+            key_table_HSK, value_table_HSK = (
+                table_SD.unflatten(-1, (self.num_heads, -1)).transpose(0, 1) for table_SD in around.interval_SD
+            )
+        score_BHLL = query @ key.transpose(-2, -1)
+        if around.intervals_BLL is not None:
+            score_BHLL = score_BHLL + (query @ key_table_HSK.transpose(-2, -1)).gather(-1, index_BHLL)
+        weight_BHLL = self.dropout(torch.softmax(score_BHLL + around.causal_LL, dim=-1))
+        mixed_BHLK = weight_BHLL @ value
+        if around.intervals_BLL is not None:
+            binned_BHLS = weight_BHLL.new_zeros(*weight_BHLL.shape[:3], value_table_HSK.shape[1])
+            mixed_BHLK = mixed_BHLK + binned_BHLS.scatter_add(-1, index_BHLL, weight_BHLL) @ value_table_HSK
+        return mixed_BHLK
+
+    def _heads(self, x_BLD: Tensor) -> Tensor:
+        return x_BLD.unflatten(-1, (self.num_heads, -1)).transpose(1, 2)
+
+
+class Surroundings:
+    """What the layers of a group share: the causal mask (0 or −∞), and TiSASRec's positions and intervals."""
+
+    def __init__(
+        self,
+        causal_LL: Tensor,
+        intervals_BLL: Tensor | None = None,
+        position_BLD: tuple[Tensor, Tensor] | None = None,
+        interval_SD: tuple[Tensor, Tensor] | None = None,
+    ):
+        self.causal_LL, self.intervals_BLL = causal_LL, intervals_BLL
+        self.position_BLD, self.interval_SD = position_BLD, interval_SD
+
+
+class Block(nn.Module):
+    """Attention and a perceptron, each behind a norm and around a residual, or around streams."""
+
+    def __init__(self, width: int, num_heads: int, dropout: float, widening: int, num_streams: int, number: int):
+        super().__init__()
+        self.attention_norm = nn.LayerNorm(width)
+        self.attention = Attention(width, num_heads, dropout)
+        self.perceptron_norm = nn.LayerNorm(width)
+        self.perceptron = nn.Sequential(
+            nn.Linear(width, widening * width), nn.GELU(), Dropout(dropout), nn.Linear(widening * width, width)
+        )
+        self.dropout = Dropout(dropout)
+        self.connections = nn.ModuleList(
+            HyperConnection(num_streams, width, 2 * number + part) for part in range(2 if num_streams else 0)
+        )
+
+    def forward(self, x: Tensor, around: Surroundings) -> Tensor:
+        """(B, L, D), or streams (B, L, N, D)."""
+        if self.connections:
+            x = self.connections[0](x, lambda x_BLD: self._attend(x_BLD, around))
+            return self.connections[1](x, self._perceive)
+        x = x + self._attend(x, around)
+        return x + self._perceive(x)
+
+    def _attend(self, x_BLD: Tensor, around: Surroundings) -> Tensor:
+        return self.dropout(self.attention(self.attention_norm(x_BLD), around))
+
+    def _perceive(self, x_BLD: Tensor) -> Tensor:
+        return self.dropout(self.perceptron(self.perceptron_norm(x_BLD)))
+
+
+class SequenceModel(nn.Module):
+    """SASRec, or TiSASRec with `num_intervals` > 0; with `num_streams` > 0, mHC in place of residuals."""
+
+    def __init__(
+        self,
+        *,
+        num_items: int,
+        max_length: int,
+        width: int,
+        num_layers: int,
+        num_heads: int,
+        dropout: float,
+        widening: int = 1,
+        num_intervals: int = 0,
+        num_streams: int = 0,
+    ):
+        super().__init__()
+        self.num_intervals, self.num_streams = num_intervals, num_streams
+        self.item_VD = nn.Parameter(torch.randn(num_items + 1, width) / math.sqrt(width))
+        tables = 2 if num_intervals else 1  # for keys and for values
+        self.position_LD = nn.Parameter(torch.randn(tables, max_length, width) / math.sqrt(width))
+        self.interval_SD = nn.Parameter(torch.randn(2, num_intervals, width) * 0.02) if num_intervals else None
+        self.dropout = Dropout(dropout)
+        self.blocks = nn.ModuleList(
+            Block(width, num_heads, dropout, widening, num_streams, number) for number in range(num_layers)
+        )
+        self.norm = nn.LayerNorm(width)
+
+    def forward(self, batch: dict[str, Any]) -> Tensor:
+        """What the model knows at the places asked for, (T, D): its product with an item's embedding is the item's score.
+
+        batch: `items.g` (B, L) int64, 0 for padding; for TiSASRec `times.g` (B, L) int64, in units of the user's shortest
+        gap; `places` (T,) int64, indices into all groups' places, flattened and one group after another.
+        """
+        found, group = [], 0
+        while (items_BL := batch.get(f"items.{group}")) is not None:
+            found.append(self._group(items_BL, batch.get(f"times.{group}")).flatten(0, 1))
+            group += 1
+        return torch.cat(found)[batch["places"]]
+
+    def _group(self, items_BL: Tensor, times_BL: Tensor | None) -> Tensor:
+        length = items_BL.shape[1]
+        # The last item has position 0, whatever the length
+        from_end_BL = ((items_BL != PAD).sum(1, keepdim=True) - 1 - torch.arange(length, device=items_BL.device)).clamp(
+            min=0
+        )
+        x = F.embedding(items_BL, self.item_VD)
+        causal_LL = torch.full((length, length), -torch.inf, device=x.device, dtype=x.dtype).triu(1)
+        if self.interval_SD is None:
+            x = x + F.embedding(from_end_BL, self.position_LD[0])
+            around = Surroundings(causal_LL)
+        else:
+            assert times_BL is not None
+            between_BLL = (times_BL[:, :, None] - times_BL[:, None, :]).abs().clamp(max=self.num_intervals - 1)
+            key_position, value_position = (
+                self.dropout(F.embedding(from_end_BL, table_LD)) for table_LD in self.position_LD
+            )
+            key_interval, value_interval = (self.dropout(table_SD) for table_SD in self.interval_SD)
+            around = Surroundings(causal_LL, between_BLL, (key_position, value_position), (key_interval, value_interval))
+        x = self.dropout(x)
+        if self.num_streams:
+            x = expand(x, self.num_streams)
+        for block in self.blocks:
+            x = block(x, around)
+        return self.norm(reduce(x) if self.num_streams else x)

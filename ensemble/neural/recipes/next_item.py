@@ -1,0 +1,263 @@
+"""next_item: which item a user takes next. SASRec or TiSASRec, with or without mHC.
+
+    python scripts/prepare_data.py --recipe next_item 'source=[beauty.txt.gz]' out=runs/beauty/prepared
+    accelerate launch --config_file accelerate_configs/single_cpu.yaml scripts/train.py --recipe next_item \
+        data=runs/beauty/prepared out=runs/beauty/sasrec
+
+Every item is ranked, but for those that the user has taken already (never the target itself). The target's rank is 1 + the
+items with a higher score + half of the others with the same one: the mean over all ways to break the tie.
+"""
+
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import torch
+
+from ensemble import config as configuration
+from ensemble.data import inputs, manifest
+from ensemble.data.arrow import Column, open_table, ranges
+from ensemble.errors import UserError
+from ensemble.neural import item_losses
+from ensemble.neural.config import NextItemConfig
+from ensemble.neural.loader import Batch
+from ensemble.neural.models.sasrec import SequenceModel
+from ensemble.neural.optim import adamw
+
+NUM_GROUPS_ON_CPU = 8
+NUM_TOP = 20
+CUT_OFFS = (1, 5, 10, 20)
+
+
+def make(config: NextItemConfig, data: str) -> "NextItem":
+    """The recipe on a folder of prepared data; `UserError` when the two do not go together."""
+    return NextItem(config, Path(data))
+
+
+class SequenceRows:
+    """The rows of one split; `gather` makes a batch with a handful of array operations, none per row."""
+
+    def __init__(self, folder: Path, split: str, config: NextItemConfig, num_groups: int):
+        self.opened_with = folder, split, config, num_groups
+        rows, events = open_table(folder / "rows" / split), open_table(folder / "events")
+        self.columns = {name: Column(rows, name) for name in ("row_id", "user", "begin", "end")}
+        self.item, self.time = Column(events, "item"), Column(events, "time")
+        self.is_learned, self.max_length, self.num_groups = split == "train", config.max_length, num_groups
+        self.time_aware = config.time_aware
+        length = self.columns["end"].all() - self.columns["begin"].all() - 1
+        self.lengths = np.minimum(length, config.max_length)
+
+    def __len__(self) -> int:
+        return len(self.columns["row_id"])
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        """A DataLoader's worker opens the files itself: a pickled memory map is a copy of the whole file."""
+        return SequenceRows, self.opened_with
+
+    def gather(self, rows: np.ndarray, epoch: int = 0) -> Batch:
+        """The model's inputs (see `SequenceModel.forward`), int64 tensors, for B = len(rows) sequences, and
+
+        train: `target` (T,), the item after each place; `taken.g` (B of the group, L + 1), the distinct items of each
+        sequence in rising order, less their place in it (see `item_losses.draw_negatives`).
+        others: `target` (B,), `seen_row` and `seen_item` (all items before it), `length` (B,) of the whole history; the
+        places are in the order of `rows`.
+        """
+        first, last = self.columns["begin"].take(rows), self.columns["end"].take(rows) - 1
+        begin = np.maximum(first, last - self.max_length)
+        length = last - begin
+        batch: dict[str, np.ndarray] = {}
+        places, targets, offset = [], [], 0
+        order = np.argsort(length, kind="stable")
+        place_of_row = np.empty(len(rows), np.int64)
+        for number, group in enumerate(np.array_split(order, min(self.num_groups, len(rows)))):
+            at, owner = ranges(begin[group], last[group])
+            longest = length[group].max()
+            slot = at - begin[group][owner]
+            items = np.zeros((len(group), longest), np.int64)
+            items[owner, slot] = self.item.take(at)
+            batch[f"items.{number}"] = items
+            if self.time_aware:
+                times = np.zeros_like(items)
+                times[owner, slot] = _in_shortest_gaps(self.time.take(at), owner, len(group))
+                batch[f"times.{number}"] = times
+            if self.is_learned:
+                places.append(owner * longest + slot + offset)
+                targets.append(self.item.take(at + 1))
+                batch[f"taken.{number}"] = _taken(items, self.item.take(last[group]))
+            else:
+                place_of_row[group] = np.arange(len(group)) * longest + length[group] - 1 + offset
+            offset += items.size
+        if self.is_learned:
+            batch |= {"places": np.concatenate(places), "target": np.concatenate(targets)}
+        else:
+            at, owner = ranges(first, last)
+            batch |= {
+                "places": place_of_row,
+                "target": self.item.take(last),
+                "seen_row": owner,
+                "seen_item": self.item.take(at),
+                "length": last - first,
+            }
+        return {name: torch.from_numpy(np.ascontiguousarray(array, np.int64)) for name, array in batch.items()}
+
+
+class NextItem:
+    """The recipe; see `ensemble.neural.recipe.Recipe` for what each method owes."""
+
+    name = "next_item"
+    monitor = "ndcg_at_10"
+
+    def __init__(self, config: NextItemConfig, folder: Path):
+        self.config, self.folder = config, folder
+        self.about = manifest.read_manifest(folder)
+        if self.about["recipe"] != self.name:
+            raise UserError(f"{folder} was prepared for the recipe {self.about['recipe']}, not for {self.name}")
+        _check(config)
+        if config.time_aware and not self.about["has_time"]:
+            raise UserError(f"recipe.time_aware=true needs times, and the data of {folder} have none: use false")
+        self.fingerprint = self.about["fingerprint"]
+        self.inputs = inputs.meaning(self.about)
+        self.count = torch.from_numpy(open_table(folder / "items")["count"].to_numpy().astype(np.int64))
+        self._rows: dict[str, SequenceRows] = {}
+        self._sampler: item_losses.Sampler | None = None
+
+    def rows(self, split: str) -> SequenceRows:
+        if split not in self._rows:
+            if split not in self.about["splits"]:
+                raise UserError(f"{self.folder} has no split '{split}': it has {', '.join(self.about['splits'])}")
+            num_groups = self.config.num_groups or (1 if torch.cuda.is_available() else NUM_GROUPS_ON_CPU)
+            self._rows[split] = SequenceRows(self.folder, split, self.config, num_groups)
+        return self._rows[split]
+
+    def model(self) -> torch.nn.Module:
+        config = self.config
+        return SequenceModel(
+            num_items=self.about["items"],
+            max_length=config.max_length,
+            width=config.width,
+            num_layers=config.num_layers,
+            num_heads=config.num_heads,
+            dropout=config.dropout,
+            widening=config.widening,
+            num_intervals=config.num_intervals if config.time_aware else 0,
+            num_streams=config.num_streams,
+        )
+
+    def optimizers(self, model: torch.nn.Module, learning_rate: float, weight_decay: float) -> list[torch.optim.Optimizer]:
+        return [adamw(model, learning_rate, weight_decay)]
+
+    def step(self, model: torch.nn.Module, batch: Batch, state: Any) -> tuple[torch.Tensor, torch.Tensor, Any]:
+        """Sum of the losses of all places, and the number of places; no state is carried."""
+        known_TD = model(batch)
+        item_VD, target_T = _unwrapped(model).item_VD, batch["target"]
+        config = self.config
+        if config.loss == "cross_entropy":
+            loss = item_losses.cross_entropy(known_TD, item_VD, target_T)
+        elif config.loss == "sampled_softmax":
+            if self._sampler is None:
+                self._sampler = item_losses.Sampler(self.count.to(known_TD.device), config.negative_power)
+            loss = item_losses.sampled_softmax(known_TD, item_VD, target_T, config.num_negatives, self._sampler)
+        else:
+            negative_TN = item_losses.draw_negatives(batch, self.about["items"], config.num_negatives)
+            share = config.num_negatives / (self.about["items"] - 1)
+            power = item_losses.gbce_power(share, config.gbce_calibration) if config.loss == "gbce" else 1.0
+            loss = item_losses.binary_cross_entropy(known_TD, item_VD, target_T, negative_TN, power)
+        return loss, torch.tensor(float(len(target_T)), device=loss.device), state
+
+    def predict(self, model: torch.nn.Module, batch: Batch) -> Batch:
+        """Of each row `prediction`, the reciprocal of the target's rank; the rank; and the best `NUM_TOP` items, or 0."""
+        score_BV = model(batch).float() @ _unwrapped(model).item_VD.float().T
+        target_B1 = batch["target"][:, None]
+        target_score_B1 = score_BV.gather(1, target_B1)
+        score_BV[:, 0] = -torch.inf
+        score_BV[batch["seen_row"], batch["seen_item"]] = -torch.inf
+        score_BV.scatter_(1, target_B1, target_score_B1)
+        higher_B = (score_BV > target_score_B1).sum(1)
+        same_B = (score_BV == target_score_B1).sum(1) - 1
+        rank_B = 1 + higher_B + same_B / 2
+        best = score_BV.topk(min(NUM_TOP, score_BV.shape[1]), dim=1)
+        return {
+            "prediction": 1 / rank_B,
+            "rank": rank_B,
+            "target": batch["target"],
+            "length": batch["length"],
+            "top": best.indices.where(best.values > -torch.inf, 0),
+        }
+
+    def metrics(self, predictions: dict[str, np.ndarray]) -> dict[str, float]:
+        """HR, NDCG and MRR at `CUT_OFFS`; the part of all items among anyone's ten best, and how popular these are."""
+        rank = predictions["rank"]
+        scores = {}
+        for cut_off in CUT_OFFS:
+            hit = rank <= cut_off
+            scores[f"hr_at_{cut_off}"] = float(hit.mean())
+            scores[f"ndcg_at_{cut_off}"] = float((hit / np.log2(rank + 1)).mean())
+            scores[f"mrr_at_{cut_off}"] = float((hit / rank).mean())
+        best = predictions["top"][:, :10]
+        best = best[best > 0]
+        count = self.count.numpy()
+        scores["coverage_at_10"] = len(np.unique(best)) / self.about["items"]
+        # 0.5 when the items shown are as popular as those that are taken
+        below = np.searchsorted(np.sort(count[predictions["target"] - 1]), count[best - 1])
+        scores["popularity_at_10"] = float(below.mean() / len(rank)) if below.size else 0.0
+        return scores
+
+    def describe(self, split: str) -> dict[str, np.ndarray]:
+        """The group and the cluster are the user."""
+        columns = self.rows(split).columns
+        user = columns["user"].all()
+        return {"row_id": columns["row_id"].all(), "group": user, "cluster": user}
+
+
+def _unwrapped(model: torch.nn.Module) -> Any:
+    """DDP and the wrapper of torch.compile keep the model in an attribute."""
+    for name in ("module", "_orig_mod"):
+        model = getattr(model, name, model)
+    return model
+
+
+def _in_shortest_gaps(time: np.ndarray, owner: np.ndarray, num_rows: int) -> np.ndarray:
+    """Time since each sequence's first item in units of its shortest gap that is not 0, rounded; (n,) int64."""
+    same = owner[1:] == owner[:-1]
+    gap = np.where(same, np.diff(time), 0)
+    shortest = np.full(num_rows, np.iinfo(np.int64).max)
+    positive = gap > 0
+    np.minimum.at(shortest, owner[1:][positive], gap[positive])
+    start = np.flatnonzero(np.append(True, ~same))
+    since = time - np.repeat(time[start], np.diff(np.append(start, len(time))))
+    return np.rint(since / shortest[owner]).astype(np.int64)
+
+
+def _taken(items: np.ndarray, last: np.ndarray) -> np.ndarray:
+    """The distinct items of each row (b, l) and of `last` (b,), rising, less their place; then numbers above all items."""
+    whole = np.sort(np.concatenate([items, last[:, None]], axis=1), axis=1)
+    huge = np.int64(1) << 40
+    whole[:, 1:][whole[:, 1:] == whole[:, :-1]] = huge
+    whole[whole == 0] = huge
+    whole = np.sort(whole, axis=1)
+    return np.where(whole < huge, whole - np.arange(whole.shape[1]), huge)
+
+
+def _check(config: NextItemConfig) -> None:
+    configuration.check(
+        config,
+        "recipe.",
+        max_length=(config.max_length >= 1, "at least 1"),
+        width=(config.width >= 1, "at least 1"),
+        num_layers=(config.num_layers >= 0, "0 or more"),
+        num_heads=(config.num_heads >= 1, "at least 1"),
+        widening=(config.widening >= 1, "at least 1"),
+        dropout=(0 <= config.dropout < 1, "0 or more and below 1"),
+        num_streams=(config.num_streams >= 0, "0 or more"),
+        num_intervals=(config.num_intervals >= 1, "at least 1"),
+        num_negatives=(config.num_negatives >= 1, "at least 1"),
+        negative_power=(config.negative_power >= 0, "0 or more"),
+        gbce_calibration=(0 <= config.gbce_calibration <= 1, "between 0 and 1"),
+        num_groups=(config.num_groups >= 0, "0 or more"),
+    )
+    if config.width % config.num_heads:
+        near = max(1, round(config.width / config.num_heads)) * config.num_heads
+        raise UserError(
+            f"recipe.width={config.width} cannot be divided by recipe.num_heads={config.num_heads}: "
+            f"the nearest width that can is {near}"
+        )

@@ -1,0 +1,121 @@
+"""What each feature contributed to each prediction of a tree member (TreeSHAP, by the libraries themselves), as a file.
+
+    python scripts/predict.py member=runs/demo/members/xgboost data=runs/demo/prepared out=runs/demo/predictions \\
+        contributions=true
+
+    MEMBER.SPLIT.contributions.parquet   row_id int64, base_value float32, and a float32 column for each feature
+    MEMBER.SPLIT.contributions.png       the twenty features that contributed most, and whether high values raise or lower
+
+The numbers of a row sum to its log odds; to the value or the score, where the member says that; and with several classes to
+what the likeliest one has before the softmax. Lundberg et al. 2020, https://doi.org/10.1038/s42256-019-0138-9.
+"""
+
+import json
+import os
+from collections.abc import Iterable
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.parquet as pq
+
+from ensemble.data.manifest import sync
+from ensemble.errors import UserError
+from ensemble.predictions import KEY
+from ensemble.trees.rows import TreeData
+
+BASE = "base_value"
+NUM_SHOWN = 20
+UNIT_OF = {
+    "probability": "log odds",
+    "probabilities": "likeliest class, before the softmax",
+    "value": "value",
+    "score": "score",
+}
+
+
+def write(path: Path, rows: TreeData, blocks: Iterable[tuple[np.ndarray, np.ndarray]], about: dict[str, Any]) -> Path:
+    """Write blocks of features (n, F) and contributions (n, F + 1), the base value last, in the order of the rows.
+
+    Nothing is left of either file when a block or the disk fails. Returns the path.
+    """
+    if BASE in rows.features:
+        raise UserError(f"a feature is called {BASE}, as the column beside the features' own is: prepare it by another name")
+    schema = pa.schema(
+        [("row_id", pa.int64()), *((name, pa.float32()) for name in (BASE, *rows.features))],
+        {KEY: json.dumps({**about, "unit": UNIT_OF[about["output"]]}).encode()},
+    )
+    row_id, summary, start = rows.column("row_id"), _Summary(len(rows.features)), 0
+    scratch, picture = path.with_name(f".{path.name}.writing-{os.getpid()}"), path.with_suffix(".png")
+    drawn = scratch.with_suffix(".png")
+    try:
+        path.parent.mkdir(parents=True, exist_ok=True)
+        try:
+            with pq.ParquetWriter(scratch, schema, compression="zstd", write_page_checksum=True) as file:
+                for features, parts in blocks:
+                    columns = [row_id[start : start + len(parts)], parts[:, -1], *parts[:, :-1].T]
+                    arrays = [pa.array(values, kind) for values, kind in zip(columns, schema.types, strict=True)]
+                    file.write_batch(pa.record_batch(arrays, schema=schema))
+                    summary.add(features, parts[:, :-1])
+                    start += len(parts)
+            _draw(drawn, rows, summary, f"{about['member']}, {about['split']}", UNIT_OF[about["output"]])
+            sync(scratch)
+            drawn.rename(picture)
+            scratch.rename(path)
+        finally:
+            scratch.unlink(missing_ok=True)
+            drawn.unlink(missing_ok=True)
+    except OSError as error:
+        raise UserError(f"the contributions {path} cannot be written: {error.strerror or error}") from None
+    return path
+
+
+class _Summary:
+    """Sums over the rows that have gone by, from which size and direction follow; all of shape (F,)."""
+
+    def __init__(self, num_features: int):
+        self._num_rows = 0
+        self._size = np.zeros(num_features)
+        self._sums = np.zeros((6, num_features))
+
+    def add(self, features: np.ndarray, parts: np.ndarray) -> None:
+        self._num_rows += len(parts)
+        self._size += np.abs(parts).sum(axis=0)
+        known = np.isfinite(features)
+        x, y = np.where(known, features, 0).astype(np.float64), np.where(known, parts, 0).astype(np.float64)
+        self._sums += [values.sum(axis=0) for values in (known, x, y, x * x, y * y, x * y)]
+
+    def size(self) -> np.ndarray:
+        """The mean of the absolute contribution."""
+        return self._size / max(1, self._num_rows)
+
+    def direction(self) -> np.ndarray:
+        """Correlation of a feature's known values with its contributions, -1 to 1; 0 where either is constant."""
+        count, x, y, xx, yy, xy = self._sums
+        with np.errstate(divide="ignore", invalid="ignore"):
+            found = (count * xy - x * y) / np.sqrt((count * xx - x * x) * (count * yy - y * y))
+        return np.clip(np.where(np.isfinite(found), found, 0), -1, 1)
+
+
+def _draw(file: Path, rows: TreeData, summary: _Summary, title: str, unit: str) -> None:
+    """A bar for each of the features that contributed most; its colour says what high values of the feature do."""
+    import matplotlib
+
+    matplotlib.use("Agg")
+    import matplotlib.pyplot as plt
+    from matplotlib.cm import ScalarMappable
+    from matplotlib.colors import Normalize
+
+    size, colours = summary.size(), ScalarMappable(Normalize(-1, 1), "coolwarm")
+    top = np.argsort(-size, kind="stable")[:NUM_SHOWN][::-1]
+    direction = np.where([name in rows.categories for name in rows.features], 0, summary.direction())  # codes have no order
+    figure, axes = plt.subplots(figsize=(7, 6), layout="constrained")
+    axes.barh([rows.features[feature] for feature in top], size[top], color=colours.to_rgba(direction[top]))
+    axes.set_xlabel(f"mean of the absolute contribution ({unit})")
+    axes.set_title(f"{title}: what the predictions are made of")
+    axes.spines[["top", "right"]].set_visible(False)
+    bar = figure.colorbar(colours, ax=axes, ticks=[-1, 0, 1], shrink=0.5)
+    bar.ax.set_yticklabels(["high values\nlower it", "neither", "high values\nraise it"])
+    figure.savefig(file, dpi=120, format="png")
+    plt.close(figure)

@@ -1,0 +1,53 @@
+"""A trained tree member to one ONNX file, compared with it first. It needs pip install 'accelerate-ensemble[export]'.
+
+python scripts/export_model.py member=runs/demo/members/xgboost out=runs/demo/xgboost.onnx data=runs/demo/prepared
+"""
+
+import dataclasses
+from pathlib import Path
+
+from ensemble import config, errors
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class ExportConfig:
+    """What to export, and where to."""
+
+    member: str = "???"
+    """The folder of a trained member."""
+    out: str = "???"
+    """The file to write; an older one is replaced."""
+    data: str = ""
+    """The prepared data that it learned from, to compare on their rows too, and to name the categories in the file."""
+
+
+def main() -> None:
+    settings = config.from_command_line(ExportConfig, __doc__)
+
+    from ensemble.data import manifest
+
+    summary = manifest.read_json(Path(settings.member) / "summary.json")
+    kind = summary.get("kind") if isinstance(summary, dict) else None
+    if kind not in EXPORTS:
+        raise errors.UserError(f"{settings.member} is of kind '{kind}', and only tree members can be exported yet: name one")
+    EXPORTS[kind](settings)
+
+
+def export_trees(settings: ExportConfig) -> None:
+    from ensemble.trees import threads
+
+    threads.settle(1)
+
+    from ensemble.trees import export
+
+    found = export.export(settings.member, settings.out, settings.data)
+    print(f"{settings.out}: differs by {found['difference']:.1e} at most on {found['rows']:,} rows")
+    for name in ("onnx", "native"):
+        print(f"one row by {name}: {found[f'{name}_us']['p50']} µs, one of a hundred over {found[f'{name}_us']['p99']} µs")
+
+
+EXPORTS = {"xgboost": export_trees, "lightgbm": export_trees}
+
+
+if __name__ == "__main__":
+    errors.run(main)

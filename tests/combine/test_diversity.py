@@ -1,0 +1,62 @@
+"""Which member to drop, where it fails, and since when."""
+
+import json
+
+import numpy as np
+import pytest
+from blends import NAMES, WEEKS, expit, loss, market
+
+from ensemble.combine import diversity, fit
+
+
+def test_diversity_names_the_member_to_drop() -> None:
+    """A user would drop the member that the ensemble lives on, or keep one that adds nothing."""
+    target, predictions, group = market(4000)
+    echo = expit(np.log(predictions[:, 0] / (1 - predictions[:, 0])) + np.random.default_rng(1).normal(0, 0.05, 4000))
+    names = [*NAMES, "echo"]
+    members = np.column_stack([predictions, echo])
+    ensemble = fit(target, members, group, names, combiner="greedy")
+    cluster = np.arange(4000) % 97
+    found = diversity.on_blend(ensemble, target, members, group, cluster, np.random.default_rng(0))
+    assert json.loads(json.dumps(found)) == found
+    correlation = found["error_correlation"]
+    assert correlation["trees"]["echo"] > 0.99
+    assert abs(correlation["trees"]["net"]) < 0.3
+    assert all(correlation[name][name] == pytest.approx(1) for name in names)
+    without = {name: of["log_loss"] for name, of in found["without"].items()}
+    assert without["net"] > 0.01
+    assert abs(without["echo"]) < 0.002
+    for name, weight in zip(names, ensemble.weights, strict=True):
+        drawn = found["weights"][name]
+        assert 0 <= drawn["low"] <= drawn["high"] <= 1
+        assert drawn["low"] - 0.1 <= weight <= drawn["high"] + 0.1
+    assert found["weights_of"] == "greedy"
+    again = diversity.on_blend(ensemble, target, members, group, cluster, np.random.default_rng(0))
+    assert again == found
+
+
+def test_one_member_has_nothing_beside_it() -> None:
+    """A single member would fail on being left out."""
+    target, predictions, group = market()
+    ensemble = fit(target, predictions[:, :1], group, ["trees"])
+    found = diversity.on_blend(ensemble, target, predictions[:, :1], group, group, np.random.default_rng(0))
+    assert found["without"] == {}
+    assert found["weights"] == {"trees": {"mean": 1.0, "low": 1.0, "high": 1.0}}
+
+
+def test_scores_by_part_and_their_drift() -> None:
+    """A week would get another's score, a part without positives NaN in JSON, or a score that falls be called steady."""
+    target, predictions, group = market(12_000)
+    fading = np.where(np.random.default_rng(0).random(12_000) < group / WEEKS, 0.2, predictions[:, 0])
+    forecasts = {"steady": predictions[:, 0], "fading": fading}
+    target[group == 5] = 0
+    weeks = diversity.by_part("binary", target, forecasts, group, group, [f"week {number}" for number in range(WEEKS)])
+    assert weeks["week 5"]["average_precision"] == {"steady": None, "fading": None}
+    here = group == 3
+    assert weeks["week 3"]["log_loss"]["steady"] == pytest.approx(loss(target[here], predictions[here, 0]))
+    assert (weeks["week 3"]["rows"], weeks["week 3"]["positives"]) == (here.sum(), target[here].sum())
+    slopes = diversity.drift(weeks, "average_precision")
+    assert slopes["fading"]["slope"] < -2 * slopes["fading"]["standard_error"]
+    assert abs(slopes["steady"]["slope"]) < 2 * slopes["steady"]["standard_error"]
+    two = dict(list(weeks.items())[:2])
+    assert diversity.drift(two, "log_loss")["steady"] == {"slope": None, "standard_error": None}

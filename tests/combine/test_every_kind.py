@@ -1,0 +1,275 @@
+"""What holds for every kind of task: on blend never worse than a member, and nothing matters that should not."""
+
+import dataclasses
+import json
+from typing import Any
+
+import numpy as np
+import pytest
+from blends import CLASSES, GROUP_SIZE, KINDS, NAMES, Blend, blend_of, loss
+
+from ensemble.combine import Ensemble, base_rate_prediction, diversity, fit, selection
+from ensemble.combine.combination import fit_combinations, scaled_to
+from ensemble.combine.fitting import OUTPUTS_OF, inputs_of
+from ensemble.combine.losses import loss_of
+from ensemble.combine.scales import IDENTITY, class_temperature_scale, platt_scale
+from ensemble.combine.weights import COMBINERS, SAFE, best_member_weights, greedy_weights, simplex_weights
+from ensemble.errors import UserError
+from ensemble.metrics import METRIC_OF, METRICS, task_scores
+
+MAIN = {
+    "binary": "log_loss",
+    "multiclass": "multiclass_log_loss",
+    "regression": "root_mean_squared_error",
+    "ranking": "ndcg_at_10",
+}
+every_kind = pytest.mark.parametrize("kind", KINDS)
+safe_ways = pytest.mark.parametrize(
+    ("kind", "combiner"), [(kind, name) for kind in KINDS for name in COMBINERS[kind] if name in SAFE]
+)
+
+
+def inputs(kind: str, blend: Blend) -> np.ndarray:
+    return inputs_of(blend.predictions, NAMES, OUTPUTS_OF[kind][:1] * 3)
+
+
+def fitted(kind: str, blend: Blend, **settings: Any) -> Ensemble:
+    return fit(*blend, settings.pop("member_names", NAMES), kind=kind, **settings)
+
+
+def cost(kind: str, target: np.ndarray, prediction: np.ndarray, group: np.ndarray) -> float:
+    """The main metric, the lower the better."""
+    value = task_scores(kind, target, prediction, group)[MAIN[kind]]
+    return -value if METRIC_OF[MAIN[kind]].higher_is_better else value
+
+
+@every_kind
+@pytest.mark.parametrize("seed", range(3))
+def test_weights_never_lose_to_the_best_member(kind: str, seed: int) -> None:
+    """The blend would be worse than one of its members on the very rows that it was fitted on."""
+    blend = blend_of(kind, 600, seed)
+    scale = {"binary": platt_scale, "multiclass": class_temperature_scale}.get(kind, lambda target, column: IDENTITY)
+    columns = inputs(kind, blend)
+    scales = [scale(blend.target, column) for column in np.moveaxis(columns, 1, 0)]
+    averaged = scaled_to(COMBINERS[kind]["equal"].space, scales, columns, blend.group)
+    of_kind = loss_of(kind, blend.target, blend.group)
+    best = min(of_kind.mean(blend.target, averaged[..., member]) for member in range(3))
+    assert of_kind.mean(blend.target, averaged @ best_member_weights(blend.target, averaged, of_kind)) == best
+    for find_weights in (greedy_weights, simplex_weights):
+        found = find_weights(blend.target, averaged, of_kind)
+        assert found.min() >= 0
+        assert found.sum() == pytest.approx(1)
+        assert of_kind.mean(blend.target, averaged @ found) <= best + 1e-12
+    simplex = of_kind.mean(blend.target, averaged @ simplex_weights(blend.target, averaged, of_kind))
+    assert simplex <= of_kind.mean(blend.target, averaged @ greedy_weights(blend.target, averaged, of_kind)) + 1e-8
+    worst = averaged[..., :1] * [0.5, 1, -1]
+    alone = of_kind.mean(blend.target, worst[..., 1])
+    assert of_kind.mean(blend.target, worst @ simplex_weights(blend.target, worst, of_kind)) <= alone + 1e-12
+
+
+@safe_ways
+def test_weights_are_shares(kind: str, combiner: str) -> None:
+    """Weights that are negative or do not sum to 1 would be read as shares on the page."""
+    found = fitted(kind, blend_of(kind, 400), combiner=combiner)
+    assert min(found.weights) >= 0
+    assert sum(found.weights) == pytest.approx(1)
+
+
+@every_kind
+def test_rows_and_members_in_any_order(kind: str) -> None:
+    """How rows are sorted, or files are named on the command line, would change a weight."""
+    blend = blend_of(kind, 600)
+    generator = np.random.default_rng(0)
+    rows, turned = generator.permutation(600), [2, 0, 1]
+    one = fitted(kind, blend)
+    shuffled = Blend(blend.target[rows], blend.predictions[rows][:, turned], blend.group[rows])
+    other = fitted(kind, shuffled, member_names=[NAMES[member] for member in turned])
+    assert one.method == other.method
+    assert dict(zip(one.member_names, one.weights, strict=True)) == dict(zip(other.member_names, other.weights, strict=True))
+    forecasts = [of.predict(blend.predictions, NAMES, blend.group) for of in (one, other)]
+    np.testing.assert_allclose(*forecasts, rtol=1e-9, atol=1e-9)
+
+
+@safe_ways
+@pytest.mark.parametrize("member", [0, 2])
+def test_twins_and_constants_change_nothing(kind: str, combiner: str, member: int) -> None:
+    """A member that is given twice would count twice, and one that says the same of each row would move the others."""
+    target, predictions, group = blend_of(kind, 500, member)
+    constant = np.full_like(predictions[:, :1], 0.3)
+    if kind == "multiclass":
+        constant[:] = np.arange(1, CLASSES + 1) / 10
+    if kind == "ranking":
+        constant = group[:, None] / 3.0  # the same within each group: of an order it says nothing
+    alone = fitted(kind, Blend(target, predictions, group), combiner=combiner).predict(predictions, NAMES, group)
+    more = np.concatenate([predictions, predictions[:, member : member + 1], constant], axis=1)
+    names = [*NAMES, "twin", "constant"]
+    ensemble = fitted(kind, Blend(target, more, group), combiner=combiner, member_names=names)
+    np.testing.assert_allclose(ensemble.predict(more, names, group), alone, rtol=1e-6, atol=1e-9)
+    if combiner != "rank_average" or kind == "binary":  # its ranks are another scale, but still all alike
+        assert ensemble.weights[-1] == 0
+    assert ensemble.weights[3] == ensemble.weights[member]
+
+
+@every_kind
+def test_the_ensemble_beats_its_members_on_new_rows(kind: str) -> None:
+    """The combination would be of no use."""
+    ensemble, new = fitted(kind, blend_of(kind)), blend_of(kind, 8000, seed=1)
+    found = cost(kind, new.target, ensemble.predict(new.predictions, NAMES, new.group), new.group)
+    best = min(cost(kind, new.target, new.predictions[:, member], new.group) for member in range(3))
+    assert found < best - (0.02 if kind != "regression" else 0.5)
+    assert set(ensemble.cross_fitted[ensemble.method]) == set(selection.SHOWN[kind]) <= set(METRICS[kind])
+
+
+@every_kind
+def test_random_labels_give_no_gain(kind: str) -> None:
+    """The combiner would learn from noise, or look at what it is tested on."""
+    blend, new = blend_of(kind, 3000), blend_of(kind, 3000, seed=5)
+    generator = np.random.default_rng(4)
+    target, new_target = generator.permutation(blend.target), generator.permutation(new.target)
+    ensemble = fitted(kind, blend._replace(target=target))
+    blindly = base_rate_prediction(target, 3000, kind, CLASSES)
+    known = cost(kind, new_target, blindly, new.group)
+    found = cost(kind, new_target, ensemble.predict(new.predictions, NAMES, new.group), new.group)
+    spread = 0.02 if kind != "regression" else 0.2
+    assert found > known - spread
+    if kind in ("binary", "multiclass"):
+        assert found < known + spread  # and no harm
+    auto = ensemble.cross_fitted["auto"][MAIN[kind]]
+    signed = -auto if METRIC_OF[MAIN[kind]].higher_is_better else auto
+    assert signed > cost(kind, target, blindly, blend.group) - spread
+
+
+@every_kind
+def test_a_block_is_judged_by_earlier_ones_only(kind: str) -> None:
+    """A way to combine would look at the weeks it is judged on, or at later ones."""
+    blend = blend_of(kind, 600)
+    columns, folds = inputs(kind, blend), selection.forward_folds(blend.group, 4)
+    (_, first), (_, second) = folds[0], folds[1]
+    later = blend.group >= blend.group[second].min()
+    ways = [(name, {"binary": "platt", "multiclass": "temperature"}.get(kind, "")) for name in COMBINERS[kind]]
+
+    def forecasts(target: np.ndarray, columns: np.ndarray) -> dict[str, np.ndarray]:
+        def fit_all(rows: np.ndarray) -> dict[str, Any]:
+            found = fit_combinations(kind, ways, target[rows], columns[rows], np.zeros(3, bool), blend.group[rows])
+            return {name: combination for (name, _), combination in found.items()}
+
+        return selection.forward_forecasts(fit_all, columns, folds, blend.group)
+
+    before, wrong = forecasts(blend.target, columns), columns.copy()
+    target = blend.target.copy()
+    target[later], wrong[later] = target[later][::-1], -wrong[later]
+    after = forecasts(target, wrong)
+    for name, forecast in before.items():
+        np.testing.assert_array_equal(forecast[~later], after[name][~later], err_msg=name)
+        assert np.isfinite(forecast[first]).all()
+        assert np.isnan(forecast[blend.group < blend.group[first].min()]).all()
+        assert not np.array_equal(forecast[second], after[name][second])
+
+
+@every_kind
+def test_reload_is_memory(kind: str) -> None:
+    """The ensemble on disk would forecast something else than the one that was scored."""
+    blend = blend_of(kind, 600)
+    for combiner in COMBINERS[kind]:
+        ensemble = fitted(kind, blend, combiner=combiner)
+        reloaded = Ensemble.from_dict(json.loads(json.dumps(ensemble.to_dict())))
+        assert reloaded == ensemble
+        forecasts = [of.predict(blend.predictions, NAMES, blend.group) for of in (ensemble, reloaded)]
+        np.testing.assert_array_equal(*forecasts)
+
+
+@every_kind
+def test_a_row_needs_no_company(kind: str) -> None:
+    """The same row would get other last digits when others are forecast with it; of a ranking, the same group."""
+    blend = blend_of(kind, 600)
+    names = [f"member {number}" for number in range(9)]
+    mixed = np.random.default_rng(0).dirichlet(np.ones(3), 9)
+    predictions = np.einsum("rm...,nm->rn...", blend.predictions, mixed)
+    ensemble = fitted(kind, blend._replace(predictions=predictions), member_names=names, combiner="equal")
+    random = tuple(np.random.default_rng(0).dirichlet(np.ones(9)).tolist())
+    ensemble = dataclasses.replace(ensemble, combination=dataclasses.replace(ensemble.combination, weights=random))
+    together = ensemble.predict(predictions, names, blend.group)
+    size = GROUP_SIZE if kind == "ranking" else 1
+    for first in range(0, 100, size):
+        rows = slice(first, first + size)
+        np.testing.assert_array_equal(ensemble.predict(predictions[rows], names, blend.group[rows]), together[rows])
+
+
+@every_kind
+def test_a_missing_member_is_made_up_for(kind: str, capsys: pytest.CaptureFixture[str]) -> None:
+    """One member that is gone would stop every forecast, or leave the average short of its weight."""
+    blend = blend_of(kind, 1000)
+    ensemble = fitted(kind, blend, combiner="shrunk")
+    without = ensemble.predict(blend.predictions[:, [2, 0]], ["text", "trees"], blend.group)
+    assert capsys.readouterr().err == "warning: net of the ensemble is missing: the others' weights make up for it\n"
+    assert sum(ensemble.combination.of([0, 2]).weights) == pytest.approx(1)
+    blindly = base_rate_prediction(blend.target, 1000, kind, CLASSES)
+    assert cost(kind, blend.target, without, blend.group) < cost(kind, blend.target, blindly, blend.group)
+
+
+@every_kind
+def test_nan_is_named(kind: str) -> None:
+    """NaN would spread into every forecast."""
+    blend = blend_of(kind, 600)
+    ensemble = fitted(kind, blend)
+    blend.predictions[17, 1] = np.nan
+    for ask in (lambda: ensemble.predict(blend.predictions, NAMES, blend.group), lambda: fitted(kind, blend)):
+        with pytest.raises(UserError, match=r"member 'net' predicts nan.* in row 17, which "):
+            ask()
+
+
+@every_kind
+def test_what_each_member_adds_is_told(kind: str) -> None:
+    """A user could not tell which member to drop, or what tells it could not be written as JSON."""
+    target, predictions, group = blend_of(kind, 800)
+    echo = predictions[:, :1].copy()
+    echo[::7] = np.roll(echo[::7], 1, axis=0)
+    members, names = np.concatenate([predictions, echo], axis=1), [*NAMES, "echo"]
+    ensemble = fit(target, members, group, names, kind=kind, combiner="greedy")
+    cluster = group if kind == "ranking" else np.arange(800) % 97
+    found = diversity.on_blend(ensemble, target, members, group, cluster, np.random.default_rng(0))
+    assert json.loads(json.dumps(found)) == found
+    assert found["error_correlation"]["trees"]["echo"] > 0.4
+    assert all(found["error_correlation"][name][name] == pytest.approx(1) for name in names)
+    metric = selection.SHOWN[kind][0]
+    sign = -1 if METRIC_OF[metric].higher_is_better else 1
+    assert sign * found["without"]["net"][metric] > sign * found["without"]["echo"][metric]
+    by_part = diversity.by_part(kind, target, {"net": predictions[:, 1]}, group, np.arange(800) // 400, ["one", "two"])
+    assert json.loads(json.dumps(by_part)) == by_part
+    assert by_part["two"]["rows"] == 400
+    half = task_scores(kind, target[400:], predictions[400:, 1], group[400:])
+    assert by_part["two"][metric]["net"] == pytest.approx(half[metric])
+
+
+def test_a_target_of_another_kind_is_refused() -> None:
+    """A class that no member knows, or a relevance below 0, would be scored as something else."""
+    for kind, wrong, sentence in (
+        ("multiclass", 4.0, "there are 4 classes, from 0, but blend has 4"),
+        ("multiclass", 0.5, "there are 4 classes, from 0, but blend has 0.5"),
+        ("ranking", -1.0, "a relevance is 0 or more, but blend has -1"),
+        ("ranking", np.nan, "the target of row 3 of blend is no number"),
+    ):
+        blend = blend_of(kind, 400)
+        blend.target[3] = wrong
+        with pytest.raises(UserError, match=sentence):
+            fitted(kind, blend)
+    for kind in ("multiclass", "ranking"):
+        blend = blend_of(kind, 400)
+        with pytest.raises(UserError, match="all 400 rows of blend have the target 0, which tells no weights apart"):
+            fitted(kind, blend._replace(target=np.zeros(400)))
+    with pytest.raises(UserError, match="is of probabilities, and these members say scores"):
+        fitted("ranking", blend_of("ranking", 400), calibration="platt")
+
+
+def test_members_of_scores_are_what_the_task_says() -> None:
+    """Scores of a yes or no would be ranked within each week, or those of a ranking be made probabilities."""
+    target, predictions, group = blend_of("ranking", 1000)
+    said = ["score"] * 3
+    order = fit(target, predictions, group, NAMES, kind="ranking", outputs=said)
+    yes = fit((target > 0).astype(float), predictions, group, NAMES, kind="binary", outputs=said)
+    found = order.predict(predictions, NAMES, group), yes.predict(predictions, NAMES)
+    assert found[0].min() < 0
+    assert 0 < found[1].min() < found[1].max() < 1
+    assert loss((target > 0).astype(float), found[1]) < 0.6
+    assert order.calibrator == ""
+    np.testing.assert_array_equal(order.probabilities("net", predictions[:, 1]), predictions[:, 1])

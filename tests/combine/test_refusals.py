@@ -1,0 +1,79 @@
+"""What the combiner refuses, in one sentence that names what is wrong."""
+
+from typing import Any
+
+import numpy as np
+import pytest
+from blends import NAMES, market
+
+from ensemble.combine import Ensemble, fit
+from ensemble.errors import UserError
+
+
+def test_damaged_ensemble_is_refused() -> None:
+    """An ensemble file of another version would end in a KeyError, or silently in defaults."""
+    target, predictions, group = market()
+    content = fit(target, predictions, group, NAMES).to_dict()
+    del content["calibrator"]
+    with pytest.raises(UserError, match="differs in: calibrator, extra"):
+        Ensemble.from_dict({**content, "extra": 1})
+
+
+@pytest.mark.parametrize(
+    ("change", "sentence"),
+    [
+        ({"target": np.zeros(3000)}, "not one of the 3000 rows of blend is positive"),
+        ({"target": np.ones(3000)}, "not one of the 3000 rows of blend is negative"),
+        ({"target": np.full(3000, 3.5)}, "targets of 0 and 1, but blend has 3.5"),
+        ({"group": np.full(3000, 140)}, "only week 140"),
+    ],
+)
+def test_unusable_blend_is_refused(change: dict[str, np.ndarray], sentence: str) -> None:
+    """A blend that says nothing would give weights that mean nothing."""
+    target, predictions, group = market()
+    with pytest.raises(UserError, match=sentence):
+        fit(**{"target": target, "predictions": predictions, "group": group, "member_names": NAMES, **change})
+
+
+@pytest.mark.parametrize("value", [np.nan, 1.5, -2.0])
+def test_no_probability_is_refused(value: float) -> None:
+    """NaN, or a member that writes logits, would spread into every forecast."""
+    target, predictions, group = market()
+    ensemble = fit(target, predictions, group, NAMES)
+    predictions[17, 1] = value
+    with pytest.raises(UserError, match=f"member 'net' predicts {value:g} in row 17"):
+        ensemble.predict(predictions, NAMES)
+    with pytest.raises(UserError, match=f"member 'net' predicts {value:g} in row 17"):
+        fit(target, predictions, group, NAMES)
+
+
+def test_foreign_members_are_named() -> None:
+    """A member that the ensemble does not know would be taken for another one."""
+    target, predictions, group = market()
+    ensemble = fit(target, predictions, group, NAMES)
+    with pytest.raises(UserError, match="member 'new' was not there"):
+        ensemble.predict(np.column_stack([predictions, predictions[:, 0]]), [*NAMES, "new"])
+    with pytest.raises(UserError, match="without trees, net, text no member"):
+        ensemble.predict(np.empty((5, 0)), [])
+
+
+@pytest.mark.parametrize(
+    ("change", "sentence"),
+    [
+        ({"outputs": ["value", "value", "probability"]}, "member 'trees' says value, but a binary task is answered by prob"),
+        ({"kind": "regression", "outputs": ["value", "value", "probability"]}, "member 'text' says probability, but a regr"),
+        ({"outputs": ["odds"] * 3}, "a member says 'odds', but the ensemble knows probability, score, value, probabilities"),
+        ({"combiner": "median"}, "there is no combiner 'median' for binary targets: name auto, equal,"),
+        ({"combiner": "logistic", "kind": "regression"}, "there is no combiner 'logistic' for regression targets"),
+        ({"calibration": "beta"}, "there is no calibration 'beta': name auto, platt, temperature, isotonic"),
+        ({"calibration": "platt", "kind": "regression"}, "is of probabilities, and these members say values"),
+        ({"target": np.full(3000, np.nan), "kind": "regression"}, "the target of row 0 of blend is no number"),
+        ({"predictions": np.full((3000, 3), np.inf), "outputs": ["score"] * 3}, "predicts inf in row 0, which is no number"),
+    ],
+)
+def test_what_cannot_be_combined_is_refused(change: dict[str, Any], sentence: str) -> None:
+    """A wrong word would be a traceback, or silently something else."""
+    target, predictions, group = market()
+    arguments = {"target": target, "predictions": predictions, "group": group, "member_names": NAMES}
+    with pytest.raises(UserError, match=sentence):
+        fit(**{**arguments, **change})

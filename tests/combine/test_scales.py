@@ -1,0 +1,96 @@
+"""The calibrators: they find the line or curve that was planted."""
+
+import json
+
+import numpy as np
+import pytest
+from blends import NAMES, expit, loss, market, softmax
+
+from ensemble.combine import Ensemble, fit
+from ensemble.combine.scales import CALIBRATORS, ISOTONIC_LEAST, platt_scale, rank_scale
+from ensemble.errors import UserError
+
+
+def test_platt_scaling_recovers_the_line() -> None:
+    """Calibration would not calibrate."""
+    generator = np.random.default_rng(0)
+    logit = generator.normal(size=50_000)
+    target = (generator.random(50_000) < expit(1.7 * logit - 2)).astype(float)
+    line = platt_scale(target, logit)
+    assert (line.slope, line.intercept) == pytest.approx((1.7, -2), abs=0.06)
+    backwards = platt_scale(target, -logit)
+    assert backwards.slope == 0
+    assert expit(backwards.intercept) == pytest.approx(target.mean(), abs=1e-4)
+
+
+@pytest.mark.parametrize("calibration", CALIBRATORS["binary"])
+def test_calibrators_calibrate(calibration: str) -> None:
+    """Probabilities would not be those that are seen."""
+    generator = np.random.default_rng(0)
+    logit = np.sort(generator.normal(size=40_000))
+    target = (generator.random(40_000) < expit(1.7 * logit)).astype(float)
+    scale = CALIBRATORS["binary"][calibration](target, logit)
+    found = expit(scale(logit))
+    np.testing.assert_allclose(found[400:-400], expit(1.7 * logit)[400:-400], atol=0.05)
+    assert (np.diff(found) >= 0).all()
+    assert np.isfinite(scale(np.array([-1e9, 1e9]))).all()
+    if calibration == "temperature":
+        assert scale(np.zeros(1)) == 0
+
+
+def test_isotonic_needs_many_rows() -> None:
+    """A step for each positive would be taken for knowledge."""
+    target, predictions, group = market()
+    num_positive = int(target.sum())
+    assert num_positive < ISOTONIC_LEAST
+    with pytest.raises(UserError, match=f"isotonic needs 1,000 rows of the rarer class, and blend has {num_positive}: use"):
+        fit(target, predictions, group, NAMES, calibration="isotonic")
+    target, predictions, group = market(12_000)
+    ensemble = fit(target, predictions, group, NAMES, calibration="isotonic")
+    assert ensemble.calibrator == "isotonic"
+    assert set(ensemble.cross_fitted_calibrators) == {*CALIBRATORS["binary"], "auto"}
+    assert Ensemble.from_dict(json.loads(json.dumps(ensemble.to_dict()))) == ensemble
+
+
+def test_ranks_are_as_fine_as_a_forecast_needs() -> None:
+    """A curve through many ranks would tie the few rows at the top, which are the forecast."""
+    generator = np.random.default_rng(0)
+    score = generator.normal(size=50_000)
+    target = (generator.random(50_000) < expit(2 * score - 4)).astype(float)
+    curve = rank_scale(target, score)
+    assert len(curve.at) <= 1000
+    top = np.sort(score)[-2500:]
+    assert (np.diff(curve(top)) > 0).all()
+    assert loss(target, expit(curve(score))) < loss(target, expit(platt_scale(target, score)(score))) + 0.002
+
+
+def test_scaling_of_two_classes_is_that_of_a_yes_or_no() -> None:
+    """A multiclass task with two classes would be calibrated otherwise than the binary one that it is."""
+    generator = np.random.default_rng(0)
+    logit = generator.normal(size=4000)
+    target = (generator.random(4000) < expit(1.7 * logit - 2)).astype(float)
+    logs = np.log(np.stack([1 - expit(logit), expit(logit)], axis=1))
+    line = platt_scale(target, logit)
+    for scale, expected in (
+        (CALIBRATORS["multiclass"]["platt"], line),
+        (CALIBRATORS["multiclass"]["temperature"], CALIBRATORS["binary"]["temperature"](target, logit)),
+    ):
+        scaled = scale(target, logs)(logs)
+        np.testing.assert_allclose(scaled[:, 1] - scaled[:, 0], expected(logit), atol=1e-4)
+    backwards = CALIBRATORS["multiclass"]["platt"](target, -logs)
+    assert backwards.slope == 0
+    assert expit(np.diff(backwards.intercepts))[0] == pytest.approx(target.mean(), abs=1e-3)
+
+
+def test_scaling_of_classes_recovers_what_was_planted() -> None:
+    """Calibration would not calibrate, or a class that never comes true become impossible."""
+    generator = np.random.default_rng(0)
+    logs = generator.normal(size=(50_000, 4))
+    planted = np.array([0.5, -0.2, 0.4, -0.7])
+    target = (softmax(1.7 * logs + planted).cumsum(1) < generator.random((50_000, 1))).sum(1).astype(float)
+    found = CALIBRATORS["multiclass"]["platt"](target, logs)
+    assert found.slope == pytest.approx(1.7, abs=0.05)
+    np.testing.assert_allclose(found.intercepts, planted, atol=0.05)
+    assert CALIBRATORS["multiclass"]["temperature"](target, logs).slope == pytest.approx(1.6, abs=0.15)
+    few = CALIBRATORS["multiclass"]["platt"](np.array([0.0, 1.0, 0.0, 1.0]), np.log(softmax(logs[:4])))
+    assert softmax(few(logs[:4])).min() > 0

@@ -1,0 +1,45 @@
+"""The page that a person reads, and the checks behind it, which are waited for no longer than they may take."""
+
+import time
+from collections.abc import Iterator
+
+from launcher import TIMEOUT_S
+
+from ensemble.doctor import findings
+from ensemble.doctor.findings import Finding, ok, problem
+
+
+def test_equal_findings_come_once_and_different_versions_are_a_problem() -> None:
+    """A page of 64 nodes would have 64 × 20 lines; nodes that run different code would pass."""
+    same, one = ok("cores", "2"), problem("disk", "full", "make room")
+    told = {f"n{i}": [ok("torch", "2.13" if i else "2.9", same_everywhere=True), same] for i in range(6)}
+    told["n3"].append(one)
+    merged = findings.merge(told)
+    assert merged[1:] == [(same, list(told)), (one, ["n3"])]
+    assert merged[0][0].level == "problem"
+    assert merged[0][0].found == "differs: 2.9 on n0; 2.13 on n1, n2, n3, n4 and 1 more"
+    text, num_problems = findings.page(told)
+    assert num_problems == 2
+    assert [line.split()[:3] for line in text.splitlines()[:1]] == [["problem", "torch", "all"]]
+    assert "all 6 nodes  2\n" in text
+    assert "n3           full\n" in text
+    assert text.endswith("\n\n2 problems, no notes")
+    assert findings.page({"n": [same]}) == (f"ok       {'cores':<14} 2\n\nno problems, no notes", 0)
+
+
+def test_a_check_that_hangs_or_fails_does_not_stop_the_others() -> None:
+    """One dead network folder, and nobody would learn anything."""
+
+    def fails() -> Iterator[Finding]:
+        raise RuntimeError("why")
+        yield
+
+    told = findings.run(
+        {"hangs": lambda: time.sleep(TIMEOUT_S) or [], "fails": fails, "works": lambda: [ok("works", "1")]}, limit_s=0.2
+    )
+    assert [(finding.check, finding.level) for finding in told] == [
+        ("hangs", "problem"),
+        ("fails", "note"),
+        ("works", "ok"),
+    ]
+    assert told[1].found == "could not be checked: RuntimeError: why"

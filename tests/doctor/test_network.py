@@ -1,0 +1,74 @@
+"""Interfaces, the names of other nodes and their ports."""
+
+import dataclasses
+
+import pytest
+
+from ensemble.doctor import network
+from ensemble.doctor.network import Interface, Node
+
+KNOWN = [
+    Interface(name="lo", addresses=("127.0.0.1",), up=True),
+    Interface(name="eth0", addresses=("10.0.0.1",), up=True),
+    Interface(name="eth1", addresses=("10.0.0.2",), up=False),
+    Interface(name="ib0", addresses=(), up=True),
+]
+
+
+@pytest.mark.parametrize(
+    ("pattern", "name", "matches"),
+    [
+        ("eth", "eth1", True), ("eth", "ib0", False), ("eth,ib", "ib0", True), ("=eth0", "eth0", True),
+        ("=eth", "eth0", False), ("=eth0,ib0", "ib0", True), ("^docker,lo", "docker0", False), ("^docker,lo", "lo", False),
+        ("^docker", "eth0", True), ("^=docker0", "docker01", True), ("^=docker0", "docker0", False),
+    ],
+)  # fmt: skip
+def test_nccl_patterns(pattern: str, name: str, matches: bool) -> None:
+    """A sound setting would be called wrong, and a wrong one sound."""
+    assert network.matches_nccl(pattern, name) is matches
+
+
+@pytest.mark.parametrize(
+    ("variable", "value", "fault"),
+    [
+        ("GLOO_SOCKET_IFNAME", "eth0", ""),
+        ("GLOO_SOCKET_IFNAME", "eth", "eth does not exist here"),
+        ("GLOO_SOCKET_IFNAME", "eth0,eth1", "eth1 is down or has no address"),
+        ("GLOO_SOCKET_IFNAME", "ib0", "ib0 is down or has no address"),
+        ("GLOO_SOCKET_IFNAME", "", ""),
+        ("NCCL_SOCKET_IFNAME", "eth", ""),
+        ("NCCL_SOCKET_IFNAME", "^eth0,lo", "eth1, ib0 is down or has no address"),
+        ("NCCL_SOCKET_IFNAME", "=ib0", "ib0 is down or has no address"),
+        ("NCCL_SOCKET_IFNAME", "enp", "no interface here matches it"),
+    ],
+)
+def test_variables_that_name_interfaces(variable: str, value: str, fault: str) -> None:
+    """A run would hang, or stop with a line of C++."""
+    assert [what for _, what in network.wrong_variables(KNOWN, {variable: value})] == ([fault] if fault else [])
+    told = list(network.check_interfaces(KNOWN, {variable: value}, "eth0"))
+    assert [finding.mend for finding in told[1:]] == ([f"write {variable}=eth0 into slurm/site.sh"] if fault else [])
+    assert told[0].found == "eth0 10.0.0.1"
+
+
+def test_names_and_ports_of_peers() -> None:
+    """A run would fail on the first name that leads nowhere, or hang on the first port that is closed."""
+    own = Node(name="own", machine="a", address="127.0.0.1", port=1)
+    peer = Node(name="nowhere.invalid", machine="b", address="127.0.0.1", port=network.free_port())
+    told = list(network.check_peers(own, [own, peer]))
+    assert [(finding.level, finding.check) for finding in told] == [("problem", "names"), ("problem", "ports")]
+    with network.listen(0) as stream:
+        peer = Node(name="localhost", machine="b", address="127.0.0.1", port=network.port_of(stream))
+        told = list(network.check_peers(own, [own, peer]))
+    assert [(finding.level, finding.check) for finding in told] == [("problem", "names"), ("ok", "ports")]
+    assert "leads to" in told[0].found
+    assert list(network.check_peers(own, [own, dataclasses.replace(own, name="second task")])) == []
+
+
+def test_a_second_task_on_the_head_node_is_not_looked_for() -> None:
+    """It has met the head node by 127.0.0.1, which from elsewhere is a closed port."""
+    own = Node(name="own", machine="a", address="127.0.0.1", port=1)
+    with network.listen(0) as stream:
+        head = Node(name="localhost", machine="b", address="127.0.0.1", port=network.port_of(stream))
+        second = dataclasses.replace(head, port=network.free_port())
+        told = list(network.check_peers(own, [head, second, own]))
+    assert [(finding.level, finding.check) for finding in told] == [("problem", "names"), ("ok", "ports")]

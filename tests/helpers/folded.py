@@ -1,0 +1,63 @@
+"""What tests of folds share: the bits that can be learned from a row, and the same market with another future."""
+
+import datetime
+import json
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+from ensemble.data import folds, manifest, panel, weekly
+from ensemble.data.arrow import open_table
+from ensemble.data.config import PanelConfig, PrepareConfig
+from ensemble.data.panel import TARGETS
+
+
+def week_of(milliseconds: int) -> int:
+    day = datetime.datetime.fromtimestamp(milliseconds / 1000, datetime.UTC).date()
+    return (day - weekly.FIRST_MONDAY).days // 7
+
+
+def weeks_of(splits: dict[str, Any]) -> dict[str, tuple[int, int]]:
+    number = {split: (facts["first_week"], facts["last_week"]) for split, facts in splits.items()}
+    dates = {split: tuple(datetime.date.fromisoformat(day) for day in days) for split, days in number.items()}
+    return {split: tuple((day - weekly.FIRST_MONDAY).days // 7 for day in days) for split, days in dates.items()}
+
+
+def content(folder: Path, split: str) -> dict[tuple[str, int], bytes]:
+    """What can be learned from each row, by product and week: the bits of its features and targets."""
+    ids = open_table(folder / "products")["product_id"].to_pylist()
+    rows = open_table(folder / "rows" / split)
+    names = [feature["name"] for feature in manifest.read_manifest(folder)["features"]]
+    bits = np.stack([rows[name].to_numpy() for name in (*names, *TARGETS)], axis=1)
+    keys = zip(rows["product"].to_pylist(), rows["week"].to_pylist(), strict=True)
+    found = {(ids[product], week): row.tobytes() for (product, week), row in zip(keys, bits, strict=True)}
+    assert len(found) == rows.num_rows
+    return found
+
+
+def prepare_changed(folded: Path, raw_market: tuple[Path, Path], out: Path, after: int) -> Path:
+    """The market once more, cut as before, but of the reviews after week `after` some are gone and others are bad."""
+    about = manifest.read_manifest(folded)
+    lines = raw_market[0].read_text(encoding="utf-8").splitlines()
+    last = max(json.loads(line)["timestamp"] for line in lines)
+    kept = []
+    for number, line in enumerate(lines):
+        review = json.loads(line)
+        if week_of(review["timestamp"]) > after and review["timestamp"] < last:
+            if number % 3 == 0:
+                continue
+            review |= {"rating": 1.0, "text": "awful", "title": "awful", "helpful_vote": 7}
+        kept.append(json.dumps(review))
+    source = out.with_name(f"{out.name}.jsonl")
+    source.write_text("\n".join(kept) + "\n", encoding="utf-8")
+    cut = [weeks_of(fold["splits"]) for fold in about["folds"]]
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(
+            panel, "split_weeks", lambda *_: {s: w for s, w in weeks_of(about["splits"]).items() if s != "forecast"}
+        )
+        patch.setattr(folds, "fold_weeks", lambda *_: cut)
+        settings = PanelConfig(**about["config"])
+        panel.prepare(PrepareConfig(out=str(out), source=(str(source),), metadata=(str(raw_market[1]),), panel=settings))
+    return out

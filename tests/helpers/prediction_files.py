@@ -1,0 +1,61 @@
+"""Prediction files of made-up members, and changes to them that `predictions.write` would refuse."""
+
+import json
+import os
+import subprocess
+import sys
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.parquet as pq
+
+from ensemble import predictions, predictor
+from ensemble.data import baseline
+from ensemble.predictions import Predictions
+
+ROOT = Path(__file__).resolve().parents[2]
+SPLITS = ("blend", "test", "forecast")
+REASONS = [{"feature": "reviews_4w", "value": 7.0, "contribution": 0.5}]
+
+
+def synthetic(data: Path, name: str, split: str, noise: float, seed: int) -> Predictions:
+    """A member that knows the truth but for so much noise; rows come in an order of its own."""
+    rows = baseline.predict(data, split)
+    generator = np.random.default_rng([seed, SPLITS.index(split)])
+    target = np.nan_to_num(rows["target"])
+    logit = 2 * target - 3 + noise * generator.normal(size=len(target))
+    rows |= {"prediction": 1 / (1 + np.exp(-logit)), "config": {"kind": "xgboost", "folder": f"/nowhere/{name}"}}
+    order = generator.permutation(len(target))
+    arrays = {key: rows[key][order] for key in predictions.COLUMNS}
+    reasons = [REASONS for _ in order] if split == "forecast" and name == "clear" else None
+    return Predictions(**{**rows, **arrays}, split=split, member=name, reasons=reasons)
+
+
+def fit(files: Path, prepared: Path, out: Path, **settings: Any) -> dict[str, Any]:
+    return predictor.fit(files, prepared, out, num_draws=20, **settings)
+
+
+def change(path: Path, **changed: Any) -> None:
+    """Rewrite a prediction file with other values, without the checks of `predictions.write`."""
+    table = pq.read_table(path)
+    about = json.loads(table.schema.metadata[predictions.KEY])
+    for name, value in changed.items():
+        if name in predictions.COLUMNS:
+            kind = predictions.COLUMNS[name]
+            table = table.set_column(table.column_names.index(name), name, pa.array(value, kind))
+        else:
+            about[name] = value
+    pq.write_table(table.replace_schema_metadata({predictions.KEY: json.dumps(about).encode()}), path)
+
+
+def run(script: str, *words: str) -> subprocess.CompletedProcess[str]:
+    return subprocess.run(
+        [sys.executable, str(ROOT / f"scripts/{script}.py"), *words],
+        env={**os.environ, "OMP_NUM_THREADS": "1", "OMP_WAIT_POLICY": "PASSIVE"},
+        capture_output=True,
+        text=True,
+        timeout=180,
+        check=False,
+    )

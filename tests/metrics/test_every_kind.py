@@ -1,0 +1,234 @@
+"""The scores of every kind of task: scikit-learn's where it has them, of rows in any order, and with honest intervals."""
+
+import itertools
+import math
+
+import numpy as np
+import pytest
+from blends import KINDS, blend_of
+
+from ensemble import metrics
+from ensemble.errors import UserError
+from ensemble.metrics import METRIC_OF, METRICS, task_scores
+from ensemble.metrics.ranking import Ndcg
+
+NUM_ROWS = 1000
+every_kind = pytest.mark.parametrize("kind", KINDS)
+whole_weights = np.random.default_rng(1).integers(0, 4, NUM_ROWS)
+
+
+def rows_of(kind: str, seed: int = 0) -> dict[str, np.ndarray]:
+    """Targets, one member's forecast with many ties, groups and clusters."""
+    target, predictions, group = blend_of(kind, NUM_ROWS, seed)
+    prediction = predictions[:, 0]
+    if kind == "multiclass":
+        prediction = np.ceil(prediction * 20)
+        prediction /= prediction.sum(1, keepdims=True)
+    else:
+        prediction = prediction.round(2 if kind == "binary" else 0)
+    cluster = group if kind == "ranking" else np.arange(NUM_ROWS) % 97
+    return {"target": target, "prediction": prediction, "group": group, "cluster": cluster}
+
+
+def scores(kind: str, rows: dict[str, np.ndarray], weight: np.ndarray | None = None) -> dict[str, float]:
+    return task_scores(kind, rows["target"], rows["prediction"], rows["group"], weight)
+
+
+@pytest.mark.parametrize("weight", [None, whole_weights / 3], ids=["plain", "weighted"])
+def test_scores_of_classes_are_those_of_scikit_learn(weight: np.ndarray | None) -> None:
+    """A score of ours would not be the one that the rest of the world means by its name."""
+    from sklearn import metrics as known
+
+    target, predictions, group = blend_of("multiclass", NUM_ROWS)
+    target[target == 3] = 1  # a class that never comes true
+    prediction = predictions[:, 0]
+    ours, chosen = task_scores("multiclass", target, prediction, group, weight), prediction.argmax(1)
+    said = {"y_true": target, "sample_weight": weight}
+    assert ours["multiclass_log_loss"] == pytest.approx(known.log_loss(y_proba=prediction, labels=range(4), **said))
+    assert ours["accuracy"] == pytest.approx(known.accuracy_score(y_pred=chosen, **said))
+    assert ours["macro_f1"] == pytest.approx(known.f1_score(y_pred=chosen, average="macro", zero_division=0, **said))
+    recalls = known.recall_score(y_pred=chosen, average=None, labels=range(3), **said)
+    assert ours["balanced_accuracy"] == pytest.approx(recalls.mean())
+    came_true = np.eye(4)[target.astype(int)]
+    brier = ((prediction - came_true) ** 2).sum(1)
+    assert ours["brier"] == pytest.approx(np.average(brier, weights=weight))
+
+
+@pytest.mark.parametrize("weight", [None, whole_weights / 3], ids=["plain", "weighted"])
+def test_scores_of_numbers_are_those_of_scikit_learn(weight: np.ndarray | None) -> None:
+    """An error would be in another unit, or R² lose its digits where the targets are far from 0."""
+    from sklearn import metrics as known
+
+    target, predictions, group = blend_of("regression", NUM_ROWS)
+    far, prediction = target + 1e6, predictions[:, 1] + 1e6
+    ours = task_scores("regression", far, prediction, group, weight)
+    arguments = (far, prediction)
+    assert ours["root_mean_squared_error"] == pytest.approx(known.root_mean_squared_error(*arguments, sample_weight=weight))
+    assert ours["mean_absolute_error"] == pytest.approx(known.mean_absolute_error(*arguments, sample_weight=weight))
+    assert ours["r_squared"] == pytest.approx(known.r2_score(*arguments, sample_weight=weight))
+    assert ours["mean_error"] == pytest.approx(np.average(prediction - far, weights=weight))
+
+
+@pytest.mark.parametrize("sizes", [(20,), (1, 2, 3, 9, 10, 11, 40)], ids=["alike", "unlike"])
+def test_ndcg_is_that_of_scikit_learn(sizes: tuple[int, ...]) -> None:
+    """Ties would be broken by the order of the rows, or a group of an odd size be cut short."""
+    from sklearn.metrics import ndcg_score
+
+    generator = np.random.default_rng(0)
+    group = np.repeat(np.arange(len(sizes) * 8), sizes * 8)
+    target = generator.integers(0, 4, len(group)) * (generator.random(len(group)) < 0.4)
+    prediction = generator.integers(0, 6, len(group)) / 6
+    shuffle = generator.permutation(len(group))
+    for values in (prediction, generator.normal(size=len(group))):
+        ours = task_scores("ranking", target[shuffle], values[shuffle], group[shuffle])
+        for places in (5, 10):
+            known = [
+                ndcg_score([2.0 ** target[here] - 1], [values[here]], k=places) if here.sum() > 1 else 1.0
+                for here in (group == number for number in np.unique(group))
+                if target[here].any()
+            ]
+            assert ours[f"ndcg_at_{places}"] == pytest.approx(np.mean(known), rel=1e-12)
+        fast = METRIC_OF["ndcg_at_10"].function(target[shuffle], values[shuffle], group[shuffle])
+        assert fast == pytest.approx(ours["ndcg_at_10"], rel=1e-12)
+        assert Ndcg(target, group)(values) == pytest.approx(fast, rel=1e-12)
+
+
+def test_ranks_of_relevant_rows_by_hand() -> None:
+    """The place of the first relevant row, or the share that is found, would be of another order or miss the ties."""
+    # Group 0: relevant at places 2 and 12. Group 1: four tie, one of them relevant. Group 2 has none, and is left out.
+    target = np.r_[0, 1, np.zeros(9), 2, 0, 1, 0, 0, np.zeros(3)]
+    prediction = np.r_[np.linspace(12, 1, 12), 5, 5, 5, 5, 3, 2, 1]
+    group = np.r_[np.zeros(12), np.ones(4), np.full(3, 2)]
+    found = task_scores("ranking", target, prediction, group)
+    assert found["mean_reciprocal_rank"] == pytest.approx((1 / 2 + 1 / 2.5) / 2)
+    assert found["recall_at_10"] == pytest.approx((1 / 2 + 1) / 2)
+    # 12 tie, 3 of them relevant: the first stands on place 13 / 4 on average, and 10 of 12 are shown.
+    tied = task_scores("ranking", np.r_[np.ones(3), np.zeros(9)], np.zeros(12), np.zeros(12))
+    places = [min(chosen) + 1 for chosen in itertools.combinations(range(12), 3)]
+    assert tied["mean_reciprocal_rank"] == pytest.approx(1 / np.mean(places))
+    assert tied["recall_at_10"] == pytest.approx(10 / 12)
+
+
+@every_kind
+def test_a_weight_is_a_number_of_copies(kind: str) -> None:
+    """The bootstrap, which draws weights instead of rows, would estimate another spread than that of the scores."""
+    rows = rows_of(kind)
+    weight = whole_weights
+    if kind == "ranking":
+        weight = np.where(rows["group"] % 2, 1 + np.arange(NUM_ROWS) % 3, weight)  # never one weight in a whole group
+    copies = {name: np.repeat(column, weight, axis=0) for name, column in rows.items()}
+    assert scores(kind, rows, weight) == pytest.approx(scores(kind, copies))
+
+
+def test_a_group_drawn_twice_is_two_groups() -> None:
+    """A user drawn twice would be one with all items twice, whose first 10 places hold 5 items."""
+    rows = rows_of("ranking")
+    times = np.random.default_rng(2).integers(0, 4, rows["group"].max() + 1)
+    weight = times[rows["group"]]
+    apart = [
+        {**rows, "group": rows["group"] + time * 1000} for time in range(3)
+    ]  # each copy of a group has a number of its own
+    kept = [{name: column[weight > time] for name, column in of.items()} for time, of in enumerate(apart)]
+    copies = {name: np.concatenate([of[name] for of in kept]) for name in rows}
+    assert scores("ranking", rows, weight.astype(float)) == pytest.approx(scores("ranking", copies))
+
+
+@every_kind
+def test_row_order_changes_nothing(kind: str) -> None:
+    """A score would depend on the order in which tied rows happen to stand."""
+    rows = rows_of(kind)
+    shuffle = np.random.default_rng(1).permutation(NUM_ROWS)
+    turned = {name: column[shuffle] for name, column in rows.items()}
+    assert scores(kind, rows) == pytest.approx(scores(kind, turned), rel=1e-12)
+    for metric in METRIC_OF.values():
+        if kind in metric.kinds:
+            pair = [metric.function(of["target"], of["prediction"], of["group"]) for of in (rows, turned)]
+            assert pair[0] == pytest.approx(pair[1], rel=1e-12)
+
+
+@every_kind
+def test_one_number_is_that_of_all_scores(kind: str) -> None:
+    """Members would stop early by another number than the one that is reported."""
+    rows = rows_of(kind)
+    found = scores(kind, rows)
+    assert list(found) == list(METRICS[kind])
+    mine = [name for name, metric in METRIC_OF.items() if kind in metric.kinds]
+    assert mine
+    for name in mine:
+        assert METRIC_OF[name].higher_is_better == METRICS[kind][name].higher_is_better
+        value = METRIC_OF[name].function(rows["target"], rows["prediction"], rows["group"])
+        assert value == pytest.approx(found[name], rel=1e-12)
+
+
+@every_kind
+def test_bootstrap_is_what_drawing_copies_gives(kind: str) -> None:
+    """The shortcut by weights would not be the bootstrap that its name promises."""
+    rows = rows_of(kind)
+    fast = metrics.bootstrap_scores(**rows, kind=kind, num_draws=10, generator=np.random.default_rng(5))
+    clusters = np.unique(rows["cluster"])
+    generator, draws = np.random.default_rng(5), []
+    for _ in range(10):
+        drawn = [
+            np.flatnonzero(rows["cluster"] == clusters[one]) for one in generator.integers(len(clusters), size=len(clusters))
+        ]
+        copies = {name: column[np.concatenate(drawn)] for name, column in rows.items()}
+        if kind == "ranking":  # each a group of its own
+            copies["group"] = np.repeat(np.arange(len(drawn)), [len(one) for one in drawn])
+        draws.append(scores(kind, copies))
+    for name, interval in fast.items():
+        assert interval.value == scores(kind, rows)[name]
+        expected = np.quantile([draw[name] for draw in draws], [0.025, 0.975])
+        np.testing.assert_allclose([interval.low, interval.high], expected, rtol=1e-9, atol=1e-12)
+    same = metrics.bootstrap_difference(
+        rows["target"], rows["prediction"], rows["prediction"], rows["group"], rows["cluster"],
+        kind=kind, num_draws=3, generator=np.random.default_rng(0),
+    )  # fmt: skip
+    assert set(itertools.chain(*same.values())) == {0.0}
+
+
+@pytest.mark.parametrize(
+    ("kind", "target", "undefined", "sentence"),
+    [
+        ("regression", np.full(NUM_ROWS, 1e6 / 3), {"r_squared"}, "All these rows have the same target, so R²"),
+        ("ranking", np.zeros(NUM_ROWS), set(METRICS["ranking"]), "There is no relevant row in any group"),
+    ],
+)
+def test_what_is_undefined_is_said(kind: str, target: np.ndarray, undefined: set[str], sentence: str) -> None:
+    """A split that says nothing would be scored 0, or stop the report."""
+    rows = rows_of(kind) | {"target": target}
+    assert {name for name, value in scores(kind, rows).items() if math.isnan(value)} == undefined
+    assert str(metrics.why_undefined(target, kind)).startswith(sentence)
+    assert metrics.why_undefined(rows_of(kind)["target"], kind) is None
+    intervals = metrics.bootstrap_scores(**rows, kind=kind, num_draws=3, generator=np.random.default_rng(0))
+    assert {name for name, interval in intervals.items() if math.isnan(interval.low)} == undefined
+    if kind == "ranking":
+        assert math.isnan(METRIC_OF["ndcg_at_10"].function(target, rows["prediction"], rows["group"]))
+
+
+@pytest.mark.parametrize(
+    ("kind", "name", "value", "sentence"),
+    [
+        ("multiclass", "target", 4.0, "a target must be a class from 0 to 3 to be scored, but that of row 7 is 4"),
+        ("multiclass", "prediction", 0.5, "the predictions of row 7 are no probabilities with sum 1"),
+        ("regression", "target", np.nan, "the target of row 7 is nan, no number"),
+        ("regression", "prediction", np.inf, "the prediction of row 7 is inf, no number"),
+        ("ranking", "target", -1.0, "a relevance must be 0 or more to be scored, but that of row 7 is -1"),
+        ("ranking", "prediction", np.nan, "the prediction of row 7 is nan, no number to rank by"),
+    ],
+)
+def test_what_cannot_be_scored_is_refused(kind: str, name: str, value: float, sentence: str) -> None:
+    """A forecast without known targets, or raw logits, would be scored."""
+    rows = rows_of(kind)
+    rows[name][7] = value
+    with pytest.raises(UserError, match=sentence):
+        scores(kind, rows)
+    with pytest.raises(UserError, match="not one row to score"):
+        scores(kind, {name: column[:0] for name, column in rows.items()})
+
+
+def test_classes_that_tie_count_in_part() -> None:
+    """A member that knows nothing would be lucky or unlucky by the order of the classes."""
+    target, prediction = np.arange(4.0), np.full((4, 4), 0.25)
+    found = task_scores("multiclass", target, prediction, np.zeros(4))
+    assert found["accuracy"] == found["balanced_accuracy"] == pytest.approx(1 / 4)
+    assert METRIC_OF["accuracy"].function(target, prediction, np.zeros(4)) == pytest.approx(1 / 4)

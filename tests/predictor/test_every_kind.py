@@ -1,0 +1,215 @@
+"""An ensemble of a table, of every kind of task, with and without rows to forecast, on blend or out of fold."""
+
+import csv
+import dataclasses
+import json
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.parquet as pq
+import pytest
+from blends import GROUP_SIZE, KINDS, NAMES, blend_of
+from huggingface_hub import ModelCard
+from prediction_files import run
+
+from ensemble import card, combine, metrics, predictions, predictor
+from ensemble.combine.fitting import OUTPUTS_OF
+from ensemble.data import manifest
+from ensemble.data.arrow import TableWriter
+from ensemble.data.task import Task
+from ensemble.errors import UserError
+from ensemble.predictions import Predictions
+
+METRIC = {
+    "binary": "average_precision",
+    "multiclass": "multiclass_log_loss",
+    "regression": "root_mean_squared_error",
+    "ranking": "ndcg_at_10",
+}
+NUM_ROWS = 600
+NAMES_OF_CLASSES = ("ash", "birch", "cedar", "elm")
+
+
+def table(folder: Path, kind: str, splits: tuple[str, ...] = ("blend", "test", "forecast"), on: str = "blend") -> Path:
+    """Prepared data of a table, as far as an ensemble reads them, and prediction files of three members beside them."""
+    data = folder / "prepared"
+    data.mkdir(parents=True)
+    classes = NAMES_OF_CLASSES if kind == "multiclass" else ()
+    task = Task(kind=kind, target="target", metric=METRIC[kind], group="group", cluster="cluster", classes=classes)
+    ids = np.arange(NUM_ROWS)
+    if "forecast" in splits:
+        rows = pa.table({"row_id": ids[::-1] + 2000, "id": pa.array([f"row {row}" for row in ids[::-1]])})
+        with TableWriter(data / "rows" / "forecast", rows.schema) as writer:
+            writer.write(rows)
+    about = manifest.write_manifest(
+        data,
+        {
+            "kind": "prepared data",
+            "recipe": "table",
+            "task": dataclasses.asdict(task),
+            "target": {"column": "tree", "names": list(classes)},
+            "splits": {split: {"rows": NUM_ROWS, "share": 0.25} for split in splits if split != "oof"},
+            "sources": [{"name": "trees.csv", "sha256": "0" * 64}],
+            "features": [],
+        },
+    )
+    for number, split in enumerate(splits):
+        blend = blend_of(kind, NUM_ROWS, seed=number)
+        for member, name in enumerate(NAMES):
+            file = Predictions(
+                row_id=ids + 1000 * number,
+                target=np.full(NUM_ROWS, np.nan) if split == "forecast" else blend.target,
+                prediction=blend.predictions[:, member],
+                group=blend.group,
+                cluster=blend.group if kind == "ranking" else ids,
+                recipe="table",
+                split=on if split == "blend" else split,
+                member=name,
+                fingerprint=about["fingerprint"],
+                output=OUTPUTS_OF[kind][0],
+                classes=classes,
+                config={"kind": "xgboost"},
+            )
+            predictions.write(folder / "files" / f"{name}.{file.split}.parquet", file)
+    return folder
+
+
+def fitted(folder: Path, **settings: Any) -> dict[str, Any]:
+    return predictor.fit(folder / "files", folder / "prepared", folder / "ensemble", num_draws=20, **settings)
+
+
+@pytest.fixture(scope="module", params=KINDS)
+def whole(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> tuple[str, Path]:
+    """A kind, and the folder of an ensemble of it, with a forecast."""
+    folder = table(tmp_path_factory.mktemp(request.param), request.param)
+    fitted(folder)
+    return request.param, folder / "ensemble"
+
+
+def test_scores_are_those_of_the_task(whole: tuple[str, Path]) -> None:
+    """The report would show another metric than the task's, take its worst member for the best, or guess the kind."""
+    kind, folder = whole
+    scores = manifest.read_json(folder / "scores.json")
+    assert (scores["kind"], scores["metric"], scores["fitted_on"]) == (kind, METRIC[kind], "blend")
+    assert set(scores["scores"]) == {"ensemble", *NAMES, "base rate"}
+    assert set(scores["metrics"]) == set(metrics.METRICS[kind]) == set(scores["scores"]["ensemble"])
+    value = {name: of[METRIC[kind]]["value"] for name, of in scores["scores"].items()}
+    higher = scores["metrics"][METRIC[kind]]["higher_is_better"]
+    best = (max if higher else min)(NAMES, key=value.__getitem__)
+    assert scores["best_member"] == best
+    assert (value["ensemble"] > value["base rate"]) == higher
+    gain = scores["gain_over_best_member"][METRIC[kind]]
+    assert gain["value"] == pytest.approx(value["ensemble"] - value[best])
+    for name, interval in scores["scores"]["ensemble"].items():
+        assert name == "calibration_error" or interval["low"] <= interval["value"] <= interval["high"]
+    test = predictions.read(folder / "test.parquet")
+    assert test.output == OUTPUTS_OF[kind][0]
+    again = metrics.task_scores(kind, test.target, test.prediction, test.group)[METRIC[kind]]
+    assert again == pytest.approx(value["ensemble"])
+    description = manifest.read_json(folder / "ensemble.json")
+    assert combine.Ensemble.from_dict(description["combiner"]).kind == kind
+    assert set(description["diversity"]) == {"error_correlation", "without", "weights_of", "weights"}
+    manifest.verify(folder)
+
+
+def test_the_rows_of_a_table_are_forecast(whole: tuple[str, Path]) -> None:
+    """A row's forecast would stand beside another's id, or the highest not first."""
+    kind, folder = whole
+    rows = pq.read_table(folder / "forecast.parquet").to_pylist()
+    with open(folder / "forecast.csv", newline="", encoding="utf-8") as stream:
+        lines = list(csv.DictReader(stream))
+    assert [line["id"] for line in lines] == [row["id"] for row in rows]
+    assert {row["row_id"]: row["id"] for row in rows} == {2000 + row: f"row {row}" for row in range(NUM_ROWS)}
+    blend = blend_of(kind, NUM_ROWS, seed=2)
+    ensemble = combine.Ensemble.from_dict(manifest.read_json(folder / "ensemble.json")["combiner"])
+    expected = ensemble.predict(blend.predictions, NAMES, blend.group)
+    place = [row["row_id"] - 2000 for row in rows]
+    if kind == "multiclass":
+        assert place == list(range(NUM_ROWS))
+        found = [[row[f"probability of {name}"] for name in NAMES_OF_CLASSES] for row in rows]
+        np.testing.assert_array_equal(found, expected)
+        return
+    np.testing.assert_array_equal([row["prediction"] for row in rows], expected[place])
+    if kind == "ranking":
+        np.testing.assert_array_equal([row["group"] for row in rows], np.sort(blend.group))
+        assert [row["rank"] for row in rows] == list(range(1, GROUP_SIZE + 1)) * (NUM_ROWS // GROUP_SIZE)
+        falling = np.reshape([row["prediction"] for row in rows], (-1, GROUP_SIZE))
+    else:
+        assert [row["rank"] for row in rows] == list(range(1, NUM_ROWS + 1))
+        falling = np.array([row["prediction"] for row in rows])
+    assert (np.diff(falling) <= 0).all()
+
+
+@pytest.mark.parametrize("kind", ["multiclass", "ranking"])
+def test_data_without_a_forecast_are_enough(kind: str, tmp_path: Path) -> None:
+    """A table whose every row has a target could only be fitted with rows that it has not."""
+    fitted(table(tmp_path, kind, ("blend", "test")))
+    assert {path.name for path in (tmp_path / "ensemble").iterdir()} == {
+        "README.md", "ensemble.json", "like.json", "manifest.json", "scores.json", "test.parquet",
+    }  # fmt: skip
+    with pytest.raises(UserError, match=r"forecasts the rows of a table, not products from reviews: give the new rows"):
+        predictor.predict(tmp_path / "ensemble", ("reviews.jsonl",), (), tmp_path / "new", {})
+
+
+def test_the_card_is_of_the_task(whole: tuple[str, Path]) -> None:
+    """A reader of the Hub would be told of hot sellers and weeks, or find a score of another kind."""
+    kind, folder = whole
+    scores = manifest.read_json(folder / "scores.json")
+    read = ModelCard.load(folder / card.NAME)
+    shown = {result.metric_type: result.metric_value for result in read.data.eval_results or []}
+    assert shown == {name: pytest.approx(scores["scores"]["ensemble"][name]["value"], abs=1e-6) for name in card.SHOWN[kind]}
+    assert "`tree`" in read.text
+    assert "| blend | 600 | 0.25 |" in read.text
+    assert f"less that of {scores['best_member']}, the member that is best on test" in read.text
+    assert not any(word in read.text for word in ("product", "week", "hot", "None"))
+
+
+def test_weights_are_fitted_out_of_fold(tmp_path: Path) -> None:
+    """on=oof would still ask for blend, or blend's weights be taken for those of the folds."""
+    folder = table(tmp_path, "binary", ("blend", "test"), on="oof")
+    with pytest.raises(UserError, match="no prediction files in"):
+        fitted(folder)
+    out_of_fold = fitted(folder, on="oof")
+    assert out_of_fold["fitted_on"] == "oof"
+    assert "were fitted on rows predicted out of fold" in (folder / "ensemble" / card.NAME).read_text()
+    same = fitted(table(tmp_path / "blend", "binary", ("blend", "test")))
+    assert same["weights"] == out_of_fold["weights"]
+    with pytest.raises(UserError, match="on=test is no split that weights can be fitted on: name blend or oof"):
+        fitted(folder, on="test")
+    with pytest.raises(UserError, match="no prediction files of oof in"):
+        fitted(tmp_path / "blend", on="oof")
+
+
+def test_members_of_another_task_are_refused(tmp_path: Path) -> None:
+    """A member of a yes or no would be averaged with values, or one of other classes with these."""
+    folder = table(tmp_path, "multiclass", ("blend", "test"))
+    for split in ("blend", "test"):
+        path = folder / "files" / f"net.{split}.parquet"
+        file = pq.read_table(path)
+        about = json.loads(file.schema.metadata[predictions.KEY]) | {"classes": ["ash", "birch", "elm", "cedar"]}
+        pq.write_table(file.replace_schema_metadata({predictions.KEY: json.dumps(about)}), path)
+    with pytest.raises(UserError, match=r"member text says .* 4 classes \(ash, birch, cedar, …\), but net of 4 classes"):
+        fitted(folder)
+    values = table(tmp_path / "values", "regression", ("blend", "test"))
+    for split in ("blend", "test"):
+        path = values / "files" / f"net.{split}.parquet"
+        file = pq.read_table(path)
+        about = json.loads(file.schema.metadata[predictions.KEY]) | {"output": "score"}
+        pq.write_table(file.replace_schema_metadata({predictions.KEY: json.dumps(about)}), path)
+    with pytest.raises(UserError, match="member 'net' says score, but a regression task is answered by value: leave it out"):
+        fitted(values)
+
+
+def test_the_script_prints_the_metric_of_the_task(tmp_path: Path) -> None:
+    """One would read average precision above the errors of a regression."""
+    folder = table(tmp_path, "regression", ("blend", "test"))
+    words = (f"predictions={folder}/files", f"data={folder}/prepared", f"out={folder}/ensemble", "num_draws=5")
+    done = run("ensemble_predictor", "fit", *words)
+    assert done.returncode == 0, done.stderr
+    lines = done.stdout.splitlines()
+    assert "test: 600 rows; root mean squared error with its 95 % interval" in lines
+    scores = manifest.read_json(folder / "ensemble" / "scores.json")["scores"]
+    value = scores["ensemble"]["root_mean_squared_error"]["value"]
+    assert any(line.split()[:2] == ["ensemble", f"{value:.4f}"] for line in lines)

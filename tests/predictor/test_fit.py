@@ -1,0 +1,102 @@
+"""What is written of an ensemble, and what it depends on."""
+
+import json
+from pathlib import Path
+
+import numpy as np
+import pyarrow.parquet as pq
+import pytest
+from prediction_files import SPLITS, change, fit
+
+from ensemble import predictions
+from ensemble.combine import weights
+from ensemble.data import baseline, manifest
+from ensemble.errors import UserError
+
+
+def test_the_ensemble_leaves_its_files(files: Path, prepared: Path, tmp_path: Path) -> None:
+    """A later stage would find something missing, or a score that is not in the file."""
+    scores = fit(files, prepared, tmp_path / "ensemble")
+    names = {
+        "ensemble.json",
+        "scores.json",
+        "like.json",
+        "test.parquet",
+        "forecast.parquet",
+        "forecast.csv",
+        "README.md",
+        "manifest.json",
+    }
+    assert {path.name for path in (tmp_path / "ensemble").iterdir()} == names
+    manifest.verify(tmp_path / "ensemble")
+    assert json.loads((tmp_path / "ensemble/scores.json").read_text()) == scores
+    assert scores["members"] == ["clear", "vague"]
+    assert set(scores["scores"]) == {"ensemble", "clear", "vague", "momentum", "base rate"}
+    assert set(scores["weights"]) == {"clear", "vague"}
+    value = {name: of["average_precision"]["value"] for name, of in scores["scores"].items()}
+    assert value["ensemble"] > value["vague"] > value["base rate"]
+    assert value["base rate"] == pytest.approx(scores["base_rate"])
+    test = predictions.read(tmp_path / "ensemble/test.parquet")
+    assert (test.member, test.split) == ("ensemble", "test")
+    assert np.array_equal(np.sort(test.row_id), np.sort(baseline.predict(prepared, "test")["row_id"]))
+
+
+def test_the_order_of_members_does_not_matter(files: Path, prepared: Path, tmp_path: Path) -> None:
+    """The forecast would depend on how the command was typed."""
+    found = []
+    for number, members in enumerate([("clear", "vague", "momentum"), ("momentum", "vague", "clear"), ()]):
+        scores = fit(files, prepared, tmp_path / str(number), members=members)
+        found.append((scores, (tmp_path / str(number) / "forecast.csv").read_bytes()))
+    assert found[0] == found[1] == found[2]
+
+
+def test_what_tells_which_member_to_drop_is_written(files: Path, prepared: Path, tmp_path: Path) -> None:
+    """The user would have weights, and nothing to judge a member by; or weeks and categories that do not add up."""
+    scores = fit(files, prepared, tmp_path / "ensemble", combiner="greedy")
+    description = manifest.read_json(tmp_path / "ensemble" / "ensemble.json")
+    assert description["combiner"]["method"] == scores["combiner"]["method"] == "greedy"
+    assert {*weights.COMBINERS["binary"], "auto"} == set(scores["combiner"]["cross_fitted"])
+    found = description["diversity"]
+    for part in ("by_week", "by_category"):
+        assert sum(of["rows"] for of in found[part].values()) == scores["rows"]
+    assert set(found["by_category"]) <= {name or "unknown" for name in manifest.read_manifest(prepared)["categories"]}
+    assert len(found["by_week"]) == scores["weeks"]
+    assert set(found["drift"]["log_loss"]) == {"ensemble", "clear", "vague"}
+    assert found["without"]["clear"]["log_loss"] > found["without"]["vague"]["log_loss"]
+    assert found["weights"]["clear"]["low"] > found["weights"]["vague"]["high"]
+
+
+def test_a_foreign_member_of_any_scale_joins(copied: Path, prepared: Path, tmp_path: Path) -> None:
+    """A model that ranks by margins would be refused, or its margins be shown as probabilities."""
+    for split in SPLITS:
+        path = copied / f"vague.{split}.parquet"
+        margin = 1000 * pq.read_table(path)["prediction"].to_numpy() - 300
+        change(path, prediction=margin, output="score", config={})
+    scores = fit(copied, prepared, tmp_path / "ensemble")
+    assert scores["scores"]["vague"]["log_loss"]["value"] < scores["scores"]["base rate"]["log_loss"]["value"]
+    shown = pq.read_table(tmp_path / "ensemble" / "forecast.parquet")["vague"].to_numpy()
+    assert 0 < shown.min() < shown.max() < 1
+    change(copied / "vague.test.parquet", output="probability")
+    with pytest.raises(UserError, match="member vague says a probability on test, and a score on another split"):
+        fit(copied, prepared, tmp_path / "again")
+
+
+def test_a_test_split_changes_nothing_that_is_fitted(copied: Path, prepared: Path, tmp_path: Path) -> None:
+    """Weights, or the choice between them, would be tuned to the rows that the score is reported on."""
+    fit(copied, prepared, tmp_path / "before")
+    for path in copied.glob("*.test.parquet"):
+        table = pq.read_table(path)
+        change(path, target=1 - table["target"].to_numpy(), prediction=table["prediction"].to_numpy() ** 2)
+    fit(copied, prepared, tmp_path / "after")
+    before, after = (manifest.read_json(tmp_path / name / "ensemble.json") for name in ("before", "after"))
+    assert before["combiner"] == after["combiner"]
+    for part in ("error_correlation", "without", "weights"):
+        assert before["diversity"][part] == after["diversity"][part]
+    assert before["diversity"]["by_week"] != after["diversity"]["by_week"]
+
+
+def test_only_the_named_members_take_part(files: Path, prepared: Path, tmp_path: Path) -> None:
+    """members=[…] would be ignored."""
+    scores = fit(files, prepared, tmp_path / "ensemble", members=("vague",))
+    assert scores["weights"] == {"vague": 1.0}
+    assert "clear" not in pq.read_table(tmp_path / "ensemble/forecast.parquet").column_names

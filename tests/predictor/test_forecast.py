@@ -1,0 +1,91 @@
+"""The ranked forecast: one order, one probability for each product, and why."""
+
+import csv
+import dataclasses
+import itertools
+from pathlib import Path
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.parquet as pq
+import pytest
+from prediction_files import REASONS, fit
+
+from ensemble import combine, predictions, predictor
+from ensemble.data import manifest
+from ensemble.data.arrow import open_table
+
+
+def test_parquet_and_csv_hold_one_ranked_forecast(files: Path, prepared: Path, tmp_path: Path) -> None:
+    """The two would disagree, the best product not stand first, or a title stand beside another product's probability."""
+    fit(files, prepared, tmp_path / "ensemble")
+    table = pq.read_table(tmp_path / "ensemble/forecast.parquet")
+    about = manifest.read_manifest(prepared)
+    assert table.schema.metadata == {b"week": about["last_week"].encode(), b"horizon_weeks": b"12"}
+    rows = table.to_pylist()
+    assert [row["rank"] for row in rows] == list(range(1, about["splits"]["forecast"]["rows"] + 1))
+    assert all(above["probability"] >= below["probability"] for above, below in itertools.pairwise(rows))
+    assert rows[0]["probability"] > rows[-1]["probability"]
+    products = open_table(prepared / "products").to_pylist()
+    forecast = predictions.read(files / "clear.forecast.parquet")
+    by_product = dict(zip(forecast.cluster.tolist(), forecast.prediction.tolist(), strict=True))
+    number = {product["product_id"]: row for row, product in enumerate(products)}
+    for row in rows:
+        product = products[number[row["product_id"]]]
+        assert (row["title"], row["category"]) == (product["title"], about["categories"][product["category"]])
+        assert row["clear"] == by_product[number[row["product_id"]]]
+        assert row["reasons"] == REASONS
+    with open(tmp_path / "ensemble/forecast.csv", newline="", encoding="utf-8") as stream:
+        lines = list(csv.DictReader(stream))
+    for row, line in zip(rows, lines, strict=True):
+        assert [line["rank"], line["product_id"], line["title"]] == [str(row["rank"]), row["product_id"], row["title"] or ""]
+        assert [float(line[name]) for name in ("probability", "clear", "vague")] == [
+            row[name] for name in ("probability", "clear", "vague")
+        ]
+        assert line["why"] == "reviews_4w = 7"
+
+
+def test_titles_of_any_kind_pass_through_the_csv(files: Path, prepared: Path, tmp_path: Path) -> None:
+    """A comma, a quote or a line break in a title would move every column behind it."""
+    strange = 'a "quoted", title;\nwith two lines – and ünïcode'
+    products = open_table(prepared / "products")
+    column = products.column_names.index("title")
+    changed = products.set_column(column, "title", pa.array([strange] * products.num_rows, pa.large_string()))
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr("ensemble.forecast.open_table", lambda folder: changed)
+        fit(files, prepared, tmp_path / "ensemble")
+    with open(tmp_path / "ensemble/forecast.csv", newline="", encoding="utf-8") as stream:
+        assert {line["title"] for line in csv.DictReader(stream)} == {strange}
+
+
+def test_the_heaviest_member_explains() -> None:
+    """A member without weight would be asked why, because its name comes first."""
+    line = {"slope": 1, "intercept": 0}
+    combination = {"scales": [line, line], "space": "logit", "weights": [0.0, 1.0], "intercept": 0.0, "calibration": line}
+    ensemble = combine.Ensemble.from_dict(
+        {
+            "kind": "binary", "member_names": ["a", "b"], "outputs": ["probability"] * 2,
+            "method": "simplex", "calibrator": "platt",
+            "combination": combination, "cross_fitted": {}, "cross_fitted_calibrators": {}, "num_folds": 2,
+        }
+    )  # fmt: skip
+    one = np.array([1])
+    base = {
+        "row_id": one,
+        "target": one,
+        "prediction": one,
+        "group": one,
+        "cluster": one,
+        "recipe": "r",
+        "split": "forecast",
+    }
+    files = [
+        predictions.Predictions(
+            **base, member=name, fingerprint="f", reasons=[[{"feature": name, "value": 1.0, "contribution": 1.0}]]
+        )
+        for name in ("a", "b")
+    ]
+    assert predictor.strongest_reasons(files, ensemble)[0][0]["feature"] == "b"
+    turned = dataclasses.replace(ensemble, combination=dataclasses.replace(ensemble.combination, weights=(1.0, 0.0)))
+    assert predictor.strongest_reasons(files, turned)[0][0]["feature"] == "a"
+    assert predictor.strongest_reasons([files[0]], ensemble) is None

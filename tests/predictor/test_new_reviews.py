@@ -1,0 +1,148 @@
+"""A forecast from new raw reviews, by members that are asked again."""
+
+import json
+import shutil
+from pathlib import Path
+
+import numpy as np
+import pyarrow.parquet as pq
+import pytest
+from prediction_files import SPLITS, change, fit, run
+
+from ensemble import predictions, predictor
+from ensemble.data import manifest
+from ensemble.errors import UserError
+
+
+def test_the_same_raw_reviews_give_the_same_forecast(fitted: Path, raw_market: tuple[Path, Path], tmp_path: Path) -> None:
+    """New reviews would be prepared otherwise than those that the members learned from, and nobody would notice."""
+    reviews, products = raw_market
+    out = tmp_path / "new"
+    done = run("ensemble_predictor", "predict", f"ensemble={fitted}/ensemble", f"source=[{reviews}]",
+               f"metadata=[{products}]", f"out={out}")  # fmt: skip
+    assert done.returncode == 0, done.stderr
+    assert done.stdout.splitlines()[-1] == f"the ranked forecast is in {out}/forecast.csv"
+    expected, found = (pq.read_table(folder / "forecast.parquet") for folder in (fitted / "ensemble", out))
+    assert found.schema.metadata == expected.schema.metadata
+    assert str(found.to_pylist()) == str(expected.to_pylist())  # as text, for a NaN among the reasons equals none
+    assert (out / "forecast.csv").read_bytes() == (fitted / "ensemble/forecast.csv").read_bytes()
+    assert [path.name for path in tmp_path.iterdir()] == ["new"]
+
+
+def test_later_reviews_move_the_forecast(fitted: Path, raw_market: tuple[Path, Path], tmp_path: Path) -> None:
+    """The forecast would be of a week that is long past."""
+    reviews, products = raw_market
+    lines = [json.loads(line) for line in reviews.read_text().splitlines()]
+    four_weeks_ms = 28 * 24 * 3600 * 1000
+    end_ms = max(line["timestamp"] for line in lines) - four_weeks_ms
+    earlier = tmp_path / "earlier.jsonl"
+    earlier.write_text("".join(json.dumps(line) + "\n" for line in lines if line["timestamp"] <= end_ms))
+    path = predictor.predict(fitted / "ensemble", (str(earlier),), (str(products),), tmp_path / "new", {})
+    table = pq.read_table(path.with_suffix(".parquet"))
+    before = pq.read_table(fitted / "ensemble/forecast.parquet")
+    weeks = [np.datetime64(of.schema.metadata[b"week"].decode()) for of in (table, before)]
+    assert weeks[1] - weeks[0] == np.timedelta64(28, "D")
+    assert 0 < table["probability"].to_numpy().max() < 1
+
+
+@pytest.mark.parametrize(
+    ("file", "content", "sentence"),
+    [
+        ("members/xgboost", None, "member xgboost of the ensemble is not at .*: put it back, or fit the ensemble again"),
+        ("members/xgboost/model.ubj", "{", "xgboost/model.ubj has 1 bytes, not"),
+        ("members/xgboost/summary.json", "[]", "xgboost/summary.json has 2 bytes, not"),
+        ("ensemble/ensemble.json", None, "ensemble.json does not exist"),
+        ("ensemble/ensemble.json", "{}", "ensemble.json has 2 bytes, not"),
+        ("ensemble/like.json", "{", "like.json is damaged"),
+        ("ensemble/manifest.json", None, "manifest.json does not exist"),
+    ],
+)
+def test_a_damaged_ensemble_or_member_is_named(
+    file: str, content: str | None, sentence: str, fitted: Path, raw_market: tuple[Path, Path], tmp_path: Path
+) -> None:
+    """A moved member would end in a traceback, after the new reviews were prepared for an hour."""
+    folder = shutil.copytree(fitted, tmp_path / "fitted")
+    if content is not None:
+        (folder / file).write_text(content)
+    elif (folder / file).is_dir():
+        shutil.rmtree(folder / file)
+    else:
+        (folder / file).unlink()
+    with pytest.raises(UserError, match=sentence) as raised:
+        predictor.predict(folder / "ensemble", (str(raw_market[0]),), (str(raw_market[1]),), tmp_path / "new", {})
+    assert "\n" not in str(raised.value)
+    assert [path.name for path in tmp_path.iterdir()] == ["fitted"]
+
+
+def test_what_cannot_be_forecast_is_refused(
+    fitted: Path, files: Path, prepared: Path, raw_market: tuple[Path, Path], tmp_path: Path
+) -> None:
+    """Without reviews, or with a member of unknown origin, there is nothing to ask."""
+    with pytest.raises(UserError, match=r"no reviews are given: add source=\[reviews.jsonl\]"):
+        predictor.predict(fitted / "ensemble", (), (), tmp_path / "new", {})
+    with pytest.raises(UserError, match=r"/nowhere/reviews.jsonl"):
+        predictor.predict(fitted / "ensemble", ("/nowhere/reviews.jsonl",), (str(raw_market[1]),), tmp_path / "new", {})
+    foreign = shutil.copytree(files, tmp_path / "predictions")
+    for split in SPLITS:
+        change(foreign / f"clear.{split}.parquet", config={})
+    fit(foreign, prepared, tmp_path / "ensemble")
+    with pytest.raises(UserError, match=r"member clear was not predicted by scripts/predict.py"):
+        predictor.predict(tmp_path / "ensemble", (str(raw_market[0]),), (), tmp_path / "new", {})
+    with pytest.raises(UserError, match=r"learned with product metadata, and none are given: add metadata="):
+        predictor.predict(fitted / "ensemble", (str(raw_market[0]),), (), tmp_path / "new", {})
+    assert not (tmp_path / "new").exists()
+
+
+def test_a_missing_member_is_made_up_for(
+    fitted: Path, prepared: Path, raw_market: tuple[Path, Path], tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """One lost member would stop every forecast, or be left out without a word."""
+    folder = shutil.copytree(fitted, tmp_path / "fitted")
+    for split in SPLITS:
+        change_to = {"member": "lost", "config": {"kind": "xgboost", "folder": str(folder / "members/lost"), "model": "x"}}
+        shutil.copy(folder / f"predictions/xgboost.{split}.parquet", folder / f"predictions/lost.{split}.parquet")
+        values = pq.read_table(folder / f"predictions/lost.{split}.parquet")["prediction"].to_numpy()
+        change(folder / f"predictions/lost.{split}.parquet", prediction=values**2, **change_to)
+        there = {"config": {"kind": "xgboost", "folder": str(folder / "members/xgboost")}}
+        about = json.loads(pq.read_schema(folder / f"predictions/xgboost.{split}.parquet").metadata[predictions.KEY])
+        change(folder / f"predictions/xgboost.{split}.parquet", config={**about["config"], **there["config"]})
+    fit(folder / "predictions", prepared, folder / "two", combiner="equal")
+    source, metadata = map(str, raw_market)
+    path = predictor.predict(folder / "two", (source,), (metadata,), tmp_path / "new", {})
+    assert "warning: lost of the ensemble is missing: the others' weights make up for it" in capsys.readouterr().err
+    found = pq.read_table(path.with_suffix(".parquet"))
+    assert "lost" not in found.column_names
+    assert 0 < found["probability"].to_numpy().max() < 1
+
+
+def test_a_member_trained_anew_is_refused(fitted: Path, raw_market: tuple[Path, Path], tmp_path: Path) -> None:
+    """The weights of one model would be given to another: wrong probabilities without a word."""
+    folder = shutil.copytree(fitted, tmp_path / "fitted")
+    member = folder / "members" / "xgboost"
+    (member / "importance.json").write_text("{}")
+    (member / manifest.NAME).unlink()
+    manifest.write_manifest(member, {"kind": "tree member"})
+    source, metadata = map(str, raw_market)
+    with pytest.raises(UserError, match=r"member xgboost at .* was trained anew after the ensemble was fitted"):
+        predictor.predict(folder / "ensemble", (source,), (metadata,), tmp_path / "new", {})
+
+
+def test_an_ensemble_is_not_replaced_by_its_forecast(fitted: Path, raw_market: tuple[Path, Path], tmp_path: Path) -> None:
+    """out= the ensemble's own folder with overwrite=true would delete the ensemble."""
+    folder = shutil.copytree(fitted, tmp_path / "fitted")
+    source, metadata = map(str, raw_market)
+    with pytest.raises(UserError, match=r"it is no forecast.*not replaced: choose another folder"):
+        predictor.predict(folder / "ensemble", (source,), (metadata,), folder / "ensemble", {}, overwrite=True)
+    assert (folder / "ensemble" / "ensemble.json").exists()
+
+
+def test_reviews_that_begin_late_are_warned_of(
+    fitted: Path, raw_market: tuple[Path, Path], tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """Only the new reviews, without the old, give other totals, ages and last years: a worse forecast without a word."""
+    lines = [json.loads(line) for line in raw_market[0].read_text().splitlines()]
+    half = sorted(line["timestamp"] for line in lines)[len(lines) // 2]
+    recent = tmp_path / "recent.jsonl"
+    recent.write_text("".join(json.dumps(line) + "\n" for line in lines if line["timestamp"] >= half))
+    predictor.predict(fitted / "ensemble", (str(recent),), (str(raw_market[1]),), tmp_path / "new", {})
+    assert "only right if all its reviews are given, old and new" in capsys.readouterr().err

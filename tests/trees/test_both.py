@@ -1,0 +1,205 @@
+"""Both libraries from one command: each member is what it would be alone, and a signal or a death reaches both."""
+
+import os
+import re
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+import psutil
+import pytest
+
+from ensemble.data import manifest
+from ensemble.errors import FAILED, PREEMPTED, USER_ERROR, UserError
+from ensemble.trees import both, member, threads
+from ensemble.trees.checkpoint import Checkpoints
+from ensemble.trees.config import SearchConfig, TreesConfig
+from ensemble.trees.distributed import ALONE, LIBRARIES, Place
+
+ROOT = Path(__file__).resolve().parents[2]
+FILES = {"xgboost": "model.ubj", "lightgbm": "model.txt"}
+QUICK: dict[str, Any] = {"num_rounds": 30, "early_stopping_rounds": 30, "chunk_rounds": 5, "learning_rate": 0.02}
+LONG: dict[str, Any] = {**QUICK, "num_rounds": 1500, "early_stopping_rounds": 1500, "checkpoint_s": 0}
+LINE = [sys.executable, str(ROOT / "scripts/train_trees.py"), "library=both"]
+
+
+def words(**settings: Any) -> list[str]:
+    return [f"{name}={value}" for name, value in settings.items()]
+
+
+@pytest.fixture(scope="module")
+def alone(prepared: Path, tmp_path_factory: pytest.TempPathFactory) -> dict[str, bytes]:
+    """The model that each library grows by itself."""
+    threads.provide_openmp()
+    models = {}
+    for library in LIBRARIES:
+        out = tmp_path_factory.mktemp(library) / "member"
+        member.train(TreesConfig(library=library, data=str(prepared), out=str(out), threads=1, **QUICK))  # type: ignore[arg-type]
+        models[library] = (out / FILES[library]).read_bytes()
+    return models
+
+
+def models(out: Path) -> dict[str, bytes]:
+    for library in LIBRARIES:
+        manifest.verify(out / library)
+    return {library: (out / library / FILES[library]).read_bytes() for library in LIBRARIES}
+
+
+@pytest.mark.parametrize("together", ["one_after_other", "side_by_side", "auto"])
+def test_each_member_is_what_it_would_be_alone(
+    together: str, alone: dict[str, bytes], prepared: Path, tmp_path: Path
+) -> None:
+    """The libraries would disturb each other, or a way to train them write something else."""
+    out = tmp_path / "members"
+    line = [*LINE, *words(data=prepared, out=out, together=together, threads=2, **QUICK)]
+    done = subprocess.run(line, capture_output=True, text=True, check=False)
+    assert done.returncode == 0, done.stderr
+    assert models(out) == alone
+    assert not list(tmp_path.glob("*.checkpoint"))
+    chosen = together
+    if together == "auto":
+        found = re.search(
+            r"together=(\w+): 20 trees of each took ([\d.]+) s one after the other on 2 cores, ([\d.]+) s side", done.stderr
+        )
+        assert found
+        chosen = found[1]
+        assert (chosen == "side_by_side") == (float(found[3]) < float(found[2])) or found[2] == found[3]
+    each = "1" if chosen == "side_by_side" else "2"
+    assert re.findall(r"OMP_NUM_THREADS=(\d)", done.stderr) == [each, each]
+    if chosen == "side_by_side":
+        assert all(line.startswith(("xgboost  | ", "lightgbm | ", "together=")) for line in done.stderr.splitlines())
+
+
+def test_on_one_core_there_is_nothing_to_try(capfd: pytest.CaptureFixture[str], tmp_path: Path) -> None:
+    """Seconds would be spent to find what can be known."""
+    assert both._way(TreesConfig(library="both", data=str(tmp_path / "none")), 1)[0] == "one_after_other"
+    assert "there is one core" in capfd.readouterr().err
+
+
+def test_memory_that_is_short_for_both_is_used_by_one_at_a_time(
+    prepared: Path, monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str]
+) -> None:
+    """Two trainings that fit one by one would be killed together."""
+    monkeypatch.setattr("ensemble.trees.memory.left", lambda: 150_000_000)
+    assert both._way(TreesConfig(library="both", data=str(prepared)), 2)[0] == "one_after_other"
+    assert "memory does not suffice" in capfd.readouterr().err
+
+
+def test_cores_are_halved() -> None:
+    """Cores would stay idle, or be used twice; an odd one would not go where it is needed most."""
+    for num_cores in range(2, 9):
+        shares = both.halves(num_cores, "lightgbm")
+        assert sum(shares.values()) == num_cores
+        assert 0 <= shares["lightgbm"] - shares["xgboost"] <= 1
+    assert set(both.halves(1, "xgboost").values()) == {1}
+
+
+@pytest.mark.parametrize(
+    ("where", "search", "sentence"),
+    [(Place(1, 2, "", 0), SearchConfig(), "not on 2 ranks"), (ALONE, SearchConfig(trials=3), "searches no settings")],
+)
+def test_what_cannot_be_done_with_both_is_refused(where: Place, search: SearchConfig, sentence: str, tmp_path: Path) -> None:
+    """Ranks would wait for each other in the wrong library, or a search write where a member is expected."""
+    config = TreesConfig(library="both", data="data", out=str(tmp_path / "members"), search=search)
+    with pytest.raises(UserError, match=sentence):
+        both.train(config, [], where)
+    assert not list(tmp_path.iterdir())
+
+
+def test_a_mistake_is_said_and_ends_both(prepared: Path, tmp_path: Path) -> None:
+    """Its sentence would drown, or the code of a failure hide that the user can mend it."""
+    line = [*LINE, *words(data=prepared, out=tmp_path / "members", together="side_by_side", threads=2, learning_rate=2)]
+    done = subprocess.run(line, capture_output=True, text=True, check=False)
+    assert done.returncode == USER_ERROR
+    assert "| error: learning_rate=2.0 is impossible: it must be above 0 and at most 1" in done.stderr
+    assert "left with exit code 2, see its lines above" in done.stderr.splitlines()[-1]
+    assert not list(tmp_path.iterdir())
+
+
+# Signals and deaths
+
+
+@pytest.fixture
+def start(prepared: Path) -> Iterator[Callable[..., subprocess.Popen[str]]]:
+    """Starts both, and waits for checkpoints; nothing of it outlives the test."""
+    started: list[subprocess.Popen[str]] = []
+    children: list[psutil.Process] = []
+
+    def start(out: Path, together: str = "side_by_side") -> subprocess.Popen[str]:
+        line = [*LINE, *words(data=prepared, out=out, together=together, threads=2, **LONG)]
+        libraries = LIBRARIES if together == "side_by_side" else LIBRARIES[:1]
+        started.append(
+            subprocess.Popen(line, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, start_new_session=True)
+        )
+        deadline = time.monotonic() + 120
+        while not all(Checkpoints(out / library, "").found() for library in libraries):
+            assert started[-1].poll() is None, started[-1].communicate()
+            assert time.monotonic() < deadline
+            time.sleep(0.01)
+        children.extend(psutil.Process(started[-1].pid).children())
+        return started[-1]
+
+    yield start
+    for child in children:
+        if child.is_running():
+            child.kill()
+    for process in started:
+        process.kill()
+        process.communicate()
+
+
+def children_of(process: subprocess.Popen[str]) -> dict[str, psutil.Process]:
+    return {
+        library: child
+        for child in psutil.Process(process.pid).children()
+        for library in LIBRARIES
+        if f"library={library}" in child.cmdline()
+    }
+
+
+def test_when_one_is_killed_the_other_saves_and_stops(start: Any, tmp_path: Path) -> None:
+    """It would train on for hours beside a member that is missing, or nobody would say which one died."""
+    process = start(tmp_path / "members")
+    children = children_of(process)
+    assert len({os.getpgid(child.pid) for child in children.values()} | {os.getpgid(process.pid)}) == 3
+    children["lightgbm"].kill()
+    _, said = process.communicate(timeout=240)
+    assert process.returncode == FAILED
+    sentence = "lightgbm was ended by SIGKILL, and xgboost was stopped and has saved its trees: go on with --resume auto"
+    assert said.splitlines()[-1] == f"failed: {sentence}"
+    assert (tmp_path / "members.checkpoint/status").read_text() == f"lost\n{sentence}\n"
+    assert (tmp_path / "members/xgboost.checkpoint/status").read_text() == "preempted\n"
+    assert not any(child.is_running() for child in children.values())
+
+
+def test_a_signal_reaches_both_and_both_go_on(start: Any, prepared: Path, tmp_path: Path) -> None:
+    """A job that is preempted would lose what a library had grown."""
+    out = tmp_path / "members"
+    process = start(out)
+    process.send_signal(signal.SIGUSR1)
+    printed, said = process.communicate(timeout=240)
+    assert process.returncode == PREEMPTED, said
+    assert "status preempted" in printed
+    assert (tmp_path / "members.checkpoint/status").read_text() == "preempted\n"
+    for library in LIBRARIES:
+        assert Path(f"{out}/{library}.checkpoint/status").read_text() == "preempted\n"
+    # With other settings each would refuse to go on, and only then
+    other = {**LONG, "num_rounds": 1400}
+    line = [*LINE, *words(data=prepared, out=out, together="side_by_side", threads=2, **other), "--resume", "auto"]
+    done = subprocess.run(line, capture_output=True, text=True, check=False)
+    assert (done.returncode, "num_rounds=1500" in done.stderr) == (USER_ERROR, True), "--resume was not passed on"
+
+
+def test_none_is_left_behind_by_a_parent_that_is_killed(start: Any, tmp_path: Path) -> None:
+    """Two trainings would go on unseen, and write what a second start writes too."""
+    process = start(tmp_path / "members", "one_after_other")  # side by side, the pipe would break
+    children = children_of(process)
+    assert children
+    process.kill()
+    process.wait()
+    psutil.wait_procs(list(children.values()), timeout=60)
+    assert not any(child.is_running() for child in children.values())

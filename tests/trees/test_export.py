@@ -1,0 +1,242 @@
+"""ONNX files of tree members: every objective of both libraries, on the values where an export goes wrong."""
+
+import dataclasses
+import json
+import os
+import subprocess
+import sys
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import onnx
+import onnxruntime
+import pyarrow as pa
+import pytest
+
+from ensemble.data import manifest
+from ensemble.data.arrow import TableWriter
+from ensemble.data.task import Task
+from ensemble.errors import Failure, UserError
+from ensemble.trees import export, member, threads
+from ensemble.trees.config import TreesConfig
+from ensemble.trees.prediction import MODULES, LoadedMember
+from ensemble.trees.rows import TreeData
+
+ROOT = Path(__file__).resolve().parents[2]
+METRICS = {
+    "binary": "average_precision",
+    "multiclass": "multiclass_log_loss",
+    "regression": "root_mean_squared_error",
+    "ranking": "ndcg_at_10",
+}
+CASES = [(library, kind) for library in MODULES for kind in METRICS]
+NUM_ROWS = {"train": 1500, "validation": 600, "test": 600}
+FEATURES: list[dict[str, Any]] = [
+    {"name": "tied"}, {"name": "gappy"}, {"name": "fine"},
+    {"name": "code", "categories": 12, "values": list("abcdefghijkl")},
+]  # fmt: skip
+Prepare = Callable[[str], Path]
+Train = Callable[[str, str], Path]
+
+
+@pytest.fixture(scope="module", autouse=True)
+def openmp() -> None:
+    threads.provide_openmp()
+
+
+@pytest.fixture(scope="module")
+def data(tmp_path_factory: pytest.TempPathFactory) -> Prepare:
+    """Prepared data of a kind of task: ties, a feature that is missing at times, thresholds between floats, categories."""
+    made: dict[str, Path] = {}
+
+    def prepare(kind: str) -> Path:
+        if kind in made:
+            return made[kind]
+        folder = made[kind] = tmp_path_factory.mktemp("prepared") / kind
+        for number, (split, num_rows) in enumerate(NUM_ROWS.items()):
+            generator = np.random.default_rng(number)
+            tied, gappy, fine = generator.standard_normal((3, num_rows))
+            code = generator.integers(12, size=num_rows).astype(float)
+            truth = tied.round(1) + gappy + np.sin(5 * fine) + np.sin(7 * code) + 0.2 * generator.standard_normal(num_rows)
+            found = {
+                "target": {
+                    "binary": truth > 0.5,
+                    "multiclass": np.digitize(truth, [-0.5, 0.8]),
+                    "regression": 100 * truth + 1000,
+                    "ranking": np.clip(np.floor(truth + 1), 0, 4),
+                }[kind],
+                "tied": tied.round(1),
+                "gappy": np.where(generator.random(num_rows) < 0.2, np.nan, gappy),
+                "fine": 1000 * fine,
+                "code": np.where(generator.random(num_rows) < 0.1, np.nan, code),
+            }
+            whole = {"row_id": np.arange(num_rows), "group": np.arange(num_rows) // 20, "cluster": np.arange(num_rows)}
+            arrays = {name: pa.array(values, pa.float32()) for name, values in found.items()}
+            table = pa.table({**{name: pa.array(values, pa.int64()) for name, values in whole.items()}, **arrays})
+            with TableWriter(folder / "rows" / split, table.schema) as writer:
+                writer.write(table)
+        classes = ("low", "middle", "high") if kind == "multiclass" else ()
+        task = Task(kind=kind, target="target", metric=METRICS[kind], group="group", cluster="cluster", classes=classes)
+        about = {
+            "kind": "prepared data", "recipe": "small", "task": dataclasses.asdict(task), "features": FEATURES,
+            "splits": {split: {"rows": num_rows} for split, num_rows in NUM_ROWS.items()},
+            "categories": [], "config": {}, "has_text": False,
+        }  # fmt: skip
+        manifest.write_manifest(folder, about)
+        return folder
+
+    return prepare
+
+
+@pytest.fixture(scope="module")
+def trained(data: Prepare, tmp_path_factory: pytest.TempPathFactory) -> Train:
+    """The folder of a member of a library that learned a kind of task."""
+    made: dict[tuple[str, str], Path] = {}
+
+    def train(library: str, kind: str) -> Path:
+        if (library, kind) not in made:
+            made[library, kind] = tmp_path_factory.mktemp("trees") / library
+            settings = {"num_rounds": 12, "learning_rate": 0.3, "min_leaf_weight": 1.0, "threads": 1}
+            member.train(TreesConfig(library=library, data=str(data(kind)), out=str(made[library, kind]), **settings))  # type: ignore[arg-type]
+        return made[library, kind]
+
+    return train
+
+
+def features_of(folder: Path) -> np.ndarray:
+    return np.concatenate(list(TreeData(folder, "test", manifest.read_manifest(folder)).batches()))
+
+
+@pytest.mark.parametrize(("library", "kind"), CASES)
+def test_the_file_says_what_the_member_says(library: str, kind: str, data: Prepare, trained: Train, tmp_path: Path) -> None:
+    """Whoever runs the file elsewhere would get other forecasts than the report speaks of."""
+    folder, file = trained(library, kind), tmp_path / "new/member.onnx"
+    told = export.export(folder, file, data(kind))
+    assert told["rows"] == export.NUM_CHECKED + NUM_ROWS["test"]
+    expected = LoadedMember(folder).predict(data(kind), "test")["prediction"]
+    session = onnxruntime.InferenceSession(file, providers=["CPUExecutionProvider"])
+    (found,) = session.run(["prediction"], {"features": features_of(data(kind))})
+    assert found.shape == expected.shape
+    assert np.abs(found - expected).max() <= 1e-5 * max(1, np.abs(expected).max())
+    assert np.ptp(expected) > 0.1
+    (one,) = session.run(None, {"features": features_of(data(kind))[:1]})
+    assert np.array_equal(one, found[:1])
+
+
+@pytest.mark.parametrize("library", MODULES)
+def test_the_file_says_what_it_is(library: str, data: Prepare, trained: Train, tmp_path: Path) -> None:
+    """Nobody could tell which column is which, what number a category has, or which data it was trained on."""
+    export.export(trained(library, "multiclass"), tmp_path / "member.onnx", data("multiclass"))
+    about = {entry.key: entry.value for entry in onnx.load(tmp_path / "member.onnx").metadata_props}
+    assert json.loads(about["features"]) == FEATURES
+    assert json.loads(about["classes"]) == ["low", "middle", "high"]
+    assert json.loads(about["opset"]) == {"ai.onnx": 17, "ai.onnx.ml": 3}
+    assert about["fingerprint"] == manifest.read_manifest(data("multiclass"))["fingerprint"]
+    assert about["model"] == manifest.verify(trained(library, "multiclass"))["fingerprint"]
+    assert (about["library"], about["output"], about["recipe"]) == (library, "probabilities", "small")
+
+
+@pytest.mark.parametrize("library", MODULES)
+def test_categories_are_told_apart(library: str, trained: Train) -> None:
+    """The tests here could not fail for categories: no tree would split on them, or only into one and the rest."""
+    booster = member.module_of(library).load(trained(library, "binary") / member.module_of(library).FILE)
+    trees = export.READERS[library](booster).trees
+    splits = [node for tree in trees for node in tree if isinstance(node, export.Split)]
+    assert max(len(split.categories or ()) for split in splits) > 1
+    assert {split.missing_to_yes for split in splits if split.categories is None} == {True, False}
+
+
+def nearest(value: float) -> float:
+    return float(np.float32(value))
+
+
+def changed(change: Callable[[export.Split], dict[str, Any]]) -> Callable[[Any], Callable[[Any], export.Trees]]:
+    """A reader of trees that gets one thing wrong."""
+
+    def reader(right: Callable[[Any], export.Trees]) -> Callable[[Any], export.Trees]:
+        def wrong(booster: Any) -> export.Trees:
+            found = right(booster)
+            trees = [
+                [dataclasses.replace(node, **change(node)) if isinstance(node, export.Split) else node for node in tree]
+                for tree in found.trees
+            ]
+            return dataclasses.replace(found, trees=trees)
+
+        return wrong
+
+    return reader
+
+
+@pytest.mark.parametrize(
+    ("library", "change"),
+    [
+        ("xgboost", lambda node: {"or_equal": True}),
+        ("xgboost", lambda node: {"missing_to_yes": True}),
+        ("xgboost", lambda node: {"categories": node.categories[1:]} if len(node.categories or ()) > 1 else {}),
+        ("lightgbm", lambda node: {"or_equal": False}),
+        ("lightgbm", lambda node: {"missing_to_yes": False}),
+        ("lightgbm", lambda node: {"missing_to_yes": True}),
+        ("lightgbm", lambda node: {"threshold": float(np.nextafter(np.float32(node.threshold), np.float32(np.inf)))}),
+    ],
+)
+def test_a_wrong_file_is_never_written(
+    library: str, change: Any, trained: Train, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A version of a library that means something else by its trees would go unseen, and the file would be used."""
+    monkeypatch.setitem(export.READERS, library, changed(change)(export.READERS[library]))
+    with pytest.raises(Failure, match=r"differs from .* by up to .* on \d+ of 20000 rows, .*: nothing was written"):
+        export.export(trained(library, "binary"), tmp_path / "member.onnx")
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_thresholds_are_rounded_down(trained: Train, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A value that stands at a threshold of LightGBM would go the other way: so does the usual converter's."""
+    for value in (0.1, -0.1, 1 / 3, 0.5, -2.0):
+        rounded = export.float32_threshold(value)
+        assert nearest(rounded) == rounded <= value < float(np.nextafter(np.float32(rounded), np.float32(np.inf)))
+    near_zero = nearest(1e-35)
+    assert [export.float32_threshold(value) for value in (0.0, 1e-36, near_zero)] == [near_zero] * 3
+    assert -1.0001e-35 < export.float32_threshold(-near_zero) == export.float32_threshold(-1e-36) < -near_zero
+    monkeypatch.setattr(export, "float32_threshold", nearest)
+    with pytest.raises(Failure, match="nothing was written"):
+        export.export(trained("lightgbm", "regression"), tmp_path / "member.onnx")
+
+
+def test_what_cannot_be_exported_is_refused(data: Prepare, trained: Train, tmp_path: Path) -> None:
+    """A damaged member, other data or an unknown objective would end in a traceback, or in a file."""
+    import xgboost
+
+    copy = tmp_path / "member"
+    copy.mkdir()
+    for path in trained("xgboost", "binary").iterdir():
+        (copy / path.name).write_bytes(path.read_bytes())
+    (copy / "model.ubj").write_bytes(b"x" * (copy / "model.ubj").stat().st_size)
+    with pytest.raises(UserError, match="was changed after it was written"):
+        export.export(copy, tmp_path / "member.onnx")
+    with pytest.raises(UserError, match=r"is .*, whose test split may hold rows"):
+        export.export(trained("xgboost", "binary"), tmp_path / "member.onnx", data("regression"))
+    rows = xgboost.DMatrix(np.ones((4, 2)), np.ones(4))
+    booster = xgboost.train({"objective": "count:poisson", "nthread": 1}, rows, 1)
+    with pytest.raises(UserError, match="the objective count:poisson cannot be exported: train with one of binary:logistic"):
+        export.read_xgboost(booster)
+    (tmp_path / "file").write_text("")
+    with pytest.raises(UserError, match=r"cannot be written: (Not a directory|File exists)"):
+        export.export(trained("xgboost", "binary"), tmp_path / "file/member.onnx")
+    assert not list(tmp_path.glob("*.onnx"))
+
+
+def test_the_script_tells_how_close_and_how_fast(trained: Train, tmp_path: Path) -> None:
+    """Nobody would know what the export is good for."""
+    words = [f"member={trained('lightgbm', 'binary')}", "out=member.onnx"]
+    done = subprocess.run(
+        [sys.executable, ROOT / "scripts/export_model.py", *words], cwd=tmp_path,
+        env={**os.environ, "PYTHONWARNINGS": "error"}, capture_output=True, text=True, timeout=180, check=False,
+    )  # fmt: skip
+    assert done.returncode == 0, done.stderr
+    first, by_onnx, by_native = done.stdout.splitlines()
+    assert first.startswith("member.onnx: differs by ")
+    assert by_onnx.startswith("one row by onnx: ")
+    assert by_native.startswith("one row by native: ")
+    assert [path.name for path in tmp_path.iterdir()] == ["member.onnx"]
