@@ -94,7 +94,7 @@ def value(scores: dict[str, Any], name: str, metric: str) -> float:
 
 PARTS = {
     "regression": ("Predicted and observed", "Error by decile", "Root mean squared error"),
-    "binary": ("Precision and recall", "Reliability", "Brier score", "yes is “yes”, no is “no”"),
+    "binary": ("Precision and recall", "ROC-AUC", "yes is “yes”, no is “no”"),
     "multiclass": ("Confusion", "was, and was taken for low mid top", "Macro F1"),
     "ranking": ("NDCG by group size", "Relevance by place", "Recall@10"),
 }

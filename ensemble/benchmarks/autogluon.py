@@ -4,10 +4,10 @@
 
 Ours are the shipped scripts with their defaults: the trees alone, and with the transformer, which also reads the weekly
 series and the words that no table of features holds. The others get that table for train, validation and blend together,
-since they make folds of their own: their models so learn from later weeks than our members do. AutoGluon gets the cores that
-ours had and as many seconds as all of ours took together, or `least_s`; its `good_quality_by_week` is told what the weeks
-are, and makes blocks of them instead of folds. All find OMP_WAIT_POLICY=PASSIVE, which our scripts would set themselves: what it
-is worth beside a busy neighbour is told by `benchmark.py threads`, and is no part of this.
+since they make folds of their own: their models so learn from later weeks than our members do. AutoGluon gets the cores
+that ours had and as many seconds as all of ours took together, or `least_s`; its `good_quality_by_week` is told what the
+weeks are, and makes blocks of them instead of folds. All find OMP_WAIT_POLICY=PASSIVE, which our scripts would set
+themselves: what that is worth beside a busy neighbour is told by `benchmark.py threads`, and is no part of this.
 
 Prediction is timed as a whole process from its start, since that is what both do for a file of new rows; `warm_s` is the
 call alone. Each set, and on each each method, is measured once, and kept in `folder`.

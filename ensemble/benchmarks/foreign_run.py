@@ -81,6 +81,8 @@ def fit_stacking(rows: pandas.DataFrame, folder: str) -> dict[str, Any]:
         ("linear", linear),
     ]
     target = rows.pop(TARGET)
+    # A fold whose rows all lack a feature ends its boosting with "window shape cannot be larger than input array shape"
+    rows = rows.dropna(axis="columns", thresh=len(rows) // 4)
     model = StackingClassifier(models, cv=5).fit(rows, target)
     (Path(folder) / STACKING).mkdir(exist_ok=True)
     joblib.dump(model, Path(folder) / STACKING / "model.joblib")
@@ -90,7 +92,8 @@ def fit_stacking(rows: pandas.DataFrame, folder: str) -> dict[str, Any]:
 def predict_stacking(rows: pandas.DataFrame, folder: str) -> Any:
     import joblib
 
-    return joblib.load(Path(folder) / STACKING / "model.joblib").predict_proba(rows)[:, 1]
+    model = joblib.load(Path(folder) / STACKING / "model.joblib")
+    return model.predict_proba(rows[model.feature_names_in_])[:, 1]
 
 
 if __name__ == "__main__":

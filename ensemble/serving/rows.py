@@ -65,6 +65,7 @@ class Product(TypedDict):
 class Request(BaseModel):
     """All reviews of some products and of the categories that they stand in, old and new, and the products' metadata."""
 
+    model_config = ConfigDict(cache_strings="keys")  # texts differ: to remember them takes a fifth of the time
     reviews: Annotated[list[Review], Field(min_length=1)]
     products: Annotated[list[Product], Field(min_length=1)] | None = None
 

@@ -13,8 +13,6 @@ after the requests under way.
 """
 
 import gc
-import json
-import math
 import signal
 import socket
 import sys
@@ -33,6 +31,7 @@ try:
     from prometheus_client import CollectorRegistry, Counter, Histogram, ProcessCollector, generate_latest
     from prometheus_client.exposition import CONTENT_TYPE_LATEST
     from pydantic import ValidationError
+    from pydantic_core import to_json
     from starlette.types import ASGIApp, Message, Receive, Scope, Send
 except ModuleNotFoundError as error:
     raise UserError(f"the package {error.name} is not installed: pip install 'accelerate-ensemble[serve]'") from None
@@ -176,11 +175,9 @@ def _predict(predictor: EnsemblePredictor, settings: ServeConfig, body: bytes) -
     found = forecast.to_pylist()
     for row in found:
         row["members"] = {name: row.pop(name) for name in predictor.ensemble.member_names}
-        for reason in row["reasons"]:
-            if not math.isfinite(reason["value"]):  # an unknown feature, for which JSON has no number
-                reason["value"] = None
     answer = {"week": about["week"], "horizon_weeks": int(about["horizon_weeks"]), "forecast": found}
-    return Response(json.dumps(answer, allow_nan=False), media_type="application/json"), len(request.reviews), len(found)
+    content = to_json(answer, inf_nan_mode="null")  # the value of an unknown feature, for which JSON has no number
+    return Response(content, media_type="application/json"), len(request.reviews), len(found)
 
 
 async def _body(request: Request, max_bytes: int) -> bytes | None:

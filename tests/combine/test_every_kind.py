@@ -164,6 +164,9 @@ def test_a_block_is_judged_by_earlier_ones_only(kind: str) -> None:
         assert np.isfinite(forecast[first]).all()
         assert np.isnan(forecast[blend.group < blend.group[first].min()]).all()
         assert not np.array_equal(forecast[second], after[name][second])
+    blindly = forecasts(target, columns)
+    for name, forecast in before.items():  # what came true in a block changes nothing that was said of it
+        np.testing.assert_array_equal(forecast[second], blindly[name][second], err_msg=name)
 
 
 @every_kind
@@ -273,3 +276,15 @@ def test_members_of_scores_are_what_the_task_says() -> None:
     assert loss((target > 0).astype(float), found[1]) < 0.6
     assert order.calibrator == ""
     np.testing.assert_array_equal(order.probabilities("net", predictions[:, 1]), predictions[:, 1])
+
+
+def test_a_group_drawn_twice_is_two_groups() -> None:
+    """Weights would be drawn on users with all items twice, whose first 10 places hold 5 items."""
+    group = np.repeat(np.arange(6), 4)
+    for rows, drawn in diversity._draws(group % 3, group, np.random.default_rng(0)):
+        assert (np.unique(drawn, return_counts=True)[1] == 4).all()
+        assert len(np.unique(drawn)) == 6  # three clusters of two groups each
+        for number in np.unique(drawn):
+            assert len(np.unique(group[rows[drawn == number]])) == 1
+    for rows, drawn in diversity._draws(np.arange(24) % 5, group, np.random.default_rng(0)):
+        np.testing.assert_array_equal(drawn, group[rows])  # products go through the weeks, which stay

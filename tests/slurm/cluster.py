@@ -197,6 +197,7 @@ MpiDefault=none
 ReturnToService=2
 JobRequeue=1
 KillWait=30
+MinJobAge=3600
 SlurmdTimeout={NODE_TIMEOUT_S}
 SchedulerParameters=batch_sched_delay=0,sched_interval=3,bf_interval=3
 JobAcctGatherType=jobacct_gather/none

@@ -177,6 +177,9 @@ def test_a_dead_slurmd(login: Login, prepared: Path, tmp_path: Path, uninterrupt
 def test_the_time_limit(with_and_without_limit: list[tuple[Job, Path]]) -> None:
     """Slurm itself sends --signal before the limit, to the launcher of a single rank too, which would die of it."""
     (limited, out), (unlimited, out_of_other) = with_and_without_limit
+    limited.until(lambda: limited.facts()["Restarts"] != "0", "be requeued")
+    longer = ("scontrol", "update", f"JobId={limited.id}", "TimeLimit=20")  # on a slow machine it would be stopped for ever
+    limited.cluster.slurm(*longer, check=False)  # unless it has ended
     unlimited.completed()
     log = finished_alike(limited, out, load_file(out_of_other / "final" / "model.safetensors"))
     assert f"train_cpu {limited.id}: preempted by a signal, saved: requeued" in log

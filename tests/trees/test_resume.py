@@ -16,7 +16,7 @@ from ensemble.data import manifest
 from ensemble.errors import UserError
 from ensemble.trees import boosting, member, threads
 from ensemble.trees.checkpoint import Checkpoints
-from ensemble.trees.config import FREE_TO_CHANGE, TreesConfig
+from ensemble.trees.config import FREE_TO_CHANGE, SearchConfig, TreesConfig
 from ensemble.trees.prediction import MODULES
 
 ROOT = Path(__file__).resolve().parents[2]
@@ -247,8 +247,11 @@ def test_other_settings_and_data_are_refused(
     manifest.write_manifest(prepared_copy, {**about, "config": {**about["config"], "shares": [0.1, 0.1, 0.1, 0.7]}})
     with pytest.raises(UserError, match="was trained on other prepared data"):
         member.train(config("xgboost", prepared_copy, tmp_path / "out"), "auto")
-    free = {"threads": 2, "memory": "low", "checkpoint_s": 3.0, "timeout_s": 7.0, "overwrite": True}
-    assert {*free, "data", "out"} == set(FREE_TO_CHANGE)
+    free = {
+        "threads": 2, "memory": "low", "checkpoint_s": 3.0, "timeout_s": 7.0, "overwrite": True, "together": "side_by_side",
+        "search": SearchConfig(seed=3),
+    }  # fmt: skip
+    assert {*free, "data", "out", "folds"} == set(FREE_TO_CHANGE)
     assert member.train(config("xgboost", prepared, tmp_path / "out", **free), "auto")["status"] == "done"
 
 
