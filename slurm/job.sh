@@ -6,6 +6,7 @@
 #     stage WORDS…               copy the prepared data to the nodes' own disks; `words` are then those with the new data=…
 #     train FOLDER SCRIPT…       run a script that resumes, with `status` in FOLDER: forward warnings, requeue what can go on
 #
+# A %a in a word is the number of the array's task, as in --output: --array=0-4 … data=P/folds/%a out=BAG/%a trains a bag.
 # Exit codes of a job: 0 done, 1 failed, 2 a mistake that you can mend, 75 preempted.
 
 set -uo pipefail
@@ -17,6 +18,8 @@ unset SLURM_EXPORT_ENV SLURM_CPU_BIND SLURM_GPUS SLURM_GPUS_PER_NODE SLURM_GPUS_
 # One task of an array: its bare id may mean all of them
 job=${SLURM_ARRAY_JOB_ID:+${SLURM_ARRAY_JOB_ID}_$SLURM_ARRAY_TASK_ID}
 job=${job:-$SLURM_JOB_ID}
+
+[ -z "${SLURM_ARRAY_TASK_ID:-}" ] || set -- "${@//%a/$SLURM_ARRAY_TASK_ID}"
 
 say() { echo "$SLURM_JOB_NAME $SLURM_JOB_ID: $*" >&2; }
 

@@ -8,7 +8,7 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
-from ensemble.benchmarks.runs import launcher
+from ensemble.benchmarks.runs import enough, launcher
 from ensemble.benchmarks.timing import SCRIPTS, timed
 from ensemble.data import manifest
 
@@ -89,6 +89,7 @@ def pipeline(folder: Path, prepare: Sequence[str], train: Sequence[str] = ()) ->
 
 def seeds(num_seeds: int = 5, first_seed: int = 0) -> dict[str, Any]:
     """The demo on `num_seeds` generated markets: every member's average precision by the base rate, and the ensemble's."""
+    enough(num_seeds, 2, "num_seeds", "a deviation")
     runs = []
     for seed in range(first_seed, first_seed + num_seeds):
         with tempfile.TemporaryDirectory() as folder:

@@ -130,7 +130,7 @@ class Knobs(Results):
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class AutoGluon(Results):
-    """The ensemble beside AutoGluon and scikit-learn's stacking: the same rows, cores and time; some fifteen minutes."""
+    """The ensemble beside AutoGluon and scikit-learn's stacking: the same rows, cores and time; some twenty minutes."""
 
     python: str = ".venv-autogluon/bin/python"
     """The interpreter that has AutoGluon; `make bench-autogluon` installs it."""

@@ -77,7 +77,7 @@ def fit_stacking(rows: pandas.DataFrame, folder: str) -> dict[str, Any]:
     linear = make_pipeline(SimpleImputer(keep_empty_features=True), StandardScaler(), LogisticRegression(max_iter=1000))
     models = [
         ("boosting", HistGradientBoostingClassifier(random_state=0)),
-        ("forest", RandomForestClassifier(n_jobs=-1, random_state=0)),
+        ("forest", RandomForestClassifier(min_samples_leaf=20, n_jobs=-1, random_state=0)),
         ("linear", linear),
     ]
     target = rows.pop(TARGET)

@@ -46,10 +46,10 @@ def speed(run: Path) -> tuple[float, float]:
     return statistics.median(line["samples_per_s"] for line in warm), statistics.mean(line["data_wait"] for line in warm)
 
 
-def enough(rounds: int, least: int) -> None:
-    """Raise `UserError` for fewer rounds than quartiles need."""
+def enough(rounds: int, least: int, name: str = "rounds", what: str = "quartiles") -> None:
+    """Raise `UserError` for fewer rounds than what will be told of them needs."""
     if rounds < least:
-        raise UserError(f"rounds={rounds} is impossible: for quartiles it must be {least} or more")
+        raise UserError(f"{name}={rounds} is impossible: for {what} it must be {least} or more")
 
 
 def quartiles(values: Sequence[float]) -> dict[str, float]:

@@ -24,7 +24,7 @@ from ensemble.trees import contributions
 from ensemble.trees.rows import TreeData, description
 
 MODULES = {"xgboost": "ensemble.trees.xgb", "lightgbm": "ensemble.trees.lgbm"}
-ROWS_PER_BLOCK = 1 << 14
+ROWS_PER_BLOCK = 1 << 15
 """Rows that a thread stacks and predicts at once: few enough to stay in its cache, enough for a call to cost little."""
 NUM_REASONS = 4
 ROWS_WITH_REASONS = 1000

@@ -11,6 +11,7 @@ from pathlib import Path
 import pytest
 from conftest import ROOT, Job, Login
 
+from ensemble import bag
 from ensemble.data import manifest
 
 SHORT = ("batch_size=64", "max_epochs=0.2", "evaluations_per_epoch=1")
@@ -234,17 +235,18 @@ def test_a_kind_of_gpu_and_a_partition(login: Login) -> None:
         login.cluster.slurm("scancel", job.id)
 
 
-def test_one_task_of_an_array_is_preempted(login: Login, prepared: Path, tmp_path: Path) -> None:
-    """The other one goes on: the id of one task is also that of the whole array."""
-    words = ("slurm/train_cpu.slurm", f"data={prepared}", f"out={tmp_path}/run-$SLURM_ARRAY_TASK_ID", "max_epochs=6")
-    command = f"export SLURM_JOB_NAME=array; bash {' '.join(words)} batch_size=64"
-    array = login.sbatch("--wrap", command, options=f"--array=0-1 --requeue --output={login.logs}/array-%a.out")
+def test_one_copy_of_a_bag_is_preempted(login: Login, folded: Path, tmp_path: Path) -> None:
+    """The other one goes on: the id of one task of an array is also that of the whole; and each learns from its own fold."""
+    words = ("slurm/train_cpu.slurm", f"data={folded}/folds/%a", f"out={tmp_path}/bag/%a", "max_epochs=6", "batch_size=64")
+    array = login.sbatch(*words, options=f"--array=0-1 --requeue --output={login.logs}/array-%a.out")
     tasks = [Job(login.cluster, f"{array.id}_{number}") for number in range(2)]
-    tasks[1].until_step(tmp_path / "run-1", 5)
+    tasks[1].until_step(tmp_path / "bag" / "1", 5)
     login.cluster.slurm("scancel", "--signal=USR1", "--batch", tasks[1].id)
     for task in tasks:
         task.completed()
     assert [task.facts()["Restarts"] for task in tasks] == ["0", "1"]
+    learned = [manifest.read_json(copy / "summary.json")["fingerprint"] for copy in bag.copies(tmp_path / "bag")]
+    assert learned == [fold["fingerprint"] for fold in manifest.read_manifest(folded)["folds"][:2]]
 
 
 def test_a_users_mistake(login: Login, prepared: Path, tmp_path: Path) -> None:
