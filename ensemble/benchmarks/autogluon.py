@@ -208,10 +208,12 @@ def _other(folder: Path, method: str, python: str, limit_s: float) -> dict[str, 
 def watched(command: Sequence[str | Path]) -> dict[str, float]:
     """As `timed`, but the peak in MB is of all its processes together; what several of them map counts once."""
     done, peak = threading.Event(), [0.0]
+    others = set(psutil.Process().children(recursive=True))
 
     def watch() -> None:
         while not done.wait(PAUSE_S):
-            peak[0] = max(peak[0], sum(map(_proportional_mb, psutil.Process().children(recursive=True))))
+            its = set(psutil.Process().children(recursive=True)) - others
+            peak[0] = max(peak[0], sum(map(_proportional_mb, its)))
 
     watcher = threading.Thread(target=watch)
     watcher.start()

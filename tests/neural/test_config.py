@@ -13,7 +13,11 @@ RECIPE_NAMES = {
     "hot_sellers": """
 width num_layers num_heads dropout num_reviews text_layers text_encoder freeze_text gradient_checkpointing loss focal_gamma
 weight_growth weight_rating weight_engagement
-""".split()
+""".split(),
+    "next_item": """
+time_aware num_streams max_length width num_layers num_heads widening dropout num_intervals loss num_negatives negative_power
+gbce_calibration num_groups
+""".split(),
 }
 
 

@@ -134,7 +134,7 @@ def test_it_learns_what_was_planted(settings: dict[str, object], data: Path, tmp
         evaluations_per_epoch=1, patience=12, trackers=(),
     )  # fmt: skip
     summary = loop.train(recipe, config, Accelerator(cpu=True))
-    assert summary["validation_ndcg_at_10"] > 0.6  # a random order has 0.15
+    assert summary["validation_ndcg_at_10"] > 0.45  # a random order has 0.15
 
 
 def test_data_without_times_are_refused(data: Path, tmp_path: Path) -> None:
