@@ -6,6 +6,7 @@
     test.parquet       the ensemble's own prediction file for test
     forecast.parquet   the ranked forecast, also as forecast.csv, if the data have rows to forecast (forecast.py)
     like.json          the manifest of the data, by which new raw reviews are prepared alike
+    README.md          the model card
 
 It joins files by row id and loads none of the members' libraries; to forecast from new reviews it runs scripts/predict.py
 for each member, in a process of its own.
