@@ -153,14 +153,7 @@ def predict(
     from ensemble.data import panel
     from ensemble.data.config import PrepareConfig
 
-    description = manifest.read_json(Path(folder) / "ensemble.json")
-    like = manifest.read_json(Path(folder) / "like.json")
-    manifest.verify(folder)
-    if "categories" not in like:
-        raise UserError(
-            f"{folder} forecasts the rows of a table, not products from reviews: give the new rows, without a target, to "
-            "scripts/prepare_data.py, and fit again"
-        )
+    description, like = read_fitted(folder)
     ensemble = combine.Ensemble.from_dict(description["combiner"])
     where = member_folders(folder, description, ensemble.member_names)
     present = [name for name in ensemble.member_names if where[name].is_dir()]
@@ -244,6 +237,18 @@ def _where_and_when(
         "by_category": diversity.by_part(kind, test.target, forecasts, test.group, category, names),
         "drift": {metric: diversity.drift(by_week, metric) for metric in SHOWN[kind]},
     }
+
+
+def read_fitted(folder: str | Path) -> tuple[dict[str, Any], dict[str, Any]]:
+    """ensemble.json and like.json of an ensemble that forecasts from raw reviews; `UserError` if it is no sound one."""
+    description, like = (manifest.read_json(Path(folder) / name) for name in ("ensemble.json", "like.json"))
+    manifest.verify(folder)
+    if "categories" not in like:
+        raise UserError(
+            f"{folder} forecasts the rows of a table, not products from reviews: give the new rows, without a target, to "
+            "scripts/prepare_data.py, and fit again"
+        )
+    return description, like
 
 
 def member_folders(folder: str | Path, description: dict[str, Any], names: Sequence[str]) -> dict[str, Path]:

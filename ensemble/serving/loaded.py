@@ -25,7 +25,6 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 
 from ensemble import bag, combine, predictions, predictor
-from ensemble.data import manifest
 from ensemble.errors import Failure, UserError
 
 PREPARATION = "preparation"
@@ -50,9 +49,7 @@ class EnsemblePredictor:
         if threads < 0:
             raise UserError(f"threads={threads} is impossible: give a number of cores, or 0 for as many as are granted")
         folder = Path(folder)
-        description = manifest.read_json(folder / "ensemble.json")
-        manifest.verify(folder)
-        like = manifest.read_json(folder / "like.json")
+        description, like = predictor.read_fitted(folder)
         ensemble = combine.Ensemble.from_dict(description["combiner"])
         about: dict[str, dict[str, Any]] = {PREPARATION: {"kind": PREPARATION, "like": like}}
         for name, member in predictor.member_folders(folder, description, ensemble.member_names).items():

@@ -21,6 +21,7 @@ from ensemble.data.arrow import TableWriter
 from ensemble.data.task import Task
 from ensemble.errors import UserError
 from ensemble.predictions import Predictions
+from ensemble.serving.loaded import EnsemblePredictor
 
 METRIC = {
     "binary": "average_precision",
@@ -149,8 +150,11 @@ def test_data_without_a_forecast_are_enough(kind: str, tmp_path: Path) -> None:
     assert {path.name for path in (tmp_path / "ensemble").iterdir()} == {
         "README.md", "ensemble.json", "like.json", "manifest.json", "scores.json", "test.parquet",
     }  # fmt: skip
-    with pytest.raises(UserError, match=r"forecasts the rows of a table, not products from reviews: give the new rows"):
+    sentence = r"forecasts the rows of a table, not products from reviews: give the new rows"
+    with pytest.raises(UserError, match=sentence):
         predictor.predict(tmp_path / "ensemble", ("reviews.jsonl",), (), tmp_path / "new", {})
+    with pytest.raises(UserError, match=sentence):
+        EnsemblePredictor.load(tmp_path / "ensemble")
 
 
 def test_the_card_is_of_the_task(whole: tuple[str, Path]) -> None:
