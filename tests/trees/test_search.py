@@ -94,8 +94,8 @@ def is_at_work(out: Path, name: str) -> bool:
     return bool((begun & {trial for trial, its in noted if "place" in its}) - ended)
 
 
-def kill_at_work(process: subprocess.Popen[str], out: Path, name: str) -> None:
-    """SIGKILL the task while it has a trial: it is stopped to look."""
+def stop_at_work(process: subprocess.Popen[str], out: Path, name: str) -> None:
+    """SIGSTOP the task while it has a trial."""
     while True:
         os.killpg(process.pid, signal.SIGSTOP)
         if is_at_work(out, name):
@@ -103,6 +103,10 @@ def kill_at_work(process: subprocess.Popen[str], out: Path, name: str) -> None:
         os.killpg(process.pid, signal.SIGCONT)
         assert process.poll() is None
         time.sleep(0.005)
+
+
+def kill_at_work(process: subprocess.Popen[str], out: Path, name: str) -> None:
+    stop_at_work(process, out, name)
     os.killpg(process.pid, signal.SIGKILL)
 
 
@@ -187,10 +191,17 @@ def test_a_search_that_is_killed_goes_on_to_the_same_trials(whole: Path, start: 
 def test_tasks_share_a_budget_and_outlive_one_that_is_killed(start: Any, tmp_path: Path) -> None:
     """Three tasks would try more or fewer than were asked for, or wait for ever for one that is dead."""
     out = tmp_path / "search"
-    tasks = [start(out, "search.lost_after_s=4", f"search.task={name}", "--resume", "auto") for name in "abc"]
+
+    def begin(name: str) -> subprocess.Popen[str]:
+        return start(out, "search.lost_after_s=4", f"search.task={name}", "--resume", "auto")
+
+    lost = begin("a")
+    wait_until(lost, lambda: (out / JOURNAL).exists())
+    stop_at_work(lost, out, "a")  # the others could be done before it has begun
+    tasks = [begin("b"), begin("c")]
     wait_until(tasks[0], lambda: num_told(out) >= 3)
-    kill_at_work(tasks[0], out, "a")
-    for task in tasks[1:]:
+    os.killpg(lost.pid, signal.SIGKILL)
+    for task in tasks:
         _, said = task.communicate(timeout=240)
         assert task.returncode == 0, said
     rows = tried(out)
