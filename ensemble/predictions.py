@@ -24,7 +24,6 @@ A model of any other kind joins an ensemble with such files, by whatever program
 import dataclasses
 import importlib.metadata
 import json
-import os
 from pathlib import Path
 from typing import Any
 
@@ -32,7 +31,7 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.parquet as pq
 
-from ensemble.data.manifest import sync
+from ensemble.data.manifest import new_file
 from ensemble.errors import UserError
 
 REASONS = pa.list_(pa.struct({"feature": pa.string(), "value": pa.float32(), "contribution": pa.float32()}))
@@ -84,17 +83,8 @@ def write(path: str | Path, predictions: Predictions) -> None:
     about |= {"classes": list(predictions.classes)} if predictions.classes else {}
     about["versions"] = versions()
     table = pa.table(arrays).replace_schema_metadata({KEY: json.dumps(about).encode()})
-    scratch = path.with_name(f".{path.name}.writing-{os.getpid()}")
-    try:
-        path.parent.mkdir(parents=True, exist_ok=True)
-        try:
-            pq.write_table(table, scratch, compression="zstd", write_page_checksum=True)
-            sync(scratch)
-            scratch.rename(path)
-        finally:
-            scratch.unlink(missing_ok=True)
-    except OSError as error:
-        raise UserError(f"the prediction file {path} cannot be written: {error.strerror or error}") from None
+    with new_file(path, "prediction file") as scratch:
+        pq.write_table(table, scratch, compression="zstd", write_page_checksum=True)
 
 
 def read(path: str | Path) -> Predictions:

@@ -11,7 +11,6 @@ pictures drawn. It takes two seconds.
 
 import dataclasses
 import json
-import os
 from collections.abc import Callable, Iterable, Sequence
 from functools import partial
 from pathlib import Path
@@ -123,17 +122,8 @@ def write(
     if out.is_dir():
         raise UserError(f"{out} is a folder: name the file, as in out={out / 'report.html'}")
     page = render(read(Path(ensemble), Path(data), Path(prediction_folder), scaling))
-    scratch = out.with_name(f".{out.name}.writing-{os.getpid()}")
-    try:
-        out.parent.mkdir(parents=True, exist_ok=True)
-        try:
-            scratch.write_text(page, encoding="utf-8")
-            manifest.sync(scratch)
-            scratch.rename(out)
-        finally:
-            scratch.unlink(missing_ok=True)
-    except OSError as error:
-        raise UserError(f"the report {out} cannot be written: {error.strerror or error}") from None
+    with manifest.new_file(out, "report") as scratch:
+        scratch.write_text(page, encoding="utf-8")
     return out
 
 

@@ -75,6 +75,25 @@ def recover(path: Path) -> None:
             old.rename(path)
 
 
+@contextmanager
+def new_file(path: Path, what: str) -> Iterator[Path]:
+    """Yield a scratch path beside `path`, and sync and rename it at the end, or delete it if anything was raised.
+
+    Raises `UserError`, which calls the file `what`, when it cannot be written.
+    """
+    scratch = path.with_name(f".{path.name}.writing-{uuid.uuid4().hex[:8]}")
+    try:
+        path.parent.mkdir(parents=True, exist_ok=True)
+        try:
+            yield scratch
+            sync(scratch)
+            scratch.rename(path)
+        finally:
+            scratch.unlink(missing_ok=True)
+    except OSError as error:
+        raise UserError(f"the {what} {path} cannot be written: {error.strerror or error}") from None
+
+
 def write_text(path: Path, text: str) -> None:
     """Write beside `path`, sync, rename: a reader sees the old file or the new one, never a part, whoever else writes."""
     scratch = path.with_name(f".{path.name}.writing-{uuid.uuid4().hex[:8]}")

@@ -11,7 +11,6 @@ what the likeliest one has before the softmax. Lundberg et al. 2020, https://doi
 """
 
 import json
-import os
 from collections.abc import Iterable
 from pathlib import Path
 from typing import Any
@@ -20,7 +19,7 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.parquet as pq
 
-from ensemble.data.manifest import sync
+from ensemble.data.manifest import new_file
 from ensemble.errors import UserError
 from ensemble.predictions import KEY
 from ensemble.trees.rows import TreeData
@@ -47,27 +46,18 @@ def write(path: Path, rows: TreeData, blocks: Iterable[tuple[np.ndarray, np.ndar
         {KEY: json.dumps({**about, "unit": UNIT_OF[about["output"]]}).encode()},
     )
     row_id, summary, start = rows.column("row_id"), _Summary(len(rows.features)), 0
-    scratch, picture = path.with_name(f".{path.name}.writing-{os.getpid()}"), path.with_suffix(".png")
-    drawn = scratch.with_suffix(".png")
-    try:
-        path.parent.mkdir(parents=True, exist_ok=True)
-        try:
-            with pq.ParquetWriter(scratch, schema, compression="zstd", write_page_checksum=True) as file:
-                for features, parts in blocks:
-                    columns = [row_id[start : start + len(parts)], parts[:, -1], *parts[:, :-1].T]
-                    arrays = [pa.array(values, kind) for values, kind in zip(columns, schema.types, strict=True)]
-                    file.write_batch(pa.record_batch(arrays, schema=schema))
-                    summary.add(features, parts[:, :-1])
-                    start += len(parts)
-            _draw(drawn, rows, summary, f"{about['member']}, {about['split']}", UNIT_OF[about["output"]])
-            sync(scratch)
-            drawn.rename(picture)
-            scratch.rename(path)
-        finally:
-            scratch.unlink(missing_ok=True)
-            drawn.unlink(missing_ok=True)
-    except OSError as error:
-        raise UserError(f"the contributions {path} cannot be written: {error.strerror or error}") from None
+    with (
+        new_file(path, "contributions") as scratch,
+        new_file(path.with_suffix(".png"), "picture of contributions") as drawn,
+    ):
+        with pq.ParquetWriter(scratch, schema, compression="zstd", write_page_checksum=True) as file:
+            for features, parts in blocks:
+                columns = [row_id[start : start + len(parts)], parts[:, -1], *parts[:, :-1].T]
+                arrays = [pa.array(values, kind) for values, kind in zip(columns, schema.types, strict=True)]
+                file.write_batch(pa.record_batch(arrays, schema=schema))
+                summary.add(features, parts[:, :-1])
+                start += len(parts)
+        _draw(drawn, rows, summary, f"{about['member']}, {about['split']}", UNIT_OF[about["output"]])
     return path
 
 

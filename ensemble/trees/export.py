@@ -13,7 +13,6 @@ compared with the member on such values before it is written.
 
 import dataclasses
 import json
-import os
 import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
@@ -22,7 +21,7 @@ from typing import Any
 import numpy as np
 
 from ensemble.data import inputs, manifest
-from ensemble.data.manifest import sync
+from ensemble.data.manifest import new_file
 from ensemble.errors import Failure, UserError
 from ensemble.trees.prediction import module_of
 from ensemble.trees.rows import TreeData, description
@@ -139,7 +138,8 @@ def export(member: str | Path, out: str | Path, data: str | Path = "") -> dict[s
             f"the ONNX model differs from {member} by up to {difference.max():.2g} on {wrong} of {len(features)} rows, more "
             f"than {tolerance:.2g}: nothing was written"
         )
-    _write(out, content)
+    with new_file(out, "ONNX file") as scratch:
+        scratch.write_bytes(content)
     return {
         "rows": len(features),
         "difference": float(difference.max()),
@@ -349,17 +349,3 @@ def _one_row_us(predict: Callable[[np.ndarray], np.ndarray], features: np.ndarra
         taken.append(1e6 * (time.perf_counter() - began))
     p50, p99 = np.percentile(taken[NUM_TIMED // 10 :], (50, 99))
     return {"p50": round(float(p50), 1), "p99": round(float(p99), 1)}
-
-
-def _write(out: Path, content: bytes) -> None:
-    scratch = out.with_name(f".{out.name}.writing-{os.getpid()}")
-    try:
-        out.parent.mkdir(parents=True, exist_ok=True)
-        try:
-            scratch.write_bytes(content)
-            sync(scratch)
-            scratch.rename(out)
-        finally:
-            scratch.unlink(missing_ok=True)
-    except OSError as error:
-        raise UserError(f"the ONNX file {out} cannot be written: {error.strerror or error}") from None

@@ -17,7 +17,7 @@ from ensemble import metrics
 from ensemble.data import manifest, panel
 from ensemble.data.config import MarketConfig, PrepareConfig
 from ensemble.errors import UserError
-from ensemble.trees import distributed, member, threads
+from ensemble.trees import distributed, member
 from ensemble.trees.checkpoint import Checkpoints
 from ensemble.trees.config import TreesConfig
 from ensemble.trees.distributed import ALONE, Place
@@ -50,12 +50,6 @@ def main():
         {body}
 errors.run(main)
 """
-
-
-@pytest.fixture(scope="module", autouse=True)
-def openmp() -> None:
-    """What `threads.settle` does once per process, for a process in which other tests have settled already."""
-    threads.provide_openmp()
 
 
 class Ranks:

@@ -19,7 +19,7 @@ from ensemble.data import manifest
 from ensemble.data.arrow import TableWriter
 from ensemble.data.task import Task
 from ensemble.errors import Failure, UserError
-from ensemble.trees import export, member, threads
+from ensemble.trees import export, member
 from ensemble.trees.config import TreesConfig
 from ensemble.trees.prediction import MODULES, LoadedMember
 from ensemble.trees.rows import TreeData
@@ -39,11 +39,6 @@ FEATURES: list[dict[str, Any]] = [
 ]  # fmt: skip
 Prepare = Callable[[str], Path]
 Train = Callable[[str, str], Path]
-
-
-@pytest.fixture(scope="module", autouse=True)
-def openmp() -> None:
-    threads.provide_openmp()
 
 
 @pytest.fixture(scope="module")

@@ -27,12 +27,6 @@ ROOT = Path(__file__).resolve().parents[2]
 LIBRARIES = list(MODULES)
 
 
-@pytest.fixture(scope="module", autouse=True)
-def openmp() -> None:
-    """What `threads.settle` does once per process, for a process in which other tests have settled already."""
-    threads.provide_openmp()
-
-
 @pytest.fixture(params=LIBRARIES)
 def library(request: pytest.FixtureRequest) -> ModuleType:
     return importlib.import_module(MODULES[request.param])

@@ -9,18 +9,12 @@ import pytest
 
 from ensemble import cores
 from ensemble.errors import UserError
-from ensemble.trees import member, memory, threads
+from ensemble.trees import member, memory
 from ensemble.trees.checkpoint import Checkpoints
 from ensemble.trees.config import TreesConfig
 
 FILES = {"xgboost": "model.ubj", "lightgbm": "model.txt"}
 MEGABYTE = 1 << 20
-
-
-@pytest.fixture(scope="module", autouse=True)
-def openmp() -> None:
-    """What `threads.settle` does once per process, for a process in which other tests have settled already."""
-    threads.provide_openmp()
 
 
 @pytest.fixture

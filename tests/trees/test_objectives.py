@@ -21,7 +21,7 @@ from ensemble.data.arrow import TableWriter
 from ensemble.data.task import Task
 from ensemble.errors import UserError
 from ensemble.metrics import METRIC_OF
-from ensemble.trees import boosting, distributed, member, objective, threads
+from ensemble.trees import boosting, distributed, member, objective
 from ensemble.trees.checkpoint import Checkpoints
 from ensemble.trees.config import TreesConfig
 from ensemble.trees.prediction import MODULES, LoadedMember
@@ -41,17 +41,6 @@ NUM_ROWS = {"train": 1600, "validation": 800, "test": 800, "forecast": 60}
 NUM_CODES = 30
 GROUP_SIZE = 20
 Columns = dict[str, np.ndarray]
-
-
-@pytest.fixture(scope="module", autouse=True)
-def openmp() -> None:
-    """What `threads.settle` does once per process, for a process in which other tests have settled already."""
-    threads.provide_openmp()
-
-
-@pytest.fixture(params=LIBRARIES)
-def library(request: pytest.FixtureRequest) -> str:
-    return request.param
 
 
 def module(library: str) -> ModuleType:

@@ -14,7 +14,7 @@ import pytest
 
 from ensemble.data import manifest
 from ensemble.errors import UserError
-from ensemble.trees import boosting, member, threads
+from ensemble.trees import boosting, member
 from ensemble.trees.checkpoint import Checkpoints
 from ensemble.trees.config import FREE_TO_CHANGE, SearchConfig, TreesConfig
 from ensemble.trees.prediction import MODULES
@@ -31,17 +31,6 @@ LONG = {**SETTINGS, "num_rounds": 400, "early_stopping_rounds": 400}
 
 class Killed(BaseException):
     """Stands for the end of the process."""
-
-
-@pytest.fixture(scope="module", autouse=True)
-def openmp() -> None:
-    """What `threads.settle` does once per process, for a process in which other tests have settled already."""
-    threads.provide_openmp()
-
-
-@pytest.fixture(params=LIBRARIES)
-def library(request: pytest.FixtureRequest) -> str:
-    return request.param
 
 
 def config(library: str, data: Path, out: Path, **settings: Any) -> TreesConfig:

@@ -17,7 +17,7 @@ import pytest
 from ensemble import config as configuration
 from ensemble.data import manifest
 from ensemble.errors import PREEMPTED, UserError
-from ensemble.trees import member, search, threads
+from ensemble.trees import member, search
 from ensemble.trees.config import SearchConfig, TreesConfig
 from ensemble.trees.distributed import Place
 from ensemble.trees.trials import JOURNAL, NUM_RANDOM, Pruned, Range, Trial, Trials
@@ -25,12 +25,6 @@ from ensemble.trees.trials import JOURNAL, NUM_RANDOM, Pruned, Range, Trial, Tri
 ROOT = Path(__file__).resolve().parents[2]
 NUM_TRIALS = NUM_RANDOM + 3
 QUICK: dict[str, Any] = {"num_rounds": 12, "early_stopping_rounds": 6, "chunk_rounds": 4, "threads": 1, "learning_rate": 0.1}
-
-
-@pytest.fixture(scope="module", autouse=True)
-def openmp() -> None:
-    """What `threads.settle` does once per process, for a process in which other tests have settled already."""
-    threads.provide_openmp()
 
 
 def settings(data: Path, out: Path, library: str = "xgboost", **of_search: Any) -> TreesConfig:

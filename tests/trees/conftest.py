@@ -1,0 +1,17 @@
+"""What tests of both libraries share."""
+
+import pytest
+
+from ensemble.trees import threads
+from ensemble.trees.prediction import MODULES
+
+
+@pytest.fixture(scope="module", autouse=True)
+def openmp() -> None:
+    """What `threads.settle` does once per process, for a process in which other tests have settled already."""
+    threads.provide_openmp()
+
+
+@pytest.fixture(params=list(MODULES))
+def library(request: pytest.FixtureRequest) -> str:
+    return request.param
