@@ -147,7 +147,7 @@ CASES = {
     # serve
     "serve": "the setting 'ensemble' has no default: add ensemble=…",
     f"{SERVE} ensemble=nowhere": "nowhere/ensemble.json does not exist: check the path",
-    f"{SERVE} ensemble=ensemble": "ensemble/manifest.json does not exist: check the path",
+    f"{SERVE} ensemble=ensemble": "ensemble/like.json does not exist: check the path",
     f"{SERVE} ensemble=nowhere threads=-1": "threads=-1 is impossible: give a number of cores, or 0",
     f"{SERVE} ensemble=nowhere max_reviews=0": "max_reviews=0 is impossible: it must be at least 1",
     f"{SERVE} ensemble=nowhere max_byte=1": "there is no setting 'max_byte'; did you mean 'max_bytes'?",

@@ -2,11 +2,12 @@
 
     make bench-autogluon
 
-Ours are the shipped scripts with their defaults: the trees alone, and with the transformer, which also reads the weekly
-series and the words that no table of features holds. The others get that table for train, validation and blend together,
-since they make folds of their own: their models so learn from later weeks than our members do. AutoGluon gets the cores
-that ours had and as many seconds as all of ours took together, or `least_s`; its `good_quality_by_week` is told what the
-weeks are, and makes blocks of them instead of folds. All find OMP_WAIT_POLICY=PASSIVE, which our scripts would set
+Ours are the shipped scripts with their defaults: the trees alone, the trees in bags on folds forward in time, and the trees
+with the transformer, which also reads the weekly series and the words that no table of features holds. The others get that
+table for train, validation and blend together, since they make folds of their own: their models so learn from later weeks
+than our members do, those of the bags excepted. AutoGluon gets the cores that ours had and as many seconds as the trees and
+the transformer took together, or `least_s`; its `good_quality_by_week` is told what the weeks are, and makes blocks of them
+instead of folds. All find OMP_WAIT_POLICY=PASSIVE, which our scripts would set
 themselves: what that is worth beside a busy neighbour is told by `benchmark.py threads`, and is no part of this.
 
 Prediction is timed as a whole process from its start, since that is what both do for a file of new rows; `warm_s` is the
@@ -35,8 +36,9 @@ from ensemble.data.arrow import open_table
 from ensemble.errors import UserError
 
 MARKETS = {"market_0": ["market.seed=0"], "market_11": ["market.seed=11"]}
-OURS = {"trees": ("xgboost", "lightgbm"), "ensemble": MEMBERS}
-"""The folder of each of our ensembles, and its members."""
+TREES, FOLDS = ("xgboost", "lightgbm"), 4
+OURS = {"trees": TREES, "bagged": TREES, "ensemble": MEMBERS}
+"""The folder of each of our ensembles, and its members; those of `bagged` are bags on so many folds."""
 METHODS = ("good_quality", "good_quality_by_week", "medium_quality", STACKING)
 LEARNED_FROM = ("train", "validation", "blend")
 FOREIGN_RUN = Path(__file__).with_name("foreign_run.py")
@@ -81,7 +83,7 @@ def at_least_level(found: dict[str, Any]) -> dict[str, str]:
     counts = {}
     for ours in OURS:
         for method in METHODS:
-            gains = [of["gains"][ours][method]["value"] for of in found.values() if method in of["gains"][ours]]
+            gains = [of["gains"][ours][method]["value"] for of in found.values() if method in of["gains"].get(ours, {})]
             if gains:
                 counts[f"{ours} beside {method}"] = f"{sum(gain >= 0 for gain in gains)} of {len(gains)}"
     return counts
@@ -92,7 +94,7 @@ def _one_set(
 ) -> dict[str, Any]:
     ours = _once(folder / "ours.json", partial(_ours, folder, prepare, training))
     limit_s = max(least_s, round(ours["total_s"], 1))
-    others, failed = {}, {}
+    others, failed = {}, dict(ours["failed"])
     for method in methods:
         interpreter = sys.executable if method == STACKING else python
         try:
@@ -103,7 +105,7 @@ def _one_set(
     test = predictions.read(folder / "ensemble" / "test.parquet")
     order = np.argsort(test.row_id)
     target, group, cluster = test.target[order], test.group[order], test.cluster[order]
-    forecast = {name: _forecast(folder / name / "test.parquet", test.row_id[order]) for name in OURS}
+    forecast = {name: _forecast(folder / name / "test.parquet", test.row_id[order]) for name in ours["used"]}
     forecast |= {name: _forecast(folder / f"{name}.parquet", test.row_id[order]) for name in others}
     used, scored = {**ours["used"], **others}, {}
     for name, prediction in forecast.items():
@@ -119,8 +121,8 @@ def _one_set(
             f" disk {used[name]['disk_mb']:.1f} MB",
             flush=True,
         )
-    gains: dict[str, dict[str, Any]] = {name: {} for name in OURS}
-    for name in OURS:
+    gains: dict[str, dict[str, Any]] = {name: {} for name in ours["used"]}
+    for name in ours["used"]:
         for other in others:
             difference = metrics.bootstrap_difference(
                 target, forecast[name], forecast[other], group, cluster,
@@ -146,37 +148,70 @@ def _once(file: Path, measure: Callable[[], dict[str, Any]]) -> dict[str, Any]:
 
 
 def _ours(folder: Path, prepare: list[str], training: list[str]) -> dict[str, Any]:
-    """Our commands from raw files to both ensembles, then test once more from a cold start; and the rows for the others."""
+    """Our commands from raw files to the ensembles, then test once more from a cold start; and the rows for the others."""
     shutil.rmtree(folder, ignore_errors=True)
     folder.mkdir(parents=True)
-    commands = stages_of(folder, prepare, training)
-    commands["trees"] = [
-        word if not str(word).startswith("out=") else f"out={folder / 'trees'}" for word in commands["ensemble"]
-    ] + [f"members=[{','.join(OURS['trees'])}]"]
+    taken, failed = {}, {}
+    try:
+        commands = stages_of(folder, [*prepare, f"panel.folds={FOLDS}"], training)
+        taken |= _run({"prepare": commands.pop("prepare")})
+        commands |= _stages_of_bags(folder, commands)
+    except UserError as error:
+        failed["bagged"] = str(error)
+        print(f"  bagged failed: {error}", flush=True)
+        commands = stages_of(folder, prepare, training)
+    commands["trees"] = [*_with_out(commands["ensemble"], folder / "trees"), f"members=[{','.join(TREES)}]"]
     for member in MEMBERS:
-        words = [word for word in commands[f"predict {member}"] if not str(word).startswith("out=")]
-        commands[f"test {member}"] = [*words, f"out={folder / 'again'}", "splits=[test]"]
-    taken = {}
-    for stage, command in commands.items():
-        taken[stage] = watched(command)
-        print(f"  {stage}: {taken[stage]['wall_s']:.1f} s", flush=True)
+        commands[f"test {member}"] = [*_with_out(commands[f"predict {member}"], folder / "again"), "splits=[test]"]
+    taken |= _run(commands)
     _hand_over(folder)
-    used = {}
-    for name, members in OURS.items():
-        stages = [*members, *(f"predict {member}" for member in members), name]
-        used[name] = {
-            "fit_s": round(sum(taken[stage]["wall_s"] for stage in stages), 1),
-            "predict_s": round(sum(taken[f"test {member}"]["wall_s"] for member in members), 2),
-            "peak_mb": max(taken[stage]["peak_mb"] for stage in stages),
-            "disk_mb": round(sum(_megabytes(folder / "members" / member) for member in members), 2),
-        }
     about = manifest.read_manifest(folder / "prepared")
+    used = {name: _used(taken, folder, name) for name in OURS if name not in failed}
     return {
         "environment": environment(),
         "rows": {split: facts["rows"] for split, facts in about["splits"].items()},
         "total_s": used["ensemble"]["fit_s"],
         "used": used,
+        "failed": failed,
         "stages": taken,
+    }
+
+
+def _stages_of_bags(folder: Path, commands: dict[str, list[str | Path]]) -> dict[str, list[str | Path]]:
+    """Of the commands those that make an ensemble of bags of trees instead, and a prediction of test from a cold start."""
+    stages, said = {}, folder / "bag_predictions"
+    for member in TREES:
+        bag = folder / "bags" / member
+        stages[f"bag of {member}"] = [*_with_out(commands[member], bag), "folds=true"]
+        predict = [f"member={bag}" if str(word).startswith("member=") else word for word in commands[f"predict {member}"]]
+        stages[f"predict bag of {member}"] = _with_out(predict, said)
+        stages[f"test bag of {member}"] = [*_with_out(predict, folder / "again"), "splits=[test]"]
+    fit = [f"predictions={said}" if str(word).startswith("predictions=") else word for word in commands["ensemble"]]
+    stages["bagged"] = [*_with_out(fit, folder / "bagged"), "on=oof"]
+    return stages
+
+
+def _with_out(command: Sequence[str | Path], out: Path) -> list[str | Path]:
+    return [f"out={out}" if str(word).startswith("out=") else word for word in command]
+
+
+def _run(commands: dict[str, list[str | Path]]) -> dict[str, dict[str, float]]:
+    taken = {}
+    for stage, command in commands.items():
+        taken[stage] = watched(command)
+        print(f"  {stage}: {taken[stage]['wall_s']:.1f} s", flush=True)
+    return taken
+
+
+def _used(taken: dict[str, dict[str, float]], folder: Path, name: str) -> dict[str, float]:
+    """Seconds, memory and disk of one of our ensembles: its members, their predictions, and the stage that joins them."""
+    kind, where = ("bag of ", "bags") if name == "bagged" else ("", "members")
+    stages = [*(f"{kind}{member}" for member in OURS[name]), *(f"predict {kind}{member}" for member in OURS[name]), name]
+    return {
+        "fit_s": round(sum(taken[stage]["wall_s"] for stage in stages), 1),
+        "predict_s": round(sum(taken[f"test {kind}{member}"]["wall_s"] for member in OURS[name]), 2),
+        "peak_mb": max(taken[stage]["peak_mb"] for stage in stages),
+        "disk_mb": round(sum(_megabytes(folder / where / member) for member in OURS[name]), 2),
     }
 
 
@@ -227,6 +262,8 @@ def watched(command: Sequence[str | Path]) -> dict[str, float]:
 
 def _proportional_mb(process: psutil.Process) -> float:
     try:
+        if process.cmdline() == psutil.Process().cmdline():  # begun, but not yet the command: its pages are this process's
+            return 0.0
         about = process.memory_full_info()
     except psutil.Error:  # it has just ended
         return 0.0

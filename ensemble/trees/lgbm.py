@@ -30,7 +30,7 @@ class _Growth:
         self.goal = goal_of(config, rows)
         settings = parameters(config, self.goal) | _network(training.group, config.timeout_s)
         data, held_out = training.binned(lambda: datasets(settings, lesson_of(self.goal, rows), Lesson(rows=validation)))
-        self._judge = Judge(self.goal, validation)
+        self._judge, self._row_fraction = Judge(self.goal, validation), config.row_fraction
         if training.model is not None:
             self._before = lightgbm.Booster(model_str=training.model.decode())  # which the predictor does not keep alive
             data._set_predictor(_InnerPredictor.from_booster(self._before, pred_parameter={"num_threads": config.threads}))
@@ -39,9 +39,11 @@ class _Growth:
         self.booster.add_valid(held_out, "validation")
 
     def seed(self, seed: int) -> None:
-        # LightGBM looks at a seed only when it changes, and for rows only when the frequency does
-        self.booster.reset_parameter({"bagging_freq": 2, "feature_fraction_seed": seed + 1})
-        self.booster.reset_parameter({"bagging_freq": 1, "feature_fraction_seed": seed, "bagging_seed": seed})
+        # LightGBM looks at a seed only when it changes, and for rows only when their fraction does; it copies them below 0.5
+        self.booster.reset_parameter({"bagging_fraction": (1 + self._row_fraction) / 2, "feature_fraction_seed": seed + 1})
+        self.booster.reset_parameter(
+            {"bagging_fraction": self._row_fraction, "feature_fraction_seed": seed, "bagging_seed": seed}
+        )
 
     def grow(self) -> Scores:
         self.booster.update()

@@ -103,7 +103,7 @@ def test_a_small_comparison_goes_on_where_it_was_cut_short(tmp_path: Path) -> No
     assert "xgboost:" not in done.stdout, "it measured again"
     one = found["sets"]["market_11"]
     assert one["failed"] == {}
-    assert set(one["methods"]) == {"trees", "ensemble", "stacking"}
+    assert set(one["methods"]) == {"trees", "bagged", "ensemble", "stacking"}
     for of in one["methods"].values():
         assert 0 < of["average_precision"]["value"] <= 1
         assert min(of["fit_s"], of["predict_s"], of["test_rows_per_s"], of["peak_mb"], of["disk_mb"]) > 0
@@ -112,4 +112,4 @@ def test_a_small_comparison_goes_on_where_it_was_cut_short(tmp_path: Path) -> No
     )
     assert one["gains"]["trees"]["stacking"]["value"] == pytest.approx(difference)
     assert one["time_limit_s"] == max(60, one["methods"]["ensemble"]["fit_s"])
-    assert set(found["at_least_level"]) == {"trees beside stacking", "ensemble beside stacking"}
+    assert set(found["at_least_level"]) == {f"{ours} beside stacking" for ours in ("trees", "bagged", "ensemble")}
