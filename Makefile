@@ -8,6 +8,7 @@ VENV ?= .venv
 DEMO ?= runs/demo
 SIZE ?= full
 BIN := $(VENV)/bin
+PYTEST := OMP_WAIT_POLICY=PASSIVE $(BIN)/python -m pytest
 AUTOGLUON := 1.6.3
 AUTOGLUON_VENV := .venv-autogluon
 CORES := $(shell nproc 2>/dev/null || sysctl -n hw.ncpu)
@@ -18,26 +19,33 @@ MARKET := market.num_products=800 market.num_reviews=40000
 TRAINING := max_epochs=1
 endif
 
-.PHONY: demo test torture check fix bench bench-autogluon clean
+.PHONY: demo test test-others test-slurm torture check fix bench bench-autogluon clean
 
 demo: $(VENV)/installed
 	rm -rf $(foreach part,raw prepared members predictions ensemble report.html,"$(DEMO)/$(part)")
 	$(BIN)/python scripts/prepare_data.py --recipe hot_sellers out=$(DEMO)/prepared raw=$(DEMO)/raw $(MARKET)
 	OMP_NUM_THREADS=$(CORES) $(BIN)/accelerate launch --quiet --config_file accelerate_configs/single_cpu.yaml \
 		scripts/train.py --recipe hot_sellers data=$(DEMO)/prepared out=$(DEMO)/members/transformer $(TRAINING)
-	$(BIN)/python scripts/train_trees.py library=xgboost data=$(DEMO)/prepared out=$(DEMO)/members/xgboost
-	$(BIN)/python scripts/train_trees.py library=lightgbm data=$(DEMO)/prepared out=$(DEMO)/members/lightgbm
+	$(BIN)/python scripts/train_trees.py library=xgboost refit=true data=$(DEMO)/prepared out=$(DEMO)/members/xgboost
+	$(BIN)/python scripts/train_trees.py library=lightgbm refit=true data=$(DEMO)/prepared out=$(DEMO)/members/lightgbm
 	for member in $(DEMO)/members/transformer $(DEMO)/members/xgboost $(DEMO)/members/lightgbm momentum; do \
 		$(BIN)/python scripts/predict.py member=$$member data=$(DEMO)/prepared out=$(DEMO)/predictions || exit; done
 	$(BIN)/python scripts/ensemble_predictor.py fit predictions=$(DEMO)/predictions data=$(DEMO)/prepared out=$(DEMO)/ensemble
 	$(BIN)/python scripts/report.py ensemble=$(DEMO)/ensemble data=$(DEMO)/prepared predictions=$(DEMO)/predictions \
 		out=$(DEMO)/report.html
 
+# Slurm's tests wait more than they work: the others run beside them
 test: $(VENV)/installed-dev
-	OMP_WAIT_POLICY=PASSIVE $(BIN)/python -m pytest
+	@$(MAKE) --no-print-directory -j2 test-others test-slurm
+
+test-others:
+	$(PYTEST) --ignore=tests/slurm
+
+test-slurm:
+	@mkdir -p runs && $(PYTEST) tests/slurm >runs/test-slurm.log 2>&1; code=$$?; cat runs/test-slurm.log; exit $$code
 
 torture: $(VENV)/installed-dev
-	TORTURE_LONG=1 OMP_WAIT_POLICY=PASSIVE $(BIN)/python -m pytest -s tests/launch/test_torture.py tests/trees/test_torture_trees.py tests/serving
+	TORTURE_LONG=1 $(PYTEST) -s tests/launch/test_torture.py tests/trees/test_torture_trees.py tests/serving
 
 check: $(VENV)/installed-dev
 	$(BIN)/ruff check .

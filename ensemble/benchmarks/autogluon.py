@@ -2,10 +2,10 @@
 
     make bench-autogluon
 
-Ours are the shipped scripts with their defaults: the trees alone, the trees in bags on folds forward in time, and the trees
-with the transformer, which also reads the weekly series and the words that no table of features holds. The others get that
-table for train, validation and blend together, since they make folds of their own: their models so learn from later weeks
-than our members do, those of the bags excepted. AutoGluon gets the cores that ours had and as many seconds as the trees and
+Ours are the commands of `make demo`: the trees alone, the trees in bags on folds forward in time, and the trees with the
+transformer, which also reads the weekly series and the words that no table of features holds. The others get that table for
+train, validation and blend together, since they make folds of their own: their models so learn from later weeks than our
+members do, the last copies of the bags excepted. AutoGluon gets the cores that ours had and as many seconds as the trees and
 the transformer took together, or `least_s`; its `good_quality_by_week` is told what the weeks are, and makes blocks of them
 instead of folds. All find OMP_WAIT_POLICY=PASSIVE, which our scripts would set
 themselves: what that is worth beside a busy neighbour is told by `benchmark.py threads`, and is no part of this.
@@ -28,7 +28,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 
 from ensemble import metrics, predictions
-from ensemble.benchmarks.commands import MEMBERS, SMALL, real_sets, stages_of
+from ensemble.benchmarks.commands import MEMBERS, SMALL, TREES, real_sets, stages_of
 from ensemble.benchmarks.foreign_run import ROW_ID, STACKING, TARGET, WEEK
 from ensemble.benchmarks.timing import environment, timed
 from ensemble.data import manifest
@@ -36,7 +36,7 @@ from ensemble.data.arrow import open_table
 from ensemble.errors import UserError
 
 MARKETS = {"market_0": ["market.seed=0"], "market_11": ["market.seed=11"]}
-TREES, FOLDS = ("xgboost", "lightgbm"), 4
+FOLDS = 4
 OURS = {"trees": TREES, "bagged": TREES, "ensemble": MEMBERS}
 """The folder of each of our ensembles, and its members; those of `bagged` are bags on so many folds."""
 METHODS = ("good_quality", "good_quality_by_week", "medium_quality", STACKING)
@@ -151,7 +151,8 @@ def _ours(folder: Path, prepare: list[str], training: list[str]) -> dict[str, An
     """Our commands from raw files to the ensembles, then test once more from a cold start; and the rows for the others."""
     shutil.rmtree(folder, ignore_errors=True)
     folder.mkdir(parents=True)
-    taken, failed = {}, {}
+    taken: dict[str, dict[str, float]] = {}
+    failed = {}
     try:
         commands = stages_of(folder, [*prepare, f"panel.folds={FOLDS}"], training)
         taken |= _run({"prepare": commands.pop("prepare")})

@@ -12,7 +12,8 @@ from ensemble.benchmarks.runs import enough, launcher
 from ensemble.benchmarks.timing import SCRIPTS, timed
 from ensemble.data import manifest
 
-MEMBERS, BASELINE = ("transformer", "xgboost", "lightgbm"), "momentum"
+TREES = ("xgboost", "lightgbm")
+MEMBERS, BASELINE = ("transformer", *TREES), "momentum"
 
 # Short or sparse data: a shorter horizon, or a larger part of each week called hot
 REAL_SETS: dict[str, dict[str, str]] = {
@@ -49,11 +50,12 @@ def stages_of(folder: Path, prepare: Sequence[str], train: Sequence[str] = ()) -
     stages: dict[str, list[str | Path]] = {
         "prepare": [python, SCRIPTS / "prepare_data.py", f"out={data}", f"raw={folder / 'raw'}", *prepare],
         "transformer": [*launch, SCRIPTS / "train.py", f"data={data}", f"out={folder / 'members/transformer'}", *train],
-        "xgboost": [python, SCRIPTS / "train_trees.py", f"data={data}", f"out={folder / 'members/xgboost'}"],
-        "lightgbm": [
-            python, SCRIPTS / "train_trees.py", "library=lightgbm", f"data={data}", f"out={folder / 'members/lightgbm'}"
-        ],
-    }  # fmt: skip
+    }
+    for library in TREES:
+        stages[library] = [
+            python, SCRIPTS / "train_trees.py", f"library={library}", "refit=true",
+            f"data={data}", f"out={folder / 'members' / library}",
+        ]  # fmt: skip
     for member in (*MEMBERS, BASELINE):
         source = member if member == BASELINE else folder / "members" / member
         stages[f"predict {member}"] = [

@@ -56,6 +56,8 @@ class Training:
     """Whether this process was asked to stop."""
     keep: Callable[[bytes, list[Scores]], None] = lambda model, history: None
     """Writes a checkpoint; called on rank 0."""
+    is_refit: bool = False
+    """Whether the rows of validation are learned too: their scores then say nothing, and all trees are kept."""
     watch: Callable[[list[Scores]], None] = lambda history: None
     """Sees the scores where a chunk ends; what it raises ends the training."""
     bins: list[Any] | None = None
@@ -79,10 +81,9 @@ def boost(config: TreesConfig, metric: str, growth: Growth, training: Training) 
     """
     group, history = training.group, list(training.history)
     kept_at = time.monotonic()
-    with tqdm(
-        total=config.num_rounds, initial=len(history), desc=config.library, unit=" trees", disable=group.rank > 0
-    ) as bar:
-        while not _is_enough(config, metric, history):
+    name = f"{config.library} refit" if training.is_refit else config.library
+    with tqdm(total=config.num_rounds, initial=len(history), desc=name, unit=" trees", disable=group.rank > 0) as bar:
+        while len(history) < config.num_rounds and (training.is_refit or not _is_past_best(config, metric, history)):
             chunk, place_in_chunk = divmod(len(history), config.chunk_rounds)
             if place_in_chunk == 0:
                 asked = any(group.gather(bool(training.asked())))
@@ -96,8 +97,9 @@ def boost(config: TreesConfig, metric: str, growth: Growth, training: Training) 
                 growth.seed(chunk_seed(config.seed, chunk))
             history.append(group.gather(growth.grow())[0])
             bar.update()
-            bar.set_postfix({metric: f"{history[-1][metric]:.4f}"})
-    return history, best_round(history, metric)
+            if not training.is_refit:
+                bar.set_postfix({metric: f"{history[-1][metric]:.4f}"})
+    return history, len(history) if training.is_refit else best_round(history, metric)
 
 
 def best_round(history: list[Scores], metric: str) -> int:
@@ -112,7 +114,5 @@ def chunk_seed(seed: int, chunk: int) -> int:
     return int(np.random.SeedSequence([seed, chunk]).generate_state(1)[0]) >> 2
 
 
-def _is_enough(config: TreesConfig, metric: str, history: list[Scores]) -> bool:
-    if not history:
-        return False
-    return len(history) >= config.num_rounds or len(history) - best_round(history, metric) >= config.early_stopping_rounds
+def _is_past_best(config: TreesConfig, metric: str, history: list[Scores]) -> bool:
+    return bool(history) and len(history) - best_round(history, metric) >= config.early_stopping_rounds

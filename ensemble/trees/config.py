@@ -56,6 +56,8 @@ class TreesConfig:
     """Trees at most."""
     early_stopping_rounds: int = 50
     """Stop after so many trees without a better score on validation; with several classes a tree stands for one of each."""
+    refit: bool = False
+    """Then grow as many trees anew on train and validation together: what is newest is learned too, in twice the time."""
     max_leaves: int = 31
     """Leaves of a tree."""
     min_leaf_weight: float = 10.0

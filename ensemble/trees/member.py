@@ -76,10 +76,14 @@ def train(config: TreesConfig, resume: str = "", where: Place = ALONE) -> dict[s
                 asked=lambda: stop.asked,
                 keep=lambda model, history: checkpoints.write(model, {**state, "history": history}),
             )
+            validation_rows = rows.TreeData(config.data, "validation", about)
             try:
-                booster, history, best_round = library.train(
-                    config, train_rows, rows.TreeData(config.data, "validation", about), training
-                )
+                booster, history, best_round = library.train(config, train_rows, validation_rows, training)
+                if config.refit:
+                    shard = rows.TreeData(config.data, "validation", about, group.rank, group.num_ranks)
+                    anew = dataclasses.replace(config, num_rounds=best_round)
+                    again = Training(group=group, pages=_anew(pages), asked=training.asked, is_refit=True)
+                    booster, _, _ = library.train(anew, train_rows.joined(shard), validation_rows, again)
             except Stopped:
                 if group.rank == 0:
                     checkpoints.set_status("preempted")
@@ -90,7 +94,7 @@ def train(config: TreesConfig, resume: str = "", where: Place = ALONE) -> dict[s
         "recipe": about["recipe"],
         "fingerprint": about["fingerprint"],
         "inputs": inputs.meaning(about),
-        "rows": about["splits"]["train"]["rows"],
+        "rows": sum(about["splits"][split]["rows"] for split in ("train", *(["validation"] if config.refit else []))),
         "ranks": group.num_ranks,
         "objective": goal.objective,
         "target": goal.target,
@@ -173,6 +177,14 @@ def memory_mode(config: TreesConfig, about: dict[str, Any], group: Group) -> mem
 
 def _pages(config: TreesConfig, checkpoints: Checkpoints, rank: int) -> AbstractContextManager[Path | None]:
     return checkpoints.pages(rank) if (config.library, config.memory) == ("xgboost", "low") else nullcontext()
+
+
+def _anew(pages: Path | None) -> Path | None:
+    """A folder for other rows than those whose bins lie in `pages`."""
+    if pages is None:
+        return None
+    (pages / "refit").mkdir()
+    return pages / "refit"
 
 
 @contextmanager

@@ -47,6 +47,14 @@ class TreeData:
         taken._taken = rows if self._taken is None else self._taken[rows]
         return taken
 
+    def joined(self, other: "TreeData") -> "TreeData":
+        """These rows and then those of another split; nothing is copied."""
+        assert self._taken is None
+        assert other._taken is None
+        both = copy.copy(self)
+        both.table = pa.concat_tables([self.table, other.table])
+        return both
+
     def column(self, name: str) -> np.ndarray:
         whole = self.table[name].to_numpy()
         return whole if self._taken is None else whole[self._taken]
