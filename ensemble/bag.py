@@ -58,7 +58,10 @@ def model_of(folder: Path) -> str | None:
 
 
 def usual_splits(folder: Path, about: dict[str, Any], is_baseline: bool) -> list[str]:
-    """What an ensemble needs of a member, a bag or a baseline, which goes with both, on data with this manifest."""
+    """What an ensemble needs of a member, a bag or a baseline, which goes with both, on data with this manifest; of
+    next_item, what can be foretold."""
+    if about["recipe"] == "next_item":
+        return ["validation", "test"]
     if is_baseline:
         fitting = [BLOCK, *([OUT_OF_FOLD] if about.get("folds") else [])]
     else:

@@ -1,7 +1,7 @@
 """Measure what the README states, and write it to slurm/results/NAME.json with hardware, versions, date and command.
 
 python scripts/benchmark.py help_times | seeds | real | panel | memory | loader | overhead | scaling | knobs | threads
-                            | trees | autogluon
+                            | trees | autogluon | next_item | next_item_growth
 """
 
 import importlib
@@ -15,6 +15,7 @@ MODULES = {
     "panel": "data", "memory": "data", "loader": "data",
     "overhead": "overhead", "scaling": "scaling", "knobs": "knobs",
     "threads": "trees", "trees": "trees", "autogluon": "autogluon",
+    "next_item": "next_item", "next_item_growth": "next_item_growth",
 }  # fmt: skip
 
 
@@ -36,6 +37,12 @@ def main() -> None:
         from ensemble.benchmarks import trees_run
 
         trees_run.run(settings)
+        return
+
+    if name == "next-item-run":
+        from ensemble.benchmarks import next_item_run
+
+        next_item_run.run(settings)
         return
 
     if name == "basic-panel":

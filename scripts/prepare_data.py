@@ -4,6 +4,8 @@ python scripts/prepare_data.py out=runs/demo/prepared                           
 python scripts/prepare_data.py out=runs/beauty 'source=[hub:All_Beauty]' 'metadata=[hub:All_Beauty]'
 python scripts/prepare_data.py out=runs/mine 'source=[reviews/*.jsonl.gz]' 'metadata=[meta.jsonl.gz]'
 python scripts/prepare_data.py --recipe table 'source=[people.csv]' target=income out=runs/people
+python scripts/prepare_data.py --recipe candidates data=runs/beauty/prepared 'rankings=[runs/beauty/rankings]' \\
+    out=runs/beauty/candidates          # what next_item members rank highest, for trees and an ensemble to rank again
 """
 
 import argparse
@@ -20,9 +22,10 @@ def main() -> None:
     words, _ = parser.parse_known_args()
     settings: Any = config.from_command_line(PREPARE[words.recipe], __doc__, [parser])
 
-    from ensemble.data import panel, sequences, table
+    from ensemble.data import candidates, panel, sequences, table
 
     prepare: dict[str, Callable[[Any], dict[str, Any]]] = {
+        "candidates": candidates.prepare,
         "hot_sellers": panel.prepare,
         "next_item": sequences.prepare,
         "table": table.prepare,

@@ -34,7 +34,15 @@ class Rule:
 NEURAL, TREES, COMBINER = (
     ("ensemble.neural",),
     ("ensemble.trees",),
-    ("ensemble.card", "ensemble.combine", "ensemble.forecast", "ensemble.hub", "ensemble.predictor", "ensemble.report"),
+    (
+        "ensemble.card",
+        "ensemble.combine",
+        "ensemble.forecast",
+        "ensemble.hub",
+        "ensemble.predictor",
+        "ensemble.ranking_table",
+        "ensemble.report",
+    ),
 )
 SERVICE = tuple(
     f"ensemble.serving.{file.stem}" for file in (ROOT / "ensemble/serving").glob("*.py") if file.stem != "worker"
@@ -46,7 +54,12 @@ RULES = (
     Rule("`import ensemble` loads nothing", ("ensemble.__init__",), ("",)),
     Rule("errors and cores import nothing of ours", ("ensemble.errors", "ensemble.cores"), ("ensemble",)),
     Rule("settings know errors only", ("ensemble.config",), ("ensemble",), ("ensemble.errors",)),
-    Rule("data know nothing of members", ("ensemble.data",), ("ensemble",), ("ensemble.data", *LEAVES)),
+    Rule(
+        "data know nothing of members, but for what they rank",
+        ("ensemble.data",),
+        ("ensemble",),
+        ("ensemble.data", "ensemble.rankings", *LEAVES),
+    ),
     Rule("a bag asks copies of any kind", ("ensemble.bag",), ("ensemble",), ("ensemble.data", *LEAVES)),
     Rule("neural and trees meet in predictions", NEURAL, (*TREES, *COMBINER)),
     Rule("trees and neural meet in predictions", TREES, (*NEURAL, *COMBINER)),
@@ -56,6 +69,12 @@ RULES = (
         ("ensemble.predictions", "ensemble.metrics"),
         ("ensemble",),
         ("ensemble.data.manifest", "ensemble.metrics", *LEAVES),
+    ),
+    Rule(
+        "the ranking file knows no member",
+        ("ensemble.rankings",),
+        ("ensemble",),
+        ("ensemble.data.item_ranks", "ensemble.data.manifest", "ensemble.predictions", *LEAVES),
     ),
     Rule(
         "the doctor runs where the rest is broken",
@@ -171,6 +190,7 @@ def test_import_rules() -> None:
         ("ensemble.doctor.network", "import numpy"),
         ("ensemble.bag", "from ensemble.trees import member"),
         ("ensemble.predictions", "from ensemble.data import arrow"),
+        ("ensemble.rankings", "from ensemble.neural import member"),
         ("ensemble.metrics", "from ensemble import predictions"),
         ("ensemble.neural.models.forecaster", "from ensemble.errors import UserError"),
         ("ensemble.neural.models.forecaster", "from .. import loader"),

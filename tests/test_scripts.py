@@ -63,6 +63,7 @@ def desk(prepared: Path, raw_market: tuple[Path, Path], tmp_path_factory: pytest
 
 PREPARE, TRAIN, TREES = "prepare_data out=new", "train data=prepared out=new", "train_trees data=prepared out=new"
 PREDICT = "predict data=prepared out=new member=momentum"
+COMPARE = "compare_rankings rankings=files data=prepared out=new"
 FIT = "ensemble_predictor fit data=prepared out=new predictions=files"
 SERVE, PUSH, EXPORT = "serve port=0", "push_to_hub repository=me/mine", "export_model out=new.onnx"
 FORECAST = "ensemble_predictor predict ensemble=ensemble out=new source=[reviews.jsonl]"
@@ -127,12 +128,19 @@ CASES = {
     f"{PREDICT} contributions=true": "contributions=true is for one tree member, which momentum is not: leave it out",
     f"{PREDICT} split=[test]": "there is no setting 'split'; did you mean 'splits'?",
     f"{PREDICT} splits=test": "splits=test does not fit: write a list, as in 'splits=[test]'",
-    f"{PREDICT} splits=[blend,tset]": "prepared has no split 'tset': it has train, validation, blend, test, forecast",
+    f"{PREDICT} splits=[blend,tset]": "prepared has no split 'tset' to predict: it has train, validation, blend, test",
     "predict data=prepared out=new member=nobody": "nobody/summary.json does not exist: check the path",
     "predict data=prepared out=new member=member": "member/summary.json names no kind of member",
     "predict data=prepared out=new member=unfinished": "unfinished/best does not exist",
     "predict data=nowhere out=new member=momentum": "there is no prepared data at nowhere",
     "predict data=prepared out=file member=momentum": "the prediction file file/momentum.blend.parquet cannot be written",
+    "predict data=prepared out=new member=popularity": "popularity ranks the items of next_item, and prepared was",
+    # compare_rankings
+    "compare_rankings": "the setting 'rankings' has no default: add rankings=…",
+    f"{COMPARE} spilt=test": "there is no setting 'spilt'; did you mean 'split'?",
+    f"{COMPARE} num_draws=0": "num_draws=0 is impossible: it must be at least 1",
+    f"{COMPARE} candidates=prepared": "candidates=… goes with predictions=… or ensemble=…",
+    COMPARE: "prepared was prepared for the recipe hot_sellers, which ranks no items",
     # ensemble_predictor
     "ensemble_predictor": "the following arguments are required: command",
     "ensemble_predictor guess": "argument command: invalid choice: 'guess'",

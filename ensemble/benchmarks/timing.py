@@ -46,11 +46,15 @@ def timed(command: Sequence[str | Path], quiet: bool = True) -> dict[str, float]
             raise
     process.returncode = os.waitstatus_to_exitcode(status)
     if process.returncode:
-        said = re.findall(r"^(?:error|failed): (.+)$", errors, flags=re.MULTILINE)  # a launcher's traceback may follow
-        reason = said[-1] if said else errors.strip()[-500:]
-        raise UserError(f"{' '.join(map(str, command))} ended with {process.returncode}: {reason}")
+        raise UserError(f"{' '.join(map(str, command))} ended with {process.returncode}: {reason(errors)}")
     return {
         "wall_s": round(time.perf_counter() - began, 3),
         "cpu_s": round(used.ru_utime + used.ru_stime, 3),
         "peak_mb": round(used.ru_maxrss / 1e3, 1),
     }
+
+
+def reason(errors: str) -> str:
+    """Why a process failed, by what it wrote to its standard error."""
+    said = re.findall(r"^(?:error|failed): (.+)$", errors, flags=re.MULTILINE)  # a launcher's traceback may follow
+    return said[-1] if said else errors.strip()[-500:]

@@ -11,39 +11,55 @@ are recognised by what is in them; the word in brackets names them:
 
 Interactions are sorted stably by user and time: of two at one moment, the one that comes first in the file is first. That is
 no detail: it decides the test item of two users in five of MovieLens 1M.
+
+An id is any text without blanks, also a number of any length. A moment may lie before 1970. A line of text that is not what
+it should be ends the run, with file and line: one without a user, with a rating that is no number, with a time that is none
+or has 1e11 seconds or more (it is in milliseconds), or a user's second one where each has one. Where reviews.py reads, bad
+rows are counted and left out. A user without an item is none. An event that is written twice is two, but for repeats=first.
 """
 
-import gzip
-import io
+import codecs
 from collections.abc import Callable, Sequence
-from itertools import accumulate
+from functools import partial
 from pathlib import Path
 
 import polars as pl
 
-from ensemble.data import reviews
+from ensemble.data import records, reviews
 from ensemble.data.census import Census
 from ensemble.errors import UserError
 
 SCHEMA = {"user": pl.String(), "item": pl.String(), "time": pl.Int64()}
-"""time: milliseconds since 1970, or since the user's first item; the place in the file where there is none."""
+"""time: milliseconds since 1970, or since the user's first item; 0 where there is none, and the files' order is all."""
 TEXT_FORMATS = ("ratings", "pairs", "sequences", "gaps")
+TIMED = {"ratings", "gaps"}
+DATED = {"ratings", "reviews"}
+"""Formats that know the time of day: their files can be read together."""
+ONE_LINE_EACH = {"sequences", "gaps"}
 NUM_LINES_LOOKED_AT = 1000
+LONGEST_RATING = 4
+"""Characters; a longer number in the third place is an item."""
+MOST_SECONDS = 1e11
+"""The year 5138; in milliseconds, 1973."""
+WORD = r"\S+"
+WORDS = pl.col("line").str.extract_all(WORD)
+FIRST_OF_USER, SECOND_LINE = pl.col("user").is_first_distinct(), "is a second line of its user, who has one with all items"
 
 
 def read(files: Sequence[Path], format: str, columns: dict[str, str], census: Census) -> tuple[pl.DataFrame, list[str]]:
     """All interactions in the files' order, and the format of each file.
 
     format : one of `TEXT_FORMATS`, reviews, or auto. columns : as for `reviews.read_reviews`. Raises `UserError`, with file
-    and line, for what cannot be read.
+    and line, for what cannot be read, and for files that cannot be read together.
     """
-    frames, formats = [], []
+    frames: list[pl.DataFrame] = []
+    formats: list[str] = []
     for file in files:
         found = recognise(file) if format == "auto" and not columns else format
         if found in TEXT_FORMATS:
             frame = _READERS[found](file, _lines(file))
             census.read(frame.height)
-            census.files.append({"file": str(file), "format": found, "time": "seconds"})
+            census.files.append({"file": str(file), "format": found} | ({"time": "seconds"} if found in TIMED else {}))
         else:
             found = "reviews"
             blocks = reviews.read_reviews([file], census, columns=columns or None, with_text=False)
@@ -55,39 +71,52 @@ def read(files: Sequence[Path], format: str, columns: dict[str, str], census: Ce
             )
         frames.append(frame)
         formats.append(found)
-    return pl.concat(frames), formats
+    for file, found in zip(files, formats, strict=True):
+        if found != formats[0] and not {found, formats[0]} <= DATED:
+            raise UserError(f"{files[0]} is {formats[0]} and {file} is {found}, with no common clock: prepare each alone")
+    together = pl.concat(frames)
+    if formats[0] in ONE_LINE_EACH and sum(frame["user"].n_unique() for frame in frames) > together["user"].n_unique():
+        raise UserError(f"a user stands in two files of {formats[0]}, where each has one line: join the lines")
+    return together, formats
 
 
 def recognise(file: Path) -> str:
     """The text format that the first lines of a file fit, or reviews."""
     try:
-        lines = _lines(file, NUM_LINES_LOOKED_AT)
-    except (UnicodeDecodeError, OSError, EOFError):
+        lines = _lines(file, records.HEAD_BYTES)[:NUM_LINES_LOOKED_AT]
+    except UserError:  # another kind of file, or a damaged one: its reader tells
         return "reviews"
     rows = [line for line in lines if line.strip()]
-    if not rows:
-        raise UserError(f"{file} is empty: check how it was made")
-    if all(line.count("::") == 3 for line in rows):
+    if 2 * sum(line.count("::") == 3 for line in rows) > len(rows):
         return "ratings"
     fields = [line.split() for line in rows]
     if not all(word.lstrip("-").isdigit() for words in fields for word in words):
         return "ratings" if all(len(words) == 4 and _is_number(words[2]) for words in fields) else "reviews"
-    if all(_halves(line) for line in rows):
+    if any(_halves(line) for line in rows):
         return "gaps"
     lengths = {len(words) for words in fields}
     if lengths == {2}:
         return "pairs"
-    if lengths == {4} and all(len(words[3]) >= 9 for words in fields):
+    if lengths == {4} and all(len(words[2]) <= LONGEST_RATING and len(words[3]) >= 9 for words in fields):
         return "ratings"
     return "sequences"
 
 
-def _lines(file: Path, most: int | None = None) -> list[str]:
-    with open(file, "rb") as raw:
-        packed = raw.read(2) == b"\x1f\x8b"
-    with gzip.open(file) if packed else open(file, "rb") as stream:
-        text = io.TextIOWrapper(stream, encoding="utf-8")
-        return [line.rstrip("\n") for _, line in zip(range(most), text, strict=False)] if most else text.read().splitlines()
+def _lines(file: Path, most_bytes: int | None = None) -> list[str]:
+    """The lines of a UTF-8 file, plain or gzip, whatever ends them; of `most_bytes`, the whole ones."""
+    with records.Bytes(file) as stream:
+        pieces = iter(partial(stream.read, records.BLOCK_BYTES), b"")
+        octets = b"".join(pieces) if most_bytes is None else stream.read(most_bytes)
+    if len(octets) == most_bytes:
+        octets = octets[: octets.rfind(b"\n") + 1] or octets
+    octets = octets.removeprefix(codecs.BOM_UTF8)
+    if not octets.strip():
+        raise UserError(f"{file} is empty: check how it was made, or leave it out")
+    try:
+        return octets.decode().replace("\r\n", "\n").split("\n")
+    except UnicodeDecodeError as error:
+        number = octets.count(b"\n", 0, error.start) + 1
+        raise UserError(f"{file}, line {number}: this is no text in UTF-8: convert the file") from None
 
 
 def _is_number(word: str) -> bool:
@@ -105,54 +134,61 @@ def _halves(line: str) -> bool:
 
 
 def _ratings(file: Path, lines: list[str]) -> pl.DataFrame:
-    rows = []
-    for number, line in enumerate(lines, 1):
-        if not line.strip():
-            continue
-        words = line.split("::") if "::" in line else line.split()
-        if len(words) != 4 or not _is_number(words[3]):
-            raise UserError(f"{file}, line {number}: '{line[:80]}' is not user, item, rating and seconds: mend the line")
-        rows.append((words[0].strip(), words[1].strip(), int(1000 * float(words[3]))))
-    return pl.DataFrame(rows, schema=SCHEMA, orient="row")
+    line, user, item, rating, seconds = (pl.col(name) for name in ("line", "user", "item", "rating", "seconds"))
+    joined = pl.when(line.str.contains("::", literal=True)).then(line).otherwise(line.str.replace_all(r"\s+", "::"))
+    names = ["user", "item", "rating", "seconds"]
+    table = _numbered(lines).with_columns(fields=joined.str.splitn("::", 4).struct.rename_fields(names)).unnest("fields")
+    table = table.with_columns(
+        user.str.strip_chars(),
+        item.str.strip_chars(),
+        rating.str.strip_chars().cast(pl.Float64, strict=False),
+        seconds.str.strip_chars().cast(pl.Float64, strict=False),
+    )
+    sound = (user != "") & (item != "") & rating.is_finite() & (seconds.abs() < MOST_SECONDS)
+    _refuse(file, table, sound, "is not user, item, rating and seconds since 1970")
+    return table.select("user", "item", time=(1000 * seconds).round().cast(pl.Int64))
 
 
 def _pairs(file: Path, lines: list[str]) -> pl.DataFrame:
-    rows = []
-    for number, line in enumerate(lines, 1):
-        words = line.split()
-        if words and len(words) != 2:
-            raise UserError(f"{file}, line {number}: '{line[:80]}' is not a user and an item: mend the line")
-        if words:
-            rows.append((words[0], words[1], number))
-    return pl.DataFrame(rows, schema=SCHEMA, orient="row")
+    table = _numbered(lines).with_columns(words=WORDS)
+    _refuse(file, table, pl.col("words").list.len() == 2, "is not a user and an item")
+    return table.select(user=pl.col("words").list.get(0), item=pl.col("words").list.get(1), time=pl.lit(0, pl.Int64))
 
 
 def _sequences(file: Path, lines: list[str]) -> pl.DataFrame:
-    rows = []
-    for line in lines:
-        user, *items = line.split() or [""]
-        rows += [(user, item, place) for place, item in enumerate(items)]
-    return pl.DataFrame(rows, schema=SCHEMA, orient="row")
+    table = _numbered(lines).with_columns(words=WORDS).with_columns(user=pl.col("words").list.get(0))
+    _refuse(file, table, FIRST_OF_USER, SECOND_LINE)
+    items = table.select("user", item=pl.col("words").list.slice(1)).explode("item").drop_nulls()
+    return items.with_columns(time=pl.lit(0, pl.Int64))
 
 
 def _gaps(file: Path, lines: list[str]) -> pl.DataFrame:
-    rows = []
-    for number, line in enumerate(lines, 1):
-        if not line.strip():
-            continue
-        sequence, _, after = line.partition("\t")
-        user, *items = sequence.split()
-        try:
-            gaps = [int(gap) for gap in after.split()]
-        except ValueError:
-            gaps = []
-        if len(gaps) != len(items) or any(gap < 0 for gap in gaps):
-            raise UserError(
-                f"{file}, line {number}: {len(items)} items need as many gaps of 0 seconds or more, and "
-                f"'{after[:60]}' is not that: mend the line"
-            )
-        rows += [(user, item, 1000 * time) for item, time in zip(items, accumulate(gaps), strict=True)]
-    return pl.DataFrame(rows, schema=SCHEMA, orient="row")
+    half, gap = pl.col("line").str.splitn("\t", 2).struct, pl.col("gap").list
+    seconds = pl.element().cast(pl.Int64, strict=False).fill_null(-1)
+    table = _numbered(lines).with_columns(
+        words=half.field("field_0").str.extract_all(WORD),
+        gap=half.field("field_1").fill_null("").str.extract_all(WORD).list.eval(seconds),
+    )
+    table = table.with_columns(user=pl.col("words").list.get(0, null_on_oob=True), item=pl.col("words").list.slice(1))
+    as_many = pl.col("user").is_not_null() & (gap.len() == pl.col("item").list.len())
+    possible = gap.eval(pl.element().is_between(0, MOST_SECONDS)).list.all() & (gap.sum() < MOST_SECONDS)
+    _refuse(file, table, as_many & possible, "is not a user and items, a tab, and as many gaps of 0 seconds or more")
+    _refuse(file, table, FIRST_OF_USER, SECOND_LINE)
+    events = table.explode("item", "gap").drop_nulls("item")
+    return events.select("user", "item", time=1000 * pl.col("gap").cum_sum().over("number"))
+
+
+def _numbered(lines: list[str]) -> pl.DataFrame:
+    """Columns `line` and `number`, its place in the file from 1, without blank lines."""
+    table = pl.DataFrame({"line": lines}, schema={"line": pl.String}).with_row_index("number", offset=1)
+    return table.filter(pl.col("line").str.contains(WORD))
+
+
+def _refuse(file: Path, table: pl.DataFrame, sound: pl.Expr, what: str) -> None:
+    """Raise `UserError` for the first line that is not `sound`."""
+    bad = table.filter(~sound.fill_null(False)).head(1)
+    for line, number in bad.select("line", "number").iter_rows():
+        raise UserError(f"{file}, line {number}: '{line[:80]}' {what}: mend the line")
 
 
 _READERS: dict[str, Callable[[Path, list[str]], pl.DataFrame]] = {

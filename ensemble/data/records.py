@@ -164,7 +164,7 @@ def look(path: str | Path, headless: bool = False) -> RawFile:
     Raises `UserError` for a file that is empty, damaged, or of a kind that is not read.
     """
     path = Path(path)
-    with _Bytes(path) as stream:
+    with Bytes(path) as stream:
         head = stream.read(HEAD_BYTES)
     for magic, what in FOREIGN.items():
         if head.startswith(magic):
@@ -256,7 +256,7 @@ def _text_blocks(
     types: Mapping[str, pl.DataType],
     block_bytes: int,
 ) -> Iterator[Block]:
-    with _Bytes(file.path) as stream:
+    with Bytes(file.path) as stream:
         stream.read(file.start)
         for block, ends, lines in _cut(stream.read, file.path, block_bytes, layout.quoted, file.first_line):
             frame = layout.parse(block, fields, types)
@@ -352,7 +352,7 @@ def _cut(
         rest = block
 
 
-class _Bytes:
+class Bytes:
     """The bytes of a file, decompressed if it is gzip, from the first to the last.
 
     Raises `UserError` for a file that cannot be opened, and where a gzip stream is damaged or breaks off.
@@ -369,7 +369,7 @@ class _Bytes:
             raise UserError(f"{path} cannot be read ({error.strerror}): check the path and its permissions") from None
         self._gzip = gzip.GzipFile(fileobj=self._file) if packed else None
 
-    def __enter__(self) -> "_Bytes":
+    def __enter__(self) -> "Bytes":
         return self
 
     def __exit__(self, *_: object) -> None:

@@ -77,6 +77,7 @@ def prepare(config: SequencesConfig) -> dict[str, Any]:
         next_id = 0
         for name in SPLITS:
             first, last = split[name]
+            assert (last - first >= HISTORY).all(), "there would be nothing to foretell from"
             ids = np.arange(next_id, next_id + len(first))
             columns = {"row_id": ids, "user": user[first], "begin": first, "end": last}
             _write(folder / "rows" / name, {key: pa.array(values) for key, values in columns.items()}, ROWS)
@@ -95,6 +96,7 @@ def prepare(config: SequencesConfig) -> dict[str, Any]:
                 "events": len(item),
                 "features": [],
                 "has_time": has_time,
+                "common_clock": set(formats) <= interactions.DATED,
                 "alike": {"catalogue": manifest.sha256(folder / "items" / FILE), "has_time": has_time},
                 "splits": {
                     name: {"rows": len(split[name][0]), "events": int((split[name][1] - split[name][0]).sum())}

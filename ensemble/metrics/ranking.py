@@ -5,6 +5,9 @@ score is its mean over all ways to break the tie (the reciprocal rank that of th
 Groups without a relevant row say nothing of an order, and are left out of every mean.
 """
 
+import functools
+import itertools
+
 import numpy as np
 
 from ensemble.errors import UserError
@@ -25,7 +28,8 @@ def ndcg_at_10(target: np.ndarray, prediction: np.ndarray, group: np.ndarray) ->
 class Ndcg:
     """NDCG@10 of many predictions of the same rows, some ten times as fast as a sort of all rows by group and prediction.
 
-    Groups of like size lie in one table, a group a row, so that they are sorted side by side.
+    Groups of like size lie in one table, a group a row, so that they are sorted side by side. Of a group with one relevant
+    row nothing is sorted: its score is the discount at that row's place, which is counted.
     """
 
     def __init__(self, target: np.ndarray, group: np.ndarray) -> None:
@@ -33,19 +37,22 @@ class Ndcg:
         order = np.argsort(group, kind="stable")
         first = starts_of(np.asarray(group)[order])
         size = np.diff(np.append(first, len(order)))
-        is_relevant = np.maximum.reduceat(gain[order], first) > 0
-        self.num_groups = int(is_relevant.sum())
+        num_relevant = np.add.reduceat((gain[order] > 0).astype(int), first)
+        self.num_groups = int((num_relevant > 0).sum())
         self.discount = 1 / np.log2(np.arange(PLACES) + 2)
-        self.tables = []
+        self.tables, self.singles = [], []
         width = 2 ** np.ceil(np.log2(size)).astype(int)
-        for wide in np.unique(width[is_relevant]):
-            here = is_relevant & (width == wide)
+        for wide, is_single in itertools.product(np.unique(width[num_relevant > 0]), (True, False)):
+            here = (width == wide) & ((num_relevant == 1) if is_single else (num_relevant > 1))
             position = np.arange(wide)
             rows = np.full((here.sum(), wide), len(order))  # beyond the group's end: a row of no gain, last of all
             within = position < size[here, None]
             rows[within] = order[(first[here, None] + position)[within]]
-            best = -np.sort(-gain[rows], axis=1)[:, :PLACES] @ self.discount[:wide]
-            self.tables.append((rows, gain[rows], best))
+            if is_single:
+                self.singles.append((rows, rows[gain[rows] > 0]))
+            else:
+                best = -np.sort(-gain[rows], axis=1)[:, :PLACES] @ self.discount[:wide]
+                self.tables.append((rows, gain[rows], best))
 
     def __call__(self, prediction: np.ndarray) -> float:
         """The mean over groups with a relevant row, NaN without; prediction: (num_rows,), finite."""
@@ -53,6 +60,12 @@ class Ndcg:
             return float("nan")
         padded = np.append(-prediction, np.inf)
         total = 0.0
+        up_to = np.append(0.0, np.cumsum(self.discount))
+        for rows, relevant in self.singles:
+            falling, its_own = padded[rows], padded[relevant][:, None]
+            higher, same = (falling < its_own).sum(1), (falling == its_own).sum(1)
+            until, before = (up_to[np.minimum(place, PLACES)] for place in (higher + same, higher))
+            total += float(((until - before) / same).sum())
         for rows, gain, best in self.tables:
             falling = padded[rows]
             order = np.argsort(falling, axis=1)
@@ -96,15 +109,23 @@ class RankingScorer:
 
     def scores(self, weight: np.ndarray) -> np.ndarray:
         mass, times = self.masses(weight)
-        scores = (self.ndcg(mass, 5), self.ndcg(mass, PLACES), self._reciprocal_rank(mass), self._recall(mass, PLACES))
-        return np.array([_mean(score, times) for score in scores])
+        of_groups = self._of_whole_groups if (mass == 1).all() else self._of_groups(mass)
+        return np.array([_mean(score, times) for score in of_groups])
+
+    @functools.cached_property
+    def _of_whole_groups(self) -> list[np.ndarray]:
+        """The scores of the groups where each row counts once, whatever the group counts."""
+        return self._of_groups(np.ones(len(self.order)))
+
+    def _of_groups(self, mass: np.ndarray) -> list[np.ndarray]:
+        return [self.ndcg(mass, 5), self.ndcg(mass, PLACES), self._reciprocal_rank(mass), self._recall(mass, PLACES)]
 
     def masses(self, weight: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
         """How many rows each sorted row stands for, and how often each group counts."""
         mass = weight[self.order]
         least, most = (extreme.reduceat(mass, self.group_starts) for extreme in (np.minimum, np.maximum))
-        is_one = (least == most) & (most > 0)
-        return np.where(is_one[self.group], 1.0, mass), np.where(is_one, most, (most > 0).astype(float))
+        is_one = least == most  # a group of weight 0 has scores too, and counts 0 times
+        return np.where(is_one[self.group], 1.0, mass), np.where(is_one, most, 1.0)
 
     def ndcg(self, mass: np.ndarray, places: int) -> np.ndarray:
         """For each group; NaN for one without a relevant row."""

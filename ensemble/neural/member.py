@@ -39,21 +39,21 @@ class LoadedMember:
         self._model.to(accelerator.device)
 
     def predict(self, data: str | Path, split: str) -> dict[str, Any]:
-        """Its predictions for a split, on every rank: the arguments of `predictions.Predictions`.
+        """What it says of a split, on every rank: the arguments of `predictions.Predictions`, or of `rankings.Rankings` if
+        its recipe ranks items.
 
         Raises `UserError` for data or a split that it must not predict.
         """
         inputs.refuse_foreign(self.folder, self._state, data, manifest.read_manifest(data), split)
         recipe = self._recipe(data)
         found = loop.predict(recipe, self._model, split, self._batch_size, self.accelerator)
-        return {
-            **recipe.describe(split),
-            "target": found["target"].astype(np.float64),
-            "prediction": found["prediction"].astype(np.float64),
-            "recipe": recipe.name,
-            "fingerprint": recipe.fingerprint,
-            "config": self._config,
-        }
+        rows = recipe.describe(split)
+        about = {"recipe": recipe.name, "fingerprint": recipe.fingerprint, "config": self._config}
+        if "items" in found:
+            del found["prediction"]
+            return {"row_id": rows["row_id"], "user": rows["cluster"], **found, **about}
+        columns = {name: found[name].astype(np.float64) for name in ("target", "prediction")}
+        return {**rows, **columns, **about}
 
     def _recipe(self, data: str | Path) -> Any:
         return recipes.load(self._state["recipe"]).make(self._recipe_config, str(data))

@@ -81,6 +81,39 @@ def test_an_item_taken_again_counts_once(tmp_path: Path) -> None:
     assert told(out, "test") == [("1", "567", "8")]
 
 
+def told_of(tmp_path: Path, lines: str, split: str, **settings: Any) -> list[tuple[str, str, str]]:
+    """What a split of these lines holds, without a core."""
+    file, out = tmp_path / "raw", tmp_path / "out"
+    file.write_text(lines)
+    sequences.prepare(SequencesConfig(source=(str(file),), out=str(out), core=1, overwrite=True, **settings))
+    return told(out, split)
+
+
+def test_short_histories(tmp_path: Path) -> None:
+    """An empty history would be foretold from, or a user with two items be left out of what is learned."""
+    lines = "0\n1 5\n2 5 6\n3 5 6 7\n4 5 6 7 8\n"
+    assert told_of(tmp_path, lines, "train") == [("2", "5", "6"), ("4", "5", "6")]
+    assert told_of(tmp_path, lines, "validation") == [("3", "5", "6"), ("4", "56", "7")]
+    assert told_of(tmp_path, lines, "test") == [("3", "56", "7"), ("4", "567", "8")]
+    assert open_table(tmp_path / "out" / "users")["user_id"].to_pylist() == ["1", "2", "3", "4"]
+
+
+def test_an_item_that_only_test_has_is_ranked(tmp_path: Path) -> None:
+    """The target of a test row would be no item at all."""
+    assert told_of(tmp_path, "1 5 6 5 6\n2 6 5 6 9\n", "test")[1] == ("2", "656", "9")
+    table = open_table(tmp_path / "out" / "items").to_pydict()
+    assert dict(zip(table["item_id"], table["count"], strict=True)) == {"5": 2, "6": 2, "9": 0}
+
+
+def test_the_order_is_that_of_time_and_the_same_twice_is_two(tmp_path: Path) -> None:
+    """An unsorted file gives absurdly good scores; an event that is written twice would vanish without a word."""
+    lines = "".join(f"1::{item}::5::{time}\n" for item, time in (("7", 9), ("5", -20), ("6", 3), ("6", 3), ("8", 10)))
+    assert told_of(tmp_path, lines, "test") == [("1", "5667", "8")]
+    times = open_table(tmp_path / "out" / "events")["time"].to_pylist()
+    assert times == [-20_000, 3_000, 3_000, 9_000, 10_000]
+    assert told_of(tmp_path, lines, "test", repeats="first") == [("1", "567", "8")]
+
+
 @pytest.mark.parametrize(
     ("settings", "sentence"),
     [

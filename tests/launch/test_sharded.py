@@ -19,7 +19,7 @@ from ensemble.neural import sharded
 from ensemble.neural.optim import adamw
 
 WORKER = str(Path(__file__).with_name("sharded_worker.py"))
-SHARDED = [*launcher.MULTI_CPU_SHARDED, "--fsdp_min_num_params", "20"]
+SHARDED = [*launcher.MULTI_CPU_SHARDED, "--fsdp_auto_wrap_policy", "SIZE_BASED_WRAP", "--fsdp_min_num_params", "20"]
 
 
 def launch(options: list[str] | None, words: list[str | Path]) -> str:

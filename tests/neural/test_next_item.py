@@ -1,5 +1,6 @@
 """The recipe next_item: batches, ranks and metrics against plain loops, and that it learns what was planted."""
 
+from collections.abc import Callable
 from pathlib import Path
 
 import numpy as np
@@ -7,12 +8,14 @@ import pytest
 import torch
 from accelerate import Accelerator
 
-from ensemble.data import sequences
+from ensemble import rankings
+from ensemble.data import item_baselines, sequences
 from ensemble.data.arrow import open_table
 from ensemble.data.config import SequencesConfig
 from ensemble.errors import UserError
 from ensemble.neural import loop
 from ensemble.neural.config import NextItemConfig, config_class
+from ensemble.neural.member import LoadedMember
 from ensemble.neural.recipes import next_item
 
 NUM_USERS, NUM_ITEMS = 60, 30
@@ -105,7 +108,84 @@ def test_ranks_are_those_of_a_loop(data: Path, time_aware: bool) -> None:
         assert float(found["rank"][row]) == pytest.approx(1 + higher + same / 2)
         best = sorted([*others, target], key=lambda item: -score[item])[:5]
         if not {5, 6} & set(best):
-            assert found["top"][row, :5].tolist() == best
+            assert found["items"][row, :5].tolist() == best
+            assert found["scores"][row, :5].tolist() == pytest.approx([score[item] for item in best], abs=1e-6)
+        shown = found["items"][row].tolist()
+        assert sorted(item for item in shown if item) == sorted([*others, target])
+        assert found["scores"][row].min() == min(found["scores"][row, : len(others) + 1])
+        drawn = [item for item in batch["sampled"][0].tolist() if item]
+        assert not {*drawn} & {target, *seen}
+        higher = sum(score[item] > score[target] + 1e-6 for item in drawn)
+        same = sum(abs(score[item] - score[target]) <= 1e-6 for item in drawn)
+        assert float(found["rank_of_101"][row]) == pytest.approx(1 + higher + same / 2)
+
+
+class Popularity(torch.nn.Module):
+    """A model whose score of an item is its count; all a recipe asks of one for a prediction."""
+
+    def __init__(self, count: torch.Tensor):
+        super().__init__()
+        self.item_VD = torch.nn.functional.pad(count.float(), (1, 0))[:, None]
+
+    def forward(self, batch: dict[str, torch.Tensor], use: Callable[..., torch.Tensor]) -> torch.Tensor:
+        dtype = torch.bfloat16 if torch.is_autocast_enabled("cpu") else None
+        return use(torch.ones(len(batch["target"]), 1, dtype=dtype), self.item_VD)
+
+
+@pytest.mark.parametrize("is_bf16", [False, True])
+def test_a_network_is_ranked_as_the_baselines_are(is_bf16: bool, data: Path, tmp_path: Path) -> None:
+    """Members and baselines would stand in one table by two rules; or in bf16, items tie that do not."""
+    generator, chance = np.random.default_rng(0), np.geomspace(1, 0.02, 120)
+    taken = [generator.choice(120, 20, replace=False, p=chance / chance.sum()) for _ in range(1500)]
+    (tmp_path / "raw").write_text("".join(f"{user} {' '.join(map(str, items))}\n" for user, items in enumerate(taken)))
+    sequences.prepare(SequencesConfig(source=(str(tmp_path / "raw"),), out=str(tmp_path / "prepared"), core=1))
+    expected = item_baselines.predict("popularity", tmp_path / "prepared", "test")
+    recipe = recipe_of(tmp_path / "prepared")
+    assert len(recipe.count.unique()) < 120, "no two items tie"
+    assert len(recipe.count.bfloat16().unique()) < len(recipe.count.unique()), "bf16 holds the counts"
+    with torch.autocast("cpu", torch.bfloat16, enabled=is_bf16):
+        found = recipe.predict(Popularity(recipe.count), recipe.rows("test").gather(np.arange(len(recipe.rows("test")))))
+    for name in ("rank", "rank_of_101", "target", "length", "scores"):
+        np.testing.assert_array_equal(found[name].numpy(), expected[name], err_msg=name)
+
+
+def test_a_score_that_is_no_number_has_no_rank(data: Path) -> None:
+    """No comparison with NaN is true: a model that diverged would have the best rank of all."""
+    recipe = recipe_of(data)
+    model = recipe.model().eval()
+    batch = recipe.rows("test").gather(np.arange(20))
+    whole = recipe.predict(model, batch)
+    for wrong in (torch.nan, torch.inf):
+        with torch.no_grad():
+            model.item_VD[7] = wrong
+        found = recipe.predict(model, batch)
+        seen = batch["seen_row"][batch["seen_item"] == 7]
+        for row in {*range(20)} - {*seen.tolist()}:
+            assert found["prediction"][row].isnan()
+            assert found["rank"][row].isnan()
+    assert whole["prediction"].isfinite().all()
+
+
+def test_a_member_says_what_a_ranking_file_holds(data: Path, tmp_path: Path) -> None:
+    """A trained network could not stand in the table, or by another order of rows."""
+    recipe = recipe_of(data)
+    config = config_class("next_item")(
+        data=str(data), out=str(tmp_path / "run"), recipe=recipe.config, max_epochs=1, trackers=(), batch_size=20
+    )
+    loop.train(recipe, config, Accelerator(cpu=True))
+    member = LoadedMember(tmp_path / "run", Accelerator(cpu=True), data)
+    for split in ("validation", "test"):
+        rows = open_table(data / "rows" / split)
+        path = tmp_path / f"sasrec.{split}.parquet"
+        rankings.write(path, rankings.Rankings(**member.predict(data, split), split=split, member="sasrec"))
+        found = rankings.read(path)
+        assert found.row_id.tolist() == rows["row_id"].to_pylist()
+        assert found.user.tolist() == rows["user"].to_pylist()
+        item = open_table(data / "events")["item"].to_numpy()
+        assert found.target.tolist() == item[rows["end"].to_numpy() - 1].tolist()
+        assert found.items.shape == found.scores.shape == (len(rows), NUM_ITEMS)
+        shown = found.items[found.rank == 1, 0]
+        assert shown.tolist() == found.target[found.rank == 1].tolist()
 
 
 def test_metrics_are_those_of_a_loop(data: Path) -> None:
@@ -113,12 +193,13 @@ def test_metrics_are_those_of_a_loop(data: Path) -> None:
     recipe = recipe_of(data)
     rank = np.array([1, 2.5, 10, 11, 30], np.float32)
     top = np.tile(np.arange(1, 21), (5, 1))
-    scores = recipe.metrics({"rank": rank, "top": top, "target": np.array([1, 2, 3, 4, 5])})
+    scores = recipe.metrics({"rank": rank, "items": top, "target": np.array([1, 2, 3, 4, 5])})
     assert scores["hr_at_10"] == pytest.approx(3 / 5)
     assert scores["hr_at_1"] == pytest.approx(1 / 5)
     assert scores["ndcg_at_10"] == pytest.approx((1 + 1 / np.log2(3.5) + 1 / np.log2(11)) / 5)
     assert scores["mrr_at_20"] == pytest.approx((1 + 1 / 2.5 + 1 / 10 + 1 / 11) / 5)
     assert scores["coverage_at_10"] == pytest.approx(10 / NUM_ITEMS)
+    assert len(scores) == 14, "more is logged at each validation than a line of the log holds"
 
 
 @pytest.mark.parametrize("settings", [

@@ -18,6 +18,7 @@ Shape suffixes: B sequences of a group, L places, D width, H heads, K width of a
 """
 
 import math
+from collections.abc import Callable
 from typing import Any
 
 import torch
@@ -41,10 +42,80 @@ class Dropout(nn.Module):
             return x
         if x.device.type != "cpu":
             return F.dropout(x, self.share)
-        least = max(1, round(self.share * 256))
         words = torch.empty(math.ceil(x.numel() / 8), dtype=torch.int64).random_(-(2**63), None)
-        kept = (words.view(torch.uint8)[: x.numel()] >= least).view(x.shape)
-        return x * kept.to(x.dtype).mul_(256 / (256 - least))
+        return _Kept.apply(x, words.view(torch.uint8)[: x.numel()].view(x.shape), max(1, round(self.share * 256)))
+
+
+class _Kept(torch.autograd.Function):
+    """x where its byte is at least `least`, scaled; else 0. The bytes wait for the backward pass: a quarter of a mask."""
+
+    @staticmethod
+    def forward(ctx: Any, x: Tensor, byte: Tensor, least: int) -> Tensor:
+        ctx.save_for_backward(byte)
+        ctx.least = least
+        return x * _mask(byte, least, x.dtype)
+
+    @staticmethod
+    def backward(ctx: Any, *gradients: Tensor) -> tuple[Tensor, None, None]:
+        (byte,) = ctx.saved_tensors
+        return gradients[0] * _mask(byte, ctx.least, gradients[0].dtype), None, None
+
+
+def _mask(byte: Tensor, least: int, dtype: torch.dtype) -> Tensor:
+    return byte.to(dtype).ge_(least).mul_(256 / (256 - least))  # to and from bool would take five times as long
+
+
+class _LookUp(torch.autograd.Function):
+    """Of each pair, the product of its query (B, H, L, K) and its interval's row of a table (H, S, K): (B, H, L, L).
+
+    As plain operations, this and `_Mix` would keep numbers for all S intervals of each place until the backward pass.
+    """
+
+    @staticmethod
+    def forward(ctx: Any, query_BHLK: Tensor, table_HSK: Tensor, index_BHLL: Tensor) -> Tensor:
+        ctx.save_for_backward(query_BHLK, table_HSK, index_BHLL)
+        return _by_head(query_BHLK, table_HSK.mT).gather(-1, index_BHLL)
+
+    @staticmethod
+    def backward(ctx: Any, *gradients: Tensor) -> tuple[Tensor, Tensor, None]:
+        query_BHLK, table_HSK, index_BHLL = ctx.saved_tensors
+        binned_BHLS = _binned(gradients[0], index_BHLL, table_HSK.shape[1])
+        query_slope = _by_head(binned_BHLS, table_HSK.to(binned_BHLS.dtype))
+        table_slope = (_flat(query_BHLK).to(binned_BHLS.dtype).mT @ _flat(binned_BHLS)).mT
+        return query_slope.to(query_BHLK.dtype), table_slope.to(table_HSK.dtype), None
+
+
+class _Mix(torch.autograd.Function):
+    """The rows of a table (H, S, K) at the intervals, summed with the weights of the pairs (B, H, L, L): (B, H, L, K)."""
+
+    @staticmethod
+    def forward(ctx: Any, weight_BHLL: Tensor, table_HSK: Tensor, index_BHLL: Tensor) -> Tensor:
+        ctx.save_for_backward(weight_BHLL, table_HSK, index_BHLL)
+        return _by_head(_binned(weight_BHLL, index_BHLL, table_HSK.shape[1]), table_HSK)
+
+    @staticmethod
+    def backward(ctx: Any, *gradients: Tensor) -> tuple[Tensor, Tensor, None]:
+        weight_BHLL, table_HSK, index_BHLL = ctx.saved_tensors
+        slope_BHLK = gradients[0]
+        weight_slope = _by_head(slope_BHLK, table_HSK.mT.to(slope_BHLK.dtype)).gather(-1, index_BHLL)
+        binned_BHLS = _binned(weight_BHLL, index_BHLL, table_HSK.shape[1]).to(slope_BHLK.dtype)
+        table_slope = (_flat(slope_BHLK).mT @ _flat(binned_BHLS)).mT
+        return weight_slope.to(weight_BHLL.dtype), table_slope.to(table_HSK.dtype), None
+
+
+def _binned(x_BHLL: Tensor, index_BHLL: Tensor, num_intervals: int) -> Tensor:
+    return x_BHLL.new_zeros(*x_BHLL.shape[:3], num_intervals).scatter_add_(-1, index_BHLL, x_BHLL)
+
+
+def _by_head(x_BHLM: Tensor, table_HMN: Tensor) -> Tensor:
+    """Each head's part of x times its table, (B, H, L, N); plain `@` would copy the table for each sequence."""
+    num_sequences, _, length, _ = x_BHLM.shape
+    return (_flat(x_BHLM) @ table_HMN).unflatten(1, (num_sequences, length)).transpose(0, 1)
+
+
+def _flat(x_BHLM: Tensor) -> Tensor:
+    """(H, B · L, M)"""
+    return x_BHLM.transpose(0, 1).flatten(1, 2)
 
 
 class Attention(nn.Module):
@@ -78,12 +149,11 @@ class Attention(nn.Module):
             )
         score_BHLL = query @ key.transpose(-2, -1)
         if around.intervals_BLL is not None:
-            score_BHLL = score_BHLL + (query @ key_table_HSK.transpose(-2, -1)).gather(-1, index_BHLL)
+            score_BHLL = score_BHLL + _LookUp.apply(query, key_table_HSK, index_BHLL)
         weight_BHLL = self.dropout(torch.softmax(score_BHLL + around.causal_LL, dim=-1))
         mixed_BHLK = weight_BHLL @ value
         if around.intervals_BLL is not None:
-            binned_BHLS = weight_BHLL.new_zeros(*weight_BHLL.shape[:3], value_table_HSK.shape[1])
-            mixed_BHLK = mixed_BHLK + binned_BHLS.scatter_add(-1, index_BHLL, weight_BHLL) @ value_table_HSK
+            mixed_BHLK = mixed_BHLK + _Mix.apply(weight_BHLL, value_table_HSK, index_BHLL)
         return mixed_BHLK
 
     def _heads(self, x_BLD: Tensor) -> Tensor:
@@ -163,8 +233,9 @@ class SequenceModel(nn.Module):
         )
         self.norm = nn.LayerNorm(width)
 
-    def forward(self, batch: dict[str, Any]) -> Tensor:
+    def forward(self, batch: dict[str, Any], use: Callable[[Tensor, Tensor], Tensor] | None = None) -> Tensor:
         """What the model knows at the places asked for, (T, D): its product with an item's embedding is the item's score.
+        Or what `use` makes of that and of all items, (V, D): where weights are sharded, they are whole in here only.
 
         batch: `items.g` (B, L) int64, 0 for padding; for TiSASRec `times.g` (B, L) int64, in units of the user's shortest
         gap; `places` (T,) int64, indices into all groups' places, flattened and one group after another.
@@ -173,7 +244,8 @@ class SequenceModel(nn.Module):
         while (items_BL := batch.get(f"items.{group}")) is not None:
             found.append(self._group(items_BL, batch.get(f"times.{group}")).flatten(0, 1))
             group += 1
-        return torch.cat(found)[batch["places"]]
+        known_TD = self.norm(torch.cat(found)[batch["places"]])
+        return use(known_TD, self.item_VD) if use else known_TD
 
     def _group(self, items_BL: Tensor, times_BL: Tensor | None) -> Tensor:
         length = items_BL.shape[1]
@@ -199,4 +271,4 @@ class SequenceModel(nn.Module):
             x = expand(x, self.num_streams)
         for block in self.blocks:
             x = block(x, around)
-        return self.norm(reduce(x) if self.num_streams else x)
+        return reduce(x) if self.num_streams else x

@@ -8,6 +8,7 @@ Every item is ranked, but for those that the user has taken already (never the t
 items with a higher score + half of the others with the same one: the mean over all ways to break the tie.
 """
 
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -17,7 +18,9 @@ import torch
 from ensemble import config as configuration
 from ensemble.data import inputs, manifest
 from ensemble.data.arrow import Column, open_table, ranges
+from ensemble.data.item_ranks import NUM_TOP, sampled_items
 from ensemble.errors import UserError
+from ensemble.metrics import items as item_metrics
 from ensemble.neural import item_losses
 from ensemble.neural.config import NextItemConfig
 from ensemble.neural.loader import Batch
@@ -25,8 +28,6 @@ from ensemble.neural.models.sasrec import SequenceModel
 from ensemble.neural.optim import adamw
 
 NUM_GROUPS_ON_CPU = 8
-NUM_TOP = 20
-CUT_OFFS = (1, 5, 10, 20)
 
 
 def make(config: NextItemConfig, data: str) -> "NextItem":
@@ -43,8 +44,9 @@ class SequenceRows:
         self.columns = {name: Column(rows, name) for name in ("row_id", "user", "begin", "end")}
         self.item, self.time = Column(events, "item"), Column(events, "time")
         self.is_learned, self.max_length, self.num_groups = split == "train", config.max_length, num_groups
-        self.time_aware = config.time_aware
+        self.time_aware, self.num_items = config.time_aware, len(open_table(folder / "items"))
         length = self.columns["end"].all() - self.columns["begin"].all() - 1
+        assert (length >= 1).all(), "sequences.py writes no row without an item before the one to be foretold"
         self.lengths = np.minimum(length, config.max_length)
 
     def __len__(self) -> int:
@@ -59,8 +61,8 @@ class SequenceRows:
 
         train: `target` (T,), the item after each place; `taken.g` (B of the group, L + 1), the distinct items of each
         sequence in rising order, less their place in it (see `item_losses.draw_negatives`).
-        others: `target` (B,), `seen_row` and `seen_item` (all items before it), `length` (B,) of the whole history; the
-        places are in the order of `rows`.
+        others: `target` (B,), `seen_row` and `seen_item` (all items before it), `sampled` (B, 100), items that are neither,
+        `length` (B,) of the whole history; the places are in the order of `rows`.
         """
         first, last = self.columns["begin"].take(rows), self.columns["end"].take(rows) - 1
         begin = np.maximum(first, last - self.max_length)
@@ -91,11 +93,15 @@ class SequenceRows:
             batch |= {"places": np.concatenate(places), "target": np.concatenate(targets)}
         else:
             at, owner = ranges(first, last)
+            seen, target = self.item.take(at), self.item.take(last)
+            owner_of_taken = np.append(owner, np.arange(len(rows)))
+            row_id = self.columns["row_id"].take(rows)
             batch |= {
                 "places": place_of_row,
-                "target": self.item.take(last),
+                "target": target,
                 "seen_row": owner,
-                "seen_item": self.item.take(at),
+                "seen_item": seen,
+                "sampled": sampled_items(row_id, owner_of_taken, np.append(seen, target), self.num_items),
                 "length": last - first,
             }
         return {name: torch.from_numpy(np.ascontiguousarray(array, np.int64)) for name, array in batch.items()}
@@ -120,6 +126,7 @@ class NextItem:
         self.count = torch.from_numpy(open_table(folder / "items")["count"].to_numpy().astype(np.int64))
         self._rows: dict[str, SequenceRows] = {}
         self._sampler: item_losses.Sampler | None = None
+        _refuse_unknown_items(folder, self.about["items"])
 
     def rows(self, split: str) -> SequenceRows:
         if split not in self._rows:
@@ -147,60 +154,57 @@ class NextItem:
         return [adamw(model, learning_rate, weight_decay)]
 
     def step(self, model: torch.nn.Module, batch: Batch, state: Any) -> tuple[torch.Tensor, torch.Tensor, Any]:
-        """Sum of the losses of all places, and the number of places; no state is carried."""
-        known_TD = model(batch)
-        item_VD, target_T = _unwrapped(model).item_VD, batch["target"]
-        config = self.config
+        """Sum of the losses of all places, and the number of places; no state is carried.
+
+        The gradient of cross_entropy does not depend on how the global batch was cut. Of the other losses that holds for its
+        expectation: negatives are drawn for each micro-batch, on each rank anew.
+        """
+        loss = model(batch, partial(self._loss, batch))
+        return loss, torch.tensor(float(len(batch["target"])), device=loss.device), state
+
+    def _loss(self, batch: Batch, known_TD: torch.Tensor, item_VD: torch.Tensor) -> torch.Tensor:
+        config, target_T = self.config, batch["target"]
         if config.loss == "cross_entropy":
-            loss = item_losses.cross_entropy(known_TD, item_VD, target_T)
-        elif config.loss == "sampled_softmax":
+            return item_losses.cross_entropy(known_TD, item_VD, target_T)
+        if config.loss == "sampled_softmax":
             if self._sampler is None:
                 self._sampler = item_losses.Sampler(self.count.to(known_TD.device), config.negative_power)
-            loss = item_losses.sampled_softmax(known_TD, item_VD, target_T, config.num_negatives, self._sampler)
-        else:
-            negative_TN = item_losses.draw_negatives(batch, self.about["items"], config.num_negatives)
-            share = config.num_negatives / (self.about["items"] - 1)
-            power = item_losses.gbce_power(share, config.gbce_calibration) if config.loss == "gbce" else 1.0
-            loss = item_losses.binary_cross_entropy(known_TD, item_VD, target_T, negative_TN, power)
-        return loss, torch.tensor(float(len(target_T)), device=loss.device), state
+            return item_losses.sampled_softmax(known_TD, item_VD, target_T, config.num_negatives, self._sampler)
+        negative_TN = item_losses.draw_negatives(batch, self.about["items"], config.num_negatives)
+        share = config.num_negatives / (self.about["items"] - 1)
+        power = item_losses.gbce_power(share, config.gbce_calibration) if config.loss == "gbce" else 1.0
+        return item_losses.binary_cross_entropy(known_TD, item_VD, target_T, negative_TN, power)
 
     def predict(self, model: torch.nn.Module, batch: Batch) -> Batch:
-        """Of each row `prediction`, the reciprocal of the target's rank; the rank; and the best `NUM_TOP` items, or 0."""
-        score_BV = model(batch).float() @ _unwrapped(model).item_VD.float().T
+        """Of each row `rank`, `rank_of_101` and the best `NUM_TOP` `items` with their `scores`, as a ranking file has them
+        (see rankings.py); `prediction` is the reciprocal of the rank, NaN where a score is not finite."""
+        score_BV = model(batch, _scores)
         target_B1 = batch["target"][:, None]
         target_score_B1 = score_BV.gather(1, target_B1)
         score_BV[:, 0] = -torch.inf
+        rank_of_101_B = _rank(target_score_B1, score_BV.gather(1, batch["sampled"]))
         score_BV[batch["seen_row"], batch["seen_item"]] = -torch.inf
+        score_BV.scatter_(1, target_B1, -torch.inf)
+        rank_B = _rank(target_score_B1, score_BV)
         score_BV.scatter_(1, target_B1, target_score_B1)
-        higher_B = (score_BV > target_score_B1).sum(1)
-        same_B = (score_BV == target_score_B1).sum(1) - 1
-        rank_B = 1 + higher_B + same_B / 2
-        best = score_BV.topk(min(NUM_TOP, score_BV.shape[1]), dim=1)
+        best = score_BV.topk(min(NUM_TOP, self.about["items"]), dim=1)
+        is_shown = best.values > -torch.inf
+        lowest_B1 = best.values.where(is_shown, torch.inf).amin(1, keepdim=True)
+        is_sound_B = target_score_B1[:, 0].isfinite() & best.values[:, 0].isfinite()  # NaN is the highest to topk
         return {
-            "prediction": 1 / rank_B,
-            "rank": rank_B,
+            "prediction": torch.where(is_sound_B, 1 / rank_B, torch.nan),
+            "rank": torch.where(is_sound_B, rank_B, torch.nan),
+            "rank_of_101": rank_of_101_B,
             "target": batch["target"],
             "length": batch["length"],
-            "top": best.indices.where(best.values > -torch.inf, 0),
+            "items": best.indices.where(is_shown, 0).int(),
+            "scores": best.values.where(is_shown, lowest_B1),
         }
 
     def metrics(self, predictions: dict[str, np.ndarray]) -> dict[str, float]:
-        """HR, NDCG and MRR at `CUT_OFFS`; the part of all items among anyone's ten best, and how popular these are."""
-        rank = predictions["rank"]
-        scores = {}
-        for cut_off in CUT_OFFS:
-            hit = rank <= cut_off
-            scores[f"hr_at_{cut_off}"] = float(hit.mean())
-            scores[f"ndcg_at_{cut_off}"] = float((hit / np.log2(rank + 1)).mean())
-            scores[f"mrr_at_{cut_off}"] = float((hit / rank).mean())
-        best = predictions["top"][:, :10]
-        best = best[best > 0]
-        count = self.count.numpy()
-        scores["coverage_at_10"] = len(np.unique(best)) / self.about["items"]
-        # 0.5 when the items shown are as popular as those that are taken
-        below = np.searchsorted(np.sort(count[predictions["target"] - 1]), count[best - 1])
-        scores["popularity_at_10"] = float(below.mean() / len(rank)) if below.size else 0.0
-        return scores
+        """Of ranks among all items; see `item_metrics.item_scores`."""
+        rank, items, target = (predictions[name] for name in ("rank", "items", "target"))
+        return item_metrics.item_scores(rank, items, target, self.count.numpy())
 
     def describe(self, split: str) -> dict[str, np.ndarray]:
         """The group and the cluster are the user."""
@@ -209,11 +213,26 @@ class NextItem:
         return {"row_id": columns["row_id"].all(), "group": user, "cluster": user}
 
 
-def _unwrapped(model: torch.nn.Module) -> Any:
-    """DDP and the wrapper of torch.compile keep the model in an attribute."""
-    for name in ("module", "_orig_mod"):
-        model = getattr(model, name, model)
-    return model
+def _rank(target_score_B1: torch.Tensor, other_BN: torch.Tensor) -> torch.Tensor:
+    """The place of the target among others, from 1 on: the mean over all ways to break ties; (B,)."""
+    higher_B, same_B = (  # in int32, for int64 takes thrice as long
+        found_BN.sum(1, dtype=torch.int32) for found_BN in (other_BN > target_score_B1, other_BN == target_score_B1)
+    )
+    return 1 + higher_B + same_B / 2
+
+
+def _scores(known_BD: torch.Tensor, item_VD: torch.Tensor) -> torch.Tensor:
+    with torch.autocast(known_BD.device.type, enabled=False):  # bf16 would make ties of scores that differ
+        return known_BD.float() @ item_VD.float().T
+
+
+def _refuse_unknown_items(folder: Path, num_items: int) -> None:
+    item = Column(open_table(folder / "events"), "item").all()
+    for number in (int(item.min()), int(item.max())):
+        if not 1 <= number <= num_items:
+            raise UserError(
+                f"events of {folder} are of item {number}, and items are numbered from 1 to {num_items}: prepare them again"
+            )
 
 
 def _in_shortest_gaps(time: np.ndarray, owner: np.ndarray, num_rows: int) -> np.ndarray:

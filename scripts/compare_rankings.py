@@ -1,0 +1,60 @@
+"""How good each next_item member and baseline is, by their ranking files: a table, all figures as JSON, and a picture.
+
+python scripts/compare_rankings.py rankings=runs/beauty/rankings data=runs/beauty/prepared out=runs/beauty/table
+python scripts/compare_rankings.py rankings=runs/beauty/rankings data=runs/beauty/prepared out=runs/beauty/table \\
+    candidates=runs/beauty/candidates predictions=runs/beauty/predictions ensemble=runs/beauty/ensemble
+"""
+
+import dataclasses
+
+from ensemble import config, errors
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class CompareConfig:
+    """What to compare, and where to."""
+
+    rankings: str = "???"
+    """The folder of ranking files of scripts/predict.py, of validation and of the split that is compared."""
+    data: str = "???"
+    """The prepared data that they are of."""
+    out: str = "???"
+    """The folder for table.md, scores.json and by_length.png."""
+    split: str = "test"
+    """The split that is compared; on validation, the best member is chosen."""
+    candidates: str = ""
+    """Data of `prepare_data.py --recipe candidates`, whose members are to be in the table; empty for none."""
+    predictions: str = ""
+    """The folder of prediction files on the candidates; empty for none."""
+    ensemble: str = ""
+    """The folder of an ensemble fitted on them; empty for none."""
+    num_draws: int = 1000
+    """Draws of the bootstrap over users."""
+    seed: int = 0
+    """Of the bootstrap."""
+    overwrite: bool = False
+    """Replace `out` if it exists."""
+
+
+def main() -> None:
+    settings = config.from_command_line(CompareConfig, __doc__)
+    config.check(settings, num_draws=(settings.num_draws >= 1, "at least 1"), seed=(settings.seed >= 0, "0 or more"))
+    if bool(settings.candidates) != bool(settings.predictions or settings.ensemble):
+        raise errors.UserError(
+            "candidates=… goes with predictions=… or ensemble=…, and they with it: give both, or leave them out"
+        )
+
+    from ensemble import ranking_table
+    from ensemble.data import manifest
+
+    with manifest.new_folder(settings.out, settings.overwrite, ranking_table.KIND) as folder:
+        table = ranking_table.read(settings.rankings, settings.data, settings.split)
+        best = ranking_table.best_on_validation(settings.rankings, table)
+        if settings.candidates:
+            table = ranking_table.read_candidates(table, settings.candidates, settings.predictions, settings.ensemble)
+        scores = ranking_table.score(table, settings.data, best, settings.num_draws, settings.seed)
+        print(ranking_table.write(folder, scores))
+
+
+if __name__ == "__main__":
+    errors.run(main)

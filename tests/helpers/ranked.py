@@ -1,0 +1,46 @@
+"""Ranking files by a score of one's own, on data of next_item: what a member would write, without one."""
+
+from pathlib import Path
+
+import numpy as np
+
+from ensemble import rankings
+from ensemble.data import manifest
+from ensemble.data.arrow import open_table
+
+NUM_TOP = 200
+
+
+def write(folder: Path, data: Path, member: str, score: np.ndarray, fingerprint: str = "", num_top: int = NUM_TOP) -> None:
+    """score : (num_rows of validation + num_rows of test, num_items), in the order of the rows."""
+    about, item = manifest.read_manifest(data), open_table(data / "events")["item"].to_numpy()
+    for split in ("validation", "test"):
+        rows = open_table(data / "rows" / split).to_pydict()
+        begin, end = np.array(rows["begin"]), np.array(rows["end"])
+        here, score = score[: len(begin)].astype(np.float32), score[len(begin) :]
+        target = item[end - 1].astype(np.int64)
+        for row, (first, last) in enumerate(zip(begin, end, strict=True)):
+            seen = np.setdiff1d(item[first : last - 1], target[row])
+            here[row, seen - 1] = -np.inf
+        order = np.argsort(-here, axis=1, kind="stable")[:, :num_top]
+        best = np.take_along_axis(here, order, 1)
+        shown = np.isfinite(best)
+        rank = 1.0 + (here > np.take_along_axis(here, target[:, None] - 1, 1)).sum(1)
+        rankings.write(
+            folder / f"{member}.{split}.parquet",
+            rankings.Rankings(
+                row_id=np.array(rows["row_id"]),
+                user=np.array(rows["user"], np.int64),
+                target=target,
+                length=end - begin - 1,
+                rank=rank,
+                rank_of_101=np.ones(len(rank)),
+                items=np.where(shown, order + 1, 0).astype(np.int32),
+                scores=np.where(shown, best, np.where(shown, best, np.inf).min(1, keepdims=True)),
+                recipe="next_item",
+                split=split,
+                member=member,
+                fingerprint=fingerprint or about["fingerprint"],
+                config={"kind": "neural"},
+            ),
+        )

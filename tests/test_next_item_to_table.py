@@ -1,0 +1,96 @@
+"""next_item all the way, by the commands of the README: ranked, made candidates, learned by trees, combined, compared."""
+
+import os
+import subprocess
+import sys
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import ranked
+
+from ensemble.data import manifest
+from ensemble.data.arrow import open_table
+
+ROOT = Path(__file__).resolve().parents[1]
+TIMEOUT_S = 240
+NUM_USERS, NUM_ITEMS, LENGTH = 400, 40, 9
+
+
+def run(script: str, *words: str) -> str:
+    """A script in a process of its own; what it printed."""
+    done = subprocess.run(
+        [sys.executable, str(ROOT / f"scripts/{script}.py"), *words],
+        env={**os.environ, "OMP_NUM_THREADS": "1", "OMP_WAIT_POLICY": "PASSIVE"},
+        capture_output=True,
+        text=True,
+        timeout=TIMEOUT_S,
+        check=False,
+        start_new_session=True,
+    )
+    assert done.returncode == 0, done.stderr
+    return done.stdout
+
+
+def walks(file: Path) -> None:
+    """Half of the items follow from the one before, half are drawn; many are taken in some weeks and in no others."""
+    generator = np.random.default_rng(0)
+    lines = []
+    for user in range(NUM_USERS):
+        days = np.sort(generator.integers(0, 200, LENGTH))
+        item, taken = -1, []
+        for day in days:
+            if item >= 0 and generator.random() < 0.5:
+                item = (item + 7) % NUM_ITEMS
+            else:
+                item = (day // 10 * 2 + generator.integers(0, 6)) % NUM_ITEMS
+            taken.append(item)
+        lines += [f"{user}::{item}::3::{86_400 * (15_000 + day)}" for item, day in zip(taken, days, strict=True)]
+    file.write_text("\n".join(lines) + "\n")
+
+
+def scores_of_a_network(data: Path) -> np.ndarray:
+    """What a member might say that saw half of what there is to see."""
+    generator = np.random.default_rng(1)
+    about, item = manifest.read_manifest(data), open_table(data / "events")["item"].to_numpy()
+    names = open_table(data / "items")["item_id"].to_numpy().astype(int)
+    number = np.empty(NUM_ITEMS, int)
+    number[names] = np.arange(about["items"])
+    last = np.concatenate([item[open_table(data / "rows" / s)["end"].to_numpy() - 2] for s in ("validation", "test")])
+    score = generator.normal(size=(len(last), about["items"]))
+    score[np.arange(len(last)), number[(names[last - 1] + 7) % NUM_ITEMS]] += 2
+    return score
+
+
+def value(scores: dict[str, Any], name: str) -> float:
+    return scores["scores"][name]["ndcg_at_10"]["value"]
+
+
+def test_next_item_becomes_a_table(tmp_path: Path) -> None:
+    """A stage would not read what the one before wrote, or trees and ensemble lose to what they were made from."""
+    walks(tmp_path / "ratings.dat")
+    data, found = tmp_path / "prepared", tmp_path / "candidates"
+    once = ("core=1", "repeats=first")
+    run("prepare_data", "--recipe", "next_item", f"source=[{tmp_path}/ratings.dat]", f"out={data}", *once)
+    run("predict", "member=popularity", f"data={data}", f"out={tmp_path}/rankings")
+    ranked.write(tmp_path / "rankings", data, "network", scores_of_a_network(data))
+    prepared = run(
+        "prepare_data", "--recipe", "candidates", f"data={data}", f"rankings=[{tmp_path}/rankings]", f"out={found}"
+    )
+    assert "with target" in prepared
+    trees = ("library=lightgbm", "num_rounds=40", "learning_rate=0.1", "threads=1")
+    run("train_trees", *trees, f"data={found}", f"out={tmp_path}/members/lightgbm")
+    for name in (f"{tmp_path}/members/lightgbm", "network", "popularity"):
+        run("predict", f"member={name}", f"data={found}", f"out={tmp_path}/predictions", "threads=1")
+    fitted = (f"predictions={tmp_path}/predictions", f"data={found}", f"out={tmp_path}/ensemble")
+    run("ensemble_predictor", "fit", *fitted, "num_draws=20")
+    scores = manifest.read_json(tmp_path / "ensemble" / "scores.json")
+    assert sorted(scores["members"]) == ["lightgbm", "network"]
+    ours, best = value(scores, "ensemble"), value(scores, scores["best_member"])
+    assert ours > best - 0.01
+    assert best > value(scores, "network") + 0.1
+    assert value(scores, "network") > value(scores, "popularity")
+    table = ("compare_rankings", f"rankings={tmp_path}/rankings", f"data={data}", f"out={tmp_path}/table", "num_draws=20")
+    of_candidates = (f"{name}={tmp_path}/{name}" for name in ("candidates", "predictions", "ensemble"))
+    rows = [line.split("|")[1].strip() for line in run(*table, *of_candidates).splitlines() if line.startswith("| ")]
+    assert sorted(rows[1:]) == ["ensemble", "lightgbm", "network", "popularity (baseline)"]
