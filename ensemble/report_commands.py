@@ -4,7 +4,7 @@ import json
 import shlex
 from typing import TYPE_CHECKING, Any
 
-from ensemble.data import baseline
+from ensemble.data import baseline, candidates
 from ensemble.report_words import HOT_SELLERS
 
 if TYPE_CHECKING:
@@ -33,8 +33,9 @@ def commands(run: "Run") -> list[str]:
         if member.folder:
             words = [f"member={member.folder}", f"data={data}", f"out={predicted}", f"name={member.name}"]
             lines.append(["python", "scripts/predict.py", *words])
-    if baseline.NAME in run.scores["scores"]:
-        lines.append(["python", "scripts/predict.py", f"member={baseline.NAME}", f"data={data}", f"out={predicted}"])
+    for name in run.scores["scores"]:
+        if baseline.kind_of(name, about):
+            lines.append(["python", "scripts/predict.py", f"member={name}", f"data={data}", f"out={predicted}"])
     fit = [f"predictions={predicted}", f"data={data}", f"out={run.folders['ensemble']}"]
     lines.append(["python", "scripts/ensemble_predictor.py", "fit", *fit])
     scaling = [f"scaling=[{','.join(of['file'] for of in run.scaling)}]"] if run.scaling else []
@@ -44,8 +45,11 @@ def commands(run: "Run") -> list[str]:
 
 
 def _prepare(about: dict[str, Any]) -> list[str]:
-    """What prepared the data, from raw files beside which it is run."""
+    """What prepared the data, from raw files beside which it is run; candidates from folders that no manifest names."""
     script = ["python", "scripts/prepare_data.py"]
+    if about["recipe"] == candidates.RECIPE:
+        said = {name: about["config"][name] for name in ("num_candidates", "num_learned", "shares", "seed")}
+        return [*script, "--recipe", candidates.RECIPE, "data=DATA", "rankings=[RANKINGS]", *_settings(said)]
     if about["recipe"] != HOT_SELLERS:
         said = {name: value for name, value in about["config"].items() if value not in ("", [])}
         source = f"source=[{','.join(file['name'] for file in about['sources'])}]"

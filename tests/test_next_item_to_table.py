@@ -1,4 +1,4 @@
-"""next_item all the way, by the commands of the README: ranked, made candidates, learned by trees, combined, compared."""
+"""next_item all the way, by the commands of the README: ranked, made candidates, learned by trees, combined, reported."""
 
 import os
 import subprocess
@@ -90,6 +90,11 @@ def test_next_item_becomes_a_table(tmp_path: Path) -> None:
     assert ours > best - 0.01
     assert best > value(scores, "network") + 0.1
     assert value(scores, "network") > value(scores, "popularity")
+    of_ensemble = (f"{name}={tmp_path}/{name}" for name in ("ensemble", "predictions"))
+    run("report", *of_ensemble, f"data={found}", f"out={tmp_path}/report.html")
+    page = (tmp_path / "report.html").read_text()
+    assert "--recipe candidates" in page
+    assert f"member=network data={found}" in page
     table = ("compare_rankings", f"rankings={tmp_path}/rankings", f"data={data}", f"out={tmp_path}/table", "num_draws=20")
     of_candidates = (f"{name}={tmp_path}/{name}" for name in ("candidates", "predictions", "ensemble"))
     rows = [line.split("|")[1].strip() for line in run(*table, *of_candidates).splitlines() if line.startswith("| ")]

@@ -109,12 +109,12 @@ def prepare(config: CandidatesConfig) -> dict[str, Any]:
     has_time, common_clock = about["has_time"], about.get("common_clock", False)
     features = _features(column_of, candidate_features.meanings(has_time, common_clock))
     past = _past(Path(config.data), item, time, has_time=has_time, common_clock=common_clock)
-    census, next_row = Census(), 0
+    census, next_row, by_time = Census(), 0, about["config"]["split"] == "time"
     splits: dict[str, dict[str, int]] = {}
     kinds = OURS | {"target": pa.float32()} | {feature["name"]: pa.float32() for feature in features}
     schema = pa.schema([pa.field(name, kind) for name, kind in kinds.items()])
     with manifest.new_folder(config.out, config.overwrite, KIND) as folder:
-        for name, part in _parts(config, about["config"]["split"] == "time", sequences).items():
+        for name, part in _parts(config, by_time, sequences).items():
             num_hits, generator = 0, np.random.default_rng([config.seed, len(splits) + 1])
             with TableWriter(folder / "rows" / name, schema) as writer:
                 for found in _tables(config, name, part, past, about["items"], column_of, generator):
@@ -143,9 +143,10 @@ def prepare(config: CandidatesConfig) -> dict[str, Any]:
                 "data": about["fingerprint"],
                 "sources": [{"name": f.name, "bytes": f.stat().st_size, "sha256": manifest.sha256(f)} for f in sources],
                 "config": {
-                    name: value
-                    for name, value in configuration.to_dict(config).items()
-                    if name not in ("out", "data", "rankings", "overwrite")
+                    **{name: getattr(config, name) for name in ("num_candidates", "num_learned", "shares", "seed")},
+                    "group": "sequence",
+                    "time": "moment" if by_time else "",
+                    "embargo": 0,
                 },
                 "census": census.to_dict(),
                 "splits": splits,
