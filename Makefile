@@ -19,7 +19,7 @@ MARKET := market.num_products=800 market.num_reviews=40000
 TRAINING := max_epochs=1
 endif
 
-.PHONY: demo test test-others test-slurm torture check fix bench bench-autogluon clean
+.PHONY: demo test torture check fix bench bench-autogluon clean
 
 demo: $(VENV)/installed
 	rm -rf $(foreach part,raw prepared members predictions ensemble report.html,"$(DEMO)/$(part)")
@@ -34,18 +34,12 @@ demo: $(VENV)/installed
 	$(BIN)/python scripts/report.py ensemble=$(DEMO)/ensemble data=$(DEMO)/prepared predictions=$(DEMO)/predictions \
 		out=$(DEMO)/report.html
 
-# Slurm's tests wait more than they work: the others run beside them
 test: $(VENV)/installed-dev
-	@$(MAKE) --no-print-directory -j2 test-others test-slurm
-
-test-others:
-	$(PYTEST) --ignore=tests/slurm
-
-test-slurm:
-	@mkdir -p runs && $(PYTEST) tests/slurm >runs/test-slurm.log 2>&1; code=$$?; cat runs/test-slurm.log; exit $$code
+	$(PYTEST)
 
 torture: $(VENV)/installed-dev
-	TORTURE_LONG=1 $(PYTEST) -s tests/launch/test_torture.py tests/trees/test_torture_trees.py tests/serving
+	TORTURE_LONG=1 $(PYTEST) -s tests/launch/test_torture.py tests/trees/test_torture_trees.py tests/serving \
+		tests/benchmarks/test_autogluon.py
 
 check: $(VENV)/installed-dev
 	$(BIN)/ruff check .

@@ -86,6 +86,7 @@ def test_memory_is_of_all_processes_together() -> None:
     assert 160 < autogluon.watched([sys.executable, "-c", family])["peak_mb"] < 400
 
 
+@pytest.mark.skipif("TORTURE_LONG" not in os.environ, reason="a minute of processes: make torture")
 def test_a_small_comparison_goes_on_where_it_was_cut_short(tmp_path: Path) -> None:
     """The shipped scripts, or scikit-learn, would have changed under it; or a day's figures be measured twice."""
     market = "market=[market.num_products=150,market.num_reviews=12000,market.num_weeks=110,panel.top_fraction=0.1]"
