@@ -81,10 +81,7 @@ def write(path: str | Path, predictions: Predictions) -> None:
         arrays["reasons"] = pa.array(predictions.reasons, REASONS)
     about = {name: getattr(predictions, name) for name in ("recipe", "split", "member", "fingerprint", "output", "config")}
     about |= {"classes": list(predictions.classes)} if predictions.classes else {}
-    about["versions"] = versions()
-    table = pa.table(arrays).replace_schema_metadata({KEY: json.dumps(about).encode()})
-    with new_file(path, "prediction file") as scratch:
-        pq.write_table(table, scratch, compression="zstd", write_page_checksum=True)
+    write_checked(path, "prediction file", pa.table(arrays), about)
 
 
 def read(path: str | Path) -> Predictions:
@@ -92,15 +89,7 @@ def read(path: str | Path) -> Predictions:
 
     Raises `UserError` when the file is missing or damaged, lacks a column or the metadata, or holds NaN or repeated ids.
     """
-    try:
-        with pq.ParquetFile(path, page_checksum_verification=True) as file:
-            table = file.read()
-        about = json.loads((table.schema.metadata or {}).get(KEY, b"{}"))
-    except FileNotFoundError:
-        raise UserError(f"the prediction file {path} does not exist: write it with scripts/predict.py") from None
-    except (pa.ArrowException, OSError, ValueError) as error:
-        raise UserError(f"{path} is not a sound Parquet file ({' '.join(str(error).split())}): write it again") from None
-    about = about if isinstance(about, dict) else {}
+    table, about = read_checked(path, "prediction file")
     missing = [name for name in COLUMNS if name not in table.column_names]
     missing += [f"metadata '{name}'" for name in ("recipe", "split", "member", "fingerprint") if name not in about]
     missing += ["metadata 'classes'"] if about.get("output") == "probabilities" and not about.get("classes") else []
@@ -126,6 +115,26 @@ def read(path: str | Path) -> Predictions:
     )
     _check(predictions, Path(path))
     return predictions
+
+
+def write_checked(path: Path, what: str, table: pa.Table, about: dict[str, Any]) -> None:
+    """Write a table in one rename, with checksums, and with `about` and the versions under `KEY` in its metadata."""
+    table = table.replace_schema_metadata({KEY: json.dumps({**about, "versions": versions()}).encode()})
+    with new_file(path, what) as scratch:
+        pq.write_table(table, scratch, compression="zstd", write_page_checksum=True)
+
+
+def read_checked(path: str | Path, what: str) -> tuple[pa.Table, dict[str, Any]]:
+    """What `write_checked` wrote, or another program; `UserError` for a file that is missing or damaged."""
+    try:
+        with pq.ParquetFile(path, page_checksum_verification=True) as file:
+            table = file.read()
+        about = json.loads((table.schema.metadata or {}).get(KEY, b"{}"))
+    except FileNotFoundError:
+        raise UserError(f"the {what} {path} does not exist: write it with scripts/predict.py") from None
+    except (pa.ArrowException, OSError, ValueError) as error:
+        raise UserError(f"{path} is not a sound Parquet file ({' '.join(str(error).split())}): write it again") from None
+    return table, about if isinstance(about, dict) else {}
 
 
 def align(members: list[Predictions]) -> tuple[Predictions, np.ndarray]:

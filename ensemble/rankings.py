@@ -17,19 +17,16 @@ data), `config` and `versions`, as a prediction file has it. K is 200, or the nu
 """
 
 import dataclasses
-import json
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 import pyarrow as pa
-import pyarrow.parquet as pq
 
 from ensemble.data.item_ranks import NUM_SAMPLED
-from ensemble.data.manifest import new_file
 from ensemble.errors import UserError
-from ensemble.predictions import KEY, versions
+from ensemble.predictions import read_checked, write_checked
 
 NUMBERS = {
     "row_id": pa.int64(),
@@ -74,10 +71,8 @@ def write(path: str | Path, rankings: Rankings) -> None:
     for name, kind in LISTS.items():
         values = getattr(rankings, name)
         arrays[name] = pa.FixedSizeListArray.from_arrays(pa.array(values.ravel(), kind), values.shape[1])
-    about = {name: getattr(rankings, name) for name in (*ABOUT, "config")} | {"versions": versions()}
-    table = pa.table(arrays).replace_schema_metadata({KEY: json.dumps(about).encode()})
-    with new_file(path, "ranking file") as scratch:
-        pq.write_table(table, scratch, compression="zstd", write_page_checksum=True)
+    about = {name: getattr(rankings, name) for name in (*ABOUT, "config")}
+    write_checked(path, "ranking file", pa.table(arrays), about)
 
 
 def read(path: str | Path) -> Rankings:
@@ -85,15 +80,7 @@ def read(path: str | Path) -> Rankings:
 
     Raises `UserError` when the file is missing or damaged, lacks a column or the metadata, or holds NaN or repeated ids.
     """
-    try:
-        with pq.ParquetFile(path, page_checksum_verification=True) as file:
-            table = file.read()
-        about = json.loads((table.schema.metadata or {}).get(KEY, b"{}"))
-    except FileNotFoundError:
-        raise UserError(f"the ranking file {path} does not exist: write it with scripts/predict.py") from None
-    except (pa.ArrowException, OSError, ValueError) as error:
-        raise UserError(f"{path} is not a sound Parquet file ({' '.join(str(error).split())}): write it again") from None
-    about = about if isinstance(about, dict) else {}
+    table, about = read_checked(path, "ranking file")
     missing = [name for name in (*NUMBERS, *LISTS) if name not in table.column_names]
     missing += [f"metadata '{name}'" for name in ABOUT if name not in about]
     if missing:

@@ -1,35 +1,16 @@
 """next_item all the way, by the commands of the README: ranked, made candidates, learned by trees, combined, reported."""
 
-import os
-import subprocess
-import sys
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 import ranked
+from scripts_run import run
 
 from ensemble.data import manifest
 from ensemble.data.arrow import open_table
 
-ROOT = Path(__file__).resolve().parents[1]
-TIMEOUT_S = 240
 NUM_USERS, NUM_ITEMS, LENGTH = 400, 40, 9
-
-
-def run(script: str, *words: str) -> str:
-    """A script in a process of its own; what it printed."""
-    done = subprocess.run(
-        [sys.executable, str(ROOT / f"scripts/{script}.py"), *words],
-        env={**os.environ, "OMP_NUM_THREADS": "1", "OMP_WAIT_POLICY": "PASSIVE"},
-        capture_output=True,
-        text=True,
-        timeout=TIMEOUT_S,
-        check=False,
-        start_new_session=True,
-    )
-    assert done.returncode == 0, done.stderr
-    return done.stdout
 
 
 def walks(file: Path) -> None:

@@ -1,10 +1,7 @@
 """A table all the way, by the commands of the README: prepared, learned by both tree libraries, combined, reported."""
 
 import html
-import os
 import re
-import subprocess
-import sys
 from pathlib import Path
 from typing import Any
 
@@ -12,30 +9,15 @@ import numpy as np
 import polars as pl
 import pyarrow.parquet as pq
 import pytest
+from scripts_run import run
 
 from ensemble import predictions, report_words
 from ensemble.data import manifest
 
 ROOT = Path(__file__).resolve().parents[1]
 MOVIELENS = ROOT.parent / "shared" / "data" / "movielens" / "ml-100k.inter.gz"
-TIMEOUT_S = 240
 NUM_ROWS = 1600
 BASE_RATE = "base rate"
-
-
-def run(script: str, *words: str) -> str:
-    """A script in a process of its own; what it printed."""
-    done = subprocess.run(
-        [sys.executable, str(ROOT / f"scripts/{script}.py"), *words],
-        env={**os.environ, "OMP_NUM_THREADS": "1", "OMP_WAIT_POLICY": "PASSIVE"},
-        capture_output=True,
-        text=True,
-        timeout=TIMEOUT_S,
-        check=False,
-        start_new_session=True,
-    )
-    assert done.returncode == 0, done.stderr
-    return done.stdout
 
 
 @pytest.fixture(scope="module")

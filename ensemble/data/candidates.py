@@ -131,7 +131,6 @@ def prepare(config: CandidatesConfig) -> dict[str, Any]:
                 )
             splits[name] = {"rows": writer.num_rows, "sequences": len(part.at), "with_target": num_hits}
         task = Task(kind="ranking", target="target", metric="ndcg_at_10", group="group", cluster="cluster")
-        sources = sorted(file for split in RANKED for file in files[split])
         return manifest.write_manifest(
             folder,
             {
@@ -141,7 +140,7 @@ def prepare(config: CandidatesConfig) -> dict[str, Any]:
                 "task": dataclasses.asdict(task),
                 "target": {"column": "the item that was taken", "names": []},
                 "data": about["fingerprint"],
-                "sources": [{"name": f.name, "bytes": f.stat().st_size, "sha256": manifest.sha256(f)} for f in sources],
+                "sources": manifest.sources(sorted(file for split in RANKED for file in files[split])),
                 "config": {
                     **{name: getattr(config, name) for name in ("num_candidates", "num_learned", "shares", "seed")},
                     "group": "sequence",

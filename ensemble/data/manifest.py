@@ -10,7 +10,7 @@ import json
 import os
 import shutil
 import uuid
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
@@ -145,6 +145,11 @@ def write_manifest(
     manifest["fingerprint"] = _fingerprint(manifest)
     write_json(folder / NAME, manifest)
     return manifest
+
+
+def sources(files: Iterable[Path]) -> list[dict[str, Any]]:
+    """A manifest's entry `sources`: of each file the name, the size and the checksum, but no folder."""
+    return [{"name": file.name, "bytes": file.stat().st_size, "sha256": sha256(file)} for file in files]
 
 
 def read_manifest(folder: str | Path) -> dict[str, Any]:

@@ -84,7 +84,7 @@ def prepare(config: PrepareConfig, like: dict[str, Any] | None = None) -> dict[s
             "recipe": "hot_sellers",
             "schema_version": 2,
             "task": dataclasses.asdict(TASK),
-            "sources": [_source(file) for file in (*files, *product_files)],
+            "sources": manifest.sources((*files, *product_files)),
             "config": configuration.to_dict(config.panel),
             "census": _placeless(census.to_dict()),
             "product_census": _placeless(product_census.to_dict()),
@@ -212,10 +212,6 @@ def _placeless(census: dict[str, Any]) -> dict[str, Any]:
     for entry in (*census["files"], *offenders):
         entry["file"] = Path(entry["file"]).name
     return census
-
-
-def _source(file: Path) -> dict[str, Any]:
-    return {"name": file.name, "bytes": file.stat().st_size, "sha256": manifest.sha256(file)}
 
 
 class _Builder:

@@ -89,7 +89,7 @@ def prepare(config: SequencesConfig) -> dict[str, Any]:
                 "kind": KIND,
                 "recipe": "next_item",
                 "schema_version": 2,
-                "sources": [{"name": f.name, "bytes": f.stat().st_size, "sha256": manifest.sha256(f)} for f in files],
+                "sources": manifest.sources(files),
                 "config": {name: getattr(config, name) for name in ("split", "core", "repeats")},
                 "users": len(users),
                 "items": len(items),

@@ -124,9 +124,7 @@ def prepare(config: TableConfig) -> dict[str, Any]:
                 "schema_version": 1,
                 "task": dataclasses.asdict(task),
                 "target": {"column": config.target, "names": list(target.names)},
-                "sources": [
-                    {"name": file.name, "bytes": file.stat().st_size, "sha256": manifest.sha256(file)} for file in files
-                ],
+                "sources": manifest.sources(files),
                 "config": {
                     name: value
                     for name, value in configuration.to_dict(config).items()
