@@ -20,7 +20,7 @@ class StopSignals:
     """While it is entered, `asked` is the number of the signal that asked to stop, or 0.
 
     A thread of its own reads what the operating system delivers (`signal.set_wakeup_fd`), so that a second signal works
-    even while the main thread waits for another rank.
+    even while the main thread waits for another rank. A handler that was set meanwhile stays.
     """
 
     def __init__(self) -> None:
@@ -29,7 +29,7 @@ class StopSignals:
     def __enter__(self) -> "StopSignals":
         self._read, self._write = os.pipe()
         os.set_blocking(self._write, False)
-        self._before = {number: signal.signal(number, lambda *_: None) for number in STOP}
+        self._before = {number: signal.signal(number, _wait_for_thread) for number in STOP}
         self._descriptor_before = signal.set_wakeup_fd(self._write)
         threading.Thread(target=self._watch, name="signals", daemon=True).start()
         return self
@@ -37,7 +37,8 @@ class StopSignals:
     def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None) -> None:
         signal.set_wakeup_fd(self._descriptor_before)
         for number, handler in self._before.items():
-            signal.signal(number, handler)
+            if signal.getsignal(number) is _wait_for_thread:
+                signal.signal(number, handler)
         os.close(self._write)  # which ends the thread
 
     def _watch(self) -> None:
@@ -53,3 +54,7 @@ class StopSignals:
             elif time.monotonic() - asked_at > ECHO_S:
                 os._exit(128 + number)
         os.close(self._read)
+
+
+def _wait_for_thread(number: int, frame: object) -> None:
+    """The handler: what the signal does is the thread's to say."""

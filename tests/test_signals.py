@@ -75,3 +75,14 @@ def test_handlers_are_given_back() -> None:
         assert signal.getsignal(signal.SIGINT) is not before[signal.SIGINT]
     assert {number: signal.getsignal(number) for number in signals.STOP} == before
     assert stop.asked == 0
+
+
+def test_a_handler_that_was_set_meanwhile_stays() -> None:
+    """A rank that was left ignores SIGTERM while it says why: given back too early, the launcher's would cut it off."""
+    before = signal.getsignal(signal.SIGTERM)
+    try:
+        with signals.StopSignals():
+            signal.signal(signal.SIGTERM, signal.SIG_IGN)
+        assert signal.getsignal(signal.SIGTERM) is signal.SIG_IGN
+    finally:
+        signal.signal(signal.SIGTERM, before)

@@ -271,14 +271,9 @@ class Heartbeat:
 
 
 def is_lost_peer(error: BaseException) -> bool:
-    """Whether a collective failed: NCCL and the store have exceptions of their own, Gloo's are known by their words.
-
-    A signal's handler may raise while that exception is on its way: then it is the context of the handler's.
-    """
+    """Whether a collective failed: NCCL and the store have exceptions of their own, Gloo's are known by their words."""
     from torch.distributed import DistError
 
-    if isinstance(error, SystemExit) and error.__context__ is not None:
-        return is_lost_peer(error.__context__)
     return isinstance(error, DistError) or (
         isinstance(error, RuntimeError) and any(word in str(error) for word in GLOO_WORDS)
     )

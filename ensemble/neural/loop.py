@@ -70,9 +70,10 @@ def train(
         "config": {**configuration.to_dict(config), "precision": accelerator.mixed_precision},
     }
     require_installed(config.trackers)
-    resumed_from = runs.open_run(out, about, accelerator, resume, override)
-
     with ExitStack() as stack:
+        # Before the run says that it is running, on any rank: from then on a job passes its warnings on
+        stop = stack.enter_context(StopSignals())
+        resumed_from = runs.open_run(out, about, accelerator, resume, override)
         stack.enter_context(runs.failure_marked(out, accelerator))
         if resumed_from:
             state.restore(resumed_from, plan.num_ranks, config.seed, override)
@@ -85,7 +86,6 @@ def train(
         spikes = guards.SpikeWatch(config.spike_factor, progress.recent_losses)
         began = time.monotonic() - progress.seconds
         heart = stack.enter_context(Heartbeat.of(accelerator, config.timeout_s, out, partial(runs.mark_lost, out)))
-        stop = stack.enter_context(StopSignals())
         is_main = accelerator.is_main_process
         tracker = Tracker(out, is_main, num_steps, progress.step, config.trackers, about["config"], progress.evaluated_step)
         stack.enter_context(closing(tracker))

@@ -50,9 +50,7 @@ def failure_marked(run: Path, accelerator: "Accelerator") -> Iterator[None]:
         who = f"rank {accelerator.process_index} of {accelerator.num_processes} (host {socket.gethostname()})"
         if isinstance(error, RankLost):
             mark_lost(run, in_a_line(error))
-        elif isinstance(error, SystemExit):  # while the run starts: from its first step on, SIGTERM makes it save
-            mark_lost(run, f"{who}: ended by SIGTERM before its first step")
-        elif is_lost_peer(error):  # likewise
+        elif is_lost_peer(error):  # while the run starts
             mark_lost(run, f"{who}: {in_a_line(error)}")
         else:
             mark_failed(run, f"{who}: {in_a_line(error)}")

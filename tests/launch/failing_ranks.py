@@ -13,6 +13,7 @@ from pathlib import Path
 
 from ensemble import errors
 from ensemble.neural import heartbeat
+from ensemble.signals import StopSignals
 
 TIMEOUT_S = 10
 
@@ -30,6 +31,7 @@ def main() -> None:
         runs.set_status(folder, "running")
     accelerator.wait_for_everyone()
     with (
+        StopSignals(),
         runs.failure_marked(folder, accelerator),
         heartbeat.Heartbeat.of(accelerator, TIMEOUT_S, folder, partial(runs.mark_lost, folder)) as heart,
     ):

@@ -19,7 +19,7 @@ from safetensors.torch import load_file
 from toy import NUM_ROWS, WIDTH, Toy, checkpoints, last, lines, tensors
 
 from ensemble.errors import UserError
-from ensemble.neural import checkpoint, loop
+from ensemble.neural import checkpoint, loop, runs
 from ensemble.neural.config import TrainConfig
 from ensemble.neural.loader import BatchPlan
 
@@ -104,6 +104,26 @@ def test_a_signal_saves_the_step_and_loses_nothing(
     expected, found = (tensors(last(run)) for run in (whole, config))
     assert all(torch.equal(expected[name], found[name]) for name in expected)
     assert [line.get("score") for line in lines(config)] == [line.get("score") for line in lines(whole)]
+
+
+def test_a_signal_is_heard_as_soon_as_the_run_says_that_it_runs(
+    config: TrainConfig, accelerator: Accelerator, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A job passes its warning on when it reads `running`: what could not hear it then would die, and save nothing."""
+    set_status, before = runs.set_status, signal.signal(signal.SIGUSR1, signal.default_int_handler)
+
+    def set_and_warn(run: Path, status: runs.Status, reason: str = "") -> None:
+        set_status(run, status, reason)
+        if status == "running":
+            os.kill(os.getpid(), signal.SIGUSR1)
+            time.sleep(0.3)
+
+    monkeypatch.setattr(runs, "set_status", set_and_warn)
+    try:
+        summary = loop.train(Toy(), config, accelerator)
+    finally:
+        signal.signal(signal.SIGUSR1, before)
+    assert (summary["status"], summary["steps"]) == ("preempted", 1)
 
 
 def test_early_stopping_keeps_the_best_and_stays_stopped(config: TrainConfig, accelerator: Accelerator) -> None:

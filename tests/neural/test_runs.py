@@ -44,7 +44,6 @@ def status(run: Path) -> list[str]:
         (FAILED, STATUS_OF[FAILED]),
         (ValueError("a row\nis damaged"), ["failed", "rank 1 of 2 (host here): ValueError: a row is damaged"]),
         (KeyboardInterrupt(), ["failed", "rank 1 of 2 (host here): KeyboardInterrupt"]),
-        (SystemExit(143), ["lost", "rank 1 of 2 (host here): ended by SIGTERM before its first step"]),
         (RuntimeError("[gloo/x.cc:5] reset"), ["lost", "rank 1 of 2 (host here): RuntimeError: [gloo/x.cc:5] reset"]),
     ],
     ids=repr,

@@ -122,7 +122,7 @@ def test_an_early_warning(login: Login, prepared: Path, tmp_path: Path, uninterr
     login.cluster.slurm("scancel", "--signal=USR1", "--batch", job.id)
     assert not (out / "status").exists(), "it was not early"
     job.until(lambda: job.facts()["Restarts"] == "1", "be requeued")
-    assert list((out / "checkpoints").iterdir()), "nothing was saved"
+    assert list(out.glob("checkpoints/*")), f"nothing was saved:\n{job.log()}"
     log = finished_alike(job, out, uninterrupted)
     assert f"train_multi_node {job.id}: preempted by a signal, saved: requeued" in log
     assert list(tmp_path.iterdir()) == [out], "something was left beside the run"
