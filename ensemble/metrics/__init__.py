@@ -174,8 +174,8 @@ def bootstrap_scores(
     which a metric is undefined are left out; with fewer than two clusters there is nothing to draw and both ends are NaN.
     A calibration error can lie below its own interval: it is a sum of absolute values, which drawing again makes larger.
     """
-    scorer = SCORERS[kind](target, prediction, group)
-    return intervals(list(METRICS[kind]), scorer.scores, cluster, num_draws, generator)
+    (scores,), cluster = _scores_of_draws(kind, target, [prediction], group, cluster)
+    return intervals(list(METRICS[kind]), scores, cluster, num_draws, generator)
 
 
 def bootstrap_difference(
@@ -193,12 +193,27 @@ def bootstrap_difference(
 
     Arguments as for `bootstrap_scores`, with two predictions for the same rows.
     """
-    ours, theirs = SCORERS[kind](target, first, group), SCORERS[kind](target, second, group)
+    (ours, theirs), cluster = _scores_of_draws(kind, target, [first, second], group, cluster)
 
     def difference(weight: np.ndarray) -> np.ndarray:
-        return ours.scores(weight) - theirs.scores(weight)
+        return ours(weight) - theirs(weight)
 
     return intervals(list(METRICS[kind]), difference, cluster, num_draws, generator)
+
+
+def _scores_of_draws(
+    kind: str, target: np.ndarray, predictions: list[np.ndarray], group: np.ndarray, cluster: np.ndarray
+) -> tuple[list[Callable[[np.ndarray], np.ndarray]], np.ndarray]:
+    """The scores of each prediction by the weights of what is drawn, and the cluster of that: each row.
+
+    Or each group of a ranking, where none has rows of two clusters: millions of candidates are those of some thousand users.
+    """
+    if kind == "ranking":
+        _, first, number = np.unique(group, return_index=True, return_inverse=True)
+        of_group = np.asarray(cluster)[first]
+        if np.array_equal(of_group[number], cluster):
+            return [ranking.RankingScorer(target, one, group).scores_of_groups for one in predictions], of_group
+    return [SCORERS[kind](target, one, group).scores for one in predictions], cluster
 
 
 def why_undefined(target: np.ndarray, kind: str = "binary") -> str | None:

@@ -109,8 +109,13 @@ class RankingScorer:
 
     def scores(self, weight: np.ndarray) -> np.ndarray:
         mass, times = self.masses(weight)
-        of_groups = self._of_whole_groups if (mass == 1).all() else self._of_groups(mass)
-        return np.array([_mean(score, times) for score in of_groups])
+        if (mass == 1).all():
+            return self.scores_of_groups(times)
+        return np.array([_mean(score, times) for score in self._of_groups(mass)])
+
+    def scores_of_groups(self, times: np.ndarray) -> np.ndarray:
+        """`scores`, where each group, in rising order, counts so many times: (num_groups,), not one for each row."""
+        return np.array([_mean(score, times) for score in self._of_whole_groups])
 
     @functools.cached_property
     def _of_whole_groups(self) -> list[np.ndarray]:

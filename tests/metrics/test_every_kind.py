@@ -10,7 +10,7 @@ from blends import KINDS, blend_of
 from ensemble import metrics
 from ensemble.errors import UserError
 from ensemble.metrics import METRIC_OF, METRICS, task_scores
-from ensemble.metrics.ranking import Ndcg
+from ensemble.metrics.ranking import Ndcg, RankingScorer
 
 NUM_ROWS = 1000
 every_kind = pytest.mark.parametrize("kind", KINDS)
@@ -184,6 +184,20 @@ def test_bootstrap_is_what_drawing_copies_gives(kind: str) -> None:
         kind=kind, num_draws=3, generator=np.random.default_rng(0),
     )  # fmt: skip
     assert set(itertools.chain(*same.values())) == {0.0}
+
+
+@pytest.mark.parametrize("is_whole", [True, False])
+def test_groups_are_drawn_as_their_rows_are(is_whole: bool) -> None:
+    """Groups that lie in one cluster are weighed instead of their rows; those that do not must not be."""
+    rows = rows_of("ranking")
+    shuffle = np.random.default_rng(1).permutation(NUM_ROWS)
+    target, prediction, group = (rows[name][shuffle] for name in ("target", "prediction", "group"))
+    cluster = group // 3 if is_whole else np.arange(NUM_ROWS) % 7
+    found = metrics.bootstrap_scores(
+        target, prediction, group, cluster, kind="ranking", num_draws=20, generator=np.random.default_rng(5)
+    )
+    of_rows = RankingScorer(target, prediction, group).scores
+    assert found == metrics.intervals(list(METRICS["ranking"]), of_rows, cluster, 20, np.random.default_rng(5))
 
 
 @pytest.mark.parametrize(
