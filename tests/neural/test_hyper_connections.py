@@ -36,6 +36,12 @@ def test_sinkhorn_comes_as_close_as_it_says(deviation: float, error: float) -> N
     assert (matrix.sum(-2) - 1).abs().max() < 1e-5
 
 
+def test_sinkhorns_slope_is_that_of_its_operations() -> None:
+    """The mappings would learn by another slope than that of what they do; it is written by hand."""
+    logits = torch.randn(3, 2, 4, 4, dtype=torch.float64, generator=torch.Generator().manual_seed(0), requires_grad=True)
+    assert torch.autograd.gradcheck(lambda x: sinkhorn(x, 3), logits)
+
+
 def test_products_stay_doubly_stochastic(shaken: HyperConnection) -> None:
     """A deep model's streams would no longer be a mean of each other."""
     product = torch.eye(4)

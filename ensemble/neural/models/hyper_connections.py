@@ -15,6 +15,7 @@ Shape suffixes: N streams, D width; whatever comes before them is written as thr
 """
 
 from collections.abc import Callable
+from typing import Any
 
 import torch
 from torch import Tensor, nn
@@ -49,16 +50,17 @@ class HyperConnection(nn.Module):
         """The streams (…, N, D) after `layer`, which maps (…, D) to (…, D)."""
         pre_N, post_N, res_NN = self.mappings(streams_ND)
         dtype = streams_ND.dtype
-        read_D = (pre_N.to(dtype)[..., None] * streams_ND).sum(-2)
-        written_ND = post_N.to(dtype)[..., None] * layer(read_D)[..., None, :]
-        return res_NN.to(dtype) @ streams_ND + written_ND
+        read_D = (pre_N.to(dtype)[..., None, :] @ streams_ND)[..., 0, :]
+        written_D = layer(read_D)
+        return torch.addcmul(res_NN.to(dtype) @ streams_ND, post_N.to(dtype)[..., None], written_D[..., None, :])
 
     def mappings(self, streams_ND: Tensor) -> tuple[Tensor, Tensor, Tensor]:
         """h_pre (…, N) in (0, 1), h_post (…, N) in (0, 2) and H_res (…, N, N), doubly stochastic; float32."""
         with torch.autocast(streams_ND.device.type, enabled=False):
             flat = streams_ND.flatten(-2).float()
-            normed = flat * torch.rsqrt(flat.square().mean(-1, keepdim=True) + 1e-6)
-            heard = nn.functional.linear(normed, self.mapping.weight.float())
+            mean_square = torch.linalg.vector_norm(flat, dim=-1, keepdim=True).square() / flat.shape[-1]
+            # RMSNorm after the product: what it scales is smaller then
+            heard = nn.functional.linear(flat, self.mapping.weight.float()) * torch.rsqrt(mean_square + 1e-6)
             pre_N, post_N, res_NN = (
                 scale * part + bias
                 for scale, part, bias in zip(
@@ -79,11 +81,34 @@ def sinkhorn(logits_NN: Tensor, num_iterations: int) -> Tensor:
     Columns are normalised last and sum to 1; how far rows still are from it grows with the logits: 2e-7, 4e-4 and 0.06 after
     20 iterations on normal logits of deviation 0.1, 1 and 3.
     """
-    matrix_NN = torch.exp(logits_NN - logits_NN.amax((-2, -1), keepdim=True))
-    for _ in range(num_iterations):
-        matrix_NN = matrix_NN / (matrix_NN.sum(-1, keepdim=True) + 1e-30)
-        matrix_NN = matrix_NN / (matrix_NN.sum(-2, keepdim=True) + 1e-30)
-    return matrix_NN
+    return _Sinkhorn.apply(logits_NN, num_iterations)
+
+
+class _Sinkhorn(torch.autograd.Function):
+    """Tokens lie along the last dimension, for sums of few numbers each are slow; plain operations would take five times as
+    long, most of it backward.
+    """
+
+    @staticmethod
+    def forward(ctx: Any, logits_NN: Tensor, num_iterations: int) -> Tensor:
+        logits = logits_NN.movedim((-2, -1), (0, 1)).contiguous()
+        matrix = torch.exp(logits - logits.amax((0, 1)))
+        kept = [matrix]
+        for number in range(2 * num_iterations):
+            total = matrix.sum(1 - number % 2, keepdim=True).add_(1e-30)
+            matrix = matrix / total
+            kept += [matrix, total]
+        ctx.save_for_backward(*kept)
+        return matrix.movedim((0, 1), (-2, -1)).contiguous()
+
+    @staticmethod
+    def backward(ctx: Any, *gradients: Tensor) -> tuple[Tensor, None]:
+        begin, *kept = ctx.saved_tensors
+        slope = gradients[0].movedim((-2, -1), (0, 1)).contiguous()
+        for number in reversed(range(len(kept) // 2)):
+            matrix, total = kept[2 * number : 2 * number + 2]
+            slope = (slope - (slope * matrix).sum(1 - number % 2, keepdim=True)) / total
+        return (slope * begin).movedim((0, 1), (-2, -1)), None
 
 
 def expand(x_D: Tensor, num_streams: int) -> Tensor:

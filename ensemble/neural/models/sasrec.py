@@ -11,10 +11,11 @@ table.
 The same to rounding, but for dropout, which falls on the table's rows and not on pairs.
 
 Sequences are padded on the right, so that a causal mask alone hides the padding. To save padding they come in groups of
-like length, `items.0`, `items.1`, …, each (B, L) of its own.
+like length, `items.0`, `items.1`, …, each (B, L) of its own. Only attention sees groups: all else takes their places in one
+long row, with or without sequences.
 
-Shape suffixes: B sequences of a group, L places, D width, H heads, K width of a head, S intervals, N streams, V items + 1
-(id 0 is padding), T the places asked for, of all groups together.
+Shape suffixes: B sequences of a group, L places, P places of all groups, one group after another, D width, H heads, K width
+of a head, S intervals, N streams, V items + 1 (id 0 is padding), T the places asked for.
 """
 
 import math
@@ -118,8 +119,29 @@ def _flat(x_BHLM: Tensor) -> Tensor:
     return x_BHLM.transpose(0, 1).flatten(1, 2)
 
 
+class Group:
+    """What the layers share of sequences that attend together: the causal mask (0 or −∞), and TiSASRec's intervals."""
+
+    def __init__(
+        self,
+        shape: torch.Size,
+        causal_LL: Tensor,
+        intervals_BLL: Tensor | None = None,
+        interval_SD: tuple[Tensor, Tensor] | None = None,
+    ):
+        self.shape, self.causal_LL = shape, causal_LL
+        self.intervals_BLL, self.interval_SD = intervals_BLL, interval_SD
+
+
+class Surroundings:
+    """The groups, and TiSASRec's positions for keys and values."""
+
+    def __init__(self, groups: list[Group], position_PD: tuple[Tensor, Tensor] | None):
+        self.groups, self.position_PD = groups, position_PD
+
+
 class Attention(nn.Module):
-    """Causal multi-head attention (B, L, D) to (B, L, D)."""
+    """Causal multi-head attention (P, D) to (P, D), of each sequence to itself."""
 
     def __init__(self, width: int, num_heads: int, dropout: float):
         super().__init__()
@@ -127,51 +149,42 @@ class Attention(nn.Module):
         self.query_key_value = nn.Linear(width, 3 * width)
         self.out = nn.Linear(width, width)
 
-    def forward(self, x_BLD: Tensor, around: "Surroundings") -> Tensor:
-        query, key, value = (self._heads(part) for part in self.query_key_value(x_BLD).chunk(3, dim=-1))
+    def forward(self, x_PD: Tensor, around: Surroundings) -> Tensor:
+        query_PD, key_PD, value_PD = self.query_key_value(x_PD).chunk(3, dim=-1)
+        if around.position_PD is not None:
+            key_PD, value_PD = key_PD + around.position_PD[0], value_PD + around.position_PD[1]
+        sizes = [group.shape.numel() for group in around.groups]
+        parts = zip(*(x_PD.split(sizes) for x_PD in (query_PD, key_PD, value_PD)), around.groups, strict=True)
+        mixed = [self._of_group(query, key, value, group) for query, key, value, group in parts]
+        return self.out(torch.cat(mixed))
+
+    def _of_group(self, query_PD: Tensor, key_PD: Tensor, value_PD: Tensor, group: Group) -> Tensor:
+        query, key, value = (
+            x_PD.unflatten(-1, (self.num_heads, -1)).unflatten(0, group.shape).transpose(1, 2)
+            for x_PD in (query_PD, key_PD, value_PD)
+        )
         dropout = self.dropout.share if self.training else 0.0
-        if around.intervals_BLL is None and (dropout == 0 or x_BLD.device.type != "cpu"):
+        if group.intervals_BLL is None and (dropout == 0 or query.device.type != "cpu"):
             mixed_BHLK = F.scaled_dot_product_attention(query, key, value, is_causal=True, dropout_p=dropout)
         else:
             # On CPUs SDPA with dropout falls back to a slow path
-            mixed_BHLK = self._attend(query / math.sqrt(query.shape[-1]), key, value, around)
-        return self.out(mixed_BHLK.transpose(1, 2).flatten(2))
+            mixed_BHLK = self._attend(query / math.sqrt(query.shape[-1]), key, value, group)
+        return mixed_BHLK.transpose(1, 2).flatten(2).flatten(0, 1)
 
-    def _attend(self, query: Tensor, key: Tensor, value: Tensor, around: "Surroundings") -> Tensor:
-        if around.intervals_BLL is not None:
-            assert around.position_BLD is not None
-            assert around.interval_SD is not None
-            key = key + self._heads(around.position_BLD[0])
-            value = value + self._heads(around.position_BLD[1])
-            index_BHLL = around.intervals_BLL[:, None].expand(-1, self.num_heads, -1, -1)
-            key_table_HSK, value_table_HSK = (
-                table_SD.unflatten(-1, (self.num_heads, -1)).transpose(0, 1) for table_SD in around.interval_SD
-            )
+    def _attend(self, query: Tensor, key: Tensor, value: Tensor, group: Group) -> Tensor:
         score_BHLL = query @ key.transpose(-2, -1)
-        if around.intervals_BLL is not None:
+        if group.intervals_BLL is not None:
+            assert group.interval_SD is not None
+            index_BHLL = group.intervals_BLL[:, None].expand(-1, self.num_heads, -1, -1)
+            key_table_HSK, value_table_HSK = (
+                table_SD.unflatten(-1, (self.num_heads, -1)).transpose(0, 1) for table_SD in group.interval_SD
+            )
             score_BHLL = score_BHLL + _LookUp.apply(query, key_table_HSK, index_BHLL)
-        weight_BHLL = self.dropout(torch.softmax(score_BHLL + around.causal_LL, dim=-1))
+        weight_BHLL = self.dropout(torch.softmax(score_BHLL + group.causal_LL, dim=-1))
         mixed_BHLK = weight_BHLL @ value
-        if around.intervals_BLL is not None:
+        if group.intervals_BLL is not None:
             mixed_BHLK = mixed_BHLK + _Mix.apply(weight_BHLL, value_table_HSK, index_BHLL)
         return mixed_BHLK
-
-    def _heads(self, x_BLD: Tensor) -> Tensor:
-        return x_BLD.unflatten(-1, (self.num_heads, -1)).transpose(1, 2)
-
-
-class Surroundings:
-    """What the layers of a group share: the causal mask (0 or −∞), and TiSASRec's positions and intervals."""
-
-    def __init__(
-        self,
-        causal_LL: Tensor,
-        intervals_BLL: Tensor | None = None,
-        position_BLD: tuple[Tensor, Tensor] | None = None,
-        interval_SD: tuple[Tensor, Tensor] | None = None,
-    ):
-        self.causal_LL, self.intervals_BLL = causal_LL, intervals_BLL
-        self.position_BLD, self.interval_SD = position_BLD, interval_SD
 
 
 class Block(nn.Module):
@@ -191,18 +204,18 @@ class Block(nn.Module):
         )
 
     def forward(self, x: Tensor, around: Surroundings) -> Tensor:
-        """(B, L, D), or streams (B, L, N, D)."""
+        """(P, D), or streams (P, N, D)."""
         if self.connections:
-            x = self.connections[0](x, lambda x_BLD: self._attend(x_BLD, around))
+            x = self.connections[0](x, lambda x_PD: self._attend(x_PD, around))
             return self.connections[1](x, self._perceive)
         x = x + self._attend(x, around)
         return x + self._perceive(x)
 
-    def _attend(self, x_BLD: Tensor, around: Surroundings) -> Tensor:
-        return self.dropout(self.attention(self.attention_norm(x_BLD), around))
+    def _attend(self, x_PD: Tensor, around: Surroundings) -> Tensor:
+        return self.dropout(self.attention(self.attention_norm(x_PD), around))
 
-    def _perceive(self, x_BLD: Tensor) -> Tensor:
-        return self.dropout(self.perceptron(self.perceptron_norm(x_BLD)))
+    def _perceive(self, x_PD: Tensor) -> Tensor:
+        return self.dropout(self.perceptron(self.perceptron_norm(x_PD)))
 
 
 class SequenceModel(nn.Module):
@@ -240,35 +253,39 @@ class SequenceModel(nn.Module):
         batch: `items.g` (B, L) int64, 0 for padding; for TiSASRec `times.g` (B, L) int64, in units of the user's shortest
         gap; `places` (T,) int64, indices into all groups' places, flattened and one group after another.
         """
-        found, group = [], 0
-        while (items_BL := batch.get(f"items.{group}")) is not None:
-            found.append(self._group(items_BL, batch.get(f"times.{group}")).flatten(0, 1))
-            group += 1
-        known_TD = self.norm(torch.cat(found)[batch["places"]])
-        return use(known_TD, self.item_VD) if use else known_TD
-
-    def _group(self, items_BL: Tensor, times_BL: Tensor | None) -> Tensor:
-        length = items_BL.shape[1]
-        # The last item has position 0, whatever the length
-        from_end_BL = ((items_BL != PAD).sum(1, keepdim=True) - 1 - torch.arange(length, device=items_BL.device)).clamp(
-            min=0
-        )
-        x = F.embedding(items_BL, self.item_VD)
-        causal_LL = torch.full((length, length), -torch.inf, device=x.device, dtype=x.dtype).triu(1)
-        if self.interval_SD is None:
-            x = x + F.embedding(from_end_BL, self.position_LD[0])
-            around = Surroundings(causal_LL)
+        items: list[Tensor] = []
+        groups: list[Group] = []
+        while (items_BL := batch.get(f"items.{len(items)}")) is not None:
+            groups.append(self._group(items_BL, batch.get(f"times.{len(items)}")))
+            items.append(items_BL)
+        x = F.embedding(torch.cat([items_BL.flatten() for items_BL in items]), self.item_VD)
+        from_end_P = torch.cat([_from_end(items_BL).flatten() for items_BL in items])
+        if self.num_intervals:
+            key_PD, value_PD = (self.dropout(F.embedding(from_end_P, table_LD)) for table_LD in self.position_LD)
+            around = Surroundings(groups, (key_PD, value_PD))
         else:
-            assert times_BL is not None
-            between_BLL = (times_BL[:, :, None] - times_BL[:, None, :]).abs().clamp(max=self.num_intervals - 1)
-            key_position, value_position = (
-                self.dropout(F.embedding(from_end_BL, table_LD)) for table_LD in self.position_LD
-            )
-            key_interval, value_interval = (self.dropout(table_SD) for table_SD in self.interval_SD)
-            around = Surroundings(causal_LL, between_BLL, (key_position, value_position), (key_interval, value_interval))
+            x = x + F.embedding(from_end_P, self.position_LD[0])
+            around = Surroundings(groups, None)
         x = self.dropout(x)
         if self.num_streams:
             x = expand(x, self.num_streams)
         for block in self.blocks:
             x = block(x, around)
-        return reduce(x) if self.num_streams else x
+        known_TD = self.norm((reduce(x) if self.num_streams else x)[batch["places"]])
+        return use(known_TD, self.item_VD) if use else known_TD
+
+    def _group(self, items_BL: Tensor, times_BL: Tensor | None) -> Group:
+        length = items_BL.shape[1]
+        causal_LL = torch.full((length, length), -torch.inf, device=items_BL.device).triu(1)
+        if self.interval_SD is None:
+            return Group(items_BL.shape, causal_LL)
+        assert times_BL is not None
+        between_BLL = (times_BL[:, :, None] - times_BL[:, None, :]).abs().clamp(max=self.num_intervals - 1)
+        key_SD, value_SD = (self.dropout(table_SD) for table_SD in self.interval_SD)
+        return Group(items_BL.shape, causal_LL, between_BLL, (key_SD, value_SD))
+
+
+def _from_end(items_BL: Tensor) -> Tensor:
+    """How many items come after each; the last has position 0, whatever the length. 0 for padding too."""
+    place_L = torch.arange(items_BL.shape[1], device=items_BL.device)
+    return ((items_BL != PAD).sum(1, keepdim=True) - 1 - place_L).clamp(min=0)
