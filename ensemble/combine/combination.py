@@ -1,6 +1,8 @@
 """One combination: each member's scale, their weights and a calibration, as fitted to some rows."""
 
 import dataclasses
+import functools
+import itertools
 from collections.abc import Callable, Iterable, Sequence
 from typing import Any
 
@@ -113,7 +115,8 @@ def fit_combinations(
     Members that are alike share one weight, and one that says the same of each row has none, so neither can change the
     others'.
     """
-    columns, twin, num_twins = np.unique(inputs, axis=1, return_inverse=True, return_counts=True)
+    columns, twin = distinct_members(inputs)
+    num_twins = np.bincount(twin)
     of_column = np.zeros(columns.shape[1], bool)
     of_column[twin] = is_score
     loss = loss_of(kind, target, group)
@@ -148,6 +151,24 @@ def fit_combinations(
             combination = dataclasses.replace(combination, calibration=calibration)
         found[combiner_name, calibrator_name] = combination
     return found
+
+
+def distinct_members(inputs: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+    """The members' columns that differ, in rising order of their first rows, and for each member which of them it is.
+
+    What `np.unique(inputs, axis=1, return_inverse=True)` gives, which takes a minute for a million rows.
+    """
+
+    def compare(one: int, other: int) -> int:
+        there, here = inputs[:, one].ravel(), inputs[:, other].ravel()
+        at = int((there != here).argmax())
+        return int(there[at] > here[at]) - int(there[at] < here[at])
+
+    order = sorted(range(inputs.shape[1]), key=functools.cmp_to_key(compare))
+    is_first = [True, *(compare(one, other) != 0 for one, other in itertools.pairwise(order))]
+    twin = np.empty(len(order), int)
+    twin[order] = np.cumsum(is_first) - 1
+    return inputs[:, [member for member, first in zip(order, is_first, strict=True) if first]], twin
 
 
 def _scale(kind: str, target: np.ndarray, column: np.ndarray, by_rank: bool) -> Scale:

@@ -27,7 +27,7 @@ from typing import Any
 import numpy as np
 
 from ensemble.combine import selection
-from ensemble.combine.combination import Combination, answer_of, fit_combinations
+from ensemble.combine.combination import Combination, answer_of, distinct_members, fit_combinations
 from ensemble.combine.losses import expit, log_of, logit_of
 from ensemble.combine.scales import CALIBRATORS, ISOTONIC_LEAST
 from ensemble.combine.selection import AUTO
@@ -171,7 +171,7 @@ def fit(
         raise UserError(f"there is no combiner '{combiner}' for {kind} targets: name {AUTO}, {', '.join(COMBINERS[kind])}")
 
     # In an order that neither the rows' nor the members' decides: sums have the same last bits, whatever comes first.
-    distinct = np.unique(inputs, axis=1)
+    distinct, _ = distinct_members(inputs)
     rows = np.lexsort((*np.sort(distinct, axis=1).reshape(len(target), -1).T, target, group))
     target, group, inputs = target[rows], group[rows], inputs[rows]
     is_score = np.array(outputs) == "score"

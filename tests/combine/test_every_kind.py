@@ -9,7 +9,7 @@ import pytest
 from blends import CLASSES, GROUP_SIZE, KINDS, NAMES, Blend, blend_of, loss
 
 from ensemble.combine import Ensemble, base_rate_prediction, diversity, fit, selection
-from ensemble.combine.combination import fit_combinations, scaled_to
+from ensemble.combine.combination import distinct_members, fit_combinations, scaled_to
 from ensemble.combine.fitting import OUTPUTS_OF, inputs_of
 from ensemble.combine.losses import loss_of
 from ensemble.combine.scales import IDENTITY, class_temperature_scale, platt_scale
@@ -288,3 +288,14 @@ def test_a_group_drawn_twice_is_two_groups() -> None:
             assert len(np.unique(group[rows[drawn == number]])) == 1
     for rows, drawn in diversity._draws(np.arange(24) % 5, group, np.random.default_rng(0)):
         np.testing.assert_array_equal(drawn, group[rows])  # products go through the weeks, which stay
+
+
+@pytest.mark.parametrize("shape", [(6, 5), (1, 4), (3, 5, 2)])
+def test_members_are_told_apart_as_numpy_does(shape: tuple[int, ...]) -> None:
+    """Twins would get two weights, or the members' order decide the last bits of a sum."""
+    for seed in range(50):
+        members = np.random.default_rng(seed).integers(0, 2, shape).astype(float)
+        columns, twin = distinct_members(members)
+        expected, inverse = np.unique(members, axis=1, return_inverse=True)
+        assert np.array_equal(columns, expected)
+        assert np.array_equal(twin, inverse.ravel())
