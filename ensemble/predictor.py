@@ -306,6 +306,7 @@ def _score(
         "weeks": len(np.unique(test.group)),
         "base_rate": float(np.mean(test.target)) if task.kind == "binary" else None,
         "undefined": metrics.why_undefined(test.target, task.kind),
+        "left_out": metrics.what_is_left_out(test.target, test.group, task.kind),
         "num_draws": num_draws,
         "members": member_names,
         "scores": {name: {metric: _finite(interval) for metric, interval in of.items()} for name, of in scores.items()},

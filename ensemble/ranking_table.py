@@ -109,10 +109,10 @@ def read_candidates(table: Table, candidates: str | Path, files: str | Path, ens
     found = []
     for path in paths:
         file = predictions.read(path)
-        if file.member in about["rankings"]:  # its ranking file says more: it ranks all items
-            continue
         if file.fingerprint != about["fingerprint"]:
             raise UserError(f"{path} is of {file.fingerprint}, and {candidates} is {about['fingerprint']}: predict again")
+        if file.member in about["rankings"] and file.config.get("kind") in ("baseline", "ranking"):
+            continue  # its ranking file says more: it ranks all items
         order = np.argsort(file.row_id)
         if not np.array_equal(file.row_id[order], row_id):
             raise UserError(f"{path} has other rows than {table.split} of {candidates}: predict again")

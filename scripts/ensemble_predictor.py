@@ -90,6 +90,8 @@ def main() -> None:
     metric, base_rate = scores["metric"], scores["base_rate"]
     positives = "" if base_rate is None else f", {base_rate:.2%} positive"
     print(f"test: {scores['rows']:,} rows{positives}; {metric.replace('_', ' ')} with its 95 % interval")
+    if scores["left_out"]:
+        print(scores["left_out"])
     for name, of in scores["scores"].items():
         value, low, high = (written(of[metric][key]) for key in ("value", "low", "high"))
         weight = f"  weight {scores['weights'][name]:.2f}" if name in scores["weights"] else ""

@@ -158,7 +158,8 @@ def candidates(data: Path, files: Path, tmp_path: Path) -> Path:
         with TableWriter(folder / "rows" / "test", table.schema) as writer:
             writer.write(table)
         manifest.write_manifest(
-            folder, {"kind": sequences.KIND, "recipe": "candidates", "data": of.fingerprint, "rankings": {}}
+            folder,
+            {"kind": sequences.KIND, "recipe": "candidates", "data": of.fingerprint, "rankings": {"co_occurrence": {}}},
         )
     return tmp_path / "candidates"
 
@@ -200,6 +201,14 @@ def test_a_member_on_candidates_stands_beside_the_others(data: Path, files: Path
     assert "ndcg_at_10_of_101" not in scores["tree"]["scores"]
     assert "| tree |" in ranking_table.as_text(ranking_table.score(table, data, "network", 20, 0))
 
+    table = ranking_table.read(files, data, "test")
+    for kind, number in (("baseline", 0), ("xgboost", 1)):
+        namesake = dataclasses.replace(tree, member="co_occurrence", config={"kind": kind})
+        predictions.write(tmp_path / "namesakes/co_occurrence.test.parquet", namesake)
+        found = ranking_table.read_candidates(table, candidates, tmp_path / "namesakes", "")
+        assert len(found.members) == len(table.members) + number
+    with pytest.raises(UserError, match="two members have one name"):
+        ranking_table.score(found, data, "network", 20, 0)
     predictions.write(tmp_path / "predictions/tree.test.parquet", dataclasses.replace(tree, fingerprint="f00d"))
     with pytest.raises(UserError, match="is of f00d, and"):
         ranking_table.read_candidates(table, candidates, tmp_path / "predictions", "")

@@ -15,10 +15,10 @@ file never shows such an item, unless it is the target: to keep it would be to t
     the features: of each ranking file score, score less the row's best, and place, NaN where the item is not among its best;
     and what candidate_features.py knows of the item at that moment
 
-Members learned from train alone, so what they say of validation is honest: its sequences are dealt to train, validation and
-blend, by user, or with split=time forward in time, no moment in two of them. Test is test. A sequence whose target is no
-candidate teaches nothing: it is only left in test, where it counts as a miss. In train and validation a few candidates stand
-for all of them.
+Members learned from train alone: what they say of validation is honest, but for when they stopped. Its sequences are dealt
+to train, validation and blend, by user, or with split=time forward in time, no moment in two of them. Test is test. A
+sequence whose target is no candidate teaches nothing: it is only left in test, where compare_rankings.py counts it as a miss
+(the ensemble's own scores leave it out, and say so). In train and validation a few candidates stand for all of them.
 """
 
 import dataclasses
@@ -180,6 +180,7 @@ def _files(config: CandidatesConfig) -> dict[str, list[Path]]:
         )
     for name, split in itertools.product(names, RANKED):
         if name not in found[split]:
+            rankings.read(next(files[name] for files in found.values() if name in files))  # or it is no ranking at all
             raise UserError(
                 f"member {name} has a ranking file of one split, and none of {split}: predict again with "
                 "splits=[validation,test]"
@@ -242,7 +243,7 @@ def _parts(config: CandidatesConfig, by_time: bool, sequences: dict[str, Sequenc
     if by_time:
         order, of_test = (np.lexsort((of.row_id, of.time)) for of in (told, test))
         moment = told.time[order]
-        ends = [int(np.searchsorted(moment, moment[int(share * len(order))])) for share in shares]
+        ends = [int(np.searchsorted(moment, moment[min(int(share * len(order)), len(order) - 1)])) for share in shares]
         groups = np.split(np.arange(len(order)), ends)
         taken = [order[group] for group in groups]
         of_last = len(order) + np.arange(len(of_test))

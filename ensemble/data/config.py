@@ -150,14 +150,15 @@ class SequencesConfig:
     repeats: Literal["keep", "first"] = "keep"
     """first: of the same item taken again by the same user, only the first time."""
     core: int = 5
-    """Leave out users and items with fewer interactions, until none is left; 1 keeps all."""
+    """Leave out users and items with fewer interactions, until none is left; 1 keeps all. With split=time those before
+    `validation_from` are counted, such users are only not learned from, and all are foretold."""
     split: Literal["leave_one_out", "time"] = "leave_one_out"
     """leave_one_out: each user's last item is test, the one before validation, as published tables have it. time: what
     happens from `test_from` on is test, for all users at once, so that nothing is learned from the future."""
     validation_from: str = "2021-08-11 00:56:54.042"
-    """split=time: the first moment (UTC) of validation; the default is that of Amazon Reviews 2023."""
+    """split=time: the first moment (UTC, or with an offset) of validation; the default is that of Amazon Reviews 2023."""
     test_from: str = "2022-07-16 20:18:49.837"
-    """split=time: the first moment (UTC) of test."""
+    """split=time: the first moment of test."""
     max_bad_fraction: float = 0.01
     """The run stops when more than this part of the rows is bad."""
     overwrite: bool = False

@@ -11,6 +11,7 @@
 leave_one_out: train has all but a user's last two events, validation ends with the last but one, test with the last.
 time: train has the events before `validation_from`; each later one that has an event of its user before it is foretold,
 in validation or test. That is honest: with leave_one_out, what one user took last was learned from what others took later.
+For the same reason the core is then that of the events before `validation_from`: all users are foretold, of its items.
 """
 
 import datetime
@@ -31,6 +32,7 @@ from ensemble.errors import UserError
 KIND = "prepared data"
 SPLITS = ("train", "validation", "test")
 ROWS = pa.schema({"row_id": pa.int64(), "user": pa.int32(), "begin": pa.int64(), "end": pa.int64()})
+WINDOW = ("validation_from", "test_from")
 HISTORY = 2  # of an event and the one before it, something can be learned
 
 
@@ -44,10 +46,18 @@ def prepare(config: SequencesConfig) -> dict[str, Any]:
     census.check(config.max_bad_fraction)
     if config.repeats == "first":
         found = interactions.ordered(found).unique(["user", "item"], keep="first", maintain_order=True)
-    events = interactions.ordered(interactions.core(found, config.core))
+    window = _window(config, formats) if config.split == "time" else None
+    # Who and what is known well enough is decided by what is learned from: with split=time, by the past
+    core = interactions.core(found.filter(pl.col("time") < window[0]) if window else found, config.core)
+    if window and config.core > 1:
+        events = found.filter(pl.col("item").is_in(core["item"].unique().implode()))
+    else:
+        events = found if window else core
+    events = interactions.ordered(events)
     if events.is_empty():
+        before = f" before {config.validation_from}" if window else ""
         raise UserError(
-            f"of {found.height:,} interactions none is left with core={config.core}: lower it, or give more data"
+            f"of {found.height:,} interactions none is left with core={config.core}{before}: lower it, or give more data"
         )
     users = events["user"].unique(maintain_order=True)
     items = events["item"].unique(maintain_order=True)
@@ -56,15 +66,22 @@ def prepare(config: SequencesConfig) -> dict[str, Any]:
     time = events["time"].to_numpy()
     end = np.cumsum(np.bincount(user, minlength=len(users)))
     begin = np.concatenate([[0], end[:-1]])
-    if config.split == "time":
-        if "reviews" not in formats and "ratings" not in formats:
-            raise UserError(f"split=time needs the time of day, and {formats[0]} have none: use split=leave_one_out")
-        split = _by_time(user, time, begin, end, _moment(config, "validation_from"), _moment(config, "test_from"))
+    if len(items) < 2:
+        raise UserError(f"only item {items[0]} is left with core={config.core}: lower it, or give more data")
+    if window:
+        split = _by_time(user, time, begin, end, window, users.is_in(core["user"].unique().implode()).to_numpy())
     else:
         split = _last_ones(begin, end)
     for name in SPLITS:
-        if not len(split[name][0]):
-            raise UserError(f"the {name} split is empty: no user has enough interactions for split={config.split}")
+        if len(split[name][0]):
+            continue
+        if window:
+            first, last = (pl.Series([moment]).cast(pl.Datetime("ms"))[0] for moment in (time.min(), time.max()))
+            raise UserError(
+                f"the {name} split is empty: with validation_from={config.validation_from} and test_from={config.test_from} "
+                f"no user has enough interactions, which go from {first} to {last}: choose other moments"
+            )
+        raise UserError(f"the {name} split is empty: no user has enough interactions for split=leave_one_out")
     has_time = "pairs" not in formats and "sequences" not in formats
     learned = np.zeros(len(item), bool)
     for first, last in zip(*split["train"], strict=True):
@@ -90,7 +107,9 @@ def prepare(config: SequencesConfig) -> dict[str, Any]:
                 "recipe": "next_item",
                 "schema_version": 2,
                 "sources": manifest.sources(files),
-                "config": {name: getattr(config, name) for name in ("split", "core", "repeats")},
+                "config": {
+                    name: getattr(config, name) for name in ("split", "core", "repeats", *(WINDOW if window else ()))
+                },
                 "users": len(users),
                 "items": len(items),
                 "events": len(item),
@@ -119,11 +138,15 @@ def _last_ones(begin: np.ndarray, end: np.ndarray) -> dict[str, tuple[np.ndarray
 
 
 def _by_time(
-    user: np.ndarray, time: np.ndarray, begin: np.ndarray, end: np.ndarray, validation_from: int, test_from: int
+    user: np.ndarray, time: np.ndarray, begin: np.ndarray, end: np.ndarray, window: tuple[int, int], is_core: np.ndarray
 ) -> dict[str, tuple[np.ndarray, np.ndarray]]:
-    """Begin and end of each split's rows: every event from the first moment on that has one before it is a row's last."""
+    """Begin and end of each split's rows: every event from the first moment on that has one before it is a row's last.
+
+    is_core : (num_users,) bool, of those who are learned from.
+    """
+    validation_from, test_from = window
     early = begin + np.bincount(user, time < validation_from, len(begin)).astype(np.int64)
-    enough = early - begin >= HISTORY
+    enough = (early - begin >= HISTORY) & is_core
     found = {"train": (begin[enough], early[enough])}
     place = np.arange(len(user))
     for name, since, until in (("validation", validation_from, test_from), ("test", test_from, np.inf)):
@@ -132,12 +155,24 @@ def _by_time(
     return found
 
 
-def _moment(config: SequencesConfig, name: str) -> int:
-    text = getattr(config, name)
+def _window(config: SequencesConfig, formats: list[str]) -> tuple[int, int]:
+    """The first moments of validation and test, in milliseconds."""
+    if "reviews" not in formats and "ratings" not in formats:
+        raise UserError(f"split=time needs the time of day, and {formats[0]} have none: use split=leave_one_out")
+    validation_from, test_from = (_moment(name, getattr(config, name)) for name in WINDOW)
+    if validation_from >= test_from:
+        raise UserError(
+            f"validation_from={config.validation_from} must come before test_from={config.test_from}: exchange them"
+        )
+    return validation_from, test_from
+
+
+def _moment(name: str, text: str) -> int:
     try:
-        return round(1000 * datetime.datetime.fromisoformat(text).replace(tzinfo=datetime.UTC).timestamp())
+        moment = datetime.datetime.fromisoformat(text)
     except ValueError:
         raise UserError(f"{name}={text} is no moment: write it as 2022-07-16 or 2022-07-16 20:18:49.837") from None
+    return round(1000 * (moment if moment.tzinfo else moment.replace(tzinfo=datetime.UTC)).timestamp())
 
 
 def _write(folder: Path, columns: dict[str, pa.Array], schema: pa.Schema | None = None) -> None:

@@ -35,6 +35,7 @@ __all__ = [
     "precision_recall",
     "reliability",
     "task_scores",
+    "what_is_left_out",
     "why_undefined",
 ]
 
@@ -228,3 +229,13 @@ def why_undefined(target: np.ndarray, kind: str = "binary") -> str | None:
     if kind == "ranking" and not target.any():
         return "There is no relevant row in any group, so no score of an order is defined."
     return None
+
+
+def what_is_left_out(target: np.ndarray, group: np.ndarray, kind: str) -> str | None:
+    """One sentence on the groups of a ranking that are not scored, or None when all are."""
+    if kind != "ranking" or not np.any(target):
+        return None
+    groups, scored = (len(np.unique(of)) for of in (group, group[np.asarray(target) > 0]))
+    if scored == groups:
+        return None
+    return f"The scores are of the {scored:,} groups with a relevant row: {groups - scored:,} others have none."

@@ -107,6 +107,7 @@ def draw_negatives(batch: dict[str, Tensor], num_items: int, number: int) -> Ten
         drawn = torch.rand(len(taken), items_BL.shape[1] * number, device=taken.device, dtype=torch.float64)
         drawn = (drawn * free_B1).long() + 1
         drawn += torch.searchsorted(taken.contiguous(), drawn, right=True)
-        found.append(drawn.clamp(max=num_items).view(-1, number))
+        # Of a sequence that holds every item, the padding: it is ranked nowhere
+        found.append(torch.where(free_B1 > 0, drawn, 0).clamp(max=num_items).view(-1, number))
         group += 1
     return torch.cat(found)[batch["places"]]

@@ -6,6 +6,8 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
+import pyarrow as pa
+import pyarrow.parquet as pq
 import pytest
 import ranked
 from hypothesis import given
@@ -330,6 +332,11 @@ def other_data(folder: Path, data: Path) -> None:
     ranked.write(folder, data, "alone", np.zeros((num_rows, about["items"])), fingerprint="f00d")
 
 
+def no_ranking(folder: Path, data: Path) -> None:
+    (folder / "net b.test.parquet").unlink()
+    pq.write_table(pa.table({"row_id": [1]}), folder / "net b.validation.parquet")
+
+
 def misnamed(folder: Path, data: Path) -> None:
     (folder / "net b.test.parquet").write_bytes((folder / "net b.validation.parquet").read_bytes())
     (folder / "net-a.test.parquet").write_bytes((folder / "net-a.validation.parquet").read_bytes())
@@ -350,6 +357,7 @@ def short_lists(folder: Path, data: Path) -> None:
     ("spoil", "settings", "sentence"),
     [
         (no_test_file, {}, "member net b has a ranking file of one split, and none of test"),
+        (no_ranking, {}, "net b.validation.parquet"),
         (other_data, {}, "the ranking files are of data f00d, but .* is"),
         (misnamed, {}, "net b.test.parquet holds a ranking of validation|net-a.test.parquet holds a ranking of validation"),
         (nothing, {}, "there is no ranking file in .*: write some with scripts/predict.py"),

@@ -19,9 +19,9 @@ RATINGS = [
 ]  # fmt: skip
 
 
-def prepare(tmp_path: Path, **settings: Any) -> Path:
+def prepare(tmp_path: Path, interactions: list[tuple[str, str, int]] = RATINGS, **settings: Any) -> Path:
     file, out = tmp_path / "ratings.dat", tmp_path / "prepared"
-    file.write_text("".join(f"{user}::{item}::3::{1_000_000_000 + time}\n" for user, item, time in RATINGS))
+    file.write_text("".join(f"{user}::{item}::3::{1_000_000_000 + time}\n" for user, item, time in interactions))
     sequences.prepare(SequencesConfig(**{"source": (str(file),), "out": str(out), "core": 1, **settings}))
     return out
 
@@ -57,6 +57,25 @@ def test_by_time(tmp_path: Path) -> None:
     cut = 1000 * (1_000_000_000 + 30)
     for row in open_table(folder / "rows" / "train").to_pylist():
         assert (events[row["begin"] : row["end"]] < cut).all()
+
+
+def test_the_core_is_that_of_the_past(tmp_path: Path) -> None:
+    """What people take later would decide who is learned from; those who are new would not be foretold."""
+    window = {"split": "time", "validation_from": "2001-09-09 01:47:10", "test_from": "2001-09-09 01:47:20"}
+    early = [("a", "x", 1), ("a", "y", 2), ("b", "x", 3), ("b", "y", 4), ("c", "x", 5), ("c", "z", 6)]
+    late = [("a", "x", 31), ("d", "x", 31), ("c", "y", 32), ("c", "z", 33), ("d", "z", 33), ("d", "y", 41), ("e", "z", 42)]
+    folder = prepare(tmp_path, interactions=early + late, core=2, **window)
+    assert told(folder, "train") == [("a", "x", "y"), ("b", "x", "y")]
+    assert told(folder, "validation") == [("a", "xy", "x"), ("c", "x", "y")]
+    assert told(folder, "test") == [("d", "x", "y")]
+    config = manifest.read_manifest(folder)["config"]
+    assert config == {"core": 2, "repeats": "keep", **window}
+
+
+def test_moments_with_an_offset(tmp_path: Path) -> None:
+    """The hours would be dropped without a word."""
+    window = {"validation_from": "2001-09-09T03:47:10+02:00", "test_from": "2001-09-09 01:47:20"}
+    assert told(prepare(tmp_path, split="time", **window), "validation") == [("b", "y", "x")]
 
 
 def test_counts_are_of_what_is_learned(tmp_path: Path) -> None:
@@ -120,7 +139,12 @@ def test_the_order_is_that_of_time_and_the_same_twice_is_two(tmp_path: Path) -> 
         ({"core": 0}, "core=0 is impossible"),
         ({"core": 9}, "of 10 interactions none is left with core=9"),
         ({"split": "time", "test_from": "soon"}, "test_from=soon is no moment"),
-        ({"split": "time", "validation_from": "1999-01-01"}, "the train split is empty"),
+        (
+            {"split": "time", "validation_from": "1999-01-01"},
+            "the train split is empty: .*go from 2001-09-09 .* to 2001-09-09",
+        ),
+        ({"split": "time", "test_from": "1999-01-01"}, "validation_from=.* must come before test_from=1999-01-01"),
+        ({"interactions": [("a", "x", 1), ("b", "x", 2)]}, "only item x is left"),
     ],
 )
 def test_mistakes(settings: dict[str, Any], sentence: str, tmp_path: Path) -> None:
