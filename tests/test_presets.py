@@ -76,7 +76,7 @@ def test_a_preset_trains_on_the_raw_file_that_it_names(layout: str, tmp_path: Pa
     for variant in VARIANTS:
         settings: Any = config.load(config_class("next_item"), preset, [f"data={out}", "out=run", *variant])
         recipe = next_item.make(settings.recipe, out)
-        assert recipe.model().position_LD.shape[1] == (200 if name.startswith("ml") else 50)
+        assert recipe.model().position_LD.shape[1] == {"ml-1m": 200, "ml-100k": 100}.get(name, 50)
         if not variant:  # what --dry-run prints
             assert "\n  8 rows, 1 steps an epoch" in trial.describe(recipe, settings, Accelerator(cpu=True))
 
