@@ -49,11 +49,8 @@ def prepare(config: SequencesConfig) -> dict[str, Any]:
     window = _window(config, formats) if config.split == "time" else None
     # Who and what is known well enough is decided by what is learned from: with split=time, by the past
     core = interactions.core(found.filter(pl.col("time") < window[0]) if window else found, config.core)
-    if window and config.core > 1:
-        events = found.filter(pl.col("item").is_in(core["item"].unique().implode()))
-    else:
-        events = found if window else core
-    events = interactions.ordered(events)
+    kept = _of_its_items(found, core, config.core) if window else core
+    events = interactions.ordered(kept)
     if events.is_empty():
         before = f" before {config.validation_from}" if window else ""
         raise UserError(
@@ -73,15 +70,8 @@ def prepare(config: SequencesConfig) -> dict[str, Any]:
     else:
         split = _last_ones(begin, end)
     for name in SPLITS:
-        if len(split[name][0]):
-            continue
-        if window:
-            first, last = (pl.Series([moment]).cast(pl.Datetime("ms"))[0] for moment in (time.min(), time.max()))
-            raise UserError(
-                f"the {name} split is empty: with validation_from={config.validation_from} and test_from={config.test_from} "
-                f"no user has enough interactions, which go from {first} to {last}: choose other moments"
-            )
-        raise UserError(f"the {name} split is empty: no user has enough interactions for split=leave_one_out")
+        if not len(split[name][0]):
+            raise UserError(f"the {name} split is empty: {_why_empty(config, time)}")
     has_time = "pairs" not in formats and "sequences" not in formats
     learned = np.zeros(len(item), bool)
     for first, last in zip(*split["train"], strict=True):
@@ -123,6 +113,21 @@ def prepare(config: SequencesConfig) -> dict[str, Any]:
                 },
             },
         )
+
+
+def _of_its_items(found: pl.DataFrame, core: pl.DataFrame, least: int) -> pl.DataFrame:
+    """What anyone, of the core or not, took of the core's items; all, where there is no core."""
+    return found.filter(pl.col("item").is_in(core["item"].unique().implode())) if least > 1 else found
+
+
+def _why_empty(config: SequencesConfig, time: np.ndarray) -> str:
+    if config.split == "leave_one_out":
+        return "no user has enough interactions for split=leave_one_out"
+    first, last = pl.Series([time.min(), time.max()]).cast(pl.Datetime("ms"))
+    return (
+        f"with validation_from={config.validation_from} and test_from={config.test_from} no user has enough interactions, "
+        f"which go from {first} to {last}: choose other moments"
+    )
 
 
 def _last_ones(begin: np.ndarray, end: np.ndarray) -> dict[str, tuple[np.ndarray, np.ndarray]]:
