@@ -382,6 +382,13 @@ def test_mistakes(whole: tuple[Path, Path], tmp_path: Path, spoil: Any, settings
     assert not list(tmp_path.glob("*candidates*"))
 
 
+def test_a_share_of_nothing_is_told(tmp_path: Path) -> None:
+    """Forward in time, a last share too small for one moment was an IndexError."""
+    data, _ = prepared(tmp_path, **BY_TIME)
+    with pytest.raises(UserError, match=r"the blend split has . sequences whose next item"):
+        prepare(data, tmp_path, shares=(0.6, 0.4, 1e-17))
+
+
 def test_other_data_are_refused(whole: tuple[Path, Path], tmp_path: Path) -> None:
     """A table, or candidates themselves, would end in a traceback."""
     data, folder = whole

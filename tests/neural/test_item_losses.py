@@ -71,6 +71,12 @@ def test_negatives_are_never_the_users_own_and_all_alike() -> None:
         assert share[free] == pytest.approx(1 / len(free), abs=0.012)
 
 
+def test_who_took_everything_gets_padding_for_negatives() -> None:
+    """What was taken, even the target, would be learned as not wanted."""
+    batch = {"items.0": torch.tensor([[1, 2]]), "taken.0": torch.tensor([[1, 1, 1]]), "places": torch.tensor([0, 1])}
+    assert (item_losses.draw_negatives(batch, 3, 50) == 0).all()
+
+
 def test_bce_and_gbce() -> None:
     """The loss would not be that of the papers."""
     known, item = torch.tensor([[1.0, 2.0]]), torch.tensor([[0.0, 0.0], [1.0, 1.0], [0.5, -1.0], [2.0, 0.0]])
