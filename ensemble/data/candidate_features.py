@@ -20,6 +20,8 @@ NUM_RECENT = 20
 """Items at a history's end whose popularity is averaged."""
 WINDOWS_DAYS = (30, 90)
 MS_PER_DAY = 86_400_000.0
+PAIR = np.int64(1 << 31)
+"""Two items are one number, the first times this plus the second: items are int32."""
 
 ALWAYS = {
     "popularity": ("log(1 + times that anyone took it)", ""),
@@ -65,7 +67,6 @@ class Past:
         common_clock: bool,
     ):
         self.item, self.time, self.has_time, self.common_clock = item.astype(np.int64), time, has_time, common_clock
-        self._stride = np.int64(self.item.max()) + 1
         # With a common clock all events count, from their moment on; else those of training, from the beginning on
         counts = np.ones(len(item), bool) if common_clock else is_training
         self.moments, tick = np.unique(time if common_clock else np.zeros_like(time), return_inverse=True)
@@ -74,13 +75,13 @@ class Past:
         pairs = []
         for apart in range(1, NEAR + 1):
             later = np.flatnonzero((user[apart:] == user[:-apart]) & (user[apart:] >= 0) & counts[apart:]) + apart
-            pairs.append((self.item[later - apart] * self._stride + self.item[later], tick[later]))
+            pairs.append((self.item[later - apart] * PAIR + self.item[later], tick[later]))
         self.followed = Tally(*pairs[0], num_ticks)
         pair, tick = (np.concatenate(parts) for parts in zip(*pairs, strict=True))
-        self.near = Tally(self._unordered(*np.divmod(pair, self._stride)), tick, num_ticks)
+        self.near = Tally(self._unordered(*np.divmod(pair, PAIR)), tick, num_ticks)
 
     def _unordered(self, one: np.ndarray, other: np.ndarray) -> np.ndarray:
-        return np.minimum(one, other) * self._stride + np.maximum(one, other)
+        return np.minimum(one, other) * PAIR + np.maximum(one, other)
 
     def features(self, begin: np.ndarray, end: np.ndarray, owner: np.ndarray, item: np.ndarray) -> dict[str, np.ndarray]:
         """Of each of n candidates, in the order of `meanings`: float32 (n,), NaN for what is not known.
@@ -109,7 +110,7 @@ class Past:
             near = near + times_near
             cosine = cosine + times_near / np.sqrt(np.maximum(count, 1) * np.maximum(times_before, 1)[owner])
             if back == 1:
-                times_next = self.followed.before(before[owner] * self._stride + item, tick[owner])[0]
+                times_next = self.followed.before(before[owner] * PAIR + item, tick[owner])[0]
                 found |= {"next_last": np.log1p(times_next), "near_last": np.log1p(near), "cosine_last": cosine}
         found |= {"near_last_3": np.log1p(near), "cosine_last_3": cosine}
         if self.has_time:
