@@ -38,8 +38,8 @@ test: $(VENV)/installed-dev
 	$(PYTEST)
 
 torture: $(VENV)/installed-dev
-	TORTURE_LONG=1 $(PYTEST) -s tests/launch/test_torture.py tests/trees/test_torture_trees.py tests/serving \
-		tests/benchmarks/test_autogluon.py
+	TORTURE_LONG=1 $(PYTEST) -s tests/launch/test_torture.py tests/trees/test_torture_trees.py tests/predictor/service \
+		tests/scripts/benchmarks/test_autogluon.py
 
 check: $(VENV)/installed-dev
 	$(BIN)/ruff check .

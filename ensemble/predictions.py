@@ -31,8 +31,8 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.parquet as pq
 
-from ensemble.data.manifest import new_file
 from ensemble.errors import UserError
+from ensemble.folders import new_file
 
 REASONS = pa.list_(pa.struct({"feature": pa.string(), "value": pa.float32(), "contribution": pa.float32()}))
 COLUMNS = {

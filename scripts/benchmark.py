@@ -7,8 +7,9 @@ python scripts/benchmark.py help_times | seeds | real | panel | memory | loader 
 import importlib
 from pathlib import Path
 
-from ensemble import config, errors
-from ensemble.benchmarks.config import SCHEMAS
+from benchmarks.settings import SCHEMAS
+
+from ensemble import configuration, errors
 
 MODULES = {
     "help_times": "commands", "seeds": "commands", "real": "commands",
@@ -20,47 +21,48 @@ MODULES = {
 
 
 def main() -> None:
-    name, settings = config.from_subcommands(SCHEMAS, __doc__)
+    name, settings = configuration.from_subcommands(SCHEMAS, __doc__)
 
     if name == "overhead-rank":
         from ensemble.neural import launch
-        from ensemble.neural.config import TrainConfig
+        from ensemble.neural.settings import TrainConfig
 
         accelerator = launch.start(TrainConfig())
 
-        from ensemble.benchmarks import overhead
+        from benchmarks import overhead
 
         overhead.overhead_rank(accelerator, settings.rounds, Path(settings.out))
         return
 
     if name == "trees-run":
-        from ensemble.benchmarks import trees_run
+        from benchmarks import trees_run
 
         trees_run.run(settings)
         return
 
     if name == "next-item-run":
-        from ensemble.benchmarks import next_item_run
+        from benchmarks import next_item_run
 
         next_item_run.run(settings)
         return
 
     if name == "basic-panel":
-        from ensemble.benchmarks import data
+        from benchmarks import data
 
         data.basic_panel(settings.source, settings.out)
         return
 
-    from ensemble.benchmarks import timing
-    from ensemble.data import manifest
+    from benchmarks import timing
 
-    arguments = config.to_dict(settings)
+    from ensemble import folders
+
+    arguments = configuration.to_dict(settings)
     results = Path(arguments.pop("results"))
     about = timing.environment()
-    module = importlib.import_module(f"ensemble.benchmarks.{MODULES[name]}")
+    module = importlib.import_module(f"benchmarks.{MODULES[name]}")
     found = getattr(module, name)(**arguments)
     results.mkdir(parents=True, exist_ok=True)
-    manifest.write_json(results / f"{name}.json", {"environment": about, **found})
+    folders.write_json(results / f"{name}.json", {"environment": about, **found})
     print(f"written to {results / f'{name}.json'}")
 
 

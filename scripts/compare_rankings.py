@@ -7,7 +7,7 @@ python scripts/compare_rankings.py rankings=runs/beauty/rankings data=runs/beaut
 
 import dataclasses
 
-from ensemble import config, errors
+from ensemble import configuration, errors
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -37,23 +37,23 @@ class CompareConfig:
 
 
 def main() -> None:
-    settings = config.from_command_line(CompareConfig, __doc__)
-    config.check(settings, num_draws=(settings.num_draws >= 1, "at least 1"), seed=(settings.seed >= 0, "0 or more"))
+    settings = configuration.from_command_line(CompareConfig, __doc__)
+    configuration.check(settings, num_draws=(settings.num_draws >= 1, "at least 1"), seed=(settings.seed >= 0, "0 or more"))
     if bool(settings.candidates) != bool(settings.predictions or settings.ensemble):
         raise errors.UserError(
             "candidates=… goes with predictions=… or ensemble=…, and they with it: give both, or leave them out"
         )
 
-    from ensemble import ranking_table
-    from ensemble.data import manifest
+    from ensemble import folders
+    from ensemble.recipes.next_item import comparison
 
-    with manifest.new_folder(settings.out, settings.overwrite, ranking_table.KIND) as folder:
-        table = ranking_table.read(settings.rankings, settings.data, settings.split)
-        best = ranking_table.best_on_validation(settings.rankings, table)
+    with folders.new_folder(settings.out, settings.overwrite, comparison.KIND) as folder:
+        table = comparison.read(settings.rankings, settings.data, settings.split)
+        best = comparison.best_on_validation(settings.rankings, table)
         if settings.candidates:
-            table = ranking_table.read_candidates(table, settings.candidates, settings.predictions, settings.ensemble)
-        scores = ranking_table.score(table, settings.data, best, settings.num_draws, settings.seed)
-        print(ranking_table.write(folder, scores))
+            table = comparison.read_candidates(table, settings.candidates, settings.predictions, settings.ensemble)
+        scores = comparison.score(table, settings.data, best, settings.num_draws, settings.seed)
+        print(comparison.write(folder, scores))
 
 
 if __name__ == "__main__":

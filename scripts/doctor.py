@@ -9,7 +9,7 @@ Each line is ok, a note, or a problem with its mend. Exit code 0 without problem
 import dataclasses
 import sys
 
-from ensemble import config, errors
+from ensemble import configuration, errors
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -22,8 +22,8 @@ class DoctorConfig:
 
 def main() -> None:
     # OmegaConf, which reads settings, may be what is missing
-    settings = config.from_command_line(DoctorConfig, __doc__) if sys.argv[1:] else DoctorConfig()
-    config.check(settings, wait_s=(settings.wait_s > 0, "above 0"))
+    settings = configuration.from_command_line(DoctorConfig, __doc__) if sys.argv[1:] else DoctorConfig()
+    configuration.check(settings, wait_s=(settings.wait_s > 0, "above 0"))
 
     from ensemble.doctor import examine
 

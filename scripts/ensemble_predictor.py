@@ -6,7 +6,7 @@ python scripts/ensemble_predictor.py predict ensemble=runs/demo/ensemble 'source
 
 import dataclasses
 
-from ensemble import config, errors
+from ensemble import configuration, errors, recipe
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -60,18 +60,27 @@ COMMANDS = {"fit": FitConfig, "predict": PredictConfig}
 
 
 def main() -> None:
-    command, settings = config.from_subcommands(COMMANDS, __doc__)
-
-    from ensemble import predictor
+    parser = recipe.option()
+    named = parser.parse_known_args()[0].recipe
+    if named:
+        recipe.named(named)
+    command, settings = configuration.from_subcommands(COMMANDS, __doc__, [parser])
 
     if command == "predict":
+        from ensemble.predictor import new_data
+
         extra = {"columns": settings.columns, "max_bad_fraction": settings.max_bad_fraction}
-        path = predictor.predict(
+        path = new_data.predict(
             settings.ensemble, settings.source, settings.metadata, settings.out, extra, settings.overwrite
         )
         print(f"the ranked forecast is in {path}")
         return
-    scores = predictor.fit(
+
+    from ensemble import folders
+    from ensemble.predictor import fit
+
+    recipe.check_named(named, folders.read_manifest(settings.data), settings.data)
+    scores = fit.fit(
         settings.predictions,
         settings.data,
         settings.out,

@@ -6,7 +6,7 @@ python scripts/export_model.py member=runs/demo/members/xgboost out=runs/demo/xg
 import dataclasses
 from pathlib import Path
 
-from ensemble import config, errors
+from ensemble import configuration, errors
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -22,18 +22,14 @@ class ExportConfig:
 
 
 def main() -> None:
-    settings = config.from_command_line(ExportConfig, __doc__)
+    settings = configuration.from_command_line(ExportConfig, __doc__)
 
-    from ensemble.data import manifest
+    from ensemble.predictor import members
 
-    summary = manifest.read_json(Path(settings.member) / "summary.json")
-    kind = summary.get("kind") if isinstance(summary, dict) else None
-    if kind not in EXPORTS:
+    kind = members.kind_in_summary(Path(settings.member))
+    if kind not in members.TREES:
         raise errors.UserError(f"{settings.member} is of kind '{kind}', and only tree members can be exported yet: name one")
-    EXPORTS[kind](settings)
 
-
-def export_trees(settings: ExportConfig) -> None:
     from ensemble.trees import threads
 
     threads.settle(1)
@@ -44,9 +40,6 @@ def export_trees(settings: ExportConfig) -> None:
     print(f"{settings.out}: differs by {found['difference']:.1e} at most on {found['rows']:,} rows")
     for name in ("onnx", "native"):
         print(f"one row by {name}: {found[f'{name}_us']['p50']} µs, one of a hundred over {found[f'{name}_us']['p99']} µs")
-
-
-EXPORTS = {"xgboost": export_trees, "lightgbm": export_trees}
 
 
 if __name__ == "__main__":

@@ -2,20 +2,16 @@
 
 python scripts/predict.py member=runs/demo/members/xgboost data=runs/demo/prepared out=runs/demo/predictions
 python scripts/predict.py member=runs/demo/bags/xgboost data=runs/demo/prepared out=runs/demo/predictions   # a bag of copies
-python scripts/predict.py member=momentum data=runs/demo/prepared out=runs/demo/predictions                 # the baseline
+python scripts/predict.py member=momentum data=runs/demo/prepared out=runs/demo/predictions                 # a baseline
 python scripts/predict.py member=co_occurrence data=runs/beauty/prepared out=runs/beauty/rankings           # of next_item
 """
 
 import dataclasses
 import os
-from functools import partial
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import Any
 
-from ensemble import config, errors
-
-if TYPE_CHECKING:
-    from ensemble.bag import Predict
+from ensemble import errors, recipe
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -23,8 +19,9 @@ class PredictConfig:
     """What to predict, with what, and where to."""
 
     member: str = "???"
-    """The folder of a trained member, or of a bag of its copies, or a baseline: momentum, of next_item popularity or
-    co_occurrence; of candidates, the name of a ranking file that they were made from."""
+    """The folder of a trained member, or of a bag of its copies, or a baseline of the data's recipe (momentum of
+    hot_sellers, popularity and co_occurrence of next_item, of candidates the name of a ranking file that they were made
+    from); baselines for all of the recipe's baselines."""
     data: str = "???"
     """The folder of prepared data; for a bag the whole, not a fold."""
     out: str = "???"
@@ -41,79 +38,44 @@ class PredictConfig:
 
 
 def main() -> None:
-    settings = config.from_command_line(PredictConfig, __doc__)
+    settings, named = recipe.from_command_line(PredictConfig, __doc__)
 
-    from ensemble import bag, predictions, rankings
-    from ensemble.data import baseline, item_baselines, manifest
+    from ensemble import folders
+    from ensemble.predictor import members
 
-    folder = Path(settings.member)
-    about = manifest.read_manifest(settings.data)
-    kind = baseline.kind_of(settings.member, about) or bag.kind_of(folder)
-    if kind not in STARTS:
-        raise errors.UserError(f"{folder / 'summary.json'} names no kind of member: name a folder that a train script wrote")
+    about = folders.read_manifest(settings.data)
+    recipe.check_named(named, about, settings.data)
     if "/" in settings.name:
         raise errors.UserError(f"name={settings.name} is no name of a file: leave the '/' out")
-    if settings.contributions and (kind not in ("xgboost", "lightgbm") or bag.copies(folder) != [folder]):
+    for member in members.baselines(about) if settings.member == "baselines" else [settings.member]:
+        predict(dataclasses.replace(settings, member=member), about)
+
+
+def predict(settings: PredictConfig, about: dict[str, Any]) -> None:
+    """Predict the splits of one member or baseline."""
+    from ensemble.predictor import bag, members
+
+    folder = Path(settings.member)
+    baseline = members.baselines(about).get(settings.member)
+    kind = baseline or members.kind_of(folder, about)
+    splits = settings.splits or bag.usual_splits(folder, about, baseline == "baseline")
+    members.check_splits(splits, settings.data, about)
+    loaded = (
+        members.load_baseline(settings.member, about) if baseline else members.load(folder, settings.data, settings.threads)
+    )
+    if settings.contributions and not loaded.write_contributions:
         raise errors.UserError(f"contributions=true is for one tree member, which {folder} is not: leave it out")
-    splits = settings.splits or bag.usual_splits(folder, about, kind == "baseline")
-    ranks_items = about["recipe"] == item_baselines.RECIPE
-    known = [name for name in about["splits"] if name != "train" or not ranks_items]  # of train, no item is kept back
+    name = settings.name or folder.resolve().name
     for split in splits:
-        if split not in known and (ranks_items or split != bag.OUT_OF_FOLD):
-            raise errors.UserError(f"{settings.data} has no split '{split}' to predict: it has {', '.join(known)}")
-    predict, is_main_process = STARTS[kind](folder, settings)
-    for split in splits:
-        found = predict(settings.data, split)
-        if is_main_process:
-            name = settings.name or folder.resolve().name
-            where = {} if kind == "ranking" else {"folder": os.path.abspath(folder)}
-            found["config"] = {**found["config"], "kind": kind, **where}
+        columns = loaded.predict(settings.data, split)
+        if loaded.is_main_process:
+            where = {} if baseline == "ranking" else {"folder": os.path.abspath(folder)}
+            columns["config"] = {**columns["config"], "kind": kind, **where}
             path = Path(settings.out) / f"{name}.{split}.parquet"
-            if ranks_items:
-                rankings.write(path, rankings.Rankings(**found, split=split, member=name))
-            else:
-                predictions.write(path, predictions.Predictions(**found, split=split, member=name))
-            print(f"{path}: {len(found['row_id']):,} rows")
-        if settings.contributions:
-            from ensemble.trees.prediction import LoadedMember
-
-            print(LoadedMember(folder).write_contributions(settings.data, split, name, settings.out))
-
-
-# Each loads its own libraries, and no others, and returns predict(data, split) and whether this process is to write.
-
-
-def start_baseline(folder: Path, settings: PredictConfig) -> "tuple[Predict, bool]":
-    from ensemble import bag
-    from ensemble.data import baseline
-
-    return bag.with_out_of_fold(partial(baseline.predict, name=settings.member)), True
-
-
-def start_neural(folder: Path, settings: PredictConfig) -> "tuple[Predict, bool]":
-    from ensemble.neural import launch
-
-    accelerator = launch.start()
-
-    from ensemble import bag
-    from ensemble.neural.member import LoadedMember
-
-    return bag.load(folder, lambda copy: LoadedMember(copy, accelerator, settings.data).predict), accelerator.is_main_process
-
-
-def start_trees(folder: Path, settings: PredictConfig) -> "tuple[Predict, bool]":
-    from ensemble.trees import threads
-
-    threads.settle(settings.threads)
-
-    from ensemble import bag
-    from ensemble.trees.prediction import LoadedMember
-
-    return bag.load(folder, lambda copy: LoadedMember(copy).predict), True
-
-
-STARTS = {"baseline": start_baseline, "ranking": start_baseline, "neural": start_neural}
-STARTS |= {"xgboost": start_trees, "lightgbm": start_trees}
+            members.write(path, about, columns, split, name)
+            print(f"{path}: {len(columns['row_id']):,} rows")
+        if settings.contributions and loaded.write_contributions:
+            print(loaded.write_contributions(settings.data, split, name, settings.out))
 
 
 if __name__ == "__main__":

@@ -8,31 +8,19 @@ python scripts/prepare_data.py --recipe candidates data=runs/beauty/prepared 'ra
     out=runs/beauty/candidates          # what next_item members rank highest, for trees and an ensemble to rank again
 """
 
-import argparse
-from collections.abc import Callable
 from typing import Any
 
-from ensemble import config, errors
-from ensemble.data.config import PREPARE
+from ensemble import configuration, errors, recipe
 
 
 def main() -> None:
-    parser = argparse.ArgumentParser(add_help=False)
-    parser.add_argument("--recipe", default="hot_sellers", choices=PREPARE, help="what the data are for")
-    words, _ = parser.parse_known_args()
-    settings: Any = config.from_command_line(PREPARE[words.recipe], __doc__, [parser])
+    parser = recipe.option(recipe.DEFAULT, f"what the data are for: {', '.join(recipe.BUILT_IN)}, or a package of your own")
+    name = parser.parse_known_args()[0].recipe
+    settings: Any = configuration.from_command_line(recipe.prepare_config(name), __doc__, [parser])
 
-    from ensemble.data import candidates, panel, sequences, table
-
-    prepare: dict[str, Callable[[Any], dict[str, Any]]] = {
-        "candidates": candidates.prepare,
-        "hot_sellers": panel.prepare,
-        "next_item": sequences.prepare,
-        "table": table.prepare,
-    }
-    about = prepare[words.recipe](settings)
+    about = recipe.named(name).require("prepare", "prepare", "cannot prepare data")(settings)
     for split, facts in about["splits"].items():
-        others = [f"{name.replace('_', ' ')} {value}" for name, value in facts.items() if name != "rows"]
+        others = [f"{fact.replace('_', ' ')} {value}" for fact, value in facts.items() if fact != "rows"]
         print(f"{split:>10}  {facts['rows']:,} rows  {'  '.join(others)}")
     print(f"{settings.out}: fingerprint {about['fingerprint']}")
 

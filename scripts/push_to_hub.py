@@ -5,7 +5,7 @@ HF_TOKEN=… python scripts/push_to_hub.py ensemble=runs/demo/ensemble repositor
 
 import dataclasses
 
-from ensemble import config, errors
+from ensemble import configuration, errors
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -21,9 +21,9 @@ class PushConfig:
 
 
 def main() -> None:
-    settings = config.from_command_line(PushConfig, __doc__)
+    settings = configuration.from_command_line(PushConfig, __doc__)
 
-    from ensemble import hub
+    from ensemble.predictor import hub
 
     address = hub.push(settings.ensemble, settings.repository, settings.private)
     if address:

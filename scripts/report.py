@@ -6,7 +6,7 @@ python scripts/report.py ensemble=runs/demo/ensemble data=runs/demo/prepared pre
 
 import dataclasses
 
-from ensemble import config, errors
+from ensemble import errors, recipe
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -26,12 +26,14 @@ class ReportConfig:
 
 
 def main() -> None:
-    settings = config.from_command_line(ReportConfig, __doc__)
+    settings, named = recipe.from_command_line(ReportConfig, __doc__)
 
-    from ensemble import report
+    from ensemble import folders
+    from ensemble.report import page
 
+    recipe.check_named(named, folders.read_manifest(settings.data), settings.data)
     words = (settings.ensemble, settings.data, settings.predictions, settings.out, settings.scaling)
-    print(f"the report is in {report.write(*words)}")
+    print(f"the report is in {page.write(*words)}")
 
 
 if __name__ == "__main__":

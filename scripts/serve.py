@@ -4,14 +4,14 @@ python scripts/serve.py ensemble=runs/demo/ensemble port=8000
 curl -H 'content-type: application/json' -d @request.json http://127.0.0.1:8000/predict
 """
 
-from ensemble import config, errors
-from ensemble.serving.config import ServeConfig
+from ensemble import errors, recipe
+from ensemble.predictor.settings import ServeConfig
 
 
 def main() -> None:
-    settings = config.from_command_line(ServeConfig, __doc__)
+    settings, _ = recipe.from_command_line(ServeConfig, __doc__)
 
-    from ensemble.serving import service
+    from ensemble.predictor import service
 
     service.serve(settings)
 

@@ -6,7 +6,7 @@ python scripts/stage_data.py source=runs/demo/prepared out=/local/scratch/prepar
 import dataclasses
 import socket
 
-from ensemble import config, errors
+from ensemble import configuration, errors
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -20,7 +20,7 @@ class StageConfig:
 
 
 def main() -> None:
-    settings = config.from_command_line(StageConfig, __doc__)
+    settings = configuration.from_command_line(StageConfig, __doc__)
 
     from ensemble.data import staging
 

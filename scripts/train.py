@@ -7,17 +7,14 @@ Exit codes beside those of every script: 75 after SIGTERM, SIGINT or SIGUSR1, wh
 The launcher's own code says only that a worker failed; the word in the run's file `status` tells more.
 """
 
-import argparse
 import sys
 from typing import Any
 
-from ensemble import config, errors
-from ensemble.neural.config import RECIPES, config_class
+from ensemble import configuration, errors, recipe
 
 
 def main() -> None:
-    parser = argparse.ArgumentParser(add_help=False)
-    parser.add_argument("--recipe", default="hot_sellers", choices=RECIPES, help="what is learned")
+    parser = recipe.option(recipe.DEFAULT, "what is learned: hot_sellers, next_item, or a package of your own")
     parser.add_argument(
         "--resume",
         default="",
@@ -29,26 +26,27 @@ def main() -> None:
     parser.add_argument("--profile", action="store_true", help="write a trace of some steps, which opens in Perfetto")
     parser.add_argument("--dry-run", action="store_true", help="print settings, memory and batch algebra, and stop")
     words, _ = parser.parse_known_args()
-    settings: Any = config.from_command_line(config_class(words.recipe), __doc__, [parser])
+    schema = recipe.config_class(words.recipe)
+    settings: Any = configuration.from_command_line(schema, __doc__, [parser])
 
     from ensemble.neural import launch
 
     accelerator = launch.start(settings)
 
-    from ensemble.data import manifest
-    from ensemble.neural import loop, recipes, trial
+    from ensemble import folders
+    from ensemble.neural import loop, preflight
 
-    told = launch.from_main_process(accelerator, config.to_dict(settings))
-    settings = config.from_dict(config_class(words.recipe), told)
+    settings = configuration.from_dict(schema, launch.from_main_process(accelerator, configuration.to_dict(settings)))
     with launch.together(accelerator):
-        recipe = recipes.load(words.recipe).make(settings.recipe, settings.data)
+        make = recipe.named(words.recipe).require("training", "make", "has no neural network to train")
+        trained = make(settings.recipe, settings.data)
         if accelerator.is_local_main_process:  # each node may have a copy of its own
-            manifest.verify(settings.data)
+            folders.verify(settings.data)
     if words.dry_run:
         if accelerator.is_main_process:
-            print(trial.describe(recipe, settings, accelerator))
+            print(preflight.describe(trained, settings, accelerator))
         return
-    summary = loop.train(recipe, settings, accelerator, words.resume, words.resume_override, words.profile)
+    summary = loop.train(trained, settings, accelerator, words.resume, words.resume_override, words.profile)
     if accelerator.is_main_process:
         print("  ".join(f"{name} {value}" for name, value in summary.items()), file=sys.stderr)
     if summary["status"] == "preempted":

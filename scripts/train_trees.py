@@ -19,17 +19,16 @@ runs), preempted, lost (a rank or its machine died) or failed, then the reason. 
 after SIGTERM, SIGINT or SIGUSR1, when all was saved: go on with --resume auto.
 """
 
-import argparse
 import dataclasses
 import os
 import sys
 
-from ensemble import config, errors
-from ensemble.trees.config import TreesConfig
+from ensemble import configuration, errors, recipe
+from ensemble.trees.settings import TreesConfig
 
 
 def main() -> None:
-    parser = argparse.ArgumentParser(add_help=False)
+    parser = recipe.option()
     parser.add_argument(
         "--resume",
         default="",
@@ -37,9 +36,13 @@ def main() -> None:
         help="go on from the newest sound checkpoint of out: auto starts if there is none, last demands one",
     )
     words, _ = parser.parse_known_args()
-    settings = config.from_command_line(TreesConfig, __doc__, [parser])
+    settings = configuration.from_command_line(TreesConfig, __doc__, [parser])
 
+    from ensemble import folders
     from ensemble.trees import distributed, threads
+
+    if words.recipe:
+        recipe.check_named(words.recipe, folders.read_manifest(settings.data), settings.data)
 
     where = distributed.place(os.environ)
     if settings.library == "both":
@@ -58,9 +61,9 @@ def main() -> None:
             summary = search.search(settings, words.resume, where)
             print(summary.pop("table"))
         else:
-            from ensemble.trees import member
+            from ensemble.trees import train
 
-            summary = member.train(settings, words.resume, where)
+            summary = train.train(settings, words.resume, where)
     if where.rank == 0:
         print("  ".join(f"{name} {value}" for name, value in summary.items() if not isinstance(value, dict)))
     if summary["status"] == "preempted":

@@ -80,6 +80,24 @@ value() {
   echo "$found"
 }
 
+# `recipe` is then the option --recipe NAME of a job's words, or nothing, and `words` are the others
+# shellcheck disable=SC2034  # the jobs use it
+take_recipe() {
+  recipe=() words=()
+  while [ $# -gt 0 ]; do
+    case $1 in
+      --recipe)
+        [ $# -gt 1 ] || fail "--recipe needs a name after it"
+        recipe=(--recipe "$2")
+        shift
+        ;;
+      --recipe=*) recipe=("$1") ;;
+      *) words+=("$1") ;;
+    esac
+    shift
+  done
+}
+
 stage() {
   local ours
   words=("$@")

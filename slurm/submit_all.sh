@@ -4,6 +4,7 @@
 #     slurm/submit_all.sh                                      # the generated market, in runs/demo
 #     slurm/submit_all.sh runs/demo train_cpu.slurm            # the neural member by another of the train_*.slurm
 #     slurm/submit_all.sh runs/toys train_multi_node.slurm raw/Toys.jsonl.gz panel.horizon_weeks=8    # words of prepare_data
+#     slurm/submit_all.sh runs/churn train_cpu.slurm --recipe my_company.churn                        # every job gets --recipe
 #
 # A job whose predecessor failed is cancelled. Options for every job: SBATCH_… in the environment.
 
@@ -13,13 +14,24 @@ source slurm/site.sh
 folder=${1:-runs/demo} neural=${2:-train_multi_gpu.slurm}
 shift $(($# < 2 ? $# : 2))
 data=$folder/prepared
+recipe=()
+for word in "$@"; do
+  case ${previous:-}:$word in
+    --recipe:*) recipe=(--recipe "$word") ;;
+    *:--recipe=*) recipe=("$word") ;;
+  esac
+  previous=$word
+done
+
+raw=("raw=$folder/raw")
+[ "${#recipe[@]}" = 0 ] || raw=()
 
 after() { sbatch --parsable --kill-on-invalid-dep=yes "$@"; }
 
-prepare=$(after slurm/prepare_data.slurm "$@" "out=$data" "raw=$folder/raw")
-network=$(after --dependency="afterok:$prepare" "slurm/$neural" "data=$data" "out=$folder/members/transformer")
-trees=$(after --dependency="afterok:$prepare" slurm/train_tree_models.slurm "data=$data" "out=$folder/members")
-ensemble=$(after --dependency="afterok:$network:$trees" slurm/ensemble.slurm "data=$data" "out=$folder")
-report=$(after --dependency="afterok:$ensemble" slurm/report.slurm "data=$data" "out=$folder")
+prepare=$(after slurm/prepare_data.slurm "$@" "out=$data" "${raw[@]}")
+network=$(after --dependency="afterok:$prepare" "slurm/$neural" "data=$data" "out=$folder/members/transformer" "${recipe[@]}")
+trees=$(after --dependency="afterok:$prepare" slurm/train_tree_models.slurm "data=$data" "out=$folder/members" "${recipe[@]}")
+ensemble=$(after --dependency="afterok:$network:$trees" slurm/ensemble.slurm "data=$data" "out=$folder" "${recipe[@]}")
+report=$(after --dependency="afterok:$ensemble" slurm/report.slurm "data=$data" "out=$folder" "${recipe[@]}")
 echo "prepare $prepare  neural $network  trees $trees  ensemble $ensemble  report $report"
 echo "$folder/report.html will be there when $report is done; slurm/logs/ has what each says"

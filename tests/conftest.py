@@ -3,11 +3,15 @@
 import dataclasses
 import shutil
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 import pytest
 from hypothesis import HealthCheck, settings
 
-from ensemble.data.config import MarketConfig, PanelConfig, PrepareConfig
+from ensemble.recipes.hot_sellers.settings import MarketConfig, PanelConfig, PrepareConfig
+
+if TYPE_CHECKING:
+    from accelerate import Accelerator
 
 settings.register_profile("no clock", deadline=None, suppress_health_check=[HealthCheck.too_slow])  # for busy machines
 settings.load_profile("no clock")
@@ -16,10 +20,18 @@ MARKET = MarketConfig(num_products=150, num_reviews=12_000, num_weeks=110)
 PANEL = PanelConfig(top_fraction=0.1)  # with so few products a week, a twentieth would often be nobody
 
 
+@pytest.fixture(scope="module")
+def accelerator() -> "Accelerator":
+    """Accelerate on the CPU, one for each file, since test_speed.py makes others, with a precision of their own."""
+    from accelerate import Accelerator
+
+    return Accelerator(cpu=True)
+
+
 @pytest.fixture(scope="session")
 def raw_market(tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, Path]:
     """Reviews and metadata of a generated market: about 12,000 reviews of 150 products in 110 weeks."""
-    from ensemble.data import market
+    from ensemble.recipes.hot_sellers import market
 
     return market.write_market(tmp_path_factory.mktemp("market"), MARKET)
 
@@ -27,12 +39,12 @@ def raw_market(tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, Path]:
 @pytest.fixture(scope="session")
 def prepared(raw_market: tuple[Path, Path], tmp_path_factory: pytest.TempPathFactory) -> Path:
     """The folder of prepared data of that market. It is shared: who wants to damage it takes `prepared_copy`."""
-    from ensemble.data import panel
+    from ensemble.recipes.hot_sellers import prepare
 
     review_file, product_file = raw_market
     folder = tmp_path_factory.mktemp("prepared") / "market"
     config = PrepareConfig(out=str(folder), source=(str(review_file),), metadata=(str(product_file),), panel=PANEL)
-    panel.prepare(config)
+    prepare.prepare(config)
     return folder
 
 
@@ -45,12 +57,12 @@ def prepared_copy(prepared: Path, tmp_path: Path) -> Path:
 @pytest.fixture(scope="session")
 def folded(raw_market: tuple[Path, Path], tmp_path_factory: pytest.TempPathFactory) -> Path:
     """That market prepared with four folds. It is shared."""
-    from ensemble.data import panel
+    from ensemble.recipes.hot_sellers import prepare
 
     review_file, product_file = raw_market
     folder = tmp_path_factory.mktemp("folded") / "market"
     with_folds = dataclasses.replace(PANEL, folds=4)
-    panel.prepare(
+    prepare.prepare(
         PrepareConfig(out=str(folder), source=(str(review_file),), metadata=(str(product_file),), panel=with_folds)
     )
     return folder

@@ -8,7 +8,7 @@ scales.py has the calibrators, weights.py the combiners, selection.py the choice
 baselines.py what it must beat, and diversity.py what tells a user which member to drop.
 """
 
-from ensemble.combine.baselines import base_rate_prediction, momentum_prediction
 from ensemble.combine.fitting import Ensemble, fit
+from ensemble.combine.reference import base_rate_prediction, ranked_prediction
 
-__all__ = ["Ensemble", "base_rate_prediction", "fit", "momentum_prediction"]
+__all__ = ["Ensemble", "base_rate_prediction", "fit", "ranked_prediction"]

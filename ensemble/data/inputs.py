@@ -11,15 +11,14 @@ FORECAST = "forecast"
 def meaning(about: dict[str, Any]) -> dict[str, Any]:
     """From a manifest, what must be alike in any data that a member predicts: how rows were split may differ, no more.
 
-    A manifest may say so itself, under `alike`; of one that does not, it is what makes a panel.
+    A manifest may say so itself, under `alike`; of one that does not, it is the features and the settings.
     """
     if "alike" in about:
         return about["alike"]
     return {
         "features": [feature["name"] for feature in about["features"]],
-        "categories": about["categories"],
         "panel": {name: value for name, value in about["config"].items() if name not in ("shares", "folds")},
-        "has_text": about["has_text"],
+        **{name: about[name] for name in ("categories", "has_text") if name in about},
     }
 
 

@@ -6,7 +6,7 @@ python scripts/stage_data.py source=runs/demo/prepared out=/local/scratch/prepar
 import shutil
 from pathlib import Path
 
-from ensemble.data import manifest
+from ensemble import folders
 from ensemble.errors import UserError
 
 KIND = "staged data"
@@ -18,10 +18,10 @@ def stage(source: str | Path, out: str | Path) -> tuple[int, bool]:
     Raises `UserError` for data that are damaged, a disk without room for them, or an `out` that holds anything else.
     """
     source, out = Path(source), Path(out)
-    about = manifest.read_manifest(source)
+    about = folders.read_manifest(source)
     num_bytes = sum(entry["bytes"] for entry in about["files"].values())
     if out.exists():
-        if manifest.verify(out)["fingerprint"] != about["fingerprint"]:
+        if folders.verify(out)["fingerprint"] != about["fingerprint"]:
             raise UserError(f"{out} holds other data than {source}: choose another folder")
         return num_bytes, False
     out.parent.mkdir(parents=True, exist_ok=True)
@@ -30,9 +30,9 @@ def stage(source: str | Path, out: str | Path) -> tuple[int, bool]:
             f"{out.parent} has {free / 1e9:.1f} GB free, and {source} has {num_bytes / 1e9:.1f}: leave SCRATCH_FOLDER in "
             "slurm/site.sh empty, or name a larger disk"
         )
-    with manifest.new_folder(out, False, KIND) as folder:
-        for name in (*about["files"], manifest.NAME):
+    with folders.new_folder(out, False, KIND) as folder:
+        for name in (*about["files"], folders.NAME):
             (folder / name).parent.mkdir(parents=True, exist_ok=True)
             shutil.copyfile(source / name, folder / name)
-        manifest.verify(folder)
+        folders.verify(folder)
     return num_bytes, True

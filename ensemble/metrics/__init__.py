@@ -18,7 +18,6 @@ import numpy as np
 from ensemble.metrics import binary, multiclass, ranking, regression
 from ensemble.metrics.binary import TOP_FRACTION, average_precision, precision_recall, reliability
 from ensemble.metrics.bootstrap import Interval, Scorer, intervals
-from ensemble.metrics.evaluating import hot_seller_metric
 
 __all__ = [
     "METRICS",
@@ -31,7 +30,6 @@ __all__ = [
     "binary_scores",
     "bootstrap_difference",
     "bootstrap_scores",
-    "hot_seller_metric",
     "precision_recall",
     "reliability",
     "task_scores",

@@ -6,7 +6,7 @@ from typing import Any
 import numpy as np
 
 
-def hot_seller_metric(**options: Any) -> Any:
+def binary_metric(**options: Any) -> Any:
     """`binary_scores` as an `evaluate.Metric` that needs no network: compute(predictions=…, references=…, group=…).
 
     `options` go to `evaluate.Metric` (keep_in_memory, num_process, process_id, experiment_id, cache_dir, …).
@@ -23,17 +23,17 @@ def hot_seller_metric(**options: Any) -> Any:
 
     from ensemble.metrics import binary_scores
 
-    class HotSellerMetric(evaluate.Metric):
+    class BinaryMetric(evaluate.Metric):
         def _info(self) -> evaluate.MetricInfo:
             columns = {"predictions": "float64", "references": "int64", "group": "int64"}
             return evaluate.MetricInfo(
-                description="Scores of a forecast of hot sellers: see ensemble/metrics",
+                description="Scores of probabilities: see ensemble/metrics",
                 citation="",
-                inputs_description="predictions: probabilities; references: 0 or 1; group: the week",
+                inputs_description="predictions: probabilities; references: 0 or 1; group: block of rows, such as a week",
                 features=datasets.Features({name: datasets.Value(kind) for name, kind in columns.items()}),
             )
 
         def _compute(self, *, predictions: Any, references: Any, group: Any) -> dict[str, float]:
             return binary_scores(np.asarray(references), np.asarray(predictions), np.asarray(group))
 
-    return HotSellerMetric(**options)
+    return BinaryMetric(**options)

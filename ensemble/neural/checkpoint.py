@@ -26,7 +26,7 @@ import torch
 from safetensors import SafetensorError
 from safetensors.torch import load_file, save_file
 
-from ensemble.data import manifest
+from ensemble import folders
 from ensemble.errors import UserError
 
 Tensors = dict[str, torch.Tensor]
@@ -37,7 +37,7 @@ def write(folder: Path, weights: Tensors, description: dict[str, Any], state: Te
 
     Raises `UserError` when the disk is full or cannot be written.
     """
-    with refuse_unwritable(folder), manifest.new_folder(folder, True, "checkpoint") as scratch:
+    with refuse_unwritable(folder), folders.new_folder(folder, True, "checkpoint") as scratch:
         fill(scratch, description, {"model": weights} if state is None else {"model": weights, "state": state})
 
 
@@ -57,12 +57,12 @@ def fill(scratch: Path, description: dict[str, Any], tensors: dict[str, Tensors]
     for name, of_file in tensors.items():
         save_file(of_file, scratch / f"{name}.safetensors")
     (scratch / "state.json").write_text(json.dumps(description, indent=1), encoding="utf-8")
-    manifest.write_manifest(scratch, {"kind": "checkpoint"})
+    folders.write_manifest(scratch, {"kind": "checkpoint"})
 
 
 def read(folder: Path) -> tuple[dict[str, Any], Tensors]:
     """The JSON state and the tensors beside the weights; `UserError` names a file that is damaged or missing."""
-    return manifest.read_json(folder / "state.json"), _load(folder / "state.safetensors")
+    return folders.read_json(folder / "state.json"), _load(folder / "state.safetensors")
 
 
 def load_weights(folder: Path, model: torch.nn.Module) -> None:
@@ -86,7 +86,7 @@ def newest_sound(run: Path, say: Callable[[str], None]) -> Path | None:
     """The newest checkpoint of a run whose every file is as it was written; each damaged one is named, and set aside."""
     for folder in sorted((run / "checkpoints").glob("step-*"), reverse=True):
         try:
-            manifest.verify(folder)
+            folders.verify(folder)
         except UserError as error:
             aside = folder.with_name(f"damaged-{folder.name}")
             shutil.rmtree(aside, ignore_errors=True)
@@ -111,7 +111,7 @@ def prune(run: Path, keep_last: int, keep_steps: int, needed_step: int) -> None:
 def sweep(run: Path) -> None:
     """Put back a best/ that was killed between its two renames, and clear away what a kill left half-written."""
     for name in ("best", "final"):
-        manifest.recover(run / name)
+        folders.recover(run / name)
     for scratch in [*run.glob(".*.writing-*"), *run.glob(".*.old*"), *(run / "checkpoints").glob(".*")]:
         if scratch.is_dir():
             shutil.rmtree(scratch)

@@ -18,7 +18,7 @@ import torch
 from safetensors import SafetensorError, safe_open
 from safetensors.torch import save_file
 
-from ensemble.data import manifest
+from ensemble import folders
 from ensemble.errors import UserError
 from ensemble.neural.loader import Batch, BatchPlan
 from ensemble.neural.meter import undisturbed
@@ -160,7 +160,7 @@ def save_batch(file: Path, rows: np.ndarray, batch: Batch) -> Path:
     try:
         tensors = {name: tensor.cpu().clone(memory_format=torch.contiguous_format) for name, tensor in batch.items()}
         save_file(tensors, scratch, {"rows": json.dumps(rows.tolist())})
-        manifest.sync(scratch)
+        folders.sync(scratch)
         return scratch.rename(file)
     finally:
         scratch.unlink(missing_ok=True)

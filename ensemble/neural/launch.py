@@ -19,7 +19,7 @@ from typing import TYPE_CHECKING, Any
 
 from ensemble.errors import UserError
 from ensemble.neural import heartbeat
-from ensemble.neural.config import TrainConfig
+from ensemble.neural.settings import TrainConfig
 
 if TYPE_CHECKING:
     from accelerate import Accelerator

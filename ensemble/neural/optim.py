@@ -6,7 +6,7 @@ from contextlib import contextmanager
 
 import torch
 
-from ensemble.neural.config import TrainConfig
+from ensemble.neural.settings import TrainConfig
 
 
 def adamw(model: torch.nn.Module, learning_rate: float, weight_decay: float) -> torch.optim.AdamW:

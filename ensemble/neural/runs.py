@@ -23,11 +23,11 @@ from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal
 
-from ensemble.data import manifest
+from ensemble import folders
 from ensemble.errors import UserError
 from ensemble.neural import checkpoint, environment, launch
-from ensemble.neural.config import FREE_TO_CHANGE
 from ensemble.neural.heartbeat import RankLost, in_a_line, is_lost_peer
+from ensemble.neural.settings import FREE_TO_CHANGE
 
 if TYPE_CHECKING:
     from accelerate import Accelerator
@@ -38,7 +38,7 @@ FAILURE = ".failed"
 
 
 def set_status(run: Path, status: Status, reason: str = "") -> None:
-    manifest.write_text(run / "status", "".join(f"{line}\n" for line in (status, reason) if line))
+    folders.write_text(run / "status", "".join(f"{line}\n" for line in (status, reason) if line))
 
 
 @contextmanager
@@ -59,7 +59,7 @@ def failure_marked(run: Path, accelerator: "Accelerator") -> Iterator[None]:
 
 def mark_failed(run: Path, reason: str) -> None:
     with suppress(OSError):  # a full disk must not hide what was raised
-        manifest.write_text(run / FAILURE, reason)
+        folders.write_text(run / FAILURE, reason)
         set_status(run, "failed", reason)
 
 
@@ -112,20 +112,20 @@ def _open(run: Path, about: dict[str, Any], resume: str, override: bool) -> Path
     is_branch = resume not in ("", "last", "auto")
     if is_branch:
         found = Path(resume)
-        manifest.verify(found)
+        folders.verify(found)
     begun_before = resume == "auto" and ((run / "config.json").exists() or not any(run.glob("[!.]*")))
     if resume != "last" and not begun_before and run.exists():
         has_checkpoint = any((run / "checkpoints").glob("step-*"))
         mend = "add --resume last to go on from its last checkpoint" if has_checkpoint else "delete it"
         raise UserError(f"{run} exists already: choose another out=…, or {mend}")
-    its = manifest.read_json(found / "state.json") if found else {}
+    its = folders.read_json(found / "state.json") if found else {}
     if found:
         _refuse_foreign(found, its, about, override)
     run.mkdir(parents=True, exist_ok=True)
     if found and is_branch:  # so that --resume auto finds it in the new run
         found = Path(shutil.copytree(found, checkpoint.of_step(run, its["progress"]["step"])))
-    manifest.write_json(run / "config.json", about["config"])
-    manifest.write_json(run / "environment.json", environment.report())
+    folders.write_json(run / "config.json", about["config"])
+    folders.write_json(run / "environment.json", environment.report())
     (run / FAILURE).unlink(missing_ok=True)
     set_status(run, "running")
     return found

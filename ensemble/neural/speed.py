@@ -15,9 +15,9 @@ import os
 import types
 from typing import TYPE_CHECKING, Any
 
-from ensemble import config as configuration
+from ensemble import configuration
 from ensemble.errors import UserError
-from ensemble.neural.config import TrainConfig
+from ensemble.neural.settings import TrainConfig
 
 if TYPE_CHECKING:
     import torch

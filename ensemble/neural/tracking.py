@@ -17,7 +17,7 @@ from typing import Any
 
 from tqdm import tqdm
 
-from ensemble.data import manifest
+from ensemble import folders
 from ensemble.errors import UserError
 
 PROJECT = "accelerate-ensemble"
@@ -184,4 +184,4 @@ def _forget_after(step: int, evaluated_step: int, file: Path) -> None:
         for entry in _entries(file)
         if entry["step"] <= last.get(entry["kind"], step)
     ]
-    manifest.write_text(file, "".join(kept))
+    folders.write_text(file, "".join(kept))

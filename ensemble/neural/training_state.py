@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 import torch
 
-from ensemble.data import manifest
+from ensemble import folders
 from ensemble.errors import UserError
 from ensemble.neural import checkpoint, launch
 from ensemble.neural.carry import Carry
@@ -157,7 +157,7 @@ class TrainingState:
         from ensemble.neural import sharded
 
         is_main = self._accelerator.is_main_process
-        new_folder = manifest.new_folder(folder, True, "checkpoint") if is_main else nullcontext()
+        new_folder = folders.new_folder(folder, True, "checkpoint") if is_main else nullcontext()
         with checkpoint.refuse_unwritable(folder), new_folder as scratch:
             scratch = launch.from_main_process(self._accelerator, scratch)
             optimizers = sharded.save(scratch, self._unwrapped(), self.optimizers, self._averages())

@@ -1,4 +1,4 @@
-"""The copies of a tree member, one for each fold of prepared data, one after the other; ensemble/bag.py asks them.
+"""The copies of a tree member, one for each fold of prepared data, one after the other; ensemble/predictor/bag.py asks them.
 
 python scripts/train_trees.py folds=true data=runs/demo/prepared out=runs/demo/bags/xgboost --resume auto
 """
@@ -8,9 +8,10 @@ from typing import Any
 
 from ensemble.data import folds
 from ensemble.errors import UserError
-from ensemble.trees import member, rows
-from ensemble.trees.config import TreesConfig
+from ensemble.trees import rows
+from ensemble.trees import train as member
 from ensemble.trees.distributed import ALONE, Place
+from ensemble.trees.settings import TreesConfig
 
 
 def train(config: TreesConfig, resume: str = "", where: Place = ALONE) -> dict[str, Any]:

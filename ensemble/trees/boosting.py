@@ -16,8 +16,8 @@ import numpy as np
 from tqdm import tqdm
 
 from ensemble.metrics import METRIC_OF
-from ensemble.trees.config import TreesConfig
 from ensemble.trees.distributed import Group
+from ensemble.trees.settings import TreesConfig
 
 Scores = dict[str, float]
 """On validation: the metric of early stopping, and for probabilities of a yes the log loss."""

@@ -21,15 +21,15 @@ from multiprocessing.connection import Connection
 from pathlib import Path
 from typing import IO, Any
 
-from ensemble.data.task import task_of
 from ensemble.errors import PREEMPTED, USER_ERROR, Failure, UserError
 from ensemble.signals import STOP
+from ensemble.task import task_of
 from ensemble.trees import memory, rows, threads
 from ensemble.trees.boosting import Training
 from ensemble.trees.checkpoint import Checkpoints
-from ensemble.trees.config import TreesConfig
 from ensemble.trees.distributed import LIBRARIES, Place
-from ensemble.trees.prediction import module_of
+from ensemble.trees.predict import module_of
+from ensemble.trees.settings import TreesConfig
 
 SLOWER = "xgboost"
 """On the demo's rows; it gets the odd core where no trial says which is slower."""

@@ -13,7 +13,7 @@ from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import Any, Literal
 
-from ensemble.data import manifest
+from ensemble import folders
 from ensemble.errors import UserError
 
 KEEP_LAST = 2
@@ -36,8 +36,8 @@ class Checkpoints:
         """Model and state of the newest checkpoint whose every file is as it was written; a damaged one is set aside."""
         for folder in self.found():
             try:
-                manifest.verify(folder)
-                return (folder / self._file).read_bytes(), manifest.read_json(folder / "state.json")
+                folders.verify(folder)
+                return (folder / self._file).read_bytes(), folders.read_json(folder / "state.json")
             except UserError as error:
                 aside = folder.with_name(f"damaged-{folder.name}")
                 shutil.rmtree(aside, ignore_errors=True)
@@ -49,10 +49,10 @@ class Checkpoints:
         """Add the checkpoint of `state["history"]`'s trees; `UserError` when the disk is full or cannot be written."""
         folder = self.folder / f"trees-{len(state['history']):08d}"
         try:
-            with manifest.new_folder(folder, True, "checkpoint") as scratch:
+            with folders.new_folder(folder, True, "checkpoint") as scratch:
                 (scratch / self._file).write_bytes(model)
-                manifest.write_json(scratch / "state.json", state)
-                manifest.write_manifest(scratch, {"kind": "checkpoint"})
+                folders.write_json(scratch / "state.json", state)
+                folders.write_manifest(scratch, {"kind": "checkpoint"})
             for old in self.found()[KEEP_LAST:]:
                 # Out of the way by one rename: a deletion that is cut short must not look like a damaged checkpoint
                 gone = old.with_name(f".{old.name}.old")
@@ -63,7 +63,7 @@ class Checkpoints:
 
     def set_status(self, status: Literal["running", "preempted", "lost", "failed"], reason: str = "") -> None:
         self.folder.mkdir(parents=True, exist_ok=True)
-        manifest.write_text(self.folder / "status", "".join(f"{line}\n" for line in (status, reason) if line))
+        folders.write_text(self.folder / "status", "".join(f"{line}\n" for line in (status, reason) if line))
 
     def set_lost(self, reason: str) -> None:
         with suppress(OSError):  # a full disk must not hide the sentence
@@ -84,7 +84,7 @@ class Checkpoints:
 
     def sweep(self) -> None:
         """Clear away what a kill left half-written, and put back a member that was killed between its two renames."""
-        manifest.recover(self._target)
+        folders.recover(self._target)
         for scratch in [*self._target.parent.glob(f".{self._target.name}.writing-*"), *self.folder.glob(".*")]:
             if scratch.is_dir():
                 shutil.rmtree(scratch)

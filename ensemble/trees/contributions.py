@@ -19,8 +19,8 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.parquet as pq
 
-from ensemble.data.manifest import new_file
 from ensemble.errors import UserError
+from ensemble.folders import new_file
 from ensemble.predictions import KEY
 from ensemble.trees.rows import TreeData
 

@@ -20,10 +20,11 @@ from typing import Any
 
 import numpy as np
 
-from ensemble.data import inputs, manifest
-from ensemble.data.manifest import new_file
+from ensemble import folders
+from ensemble.data import inputs
 from ensemble.errors import Failure, UserError
-from ensemble.trees.prediction import module_of
+from ensemble.folders import new_file
+from ensemble.trees.predict import module_of
 from ensemble.trees.rows import TreeData, description
 
 try:
@@ -97,8 +98,8 @@ def export(member: str | Path, out: str | Path, data: str | Path = "") -> dict[s
     or cannot be written; `Failure` when the predictions differ. Then there is no file.
     """
     member, out = Path(member), Path(out)
-    model = manifest.verify(member)["fingerprint"]
-    summary = manifest.read_json(member / "summary.json")
+    model = folders.verify(member)["fingerprint"]
+    summary = folders.read_json(member / "summary.json")
     library = module_of(summary["kind"])
     booster = library.load(member / library.FILE)
     names = library.feature_names(booster)

@@ -11,11 +11,11 @@ from lightgbm.basic import _InnerPredictor
 
 from ensemble.errors import UserError
 from ensemble.trees.boosting import Scores, Training, boost
-from ensemble.trees.config import TreesConfig
 from ensemble.trees.distributed import Group, free_port
 from ensemble.trees.memory import SAMPLED_ROWS
 from ensemble.trees.objective import Goal, Judge, Lesson, goal_of, lesson_of
 from ensemble.trees.rows import TreeData
+from ensemble.trees.settings import TreesConfig
 
 FILE = "model.txt"
 OBJECTIVES = {"binary": "binary", "regression": "regression", "multiclass": "multiclass", "ranking": "lambdarank"}

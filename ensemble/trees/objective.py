@@ -10,13 +10,13 @@ import difflib
 import numpy as np
 import pyarrow as pa
 
-from ensemble.data.task import KINDS, Task
 from ensemble.errors import UserError
 from ensemble.metrics import METRIC_OF
 from ensemble.metrics.blocks import starts_of
+from ensemble.task import KINDS, Task
 from ensemble.trees.boosting import Scores
-from ensemble.trees.config import TreesConfig
 from ensemble.trees.rows import TreeData
+from ensemble.trees.settings import TreesConfig
 
 OUTPUT_OF = {"binary": "probability", "multiclass": "probabilities", "regression": "value", "ranking": "score"}
 """What a member says that learned a task of this kind itself."""

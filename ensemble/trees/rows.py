@@ -9,10 +9,10 @@ from typing import Any
 import numpy as np
 import pyarrow as pa
 
-from ensemble.data import manifest
-from ensemble.data.arrow import Column, open_table
-from ensemble.data.task import task_of
+from ensemble import folders
+from ensemble.arrow import Column, open_table
 from ensemble.errors import UserError
+from ensemble.task import task_of
 
 ROWS_PER_BATCH = 1 << 17
 NUM_BLOCKS = 1024
@@ -78,7 +78,7 @@ class TreeData:
 
 
 def description(data: str | Path) -> dict[str, Any]:
-    about = manifest.read_manifest(data)
+    about = folders.read_manifest(data)
     if "features" not in about:
         raise UserError(f"{data} has no table of features for trees: it was prepared for the recipe {about['recipe']}")
     return about

@@ -23,17 +23,17 @@ from typing import Any
 import numpy as np
 import yaml
 
-from ensemble import config as configuration
-from ensemble.data import manifest
+from ensemble import configuration, folders
 from ensemble.errors import UserError
 from ensemble.metrics import METRIC_OF
 from ensemble.signals import StopSignals
-from ensemble.trees import boosting, member, rows
+from ensemble.trees import boosting, rows
+from ensemble.trees import train as member
 from ensemble.trees.boosting import Scores, Stopped, Training
-from ensemble.trees.config import FREE_TO_CHANGE, TreesConfig
 from ensemble.trees.distributed import ALONE, Group, Place
 from ensemble.trees.objective import goal_of
-from ensemble.trees.prediction import module_of
+from ensemble.trees.predict import module_of
+from ensemble.trees.settings import FREE_TO_CHANGE, TreesConfig
 from ensemble.trees.trials import JOURNAL, Ended, Range, Trial, Trials
 
 FIRST_RUNG = 1.0
@@ -67,7 +67,7 @@ def search(config: TreesConfig, resume: str = "", where: Place = ALONE) -> dict[
     library = module_of(config.library)
     with StopSignals() as stop, Group() as group:
         about = rows.description(config.data)
-        manifest.verify(config.data)
+        folders.verify(config.data)
         train, validation = rows.TreeData(config.data, "train", about), rows.TreeData(config.data, "validation", about)
         goal = goal_of(config, train)
         config = dataclasses.replace(
@@ -161,13 +161,13 @@ def write_results(folder: Path, trials: Trials, config: TreesConfig, fingerprint
     ranking = sorted(whole, key=lambda trial: -sign * trial.score)
     best = ranking[0]
     given = next((trial.score for trial in whole if trial.place == 0), None)
-    manifest.write_text(folder / "trials.csv", _csv(ended))
+    folders.write_text(folder / "trials.csv", _csv(ended))
     learning = {name: value for name, value in configuration.to_dict(config).items() if name not in FREE_TO_CHANGE}
     said = f"# Trial {best.place} of {len(ended)} on the data {fingerprint}: {config.metric} {best.score:.4f} on validation"
     said += "" if given is None else f", {given:.4f} with the settings given"
     hint = "# Chosen on validation among many, so partly by luck: what is left of the gain shows on blend and test"
     text = yaml.safe_dump({**learning, **best.settings}, sort_keys=False, allow_unicode=True)
-    manifest.write_text(folder / "best.yaml", f"{said}\n{hint}\n{text}")
+    folders.write_text(folder / "best.yaml", f"{said}\n{hint}\n{text}")
     draw(ended, trials.importance() if len(whole) >= NUM_TELLING else {}, folder / "search.png", config)
     return {"trials": len(ended), "given": given, "best": best.score, "table": _table(ranking[:NUM_SHOWN])}
 

@@ -22,9 +22,9 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from ensemble.data import manifest
+from ensemble import folders
 from ensemble.errors import UserError
-from ensemble.trees.config import SearchConfig
+from ensemble.trees.settings import SearchConfig
 
 try:
     import optuna
@@ -281,7 +281,7 @@ class Trials:
                 os.utime(self._own / "status")
 
     def _set_status(self, *lines: str) -> None:
-        manifest.write_text(self._own / "status", "".join(f"{line}\n" for line in lines if line))
+        folders.write_text(self._own / "status", "".join(f"{line}\n" for line in lines if line))
 
     def _go(self) -> None:
         """Leave nothing of this task but its trials."""

@@ -16,10 +16,10 @@ from xgboost.tracker import RabitTracker
 
 from ensemble.errors import UserError
 from ensemble.trees.boosting import Scores, Stopped, Training, boost
-from ensemble.trees.config import TreesConfig
 from ensemble.trees.distributed import Group
 from ensemble.trees.objective import Goal, Judge, Lesson, goal_of, lesson_of
 from ensemble.trees.rows import TreeData
+from ensemble.trees.settings import TreesConfig
 
 FILE = "model.ubj"
 OBJECTIVES = {

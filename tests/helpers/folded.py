@@ -8,10 +8,11 @@ from typing import Any
 import numpy as np
 import pytest
 
-from ensemble.data import folds, manifest, panel, weekly
-from ensemble.data.arrow import open_table
-from ensemble.data.config import PanelConfig, PrepareConfig
-from ensemble.data.panel import TARGETS
+from ensemble import folders
+from ensemble.arrow import open_table
+from ensemble.recipes.hot_sellers import folds, prepare, weekly
+from ensemble.recipes.hot_sellers.prepare import TARGETS
+from ensemble.recipes.hot_sellers.settings import PanelConfig, PrepareConfig
 
 
 def week_of(milliseconds: int) -> int:
@@ -29,7 +30,7 @@ def content(folder: Path, split: str) -> dict[tuple[str, int], bytes]:
     """What can be learned from each row, by product and week: the bits of its features and targets."""
     ids = open_table(folder / "products")["product_id"].to_pylist()
     rows = open_table(folder / "rows" / split)
-    names = [feature["name"] for feature in manifest.read_manifest(folder)["features"]]
+    names = [feature["name"] for feature in folders.read_manifest(folder)["features"]]
     bits = np.stack([rows[name].to_numpy() for name in (*names, *TARGETS)], axis=1)
     keys = zip(rows["product"].to_pylist(), rows["week"].to_pylist(), strict=True)
     found = {(ids[product], week): row.tobytes() for (product, week), row in zip(keys, bits, strict=True)}
@@ -39,7 +40,7 @@ def content(folder: Path, split: str) -> dict[tuple[str, int], bytes]:
 
 def prepare_changed(folded: Path, raw_market: tuple[Path, Path], out: Path, after: int) -> Path:
     """The market once more, cut as before, but of the reviews after week `after` some are gone and others are bad."""
-    about = manifest.read_manifest(folded)
+    about = folders.read_manifest(folded)
     lines = raw_market[0].read_text(encoding="utf-8").splitlines()
     last = max(json.loads(line)["timestamp"] for line in lines)
     kept = []
@@ -55,9 +56,9 @@ def prepare_changed(folded: Path, raw_market: tuple[Path, Path], out: Path, afte
     cut = [weeks_of(fold["splits"]) for fold in about["folds"]]
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(
-            panel, "split_weeks", lambda *_: {s: w for s, w in weeks_of(about["splits"]).items() if s != "forecast"}
+            prepare, "split_weeks", lambda *_: {s: w for s, w in weeks_of(about["splits"]).items() if s != "forecast"}
         )
         patch.setattr(folds, "fold_weeks", lambda *_: cut)
         settings = PanelConfig(**about["config"])
-        panel.prepare(PrepareConfig(out=str(out), source=(str(source),), metadata=(str(raw_market[1]),), panel=settings))
+        prepare.prepare(PrepareConfig(out=str(out), source=(str(source),), metadata=(str(raw_market[1]),), panel=settings))
     return out

@@ -11,9 +11,10 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.parquet as pq
 
-from ensemble import predictions, predictor
-from ensemble.data import baseline
+from ensemble import predictions
 from ensemble.predictions import Predictions
+from ensemble.predictor import fit as predictor
+from ensemble.recipes.hot_sellers import baselines
 
 ROOT = Path(__file__).resolve().parents[2]
 SPLITS = ("blend", "test", "forecast")
@@ -22,7 +23,7 @@ REASONS = [{"feature": "reviews_4w", "value": 7.0, "contribution": 0.5}]
 
 def synthetic(data: Path, name: str, split: str, noise: float, seed: int) -> Predictions:
     """A member that knows the truth but for so much noise; rows come in an order of its own."""
-    rows = baseline.predict(data, split)
+    rows = baselines.predict(data, split)
     generator = np.random.default_rng([seed, SPLITS.index(split)])
     target = np.nan_to_num(rows["target"])
     logit = 2 * target - 3 + noise * generator.normal(size=len(target))

@@ -4,16 +4,16 @@ from pathlib import Path
 
 import numpy as np
 
-from ensemble import rankings
-from ensemble.data import manifest
-from ensemble.data.arrow import open_table
+from ensemble import folders
+from ensemble.arrow import open_table
+from ensemble.recipes.next_item import rankings
 
 NUM_TOP = 200
 
 
 def write(folder: Path, data: Path, member: str, score: np.ndarray, fingerprint: str = "", num_top: int = NUM_TOP) -> None:
     """score : (num_rows of validation + num_rows of test, num_items), in the order of the rows."""
-    about, item = manifest.read_manifest(data), open_table(data / "events")["item"].to_numpy()
+    about, item = folders.read_manifest(data), open_table(data / "events")["item"].to_numpy()
     for split in ("validation", "test"):
         rows = open_table(data / "rows" / split).to_pydict()
         begin, end = np.array(rows["begin"]), np.array(rows["end"])

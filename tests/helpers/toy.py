@@ -10,8 +10,8 @@ import numpy as np
 import torch
 from safetensors.torch import load_file
 
-from ensemble.neural.config import TrainConfig
 from ensemble.neural.loader import Batch
+from ensemble.neural.settings import TrainConfig
 
 NUM_ROWS = 37  # a ragged tail for any batch size here
 WIDTH = 6
@@ -53,6 +53,7 @@ class Toy:
     """A regression in which the number of targets differs from row to row, as tokens do; it may carry a state."""
 
     name, fingerprint, monitor = "toy", "f1", "score"
+    higher_is_better, output = True, "value"
     inputs: ClassVar[dict[str, Any]] = {}
 
     def __init__(self, *, dropout: float = 0.0, carries_state: bool = False, scores: Callable[[int], float] | None = None):

@@ -4,8 +4,8 @@ from pathlib import Path
 
 import numpy as np
 
-from ensemble.data import sequences
-from ensemble.data.config import SequencesConfig
+from ensemble.recipes.next_item import prepare
+from ensemble.recipes.next_item.settings import PrepareConfig
 
 NUM_USERS, NUM_ITEMS = 60, 30
 
@@ -20,5 +20,5 @@ def prepared(folder: Path, first_item: int = 1) -> Path:
         gaps = 60 * generator.integers(0, 9, length)
         lines.append(f"{user + 1} {' '.join(map(str, items))}\t{' '.join(map(str, gaps))}\n")
     (folder / "raw.txt").write_text("".join(lines))
-    sequences.prepare(SequencesConfig(source=(str(folder / "raw.txt"),), out=str(folder / "prepared"), core=1))
+    prepare.prepare(PrepareConfig(source=(str(folder / "raw.txt"),), out=str(folder / "prepared"), core=1))
     return folder / "prepared"

@@ -12,7 +12,7 @@ import numpy as np
 
 from ensemble import errors
 from ensemble.neural import launch
-from ensemble.neural.config import TrainConfig
+from ensemble.neural.settings import TrainConfig
 
 if TYPE_CHECKING:
     import torch
@@ -51,6 +51,7 @@ class Toy:
     """A recipe whose loss is summed over tokens, and whose count is their number."""
 
     name, fingerprint, monitor = "toy", "f1", "score"
+    higher_is_better, output = True, "value"
 
     def __init__(self, dtype: str):
         self.inputs: dict[str, Any] = {}

@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any
 
 from ensemble import errors
 from ensemble.neural import launch
-from ensemble.neural.config import TrainConfig
+from ensemble.neural.settings import TrainConfig
 
 if TYPE_CHECKING:
     import torch

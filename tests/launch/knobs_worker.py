@@ -8,9 +8,9 @@ import sys
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from ensemble import config, errors
+from ensemble import configuration, errors
 from ensemble.neural import launch, speed
-from ensemble.neural.config import TrainConfig
+from ensemble.neural.settings import TrainConfig
 
 if TYPE_CHECKING:
     from accelerate import Accelerator
@@ -18,7 +18,7 @@ if TYPE_CHECKING:
 
 def main() -> None:
     out, *words = sys.argv[1:]
-    accelerator = launch.start(config.load(TrainConfig, overrides=["data=none", f"out={out}", *words]))
+    accelerator = launch.start(configuration.load(TrainConfig, overrides=["data=none", f"out={out}", *words]))
     measure(accelerator, Path(out))
     accelerator.wait_for_everyone()
 

@@ -10,7 +10,8 @@ from typing import TYPE_CHECKING, Any
 
 from ensemble import errors
 from ensemble.neural import launch
-from ensemble.neural.config import NextItemConfig, config_class
+from ensemble.recipe import config_class
+from ensemble.recipes.next_item.settings import RecipeConfig
 
 if TYPE_CHECKING:
     from accelerate import Accelerator
@@ -20,7 +21,7 @@ MICRO_BATCH_SIZE = 4  # the last batch of an epoch leaves a second rank without 
 
 
 def settings(data: Path, out: Path, variant: int, micro_batch_size: int) -> Any:
-    recipe = NextItemConfig(
+    recipe = RecipeConfig(
         time_aware=variant > 1, num_streams=2 * (variant % 2), max_length=10, width=WIDTH, dropout=0.0, num_groups=2
     )
     return config_class("next_item")(
@@ -33,16 +34,16 @@ def train(data: Path, out: Path, variants: list[int], micro_batch_size: int, acc
     import torch
     from safetensors.torch import save_file
 
-    from ensemble.neural import loop
-    from ensemble.neural.recipes import next_item
+    from ensemble.neural import evaluation, loop
+    from ensemble.recipes.next_item import training
 
     for variant in variants:
         config = settings(data, out / str(variant), variant, micro_batch_size)
-        recipe = next_item.make(config.recipe, config.data)
+        recipe = training.make(config.recipe, config.data)
         loop.train(recipe, config, accelerator)
         accelerator.free_memory()
         torch.manual_seed(0)
-        found = loop.predict(recipe, recipe.model(), "test", 7, accelerator)
+        found = evaluation.predict(recipe, recipe.model(), "test", 7, accelerator)
         if accelerator.is_main_process:
             save_file({name: torch.from_numpy(array) for name, array in found.items()}, out / f"{variant}.safetensors")
 

@@ -93,7 +93,7 @@ class Learner:
 
     def save(self, folder: Path) -> None:
         """As the loop does it: the main process makes the folder and, when all have written, closes it."""
-        from ensemble.data import manifest
+        from ensemble import folders
         from ensemble.neural import checkpoint, sharded
 
         if not launch.is_sharded(self.accelerator):
@@ -106,7 +106,7 @@ class Learner:
         rest = sharded.save(folder, self.model, [self.optimizer], self.averages())
         if self.accelerator.is_main_process:
             (folder / "state.json").write_text(json.dumps({"optimizers": rest}))
-            manifest.write_manifest(folder, {"kind": "checkpoint"})
+            folders.write_manifest(folder, {"kind": "checkpoint"})
 
     def load(self, folder: Path) -> None:
         from ensemble.neural import sharded

@@ -13,7 +13,7 @@ import torch
 from safetensors import safe_open
 from safetensors.torch import load_file
 
-from ensemble.data import manifest
+from ensemble import folders
 from ensemble.errors import UserError
 from ensemble.neural import sharded
 from ensemble.neural.optim import adamw
@@ -96,16 +96,16 @@ def test_each_rank_writes_its_own_part_and_no_pickle(runs: dict[int, Path]) -> N
 def test_a_damaged_shard_is_found(runs: dict[int, Path], tmp_path: Path) -> None:
     """Training would go on from half a model."""
     folder = Path(shutil.copytree(runs[2] / "checkpoint", tmp_path / "checkpoint"))
-    manifest.verify(folder)
+    folders.verify(folder)
     shards = sorted(folder.glob("*.safetensors"))
     content = shards[0].read_bytes()
     shards[0].write_bytes(content[:-1] + bytes([content[-1] ^ 1]))
     with pytest.raises(UserError, match=f"{shards[0].name} was changed"):
-        manifest.verify(folder)
+        folders.verify(folder)
     shards[0].write_bytes(content)
     shards[1].write_bytes(shards[1].read_bytes()[:-8])
     with pytest.raises(UserError, match=f"{shards[1].name} has .* bytes, not"):
-        manifest.verify(folder)
+        folders.verify(folder)
 
 
 def test_the_shards_of_another_model_are_refused(runs: dict[int, Path]) -> None:

@@ -26,8 +26,7 @@ import pytest
 import torch
 from safetensors.torch import load_file
 
-from ensemble import errors, signals
-from ensemble.data import manifest
+from ensemble import errors, folders, signals
 from ensemble.neural import checkpoint
 
 LONG = bool(os.environ.get("TORTURE_LONG"))
@@ -111,7 +110,7 @@ class Run:
         """The lines that a resume leaves as they are: an evaluation which the checkpoint does not know of comes again."""
         if not self.saved_step():
             return []
-        evaluated = manifest.read_json(self.newest() / "state.json")["progress"]["evaluated_step"]
+        evaluated = folders.read_json(self.newest() / "state.json")["progress"]["evaluated_step"]
         last = {"train": self.saved_step(), "val": evaluated}
         return [line for line in self.metrics() if line["step"] <= last[line["kind"]]]
 
@@ -217,8 +216,8 @@ def kill(run: Run, step: int, moment: str, generator: random.Random) -> None:
     assert len(after) >= min(KEEP_LAST, run.saved_step() // CHECKPOINT_STEPS), "a sound checkpoint was lost"
     assert run.saved_step() >= run.steps_done() - 2 * CHECKPOINT_STEPS, "more than was being written was lost"
     for name in after:
-        manifest.verify(run.out / "checkpoints" / name)
-    assert not had_best or [path for path in (run.out / "best", *run.out.glob(".best.old-*")) if manifest.verify(path)]
+        folders.verify(run.out / "checkpoints" / name)
+    assert not had_best or [path for path in (run.out / "best", *run.out.glob(".best.old-*")) if folders.verify(path)]
     print(f"  killed: {moment}, at step {run.steps_done()}, saved {run.saved_step()}, half done {run.half_done()}")
 
 
@@ -237,7 +236,7 @@ def ask_to_stop(run: Run, step: int, name: str, generator: random.Random) -> Non
     assert process.returncode
     assert run.status() == "preempted", told
     assert reached <= run.saved_step() == run.steps_done(), told
-    manifest.verify(run.newest())
+    folders.verify(run.newest())
     codes_of_ranks = [codes[rank.pid] for rank in ranks if rank.pid in codes]
     assert set(codes_of_ranks) <= {errors.PREEMPTED}, told
     print(f"  {name} at step {run.saved_step()}: launcher {process.returncode}, ranks left by it {codes_of_ranks}")
@@ -254,7 +253,7 @@ def assert_same(run: Run, reference: Run) -> None:
         assert ours.keys() == theirs.keys()
         different = [name for name in theirs if not torch.equal(ours[name], theirs[name])]
         assert not different, file
-    progress = [manifest.read_json(of.newest() / "state.json")["progress"] | {"seconds": 0} for of in (run, reference)]
+    progress = [folders.read_json(of.newest() / "state.json")["progress"] | {"seconds": 0} for of in (run, reference)]
     assert progress[0] == progress[1]
     timing = {"time_s", "samples_per_s", "data_wait"}
     told = [[{name: line[name] for name in line.keys() - timing} for line in of.metrics()] for of in (run, reference)]
@@ -341,7 +340,7 @@ def test_a_second_signal_ends_a_run_that_cannot_finish_its_step(prepared: Path, 
         exit_codes(family)
     assert f"exitcode  : {128 + signal.SIGUSR1}" in told, told
     assert run.checkpoints() == before
-    manifest.verify(run.newest())
+    folders.verify(run.newest())
 
 
 @pytest.fixture
@@ -376,7 +375,7 @@ def test_a_full_disk_keeps_the_last_checkpoint(room: int, reference: Run, small_
     assert len(sentences) == 1, told
     assert "room" in sentences[0]
     assert "Traceback" not in told.split("error: ")[0]
-    manifest.verify(run.newest())
+    folders.verify(run.newest())
     ballast.unlink()
     run.finish()
     assert_same(run, reference)

@@ -15,11 +15,11 @@ from ensemble.metrics import (
     binary_scores,
     bootstrap_difference,
     bootstrap_scores,
-    hot_seller_metric,
     precision_recall,
     reliability,
     why_undefined,
 )
+from ensemble.metrics.evaluating import binary_metric
 
 
 def market(num_rows: int = 2000, seed: int = 0) -> dict[str, np.ndarray]:
@@ -248,7 +248,7 @@ def test_metric_of_evaluate_works_offline(tmp_path: Path, monkeypatch: pytest.Mo
     monkeypatch.setattr(socket, "getaddrinfo", no_network)
     monkeypatch.setattr(socket.socket, "connect", no_network)
     data = market(300)
-    metric = hot_seller_metric(cache_dir=str(tmp_path))
+    metric = binary_metric(cache_dir=str(tmp_path))
     for rows in np.array_split(np.arange(300), 4):
         metric.add_batch(predictions=data["prediction"][rows], references=data["target"][rows], group=data["group"][rows])
     assert metric.compute() == scores(data)

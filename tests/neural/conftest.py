@@ -1,18 +1,11 @@
-"""What tests of the loop share: Accelerate's state on the CPU, and the settings of a run of the toy recipe."""
+"""What tests of the loop share: the settings of a run of the toy recipe."""
 
 from pathlib import Path
 
 import pytest
-from accelerate import Accelerator
 from toy import settings
 
-from ensemble.neural.config import TrainConfig
-
-
-@pytest.fixture(scope="module")
-def accelerator() -> Accelerator:
-    """One for each file, since test_speed.py makes others, with a precision of their own."""
-    return Accelerator(cpu=True)
+from ensemble.neural.settings import TrainConfig
 
 
 @pytest.fixture

@@ -190,6 +190,7 @@ class Recipe:
     """`ensemble.neural.loop.Recipe`."""
 
     name, fingerprint, monitor = "hrm", "4x4", "cells"
+    higher_is_better, output = True, "value"
 
     def __init__(self, num_rows: int, max_segments: int = 4, dtype: torch.dtype = torch.float32):
         self.inputs: dict[str, Any] = {"digits": NUM_DIGITS}

@@ -5,10 +5,10 @@ from typing import Any
 import pytest
 import torch
 
-from ensemble.config import to_dict
-from ensemble.neural.config import TrainConfig
+from ensemble.configuration import to_dict
 from ensemble.neural.dry_run import activation_bytes, describe, optimizer_state_bytes
 from ensemble.neural.loader import BatchPlan
+from ensemble.neural.settings import TrainConfig
 
 PLAN = BatchPlan.make(num_rows=1000, batch_size=64, micro_batch_size=8, num_ranks=2, rank=0, seed=0)
 

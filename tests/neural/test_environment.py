@@ -6,8 +6,8 @@ from pathlib import Path
 
 import pytest
 import torch
+from benchmarks import timing
 
-from ensemble.benchmarks import timing
 from ensemble.neural import environment
 
 

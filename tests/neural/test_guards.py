@@ -136,7 +136,7 @@ def test_a_batch_is_saved_for_replay(tmp_path: Path) -> None:
 
 def test_a_batch_that_is_not_wholly_written_is_not_there(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """A disk that is full in the middle would leave a part of a batch, or fill up with such parts."""
-    monkeypatch.setattr(guards.manifest, "sync", lambda path: os.stat(tmp_path / "no such file"))
+    monkeypatch.setattr(guards.folders, "sync", lambda path: os.stat(tmp_path / "no such file"))
     with pytest.raises(OSError, match="no such file"):
         guards.save_batch(tmp_path / "nonfinite/step7.safetensors", np.arange(3), gather(np.arange(3)))
     assert not list((tmp_path / "nonfinite").iterdir())

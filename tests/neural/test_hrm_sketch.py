@@ -11,7 +11,7 @@ from accelerate import Accelerator
 from safetensors.torch import load_file
 
 from ensemble.neural import loop, speed
-from ensemble.neural.config import TrainConfig
+from ensemble.neural.settings import TrainConfig
 
 torch.set_num_threads(1)
 sketch: Any = runpy.run_path(str(Path(__file__).with_name("hrm_sketch.py")))

@@ -16,10 +16,10 @@ from accelerate import Accelerator
 from toy import NUM_ROWS, Toy, checkpoints, last, lines, tensors
 
 from ensemble.errors import UserError
-from ensemble.neural import guards, loop, speed
-from ensemble.neural.config import TrainConfig
+from ensemble.neural import evaluation, guards, loop, speed
 from ensemble.neural.loader import BatchPlan
 from ensemble.neural.optim import learning_rate_scale
+from ensemble.neural.settings import TrainConfig
 
 torch.set_num_threads(1)
 
@@ -273,7 +273,7 @@ def test_each_row_is_predicted_once_and_in_order(batch_size: int, accelerator: A
     """A score would be computed over repeated or missing rows, or a prediction written under another row's id."""
     toy = Toy(dropout=0.5)
     model = toy.model()
-    found = loop.predict(toy, model, "validation", batch_size, accelerator)
+    found = evaluation.predict(toy, model, "validation", batch_size, accelerator)
     assert found["row"].tolist() == list(range(11))
     with torch.no_grad():
         expected = model(torch.from_numpy(toy.rows("validation").x)).numpy()

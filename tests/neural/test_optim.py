@@ -5,8 +5,8 @@ import math
 import pytest
 import torch
 
-from ensemble.neural.config import TrainConfig
 from ensemble.neural.optim import MovingAverage, learning_rate_scale, peak_learning_rate
+from ensemble.neural.settings import TrainConfig
 
 
 @pytest.mark.parametrize(("scaling", "factor"), [("none", 1.0), ("linear", 4.0), ("sqrt", 2.0)])

@@ -20,8 +20,8 @@ from toy import NUM_ROWS, WIDTH, Toy, checkpoints, last, lines, tensors
 
 from ensemble.errors import UserError
 from ensemble.neural import checkpoint, loop, runs
-from ensemble.neural.config import TrainConfig
 from ensemble.neural.loader import BatchPlan
+from ensemble.neural.settings import TrainConfig
 
 torch.set_num_threads(1)
 

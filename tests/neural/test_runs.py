@@ -65,17 +65,17 @@ def test_who_failed_is_heard_whatever_the_order(errors: tuple[Exception, ...], r
 @pytest.mark.parametrize("written_before", [0, 1], ids=["before the word lost", "after it"])
 def test_who_fails_while_another_writes_is_heard(written_before: int, run: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """Between looking for a failure and writing that the run is lost, the other rank's word would be written over."""
-    write = runs.manifest.write_text
+    write = runs.folders.write_text
 
     def write_and_fail(path: Path, text: str) -> None:
-        monkeypatch.setattr(runs.manifest, "write_text", write)
+        monkeypatch.setattr(runs.folders, "write_text", write)
         if written_before:
             write(path, text)
         end(run, FAILED, 1)
         if not written_before:
             write(path, text)
 
-    monkeypatch.setattr(runs.manifest, "write_text", write_and_fail)
+    monkeypatch.setattr(runs.folders, "write_text", write_and_fail)
     end(run, LOST, 0)
     assert status(run) == STATUS_OF[FAILED]
 
@@ -93,7 +93,7 @@ def test_a_full_disk_does_not_hide_the_error(run: Path, monkeypatch: pytest.Monk
     def full(*_: Any) -> None:
         raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
 
-    monkeypatch.setattr(runs.manifest, "sync", full)
+    monkeypatch.setattr(runs.folders, "sync", full)
     end(run, FAILED, 1)
     end(run, LOST, 0)
     assert status(run) == ["running"]

@@ -19,9 +19,10 @@ from torch._dynamo.utils import counters
 
 from ensemble.errors import UserError
 from ensemble.neural import speed
-from ensemble.neural.config import HotSellersConfig, TrainConfig
 from ensemble.neural.loader import Batch
-from ensemble.neural.recipes import hot_sellers
+from ensemble.neural.settings import TrainConfig
+from ensemble.recipes.hot_sellers import training
+from ensemble.recipes.hot_sellers.settings import RecipeConfig
 
 torch.set_num_threads(1)
 compiles = pytest.mark.filterwarnings(  # warnings of torch's own about its own compiler
@@ -123,7 +124,7 @@ def test_an_overflow_is_seen_and_lowers_the_scale() -> None:
 # Compilation
 
 
-def gradient(recipe: hot_sellers.HotSellers, model: torch.nn.Module, batch: Batch) -> torch.Tensor:
+def gradient(recipe: training.HotSellers, model: torch.nn.Module, batch: Batch) -> torch.Tensor:
     model.zero_grad()
     recipe.step(model.train(), batch, None)[0].backward()
     return torch.cat([p.grad.double().flatten() for p in model.parameters() if p.grad is not None])
@@ -133,8 +134,8 @@ def gradient(recipe: hot_sellers.HotSellers, model: torch.nn.Module, batch: Batc
 @pytest.mark.parametrize("recomputed", [False, True], ids=["kept", "recomputed"])
 def test_a_compiled_forecaster_has_the_same_gradients_and_names(recomputed: bool, prepared: Path) -> None:
     """compile=true would train another model, write checkpoints that nothing else loads, or compile at each ragged batch."""
-    config = HotSellersConfig(width=16, num_layers=3, dropout=0, gradient_checkpointing=recomputed)
-    recipe = hot_sellers.make(config, str(prepared))
+    config = RecipeConfig(width=16, num_layers=3, dropout=0, gradient_checkpointing=recomputed)
+    recipe = training.make(config, str(prepared))
     rows = recipe.rows("train")
     eager = recipe.model()
     compiled = copy.deepcopy(eager)

@@ -7,8 +7,8 @@ import pytest
 from prediction_files import SPLITS, run, synthetic
 
 from ensemble import predictions
-from ensemble.data import baseline
 from ensemble.predictions import Predictions
+from ensemble.recipes.hot_sellers import baselines
 
 
 @pytest.fixture(scope="session")
@@ -18,7 +18,7 @@ def files(prepared: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
     for split in SPLITS:
         for number, (name, noise) in enumerate({"clear": 0.7, "vague": 2.0}.items()):
             predictions.write(folder / f"{name}.{split}.parquet", synthetic(prepared, name, split, noise, number))
-        momentum = Predictions(**baseline.predict(prepared, split), split=split, member="momentum")
+        momentum = Predictions(**baselines.predict(prepared, split), split=split, member="momentum")
         predictions.write(folder / f"momentum.{split}.parquet", momentum)
     return folder
 

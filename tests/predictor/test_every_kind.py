@@ -14,14 +14,15 @@ from blends import GROUP_SIZE, KINDS, NAMES, blend_of
 from huggingface_hub import ModelCard
 from prediction_files import run
 
-from ensemble import card, combine, metrics, predictions, predictor
+from ensemble import combine, folders, metrics, predictions
+from ensemble.arrow import TableWriter
 from ensemble.combine.fitting import OUTPUTS_OF
-from ensemble.data import manifest
-from ensemble.data.arrow import TableWriter
-from ensemble.data.task import Task
 from ensemble.errors import UserError
 from ensemble.predictions import Predictions
-from ensemble.serving.loaded import EnsemblePredictor
+from ensemble.predictor import card, new_data
+from ensemble.predictor import fit as predictor
+from ensemble.predictor.loaded import EnsemblePredictor
+from ensemble.task import Task
 
 METRIC = {
     "binary": "average_precision",
@@ -44,7 +45,7 @@ def table(folder: Path, kind: str, splits: tuple[str, ...] = ("blend", "test", "
         rows = pa.table({"row_id": ids[::-1] + 2000, "id": pa.array([f"row {row}" for row in ids[::-1]])})
         with TableWriter(data / "rows" / "forecast", rows.schema) as writer:
             writer.write(rows)
-    about = manifest.write_manifest(
+    about = folders.write_manifest(
         data,
         {
             "kind": "prepared data",
@@ -92,7 +93,7 @@ def whole(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFacto
 def test_scores_are_those_of_the_task(whole: tuple[str, Path]) -> None:
     """The report would show another metric than the task's, take its worst member for the best, or guess the kind."""
     kind, folder = whole
-    scores = manifest.read_json(folder / "scores.json")
+    scores = folders.read_json(folder / "scores.json")
     assert (scores["kind"], scores["metric"], scores["fitted_on"]) == (kind, METRIC[kind], "blend")
     assert set(scores["scores"]) == {"ensemble", *NAMES, "base rate"}
     assert set(scores["metrics"]) == set(metrics.METRICS[kind]) == set(scores["scores"]["ensemble"])
@@ -109,10 +110,10 @@ def test_scores_are_those_of_the_task(whole: tuple[str, Path]) -> None:
     assert test.output == OUTPUTS_OF[kind][0]
     again = metrics.task_scores(kind, test.target, test.prediction, test.group)[METRIC[kind]]
     assert again == pytest.approx(value["ensemble"])
-    description = manifest.read_json(folder / "ensemble.json")
+    description = folders.read_json(folder / "ensemble.json")
     assert combine.Ensemble.from_dict(description["combiner"]).kind == kind
     assert set(description["diversity"]) == {"error_correlation", "without", "weights_of", "weights"}
-    manifest.verify(folder)
+    folders.verify(folder)
 
 
 def test_the_rows_of_a_table_are_forecast(whole: tuple[str, Path]) -> None:
@@ -124,7 +125,7 @@ def test_the_rows_of_a_table_are_forecast(whole: tuple[str, Path]) -> None:
     assert [line["id"] for line in lines] == [row["id"] for row in rows]
     assert {row["row_id"]: row["id"] for row in rows} == {2000 + row: f"row {row}" for row in range(NUM_ROWS)}
     blend = blend_of(kind, NUM_ROWS, seed=2)
-    ensemble = combine.Ensemble.from_dict(manifest.read_json(folder / "ensemble.json")["combiner"])
+    ensemble = combine.Ensemble.from_dict(folders.read_json(folder / "ensemble.json")["combiner"])
     expected = ensemble.predict(blend.predictions, NAMES, blend.group)
     place = [row["row_id"] - 2000 for row in rows]
     if kind == "multiclass":
@@ -150,9 +151,9 @@ def test_data_without_a_forecast_are_enough(kind: str, tmp_path: Path) -> None:
     assert {path.name for path in (tmp_path / "ensemble").iterdir()} == {
         "README.md", "ensemble.json", "like.json", "manifest.json", "scores.json", "test.parquet",
     }  # fmt: skip
-    sentence = r"forecasts the rows of a table, not products from reviews: give the new rows"
+    sentence = "cannot prepare new raw data, as its recipe .* has no new_data.py: give the new rows"
     with pytest.raises(UserError, match=sentence):
-        predictor.predict(tmp_path / "ensemble", ("reviews.jsonl",), (), tmp_path / "new", {})
+        new_data.predict(tmp_path / "ensemble", ("reviews.jsonl",), (), tmp_path / "new", {})
     with pytest.raises(UserError, match=sentence):
         EnsemblePredictor.load(tmp_path / "ensemble")
 
@@ -160,7 +161,7 @@ def test_data_without_a_forecast_are_enough(kind: str, tmp_path: Path) -> None:
 def test_the_card_is_of_the_task(whole: tuple[str, Path]) -> None:
     """A reader of the Hub would be told of hot sellers and weeks, or find a score of another kind."""
     kind, folder = whole
-    scores = manifest.read_json(folder / "scores.json")
+    scores = folders.read_json(folder / "scores.json")
     read = ModelCard.load(folder / card.NAME)
     shown = {result.metric_type: result.metric_value for result in read.data.eval_results or []}
     assert shown == {name: pytest.approx(scores["scores"]["ensemble"][name]["value"], abs=1e-6) for name in card.SHOWN[kind]}
@@ -214,6 +215,6 @@ def test_the_script_prints_the_metric_of_the_task(tmp_path: Path) -> None:
     assert done.returncode == 0, done.stderr
     lines = done.stdout.splitlines()
     assert "test: 600 rows; root mean squared error with its 95 % interval" in lines
-    scores = manifest.read_json(folder / "ensemble" / "scores.json")["scores"]
+    scores = folders.read_json(folder / "ensemble" / "scores.json")["scores"]
     value = scores["ensemble"]["root_mean_squared_error"]["value"]
     assert any(line.split()[:2] == ["ensemble", f"{value:.4f}"] for line in lines)

@@ -8,10 +8,10 @@ import pyarrow.parquet as pq
 import pytest
 from prediction_files import SPLITS, change, fit
 
-from ensemble import predictions
+from ensemble import folders, predictions
 from ensemble.combine import weights
-from ensemble.data import baseline, manifest
 from ensemble.errors import UserError
+from ensemble.recipes.hot_sellers import baselines
 
 
 def test_the_ensemble_leaves_its_files(files: Path, prepared: Path, tmp_path: Path) -> None:
@@ -28,7 +28,7 @@ def test_the_ensemble_leaves_its_files(files: Path, prepared: Path, tmp_path: Pa
         "manifest.json",
     }
     assert {path.name for path in (tmp_path / "ensemble").iterdir()} == names
-    manifest.verify(tmp_path / "ensemble")
+    folders.verify(tmp_path / "ensemble")
     assert json.loads((tmp_path / "ensemble/scores.json").read_text()) == scores
     assert scores["members"] == ["clear", "vague"]
     assert set(scores["scores"]) == {"ensemble", "clear", "vague", "momentum", "base rate"}
@@ -38,7 +38,7 @@ def test_the_ensemble_leaves_its_files(files: Path, prepared: Path, tmp_path: Pa
     assert value["base rate"] == pytest.approx(scores["base_rate"])
     test = predictions.read(tmp_path / "ensemble/test.parquet")
     assert (test.member, test.split) == ("ensemble", "test")
-    assert np.array_equal(np.sort(test.row_id), np.sort(baseline.predict(prepared, "test")["row_id"]))
+    assert np.array_equal(np.sort(test.row_id), np.sort(baselines.predict(prepared, "test")["row_id"]))
 
 
 def test_the_order_of_members_does_not_matter(files: Path, prepared: Path, tmp_path: Path) -> None:
@@ -53,13 +53,13 @@ def test_the_order_of_members_does_not_matter(files: Path, prepared: Path, tmp_p
 def test_what_tells_which_member_to_drop_is_written(files: Path, prepared: Path, tmp_path: Path) -> None:
     """The user would have weights, and nothing to judge a member by; or weeks and categories that do not add up."""
     scores = fit(files, prepared, tmp_path / "ensemble", combiner="greedy")
-    description = manifest.read_json(tmp_path / "ensemble" / "ensemble.json")
+    description = folders.read_json(tmp_path / "ensemble" / "ensemble.json")
     assert description["combiner"]["method"] == scores["combiner"]["method"] == "greedy"
     assert {*weights.COMBINERS["binary"], "auto"} == set(scores["combiner"]["cross_fitted"])
     found = description["diversity"]
     for part in ("by_week", "by_category"):
         assert sum(of["rows"] for of in found[part].values()) == scores["rows"]
-    assert set(found["by_category"]) <= {name or "unknown" for name in manifest.read_manifest(prepared)["categories"]}
+    assert set(found["by_category"]) <= {name or "unknown" for name in folders.read_manifest(prepared)["categories"]}
     assert len(found["by_week"]) == scores["weeks"]
     assert set(found["drift"]["log_loss"]) == {"ensemble", "clear", "vague"}
     assert found["without"]["clear"]["log_loss"] > found["without"]["vague"]["log_loss"]
@@ -88,7 +88,7 @@ def test_a_test_split_changes_nothing_that_is_fitted(copied: Path, prepared: Pat
         table = pq.read_table(path)
         change(path, target=1 - table["target"].to_numpy(), prediction=table["prediction"].to_numpy() ** 2)
     fit(copied, prepared, tmp_path / "after")
-    before, after = (manifest.read_json(tmp_path / name / "ensemble.json") for name in ("before", "after"))
+    before, after = (folders.read_json(tmp_path / name / "ensemble.json") for name in ("before", "after"))
     assert before["combiner"] == after["combiner"]
     for part in ("error_correlation", "without", "weights"):
         assert before["diversity"][part] == after["diversity"][part]

@@ -11,16 +11,16 @@ import pyarrow.parquet as pq
 import pytest
 from prediction_files import REASONS, fit
 
-from ensemble import combine, predictions, predictor
-from ensemble.data import manifest
-from ensemble.data.arrow import open_table
+from ensemble import combine, folders, predictions
+from ensemble.arrow import open_table
+from ensemble.predictor import forecast
 
 
 def test_parquet_and_csv_hold_one_ranked_forecast(files: Path, prepared: Path, tmp_path: Path) -> None:
     """The two would disagree, the best product not stand first, or a title stand beside another product's probability."""
     fit(files, prepared, tmp_path / "ensemble")
     table = pq.read_table(tmp_path / "ensemble/forecast.parquet")
-    about = manifest.read_manifest(prepared)
+    about = folders.read_manifest(prepared)
     assert table.schema.metadata == {b"week": about["last_week"].encode(), b"horizon_weeks": b"12"}
     rows = table.to_pylist()
     assert [row["rank"] for row in rows] == list(range(1, about["splits"]["forecast"]["rows"] + 1))
@@ -52,7 +52,7 @@ def test_titles_of_any_kind_pass_through_the_csv(files: Path, prepared: Path, tm
     column = products.column_names.index("title")
     changed = products.set_column(column, "title", pa.array([strange] * products.num_rows, pa.large_string()))
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr("ensemble.forecast.open_table", lambda folder: changed)
+        patch.setattr("ensemble.recipes.hot_sellers.outputs.open_table", lambda folder: changed)
         fit(files, prepared, tmp_path / "ensemble")
     with open(tmp_path / "ensemble/forecast.csv", newline="", encoding="utf-8") as stream:
         assert {line["title"] for line in csv.DictReader(stream)} == {strange}
@@ -85,7 +85,7 @@ def test_the_heaviest_member_explains() -> None:
         )
         for name in ("a", "b")
     ]
-    assert predictor.strongest_reasons(files, ensemble)[0][0]["feature"] == "b"
+    assert forecast.strongest_reasons(files, ensemble)[0][0]["feature"] == "b"
     turned = dataclasses.replace(ensemble, combination=dataclasses.replace(ensemble.combination, weights=(1.0, 0.0)))
-    assert predictor.strongest_reasons(files, turned)[0][0]["feature"] == "a"
-    assert predictor.strongest_reasons([files[0]], ensemble) is None
+    assert forecast.strongest_reasons(files, turned)[0][0]["feature"] == "a"
+    assert forecast.strongest_reasons([files[0]], ensemble) is None

@@ -9,9 +9,9 @@ import pyarrow.parquet as pq
 import pytest
 from prediction_files import SPLITS, change, fit, run
 
-from ensemble import predictions, predictor
-from ensemble.data import manifest
+from ensemble import folders, predictions
 from ensemble.errors import UserError
+from ensemble.predictor import new_data
 
 
 def test_the_same_raw_reviews_give_the_same_forecast(fitted: Path, raw_market: tuple[Path, Path], tmp_path: Path) -> None:
@@ -37,7 +37,7 @@ def test_later_reviews_move_the_forecast(fitted: Path, raw_market: tuple[Path, P
     end_ms = max(line["timestamp"] for line in lines) - four_weeks_ms
     earlier = tmp_path / "earlier.jsonl"
     earlier.write_text("".join(json.dumps(line) + "\n" for line in lines if line["timestamp"] <= end_ms))
-    path = predictor.predict(fitted / "ensemble", (str(earlier),), (str(products),), tmp_path / "new", {})
+    path = new_data.predict(fitted / "ensemble", (str(earlier),), (str(products),), tmp_path / "new", {})
     table = pq.read_table(path.with_suffix(".parquet"))
     before = pq.read_table(fitted / "ensemble/forecast.parquet")
     weeks = [np.datetime64(of.schema.metadata[b"week"].decode()) for of in (table, before)]
@@ -69,7 +69,7 @@ def test_a_damaged_ensemble_or_member_is_named(
     else:
         (folder / file).unlink()
     with pytest.raises(UserError, match=sentence) as raised:
-        predictor.predict(folder / "ensemble", (str(raw_market[0]),), (str(raw_market[1]),), tmp_path / "new", {})
+        new_data.predict(folder / "ensemble", (str(raw_market[0]),), (str(raw_market[1]),), tmp_path / "new", {})
     assert "\n" not in str(raised.value)
     assert [path.name for path in tmp_path.iterdir()] == ["fitted"]
 
@@ -79,17 +79,17 @@ def test_what_cannot_be_forecast_is_refused(
 ) -> None:
     """Without reviews, or with a member of unknown origin, there is nothing to ask."""
     with pytest.raises(UserError, match=r"no reviews are given: add source=\[reviews.jsonl\]"):
-        predictor.predict(fitted / "ensemble", (), (), tmp_path / "new", {})
+        new_data.predict(fitted / "ensemble", (), (), tmp_path / "new", {})
     with pytest.raises(UserError, match=r"/nowhere/reviews.jsonl"):
-        predictor.predict(fitted / "ensemble", ("/nowhere/reviews.jsonl",), (str(raw_market[1]),), tmp_path / "new", {})
+        new_data.predict(fitted / "ensemble", ("/nowhere/reviews.jsonl",), (str(raw_market[1]),), tmp_path / "new", {})
     foreign = shutil.copytree(files, tmp_path / "predictions")
     for split in SPLITS:
         change(foreign / f"clear.{split}.parquet", config={})
     fit(foreign, prepared, tmp_path / "ensemble")
     with pytest.raises(UserError, match=r"member clear was not predicted by scripts/predict.py"):
-        predictor.predict(tmp_path / "ensemble", (str(raw_market[0]),), (), tmp_path / "new", {})
+        new_data.predict(tmp_path / "ensemble", (str(raw_market[0]),), (), tmp_path / "new", {})
     with pytest.raises(UserError, match=r"learned with product metadata, and none are given: add metadata="):
-        predictor.predict(fitted / "ensemble", (str(raw_market[0]),), (), tmp_path / "new", {})
+        new_data.predict(fitted / "ensemble", (str(raw_market[0]),), (), tmp_path / "new", {})
     assert not (tmp_path / "new").exists()
 
 
@@ -108,7 +108,7 @@ def test_a_missing_member_is_made_up_for(
         change(folder / f"predictions/xgboost.{split}.parquet", config={**about["config"], **there["config"]})
     fit(folder / "predictions", prepared, folder / "two", combiner="equal")
     source, metadata = map(str, raw_market)
-    path = predictor.predict(folder / "two", (source,), (metadata,), tmp_path / "new", {})
+    path = new_data.predict(folder / "two", (source,), (metadata,), tmp_path / "new", {})
     assert "warning: lost of the ensemble is missing: the others' weights make up for it" in capsys.readouterr().err
     found = pq.read_table(path.with_suffix(".parquet"))
     assert "lost" not in found.column_names
@@ -120,11 +120,11 @@ def test_a_member_trained_anew_is_refused(fitted: Path, raw_market: tuple[Path, 
     folder = shutil.copytree(fitted, tmp_path / "fitted")
     member = folder / "members" / "xgboost"
     (member / "importance.json").write_text("{}")
-    (member / manifest.NAME).unlink()
-    manifest.write_manifest(member, {"kind": "tree member"})
+    (member / folders.NAME).unlink()
+    folders.write_manifest(member, {"kind": "tree member"})
     source, metadata = map(str, raw_market)
     with pytest.raises(UserError, match=r"member xgboost at .* was trained anew after the ensemble was fitted"):
-        predictor.predict(folder / "ensemble", (source,), (metadata,), tmp_path / "new", {})
+        new_data.predict(folder / "ensemble", (source,), (metadata,), tmp_path / "new", {})
 
 
 def test_an_ensemble_is_not_replaced_by_its_forecast(fitted: Path, raw_market: tuple[Path, Path], tmp_path: Path) -> None:
@@ -132,7 +132,7 @@ def test_an_ensemble_is_not_replaced_by_its_forecast(fitted: Path, raw_market: t
     folder = shutil.copytree(fitted, tmp_path / "fitted")
     source, metadata = map(str, raw_market)
     with pytest.raises(UserError, match=r"it is no forecast.*not replaced: choose another folder"):
-        predictor.predict(folder / "ensemble", (source,), (metadata,), folder / "ensemble", {}, overwrite=True)
+        new_data.predict(folder / "ensemble", (source,), (metadata,), folder / "ensemble", {}, overwrite=True)
     assert (folder / "ensemble" / "ensemble.json").exists()
 
 
@@ -144,5 +144,5 @@ def test_reviews_that_begin_late_are_warned_of(
     half = sorted(line["timestamp"] for line in lines)[len(lines) // 2]
     recent = tmp_path / "recent.jsonl"
     recent.write_text("".join(json.dumps(line) + "\n" for line in lines if line["timestamp"] >= half))
-    predictor.predict(fitted / "ensemble", (str(recent),), (str(raw_market[1]),), tmp_path / "new", {})
+    new_data.predict(fitted / "ensemble", (str(recent),), (str(raw_market[1]),), tmp_path / "new", {})
     assert "only right if all its reviews are given, old and new" in capsys.readouterr().err

@@ -10,9 +10,9 @@ import pyarrow.parquet as pq
 import pytest
 from prediction_files import change, fit
 
-from ensemble import predictor
-from ensemble.data import manifest
+from ensemble import folders
 from ensemble.errors import UserError
+from ensemble.predictor import fit as predictor
 
 Damage = Callable[[Path], Any]
 
@@ -112,8 +112,8 @@ def test_impossible_settings_are_refused(
 
 def test_other_data_are_refused(files: Path, prepared_copy: Path, tmp_path: Path) -> None:
     """The forecast would name products of other data."""
-    about = manifest.read_manifest(prepared_copy)
-    (prepared_copy / manifest.NAME).unlink()
-    manifest.write_manifest(prepared_copy, {**about, "first_week": "1999-01-04"})
+    about = folders.read_manifest(prepared_copy)
+    (prepared_copy / folders.NAME).unlink()
+    folders.write_manifest(prepared_copy, {**about, "first_week": "1999-01-04"})
     with pytest.raises(UserError, match=r"member clear predicted blend for data .*: predict again with this data"):
         fit(files, prepared_copy, tmp_path / "ensemble")

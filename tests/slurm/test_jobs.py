@@ -11,8 +11,8 @@ from pathlib import Path
 import pytest
 from conftest import ROOT, Job, Login
 
-from ensemble import bag
-from ensemble.data import manifest
+from ensemble import folders
+from ensemble.predictor import bag
 
 SHORT = ("batch_size=64", "max_epochs=0.2", "evaluations_per_epoch=1")
 TRAININGS = {
@@ -86,7 +86,7 @@ def test_categories_over_an_array(login: Login, raw_market: tuple[Path, Path], t
     array = login.sbatch(*words, options="--array=0-1", RUNS=str(tmp_path))
     for task in range(2):
         Job(login.cluster, f"{array.id}_{task}").completed()
-    abouts = [manifest.read_manifest(tmp_path / f"toys{number}" / "prepared") for number in range(3)]
+    abouts = [folders.read_manifest(tmp_path / f"toys{number}" / "prepared") for number in range(3)]
     assert all(len(about["sources"]) == 2 for about in abouts), abouts[0]["sources"]
 
 
@@ -245,8 +245,8 @@ def test_one_copy_of_a_bag_is_preempted(login: Login, folded: Path, tmp_path: Pa
     for task in tasks:
         task.completed()
     assert [task.facts()["Restarts"] for task in tasks] == ["0", "1"]
-    learned = [manifest.read_json(copy / "summary.json")["fingerprint"] for copy in bag.copies(tmp_path / "bag")]
-    assert learned == [fold["fingerprint"] for fold in manifest.read_manifest(folded)["folds"][:2]]
+    learned = [folders.read_json(copy / "summary.json")["fingerprint"] for copy in bag.copies(tmp_path / "bag")]
+    assert learned == [fold["fingerprint"] for fold in folders.read_manifest(folded)["folds"][:2]]
 
 
 def test_a_users_mistake(login: Login, prepared: Path, tmp_path: Path) -> None:

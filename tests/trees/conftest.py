@@ -3,7 +3,7 @@
 import pytest
 
 from ensemble.trees import threads
-from ensemble.trees.prediction import MODULES
+from ensemble.trees.predict import MODULES
 
 
 @pytest.fixture(scope="module", autouse=True)

@@ -13,12 +13,12 @@ from typing import Any
 import psutil
 import pytest
 
-from ensemble.data import manifest
+from ensemble import folders
 from ensemble.errors import FAILED, PREEMPTED, USER_ERROR, UserError
-from ensemble.trees import both, member, threads
+from ensemble.trees import both, threads, train
 from ensemble.trees.checkpoint import Checkpoints
-from ensemble.trees.config import SearchConfig, TreesConfig
 from ensemble.trees.distributed import ALONE, LIBRARIES, Place
+from ensemble.trees.settings import SearchConfig, TreesConfig
 
 ROOT = Path(__file__).resolve().parents[2]
 FILES = {"xgboost": "model.ubj", "lightgbm": "model.txt"}
@@ -38,14 +38,14 @@ def alone(prepared: Path, tmp_path_factory: pytest.TempPathFactory) -> dict[str,
     models = {}
     for library in LIBRARIES:
         out = tmp_path_factory.mktemp(library) / "member"
-        member.train(TreesConfig(library=library, data=str(prepared), out=str(out), threads=1, **QUICK))  # type: ignore[arg-type]
+        train.train(TreesConfig(library=library, data=str(prepared), out=str(out), threads=1, **QUICK))  # type: ignore[arg-type]
         models[library] = (out / FILES[library]).read_bytes()
     return models
 
 
 def models(out: Path) -> dict[str, bytes]:
     for library in LIBRARIES:
-        manifest.verify(out / library)
+        folders.verify(out / library)
     return {library: (out / library / FILES[library]).read_bytes() for library in LIBRARIES}
 
 

@@ -13,16 +13,16 @@ from typing import Any
 import numpy as np
 import pytest
 
-from ensemble import metrics
-from ensemble.data import manifest, panel
-from ensemble.data.config import MarketConfig, PrepareConfig
+from ensemble import folders, metrics
 from ensemble.errors import UserError
-from ensemble.trees import distributed, member
+from ensemble.recipes.hot_sellers import prepare
+from ensemble.recipes.hot_sellers.settings import MarketConfig, PrepareConfig
+from ensemble.trees import distributed, train
 from ensemble.trees.checkpoint import Checkpoints
-from ensemble.trees.config import TreesConfig
 from ensemble.trees.distributed import ALONE, Place
-from ensemble.trees.prediction import MODULES, LoadedMember
+from ensemble.trees.predict import MODULES, TreeMember
 from ensemble.trees.rows import NUM_BLOCKS, TreeData
+from ensemble.trees.settings import TreesConfig
 
 ROOT = Path(__file__).resolve().parents[2]
 LIBRARIES = list(MODULES)
@@ -270,7 +270,7 @@ def test_what_one_rank_raises_ends_all(raised: str, code: int, sentence: str, tm
 @pytest.mark.parametrize("num_ranks", [2, 3, 7])
 def test_shards_are_a_fair_partition(num_ranks: int, prepared: Path) -> None:
     """Rows would be learned from twice or never; or a rank would know some weeks only, and bin the features by them."""
-    about = manifest.read_manifest(prepared)
+    about = folders.read_manifest(prepared)
     shards = [TreeData(prepared, "train", about, rank, num_ranks) for rank in range(num_ranks)]
     whole = TreeData(prepared, "train", about)
     row_ids = np.concatenate([shard.column("row_id") for shard in shards])
@@ -284,7 +284,7 @@ def test_shards_are_a_fair_partition(num_ranks: int, prepared: Path) -> None:
 
 def test_too_many_ranks_are_refused(prepared: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """A rank without rows would end in a library's abort."""
-    about = manifest.read_manifest(prepared)
+    about = folders.read_manifest(prepared)
     num_rows = len(TreeData(prepared, "train", about))
     with pytest.raises(UserError, match=f"{num_rows + 1} ranks cannot share the {num_rows} rows"):
         TreeData(prepared, "train", about, num_rows, num_rows + 1)
@@ -298,12 +298,12 @@ def test_too_many_ranks_are_refused(prepared: Path, monkeypatch: pytest.MonkeyPa
 def market(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """Prepared data with enough hot sellers on test, some 120, for a score to tell something."""
     folder = tmp_path_factory.mktemp("market") / "prepared"
-    panel.prepare(PrepareConfig(out=str(folder), market=MarketConfig(num_products=600, num_reviews=40_000)))
+    prepare.prepare(PrepareConfig(out=str(folder), market=MarketConfig(num_products=600, num_reviews=40_000)))
     return folder
 
 
 def score(out: Path, data: Path, split: str) -> float:
-    found = LoadedMember(out).predict(data, split)
+    found = TreeMember(out).predict(data, split)
     return metrics.binary_scores(found["target"], found["prediction"], found["group"])["average_precision"]
 
 
@@ -325,7 +325,7 @@ def trained(request: pytest.FixtureRequest, market: Path, tmp_path_factory: pyte
     assert [code for code, _, _ in ends] == [0, 0], ends
     assert "trees/s" in ends[0][2]
     assert "trees/s" not in ends[1][2], "one rank shows the bar"
-    member.train(TreesConfig(library=request.param, data=str(market), out=str(folder / "one"), **SETTINGS))
+    train.train(TreesConfig(library=request.param, data=str(market), out=str(folder / "one"), **SETTINGS))
     return folder
 
 
@@ -334,7 +334,7 @@ def test_two_ranks_are_as_good_as_one(trained: Path, market: Path) -> None:
     assert sorted(path.name for path in trained.iterdir()) == ["one", "two"], "nothing else is left"
     for name in ("one", "two"):
         summary = json.loads((trained / name / "summary.json").read_text())
-        assert summary["rows"] == manifest.read_manifest(market)["splits"]["train"]["rows"]
+        assert summary["rows"] == folders.read_manifest(market)["splits"]["train"]["rows"]
         whole = score(trained / name, market, "validation")
         assert summary["validation_average_precision"] == pytest.approx(whole, abs=1e-6), "of the whole split"
     assert abs(score(trained / "one", market, "test") - score(trained / "two", market, "test")) < TOLERANCE

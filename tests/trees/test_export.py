@@ -15,14 +15,15 @@ import onnxruntime
 import pyarrow as pa
 import pytest
 
-from ensemble.data import manifest
-from ensemble.data.arrow import TableWriter
-from ensemble.data.task import Task
+from ensemble import folders
+from ensemble.arrow import TableWriter
 from ensemble.errors import Failure, UserError
-from ensemble.trees import export, member
-from ensemble.trees.config import TreesConfig
-from ensemble.trees.prediction import MODULES, LoadedMember
+from ensemble.task import Task
+from ensemble.trees import export
+from ensemble.trees import train as member
+from ensemble.trees.predict import MODULES, TreeMember
 from ensemble.trees.rows import TreeData
+from ensemble.trees.settings import TreesConfig
 
 ROOT = Path(__file__).resolve().parents[2]
 METRICS = {
@@ -79,7 +80,7 @@ def data(tmp_path_factory: pytest.TempPathFactory) -> Prepare:
             "splits": {split: {"rows": num_rows} for split, num_rows in NUM_ROWS.items()},
             "categories": [], "config": {}, "has_text": False,
         }  # fmt: skip
-        manifest.write_manifest(folder, about)
+        folders.write_manifest(folder, about)
         return folder
 
     return prepare
@@ -101,7 +102,7 @@ def trained(data: Prepare, tmp_path_factory: pytest.TempPathFactory) -> Train:
 
 
 def features_of(folder: Path) -> np.ndarray:
-    return np.concatenate(list(TreeData(folder, "test", manifest.read_manifest(folder)).batches()))
+    return np.concatenate(list(TreeData(folder, "test", folders.read_manifest(folder)).batches()))
 
 
 @pytest.mark.parametrize(("library", "kind"), CASES)
@@ -110,7 +111,7 @@ def test_the_file_says_what_the_member_says(library: str, kind: str, data: Prepa
     folder, file = trained(library, kind), tmp_path / "new/member.onnx"
     told = export.export(folder, file, data(kind))
     assert told["rows"] == export.NUM_CHECKED + NUM_ROWS["test"]
-    expected = LoadedMember(folder).predict(data(kind), "test")["prediction"]
+    expected = TreeMember(folder).predict(data(kind), "test")["prediction"]
     session = onnxruntime.InferenceSession(file, providers=["CPUExecutionProvider"])
     (found,) = session.run(["prediction"], {"features": features_of(data(kind))})
     assert found.shape == expected.shape
@@ -128,8 +129,8 @@ def test_the_file_says_what_it_is(library: str, data: Prepare, trained: Train, t
     assert json.loads(about["features"]) == FEATURES
     assert json.loads(about["classes"]) == ["low", "middle", "high"]
     assert json.loads(about["opset"]) == {"ai.onnx": 17, "ai.onnx.ml": 3}
-    assert about["fingerprint"] == manifest.read_manifest(data("multiclass"))["fingerprint"]
-    assert about["model"] == manifest.verify(trained(library, "multiclass"))["fingerprint"]
+    assert about["fingerprint"] == folders.read_manifest(data("multiclass"))["fingerprint"]
+    assert about["model"] == folders.verify(trained(library, "multiclass"))["fingerprint"]
     assert (about["library"], about["output"], about["recipe"]) == (library, "probabilities", "small")
 
 

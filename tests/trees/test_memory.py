@@ -9,9 +9,9 @@ import pytest
 
 from ensemble import cores
 from ensemble.errors import UserError
-from ensemble.trees import member, memory
+from ensemble.trees import memory, train
 from ensemble.trees.checkpoint import Checkpoints
-from ensemble.trees.config import TreesConfig
+from ensemble.trees.settings import TreesConfig
 
 FILES = {"xgboost": "model.ubj", "lightgbm": "model.txt"}
 MEGABYTE = 1 << 20
@@ -96,7 +96,7 @@ def interrupt(settings: TreesConfig, monkeypatch: pytest.MonkeyPatch, resume: st
     with monkeypatch.context() as patch:
         patch.setattr(Checkpoints, "write", write)
         with pytest.raises(Killed):
-            member.train(settings, resume)
+            train.train(settings, resume)
 
 
 @pytest.mark.parametrize("library", list(FILES))
@@ -107,16 +107,16 @@ def test_low_memory_goes_on_to_the_same_bits(
     monkeypatch.setattr("ensemble.trees.rows.ROWS_PER_BATCH", 500)  # several files
     monkeypatch.setitem(memory.SAMPLED_ROWS, "low", 1000)
     settings = config(library, prepared, tmp_path / "again", memory="low")
-    told = member.train(config(library, prepared, tmp_path / "whole", memory="low"))
+    told = train.train(config(library, prepared, tmp_path / "whole", memory="low"))
     assert told["memory"] == "low"
     interrupt(settings, monkeypatch)
     interrupt(settings, monkeypatch, "last")
     (tmp_path / "again.checkpoint/.pages-0").mkdir()  # killed by force
     (tmp_path / "again.checkpoint/.pages-0/rows").write_text("half")
-    member.train(settings, "auto")
+    train.train(settings, "auto")
     assert model(tmp_path / "again") == model(tmp_path / "whole")
     assert sorted(path.name for path in tmp_path.iterdir()) == ["again", "whole"]
-    member.train(config(library, prepared, tmp_path / "in_core", memory="in_core"))
+    train.train(config(library, prepared, tmp_path / "in_core", memory="in_core"))
     assert (model(tmp_path / "in_core") == model(tmp_path / "whole")) == (library == "xgboost")
 
 
@@ -132,10 +132,10 @@ def test_going_on_keeps_to_the_mode(
     assert "memory=low: training in core may take " in capsys.readouterr().err
     if library == "lightgbm":
         with pytest.raises(UserError, match=r"was written with memory=low, and with in_core LightGBM would bin otherwise"):
-            member.train(config(library, prepared, tmp_path / "out", memory="in_core"), "auto")
-    summary = member.train(config(library, prepared, tmp_path / "out"), "auto")
+            train.train(config(library, prepared, tmp_path / "out", memory="in_core"), "auto")
+    summary = train.train(config(library, prepared, tmp_path / "out"), "auto")
     assert summary["memory"] == ("low" if library == "lightgbm" else "in_core")
-    member.train(config(library, prepared, tmp_path / "low", memory="low"))
+    train.train(config(library, prepared, tmp_path / "low", memory="low"))
     assert model(tmp_path / "out") == model(tmp_path / "low")
 
 
@@ -145,7 +145,7 @@ def test_the_summary_tells_the_peak(prepared: Path, tmp_path: Path) -> None:
 import sys
 from ensemble.trees import threads; threads.settle(1)
 from ensemble.trees import member
-from ensemble.trees.config import TreesConfig
+from ensemble.trees.settings import TreesConfig
 before = bytes(range(256)) * (int(sys.argv[1]) * 4000)
 whole, held = member.module_of, []
 member.module_of = lambda name: held.append(bytes(range(256)) * (int(sys.argv[2]) * 4000)) or whole(name)

@@ -15,17 +15,17 @@ import numpy as np
 import pyarrow as pa
 import pytest
 
+from ensemble import folders as manifest
 from ensemble import predictions
-from ensemble.data import manifest
-from ensemble.data.arrow import TableWriter
-from ensemble.data.task import Task
+from ensemble.arrow import TableWriter
 from ensemble.errors import UserError
 from ensemble.metrics import METRIC_OF
-from ensemble.trees import boosting, distributed, member, objective
+from ensemble.task import Task
+from ensemble.trees import boosting, distributed, objective, train
 from ensemble.trees.checkpoint import Checkpoints
-from ensemble.trees.config import TreesConfig
-from ensemble.trees.prediction import MODULES, LoadedMember
+from ensemble.trees.predict import MODULES, TreeMember
 from ensemble.trees.rows import TreeData
+from ensemble.trees.settings import TreesConfig
 
 ROOT = Path(__file__).resolve().parents[2]
 LIBRARIES = list(MODULES)
@@ -121,7 +121,7 @@ def prepare(
 
 
 def read(folder: Path, split: str) -> Any:
-    from ensemble.data.arrow import open_table
+    from ensemble.arrow import open_table
 
     return open_table(folder / "rows" / split).to_pandas()
 
@@ -166,9 +166,9 @@ def score(metric: str, found: dict[str, Any], prediction: np.ndarray | None = No
 def test_each_objective_learns(kind: str, library: str, data: Any, tmp_path: Path) -> None:
     """An objective would be given the wrong labels or groups, or say something else than the ensemble takes it for."""
     metric, out = METRICS[kind], tmp_path / library
-    summary = member.train(config(library, data(kind), out))
+    summary = train.train(config(library, data(kind), out))
     assert (summary["objective"], summary["target"], summary["metric"]) == (kind, "target", metric)
-    found = LoadedMember(out).predict(data(kind), "test")
+    found = TreeMember(out).predict(data(kind), "test")
     file = tmp_path / "member.test.parquet"
     predictions.write(file, predictions.Predictions(**found, member="member", split="test"))
     assert predictions.read(file).output == objective.OUTPUT_OF[kind] == summary["output"]
@@ -191,8 +191,8 @@ def test_each_objective_learns(kind: str, library: str, data: Any, tmp_path: Pat
 @pytest.mark.parametrize("kind", KINDS)
 def test_the_forecast_of_any_kind_says_why(kind: str, library: str, data: Any, tmp_path: Path) -> None:
     """The forecast would crash where there are several classes, or give the reasons of another one."""
-    member.train(config(library, data(kind), tmp_path / "out", num_rounds=10))
-    found = LoadedMember(tmp_path / "out").predict(data(kind), "forecast")
+    train.train(config(library, data(kind), tmp_path / "out", num_rounds=10))
+    found = TreeMember(tmp_path / "out").predict(data(kind), "forecast")
     assert np.isnan(found["target"]).all()
     rows = TreeData(data(kind), "forecast", manifest.read_manifest(data(kind)))
     (features,) = rows.batches()
@@ -219,8 +219,8 @@ def test_what_is_missing_tells_something(library: str, tmp_path: Path) -> None:
         return {**found, "target": np.where(np.isnan(found["second"]), 3.0, 0.0) + 0.1 * found["noise"]}
 
     folder = prepare(tmp_path / "data", "regression", change)
-    member.train(config(library, folder, tmp_path / "out", num_rounds=80))
-    found = LoadedMember(tmp_path / "out").predict(folder, "test")
+    train.train(config(library, folder, tmp_path / "out", num_rounds=80))
+    found = TreeMember(tmp_path / "out").predict(folder, "test")
     assert score("root_mean_squared_error", found) < 0.25 < found["target"].std() / 3
 
 
@@ -233,8 +233,8 @@ def test_codes_are_no_quantities(library: str, tmp_path: Path) -> None:
     scores = {}
     for name, categories in (("codes", True), ("numbers", False)):
         folder = prepare(tmp_path / name, "binary", change, categories=categories)
-        member.train(config(library, folder, tmp_path / f"{name}.out", num_rounds=3, max_leaves=4))
-        scores[name] = score("average_precision", LoadedMember(tmp_path / f"{name}.out").predict(folder, "test"))
+        train.train(config(library, folder, tmp_path / f"{name}.out", num_rounds=3, max_leaves=4))
+        scores[name] = score("average_precision", TreeMember(tmp_path / f"{name}.out").predict(folder, "test"))
     assert scores["codes"] > 0.95
     assert scores["numbers"] < 0.7
 
@@ -247,8 +247,8 @@ def test_a_code_that_was_never_seen_is_predicted(library: str, tmp_path: Path) -
         return {**found, "code": np.where(unseen, np.nan, found["code"])}
 
     folder = prepare(tmp_path / "data", "regression", change)
-    member.train(config(library, folder, tmp_path / "out"))
-    found = LoadedMember(tmp_path / "out").predict(folder, "test")
+    train.train(config(library, folder, tmp_path / "out"))
+    found = TreeMember(tmp_path / "out").predict(folder, "test")
     assert (read(folder, "test")["code"] == 29).any()
     assert np.isfinite(found["prediction"]).all()
     assert score("root_mean_squared_error", found) < 0.8
@@ -259,7 +259,7 @@ def test_codes_that_are_none_are_refused(code: float, library: str, tmp_path: Pa
     """A library would crash, or round the code to another one."""
     folder = prepare(tmp_path / "data", "binary", lambda found: {**found, "code": np.where(found["code"] == 3, code, 2)})
     with pytest.raises(UserError, match=rf"the feature code is {code:g}, and must be the number of a category, 0 to 29"):
-        member.train(config(library, folder, tmp_path / "out"))
+        train.train(config(library, folder, tmp_path / "out"))
     assert [path.name for path in tmp_path.iterdir()] == ["data"]
 
 
@@ -281,7 +281,7 @@ def test_a_row_of_weight_0_is_none(kind: str, library: str, tmp_path: Path) -> N
 
     for name, change in (("weighed", weigh), ("left", leave_out)):
         folder = prepare(tmp_path / name, kind, change, weight="weight")
-        member.train(config(library, folder, tmp_path / f"{name}.out", num_rounds=8))
+        train.train(config(library, folder, tmp_path / f"{name}.out", num_rounds=8))
     assert model(tmp_path / "weighed.out") == model(tmp_path / "left.out")
 
 
@@ -313,8 +313,8 @@ def test_a_weight_of_2_is_the_row_twice(library: str, tmp_path: Path) -> None:
     ):
         # Of the leaves' limits, LightGBM's 20 rows must not bind; and nothing is drawn
         settings = {"num_rounds": 10, "min_leaf_weight": 60.0, "row_fraction": 1.0, "column_fraction": 1.0}
-        member.train(config(library, folder, tmp_path / f"{name}.out", early_stopping_rounds=10, max_leaves=8, **settings))
-        found[name] = LoadedMember(tmp_path / f"{name}.out").predict(folder, "test")["prediction"]
+        train.train(config(library, folder, tmp_path / f"{name}.out", early_stopping_rounds=10, max_leaves=8, **settings))
+        found[name] = TreeMember(tmp_path / f"{name}.out").predict(folder, "test")["prediction"]
     apart = np.abs(found["plain"] - found["double"]).mean()
     assert np.abs(found["weighed"] - found["double"]).mean() < apart / 20
     assert apart > 0.02
@@ -333,8 +333,8 @@ def test_heavy_groups_decide_a_ranking(library: str, tmp_path: Path) -> None:
 
     for heavy, sign in ((0, 1), (1, -1)):
         folder = prepare(tmp_path / str(heavy), "ranking", change(heavy), weight="weight")
-        member.train(config(library, folder, tmp_path / f"{heavy}.out", num_rounds=5))
-        prediction = LoadedMember(tmp_path / f"{heavy}.out").predict(folder, "test")["prediction"]
+        train.train(config(library, folder, tmp_path / f"{heavy}.out", num_rounds=5))
+        prediction = TreeMember(tmp_path / f"{heavy}.out").predict(folder, "test")["prediction"]
         assert sign * np.corrcoef(prediction, read(folder, "test")["first"] > 0)[0, 1] > 0.9
 
 
@@ -344,10 +344,10 @@ def test_weights_that_are_none_are_refused(tmp_path: Path) -> None:
         change = lambda found, weight=weight: {**found, "weight": np.where(found["cluster"] == 9, weight, 1.0)}  # noqa: E731
         folder = prepare(tmp_path / name, "regression", change, weight="weight")
         with pytest.raises(UserError, match=rf"the weight weight is {weight:g}, and must be 0 or more"):
-            member.train(config("xgboost", folder, tmp_path / "out"))
+            train.train(config("xgboost", folder, tmp_path / "out"))
     folder = prepare(tmp_path / "nothing", "regression", lambda found: {**found, "weight": 0 * found["weight"]}, "weight")
     with pytest.raises(UserError, match="no row to learn from has a target and a weight"):
-        member.train(config("xgboost", folder, tmp_path / "out"))
+        train.train(config("xgboost", folder, tmp_path / "out"))
 
 
 # Constraints
@@ -368,7 +368,7 @@ def test_monotone_holds(kind: str, library: str, tmp_path: Path) -> None:
     grid[:, :, 0] = np.linspace(-3, 3, 60)
     grid[:, :, 3] = np.arange(20)[:, None]
     for name, monotone in (("free", {}), ("rising", {"first": 1}), ("falling", {"first": -1, "noise": 1})):
-        member.train(config(library, folder, tmp_path / name, monotone=monotone, num_rounds=20, early_stopping_rounds=20))
+        train.train(config(library, folder, tmp_path / name, monotone=monotone, num_rounds=20, early_stopping_rounds=20))
         booster = module(library).load(tmp_path / name / FILES[library])
         steps = np.diff(module(library).predict(booster, grid.reshape(-1, 4)).reshape(20, 60), axis=1)
         rises, falls = (steps > 1e-6).any(), (steps < -1e-6).any()
@@ -434,8 +434,8 @@ def test_large_groups_are_cut_for_lightgbm(data: Any, tmp_path: Path, monkeypatc
 
     assert lgbm._cut(np.array([3, 10_000, 10_001, 25_000])).tolist() == [3, 10_000, 5_000, 5_001, 8_333, 8_333, 8_334]
     monkeypatch.setattr(lgbm, "MOST_RANKED", 7)
-    member.train(config("lightgbm", data("ranking"), tmp_path / "out"))
-    found = LoadedMember(tmp_path / "out").predict(data("ranking"), "test")
+    train.train(config("lightgbm", data("ranking"), tmp_path / "out"))
+    found = TreeMember(tmp_path / "out").predict(data("ranking"), "test")
     assert score("ndcg_at_10", found) > 0.8
 
 
@@ -470,13 +470,13 @@ def test_grades_are_places_within_the_group() -> None:
 def test_the_named_metric_stops(kind: str, metric: str, library: str, data: Any, tmp_path: Path) -> None:
     """The trees would be cut where another metric is best, or where this one is worst."""
     out = tmp_path / "out"
-    summary = member.train(config(library, data(kind), out, metric=metric, num_rounds=120, early_stopping_rounds=12))
+    summary = train.train(config(library, data(kind), out, metric=metric, num_rounds=120, early_stopping_rounds=12))
     scores = np.array([entry[metric] for entry in history_of(out)])
     best = int(scores.argmax() if METRIC_OF[metric].higher_is_better else scores.argmin())
     assert summary["trees"] == best + 1
     assert len(scores) == best + 1 + 12 < 120
     assert summary[f"validation_{metric}"] == scores[best]
-    found = LoadedMember(out).predict(data(kind), "validation")
+    found = TreeMember(out).predict(data(kind), "validation")
     assert score(metric, found) == pytest.approx(scores[best], abs=1e-5)
 
 
@@ -502,8 +502,8 @@ def test_another_lesson_is_judged_by_the_task(kind: str, settings: dict[str, str
     """The trees would be cut where they forecast growth best, and the ensemble take growth for a probability."""
     folder = prepare(tmp_path / "data", kind, lambda found: {**found, "is_high": found["noisy"] > 1})
     out = tmp_path / "out"
-    summary = member.train(config(library, folder, out, **settings))
-    found = LoadedMember(out).predict(folder, "validation")
+    summary = train.train(config(library, folder, out, **settings))
+    found = TreeMember(out).predict(folder, "validation")
     assert found["output"] == summary["output"] == "score"
     assert np.array_equal(found["target"], read(folder, "validation")["target"])
     assert {*history_of(out)[0]} == {"kind", "step", METRICS[kind]}
@@ -527,7 +527,7 @@ def test_rows_without_the_other_target_are_left_out(library: str, tmp_path: Path
     for name, change in (("hidden", hide), ("left", leave_out)):
         folder = prepare(tmp_path / name, "binary", change)
         settings = {"objective": "regression", "target": "noisy", "num_rounds": 8}
-        member.train(config(library, folder, tmp_path / f"{name}.out", **settings))
+        train.train(config(library, folder, tmp_path / f"{name}.out", **settings))
     assert model(tmp_path / "hidden.out") == model(tmp_path / "left.out")
 
 
@@ -553,7 +553,7 @@ def test_interrupted_any_objective_ends_with_the_same_bits(
         settings |= {"objective": "ranking", "target": "noisy"}
     if kind != "multiclass":
         settings["monotone"] = {"noise": -1}
-    member.train(config(library, folder, tmp_path / "whole", **settings))
+    train.train(config(library, folder, tmp_path / "whole", **settings))
     write = Checkpoints.write
 
     def write_and_die(*content: Any) -> None:
@@ -563,9 +563,9 @@ def test_interrupted_any_objective_ends_with_the_same_bits(
     monkeypatch.setattr(Checkpoints, "write", write_and_die)
     for resume in ("", "last", "last"):
         with pytest.raises(Killed):
-            member.train(config(library, folder, tmp_path / "again", **settings), resume)
+            train.train(config(library, folder, tmp_path / "again", **settings), resume)
     monkeypatch.undo()
-    member.train(config(library, folder, tmp_path / "again", **settings), "last")
+    train.train(config(library, folder, tmp_path / "again", **settings), "last")
     assert model(tmp_path / "again") == model(tmp_path / "whole")
     assert (tmp_path / "again/metrics.jsonl").read_text() == (tmp_path / "whole/metrics.jsonl").read_text()
 
@@ -574,7 +574,7 @@ def test_interrupted_any_objective_ends_with_the_same_bits(
 def test_low_memory_grows_the_same_trees(kind: str, data: Any, tmp_path: Path) -> None:
     """With rows on disk, labels, weights or groups would belong to other rows."""
     for memory in ("in_core", "low"):
-        member.train(config("xgboost", data(kind), tmp_path / memory, num_rounds=6, memory=memory))
+        train.train(config("xgboost", data(kind), tmp_path / memory, num_rounds=6, memory=memory))
     assert model(tmp_path / "low") == model(tmp_path / "in_core")
 
 
@@ -633,7 +633,7 @@ def test_what_does_not_fit_is_refused(
 ) -> None:
     """A typo would end in a library's traceback, or in a member that says something else than it seems to."""
     with pytest.raises(UserError, match=message):
-        member.train(config(library, data(kind), tmp_path / "out", **settings))
+        train.train(config(library, data(kind), tmp_path / "out", **settings))
     assert list(tmp_path.iterdir()) == []
 
 
@@ -645,7 +645,7 @@ def test_what_cannot_be_judged_is_refused(library: str, tmp_path: Path) -> None:
         return {**found, "target": np.where(hidden, np.nan, found["target"])}
 
     with pytest.raises(UserError, match="a row to be judged by has no target: prepare the data without such rows"):
-        member.train(config(library, prepare(tmp_path / "data", "regression", hide), tmp_path / "out"))
+        train.train(config(library, prepare(tmp_path / "data", "regression", hide), tmp_path / "out"))
     assert [path.name for path in tmp_path.iterdir()] == ["data"]
 
 
@@ -666,7 +666,7 @@ def test_targets_that_are_none_are_refused(kind: str, value: float, message: str
         tmp_path / "data", kind, lambda found: {**found, "target": np.where(found["cluster"] == 9, value, found["target"])}
     )
     with pytest.raises(UserError, match=message):
-        member.train(config(library, folder, tmp_path / "out"))
+        train.train(config(library, folder, tmp_path / "out"))
     assert [path.name for path in tmp_path.iterdir()] == ["data"]
 
 
@@ -689,7 +689,7 @@ def test_hot_sellers_by_another_lesson_join_the_ensemble(prepared: Path, tmp_pat
     for name, words in others.items():
         settings = ["num_rounds=20", "min_leaf_weight=0.1", "threads=1"]
         run("train_trees.py", f"data={prepared}", f"out={tmp_path / name}", *settings, *words)
-    member.train(config("lightgbm", prepared, tmp_path / "native"))
+    train.train(config("lightgbm", prepared, tmp_path / "native"))
     for name in ("native", *others):
         run("predict.py", f"member={tmp_path / name}", f"data={prepared}", f"out={tmp_path / 'predictions'}", "threads=1")
         for split in ("blend", "test", "forecast"):

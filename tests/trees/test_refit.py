@@ -4,11 +4,12 @@ from pathlib import Path
 
 import pytest
 
-from ensemble.data import manifest
-from ensemble.trees import member, rows
+from ensemble import folders
+from ensemble.trees import rows
+from ensemble.trees import train as member
 from ensemble.trees.boosting import Stopped, Training
-from ensemble.trees.config import TreesConfig
-from ensemble.trees.prediction import module_of
+from ensemble.trees.predict import module_of
+from ensemble.trees.settings import TreesConfig
 
 
 def settings(library: str, prepared: Path, out: Path, **others: object) -> TreesConfig:
@@ -23,7 +24,7 @@ def test_a_refit_is_a_training_on_both_splits(library: str, prepared: Path, tmp_
     config = settings(library, prepared, tmp_path / "refit", refit=True)
     summary = member.train(config)
     assert summary["trees"] == plain["trees"]
-    about = manifest.read_manifest(prepared)
+    about = folders.read_manifest(prepared)
     assert summary["rows"] == about["splits"]["train"]["rows"] + about["splits"]["validation"]["rows"]
     train, validation = (rows.TreeData(prepared, split, about) for split in ("train", "validation"))
     module = module_of(library)
@@ -37,7 +38,7 @@ def test_a_refit_is_a_training_on_both_splits(library: str, prepared: Path, tmp_
 
 def test_all_trees_are_kept_though_an_earlier_number_scored_better(library: str, prepared: Path, tmp_path: Path) -> None:
     """The trees would be cut by scores of rows that they have learned."""
-    about = manifest.read_manifest(prepared)
+    about = folders.read_manifest(prepared)
     train, validation = (rows.TreeData(prepared, split, about) for split in ("train", "validation"))
     config = settings(library, prepared, tmp_path, learning_rate=1.0)
     _, history, best = module_of(library).train(config, train, validation, Training(is_refit=True))

@@ -12,12 +12,12 @@ from typing import Any
 
 import pytest
 
-from ensemble.data import manifest
+from ensemble import folders
 from ensemble.errors import UserError
-from ensemble.trees import boosting, member
+from ensemble.trees import boosting, train
 from ensemble.trees.checkpoint import Checkpoints
-from ensemble.trees.config import FREE_TO_CHANGE, SearchConfig, TreesConfig
-from ensemble.trees.prediction import MODULES
+from ensemble.trees.predict import MODULES
+from ensemble.trees.settings import FREE_TO_CHANGE, SearchConfig, TreesConfig
 
 ROOT = Path(__file__).resolve().parents[2]
 LIBRARIES = list(MODULES)
@@ -59,7 +59,7 @@ def interrupt(config: TreesConfig, monkeypatch: pytest.MonkeyPatch, number: int,
     with monkeypatch.context() as patch:
         kill_at(patch, number)
         with pytest.raises(Killed):
-            member.train(config, resume)
+            train.train(config, resume)
 
 
 @pytest.fixture
@@ -98,7 +98,7 @@ def test_where_chunks_end_changes_nothing_but_the_draws(library: str, prepared: 
     """A training in chunks would stop elsewhere, or grow other trees, than one without."""
     everything = {"row_fraction": 1.0, "column_fraction": 1.0, "early_stopping_rounds": 9, "learning_rate": 0.2}
     for name, chunk_rounds in (("chunks", 4), ("whole", 1000)):
-        member.train(config(library, prepared, tmp_path / name, chunk_rounds=chunk_rounds, **everything))
+        train.train(config(library, prepared, tmp_path / name, chunk_rounds=chunk_rounds, **everything))
     assert (tmp_path / "chunks/metrics.jsonl").read_bytes() == (tmp_path / "whole/metrics.jsonl").read_bytes()
     assert model(tmp_path / "chunks") == model(tmp_path / "whole")
     assert len((tmp_path / "chunks/metrics.jsonl").read_text().splitlines()) < SETTINGS["num_rounds"], (
@@ -117,7 +117,7 @@ def test_interrupted_anywhere_it_ends_with_the_same_bits(
     library: str, prepared: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """A requeued job would end with another model; or early stopping would count anew from where it went on."""
-    member.train(config(library, prepared, tmp_path / "whole"))
+    train.train(config(library, prepared, tmp_path / "whole"))
     lines = (tmp_path / "whole/metrics.jsonl").read_text()
     num_chunks = (len(lines.splitlines()) - 1) // SETTINGS["chunk_rounds"]
     assert num_chunks >= 3, "choose settings that need more trees"
@@ -126,7 +126,7 @@ def test_interrupted_anywhere_it_ends_with_the_same_bits(
     for _ in range(num_chunks - 1):
         assert not out.exists()
         interrupt(config(library, prepared, out), monkeypatch, 1, "last")
-    member.train(config(library, prepared, out), "auto")
+    train.train(config(library, prepared, out), "auto")
     assert model(out) == model(tmp_path / "whole")
     assert (out / "metrics.jsonl").read_text() == lines
     assert sorted(path.name for path in tmp_path.iterdir()) == ["again", "whole"]
@@ -147,7 +147,7 @@ def test_killed_by_force_it_ends_with_the_same_bits(library: str, prepared: Path
     _, errors = process.communicate(timeout=120)
     assert process.returncode == 0, errors
     assert "going on after " in errors
-    member.train(config(library, prepared, tmp_path / "whole", **{**LONG, "checkpoint_s": 1000.0}))
+    train.train(config(library, prepared, tmp_path / "whole", **{**LONG, "checkpoint_s": 1000.0}))
     assert model(tmp_path / "killed") == model(tmp_path / "whole")
     assert sorted(path.name for path in tmp_path.iterdir()) == ["killed", "whole"]
 
@@ -179,7 +179,7 @@ def test_a_damaged_checkpoint_is_named_and_passed_over(
     library: str, prepared: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     """A flipped bit would become part of the model, or end in a crash of the library with every restart."""
-    member.train(config(library, prepared, tmp_path / "whole"))
+    train.train(config(library, prepared, tmp_path / "whole"))
     settings = config(library, prepared, tmp_path / "out")
     interrupt(settings, monkeypatch, 3)
     checkpoints = Checkpoints(settings.out, FILES[library])
@@ -190,14 +190,14 @@ def test_a_damaged_checkpoint_is_named_and_passed_over(
     content[len(content) // 2] ^= 1
     file.write_bytes(content)
     shutil.copytree(tmp_path / "out.checkpoint", tmp_path / "both.checkpoint")
-    member.train(settings, "last")
+    train.train(settings, "last")
     said = capsys.readouterr()
     assert f"passing over a damaged checkpoint, now damaged-{newest.name}: " in said.out
     assert "going on after 14 trees" in said.err
     assert model(tmp_path / "out") == model(tmp_path / "whole")
 
     (tmp_path / "both.checkpoint" / before.name / "state.json").write_text("{}")
-    member.train(config(library, prepared, tmp_path / "both"), "auto")
+    train.train(config(library, prepared, tmp_path / "both"), "auto")
     assert "going on" not in capsys.readouterr().err
     assert model(tmp_path / "both") == model(tmp_path / "whole")
 
@@ -208,15 +208,15 @@ def test_going_on_is_asked_for(prepared: Path, tmp_path: Path, monkeypatch: pyte
     with pytest.raises(
         UserError, match=r"there is no checkpoint to go on from in .*out\.checkpoint: start without --resume"
     ):
-        member.train(settings, "last")
+        train.train(settings, "last")
     assert list(tmp_path.iterdir()) == []
     interrupt(settings, monkeypatch, 2)
     kept = [folder.name for folder in Checkpoints(settings.out, "").found()]
     with pytest.raises(UserError, match=r"holds a training that was not finished: add --resume auto .*overwrite=true"):
-        member.train(settings)
+        train.train(settings)
     assert [folder.name for folder in Checkpoints(settings.out, "").found()] == kept
-    member.train(config("xgboost", prepared, tmp_path / "out", overwrite=True, seed=5))
-    member.train(config("xgboost", prepared, tmp_path / "fresh", seed=5))
+    train.train(config("xgboost", prepared, tmp_path / "out", overwrite=True, seed=5))
+    train.train(config("xgboost", prepared, tmp_path / "fresh", seed=5))
     assert model(tmp_path / "out") == model(tmp_path / "fresh")
     assert sorted(path.name for path in tmp_path.iterdir()) == ["fresh", "out"]
 
@@ -230,24 +230,24 @@ def test_other_settings_and_data_are_refused(
         with pytest.raises(
             UserError, match=rf"was written with {name}={SETTINGS.get(name, 0)} \(now {value}\): give it those"
         ):
-            member.train(config("xgboost", prepared, tmp_path / "out", **{name: value}), "auto")
-    about = manifest.read_manifest(prepared_copy)
-    (prepared_copy / manifest.NAME).unlink()
-    manifest.write_manifest(prepared_copy, {**about, "config": {**about["config"], "shares": [0.1, 0.1, 0.1, 0.7]}})
+            train.train(config("xgboost", prepared, tmp_path / "out", **{name: value}), "auto")
+    about = folders.read_manifest(prepared_copy)
+    (prepared_copy / folders.NAME).unlink()
+    folders.write_manifest(prepared_copy, {**about, "config": {**about["config"], "shares": [0.1, 0.1, 0.1, 0.7]}})
     with pytest.raises(UserError, match="was trained on other prepared data"):
-        member.train(config("xgboost", prepared_copy, tmp_path / "out"), "auto")
+        train.train(config("xgboost", prepared_copy, tmp_path / "out"), "auto")
     free = {
         "threads": 2, "memory": "low", "checkpoint_s": 3.0, "timeout_s": 7.0, "overwrite": True, "together": "side_by_side",
         "search": SearchConfig(seed=3),
     }  # fmt: skip
     assert {*free, "data", "out", "folds"} == set(FREE_TO_CHANGE)
-    assert member.train(config("xgboost", prepared, tmp_path / "out", **free), "auto")["status"] == "done"
+    assert train.train(config("xgboost", prepared, tmp_path / "out", **free), "auto")["status"] == "done"
 
 
 def test_threads_do_not_change_the_trees(library: str, prepared: Path, tmp_path: Path) -> None:
     """A job that is requeued on a node with fewer cores would end with another model."""
     for num_threads in (1, 2):
-        member.train(config(library, prepared, tmp_path / str(num_threads), threads=num_threads))
+        train.train(config(library, prepared, tmp_path / str(num_threads), threads=num_threads))
     assert model(tmp_path / "1") == model(tmp_path / "2")
 
 
@@ -256,16 +256,16 @@ def test_what_is_whole_is_left_alone(
 ) -> None:
     """A job that is requeued after its last line would fail, or train all night for the same member."""
     settings = config("xgboost", prepared, tmp_path / "out")
-    told = member.train(settings)
+    told = train.train(settings)
     before = (tmp_path / "out/manifest.json").stat().st_mtime_ns
     (tmp_path / "out.checkpoint").mkdir()  # killed before it was cleared away
     (tmp_path / ".out.writing-0123abcd").mkdir()
-    assert member.train(settings, "auto") == told
+    assert train.train(settings, "auto") == told
     assert (tmp_path / "out/manifest.json").stat().st_mtime_ns == before
     assert "is whole already" in capsys.readouterr().err
     assert [path.name for path in tmp_path.iterdir()] == ["out"]
     with pytest.raises(UserError, match=r"exists already: choose another folder, or add overwrite=true"):
-        member.train(config("xgboost", prepared, tmp_path / "out", seed=1), "auto")
+        train.train(config("xgboost", prepared, tmp_path / "out", seed=1), "auto")
 
 
 def test_a_checkpoint_that_cannot_be_written_stops_the_training(
@@ -273,19 +273,19 @@ def test_a_checkpoint_that_cannot_be_written_stops_the_training(
 ) -> None:
     """On a full disk the training would go on for hours without anything to go on from."""
     settings = config("xgboost", prepared, tmp_path / "out")
-    whole = manifest.write_manifest
+    whole = folders.write_manifest
 
     def no_room(folder: Path, content: dict[str, Any]) -> Any:
         if folder.name.startswith(".trees-00000014"):
             raise OSError(28, os.strerror(28))
         return whole(folder, content)
 
-    monkeypatch.setattr(manifest, "write_manifest", no_room)
+    monkeypatch.setattr(folders, "write_manifest", no_room)
     with pytest.raises(UserError, match=r"trees-00000014 cannot be written \(.*No space left.*\): make room, and go on"):
-        member.train(settings)
+        train.train(settings)
     status, reason = (tmp_path / "out.checkpoint/status").read_text().splitlines()
     assert status == "failed"
     assert "cannot be written" in reason
     assert [folder.name for folder in Checkpoints(settings.out, "").found()] == ["trees-00000007"]
     monkeypatch.undo()
-    assert member.train(settings, "last")["status"] == "done"
+    assert train.train(settings, "last")["status"] == "done"

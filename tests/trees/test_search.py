@@ -14,12 +14,11 @@ from typing import Any
 
 import pytest
 
-from ensemble import config as configuration
-from ensemble.data import manifest
+from ensemble import configuration, folders
 from ensemble.errors import PREEMPTED, UserError
-from ensemble.trees import member, search
-from ensemble.trees.config import SearchConfig, TreesConfig
+from ensemble.trees import search, train
 from ensemble.trees.distributed import Place
+from ensemble.trees.settings import SearchConfig, TreesConfig
 from ensemble.trees.trials import JOURNAL, NUM_RANDOM, Pruned, Range, Trial, Trials
 
 ROOT = Path(__file__).resolve().parents[2]
@@ -132,7 +131,7 @@ def test_the_best_trains_to_the_score_that_it_had(library: str, prepared: Path, 
     words = [f"data={prepared}", f"out={tmp_path / 'member'}", "threads=1"]
     best = configuration.load(TreesConfig, tmp_path / "search/best.yaml", words)
     assert best.library == library
-    assert member.train(best)["validation_average_precision"] == summary["best"]
+    assert train.train(best)["validation_average_precision"] == summary["best"]
     assert summary["best"] >= summary["given"]
     # The third was trained on bins that two others had used
     row = tried(tmp_path / "search")[3]
@@ -141,7 +140,7 @@ def test_the_best_trains_to_the_score_that_it_had(library: str, prepared: Path, 
         TreesConfig, tmp_path / "search/best.yaml",
         [f"data={prepared}", f"out={tmp_path / 'third'}", "threads=1", *(f"{name}={value}" for name, value in its.items())],
     )  # fmt: skip
-    assert member.train(third)["validation_average_precision"] == float(row["score"])
+    assert train.train(third)["validation_average_precision"] == float(row["score"])
 
 
 def test_settings_stay_within_their_ranges_and_cover_them(whole: Path) -> None:
@@ -240,9 +239,9 @@ def test_a_search_is_joined_only_on_request_and_by_its_like(whole: Path, prepare
         search.search(settings(prepared, whole, "lightgbm"), "auto")
     with pytest.raises(UserError, match=r"search\.seed=0 \(now 4\)"):
         search.search(settings(prepared, whole, seed=4), "auto")
-    about = {name: value for name, value in manifest.read_manifest(prepared_copy).items() if name != "files"}
-    (prepared_copy / manifest.NAME).unlink()
-    manifest.write_manifest(prepared_copy, {**about, "note": "other data"})
+    about = {name: value for name, value in folders.read_manifest(prepared_copy).items() if name != "files"}
+    (prepared_copy / folders.NAME).unlink()
+    folders.write_manifest(prepared_copy, {**about, "note": "other data"})
     with pytest.raises(UserError, match="with data="):
         search.search(settings(prepared_copy, whole), "auto")
     assert num_begun(whole) == before == NUM_TRIALS

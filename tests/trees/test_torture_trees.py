@@ -20,11 +20,11 @@ import numpy as np
 import pyarrow as pa
 import pytest
 
-from ensemble.data import manifest
-from ensemble.data.arrow import TableWriter
-from ensemble.data.task import Task
+from ensemble import folders
+from ensemble.arrow import TableWriter
+from ensemble.task import Task
 from ensemble.trees.checkpoint import Checkpoints
-from ensemble.trees.prediction import MODULES
+from ensemble.trees.predict import MODULES
 
 LONG = bool(os.environ.get("TORTURE_LONG"))
 SEED = os.environ.get("TORTURE_SEED") or str(random.SystemRandom().randrange(10**6))
@@ -77,7 +77,7 @@ def lessons(tmp_path_factory: pytest.TempPathFactory) -> Path:
         "splits": {split: {"rows": num_rows} for split, num_rows in NUM_ROWS.items()},
         "alike": {},
     }
-    manifest.write_manifest(folder, about)
+    folders.write_manifest(folder, about)
     return folder
 
 
@@ -86,7 +86,7 @@ def reference(request: pytest.FixtureRequest, lessons: Path, tmp_path_factory: p
     """The member of a training that nothing happens to, and that writes no checkpoint."""
     out = tmp_path_factory.mktemp("reference") / request.param
     run(command(request.param, lessons, out, "checkpoint_s=1000"), out.parent)
-    assert manifest.read_json(out / "summary.json")["trees"] > LATEST, "choose data that take more trees to learn"
+    assert folders.read_json(out / "summary.json")["trees"] > LATEST, "choose data that take more trees to learn"
     return out
 
 

@@ -1,0 +1,253 @@
+"""Configuration: a frozen dataclass, a YAML file over it, `key=value` words over both.
+
+    config = load(TrainConfig, "my.yaml", ["batch_size=256", "recipe.width=64"])
+
+A config class is frozen and keyword-only, and has a sentence (a string literal) under each field: `describe` prints them
+for `--help`. OmegaConf checks names and types; the errors here say in one sentence what it found.
+"""
+
+import argparse
+import ast
+import dataclasses
+import difflib
+import inspect
+import textwrap
+import typing
+from collections.abc import Iterator, Sequence
+from pathlib import Path
+from typing import Any, TypeVar
+
+from ensemble.errors import UserError
+
+Config = TypeVar("Config")
+
+
+def load(schema: type[Config], file: str | Path | None = None, overrides: Sequence[str] = ()) -> Config:
+    """The defaults of `schema`, then the YAML `file`, then the `key=value` words, each over the one before.
+
+    Raises `UserError` for a file that is missing or no YAML mapping, a word without `=`, an unknown key (naming the
+    nearest known one), a value of the wrong type (saying how to write it) and a setting that must be given and is not.
+    """
+    import yaml
+    from omegaconf import OmegaConf, errors
+
+    merged = OmegaConf.structured(schema)
+    _unlock(merged)
+    layers = [] if file is None else [(str(file), read_yaml(file))]
+    for word in overrides:
+        key, equals, text = word.partition("=")
+        if not key or not equals:
+            raise UserError(f"'{word}' is no setting: write key=value, as in {next(field_names(schema))}=…")
+        kind = _kind(schema, key)
+        # As it stands: a path may hold what YAML would take for a comment or a number, and it reads no as false
+        if kind is str or _is_choice(kind):
+            value: Any = text
+            for name in reversed(key.split(".")):
+                value = {name: value}
+            layers.append(("the command line", value))
+            continue
+        try:
+            layers.append(("the command line", OmegaConf.to_container(OmegaConf.from_dotlist([word]))))  # type: ignore[arg-type]
+        except (yaml.YAMLError, errors.OmegaConfBaseException) as error:
+            raise UserError(
+                f"'{word}' cannot be read ({' '.join(str(error).split())}): check its brackets and quotes"
+            ) from None
+    for origin, layer in layers:
+        for key, kind, value in _settings(schema, layer):
+            if kind is None:
+                raise UserError(f"{origin}: {_unknown_key(schema, key)}")
+            if value is False and _is_choice(kind) and "no" in typing.get_args(kind):
+                value = "no"
+            try:
+                OmegaConf.update(merged, key, value)
+            except (errors.OmegaConfBaseException, ValueError, TypeError):
+                raise UserError(f"{origin}: {key}={value} does not fit: write {_form(key, kind, value)}") from None
+    try:
+        return OmegaConf.to_object(merged)  # type: ignore[return-value]
+    except errors.MissingMandatoryValue as error:
+        raise UserError(f"the setting '{error.full_key}' has no default: add {error.full_key}=…") from None
+    except errors.OmegaConfBaseException as error:  # ${…} that leads nowhere
+        raise UserError(f"the setting '{error.full_key}' cannot be worked out: {str(error).splitlines()[0]}") from None
+
+
+def _kind(schema: type, key: str) -> Any:
+    """The type of a dotted setting, None if there is none."""
+    kind: Any = schema
+    for name in key.split("."):
+        if not dataclasses.is_dataclass(kind):
+            return None
+        kind = {field.name: field.type for field in dataclasses.fields(kind)}.get(name)
+    return kind
+
+
+def _is_choice(kind: Any) -> bool:
+    return typing.get_origin(kind) is typing.Literal
+
+
+def _settings(schema: type, layer: dict[str, Any], prefix: str = "") -> Iterator[tuple[str, Any, Any]]:
+    """Each setting in a layer: dotted name, type (None if unknown), value. Groups are followed; other dicts are values."""
+    types = {field.name: field.type for field in dataclasses.fields(schema)}
+    for name, value in layer.items():
+        kind = types.get(name)
+        if isinstance(value, dict) and isinstance(kind, type) and dataclasses.is_dataclass(kind):
+            yield from _settings(kind, value, f"{prefix}{name}.")
+        else:
+            yield f"{prefix}{name}", kind, value
+
+
+def _form(key: str, kind: Any, value: Any) -> str:
+    """How a value of type `kind` is written."""
+    if dataclasses.is_dataclass(kind):
+        return f"its settings one by one, as in {key}.{next(field_names(kind))}=…"  # type: ignore[arg-type]
+    words = {bool: "true or false", int: "a whole number", float: "a number", str: "a text"}
+    if kind in words:
+        return words[kind]
+    parts = typing.get_args(kind)
+    if _is_choice(kind):
+        return f"one of {', '.join(parts)}"
+    if typing.get_origin(kind) is dict:
+        return f"a mapping, as in '{key}={{a: b}}'"
+    assert typing.get_origin(kind) is tuple, kind
+    if parts[-1] is not Ellipsis:
+        return f"a list of {len(parts)}, each {words[parts[0]]}"
+    return f"a list, as in '{key}=[{value if isinstance(value, str) else '…'}]'"
+
+
+def from_dict(schema: type[Config], content: dict[str, Any]) -> Config:
+    """The config that `to_dict` turned to JSON; `UserError` when it does not fit the class (another version wrote it)."""
+    from omegaconf import OmegaConf, errors
+
+    merged = OmegaConf.structured(schema)
+    _unlock(merged)
+    try:
+        return OmegaConf.to_object(OmegaConf.merge(merged, content))  # type: ignore[return-value]
+    except (errors.OmegaConfBaseException, ValueError, TypeError) as error:
+        raise UserError(f"the saved settings do not fit this version: {str(error).splitlines()[0]}") from None
+
+
+def check(config: Any, prefix: str = "", **rules: tuple[bool, str]) -> None:
+    """Raise `UserError` for the first rule that does not hold: field name = (whether it holds, what must be)."""
+    for name, (holds, rule) in rules.items():
+        if not holds:
+            raise UserError(f"{prefix}{name}={getattr(config, name)} is impossible: it must be {rule}")
+
+
+def read_yaml(file: str | Path) -> dict[str, Any]:
+    """The mapping in a YAML file; `UserError` for a file that is missing, damaged, or holds anything else."""
+    import yaml
+    from omegaconf import OmegaConf
+
+    try:
+        content = OmegaConf.load(str(file))
+    except FileNotFoundError:
+        raise UserError(f"the configuration file {file} does not exist: check the path") from None
+    except (yaml.YAMLError, UnicodeDecodeError, OSError) as error:
+        raise UserError(f"the configuration file {file} cannot be read: {' '.join(str(error).split())}") from None
+    if not OmegaConf.is_dict(content):
+        raise UserError(f"the configuration file {file} must hold `key: value` lines, not a list or a single value")
+    return OmegaConf.to_container(content)  # type: ignore[return-value]
+
+
+def from_command_line(
+    schema: type[Config], description: str | None, parents: Sequence[argparse.ArgumentParser] = ()
+) -> Config:
+    """`load` with the words of the command line: `[--config FILE] [key=value …]`; `--help` describes every field.
+
+    `parents` are parsers, made with add_help=False, of a script's other options.
+    """
+    parser = argparse.ArgumentParser(parents=list(parents), **_help(schema, description))
+    _add_settings(parser)
+    words = parser.parse_intermixed_args()
+    return load(schema, words.config, words.settings)
+
+
+def from_subcommands(
+    schemas: dict[str, type], description: str | None, parents: Sequence[argparse.ArgumentParser] = ()
+) -> tuple[str, Any]:
+    """The same for a script whose first word names a command, each with its own config class: the word, and the config."""
+    parser = argparse.ArgumentParser(description=description, formatter_class=argparse.RawDescriptionHelpFormatter)
+    commands = parser.add_subparsers(dest="command", required=True)
+    for name, schema in schemas.items():
+        text = (schema.__doc__ or "").strip()
+        _add_settings(commands.add_parser(name, parents=list(parents), help=text, **_help(schema, schema.__doc__)))
+    words = parser.parse_args()
+    return words.command, load(schemas[words.command], words.config, words.settings)
+
+
+def _help(schema: type, description: str | None) -> dict[str, Any]:
+    return {
+        "description": description,
+        "epilog": f"settings, with their defaults:\n\n{describe(schema)}",
+        "formatter_class": argparse.RawDescriptionHelpFormatter,
+    }
+
+
+def _add_settings(parser: argparse.ArgumentParser) -> None:
+    parser.add_argument("--config", metavar="FILE", help="YAML with settings")
+    parser.add_argument("settings", nargs="*", metavar="key=value", help="settings over the defaults and the file")
+
+
+def to_dict(config: Any) -> dict[str, Any]:
+    """The config as plain dicts, lists and scalars, ready for JSON."""
+    return dataclasses.asdict(config)
+
+
+def field_names(schema: type) -> Iterator[str]:
+    """Every settable name of a config class, nested ones dotted."""
+    for field in dataclasses.fields(schema):
+        if dataclasses.is_dataclass(field.type):
+            yield from (f"{field.name}.{name}" for name in field_names(field.type))  # type: ignore[arg-type]
+        else:
+            yield field.name
+
+
+def describe(schema: type, prefix: str = "") -> str:
+    """One paragraph per field: name, default, and the sentence under it in the class."""
+    sentences = _sentences(schema)
+    paragraphs = []
+    for field in dataclasses.fields(schema):
+        if dataclasses.is_dataclass(field.type):
+            paragraphs.append(describe(field.type, f"{prefix}{field.name}."))  # type: ignore[arg-type]
+            continue
+        default = field.default_factory() if field.default_factory is not dataclasses.MISSING else field.default
+        shown = "required" if default in (dataclasses.MISSING, "???") else default
+        text = textwrap.fill(sentences.get(field.name, ""), 100, initial_indent="      ", subsequent_indent="      ")
+        paragraphs.append(f"  {prefix}{field.name}={shown}\n{text}")
+    return "\n".join(paragraphs)
+
+
+def _sentences(schema: type) -> dict[str, str]:
+    """The string literal that follows each field in the source of a dataclass."""
+    sentences: dict[str, str] = {}
+    for parent in reversed([base for base in schema.__mro__ if dataclasses.is_dataclass(base)]):
+        try:
+            (tree,) = ast.parse(textwrap.dedent(inspect.getsource(parent))).body
+        except (OSError, TypeError):  # a class made at run time has no source, only its parents do
+            continue
+        assert isinstance(tree, ast.ClassDef)
+        for field, text in zip(tree.body, tree.body[1:], strict=False):
+            if isinstance(field, ast.AnnAssign) and isinstance(text, ast.Expr) and isinstance(text.value, ast.Constant):
+                assert isinstance(field.target, ast.Name)
+                sentences[field.target.id] = " ".join(str(text.value.value).split())
+    return sentences
+
+
+def _unknown_key(schema: type, key: str) -> str:
+    names = list(field_names(schema))
+    leaves = {name.rsplit(".", 1)[-1]: name for name in names}
+    near = difflib.get_close_matches(key, names, n=1) or [
+        leaves[leaf] for leaf in difflib.get_close_matches(key.rsplit(".", 1)[-1], list(leaves), n=1)
+    ]
+    mend = f"did you mean '{near[0]}'?" if near else f"known are: {', '.join(names)}"
+    return f"there is no setting '{key}'; {mend}"
+
+
+def _unlock(node: Any) -> None:
+    """OmegaConf makes a frozen dataclass read-only; merging needs it writable until the object is built."""
+    from omegaconf import OmegaConf
+
+    OmegaConf.set_readonly(node, False)
+    for key in node:
+        child = node._get_node(key)
+        if OmegaConf.is_dict(child) and child._metadata.object_type is not dict:
+            _unlock(child)

@@ -1,1 +1,0 @@
-"""One readable file per model; they import nothing of ours."""

@@ -1,0 +1,59 @@
+"""A trained neural member: its run folder to predictions."""
+
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from ensemble import configuration, folders, recipe
+from ensemble.data import inputs
+from ensemble.errors import UserError
+from ensemble.neural import checkpoint, evaluation
+
+if TYPE_CHECKING:
+    from accelerate import Accelerator
+
+
+class NeuralMember:
+    """The best checkpoint of a run in memory; the shape of its model follows from what `data` are like, not from their rows.
+
+    Raises `UserError` for a damaged checkpoint, and for data that mean something else.
+    """
+
+    def __init__(self, folder: str | Path, accelerator: "Accelerator", data: str | Path):
+        best = Path(folder) / "best"
+        if not best.is_dir():
+            raise UserError(f"{best} does not exist: name the folder of a run of scripts/train.py that was validated once")
+        self.folder, self.accelerator = Path(folder), accelerator
+        model = folders.verify(best)["fingerprint"]
+        self._state = folders.read_json(best / "state.json")
+        self._config = {**self._state["config"], "model": model}
+        settings: Any = configuration.from_dict(recipe.config_class(self._state["recipe"]), self._state["config"])
+        self._recipe_config = settings.recipe
+        # Of data that mean something else the weights have another shape
+        inputs.refuse_foreign(folder, self._state, data, folders.read_manifest(data), inputs.FORECAST)
+        self._batch_size = settings.micro_batch_size or settings.batch_size
+        self._model = self._recipe(data).model()
+        checkpoint.load_weights(best, self._model)
+        self._model.to(accelerator.device)
+
+    def predict(self, data: str | Path, split: str) -> dict[str, Any]:
+        """What it says of a split, on every rank: the arguments of `predictions.Predictions`, or of `rankings.Rankings` if
+        its recipe ranks items.
+
+        Raises `UserError` for data or a split that it must not predict.
+        """
+        inputs.refuse_foreign(self.folder, self._state, data, folders.read_manifest(data), split)
+        its = self._recipe(data)
+        found = evaluation.predict(its, self._model, split, self._batch_size, self.accelerator)
+        rows = its.describe(split)
+        about = {"recipe": its.name, "fingerprint": its.fingerprint, "config": self._config}
+        if its.output == recipe.RANKING:
+            del found["prediction"]
+            return {"row_id": rows["row_id"], "user": rows["cluster"], **found, **about}
+        columns = {name: found[name].astype(np.float64) for name in ("target", "prediction")}
+        return {**rows, **columns, "output": its.output, **about}
+
+    def _recipe(self, data: str | Path) -> Any:
+        make = recipe.of(self._state).require("training", "make", "has no neural network")
+        return make(self._recipe_config, str(data))

@@ -1,0 +1,243 @@
+"""Prediction files to a fitted ensemble, scores on the test split, and a ranked forecast.
+
+    ensemble.json      weights, calibration, members and where they are, what each way to combine would have given, and how
+                       alike the members are, what each adds, and where and when each fails
+    scores.json        every metric of the ensemble, its members and the baselines on test, with bootstrap intervals
+    test.parquet       the ensemble's own prediction file for test
+    forecast.parquet   the ranked forecast, also as forecast.csv, if the data have rows to forecast (forecast.py)
+    like.json          the manifest of the data, by which new raw data are prepared alike
+    README.md          the model card
+
+It joins files by row id and loads none of the members' libraries. new_data.py forecasts with what it wrote.
+"""
+
+import dataclasses
+import os
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from ensemble import combine, folders, metrics, predictions, recipe
+from ensemble.combine import diversity
+from ensemble.combine.fitting import OUTPUTS_OF
+from ensemble.combine.selection import AUTO
+from ensemble.data.inputs import FORECAST
+from ensemble.errors import UserError
+from ensemble.predictions import Predictions
+from ensemble.predictor import bag, card
+from ensemble.predictor.forecast import RESERVED, strongest_reasons, write_forecast
+from ensemble.task import Task, task_of
+
+ENSEMBLE = "ensemble"
+BASE_RATE = "base rate"
+FITTED_ON = ("blend", bag.OUT_OF_FOLD)
+
+
+def fit(
+    folder: str | Path,
+    data: str | Path,
+    out: str | Path,
+    members: tuple[str, ...] = (),
+    num_draws: int = 200,
+    seed: int = 0,
+    overwrite: bool = False,
+    combiner: str = AUTO,
+    calibration: str = AUTO,
+    on: str = "blend",
+) -> dict[str, Any]:
+    """Fit on blend, score on test, forecast; writes `out` and returns the scores, with what each way would have given.
+
+    folder : prediction files, MEMBER.SPLIT.parquet. data : the prepared data they are of. members : names, all if empty.
+    num_draws, seed : of the bootstrap over clusters. combiner, calibration : as for `combine.fit`. on : blend, or oof, the
+    rows that a bag's copies predicted out of fold. Raises `UserError` before anything is written.
+    """
+    for name, value, least in (("num_draws", num_draws, 1), ("seed", seed, 0)):
+        if value < least:
+            raise UserError(f"{name}={value} is impossible: it must be at least {least}")
+    if on not in FITTED_ON:
+        raise UserError(f"on={on} is no split that weights can be fitted on: name {' or '.join(FITTED_ON)}")
+    about = folders.read_manifest(data)
+    task, its_recipe = task_of(about), recipe.of(about)
+    reserved = (ENSEMBLE, BASE_RATE, *RESERVED, *(its_recipe.get("outputs", "RESERVED") or ()))
+    names = sorted(members) or _names(Path(folder), on)
+    for name in names:
+        if name in reserved:
+            raise UserError(
+                f"no member may be called '{name}', a name of the ensemble's own: predict again with another name=…"
+            )
+    by_split = {
+        split: [_read(Path(folder) / f"{name}.{split}.parquet", name, split, about["fingerprint"], data) for name in names]
+        for split in (on, "test", FORECAST)
+        if split != FORECAST or FORECAST in about["splits"]
+    }
+    aligned = {split: predictions.align(files) for split, files in by_split.items()}
+    is_baseline = np.array([file.config.get("kind") == "baseline" for file in by_split[on]])
+    member_names = [name for name, baseline in zip(names, is_baseline, strict=True) if not baseline]
+    if not member_names:
+        raise UserError(f"there is no member in {folder}, only baselines: train one and predict with it")
+
+    blend, of_blend = aligned[on]
+    test, of_test = aligned["test"]
+    outputs = _outputs(by_split, member_names)
+    ensemble = combine.fit(
+        blend.target,
+        of_blend[:, ~is_baseline],
+        blend.group,
+        member_names,
+        kind=task.kind,
+        outputs=outputs,
+        combiner=combiner,
+        calibration=calibration,
+    )
+    candidates = {ENSEMBLE: ensemble.predict(of_test[:, ~is_baseline], member_names, test.group)}
+    for number in np.flatnonzero(~is_baseline):
+        candidates[names[number]] = ensemble.probabilities(names[number], of_test[:, number])
+    for number in np.flatnonzero(is_baseline):
+        candidates[names[number]] = _baseline(task, blend, of_blend[:, number], test, of_test[:, number])
+    candidates[BASE_RATE] = combine.base_rate_prediction(blend.target, len(test.target), task.kind, len(task.classes))
+    scores = _score(task, test, candidates, member_names, num_draws, seed)
+    scores["fitted_on"] = on
+    scores["weights"] = dict(zip(ensemble.member_names, ensemble.weights, strict=True))
+    scores["combiner"] = {"method": ensemble.method, "cross_fitted": ensemble.cross_fitted}
+    about_members = diversity.on_blend(
+        ensemble, blend.target, of_blend[:, ~is_baseline], blend.group, blend.cluster, np.random.default_rng(seed)
+    )
+    scores_by_part = its_recipe.get("outputs", "scores_by_part")
+    if scores_by_part:
+        forecasts = {name: candidates[name] for name in (ENSEMBLE, *member_names)}
+        about_members |= scores_by_part(task.kind, test, forecasts, data)
+
+    with folders.new_folder(out, overwrite, ENSEMBLE) as scratch:
+        folders.write_json(scratch / "scores.json", scores)
+        folders.write_json(scratch / "like.json", about)
+        description = {
+            "recipe": about["recipe"],
+            "fingerprint": about["fingerprint"],
+            "combiner": ensemble.to_dict(),
+            "diversity": about_members,
+            "members": {
+                file.member: {
+                    "folder": os.path.relpath(file.config["folder"], Path(out).resolve()),
+                    "model": file.config.get("model"),
+                }
+                for file in by_split[on]
+                if file.member in member_names and "folder" in file.config
+            },
+        }
+        folders.write_json(scratch / "ensemble.json", description)
+        predictions.write(scratch / "test.parquet", _as_file(test, candidates[ENSEMBLE], ensemble))
+        if FORECAST in aligned:
+            template, of_forecast = aligned[FORECAST]
+            reasons = strongest_reasons(by_split[FORECAST], ensemble)
+            write_forecast(scratch, data, template, of_forecast[:, ~is_baseline], ensemble, reasons)
+        card.write(scratch, about, scores)
+        folders.write_manifest(scratch, {"kind": ENSEMBLE})
+    return scores
+
+
+def _names(folder: Path, on: str) -> list[str]:
+    names = sorted(path.name.removesuffix(f".{on}.parquet") for path in folder.glob(f"*.{on}.parquet"))
+    if not names:
+        of = "" if on == "blend" else f" of {on}"
+        raise UserError(
+            f"there are no prediction files{of} in {folder}: write them with scripts/predict.py, or check the path"
+        )
+    return names
+
+
+def _read(path: Path, name: str, split: str, fingerprint: str, data: str | Path) -> Predictions:
+    """A member's prediction file, which must be what its name says, and of this data."""
+    file = predictions.read(path)
+    if (file.member, file.split) != (name, split):
+        raise UserError(
+            f"{path} holds {file.member}'s predictions of {file.split}: name it {file.member}.{file.split}.parquet"
+        )
+    if file.fingerprint != fingerprint:
+        raise UserError(
+            f"member {name} predicted {split} for data {file.fingerprint}, but {data} is {fingerprint}: "
+            "predict again with this data"
+        )
+    return file
+
+
+def _outputs(by_split: dict[str, list[Predictions]], member_names: list[str]) -> list[str]:
+    """What each member says, which must be the same in all splits."""
+    outputs: dict[str, str] = {}
+    for split, files in by_split.items():
+        for file in files:
+            if outputs.setdefault(file.member, file.output) != file.output:
+                raise UserError(
+                    f"member {file.member} says a {file.output} on {split}, and a {outputs[file.member]} on another split: "
+                    "predict again with one of them"
+                )
+    return [outputs[name] for name in member_names]
+
+
+def _baseline(task: Task, blend: Predictions, of_blend: np.ndarray, test: Predictions, of_test: np.ndarray) -> np.ndarray:
+    """A baseline's predictions of test; of a binary task it only ranks, and blend makes probabilities of its scores."""
+    if task.kind != "binary":
+        return of_test
+    return combine.ranked_prediction(blend.target, of_blend, blend.group, of_test, test.group)
+
+
+def _score(
+    task: Task, test: Predictions, candidates: dict[str, np.ndarray], member_names: list[str], num_draws: int, seed: int
+) -> dict[str, Any]:
+    scores = {
+        name: metrics.bootstrap_scores(
+            test.target,
+            candidate,
+            test.group,
+            test.cluster,
+            kind=task.kind,
+            num_draws=num_draws,
+            generator=np.random.default_rng(seed),
+        )
+        for name, candidate in candidates.items()
+    }
+    sign = 1 if metrics.METRIC_OF[task.metric].higher_is_better else -1
+    best = max(member_names, key=lambda name: sign * scores[name][task.metric].value)
+    gain = metrics.bootstrap_difference(
+        test.target,
+        candidates[ENSEMBLE],
+        candidates[best],
+        test.group,
+        test.cluster,
+        kind=task.kind,
+        num_draws=num_draws,
+        generator=np.random.default_rng(seed),
+    )
+    return {
+        "split": "test",
+        "kind": task.kind,
+        "metric": task.metric,
+        "metrics": {name: metric._asdict() for name, metric in metrics.METRICS[task.kind].items()},
+        "rows": len(test.target),
+        "products": len(np.unique(test.cluster)),
+        "weeks": len(np.unique(test.group)),
+        "base_rate": float(np.mean(test.target)) if task.kind == "binary" else None,
+        "undefined": metrics.why_undefined(test.target, task.kind),
+        "left_out": metrics.what_is_left_out(test.target, test.group, task.kind),
+        "num_draws": num_draws,
+        "members": member_names,
+        "scores": {name: {metric: _finite(interval) for metric, interval in of.items()} for name, of in scores.items()},
+        "best_member": best,
+        "gain_over_best_member": {metric: _finite(interval) for metric, interval in gain.items()},
+    }
+
+
+def _finite(interval: metrics.Interval) -> dict[str, float | None]:
+    """JSON has no NaN."""
+    return {name: value if np.isfinite(value) else None for name, value in interval._asdict().items()}
+
+
+def _as_file(template: Predictions, prediction: np.ndarray, ensemble: combine.Ensemble) -> Predictions:
+    return dataclasses.replace(
+        template,
+        prediction=prediction,
+        member=ENSEMBLE,
+        output=OUTPUTS_OF[ensemble.kind][0],
+        config={"kind": ENSEMBLE, "combiner": ensemble.to_dict()},
+        reasons=None,
+    )

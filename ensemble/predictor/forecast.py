@@ -1,0 +1,107 @@
+"""The ranked forecast, as Parquet and as CSV.
+
+forecast.parquet   rank, what names the row, the ensemble's forecast, and `reasons`: why, the strongest first
+forecast.csv       the same, with the reasons in one column of words, `why`
+
+A recipe may name its rows in its own way, by `outputs.forecast_table`.
+"""
+
+import dataclasses
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.csv
+import pyarrow.parquet as pq
+
+from ensemble import combine, folders, predictions, recipe
+from ensemble.arrow import open_table
+from ensemble.data.inputs import FORECAST
+from ensemble.predictions import Predictions
+
+RESERVED = ("rank", "reasons", "why")
+"""Columns of forecast.parquet, after which no member may be named."""
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class Forecast:
+    """The ensemble's forecast of n rows, in the order of their row ids."""
+
+    data: Path
+    about: dict[str, Any]
+    """The manifest of `data`."""
+    template: Predictions
+    columns: np.ndarray
+    """The members' predictions, (n, num_members), or (n, num_members, num_classes)."""
+    ensemble: combine.Ensemble
+    prediction: np.ndarray
+    """The ensemble's own, (n,), or (n, num_classes)."""
+    order: np.ndarray
+    """(n,): the rows as they are written, the highest prediction first."""
+
+
+def strongest_reasons(files: list[Predictions], ensemble: combine.Ensemble) -> list[list[dict[str, Any]]] | None:
+    """Why, by the member with the largest weight that gives reasons; None if such members have no weight."""
+    weight = dict(zip(ensemble.member_names, ensemble.weights, strict=True))
+    able = [file for file in files if file.reasons and weight.get(file.member, 0) > 0]
+    return max(able, key=lambda file: (weight[file.member], file.member)).reasons if able else None
+
+
+def write_forecast(
+    out: Path,
+    data: str | Path,
+    template: Predictions,
+    columns: np.ndarray,
+    ensemble: combine.Ensemble,
+    reasons: list[list[dict[str, Any]]] | None,
+) -> None:
+    """forecast.parquet and forecast.csv: one row per row of the split, the highest first.
+
+    template, columns : as `predictions.align` gives them. reasons : of each row, in the template's order. Rows of a ranking
+    are ranked within their group, and those of a multiclass task stand in the order of their ids, with a column per class.
+    """
+    about = folders.read_manifest(data)
+    prediction = ensemble.predict(columns, ensemble.member_names, template.group)
+    forecast = Forecast(
+        data=Path(data),
+        about=about,
+        template=template,
+        columns=columns,
+        ensemble=ensemble,
+        prediction=prediction,
+        order=_order(ensemble.kind, template, prediction),
+    )
+    table = (recipe.of(about).get("outputs", "forecast_table") or _of_rows)(forecast)
+    why = reasons or [[] for _ in forecast.order]
+    table = table.append_column("reasons", pa.array([why[row] for row in forecast.order], predictions.REASONS))
+    pq.write_table(table, out / "forecast.parquet", compression="zstd")
+    sentences = ["; ".join(f"{reason['feature']} = {reason['value']:.4g}" for reason in why[row]) for row in forecast.order]
+    csv = table.drop_columns(["reasons"]).append_column("why", pa.array(sentences, pa.string()))
+    pyarrow.csv.write_csv(csv, out / "forecast.csv")
+
+
+def _order(kind: str, template: Predictions, prediction: np.ndarray) -> np.ndarray:
+    if kind == "multiclass":
+        return np.argsort(template.row_id, kind="stable")
+    falling = (template.row_id, -prediction)
+    return np.lexsort((*falling, template.group)) if kind == "ranking" else np.lexsort(falling)
+
+
+def _of_rows(forecast: Forecast) -> pa.Table:
+    """The row's number, its `id` where the data have one, and the forecast: one column, or one for each class."""
+    template, prediction, order = forecast.template, forecast.prediction, forecast.order
+    names = {"row_id": template.row_id[order]}
+    rows = open_table(forecast.data / "rows" / FORECAST)
+    if "id" in rows.column_names:
+        by_row_id = np.argsort(rows["row_id"].to_numpy(), kind="stable")  # the template's order
+        names["id"] = rows["id"].take(by_row_id[order])
+    if forecast.ensemble.kind == "multiclass":
+        shares = {f"probability of {name}": prediction[order, number] for number, name in enumerate(template.classes)}
+        return pa.table({**names, **shares})
+    rank = np.arange(1, len(order) + 1)
+    if forecast.ensemble.kind == "ranking":
+        names = {"group": template.group[order], **names}
+        _, first, size = np.unique(names["group"], return_index=True, return_counts=True)
+        rank -= np.repeat(first, size)
+    return pa.table({"rank": rank, **names, "prediction": prediction[order]})

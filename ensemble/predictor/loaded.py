@@ -1,0 +1,180 @@
+"""A fitted ensemble with its members in memory: raw reviews as a table in, the ranked forecast as a table out.
+
+    with EnsemblePredictor.load("runs/demo/ensemble") as predictor:
+        forecast = predictor.predict(reviews, products)
+
+The table is one of raw reviews, in any of the forms that scripts/prepare_data.py knows, and not of features: a feature is
+only right as of its week and beside the whole market's reviews, so it is computed here, by the code that computed it for
+training. Give all reviews of the products, old and new, and of the categories they stand in.
+
+Each member, and the preparation, is loaded once, in a process of its own (worker.py); this one has none of their libraries.
+"""
+
+import json
+import os
+import subprocess
+import sys
+import tempfile
+import threading
+from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
+from types import TracebackType
+from typing import Any
+
+import pyarrow as pa
+import pyarrow.parquet as pq
+
+from ensemble import combine, predictions
+from ensemble.errors import Failure, UserError
+from ensemble.predictor import forecast, members, new_data
+
+PREPARATION = "preparation"
+END_TIMEOUT_S = 10
+
+
+class EnsemblePredictor:
+    """See the module's docstring. Calls from several threads share the processes and may overtake each other in stages."""
+
+    def __init__(self, ensemble: combine.Ensemble, like: dict[str, Any], stages: "dict[str, _Stage]"):
+        self.ensemble, self.like = ensemble, like
+        self._stages = stages
+
+    @classmethod
+    def load(cls, folder: str | Path, threads: int = 0) -> "EnsemblePredictor":
+        """Load the ensemble and each of its members, `threads` of OpenMP each; 0 for as many cores as are granted.
+
+        Raises `UserError` for a folder that is no sound ensemble, and for a member that is gone, damaged, of an unknown
+        kind, or trained anew since the ensemble was fitted.
+        """
+        if threads < 0:
+            raise UserError(f"threads={threads} is impossible: give a number of cores, or 0 for as many as are granted")
+        folder = Path(folder)
+        description, like = new_data.read_fitted(folder)
+        ensemble = combine.Ensemble.from_dict(description["combiner"])
+        of_all = {"recipe": like["recipe"], "like": like}
+        about: dict[str, dict[str, Any]] = {PREPARATION: of_all}
+        for name, member in new_data.member_folders(folder, description, ensemble.member_names).items():
+            new_data.check_member(name, folder, description["members"][name])
+            members.kind_of(member)
+            about[name] = {**of_all, "name": name, "folder": str(member), "threads": threads}
+        stages = {name: _Stage(name, of_stage) for name, of_stage in about.items()}
+        loaded = cls(ensemble, like, stages)
+        try:
+            for stage in stages.values():
+                stage.answer()
+        except BaseException:
+            loaded.close()
+            raise
+        return loaded
+
+    def predict(self, reviews: pa.Table, products: pa.Table | None = None) -> pa.Table:
+        """The forecast for every product with a recent review, the likeliest first, as `forecast.parquet` holds it.
+
+        reviews: columns of Amazon Reviews 2023 or another known form; products: their metadata, needed if the members
+        learned with them. Raises `UserError` for tables that cannot be prepared, `Failure` if a member's process is lost.
+        """
+        new_data.of_recipe(self.like).check(self.like, True, products is not None)
+        with tempfile.TemporaryDirectory(prefix="ensemble-") as name:
+            scratch = Path(name)
+            tables = {"reviews": reviews, **({} if products is None else {"products": products})}
+            for what, table in tables.items():
+                pq.write_table(table, scratch / f"{what}.parquet", compression="none")
+            data = str(scratch / "prepared")
+            task = {"source": [str(scratch / "reviews.parquet")], "out": data}
+            if products is not None:
+                task["metadata"] = [str(scratch / "products.parquet")]
+            try:
+                self._stages[PREPARATION].ask(task)
+            except UserError as error:
+                raise UserError(str(error).replace(f"{name}{os.sep}", "").replace(".parquet", "")) from None
+            names = self.ensemble.member_names
+            files = [scratch / f"{member}.parquet" for member in names]
+            with ThreadPoolExecutor(len(names)) as pool:
+                asked = [
+                    pool.submit(self._stages[member].ask, {"data": data, "out": str(file)})
+                    for member, file in zip(names, files, strict=True)
+                ]
+                for answer in asked:
+                    answer.result()
+            read = [predictions.read(file) for file in files]
+            template, columns = predictions.align(read)
+            reasons = forecast.strongest_reasons(read, self.ensemble)
+            forecast.write_forecast(scratch, data, template, columns, self.ensemble, reasons)
+            return pq.read_table(scratch / "forecast.parquet")
+
+    def lost(self) -> list[str]:
+        """The stages whose process has ended, so that nothing can be predicted any more."""
+        return [name for name, stage in self._stages.items() if not stage.is_alive()]
+
+    def close(self) -> None:
+        """End the members' processes; what they are at is finished first."""
+        for stage in self._stages.values():
+            stage.end()
+
+    def __enter__(self) -> "EnsemblePredictor":
+        return self
+
+    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None) -> None:
+        self.close()
+
+
+class _Stage:
+    """The process of one stage; it ends when this one does, since its input ends then."""
+
+    def __init__(self, name: str, about: dict[str, Any]):
+        self.name = name
+        self._lock = threading.Lock()
+        self._process = subprocess.Popen(
+            [sys.executable, "-P", "-m", "ensemble.predictor.worker"],
+            stdin=subprocess.PIPE,
+            stdout=subprocess.PIPE,
+            text=True,
+            encoding="utf-8",
+            env={**os.environ, "TQDM_DISABLE": "1"},
+        )
+        self._say(about)
+
+    def ask(self, task: dict[str, Any]) -> None:
+        """Have a task done; one at a time."""
+        with self._lock:
+            self._say(task)
+            self.answer()
+
+    def _say(self, content: dict[str, Any]) -> None:
+        assert self._process.stdin
+        try:
+            print(json.dumps(content), file=self._process.stdin, flush=True)
+        except OSError:
+            raise self._is_lost() from None
+
+    def answer(self) -> None:
+        """Wait for the answer, and raise what it says."""
+        assert self._process.stdout
+        line = self._process.stdout.readline()
+        if not line:
+            raise self._is_lost()
+        answer = json.loads(line)
+        if "mistake" in answer:
+            raise UserError(answer["mistake"])
+        if "failure" in answer:
+            raise Failure(f"{self.name}: {answer['failure']}")
+
+    def is_alive(self) -> bool:
+        return self._process.poll() is None
+
+    def end(self) -> None:
+        with self._lock:
+            assert self._process.stdin
+            assert self._process.stdout
+            try:
+                self._process.stdin.close()
+                self._process.wait(END_TIMEOUT_S)
+            except (OSError, subprocess.TimeoutExpired):
+                self._process.kill()
+                self._process.wait()
+            self._process.stdout.close()
+
+    def _is_lost(self) -> Failure:
+        return Failure(
+            f"the process of {self.name} has ended; its last words are on standard error: load the ensemble again"
+        )

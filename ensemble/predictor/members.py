@@ -1,0 +1,144 @@
+"""The one way to ask a member of any kind for predictions: its folder, or a baseline's name, to `predict(data, split)`.
+
+Scripts, the service and the ensemble use this module and no other. A member's library is loaded when the member is: PyTorch
+and the tree libraries do not share a process, since each brings an OpenMP runtime of its own.
+"""
+
+import dataclasses
+import os
+from collections.abc import Callable, Sequence
+from pathlib import Path
+from typing import Any
+
+from ensemble import folders, recipe
+from ensemble.errors import UserError
+from ensemble.predictor import bag
+from ensemble.predictor.bag import Predict
+
+
+@dataclasses.dataclass(frozen=True)
+class Loaded:
+    """A member, a bag of copies, or a baseline, ready to predict."""
+
+    predict: Predict
+    is_main_process: bool = True
+    """False on the ranks of a distributed prediction that are not to write files."""
+    write_contributions: Callable[[str | Path, str, str, str | Path], Path] | None = None
+    """data, split, name and folder to a file with each feature's part of each prediction; None if it cannot be had."""
+
+
+@dataclasses.dataclass(frozen=True)
+class Kind:
+    """A kind of member: the entry `kind` of its summary.json."""
+
+    words: str
+    """For people."""
+    is_tree: bool
+    load: Callable[[Path, str | Path, int], Loaded]
+    """Folder of the member, prepared data that are like those to predict, number of threads (0: all granted cores)."""
+
+
+def _load_neural(folder: Path, data: str | Path, threads: int) -> Loaded:
+    if threads:
+        os.environ["OMP_NUM_THREADS"] = str(threads)
+
+    from ensemble.neural import launch
+
+    accelerator = launch.start()
+
+    from ensemble.neural.predict import NeuralMember
+
+    ask = bag.load(folder, lambda copy: NeuralMember(copy, accelerator, data).predict)
+    return Loaded(ask, accelerator.is_main_process)
+
+
+def _load_trees(folder: Path, data: str | Path, threads: int) -> Loaded:
+    from ensemble.trees import threads as openmp
+
+    openmp.settle(threads)
+
+    from ensemble.trees.predict import TreeMember
+
+    if bag.copies(folder) != [folder]:
+        return Loaded(bag.load(folder, lambda copy: TreeMember(copy).predict))
+    member = TreeMember(folder)
+    return Loaded(member.predict, write_contributions=member.write_contributions)
+
+
+KINDS = {
+    "neural": Kind("neural network", False, _load_neural),
+    "xgboost": Kind("XGBoost", True, _load_trees),
+    "lightgbm": Kind("LightGBM", True, _load_trees),
+}
+
+
+TREES = tuple(name for name, kind in KINDS.items() if kind.is_tree)
+
+
+def kind_in_summary(folder: Path) -> str | None:
+    """What summary.json of one trained member names; None if it names nothing."""
+    summary = folders.read_json(folder / "summary.json")
+    return summary.get("kind") if isinstance(summary, dict) else None
+
+
+def baselines(about: dict[str, Any]) -> dict[str, str]:
+    """Name and kind of each baseline of data with this manifest; none if its recipe has no baselines."""
+    kinds = recipe.of(about).get("baselines", "kinds")
+    return kinds(about) if kinds else {}
+
+
+def kind_of(folder: Path, about: dict[str, Any] | None = None) -> str:
+    """The kind of the member in a folder, or of all copies of a bag; `UserError` if it is none of `KINDS`.
+
+    `about` is the manifest of the data that are to be predicted, whose baselines the error names.
+    """
+    names = ", ".join(baselines(about)) if about and not folder.exists() else ""
+    if names:
+        raise UserError(
+            f"{folder / 'summary.json'} does not exist: check the path, or name a baseline of the recipe "
+            f"{about['recipe'] if about else ''}: {names}"
+        )
+    kind = bag.kind_of(folder)
+    if kind not in KINDS:
+        raise UserError(
+            f"{folder} is of kind '{kind}', not one of {', '.join(KINDS)}: name a folder that a train script wrote"
+        )
+    return kind
+
+
+def check_splits(splits: Sequence[str], data: str | Path, about: dict[str, Any]) -> None:
+    """Raise `UserError` for a split that members cannot predict on data with this manifest."""
+    predicted = recipe.of(about).get("outputs", "PREDICTED_SPLITS")
+    known = [name for name in about["splits"] if not predicted or name in predicted]
+    for split in splits:
+        if split not in known and (predicted or split != bag.OUT_OF_FOLD):
+            raise UserError(f"{data} has no split '{split}' to predict: it has {', '.join(known)}")
+
+
+def load(folder: Path, data: str | Path, threads: int = 0) -> Loaded:
+    """Load a trained member or bag; `data` are prepared data like those that it is to predict."""
+    return KINDS[kind_of(folder)].load(folder, data, threads)
+
+
+def load_baseline(name: str, about: dict[str, Any]) -> Loaded:
+    """A baseline of the recipe of `about`, by a name of `baselines`."""
+    predict = recipe.of(about).require("baselines", "predict", "has no baselines")
+
+    def checked(data: str | Path, split: str) -> dict[str, Any]:
+        splits = folders.read_manifest(data)["splits"]
+        if split not in splits:
+            raise UserError(f"{data} has no split '{split}': it has {', '.join(splits)}")
+        return predict(data, split, name)
+
+    return Loaded(bag.with_out_of_fold(checked))
+
+
+def write(path: Path, about: dict[str, Any], columns: dict[str, Any], split: str, member: str) -> None:
+    """Write what `predict` returned: a prediction file, or the format of the data's recipe."""
+    from ensemble import predictions
+
+    written = recipe.of(about).get("outputs", "write")
+    if written:
+        written(path, columns, split, member)
+    else:
+        predictions.write(path, predictions.Predictions(**columns, split=split, member=member))

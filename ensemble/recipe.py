@@ -1,0 +1,247 @@
+"""What a recipe is, and how it is found. A recipe is one package (folder) that answers one question with the shared parts.
+
+`--recipe NAME` takes a built-in name or an importable package of the user's own, such as `my_company.churn`. The package
+consists of the modules below. Only the first two are required; each is imported where it is used and not before, so a
+process loads only the libraries that it needs. `ensemble/recipes/README.md` is a guide with a worked example.
+
+    __init__.py   WORDS: Words                            how the report and the model card call rows and positive answers
+    settings.py   PrepareConfig                           settings of scripts/prepare_data.py; imports nothing heavy
+                  RecipeConfig                            settings of scripts/train.py under `recipe.`
+    prepare.py    prepare(config) -> manifest             raw data to a folder of prepared data
+    training.py   make(config, data) -> NeuralRecipe      what scripts/train.py trains
+    baselines.py  kinds(about) -> {name: kind}            predictions that need no training, by the name of member=…
+                  predict(data, split, name) -> columns
+    outputs.py    PREDICTED_SPLITS                        the only splits to predict; see `bag.usual_splits`
+                  write(path, columns, split, member)     another format than a prediction file
+                  forecast_table(forecast) -> Table       the rows of forecast.parquet
+                  RESERVED                                its columns, which no member may be named after
+                  scores_by_part(kind, test, forecasts, data)   further scores of the test split, for ensemble.json
+    new_data.py   prepare(like, settings) -> manifest     new raw data, prepared like those of the manifest `like`
+                  check(like, source, metadata)           refuses missing raw data before anything is written
+    requests.py   Request, counts, problem, tables, facts, answer      a request to scripts/serve.py and what becomes of it
+    page.py       parts(run) -> {name: value}             variables of the page's template
+                  pictures(run, series) -> [Described]    further pictures
+                  prepare_words(about) -> [word]          the command that prepared the data
+    page.html.j2  a template that extends "page.html.j2"
+    card.py       parts(about, scores) -> Parts           the recipe's sentences of the model card
+
+`about` is a manifest of prepared data. Shared code reaches these modules through `Recipe`, imports none of them by itself,
+and names none of them.
+"""
+
+import argparse
+import dataclasses
+import importlib
+import importlib.util
+import os
+import sys
+from pathlib import Path
+from types import ModuleType
+from typing import TYPE_CHECKING, Any, Protocol
+
+from ensemble import configuration
+from ensemble.errors import UserError
+
+if TYPE_CHECKING:
+    import numpy as np
+    import torch
+
+    from ensemble.neural.carry import State
+    from ensemble.neural.loader import Batch, Rows
+
+BUILT_IN = {
+    "hot_sellers": "ensemble.recipes.hot_sellers",
+    "next_item": "ensemble.recipes.next_item",
+    "candidates": "ensemble.recipes.next_item.candidates",
+    "table": "ensemble.recipes.table",
+}
+"""Name of each recipe of this project: its package."""
+DEFAULT = "hot_sellers"
+RANKING = "ranking"
+"""The `output` of a recipe whose predictions are rankings of items; other outputs are those of `predictions.OUTPUTS`."""
+_named_by_user: set[str] = set()
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class Words:
+    """How people call what the rows are."""
+
+    unit: str = "row"
+    """What the bootstrap draws, singular; its plural ends in s."""
+    yes: str = "yes"
+    """A binary target of 1, as an adjective or a noun."""
+    positives: str = "rows of yes"
+    """Rows whose target is 1."""
+    became_yes: str = "was yes"
+    """A row's target turned out to be 1."""
+    block: str = "block of rows"
+    """Rows with the same value of the task's `group` column."""
+    blocks: str = "rows"
+    """What the blend split consists of, in the order in which combiners are compared."""
+
+
+class NeuralRecipe(Protocol):
+    """What the training loop asks of a recipe; `training.make(config, data)` returns one."""
+
+    name: str
+    fingerprint: str
+    """Of the prepared data."""
+    inputs: dict[str, Any]
+    """What the model's inputs mean, as JSON: data to predict on must have the same."""
+    monitor: str
+    """The validation metric that chooses `best` and stops training early."""
+    higher_is_better: bool
+    """Whether a higher value of `monitor` is better."""
+    output: str
+    """What `prediction` is: probability, value or score; or `RANKING`."""
+
+    def rows(self, split: str) -> "Rows": ...
+
+    def model(self) -> "torch.nn.Module": ...
+
+    def optimizers(
+        self, model: "torch.nn.Module", learning_rate: float, weight_decay: float
+    ) -> "list[torch.optim.Optimizer]": ...
+
+    def step(self, model: "torch.nn.Module", batch: "Batch", state: "State") -> "tuple[torch.Tensor, torch.Tensor, State]":
+        """The *sum* of the losses, the number of things summed, and the state carried to the next batch (first None).
+
+        The state's tensors have the batch as first dimension: row k goes on from row k of the global batch before. They are
+        not to be changed in place. A rank that stands idle gets None also in the middle of a run.
+        """
+
+    def predict(self, model: "torch.nn.Module", batch: "Batch") -> "Batch":
+        """Tensors whose first dimension is the batch, `prediction` and `target` (float32, (B,)) among them."""
+
+    def metrics(self, predictions: "dict[str, np.ndarray]") -> dict[str, float]:
+        """Scores of a split, `monitor` among them, from the arrays of `predict`, each (num_rows, …).
+
+        A recipe that also has the method `sums` gets the sums over all rows of what that returns instead.
+        """
+
+    def describe(self, split: str) -> "dict[str, np.ndarray]":
+        """row_id, group and cluster of a split's rows, for the prediction file."""
+
+
+class ScoredBySums(NeuralRecipe, Protocol):
+    """A recipe whose metrics need only sums over rows, so that no rank holds the predictions of a whole split."""
+
+    def sums(self, model: "torch.nn.Module", batch: "Batch") -> "Batch":
+        """What each row adds: float tensors whose first dimension is the batch; they are summed in float64."""
+
+
+@dataclasses.dataclass(frozen=True)
+class Recipe:
+    """A recipe's package; its modules are imported when they are asked for."""
+
+    name: str
+    package: str
+
+    def module(self, name: str) -> ModuleType | None:
+        """One of the modules that the docstring of this file lists; None if the recipe has none of that name."""
+        if importlib.util.find_spec(f"{self.package}.{name}") is None:
+            return None
+        return importlib.import_module(f"{self.package}.{name}")
+
+    def get(self, module: str, attribute: str) -> Any:
+        """`attribute` of one of the recipe's modules; None if there is no such module or attribute."""
+        return getattr(self.module(module), attribute, None)
+
+    @property
+    def words(self) -> Words:
+        return getattr(importlib.import_module(self.package), "WORDS", Words())
+
+    @property
+    def folder(self) -> Path:
+        """Where the package lies."""
+        return Path(str(importlib.import_module(self.package).__file__)).parent
+
+    def require(self, module: str, attribute: str, what: str) -> Any:
+        """The same as `get`, or a `UserError` that says `what` is missing."""
+        found = self.get(module, attribute)
+        if found is None:
+            raise UserError(f"the recipe {self.name} {what}: {self.package} has no {attribute} in {module}.py")
+        return found
+
+
+def named(name: str) -> Recipe:
+    """The recipe that the user named on the command line or in Python; `UserError` if it cannot be imported.
+
+    From then on, manifests with this name are trusted.
+    """
+    if name not in BUILT_IN:
+        _require_package(name)
+        _named_by_user.add(name)
+    return Recipe(name, BUILT_IN.get(name, name))
+
+
+def of(about: dict[str, Any]) -> Recipe:
+    """The recipe of a manifest. One that is not built in is imported only if the user named it: see `named`."""
+    name = about["recipe"]
+    if name not in BUILT_IN and name not in _named_by_user:
+        raise UserError(
+            f"these data are of the recipe '{name}', which is not part of this project: if you trust that package, "
+            f"add --recipe {name}"
+        )
+    return Recipe(name, BUILT_IN.get(name, name))
+
+
+def check_named(name: str, about: dict[str, Any], data: str | Path) -> None:
+    """Raise `UserError` if the user named another recipe than the data's; `name` is empty where none was named."""
+    if name and name != about["recipe"]:
+        raise UserError(f"{data} was prepared for the recipe {about['recipe']}, not for {name}: leave --recipe out")
+
+
+def words_of_command_line() -> list[str]:
+    """The option by which another process of this project trusts the same packages."""
+    return [word for name in sorted(_named_by_user) for word in ("--recipe", name)]
+
+
+def from_command_line(schema: type, description: str | None) -> tuple[Any, str]:
+    """The settings of a script that reads prepared data, and the recipe that the user named with --recipe, or ''."""
+    parser = option()
+    named_by_user = parser.parse_known_args()[0].recipe
+    if named_by_user:
+        named(named_by_user)
+    return configuration.from_command_line(schema, description, [parser]), named_by_user
+
+
+def option(default: str = "", text: str = "a package of your own that prepared the data") -> argparse.ArgumentParser:
+    """A parser for --recipe alone, as a parent of a script's own."""
+    parser = argparse.ArgumentParser(add_help=False)
+    parser.add_argument("--recipe", default=default, metavar="NAME", help=text)
+    return parser
+
+
+def prepare_config(name: str) -> type:
+    """The settings class of a recipe's preparation."""
+    return named(name).require("settings", "PrepareConfig", "cannot prepare data")
+
+
+def config_class(name: str) -> type:
+    """`TrainConfig` with the settings of a recipe in its field `recipe`; `UserError` for a recipe without a network."""
+    from ensemble.neural.settings import TrainConfig
+
+    settings = named(name).require("settings", "RecipeConfig", "has no neural network to train")
+    return dataclasses.make_dataclass(
+        "Config",
+        [("recipe", settings, dataclasses.field(default_factory=settings))],
+        bases=(TrainConfig,),
+        frozen=True,
+        kw_only=True,
+    )
+
+
+def _require_package(name: str) -> None:
+    """Find a user's package without a choice of ours: ordinary import, the current folder last on the path."""
+    if os.getcwd() not in sys.path and "" not in sys.path:
+        sys.path.append(os.getcwd())
+    try:
+        found = importlib.util.find_spec(f"{name}.settings")
+    except (ImportError, ValueError):
+        found = None
+    if found is None:
+        raise UserError(
+            f"there is no recipe '{name}': known are {', '.join(BUILT_IN)}, and any package that can be imported from here "
+            "and has a settings.py"
+        )

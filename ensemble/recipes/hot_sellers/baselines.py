@@ -1,0 +1,39 @@
+"""The baseline that every member must beat.
+
+    python scripts/predict.py member=momentum data=runs/demo/prepared out=runs/demo/predictions
+
+momentum ranks products by growth_4w: the reviews of the last 4 weeks by those of the 4 weeks before.
+"""
+
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from ensemble import folders
+from ensemble.arrow import open_table
+from ensemble.task import task_of
+
+NAME = "momentum"
+SCORE = "growth_4w"
+
+
+def kinds(about: dict[str, Any]) -> dict[str, str]:
+    """The baselines of data with this manifest, and what kind each is."""
+    return {NAME: "baseline"}
+
+
+def predict(data: str | Path, split: str, name: str = NAME) -> dict[str, Any]:
+    """The scores of a split: the arguments of `predictions.Predictions`."""
+    about = folders.read_manifest(data)
+    task, table = task_of(about), open_table(Path(data) / "rows" / split)
+    return {
+        "row_id": table["row_id"].to_numpy(),
+        "target": table[task.target].to_numpy().astype(np.float64),
+        "prediction": table[SCORE].to_numpy().astype(np.float64),
+        "group": table[task.group].to_numpy(),
+        "cluster": table[task.cluster].to_numpy(),
+        "recipe": about["recipe"],
+        "fingerprint": about["fingerprint"],
+        "config": {"kind": "baseline", "score": SCORE},
+    }

@@ -1,0 +1,37 @@
+"""New raw reviews, prepared like those that a fitted ensemble learned from."""
+
+import sys
+from typing import Any
+
+from ensemble import configuration
+from ensemble.errors import UserError
+from ensemble.recipes.hot_sellers.settings import PrepareConfig
+
+
+def check(like: dict[str, Any], source: bool, metadata: bool) -> None:
+    """Raise `UserError` if reviews or metadata are missing that data like those of the manifest `like` need."""
+    if not source:
+        raise UserError("no reviews are given: add source=[reviews.jsonl]")
+    if not metadata and len(like["categories"]) > 1:
+        raise UserError(
+            "the members learned with product metadata, and none are given: add metadata=[meta.jsonl], or in Python products"
+        )
+
+
+def prepare(like: dict[str, Any], settings: dict[str, Any]) -> dict[str, Any]:
+    """Prepare the split `forecast` of new reviews, and return its manifest.
+
+    settings : those of `PrepareConfig` without `panel`; `out`, `source` and `metadata` among them.
+    """
+    from ensemble.recipes.hot_sellers import prepare as preparation
+
+    check(like, bool(settings["source"]), bool(settings.get("metadata")))
+    wanted = {"panel": like["config"], **settings}
+    about = preparation.prepare(configuration.from_dict(PrepareConfig, wanted), like)
+    if about["first_week"] > like["first_week"]:
+        print(
+            f"warning: these reviews begin {about['first_week']}, those the members learned from {like['first_week']}: "
+            "a product's totals, age and last year are only right if all its reviews are given, old and new",
+            file=sys.stderr,
+        )
+    return about

@@ -1,0 +1,56 @@
+"""The forecast of products, and the scores of the test split by week and by category."""
+
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+
+from ensemble import folders
+from ensemble.arrow import open_table
+from ensemble.combine import diversity
+from ensemble.combine.selection import SHOWN
+from ensemble.predictions import Predictions
+from ensemble.predictor.forecast import Forecast
+
+PRODUCT_COLUMNS = ("rank", "product_id", "title", "category", "probability")
+RESERVED = (*PRODUCT_COLUMNS, "reasons", "why")
+
+
+def forecast_table(forecast: Forecast) -> pa.Table:
+    """One row per product, the likeliest first, with each member's own probability; week and horizon in the metadata."""
+    about, order = forecast.about, forecast.order
+    products = open_table(forecast.data / "products").take(forecast.template.cluster[order])
+    categories = np.array(about["categories"])
+    table = pa.table(
+        {
+            "rank": np.arange(1, len(order) + 1),
+            "product_id": products["product_id"],
+            "title": products["title"],
+            "category": categories[products["category"].to_numpy()],
+            "probability": forecast.prediction[order],
+            **{
+                name: forecast.ensemble.probabilities(name, column[order])
+                for name, column in zip(forecast.ensemble.member_names, forecast.columns.T, strict=True)
+            },
+        }
+    )
+    return table.replace_schema_metadata(
+        {"week": about["last_week"], "horizon_weeks": str(about["config"]["horizon_weeks"])}
+    )
+
+
+def scores_by_part(kind: str, test: Predictions, forecasts: dict[str, np.ndarray], data: str | Path) -> dict[str, Any]:
+    """Scores by week and by category, and how the weekly ones change with time.
+
+    forecasts : of the ensemble and each member, (num_rows,), for the rows of `test`.
+    """
+    weeks, week = np.unique(test.group, return_inverse=True)
+    by_week = diversity.by_part(kind, test.target, forecasts, test.group, week, [str(number) for number in weeks])
+    category = open_table(Path(data) / "products")["category"].to_numpy()[test.cluster]
+    names = [name or "unknown" for name in folders.read_manifest(data)["categories"]]
+    return {
+        "by_week": by_week,
+        "by_category": diversity.by_part(kind, test.target, forecasts, test.group, category, names),
+        "drift": {metric: diversity.drift(by_week, metric) for metric in SHOWN[kind]},
+    }

@@ -1,0 +1,484 @@
+"""Raw reviews to the panel: one row per product and calendar week, labelled and split forward in time.
+
+    row        a product at the end of week t, with at least `min_reviews` reviews in its last `base_weeks` weeks
+    growth     reviews in (t, t + horizon_weeks] ÷ (reviews in (t − base_weeks, t] + 1)
+    hot        growth among the week's top `top_fraction` of rows; ties at the border are not hot, so never more than that
+    forecast   the rows of the last complete week, whose future nobody knows yet
+
+Only weeks whose horizon lies inside the data are labelled. The splits train | validation | blend | test follow each other,
+with `horizon_weeks` weeks left out between them, so that no label of one reaches into the next. With `folds`, folds.py cuts
+the weeks before test in other ways too.
+
+The prepared folder holds, as Arrow that `datasets.load_from_disk` opens: `products`, `weeks` (the active weeks of each
+product), `reviews` (token ids), and `rows/<split>`, whose rows address the other three by index. The raw reviews are read
+once and spilled by a hash of the product, and everything after that works on one spill file at a time: memory does not grow
+with the data, but for 6 bytes a row (week and growth, to find each week's border).
+"""
+
+import dataclasses
+import math
+import shutil
+from collections.abc import Iterator
+from contextlib import ExitStack
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import polars as pl
+import pyarrow as pa
+from tqdm import tqdm
+
+from ensemble import configuration, folders
+from ensemble.arrow import TableWriter, join
+from ensemble.data import reviews
+from ensemble.data.folds import write_folds
+from ensemble.data.inputs import FORECAST
+from ensemble.errors import UserError
+from ensemble.recipes.hot_sellers import features, folds, spills, weekly
+from ensemble.recipes.hot_sellers.market import MARKET_FILES, write_market
+from ensemble.recipes.hot_sellers.settings import PanelConfig, PrepareConfig
+from ensemble.task import Task
+
+SPLITS = ("train", "validation", "blend", "test")
+KIND = "prepared data"
+SHARED = ("products", "weeks", "reviews")
+"""The folders that the rows of all splits and folds address."""
+TASK = Task(kind="binary", target="hot", metric="average_precision", group="week", cluster="product")
+ROWS_PER_BLOCK = 250_000
+TARGETS = {
+    "hot": "1 if the row is hot, else 0",
+    "growth": "reviews in the horizon ÷ (reviews in the base weeks + 1)",
+    "rating_next": "mean rating in the horizon, stars; NaN without a review",
+    "engagement": "helpful votes, counted at the crawl, per review in the horizon; NaN without a review",
+}
+ADDRESS = {
+    "row_id": pa.int64(),
+    "product": pa.int32(),
+    "week": pa.int32(),
+    "weeks_begin": pa.int64(),
+    "weeks_end": pa.int64(),
+    "reviews_begin": pa.int64(),
+    "reviews_end": pa.int64(),
+}
+
+
+def prepare(config: PrepareConfig, like: dict[str, Any] | None = None) -> dict[str, Any]:
+    """Write the prepared folder and return its manifest.
+
+    With `like`, the manifest of the data a model was trained on, only the forecast rows are written, with that manifest's
+    categories. Raises `UserError` for what the user can mend: paths, settings, damaged or too little data.
+    """
+    check(config)
+    with folders.new_folder(config.out, config.overwrite, KIND) as folder:
+        spill = folder / "spill"
+        census = reviews.Census()
+        files, product_files = raw_files(config)
+        product_census, categories = spills.spill_products(product_files, spill, config, like)
+        facts = spills.spill_reviews(files, spill, census, config)
+        if like is not None:
+            facts["has_text"] = like["has_text"]  # a model that reads text needs tokens, be they all empty
+        builder = _Builder(folder, spill, files, config.panel, facts, categories)
+        builder.sum_weeks(census)
+        if like is None:
+            builder.split()
+        builder.write_pieces()
+        builder.write_rows(folder / "rows")
+        about = {
+            "kind": KIND,
+            "recipe": "hot_sellers",
+            "schema_version": 2,
+            "task": dataclasses.asdict(TASK),
+            "sources": folders.sources((*files, *product_files)),
+            "config": configuration.to_dict(config.panel),
+            "census": _placeless(census.to_dict()),
+            "product_census": _placeless(product_census.to_dict()),
+            "first_week": str(weekly.monday(facts["first_week"])),
+            "last_week": str(weekly.monday(facts["last_week"])),
+            "splits": builder.describe_splits(builder.weeks_of),
+            "products": builder.num_products,
+            "categories": categories,
+            "channels": list(weekly.CHANNELS),
+            "features": [
+                {"name": f.name, "unit": f.unit, "meaning": f.meaning, "source": f.source} for f in builder.features
+            ],
+            "has_text": facts["has_text"],
+        }
+        splits_of_folds = [builder.describe_splits(weeks_of, f"fold {k}'s ") for k, weeks_of in enumerate(builder.folds)]
+        checksums: dict[tuple[int, int], str] = {}
+        about["folds"] = write_folds(folder, about, splits_of_folds, SHARED, builder.write_rows, checksums)
+        shutil.rmtree(spill)
+        print(census.table())
+        return folders.write_manifest(folder, about, checksums, leave_out="folds")
+
+
+def check(config: PrepareConfig) -> None:
+    """Refuse impossible settings with a sentence each."""
+    panel = config.panel
+    positive_shares = len(panel.shares) == len(SPLITS) and all(0 < share < math.inf for share in panel.shares)
+    configuration.check(config, max_bad_fraction=(0 <= config.max_bad_fraction <= 1, "between 0 and 1"))
+    configuration.check(
+        panel,
+        "panel.",
+        horizon_weeks=(1 <= panel.horizon_weeks <= 520, "between 1 and 520 weeks"),
+        base_weeks=(1 <= panel.base_weeks <= 52, "between 1 and 52 weeks"),
+        top_fraction=(0 < panel.top_fraction < 1, "between 0 and 1"),
+        min_reviews=(panel.min_reviews >= 1, "at least 1"),
+        shares=(positive_shares, "four positive numbers"),
+        num_tokens=(0 <= panel.num_tokens <= 4096, "between 0 and 4096"),
+        folds=(0 <= panel.folds <= 52, "between 0 and 52"),
+        vocabulary_size=(2 <= panel.vocabulary_size <= 65536, "between 2 and 65536"),
+    )
+
+
+def raw_files(config: PrepareConfig) -> tuple[list[Path], list[Path]]:
+    """The review files and the metadata files, generated or downloaded first where asked for."""
+    raw = Path(config.raw or f"{config.out.rstrip('/')}-raw")
+    if not config.source:
+        if config.metadata:
+            raise UserError(
+                "metadata is given without source: name the review files too, or neither for the generated market"
+            )
+        _refuse_inside(config.out, [raw])
+        if any((raw / name).exists() for name in MARKET_FILES) and not config.overwrite:
+            raise UserError(f"{raw} holds raw files already: name them as source, or add overwrite=true to generate others")
+        review_file, product_file = write_market(raw, config.market, progress=True)
+        return [review_file], [product_file]
+    files = reviews.expand_sources(config.source, raw)
+    products = reviews.expand_sources(config.metadata, raw, "products") if config.metadata else []
+    _refuse_inside(config.out, [*files, *products])
+    return files, products
+
+
+def _refuse_inside(out: str, paths: list[Path]) -> None:
+    """Raw files inside `out` would be deleted with what it replaces."""
+    for path in paths:
+        if path.resolve().is_relative_to(Path(out).resolve()):
+            raise UserError(f"the raw data {path} lie inside out={out}, which is replaced as a whole: choose another out")
+
+
+def split_weeks(
+    first_week: int, last_week: int, rows_per_week: np.ndarray, panel: PanelConfig
+) -> dict[str, tuple[int, int]]:
+    """First and last week of each split, both included, with the embargo between them.
+
+    `rows_per_week` (num_labelled_weeks,) counts the rows from `first_week` on; `last_week` is the last of the data. The
+    splits get their `shares` of the rows that the embargoes leave, to the week. Raises `UserError` when the data are too
+    short for four splits.
+    """
+    total = np.concatenate([[0], np.cumsum(rows_per_week)])
+    shares = np.array(panel.shares) / sum(panel.shares)
+
+    def place(num_rows: float) -> list[tuple[int, int]]:
+        """Weeks [begin, end) of each split when all four together are to have `num_rows`; the last takes what is left."""
+        begin, placed = 0, []
+        for share in shares[:-1]:
+            end = max(begin + 1, int(np.searchsorted(total, total[min(begin, len(total) - 1)] + share * num_rows)))
+            placed.append((begin, end))
+            begin = end + panel.horizon_weeks
+        return [*placed, (begin, len(rows_per_week))]
+
+    low, high = 0.0, float(total[-1])
+    for _ in range(60):  # the more rows the first three get, the fewer are left for the last: bisect
+        middle = (low + high) / 2
+        begin, end = place(middle)[-1]
+        if begin < end and total[end] - total[begin] >= shares[-1] * middle:
+            low = middle
+        else:
+            high = middle
+    placed = place(low)
+    if placed[-1][0] >= placed[-1][1]:
+        needed = len(SPLITS) * (panel.horizon_weeks + 1)
+        raise UserError(
+            f"the data cover {last_week - first_week + 1} complete weeks, but four splits with a horizon of "
+            f"{panel.horizon_weeks} weeks need at least {needed}: set panel.horizon_weeks lower, or give more data"
+        )
+    return {split: (first_week + begin, first_week + end - 1) for split, (begin, end) in zip(SPLITS, placed, strict=True)}
+
+
+def borders(week: np.ndarray, growth: np.ndarray, top_fraction: float) -> dict[int, float]:
+    """For each week the growth that a hot row must exceed: that of the best row which is not among the top fraction.
+
+    `week` and `growth` have shape (num_rows,). A week of n rows has at most ⌊top_fraction · n⌋ hot ones, fewer with ties.
+    """
+    by_week = -growth[np.argsort(week, kind="stable")]  # int16 weeks sort in linear time
+    weeks, start, count = np.unique(np.sort(week, kind="stable"), return_index=True, return_counts=True)
+    found = {}
+    for number, begin, rows in zip(weeks.tolist(), start, count, strict=True):
+        # 1e-9: a fraction such as 0.05 times 60 rows is 3, not 2.9999…
+        first_cold = int(top_fraction * rows + 1e-9)
+        found[number] = -float(np.partition(by_week[begin : begin + rows], first_cold)[first_cold])
+    return found
+
+
+def _placeless(census: dict[str, Any]) -> dict[str, Any]:
+    """A census with file names for paths: the same raw files give the same fingerprint, wherever they lie."""
+    offenders = (offender for dropped in census["dropped"].values() for offender in dropped["first"])
+    for entry in (*census["files"], *offenders):
+        entry["file"] = Path(entry["file"]).name
+    return census
+
+
+class _Builder:
+    """The spilled reviews to the four tables, one spill file at a time."""
+
+    def __init__(
+        self,
+        folder: Path,
+        spill: Path,
+        files: list[Path],
+        panel: PanelConfig,
+        facts: dict[str, Any],
+        categories: list[str],
+    ):
+        self.folder, self.spill, self.files, self.panel = folder, spill, files, panel
+        self.first_week, self.last_week, self.has_text = facts["first_week"], facts["last_week"], facts["has_text"]
+        self.categories = categories
+        self.features = features.selection(panel.as_of_crawl)
+        num_weeks = self.last_week - self.first_week + 1
+        self.reviews_by_category = np.zeros((len(categories) + 1, num_weeks + 1), np.int64)
+        self.parts: list[dict[str, Any]] = []
+        self.num_products = 0
+        self.weeks_of: dict[str, folds.Weeks] = {FORECAST: (self.last_week, self.last_week)}
+        self.folds: list[dict[str, folds.Weeks]] = []
+        self.pieces: list[folds.Weeks] = []
+        self.border: dict[int, float] = {}
+        self.growth: list[np.ndarray] = []
+        self.growth_week: list[np.ndarray] = []
+        self.counts: dict[folds.Weeks, dict[str, int]] = {}
+
+    def sum_weeks(self, census: reviews.Census) -> None:
+        """Sort, clear of duplicates and sum each spill file; writes `products`, `weeks` and `reviews`."""
+        category_code = {name: code for code, name in enumerate(self.categories)}
+        channels = {"week": pa.int32(), **dict.fromkeys(weekly.CHANNELS, pa.int32())}
+        token_type = pa.int32() if self.panel.tokenizer else pa.uint16()
+        review_schema = pa.schema(
+            {"week": pa.int32(), "rating": pa.float32(), "tokens": pa.list_(token_type, max(1, self.panel.num_tokens))}
+        )
+        product_schema = pa.schema(
+            {"product_id": pa.large_string(), "title": pa.large_string(), "store": pa.large_string(), "category": pa.int32(),
+             "price": pa.float64()}
+        )  # fmt: skip
+        with (
+            TableWriter(self.folder / "products", product_schema) as product_writer,
+            TableWriter(self.folder / "weeks", pa.schema(channels)) as week_writer,
+            TableWriter(self.folder / "reviews", review_schema) as review_writer,
+        ):
+            for path in tqdm(sorted(self.spill.glob("reviews-*.arrow")), desc="weeks", unit=" files"):
+                frame, products = self._sorted(path, category_code, census)
+                weeks = weekly.sum_by_week(frame)
+                self.parts.append(
+                    {
+                        "path": path.with_name(path.name.replace("reviews", "weeks")),
+                        "first_product": product_writer.num_rows,
+                        "first_active_week": week_writer.num_rows,
+                        "first_review": review_writer.num_rows,
+                        "category": products["category"].to_numpy(),
+                        "price": products["price"].to_numpy(),
+                    }
+                )
+                weeks.write_ipc(self.parts[-1]["path"], compression="uncompressed")
+                self._add_to_categories(weeks, products)
+                self._add_growth(weekly.WeeklySeries.from_frame(weeks))
+                product_writer.write(products.to_arrow(compat_level=pl.CompatLevel.oldest()))
+                week_writer.write(weeks.select(*channels).to_arrow())
+                if self.has_text:
+                    review_writer.write(frame.select("week", "rating", "tokens").to_arrow())
+                path.unlink()
+            self.num_products = product_writer.num_rows
+        np.cumsum(self.reviews_by_category, axis=1, out=self.reviews_by_category)
+
+    def split(self) -> None:
+        """Find the weeks of each split, of the folds' too, and the growth that a hot row of each week must exceed."""
+        week, growth = np.concatenate(self.growth_week), np.concatenate(self.growth)
+        num_labelled = max(0, self.last_week - self.panel.horizon_weeks - self.first_week + 1)
+        rows_per_week = np.bincount(week - self.first_week, minlength=num_labelled)
+        weeks_of = split_weeks(self.first_week, self.last_week, rows_per_week, self.panel)
+        self.folds = [{**of, **self.weeks_of} for of in folds.fold_weeks(weeks_of, rows_per_week, self.panel)]
+        self.weeks_of = {**weeks_of, **self.weeks_of}
+        self.border = borders(week, growth, self.panel.top_fraction)
+
+    def write_pieces(self) -> None:
+        """Compute the features of every row, and write the rows by the pieces of the weeks that the splits are made of."""
+        self.pieces = folds.pieces(weeks for of in (self.weeks_of, *self.folds) for weeks in of.values())
+        schema = pa.schema(
+            {
+                **ADDRESS,
+                **dict.fromkeys(TARGETS, pa.float32()),
+                **dict.fromkeys((f.name for f in self.features), pa.float32()),
+            }
+        )
+        next_id = 0
+        with ExitStack() as open_writers:
+            writers = {piece: TableWriter(self._folder_of(piece), schema) for piece in self.pieces}
+            for writer in writers.values():
+                open_writers.enter_context(writer)
+            for part in tqdm(self.parts, desc="rows", unit=" files"):
+                series = weekly.WeeklySeries.from_frame(pl.read_ipc(part["path"]))
+                around = features.Surroundings(
+                    first_week=self.first_week,
+                    category=part["category"],
+                    price=part["price"],
+                    reviews_by_category=self.reviews_by_category,
+                )
+                product, week = weekly.rows_with_recent_reviews(series, self.panel.base_weeks, self.last_week)
+                for piece, writer in writers.items():
+                    begin, end = piece
+                    here = (week >= begin) & (week <= end)
+                    for rows in self._blocks(series, product[here], week[here], around):
+                        table = self._table(rows, part, next_id)
+                        writer.write(table)
+                        next_id += table.num_rows
+                        self._count(piece, table)
+
+    def write_rows(self, folder: Path, fold: int | None = None) -> None:
+        """Join the pieces to the splits of the whole, or of a fold: `folder`/SPLIT."""
+        for split, weeks in (self.weeks_of if fold is None else self.folds[fold]).items():
+            join(folder / split, [self._folder_of(piece) for piece in self._pieces_of(weeks)])
+
+    def describe_splits(self, weeks_of: dict[str, folds.Weeks], whose: str = "") -> dict[str, dict[str, Any]]:
+        """Rows, hot rows and dates of each split, for the manifest; `UserError` for one that is empty."""
+        described = {}
+        for split, (begin, end) in weeks_of.items():
+            counts = [self.counts[piece] for piece in self._pieces_of((begin, end)) if piece in self.counts]
+            count = {name: sum(of[name] for of in counts) for name in ("rows", "hot")}
+            self._refuse_empty(split, count, whose)
+            dates = {"first_week": str(weekly.monday(begin)), "last_week": str(weekly.monday(end))}
+            described[split] = {**dates, **count}
+        return described
+
+    def _folder_of(self, piece: folds.Weeks) -> Path:
+        return self.spill / f"rows-{piece[0]}"
+
+    def _pieces_of(self, weeks: folds.Weeks) -> list[folds.Weeks]:
+        return [piece for piece in self.pieces if weeks[0] <= piece[0] and piece[1] <= weeks[1]]
+
+    def _sorted(
+        self, path: Path, category_code: dict[str, int], census: reviews.Census
+    ) -> tuple[pl.DataFrame, pl.DataFrame]:
+        """The reviews of a spill file by product and time, each once, with product numbers; and their products."""
+        frame = pl.read_ipc_stream(path).with_columns(weekly.week_of(pl.col("time_ms")).alias("week"))
+        covered = frame.filter(pl.col("week") <= self.last_week)
+        self._count_dropped(frame, covered, "in the last week, which the data do not cover to its end", census)
+        products = self._metadata(covered.select(pl.col("product_id").unique().sort()), category_code)
+        numbers = products.select("product_id", pl.int_range(pl.len(), dtype=pl.Int32).alias("product"))
+        ordered = covered.join(numbers, on="product_id", how="left").sort("product", "time_ms", "source_file", "source_line")
+        # Only reviews of one product at one moment can be duplicates: few, so that the hashing is cheap
+        with_next = (pl.col("product").diff(-1) == 0) & (pl.col("time_ms").diff(-1) == 0)
+        suspect = ordered.select((with_next | with_next.shift(1, fill_value=False)).fill_null(False)).to_series()
+        first = ordered.filter(suspect).select(pl.struct("product", "time_ms", "user").is_first_distinct()).to_series()
+        repeated = suspect.to_numpy().copy()
+        repeated[repeated] = ~first.to_numpy()
+        once = ordered.filter(~pl.Series(repeated))
+        self._count_dropped(ordered, once, "duplicate: the same product, user and time", census)
+        return once, products
+
+    def _count_dropped(self, before: pl.DataFrame, after: pl.DataFrame, kind: str, census: reviews.Census) -> None:
+        if len(after) < len(before):
+            place = ["source_file", "source_line"]
+            lost = before.join(after.select(place), on=place, how="anti").select(*place, "product_id")
+            first = lost.head(reviews.NUM_OFFENDERS).iter_rows()
+            offenders = [reviews.Offender(self.files[file].name, line, product) for file, line, product in first]
+            census.drop(kind, len(lost), offenders)
+
+    def _metadata(self, products: pl.DataFrame, category_code: dict[str, int]) -> pl.DataFrame:
+        """Title, store, category code and price of the products, null where the metadata have none: (num_products, 5)."""
+        part = (pl.col("product_id").hash(0) % spills.NUM_PRODUCT_SPILLS).cast(pl.Int32)
+        found = [
+            pl.read_ipc_stream(path).join(products, on="product_id", how="semi")
+            for number in products.select(part.unique().sort()).to_series()
+            if (path := self.spill / f"products-{number}.arrow").exists()
+        ]
+        known = pl.concat([pl.DataFrame(schema=reviews.PRODUCT_SCHEMA), *found]).unique("product_id", keep="first")
+        joined = products.join(known, on="product_id", how="left", maintain_order="left").select(*reviews.PRODUCT_SCHEMA)
+        code = pl.col("category").fill_null("").replace_strict(category_code, default=0, return_dtype=pl.Int32)
+        return joined.with_columns(code)
+
+    def _add_to_categories(self, weeks: pl.DataFrame, products: pl.DataFrame) -> None:
+        """Add the week's reviews to its category's and the market's; running totals are made of them at the end."""
+        column = weeks["week"].to_numpy() - self.first_week + 1
+        category = products["category"].to_numpy()[weeks["product"].to_numpy()]
+        num = weeks["reviews"].to_numpy()
+        np.add.at(self.reviews_by_category, (category, column), num)
+        np.add.at(self.reviews_by_category[-1], column, num)
+
+    def _add_growth(self, series: weekly.WeeklySeries) -> None:
+        product, week = weekly.rows_with_recent_reviews(
+            series, self.panel.base_weeks, self.last_week - self.panel.horizon_weeks
+        )
+        rows = weekly.Windows(series, product, week)
+        kept = rows.sum("reviews", self.panel.base_weeks) >= self.panel.min_reviews
+        self.growth.append(self._growth(rows)[kept])
+        self.growth_week.append(week[kept].astype(np.int16))
+
+    def _growth(self, rows: weekly.Windows) -> np.ndarray:
+        ahead = rows.next("reviews", self.panel.horizon_weeks)
+        return (ahead / (rows.sum("reviews", self.panel.base_weeks) + 1)).astype(np.float32)
+
+    def _blocks(
+        self, series: weekly.WeeklySeries, product: np.ndarray, week: np.ndarray, around: features.Surroundings
+    ) -> Iterator[features.Rows]:
+        """Rows with enough reviews, a quarter of a million at a time."""
+        for begin in range(0, len(product), ROWS_PER_BLOCK):
+            block = slice(begin, begin + ROWS_PER_BLOCK)
+            rows = features.Rows(series, product[block], week[block], around)
+            kept = rows.sum("reviews", self.panel.base_weeks) >= self.panel.min_reviews
+            if not kept.all():
+                rows = features.Rows(series, product[block][kept], week[block][kept], around)
+            if len(rows.week):
+                yield rows
+
+    def _table(self, rows: features.Rows, part: dict[str, Any], next_id: int) -> pa.Table:
+        """One block of rows; a forecast's targets are NaN."""
+        num_rows = len(rows.week)
+        totals = rows.series.totals["reviews"]
+        columns: dict[str, np.ndarray] = {
+            "row_id": np.arange(next_id, next_id + num_rows),
+            "product": rows.product + part["first_product"],
+            "week": rows.week,
+            "weeks_begin": rows.position(features.YEAR) + part["first_active_week"],
+            "weeks_end": rows.position(0) + part["first_active_week"],
+            "reviews_begin": totals[rows.position(weekly.SPAN)] + part["first_review"],
+            "reviews_end": totals[rows.position(0)] + part["first_review"],
+        }
+        if rows.week[0] == self.last_week:
+            columns |= {name: np.full(num_rows, np.nan) for name in TARGETS}
+        else:
+            growth = self._growth(rows)
+            ahead = rows.next("reviews", self.panel.horizon_weeks)
+            weeks, row = np.unique(rows.week, return_inverse=True)
+            columns |= {
+                "hot": growth > np.array([self.border[week] for week in weeks.tolist()], np.float32)[row],
+                "growth": growth,
+                "rating_next": features.ratio(rows.next("rating", self.panel.horizon_weeks), ahead) / 10,
+                "engagement": features.ratio(rows.next("helpful_votes", self.panel.horizon_weeks), ahead),
+            }
+        columns |= features.compute(rows, self.features)
+        return pa.table(
+            {
+                name: pa.array(np.asarray(values, np.float32) if name not in ADDRESS else values)
+                for name, values in columns.items()
+            }
+        )
+
+    def _count(self, piece: folds.Weeks, table: pa.Table) -> None:
+        count = self.counts.setdefault(piece, {"rows": 0, "hot": 0})
+        count["rows"] += table.num_rows
+        count["hot"] += int(np.nansum(table["hot"].to_numpy()))
+
+    def _refuse_empty(self, split: str, count: dict[str, int], whose: str) -> None:
+        fewer_folds = ", or choose fewer panel.folds" if whose else ""
+        if not count["rows"] and split == FORECAST:
+            raise UserError(
+                f"no product has panel.min_reviews={self.panel.min_reviews} in the last {self.panel.base_weeks} weeks of "
+                "the data, so there is nothing to forecast: give later data, or end them earlier with until=YYYY-MM-DD"
+            )
+        if not count["rows"]:
+            raise UserError(
+                f"{whose or 'the '}{split} split has no rows: lower panel.min_reviews, or give more data{fewer_folds}"
+            )
+        if split != FORECAST and not count["hot"]:
+            raise UserError(
+                f"{whose or 'the '}{split} split has {count['rows']} rows but not one hot product: its weeks are too small, "
+                f"or their rows too much alike, for panel.top_fraction={self.panel.top_fraction}: raise that, or lower "
+                f"panel.min_reviews{fewer_folds}"
+            )

@@ -1,0 +1,116 @@
+"""Raw files, read once and divided by product among spill files, so that what follows can work on one of them at a time."""
+
+import datetime
+import math
+from pathlib import Path
+from typing import Any
+
+import polars as pl
+import pyarrow as pa
+import pyarrow.parquet as pq
+from tqdm import tqdm
+
+from ensemble.data import reviews
+from ensemble.errors import UserError
+from ensemble.recipes.hot_sellers import pretrained, text, weekly
+from ensemble.recipes.hot_sellers.settings import PrepareConfig
+
+REVIEWS_PER_SPILL = 1_000_000
+NUM_PRODUCT_SPILLS = 64
+
+
+class _Spill:
+    """Frames divided by a hash of `product_id` among Arrow files, one open stream each."""
+
+    def __init__(self, folder: Path, name: str, num_parts: int):
+        folder.mkdir(exist_ok=True)
+        self.paths = [folder / f"{name}-{part}.arrow" for part in range(num_parts)]
+        self._streams: dict[int, pa.RecordBatchStreamWriter] = {}
+
+    def add(self, frame: pl.DataFrame) -> None:
+        parts = frame.with_columns((pl.col("product_id").hash(0) % len(self.paths)).cast(pl.Int32).alias("part"))
+        for (part,), piece in parts.partition_by("part", as_dict=True, include_key=False).items():
+            table = piece.to_arrow(compat_level=pl.CompatLevel.oldest())
+            if part not in self._streams:
+                self._streams[part] = pa.ipc.new_stream(str(self.paths[part]), table.schema)
+            self._streams[part].write_table(table)
+
+    def close(self) -> None:
+        for stream in self._streams.values():
+            stream.close()
+
+
+def spill_products(
+    files: list[Path], spill: Path, config: PrepareConfig, like: dict[str, Any] | None
+) -> tuple[reviews.Census, list[str]]:
+    """Spill the metadata, and return its census and the list of categories; the first category means unknown."""
+    census = reviews.Census()
+    names: set[str] = set()
+    target = _Spill(spill, "products", NUM_PRODUCT_SPILLS)
+    for frame in reviews.read_products(files, census):
+        target.add(frame)
+        names.update(frame["category"].drop_nulls().unique())
+    target.close()
+    if files:
+        census.check(config.max_bad_fraction)
+    return census, like["categories"] if like else ["", *sorted(names - {""})]
+
+
+def spill_reviews(files: list[Path], spill: Path, census: reviews.Census, config: PrepareConfig) -> dict[str, Any]:
+    """Read the raw reviews once, turn their text to tokens, and spill them by product; returns what was seen."""
+    panel = config.panel
+    tokenizer = pretrained.load("AutoTokenizer", panel.tokenizer) if panel.tokenizer else None
+    target = _Spill(spill, "reviews", _estimate_rows(files) // REVIEWS_PER_SPILL + 1)
+    blocks = reviews.read_reviews(
+        files, census, columns=config.columns or None, until_ms=_end_of(config.until), with_text=panel.num_tokens > 0
+    )
+    first_ms, last_ms, has_text = math.inf, -math.inf, False
+    with tqdm(unit=" reviews", unit_scale=True, desc="read") as bar:
+        for frame in blocks:
+            times = frame["time_ms"].to_numpy()
+            first_ms, last_ms = min(first_ms, times.min()), max(last_ms, times.max())
+            if panel.num_tokens:
+                tokens, words, sentiment = text.tokenize(frame["text"], panel.num_tokens, panel.vocabulary_size)
+                has_text = has_text or bool(words.any())
+                if tokenizer is not None:
+                    tokens = text.tokenize_pretrained(frame["text"], panel.num_tokens, tokenizer)
+                read: list[Any] = [pl.Series("words", words), pl.Series("sentiment", sentiment), pl.Series("tokens", tokens)]
+            else:
+                read = [pl.lit(0, pl.Int32).alias("words"), pl.lit(0, pl.Int32).alias("sentiment")]
+            target.add(
+                frame.drop("text", "user_id").with_columns(
+                    frame["user_id"].hash(0).alias("user"),
+                    pl.col("verified").fill_null(False),
+                    pl.col("num_images", "helpful_votes").fill_null(0),
+                    *read,
+                )
+            )
+            bar.update(len(frame))
+    target.close()
+    census.check(config.max_bad_fraction)
+    if last_ms < first_ms:
+        raise UserError(f"there is not one review in {', '.join(str(file) for file in files)}: check the files")
+    first_week = int((first_ms - weekly.FIRST_MONDAY_MS) // weekly.WEEK_MS)
+    return {"first_week": first_week, "last_week": weekly.last_complete_week(int(last_ms)), "has_text": has_text}
+
+
+def _estimate_rows(files: list[Path]) -> int:
+    """About how many reviews the files hold: exact for Parquet, else by their size."""
+    num_rows = 0
+    for file in files:
+        try:
+            num_rows += pq.read_metadata(file).num_rows
+        except (pa.ArrowException, OSError):  # another format, or a damaged file, which its reader will name
+            num_rows += file.stat().st_size // (100 if file.suffix == ".gz" else 300)
+    return num_rows
+
+
+def _end_of(day: str) -> int | None:
+    """The last millisecond of a day, UTC."""
+    if not day:
+        return None
+    try:
+        end = datetime.datetime.fromisoformat(day).replace(tzinfo=datetime.UTC) + datetime.timedelta(days=1)
+    except (ValueError, OverflowError):
+        raise UserError(f"until={day} is no date: write it as in 2023-09-30") from None
+    return int(end.timestamp() * 1000) - 1

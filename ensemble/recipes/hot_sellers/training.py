@@ -1,0 +1,252 @@
+"""hot_sellers: which products will be among the week's top 5 % in review growth.
+
+    accelerate launch --config_file accelerate_configs/single_cpu.yaml scripts/train.py --recipe hot_sellers \
+        data=runs/demo/prepared out=runs/demo/members/transformer
+
+Demo size: about a minute on two cores. The loss is the weighted sum of four heads: hot (binary cross-entropy or focal,
+Lin et al. 2017, arXiv:1708.02002), log growth, mean rating and helpful votes per review of the horizon (Huber).
+"""
+
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import torch
+import torch.nn.functional as F
+
+from ensemble import configuration, folders
+from ensemble.arrow import Column, open_table, ranges
+from ensemble.data import inputs
+from ensemble.errors import UserError
+from ensemble.neural.loader import Batch
+from ensemble.neural.optim import adamw
+from ensemble.recipes.hot_sellers import pretrained
+from ensemble.recipes.hot_sellers.model import TARGETS, Forecaster, HashedTextEncoder, PretrainedTextEncoder
+from ensemble.recipes.hot_sellers.settings import RecipeConfig
+
+NUM_WEEKS = 52
+SERIES = ("reviews", "rating", "fives", "ones", "verified", "images", "words", "sentiment")
+ROWS_FOR_STATISTICS = 100_000
+
+
+def make(config: RecipeConfig, data: str) -> "HotSellers":
+    """The recipe on a folder of prepared data; `UserError` when the two do not go together."""
+    return HotSellers(config, Path(data))
+
+
+class PanelRows:
+    """The rows of one split; `gather` makes a batch with a handful of array operations, none per row."""
+
+    def __init__(self, folder: Path, split: str, about: dict[str, Any], num_reviews: int):
+        self.opened_with = folder, split, about, num_reviews
+        table = open_table(folder / "rows" / split)
+        names = [feature["name"] for feature in about["features"]]
+        self.num_reviews = num_reviews
+        self.features = [Column(table, name) for name in names if name != "category"]
+        self.columns = {
+            name: Column(table, name)
+            for name in ("row_id", "product", "week", "age", "category", "weeks_begin", "weeks_end",
+                         "reviews_begin", "reviews_end", *TARGETS)
+        }  # fmt: skip
+        weeks = open_table(folder / "weeks")
+        self.series_week = Column(weeks, "week")
+        self.series = {name: Column(weeks, name) for name in SERIES}
+        if num_reviews:
+            reviews = open_table(folder / "reviews")
+            self.review_week, self.review_rating = Column(reviews, "week"), Column(reviews, "rating")
+            self.review_tokens = Column(reviews, "tokens")
+
+    def __len__(self) -> int:
+        return len(self.columns["row_id"])
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        """A DataLoader's worker opens the files itself: a pickled memory map is a copy of the whole file."""
+        return PanelRows, self.opened_with
+
+    def gather(self, rows: np.ndarray, epoch: int = 0) -> Batch:
+        """Tensors of B = len(rows) examples, as `Forecaster.forward` documents them, and the targets, float32 (B,)."""
+        of_row = {name: column.take(rows) for name, column in self.columns.items()}
+        batch = {
+            "features": np.stack([column.take(rows) for column in self.features], axis=1),
+            "category": of_row["category"].astype(np.int64),
+            "week": of_row["week"].astype(np.float32),
+            **{name: of_row[name] for name in TARGETS},
+            **self._series(of_row),
+        }
+        if self.num_reviews:
+            batch |= self._reviews(of_row)
+        return {name: torch.from_numpy(array) for name, array in batch.items()}
+
+    def _series(self, of_row: dict[str, np.ndarray]) -> dict[str, np.ndarray]:
+        """The active weeks of the last year, put at their places among quiet ones: (B, 52, 8), and which weeks count."""
+        at, owner = ranges(of_row["weeks_begin"], of_row["weeks_end"])
+        slot = NUM_WEEKS - 1 - (of_row["week"][owner] - self.series_week.take(at))
+        sums = {name: column.take(at).astype(np.float32) for name, column in self.series.items()}
+        num = sums["reviews"]
+        series = np.zeros((len(of_row["week"]), NUM_WEEKS, len(SERIES)), np.float32)
+        series[owner, slot] = np.stack(
+            [
+                np.log1p(num),
+                (sums["rating"] / num - 30) / 20,
+                *(sums[name] / num for name in ("fives", "ones", "verified", "images")),
+                np.log1p(sums["words"] / num) / 4,
+                sums["sentiment"] / num / 4,
+            ],
+            axis=1,
+        )
+        weeks_ago = np.arange(NUM_WEEKS - 1, -1, -1)
+        return {"series": series, "valid_weeks": weeks_ago <= of_row["age"][:, None]}
+
+    def _reviews(self, of_row: dict[str, np.ndarray]) -> dict[str, np.ndarray]:
+        """The product's most recent reviews up to week t: token ids (B, R, L), rating and age (B, R, 2), which exist."""
+        at = of_row["reviews_end"][:, None] - 1 - np.arange(self.num_reviews)
+        valid = at >= of_row["reviews_begin"][:, None]
+        at = np.maximum(at, 0)
+        weeks_ago = of_row["week"][:, None] - self.review_week.take(at)
+        facts = np.stack([(self.review_rating.take(at) - 3) / 2, np.log1p(np.maximum(weeks_ago, 0)) / 4], axis=-1)
+        return {
+            "tokens": self.review_tokens.take(at).astype(np.int64) * valid[..., None],
+            "review_facts": (facts * valid[..., None]).astype(np.float32),
+            "valid_reviews": valid,
+        }
+
+
+class HotSellers:
+    """The recipe; see `ensemble.recipe.Recipe` for what each method owes."""
+
+    name = "hot_sellers"
+    monitor, higher_is_better = "average_precision", True
+    output = "probability"
+
+    def __init__(self, config: RecipeConfig, folder: Path):
+        self.config, self.folder = config, folder
+        self.about = folders.read_manifest(folder)
+        if self.about["recipe"] != self.name:
+            raise UserError(f"{folder} was prepared for the recipe {self.about['recipe']}, not for {self.name}")
+        _check(config)
+        if config.text_encoder != self.about["config"]["tokenizer"]:
+            raise UserError(
+                f"recipe.text_encoder='{config.text_encoder}', but the data's tokens are of panel.tokenizer="
+                f"'{self.about['config']['tokenizer']}': the two must be the same"
+            )
+        self.fingerprint = self.about["fingerprint"]
+        self.inputs = inputs.meaning(self.about)
+        self.num_reviews = config.num_reviews if self.about["has_text"] else 0
+        self._rows: dict[str, PanelRows] = {}
+
+    def rows(self, split: str) -> PanelRows:
+        if split not in self._rows:
+            if split not in self.about["splits"]:
+                raise UserError(f"{self.folder} has no split '{split}': it has {', '.join(self.about['splits'])}")
+            self._rows[split] = PanelRows(self.folder, split, self.about, self.num_reviews)
+        return self._rows[split]
+
+    def model(self) -> torch.nn.Module:
+        """A new model; its feature statistics are of the training split, or zero where only weights will be loaded."""
+        config, about = self.config, self.about
+        mean, scale, base_rate = self._statistics()
+        return Forecaster(
+            num_weeks=NUM_WEEKS,
+            num_channels=len(SERIES),
+            num_categories=len(about["categories"]),
+            feature_mean=mean,
+            feature_scale=scale,
+            text_encoder=self._text_encoder() if self.num_reviews else None,
+            width=config.width,
+            num_layers=config.num_layers,
+            num_heads=config.num_heads,
+            dropout=config.dropout,
+            base_rate=base_rate,
+            gradient_checkpointing=config.gradient_checkpointing,
+        )
+
+    def optimizers(self, model: torch.nn.Module, learning_rate: float, weight_decay: float) -> list[torch.optim.Optimizer]:
+        return [adamw(model, learning_rate, weight_decay)]
+
+    def step(self, model: torch.nn.Module, batch: Batch, state: Any) -> tuple[torch.Tensor, torch.Tensor, Any]:
+        """Sum of the examples' losses, and the number of examples; no state is carried."""
+        hot, growth, rating, engagement = model(batch).float().unbind(dim=-1)
+        loss_B = F.binary_cross_entropy_with_logits(hot, batch["hot"], reduction="none")
+        if self.config.loss == "focal":
+            wrong_B = torch.sigmoid(torch.where(batch["hot"] > 0.5, -hot, hot))
+            loss_B = wrong_B**self.config.focal_gamma * loss_B
+        for weight, output, target in (
+            (self.config.weight_growth, growth, batch["growth"].log1p()),
+            (self.config.weight_rating, rating, (batch["rating_next"] - 3) / 2),
+            (self.config.weight_engagement, engagement, batch["engagement"].log1p()),
+        ):
+            # A target is NaN where the horizon has no review to take a mean of
+            known = torch.isfinite(target)
+            error = F.smooth_l1_loss(output, torch.where(known, target, 0.0), reduction="none")
+            loss_B = loss_B + weight * torch.where(known, error, 0.0)
+        return loss_B.sum(), torch.tensor(float(len(loss_B)), device=loss_B.device), state
+
+    def predict(self, model: torch.nn.Module, batch: Batch) -> Batch:
+        return {"prediction": torch.sigmoid(model(batch)[:, 0].float()), "target": batch["hot"], "group": batch["week"]}
+
+    def metrics(self, predictions: dict[str, np.ndarray]) -> dict[str, float]:
+        from ensemble.metrics.evaluating import binary_metric
+
+        scores = binary_metric().compute(
+            predictions=predictions["prediction"], references=predictions["target"], group=predictions["group"]
+        )
+        return {name: scores[name] for name in ("average_precision", "roc_auc", "log_loss", "lift_at_5pct")}
+
+    def describe(self, split: str) -> dict[str, np.ndarray]:
+        """The group is the week, the cluster the product."""
+        columns = self.rows(split).columns
+        return {"row_id": columns["row_id"].all(), "group": columns["week"].all(), "cluster": columns["product"].all()}
+
+    def _statistics(self) -> tuple[torch.Tensor, torch.Tensor, float]:
+        """Over training rows: mean and deviation of each feature's signed logarithm, shape (F,); the share of hot rows."""
+        if "train" not in self.about["splits"]:
+            num_features = sum(feature["name"] != "category" for feature in self.about["features"])
+            return torch.zeros(num_features), torch.ones(num_features), 0.5
+        rows = self.rows("train")
+        sample = np.linspace(0, len(rows) - 1, min(len(rows), ROWS_FOR_STATISTICS)).astype(np.int64)
+        mean, scale = [], []
+        for column in rows.features:
+            values = column.take(sample).astype(np.float64)
+            values = np.sign(values) * np.log1p(np.abs(values))
+            known = values[np.isfinite(values)]
+            mean.append(known.mean() if known.size else 0.0)
+            deviation = known.std() if known.size else 0.0
+            # A constant column's deviation is not quite 0: divided by that, any other value would be an extreme one
+            scale.append(deviation if deviation > 1e-6 else 1.0)
+        base_rate = float(np.clip(rows.columns["hot"].take(sample).mean(), 1e-4, 1 - 1e-4))
+        return torch.tensor(mean, dtype=torch.float32), torch.tensor(scale, dtype=torch.float32), base_rate
+
+    def _text_encoder(self) -> torch.nn.Module:
+        config, panel = self.config, self.about["config"]
+        if not config.text_encoder:
+            return HashedTextEncoder(
+                vocabulary_size=panel["vocabulary_size"],
+                num_tokens=panel["num_tokens"],
+                width=config.width,
+                num_layers=config.text_layers,
+                num_heads=config.num_heads,
+            )
+        return PretrainedTextEncoder(pretrained.load("AutoModel", config.text_encoder), config.width, config.freeze_text)
+
+
+def _check(config: RecipeConfig) -> None:
+    configuration.check(
+        config,
+        "recipe.",
+        width=(config.width >= 1, "at least 1"),
+        num_heads=(config.num_heads >= 1, "at least 1"),
+        num_layers=(config.num_layers >= 0, "0 or more"),
+        text_layers=(config.text_layers >= 0, "0 or more"),
+        num_reviews=(config.num_reviews >= 0, "0 or more"),
+        dropout=(0 <= config.dropout < 1, "0 or more and below 1"),
+        focal_gamma=(config.focal_gamma >= 0, "0 or more"),
+        weight_growth=(config.weight_growth >= 0, "0 or more"),
+        weight_rating=(config.weight_rating >= 0, "0 or more"),
+        weight_engagement=(config.weight_engagement >= 0, "0 or more"),
+    )
+    if config.width % config.num_heads:
+        near = max(1, round(config.width / config.num_heads)) * config.num_heads
+        raise UserError(
+            f"recipe.width={config.width} cannot be divided by recipe.num_heads={config.num_heads}: "
+            f"the nearest width that can is {near}"
+        )

@@ -1,0 +1,272 @@
+"""Ranking files to the table of all next_item members: scores, how sure one can be of them, and where each is good.
+
+    table.md         a row for each member and baseline, the best NDCG@10 first
+    scores.json      every score, by length of history too, with 95 % intervals over users
+    by_length.png    NDCG@10 by length of history
+
+A member that was trained on candidates, and an ensemble of such, ranks only a sequence's candidates. Where the item that
+came next is none of them, its rank is infinite and counts 0, so that all figures are of the same rows and items.
+"""
+
+import dataclasses
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from ensemble import folders, predictions
+from ensemble.arrow import Column, open_table
+from ensemble.errors import UserError
+from ensemble.metrics import bootstrap
+from ensemble.recipes.next_item import rankings
+from ensemble.recipes.next_item import scores as item_metrics
+
+KIND = "ranking table"
+RECIPE = "next_item"
+ENSEMBLE = "ensemble"
+METRIC = "ndcg_at_10"
+COLUMNS = {
+    "hr_at_10": "HR@10",
+    "mrr_at_10": "MRR@10",
+    "ndcg_at_5": "NDCG@5",
+    "ndcg_at_20": "NDCG@20",
+    "coverage_at_10": "coverage@10",
+    "popularity_at_10": "popularity@10",
+    "ndcg_at_10_of_101": "NDCG@10 of 101: sampled, for old tables only",
+}
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class Member:
+    """What one of them says of N rows, in the order of the row ids."""
+
+    name: str
+    is_baseline: bool
+    rank: np.ndarray
+    """(N,)"""
+    rank_of_101: np.ndarray | None
+    """(N,); None of those that rank candidates only."""
+    items: np.ndarray
+    """(N, K), the best first, 0 for none."""
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class Table:
+    """The members, and what came next of the N rows that all of them rank."""
+
+    split: str
+    fingerprint: str
+    row_id: np.ndarray
+    user: np.ndarray
+    target: np.ndarray
+    length: np.ndarray
+    members: list[Member]
+
+
+def read(folder: str | Path, data: str | Path, split: str) -> Table:
+    """The ranking files of a split; `UserError` if there are none, or they are of other data."""
+    about = _about(data)
+    files = rankings.read_together(_paths(folder, split))
+    first = files[0]
+    if (first.fingerprint, first.split) != (about["fingerprint"], split):
+        raise UserError(
+            f"{folder} ranks {first.split} of data {first.fingerprint}, and {split} of {about['fingerprint']} in {data} is "
+            "to be compared: name the data that was predicted"
+        )
+    members = [
+        Member(
+            name=file.member,
+            is_baseline=file.config.get("kind") == "baseline",
+            rank=file.rank,
+            rank_of_101=file.rank_of_101,
+            items=file.items[:, : item_metrics.BEST],
+        )
+        for file in files
+    ]
+    same = {name: getattr(first, name) for name in ("row_id", "user", "target", "length")}
+    return Table(split=split, fingerprint=first.fingerprint, **same, members=members)
+
+
+def read_candidates(table: Table, candidates: str | Path, files: str | Path, ensemble: str | Path) -> Table:
+    """The same with the members of a folder of prediction files on candidates, and with an ensemble of them, if given.
+
+    Raises `UserError` for files that are of other candidates, and candidates of other data or another split than test: of
+    the others, members learned.
+    """
+    about = folders.read_manifest(candidates)
+    if about.get("data") != table.fingerprint:
+        raise UserError(
+            f"{candidates} has no candidates of {table.fingerprint}, the data of the ranking files: make them with "
+            "scripts/prepare_data.py --recipe candidates"
+        )
+    if table.split != "test":
+        raise UserError(f"members learned from candidates of {table.split}: compare split=test, or leave candidates out")
+    rows = open_table(Path(candidates) / "rows" / table.split)
+    row_id, sequence, item = (Column(rows, name).all() for name in ("row_id", "sequence", "item"))
+    place = np.searchsorted(table.row_id, sequence)
+    paths = [*_paths(files, table.split)] if files else []
+    paths += [Path(ensemble) / f"{table.split}.parquet"] if ensemble else []
+    found = []
+    for path in paths:
+        file = predictions.read(path)
+        if file.fingerprint != about["fingerprint"]:
+            raise UserError(f"{path} is of {file.fingerprint}, and {candidates} is {about['fingerprint']}: predict again")
+        if file.member in about["rankings"] and file.config.get("kind") in ("baseline", "ranking"):
+            continue  # its ranking file says more: it ranks all items
+        order = np.argsort(file.row_id)
+        if not np.array_equal(file.row_id[order], row_id):
+            raise UserError(f"{path} has other rows than {table.split} of {candidates}: predict again")
+        score = file.prediction[order]
+        rank, items = among_candidates(len(table.row_id), place, item, item == table.target[place], score)
+        found.append(Member(name=file.member, is_baseline=False, rank=rank, rank_of_101=None, items=items))
+    return dataclasses.replace(table, members=[*table.members, *found])
+
+
+def among_candidates(
+    num_rows: int, place: np.ndarray, item: np.ndarray, is_target: np.ndarray, score: np.ndarray
+) -> tuple[np.ndarray, np.ndarray]:
+    """Each row's rank of the target among its candidates, infinite where it is none, and its best items.
+
+    place, item, is_target, score : (n,) of the candidates, each item at most once in a row. The ranks have shape
+    (num_rows,), ties at their mean; the items (num_rows, 10), 0 where there are fewer, of those that tie a lower number
+    first.
+    """
+    target_score = np.full(num_rows, np.nan)
+    target_score[place[is_target]] = score[is_target]
+    higher = np.bincount(place, score > target_score[place], num_rows)
+    same = np.bincount(place, score == target_score[place], num_rows) - 1
+    order = np.lexsort((item, -score, place))
+    number = np.arange(len(order)) - np.searchsorted(place[order], place[order])
+    best = np.zeros((num_rows, item_metrics.BEST), np.int64)
+    is_shown = number < item_metrics.BEST
+    best[place[order][is_shown], number[is_shown]] = item[order][is_shown]
+    return np.where(np.isnan(target_score), np.inf, 1 + higher + same / 2), best
+
+
+def best_on_validation(folder: str | Path, table: Table) -> str:
+    """The name of the member, no baseline if there is another, that has the highest NDCG@10 on validation."""
+    candidates = [member for member in table.members if not member.is_baseline and member.rank_of_101 is not None]
+    scores = {}
+    for member in candidates or table.members:
+        file = rankings.read(Path(folder) / f"{member.name}.validation.parquet")
+        if (file.fingerprint, file.split) != (table.fingerprint, "validation"):
+            raise UserError(
+                f"{member.name}.validation.parquet is of {file.split} of data {file.fingerprint}, not of validation of "
+                f"{table.fingerprint}: predict again"
+            )
+        scores[member.name] = item_metrics.ndcg(file.rank, 10).mean()
+    return max(scores, key=lambda name: scores[name])
+
+
+def score(table: Table, data: str | Path, best: str, num_draws: int, seed: int) -> dict[str, Any]:
+    """What scores.json holds."""
+    count = Column(open_table(Path(data) / "items"), "count").all()
+    names = [member.name for member in table.members]
+    if len(set(names)) < len(names):
+        raise UserError(f"two members have one name in {', '.join(names)}: give each its own with name=…")
+    gain = np.stack([item_metrics.ndcg(member.rank, 10) for member in table.members], axis=1)
+    reference = names.index(best)
+
+    def means(weight: np.ndarray) -> np.ndarray:
+        mean = weight @ gain / weight.sum()
+        return np.concatenate([mean, mean - mean[reference]])
+
+    labels = [f"{what}{name}" for what in ("", "less ") for name in names]
+    intervals = bootstrap.intervals(labels, means, table.user, num_draws, np.random.default_rng(seed))
+    members: dict[str, dict[str, Any]] = {
+        member.name: {
+            "is_baseline": member.is_baseline,
+            "scores": item_metrics.item_scores(member.rank, member.items, table.target, count, member.rank_of_101),
+            METRIC: _finite(intervals[member.name]),
+            "less_best_on_validation": _finite(intervals[f"less {member.name}"]),
+            "by_length": item_metrics.scores_by_length(member.rank, table.length),
+        }
+        for member in table.members
+    }
+    return {
+        "split": table.split,
+        "fingerprint": table.fingerprint,
+        "rows": len(table.row_id),
+        "users": len(np.unique(table.user)),
+        "items": len(count),
+        "num_draws": num_draws,
+        "best_on_validation": best,
+        "members": dict(sorted(members.items(), key=lambda pair: -pair[1][METRIC]["value"])),
+    }
+
+
+def write(folder: Path, scores: dict[str, Any]) -> str:
+    """Write the three files and the manifest into a folder; returns the table."""
+    text = as_text(scores)
+    (folder / "table.md").write_text(text, encoding="utf-8")
+    folders.write_json(folder / "scores.json", scores)
+    _draw(folder / "by_length.png", scores)
+    folders.write_manifest(folder, {"kind": KIND})
+    return text
+
+
+def as_text(scores: dict[str, Any]) -> str:
+    """The table as Markdown."""
+    best = scores["best_on_validation"]
+    lines = [
+        f"{scores['split']}: {scores['rows']:,} sequences of {scores['users']:,} users; what came next is ranked among "
+        f"{scores['items']:,} items but those taken before; 95 % intervals from {scores['num_draws']:,} draws of users.",
+        f"The best member on validation is {best}.",
+        "",
+        f"| member | NDCG@10 | less {best} | {' | '.join(COLUMNS.values())} |",
+        f"|---|{'---|' * (2 + len(COLUMNS))}",
+    ]
+    for name, member in scores["members"].items():
+        cells = [f"{member['scores'][column]:.4f}" if column in member["scores"] else "–" for column in COLUMNS]
+        difference = "–" if name == best else _cell(member["less_best_on_validation"], "+.4f")
+        label = f"{name} (baseline)" if member["is_baseline"] else name
+        lines.append(f"| {label} | {_cell(member[METRIC], '.4f')} | {difference} | {' | '.join(cells)} |")
+    return "\n".join(lines) + "\n"
+
+
+def _finite(interval: bootstrap.Interval) -> dict[str, float | None]:
+    """JSON has no NaN: of one user, no interval can be told."""
+    return {name: value if np.isfinite(value) else None for name, value in interval._asdict().items()}
+
+
+def _cell(interval: dict[str, float], form: str) -> str:
+    ends = "" if interval["low"] is None else f" [{interval['low']:{form}}, {interval['high']:{form}}]"
+    return f"{interval['value']:{form}}{ends}"
+
+
+def _draw(file: Path, scores: dict[str, Any]) -> None:
+    import matplotlib
+
+    matplotlib.use("Agg")
+    import matplotlib.pyplot as plt
+
+    figure, axes = plt.subplots(figsize=(7, 4.5), layout="constrained")
+    for name, member in scores["members"].items():
+        parts = member["by_length"]
+        axes.plot(
+            list(parts), [part[METRIC] for part in parts.values()], "o--" if member["is_baseline"] else "o-", label=name
+        )
+    parts = next(iter(scores["members"].values()))["by_length"]
+    axes.set_xticks(range(len(parts)), [f"{length}\n{part['rows']:,} rows" for length, part in parts.items()])
+    axes.set_xlabel("items taken before")
+    axes.set_ylabel("NDCG@10")
+    axes.set_ylim(0)
+    axes.set_title(f"{scores['split']}: NDCG@10 by length of history")
+    axes.spines[["top", "right"]].set_visible(False)
+    axes.legend(fontsize="small")
+    figure.savefig(file, dpi=120, format="png")
+    plt.close(figure)
+
+
+def _about(data: str | Path) -> dict[str, Any]:
+    about = folders.read_manifest(data)
+    if about["recipe"] != RECIPE:
+        raise UserError(f"{data} was prepared for the recipe {about['recipe']}, which ranks no items: name data of {RECIPE}")
+    return about
+
+
+def _paths(folder: str | Path, split: str) -> list[Path]:
+    found = sorted(Path(folder).glob(f"*.{split}.parquet"))
+    if not found:
+        raise UserError(f"there are no files of {split} in {folder}: write them with scripts/predict.py, or check the path")
+    return found

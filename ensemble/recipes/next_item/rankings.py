@@ -1,0 +1,164 @@
+"""The ranking file: what a member, or a baseline, says of the items that come next; MEMBER.SPLIT.parquet.
+
+A ranking file is Parquet, one row per sequence whose next item is foretold:
+
+    row_id        int64     names the sequence within the prepared data
+    user          int64
+    target        int64     the item that came next, by its number, 1 …
+    length        int64     events before it
+    rank          float64   of the target among all items but those taken before; items that tie share their mean place
+    rank_of_101   float64   the same among the target and 100 items that the user never took, which are the same for every
+                            member (see recipes/next_item/item_ranks.py): for comparison with old tables only
+    items         fixed_size_list<int32>[K]     the best first, none of those taken before; 0 where there are fewer
+    scores        fixed_size_list<float32>[K]   theirs; where the item is 0, the row's lowest
+
+and in its metadata, under the key `ensemble`, a JSON object with `recipe`, `split`, `member`, `fingerprint` (of the prepared
+data), `config` and `versions`, as a prediction file has it. K is 200, or the number of items where they are fewer.
+"""
+
+import dataclasses
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+
+from ensemble.errors import UserError
+from ensemble.predictions import read_checked, write_checked
+from ensemble.recipes.next_item.item_ranks import NUM_SAMPLED
+
+NUMBERS = {
+    "row_id": pa.int64(),
+    "user": pa.int64(),
+    "target": pa.int64(),
+    "length": pa.int64(),
+    "rank": pa.float64(),
+    "rank_of_101": pa.float64(),
+}
+LISTS = {"items": pa.int32(), "scores": pa.float32()}
+ABOUT = ("recipe", "split", "member", "fingerprint")
+SAME_FOR_ALL = ("user", "target", "length")
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class Rankings:
+    """What one member says of one split; arrays of shape (num_rows,), but items and scores (num_rows, K)."""
+
+    row_id: np.ndarray
+    user: np.ndarray
+    target: np.ndarray
+    length: np.ndarray
+    rank: np.ndarray
+    rank_of_101: np.ndarray
+    items: np.ndarray
+    scores: np.ndarray
+    recipe: str
+    split: str
+    member: str
+    fingerprint: str
+    config: dict[str, Any] = dataclasses.field(default_factory=dict)
+
+
+def write(path: str | Path, rankings: Rankings) -> None:
+    """Write a ranking file in one rename, with checksums that `read` verifies.
+
+    Raises `UserError` for ranks and scores that are NaN or infinite, repeated row ids, and a path that cannot be written.
+    """
+    path = Path(path)
+    _check(rankings, path)
+    arrays = {name: pa.array(getattr(rankings, name), kind) for name, kind in NUMBERS.items()}
+    for name, kind in LISTS.items():
+        values = getattr(rankings, name)
+        arrays[name] = pa.FixedSizeListArray.from_arrays(pa.array(values.ravel(), kind), values.shape[1])
+    about = {name: getattr(rankings, name) for name in (*ABOUT, "config")}
+    write_checked(path, "ranking file", pa.table(arrays), about)
+
+
+def read(path: str | Path) -> Rankings:
+    """Read and check a ranking file.
+
+    Raises `UserError` when the file is missing or damaged, lacks a column or the metadata, or holds NaN or repeated ids.
+    """
+    table, about = read_checked(path, "ranking file")
+    missing = [name for name in (*NUMBERS, *LISTS) if name not in table.column_names]
+    missing += [f"metadata '{name}'" for name in ABOUT if name not in about]
+    if missing:
+        raise UserError(
+            f"{path} is no ranking file, it lacks: {', '.join(missing)}; see ensemble/recipes/next_item/rankings.py"
+        )
+    for name, kind in {**NUMBERS, **LISTS}.items():
+        found = table.schema.field(name).type
+        as_wanted = pa.types.is_fixed_size_list(found) and found.value_type == kind if name in LISTS else found == kind
+        if not as_wanted or table[name].null_count:
+            raise UserError(
+                f"{path}: the column {name} is {found}, not {kind} without gaps; see ensemble/recipes/next_item/rankings.py"
+            )
+    lists = {name: table[name].combine_chunks() for name in LISTS}
+    rankings = Rankings(
+        **{name: table[name].to_numpy() for name in NUMBERS},
+        **{name: column.flatten().to_numpy().reshape(len(table), column.type.list_size) for name, column in lists.items()},
+        **{name: about[name] for name in ABOUT},
+        config=about.get("config", {}),
+    )
+    _check(rankings, Path(path))
+    return rankings
+
+
+def read_together(paths: Sequence[str | Path]) -> list[Rankings]:
+    """The ranking files of several members for one split of one data, their rows in one order, that of the row ids.
+
+    Raises `UserError` as `read` does, and when fingerprints, splits, rows or what came next differ, or two have one name.
+    """
+    if not paths:
+        raise UserError("there is no ranking file to read: write some with scripts/predict.py")
+    members = [sorted_by_row(read(path)) for path in paths]
+    first = members[0]
+    names = [member.member for member in members]
+    if len(set(names)) < len(names):
+        raise UserError(f"two members have one name in {', '.join(names)}: give each its own with name=…")
+    for member in members[1:]:
+        for what in ("fingerprint", "split", "recipe"):
+            ours, theirs = getattr(first, what), getattr(member, what)
+            if ours != theirs:
+                raise UserError(
+                    f"member {member.member} has {what} {theirs}, but {first.member} has {ours}: "
+                    "predict with both on the same prepared data and split"
+                )
+        if not np.array_equal(member.row_id, first.row_id):
+            raise UserError(
+                f"member {member.member} has other rows than {first.member}: predict again with both on the same split"
+            )
+        for what in SAME_FOR_ALL:
+            if not np.array_equal(getattr(member, what), getattr(first, what)):
+                raise UserError(f"member {member.member} has another {what} than {first.member}: predict again with both")
+    return members
+
+
+def sorted_by_row(rankings: Rankings) -> Rankings:
+    """The same, in the order of the row ids."""
+    order = np.argsort(rankings.row_id, kind="stable")
+    columns = {name: getattr(rankings, name)[order] for name in (*NUMBERS, *LISTS)}
+    return dataclasses.replace(rankings, **columns)
+
+
+def _check(rankings: Rankings, path: Path) -> None:
+    lengths = {name: len(getattr(rankings, name)) for name in (*NUMBERS, *LISTS)}
+    if len(set(lengths.values())) > 1 or rankings.items.shape != rankings.scores.shape or rankings.items.ndim != 2:
+        raise UserError(f"{path}: the columns have different lengths: {lengths}")
+    row_id = rankings.row_id
+    if row_id.size == 0:
+        raise UserError(f"{path}: there is not one row in it: check the split '{rankings.split}'")
+    for name, least in (("rank", 1), ("rank_of_101", 1), ("scores", -np.inf), ("items", 0), ("target", 1)):
+        values = getattr(rankings, name).reshape(len(row_id), -1)
+        bad = np.flatnonzero(~(np.isfinite(values) & (values >= least)).all(axis=1))
+        if bad.size:
+            raise UserError(
+                f"{path}: {bad.size} of {len(row_id)} rows have {name} that are NaN, infinite or below {least}, first row "
+                f"{row_id[bad[0]]}: look at the member's training log"
+            )
+    if rankings.rank_of_101.max() > NUM_SAMPLED + 1:
+        raise UserError(f"{path}: a rank of {NUM_SAMPLED + 1} is {rankings.rank_of_101.max():g}: predict again")
+    if np.unique(row_id).size < row_id.size:
+        ids, counts = np.unique(row_id, return_counts=True)
+        raise UserError(f"{path}: row {ids[counts > 1][0]} is ranked more than once")

@@ -1,0 +1,284 @@
+"""next_item: which item a user takes next. SASRec or TiSASRec, with or without mHC.
+
+    python scripts/prepare_data.py --recipe next_item 'source=[beauty.txt.gz]' out=runs/beauty/prepared
+    accelerate launch --config_file accelerate_configs/single_cpu.yaml scripts/train.py --recipe next_item \
+        data=runs/beauty/prepared out=runs/beauty/sasrec
+
+Every item is ranked, but for those that the user has taken already (never the target itself). The target's rank is 1 + the
+items with a higher score + half of the others with the same one: the mean over all ways to break the tie.
+"""
+
+from functools import partial
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import torch
+
+from ensemble import configuration, folders
+from ensemble.arrow import Column, open_table, ranges
+from ensemble.data import inputs
+from ensemble.errors import UserError
+from ensemble.neural.loader import Batch
+from ensemble.neural.optim import adamw
+from ensemble.recipe import RANKING
+from ensemble.recipes.next_item import losses
+from ensemble.recipes.next_item import scores as item_metrics
+from ensemble.recipes.next_item.item_ranks import NUM_TOP, sampled_items
+from ensemble.recipes.next_item.model import SequenceModel
+from ensemble.recipes.next_item.settings import RecipeConfig
+
+NUM_GROUPS_ON_CPU = 8
+
+
+def make(config: RecipeConfig, data: str) -> "NextItem":
+    """The recipe on a folder of prepared data; `UserError` when the two do not go together."""
+    return NextItem(config, Path(data))
+
+
+class SequenceRows:
+    """The rows of one split; `gather` makes a batch with a handful of array operations, none per row."""
+
+    def __init__(self, folder: Path, split: str, config: RecipeConfig, num_groups: int):
+        self.opened_with = folder, split, config, num_groups
+        rows, events = open_table(folder / "rows" / split), open_table(folder / "events")
+        self.columns = {name: Column(rows, name) for name in ("row_id", "user", "begin", "end")}
+        self.item, self.time = Column(events, "item"), Column(events, "time")
+        self.is_learned, self.max_length, self.num_groups = split == "train", config.max_length, num_groups
+        self.time_aware, self.num_items = config.time_aware, len(open_table(folder / "items"))
+        length = self.columns["end"].all() - self.columns["begin"].all() - 1
+        assert (length >= 1).all(), "sequences.py writes no row without an item before the one to be foretold"
+        self.lengths = np.minimum(length, config.max_length)
+
+    def __len__(self) -> int:
+        return len(self.columns["row_id"])
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        """A DataLoader's worker opens the files itself: a pickled memory map is a copy of the whole file."""
+        return SequenceRows, self.opened_with
+
+    def gather(self, rows: np.ndarray, epoch: int = 0) -> Batch:
+        """The model's inputs (see `SequenceModel.forward`), int64 tensors, for B = len(rows) sequences, and
+
+        train: `target` (T,), the item after each place; `taken.g` (B of the group, L + 1), the distinct items of each
+        sequence in rising order, less their place in it (see `item_losses.draw_negatives`).
+        others: `target` (B,), `seen_row` and `seen_item` (all items before it), `sampled` (B, 100), items that are neither,
+        `length` (B,) of the whole history; the places are in the order of `rows`.
+        """
+        first, last = self.columns["begin"].take(rows), self.columns["end"].take(rows) - 1
+        begin = np.maximum(first, last - self.max_length)
+        length = last - begin
+        batch: dict[str, np.ndarray] = {}
+        places, targets, offset = [], [], 0
+        order = np.argsort(length, kind="stable")
+        place_of_row = np.empty(len(rows), np.int64)
+        for number, group in enumerate(np.array_split(order, min(self.num_groups, len(rows)))):
+            at, owner = ranges(begin[group], last[group])
+            longest = length[group].max()
+            slot = at - begin[group][owner]
+            items = np.zeros((len(group), longest), np.int64)
+            items[owner, slot] = self.item.take(at)
+            batch[f"items.{number}"] = items
+            if self.time_aware:
+                times = np.zeros_like(items)
+                times[owner, slot] = _in_shortest_gaps(self.time.take(at), owner, len(group))
+                batch[f"times.{number}"] = times
+            if self.is_learned:
+                places.append(owner * longest + slot + offset)
+                targets.append(self.item.take(at + 1))
+                batch[f"taken.{number}"] = _taken(items, self.item.take(last[group]))
+            else:
+                place_of_row[group] = np.arange(len(group)) * longest + length[group] - 1 + offset
+            offset += items.size
+        if self.is_learned:
+            batch |= {"places": np.concatenate(places), "target": np.concatenate(targets)}
+        else:
+            at, owner = ranges(first, last)
+            seen, target = self.item.take(at), self.item.take(last)
+            owner_of_taken = np.append(owner, np.arange(len(rows)))
+            row_id = self.columns["row_id"].take(rows)
+            batch |= {
+                "places": place_of_row,
+                "target": target,
+                "seen_row": owner,
+                "seen_item": seen,
+                "sampled": sampled_items(row_id, owner_of_taken, np.append(seen, target), self.num_items),
+                "length": last - first,
+            }
+        return {name: torch.from_numpy(np.ascontiguousarray(array, np.int64)) for name, array in batch.items()}
+
+
+class NextItem:
+    """The recipe; see `ensemble.recipe.Recipe` for what each method owes."""
+
+    name = "next_item"
+    monitor, higher_is_better = "ndcg_at_10", True
+    output = RANKING
+
+    def __init__(self, config: RecipeConfig, folder: Path):
+        self.config, self.folder = config, folder
+        self.about = folders.read_manifest(folder)
+        if self.about["recipe"] != self.name:
+            raise UserError(f"{folder} was prepared for the recipe {self.about['recipe']}, not for {self.name}")
+        _check(config)
+        if config.time_aware and not self.about["has_time"]:
+            raise UserError(f"recipe.time_aware=true needs times, and the data of {folder} have none: use false")
+        self.fingerprint = self.about["fingerprint"]
+        self.inputs = inputs.meaning(self.about)
+        self.count = torch.from_numpy(open_table(folder / "items")["count"].to_numpy().astype(np.int64))
+        self._rows: dict[str, SequenceRows] = {}
+        self._sampler: losses.Sampler | None = None
+        _refuse_unknown_items(folder, self.about["items"])
+
+    def rows(self, split: str) -> SequenceRows:
+        if split not in self._rows:
+            if split not in self.about["splits"]:
+                raise UserError(f"{self.folder} has no split '{split}': it has {', '.join(self.about['splits'])}")
+            num_groups = self.config.num_groups or (1 if torch.cuda.is_available() else NUM_GROUPS_ON_CPU)
+            self._rows[split] = SequenceRows(self.folder, split, self.config, num_groups)
+        return self._rows[split]
+
+    def model(self) -> torch.nn.Module:
+        config = self.config
+        return SequenceModel(
+            num_items=self.about["items"],
+            max_length=config.max_length,
+            width=config.width,
+            num_layers=config.num_layers,
+            num_heads=config.num_heads,
+            dropout=config.dropout,
+            widening=config.widening,
+            num_intervals=config.num_intervals if config.time_aware else 0,
+            num_streams=config.num_streams,
+        )
+
+    def optimizers(self, model: torch.nn.Module, learning_rate: float, weight_decay: float) -> list[torch.optim.Optimizer]:
+        return [adamw(model, learning_rate, weight_decay)]
+
+    def step(self, model: torch.nn.Module, batch: Batch, state: Any) -> tuple[torch.Tensor, torch.Tensor, Any]:
+        """Sum of the losses of all places, and the number of places; no state is carried.
+
+        The gradient of cross_entropy does not depend on how the global batch was cut. Of the other losses that holds for its
+        expectation: negatives are drawn for each micro-batch, on each rank anew.
+        """
+        loss = model(batch, partial(self._loss, batch))
+        return loss, torch.tensor(float(len(batch["target"])), device=loss.device), state
+
+    def _loss(self, batch: Batch, known_TD: torch.Tensor, item_VD: torch.Tensor) -> torch.Tensor:
+        config, target_T = self.config, batch["target"]
+        if config.loss == "cross_entropy":
+            return losses.cross_entropy(known_TD, item_VD, target_T)
+        if config.loss == "sampled_softmax":
+            if self._sampler is None:
+                self._sampler = losses.Sampler(self.count.to(known_TD.device), config.negative_power)
+            return losses.sampled_softmax(known_TD, item_VD, target_T, config.num_negatives, self._sampler)
+        negative_TN = losses.draw_negatives(batch, self.about["items"], config.num_negatives)
+        share = config.num_negatives / (self.about["items"] - 1)
+        power = losses.gbce_power(share, config.gbce_calibration) if config.loss == "gbce" else 1.0
+        return losses.binary_cross_entropy(known_TD, item_VD, target_T, negative_TN, power)
+
+    def predict(self, model: torch.nn.Module, batch: Batch) -> Batch:
+        """Of each row `rank`, `rank_of_101` and the best `NUM_TOP` `items` with their `scores`, as a ranking file has them
+        (see rankings.py); `prediction` is the reciprocal of the rank, NaN where a score is not finite."""
+        score_BV = model(batch, _scores)
+        target_B1 = batch["target"][:, None]
+        target_score_B1 = score_BV.gather(1, target_B1)
+        score_BV[:, 0] = -torch.inf
+        rank_of_101_B = _rank(target_score_B1, score_BV.gather(1, batch["sampled"]))
+        score_BV[batch["seen_row"], batch["seen_item"]] = -torch.inf
+        score_BV.scatter_(1, target_B1, -torch.inf)
+        rank_B = _rank(target_score_B1, score_BV)
+        score_BV.scatter_(1, target_B1, target_score_B1)
+        best = score_BV.topk(min(NUM_TOP, self.about["items"]), dim=1)
+        is_shown = best.values > -torch.inf
+        lowest_B1 = best.values.where(is_shown, torch.inf).amin(1, keepdim=True)
+        is_sound_B = target_score_B1[:, 0].isfinite() & best.values[:, 0].isfinite()  # NaN is the highest to topk
+        return {
+            "prediction": torch.where(is_sound_B, 1 / rank_B, torch.nan),
+            "rank": torch.where(is_sound_B, rank_B, torch.nan),
+            "rank_of_101": rank_of_101_B,
+            "target": batch["target"],
+            "length": batch["length"],
+            "items": best.indices.where(is_shown, 0).int(),
+            "scores": best.values.where(is_shown, lowest_B1),
+        }
+
+    def metrics(self, predictions: dict[str, np.ndarray]) -> dict[str, float]:
+        """Of ranks among all items; see `item_metrics.item_scores`."""
+        rank, items, target = (predictions[name] for name in ("rank", "items", "target"))
+        return item_metrics.item_scores(rank, items, target, self.count.numpy())
+
+    def describe(self, split: str) -> dict[str, np.ndarray]:
+        """The group and the cluster are the user."""
+        columns = self.rows(split).columns
+        user = columns["user"].all()
+        return {"row_id": columns["row_id"].all(), "group": user, "cluster": user}
+
+
+def _rank(target_score_B1: torch.Tensor, other_BN: torch.Tensor) -> torch.Tensor:
+    """The place of the target among others, from 1 on: the mean over all ways to break ties; (B,)."""
+    higher_B, same_B = (  # in int32, for int64 takes thrice as long
+        found_BN.sum(1, dtype=torch.int32) for found_BN in (other_BN > target_score_B1, other_BN == target_score_B1)
+    )
+    return 1 + higher_B + same_B / 2
+
+
+def _scores(known_BD: torch.Tensor, item_VD: torch.Tensor) -> torch.Tensor:
+    with torch.autocast(known_BD.device.type, enabled=False):  # bf16 would make ties of scores that differ
+        return known_BD.float() @ item_VD.float().T
+
+
+def _refuse_unknown_items(folder: Path, num_items: int) -> None:
+    item = Column(open_table(folder / "events"), "item").all()
+    for number in (int(item.min()), int(item.max())):
+        if not 1 <= number <= num_items:
+            raise UserError(
+                f"events of {folder} are of item {number}, and items are numbered from 1 to {num_items}: prepare them again"
+            )
+
+
+def _in_shortest_gaps(time: np.ndarray, owner: np.ndarray, num_rows: int) -> np.ndarray:
+    """Time since each sequence's first item in units of its shortest gap that is not 0, rounded; (n,) int64."""
+    same = owner[1:] == owner[:-1]
+    gap = np.where(same, np.diff(time), 0)
+    shortest = np.full(num_rows, np.iinfo(np.int64).max)
+    positive = gap > 0
+    np.minimum.at(shortest, owner[1:][positive], gap[positive])
+    start = np.flatnonzero(np.append(True, ~same))
+    since = time - np.repeat(time[start], np.diff(np.append(start, len(time))))
+    return np.rint(since / shortest[owner]).astype(np.int64)
+
+
+def _taken(items: np.ndarray, last: np.ndarray) -> np.ndarray:
+    """The distinct items of each row (b, l) and of `last` (b,), rising, less their place; then numbers above all items."""
+    whole = np.sort(np.concatenate([items, last[:, None]], axis=1), axis=1)
+    huge = np.int64(1) << 40
+    whole[:, 1:][whole[:, 1:] == whole[:, :-1]] = huge
+    whole[whole == 0] = huge
+    whole = np.sort(whole, axis=1)
+    return np.where(whole < huge, whole - np.arange(whole.shape[1]), huge)
+
+
+def _check(config: RecipeConfig) -> None:
+    configuration.check(
+        config,
+        "recipe.",
+        max_length=(config.max_length >= 1, "at least 1"),
+        width=(config.width >= 1, "at least 1"),
+        num_layers=(config.num_layers >= 0, "0 or more"),
+        num_heads=(config.num_heads >= 1, "at least 1"),
+        widening=(config.widening >= 1, "at least 1"),
+        dropout=(0 <= config.dropout < 1, "0 or more and below 1"),
+        num_streams=(config.num_streams >= 0, "0 or more"),
+        num_intervals=(config.num_intervals >= 1, "at least 1"),
+        num_negatives=(config.num_negatives >= 1, "at least 1"),
+        negative_power=(config.negative_power >= 0, "0 or more"),
+        gbce_calibration=(0 <= config.gbce_calibration <= 1, "between 0 and 1"),
+        num_groups=(config.num_groups >= 0, "0 or more"),
+    )
+    if config.width % config.num_heads:
+        near = max(1, round(config.width / config.num_heads)) * config.num_heads
+        raise UserError(
+            f"recipe.width={config.width} cannot be divided by recipe.num_heads={config.num_heads}: "
+            f"the nearest width that can is {near}"
+        )

@@ -1,0 +1,68 @@
+"""The report's last lines: the commands that make it again."""
+
+import json
+import shlex
+from typing import Any
+
+from ensemble import recipe
+from ensemble.predictor import members
+from ensemble.report.run import Run
+
+
+def commands(run: Run) -> list[str]:
+    """The command lines that make this page again, run where the raw files lie: the manifest has their names, no folders.
+
+    The settings of panel and members are written out, since defaults may change.
+    """
+    about, data, predicted = run.about, run.folder_of["data"], run.folder_of["predictions"]
+    lines = [[*_prepare(run), f"out={data}"]]
+    for member in run.members:
+        if member.folder is None:
+            continue
+        script = ["python", "scripts/train_trees.py"]
+        if member.summary["kind"] not in members.TREES:
+            hardware = "gpu" if "cuda" in str(member.summary.get("device")) else "cpu"
+            number_of = "multi" if member.summary.get("ranks", 1) > 1 else "single"
+            launch = ["accelerate", "launch", "--config_file", f"accelerate_configs/{number_of}_{hardware}.yaml"]
+            script = [*launch, "scripts/train.py", "--recipe", about["recipe"]]
+        settings = {key: value for key, value in member.settings.items() if key not in ("data", "out", "overwrite")}
+        lines.append([*script, f"data={data}", f"out={member.folder}", *settings_words(settings)])
+    for member in run.members:
+        if member.folder:
+            words = [f"member={member.folder}", f"data={data}", f"out={predicted}", f"name={member.name}"]
+            lines.append(["python", "scripts/predict.py", *words])
+    for name in run.scores["scores"]:
+        if name in members.baselines(about):
+            lines.append(["python", "scripts/predict.py", f"member={name}", f"data={data}", f"out={predicted}"])
+    fit = [f"predictions={predicted}", f"data={data}", f"out={run.folder_of['ensemble']}"]
+    lines.append(["python", "scripts/ensemble_predictor.py", "fit", *fit])
+    scaling = [f"scaling=[{','.join(of['file'] for of in run.scaling)}]"] if run.scaling else []
+    folders = [f"{name}={folder}" for name, folder in run.folder_of.items()]
+    lines.append(["python", "scripts/report.py", *folders, *scaling, "out=report.html"])
+    return [shlex.join(line) for line in lines]
+
+
+def _prepare(run: Run) -> list[str]:
+    """What prepared the data, from raw files beside which it is run; by the recipe, or by what the manifest lists."""
+    script = ["python", "scripts/prepare_data.py"]
+    if run.recipe.name != recipe.DEFAULT:
+        script += ["--recipe", run.recipe.name]
+    words = run.recipe.get("page", "prepare_words") or _prepare_words
+    return [*script, *words(run.about)]
+
+
+def _prepare_words(about: dict[str, Any]) -> list[str]:
+    settings = {name: value for name, value in about["config"].items() if value not in ("", [])}
+    source = [f"source=[{','.join(file['name'] for file in about['sources'])}]"] if about.get("sources") else []
+    return [*source, *settings_words(settings)]
+
+
+def settings_words(settings: dict[str, Any], prefix: str = "") -> list[str]:
+    """The `key=value` words of nested settings."""
+    words = []
+    for key, value in settings.items():
+        if isinstance(value, dict):
+            words += settings_words(value, f"{prefix}{key}.")
+        else:
+            words.append(f"{prefix}{key}={value if isinstance(value, str) else json.dumps(value)}")
+    return words

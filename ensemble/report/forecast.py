@@ -1,0 +1,52 @@
+"""The report's forecast: the first rows, as forecast.csv has them."""
+
+import datetime
+import math
+from typing import Any
+
+from ensemble.report.run import Run
+from ensemble.report.words import feature_value, number
+
+NUM_ROWS = 50
+DAYS_SINCE = "days since "
+
+
+def rows(run: Run) -> dict[str, Any]:
+    """The first rows of a table's forecast: the columns, the cells of each row in words, and the reasons where there are."""
+    assert run.forecast is not None
+    names = [name for name in run.forecast.column_names if name not in ("reasons", "why")]
+    features = {feature["name"]: feature for feature in run.about["features"]}
+    found = []
+    for row in run.forecast.slice(0, NUM_ROWS).to_pylist():
+        reasons = [
+            f"{run.feature_words[reason['feature']]}: {_value(reason['value'], features[reason['feature']])}"
+            for reason in row.get("reasons") or ()
+            if reason["feature"] in features
+        ]
+        found.append({"cells": [_cell(name, row[name]) for name in names], "reasons": reasons})
+    return {
+        "columns": [name.replace("_", " ") for name in names],
+        "rows": found,
+        "num_rows": run.forecast.num_rows,
+        "explained_by": run.explained_by,
+    }
+
+
+def _cell(name: str, value: Any) -> str:
+    if isinstance(value, list):  # of probabilities
+        return ", ".join(number(each, 3) for each in value)
+    if isinstance(value, float):
+        return number(value, 3 if abs(value) <= 1 else None)
+    return "–" if value is None else str(value)
+
+
+def _value(value: float, feature: dict[str, Any]) -> str:
+    """A feature's value in the words of its column."""
+    if math.isnan(value):
+        return "unknown"
+    if "values" in feature:
+        return str(feature["values"][int(value)])
+    if feature["unit"].startswith(DAYS_SINCE):
+        begin = datetime.datetime.fromisoformat(feature["unit"].removeprefix(DAYS_SINCE))
+        return (begin + datetime.timedelta(days=value)).isoformat(" ", "minutes").removesuffix(" 00:00")
+    return feature_value(value, feature["unit"], [])

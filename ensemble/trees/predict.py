@@ -1,0 +1,143 @@
+"""A trained tree member, asked for its predictions.
+
+    python scripts/predict.py member=runs/demo/members/xgboost data=runs/demo/prepared out=runs/demo/predictions
+
+Call `threads.settle` before a member is loaded.
+"""
+
+import importlib
+import math
+import os
+import threading
+from collections import deque
+from collections.abc import Callable, Iterator
+from concurrent.futures import Future, ThreadPoolExecutor
+from pathlib import Path
+from types import ModuleType
+from typing import Any, TypeVar
+
+import numpy as np
+import pyarrow as pa
+
+from ensemble import folders
+from ensemble.data import inputs
+from ensemble.trees import contributions
+from ensemble.trees.rows import TreeData, description
+
+MODULES = {"xgboost": "ensemble.trees.xgb", "lightgbm": "ensemble.trees.lgbm"}
+ROWS_PER_BLOCK = 1 << 15
+"""Rows that a thread stacks and predicts at once: few enough to stay in its cache, enough for a call to cost little."""
+NUM_REASONS = 4
+ROWS_WITH_REASONS = 1000
+Found = TypeVar("Found")
+
+
+def module_of(library: str) -> ModuleType:
+    """The one that speaks with the library; loads it."""
+    return importlib.import_module(MODULES[library])
+
+
+class TreeMember:
+    """A member in memory; the manifest's checksums are compared first, for on a damaged model both libraries abort.
+
+    Raises `UserError` for a folder that is no sound member.
+    """
+
+    def __init__(self, folder: str | Path):
+        self.folder = Path(folder)
+        self._summary = folders.read_json(self.folder / "summary.json")
+        model = folders.verify(self.folder)["fingerprint"]
+        self._config = {**folders.read_json(self.folder / "config.json"), "model": model}
+        self._library = module_of(self._summary["kind"])
+        self._booster = self._library.load(self.folder / self._library.FILE)
+
+    def predict(self, data: str | Path, split: str) -> dict[str, Any]:
+        """What it says of a split, and for the forecast why: the arguments of `predictions.Predictions`.
+
+        Raises `UserError` for data or a split that it must not predict.
+        """
+        about, rows = self._open(data, split)
+        prediction = np.concatenate(list(in_blocks(lambda block: self._library.predict(self._booster, block), rows)))
+        output = self._summary["output"]
+        return {
+            "row_id": rows.column("row_id"),
+            "target": rows.column(rows.task.target).astype(np.float64),
+            "prediction": prediction.astype(np.float64),
+            "output": output,
+            **({"classes": rows.task.classes} if output == "probabilities" else {}),
+            "group": rows.column(rows.task.group),
+            "cluster": rows.column(rows.task.cluster),
+            "recipe": about["recipe"],
+            "fingerprint": about["fingerprint"],
+            "config": self._config,
+            "reasons": _reasons(self._library, self._booster, rows, prediction) if split == inputs.FORECAST else None,
+        }
+
+    def write_contributions(self, data: str | Path, split: str, name: str, out: str | Path) -> Path:
+        """Each feature's part of each prediction, to OUT/NAME.SPLIT.contributions.parquet, and a picture beside it.
+
+        Raises `UserError` as `predict` does, and for a file that cannot be written.
+        """
+        about, rows = self._open(data, split)
+        blocks = in_blocks(lambda block: (block.copy(), self._library.contributions(self._booster, block)), rows)
+        words = {"recipe": about["recipe"], "split": split, "member": name, "fingerprint": about["fingerprint"]}
+        words["output"], words["model"] = self._summary["output"], self._config["model"]
+        return contributions.write(Path(out) / f"{name}.{split}.contributions.parquet", rows, blocks, words)
+
+    def _open(self, data: str | Path, split: str) -> tuple[dict[str, Any], TreeData]:
+        about = description(data)
+        rows = TreeData(data, split, about)
+        inputs.refuse_foreign(self.folder, self._summary, data, about, split)
+        return about, rows
+
+
+def in_blocks(work: Callable[[np.ndarray], Found], rows: TreeData) -> Iterator[Found]:
+    """What `work` makes of the features (n, F) float32 of each block of rows, in their order; it must not keep them.
+
+    Columns must be stacked to a matrix for the libraries. Each thread does so for its own blocks, just before it works on
+    them on its own: then this is as parallel as the trees, and the matrix is still in the cache. Few blocks are in memory.
+    """
+    num_threads = int(os.environ.get("OMP_NUM_THREADS", "1"))
+    num_rows = max(1, min(ROWS_PER_BLOCK, math.ceil(len(rows) / num_threads)))
+    own = threading.local()
+
+    def stack(block: pa.RecordBatch) -> Found:
+        if not hasattr(own, "matrix"):  # new pages for each block would take longer than filling them
+            own.matrix = np.empty((num_rows, len(rows.features)), np.float32)
+        features = own.matrix[: block.num_rows]
+        for number, column in enumerate(block.columns):
+            features[:, number] = column.to_numpy(zero_copy_only=False)
+        return work(features)
+
+    waiting: deque[Future[Found]] = deque()
+    with ThreadPoolExecutor(num_threads) as pool:
+        for block in rows.feature_table().to_batches(max_chunksize=num_rows):
+            waiting.append(pool.submit(stack, block))
+            if len(waiting) > 2 * num_threads:
+                yield waiting.popleft().result()
+        while waiting:
+            yield waiting.popleft().result()
+
+
+def _reasons(library: ModuleType, booster: Any, rows: TreeData, prediction: np.ndarray) -> list[list[dict[str, Any]]]:
+    """For the rows with the highest predictions, the features that raised them most, in log odds (TreeSHAP).
+
+    Of several classes it is the likeliest one's; of a value or score, it is the part in its own unit.
+    """
+    reasons: list[list[dict[str, Any]]] = [[] for _ in prediction]
+    highest = prediction if prediction.ndim == 1 else prediction.max(axis=1)
+    top = np.argsort(-highest, kind="stable")[:ROWS_WITH_REASONS]
+    features = np.stack([rows.column(name)[top] for name in rows.features], axis=1)
+    parts = library.contributions(booster, features)[:, :-1]
+    strongest = np.argsort(-parts, axis=1, kind="stable")[:, :NUM_REASONS]
+    for number, row in enumerate(top):
+        reasons[row] = [
+            {
+                "feature": rows.features[feature],
+                "value": float(features[number, feature]),
+                "contribution": float(parts[number, feature]),
+            }
+            for feature in strongest[number]
+            if parts[number, feature] > 0
+        ]
+    return reasons

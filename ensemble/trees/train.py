@@ -1,0 +1,292 @@
+"""A tree member: the features of prepared data to a trained booster in a folder; prediction.py asks it.
+
+    python scripts/train_trees.py library=xgboost data=runs/demo/prepared out=runs/demo/members/xgboost
+
+Both libraries train on the same rows, stop early on the validation split by the task's metric, and leave in their folder
+
+    model.ubj | model.txt   config.json  metrics.jsonl  importance.json  importance.png  summary.json  manifest.json
+
+On several ranks each learns from its shard of the training rows, all end with the same trees, and rank 0 writes the folder.
+The manifest's checksums are compared before a model is read: on a damaged one both libraries abort the process.
+"""
+
+import base64
+import dataclasses
+import hashlib
+import json
+import math
+import signal
+import sys
+import time
+from collections.abc import Iterator
+from contextlib import AbstractContextManager, contextmanager, nullcontext, suppress
+from pathlib import Path
+from types import ModuleType
+from typing import Any
+
+from ensemble import configuration, folders
+from ensemble.data import inputs
+from ensemble.errors import Failure, UserError
+from ensemble.signals import STOP, StopSignals
+from ensemble.task import task_of
+from ensemble.trees import memory, objective, rows
+from ensemble.trees.boosting import Scores, Stopped, Training
+from ensemble.trees.checkpoint import Checkpoints
+from ensemble.trees.distributed import ALONE, Group, Place
+from ensemble.trees.predict import module_of
+from ensemble.trees.settings import FREE_TO_CHANGE, TreesConfig
+
+KIND = "tree member"
+
+
+def train(config: TreesConfig, resume: str = "", where: Place = ALONE) -> dict[str, Any]:
+    """Grow a member and write its folder; returns the summary. Call `threads.settle` first.
+
+    `resume`: '' starts, 'last' goes on from the newest sound checkpoint, 'auto' does so if there is one, and leaves a member
+    that is whole already as it is. `where` is this process's place among the ranks that grow the trees together; what any
+    of them raises ends all. The summary's `status` is done, or preempted after SIGTERM, SIGINT or SIGUSR1.
+    """
+    check(config)
+    began, peak_mb = time.monotonic(), memory.peak()
+    library = module_of(config.library)
+    checkpoints = Checkpoints(config.out, library.FILE)
+    with StopSignals() as stop, _signals_elsewhere(), Group(where, config.timeout_s, checkpoints.set_lost) as group:
+        about = rows.description(config.data)
+        folders.verify(config.data)
+        train_rows = rows.TreeData(config.data, "train", about, group.rank, group.num_ranks)
+        goal = objective.goal_of(config, train_rows)
+        if goal.objective == "ranking" and group.num_ranks > 1:
+            raise UserError(f"objective=ranking keeps the rows of a {goal.task.group} together: train it on one rank")
+        config = dataclasses.replace(config, objective=goal.objective, target=goal.target, metric=goal.metric)
+        settings = {name: value for name, value in configuration.to_dict(config).items() if name not in FREE_TO_CHANGE}
+        state = {"fingerprint": about["fingerprint"], "num_ranks": group.num_ranks, "config": settings}
+        state["memory"] = memory_mode(config, about, group)
+        _refuse_unlike(group, state)
+        start = group.gather(_start(config, resume, checkpoints, state) if group.rank == 0 else None)[0]
+        if "summary" in start:
+            return {**start["summary"], "status": "done"}
+        config = dataclasses.replace(config, memory=start["memory"])
+        state["memory"] = config.memory
+        with checkpoints.failure_marked(), _pages(config, checkpoints, group.rank) as pages:
+            training = Training(
+                group=group,
+                model=base64.b64decode(start["model"]) if start["model"] else None,
+                history=tuple(start["history"]),
+                pages=pages,
+                asked=lambda: stop.asked,
+                keep=lambda model, history: checkpoints.write(model, {**state, "history": history}),
+            )
+            validation_rows = rows.TreeData(config.data, "validation", about)
+            try:
+                booster, history, best_round = library.train(config, train_rows, validation_rows, training)
+                if config.refit:
+                    shard = rows.TreeData(config.data, "validation", about, group.rank, group.num_ranks)
+                    anew = dataclasses.replace(config, num_rounds=best_round)
+                    again = Training(group=group, pages=_anew(pages), asked=training.asked, is_refit=True)
+                    booster, _, _ = library.train(anew, train_rows.joined(shard), validation_rows, again)
+            except Stopped:
+                if group.rank == 0:
+                    checkpoints.set_status("preempted")
+                return {"status": "preempted", "out": config.out}
+            _refuse_parted(group, library, booster)
+    summary = {
+        "kind": config.library,
+        "recipe": about["recipe"],
+        "fingerprint": about["fingerprint"],
+        "inputs": inputs.meaning(about),
+        "rows": sum(about["splits"][split]["rows"] for split in ("train", *(["validation"] if config.refit else []))),
+        "ranks": group.num_ranks,
+        "objective": goal.objective,
+        "target": goal.target,
+        "metric": goal.metric,
+        "output": goal.output,
+        "trees": best_round,
+        "memory": config.memory,
+        "peak_memory_mb": round(memory.peak() - peak_mb, 1),
+        "seconds": round(time.monotonic() - began, 1),
+        f"validation_{goal.metric}": history[best_round - 1][goal.metric],
+    }
+    if group.rank == 0:
+        with checkpoints.failure_marked():
+            _write(config, library, booster, history, summary)
+        checkpoints.clear()
+    return {**summary, "status": "done"}
+
+
+def _start(config: TreesConfig, resume: str, checkpoints: Checkpoints, state: dict[str, Any]) -> dict[str, Any]:
+    """The model and the history to begin with, or the summary of a member that is whole; `UserError` if it cannot be."""
+    if resume:
+        checkpoints.sweep()
+        if not config.overwrite and (summary := _finished(config, state)):
+            checkpoints.clear()
+            print(f"{config.out} is whole already", file=sys.stderr)
+            return {"summary": summary}
+    with suppress(_Probed), folders.new_folder(config.out, config.overwrite, KIND):
+        raise _Probed  # what would be refused at the end is refused now
+    found = checkpoints.newest_sound() if resume else None
+    if resume == "last" and not found:
+        raise UserError(f"there is no checkpoint to go on from in {checkpoints.folder}: start without --resume")
+    if not resume and checkpoints.found() and not config.overwrite:
+        raise UserError(
+            f"{checkpoints.folder} holds a training that was not finished: add --resume auto to go on with it, or "
+            "overwrite=true to begin anew"
+        )
+    if not found:
+        checkpoints.clear()
+        checkpoints.set_status("running")
+        return {"model": None, "history": [], "memory": state["memory"]}
+    model, its = found
+    _refuse_foreign(checkpoints.folder, its, state)
+    if config.library == "lightgbm" and its["memory"] != state["memory"]:
+        if config.memory != "auto":
+            raise UserError(
+                f"{checkpoints.folder} was written with memory={its['memory']}, and with {config.memory} LightGBM would bin "
+                "otherwise: give it that again, or begin anew without --resume and with overwrite=true"
+            )
+        state = {**state, "memory": its["memory"]}
+    print(f"going on after {len(its['history'])} trees", file=sys.stderr)
+    if its["num_ranks"] != state["num_ranks"]:
+        print(
+            f"they were grown on {its['num_ranks']} ranks, the others will be on {state['num_ranks']}: "
+            "the member will be as good, not the same to the bit",
+            file=sys.stderr,
+        )
+    checkpoints.set_status("running")
+    return {"model": base64.b64encode(model).decode(), "history": its["history"], "memory": state["memory"]}
+
+
+def memory_mode(config: TreesConfig, about: dict[str, Any], group: Group) -> memory.Mode:
+    """The mode that was asked for; or low, when what training in core needs is not left to each of the ranks."""
+    if config.memory != "auto":
+        return config.memory
+    num_rows_of = {split: facts["rows"] for split, facts in about["splits"].items()}
+    num_rows = math.ceil(num_rows_of["train"] / group.num_ranks) + num_rows_of["validation"]
+    task, num_features, left = task_of(about), len(about["features"]), memory.left()
+    needed = memory.needed(config.library, num_rows, num_features, max(1, len(task.classes)))
+    if (config.objective or task.kind) == "ranking" and config.library == "lightgbm":
+        needed += 4 * num_rows_of["train"] * num_features  # the table by groups is a copy
+    modes = group.gather(memory.mode_for(needed, left))
+    if "low" not in modes:
+        return "in_core"
+    if left is not None and modes[group.rank] == "low":
+        print(
+            f"memory=low: training in core may take {needed / 1e6:,.0f} MB, {left / 1e6:,.0f} MB are left", file=sys.stderr
+        )
+    return "low"
+
+
+def _pages(config: TreesConfig, checkpoints: Checkpoints, rank: int) -> AbstractContextManager[Path | None]:
+    return checkpoints.pages(rank) if (config.library, config.memory) == ("xgboost", "low") else nullcontext()
+
+
+def _anew(pages: Path | None) -> Path | None:
+    """A folder for other rows than those whose bins lie in `pages`."""
+    if pages is None:
+        return None
+    (pages / "refit").mkdir()
+    return pages / "refit"
+
+
+@contextmanager
+def _signals_elsewhere() -> Iterator[None]:
+    """Leave signals to the other threads: LightGBM 4.7 gives its network up when one interrupts it ("Socket recv error")."""
+    before = signal.pthread_sigmask(signal.SIG_BLOCK, STOP)
+    try:
+        yield
+    finally:
+        signal.pthread_sigmask(signal.SIG_SETMASK, before)
+
+
+class _Probed(Exception):
+    """The folder could be written."""
+
+
+def _finished(config: TreesConfig, state: dict[str, Any]) -> dict[str, Any] | None:
+    """The summary of the member at `out`, if it is one that these settings have grown on these data."""
+    try:
+        folders.verify(config.out)
+        its = folders.read_json(Path(config.out) / "config.json")
+        summary = folders.read_json(Path(config.out) / "summary.json")
+    except UserError:
+        return None
+    same = all(its.get(name) == value for name, value in state["config"].items())
+    return summary if same and summary["fingerprint"] == state["fingerprint"] else None
+
+
+def _refuse_foreign(folder: Path, its: dict[str, Any], state: dict[str, Any]) -> None:
+    mend = "give it those again, or begin anew without --resume and with overwrite=true"
+    if its["fingerprint"] != state["fingerprint"]:
+        raise UserError(f"{folder} was trained on other prepared data: {mend}")
+    before, now = its["config"], state["config"]
+    changed = [
+        f"{name}={before.get(name, 'not there')} (now {value})" for name, value in now.items() if before.get(name) != value
+    ]
+    if changed:
+        raise UserError(f"{folder} was written with {', '.join(changed)}: {mend}")
+
+
+def _refuse_unlike(group: Group, state: dict[str, Any]) -> None:
+    """All ranks must have been started alike; each sees all of them, and says the same."""
+    states = group.gather(state)
+    for rank, its in enumerate(states):
+        if its["fingerprint"] != states[0]["fingerprint"]:
+            raise UserError(f"the data of rank {rank} are not those of rank 0: give every node a copy of the same folder")
+        for name, value in its["config"].items():
+            if value != states[0]["config"][name]:
+                raise UserError(f"rank {rank} has {name}={value}, rank 0 {states[0]['config'][name]}: start all ranks alike")
+
+
+def _refuse_parted(group: Group, library: ModuleType, booster: Any) -> None:
+    digests = group.gather(hashlib.sha256(library.to_bytes(booster)).hexdigest())
+    if len(set(digests)) > 1:
+        raise Failure("the ranks ended with different trees, as machines of different kinds may: use nodes of one kind")
+
+
+def _write(config: TreesConfig, library: ModuleType, booster: Any, history: list[Scores], summary: dict[str, Any]) -> None:
+    with folders.new_folder(config.out, config.overwrite, KIND) as folder:
+        library.save(booster, folder / library.FILE)
+        importance = dict(sorted(library.importance(booster).items(), key=lambda item: -item[1]))
+        folders.write_json(folder / "importance.json", importance)
+        draw_importance(importance, folder / "importance.png", config.library)
+        folders.write_json(folder / "config.json", configuration.to_dict(config))
+        with open(folder / "metrics.jsonl", "w", encoding="utf-8") as lines:
+            for number, values in enumerate(history, start=1):
+                lines.write(json.dumps({"kind": "val", "step": number, **values}) + "\n")
+        folders.write_json(folder / "summary.json", summary)
+        folders.write_manifest(folder, {"kind": KIND})
+
+
+def draw_importance(importance: dict[str, float], file: Path, title: str) -> None:
+    """A bar for each of the twenty features that gained most, as a part of the whole gain."""
+    import matplotlib
+
+    matplotlib.use("Agg")
+    import matplotlib.pyplot as plt
+
+    total = sum(importance.values()) or 1.0
+    top = list(importance.items())[:20][::-1]
+    figure, axes = plt.subplots(figsize=(7, 6), layout="constrained")
+    axes.barh([name for name, _ in top], [100 * gain / total for _, gain in top], color="#3a6ea5")
+    axes.set_xlabel("share of the gain, %")
+    axes.set_title(f"{title}: what the trees split on")
+    axes.spines[["top", "right"]].set_visible(False)
+    figure.savefig(file, dpi=120)
+    plt.close(figure)
+
+
+def check(config: TreesConfig) -> None:
+    configuration.check(
+        config,
+        learning_rate=(0 < config.learning_rate <= 1, "above 0 and at most 1"),
+        num_rounds=(config.num_rounds >= 1, "at least 1"),
+        early_stopping_rounds=(config.early_stopping_rounds >= 1, "at least 1"),
+        max_leaves=(config.max_leaves >= 2, "at least 2"),
+        min_leaf_weight=(config.min_leaf_weight >= 0, "0 or more"),
+        row_fraction=(0 < config.row_fraction <= 1, "above 0 and at most 1"),
+        column_fraction=(0 < config.column_fraction <= 1, "above 0 and at most 1"),
+        l2=(config.l2 >= 0, "0 or more"),
+        seed=(config.seed >= 0, "0 or more"),
+        chunk_rounds=(config.chunk_rounds >= 1, "at least 1"),
+        checkpoint_s=(config.checkpoint_s >= 0, "0 or more"),
+        timeout_s=(config.timeout_s > 0, "more than 0"),
+    )

@@ -1,0 +1,238 @@
+"""One process of the next_item benchmarks: it works once for each line that comes in, and answers with what that took.
+
+It is started in a folder that holds prepared/ and data/pairs.txt, data/times.txt (see next_item_data.py). What it works on
+lies in its memory before the first line, but for a preparation. The reference is pmixer/SASRec.pytorch, or
+pmixer/TiSASRec.pytorch where times count: their model.py and utils.py, as they are, found by PYTHONPATH. Of their main.py,
+which is a script, the training step is written anew: the same calls in the same order.
+"""
+
+import importlib
+import json
+import math
+import sys
+import time
+import types
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from benchmarks.settings import NextItemRun
+
+WIDTH, NUM_LAYERS, NUM_HEADS, DROPOUT = 50, 2, 1, 0.2
+SPAN = 256
+"""TiSASRec's longest interval; 0 is one too."""
+LEARNING_RATE = 1e-3
+USERS_AT_ONCE = 256
+NUM_GROUPS = 8
+"""Parts of a batch of like length: the recipe's default on a CPU."""
+FEW = 2
+"""Sequences that are worked on before anything is counted, so that libraries have loaded what they load at first use."""
+
+Work = Callable[[], object]
+
+
+def run(settings: NextItemRun) -> None:
+    """Work for each line of the standard input, and answer on the standard output."""
+    answers, sys.stdout = sys.stdout, sys.stderr  # what the references print is no answer
+    work = WORKS[settings.side, settings.work](settings)
+    base_mb = _memory_mb("VmRSS")
+    for _ in sys.stdin:
+        began = time.process_time()
+        work()
+        cpu_s = time.process_time() - began
+        print(json.dumps({"cpu_s": cpu_s, "peak_mb": _memory_mb("VmHWM") - base_mb}), file=answers, flush=True)
+
+
+def _memory_mb(name: str) -> float:
+    with open("/proc/self/status") as lines:
+        return next(int(line.split()[1]) for line in lines if line.startswith(name)) / 1e3
+
+
+# ------------------------------------------------------------------------------------------------------------------ ours
+
+
+def _recipe(settings: NextItemRun) -> Any:
+    import torch
+
+    from ensemble.recipes.next_item import training
+    from ensemble.recipes.next_item.settings import RecipeConfig
+
+    torch.manual_seed(0)
+    config = RecipeConfig(
+        time_aware=settings.time_aware, num_streams=settings.num_streams, max_length=settings.max_length, width=WIDTH,
+        num_layers=NUM_LAYERS, num_heads=NUM_HEADS, dropout=DROPOUT, num_intervals=SPAN + 1, loss=settings.loss,
+        num_groups=NUM_GROUPS,
+    )  # fmt: skip
+    return training.make(config, "prepared")
+
+
+def _chosen(rows: Any, settings: NextItemRun) -> np.ndarray:
+    """The sequences of the batch, the same for both sides."""
+    return np.random.default_rng(0).choice(len(rows), settings.num_sequences, replace=False)
+
+
+def _our_step(settings: NextItemRun) -> Work:
+    recipe = _recipe(settings)
+    model, rows = recipe.model(), recipe.rows("train")
+    (optimizer,) = recipe.optimizers(model, LEARNING_RATE, 0.0)
+
+    def step(batch: Any) -> None:
+        optimizer.zero_grad()
+        loss_sum, count, _ = recipe.step(model, batch, None)
+        loss = loss_sum / count
+        loss.backward()
+        optimizer.step()
+        assert math.isfinite(loss.item())
+
+    chosen = _chosen(rows, settings)
+    step(rows.gather(chosen[:FEW]))
+    batch = rows.gather(chosen)
+    return lambda: step(batch)
+
+
+def _our_evaluation(settings: NextItemRun) -> Work:
+    import torch
+
+    recipe = _recipe(settings)
+    model, rows = recipe.model().eval(), recipe.rows("test")
+
+    def evaluate(users: np.ndarray) -> None:
+        found = []
+        with torch.no_grad():
+            for some in np.array_split(users, math.ceil(len(users) / USERS_AT_ONCE)):
+                found.append(recipe.predict(model, rows.gather(some)))
+        recipe.metrics({name: torch.cat([part[name] for part in found]).numpy() for name in found[0]})
+
+    evaluate(np.arange(FEW))
+    return lambda: evaluate(np.arange(settings.num_sequences))
+
+
+def _our_preparation(settings: NextItemRun) -> Work:
+    from ensemble.recipes.next_item import prepare as sequences
+    from ensemble.recipes.next_item.settings import PrepareConfig
+
+    file = "data/times.txt" if settings.time_aware else "data/pairs.txt"
+    config = PrepareConfig(source=(file,), out="prepared_again", overwrite=True)
+    return lambda: sequences.prepare(config)
+
+
+# ---------------------------------------------------------------------------------------------------------- the reference
+
+
+def _reference_model(settings: NextItemRun, num_users: int, num_items: int) -> tuple[Any, Any]:
+    """The model as main.py makes it by default but for the longest sequence, and the settings that main.py reads."""
+    import torch
+
+    arguments = types.SimpleNamespace(
+        device="cpu", maxlen=settings.max_length, hidden_units=WIDTH, num_blocks=NUM_LAYERS, num_heads=NUM_HEADS,
+        dropout_rate=DROPOUT, norm_first=False, time_span=SPAN,
+    )  # fmt: skip
+    torch.manual_seed(0)
+    module = importlib.import_module("model")
+    if settings.time_aware:
+        model, fill = module.TiSASRec(num_users, num_items, num_items, arguments), torch.nn.init.xavier_uniform_
+    else:
+        model, fill = module.SASRec(num_users, num_items, arguments), torch.nn.init.xavier_normal_
+    for parameter in model.parameters():
+        if parameter.dim() > 1:
+            fill(parameter.data)
+    return model, arguments
+
+
+def _reference_step(settings: NextItemRun) -> Work:
+    import torch
+
+    recipe = _recipe(settings)
+    rows, num_items = recipe.rows("train"), recipe.about["items"]
+    model, _ = _reference_model(settings, len(rows), num_items)
+    optimizer = torch.optim.Adam(model.parameters(), lr=LEARNING_RATE, betas=(0.9, 0.98))
+    cross_entropy = torch.nn.BCEWithLogitsLoss()
+
+    def penalty() -> Any:
+        if not settings.time_aware:
+            return 0.0 * torch.sum(model.item_emb.weight**2)
+        names = ("item_emb", "abs_pos_K_emb", "abs_pos_V_emb", "time_matrix_K_emb", "time_matrix_V_emb")
+        return sum(5e-5 * torch.norm(getattr(model, name).weight) for name in names)
+
+    def step(inputs: list[np.ndarray]) -> None:
+        positive, negative = model(*inputs)
+        one, zero = torch.ones(positive.shape), torch.zeros(negative.shape)
+        optimizer.zero_grad()
+        real = np.where(inputs[-2] != 0)
+        loss = cross_entropy(positive[real], one[real]) + cross_entropy(negative[real], zero[real]) + penalty()
+        loss.backward()
+        optimizer.step()
+        assert math.isfinite(loss.item())
+
+    chosen = _chosen(rows, settings)
+    step(_padded(rows.gather(chosen[:FEW]), settings.max_length, num_items))
+    inputs = _padded(rows.gather(chosen), settings.max_length, num_items)
+    return lambda: step(inputs)
+
+
+def _padded(batch: Any, length: int, num_items: int) -> list[np.ndarray]:
+    """Our batch in the reference's layout, padded on the left: users, items, the times between if there are any, targets
+    and negatives."""
+    groups = [group for group in range(NUM_GROUPS) if f"items.{group}" in batch]
+    targets = np.zeros(sum(batch[f"items.{group}"].numel() for group in groups), np.int32)
+    targets[batch["places"].numpy()] = batch["target"].numpy()
+    padded: list[list[np.ndarray]] = []
+    begin = 0
+    for group in groups:
+        items = batch[f"items.{group}"].numpy()
+        times = batch[f"times.{group}"].numpy() + 1 if f"times.{group}" in batch else items  # the latter is not looked at
+        for row_items, row_times in zip(items, times, strict=True):
+            parts = row_items, targets[begin : begin + len(row_items)], row_times
+            padded.append([np.pad(part[row_items > 0], (length - (row_items > 0).sum(), 0)) for part in parts])
+            begin += len(row_items)
+    items_BL, targets_BL, times_BL = (np.stack(of) for of in zip(*padded, strict=True))
+    negatives_BL = np.random.default_rng(0).integers(1, num_items + 1, items_BL.shape)
+    between = [np.minimum(abs(times_BL[:, :, None] - times_BL[:, None, :]), SPAN)] if "times.0" in batch else []
+    return [np.arange(len(items_BL)), items_BL, *between, targets_BL, negatives_BL]
+
+
+def _reference_evaluation(settings: NextItemRun) -> Work:
+    utils = importlib.import_module("utils")
+    train, validation, test, num_users, num_items, *rest = utils.data_partition(_file(settings))
+    model, arguments = _reference_model(settings, num_users, num_items)
+    model.eval()
+
+    def evaluate(num_users: int) -> None:
+        users = range(1, num_users + 1)
+        few = [{user: of[user] for user in users} for of in (train, validation, test)]
+        utils.evaluate(model, [*few, num_users, num_items, *rest], arguments)
+
+    evaluate(FEW)
+    return lambda: evaluate(settings.num_sequences)
+
+
+def _reference_preparation(settings: NextItemRun) -> Work:
+    utils = importlib.import_module("utils")
+
+    def prepare() -> None:
+        train, _, _, num_users, *_ = utils.data_partition(_file(settings))
+        if settings.time_aware:
+            utils.Relation(train, num_users, settings.max_length, SPAN)
+        else:
+            utils.build_index(_file(settings))
+
+    return prepare
+
+
+def _file(settings: NextItemRun) -> str:
+    """As the references name it: data/NAME.txt."""
+    name = "times" if settings.time_aware else "pairs"
+    assert Path(f"data/{name}.txt").exists()
+    return name
+
+
+WORKS: dict[tuple[str, str], Callable[[NextItemRun], Work]] = {
+    ("ours", "step"): _our_step,
+    ("ours", "evaluate"): _our_evaluation,
+    ("ours", "prepare"): _our_preparation,
+    ("reference", "step"): _reference_step,
+    ("reference", "evaluate"): _reference_evaluation,
+    ("reference", "prepare"): _reference_preparation,
+}

@@ -1,0 +1,225 @@
+"""The training loop beside a plain PyTorch loop: what a step costs.
+
+Both loops run in the same processes, in turn, on the same model, optimizer and
+gather, one thread a rank. A block of ours stands between two plain ones, by whose mean it is divided, so that a drift of
+the machine cancels; plain blocks between plain ones tell the noise. A step is from one `optimizer.step` to the next: start,
+evaluation and checkpoint do not count.
+"""
+
+import math
+import statistics
+import tempfile
+import time
+from collections.abc import Callable
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+import torch
+
+from benchmarks.runs import by_neighbours, enough, launcher, quartiles
+from benchmarks.timing import SCRIPTS, timed
+from ensemble import folders
+from ensemble.neural import loop
+from ensemble.neural.loader import Batch
+from ensemble.neural.settings import TrainConfig
+
+if TYPE_CHECKING:
+    from accelerate import Accelerator
+
+WARM_UP_STEPS = 20
+LOG_EVERY = 10
+
+
+class Mlp(torch.nn.Sequential):
+    """32-256-256-1: so little work that what a loop adds shows most."""
+
+    batch_size, num_steps = 256, 420
+
+    def __init__(self) -> None:
+        linear, relu = torch.nn.Linear, torch.nn.ReLU
+        super().__init__(linear(32, 256), relu(), linear(256, 256), relu(), linear(256, 1))
+
+
+class Transformer(torch.nn.Module):
+    """Two blocks of width 64 over 64 steps of 32 numbers."""
+
+    batch_size, num_steps = 16, 100
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.enter = torch.nn.Linear(32, 64)
+        block = torch.nn.TransformerEncoderLayer(64, 4, 256, dropout=0.0, batch_first=True, norm_first=True)
+        self.blocks = torch.nn.TransformerEncoder(block, 2, enable_nested_tensor=False)
+        self.leave = torch.nn.Linear(64, 1)
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        return self.leave(self.blocks(self.enter(x)))
+
+
+MODELS: dict[str, type[Mlp] | type[Transformer]] = {"mlp": Mlp, "transformer": Transformer}
+
+
+class Rows:
+    """Random numbers to regress."""
+
+    def __init__(self, num_rows: int, shape: tuple[int, ...]):
+        generator = np.random.default_rng(0)
+        self.x = generator.standard_normal((num_rows, *shape, 32), np.float32)
+        self.y = generator.standard_normal((num_rows, *shape, 1), np.float32)
+
+    def __len__(self) -> int:
+        return len(self.x)
+
+    def gather(self, rows: np.ndarray, epoch: int = 0) -> Batch:
+        return {"x": torch.from_numpy(self.x[rows]), "y": torch.from_numpy(self.y[rows])}
+
+
+class Regression:
+    """A recipe around one of `MODELS` whose optimizer writes down when it stepped."""
+
+    name, fingerprint, monitor = "regression", "none", "score"
+    higher_is_better, output = True, "value"
+
+    def __init__(self, model: str):
+        self.inputs: dict[str, Any] = {}
+        self.kind = MODELS[model]
+        shape = (64,) if self.kind is Transformer else ()
+        size = self.kind.batch_size
+        self.splits = {"train": Rows(size * self.kind.num_steps, shape), "validation": Rows(size, shape)}
+        self.times: list[float] = []
+
+    def rows(self, split: str) -> Rows:
+        return self.splits[split]
+
+    def model(self) -> torch.nn.Module:
+        return self.kind()
+
+    def optimizers(self, model: torch.nn.Module, learning_rate: float, weight_decay: float) -> list[torch.optim.Optimizer]:
+        optimizer = torch.optim.AdamW(model.parameters(), lr=learning_rate, weight_decay=weight_decay, fused=True)
+        self.times = []
+        optimizer.register_step_post_hook(lambda *_: self.times.append(time.perf_counter()))
+        return [optimizer]
+
+    def step(self, model: torch.nn.Module, batch: Batch, state: Any) -> tuple[torch.Tensor, torch.Tensor, Any]:
+        errors = (model(batch["x"]) - batch["y"]) ** 2
+        return errors.sum(), torch.tensor(float(errors.numel())), state
+
+    def predict(self, model: torch.nn.Module, batch: Batch) -> Batch:
+        return {"prediction": model(batch["x"]).flatten(1).mean(dim=1)}
+
+    def metrics(self, predictions: dict[str, np.ndarray]) -> dict[str, float]:
+        return {"score": 0.0}
+
+    def describe(self, split: str) -> dict[str, np.ndarray]:
+        return {"row_id": np.arange(len(self.rows(split)))}
+
+
+def ours(recipe: Regression, config: TrainConfig, accelerator: "Accelerator") -> None:
+    loop.train(recipe, config, accelerator)
+    accelerator.free_memory()
+
+
+def plain(recipe: Regression, config: TrainConfig, accelerator: "Accelerator") -> None:
+    """What one would write without this project, on the same ranks.
+
+    It learns the same weights: the same rows, clip and schedule. It too knows the loss of the global batch at each step, but
+    it keeps no log.
+    """
+    ranks, rank = accelerator.num_processes, accelerator.process_index
+    rows = recipe.rows("train")
+    num_steps = len(rows) // config.batch_size
+
+    def rate(step: int) -> float:
+        if step < config.warmup_steps:
+            return (step + 1) / config.warmup_steps
+        return 0.5 * (1 + math.cos(math.pi * (step + 1 - config.warmup_steps) / (num_steps - config.warmup_steps)))
+
+    torch.manual_seed(config.seed)
+    model = recipe.model()
+    (optimizer,) = recipe.optimizers(model, config.learning_rate, config.weight_decay)
+    schedule = torch.optim.lr_scheduler.LambdaLR(optimizer, rate)
+    if ranks > 1:
+        model = torch.nn.parallel.DistributedDataParallel(model, gradient_as_bucket_view=True)
+    order = np.random.default_rng([config.seed, 0]).permutation(len(rows)).reshape(num_steps, ranks, -1)
+    for batch in torch.utils.data.DataLoader(GatheredRows(rows), sampler=order[:, rank], batch_size=None):
+        loss_sum, count, _ = recipe.step(model, batch, None)
+        loss = loss_sum / count
+        loss.backward()
+        torch.nn.utils.clip_grad_norm_(model.parameters(), config.clip_norm)
+        optimizer.step()
+        schedule.step()
+        optimizer.zero_grad()
+        loss = loss.detach()
+        if ranks > 1:
+            torch.distributed.all_reduce(loss)
+        assert math.isfinite(loss.item())
+
+
+class GatheredRows(torch.utils.data.Dataset[Batch]):
+    """Whole batches for a stock DataLoader."""
+
+    def __init__(self, rows: Rows):
+        self.rows = rows
+
+    def __getitem__(self, numbers: np.ndarray) -> Batch:
+        return self.rows.gather(numbers)
+
+
+def overhead(rounds: int) -> dict[str, Any]:
+    """Milliseconds of a step of both loops, and their ratio, for each model on one rank and on two."""
+    enough(rounds, 3)
+    found = {}
+    for ranks in (1, 2):
+        with tempfile.TemporaryDirectory() as folder:
+            timed([*launcher(ranks), SCRIPTS / "benchmark.py", "overhead-rank", f"rounds={rounds}", f"out={folder}"])
+            of_ranks = folders.read_json(Path(folder) / "found.json")
+        for model, figures in of_ranks.items():
+            name = f"{model}, {'1 rank' if ranks == 1 else f'{ranks} ranks'}"
+            found[name] = figures
+            print(f"{name}: {figures['step']}", flush=True)
+    return found
+
+
+def overhead_rank(accelerator: "Accelerator", rounds: int, out: Path) -> None:
+    """The blocks of every model on the ranks that were launched; the main process writes found.json into `out`."""
+    found = {}
+    for model in MODELS:
+        recipe = Regression(model)
+        blocks: dict[str, list[dict[str, float]]] = {"plain": [], "ours": []}
+        for number in range(2 * rounds + 1):
+            name, run = ("plain", plain) if number % 2 == 0 else ("ours", ours)
+            blocks[name].append(block(run, recipe, out / f"{model}-{number}", accelerator))
+        found[model] = {figure: compared(blocks, figure) for figure in ("step", "step_with_log")}
+    if accelerator.is_main_process:
+        folders.write_json(out / "found.json", found)
+
+
+def block(
+    run: Callable[[Regression, TrainConfig, "Accelerator"], None], recipe: Regression, out: Path, accelerator: "Accelerator"
+) -> dict[str, float]:
+    """Milliseconds: the median `step`, and `step_with_log`, the median of stretches that hold one line of the log each."""
+    config = TrainConfig(
+        data="random",
+        out=str(out),
+        batch_size=recipe.kind.batch_size,
+        max_epochs=1,
+        evaluations_per_epoch=1,
+        log_every=LOG_EVERY,
+    )
+    run(recipe, config, accelerator)
+    times = 1e3 * np.array(recipe.times[WARM_UP_STEPS:])
+    stretches = np.diff(times[::LOG_EVERY]) / LOG_EVERY
+    return {"step": float(np.median(np.diff(times))), "step_with_log": float(np.median(stretches))}
+
+
+def compared(blocks: dict[str, list[dict[str, float]]], figure: str) -> dict[str, Any]:
+    """The ratio of each block of ours by its plain neighbours, and of each plain block by its: quartiles."""
+    theirs, mine = ([of[figure] for of in blocks[name]] for name in ("plain", "ours"))
+    ratios, noise = by_neighbours(theirs, mine)
+    return {
+        "plain_ms": round(statistics.median(theirs), 4),
+        "ours_ms": round(statistics.median(mine), 4),
+        "ratio": quartiles(ratios),
+        "plain_by_plain": quartiles(noise),
+    }

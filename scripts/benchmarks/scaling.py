@@ -1,0 +1,257 @@
+"""One training of hot_sellers on more and more ranks: speed-up, efficiency, hours, cost.
+
+Strong scaling: the global batch is the same on every number of ranks. The numbers of ranks take turns, round by round, and
+each speed is divided by that of the same round on one rank, so that a drift of the machine hits both.
+"""
+
+import dataclasses
+import itertools
+import math
+import os
+import statistics
+import sys
+import tempfile
+from collections.abc import Sequence
+from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
+from typing import Any
+
+from benchmarks.runs import enough, launcher, num_gpus, quartiles, speed
+from benchmarks.timing import ROOT, SCRIPTS, timed
+from ensemble import configuration as config
+from ensemble import folders
+from ensemble.errors import Failure, UserError
+from ensemble.recipe import config_class
+
+# The demo's short form, as in the Makefile
+MARKET = ("market.num_products=800", "market.num_reviews=40000")
+TRAINING = ("max_epochs=1",)
+
+DOUBLINGS = (1, 2, 4, 8)
+ON_CPU = (1, 2)
+"""Numbers of ranks where none are asked for."""
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class Launch:
+    """A number of ranks on a number of nodes, and the words before a script that start them."""
+
+    ranks: int
+    nodes: int
+    words: list[str | Path]
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class Training:
+    """What a finished run's folder says of it; `device` is cpu, or the GPU's name."""
+
+    ranks: int
+    device: str
+    seconds: float
+    samples_per_s: float
+    data_wait: float
+
+
+def scaling(
+    *,
+    rounds: int,
+    ranks: Sequence[int] = (),
+    ranks_per_node: int = 1,
+    configuration: str = "",
+    training: Sequence[str] = (),
+    data: str = "",
+    folder: str = "",
+    price_per_gpu_hour: float = 0.0,
+) -> dict[str, Any]:
+    """What each number of ranks was worth, the settings of which are those of `benchmarks.config.Scaling`.
+
+    On a machine's CPU also what it has for as many trainings that know nothing of each other, on their part of the batch
+    each, at once; and one rank with a thread per core, as in the demo. Raises `UserError` before anything is measured.
+    """
+    enough(rounds, 2)
+    if not 0 <= price_per_gpu_hour < math.inf:
+        raise UserError(f"price_per_gpu_hour={price_per_gpu_hour} is impossible: it must be 0, for none, or more")
+    launches = plan(ranks, ranks_per_node, configuration)
+    most = launches[-1].ranks
+    words = [*TRAINING, *training]
+    batch_size = _batch_size(words, [launch.ranks for launch in launches])
+    if data:
+        folders.read_manifest(data)
+    if _in_job(configuration) and not folder:
+        raise UserError(
+            "folder= is empty, and other nodes do not see this one's temporary folder: name one that all nodes see"
+        )
+    runs: dict[int, list[Training]] = {launch.ranks: [] for launch in launches}
+    alone: list[list[Training]] = []
+    all_cores: list[Training] = []
+    with _scratch(folder) as scratch, ThreadPoolExecutor(most) as pool:
+        if not data:
+            data = f"{scratch}/prepared"
+            timed([sys.executable, SCRIPTS / "prepare_data.py", f"out={data}", f"raw={scratch}/raw", *MARKET])
+
+        def train(out: str, launch: Sequence[str | Path], *more: str) -> Training:
+            run = Path(scratch) / out
+            timed([*launch, SCRIPTS / "train.py", f"data={data}", f"out={run}", *words, *more])
+            return read(run)
+
+        for number in range(1, rounds + 1):
+            for launch in launches:
+                found = train(f"{launch.ranks}-ranks-{number}", launch.words)
+                if found.ranks != launch.ranks:
+                    raise Failure(f"{found.ranks} ranks came up where {launch.ranks} were asked for, by {launch.words}")
+                runs[launch.ranks].append(found)
+                print(f"round {number}, ranks {launch.ranks}: {found.samples_per_s:.0f} samples/s", flush=True)
+            if not configuration and found.device == "cpu":
+                outs = [f"alone-{number}-{place}" for place in range(most)]
+                alone.append(list(pool.map(lambda out: train(out, launcher(1), f"batch_size={batch_size // most}"), outs)))
+                all_cores.append(train(f"all-cores-{number}", launcher(1, threads=os.cpu_count() or 1)))
+    return {
+        "scaling": "strong: the global batch is the same on every number of ranks",
+        "batch_size": batch_size,
+        "rounds": rounds,
+        "training": words,
+        "configuration": configuration or "by hardware",
+        "price_per_gpu_hour": price_per_gpu_hour or None,
+        "by_ranks": table(launches, runs, price_per_gpu_hour),
+        **(beside(runs[1], alone, all_cores) if alone else {}),
+    }
+
+
+def _batch_size(words: Sequence[str], ranks: Sequence[int]) -> int:
+    """The global batch of all trainings; `UserError` for words that are no settings, and a batch that ranks cannot share."""
+    batch_size: int = config.load(config_class("hot_sellers"), None, ["data=…", "out=…", *words]).batch_size
+    multiple = math.lcm(*ranks)
+    if batch_size % multiple:
+        near = max(1, round(batch_size / multiple)) * multiple
+        raise UserError(
+            f"batch_size={batch_size} cannot be cut for each of ranks={list(ranks)}: the nearest that can is "
+            f"training=[batch_size={near}]"
+        )
+    return batch_size
+
+
+def plan(ranks: Sequence[int], ranks_per_node: int, configuration: str) -> list[Launch]:
+    """How each number of ranks is started: by srun in a Slurm job that names its YAML, else on this machine.
+
+    No `ranks` are those of `DOUBLINGS` that the job's nodes or the machine's GPUs can hold, and `ON_CPU` without a GPU.
+    Raises `UserError` for numbers that cannot be held, do not rise, or do not begin with 1, by which the others are divided.
+    """
+    if ranks and (ranks[0] != 1 or any(after <= before for before, after in itertools.pairwise(ranks))):
+        raise UserError(f"ranks={list(ranks)} is impossible: the numbers must begin with 1, and rise, as in ranks=[1,2,4]")
+    if ranks_per_node < 1:
+        raise UserError(f"ranks_per_node={ranks_per_node} is impossible: it must be at least 1")
+    if configuration and not Path(configuration).is_file():
+        raise UserError(f"configuration={configuration} does not exist: name one of accelerate_configs/")
+    if _in_job(configuration):
+        num_nodes = int(os.environ["SLURM_JOB_NUM_NODES"])
+        nodes = {count: nodes_for(count, ranks_per_node) for count in ranks or DOUBLINGS}
+        held = [count for count in nodes if nodes[count] <= num_nodes]
+        _hold(ranks, held, f"the job has {num_nodes} nodes, of ranks_per_node={ranks_per_node} each")
+        return [Launch(ranks=n, nodes=nodes[n], words=by_srun(n, nodes[n], configuration)) for n in held]
+    gpus = 0 if configuration else num_gpus()
+    held = [count for count in ranks or (DOUBLINGS if gpus else ON_CPU) if count <= gpus or not gpus]
+    _hold(ranks, held, f"this machine has {gpus} GPUs")
+    return [Launch(ranks=n, nodes=1, words=launcher(n, "gpu" if gpus else "cpu", configuration)) for n in held]
+
+
+def _in_job(configuration: str) -> bool:
+    """Whether srun starts the ranks: in a Slurm job's shell one may still measure the node that one is on."""
+    return bool(configuration) and "SLURM_JOB_ID" in os.environ
+
+
+def _hold(ranks: Sequence[int], held: Sequence[int], why: str) -> None:
+    for count in ranks:
+        if count not in held:
+            raise UserError(
+                f"ranks={list(ranks)} is impossible: {why}, which cannot hold {count}: name fewer, or ask for more"
+            )
+
+
+def nodes_for(ranks: int, ranks_per_node: int) -> int:
+    """The fewest nodes that hold so many ranks, as many on each."""
+    return next(nodes for nodes in range(1, ranks + 1) if ranks % nodes == 0 and ranks // nodes <= ranks_per_node)
+
+
+def by_srun(ranks: int, nodes: int, configuration: str) -> list[str | Path]:
+    """The words before a script that start so many ranks in a Slurm job: slurm/node.sh, once on each node."""
+    return [
+        "env", f"RANKS_PER_NODE={ranks // nodes}",
+        "srun", f"--nodes={nodes}", f"--ntasks={nodes}", "--ntasks-per-node=1", "--kill-on-bad-exit=1",
+        "bash", ROOT / "slurm" / "node.sh", configuration,
+    ]  # fmt: skip
+
+
+def _scratch(folder: str) -> tempfile.TemporaryDirectory[str]:
+    """A folder for the runs, which goes when all is measured."""
+    try:
+        if folder:
+            Path(folder).mkdir(parents=True, exist_ok=True)
+        return tempfile.TemporaryDirectory(prefix="scaling-", dir=folder or None)
+    except OSError as error:
+        raise UserError(f"folder={folder} cannot be written ({error.strerror}): name another") from None
+
+
+def read(run: Path) -> Training:
+    """What a finished run's folder says of it."""
+    summary, environment = (folders.read_json(run / name) for name in ("summary.json", "environment.json"))
+    samples_per_s, data_wait = speed(run)
+    return Training(
+        ranks=summary["ranks"],
+        device=environment["gpus"][0]["name"] if summary["device"].startswith("cuda") else "cpu",
+        seconds=summary["seconds"],
+        samples_per_s=samples_per_s,
+        data_wait=data_wait,
+    )
+
+
+def table(
+    launches: Sequence[Launch], runs: dict[int, list[Training]], price_per_gpu_hour: float = 0.0
+) -> list[dict[str, Any]]:
+    """A row for each number of ranks, from the trainings of each round; ratios are taken round by round.
+
+    Hours are a training's seconds × ranks: `gpu_hours` on GPUs, `rank_hours` on CPUs, which have no cost. The cost of a
+    million samples has the price's currency, and is None without a price.
+    """
+    rows = []
+    for launch in launches:
+        found = runs[launch.ranks]
+        speed_ups = [run.samples_per_s / one.samples_per_s for run, one in zip(found, runs[1], strict=True)]
+        on_gpus = found[0].device != "cpu"
+        speeds = quartiles([run.samples_per_s for run in found])
+        cost = price_per_gpu_hour * launch.ranks * 1e6 / (3600 * speeds["median"])
+        hours = statistics.median(launch.ranks * run.seconds / 3600 for run in found)
+        rows.append(
+            {
+                "ranks": launch.ranks,
+                "nodes": launch.nodes,
+                "device": found[0].device,
+                "samples_per_s": speeds,
+                "speed_up": quartiles(speed_ups),
+                "efficiency": quartiles([speed_up / launch.ranks for speed_up in speed_ups]),
+                "gpu_hours" if on_gpus else "rank_hours": round(hours, 6),
+                "cost_per_million_samples": float(f"{cost:.4g}") if price_per_gpu_hour and on_gpus else None,
+                "data_wait": quartiles([run.data_wait for run in found]),
+                "rounds": [round(run.samples_per_s, 1) for run in found],
+            }
+        )
+    return rows
+
+
+def beside(one: Sequence[Training], alone: Sequence[Sequence[Training]], all_cores: Sequence[Training]) -> dict[str, Any]:
+    """What a machine's cores have for trainings that do not talk, by one rank in each round; and one rank on all cores."""
+    speeds = [sum(training.samples_per_s for training in together) for together in alone]
+    efficiencies = [
+        speed / (len(together) * single.samples_per_s) for speed, together, single in zip(speeds, alone, one, strict=True)
+    ]
+    return {
+        "trainings_alone": {
+            "trainings": len(alone[0]),
+            "samples_per_s": quartiles(speeds),
+            "efficiency": quartiles(efficiencies),
+        },
+        "all_cores": {
+            "threads": os.cpu_count(),
+            "samples_per_s": quartiles([run.samples_per_s for run in all_cores]),
+            "data_wait": quartiles([run.data_wait for run in all_cores]),
+        },
+    }

@@ -1,0 +1,41 @@
+"""The names of the settings, which files, job scripts and checkpoints of users hold."""
+
+from ensemble import configuration
+from ensemble.neural.settings import FREE_TO_CHANGE, TrainConfig
+from ensemble.recipe import BUILT_IN, config_class, named
+
+NAMES = """
+data out batch_size micro_batch_size max_epochs learning_rate learning_rate_scaling base_batch_size schedule warmup_steps
+decay_steps decay_factor weight_decay clip_norm ema_decay seed evaluations_per_epoch patience checkpoint_steps keep_last
+keep_steps precision nonfinite max_nonfinite spike_factor max_rollbacks timeout_s loader num_workers prefetch_factor
+bucket_batches compile trackers log_every
+""".split()
+RECIPE_NAMES = {
+    "hot_sellers": """
+width num_layers num_heads dropout num_reviews text_layers text_encoder freeze_text gradient_checkpointing loss focal_gamma
+weight_growth weight_rating weight_engagement
+""".split(),
+    "next_item": """
+time_aware num_streams max_length width num_layers num_heads widening dropout num_intervals loss num_negatives negative_power
+gbce_calibration num_groups
+""".split(),
+}
+
+
+def trained() -> dict[str, type]:
+    """The recipes with a network, and their own settings."""
+    schemas = {name: named(name).get("settings", "RecipeConfig") for name in BUILT_IN}
+    return {name: schema for name, schema in schemas.items() if schema}
+
+
+def test_the_names_of_the_settings_stay() -> None:
+    """A YAML, a job script or a checkpoint of last month would be refused: rename only on purpose, and here too."""
+    assert list(configuration.field_names(TrainConfig)) == NAMES
+    assert {name: list(configuration.field_names(schema)) for name, schema in trained().items()} == RECIPE_NAMES
+
+
+def test_what_may_change_on_resuming_exists() -> None:
+    """A renamed setting would be compared, and its change refused for no reason."""
+    assert {name for name in FREE_TO_CHANGE if not name.startswith("recipe.")} <= set(NAMES)
+    nested = {name for recipe in trained() for name in configuration.field_names(config_class(recipe))}
+    assert set(FREE_TO_CHANGE) <= nested

@@ -1,0 +1,136 @@
+"""The loaded ensemble: the same forecast as from files, each member read once, and no pickle ever."""
+
+import json
+import pickle
+import shutil
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+import pyarrow.parquet as pq
+import pytest
+
+from ensemble import folders
+from ensemble.errors import Failure, UserError
+from ensemble.predictor.loaded import EnsemblePredictor
+from ensemble.recipes.hot_sellers import requests
+
+
+@pytest.fixture(scope="module")
+def predictor(fitted: Path) -> Iterator[EnsemblePredictor]:
+    with EnsemblePredictor.load(fitted / "ensemble", threads=1) as loaded:
+        yield loaded
+
+
+@pytest.fixture
+def copied(fitted: Path, tmp_path: Path) -> Path:
+    return Path(shutil.copytree(fitted, tmp_path / "fitted"))
+
+
+class Payload:
+    """A pickle of it leaves a file where it is read."""
+
+    def __init__(self, file: Path):
+        self.file = file
+
+    def __reduce__(self) -> tuple[Callable[..., Any], tuple[Any, ...]]:
+        return Path.touch, (self.file,)
+
+
+def sign_again(fitted: Path, name: str) -> None:
+    """Make the manifests of a member and of the ensemble agree with what is there now, as a forger would."""
+    folder = fitted / "members" / name
+    folder = folder / "best" if (folder / "best").is_dir() else folder
+    (folder / folders.NAME).unlink()
+    fingerprint = folders.write_manifest(folder, {"kind": "tree member"})["fingerprint"]
+    ensemble = fitted / "ensemble"
+    about = folders.read_json(ensemble / "ensemble.json")
+    about["members"][name]["model"] = fingerprint
+    folders.write_json(ensemble / "ensemble.json", about)
+    (ensemble / folders.NAME).unlink()
+    folders.write_manifest(ensemble, {"kind": "ensemble"})
+
+
+def test_the_forecast_is_that_of_the_files(predictor: EnsemblePredictor, fitted: Path, request_rows: Any) -> None:
+    """A loaded member would predict otherwise than from its files, or a table lose what the raw files say."""
+    given = requests.Request(**request_rows)
+    assert given.products
+    found = predictor.predict(requests.review_table(given.reviews), requests.product_table(given.products))
+    assert found.equals(pq.read_table(fitted / "ensemble/forecast.parquet"), check_metadata=True)
+
+
+def test_members_are_read_once(fitted: Path, request_rows: Any, tmp_path: Path) -> None:
+    """Every request would wait for the members to be loaded: here they are gone after the first load."""
+    folder = Path(shutil.copytree(fitted, tmp_path / "moved"))
+    given = requests.Request(**request_rows)
+    assert given.products
+    with EnsemblePredictor.load(folder / "ensemble", threads=1) as loaded:
+        shutil.rmtree(folder)
+        found = loaded.predict(requests.review_table(given.reviews), requests.product_table(given.products))
+    assert found.equals(pq.read_table(fitted / "ensemble/forecast.parquet"))
+
+
+def test_a_request_that_cannot_be_prepared_disturbs_nothing(predictor: EnsemblePredictor, request_rows: Any) -> None:
+    """A mistake would come as a traceback, name a scratch file, or leave the processes out of step."""
+    given = requests.Request(**request_rows)
+    table = requests.review_table(given.reviews)
+    with pytest.raises(UserError, match="the members learned with product metadata, and none are given: add metadata"):
+        predictor.predict(table)
+    assert given.products
+    products = requests.product_table(given.products)
+    with pytest.raises(UserError, match=r"^reviews ") as caught:
+        predictor.predict(table.drop_columns(["rating"]), products)
+    assert "/" not in str(caught.value)
+    assert predictor.predict(table, products).num_rows
+
+
+def test_a_lost_process_is_named(fitted: Path, request_rows: Any) -> None:
+    """A caller would wait for ever for a member that the kernel killed."""
+    given = requests.Request(**request_rows)
+    assert given.products
+    with EnsemblePredictor.load(fitted / "ensemble", threads=1) as loaded:
+        assert not loaded.lost()
+        process = loaded._stages["xgboost"]._process
+        process.kill()
+        process.wait()
+        assert loaded.lost() == ["xgboost"]
+        with pytest.raises(Failure, match="the process of xgboost has ended"):
+            loaded.predict(requests.review_table(given.reviews), requests.product_table(given.products))
+
+
+@pytest.mark.parametrize("file", ["xgboost/model.ubj", "lightgbm/model.txt", "transformer/best/model.safetensors"])
+def test_a_pickle_for_a_model_is_never_read(file: str, copied: Path, tmp_path: Path) -> None:
+    """Whoever can write a model's file could run code here: by checksum it is refused, and signed anew it is no model."""
+    trap = tmp_path / "read"
+    pickle.loads(pickle.dumps(Payload(trap)))
+    assert trap.exists(), "this test could not fail"
+    trap.unlink()
+    path = copied / "members" / file
+    path.write_bytes(pickle.dumps(Payload(trap)).ljust(path.stat().st_size, b"."))
+    with pytest.raises(UserError, match="was changed after it was written"):
+        EnsemblePredictor.load(copied / "ensemble")
+    sign_again(copied, file.partition("/")[0])
+    with pytest.raises((UserError, Failure)):  # what the format's own reader makes of it; LightGBM's ends the process
+        EnsemblePredictor.load(copied / "ensemble")
+    assert not trap.exists()
+
+
+def test_a_kind_of_member_that_is_not_known_is_refused(copied: Path, tmp_path: Path) -> None:
+    """A folder could bring its own loader: here a pickle beside the model, and a summary that names it."""
+    trap = tmp_path / "read"
+    folder = copied / "members/xgboost"
+    (folder / "model.pkl").write_bytes(pickle.dumps(Payload(trap)))
+    summary = json.loads((folder / "summary.json").read_text())
+    (folder / "summary.json").write_text(json.dumps({**summary, "kind": "pickle"}))
+    sign_again(copied, "xgboost")
+    with pytest.raises(UserError, match="is of kind 'pickle', not one of neural, xgboost, lightgbm"):
+        EnsemblePredictor.load(copied / "ensemble")
+    assert not trap.exists()
+
+
+def test_nothing_is_loaded_half(fitted: Path, tmp_path: Path) -> None:
+    """A damaged ensemble, or no threads at all, would be found out at the first request."""
+    with pytest.raises(UserError, match="threads=-1 is impossible"):
+        EnsemblePredictor.load(fitted / "ensemble", threads=-1)
+    with pytest.raises(UserError, match=r"ensemble.json does not exist"):
+        EnsemblePredictor.load(tmp_path)

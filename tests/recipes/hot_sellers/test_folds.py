@@ -1,0 +1,220 @@
+"""Folds forward in time: every row once out of fold, nothing of its future in what its copy learns, stored once."""
+
+import dataclasses
+import itertools
+import json
+import os
+import shutil
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+from folded import content, prepare_changed, week_of
+from hypothesis import given
+from hypothesis import strategies as st
+
+from ensemble import arrow, folders
+from ensemble.arrow import open_table
+from ensemble.data import staging
+from ensemble.data.folds import folder_of
+from ensemble.errors import UserError
+from ensemble.recipes.hot_sellers import folds
+from ensemble.recipes.hot_sellers import prepare as panel
+from ensemble.recipes.hot_sellers.settings import PanelConfig, PrepareConfig
+
+LEARNED = ("train", "validation")
+HORIZON = PanelConfig().horizon_weeks
+
+
+# ------------------------------------------------------------------------------------------------ which weeks
+
+
+@given(
+    rows=st.lists(st.integers(0, 30), min_size=4, max_size=90),
+    horizon=st.integers(1, 6),
+    num_folds=st.integers(1, 6),
+    data=st.data(),
+)
+def test_weeks_go_forward_with_an_embargo(rows: list[int], horizon: int, num_folds: int, data: st.DataObject) -> None:
+    """A label of what a copy learns would reach into its block, or a week be out of two folds, or of none."""
+    first = data.draw(st.integers(0, 2000))
+    past_end = first + data.draw(st.integers(2, len(rows) - 1))
+    whole = {"train": (first, first), "blend": (first, past_end), "test": (past_end + horizon + 1, past_end + horizon + 9)}
+    settings = PanelConfig(horizon_weeks=horizon, folds=num_folds)
+    try:
+        found = folds.fold_weeks(whole, np.array(rows), settings)
+    except UserError:
+        assert past_end - first < 2 * (2 * horizon + 2 * num_folds) or 0 in rows
+        return
+    assert len(found) == num_folds + 1
+    for fold in found:
+        assert fold["train"][0] == first
+        assert list(fold)[-1] == "test"
+        assert fold["test"] == whole["test"]
+        for before, after in itertools.pairwise(fold.values()):
+            assert before[0] <= before[1] < after[0] - horizon
+    blocks = [fold["blend"] for fold in found[:-1]]
+    for block, fold in zip(blocks, found[:-1], strict=True):
+        assert block[0] <= block[1]
+        assert fold["validation"][1] == block[0] - horizon - 1
+    assert all(before[1] + 1 == after[0] for before, after in itertools.pairwise(blocks))
+    assert blocks[-1][1] == past_end
+    assert list(found[-1]) == ["train", "validation", "test"]
+    assert found[-1]["validation"][1] == past_end
+    before_blocks = sum(rows[: found[0]["blend"][0] - first])
+    assert before_blocks >= sum(rows[: past_end - first + 1]) / 2
+
+
+def test_blocks_and_shares_are_even() -> None:
+    """The first copy would learn from hardly a week, or one block hold nearly all the rows."""
+    whole = {"train": (100, 120), "blend": (100, 299), "test": (312, 330)}
+    found = folds.fold_weeks(whole, np.full(240, 10), PanelConfig(horizon_weeks=12, folds=4))
+    assert [fold["blend"] for fold in found[:-1]] == [(200, 224), (225, 249), (250, 274), (275, 299)]
+    for fold in found:
+        num = {split: last - first + 1 for split, (first, last) in fold.items()}
+        assert num["validation"] / (num["train"] + num["validation"]) == pytest.approx(15 / 70, abs=0.01)
+    assert folds.fold_weeks(whole, np.full(240, 10), PanelConfig()) == []
+
+
+@given(st.lists(st.tuples(st.integers(0, 60), st.integers(0, 20)).map(lambda of: (of[0], of[0] + of[1])), min_size=1))
+def test_pieces_make_up_every_range(ranges: list[tuple[int, int]]) -> None:
+    """A row would be stored twice, or be missing in a split."""
+    pieces = folds.pieces(ranges)
+    weeks = [week for begin, end in pieces for week in range(begin, end + 1)]
+    assert weeks == sorted(set(weeks))
+    assert set(weeks) == {week for begin, end in ranges for week in range(begin, end + 1)}
+    for begin, end in ranges:
+        assert all((begin <= first and last <= end) or last < begin or end < first for first, last in pieces)
+
+
+# ------------------------------------------------------------------------------------------------ which rows
+
+
+def test_every_row_is_out_of_one_fold(folded: Path, raw_market: tuple[Path, Path]) -> None:
+    """A stack would learn from some rows twice, and from others never."""
+    raw = [json.loads(line) for line in raw_market[0].read_text(encoding="utf-8").splitlines()]
+    reviewed = {(review["parent_asin"], week_of(review["timestamp"])) for review in raw}
+    out_of_fold = [key for number in range(4) for key in content(folded / f"folds/{number}", "blend")]
+    first = min(week for _, week in out_of_fold)
+    last = min(week for _, week in content(folded, "test")) - HORIZON - 1
+    labelled = {(product, week + late) for product, week in reviewed for late in range(4) if first <= week + late <= last}
+    assert sorted(out_of_fold) == sorted(labelled)
+    assert last - first > 30
+
+
+def test_what_a_copy_learns_ends_before_its_block(folded: Path, raw_market: tuple[Path, Path], tmp_path: Path) -> None:
+    """A copy would have seen the future of the rows that it is asked about, in a feature or in a label."""
+    for number in range(4):
+        fold = folded / f"folds/{number}"
+        first = open_table(fold / "rows/blend")["week"].to_numpy().min()
+        for split in LEARNED:
+            assert open_table(fold / "rows" / split)["week"].to_numpy().max() + HORIZON < first
+    begin = open_table(folded / "folds/2/rows/blend")["week"].to_numpy().min()
+    changed = prepare_changed(folded, raw_market, tmp_path / "changed", after=begin - 1)
+    for split in LEARNED:
+        assert content(changed / "folds/2", split) == content(folded / "folds/2", split)
+    assert content(changed / "folds/3", "validation") != content(folded / "folds/3", "validation"), "nothing was changed"
+
+
+def test_folds_change_nothing_of_the_whole(folded: Path, prepared: Path) -> None:
+    """A member on the whole would be another because a bag is trained beside it, and figures could not be compared."""
+    with_folds, without = folders.read_manifest(folded), folders.read_manifest(prepared)
+    assert with_folds["splits"] == without["splits"]
+    for split in without["splits"]:
+        assert content(folded, split) == content(prepared, split)
+
+
+def test_a_row_has_one_id_everywhere(folded: Path) -> None:
+    """Predictions out of fold could not be joined with anything, or would be joined with other rows."""
+    row_of: dict[int, tuple[int, int]] = {}
+    for folder in (folded, *sorted((folded / "folds").iterdir())):
+        seen = set()
+        for rows in sorted((folder / "rows").iterdir()):
+            table = open_table(rows).select(["row_id", "product", "week"])
+            for row_id, product, week in zip(*(table[name].to_pylist() for name in table.column_names), strict=True):
+                assert row_of.setdefault(row_id, (product, week)) == (product, week)
+                assert row_id not in seen
+                seen.add(row_id)
+    assert len(set(row_of.values())) == len(row_of)
+
+
+# ------------------------------------------------------------------------------------------------ the folders
+
+
+def test_every_byte_is_stored_once(folded: Path, prepared: Path) -> None:
+    """Folds would multiply the disk that the data need."""
+
+    def stored(folder: Path) -> int:
+        return sum({file.stat().st_ino: file.stat().st_size for file in folder.rglob("*.arrow")}.values())
+
+    assert stored(prepared) < stored(folded) < 1.5 * stored(prepared)  # the embargoes' rows are new
+    assert sum(file.stat().st_size for file in folded.rglob("*.arrow")) > 3 * stored(folded)
+
+
+def test_without_links_the_files_are_copied(
+    folded: Path, raw_market: tuple[Path, Path], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Prepared data could not be written to a disk that knows no hard links."""
+
+    def unknown(*_: Any) -> None:
+        raise PermissionError(1, "Operation not permitted")
+
+    monkeypatch.setattr(os, "link", unknown)
+    settings = PanelConfig(**folders.read_manifest(folded)["config"])
+    source, metadata = ((str(file),) for file in raw_market)
+    about = panel.prepare(PrepareConfig(out=str(tmp_path / "out"), source=source, metadata=metadata, panel=settings))
+    assert all(file.stat().st_nlink == 1 for file in (tmp_path / "out").rglob("*.arrow"))
+    assert about["fingerprint"] == folders.read_manifest(folded)["fingerprint"]
+    arrow.link(tmp_path / "out/manifest.json", tmp_path / "again")
+    assert (tmp_path / "again").read_bytes() == (tmp_path / "out/manifest.json").read_bytes()
+
+
+def test_a_fold_is_prepared_data_like_any_other(folded: Path, tmp_path: Path) -> None:
+    """A copy could not be trained where the data are copied to first, or on data that were damaged."""
+    about = folders.verify(folded)
+    assert not [name for name in about["files"] if name.startswith("folds")]
+    for number, entry in enumerate(about["folds"]):
+        fold = folder_of(folded, about, number)
+        its = folders.verify(fold)
+        assert (its["fingerprint"], its["splits"], its["fold"]) == (entry["fingerprint"], entry["splits"], number)
+        for split, facts in its["splits"].items():
+            assert open_table(fold / "rows" / split).num_rows == facts["rows"]
+            assert len(its["files"]) > 10
+    staging.stage(folded / "folds/1", tmp_path / "staged")
+    assert content(tmp_path / "staged", "blend") == content(folded / "folds/1", "blend")
+    assert folders.verify(tmp_path / "staged")["fingerprint"] == about["folds"][1]["fingerprint"]
+
+
+def test_a_swapped_fold_is_refused(folded: Path, tmp_path: Path) -> None:
+    """Copies would be asked about weeks that they learned from."""
+    copy = Path(shutil.copytree(folded, tmp_path / "copy"))
+    about = folders.read_manifest(copy)
+    (copy / "folds/1").rename(copy / "folds/x")
+    (copy / "folds/2").rename(copy / "folds/1")
+    its = about["folds"][2]["fingerprint"]
+    with pytest.raises(UserError, match=rf"folds/1 is {its}, but .*copy was prepared with .* there: prepare both again"):
+        folder_of(copy, about, 1)
+    with pytest.raises(UserError, match=r"there is no prepared data at .*folds/2"):
+        folder_of(copy, about, 2)
+
+
+def test_impossible_folds_are_refused(raw_market: tuple[Path, Path], tmp_path: Path) -> None:
+    """A traceback, or a copy that learns from nothing."""
+    source, metadata = ((str(file),) for file in raw_market)
+
+    def prepare(**settings: Any) -> None:
+        config = PrepareConfig(out=str(tmp_path / "out"), source=source, metadata=metadata)
+        panel.prepare(dataclasses.replace(config, panel=PanelConfig(**settings)))
+
+    with pytest.raises(UserError, match=r"panel\.folds=-1"):
+        prepare(folds=-1)
+    with pytest.raises(
+        UserError, match=r"panel\.folds=52 is too many for the .* weeks before test, with a horizon of 12 weeks"
+    ):
+        prepare(folds=52)
+    with pytest.raises(
+        UserError, match=r"fold 0's train split has \d+ rows but not one hot product.*or choose fewer panel.folds"
+    ):
+        prepare(folds=4, top_fraction=0.0175)
+    assert not list(tmp_path.iterdir())

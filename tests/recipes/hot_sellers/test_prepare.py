@@ -1,0 +1,634 @@
+"""The panel: no leak, labels and splits as they are defined, and a folder that is whole or not there."""
+
+import collections
+import datetime
+import json
+import math
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import polars as pl
+import pyarrow as pa
+import pytest
+from hypothesis import Phase, given, settings
+from hypothesis import strategies as st
+
+from ensemble import arrow, folders
+from ensemble.arrow import Column, open_table
+from ensemble.data import reviews
+from ensemble.errors import UserError
+from ensemble.recipes.hot_sellers import features, spills, text, weekly
+from ensemble.recipes.hot_sellers import prepare as panel
+from ensemble.recipes.hot_sellers.prepare import FORECAST, SPLITS, TARGETS
+from ensemble.recipes.hot_sellers.settings import PanelConfig, PrepareConfig
+
+FIRST_DAY = datetime.datetime(2021, 1, 4, tzinfo=datetime.UTC)  # a Monday
+FIRST_WEEK = (FIRST_DAY.date() - weekly.FIRST_MONDAY).days // 7
+FIRST_MS = int(FIRST_DAY.timestamp() * 1000)
+SUNDAY = 0.999
+CATEGORIES = {"A": "Toys", "B": "Toys", "C": "Tools"}
+
+
+def review(product: str, week: int, part_of_week: float = 0.5, **changes: Any) -> dict[str, Any]:
+    """A review in the raw schema of 2023; `week` counts from `FIRST_DAY`."""
+    content = {
+        "parent_asin": product,
+        "asin": product,
+        "user_id": f"user of {product}",
+        "timestamp": FIRST_MS + week * weekly.WEEK_MS + int(part_of_week * weekly.WEEK_MS),
+        "rating": 4.0,
+        "title": "good",
+        "text": "as it should be",
+        "helpful_vote": 1,
+        "verified_purchase": True,
+        "images": [],
+    }
+    return content | changes
+
+
+def write_raw(folder: Path, content: list[dict[str, Any]], name: str = "reviews.jsonl") -> str:
+    folder.mkdir(parents=True, exist_ok=True)
+    (folder / name).write_text("".join(json.dumps(one) + "\n" for one in content))
+    return str(folder / name)
+
+
+def write_metadata(folder: Path) -> str:
+    about = {"title": "", "store": None, "categories": [], "price": None}
+    content = [{"parent_asin": product, "main_category": category, **about} for product, category in CATEGORIES.items()]
+    return write_raw(folder, content, "meta.jsonl")
+
+
+def steady_market(num_weeks: int = 20) -> list[dict[str, Any]]:
+    """Five products with 1 to 5 reviews a week, whose growth differs, until the last Sunday."""
+    return [
+        review(product, week, SUNDAY if week == num_weeks - 1 else 0.1 * number, user_id=f"user {number}")
+        for order, product in enumerate("ABCDE")
+        for week in range(num_weeks)
+        for number in range(1 + (order + week * order) % 5)
+    ]
+
+
+SMALL = PanelConfig(horizon_weeks=2, top_fraction=0.4)
+
+
+def config_for(tmp_path: Path, content: list[dict[str, Any]], panel: PanelConfig = SMALL, **changes: Any) -> PrepareConfig:
+    source = (write_raw(tmp_path / "raw", content),)
+    return PrepareConfig(**{"out": str(tmp_path / "out"), "source": source, "panel": panel} | changes)
+
+
+def prepare_every_week(config: PrepareConfig) -> dict[str, Any]:
+    """Prepare with all labelled weeks in one split, so that no row is lost to an embargo."""
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(panel, "split_weeks", lambda first, last, rows, panel: {"train": (first, first + len(rows) - 1)})
+        return panel.prepare(config)
+
+
+def gather(folder: Path, split: str, with_targets: bool = False) -> dict[tuple[str, int], tuple[Any, ...]]:
+    """What a member can see of each row, by product and week (from `FIRST_DAY`): bits of features, weeks, reviews."""
+    rows, weeks, texts = (open_table(folder / name) for name in (f"rows/{split}", "weeks", "reviews"))
+    ids = open_table(folder / "products")["product_id"].to_pylist()
+    names = [feature["name"] for feature in folders.read_json(folder / "manifest.json")["features"]]
+    bits = [Column(rows, name).all() for name in (*names, *(TARGETS if with_targets else ()))]
+    series = [Column(weeks, name).all() for name in weeks.column_names]
+    read = [Column(texts, name).all() for name in texts.column_names]
+    seen = {}
+    for number, row in enumerate(rows.select(panel.ADDRESS).to_pylist()):
+        key = (ids[row["product"]], row["week"] - FIRST_WEEK)
+        assert key not in seen
+        active, known = (slice(row[f"{name}_begin"], row[f"{name}_end"]) for name in ("weeks", "reviews"))
+        seen[key] = (
+            [column[number].tobytes() for column in bits],
+            [column[active].tobytes() for column in series],
+            [column[known].tobytes() for column in read],
+        )
+    return seen
+
+
+# ------------------------------------------------------------------------------------------------ no leak
+
+T, HORIZON = 70, 4
+
+
+def some_reviews(weeks: st.SearchStrategy[int]) -> st.SearchStrategy[list[dict[str, Any]]]:
+    one = st.builds(
+        review,
+        product=st.sampled_from("ABCD"),
+        week=weeks,
+        part_of_week=st.sampled_from([0.0, 0.3, SUNDAY]),
+        user_id=st.sampled_from(["ann", "bob"]),
+        rating=st.integers(2, 10).map(lambda halves: halves / 2),
+        text=st.sampled_from(["", "great product", "awful", "it broke in a week, refund!"]),
+        helpful_vote=st.integers(0, 5),
+        verified_purchase=st.booleans(),
+        images=st.sampled_from([[], [{}], [{}, {}]]),
+    )
+    return st.lists(one, max_size=25)
+
+
+PAST = some_reviews(st.one_of(st.integers(T - 14, T), st.integers(0, T)))
+FUTURE = some_reviews(st.integers(T + 1, T + 14))
+# The first week, a product that was hot for certain, and the last Sunday of week T
+BACKGROUND = [review("X", 0), review("Y", 0), *(review("X", 1, user_id=f"{n}") for n in range(30)), review("Y", T, SUNDAY)]
+
+
+@settings(max_examples=12, phases=[Phase.explicit, Phase.reuse, Phase.generate])
+@given(past=PAST, future=FUTURE, other_future=FUTURE, end=st.integers(T + 14, T + 18), data=st.data())
+def test_nothing_after_t_is_seen_at_t(
+    tmp_path_factory: pytest.TempPathFactory,
+    past: list[dict[str, Any]],
+    future: list[dict[str, Any]],
+    other_future: list[dict[str, Any]],
+    end: int,
+    data: st.DataObject,
+) -> None:
+    """A feature, a week or a text of the future would be in a row, and every figure on test be a lie."""
+    folder = tmp_path_factory.mktemp("leak")
+    known = BACKGROUND + past
+    one = [*known, *future, review("Z", T + 15, SUNDAY)]
+    # The same past in the same order, between reviews of another future, of new products too, which ends elsewhere
+    other = [*other_future, review(data.draw(st.sampled_from("AZ")), end, SUNDAY, rating=1.0, text="bad")]
+    other = [*other[::2], *known, *other[1::2], review("0", T + 1), review("ZZ", T + 2)]
+    about = {}
+    for name, content in (("one", one), ("other", other)):
+        config = config_for(
+            folder / name,
+            content,
+            PanelConfig(horizon_weeks=HORIZON, top_fraction=0.5),
+            metadata=(write_metadata(folder / "meta"),),
+        )
+        about[name] = prepare_every_week(config)
+    for last_week, with_targets in ((T, False), (T - HORIZON, True)):
+        seen, also_seen = (
+            {key: row for key, row in gather(folder / name / "out", "train", with_targets).items() if key[1] <= last_week}
+            for name in ("one", "other")
+        )
+        assert seen == also_seen
+    # Nor does the end of the data change anything: what a forecaster had in hand at t gives the same
+    alone = config_for(
+        folder / "alone", known, PanelConfig(horizon_weeks=HORIZON), metadata=(write_metadata(folder / "meta"),)
+    )
+    panel.prepare(alone, like=about["one"])
+    forecast = gather(folder / "alone" / "out", FORECAST)
+    assert forecast == {key: row for key, row in gather(folder / "one" / "out", "train").items() if key[1] == T}
+    assert forecast
+
+
+@pytest.mark.parametrize(
+    "limits", [{"REVIEWS_PER_SPILL": 300}, {"ROWS_PER_BLOCK": 70}, {"REVIEWS_PER_SPILL": 50, "NUM_PRODUCT_SPILLS": 3}]
+)
+def test_how_the_work_is_cut_changes_no_row(
+    limits: dict[str, int], prepared: Path, raw_market: tuple[Path, Path], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Products on a border between two files would lose reviews, or a category's totals miss a file."""
+    for name, value in limits.items():
+        monkeypatch.setattr(spills if hasattr(spills, name) else panel, name, value)
+    settings = PanelConfig(**folders.read_manifest(prepared)["config"])
+    source, metadata = map(str, raw_market)
+    about = panel.prepare(PrepareConfig(out=str(tmp_path / "out"), source=(source,), metadata=(metadata,), panel=settings))
+    assert about["splits"] == folders.read_manifest(prepared)["splits"]
+    for split in about["splits"]:
+        assert gather(tmp_path / "out", split, True) == gather(prepared, split, True)
+    products, others = (open_table(folder / "products").to_pylist() for folder in (prepared, tmp_path / "out"))
+    assert sorted(map(str, products)) == sorted(map(str, others))
+
+
+# ------------------------------------------------------------------------------------------------ labels and rows
+
+
+@pytest.fixture(scope="module")
+def market(prepared: Path, raw_market: tuple[Path, Path]) -> dict[str, dict[int, list[dict[str, Any]]]]:
+    """The raw reviews of `prepared` by product and week number, in order of time; later copies of a review left out."""
+    by_week: dict[str, dict[int, list[dict[str, Any]]]] = collections.defaultdict(lambda: collections.defaultdict(list))
+    known = set()
+    for one in sorted(map(json.loads, raw_market[0].read_text().splitlines()), key=lambda one: one["timestamp"]):
+        key = (one["parent_asin"], one["user_id"], one["timestamp"])
+        if key not in known:
+            known.add(key)
+            by_week[one["parent_asin"]][(one["timestamp"] - weekly.FIRST_MONDAY_MS) // weekly.WEEK_MS].append(one)
+    return by_week
+
+
+def within(by_week: dict[int, list[dict[str, Any]]], begin: int, end: int) -> list[dict[str, Any]]:
+    """The reviews of the weeks in (begin, end]."""
+    return [one for week in range(begin + 1, end + 1) for one in by_week.get(week, [])]
+
+
+def week_number(day: str) -> int:
+    return (datetime.date.fromisoformat(day) - weekly.FIRST_MONDAY).days // 7
+
+
+def test_labels_by_brute_force(prepared: Path, market: dict[str, dict[int, list[dict[str, Any]]]]) -> None:
+    """The members would learn something else than what the README says they forecast."""
+    about = folders.read_manifest(prepared)
+    ids = open_table(prepared / "products")["product_id"].to_pylist()
+    for split in SPLITS:
+        first, last = (week_number(about["splits"][split][end]) for end in ("first_week", "last_week"))
+        rows = {(ids[row["product"]], row["week"]): row for row in open_table(prepared / "rows" / split).to_pylist()}
+        base = {
+            (product, week): len(within(by_week, week - 4, week))
+            for product, by_week in market.items()
+            for week in range(first, last + 1)
+        }
+        assert set(rows) == {key for key, count in base.items() if count >= 1}
+        growth_of_week = collections.defaultdict(list)
+        for (product, week), row in rows.items():
+            ahead = within(market[product], week, week + 12)
+            assert row["growth"] == np.float32(len(ahead) / (base[product, week] + 1))
+            rating, votes = ([one[name] for one in ahead] for name in ("rating", "helpful_vote"))
+            assert row["rating_next"] == pytest.approx(np.mean(rating) if ahead else np.nan, nan_ok=True)
+            assert row["engagement"] == pytest.approx(np.mean(votes) if ahead else np.nan, nan_ok=True)
+            growth_of_week[week].append((row["growth"], row["hot"]))
+        for rows_of_week in growth_of_week.values():
+            ranked = sorted((growth for growth, _ in rows_of_week), reverse=True)
+            allowed = math.floor(0.1 * len(ranked) + 1e-9)
+            assert all(hot == (growth > ranked[allowed]) for growth, hot in rows_of_week)
+            assert sum(hot for _, hot in rows_of_week) <= allowed
+        assert about["splits"][split]["rows"] == len(rows)
+        assert about["splits"][split]["hot"] == sum(row["hot"] for row in rows.values()) > 0
+
+
+def test_rows_address_their_weeks_and_reviews(prepared: Path, market: dict[str, dict[int, list[dict[str, Any]]]]) -> None:
+    """A member would read another product's weeks or texts."""
+    products, weeks, read = (open_table(prepared / name).to_pylist() for name in ("products", "weeks", "reviews"))
+    row_ids = []
+    for split in (*SPLITS, FORECAST):
+        rows = open_table(prepared / "rows" / split).to_pylist()
+        row_ids += [row["row_id"] for row in rows]
+        for row in rows[::23]:
+            by_week, week = market[products[row["product"]]["product_id"]], row["week"]
+            active = weeks[row["weeks_begin"] : row["weeks_end"]]
+            assert [(one["week"], one["reviews"]) for one in active] == [
+                (week - ago, len(by_week[week - ago])) for ago in range(51, -1, -1) if by_week.get(week - ago)
+            ]
+            found, expected = read[row["reviews_begin"] : row["reviews_end"]], within(by_week, min(by_week) - 1, week)
+            assert [one["rating"] for one in found] == [one["rating"] for one in expected]
+            if found:
+                words = pl.Series([f"{expected[-1]['title']}\n{expected[-1]['text']}"])
+                assert found[-1]["tokens"] == text.tokenize(words, 24, 8192)[0][0].tolist()
+    assert sorted(row_ids) == list(range(len(row_ids)))
+
+
+def test_a_forecast_is_of_the_last_complete_week(prepared: Path, raw_market: tuple[Path, Path]) -> None:
+    """The forecast would be of a past week, or have targets that nobody can know."""
+    about = folders.read_manifest(prepared)
+    rows = open_table(prepared / "rows" / FORECAST).to_pydict()
+    last_ms = max(json.loads(line)["timestamp"] for line in raw_market[0].read_text().splitlines())
+    assert set(rows["week"]) == {weekly.last_complete_week(last_ms)} == {week_number(about["last_week"])}
+    assert all(np.isnan(rows[name]).all() for name in TARGETS)
+    assert about["splits"]["forecast"]["hot"] == 0
+
+
+def test_min_reviews_and_base_weeks_make_the_rows(tmp_path: Path) -> None:
+    """A product with too few recent reviews would be a row, or one with just enough would not."""
+    content = [*steady_market(), review("F", 3), review("F", 5), review("F", 5, user_id="another")]
+    config = config_for(tmp_path, content, PanelConfig(horizon_weeks=2, top_fraction=0.4, base_weeks=3, min_reviews=3))
+    about = prepare_every_week(config)
+    rows = gather(tmp_path / "out", "train")
+    assert {week for product, week in rows if product == "F"} == {5}
+    assert {week for product, week in rows if product == "A"} == set(range(2, 18))
+    assert about["splits"]["forecast"]["rows"] == 5
+
+
+growths = st.lists(st.tuples(st.integers(100, 103), st.sampled_from([0.0, 0.5, 1.0, 1.5, 7.0])), min_size=1, max_size=80)
+
+
+@given(rows=growths, top_fraction=st.sampled_from([0.01, 0.05, 0.1, 1 / 3, 0.5, 0.99]))
+def test_hot_is_never_more_than_the_top_fraction(rows: list[tuple[int, float]], top_fraction: float) -> None:
+    """Ties at the border would be hot, one week's border be another's, or fewer be hot than there is room for."""
+    week, growth = np.array([row[0] for row in rows], np.int16), np.array([row[1] for row in rows], np.float32)
+    found = panel.borders(week, growth, top_fraction)
+    assert set(found) == set(week.tolist())
+    for number, border in found.items():
+        here = growth[week == number]
+        room = math.floor(top_fraction * len(here) + 1e-9)
+        assert (here > border).sum() <= room
+        assert (here >= border).sum() > room
+
+
+def test_a_border_is_exact() -> None:
+    """A twentieth of sixty is three, and not two, whatever floating point says."""
+    week, growth = np.zeros(60, np.int16), np.arange(60, dtype=np.float32)
+    assert (growth > panel.borders(week, growth, 0.05)[0]).sum() == 3
+    growth[-4:] = 99
+    assert (growth > panel.borders(week, growth, 0.05)[0]).sum() == 0
+
+
+# ------------------------------------------------------------------------------------------------ splits
+
+
+@given(
+    rows=st.lists(st.integers(0, 40), min_size=1, max_size=120),
+    horizon=st.integers(1, 13),
+    shares=st.tuples(*[st.floats(0.01, 10)] * 4),
+)
+def test_splits_go_forward_with_an_embargo(rows: list[int], horizon: int, shares: Any) -> None:
+    """A label of one split would look into the weeks of the next, and the score on test be too good."""
+    config = PanelConfig(horizon_weeks=horizon, shares=shares)
+    if len(rows) < 3 * (horizon + 1) + 1:
+        with pytest.raises(UserError, match=rf"the data cover {len(rows) + horizon} complete weeks, but four splits"):
+            panel.split_weeks(2600, 2600 + len(rows) + horizon - 1, np.array(rows), config)
+        return
+    ranges = panel.split_weeks(2600, 2600 + len(rows) + horizon - 1, np.array(rows), config)
+    assert tuple(ranges) == SPLITS
+    assert ranges["train"][0] == 2600
+    assert ranges["test"][1] == 2600 + len(rows) - 1
+    for (begin, end), (next_begin, _) in zip(list(ranges.values())[:-1], list(ranges.values())[1:], strict=True):
+        assert begin <= end
+        assert next_begin == end + horizon + 1, "exactly the horizon between two splits"
+
+
+@given(num_weeks=st.integers(60, 200), per_week=st.integers(1, 1000), more=st.booleans())
+def test_splits_have_their_shares_of_the_rows(num_weeks: int, per_week: int, more: bool) -> None:
+    """A split would be far smaller than its share, as by weeks in a market that grows."""
+    rows = per_week * (1 + more * np.arange(num_weeks))
+    ranges = panel.split_weeks(0, num_weeks + 3, rows, PanelConfig(horizon_weeks=4))
+    found = np.array([rows[begin : end + 1].sum() for begin, end in ranges.values()])
+    expected = found.sum() * np.array(PanelConfig().shares)
+    assert (abs(found - expected) <= 2 * rows.max()).all(), (found, expected)
+
+
+def test_data_that_are_too_short(tmp_path: Path) -> None:
+    """A short file would end in a traceback, or in splits without an embargo."""
+    for num_weeks, fits in ((11, False), (12, True)):
+        config = config_for(tmp_path, steady_market(num_weeks), overwrite=True)
+        if fits:
+            assert panel.prepare(config)["splits"].keys() == {*SPLITS, FORECAST}
+            continue
+        with pytest.raises(
+            UserError, match=r"cover 11 complete weeks, but four splits with a horizon of 2 weeks need.* 12:"
+        ):
+            panel.prepare(config)
+    for part_of_week, num in ((0.3, 0), (SUNDAY, 1)):
+        config = config_for(tmp_path / f"{num}", [review("A", 0, part_of_week)])
+        with pytest.raises(UserError, match=f"the data cover {num} complete weeks, but"):
+            panel.prepare(config)
+
+
+def test_a_split_without_rows_or_hot_rows(tmp_path: Path) -> None:
+    """A member would be trained, or scored, on nothing."""
+    with pytest.raises(
+        UserError, match=r"the train split has .* rows but not one hot product.*panel.top_fraction=0.05: raise"
+    ):
+        panel.prepare(config_for(tmp_path, steady_market(), PanelConfig(horizon_weeks=2)))
+    gap = [one for one in steady_market(60) if not 2 * weekly.WEEK_MS < one["timestamp"] - FIRST_MS < 58 * weekly.WEEK_MS]
+    with pytest.raises(UserError, match=r"the validation split has no rows: lower panel.min_reviews, or give more data"):
+        panel.prepare(config_for(tmp_path, gap, PanelConfig(horizon_weeks=2, top_fraction=0.4, base_weeks=1)))
+    assert [path.name for path in tmp_path.iterdir()] == ["raw"]
+
+
+# ------------------------------------------------------------------------------------------------ a forecast like before
+
+
+def test_like_gives_the_forecast_of_the_training_data(prepared: Path, raw_market: tuple[Path, Path], tmp_path: Path) -> None:
+    """The ensemble would forecast from other features than those its members learned on."""
+    like = folders.read_manifest(prepared)
+    source, metadata = map(str, raw_market)
+    settings = PanelConfig(**like["config"])
+    about = panel.prepare(
+        PrepareConfig(out=str(tmp_path / "out"), source=(source,), metadata=(metadata,), panel=settings), like
+    )
+    assert list(about["splits"]) == [FORECAST]
+    assert about["categories"] == like["categories"]
+    assert [path.name for path in (tmp_path / "out" / "rows").iterdir()] == [FORECAST]
+    assert gather(tmp_path / "out", FORECAST) == gather(prepared, FORECAST)
+
+
+def test_like_knows_the_old_categories_only(tmp_path: Path) -> None:
+    """A new category would take the number of another one, which the members know as something else."""
+    like = panel.prepare(config_for(tmp_path / "old", steady_market(), metadata=(write_metadata(tmp_path),)))
+    assert like["categories"] == ["", "Tools", "Toys"]
+    content = [{"parent_asin": "A", "main_category": "Art"}, {"parent_asin": "B", "main_category": "Toys"}]
+    about = {"title": "", "store": None, "categories": [], "price": None}
+    metadata = write_raw(tmp_path, [one | about for one in content], "new.jsonl")
+    panel.prepare(config_for(tmp_path / "new", steady_market(), metadata=(metadata,)), like)
+    products = open_table(tmp_path / "new" / "out" / "products").to_pydict()
+    assert dict(zip(products["product_id"], products["category"], strict=True)) == {"A": 0, "B": 2, "C": 0, "D": 0, "E": 0}
+    rows = open_table(tmp_path / "new" / "out" / "rows" / FORECAST).to_pydict()
+    assert sorted(rows["category"]) == [0, 0, 0, 0, 2]
+
+
+@pytest.mark.parametrize("learned_from_text", [True, False])
+def test_like_has_text_as_the_training_data_had(tmp_path: Path, learned_from_text: bool) -> None:
+    """A model that reads text would not find the tokens it asks for when the new reviews have none."""
+    silent = [one | {"title": "", "text": ""} for one in steady_market()]
+    old, new = (steady_market(), silent) if learned_from_text else (silent, steady_market())
+    like = panel.prepare(config_for(tmp_path / "old", old))
+    assert like["has_text"] == learned_from_text
+    about = panel.prepare(config_for(tmp_path / "new", new), like)
+    assert about["has_text"] == learned_from_text
+    num_reviews = about["census"]["rows_kept"] if learned_from_text else 0
+    assert open_table(tmp_path / "new" / "out" / "reviews").num_rows == num_reviews
+
+
+def test_like_without_a_complete_week(tmp_path: Path) -> None:
+    """Reviews of a few days would end in a traceback."""
+    like = panel.prepare(config_for(tmp_path / "old", steady_market()))
+    with pytest.raises(UserError, match=r"no product has panel.min_reviews=1 in the last 4 weeks .* nothing to forecast"):
+        panel.prepare(config_for(tmp_path / "new", [review("A", 0), review("B", 0)]), like)
+
+
+# ------------------------------------------------------------------------------------------------ the census
+
+
+def test_every_row_read_is_kept_or_counted(tmp_path: Path) -> None:
+    """Reviews would be lost without a word: duplicates, bad rows, and those of the week that is not over."""
+    good = steady_market()
+    duplicates = [good[3], good[3], good[40] | {"rating": 1.0, "text": "the same again"}]
+    late = [review("A", 20, 0.1), review("N", 20, 0.2), review("N", 20, 0.2)]
+    bad = [review("A", 2, rating=9.0), review("", 2)]
+    content = [*good, *duplicates, *late, *bad, review("A", 1, user_id="late, but in the file before")]
+    config = config_for(tmp_path, content[::-1], max_bad_fraction=0.5)
+    about = panel.prepare(config)
+    census = about["census"]
+    counts = {kind: dropped["count"] for kind, dropped in census["dropped"].items()}
+    assert counts == {
+        "missing product id": 1,
+        "impossible rating": 1,
+        "duplicate: the same product, user and time": 3,
+        "in the last week, which the data do not cover to its end": 3,
+    }
+    assert census["rows_read"] == len(content) == census["rows_kept"] + sum(counts.values())
+    weeks = open_table(tmp_path / "out" / "weeks").to_pydict()
+    assert sum(weeks["reviews"]) == census["rows_kept"] == open_table(tmp_path / "out" / "reviews").num_rows
+    assert about["products"] == 5
+    assert about["last_week"] == str((FIRST_DAY + datetime.timedelta(weeks=19)).date())
+    # Of copies the first in the file is kept, and the file is turned around
+    copies = [number + 1 for number, one in enumerate(content[::-1]) if one in (duplicates[0], good[40], late[1])]
+    first = census["dropped"]["duplicate: the same product, user and time"]["first"]
+    assert {place["line"] for place in first} <= set(copies)
+    assert all(place["file"] == "reviews.jsonl" for place in first)
+
+
+def test_the_first_of_two_copies_is_kept(tmp_path: Path) -> None:
+    """Which of two reviews of a user at one moment counts would depend on chance."""
+    good = steady_market()
+    first, second = (review("A", 10, 0.77, user_id="twice", rating=rating) for rating in (1.0, 5.0))
+    other = [review("A", 10, 0.77, user_id="once", rating=3.0)]
+    panel.prepare(config_for(tmp_path, [*good, first, *other, second]))
+    read = open_table(tmp_path / "out" / "reviews").to_pydict()
+    assert (read["rating"].count(1.0), read["rating"].count(3.0), read["rating"].count(5.0)) == (1, 1, 0)
+
+
+def test_a_file_whose_every_row_is_bad(tmp_path: Path) -> None:
+    """A wrong `until`, or a file of another kind, would end in a traceback."""
+    with pytest.raises(UserError, match=r"rows are bad \(100.00%, allowed are 1.00%\)"):
+        panel.prepare(config_for(tmp_path, steady_market(), until="2001-01-01"))
+    with pytest.raises(UserError, match="rows are bad"):
+        panel.prepare(config_for(tmp_path, [review("A", 0, rating=77.0)] * 3, max_bad_fraction=1.0))
+    assert [path.name for path in tmp_path.iterdir()] == ["raw"]
+
+
+def test_until_cuts_the_reviews_after_a_day(tmp_path: Path) -> None:
+    """The last day would be cut off, or the next one let in."""
+    last_day = FIRST_DAY + datetime.timedelta(weeks=15, days=-1)
+    content = [*steady_market(15), review("A", 14, 0.99999), review("A", 15, 0.0)]
+    about = panel.prepare(config_for(tmp_path, content, until=str(last_day.date()), max_bad_fraction=0.9))
+    assert about["last_week"] == str((last_day - datetime.timedelta(days=6)).date())
+    assert {kind: dropped["count"] for kind, dropped in about["census"]["dropped"].items()} == {reviews.TOO_NEW: 1}
+    for until in ("yesterday", "2021-13-01", "9999-12-31"):
+        with pytest.raises(UserError, match=f"until={until} is no date: write it as in 2023-09-30"):
+            panel.prepare(config_for(tmp_path / "other", steady_market(), until=until))
+
+
+# ------------------------------------------------------------------------------------------------ the folder
+
+STAGES = [
+    (panel, "raw_files"),
+    (reviews, "read_products"),
+    (reviews, "read_reviews"),
+    (text, "tokenize"),
+    (weekly, "sum_by_week"),
+    (panel, "split_weeks"),
+    (panel, "borders"),
+    (features, "compute"),
+    (arrow.TableWriter, "write"),
+    (arrow, "_describe"),
+    (folders, "sha256"),
+    (folders, "sync"),
+]
+
+
+@pytest.mark.parametrize(("module", "name"), STAGES)
+@pytest.mark.parametrize("exists", [False, True])
+def test_a_failure_at_any_stage_leaves_nothing(
+    module: Any, name: str, exists: bool, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A folder that is half prepared would look done, or a failed second run would destroy the first."""
+    config = config_for(tmp_path, steady_market(), metadata=(write_metadata(tmp_path / "raw"),), overwrite=exists)
+    before = panel.prepare(config)["fingerprint"] if exists else None
+
+    def fail(*_: Any, **__: Any) -> None:
+        raise OSError("no space left on device")
+
+    monkeypatch.setattr(module, name, fail)
+    with pytest.raises(OSError, match="no space left"):
+        panel.prepare(config)
+    monkeypatch.undo()
+    assert sorted(path.name for path in tmp_path.iterdir()) == (["out", "raw"] if exists else ["raw"])
+    if exists:
+        assert folders.verify(tmp_path / "out")["fingerprint"] == before
+
+
+def test_the_same_raw_files_give_the_same_fingerprint(tmp_path: Path) -> None:
+    """Members trained in two places on the same data could not be joined, or those on different data could."""
+    content = [*steady_market(), review("B", 4, rating=0.0)]
+    fingerprints = {
+        name: panel.prepare(config_for(tmp_path / name, content, max_bad_fraction=0.5, **changes))["fingerprint"]
+        for name, changes in {
+            "here": {},
+            "there": {},
+            "horizon": {"panel": PanelConfig(horizon_weeks=3, top_fraction=0.4)},
+            "metadata": {"metadata": (write_metadata(tmp_path / "raw"),)},
+        }.items()
+    }
+    changed = [*content[:-2], content[-2] | {"rating": 3.5}, content[-1]]
+    fingerprints["rating"] = panel.prepare(config_for(tmp_path / "rating", changed, max_bad_fraction=0.5))["fingerprint"]
+    assert fingerprints["here"] == fingerprints["there"]
+    assert len(set(fingerprints.values())) == 4
+
+
+def test_what_stands_in_the_manifest(prepared: Path, raw_market: tuple[Path, Path]) -> None:
+    """Nobody could tell what the data were made of, or a member what a column means."""
+    about = folders.read_manifest(prepared)
+    assert about["recipe"] == "hot_sellers"
+    assert [(source["name"], source["sha256"]) for source in about["sources"]] == [
+        (file.name, folders.sha256(file)) for file in raw_market
+    ]
+    assert [feature["name"] for feature in about["features"]] == [f.name for f in features.selection(False)]
+    columns = open_table(prepared / "rows" / "train").column_names
+    assert columns == [*panel.ADDRESS, *TARGETS, *(feature["name"] for feature in about["features"])]
+    assert about["products"] == open_table(prepared / "products").num_rows
+    assert about["categories"][0] == ""
+    assert about["categories"][1:] == sorted(set(about["categories"][1:]))
+    assert about["product_census"]["rows_kept"] > 0
+    assert not list(prepared.rglob("*spill*"))
+
+
+def test_raw_data_inside_out_are_refused(tmp_path: Path) -> None:
+    """Replacing `out` would delete the user's own reviews."""
+    (tmp_path / "out").mkdir()
+    inside = write_raw(tmp_path / "out", steady_market())
+    (tmp_path / "out" / "manifest.json").write_text('{"kind": "prepared data"}')
+    for changes in (
+        {"source": (inside,)},
+        {"metadata": (write_metadata(tmp_path / "out" / "deep"),)},
+        {"source": (), "raw": str(tmp_path / "out" / "raw")},
+    ):
+        with pytest.raises(UserError, match=r"lie inside out=.*out, which is replaced as a whole: choose another out"):
+            panel.prepare(config_for(tmp_path, steady_market(), overwrite=True, **changes))
+    assert Path(inside).exists()
+    assert not (tmp_path / "out" / "raw").exists()
+
+
+def test_metadata_without_reviews_is_refused(tmp_path: Path) -> None:
+    """The generated market would be joined with the products of another one."""
+    with pytest.raises(UserError, match="metadata is given without source: name the review files too"):
+        panel.prepare(PrepareConfig(out=str(tmp_path / "out"), metadata=(write_metadata(tmp_path / "raw"),)))
+
+
+@pytest.mark.parametrize("num_tokens", [0, 1])
+def test_without_text(tmp_path: Path, num_tokens: int) -> None:
+    """Data without text, or with one word of it, could not be prepared."""
+    config = config_for(tmp_path, steady_market(), PanelConfig(horizon_weeks=2, top_fraction=0.4, num_tokens=num_tokens))
+    about = panel.prepare(config)
+    assert about["has_text"] == bool(num_tokens)
+    read = open_table(tmp_path / "out" / "reviews")
+    assert read.num_rows == (about["census"]["rows_kept"] if num_tokens else 0)
+    assert read.schema.field("tokens").type == pa.list_(pa.uint16(), 1)
+
+
+@pytest.mark.parametrize(
+    ("changes", "sentence"),
+    [
+        ({"horizon_weeks": 0}, "panel.horizon_weeks=0 is impossible: it must be between 1 and 520 weeks"),
+        ({"horizon_weeks": -3}, "panel.horizon_weeks=-3 is impossible: it must be between 1 and 520 weeks"),
+        ({"base_weeks": 0}, "panel.base_weeks=0 is impossible: it must be between 1 and 52 weeks"),
+        ({"base_weeks": 53}, "panel.base_weeks=53 is impossible: it must be between 1 and 52 weeks"),
+        ({"top_fraction": 0.0}, "panel.top_fraction=0.0 is impossible: it must be between 0 and 1"),
+        ({"top_fraction": 1.0}, "panel.top_fraction=1.0 is impossible: it must be between 0 and 1"),
+        ({"top_fraction": math.nan}, "panel.top_fraction=nan is impossible: it must be between 0 and 1"),
+        ({"min_reviews": 0}, "panel.min_reviews=0 is impossible: it must be at least 1"),
+        ({"shares": (1, 1, 1)}, "panel.shares=(1, 1, 1) is impossible: it must be four positive numbers"),
+        ({"shares": (1, 0, 1, 1)}, "panel.shares=(1, 0, 1, 1) is impossible: it must be four positive numbers"),
+        ({"shares": (1, 1, 1, math.inf)}, "panel.shares=(1, 1, 1, inf) is impossible: it must be four positive numbers"),
+        ({"shares": (1, 1, 1, math.nan)}, "panel.shares=(1, 1, 1, nan) is impossible: it must be four positive numbers"),
+        ({"num_tokens": -1}, "panel.num_tokens=-1 is impossible: it must be between 0 and 4096"),
+        ({"num_tokens": 5000}, "panel.num_tokens=5000 is impossible: it must be between 0 and 4096"),
+        ({"vocabulary_size": 1}, "panel.vocabulary_size=1 is impossible: it must be between 2 and 65536"),
+        ({"vocabulary_size": 65537}, "panel.vocabulary_size=65537 is impossible: it must be between 2 and 65536"),
+    ],
+)
+def test_settings_out_of_range(tmp_path: Path, changes: dict[str, Any], sentence: str) -> None:
+    """An impossible setting would run for an hour and then fail, or give nonsense."""
+    with pytest.raises(UserError) as error:
+        panel.prepare(PrepareConfig(out=str(tmp_path / "out"), panel=PanelConfig(**changes)))
+    assert str(error.value) == sentence
+    assert not list(tmp_path.iterdir())
+
+
+@pytest.mark.parametrize("fraction", [-0.1, 5, math.nan])
+def test_a_bad_fraction_that_is_none(tmp_path: Path, fraction: float) -> None:
+    """Five, meant as per cent, would let every bad row pass."""
+    with pytest.raises(UserError, match=f"max_bad_fraction={fraction} is impossible: it must be between 0 and 1"):
+        panel.prepare(PrepareConfig(out=str(tmp_path / "out"), max_bad_fraction=fraction))

@@ -1,0 +1,181 @@
+"""A pretrained text encoder from transformers, from the tokenizer in the panel to the weights in the checkpoint."""
+
+import dataclasses
+import importlib.util
+import json
+import sys
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+import torch.nn.functional as F
+from accelerate import Accelerator
+from safetensors.torch import load_file
+
+from ensemble.arrow import open_table
+from ensemble.errors import UserError
+from ensemble.neural import loop
+from ensemble.neural.predict import NeuralMember
+from ensemble.recipe import config_class
+from ensemble.recipes.hot_sellers import prepare, pretrained
+from ensemble.recipes.hot_sellers.settings import PanelConfig, PrepareConfig, RecipeConfig
+from ensemble.recipes.hot_sellers.training import make
+
+torch.set_num_threads(1)
+needs_transformers = pytest.mark.skipif(
+    importlib.util.find_spec("transformers") is None, reason="transformers is not installed (the extra `text`)"
+)
+WORDS = "the a and it i is was this of to for great good bad love like product works would again very".split()
+
+
+@pytest.fixture(scope="module")
+def encoder(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A folder with a BERT of one layer and its WordPiece vocabulary."""
+    from transformers import BertConfig, BertModel, BertTokenizerFast
+
+    folder = tmp_path_factory.mktemp("encoder")
+    letters = "abcdefghijklmnopqrstuvwxyz'.,!0123456789"
+    vocabulary = ["[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]", *WORDS, *letters, *(f"##{letter}" for letter in letters)]
+    (folder / "vocab.txt").write_text("\n".join(dict.fromkeys(vocabulary)), encoding="utf-8")
+    BertTokenizerFast(str(folder / "vocab.txt")).save_pretrained(folder)
+    torch.manual_seed(0)
+    config = BertConfig(
+        vocab_size=len(dict.fromkeys(vocabulary)),
+        hidden_size=16,
+        num_hidden_layers=1,
+        num_attention_heads=2,
+        intermediate_size=16,
+        max_position_embeddings=16,
+        hidden_dropout_prob=0.0,
+        attention_probs_dropout_prob=0.0,
+    )
+    BertModel(config).save_pretrained(folder)
+    return folder
+
+
+@pytest.fixture(scope="module")
+def data(encoder: Path, raw_market: tuple[Path, Path], tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """The market, tokenised by the encoder's tokenizer."""
+    folder = tmp_path_factory.mktemp("pretrained") / "prepared"
+    settings = PanelConfig(top_fraction=0.1, num_tokens=8, tokenizer=str(encoder))
+    reviews, products = raw_market
+    prepare.prepare(PrepareConfig(out=str(folder), source=(str(reviews),), metadata=(str(products),), panel=settings))
+    return folder
+
+
+def config(data: Path, encoder: Path, out: Path, **settings: Any) -> Any:
+    of_recipe = RecipeConfig(width=8, num_layers=1, num_reviews=2, dropout=0.0, text_encoder=str(encoder), **settings)
+    learning = {"batch_size": 64, "max_epochs": 0.3, "learning_rate": 0.01, "warmup_steps": 1, "log_every": 1}
+    return config_class("hot_sellers")(data=str(data), out=str(out), recipe=of_recipe, **learning)
+
+
+@needs_transformers
+def test_the_panel_holds_the_tokenizers_ids(data: Path, encoder: Path, raw_market: tuple[Path, Path]) -> None:
+    """The encoder would read hashed words, or texts cut without their closing token."""
+    from transformers import AutoTokenizer
+
+    tokenizer = AutoTokenizer.from_pretrained(str(encoder))
+    found = {tuple(tokens) for tokens in open_table(data / "reviews")["tokens"].to_pylist()}
+    lines = (json.loads(line) for line in raw_market[0].read_text().splitlines()[:50])
+    texts = [f"{line['title']} {line['text']}" for line in lines]
+    expected = tokenizer(texts, padding="max_length", truncation=True, max_length=8)["input_ids"]
+    assert {tuple(tokens) for tokens in expected} <= found
+
+
+@needs_transformers
+@pytest.mark.parametrize(
+    ("frozen", "recompute"), [(True, False), (False, False), (False, True)], ids=["frozen", "fine-tuned", "recomputed"]
+)
+def test_an_encoder_is_frozen_or_fine_tuned(
+    frozen: bool, recompute: bool, data: Path, encoder: Path, accelerator: Accelerator, tmp_path: Path
+) -> None:
+    """A frozen encoder would drift, a fine-tuned one stay, or a prediction come from the weights before the training."""
+    settings = config(data, encoder, tmp_path / "run", freeze_text=frozen, gradient_checkpointing=recompute)
+    summary = loop.train(make(settings.recipe, str(data)), settings, accelerator)
+    assert summary["steps"] > 3
+    before = load_file(encoder / "model.safetensors")
+    after = load_file(tmp_path / "run/best/model.safetensors")
+    read = [name for name in before if "pooler" not in name]
+    same = {name: torch.equal(after[f"text_encoder.encoder.{name}"], before[name]) for name in read}
+    assert len(same) > 10
+    assert all(same.values()) if frozen else not any(same.values())
+    assert torch.isfinite(after["text_encoder.project.weight"]).all()
+    found = NeuralMember(tmp_path / "run", accelerator, data).predict(data, "test")
+    assert np.isfinite(found["prediction"]).all()
+
+
+@needs_transformers
+@pytest.mark.parametrize("frozen", [True, False])
+def test_every_trainable_parameter_gets_a_gradient(frozen: bool, data: Path, encoder: Path, tmp_path: Path) -> None:
+    """On two ranks fine-tuning would stop at the second step: BERT's pooler is never used."""
+    of = make(config(data, encoder, tmp_path, freeze_text=frozen).recipe, str(data))
+    model = of.model()
+    loss_sum, _, _ = of.step(model, of.rows("train").gather(np.arange(32)), None)
+    loss_sum.backward()
+    assert [name for name, parameter in model.named_parameters() if parameter.requires_grad and parameter.grad is None] == []
+    trained = any(parameter.grad is not None for parameter in model.text_encoder.encoder.parameters())
+    assert trained is not frozen
+
+
+@needs_transformers
+def test_recomputing_changes_no_gradient(data: Path, encoder: Path, tmp_path: Path) -> None:
+    """gradient_checkpointing would leave the encoder out of the gradient."""
+    gradients = []
+    for recompute in (False, True):
+        of = make(config(data, encoder, tmp_path, freeze_text=False, gradient_checkpointing=recompute).recipe, str(data))
+        torch.manual_seed(0)
+        model = of.model().train()
+        loss_sum, _, _ = of.step(model, of.rows("train").gather(np.arange(32)), None)
+        loss_sum.backward()
+        gradients.append(torch.cat([p.grad.flatten() for p in model.parameters() if p.grad is not None]))
+    assert torch.linalg.norm(gradients[0] - gradients[1]) <= 1e-6 * torch.linalg.norm(gradients[0])
+
+
+@needs_transformers
+def test_padding_does_not_change_what_is_read(encoder: Path, data: Path, tmp_path: Path) -> None:
+    """A short review would be read otherwise in a batch of long ones."""
+    torch.manual_seed(0)
+    reader = make(config(data, encoder, tmp_path).recipe, str(data)).model().text_encoder.eval()
+    words = torch.tensor([[2, 7, 8, 3]])
+    padded = F.pad(words, (0, 4))
+    with torch.no_grad():
+        assert torch.allclose(reader(words), reader(padded), atol=1e-6)
+        assert torch.isfinite(reader(torch.zeros_like(padded))).all()
+
+
+@needs_transformers
+def test_encoder_and_tokenizer_must_be_the_same(data: Path, prepared: Path, encoder: Path, tmp_path: Path) -> None:
+    """Ids of one vocabulary would be looked up in another."""
+    settings = config(data, encoder, tmp_path).recipe
+    with pytest.raises(UserError, match=rf"text_encoder='{encoder}', but the data's tokens are of panel.tokenizer=''"):
+        make(settings, str(prepared))
+    with pytest.raises(UserError, match=r"recipe.text_encoder='', but the data's tokens are of panel.tokenizer='/"):
+        make(dataclasses.replace(settings, text_encoder=""), str(data))
+
+
+@needs_transformers
+@pytest.mark.parametrize("content", [None, {}, {"config.json": "{"}, {"config.json": '{"model_type": "nonsense"}'}])
+@pytest.mark.parametrize("kind", ["AutoModel", "AutoTokenizer"])
+def test_an_encoder_that_is_not_there_is_named(
+    kind: str, content: dict[str, str] | None, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A wrong path would end in transformers' traceback, or in a wait for the network."""
+    monkeypatch.setattr("huggingface_hub.constants.HF_HUB_OFFLINE", True)
+    folder = tmp_path / "encoder"
+    for name, text in (content or {}).items():
+        folder.mkdir(exist_ok=True)
+        (folder / name).write_text(text)
+    if content == {}:
+        folder.mkdir()
+    with pytest.raises(UserError, match=rf"the text encoder '{folder}' .*: give another folder") as raised:
+        pretrained.load(kind, str(folder))
+    assert "\n" not in str(raised.value)
+
+
+def test_without_transformers_the_message_says_what_to_install(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A person without the extra would see ModuleNotFoundError."""
+    monkeypatch.setitem(sys.modules, "transformers", None)
+    with pytest.raises(UserError, match=r"needs transformers: pip install 'accelerate-ensemble\[text\]'"):
+        pretrained.load("AutoModel", "anything")

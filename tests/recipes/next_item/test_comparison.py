@@ -1,0 +1,222 @@
+"""The table of next_item members: its figures, its choice of the best, and what ranks candidates only."""
+
+import dataclasses
+import json
+import re
+import subprocess
+import sys
+from pathlib import Path
+
+import numpy as np
+import pyarrow as pa
+import pytest
+
+from ensemble import folders, predictions
+from ensemble.arrow import TableWriter, open_table
+from ensemble.errors import UserError
+from ensemble.predictions import Predictions
+from ensemble.recipes.next_item import baselines, comparison, prepare, rankings
+from ensemble.recipes.next_item.rankings import Rankings
+from ensemble.recipes.next_item.settings import PrepareConfig
+
+ROOT = Path(__file__).resolve().parents[3]
+
+
+@pytest.fixture(scope="module")
+def data(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """120 users who walk through 40 items, mostly one step further."""
+    generator = np.random.default_rng(0)
+    folder = tmp_path_factory.mktemp("walks")
+    lines = []
+    for user in range(120):
+        steps = np.where(generator.random(generator.integers(3, 30)) < 0.7, 1, generator.integers(40))
+        lines.append(f"{user} {' '.join(map(str, steps.cumsum() % 40))}\n")
+    (folder / "raw.txt").write_text("".join(lines))
+    prepare.prepare(PrepareConfig(source=(str(folder / "raw.txt"),), out=str(folder / "prepared"), core=1))
+    return folder / "prepared"
+
+
+@pytest.fixture(scope="module")
+def files(data: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """Both baselines, a member that is a little better, and one that is better still, but on test only."""
+    folder = tmp_path_factory.mktemp("rankings")
+    for split in ("validation", "test"):
+        found = {name: baselines.predict(data, split, name) for name in baselines.NAMES}
+        rank = np.maximum(found["co_occurrence"]["rank"] - 1, 1)
+        found["network"] = {**found["co_occurrence"], "rank": rank, "config": {"kind": "neural"}}
+        rank = np.ones(len(found["network"]["rank"])) if split == "test" else np.full_like(found["network"]["rank"], 40)
+        found["overfitted"] = {**found["network"], "rank": rank}
+        for name, columns in found.items():
+            rankings.write(folder / f"{name}.{split}.parquet", Rankings(**columns, split=split, member=name))
+    return folder
+
+
+def test_the_table_has_every_member_and_chooses_on_validation(data: Path, files: Path, tmp_path: Path) -> None:
+    """The best on test would be chosen, or a baseline be called the best member."""
+    table = comparison.read(files, data, "test")
+    best = comparison.best_on_validation(files, table)
+    assert best == "network"
+    text = comparison.write(tmp_path, comparison.score(table, data, best, 50, 0))
+    assert folders.verify(tmp_path)["kind"] == comparison.KIND
+    assert {path.name for path in tmp_path.iterdir()} == {"table.md", "scores.json", "by_length.png", "manifest.json"}
+    assert (tmp_path / "table.md").read_text() == text
+    rows = [line for line in text.splitlines() if line.startswith("|")][2:]
+    names = [row.split("|")[1].strip() for row in rows]
+    assert names[0] == "overfitted"
+    assert sorted(names[1:]) == ["co_occurrence (baseline)", "network", "popularity (baseline)"]
+    assert all(row.count("|") == rows[0].count("|") for row in rows)
+
+    scores = json.loads((tmp_path / "scores.json").read_text())
+    assert scores["best_on_validation"] == "network"
+    for member in table.members:
+        found = scores["members"][member.name]
+        ndcg = np.where(member.rank <= 10, 1 / np.log2(member.rank + 1), 0)
+        assert found["ndcg_at_10"]["value"] == pytest.approx(ndcg.mean())
+        assert found["scores"]["ndcg_at_10"] == pytest.approx(ndcg.mean())
+        assert found["ndcg_at_10"]["low"] < ndcg.mean() < found["ndcg_at_10"]["high"] or member.name == "overfitted"
+        assert sum(part["rows"] for part in found["by_length"].values()) == len(ndcg)
+    less = scores["members"]["popularity"]["less_best_on_validation"]
+    assert less["value"] == pytest.approx(
+        scores["members"]["popularity"]["ndcg_at_10"]["value"] - scores["members"]["network"]["ndcg_at_10"]["value"]
+    )
+    assert less["low"] < less["value"] < less["high"] < 0
+    assert scores["members"]["network"]["less_best_on_validation"] == {"value": 0, "low": 0, "high": 0}
+
+
+def run(script: str, *words: str) -> subprocess.CompletedProcess[str]:
+    return subprocess.run(
+        [sys.executable, str(ROOT / f"scripts/{script}.py"), *words], capture_output=True, text=True, check=False
+    )
+
+
+def test_the_scripts_lead_to_the_table(data: Path, tmp_path: Path) -> None:
+    """The command lines of the two scripts' docstrings would not work, or train be predicted as if not learned."""
+    done = run("predict", "member=co_occurrence", f"data={data}", f"out={tmp_path / 'rankings'}")
+    assert done.returncode == 0, done.stderr
+    assert len(list((tmp_path / "rankings").iterdir())) == 2
+    words = (f"data={data}", f"out={tmp_path / 'table'}", f"rankings={tmp_path / 'rankings'}")
+    done = run("compare_rankings", *words, "num_draws=10")
+    assert done.returncode == 0, done.stderr
+    assert "| co_occurrence (baseline) |" in done.stdout
+    assert (tmp_path / "table/by_length.png").stat().st_size > 1000
+    done = run("predict", "member=popularity", "splits=[train]", *words[:2])
+    assert done.returncode == 2
+    assert done.stderr == f"error: {data} has no split 'train' to predict: it has validation, test\n"
+
+
+def test_files_of_other_data_or_splits_are_refused(data: Path, files: Path, prepared: Path, tmp_path: Path) -> None:
+    """Ranks would be scored by the popularity of other items."""
+    with pytest.raises(UserError, match="which ranks no items: name data of next_item"):
+        comparison.read(files, prepared, "test")
+    with pytest.raises(UserError, match="there are no files of test in"):
+        comparison.read(tmp_path, data, "test")
+    foreign = dataclasses.replace(rankings.read(files / "network.test.parquet"), fingerprint="f00d")
+    rankings.write(tmp_path / "network.test.parquet", foreign)
+    with pytest.raises(UserError, match="ranks test of data f00d, and test of"):
+        comparison.read(tmp_path, data, "test")
+    (tmp_path / "network.test.parquet").write_bytes((files / "network.test.parquet").read_bytes())
+    table = comparison.read(tmp_path, data, "test")
+    with pytest.raises(UserError, match=re.escape("network.validation.parquet does not exist: write it")):
+        comparison.best_on_validation(tmp_path, table)
+    (tmp_path / "network.validation.parquet").write_bytes((files / "network.test.parquet").read_bytes())
+    with pytest.raises(UserError, match="is of test of data"):
+        comparison.best_on_validation(tmp_path, table)
+
+
+def test_ranks_among_candidates_are_those_of_a_loop() -> None:
+    """A target that is no candidate would have a rank, or a tie be decided by the order of rows."""
+    generator = np.random.default_rng(0)
+    place, item = np.divmod(generator.permutation(50 * 30)[:600], 30)
+    item, score, target = item + 1, generator.integers(0, 8, 600).astype(float), generator.integers(1, 31, 50)
+    rank, items = comparison.among_candidates(50, place, item, item == target[place], score)
+    for row in range(50):
+        here = place == row
+        own = dict(zip(item[here].tolist(), score[here].tolist(), strict=True))
+        best = sorted(own, key=lambda item: (-own[item], item))[:10]
+        assert [item for item in items[row] if item] == best
+        if target[row] in own:
+            others = [other for item, other in own.items() if item != target[row]]
+            tie = sum(other == own[target[row]] for other in others) / 2
+            assert rank[row] == 1 + sum(other > own[target[row]] for other in others) + tie
+        else:
+            assert np.isinf(rank[row])
+    assert np.isinf(rank).any()
+    assert np.isfinite(rank).any()
+
+
+@pytest.fixture
+def candidates(data: Path, files: Path, tmp_path: Path) -> Path:
+    """The 20 best items of co_occurrence of each sequence, as the recipe candidates lays them out."""
+    of = rankings.read(files / "co_occurrence.test.parquet")
+    columns = {
+        "row_id": np.arange(of.items[:, :20].size),
+        "sequence": np.repeat(of.row_id, 20),
+        "item": of.items[:, :20].ravel().astype(np.int64),
+    }
+    table = pa.table(columns).filter(columns["item"] > 0)
+    with folders.new_folder(tmp_path / "candidates", False, prepare.KIND) as folder:
+        with TableWriter(folder / "rows" / "test", table.schema) as writer:
+            writer.write(table)
+        folders.write_manifest(
+            folder,
+            {"kind": prepare.KIND, "recipe": "candidates", "data": of.fingerprint, "rankings": {"co_occurrence": {}}},
+        )
+    return tmp_path / "candidates"
+
+
+def test_a_member_on_candidates_stands_beside_the_others(data: Path, files: Path, candidates: Path, tmp_path: Path) -> None:
+    """A tree's rank would be another row's, or be better for ranking fewer items."""
+    rows = open_table(candidates / "rows/test")
+    about = folders.read_manifest(candidates)
+    of = rankings.read(files / "co_occurrence.test.parquet")
+    score_of = {(row, item): float(score) for row, items, scores in zip(of.row_id, of.items, of.scores, strict=True)
+                for item, score in zip(items, scores, strict=True)}  # fmt: skip
+    pairs = list(zip(rows["sequence"].to_pylist(), rows["item"].to_pylist(), strict=True))
+    order = np.random.default_rng(0).permutation(len(pairs))
+    tree = Predictions(
+        row_id=rows["row_id"].to_numpy()[order],
+        target=np.zeros(len(pairs)),
+        prediction=np.array([score_of[pair] for pair in pairs])[order],
+        group=rows["sequence"].to_numpy()[order],
+        cluster=rows["sequence"].to_numpy()[order],
+        recipe="candidates",
+        split="test",
+        member="tree",
+        fingerprint=about["fingerprint"],
+        output="score",
+    )
+    predictions.write(tmp_path / "predictions/tree.test.parquet", tree)
+    predictions.write(tmp_path / "ensemble/test.parquet", dataclasses.replace(tree, member="ensemble"))
+    table = comparison.read(files, data, "test")
+    table = comparison.read_candidates(table, candidates, tmp_path / "predictions", tmp_path / "ensemble")
+    by_name = {member.name: member for member in table.members}
+    whole, found = by_name["co_occurrence"], by_name["tree"]
+    within = np.isfinite(found.rank)
+    assert 0 < within.sum() < len(within)
+    np.testing.assert_array_equal(found.rank[whole.rank <= 10], whole.rank[whole.rank <= 10])
+    np.testing.assert_array_equal(found.items, whole.items)
+    np.testing.assert_array_equal(by_name["ensemble"].rank, found.rank)
+    scores = comparison.score(table, data, "network", 20, 0)["members"]
+    assert scores["tree"]["scores"]["ndcg_at_10"] == pytest.approx(scores["co_occurrence"]["scores"]["ndcg_at_10"])
+    assert "ndcg_at_10_of_101" not in scores["tree"]["scores"]
+    assert "| tree |" in comparison.as_text(comparison.score(table, data, "network", 20, 0))
+
+    table = comparison.read(files, data, "test")
+    for kind, number in (("baseline", 0), ("xgboost", 1)):
+        namesake = dataclasses.replace(tree, member="co_occurrence", config={"kind": kind})
+        predictions.write(tmp_path / "namesakes/co_occurrence.test.parquet", namesake)
+        found = comparison.read_candidates(table, candidates, tmp_path / "namesakes", "")
+        assert len(found.members) == len(table.members) + number
+    with pytest.raises(UserError, match="two members have one name"):
+        comparison.score(found, data, "network", 20, 0)
+    predictions.write(tmp_path / "predictions/tree.test.parquet", dataclasses.replace(tree, fingerprint="f00d"))
+    with pytest.raises(UserError, match="is of f00d, and"):
+        comparison.read_candidates(table, candidates, tmp_path / "predictions", "")
+    short = {name: getattr(tree, name)[1:] for name in predictions.COLUMNS}
+    predictions.write(tmp_path / "predictions/tree.test.parquet", dataclasses.replace(tree, **short))
+    with pytest.raises(UserError, match="has other rows than test of"):
+        comparison.read_candidates(table, candidates, tmp_path / "predictions", "")
+    with pytest.raises(UserError, match="compare split=test, or leave candidates out"):
+        comparison.read_candidates(comparison.read(files, data, "validation"), candidates, "", "")
+    with pytest.raises(UserError, match="the data of the ranking files: make them with"):
+        comparison.read_candidates(table, data, "", "")

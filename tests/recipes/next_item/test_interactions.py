@@ -1,0 +1,208 @@
+"""Interactions read from every kind of file, in the order in which they happened."""
+
+import gzip
+from pathlib import Path
+
+import numpy as np
+import polars as pl
+import pytest
+
+from ensemble.data.census import Census
+from ensemble.errors import UserError
+from ensemble.recipes.next_item import interactions
+
+BEAUTY = Path(__file__).resolve().parents[4] / "shared" / "data" / "sequences" / "amazon_beauty_5core_gaps.txt.gz"
+
+SAME = [("7", "31", 1000), ("7", "32", 2000), ("8", "31", 2000)]
+
+
+def rows(file: Path, format: str = "auto") -> list[tuple[str, str, int]]:
+    return interactions.read([file], format, {}, Census())[0].rows()
+
+
+@pytest.mark.parametrize(
+    ("format", "text"),
+    [
+        ("ratings", "7::31::5::978300761\n7::32::3::978300762\n8::31::4::978300762\n"),
+        ("ratings", "7\t31\t5\t978300761\n7\t32\t3\t978300762\n8\t31\t4\t978300762\n"),
+        ("reviews", "user_id:token\titem_id:token\trating:float\ttimestamp:float\n7\t31\t5\t978300761\n7\t32\t3\t978300762\n"
+                    "8\t31\t4\t978300762\n"),
+        ("reviews", "user_id,parent_asin,rating,timestamp\n7,31,5,978300761000\n7,32,3,978300762000\n8,31,4,978300762000\n"),
+    ],
+)  # fmt: skip
+def test_every_rating_format_says_the_same(format: str, text: str, tmp_path: Path) -> None:
+    """A public file would be read as another kind, and its times as items."""
+    file = tmp_path / "raw"
+    file.write_text(text)
+    assert interactions.recognise(file) == format
+    assert rows(file) == [(user, item, 978300760000 + time) for user, item, time in SAME]
+    file.write_bytes(gzip.compress(text.encode()))
+    assert rows(file) == [(user, item, 978300760000 + time) for user, item, time in SAME]
+
+
+@pytest.mark.parametrize(
+    ("format", "text", "found"),
+    [
+        ("pairs", "7 31\n7 32\n\n8 31\n", [("7", "31", 0), ("7", "32", 0), ("8", "31", 0)]),
+        ("sequences", "7 31 32 30\n9\n8 31\n", [("7", "31", 0), ("7", "32", 0), ("7", "30", 0), ("8", "31", 0)]),
+        ("gaps", "7 31 32 30\t0 0 60\n8 31\t0\n", [("7", "31", 0), ("7", "32", 0), ("7", "30", 60000), ("8", "31", 0)]),
+    ],
+)
+def test_lines_of_text(format: str, text: str, found: list[tuple[str, str, int]], tmp_path: Path) -> None:
+    """The formats of the published data sets would be taken for each other."""
+    file = tmp_path / "raw"
+    file.write_text(text)
+    assert interactions.recognise(file) == format
+    assert rows(file) == found == rows(file, format)
+
+
+LONG = "9999999999999"
+
+
+@pytest.mark.parametrize(
+    ("text", "found"),
+    [
+        (f"{LONG}::{LONG}0::5::978300761\n", (LONG, f"{LONG}0", 978300761000)),
+        (f"{LONG} {LONG}0 5 978300761\n", (LONG, f"{LONG}0", 978300761000)),
+        (f"7 {LONG} {LONG}0 {LONG}1\n", ("7", LONG, 0)),
+        ("Ann::süß-1::4.5::978300761.25\n", ("Ann", "süß-1", 978300761250)),
+        ("7::31::5::-978300761\n", ("7", "31", -978300761000)),
+    ],
+)
+def test_ids_of_any_length_and_moments_before_1970(text: str, found: tuple[str, str, int], tmp_path: Path) -> None:
+    """An id beyond 32 bits would be another one, or taken for a time; a negative time would be refused, or wrap around."""
+    file = tmp_path / "raw"
+    file.write_text(text)
+    assert rows(file)[0] == found
+
+
+@pytest.mark.parametrize(
+    ("format", "text", "sentence"),
+    [
+        ("gaps", "7 31 32\t0 5\n8 31 32\t0\n", "line 2: '8 31 32\t0' is not a user and items, a tab, and as many gaps"),
+        ("auto", "7 31 32\t0 5\n8 31 32\t0\n", "line 2: '8 31 32\t0' is not a user and items, a tab, and as many gaps"),
+        ("gaps", "7 31 32\t0 -5\n", "line 1: .* as many gaps of 0 seconds or more"),
+        ("gaps", "7 31 32\t0 soon\n", "line 1: .* as many gaps"),
+        ("gaps", f"7 31 32\t0 {LONG}{LONG}\n", "line 1: .* as many gaps"),
+        ("gaps", "7 31\t0\n8 31\t0\n7 32\t0\n", "line 3: '7 32\t0' is a second line of its user"),
+        ("sequences", "7 31 32\n\n7 33 34\n", "line 3: '7 33 34' is a second line of its user"),
+        ("auto", "7 31\n7 32 33\n", "line 2: '7 32 33' is a second line of its user"),
+        ("pairs", "7 31\n7 32 33\n", "line 2: '7 32 33' is not a user and an item"),
+        ("ratings", "7::31::5::978300761\n7::31::5\n", "line 2: '7::31::5' is not user, item, rating and seconds"),
+        ("auto", "7::31::5::978300761\n" * 3 + "::31::5::978300761\n", "line 4: '::31::5::978300761' is not user"),
+        ("ratings", "\t31\t5\t978300761\n", "line 1: .* is not user, item"),
+        *(("ratings", f"7::31::{rating}::978300761\n", "line 1: .* is not user") for rating in ("nan", "inf", "good", "")),
+        *(("ratings", f"7::31::5::{time}\n", "seconds since 1970") for time in ("nan", "-inf", "1e300", LONG, "")),
+        *((format, "", "is empty: check how it was made") for format in ("auto", *interactions.TEXT_FORMATS)),
+        ("auto", "\n", "is empty"),
+    ],
+)
+def test_a_bad_line_is_named(format: str, text: str, sentence: str, tmp_path: Path) -> None:
+    """A user would look for one line among millions, or the line would be read as something else."""
+    file = tmp_path / "raw"
+    file.write_text(text)
+    with pytest.raises(UserError, match=sentence):
+        rows(file, format)
+
+
+def test_bad_rows_of_reviews_are_counted(tmp_path: Path) -> None:
+    """Somebody without a name, or a rating that is none, would be learned from."""
+    file, census = tmp_path / "raw", Census()
+    lines = ["7,31,5,978300761", ",31,5,978300762", "7,32,nan,978300763", "7,33,inf,978300764", "7,34,,978300765"]
+    file.write_text("\n".join(["user_id,parent_asin,rating,timestamp", *lines, f"7,35,5,{LONG}{LONG}"]))
+    found, _ = interactions.read([file], "auto", {}, census)
+    assert found.rows() == [("7", "31", 978300761000)]
+    assert census.dropped == {"missing user id": 1, "impossible rating": 3, "missing time": 1}
+    with pytest.raises(UserError, match="5 of 6 rows are bad"):
+        census.check(max_bad_fraction=0.5)
+
+
+TEXTS = {
+    "ratings": "7::31::5::978300761\n8::31::4::978300762\n",
+    "pairs": "7 31\n8 32\n",
+    "sequences": "7 31 32 33\n8 31\n",
+    "gaps": "7 31 32\t0 60\n8 31\t0\n",
+    "reviews": "user_id,parent_asin,rating,timestamp\n7,31,5,978300761\n8,32,3,978300762\n",
+}
+
+
+@pytest.mark.parametrize("format", TEXTS)
+def test_files_from_windows_say_the_same(format: str, tmp_path: Path) -> None:
+    """The byte order mark would be part of the first user's id, or the line's end of the last item's."""
+    file = tmp_path / "raw"
+    file.write_text(TEXTS[format])
+    expected = rows(file)
+    file.write_bytes(b"\xef\xbb\xbf" + TEXTS[format].replace("\n", "\r\n").encode())
+    assert interactions.recognise(file) == format
+    assert rows(file) == expected
+    assert len(expected) > 1
+
+
+@pytest.mark.parametrize("format", ["auto", "ratings"])
+@pytest.mark.parametrize("part", [0.01, 0.5, 0.99])
+def test_a_file_that_breaks_off_is_named(part: float, format: str, tmp_path: Path) -> None:
+    """A download that was cut short would be a traceback, or the end of everybody's history."""
+    generator = np.random.default_rng(0)
+    lines = [f"{user}::{item}::5::{978300760 + time}" for user, item, time in generator.integers(1, 10**6, (20_000, 3))]
+    whole = gzip.compress("\n".join(lines).encode())
+    file = tmp_path / "raw.gz"
+    file.write_bytes(whole[: int(part * len(whole))])
+    with pytest.raises(UserError, match=r"the gzip stream of .*raw\.gz breaks off near byte .*: get the file again"):
+        rows(file, format)
+
+
+def test_what_is_no_text_is_named(tmp_path: Path) -> None:
+    """A traceback, after minutes of reading."""
+    file = tmp_path / "raw"
+    file.write_bytes(b"7::31::5::978300761\n" * 60_000 + b"7::caf\xe9::5::978300761\n")
+    with pytest.raises(UserError, match="line 60001: this is no text in UTF-8: convert the file"):
+        rows(file)
+
+
+def test_files_are_read_together_where_they_have_a_common_clock(tmp_path: Path) -> None:
+    """Moments would be sorted among places in a line, or a user's two histories be mixed."""
+    files = {name: tmp_path / name for name in (*TEXTS, "more")}
+    for name, text in TEXTS.items():
+        files[name].write_text(text)
+    both, _ = interactions.read([files["ratings"], files["reviews"]], "auto", {}, Census())
+    assert both.height == 4
+    for one, other in (("ratings", "pairs"), ("gaps", "ratings"), ("sequences", "gaps"), ("pairs", "reviews")):
+        with pytest.raises(UserError, match=f"is {one} and .* is {other}, with no common clock"):
+            interactions.read([files[one], files[other]], "auto", {}, Census())
+    for name in ("gaps", "sequences"):
+        files["more"].write_text(TEXTS[name])
+        with pytest.raises(UserError, match=f"a user stands in two files of {name}"):
+            interactions.read([files[name], files["more"]], "auto", {}, Census())
+    files["more"].write_text("7 30\n")
+    found, _ = interactions.read([files["pairs"], files["more"]], "auto", {}, Census())
+    assert interactions.ordered(found)["item"].to_list() == ["31", "30", "32"]
+
+
+def test_ties_stay_in_the_files_order() -> None:
+    """Two in five test items of MovieLens 1M would be others: many ratings are of the same second."""
+    raw = pl.DataFrame(
+        [("b", "3", 5), ("a", "9", 3), ("b", "1", 5), ("a", "2", 1), ("b", "2", 4), ("a", "1", 3)],
+        schema=interactions.SCHEMA,
+        orient="row",
+    )
+    assert interactions.ordered(raw).rows() == [
+        ("b", "2", 4), ("b", "3", 5), ("b", "1", 5), ("a", "2", 1), ("a", "9", 3), ("a", "1", 3)
+    ]  # fmt: skip
+
+
+def test_the_core_has_enough_of_each() -> None:
+    """Leaving out an item can leave a user with too few: once around would not be enough."""
+    pairs = [("a", "1"), ("a", "2"), ("b", "1"), ("b", "2"), ("c", "2"), ("c", "3"), ("d", "3")]
+    raw = pl.DataFrame([(*pair, 0) for pair in pairs], schema=interactions.SCHEMA, orient="row")
+    assert set(interactions.core(raw, 2).select("user", "item").rows()) == set(pairs[:4])
+    assert interactions.core(raw, 1).height == len(pairs)
+    assert interactions.core(raw, 9).is_empty()
+
+
+@pytest.mark.skipif(not BEAUTY.exists(), reason=f"{BEAUTY.name} is not beside the project")
+def test_the_published_counts_of_beauty() -> None:
+    """The figures would be of another data set than the published tables'."""
+    found, formats = interactions.read([BEAUTY], "auto", {}, Census())
+    assert formats == ["gaps"]
+    assert (found.height, found["user"].n_unique(), found["item"].n_unique()) == (198_502, 22_363, 12_101)
+    assert interactions.core(found, 5).height == 198_502

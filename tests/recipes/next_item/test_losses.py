@@ -1,0 +1,92 @@
+"""Losses over many items: the same as their plain formulas, and draws that are never a user's own."""
+
+import numpy as np
+import pytest
+import torch
+import torch.nn.functional as F
+
+from ensemble.recipes.next_item import losses
+
+
+@pytest.fixture
+def parts() -> tuple[torch.Tensor, torch.Tensor, torch.Tensor]:
+    """Places, items and targets, in float64."""
+    torch.manual_seed(0)
+    known = torch.randn(37, 8, dtype=torch.float64, requires_grad=True)
+    item = torch.randn(101, 8, dtype=torch.float64, requires_grad=True)
+    return known, item, torch.randint(1, 101, (37,))
+
+
+def test_cross_entropy_in_pieces_is_that_of_all(
+    parts: tuple[torch.Tensor, torch.Tensor, torch.Tensor], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A piece would be left out, padding would be an item, or a gradient be another's."""
+    known, item, target = parts
+    score = (known @ item.T)[:, 1:]
+    plain = F.cross_entropy(score, target - 1, reduction="sum")
+    expected = torch.autograd.grad(3 * plain, [known, item])
+    for at_once in (1, 500, 1 << 24):
+        monkeypatch.setattr(losses, "LOGITS_AT_ONCE", at_once)
+        ours = losses.cross_entropy(known, item, target)
+        torch.testing.assert_close(ours.double(), plain, rtol=1e-5, atol=0)
+        for mine, its in zip(torch.autograd.grad(3 * ours, [known, item]), expected, strict=True):
+            torch.testing.assert_close(mine, its, rtol=1e-4, atol=1e-5)
+
+
+def test_sampled_softmax_approaches_that_of_all(parts: tuple[torch.Tensor, torch.Tensor, torch.Tensor]) -> None:
+    """Without the correction a popular item would be pushed down for being drawn often."""
+    known, item, target = parts
+    whole = losses.cross_entropy(known, item, target).item()
+    count = torch.arange(1, 101) ** 2
+    torch.manual_seed(1)
+    for power in (0.0, 0.5, 1.0):
+        sampler = losses.Sampler(count, power)
+        found = losses.sampled_softmax(known, item, target, 200_000, sampler).item()
+        assert found == pytest.approx(whole, rel=0.02), power
+
+
+def test_the_sampler_draws_by_counts() -> None:
+    """The correction would be of another distribution than the draws."""
+    torch.manual_seed(0)
+    count = torch.tensor([1, 0, 16, 4])
+    sampler = losses.Sampler(count, 0.5)
+    drawn, log_chance = sampler.draw(100_000)
+    share = np.bincount(drawn.numpy(), minlength=5)[1:] / 100_000
+    assert share == pytest.approx(np.array([1, 1, 4, 2]) / 8, abs=0.01)
+    torch.testing.assert_close(log_chance.exp(), torch.tensor([1, 1, 4, 2])[drawn - 1] / 8)
+
+
+def test_negatives_are_never_the_users_own_and_all_alike() -> None:
+    """An item that the user took would be learned as one that is not wanted; or some items would never be drawn."""
+    torch.manual_seed(0)
+    items = torch.tensor([[3, 5, 3, 0], [9, 1, 2, 10]])
+    huge = 1 << 40
+    taken = torch.tensor([[3 - 0, 4 - 1, 5 - 2, huge, huge], [1, 2 - 1, 9 - 2, 10 - 3, huge]])
+    batch = {"items.0": items, "taken.0": taken, "places": torch.tensor([0, 2, 4, 7])}
+    drawn = losses.draw_negatives(batch, 10, 20_000)
+    assert drawn.shape == (4, 20_000)
+    for place, free in zip(drawn, ([1, 2, 6, 7, 8, 9, 10],) * 2 + ([3, 4, 5, 6, 7, 8],) * 2, strict=True):
+        share = np.bincount(place.numpy(), minlength=11) / 20_000
+        assert set(np.flatnonzero(share)) == set(free)
+        assert share[free] == pytest.approx(1 / len(free), abs=0.012)
+
+
+def test_who_took_everything_gets_padding_for_negatives() -> None:
+    """What was taken, even the target, would be learned as not wanted."""
+    batch = {"items.0": torch.tensor([[1, 2]]), "taken.0": torch.tensor([[1, 1, 1]]), "places": torch.tensor([0, 1])}
+    assert (losses.draw_negatives(batch, 3, 50) == 0).all()
+
+
+def test_bce_and_gbce() -> None:
+    """The loss would not be that of the papers."""
+    known, item = torch.tensor([[1.0, 2.0]]), torch.tensor([[0.0, 0.0], [1.0, 1.0], [0.5, -1.0], [2.0, 0.0]])
+    negatives = torch.tensor([[2, 3]])
+    positive, first, second = 3.0, -1.5, 2.0
+    plain = np.log1p(np.exp(-positive)) + np.log1p(np.exp(first)) + np.log1p(np.exp(second))
+    found = losses.binary_cross_entropy(known, item, torch.tensor([1]), negatives)
+    assert float(found) == pytest.approx(plain, rel=1e-5)
+    power = losses.gbce_power(share=0.1, calibration=1.0)
+    assert power == pytest.approx(0.1)  # all the way: the share itself
+    assert losses.gbce_power(share=0.1, calibration=0.0) == pytest.approx(1)
+    found = losses.binary_cross_entropy(known, item, torch.tensor([1]), negatives, power)
+    assert float(found) == pytest.approx(plain - 0.9 * np.log1p(np.exp(-positive)), rel=1e-5)

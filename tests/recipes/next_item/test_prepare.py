@@ -1,0 +1,163 @@
+"""Sequences cut into splits: what is foretold, from what, and that nothing of it was learned."""
+
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+from ensemble import folders
+from ensemble.arrow import open_table
+from ensemble.errors import UserError
+from ensemble.recipes.next_item import prepare as sequences
+from ensemble.recipes.next_item.settings import PrepareConfig
+
+RATINGS = [
+    ("a", "x", 10), ("a", "y", 20), ("a", "z", 20), ("a", "w", 40),
+    ("b", "y", 15), ("b", "x", 35), ("b", "z", 45),
+    ("c", "x", 5), ("c", "y", 50),
+    ("d", "w", 30),
+]  # fmt: skip
+
+
+def prepare(tmp_path: Path, interactions: list[tuple[str, str, int]] = RATINGS, **settings: Any) -> Path:
+    file, out = tmp_path / "ratings.dat", tmp_path / "prepared"
+    file.write_text("".join(f"{user}::{item}::3::{1_000_000_000 + time}\n" for user, item, time in interactions))
+    sequences.prepare(PrepareConfig(**{"source": (str(file),), "out": str(out), "core": 1, **settings}))
+    return out
+
+
+def told(folder: Path, split: str) -> list[tuple[str, str, str]]:
+    """User, items before, and the last item of each row of a split, as one string each."""
+    users, items = (open_table(folder / name)[f"{name[:-1]}_id"].to_pylist() for name in ("users", "items"))
+    rows, events = open_table(folder / "rows" / split), open_table(folder / "events")
+    found = []
+    for row in rows.to_pylist():
+        taken = [items[item - 1] for item in events["item"].to_pylist()[row["begin"] : row["end"]]]
+        found.append((users[row["user"]], "".join(taken[:-1]), taken[-1]))
+    return found
+
+
+def test_leave_one_out(tmp_path: Path) -> None:
+    """The last item would be learned, or another one foretold than in the published tables."""
+    folder = prepare(tmp_path)
+    assert told(folder, "train") == [("a", "x", "y"), ("c", "x", "y")]
+    assert told(folder, "validation") == [("a", "xy", "z"), ("b", "y", "x")]
+    assert told(folder, "test") == [("a", "xyz", "w"), ("b", "yx", "z")]
+
+
+def test_by_time(tmp_path: Path) -> None:
+    """What is learned would have happened after what is foretold."""
+    folder = prepare(
+        tmp_path, split="time", validation_from="2001-09-09 01:47:10", test_from="2001-09-09 01:47:20"
+    )  # 30 and 40 s after a billion
+    assert told(folder, "train") == [("a", "xy", "z")]
+    assert told(folder, "validation") == [("b", "y", "x")]
+    assert told(folder, "test") == [("a", "xyz", "w"), ("b", "yx", "z"), ("c", "x", "y")]
+    events = open_table(folder / "events")["time"].to_numpy()
+    cut = 1000 * (1_000_000_000 + 30)
+    for row in open_table(folder / "rows" / "train").to_pylist():
+        assert (events[row["begin"] : row["end"]] < cut).all()
+
+
+def test_the_core_is_that_of_the_past(tmp_path: Path) -> None:
+    """What people take later would decide who is learned from; those who are new would not be foretold."""
+    window = {"split": "time", "validation_from": "2001-09-09 01:47:10", "test_from": "2001-09-09 01:47:20"}
+    early = [("a", "x", 1), ("a", "y", 2), ("b", "x", 3), ("b", "y", 4), ("c", "x", 5), ("c", "z", 6)]
+    late = [("a", "x", 31), ("d", "x", 31), ("c", "y", 32), ("c", "z", 33), ("d", "z", 33), ("d", "y", 41), ("e", "z", 42)]
+    folder = prepare(tmp_path, interactions=early + late, core=2, **window)
+    assert told(folder, "train") == [("a", "x", "y"), ("b", "x", "y")]
+    assert told(folder, "validation") == [("a", "xy", "x"), ("c", "x", "y")]
+    assert told(folder, "test") == [("d", "x", "y")]
+    config = folders.read_manifest(folder)["config"]
+    assert config == {"core": 2, "repeats": "keep", **window}
+
+
+def test_moments_with_an_offset(tmp_path: Path) -> None:
+    """The hours would be dropped without a word."""
+    window = {"validation_from": "2001-09-09T03:47:10+02:00", "test_from": "2001-09-09 01:47:20"}
+    assert told(prepare(tmp_path, split="time", **window), "validation") == [("b", "y", "x")]
+
+
+def test_counts_are_of_what_is_learned(tmp_path: Path) -> None:
+    """Popularity, and negatives drawn by it, would know the test split."""
+    table = open_table(prepare(tmp_path) / "items").to_pydict()
+    assert dict(zip(table["item_id"], table["count"], strict=True)) == {"x": 2, "y": 2, "z": 0, "w": 0}
+
+
+def test_row_ids_are_distinct(tmp_path: Path) -> None:
+    """Rows of two splits would be joined."""
+    folder = prepare(tmp_path)
+    ids = np.concatenate([open_table(folder / "rows" / split)["row_id"].to_numpy() for split in sequences.SPLITS])
+    assert len(np.unique(ids)) == len(ids)
+    folders.verify(folder)
+
+
+def test_an_item_taken_again_counts_once(tmp_path: Path) -> None:
+    """repeats=first would do nothing, or keep the last time."""
+    file, out = tmp_path / "pairs", tmp_path / "prepared"
+    file.write_text("1 5\n1 6\n1 5\n1 7\n1 8\n")
+    sequences.prepare(PrepareConfig(source=(str(file),), out=str(out), core=1, repeats="first"))
+    assert told(out, "test") == [("1", "567", "8")]
+
+
+def told_of(tmp_path: Path, lines: str, split: str, **settings: Any) -> list[tuple[str, str, str]]:
+    """What a split of these lines holds, without a core."""
+    file, out = tmp_path / "raw", tmp_path / "out"
+    file.write_text(lines)
+    sequences.prepare(PrepareConfig(source=(str(file),), out=str(out), core=1, overwrite=True, **settings))
+    return told(out, split)
+
+
+def test_short_histories(tmp_path: Path) -> None:
+    """An empty history would be foretold from, or a user with two items be left out of what is learned."""
+    lines = "0\n1 5\n2 5 6\n3 5 6 7\n4 5 6 7 8\n"
+    assert told_of(tmp_path, lines, "train") == [("2", "5", "6"), ("4", "5", "6")]
+    assert told_of(tmp_path, lines, "validation") == [("3", "5", "6"), ("4", "56", "7")]
+    assert told_of(tmp_path, lines, "test") == [("3", "56", "7"), ("4", "567", "8")]
+    assert open_table(tmp_path / "out" / "users")["user_id"].to_pylist() == ["1", "2", "3", "4"]
+
+
+def test_an_item_that_only_test_has_is_ranked(tmp_path: Path) -> None:
+    """The target of a test row would be no item at all."""
+    assert told_of(tmp_path, "1 5 6 5 6\n2 6 5 6 9\n", "test")[1] == ("2", "656", "9")
+    table = open_table(tmp_path / "out" / "items").to_pydict()
+    assert dict(zip(table["item_id"], table["count"], strict=True)) == {"5": 2, "6": 2, "9": 0}
+
+
+def test_the_order_is_that_of_time_and_the_same_twice_is_two(tmp_path: Path) -> None:
+    """An unsorted file gives absurdly good scores; an event that is written twice would vanish without a word."""
+    lines = "".join(f"1::{item}::5::{time}\n" for item, time in (("7", 9), ("5", -20), ("6", 3), ("6", 3), ("8", 10)))
+    assert told_of(tmp_path, lines, "test") == [("1", "5667", "8")]
+    times = open_table(tmp_path / "out" / "events")["time"].to_pylist()
+    assert times == [-20_000, 3_000, 3_000, 9_000, 10_000]
+    assert told_of(tmp_path, lines, "test", repeats="first") == [("1", "567", "8")]
+
+
+@pytest.mark.parametrize(
+    ("settings", "sentence"),
+    [
+        ({"core": 0}, "core=0 is impossible"),
+        ({"core": 9}, "of 10 interactions none is left with core=9"),
+        ({"split": "time", "test_from": "soon"}, "test_from=soon is no moment"),
+        (
+            {"split": "time", "validation_from": "1999-01-01"},
+            "the train split is empty: .*go from 2001-09-09 .* to 2001-09-09",
+        ),
+        ({"split": "time", "test_from": "1999-01-01"}, "validation_from=.* must come before test_from=1999-01-01"),
+        ({"interactions": [("a", "x", 1), ("b", "x", 2)]}, "only item x is left"),
+    ],
+)
+def test_mistakes(settings: dict[str, Any], sentence: str, tmp_path: Path) -> None:
+    """A traceback, or an empty folder, in place of a sentence."""
+    with pytest.raises(UserError, match=sentence):
+        prepare(tmp_path, **settings)
+    assert not (tmp_path / "prepared").exists()
+
+
+def test_time_needs_times(tmp_path: Path) -> None:
+    """The numbers of lines would be taken for moments."""
+    file = tmp_path / "pairs"
+    file.write_text("1 5\n1 6\n1 7\n")
+    with pytest.raises(UserError, match="split=time needs the time of day"):
+        sequences.prepare(PrepareConfig(source=(str(file),), out=str(tmp_path / "out"), core=1, split="time"))

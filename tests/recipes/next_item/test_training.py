@@ -1,0 +1,226 @@
+"""The recipe next_item: batches, ranks and metrics against plain loops, and that it learns what was planted."""
+
+from collections.abc import Callable
+from pathlib import Path
+
+import numpy as np
+import pytest
+import torch
+from accelerate import Accelerator
+
+from ensemble.arrow import open_table
+from ensemble.errors import UserError
+from ensemble.neural import loop
+from ensemble.neural.predict import NeuralMember
+from ensemble.recipe import config_class
+from ensemble.recipes.next_item import baselines, prepare, rankings, training
+from ensemble.recipes.next_item.settings import PrepareConfig, RecipeConfig
+
+NUM_USERS, NUM_ITEMS = 60, 30
+
+
+@pytest.fixture(scope="module")
+def data(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """Users who walk through the items, each step one further: the next item follows from the last."""
+    generator = np.random.default_rng(0)
+    folder = tmp_path_factory.mktemp("next_item")
+    lines = []
+    for user in range(NUM_USERS):
+        length = generator.integers(3, 25)
+        items = (generator.integers(NUM_ITEMS) + np.arange(length)) % NUM_ITEMS + 1
+        gaps = 60 * generator.integers(0, 9, length)
+        lines.append(f"{user + 1} {' '.join(map(str, items))}\t{' '.join(map(str, gaps))}\n")
+    (folder / "raw.txt").write_text("".join(lines))
+    prepare.prepare(PrepareConfig(source=(str(folder / "raw.txt"),), out=str(folder / "prepared"), core=1))
+    return folder / "prepared"
+
+
+def recipe_of(data: Path, **settings: object) -> training.NextItem:
+    return training.make(RecipeConfig(**{"max_length": 10, "width": 16, "dropout": 0.0, **settings}), str(data))  # type: ignore[arg-type]
+
+
+def plain(data: Path, split: str, row: int, max_length: int = 10) -> tuple[list[int], list[int], list[int], list[int]]:
+    """A row's newest items, their times, the item after each, and all items before the last."""
+    events, at = open_table(data / "events").to_pydict(), open_table(data / "rows" / split).slice(row, 1).to_pylist()[0]
+    begin, end = at["begin"], at["end"]
+    first = max(begin, end - 1 - max_length)
+    return (
+        events["item"][first : end - 1], events["time"][first : end - 1], events["item"][first + 1 : end],
+        events["item"][begin : end - 1],
+    )  # fmt: skip
+
+
+@pytest.mark.parametrize("num_groups", [1, 3, 8])
+def test_a_training_batch_holds_each_sequence_once(data: Path, num_groups: int) -> None:
+    """An item would be learned at another place, or the future be an input."""
+    rows = recipe_of(data, time_aware=True, num_groups=num_groups).rows("train")
+    asked = np.array([7, 2, 40, 13, 13, 0, 5, 21])
+    batch = rows.gather(asked)
+    flat, targets, times, found = [], {}, [], []
+    for number in range(num_groups):
+        items = batch[f"items.{number}"]
+        flat += items.flatten().tolist()
+        times += batch[f"times.{number}"].flatten().tolist()
+    targets = dict(zip(batch["places"].tolist(), batch["target"].tolist(), strict=True))
+    assert {place for place, item in enumerate(flat) if item} == targets.keys()
+    offset = 0
+    for number in range(num_groups):
+        items, taken = batch[f"items.{number}"], batch[f"taken.{number}"]
+        for row, own in zip(items, taken, strict=True):
+            length = int((row > 0).sum())
+            span = range(offset, offset + length)
+            found.append((row[:length].tolist(), [times[place] for place in span], [targets[place] for place in span]))
+            distinct = own[own <= NUM_ITEMS] + torch.arange(int((own <= NUM_ITEMS).sum()))
+            assert distinct.tolist() == sorted({*found[-1][0], *found[-1][2]})
+            offset += len(row)
+    expected = []
+    for row in asked:
+        items, when, following, _ = plain(data, "train", row)
+        gaps = [gap for gap in np.diff(when) if gap > 0]
+        unit = min(gaps) if gaps else 1
+        expected.append((items, [round((time - when[0]) / unit) for time in when], following))
+    assert sorted(found) == sorted(expected)
+
+
+@pytest.mark.parametrize("time_aware", [False, True])
+def test_ranks_are_those_of_a_loop(data: Path, time_aware: bool) -> None:
+    """A seen item would take a place, a tie be decided by the order of items, or a rank be another row's."""
+    torch.manual_seed(0)
+    recipe = recipe_of(data, time_aware=time_aware)
+    model = recipe.model().eval()
+    with torch.no_grad():
+        model.item_VD[5] = model.item_VD[6]  # a tie in each row
+    rows = np.arange(len(recipe.rows("test")))
+    found = recipe.predict(model, recipe.rows("test").gather(rows))
+    for row in rows:
+        alone = recipe.predict(model, recipe.rows("test").gather(np.array([row])))
+        torch.testing.assert_close(alone["rank"][0], found["rank"][row])
+        items, _, following, seen = plain(data, "test", row)
+        target = following[-1]
+        batch = recipe.rows("test").gather(np.array([row]))
+        assert batch["items.0"][0].tolist() == items
+        score = (model(batch) @ model.item_VD.T)[0].tolist()
+        others = [item for item in range(1, NUM_ITEMS + 1) if item != target and item not in seen]
+        higher = sum(score[item] > score[target] + 1e-6 for item in others)
+        same = sum(abs(score[item] - score[target]) <= 1e-6 for item in others)
+        assert float(found["rank"][row]) == pytest.approx(1 + higher + same / 2)
+        best = sorted([*others, target], key=lambda item: -score[item])[:5]
+        if not {5, 6} & set(best):
+            assert found["items"][row, :5].tolist() == best
+            assert found["scores"][row, :5].tolist() == pytest.approx([score[item] for item in best], abs=1e-6)
+        shown = found["items"][row].tolist()
+        assert sorted(item for item in shown if item) == sorted([*others, target])
+        assert found["scores"][row].min() == min(found["scores"][row, : len(others) + 1])
+        drawn = [item for item in batch["sampled"][0].tolist() if item]
+        assert not {*drawn} & {target, *seen}
+        higher = sum(score[item] > score[target] + 1e-6 for item in drawn)
+        same = sum(abs(score[item] - score[target]) <= 1e-6 for item in drawn)
+        assert float(found["rank_of_101"][row]) == pytest.approx(1 + higher + same / 2)
+
+
+class Popularity(torch.nn.Module):
+    """A model whose score of an item is its count; all a recipe asks of one for a prediction."""
+
+    def __init__(self, count: torch.Tensor):
+        super().__init__()
+        self.item_VD = torch.nn.functional.pad(count.float(), (1, 0))[:, None]
+
+    def forward(self, batch: dict[str, torch.Tensor], use: Callable[..., torch.Tensor]) -> torch.Tensor:
+        dtype = torch.bfloat16 if torch.is_autocast_enabled("cpu") else None
+        return use(torch.ones(len(batch["target"]), 1, dtype=dtype), self.item_VD)
+
+
+@pytest.mark.parametrize("is_bf16", [False, True])
+def test_a_network_is_ranked_as_the_baselines_are(is_bf16: bool, data: Path, tmp_path: Path) -> None:
+    """Members and baselines would stand in one table by two rules; or in bf16, items tie that do not."""
+    generator, chance = np.random.default_rng(0), np.geomspace(1, 0.02, 120)
+    taken = [generator.choice(120, 20, replace=False, p=chance / chance.sum()) for _ in range(1500)]
+    (tmp_path / "raw").write_text("".join(f"{user} {' '.join(map(str, items))}\n" for user, items in enumerate(taken)))
+    prepare.prepare(PrepareConfig(source=(str(tmp_path / "raw"),), out=str(tmp_path / "prepared"), core=1))
+    expected = baselines.predict(tmp_path / "prepared", "test", "popularity")
+    recipe = recipe_of(tmp_path / "prepared")
+    assert len(recipe.count.unique()) < 120, "no two items tie"
+    assert len(recipe.count.bfloat16().unique()) < len(recipe.count.unique()), "bf16 holds the counts"
+    with torch.autocast("cpu", torch.bfloat16, enabled=is_bf16):
+        found = recipe.predict(Popularity(recipe.count), recipe.rows("test").gather(np.arange(len(recipe.rows("test")))))
+    for name in ("rank", "rank_of_101", "target", "length", "scores"):
+        np.testing.assert_array_equal(found[name].numpy(), expected[name], err_msg=name)
+
+
+def test_a_score_that_is_no_number_has_no_rank(data: Path) -> None:
+    """No comparison with NaN is true: a model that diverged would have the best rank of all."""
+    recipe = recipe_of(data)
+    model = recipe.model().eval()
+    batch = recipe.rows("test").gather(np.arange(20))
+    whole = recipe.predict(model, batch)
+    for wrong in (torch.nan, torch.inf):
+        with torch.no_grad():
+            model.item_VD[7] = wrong
+        found = recipe.predict(model, batch)
+        seen = batch["seen_row"][batch["seen_item"] == 7]
+        for row in {*range(20)} - {*seen.tolist()}:
+            assert found["prediction"][row].isnan()
+            assert found["rank"][row].isnan()
+    assert whole["prediction"].isfinite().all()
+
+
+def test_a_member_says_what_a_ranking_file_holds(data: Path, tmp_path: Path) -> None:
+    """A trained network could not stand in the table, or by another order of rows."""
+    recipe = recipe_of(data)
+    config = config_class("next_item")(
+        data=str(data), out=str(tmp_path / "run"), recipe=recipe.config, max_epochs=1, trackers=(), batch_size=20
+    )
+    loop.train(recipe, config, Accelerator(cpu=True))
+    member = NeuralMember(tmp_path / "run", Accelerator(cpu=True), data)
+    for split in ("validation", "test"):
+        rows = open_table(data / "rows" / split)
+        path = tmp_path / f"sasrec.{split}.parquet"
+        rankings.write(path, rankings.Rankings(**member.predict(data, split), split=split, member="sasrec"))
+        found = rankings.read(path)
+        assert found.row_id.tolist() == rows["row_id"].to_pylist()
+        assert found.user.tolist() == rows["user"].to_pylist()
+        item = open_table(data / "events")["item"].to_numpy()
+        assert found.target.tolist() == item[rows["end"].to_numpy() - 1].tolist()
+        assert found.items.shape == found.scores.shape == (len(rows), NUM_ITEMS)
+        shown = found.items[found.rank == 1, 0]
+        assert shown.tolist() == found.target[found.rank == 1].tolist()
+
+
+def test_metrics_are_those_of_a_loop(data: Path) -> None:
+    """A figure would not be what its name says."""
+    recipe = recipe_of(data)
+    rank = np.array([1, 2.5, 10, 11, 30], np.float32)
+    top = np.tile(np.arange(1, 21), (5, 1))
+    scores = recipe.metrics({"rank": rank, "items": top, "target": np.array([1, 2, 3, 4, 5])})
+    assert scores["hr_at_10"] == pytest.approx(3 / 5)
+    assert scores["hr_at_1"] == pytest.approx(1 / 5)
+    assert scores["ndcg_at_10"] == pytest.approx((1 + 1 / np.log2(3.5) + 1 / np.log2(11)) / 5)
+    assert scores["mrr_at_20"] == pytest.approx((1 + 1 / 2.5 + 1 / 10 + 1 / 11) / 5)
+    assert scores["coverage_at_10"] == pytest.approx(10 / NUM_ITEMS)
+    assert len(scores) == 14, "more is logged at each validation than a line of the log holds"
+
+
+@pytest.mark.parametrize("settings", [
+    {"loss": "cross_entropy"}, {"loss": "sampled_softmax", "num_negatives": 20, "negative_power": 0.5},
+    {"loss": "bce", "num_negatives": 4}, {"loss": "gbce", "num_negatives": 8}, {"time_aware": True}, {"num_streams": 2},
+    {"time_aware": True, "num_streams": 2},
+], ids=str)  # fmt: skip
+def test_it_learns_what_was_planted(settings: dict[str, object], data: Path, tmp_path: Path) -> None:
+    """A loss with a wrong sign or place, or a variant that cannot learn, would look like hard data."""
+    recipe = recipe_of(data, **settings)
+    config = config_class("next_item")(
+        data=str(data), out=str(tmp_path / "run"), batch_size=20, max_epochs=12, learning_rate=0.01, warmup_steps=5,
+        evaluations_per_epoch=1, patience=12, trackers=(),
+    )  # fmt: skip
+    summary = loop.train(recipe, config, Accelerator(cpu=True))
+    assert summary["validation_ndcg_at_10"] > 0.45  # a random order has 0.15
+
+
+def test_data_without_times_are_refused(data: Path, tmp_path: Path) -> None:
+    """Places in a file would be taken for times."""
+    (tmp_path / "raw").write_text("".join(f"{user} {item}\n" for user in range(1, 9) for item in range(1, 9)))
+    prepare.prepare(PrepareConfig(source=(str(tmp_path / "raw"),), out=str(tmp_path / "prepared"), core=1))
+    with pytest.raises(UserError, match=r"recipe\.time_aware=true needs times"):
+        recipe_of(tmp_path / "prepared", time_aware=True)
+    with pytest.raises(UserError, match="the nearest width that can is 15"):
+        recipe_of(data, num_heads=3)

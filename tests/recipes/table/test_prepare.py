@@ -1,0 +1,360 @@
+"""Any table to prepared data: what is read, how columns become numbers, that splits cannot leak, and what is refused."""
+
+import gzip
+import json
+from itertools import pairwise
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import polars as pl
+import pytest
+from datasets import load_from_disk
+
+from ensemble import folders, metrics
+from ensemble.arrow import open_table
+from ensemble.data import inputs
+from ensemble.errors import UserError
+from ensemble.recipes.table import prepare as table
+from ensemble.recipes.table.settings import PrepareConfig
+from ensemble.task import KINDS, task_of
+
+NUM_ROWS = 400
+SPLITS = table.SPLITS
+
+
+@pytest.fixture(scope="module")
+def people() -> pl.DataFrame:
+    """Rows of every kind of column; the last 20 have no target, every 9th age is empty."""
+    generator = np.random.default_rng(0)
+    age = generator.integers(18, 80, NUM_ROWS).astype(float)
+    day = np.datetime64("2020-01-01") + generator.integers(0, 300, NUM_ROWS).astype("timedelta64[D]")
+    frame = pl.DataFrame(
+        {
+            "who": [f"p{row}" for row in range(NUM_ROWS)],
+            "age": age,
+            "city": generator.choice(["Bonn", "Köln", "Ulm"], NUM_ROWS),
+            "member": generator.random(NUM_ROWS) < 0.5,
+            "joined": day.astype(str),
+            "note": [f"note {row}" for row in range(NUM_ROWS)],
+            "one": ["x"] * NUM_ROWS,
+            "household": generator.integers(0, 90, NUM_ROWS),
+            "income": (1000 * age + generator.normal(0, 900, NUM_ROWS)).round(3),
+            "rich": np.where(age + generator.normal(0, 9, NUM_ROWS) > 50, "yes", "no"),
+            "tier": np.array(["low", "mid", "top"])[np.digitize(age, [35, 60])],
+            "grade": np.digitize(age, [30, 50, 70]),
+            "w": generator.random(NUM_ROWS) + 0.5,
+        }
+    )
+    row = pl.int_range(NUM_ROWS)
+    frame = frame.with_columns(age=pl.when(row % 9 > 0).then("age"))
+    return frame.with_columns(
+        pl.when(row < NUM_ROWS - 20).then(name).alias(name) for name in ("income", "rich", "tier", "grade")
+    )
+
+
+ANSWERS = ("income", "rich", "tier", "grade")
+
+
+def prepare(folder: Path, frame: pl.DataFrame | None = None, **settings: Any) -> dict[str, Any]:
+    """A CSV of the frame, prepared in `folder`/out; the other answers are no features unless `drop` says otherwise."""
+    if frame is not None:
+        frame.write_csv(folder / "people.csv")
+        settings.setdefault("source", (str(folder / "people.csv"),))
+        others = tuple(name for name in ANSWERS if name in frame.columns and name != settings["target"])
+        settings.setdefault("drop", others)
+    return table.prepare(PrepareConfig(out=str(folder / "out"), **settings))
+
+
+def rows_of(folder: Path, about: dict[str, Any]) -> pl.DataFrame:
+    """All splits in one frame, with the column `split`."""
+    frames = [
+        pl.from_arrow(open_table(folder / "out" / "rows" / name)).with_columns(split=pl.lit(name))
+        for name in about["splits"]
+    ]
+    return pl.concat(frames)
+
+
+def test_columns_become_what_they_are(people: pl.DataFrame, tmp_path: Path) -> None:
+    """A date, a truth value or a category would be lost, or be another number than the source says."""
+    about = prepare(tmp_path, people, target="income", id="who", weight="w")
+    rows = rows_of(tmp_path, about).sort("row_id")
+    assert rows["row_id"].to_list() == list(range(NUM_ROWS))
+    assert rows["id"].to_list() == people["who"].to_list()
+    features = {feature["name"]: feature for feature in about["features"]}
+    assert list(features) == ["age", "city", "member", "joined", "household"]
+    assert set(about["left_out"]) == {"note", "one"}
+    assert all(rows[name].dtype == pl.Float32 for name in (*features, "target", "weight"))
+    assert rows["age"].is_nan().to_list() == people["age"].is_null().to_list()
+    np.testing.assert_array_equal(rows["member"], people["member"].cast(pl.Float32))
+    np.testing.assert_array_equal(rows["joined"], people["joined"].str.to_date().cast(pl.Int32))
+    np.testing.assert_allclose(rows["target"], people["income"].fill_null(np.nan), rtol=1e-6)
+    np.testing.assert_allclose(rows["weight"], people["w"], rtol=1e-6)
+    names = features["city"]["values"]
+    assert [names[int(code)] for code in rows["city"]] == people["city"].to_list()
+    assert features["city"]["categories"] == len(names) == 3
+    assert load_from_disk(str(tmp_path / "out" / "rows" / "test")).num_rows == about["splits"]["test"]["rows"]
+
+
+@pytest.mark.parametrize("form", ["csv.gz", "tsv", "parquet", "jsonl"])
+def test_the_format_changes_nothing(people: pl.DataFrame, tmp_path: Path, form: str) -> None:
+    """The same table as Parquet would give other features or splits than as CSV."""
+    expected = prepare(tmp_path, people, target="rich")
+    rows = rows_of(tmp_path, expected)
+    (tmp_path / "other").mkdir()
+    file = tmp_path / f"people.{form}"
+    if form == "csv.gz":
+        file.write_bytes(gzip.compress((tmp_path / "people.csv").read_bytes()))
+    elif form == "tsv":
+        people.write_csv(file, separator="\t")
+    elif form == "parquet":
+        people.write_parquet(file)
+    else:
+        people.write_ndjson(file)
+    about = prepare(tmp_path / "other", target="rich", source=(str(file),), drop=("income", "tier", "grade"))
+    assert about["features"] == expected["features"]
+    assert rows_of(tmp_path / "other", about).equals(rows, null_equal=True)
+
+
+def test_categories_are_learned_on_train_alone(people: pl.DataFrame, tmp_path: Path) -> None:
+    """A code would say that a row comes from a later split, and trees would have bins nobody trained."""
+    frame = people.with_columns(city=pl.when(pl.col("joined") > "2020-09-15").then(pl.lit("Jena")).otherwise("city"))
+    about = prepare(tmp_path, frame, target="income", time="joined")
+    (city,) = (feature for feature in about["features"] if feature["name"] == "city")
+    assert city["values"] == ["Bonn", "Köln", "Ulm"]
+    rows = rows_of(tmp_path, about)
+    is_new = rows.join(frame.with_row_index("row_id").select(pl.col("row_id").cast(pl.Int64), raw="city"), on="row_id")
+    assert is_new["city"].is_nan().to_list() == (is_new["raw"] == "Jena").to_list()
+    assert (is_new["raw"] == "Jena").any()
+
+
+@pytest.mark.parametrize(
+    ("target", "said", "kind"),
+    [
+        ("income", "", "regression"),
+        ("rich", "", "binary"),
+        ("tier", "", "multiclass"),
+        ("grade", "", "multiclass"),
+        ("grade", "regression", "regression"),
+        ("grade", "ranking", "ranking"),
+    ],
+)
+def test_the_kind_is_seen_or_said(people: pl.DataFrame, tmp_path: Path, target: str, said: Any, kind: str) -> None:
+    """A number would be taken for a class, or members be trained for another question than was asked."""
+    about = prepare(tmp_path, people, target=target, task=said, group="household")
+    task = task_of(about)
+    assert (task.kind, task.metric) == (kind, table.METRICS[kind][0])
+    if kind == "multiclass":
+        assert task.classes == {"tier": ("low", "mid", "top"), "grade": ("0", "1", "2", "3")}[target]
+    rows = rows_of(tmp_path, about).filter(pl.col("split") != "forecast")
+    expected = {"binary": [0, 1], "multiclass": list(range(len(task.classes))), "ranking": [0, 1, 2, 3]}.get(kind)
+    if expected:
+        assert sorted(rows["target"].unique()) == expected
+    if kind == "binary":
+        raw = people["rich"].gather(rows["row_id"])
+        assert (raw == "yes").to_list() == (rows["target"] == 1).to_list()
+
+
+def test_metrics_are_those_that_there_are() -> None:
+    """A metric would be offered that no member can stop by, or one that exists be refused."""
+    assert set(table.METRICS) == set(KINDS)
+    for kind, names in table.METRICS.items():
+        assert set(names) == {name for name, metric in metrics.METRIC_OF.items() if kind in metric.kinds}
+
+
+@pytest.mark.parametrize("group", ["", "household"])
+@pytest.mark.parametrize("target", ["income", "grade"])
+def test_random_splits_do_not_cut_groups(people: pl.DataFrame, tmp_path: Path, group: str, target: str) -> None:
+    """A person's rows would be learned from and scored, or the shares not be those that were asked for."""
+    task: Any = "ranking" if group and target == "grade" else ""
+    about = prepare(tmp_path, people, target=target, group=group, task=task)
+    rows = rows_of(tmp_path, about)
+    labelled = rows.filter(pl.col("split") != "forecast")
+    assert labelled.height == NUM_ROWS - 20
+    assert rows.filter(pl.col("split") == "forecast")["row_id"].sort().to_list() == list(range(NUM_ROWS - 20, NUM_ROWS))
+    for split, share in zip(SPLITS, PrepareConfig(out="").shares, strict=True):
+        assert abs((labelled["split"] == split).mean() - share) < 0.03  # type: ignore[operator]
+    if group:
+        raw = people["household"].gather(labelled["row_id"])
+        of_cluster = labelled.with_columns(raw=raw).group_by("cluster").agg(pl.n_unique("raw", "split", "group"))
+        assert of_cluster.select(pl.max("raw", "split", "group")).row(0) == (1, 1, 1)
+    else:
+        assert (labelled["cluster"] == labelled["row_id"]).all()
+    if task:
+        assert labelled["group"].n_unique() == labelled["cluster"].n_unique()
+        assert all((part["group"].diff().drop_nulls() >= 0).all() for _, part in labelled.group_by("split"))
+        assert labelled.group_by("group").agg(pl.n_unique("split"))["split"].max() == 1
+    else:
+        assert set(labelled["group"]) == set(range(10))
+    (tmp_path / "again").mkdir()
+    prepare(tmp_path / "again", people, target=target, group=group, task=task)
+    assert rows_of(tmp_path / "again", about).equals(rows, null_equal=True)
+    prepare(tmp_path, people, target=target, group=group, task=task, seed=1, overwrite=True)
+    assert not rows_of(tmp_path, about).equals(rows, null_equal=True)
+
+
+@pytest.mark.parametrize("embargo", [0.0, 7.0])
+def test_splits_follow_each_other_in_time(people: pl.DataFrame, tmp_path: Path, embargo: float) -> None:
+    """The future would be learned from: a row of train within the embargo before one of validation, or a day cut in two."""
+    about = prepare(tmp_path, people, target="income", time="joined", embargo=embargo)
+    rows = rows_of(tmp_path, about)
+    day = people["joined"].str.to_date().gather(rows["row_id"]).cast(pl.Int32)
+    rows = rows.with_columns(day=day)
+    ends = rows.filter(pl.col("split") != "forecast").group_by("split").agg(
+        first=pl.min("day"), last=pl.max("day"), low=pl.min("group"), high=pl.max("group"), blocks=pl.n_unique("group")
+    )  # fmt: skip
+    ends = {row["split"]: row for row in ends.to_dicts()}
+    for before, after in pairwise(SPLITS):
+        assert ends[before]["last"] + embargo < ends[after]["first"]
+        assert ends[before]["high"] < ends[after]["low"]
+    assert all(8 <= row["blocks"] <= 10 for row in ends.values())
+    assert rows.group_by("split", "day").agg(pl.n_unique("group"))["group"].max() == 1
+    left_out = about["census"]["dropped"].get("embargo between two splits", {"count": 0})["count"]
+    assert (left_out > 0) == (embargo > 0)
+    assert about["census"]["rows_kept"] == rows.height == NUM_ROWS - left_out
+    assert "joined" not in {feature["name"] for feature in about["features"]}
+
+
+def test_a_group_across_a_border_is_left_out(people: pl.DataFrame, tmp_path: Path) -> None:
+    """With time and group, a household's early rows would be learned from and its late ones scored."""
+    frame = people.with_columns(household=pl.col("joined").rank("dense") // 5)
+    about = prepare(tmp_path, frame, target="grade", task="ranking", time="joined", group="household")
+    rows = rows_of(tmp_path, about).filter(pl.col("split") != "forecast")
+    raw = rows.with_columns(raw=frame["household"].gather(rows["row_id"]))
+    assert raw.group_by("raw").agg(pl.n_unique("split"))["split"].max() == 1
+    assert raw.group_by("raw").agg(pl.n_unique("group"))["group"].max() == 1
+    assert about["census"]["dropped"]["group across a border"]["count"] > 0
+    by_number = raw.group_by("group").agg(pl.first("raw")).sort("group")["raw"]
+    assert by_number.is_sorted()  # the number of a query grows with time
+
+
+def test_names_that_libraries_refuse_are_stored_otherwise(tmp_path: Path) -> None:
+    """LightGBM ends the process at a bracket in a name, and a column of ours would be overwritten by the user's."""
+    generator = np.random.default_rng(0)
+    frame = pl.DataFrame(
+        {name: generator.normal(size=99) for name in ("a[1]", "a 1", 'x:"y"', "row_id", "target", "group", "the target")}
+    )
+    about = prepare(tmp_path, frame, target="the target")
+    assert [feature["name"] for feature in about["features"]] == ["a_1", "a_1_2", "x_y", "row_id_2", "target_2", "group_2"]
+    assert [feature["column"] for feature in about["features"]] == frame.columns[:-1]
+    assert rows_of(tmp_path, about).sort("row_id")["row_id_2"].to_list() == pytest.approx(frame["row_id"].to_list())
+
+
+def test_what_says_the_target_is_named(people: pl.DataFrame, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    """A copy of the target among the features would look like a perfect forecast."""
+    frame = people.with_columns(
+        tier_code=pl.col("tier").replace({"low": "1", "mid": "2", "top": "3"}), cents=pl.col("income") * 100
+    )
+    prepare(tmp_path, frame, target="tier", drop=("income", "rich", "grade", "cents"))
+    assert "the column 'tier_code' says the target" in capsys.readouterr().err
+    prepare(tmp_path, frame, target="income", drop=("rich", "grade"), overwrite=True)
+    error = capsys.readouterr().err
+    assert "the column 'cents' says the target" in error
+    assert "'tier'" not in error
+    prepare(tmp_path, people, target="income", overwrite=True)
+    assert not capsys.readouterr().err
+
+
+def test_bad_lines_are_counted_and_named(people: pl.DataFrame, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    """A line with too few fields would shift its values into other columns, or vanish without a word."""
+    people.write_csv(tmp_path / "people.csv")
+    lines = (tmp_path / "people.csv").read_text().splitlines()
+    lines.insert(200, "only,three,fields")
+    (tmp_path / "people.csv").write_text("\n".join(lines) + "\n")
+    about = prepare(tmp_path, target="rich", source=(str(tmp_path / "people.csv"),), drop=("income", "tier", "grade"))
+    assert about["census"]["dropped"]["malformed line"]["count"] == 1
+    assert "people.csv:201: only,three,fields" in capsys.readouterr().out
+    assert about["census"]["rows_kept"] == NUM_ROWS
+    with pytest.raises(UserError, match=r"1 of 401 rows are bad .*\n.*\n(.*\n)*.*people.csv:201"):
+        prepare(tmp_path, target="rich", source=(str(tmp_path / "people.csv"),), max_bad_fraction=0.0, overwrite=True)
+
+
+@pytest.mark.parametrize(
+    ("settings", "sentence"),
+    [
+        ({"target": "incme"}, "target=incme: the table has no such column; did you mean 'income'?"),
+        ({"target": "income", "time": "joind"}, "time=joind: the table has no such column; did you mean 'joined'?"),
+        ({"target": "income", "drop": ("xyz",)}, "drop=xyz: the table has no such column; it has who, age"),
+        ({"target": "income", "group": "income"}, "group=income is the target too: name another column"),
+        ({"target": "one"}, "target=one is 'x' in every row, so there is nothing to learn"),
+        ({"target": "note"}, "target=note has 400 different texts, more than 100 classes"),
+        ({"target": "rich", "task": "regression"}, "task=regression, but target=rich holds texts such as 'no'"),
+        ({"target": "tier", "task": "binary"}, "task=binary, but target=tier has 3 different values"),
+        ({"target": "income", "task": "multiclass"}, "task=multiclass, but target=income has 380 different values"),
+        ({"target": "grade", "task": "ranking"}, "task=ranking needs to know which rows are ranked against each other"),
+        ({"target": "income", "task": "ranking", "group": "household"}, "relevances are whole numbers from 0 to 30"),
+        ({"target": "rich", "metric": "ndcg_at_10"}, "metric=ndcg_at_10 does not fit a binary target: write one of average"),
+        ({"target": "income", "time": "city"}, "time=city holds neither numbers nor dates, such as '"),
+        ({"target": "income", "embargo": 3.0}, "embargo=3 needs an order in time"),
+        ({"target": "income", "time": "joined", "embargo": 400.0}, "embargo=400 and the times that stay together leave no"),
+        ({"target": "income", "time": "grade"}, "fewer than four splits"),
+        ({"target": "income", "group": "member"}, "group=member has 2 different values, fewer than four splits"),
+        ({"target": "income", "weight": "city"}, "weight=city holds neither numbers nor dates"),
+        ({"target": "income", "weight": "age"}, "weight=age is nan in row 0: a weight is 0 or more"),
+        ({"target": "income", "shares": (0.5, 0.5, 0.0, 0.1)}, "shares=(0.5, 0.5, 0.0, 0.1) is impossible"),
+        ({"target": "income", "source": ("hub:All_Beauty",)}, "hub:All_Beauty is for the recipe hot_sellers"),
+        ({"target": "income", "source": ("no.csv",)}, "the file no.csv does not exist"),
+        ({"target": "income", "drop": tuple("who age city member joined household rich tier grade w".split())},
+         "no column is left to predict income from: note has"),
+    ],
+)  # fmt: skip
+def test_a_mistake_gets_one_sentence(people: pl.DataFrame, tmp_path: Path, settings: dict[str, Any], sentence: str) -> None:
+    """The person would see a traceback, or members that learned nonsense."""
+    if settings.get("time") == "grade":
+        people = people.with_columns(grade=pl.col("grade") // 2)
+    with pytest.raises(UserError) as caught:
+        prepare(tmp_path, people, **settings)
+    assert sentence in str(caught.value)
+    assert [path.name for path in tmp_path.iterdir()] == ["people.csv"]
+
+
+@pytest.mark.parametrize(
+    ("content", "sentence"),
+    [
+        ("a,b,a\n1,2,3\n", "has two columns 'a': give each its own name"),
+        ("", "is empty"),
+        ("a,y\n" + "1,2\n3,4\n" * 9, "18 rows have a target, too few for four splits of 10"),
+        ("a,y\n" + "1,\n3,\n" * 50, "target=y is empty in every row"),
+        ('a,y\n1,"2\n' + "1,2\n" * 50, "rows are bad"),
+    ],
+)
+def test_a_poor_file_gets_one_sentence(tmp_path: Path, content: str, sentence: str) -> None:
+    """The person would see a library's traceback instead of the file and what is wrong with it."""
+    (tmp_path / "x.csv").write_text(content)
+    with pytest.raises(UserError) as caught:
+        prepare(tmp_path, target="y", source=(str(tmp_path / "x.csv"),), max_bad_fraction=0.0)
+    assert sentence in str(caught.value)
+    assert [path.name for path in tmp_path.iterdir()] == ["x.csv"]
+
+
+def test_a_class_that_train_lacks_is_refused(people: pl.DataFrame, tmp_path: Path) -> None:
+    """Members would have no column for it, and every later stage fail on its number."""
+    frame = people.with_columns(tier=pl.when(pl.col("joined") > "2020-10-20").then(pl.lit("new")).otherwise("tier"))
+    with pytest.raises(UserError, match=r"the train split has no row with tier=new: .* or merge it with another class"):
+        prepare(tmp_path, frame, target="tier", time="joined")
+
+
+def test_the_source_is_never_replaced(people: pl.DataFrame, tmp_path: Path) -> None:
+    """overwrite=true would delete the table itself."""
+    (tmp_path / "out").mkdir()
+    people.write_csv(tmp_path / "out" / "people.csv")
+    with pytest.raises(UserError, match="lies inside out="):
+        prepare(tmp_path, target="rich", source=(str(tmp_path / "out" / "people.csv"),), overwrite=True)
+
+
+def test_only_alike_data_may_be_predicted(people: pl.DataFrame, tmp_path: Path) -> None:
+    """A member would be asked about columns, codes or a target that it never learned."""
+    about = prepare(tmp_path, people, target="income")
+    learned = {"fingerprint": about["fingerprint"], "inputs": json.loads(json.dumps(inputs.meaning(about)))}
+    inputs.refuse_foreign("m", learned, "d", about, "test")
+    other_split = prepare(tmp_path, people, target="income", seed=3, overwrite=True)
+    inputs.refuse_foreign("m", learned, "d", other_split, "forecast")
+    with pytest.raises(UserError, match="may hold rows that it was trained on"):
+        inputs.refuse_foreign("m", learned, "d", other_split, "test")
+    for frame in (people.drop("age"), people.with_columns(city=pl.col("city") + "!")):
+        foreign = prepare(tmp_path, frame, target="income", overwrite=True)
+        with pytest.raises(
+            UserError, match=r"prepared otherwise than the data m learned from: (features|categories) differ"
+        ):
+            inputs.refuse_foreign("m", learned, "d", foreign, "forecast")
+    assert folders.verify(tmp_path / "out")["fingerprint"] == foreign["fingerprint"]

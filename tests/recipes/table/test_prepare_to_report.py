@@ -1,0 +1,137 @@
+"""A table all the way, by the commands of the README: prepared, learned by both tree libraries, combined, reported."""
+
+import html
+import re
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import polars as pl
+import pyarrow.parquet as pq
+import pytest
+from scripts_run import run
+
+from ensemble import folders, predictions
+from ensemble.report import words as report_words
+
+ROOT = Path(__file__).resolve().parents[3]
+MOVIELENS = ROOT.parent / "shared" / "data" / "movielens" / "ml-100k.inter.gz"
+NUM_ROWS = 1600
+BASE_RATE = "base rate"
+
+
+@pytest.fixture(scope="module")
+def table(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """Rows whose targets follow from a number, a category, a truth value and noise; the last 40 have no target."""
+    generator = np.random.default_rng(0)
+    age, city = generator.integers(18, 80, NUM_ROWS), generator.integers(0, 4, NUM_ROWS)
+    member = generator.random(NUM_ROWS) < 0.4
+    score = (age - 45) / 15 + np.array([0.0, 1.0, -1.0, 2.0])[city] + member
+    noisy = score + generator.normal(0, 0.5, (4, NUM_ROWS))
+    day = np.datetime64("2022-01-03") + np.sort(generator.integers(0, 600, NUM_ROWS)).astype("timedelta64[D]")
+    targets = {
+        "income": 20_000 + 8_000 * noisy[0],
+        "rich": np.where(noisy[1] > 2, "yes", "no"),
+        "tier": np.array(["low", "mid", "top"])[np.digitize(noisy[2], [-0.5, 1.5])],
+        "grade": np.clip(np.round(noisy[3] + 1), 0, 4).astype(int),
+    }
+    file = tmp_path_factory.mktemp("table") / "people.csv"
+    frame = pl.DataFrame(
+        {
+            "who": [f"person <b>{row}</b>" for row in range(NUM_ROWS)],
+            "age": age,
+            "city <i>": np.array(["Bonn", "Köln", "Ulm", "Jena"])[city],
+            "member": member,
+            "joined": day.astype(str),
+            "household": generator.integers(0, 200, NUM_ROWS),
+            **targets,
+        }
+    )
+    is_known = pl.int_range(NUM_ROWS) % 40 > 0
+    frame.with_columns(pl.when(is_known).then(name).alias(name) for name in targets).write_csv(file)
+    return file
+
+
+def chain(folder: Path, source: Path, *settings: str, num_rounds: int = 120) -> tuple[dict[str, Any], str]:
+    """All five commands; the scores, and the page as a person reads it."""
+    data, trees = f"data={folder}/data", f"{folder}/members"
+    run("prepare_data", "--recipe", "table", f"source=[{source}]", f"out={folder}/data", *settings)
+    rounds = (f"num_rounds={num_rounds}", "learning_rate=0.1", "threads=1", "together=one_after_other")
+    run("train_trees", "library=both", data, f"out={trees}", *rounds)
+    for library in ("xgboost", "lightgbm"):
+        run("predict", f"member={trees}/{library}", data, f"out={folder}/predictions", "threads=1")
+    fitted = (f"predictions={folder}/predictions", data)
+    run("ensemble_predictor", "fit", *fitted, f"out={folder}/ensemble", "num_draws=20")
+    run("report", *fitted, f"ensemble={folder}/ensemble", f"out={folder}/report.html")
+    page = (folder / "report.html").read_text(encoding="utf-8")
+    assert not re.search("person <b>|<i>", page)  # what stands in the table is text, never HTML
+    body = re.sub(r"<style.*?</style>", "", page, flags=re.DOTALL)
+    words = " ".join(html.unescape(re.sub(r"<[^>]*>", " ", body)).replace(report_words.THIN, " ").split())
+    return folders.read_json(folder / "ensemble" / "scores.json"), words
+
+
+def value(scores: dict[str, Any], name: str, metric: str) -> float:
+    return scores["scores"][name][metric]["value"]
+
+
+PARTS = {
+    "regression": ("Predicted and observed", "Error by decile", "Root mean squared error"),
+    "binary": ("Precision and recall", "ROC-AUC", "yes is “yes”, no is “no”"),
+    "multiclass": ("Confusion", "was, and was taken for low mid top", "Macro F1"),
+    "ranking": ("NDCG by group size", "Relevance by place", "Recall@10"),
+}
+CASES = {
+    "regression": ("target=income", "id=who", "drop=[rich,tier,grade]"),
+    "binary": ("target=rich", "id=who", "drop=[income,tier,grade]", "time=joined", "embargo=7"),
+    "multiclass": ("target=tier", "drop=[income,rich,grade]", "group=household"),
+    "ranking": ("target=grade", "task=ranking", "id=who", "drop=[income,rich,tier]", "group=household"),
+}
+
+
+@pytest.mark.parametrize("kind", CASES)
+def test_a_table_becomes_a_report(table: Path, tmp_path: Path, kind: str) -> None:
+    """A stage would not read what the one before wrote, learn another question, or show a picture of another kind."""
+    scores, words = chain(tmp_path, table, *CASES[kind])
+    metric = scores["metric"]
+    assert scores["kind"] == kind
+    ours, blind = value(scores, "ensemble", metric), value(scores, BASE_RATE, metric)
+    margin = {"regression": ours < 0.5 * blind, "binary": ours > blind + 0.2, "multiclass": ours < 0.7 * blind}
+    assert margin.get(kind, ours > blind + 0.1), (metric, ours, blind)
+    for other, parts in PARTS.items():
+        assert all((part in words) == (other == kind) for part in parts), other
+    shown = report_words.number(ours, {"regression": 0, "multiclass": 4}.get(kind, 3))
+    assert f"is {shown} (95 % interval" in words
+    assert f"How well is {CASES[kind][0].removeprefix('target=')} predicted?" in words
+    assert "hot seller" not in words
+    assert "week" not in words
+    assert "city <i>" in words  # importance and reasons name the column as its header does
+    about = folders.read_manifest(tmp_path / "data")
+    file = predictions.read(tmp_path / "ensemble" / "test.parquet")
+    assert file.classes == (("low", "mid", "top") if kind == "multiclass" else ())
+    assert len(file.row_id) == about["splits"]["test"]["rows"]
+    forecast = pq.read_table(tmp_path / "ensemble" / "forecast.parquet")
+    assert forecast.num_rows == about["splits"]["forecast"]["rows"] == NUM_ROWS // 40
+    assert set(forecast["row_id"].to_pylist()) == set(range(0, NUM_ROWS, 40))
+    assert "The 40 rows whose" in words
+    if "id=who" in CASES[kind]:
+        assert forecast["id"].to_pylist() == [f"person <b>{row}</b>" for row in forecast["row_id"].to_pylist()]
+    command = next(line for line in words.split("python ") if line.startswith("scripts/prepare_data.py"))
+    assert "--recipe table" in command
+    assert CASES[kind][0] in command
+
+
+@pytest.mark.skipif(not MOVIELENS.exists(), reason=f"MovieLens 100K is not at {MOVIELENS}")
+@pytest.mark.parametrize(
+    ("kind", "settings"),
+    [
+        ("regression", ("task=regression",)),
+        ("ranking", ("task=ranking", "group=user_id:token", "drop=[timestamp:float]")),
+    ],
+)
+def test_real_ratings_are_learned(tmp_path: Path, kind: str, settings: tuple[str, ...]) -> None:
+    """A real file, tab-separated and with colons in its header, would not go all the way, or nothing be learned from it."""
+    scores, words = chain(tmp_path, MOVIELENS, "target=rating:float", *settings, num_rounds=40)
+    ours, blind = (value(scores, name, scores["metric"]) for name in ("ensemble", BASE_RATE))
+    assert ours > blind + 0.03 if kind == "ranking" else ours < 0.99 * blind, (ours, blind)
+    assert not (tmp_path / "ensemble" / "forecast.parquet").exists()
+    assert "The forecast" not in words

@@ -1,0 +1,144 @@
+"""The guide's worked example: a recipe in a package of a user's own, through all scripts, as the guide prints them."""
+
+import json
+import os
+import re
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+from launcher import ROOT
+
+GUIDE = ROOT / "ensemble/recipes/README.md"
+MAX_LINES = 150
+NAME = "my_company.churn"
+
+
+def blocks() -> tuple[dict[str, str], list[str]]:
+    """The guide's files by their path, and its commands."""
+    text = GUIDE.read_text(encoding="utf-8")
+    files = re.findall(r"^`(my_company/\S+\.py)`.*?```python\n(.*?)```", text, flags=re.DOTALL | re.MULTILINE)
+    (commands,) = re.findall(r"```sh\n(.*?)```", text, flags=re.DOTALL)
+    return dict(files), commands
+
+
+def run(command: list[str] | str, folder: Path, **environment: str) -> subprocess.CompletedProcess[str]:
+    """A command in a folder, as a user would type it after activating the environment."""
+    path = f"{Path(sys.executable).parent}:{os.environ['PATH']}"
+    shell = isinstance(command, str)
+    words = ["bash", "-euo", "pipefail", "-c", command] if shell else command
+    return subprocess.run(
+        words, cwd=folder, env={**os.environ, "PATH": path, "PROJECT": str(ROOT), "OMP_NUM_THREADS": "1", **environment},
+        capture_output=True, text=True, check=False, timeout=400, start_new_session=True,
+    )  # fmt: skip
+
+
+def script(name: str, *words: str) -> list[str]:
+    return [sys.executable, str(ROOT / "scripts" / f"{name}.py"), *words]
+
+
+@pytest.fixture(scope="module")
+def desk(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A folder with the example's files, outside the project, after all of the guide's commands."""
+    folder = tmp_path_factory.mktemp("desk")
+    files, commands = blocks()
+    for path, source in files.items():
+        (folder / path).parent.mkdir(parents=True, exist_ok=True)
+        (folder / path).write_text(source, encoding="utf-8")
+    done = run(commands, folder)
+    assert done.returncode == 0, done.stdout + done.stderr
+    return folder
+
+
+def test_the_example_is_short() -> None:
+    """A guide would teach more than is needed."""
+    files, _ = blocks()
+    assert set(files) == {f"my_company/churn/{name}.py" for name in ("__init__", "settings", "prepare", "training", "page")}
+    assert sum(len(source.splitlines()) for source in files.values()) < MAX_LINES
+
+
+def test_members_learn_on_two_ranks_and_on_trees(desk: Path) -> None:
+    """A recipe outside the project would be second class: no launcher, no lower-is-better metric, no ensemble."""
+    network = json.loads((desk / "members/network/summary.json").read_text())
+    assert (network["ranks"], network["recipe"], network["higher_is_better"]) == (2, NAME, False)
+    lines = [json.loads(line) for line in (desk / "members/network/metrics.jsonl").read_text().splitlines()]
+    errors = [line["root_mean_squared_error"] for line in lines if line["kind"] == "val"]
+    assert network["validation_root_mean_squared_error"] == min(errors) < max(errors) / 3
+    scores = json.loads((desk / "ensemble/scores.json").read_text())
+    error = {name: of["root_mean_squared_error"]["value"] for name, of in scores["scores"].items()}
+    assert error["ensemble"] < 1.6 < 3 < error["base rate"]  # the noise alone has a deviation of 1
+    assert sorted(scores["weights"]) == ["lightgbm", "network"]
+
+
+def test_the_page_has_the_sentence_and_the_picture(desk: Path) -> None:
+    """What a recipe wants to say would not be on its page."""
+    page = (desk / "report.html").read_text(encoding="utf-8")
+    assert "After how many months each of 4,000 generated customers leaves." in page
+    assert "Months by which the ensemble is off." in page
+    assert "scripts/prepare_data.py --recipe my_company.churn num_customers=4000" in page
+    assert "--recipe my_company.churn" in page
+
+
+def test_a_sum_over_ranks_is_that_of_all_rows(desk: Path, tmp_path: Path) -> None:
+    """Rows that fill up the last rank's share would count twice in a metric of sums."""
+    command = script("train", "--recipe", NAME, f"data={desk / 'prepared'}", "max_epochs=0.1", "batch_size=256", "seed=3")
+    launch = [str(Path(sys.executable).with_name("accelerate")), "launch", "--config_file"]
+    found = []
+    for name in ("single_cpu", "multi_cpu"):
+        out = f"out={tmp_path / name}"
+        done = run([*launch, str(ROOT / f"accelerate_configs/{name}.yaml"), *command[1:], out], desk)
+        assert done.returncode == 0, done.stderr
+        found.append(json.loads((tmp_path / name / "summary.json").read_text())["validation_root_mean_squared_error"])
+    assert found[0] == pytest.approx(found[1], rel=1e-5)
+
+
+@pytest.mark.parametrize(
+    "words",
+    [
+        ("predict", "member=members/lightgbm", "data=prepared", "out=new"),
+        ("ensemble_predictor", "fit", "predictions=predictions", "data=prepared", "out=new"),
+        ("report", "ensemble=ensemble", "data=prepared", "predictions=predictions", "out=new.html"),
+    ],
+    ids=lambda words: words[0],
+)
+def test_a_manifest_chooses_no_import(desk: Path, words: tuple[str, ...]) -> None:
+    """A folder from somebody else would run code on this machine by the name of its recipe."""
+    planted = "import pathlib; pathlib.Path('imported').touch()\n"
+    package = desk / "my_company/churn/__init__.py"
+    before = package.read_text()
+    package.write_text(planted + before)
+    try:
+        done = run(script(*words), desk)
+        assert done.returncode == 2, done.stderr
+        assert f"if you trust that package, add --recipe {NAME}" in done.stderr
+        assert not (desk / "imported").exists()
+        assert run(script("prepare_data", "--recipe", NAME, "out=again", "num_customers=100"), desk).returncode == 0
+        assert (desk / "imported").exists(), "this test could not fail"
+    finally:
+        package.write_text(before)
+        (desk / "imported").unlink(missing_ok=True)
+        if (desk / "again").exists():
+            for file in sorted((desk / "again").rglob("*"), reverse=True):
+                file.rmdir() if file.is_dir() else file.unlink()
+            (desk / "again").rmdir()
+
+
+@pytest.mark.parametrize(
+    ("words", "sentence"),
+    [
+        (("prepare_data", "--recipe", "my_company.chrun", "out=new"), "there is no recipe 'my_company.chrun': known are hot_sel"),
+        (("prepare_data", "--recipe", "json", "out=new"), "there is no recipe 'json'"),
+        (("prepare_data", "--recipe", "../prepared", "out=new"), "there is no recipe '../prepared'"),
+        (("train", "--recipe", "table", "data=prepared", "out=new"), "the recipe table has no neural network to train"),
+        (("predict", "--recipe", "table", "member=x", "data=prepared", "out=new"), "was prepared for the recipe my_company.churn"),
+        (("predict", "--recipe", NAME, "member=momentum", "data=prepared", "out=new"), "momentum/summary.json does not exist"),
+    ],
+)  # fmt: skip
+def test_a_wrong_recipe_gets_one_sentence(desk: Path, words: tuple[str, ...], sentence: str) -> None:
+    """A slip in a name would end in a traceback, or in data of another kind."""
+    done = run(script(*words), desk)
+    assert done.returncode == 2, done.stderr
+    assert "Traceback" not in done.stderr
+    assert sentence in done.stderr.splitlines()[-1]
+    assert not (desk / "new").exists()

@@ -1,0 +1,60 @@
+"""The benchmarks of the user's commands: which seeds and sets they take, and what they make of their runs."""
+
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+import pytest
+from benchmarks import commands
+
+from ensemble.errors import UserError
+
+
+def told(base_rate: float, ensemble: float, xgboost: float, lightgbm: float) -> dict[str, Any]:
+    """What `pipeline` finds."""
+    scores = {"ensemble": ensemble, "xgboost": xgboost, "lightgbm": lightgbm, "momentum": 0.05, "base rate": base_rate}
+    return {
+        "base_rate": base_rate,
+        "weights": {"xgboost": 0.5, "lightgbm": 0.5},
+        "average_precision": {name: {"value": value} for name, value in scores.items()},
+    }
+
+
+def test_seeds_are_those_asked_for(monkeypatch: pytest.MonkeyPatch) -> None:
+    """What was chosen by some seeds would be judged by the same ones; or a gain be told of another member than the best."""
+    asked: list[tuple[Sequence[str], Sequence[str]]] = []
+    found = iter([told(0.05, 0.3, 0.25, 0.2), told(0.1, 0.3, 0.2, 0.4)])
+
+    def pipeline(folder: Path, prepare: Sequence[str], train: Sequence[str]) -> dict[str, Any]:
+        asked.append((prepare, train))
+        return next(found)
+
+    monkeypatch.setattr(commands, "pipeline", pipeline)
+    summary = commands.seeds(num_seeds=2, first_seed=40)
+    assert asked == [(["market.seed=40"], ["seed=40"]), (["market.seed=41"], ["seed=41"])]
+    assert [run["seed"] for run in summary["runs"]] == [40, 41]
+    by_base_rate = summary["average_precision_by_base_rate"]
+    assert set(by_base_rate) == {"ensemble", "xgboost", "lightgbm", "momentum"}
+    assert by_base_rate["ensemble"]["mean"] == pytest.approx(4.5)
+    assert by_base_rate["ensemble"]["least"] == pytest.approx(3)
+    assert summary["gain_over_best_member"]["each"] == pytest.approx([0.05, -0.1])
+
+
+def test_one_seed_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Minutes later there would be no deviation."""
+    monkeypatch.setattr(commands, "pipeline", lambda *_: pytest.fail("something was measured"))
+    with pytest.raises(UserError, match="num_seeds=1 is impossible: for a deviation it must be 2 or more"):
+        commands.seeds(num_seeds=1)
+
+
+def test_sets_that_are_not_there_are_named(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    """A set would be missing from the table, and nobody know why; or be prepared without its metadata."""
+    (tmp_path / "amazon").mkdir()
+    (tmp_path / "amazon/Gift_Cards_5.json.gz").touch()
+    (tmp_path / "amazon/AMAZON_FASHION_5.json.gz").touch()
+    file = tmp_path / "amazon/AMAZON_FASHION_5.json.gz"
+    words = [f"source=[{file}]", "panel.top_fraction=0.5", "panel.horizon_weeks=4"]
+    assert commands.real_sets(str(tmp_path)) == {"AMAZON_FASHION_5": words}
+    said = capsys.readouterr().out
+    assert f"Gift_Cards_5: left out, {tmp_path / 'amazon/meta_Gift_Cards.json.gz'} is not there" in said
+    assert "ml-100k: left out" in said

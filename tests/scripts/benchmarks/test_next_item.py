@@ -1,0 +1,204 @@
+"""The benchmarks of next_item: both sides get the same work, it is counted in turn, and each kind still runs."""
+
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+
+import numpy as np
+import pytest
+from benchmarks import next_item, next_item_data, next_item_growth, next_item_run, turns
+from benchmarks.settings import NextItemRun
+
+from ensemble import configuration
+from ensemble.arrow import open_table
+from ensemble.errors import UserError
+from ensemble.recipes.next_item import training as recipes
+from ensemble.recipes.next_item.settings import RecipeConfig
+
+MODEL = '''
+import torch
+
+class SASRec(torch.nn.Module):
+    """As much of the reference's interface as the benchmark calls."""
+
+    def __init__(self, num_users, num_items, arguments):
+        super().__init__()
+        self.item_emb = torch.nn.Embedding(num_items + 1, arguments.hidden_units)
+
+    def forward(self, users, items, *rest):
+        *between, targets, negatives = rest
+        assert [matrix.shape for matrix in between] == [(*items.shape, items.shape[1])] * self.num_matrices
+        known, *of = (self.item_emb(torch.LongTensor(numbers)) for numbers in (items, targets, negatives))
+        return tuple((known * other).sum(-1) for other in of)
+
+    num_matrices = 0
+
+class TiSASRec(SASRec):
+    num_matrices = 1
+
+    def __init__(self, num_users, num_items, num_times, arguments):
+        super().__init__(num_users, num_items, arguments)
+        for name in ("abs_pos_K_emb", "abs_pos_V_emb", "time_matrix_K_emb", "time_matrix_V_emb"):
+            setattr(self, name, torch.nn.Embedding(arguments.time_span + 1, arguments.hidden_units))
+'''
+UTILS = """
+from pathlib import Path
+
+def data_partition(name):
+    rows = [line.split() for line in Path(f"data/{name}.txt").read_text().splitlines()]
+    train = {}
+    for user, *rest in rows:
+        train.setdefault(int(user), []).append(rest)
+    times = [7] * (name == "times")
+    return [train, train, train, len(train), len({row[1] for row in rows}), *times]
+
+def build_index(name):
+    print("said by another", name)
+
+def Relation(train, num_users, max_length, span):
+    assert (len(train), span) == (num_users, 256)
+
+def evaluate(model, dataset, arguments):
+    assert not model.training
+    print("said by another", len(dataset[0]), dataset[3])
+"""
+USERS, ITEMS = 12, 15
+
+
+@pytest.fixture(scope="module")
+def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """Generated interactions, and beside them modules that have the references' names."""
+    folder = tmp_path_factory.mktemp("next_item")
+    generator = np.random.default_rng(0)
+    next_item_data.write(folder / "made", next_item_data.beauty_lengths(USERS, generator) + 3, ITEMS, generator)
+    (folder / "reference").mkdir()
+    (folder / "reference" / "model.py").write_text(MODEL)
+    (folder / "reference" / "utils.py").write_text(UTILS)
+    return folder
+
+
+@pytest.fixture
+def at_work(folder: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
+    """Where and with what a process of the benchmark is started."""
+    monkeypatch.chdir(folder / "made")
+    monkeypatch.syspath_prepend(folder / "reference")
+    yield
+    for name in ("model", "utils"):
+        sys.modules.pop(name, None)
+
+
+@pytest.mark.usefixtures("at_work")
+@pytest.mark.parametrize("time_aware", [False, True])
+@pytest.mark.parametrize(("side", "work"), next_item_run.WORKS)
+def test_each_piece_of_work_runs(side: str, work: str, time_aware: bool) -> None:
+    """The recipe would have changed under the benchmark, and the README's figures could not be made anew."""
+    settings = NextItemRun(side=side, work=work, time_aware=time_aware, max_length=6, num_sequences=10)  # type: ignore[arg-type]
+    next_item_run.WORKS[side, work](settings)()
+
+
+@pytest.mark.usefixtures("at_work")
+def test_both_sides_get_the_same_sequences() -> None:
+    """One of them would be faster for it had less to do."""
+    length = 6
+    rows = recipes.make(RecipeConfig(time_aware=True, max_length=length, num_groups=next_item_run.NUM_GROUPS), "prepared")
+    batch = rows.rows("train").gather(np.arange(USERS))
+    users, items, between, targets, negatives = next_item_run._padded(batch, length, ITEMS)
+    assert len(users) == USERS
+    assert (negatives.min(), negatives.max()) >= (1, 2)
+    events = open_table(Path("prepared/events")).to_pydict()
+    expected = []
+    for row in open_table(Path("prepared/rows/train")).to_pylist():
+        begin, end = max(row["begin"], row["end"] - 1 - length), row["end"]
+        padding = [0] * (length - (end - 1 - begin))
+        expected.append((padding + events["item"][begin : end - 1], padding + events["item"][begin + 1 : end]))
+        time = np.array(events["time"][begin : end - 1]) - events["time"][begin]
+        gaps = np.diff(time)
+        scaled = 1 + np.rint(time / min(gaps[gaps > 0], default=1)).astype(int)
+        found = next(number for number in range(USERS) if (items[number].tolist(), targets[number].tolist()) == expected[-1])
+        real = slice(len(padding), None)
+        assert between[found][real, real].tolist() == np.minimum(abs(scaled[:, None] - scaled), 256).tolist()
+    assert sorted(zip(items.tolist(), targets.tolist(), strict=True)) == sorted(expected)
+
+
+def test_seconds_are_compared_with_their_neighbours() -> None:
+    """A machine that becomes slower would be told as a gain of ours, or a cold start as a cost."""
+    asked: list[str] = []
+
+    def side(name: str, factor: float) -> turns.Work:
+        def work() -> dict[str, float]:
+            asked.append(name)
+            return {"cpu_s": (100 if len(asked) <= 2 else 5 + len(asked)) * factor, "peak_mb": 7 * factor}
+
+        return work
+
+    found = turns.compared(side("reference", 4.0), side("ours", 1.0), rounds=3, warm_up=True)
+    assert asked == ["reference", "ours"] + ["reference", "ours"] * 3 + ["reference"]
+    assert found["times_faster"] == {"median": 4.0, "least": 4.0}
+    assert (found["times_leaner"], found["noise"]) == (4.0, 0.0)
+    assert (found["reference"]["cpu_s"], found["ours"]["cpu_s"]) == (44.0, 11.0)
+
+
+def test_processes_answer_whatever_the_reference_prints(
+    folder: Path, monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str]
+) -> None:
+    """Its words would be taken for figures; or it would be measured though it is not there."""
+    monkeypatch.setitem(next_item.PARTS, "prepare", dict(list(next_item.PARTS["prepare"].items())[:2]))
+    found = next_item.next_item(rounds=2, sasrec=str(folder / "reference"), parts=("prepare",), num_users=30)
+    beside, by_itself = found["prepare"].values()
+    assert beside["reference"]["cpu_s"] > 0
+    assert beside["ours"]["peak_mb"] > 0
+    assert by_itself.keys() == {"ours"}
+    assert (found["data"]["movielens"]["users"], found["data"].keys()) == (30, {"movielens"})
+    assert "said by another" not in capfd.readouterr().out
+
+
+def test_what_a_process_died_of_is_told(tmp_path: Path) -> None:
+    """There would be a traceback of JSON in place of the reason."""
+    with (
+        turns.worker(["next-item-run", "work=prepare"], tmp_path) as work,
+        pytest.raises(UserError, match=r"work=prepare ended with 2: .*data/pairs\.txt"),
+    ):
+        work()
+
+
+@pytest.mark.usefixtures("at_work")
+@pytest.mark.parametrize("axis", next_item_growth.AXES)
+def test_each_axis_asks_for_work_that_exists(axis: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Minutes of measuring would end in a process that cannot read what it is told."""
+    monkeypatch.setattr(next_item_growth, "ITEMS_SEQUENCES", 8)
+    names = set()
+    for name, words, data in next_item_growth._works(axis, [20], tmp_path / axis):
+        settings = configuration.load(NextItemRun, None, words)
+        monkeypatch.chdir(data)
+        next_item_run.WORKS["ours", settings.work](settings)()
+        names.add(name)
+    assert len(names) == {"length": 8, "items": 2, "users": 1}[axis]
+
+
+def test_growth_is_told_and_drawn(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The exponents would not be those of the costs; or the picture fail at the end of it all."""
+    costs = iter([{"cpu_s": 1.0, "peak_mb": 3.0}, {"cpu_s": 2.0, "peak_mb": 3.0}, {"cpu_s": 8.0, "peak_mb": 12.0}])
+    monkeypatch.setattr(next_item_growth, "alone", lambda work, rounds: next(costs))
+    monkeypatch.setattr(next_item_growth.next_item_data, "write", lambda folder, *_: folder.mkdir(parents=True))
+    found = next_item_growth.next_item_growth(axes=("users",), doublings=2, users=20, picture=str(tmp_path / "growth.png"))
+    assert found["users"]["prepare"] == {
+        "sizes": [20, 40, 80],
+        "cpu_s": [1.0, 2.0, 8.0],
+        "cpu_s_exponent": {"all": 1.5, "last": 2.0},
+        "peak_mb": [3.0, 3.0, 12.0],
+        "peak_mb_exponent": {"all": 1.0, "last": 2.0},
+    }
+    assert (tmp_path / "growth.png").read_bytes().startswith(b"\x89PNG")
+
+
+def test_what_cannot_be_measured_is_refused_at_once(tmp_path: Path) -> None:
+    """Ten minutes of measuring would end in a traceback."""
+    for settings, sentence in (
+        ({"rounds": 1}, "rounds=1 is impossible: for quartiles it must be 2 or more"),
+        ({"parts": ("steps",)}, "parts=steps is unknown: there are sasrec_step, tisasrec_step, evaluate, prepare"),
+        ({"tisasrec": str(tmp_path)}, "holds no model.py and utils.py"),
+    ):
+        with pytest.raises(UserError, match=sentence):
+            next_item.next_item(**settings)
+    with pytest.raises(UserError, match="axes=depth is unknown"):
+        next_item_growth.next_item_growth(axes=("depth",))

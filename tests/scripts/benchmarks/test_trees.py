@@ -1,0 +1,83 @@
+"""The benchmarks of trees: what they work out from their processes, and that each kind of process still counts."""
+
+from pathlib import Path
+from typing import Any
+
+import pytest
+from benchmarks import trees
+
+from ensemble.errors import UserError
+
+
+@pytest.fixture(scope="module")
+def data(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    folder = tmp_path_factory.mktemp("trees")
+    trees._write_data(folder / "data", 3000)
+    trees._write_data_to_predict(folder / "to_predict", folder / "data", 3000)
+    return folder
+
+
+@pytest.mark.parametrize("library", trees.LIBRARIES)
+def test_each_kind_of_process_counts(library: str, data: Path) -> None:
+    """Trees would have changed under the benchmark, and the README's figures could not be made anew."""
+    for work in ("ours", "bare", "defaults"):
+        run = trees._run(data / "data", [f"library={library}", f"work={work}", "num_trees=2", "memory=low"])
+        assert run["wall_s"] > 0
+        assert run["cpu_s"] > 0
+        assert 0 < run["peak_mb"] < 500
+    run = trees._run(data / "to_predict", [f"library={library}", "work=predict", "num_trees=4"])
+    assert len(run["rows_per_s"]["native"]) == len(run["rows_per_s"]["ours"]) + 1
+    assert min(run["rows_per_s"]["ours"]) > 0
+    assert 1 <= run["trees"] <= 4
+
+
+def test_ratios_are_of_neighbours(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A machine that becomes slower would be told as a cost of ours; or the ratio be upside down."""
+    said: list[tuple[str, ...]] = []
+
+    def run(data: Path, words: list[str]) -> dict[str, Any]:
+        """Each process takes a second more than the last one; ours a tenth more than that, and is as much slower."""
+        said.append(tuple(word for word in words if not word.startswith("num_trees")))
+        if "work=predict" in words:
+            return {"trees": 9, "threads": 2, "rows_per_s": {"native": [100, 200, 300], "ours": [135, 225]}}
+        ours = 1.1 if "work=ours" in words else 1.0
+        return {"wall_s": 1.0, "cpu_s": (9 + len(said)) * ours, "peak_mb": 50 * ours}
+
+    monkeypatch.setattr(trees, "_run", run)
+    found = trees.trees(rounds=2, num_rows=1000, num_trees=1)
+    for library in trees.LIBRARIES:
+        for memory in ("in_core", "low"):
+            assert found[library][memory]["cpu_by_bare"]["median"] == pytest.approx(1.1)
+            assert found[library][memory]["noise"] == pytest.approx(0)
+            assert found[library][memory]["peak_mb"]["median"] == pytest.approx(55)
+            assert found[library][memory]["bare_peak_mb"]["median"] == 50
+        assert found[library]["predict"]["by_native"]["median"] == pytest.approx(0.9)
+    works = [words[-1] for words in said[:11]]
+    assert works == [
+        *["work=bare", "work=ours"] * 2,
+        "work=bare",
+        *["work=bare", "work=ours"] * 2,
+        "work=bare",
+        "work=predict",
+    ]
+
+
+def test_threads_are_compared_with_the_defaults(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The gain would be told of something else than OpenMP's settings, or of the fastest of ours."""
+    seconds = {"work=defaults": [30.0, 40.0, 20.0], "work=bare": [2.0, 4.0]}
+
+    def run(data: Path, words: list[str]) -> dict[str, Any]:
+        return {"wall_s": left[words[-1]].pop(0)}
+
+    for library in trees.LIBRARIES:
+        left = {work: 2 * values for work, values in seconds.items()}
+        monkeypatch.setattr(trees, "_run", run)
+        found = trees.threads(rounds=2, num_rows=1000)[library]
+        assert (found["times_faster"], found["times_faster_least"]) == (10.0, 5.0)
+
+
+def test_too_few_rounds_are_refused() -> None:
+    """Hours later there would be no quartiles."""
+    for benchmark in (trees.trees, trees.threads):
+        with pytest.raises(UserError, match="rounds=1 is impossible: for quartiles it must be 2 or more"):
+            benchmark(rounds=1)

@@ -1,0 +1,210 @@
+"""What a person can get wrong at the command line: every script answers with one sentence, exit code 2, and no new file."""
+
+import os
+import shutil
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+ROOT = Path(__file__).resolve().parents[2]
+SCRIPTS = sorted(path.stem for path in (ROOT / "scripts").glob("*.py"))
+TIMEOUT_S = 120
+
+
+def run(script: str, *words: str, folder: Path) -> subprocess.CompletedProcess[str]:
+    """A script in a process of its own, with `folder` as working directory."""
+    launcher = {"WORLD_SIZE", "RANK", "LOCAL_RANK", "MASTER_ADDR", "MASTER_PORT"}
+    clean = {name: value for name, value in os.environ.items() if name not in launcher and "ACCELERATE" not in name}
+    return subprocess.run(
+        [sys.executable, str(ROOT / f"scripts/{script}.py"), *words],
+        cwd=folder,
+        env={**clean, "OMP_NUM_THREADS": "1", "OMP_WAIT_POLICY": "PASSIVE", "HF_HUB_OFFLINE": "1"},
+        capture_output=True,
+        text=True,
+        timeout=TIMEOUT_S,
+        check=False,
+    )
+
+
+def snapshot(folder: Path) -> dict[Path, tuple[int, int]]:
+    """Every path under a folder, with its size and time of change."""
+    return {path: (path.lstat().st_size, path.lstat().st_mtime_ns) for path in folder.rglob("*")}
+
+
+@pytest.fixture(scope="module")
+def desk(prepared: Path, raw_market: tuple[Path, Path], tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A working directory with prepared data, raw reviews, and all kinds of things that are not what they seem."""
+    folder = tmp_path_factory.mktemp("desk")
+    (folder / "prepared").symlink_to(prepared)
+    (folder / "reviews.jsonl").symlink_to(raw_market[0])
+    damaged = Path(shutil.copytree(prepared, folder / "damaged"))
+    (damaged / "manifest.json").write_text("{", encoding="utf-8")
+    shorter = Path(shutil.copytree(prepared, folder / "shorter"))
+    with open(shorter / "rows/train/data-00000-of-00001.arrow", "r+b") as stream:
+        stream.truncate(1000)
+    (folder / "taken").mkdir()
+    (folder / "taken/thesis.txt").write_text("irreplaceable", encoding="utf-8")
+    (folder / "file").write_text("a file, no folder", encoding="utf-8")
+    (folder / "binary.jsonl").write_bytes(bytes(range(256)) * 40)
+    (folder / "empty.jsonl").write_text("", encoding="utf-8")
+    (folder / "list.yaml").write_text("- 1\n- 2\n", encoding="utf-8")
+    (folder / "broken.yaml").write_text("a: [1\nb: }", encoding="utf-8")
+    (folder / "unknown.yaml").write_text("batchsize: 3\n", encoding="utf-8")
+    (folder / "member").mkdir()
+    (folder / "member/summary.json").write_text('{"kind": "catboost"}', encoding="utf-8")
+    (folder / "unfinished").mkdir()
+    (folder / "unfinished/summary.json").write_text('{"kind": "neural"}', encoding="utf-8")
+    (folder / "ensemble").mkdir()
+    (folder / "ensemble/ensemble.json").write_text("[]", encoding="utf-8")
+    return folder
+
+
+PREPARE, TRAIN, TREES = "prepare_data out=new", "train data=prepared out=new", "train_trees data=prepared out=new"
+PREDICT = "predict data=prepared out=new member=momentum"
+COMPARE = "compare_rankings rankings=files data=prepared out=new"
+FIT = "ensemble_predictor fit data=prepared out=new predictions=files"
+SERVE, PUSH, EXPORT = "serve port=0", "push_to_hub repository=me/mine", "export_model out=new.onnx"
+FORECAST = "ensemble_predictor predict ensemble=ensemble out=new source=[reviews.jsonl]"
+
+CASES = {
+    # prepare_data
+    "prepare_data": "the setting 'out' has no default: add out=…",
+    f"{PREPARE} source": "'source' is no setting: write key=value",
+    f"{PREPARE} panel.horizon=3": "there is no setting 'panel.horizon'; did you mean 'panel.horizon_weeks'?",
+    f"{PREPARE} panel.horizon_weeks=soon": "panel.horizon_weeks=soon does not fit: write a whole number",
+    f"{PREPARE} panel.shares=[1,2]": "panel.shares=[1, 2] does not fit: write a list of 4",
+    f"{PREPARE} panel.horizon_weeks=0": "panel.horizon_weeks=0 is impossible: it must be between 1 and 520 weeks",
+    f"{PREPARE} panel.top_fraction=5": "panel.top_fraction=5.0 is impossible: it must be between 0 and 1",
+    f"{PREPARE} panel.num_tokens=-1": "panel.num_tokens=-1 is impossible",
+    f"{PREPARE} market.num_products=0": "num_products=0 is not possible: choose at least 1",
+    f"{PREPARE} metadata=[reviews.jsonl]": "metadata is given without source",
+    f"{PREPARE} source=[nowhere.jsonl]": "nowhere.jsonl",
+    f"{PREPARE} source=[no*thing.jsonl]": "no*thing.jsonl",
+    f"{PREPARE} source=[taken]": "taken",
+    f"{PREPARE} source=[binary.jsonl]": "binary.jsonl",
+    f"{PREPARE} source=[empty.jsonl]": "empty.jsonl",
+    f"{PREPARE} source=[reviews.jsonl] until=yesterday": "until=yesterday is no date: write it as in 2023-09-30",
+    f"{PREPARE} source=[reviews.jsonl] panel.tokenizer=/nowhere": "the text encoder '/nowhere' is no sound folder",
+    "prepare_data out=taken source=[reviews.jsonl]": "taken exists already: choose another folder, or add overwrite=true",
+    "prepare_data out=taken source=[reviews.jsonl] overwrite=true": "so it is not replaced: choose another folder",
+    "prepare_data out=file/new source=[reviews.jsonl]": "the folder file/new cannot be created: Not a directory",
+    f"{PREPARE} --config nowhere.yaml": "the configuration file nowhere.yaml does not exist: check the path",
+    f"{PREPARE} --config broken.yaml": "the configuration file broken.yaml cannot be read",
+    f"{PREPARE} --config list.yaml": "the configuration file list.yaml must hold `key: value` lines",
+    f"{PREPARE} --recipe chess": "there is no recipe 'chess': known are hot_sellers, next_item, candidates, table",
+    # train
+    "train": "the setting 'data' has no default: add data=…",
+    "train data=prepared": "the setting 'out' has no default: add out=…",
+    f"{TRAIN} batchsize=64": "there is no setting 'batchsize'; did you mean 'batch_size'?",
+    f"{TRAIN} recipe.widht=64": "there is no setting 'recipe.widht'; did you mean 'recipe.width'?",
+    f"{TRAIN} batch_size=many": "batch_size=many does not fit: write a whole number",
+    f"{TRAIN} recipe.loss=mse": "recipe.loss=mse does not fit: write one of bce, focal",
+    f"{TRAIN} --config unknown.yaml": "unknown.yaml: there is no setting 'batchsize'; did you mean 'batch_size'?",
+    f"{TRAIN} --recipe chess": "there is no recipe 'chess': known are hot_sellers, next_item, candidates, table",
+    f"{TRAIN} --resume last": "there is no checkpoint to resume from in new: start without --resume",
+    f"{TRAIN} --resume elsewhere": "elsewhere/manifest.json does not exist",
+    f"{TRAIN} precision=fp8": "precision=fp8 needs a GPU of compute capability 8.9 or more",
+    f"{TRAIN} trackers=[wandb]": "the package wandb is not installed: pip install 'accelerate-ensemble[tracking]'",
+    f"{TRAIN} bucket_batches=4": "this recipe's rows have no lengths",
+    f"{TRAIN} batch_size=64 micro_batch_size=48": "the nearest that does is micro_batch_size=32",
+    f"{TRAIN} recipe.width=30 recipe.num_heads=4": "recipe.width=30 cannot be divided by recipe.num_heads=4",
+    "train data=nowhere out=new": "there is no prepared data at nowhere: run scripts/prepare_data.py first",
+    "train data=damaged out=new": "damaged/manifest.json is damaged",
+    "train data=prepared out=taken": "taken exists already: choose another out=…, or delete it",
+    # train_trees
+    "train_trees": "the setting 'data' has no default: add data=…",
+    f"{TREES} num_round=3": "there is no setting 'num_round'; did you mean 'num_rounds'?",
+    f"{TREES} library=catboost": "library=catboost does not fit: write one of xgboost, lightgbm",
+    f"{TREES} threads=-2": "threads=-2 is impossible: give a number of cores, or 0",
+    f"{TREES} row_fraction=0": "row_fraction=0.0 is impossible: it must be above 0 and at most 1",
+    "train_trees data=nowhere out=new": "there is no prepared data at nowhere: run scripts/prepare_data.py first",
+    "train_trees data=shorter out=new": "data-00000-of-00001.arrow has 1000 bytes, not",
+    "train_trees data=taken out=new": "taken/manifest.json does not exist: check the path",
+    "train_trees data=prepared out=taken": "taken exists already: choose another folder, or add overwrite=true",
+    # predict
+    "predict": "the setting 'member' has no default: add member=…",
+    f"{PREDICT} contributions=true": "contributions=true is for one tree member, which momentum is not: leave it out",
+    f"{PREDICT} split=[test]": "there is no setting 'split'; did you mean 'splits'?",
+    f"{PREDICT} splits=test": "splits=test does not fit: write a list, as in 'splits=[test]'",
+    f"{PREDICT} splits=[blend,tset]": "prepared has no split 'tset' to predict: it has train, validation, blend, test",
+    "predict data=prepared out=new member=nobody": "nobody/summary.json does not exist: check the path",
+    "predict data=prepared out=new member=member": "member is of kind 'catboost', not one of neural, xgboost, lightgbm",
+    "predict data=prepared out=new member=unfinished": "unfinished/best does not exist",
+    "predict data=nowhere out=new member=momentum": "there is no prepared data at nowhere",
+    "predict data=prepared out=file member=momentum": "the prediction file file/momentum.blend.parquet cannot be written",
+    "predict data=prepared out=new member=popularity": "or name a baseline of the recipe hot_sellers: momentum",
+    # compare_rankings
+    "compare_rankings": "the setting 'rankings' has no default: add rankings=…",
+    f"{COMPARE} spilt=test": "there is no setting 'spilt'; did you mean 'split'?",
+    f"{COMPARE} num_draws=0": "num_draws=0 is impossible: it must be at least 1",
+    f"{COMPARE} candidates=prepared": "candidates=… goes with predictions=… or ensemble=…",
+    COMPARE: "prepared was prepared for the recipe hot_sellers, which ranks no items",
+    # ensemble_predictor
+    "ensemble_predictor": "the following arguments are required: command",
+    "ensemble_predictor guess": "argument command: invalid choice: 'guess'",
+    "ensemble_predictor fit": "has no default: add",
+    f"{FIT} member=[a]": "there is no setting 'member'; did you mean 'members'?",
+    f"{FIT} num_draws=0": "num_draws=0 is impossible: it must be at least 1",
+    FIT: "there are no prediction files in files: write them with scripts/predict.py",
+    f"{FIT} members=[nobody]": "the prediction file files/nobody.blend.parquet does not exist",
+    FORECAST: "ensemble/like.json does not exist",
+    f"{FORECAST} ensemble=nowhere": "nowhere/ensemble.json does not exist: check the path",
+    f"{FORECAST} sources=[x]": "there is no setting 'sources'; did you mean 'source'?",
+    # serve
+    "serve": "the setting 'ensemble' has no default: add ensemble=…",
+    f"{SERVE} ensemble=nowhere": "nowhere/ensemble.json does not exist: check the path",
+    f"{SERVE} ensemble=ensemble": "ensemble/like.json does not exist: check the path",
+    f"{SERVE} ensemble=nowhere threads=-1": "threads=-1 is impossible: give a number of cores, or 0",
+    f"{SERVE} ensemble=nowhere max_reviews=0": "max_reviews=0 is impossible: it must be at least 1",
+    f"{SERVE} ensemble=nowhere max_byte=1": "there is no setting 'max_byte'; did you mean 'max_bytes'?",
+    "serve ensemble=nowhere port=99999": "host=127.0.0.1 port=99999 cannot be listened at",
+    # push_to_hub
+    "push_to_hub ensemble=ensemble": "the setting 'repository' has no default: add repository=…",
+    f"{PUSH} ensemble=nowhere": "nowhere/manifest.json does not exist: check the path",
+    f"{PUSH} ensemble=damaged": "damaged/manifest.json is damaged",
+    f"{PUSH} ensemble=prepared": "prepared has no model card README.md",
+    f"{PUSH} ensemble=prepared public=true": "there is no setting 'public'",
+    # export_model
+    "export_model": "the setting 'member' has no default: add member=…",
+    f"{EXPORT} member=nobody": "nobody/summary.json does not exist: check the path",
+    f"{EXPORT} member=member": "member is of kind 'catboost', and only tree members can be exported yet: name one",
+    f"{EXPORT} member=unfinished": "unfinished is of kind 'neural', and only tree members can be exported yet: name one",
+    f"{EXPORT} member=nobody format=pmml": "there is no setting 'format'",
+}
+
+
+@pytest.mark.parametrize("command", CASES)
+def test_a_mistake_gets_one_sentence_and_leaves_nothing(command: str, desk: Path) -> None:
+    """A person would face a traceback, an exit code that a job script takes for success, or half a folder in the way."""
+    script, *words = command.split()
+    before = snapshot(desk)
+    done = run(script, *words, folder=desk)
+    assert done.returncode == 2, done.stderr
+    assert "Traceback" not in done.stderr
+    assert done.stderr.count("error: ") == 1, done.stderr
+    assert CASES[command] in done.stderr.splitlines()[-1], done.stderr
+    assert snapshot(desk) == before
+
+
+@pytest.mark.parametrize("script", SCRIPTS)
+def test_every_script_refuses_what_it_does_not_know(script: str, tmp_path: Path) -> None:
+    """A script of its own kind would take a typo for its default."""
+    command = {"ensemble_predictor": ["fit"], "benchmark": ["panel"]}.get(script, [])
+    done = run(script, *command, "no_such_setting=1", folder=tmp_path)
+    assert done.returncode == 2, done.stderr
+    assert "Traceback" not in done.stderr
+    assert "there is no setting 'no_such_setting'" in done.stderr.splitlines()[-1], done.stderr
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_a_script_runs_from_any_folder(desk: Path, tmp_path: Path) -> None:
+    """Paths would be those of the project's folder, or a script work only where it lies."""
+    done = run("predict", f"data={desk / 'prepared'}", "member=momentum", "out=mine", folder=tmp_path)
+    assert done.returncode == 0, done.stderr
+    assert sorted(path.name for path in (tmp_path / "mine").iterdir()) == [
+        "momentum.blend.parquet",
+        "momentum.forecast.parquet",
+        "momentum.test.parquet",
+    ]

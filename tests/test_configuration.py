@@ -1,0 +1,368 @@
+"""Settings: defaults, a file, words; each mistake in one sentence; every setting explained."""
+
+import dataclasses
+import functools
+import importlib.util
+import inspect
+import itertools
+import json
+import sys
+from pathlib import Path
+from types import ModuleType
+from typing import Any, Literal
+
+import pytest
+
+from ensemble import configuration
+from ensemble.errors import UserError
+from ensemble.recipe import config_class
+from ensemble.recipes.hot_sellers.settings import PrepareConfig
+
+ROOT = Path(__file__).resolve().parents[1]
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class Oven:
+    """An inner group."""
+
+    temperature_c: float = 180.0
+    """Of the air, in degrees Celsius."""
+    mode: Literal["fan", "grill", "no"] = "fan"
+    """Where the heat comes from."""
+    times_min: tuple[float, float] = (10.0, 5.0)
+    """Covered, and uncovered."""
+
+    def __post_init__(self) -> None:
+        if self.temperature_c > 300:
+            raise UserError(f"oven.temperature_c={self.temperature_c} burns the cake: choose at most 300")
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class Cake:
+    """A config with every kind of field."""
+
+    name: str = "???"
+    """What it is called, on more
+    than one line."""
+    num_eggs: int = 3
+    """How many."""
+    vegan: bool = False
+    """Without eggs."""
+    toppings: tuple[str, ...] = ()
+    """In this order."""
+    words: dict[str, str] = dataclasses.field(default_factory=dict)
+    """From one language to another."""
+    oven: Oven = dataclasses.field(default_factory=Oven)
+
+
+def load(*words: str, file: Path | None = None) -> Cake:
+    return configuration.load(Cake, file, ["name=Linzer", *words])
+
+
+def test_no_is_a_word_where_it_is_a_choice(tmp_path: Path) -> None:
+    """precision=no would be refused, for YAML reads it as false."""
+    file = tmp_path / "cake.yaml"
+    file.write_text("oven: {mode: no}\n")
+    assert load("oven.mode=no").oven.mode == load(file=file).oven.mode == "no"
+
+
+def test_later_layers_win(tmp_path: Path) -> None:
+    """What the user wrote would be overruled by a file or a default."""
+    file = tmp_path / "cake.yaml"
+    file.write_text("num_eggs: 5\nvegan: true\noven: {mode: grill}\ntoppings: [plum, nut]\nwords: {egg: Ei}\n")
+    assert load() == Cake(name="Linzer")
+    assert load("num_eggs=7", "oven.times_min=[1,2]", "words={flour: Mehl}", file=file) == Cake(
+        name="Linzer",
+        num_eggs=7,
+        vegan=True,
+        toppings=("plum", "nut"),
+        words={"egg": "Ei", "flour": "Mehl"},
+        oven=Oven(mode="grill", times_min=(1.0, 2.0)),
+    )
+    assert load("oven={mode: grill, temperature_c: 200}").oven == Oven(mode="grill", temperature_c=200.0)
+    assert load("toppings=[a=b.jsonl]", "toppings=[c d, '3']").toppings == ("c d", "3")
+    assert load("name=a=b", "words.egg=x").name == "a=b"
+    assert load("words.egg=x", "words.oil=y").words == {"egg": "x", "oil": "y"}
+
+
+def test_values_have_their_types() -> None:
+    """A number would arrive as text, or a list as OmegaConf's own kind, which JSON cannot hold."""
+    found = load("num_eggs=4", "oven.temperature_c=150", "toppings=[nut]", "words={a: b}", "name=2023-09-30")
+    types = {name: type(value) for name, value in vars(found).items()}
+    assert types == {"name": str, "num_eggs": int, "vegan": bool, "toppings": tuple, "words": dict, "oven": Oven}
+    assert type(found.oven.temperature_c) is float
+    assert found.name == "2023-09-30"
+    with pytest.raises(dataclasses.FrozenInstanceError):
+        found.num_eggs = 5  # type: ignore[misc]
+
+
+@pytest.mark.parametrize(
+    ("word", "sentence"),
+    [
+        ("num_egs=4", "the command line: there is no setting 'num_egs'; did you mean 'num_eggs'?"),
+        (
+            "oven.temprature_c=4",
+            "the command line: there is no setting 'oven.temprature_c'; did you mean 'oven.temperature_c'?",
+        ),
+        ("temperature_c=4", "the command line: there is no setting 'temperature_c'; did you mean 'oven.temperature_c'?"),
+        ("mod=grill", "the command line: there is no setting 'mod'; did you mean 'oven.mode'?"),
+        ("oven={mod: fan}", "the command line: there is no setting 'oven.mod'; did you mean 'oven.mode'?"),
+        (
+            "qqqqq=4",
+            "the command line: there is no setting 'qqqqq'; known are: name, num_eggs, vegan, toppings, words, "
+            "oven.temperature_c, oven.mode, oven.times_min",
+        ),
+        ("num_eggs=four", "the command line: num_eggs=four does not fit: write a whole number"),
+        ("num_eggs=2.5", "the command line: num_eggs=2.5 does not fit: write a whole number"),
+        ("num_eggs=", "the command line: num_eggs=None does not fit: write a whole number"),
+        ("num_eggs.x=1", "the command line: num_eggs={'x': 1} does not fit: write a whole number"),
+        ("vegan=perhaps", "the command line: vegan=perhaps does not fit: write true or false"),
+        ("oven.temperature_c=hot", "the command line: oven.temperature_c=hot does not fit: write a number"),
+        ("oven.mode=steam", "the command line: oven.mode=steam does not fit: write one of fan, grill, no"),
+        ("oven.times_min=[1]", "the command line: oven.times_min=[1] does not fit: write a list of 2, each a number"),
+        ("oven.times_min=[1,x]", "the command line: oven.times_min=[1, 'x'] does not fit: write a list of 2, each a number"),
+        ("oven=3", "the command line: oven=3 does not fit: write its settings one by one, as in oven.temperature_c=…"),
+        ("oven=null", "the command line: oven=None does not fit: write its settings one by one, as in oven.temperature_c=…"),
+        ("toppings=nut", "the command line: toppings=nut does not fit: write a list, as in 'toppings=[nut]'"),
+        ("toppings={a: b}", "the command line: toppings={'a': 'b'} does not fit: write a list, as in 'toppings=[…]'"),
+        ("words=egg", "the command line: words=egg does not fit: write a mapping, as in 'words={a: b}'"),
+        ("eggs", "'eggs' is no setting: write key=value, as in name=…"),
+        ("=3", "'=3' is no setting: write key=value, as in name=…"),
+        ("", "'' is no setting: write key=value, as in name=…"),
+        ("oven.temperature_c=900", "oven.temperature_c=900.0 burns the cake: choose at most 300"),
+        ("name=???", "the setting 'name' has no default: add name=…"),
+        ("name=${nobody}", "the setting 'name' cannot be worked out: Interpolation key 'nobody' not found"),
+    ],
+)
+def test_a_mistake_is_one_sentence(word: str, sentence: str) -> None:
+    """A slip would end in a traceback, or in words that only the author of a library understands."""
+    with pytest.raises(UserError) as error:
+        load(word)
+    assert str(error.value) == sentence
+
+
+def test_a_text_is_taken_as_it_stands() -> None:
+    """A folder called 'new #2' would be read as 'new', and one called 12 or [a] refused."""
+    for text in ("new #2", "12", "[a]", "a=b", "'x'", "a: b", ""):
+        assert load(f"name={text}").name == text
+
+
+def test_brackets_that_do_not_close() -> None:
+    """What the shell made of brackets would end in a traceback of the YAML parser."""
+    for word in ("toppings=[nut", "words={a", "toppings=]"):
+        with pytest.raises(UserError, match=r"cannot be read \(.*\): check its brackets and quotes$") as error:
+            load(word)
+        assert "\n" not in str(error.value)
+
+
+def test_a_required_setting_is_asked_for() -> None:
+    """A run would begin without a folder, and fail in the middle."""
+    with pytest.raises(UserError, match=r"^the setting 'name' has no default: add name=…$"):
+        configuration.load(Cake)
+    with pytest.raises(UserError, match=r"^the setting 'out' has no default: add out=…$"):
+        configuration.load(PrepareConfig)
+
+
+@pytest.mark.parametrize(
+    ("content", "sentence"),
+    [
+        (b"num_eggs: [1", "cannot be read"),
+        (b"\xff\xfe\xfa", "cannot be read"),
+        (b"num_eggs: 1\nnum_eggs: 2\n", "cannot be read"),
+        (b"a\tb: {]", "cannot be read"),
+        (b"- 1\n- 2\n", "must hold `key: value` lines, not a list or a single value"),
+        (b"num_eggs: many\n", "num_eggs=many does not fit: write a whole number"),
+        (b"oven:\n  mood: fan\n", "there is no setting 'oven.mood'; did you mean 'oven.mode'?"),
+        (b"3: 4\n", "there is no setting '3'; known are: name,"),
+        (b"toppings: nut\n", "toppings=nut does not fit: write a list"),
+    ],
+)
+def test_a_damaged_file_is_named(tmp_path: Path, content: bytes, sentence: str) -> None:
+    """A mistake in a file would be looked for on the command line, or end in a traceback."""
+    file = tmp_path / "cake.yaml"
+    file.write_bytes(content)
+    with pytest.raises(UserError) as error:
+        load(file=file)
+    assert sentence in str(error.value)
+    assert str(file) in str(error.value)
+    assert "\n" not in str(error.value)
+
+
+def test_a_file_that_is_none(tmp_path: Path) -> None:
+    """A wrong path would end in a traceback, or an empty file in an error."""
+    with pytest.raises(UserError, match=r"the configuration file .*nowhere.yaml does not exist: check the path$"):
+        load(file=tmp_path / "nowhere.yaml")
+    with pytest.raises(UserError, match=r"the configuration file .* cannot be read"):
+        load(file=tmp_path)
+    (tmp_path / "empty.yaml").write_text("# nothing yet\n")
+    assert load(file=tmp_path / "empty.yaml") == Cake(name="Linzer")
+
+
+def test_round_trip_through_json() -> None:
+    """A member could not be loaded with the settings that it was trained with."""
+    cake = load("toppings=[nut]", "words={a: b}", "oven.times_min=[1,2]", "oven.mode=grill")
+    assert configuration.from_dict(Cake, json.loads(json.dumps(configuration.to_dict(cake)))) == cake
+    settings: Any = configuration.load(config_class("hot_sellers"), None, ["data=a", "out=b", "recipe.width=8"])
+    assert configuration.to_dict(
+        configuration.from_dict(config_class("hot_sellers"), configuration.to_dict(settings))
+    ) == configuration.to_dict(settings)
+
+
+@pytest.mark.parametrize(
+    "change", [{"num_eggs": "x"}, {"flour": 1}, {"oven": 3}, {"toppings": {"a": 1}}, {"oven": {"mode": "steam"}}]
+)
+def test_settings_of_another_version_are_refused(change: dict[str, Any]) -> None:
+    """A model of another version would be loaded with settings that mean something else."""
+    with pytest.raises(UserError, match=r"^the saved settings do not fit this version: "):
+        configuration.from_dict(Cake, configuration.to_dict(load()) | change)
+
+
+# ------------------------------------------------------------------------------------------------ the command line
+
+
+def test_words_files_and_flags_may_be_mixed(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """`train.py out=x --resume data=y` would be refused, for no reason that a user can see."""
+    import argparse
+
+    (tmp_path / "cake.yaml").write_text("num_eggs: 6\n")
+    parser = argparse.ArgumentParser(add_help=False)
+    parser.add_argument("--resume", action="store_true")
+    words = ["name=Linzer", "--config", str(tmp_path / "cake.yaml"), "vegan=true", "--resume", "toppings=[nut]"]
+    monkeypatch.setattr(sys, "argv", ["bake.py", *words])
+    assert configuration.from_command_line(Cake, "Bake.", [parser]) == Cake(
+        name="Linzer", num_eggs=6, vegan=True, toppings=("nut",)
+    )
+
+
+def test_subcommands(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:
+    """A script of two commands would read one with the other's settings."""
+    commands = {"bake": Cake, "heat": Oven}
+    monkeypatch.setattr(sys, "argv", ["kitchen.py", "heat", "mode=grill"])
+    assert configuration.from_subcommands(commands, "Cook.") == ("heat", Oven(mode="grill"))
+    monkeypatch.setattr(sys, "argv", ["kitchen.py", "heat", "num_eggs=2"])
+    with pytest.raises(UserError, match="there is no setting 'num_eggs'; known are: temperature_c"):
+        configuration.from_subcommands(commands, "Cook.")
+    for words, shown in (([], "arguments are required: command"), (["boil"], "invalid choice: 'boil'")):
+        monkeypatch.setattr(sys, "argv", ["kitchen.py", *words])
+        with pytest.raises(SystemExit) as error:
+            configuration.from_subcommands(commands, "Cook.")
+        assert error.value.code == 2
+        assert shown in capsys.readouterr().err
+    monkeypatch.setattr(sys, "argv", ["kitchen.py", "heat", "--help"])
+    with pytest.raises(SystemExit) as error:
+        configuration.from_subcommands(commands, "Cook.")
+    assert error.value.code == 0
+    assert "temperature_c=180.0\n      Of the air, in degrees Celsius." in capsys.readouterr().out
+
+
+def test_help_describes_every_setting() -> None:
+    """A user would have to read the source to learn what a setting means or what its default is."""
+    assert configuration.describe(Cake).splitlines() == [
+        "  name=required",
+        "      What it is called, on more than one line.",
+        "  num_eggs=3",
+        "      How many.",
+        "  vegan=False",
+        "      Without eggs.",
+        "  toppings=()",
+        "      In this order.",
+        "  words={}",
+        "      From one language to another.",
+        "  oven.temperature_c=180.0",
+        "      Of the air, in degrees Celsius.",
+        "  oven.mode=fan",
+        "      Where the heat comes from.",
+        "  oven.times_min=(10.0, 5.0)",
+        "      Covered, and uncovered.",
+    ]
+
+
+def load_module(path: Path) -> ModuleType:
+    """A script as a module; importing it runs nothing."""
+    name = f"script_{path.stem}"
+    specification = importlib.util.spec_from_file_location(name, path)
+    assert specification is not None
+    assert specification.loader is not None
+    module = sys.modules[name] = importlib.util.module_from_spec(specification)
+    specification.loader.exec_module(module)
+    return module
+
+
+def every_config_class() -> dict[str, type]:
+    """The config classes of all config modules and scripts, and what each recipe makes of them."""
+    modules = [
+        importlib.import_module(".".join(path.relative_to(ROOT).with_suffix("").parts))
+        for path in (ROOT / "ensemble").rglob("settings.py")
+    ] + [load_module(path) for path in (ROOT / "scripts").glob("*.py")]
+    found = {
+        f"{module.__name__}.{name}": member
+        for module in modules
+        for name, member in inspect.getmembers(module, inspect.isclass)
+        if dataclasses.is_dataclass(member) and member.__module__ == module.__name__
+    }
+    return found | {f"recipe {name}": config_class(name) for name in ("hot_sellers", "next_item")}
+
+
+CONFIG_CLASSES = every_config_class()
+
+
+def test_the_config_classes_are_found() -> None:
+    """The next test would hold nothing."""
+    names = {name.rsplit(".", 1)[-1] for name in CONFIG_CLASSES}
+    assert {"PrepareConfig", "PanelConfig", "MarketConfig", "TrainConfig", "RecipeConfig", "TreesConfig"} <= names
+    assert {"FitConfig", "PredictConfig", "recipe hot_sellers"} <= names
+
+
+@pytest.mark.parametrize("name", CONFIG_CLASSES)
+def test_every_setting_has_a_sentence(name: str) -> None:
+    """A setting would stand in --help without a word on what it does."""
+    schema: Any = CONFIG_CLASSES[name]
+    assert schema.__dataclass_params__.frozen
+    assert all(field.kw_only for field in dataclasses.fields(schema))
+    assert name.startswith("recipe") or schema.__doc__.strip().endswith("."), "the class needs a sentence too"
+    lines = configuration.describe(schema).splitlines()
+    described = {line.strip().split("=")[0]: text for line, text in itertools.pairwise([*lines, ""]) if line[2:3].strip()}
+    assert list(described) == list(configuration.field_names(schema))
+    for setting, text in described.items():
+        assert text.startswith("      ")
+        assert text.strip(), f"{setting} needs a sentence"
+
+
+@pytest.mark.parametrize("name", CONFIG_CLASSES)
+def test_every_config_class_can_be_loaded(name: str) -> None:
+    """A field would have a type or a default that OmegaConf refuses, or that the errors cannot describe."""
+    schema: Any = CONFIG_CLASSES[name]
+    required = [field.name for field in dataclasses.fields(schema) if field.default == "???"]
+    found: Any = configuration.load(schema, None, [f"{setting}=x" for setting in required])
+    assert configuration.from_dict(schema, json.loads(json.dumps(configuration.to_dict(found)))) == found
+    for setting in configuration.field_names(schema):
+        if configuration._kind(schema, setting) is str:
+            continue  # a text is taken as it stands
+        wrong = "x" if isinstance(functools.reduce(getattr, setting.split("."), found), dict) else "{a: b}"
+        with pytest.raises(UserError, match=f"^the command line: {setting}=.* does not fit: write "):
+            configuration.load(schema, None, [f"{setting}={wrong}"])
+
+
+def test_a_class_may_explain_a_field_anew() -> None:
+    """A class that narrows another one's field would show the old sentence."""
+
+    @dataclasses.dataclass(frozen=True, kw_only=True)
+    class Custard(Cake):
+        num_eggs: int = 9
+        """The more the better."""
+
+    lines = configuration.describe(Custard).splitlines()
+    assert lines[lines.index("  num_eggs=9") + 1] == "      The more the better."
+    assert "      Without eggs." in lines
+
+
+def test_a_missing_sentence_would_be_seen() -> None:
+    """The test above could not fail."""
+
+    @dataclasses.dataclass(frozen=True, kw_only=True)
+    class Silent:
+        loud: int = 1
+        """With a sentence."""
+        quiet: int = 2
+
+    assert configuration.describe(Silent).splitlines() == ["  loud=1", "      With a sentence.", "  quiet=2"]

@@ -1,0 +1,248 @@
+"""Folders that are whole or not there, and the manifest that knows every byte in them."""
+
+import json
+import os
+import shutil
+from pathlib import Path
+
+import pytest
+
+from ensemble import folders
+from ensemble.errors import UserError
+
+
+def write(path: Path, content: str = "new", overwrite: bool = False) -> None:
+    with folders.new_folder(path, overwrite, "checkpoint") as folder:
+        (folder / "deep").mkdir()
+        (folder / "deep" / "file").write_text(content)
+        folders.write_manifest(folder, {"kind": "checkpoint", "recipe": "test"})
+
+
+def names(folder: Path) -> list[str]:
+    return sorted(path.name for path in folder.iterdir())
+
+
+def test_a_folder_appears_whole(tmp_path: Path) -> None:
+    """A reader would find a folder that is still being written, or the scratch folder would stay."""
+    with folders.new_folder(tmp_path / "runs" / "a" / "out", False, "checkpoint") as folder:
+        assert folder.parent == tmp_path / "runs" / "a"
+        (folder / "file").write_text("x")
+        assert not (tmp_path / "runs" / "a" / "out").exists()
+    assert names(tmp_path / "runs" / "a") == ["out"]
+    assert names(tmp_path / "runs" / "a" / "out") == ["file"]
+
+
+@pytest.mark.parametrize("error", [RuntimeError, UserError, KeyboardInterrupt, SystemExit])
+@pytest.mark.parametrize("exists", [False, True])
+def test_nothing_half_written_stays(tmp_path: Path, error: type[BaseException], exists: bool) -> None:
+    """An interrupted run would leave a folder that looks done, or take the old one with it."""
+    out = tmp_path / "out"
+    if exists:
+        write(out, "old")
+
+    def stop() -> None:
+        with folders.new_folder(out, exists, "checkpoint") as folder:
+            (folder / "file").write_text("half")
+            raise error
+
+    with pytest.raises(error):
+        stop()
+    assert names(tmp_path) == (["out"] if exists else [])
+    assert not exists or (out / "deep" / "file").read_text() == "old"
+
+
+def test_an_existing_folder_is_replaced_only_when_told(tmp_path: Path) -> None:
+    """A second run would destroy the first, or overwrite=true would leave files of it."""
+    out = tmp_path / "out"
+    write(out, "old")
+    with pytest.raises(UserError, match=r"out exists already: choose another folder, or add overwrite=true to replace it$"):
+        write(out)
+    assert (out / "deep" / "file").read_text() == "old"
+    with folders.new_folder(out, True, "checkpoint") as folder:
+        (folder / "other").write_text("new")
+        assert (out / "deep" / "file").read_text() == "old", "the old folder must stay until the new one is whole"
+    assert names(out) == ["other"]
+    assert names(tmp_path) == ["out"]
+
+
+def test_the_old_folder_comes_back_when_the_new_one_cannot_take_its_place(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Ctrl-C, or a full disk, between the two renames would leave neither."""
+    out = tmp_path / "out"
+    write(out, "old")
+    rename = Path.rename
+
+    def fail_for_scratch(self: Path, target: Path) -> Path:
+        if "writing" in self.name and target == out:
+            raise KeyboardInterrupt
+        return rename(self, target)
+
+    monkeypatch.setattr(Path, "rename", fail_for_scratch)
+    with pytest.raises(KeyboardInterrupt):
+        write(out, overwrite=True)
+    assert (out / "deep" / "file").read_text() == "old"
+    assert names(tmp_path) == ["out"]
+
+
+def test_overwrite_spares_what_no_stage_wrote(tmp_path: Path) -> None:
+    """A slip such as out=runs or out=. with overwrite=true would delete everything in it."""
+    (tmp_path / "runs" / "demo").mkdir(parents=True)
+    (tmp_path / "notes.txt").write_text("mine")
+    for path in (tmp_path / "runs", tmp_path / "notes.txt", Path("/"), Path(".")):
+        with pytest.raises(UserError, match=r"was not written by this stage.*choose another folder$"):
+            write(path, overwrite=True)
+    assert names(tmp_path) == ["notes.txt", "runs"]
+    write(tmp_path / "runs" / "demo", overwrite=True)
+    assert names(tmp_path / "runs" / "demo") == ["deep", "manifest.json"]
+
+
+def test_a_link_to_a_folder_stays_a_link(tmp_path: Path) -> None:
+    """On a cluster `runs` or the data are links to a larger disk: overwriting would replace the link, or fail."""
+    (tmp_path / "large_disk").mkdir()
+    write(tmp_path / "large_disk" / "data", "old")
+    (tmp_path / "data").symlink_to(tmp_path / "large_disk" / "data")
+    write(tmp_path / "data", "new", overwrite=True)
+    assert (tmp_path / "data").is_symlink()
+    assert (tmp_path / "large_disk" / "data" / "deep" / "file").read_text() == "new"
+    assert names(tmp_path / "large_disk") == ["data"]
+
+
+def test_what_a_killed_run_left_does_not_stop_the_next(tmp_path: Path) -> None:
+    """In a container every run may have process id 1: the scratch folder of a killed run would block all that follow."""
+    (tmp_path / f".out.writing-{os.getpid()}").mkdir()
+    write(tmp_path / "out")
+    assert (tmp_path / "out" / "deep" / "file").exists()
+
+
+def test_a_parent_that_is_a_file(tmp_path: Path) -> None:
+    """A path through a file would end in a traceback."""
+    (tmp_path / "file").write_text("")
+    with pytest.raises(UserError, match=r"the folder .*file/out cannot be created: Not a directory$"):
+        write(tmp_path / "file" / "out")
+
+
+def test_the_manifest_lists_every_file(prepared: Path) -> None:
+    """A file could be lost or changed, and nobody would know."""
+    about = folders.verify(prepared)
+    files = {str(file.relative_to(prepared)) for file in prepared.rglob("*") if file.is_file()}
+    assert set(about["files"]) == files - {folders.NAME}
+    assert folders.read_manifest(prepared) == about
+    assert len(about["fingerprint"]) == 16
+    assert not [file for file in files if Path(file).name.startswith(".")]
+
+
+def test_every_damaged_file_is_named(prepared_copy: Path) -> None:
+    """A flipped bit would go into training, a truncated or missing file end in a traceback far away."""
+    for name in folders.read_manifest(prepared_copy)["files"]:
+        file = prepared_copy / name
+        content = file.read_bytes()
+        flipped = bytearray(content)
+        flipped[len(content) // 2] ^= 1
+        file.write_bytes(flipped)
+        folders.read_manifest(prepared_copy)
+        with pytest.raises(UserError, match=f"{file} was changed after it was written"):
+            folders.verify(prepared_copy)
+        file.write_bytes(content[:-1])
+        for read in (folders.read_manifest, folders.verify):
+            with pytest.raises(UserError, match=f"{file} has {len(content) - 1} bytes, not {len(content)}: run"):
+                read(prepared_copy)
+        file.unlink()
+        with pytest.raises(UserError, match=f"{file} is missing, though the manifest lists it"):
+            folders.read_manifest(prepared_copy)
+        file.write_bytes(content)
+    folders.verify(prepared_copy)
+
+
+@pytest.mark.parametrize("content", ["", "{", "[]", "null", "3", '{"files": {}}', '{"recipe": "x", "fingerprint": "0"}'])
+def test_a_damaged_manifest_is_refused(prepared_copy: Path, content: str) -> None:
+    """A manifest of another program, or half of one, would end in a KeyError."""
+    (prepared_copy / folders.NAME).write_text(content)
+    with pytest.raises(UserError, match=r"manifest.json (is damaged|was changed)"):
+        folders.read_manifest(prepared_copy)
+
+
+def test_an_edited_manifest_is_refused(prepared_copy: Path) -> None:
+    """Somebody who mends a number in the manifest would keep the fingerprint of other data."""
+    path = prepared_copy / folders.NAME
+    about = json.loads(path.read_text())
+    about["config"]["horizon_weeks"] = 4
+    path.write_text(json.dumps(about))
+    with pytest.raises(UserError, match="was changed after it was written"):
+        folders.read_manifest(prepared_copy)
+
+
+def test_a_missing_folder_or_manifest(tmp_path: Path) -> None:
+    """A wrong path would end in a traceback."""
+    with pytest.raises(
+        UserError, match=r"no prepared data at .*nowhere: run scripts/prepare_data.py first, or check the path"
+    ):
+        folders.read_manifest(tmp_path / "nowhere")
+    with pytest.raises(UserError, match=r"manifest.json does not exist: check the path"):
+        folders.read_manifest(tmp_path)
+
+
+def test_a_folder_of_another_kind_is_no_prepared_data(tmp_path: Path) -> None:
+    """data=MEMBER, a slip between two settings, would end in a KeyError."""
+    with folders.new_folder(tmp_path / "best", False, "checkpoint") as folder:
+        folders.write_manifest(folder, {"kind": "checkpoint"})
+    with pytest.raises(UserError, match=r"best is no prepared data but a checkpoint: name a folder of scripts/prepare_data"):
+        folders.read_manifest(tmp_path / "best")
+    assert folders.verify(tmp_path / "best")["kind"] == "checkpoint"
+
+
+def test_the_fingerprint_names_the_content(tmp_path: Path) -> None:
+    """Members of different data could be joined, or equal data would pass for different."""
+    fingerprints = []
+    for name, content, about in (("a", "x", 1), ("b", "x", 1), ("c", "y", 1), ("d", "x", 2)):
+        (tmp_path / name).mkdir()
+        (tmp_path / name / "file").write_text(content)
+        fingerprints.append(folders.write_manifest(tmp_path / name, {"about": about})["fingerprint"])
+    assert fingerprints[0] == fingerprints[1]
+    assert len(set(fingerprints)) == 3
+    shutil.move(tmp_path / "a", tmp_path / "elsewhere")
+    assert folders.verify(tmp_path / "elsewhere")["fingerprint"] == fingerprints[0]
+
+
+def test_json_is_replaced_whole(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Who reads while it is written would get half a file."""
+    path = tmp_path / "x.json"
+    folders.write_json(path, {"a": "ä"})
+    before = path.read_text(encoding="utf-8")
+    with pytest.raises(TypeError):
+        folders.write_json(path, {"a": object()})
+    with monkeypatch.context() as patch:
+        patch.delattr(Path, "rename")
+        with pytest.raises(AttributeError):
+            folders.write_json(path, "new")
+    assert path.read_text(encoding="utf-8") == before
+    folders.write_json(path, [1, None])
+    assert folders.read_json(path) == [1, None]
+    assert names(tmp_path) == ["x.json"]
+    path.write_bytes(b"\xff")
+    with pytest.raises(UserError, match=r"x.json is damaged \(.*\): run the stage that wrote it again"):
+        folders.read_json(path)
+
+
+def test_two_runs_with_one_name(tmp_path: Path) -> None:
+    """The slower of two runs would replace what the faster had finished, though nobody said overwrite."""
+
+    def slow() -> None:
+        with folders.new_folder(tmp_path / "out", False, "checkpoint") as folder:
+            (folder / "file").write_text("slow")
+            write(tmp_path / "out", "fast")
+
+    with pytest.raises(UserError, match="was written by another run in the meantime"):
+        slow()
+    assert (tmp_path / "out" / "deep" / "file").read_text() == "fast"
+    assert names(tmp_path) == ["out"]
+
+
+def test_a_replacement_that_was_killed_halfway_is_put_back(tmp_path: Path) -> None:
+    """Killed between the two renames, the last checkpoint would be there under a name that nobody looks for."""
+    write(tmp_path / ".last.old-1234abcd", "whole")
+    folders.recover(tmp_path / "last")
+    assert (tmp_path / "last" / "deep" / "file").read_text() == "whole"
+    write(tmp_path / ".last.old-5678abcd", "older")
+    folders.recover(tmp_path / "last")
+    assert (tmp_path / "last" / "deep" / "file").read_text() == "whole"

@@ -1,0 +1,391 @@
+"""Tree members of both libraries: the same rows, early stopping, files that are whole, predictions that say why."""
+
+import dataclasses
+import importlib
+import json
+import os
+import subprocess
+import sys
+from pathlib import Path
+from types import ModuleType
+from typing import Any
+
+import numpy as np
+import pytest
+
+from ensemble import folders, metrics
+from ensemble.errors import UserError
+from ensemble.recipes.hot_sellers import prepare
+from ensemble.recipes.hot_sellers.settings import MarketConfig, PrepareConfig
+from ensemble.trees import threads, train
+from ensemble.trees.objective import Lesson
+from ensemble.trees.predict import MODULES, TreeMember
+from ensemble.trees.rows import TreeData
+from ensemble.trees.settings import TreesConfig
+
+ROOT = Path(__file__).resolve().parents[2]
+LIBRARIES = list(MODULES)
+
+
+@pytest.fixture(params=LIBRARIES)
+def library(request: pytest.FixtureRequest) -> ModuleType:
+    return importlib.import_module(MODULES[request.param])
+
+
+def config(library: ModuleType | str, data: Path, out: Path, **settings: Any) -> TreesConfig:
+    name = library if isinstance(library, str) else next(n for n, m in MODULES.items() if m == library.__name__)
+    values = {"num_rounds": 30, "early_stopping_rounds": 10, "threads": 1, "learning_rate": 0.1, **settings}
+    return TreesConfig(library=name, data=str(data), out=str(out), **values)
+
+
+@pytest.fixture(scope="module", params=LIBRARIES)
+def trained(request: pytest.FixtureRequest, prepared: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """The folder of a member; whoever wants to damage it copies it."""
+    threads.provide_openmp()
+    out = tmp_path_factory.mktemp("trees") / request.param
+    train.train(config(request.param, prepared, out))
+    return out
+
+
+def rows(data: Path, split: str) -> TreeData:
+    return TreeData(data, split, folders.read_manifest(data))
+
+
+def features_of(data: TreeData) -> np.ndarray:
+    return np.stack([data.column(name) for name in data.features], axis=1)
+
+
+# Data
+
+
+def test_batches_are_the_table_cut(prepared: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A row would be lost, or a column stand under another's name, where the data have more than one batch."""
+    data = rows(prepared, "train")
+    monkeypatch.setattr("ensemble.trees.rows.ROWS_PER_BATCH", 97)
+    batches = list(data.batches())
+    assert len(batches) > 10
+    table = data.table.to_pandas()
+    assert np.array_equal(np.concatenate(batches), table[data.features].to_numpy(), equal_nan=True)
+    assert sum(map(len, batches)) == len(data)
+    some = np.random.default_rng(0).permutation(len(data))[:300]
+    assert np.array_equal(np.concatenate(list(data.take(some).batches())), np.concatenate(batches)[some], equal_nan=True)
+    assert np.array_equal(data.take(some).take(some[:9] % 300).column("hot"), data.column("hot")[some[some[:9] % 300]])
+
+
+def test_nothing_but_features_is_learned_from(prepared: Path) -> None:
+    """A target, or the row's id, among the features would make a perfect score and a useless forecast."""
+    data = rows(prepared, "train")
+    assert not set(data.features) & {*prepare.TARGETS, *prepare.ADDRESS}
+    assert len(data.features) >= 54
+
+
+def test_xgboost_gets_every_batch(prepared: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """On data of more than one batch it would see only the last, or the first twice."""
+    import xgboost
+
+    from ensemble.trees import xgb
+
+    monkeypatch.setattr("ensemble.trees.rows.ROWS_PER_BATCH", 97)
+    data = rows(prepared, "train")
+    matrix = xgboost.QuantileDMatrix(xgb._Batches(Lesson(rows=data, target=data.column("hot"))))
+    assert matrix.num_row() == len(data)
+    assert matrix.feature_names == data.features
+    assert np.array_equal(matrix.get_label(), data.column("hot"))
+
+
+# Training
+
+
+def test_one_seed_gives_one_model(library: ModuleType, prepared: Path, tmp_path: Path) -> None:
+    """A result could not be made again; and another seed must draw other rows, or several seeds are one."""
+    for name, seed in (("first", 0), ("second", 0), ("other", 1)):
+        train.train(config(library, prepared, tmp_path / name, seed=seed))
+    models = {name: (tmp_path / name / library.FILE).read_bytes() for name in ("first", "second", "other")}
+    assert models["first"] == models["second"]
+    assert models["first"] != models["other"]
+
+
+def test_training_stops_early_by_average_precision(library: ModuleType, prepared: Path, tmp_path: Path) -> None:
+    """The log loss would choose the round: with few positives that is another one, and all trees would be kept."""
+    settings = config(
+        library, prepared, tmp_path / "out", num_rounds=200, early_stopping_rounds=8, learning_rate=0.4, seed=3
+    )
+    summary = train.train(settings)
+    history = [json.loads(line) for line in (tmp_path / "out/metrics.jsonl").read_text().splitlines()]
+    precision = [entry["average_precision"] for entry in history]
+    best = int(np.argmax(precision))
+    assert [entry["step"] for entry in history] == list(range(1, len(history) + 1))
+    assert summary["trees"] == best + 1
+    assert len(history) == best + 1 + 8 < 200
+    assert summary["validation_average_precision"] == precision[best]
+    assert int(np.argmin([entry["log_loss"] for entry in history])) != best, "choose data on which the two differ"
+    booster = library.load(tmp_path / "out" / library.FILE)
+    num_trees = booster.num_boosted_rounds() if library.FILE.endswith("ubj") else booster.num_trees()
+    assert num_trees == summary["trees"]
+
+
+def test_the_score_is_the_one_that_the_ensemble_will_compute(trained: Path, prepared: Path) -> None:
+    """Early stopping would look at another metric than the report."""
+    found = TreeMember(trained).predict(prepared, "validation")
+    score = metrics.binary_scores(found["target"], found["prediction"], found["group"])["average_precision"]
+    told = json.loads((trained / "summary.json").read_text())["validation_average_precision"]
+    assert told == pytest.approx(score, abs=1e-6)
+
+
+def test_a_member_is_whole(trained: Path, prepared: Path) -> None:
+    """The report would lack the picture or the curve, and nobody could tell with what the member was grown."""
+    library = importlib.import_module(MODULES[trained.name])
+    names = {library.FILE, "config.json", "metrics.jsonl", "importance.json", "importance.png", "summary.json"}
+    assert {path.name for path in trained.iterdir()} == {*names, "manifest.json"}
+    picture = (trained / "importance.png").read_bytes()
+    assert picture.startswith(b"\x89PNG\r\n\x1a\n")
+    assert picture.endswith(b"IEND\xaeB`\x82")
+    importance = json.loads((trained / "importance.json").read_text())
+    assert set(importance) == set(rows(prepared, "train").features)
+    assert list(importance.values()) == sorted(importance.values(), reverse=True)
+    assert min(importance.values()) >= 0 < max(importance.values())
+    summary = json.loads((trained / "summary.json").read_text())
+    assert (summary["kind"], summary["fingerprint"]) == (trained.name, folders.read_manifest(prepared)["fingerprint"])
+    assert json.loads((trained / "config.json").read_text())["library"] == trained.name
+
+
+def test_the_planted_feature_comes_first(library: ModuleType, prepared_copy: Path, tmp_path: Path) -> None:
+    """Importances would stand under other features' names."""
+    about = folders.read_manifest(prepared_copy)
+    planted = [feature["name"] for feature in about["features"]][17]
+
+    class Planted(TreeData):
+        def column(self, name: str) -> np.ndarray:
+            values = super().column(planted if name == "hot" else name)
+            return (values > np.nanmedian(values)).astype(np.float32) if name == "hot" else values
+
+        def batches(self) -> Any:
+            yield features_of(self)
+
+    booster, _, _ = library.train(
+        config(library, prepared_copy, tmp_path, num_rounds=5, column_fraction=1.0),
+        *(Planted(prepared_copy, split, about) for split in ("train", "validation")),
+    )
+    importance = library.importance(booster)
+    assert max(importance, key=importance.__getitem__) == planted
+
+
+def test_nothing_is_left_when_training_fails(
+    library: ModuleType, prepared: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Half a member would be predicted with, or stand in the way of the next attempt."""
+
+    def fail(*_: Any) -> None:
+        raise RuntimeError("out of disk")
+
+    monkeypatch.setattr(library, "save", fail)
+    with pytest.raises(RuntimeError, match="out of disk"):
+        train.train(config(library, prepared, tmp_path / "member", num_rounds=2))
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_a_member_is_replaced_only_when_asked(prepared: Path, tmp_path: Path) -> None:
+    """A day's training would be overwritten by a typo; and with overwrite=true nothing of the old one may stay."""
+    settings = config("xgboost", prepared, tmp_path / "member", num_rounds=2)
+    train.train(settings)
+    (tmp_path / "member/old.txt").write_text("old")
+    with pytest.raises(UserError, match=r"exists already: .*overwrite=true"):
+        train.train(settings)
+    train.train(dataclasses.replace(settings, overwrite=True))
+    assert not (tmp_path / "member/old.txt").exists()
+    assert [path.name for path in tmp_path.iterdir()] == ["member"]
+
+
+@pytest.mark.parametrize(
+    ("setting", "value"),
+    [
+        ("learning_rate", 0.0),
+        ("learning_rate", 1.5),
+        ("num_rounds", 0),
+        ("early_stopping_rounds", 0),
+        ("max_leaves", 1),
+        ("min_leaf_weight", -1.0),
+        ("row_fraction", 0.0),
+        ("column_fraction", 1.1),
+        ("l2", -1.0),
+        ("seed", -1),
+    ],
+)
+def test_impossible_settings_are_refused(setting: str, value: float, prepared: Path, tmp_path: Path) -> None:
+    """A typo would end in a library's traceback, or be taken for its default."""
+    with pytest.raises(UserError, match=f"{setting}={value} is impossible: it must be "):
+        train.train(dataclasses.replace(config("xgboost", prepared, tmp_path / "member"), **{setting: value}))
+    assert list(tmp_path.iterdir()) == []
+
+
+# Prediction
+
+
+def test_a_saved_model_predicts_as_it_did_in_memory(library: ModuleType, prepared: Path, tmp_path: Path) -> None:
+    """The saved model would have other trees than the one that was validated."""
+    booster, _, _ = library.train(config(library, prepared, tmp_path), rows(prepared, "train"), rows(prepared, "validation"))
+    library.save(booster, tmp_path / library.FILE)
+    features = features_of(rows(prepared, "test"))
+    assert np.array_equal(
+        library.predict(booster, features), library.predict(library.load(tmp_path / library.FILE), features)
+    )
+
+
+def test_contributions_sum_to_the_margin(trained: Path, prepared: Path) -> None:
+    """The report would explain a forecast by numbers that do not make it up, or under other features' names."""
+    library = importlib.import_module(MODULES[trained.name])
+    booster = library.load(trained / library.FILE)
+    features = features_of(rows(prepared, "test"))
+    probability = library.predict(booster, features).astype(np.float64)
+    margin = np.log(probability / (1 - probability))
+    contributions = library.contributions(booster, features)[:, :-1]
+    assert contributions.shape == features.shape
+    used = np.array([gain > 0 for gain in library.importance(booster).values()])
+    assert np.array_equal(contributions.any(axis=0), used)
+    bias = margin - contributions.sum(axis=1)
+    assert np.ptp(bias) < 1e-4
+    assert np.ptp(margin) > 0.1
+
+
+def test_the_forecast_says_why(trained: Path, prepared: Path) -> None:
+    """The page would show reasons of another row, or those that lowered the forecast."""
+    library = importlib.import_module(MODULES[trained.name])
+    found = TreeMember(trained).predict(prepared, "forecast")
+    assert TreeMember(trained).predict(prepared, "test")["reasons"] is None
+    data = rows(prepared, "forecast")
+    contributions = library.contributions(library.load(trained / library.FILE), features_of(data))[:, :-1]
+    for row, reasons in enumerate(found["reasons"]):
+        strongest = sorted(contributions[row][contributions[row] > 0], reverse=True)[:4]
+        assert [reason["contribution"] for reason in reasons] == pytest.approx(strongest, abs=1e-6)
+        for reason in reasons:
+            assert reason["value"] == pytest.approx(data.column(reason["feature"])[row], nan_ok=True)
+
+
+def test_only_the_likeliest_are_explained(trained: Path, prepared: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """With millions of products the explanations would take longer than the forecast."""
+    monkeypatch.setattr("ensemble.trees.predict.ROWS_WITH_REASONS", 5)
+    found = TreeMember(trained).predict(prepared, "forecast")
+    explained = {row for row, reasons in enumerate(found["reasons"]) if reasons}
+    assert explained <= set(np.argsort(-found["prediction"], kind="stable")[:5])
+    assert explained
+
+
+def test_predictions_stand_beside_their_rows(trained: Path, prepared: Path) -> None:
+    """The ensemble would join a forecast to another product."""
+    found, table = TreeMember(trained).predict(prepared, "test"), rows(prepared, "test").table
+    for name, column in (("row_id", "row_id"), ("target", "hot"), ("group", "week"), ("cluster", "product")):
+        assert np.array_equal(found[name], table[column].to_numpy())
+    assert ((found["prediction"] > 0) & (found["prediction"] < 1)).all()
+
+
+def test_a_damaged_member_is_named(trained: Path, prepared: Path, tmp_path: Path) -> None:
+    """Both libraries abort the process on a damaged model, or load it and predict something else."""
+    folders.verify(trained)
+    for source in sorted(path for path in trained.iterdir() if path.name != "importance.png"):
+        for damage in ("flipped", "cut", "missing"):
+            folder = tmp_path / f"{source.name}-{damage}"
+            folder.mkdir()
+            for path in trained.iterdir():
+                content = path.read_bytes()
+                if path == source and damage == "missing":
+                    continue
+                if path == source:
+                    middle = len(content) // 2
+                    rest = bytes([content[middle] ^ 1]) + content[middle + 1 :] if damage == "flipped" else b""
+                    content = content[:middle] + rest
+                (folder / path.name).write_bytes(content)
+            with pytest.raises(UserError, match=rf"{source.name} .*: .*run the stage that wr(ote|ites) it"):
+                TreeMember(folder).predict(prepared, "test")
+
+
+def test_a_model_file_that_is_none_is_named(library: ModuleType, tmp_path: Path) -> None:
+    """A wrong path would end in a library's traceback."""
+    with pytest.raises(UserError, match="is missing or damaged: train the member again"):
+        library.load(tmp_path / library.FILE)
+
+
+def test_other_features_and_splits_are_refused(trained: Path, prepared_copy: Path) -> None:
+    """Feature 3 of the new data would be taken for feature 3 of the old: wrong forecasts without a word."""
+    with pytest.raises(UserError, match="has no split 'tset': it has train, validation, blend, test, forecast"):
+        TreeMember(trained).predict(prepared_copy, "tset")
+    about = folders.read_manifest(prepared_copy)
+    (prepared_copy / folders.NAME).unlink()
+    folders.write_manifest(prepared_copy, {**about, "features": about["features"][1:]})
+    with pytest.raises(UserError, match=r"was prepared otherwise than the data .* learned from: features differ"):
+        TreeMember(trained).predict(prepared_copy, "test")
+    (prepared_copy / folders.NAME).unlink()
+    folders.write_manifest(prepared_copy, {"recipe": "sudoku", "splits": {}})
+    with pytest.raises(UserError, match="has no table of features for trees: it was prepared for the recipe sudoku"):
+        TreeMember(trained).predict(prepared_copy, "test")
+
+
+def test_rows_it_may_have_learned_from_are_refused(trained: Path, prepared_copy: Path) -> None:
+    """The same reviews, split elsewhere: the member would be scored on rows that it was trained on."""
+    about = folders.read_manifest(prepared_copy)
+    (prepared_copy / folders.NAME).unlink()
+    folders.write_manifest(prepared_copy, {**about, "config": {**about["config"], "shares": [0.1, 0.1, 0.1, 0.7]}})
+    with pytest.raises(UserError, match=r"whose test split may hold rows that it was trained on"):
+        TreeMember(trained).predict(prepared_copy, "test")
+    assert len(TreeMember(trained).predict(prepared_copy, "forecast")["row_id"])
+
+
+def test_damaged_data_are_not_learned_from(prepared_copy: Path, tmp_path: Path) -> None:
+    """A flipped byte in the features would give another model under the same fingerprint."""
+    file = prepared_copy / "rows" / "train" / "data-00000-of-00001.arrow"
+    content = bytearray(file.read_bytes())
+    content[len(content) // 2] ^= 1
+    file.write_bytes(content)
+    with pytest.raises(UserError, match=r"rows/train/.* was changed after it was written"):
+        train.train(TreesConfig(data=str(prepared_copy), out=str(tmp_path / "out")))
+
+
+# The script, in a process of its own
+
+
+@pytest.mark.parametrize("library", LIBRARIES)
+def test_the_script_settles_openmp_first_and_never_loads_torch(library: str, prepared: Path, tmp_path: Path) -> None:
+    """The wait policy would be set too late (ten times slower on a shared machine), or a GPU library be loaded for trees."""
+    code = f"""
+import importlib.abc, json, os, runpy, sys
+class Spy(importlib.abc.MetaPathFinder):
+    def find_spec(self, name, path, target=None):
+        if name in ("xgboost", "lightgbm"):
+            seen[name] = {{key: os.environ.get(key) for key in ("OMP_NUM_THREADS", "OMP_WAIT_POLICY")}}
+seen = {{}}
+sys.meta_path.insert(0, Spy())
+for script, words in (("train_trees", ["library={library}", "out={tmp_path}/member", "num_rounds=5"]),
+                      ("predict", ["member={tmp_path}/member", "out={tmp_path}/predictions", "splits=[test]"])):
+    sys.argv = [script, "data={prepared}", *words]
+    if script == "predict":
+        from ensemble.trees import threads
+        threads.settle = lambda asked: 1  # it was settled for the training
+    runpy.run_path(f"{ROOT}/scripts/{{script}}.py", run_name="__main__")
+print(json.dumps([seen, sorted({{"torch", "polars", "accelerate", "transformers"}} & sys.modules.keys())]))
+"""
+    clean = {name: value for name, value in os.environ.items() if not name.startswith(("OMP_", "SLURM_"))}
+    done = subprocess.run(
+        [sys.executable, "-W", "error", "-c", code],
+        env={**clean, "SLURM_CPUS_PER_TASK": "1"},
+        capture_output=True,
+        text=True,
+        timeout=180,
+        check=False,
+    )
+    assert done.returncode == 0, done.stderr
+    seen, loaded = json.loads(done.stdout.splitlines()[-1])
+    assert seen == {library: {"OMP_NUM_THREADS": "1", "OMP_WAIT_POLICY": "PASSIVE"}}
+    assert loaded == []
+    assert (tmp_path / "predictions/member.test.parquet").exists()
+
+
+# What was planted is found
+
+
+def test_a_member_finds_what_the_market_planted(tmp_path: Path) -> None:
+    """Features or labels would be out of step with each other: average precision falls to the base rate."""
+    market = MarketConfig(num_products=600, num_reviews=40_000)
+    prepare.prepare(PrepareConfig(out=str(tmp_path / "prepared"), market=market))
+    train.train(config("xgboost", tmp_path / "prepared", tmp_path / "member", num_rounds=60, early_stopping_rounds=30))
+    found = TreeMember(tmp_path / "member").predict(tmp_path / "prepared", "test")
+    scores = metrics.binary_scores(found["target"], found["prediction"], found["group"])
+    assert scores["average_precision"] >= 2 * found["target"].mean()
