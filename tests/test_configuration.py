@@ -291,8 +291,9 @@ def load_module(path: Path) -> ModuleType:
 def every_config_class() -> dict[str, type]:
     """The config classes of all config modules and scripts, and what each recipe makes of them."""
     modules = [
-        importlib.import_module(".".join(path.relative_to(ROOT).with_suffix("").parts))
-        for path in (ROOT / "ensemble").rglob("settings.py")
+        importlib.import_module(".".join(path.relative_to(root).with_suffix("").parts))
+        for root in (ROOT, ROOT / "scripts")
+        for path in (root / ("ensemble" if root == ROOT else "benchmarks")).rglob("settings.py")
     ] + [load_module(path) for path in (ROOT / "scripts").glob("*.py")]
     found = {
         f"{module.__name__}.{name}": member

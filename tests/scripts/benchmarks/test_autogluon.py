@@ -10,8 +10,8 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
-from benchmarks import autogluon
-from benchmarks.settings import AutoGluon
+from benchmarks.autogluon import measure as autogluon
+from benchmarks.autogluon.settings import AutoGluon
 
 from ensemble import configuration, folders
 from ensemble.arrow import open_table

@@ -6,8 +6,12 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-from benchmarks import next_item, next_item_data, next_item_growth, next_item_run, turns
-from benchmarks.settings import NextItemRun
+from benchmarks import turns
+from benchmarks.next_item import data as next_item_data
+from benchmarks.next_item import measure as next_item
+from benchmarks.next_item import run as next_item_run
+from benchmarks.next_item.settings import NextItemRun
+from benchmarks.next_item_growth import measure as next_item_growth
 
 from ensemble import configuration
 from ensemble.arrow import open_table

@@ -5,7 +5,8 @@ from pathlib import Path
 import pytest
 import torch
 from accelerate import Accelerator
-from benchmarks import knobs, overhead
+from benchmarks.knobs import measure as knobs
+from benchmarks.overhead import measure as overhead
 
 from ensemble.errors import UserError
 

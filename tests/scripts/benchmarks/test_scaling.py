@@ -12,9 +12,9 @@ from typing import Any
 
 import psutil
 import pytest
-from benchmarks import scaling
-from benchmarks.scaling import Launch
-from benchmarks.settings import Scaling
+from benchmarks.scaling import measure as scaling
+from benchmarks.scaling.measure import Launch
+from benchmarks.scaling.settings import Scaling
 from benchmarks.timing import timed
 
 from ensemble import configuration, folders

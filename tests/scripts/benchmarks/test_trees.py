@@ -4,7 +4,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from benchmarks import trees
+from benchmarks.trees import measure as trees
 
 from ensemble.errors import UserError
 

@@ -17,7 +17,7 @@ from typing import Any
 
 import numpy as np
 
-from benchmarks import next_item_data
+from benchmarks.next_item import data as next_item_data
 from benchmarks.runs import enough
 from benchmarks.turns import alone, worker
 from ensemble.errors import UserError

@@ -27,8 +27,8 @@ import psutil
 import pyarrow as pa
 import pyarrow.parquet as pq
 
-from benchmarks.commands import MEMBERS, SMALL, TREES, real_sets, stages_of
-from benchmarks.foreign_run import ROW_ID, STACKING, TARGET, WEEK
+from benchmarks.autogluon.foreign_run import ROW_ID, STACKING, TARGET, WEEK
+from benchmarks.demo.measure import MEMBERS, SMALL, TREES, real_sets, stages_of
 from benchmarks.timing import environment, timed
 from ensemble import folders, metrics, predictions
 from ensemble.arrow import open_table

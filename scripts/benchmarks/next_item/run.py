@@ -18,7 +18,7 @@ from typing import Any
 
 import numpy as np
 
-from benchmarks.settings import NextItemRun
+from benchmarks.next_item.settings import NextItemRun
 
 WIDTH, NUM_LAYERS, NUM_HEADS, DROPOUT = 50, 2, 1, 0.2
 SPAN = 256

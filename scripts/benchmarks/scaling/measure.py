@@ -63,7 +63,7 @@ def scaling(
     folder: str = "",
     price_per_gpu_hour: float = 0.0,
 ) -> dict[str, Any]:
-    """What each number of ranks was worth, the settings of which are those of `benchmarks.config.Scaling`.
+    """What each number of ranks was worth, the settings of which are those of `Scaling`.
 
     On a machine's CPU also what it has for as many trainings that know nothing of each other, on their part of the batch
     each, at once; and one rank with a thread per core, as in the demo. Raises `UserError` before anything is measured.

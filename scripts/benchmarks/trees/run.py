@@ -7,7 +7,7 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
-from benchmarks.settings import TreesRun
+from benchmarks.trees.settings import TreesRun
 from ensemble.trees.settings import TreesConfig
 
 TIMES = 5

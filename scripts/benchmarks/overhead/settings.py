@@ -1,0 +1,29 @@
+"""Settings of the benchmarks in measure.py. Nothing heavy is imported here."""
+
+import dataclasses
+
+from benchmarks.results import Results
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class Overhead(Results):
+    """What a step of the training loop costs, beside a plain PyTorch loop, on one and two ranks; some three minutes."""
+
+    rounds: int = 10
+    """Blocks of our loop, each between two of the plain one, for each model and number of ranks."""
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class OverheadRank:
+    """A rank that `overhead` launches; it writes no JSON of its own."""
+
+    rounds: int = 10
+    """As in `overhead`."""
+    out: str = "???"
+    """A folder for the runs and the figures."""
+
+
+SCHEMAS: dict[str, type] = {
+    "overhead": Overhead,
+    "overhead-rank": OverheadRank,
+}

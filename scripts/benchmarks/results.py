@@ -1,0 +1,11 @@
+"""The setting that all benchmarks share."""
+
+import dataclasses
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class Results:
+    """Where the figures go."""
+
+    results: str = "slurm/results"
+    """The folder for the JSON file; the same for every benchmark."""
