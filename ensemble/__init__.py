@@ -1,12 +1,16 @@
 """The members of an ensemble, and their combiner.
 
-    data/      raw files -> prepared data (Arrow and a manifest)
-    neural/    members trained with Accelerate: one loop, one file per model, one per recipe
-    trees/     members trained on CPU cores: XGBoost and LightGBM
-    predictions.py   the file in which every member hands over its forecasts: the one place where all of them meet
-    combine/         the members' weights and their calibration
-    metrics.py       how good a forecast is
-    report.py        prediction files -> one HTML page
+    recipes/         one folder for each question: data, model, baselines, words of the report
+    recipe.py        what a recipe may provide, and how one is found
+    data/            readers of raw data that several recipes share
+    neural/          the training loop around Accelerate, and predictions of networks
+    trees/           XGBoost and LightGBM on CPU cores: train, predict, search, export
+    predictions.py   the file in which every member hands over its predictions: the one place where all of them meet
+    combine/         weights of the members, and calibration
+    metrics/         scores, with bootstrap intervals
+    predictor/       fitting an ensemble, asking its members, new data, the service
+    report/          prediction files -> one HTML page
+    doctor/          checks of a machine and of a cluster
 
 Importing `ensemble` loads nothing: each script pays only for the libraries it uses.
 """

@@ -30,7 +30,10 @@ class Task:
 
 
 def task_of(about: dict[str, Any]) -> Task:
-    """The task of prepared data with this manifest; `UserError` for those that an older version prepared."""
+    """The task of prepared data with this manifest; `UserError` for data without one."""
     if "task" not in about:
-        raise UserError("these data were prepared by an older version, and do not say what to predict: prepare them again")
+        raise UserError(
+            f"these data of the recipe {about.get('recipe')} name no task: prepare them again if an older version prepared "
+            "them; otherwise this recipe has no target for trees and ensembles to predict"
+        )
     return Task(**{**about["task"], "classes": tuple(about["task"].get("classes", ()))})

@@ -52,9 +52,9 @@ def main() -> None:
     else:
         settings = dataclasses.replace(settings, threads=threads.settle(settings.threads))
         if settings.folds:
-            from ensemble.trees import bag
+            from ensemble.trees import bagging
 
-            summary = bag.train(settings, words.resume, where)
+            summary = bagging.train(settings, words.resume, where)
         elif settings.search.trials or settings.search.seconds:
             from ensemble.trees import search
 

@@ -26,7 +26,7 @@ def write_folds(
 
     about : the whole's manifest to be. splits_of_folds : each fold's entry `splits`. shared : folders of `folder` that all
     folds use. write_rows : writes a fold's rows to a
-    folder. checksums : as for `manifest.write_manifest`.
+    folder. checksums : as for `folders.write_manifest`.
     """
     entries = []
     for number, splits in enumerate(splits_of_folds):

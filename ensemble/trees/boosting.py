@@ -16,7 +16,7 @@ import numpy as np
 from tqdm import tqdm
 
 from ensemble.metrics import METRIC_OF
-from ensemble.trees.distributed import Group
+from ensemble.trees.distributed import RankGroup
 from ensemble.trees.settings import TreesConfig
 
 Scores = dict[str, float]
@@ -44,7 +44,7 @@ class Stopped(Exception):
 class Training:
     """What surrounds the trees; the defaults are one process that begins at the first tree and keeps no checkpoint."""
 
-    group: Group = dataclasses.field(default_factory=Group)
+    group: RankGroup = dataclasses.field(default_factory=RankGroup)
     """The ranks that grow them together."""
     model: bytes | None = None
     """The trees to go on from."""

@@ -3,9 +3,9 @@
     RANK=0 WORLD_SIZE=2 MASTER_ADDR=10.0.0.1 MASTER_PORT=29500 python scripts/train_trees.py …
 
 The libraries grow trees through collectives of their own. What they lack goes through these sockets: telling each other
-addresses, agreeing on the next step (`Group.gather`), and knowing at once which rank was lost. A rank that died closes its
-socket, one that cannot be reached sends no pulse for `SILENCE_S`, one that hangs finishes no round within `timeout_s`: then
-every other rank says so in one sentence and leaves, out of whatever call its library waits in.
+addresses, agreeing on the next step (`RankGroup.gather`), and knowing at once which rank was lost. A rank that died closes
+its socket, one that cannot be reached sends no pulse for `SILENCE_S`, one that hangs finishes no round within `timeout_s`:
+then every other rank says so in one sentence and leaves, out of whatever call its library waits in.
 """
 
 import json
@@ -97,7 +97,7 @@ class _Peer:
             return None
 
 
-class Group:
+class RankGroup:
     """All ranks of a training, while it is entered; alone it does nothing.
 
     `timeout_s` is how long a rank waits for all to come, and for any to finish a round. `on_lost` is told the sentence
@@ -116,7 +116,7 @@ class Group:
         self._ended = threading.Lock()
         self._closing = threading.Event()
 
-    def __enter__(self) -> "Group":
+    def __enter__(self) -> "RankGroup":
         """Wait for the others; `RankLost` names those that do not come within `timeout_s`."""
         if self.num_ranks == 1:
             return self

@@ -11,7 +11,7 @@ from lightgbm.basic import _InnerPredictor
 
 from ensemble.errors import UserError
 from ensemble.trees.boosting import Scores, Training, boost
-from ensemble.trees.distributed import Group, free_port
+from ensemble.trees.distributed import RankGroup, free_port
 from ensemble.trees.memory import SAMPLED_ROWS
 from ensemble.trees.objective import Goal, Judge, Lesson, goal_of, lesson_of
 from ensemble.trees.rows import TreeData
@@ -113,7 +113,7 @@ def train(
         return lightgbm.Booster(model_str=to_bytes(growth.booster, best).decode()), history, best
 
 
-def _network(group: Group, timeout_s: float) -> dict[str, Any]:
+def _network(group: RankGroup, timeout_s: float) -> dict[str, Any]:
     """What LightGBM must know to sum its histograms over the ranks: where each of them listens."""
     if group.num_ranks == 1:
         return {}

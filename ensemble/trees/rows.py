@@ -78,9 +78,13 @@ class TreeData:
 
 
 def description(data: str | Path) -> dict[str, Any]:
+    """The manifest of data that trees can learn from; `UserError` for data of a recipe that gives no features or no task."""
     about = folders.read_manifest(data)
-    if "features" not in about:
-        raise UserError(f"{data} has no table of features for trees: it was prepared for the recipe {about['recipe']}")
+    if not about.get("features") or "task" not in about:
+        raise UserError(
+            f"{data} has no table of features for trees: it was prepared for the recipe {about['recipe']}, which is for "
+            "scripts/train.py"
+        )
     return about
 
 

@@ -30,7 +30,7 @@ from ensemble.signals import StopSignals
 from ensemble.trees import boosting, rows
 from ensemble.trees import train as member
 from ensemble.trees.boosting import Scores, Stopped, Training
-from ensemble.trees.distributed import ALONE, Group, Place
+from ensemble.trees.distributed import ALONE, Place, RankGroup
 from ensemble.trees.objective import goal_of
 from ensemble.trees.predict import module_of
 from ensemble.trees.settings import FREE_TO_CHANGE, TreesConfig
@@ -65,7 +65,7 @@ def search(config: TreesConfig, resume: str = "", where: Place = ALONE) -> dict[
     """
     _check(config, where)
     library = module_of(config.library)
-    with StopSignals() as stop, Group() as group:
+    with StopSignals() as stop, RankGroup() as group:
         about = rows.description(config.data)
         folders.verify(config.data)
         train, validation = rows.TreeData(config.data, "train", about), rows.TreeData(config.data, "validation", about)

@@ -1,4 +1,4 @@
-"""A tree member: the features of prepared data to a trained booster in a folder; prediction.py asks it.
+"""A tree member: the features of prepared data to a trained booster in a folder; predict.py asks it.
 
     python scripts/train_trees.py library=xgboost data=runs/demo/prepared out=runs/demo/members/xgboost
 
@@ -32,7 +32,7 @@ from ensemble.task import task_of
 from ensemble.trees import memory, objective, rows
 from ensemble.trees.boosting import Scores, Stopped, Training
 from ensemble.trees.checkpoint import Checkpoints
-from ensemble.trees.distributed import ALONE, Group, Place
+from ensemble.trees.distributed import ALONE, Place, RankGroup
 from ensemble.trees.predict import module_of
 from ensemble.trees.settings import FREE_TO_CHANGE, TreesConfig
 
@@ -50,7 +50,7 @@ def train(config: TreesConfig, resume: str = "", where: Place = ALONE) -> dict[s
     began, peak_mb = time.monotonic(), memory.peak()
     library = module_of(config.library)
     checkpoints = Checkpoints(config.out, library.FILE)
-    with StopSignals() as stop, _signals_elsewhere(), Group(where, config.timeout_s, checkpoints.set_lost) as group:
+    with StopSignals() as stop, _signals_elsewhere(), RankGroup(where, config.timeout_s, checkpoints.set_lost) as group:
         about = rows.description(config.data)
         folders.verify(config.data)
         train_rows = rows.TreeData(config.data, "train", about, group.rank, group.num_ranks)
@@ -155,7 +155,7 @@ def _start(config: TreesConfig, resume: str, checkpoints: Checkpoints, state: di
     return {"model": base64.b64encode(model).decode(), "history": its["history"], "memory": state["memory"]}
 
 
-def memory_mode(config: TreesConfig, about: dict[str, Any], group: Group) -> memory.Mode:
+def memory_mode(config: TreesConfig, about: dict[str, Any], group: RankGroup) -> memory.Mode:
     """The mode that was asked for; or low, when what training in core needs is not left to each of the ranks."""
     if config.memory != "auto":
         return config.memory
@@ -225,7 +225,7 @@ def _refuse_foreign(folder: Path, its: dict[str, Any], state: dict[str, Any]) ->
         raise UserError(f"{folder} was written with {', '.join(changed)}: {mend}")
 
 
-def _refuse_unlike(group: Group, state: dict[str, Any]) -> None:
+def _refuse_unlike(group: RankGroup, state: dict[str, Any]) -> None:
     """All ranks must have been started alike; each sees all of them, and says the same."""
     states = group.gather(state)
     for rank, its in enumerate(states):
@@ -236,7 +236,7 @@ def _refuse_unlike(group: Group, state: dict[str, Any]) -> None:
                 raise UserError(f"rank {rank} has {name}={value}, rank 0 {states[0]['config'][name]}: start all ranks alike")
 
 
-def _refuse_parted(group: Group, library: ModuleType, booster: Any) -> None:
+def _refuse_parted(group: RankGroup, library: ModuleType, booster: Any) -> None:
     digests = group.gather(hashlib.sha256(library.to_bytes(booster)).hexdigest())
     if len(set(digests)) > 1:
         raise Failure("the ranks ended with different trees, as machines of different kinds may: use nodes of one kind")

@@ -16,7 +16,7 @@ from xgboost.tracker import RabitTracker
 
 from ensemble.errors import UserError
 from ensemble.trees.boosting import Scores, Stopped, Training, boost
-from ensemble.trees.distributed import Group
+from ensemble.trees.distributed import RankGroup
 from ensemble.trees.objective import Goal, Judge, Lesson, goal_of, lesson_of
 from ensemble.trees.rows import TreeData
 from ensemble.trees.settings import TreesConfig
@@ -159,7 +159,7 @@ def train(
 
 
 @contextmanager
-def _collective(group: Group, timeout_s: float) -> Iterator[None]:
+def _collective(group: RankGroup, timeout_s: float) -> Iterator[None]:
     """Join the ranks of a group in XGBoost's own collective, whose tracker runs on rank 0."""
     if group.num_ranks == 1:
         yield

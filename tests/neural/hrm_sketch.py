@@ -187,7 +187,7 @@ def gathered(of_rank: torch.Tensor) -> torch.Tensor:
 
 
 class Recipe:
-    """`ensemble.neural.loop.Recipe`."""
+    """`ensemble.recipe.NeuralRecipe`."""
 
     name, fingerprint, monitor = "hrm", "4x4", "cells"
     higher_is_better, output = True, "value"

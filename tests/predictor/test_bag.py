@@ -22,7 +22,7 @@ from ensemble.predictor import bag, new_data
 from ensemble.predictor import fit as predictor
 from ensemble.predictor.loaded import _Stage
 from ensemble.recipes.hot_sellers import baselines
-from ensemble.trees import bag as tree_bag
+from ensemble.trees import bagging as tree_bag
 from ensemble.trees import threads
 from ensemble.trees.predict import TreeMember
 from ensemble.trees.settings import SearchConfig, TreesConfig

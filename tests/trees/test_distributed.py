@@ -45,7 +45,7 @@ distributed.PULSE_S, distributed.SILENCE_S = 0.1, 1.5
 def main():
     where = distributed.place(os.environ)
     lost = lambda sentence: Path(sys.argv[1], f"lost{{where.rank}}").write_text(sentence)
-    with distributed.Group(where, {timeout_s}, lost) as group:
+    with distributed.RankGroup(where, {timeout_s}, lost) as group:
         print("met", group.gather([where.rank, group.address]), flush=True)
         {body}
 errors.run(main)

@@ -314,7 +314,7 @@ def test_other_features_and_splits_are_refused(trained: Path, prepared_copy: Pat
     with pytest.raises(UserError, match=r"was prepared otherwise than the data .* learned from: features differ"):
         TreeMember(trained).predict(prepared_copy, "test")
     (prepared_copy / folders.NAME).unlink()
-    folders.write_manifest(prepared_copy, {"recipe": "sudoku", "splits": {}})
+    folders.write_manifest(prepared_copy, {"recipe": "sudoku", "splits": {}, "features": []})
     with pytest.raises(UserError, match="has no table of features for trees: it was prepared for the recipe sudoku"):
         TreeMember(trained).predict(prepared_copy, "test")
 

@@ -32,7 +32,7 @@ class Surroundings:
     reviews_by_category: np.ndarray
 
 
-class Rows(Windows):
+class PanelBlock(Windows):
     """Product-weeks with the arithmetic that the table of features is written in; every result is (num_rows,) float."""
 
     def __init__(self, series: WeeklySeries, product: np.ndarray, week: np.ndarray, around: Surroundings):
@@ -137,7 +137,7 @@ class Feature:
     unit: str
     meaning: str
     source: str
-    formula: Callable[[Rows], np.ndarray]
+    formula: Callable[[PanelBlock], np.ndarray]
     as_of_crawl: bool = False
 
 
@@ -379,6 +379,6 @@ def selection(as_of_crawl: bool) -> list[Feature]:
     return [feature for feature in FEATURES if as_of_crawl or not feature.as_of_crawl]
 
 
-def compute(rows: Rows, features: list[Feature]) -> dict[str, np.ndarray]:
+def compute(rows: PanelBlock, features: list[Feature]) -> dict[str, np.ndarray]:
     """Each feature for each row: arrays of shape (num_rows,), float32."""
     return {feature.name: np.asarray(feature.formula(rows), np.float32) for feature in features}

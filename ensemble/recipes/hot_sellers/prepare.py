@@ -416,18 +416,18 @@ class _Builder:
 
     def _blocks(
         self, series: weekly.WeeklySeries, product: np.ndarray, week: np.ndarray, around: features.Surroundings
-    ) -> Iterator[features.Rows]:
+    ) -> Iterator[features.PanelBlock]:
         """Rows with enough reviews, a quarter of a million at a time."""
         for begin in range(0, len(product), ROWS_PER_BLOCK):
             block = slice(begin, begin + ROWS_PER_BLOCK)
-            rows = features.Rows(series, product[block], week[block], around)
+            rows = features.PanelBlock(series, product[block], week[block], around)
             kept = rows.sum("reviews", self.panel.base_weeks) >= self.panel.min_reviews
             if not kept.all():
-                rows = features.Rows(series, product[block][kept], week[block][kept], around)
+                rows = features.PanelBlock(series, product[block][kept], week[block][kept], around)
             if len(rows.week):
                 yield rows
 
-    def _table(self, rows: features.Rows, part: dict[str, Any], next_id: int) -> pa.Table:
+    def _table(self, rows: features.PanelBlock, part: dict[str, Any], next_id: int) -> pa.Table:
         """One block of rows; a forecast's targets are NaN."""
         num_rows = len(rows.week)
         totals = rows.series.totals["reviews"]

@@ -18,8 +18,7 @@ from ensemble import folders, predictions
 from ensemble.arrow import Column, open_table
 from ensemble.errors import UserError
 from ensemble.metrics import bootstrap
-from ensemble.recipes.next_item import rankings
-from ensemble.recipes.next_item import scores as item_metrics
+from ensemble.recipes.next_item import item_metrics, rankings
 
 KIND = "ranking table"
 RECIPE = "next_item"

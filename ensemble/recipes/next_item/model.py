@@ -119,7 +119,7 @@ def _flat(x_BHLM: Tensor) -> Tensor:
     return x_BHLM.transpose(0, 1).flatten(1, 2)
 
 
-class Group:
+class LengthGroup:
     """What the layers share of sequences that attend together: the causal mask (0 or −∞), and TiSASRec's intervals."""
 
     def __init__(
@@ -136,7 +136,7 @@ class Group:
 class Surroundings:
     """The groups, and TiSASRec's positions for keys and values."""
 
-    def __init__(self, groups: list[Group], position_PD: tuple[Tensor, Tensor] | None):
+    def __init__(self, groups: list[LengthGroup], position_PD: tuple[Tensor, Tensor] | None):
         self.groups, self.position_PD = groups, position_PD
 
 
@@ -158,7 +158,7 @@ class Attention(nn.Module):
         mixed = [self._of_group(query, key, value, group) for query, key, value, group in parts]
         return self.out(torch.cat(mixed))
 
-    def _of_group(self, query_PD: Tensor, key_PD: Tensor, value_PD: Tensor, group: Group) -> Tensor:
+    def _of_group(self, query_PD: Tensor, key_PD: Tensor, value_PD: Tensor, group: LengthGroup) -> Tensor:
         query, key, value = (
             x_PD.unflatten(-1, (self.num_heads, -1)).unflatten(0, group.shape).transpose(1, 2)
             for x_PD in (query_PD, key_PD, value_PD)
@@ -171,7 +171,7 @@ class Attention(nn.Module):
             mixed_BHLK = self._attend(query / math.sqrt(query.shape[-1]), key, value, group)
         return mixed_BHLK.transpose(1, 2).flatten(2).flatten(0, 1)
 
-    def _attend(self, query: Tensor, key: Tensor, value: Tensor, group: Group) -> Tensor:
+    def _attend(self, query: Tensor, key: Tensor, value: Tensor, group: LengthGroup) -> Tensor:
         score_BHLL = query @ key.transpose(-2, -1)
         if group.intervals_BLL is not None:
             assert group.interval_SD is not None
@@ -254,7 +254,7 @@ class SequenceModel(nn.Module):
         gap; `places` (T,) int64, indices into all groups' places, flattened and one group after another.
         """
         items: list[Tensor] = []
-        groups: list[Group] = []
+        groups: list[LengthGroup] = []
         while (items_BL := batch.get(f"items.{len(items)}")) is not None:
             groups.append(self._group(items_BL, batch.get(f"times.{len(items)}")))
             items.append(items_BL)
@@ -274,15 +274,15 @@ class SequenceModel(nn.Module):
         known_TD = self.norm((reduce(x) if self.num_streams else x)[batch["places"]])
         return use(known_TD, self.item_VD) if use else known_TD
 
-    def _group(self, items_BL: Tensor, times_BL: Tensor | None) -> Group:
+    def _group(self, items_BL: Tensor, times_BL: Tensor | None) -> LengthGroup:
         length = items_BL.shape[1]
         causal_LL = torch.full((length, length), -torch.inf, device=items_BL.device).triu(1)
         if self.interval_SD is None:
-            return Group(items_BL.shape, causal_LL)
+            return LengthGroup(items_BL.shape, causal_LL)
         assert times_BL is not None
         between_BLL = (times_BL[:, :, None] - times_BL[:, None, :]).abs().clamp(max=self.num_intervals - 1)
         key_SD, value_SD = (self.dropout(table_SD) for table_SD in self.interval_SD)
-        return Group(items_BL.shape, causal_LL, between_BLL, (key_SD, value_SD))
+        return LengthGroup(items_BL.shape, causal_LL, between_BLL, (key_SD, value_SD))
 
 
 def _from_end(items_BL: Tensor) -> Tensor:

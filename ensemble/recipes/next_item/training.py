@@ -22,8 +22,7 @@ from ensemble.errors import UserError
 from ensemble.neural.loader import Batch
 from ensemble.neural.optim import adamw
 from ensemble.recipe import RANKING
-from ensemble.recipes.next_item import losses
-from ensemble.recipes.next_item import scores as item_metrics
+from ensemble.recipes.next_item import item_metrics, losses
 from ensemble.recipes.next_item.item_ranks import NUM_TOP, sampled_items
 from ensemble.recipes.next_item.model import SequenceModel
 from ensemble.recipes.next_item.settings import RecipeConfig
@@ -47,7 +46,7 @@ class SequenceRows:
         self.is_learned, self.max_length, self.num_groups = split == "train", config.max_length, num_groups
         self.time_aware, self.num_items = config.time_aware, len(open_table(folder / "items"))
         length = self.columns["end"].all() - self.columns["begin"].all() - 1
-        assert (length >= 1).all(), "sequences.py writes no row without an item before the one to be foretold"
+        assert (length >= 1).all(), "prepare.py writes no row without an item before the one to be foretold"
         self.lengths = np.minimum(length, config.max_length)
 
     def __len__(self) -> int:
@@ -61,7 +60,7 @@ class SequenceRows:
         """The model's inputs (see `SequenceModel.forward`), int64 tensors, for B = len(rows) sequences, and
 
         train: `target` (T,), the item after each place; `taken.g` (B of the group, L + 1), the distinct items of each
-        sequence in rising order, less their place in it (see `item_losses.draw_negatives`).
+        sequence in rising order, less their place in it (see `losses.draw_negatives`).
         others: `target` (B,), `seen_row` and `seen_item` (all items before it), `sampled` (B, 100), items that are neither,
         `length` (B,) of the whole history; the places are in the order of `rows`.
         """

@@ -11,7 +11,7 @@ The prepared folder holds `rows/<split>`, as Arrow that `datasets.load_from_disk
     cluster   the number of the row's `config.group`, or the row's own
     the target, and the features (columns.py); `weight` and `id` where they were asked for
 
-Splits are train | validation | blend | test, as table_splits.py says. Rows without a target are the split `forecast`; there
+Splits are train | validation | blend | test, as splits.py says. Rows without a target are the split `forecast`; there
 is none where all rows have one.
 """
 

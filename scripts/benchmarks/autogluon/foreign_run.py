@@ -1,7 +1,7 @@
 """One process of `benchmark.py autogluon`: a model of others learns from a table of rows, or predicts one.
 
-    .venv-autogluon/bin/python -P ensemble/benchmarks/foreign_run.py fit good_quality FOLDER 60
-    .venv-autogluon/bin/python -P ensemble/benchmarks/foreign_run.py predict good_quality FOLDER
+    .venv-autogluon/bin/python -P scripts/benchmarks/autogluon/foreign_run.py fit good_quality FOLDER 60
+    .venv-autogluon/bin/python -P scripts/benchmarks/autogluon/foreign_run.py predict good_quality FOLDER
 
 FOLDER holds train.parquet (the features, week and hot) and test.parquet (row_id, the features and week). `fit` leaves the
 model in FOLDER/METHOD and what it says of itself in METHOD.fit.json; `predict` leaves METHOD.parquet, and its seconds in

@@ -1,6 +1,6 @@
 """One process of the next_item benchmarks: it works once for each line that comes in, and answers with what that took.
 
-It is started in a folder that holds prepared/ and data/pairs.txt, data/times.txt (see next_item_data.py). What it works on
+It is started in a folder that holds prepared/ and data/pairs.txt, data/times.txt (see data.py). What it works on
 lies in its memory before the first line, but for a preparation. The reference is pmixer/SASRec.pytorch, or
 pmixer/TiSASRec.pytorch where times count: their model.py and utils.py, as they are, found by PYTHONPATH. Of their main.py,
 which is a script, the training step is written anew: the same calls in the same order.

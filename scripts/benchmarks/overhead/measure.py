@@ -60,7 +60,7 @@ class Transformer(torch.nn.Module):
 MODELS: dict[str, type[Mlp] | type[Transformer]] = {"mlp": Mlp, "transformer": Transformer}
 
 
-class Rows:
+class RegressionRows:
     """Random numbers to regress."""
 
     def __init__(self, num_rows: int, shape: tuple[int, ...]):
@@ -86,10 +86,10 @@ class Regression:
         self.kind = MODELS[model]
         shape = (64,) if self.kind is Transformer else ()
         size = self.kind.batch_size
-        self.splits = {"train": Rows(size * self.kind.num_steps, shape), "validation": Rows(size, shape)}
+        self.splits = {"train": RegressionRows(size * self.kind.num_steps, shape), "validation": RegressionRows(size, shape)}
         self.times: list[float] = []
 
-    def rows(self, split: str) -> Rows:
+    def rows(self, split: str) -> RegressionRows:
         return self.splits[split]
 
     def model(self) -> torch.nn.Module:
@@ -159,7 +159,7 @@ def plain(recipe: Regression, config: TrainConfig, accelerator: "Accelerator") -
 class GatheredRows(torch.utils.data.Dataset[Batch]):
     """Whole batches for a stock DataLoader."""
 
-    def __init__(self, rows: Rows):
+    def __init__(self, rows: RegressionRows):
         self.rows = rows
 
     def __getitem__(self, numbers: np.ndarray) -> Batch:

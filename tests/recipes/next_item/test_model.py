@@ -6,7 +6,7 @@ import pytest
 import torch
 from torch import Tensor
 
-from ensemble.recipes.next_item.model import Attention, Dropout, Group, SequenceModel, Surroundings
+from ensemble.recipes.next_item.model import Attention, Dropout, LengthGroup, SequenceModel, Surroundings
 
 VARIANTS = [(0, 0), (0, 4), (33, 0), (33, 4)]
 
@@ -98,7 +98,7 @@ def test_binned_intervals_are_the_papers_pairs() -> None:
     positions = torch.randn(2, 30, 16, dtype=torch.float64, requires_grad=True)
     intervals = torch.randint(0, 9, (3, 10, 10))
     causal = torch.full((10, 10), -torch.inf, dtype=torch.float64).triu(1)
-    group = Group(torch.Size([3, 10]), causal, intervals, (tables[0], tables[1]))
+    group = LengthGroup(torch.Size([3, 10]), causal, intervals, (tables[0], tables[1]))
     around = Surroundings([group], (positions[0], positions[1]))
     inputs = [x, tables, positions, *attention.parameters()]
     ours, theirs = attention(x, around), pairwise(attention, x, around)

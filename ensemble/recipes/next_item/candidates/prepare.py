@@ -13,7 +13,7 @@ file never shows such an item, unless it is the target: to keep it would be to t
     item      the candidate, by its number
     target    1 for the item that was taken, else 0
     the features: of each ranking file score, score less the row's best, and place, NaN where the item is not among its best;
-    and what candidate_features.py knows of the item at that moment
+    and what features.py knows of the item at that moment
 
 Members learned from train alone: what they say of validation is honest, but for when they stopped. Its sequences are dealt
 to train, validation and blend, by user, or with split=time forward in time, no moment in two of them. Test is test. A

@@ -3,7 +3,7 @@
 import numpy as np
 import pytest
 
-from ensemble.recipes.next_item import scores as item_metrics
+from ensemble.recipes.next_item import item_metrics as item_metrics
 
 RANK = np.array([1, 2.5, 10, 11, 30, np.inf])
 ITEMS = np.array([[1, 2, 3], [1, 2, 0], [1, 3, 0], [2, 0, 0], [1, 2, 3], [0, 0, 0]])

@@ -15,7 +15,7 @@ from ensemble.trees.settings import TreesConfig
 
 
 def train(config: TreesConfig, resume: str = "", where: Place = ALONE) -> dict[str, Any]:
-    """Train OUT/0, OUT/1 … as `member.train` does; returns the last summary. With `resume`, what is whole stays as it is."""
+    """Train OUT/0, OUT/1 … as `train.train` does; returns the last summary. With `resume`, what is whole stays as it is."""
     about = rows.description(config.data)
     if not about.get("folds"):
         raise UserError(f"{config.data} has no folds: prepare it with panel.folds=4, or leave folds=true out")
