@@ -23,13 +23,13 @@ for word in "$@"; do
   previous=$word
 done
 
-raw=("raw=$folder/raw")
-[ "${#recipe[@]}" = 0 ] || raw=()
+raw=("raw=$folder/raw") member=transformer
+[ "${#recipe[@]}" = 0 ] || raw=() member=network
 
 after() { sbatch --parsable --kill-on-invalid-dep=yes "$@"; }
 
 prepare=$(after slurm/prepare_data.slurm "$@" "out=$data" "${raw[@]}")
-network=$(after --dependency="afterok:$prepare" "slurm/$neural" "data=$data" "out=$folder/members/transformer" "${recipe[@]}")
+network=$(after --dependency="afterok:$prepare" "slurm/$neural" "data=$data" "out=$folder/members/$member" "${recipe[@]}")
 trees=$(after --dependency="afterok:$prepare" slurm/train_tree_models.slurm "data=$data" "out=$folder/members" "${recipe[@]}")
 ensemble=$(after --dependency="afterok:$network:$trees" slurm/ensemble.slurm "data=$data" "out=$folder" "${recipe[@]}")
 report=$(after --dependency="afterok:$ensemble" slurm/report.slurm "data=$data" "out=$folder" "${recipe[@]}")

@@ -2,25 +2,15 @@
 
 import json
 import os
-import re
 import subprocess
 import sys
 from pathlib import Path
 
 import pytest
+from guide import NAME, blocks, write_files
 from launcher import ROOT
 
-GUIDE = ROOT / "ensemble/recipes/README.md"
 MAX_LINES = 150
-NAME = "my_company.churn"
-
-
-def blocks() -> tuple[dict[str, str], list[str]]:
-    """The guide's files by their path, and its commands."""
-    text = GUIDE.read_text(encoding="utf-8")
-    files = re.findall(r"^`(my_company/\S+\.py)`.*?```python\n(.*?)```", text, flags=re.DOTALL | re.MULTILINE)
-    (commands,) = re.findall(r"```sh\n(.*?)```", text, flags=re.DOTALL)
-    return dict(files), commands
 
 
 def run(command: list[str] | str, folder: Path, **environment: str) -> subprocess.CompletedProcess[str]:
@@ -42,11 +32,8 @@ def script(name: str, *words: str) -> list[str]:
 def desk(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """A folder with the example's files, outside the project, after all of the guide's commands."""
     folder = tmp_path_factory.mktemp("desk")
-    files, commands = blocks()
-    for path, source in files.items():
-        (folder / path).parent.mkdir(parents=True, exist_ok=True)
-        (folder / path).write_text(source, encoding="utf-8")
-    done = run(commands, folder)
+    write_files(folder)
+    done = run(blocks()[1], folder)
     assert done.returncode == 0, done.stdout + done.stderr
     return folder
 
@@ -82,7 +69,9 @@ def test_the_page_has_the_sentence_and_the_picture(desk: Path) -> None:
 
 def test_a_sum_over_ranks_is_that_of_all_rows(desk: Path, tmp_path: Path) -> None:
     """Rows that fill up the last rank's share would count twice in a metric of sums."""
-    command = script("train", "--recipe", NAME, f"data={desk / 'prepared'}", "max_epochs=0.1", "batch_size=256", "seed=3")
+    data = tmp_path / "prepared"  # with 101 rows in validation, which two ranks cannot share evenly
+    assert run(script("prepare_data", "--recipe", NAME, f"out={data}", "num_customers=1010"), desk).returncode == 0
+    command = script("train", "--recipe", NAME, f"data={data}", "max_epochs=0.5", "batch_size=256")
     launch = [str(Path(sys.executable).with_name("accelerate")), "launch", "--config_file"]
     found = []
     for name in ("single_cpu", "multi_cpu"):

@@ -1,6 +1,7 @@
 """Every .slurm file, submitted as the README says, does its work on a real cluster; a wrong site.sh is told in one line."""
 
 import json
+import os
 import re
 import shutil
 import subprocess
@@ -8,6 +9,7 @@ import sys
 import time
 from pathlib import Path
 
+import guide
 import pytest
 from conftest import ROOT, Job, Login
 
@@ -64,6 +66,29 @@ def test_the_chain(login: Login, tmp_path: Path) -> None:
     members = json.loads((folder / "ensemble" / "ensemble.json").read_text())["members"]
     assert {"transformer", "xgboost", "lightgbm"} <= set(members)
     assert "<html" in (folder / "report.html").read_text(encoding="utf-8")
+
+
+def test_the_chain_of_a_recipe_of_ones_own(login: Login, tmp_path: Path) -> None:
+    """Every job would know the recipes of this project only, or the ensemble's job delete files that it did not write."""
+    folder = tmp_path / "chain"
+    guide.write_files(tmp_path)
+    (folder / "predictions").mkdir(parents=True)
+    (folder / "predictions/notes.txt").write_text("mine")
+    variables = {
+        "ACCELERATE_CONFIG": "accelerate_configs/multi_node_cpu.yaml",
+        "SBATCH_OUTPUT": f"{login.logs}/%x-%A.out",
+        "PYTHONPATH": os.pathsep.join([str(tmp_path), os.environ.get("PYTHONPATH", "")]),
+    }
+    words = f"--recipe {guide.NAME} num_customers=1000"
+    done = login.shell(f"slurm/submit_all.sh {folder} train_multi_node.slurm {words}", **variables)
+    assert done.returncode == 0, done.stderr
+    for number in dict(re.findall(r"(\w+) (\d+)", done.stdout.splitlines()[0])).values():
+        Job(login.cluster, number).completed()
+    members = json.loads((folder / "ensemble" / "ensemble.json").read_text())["members"]
+    assert set(members) == {"network", "xgboost", "lightgbm"}
+    assert json.loads((folder / "members/network/summary.json").read_text())["ranks"] == 4
+    assert "generated customers leaves" in (folder / "report.html").read_text(encoding="utf-8")
+    assert (folder / "predictions/notes.txt").read_text() == "mine"
 
 
 def test_a_chain_that_breaks(login: Login, tmp_path: Path) -> None:
