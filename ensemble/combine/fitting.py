@@ -162,8 +162,8 @@ def fit(
     _check_target(kind, target, inputs)
     if group.min() == group.max():
         raise UserError(
-            f"the blend split has only week {group[0]}, but weights are chosen on weeks that they were not fitted on: "
-            "give blend at least 2 weeks"
+            f"all rows of the blend split are of one group ({group[0]}), such as one week, but weights are chosen on groups "
+            "that they were not fitted on: give blend at least 2"
         )
     is_large = kind != "binary" or min(target.sum(), (1 - target).sum()) >= ISOTONIC_LEAST
     calibrators = _calibrators(kind, target, calibration, is_large)
@@ -263,7 +263,7 @@ def check_binary_target(target: np.ndarray) -> None:
     if target.all() or not target.any():
         kind = "positive" if not target.any() else "negative"
         raise UserError(
-            f"not one of the {len(target)} rows of blend is {kind}: give blend more weeks, or the data more products"
+            f"not one of the {len(target)} rows of blend is {kind}: give blend more rows"
         )
 
 

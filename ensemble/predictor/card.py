@@ -129,6 +129,8 @@ def of_rows(about: dict[str, Any], scores: dict[str, Any]) -> Parts:
         "regression": f"For each row: the value of `{target}`.",
         "ranking": f"For the rows of each group: a score by which they are ordered, highest `{target}` first.",
     }[task.kind]
+    unit = recipe.of(about).words.unit
+    drawn = "whole clusters" if unit == "row" else f"{unit}s"
     return Parts(
         purpose=answer,
         data=[
@@ -138,7 +140,7 @@ def of_rows(about: dict[str, Any], scores: dict[str, Any]) -> Parts:
             f"|---|{'---|' * len(facts)}",
             *used,
         ],
-        counts=f"{scores['rows']:,} rows, with 95 % intervals by {scores['num_draws']:,} draws of whole clusters; there are "
+        counts=f"{scores['rows']:,} rows, with 95 % intervals by {scores['num_draws']:,} draws of {drawn}; there are "
         f"{scores['products']:,}.",
         limits=[
             "- It learned from these rows; others that come about in another way are not measured here.",

@@ -80,7 +80,7 @@ def render(run: Run) -> str:
         words=run.words,
         sentence="",
         forward_in_time=bool(run.about["config"].get("time")),
-        drawn="groups" if run.about["config"].get("group") else "rows",
+        drawn="groups" if run.about["config"].get("group") else f"{run.words.unit}s",
         scores=run.scores,
         forecast=forecast.rows(run) if run.forecast is not None else None,
         table=tables.score_table(run),

@@ -25,7 +25,7 @@ def test_damaged_ensemble_is_refused() -> None:
         ({"target": np.zeros(3000)}, "not one of the 3000 rows of blend is positive"),
         ({"target": np.ones(3000)}, "not one of the 3000 rows of blend is negative"),
         ({"target": np.full(3000, 3.5)}, "targets of 0 and 1, but blend has 3.5"),
-        ({"group": np.full(3000, 140)}, "only week 140"),
+        ({"group": np.full(3000, 140)}, "all rows of the blend split are of one group \\(140\\)"),
     ],
 )
 def test_unusable_blend_is_refused(change: dict[str, np.ndarray], sentence: str) -> None:

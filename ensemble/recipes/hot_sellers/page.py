@@ -84,7 +84,6 @@ def parts(run: Run) -> dict[str, Any]:
         "forecast": _products(run),
         "timeline": _timeline(run.about),
         "forward_in_time": True,
-        "drawn": "products",
     }
 
 
