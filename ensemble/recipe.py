@@ -218,20 +218,6 @@ def prepare_config(name: str) -> type:
     return named(name).require("settings", "PrepareConfig", "cannot prepare data")
 
 
-def config_class(name: str) -> type:
-    """`TrainConfig` with the settings of a recipe in its field `recipe`; `UserError` for a recipe without a network."""
-    from ensemble.neural.settings import TrainConfig
-
-    settings = named(name).require("settings", "RecipeConfig", "has no neural network to train")
-    return dataclasses.make_dataclass(
-        "Config",
-        [("recipe", settings, dataclasses.field(default_factory=settings))],
-        bases=(TrainConfig,),
-        frozen=True,
-        kw_only=True,
-    )
-
-
 def _require_package(name: str) -> None:
     """Find a user's package without a choice of ours: ordinary import, the current folder last on the path."""
     if os.getcwd() not in sys.path and "" not in sys.path:

@@ -11,6 +11,7 @@ import sys
 from typing import Any
 
 from ensemble import configuration, errors, recipe
+from ensemble.neural.settings import config_class
 
 
 def main() -> None:
@@ -26,7 +27,7 @@ def main() -> None:
     parser.add_argument("--profile", action="store_true", help="write a trace of some steps, which opens in Perfetto")
     parser.add_argument("--dry-run", action="store_true", help="print settings, memory and batch algebra, and stop")
     words, _ = parser.parse_known_args()
-    schema = recipe.config_class(words.recipe)
+    schema = config_class(words.recipe)
     settings: Any = configuration.from_command_line(schema, __doc__, [parser])
 
     from ensemble.neural import launch

@@ -15,7 +15,7 @@ import pytest
 
 from ensemble import configuration
 from ensemble.errors import UserError
-from ensemble.recipe import config_class
+from ensemble.neural.settings import config_class
 from ensemble.recipes.hot_sellers.settings import PrepareConfig
 
 ROOT = Path(__file__).resolve().parents[1]

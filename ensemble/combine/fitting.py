@@ -262,9 +262,7 @@ def check_binary_target(target: np.ndarray) -> None:
         )
     if target.all() or not target.any():
         kind = "positive" if not target.any() else "negative"
-        raise UserError(
-            f"not one of the {len(target)} rows of blend is {kind}: give blend more rows"
-        )
+        raise UserError(f"not one of the {len(target)} rows of blend is {kind}: give blend more rows")
 
 
 def _check_target(kind: str, target: np.ndarray, inputs: np.ndarray) -> None:

@@ -9,6 +9,7 @@ from ensemble import configuration, folders, recipe
 from ensemble.data import inputs
 from ensemble.errors import UserError
 from ensemble.neural import checkpoint, evaluation
+from ensemble.neural.settings import config_class
 
 if TYPE_CHECKING:
     from accelerate import Accelerator
@@ -28,7 +29,7 @@ class NeuralMember:
         model = folders.verify(best)["fingerprint"]
         self._state = folders.read_json(best / "state.json")
         self._config = {**self._state["config"], "model": model}
-        settings: Any = configuration.from_dict(recipe.config_class(self._state["recipe"]), self._state["config"])
+        settings: Any = configuration.from_dict(config_class(self._state["recipe"]), self._state["config"])
         self._recipe_config = settings.recipe
         # Of data that mean something else the weights have another shape
         inputs.refuse_foreign(folder, self._state, data, folders.read_manifest(data), inputs.FORECAST)

@@ -7,7 +7,7 @@ import dataclasses
 import math
 from typing import Literal
 
-from ensemble import configuration
+from ensemble import configuration, recipe
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -123,4 +123,16 @@ def check(config: TrainConfig) -> None:
         prefetch_factor=(config.prefetch_factor >= 1, "at least 1"),
         log_every=(config.log_every >= 1, "at least 1"),
         seed=(config.seed >= 0, "0 or more"),
+    )
+
+
+def config_class(name: str) -> type:
+    """`TrainConfig` with the settings of a recipe in its field `recipe`; `UserError` for a recipe without a network."""
+    settings = recipe.named(name).require("settings", "RecipeConfig", "has no neural network to train")
+    return dataclasses.make_dataclass(
+        "Config",
+        [("recipe", settings, dataclasses.field(default_factory=settings))],
+        bases=(TrainConfig,),
+        frozen=True,
+        kw_only=True,
     )

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 
 from ensemble import errors
 from ensemble.neural import launch
-from ensemble.recipe import config_class
+from ensemble.neural.settings import config_class
 from ensemble.recipes.next_item.settings import RecipeConfig
 
 if TYPE_CHECKING:

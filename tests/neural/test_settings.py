@@ -1,8 +1,8 @@
 """The names of the settings, which files, job scripts and checkpoints of users hold."""
 
 from ensemble import configuration
-from ensemble.neural.settings import FREE_TO_CHANGE, TrainConfig
-from ensemble.recipe import BUILT_IN, config_class, named
+from ensemble.neural.settings import FREE_TO_CHANGE, TrainConfig, config_class
+from ensemble.recipe import BUILT_IN, named
 
 NAMES = """
 data out batch_size micro_batch_size max_epochs learning_rate learning_rate_scaling base_batch_size schedule warmup_steps

@@ -21,7 +21,7 @@ from benchmarks.timing import ROOT, SCRIPTS, timed
 from ensemble import configuration as config
 from ensemble import folders
 from ensemble.errors import Failure, UserError
-from ensemble.recipe import config_class
+from ensemble.neural.settings import config_class
 
 # The demo's short form, as in the Makefile
 MARKET = ("market.num_products=800", "market.num_reviews=40000")

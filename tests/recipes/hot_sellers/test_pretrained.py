@@ -18,7 +18,7 @@ from ensemble.arrow import open_table
 from ensemble.errors import UserError
 from ensemble.neural import loop
 from ensemble.neural.predict import NeuralMember
-from ensemble.recipe import config_class
+from ensemble.neural.settings import config_class
 from ensemble.recipes.hot_sellers import prepare, pretrained
 from ensemble.recipes.hot_sellers.settings import PanelConfig, PrepareConfig, RecipeConfig
 from ensemble.recipes.hot_sellers.training import make

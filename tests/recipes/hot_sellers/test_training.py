@@ -18,7 +18,7 @@ from ensemble.errors import UserError
 from ensemble.neural import checkpoint, loop
 from ensemble.neural.loader import Batch, BatchPlan, Feed, in_order
 from ensemble.neural.predict import NeuralMember
-from ensemble.recipe import config_class
+from ensemble.neural.settings import config_class
 from ensemble.recipes.hot_sellers import prepare
 from ensemble.recipes.hot_sellers.model import HashedTextEncoder
 from ensemble.recipes.hot_sellers.settings import MarketConfig, PrepareConfig, RecipeConfig

@@ -12,7 +12,7 @@ from accelerate import Accelerator
 
 from ensemble import configuration
 from ensemble.neural import preflight
-from ensemble.recipe import config_class
+from ensemble.neural.settings import config_class
 from ensemble.recipes.next_item import prepare, training
 from ensemble.recipes.next_item.settings import PrepareConfig
 

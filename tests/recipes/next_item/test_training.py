@@ -12,7 +12,7 @@ from ensemble.arrow import open_table
 from ensemble.errors import UserError
 from ensemble.neural import loop
 from ensemble.neural.predict import NeuralMember
-from ensemble.recipe import config_class
+from ensemble.neural.settings import config_class
 from ensemble.recipes.next_item import baselines, prepare, rankings, training
 from ensemble.recipes.next_item.settings import PrepareConfig, RecipeConfig
 
