@@ -47,8 +47,13 @@ def main() -> None:
     recipe.check_named(named, about, settings.data)
     if "/" in settings.name:
         raise errors.UserError(f"name={settings.name} is no name of a file: leave the '/' out")
-    for member in members.baselines(about) if settings.member == "baselines" else [settings.member]:
+    if settings.member != "baselines":
+        predict(settings, about)
+        return
+    for member in members.baselines(about):
         predict(dataclasses.replace(settings, member=member), about)
+    if not members.baselines(about):
+        print(f"the recipe {about['recipe']} has no baselines")
 
 
 def predict(settings: PredictConfig, about: dict[str, Any]) -> None:
