@@ -176,9 +176,9 @@ def git(root: Path, *words: str) -> str:
 
 
 def markdown_files(root: Path) -> list[Path]:
-    """The Markdown files that git knows or would take; all of them where there is no git."""
+    """The Markdown files that git knows or would take; where there is no git, all but those of hidden folders."""
     names = git(root, "ls-files", "--cached", "--others", "--exclude-standard", "*.md").splitlines()
-    paths = [root / name for name in names] if names else root.rglob("*.md")
+    paths = [root / name for name in names] or list(root.glob("*.md")) + list(root.glob("[!.]*/**/*.md"))
     return sorted(path for path in paths if path.is_file())
 
 
