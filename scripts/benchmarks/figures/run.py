@@ -159,12 +159,12 @@ def ages(root: Path = ROOT) -> list[str]:
 
 
 def changes(root: Path, commit: str, measured: tuple[str, ...]) -> list[str] | None:
-    """Files of `measured` that differ from those of `commit`; a file that only moved does not. None without that commit."""
-    entries = git(root, "diff", "--find-renames", "-l0", "--name-status", commit).splitlines()
+    """Code of `measured` that differs from that of `commit`, but for files that only moved; None without that commit."""
     if not git(root, "cat-file", "-t", commit):
         return None
-    found = [(status, names[-1]) for status, *names in (entry.split("\t") for entry in entries) if status != "R100"]
-    return [name for _, name in found if any(name.startswith(f"{path}/") or Path(name).match(path) for path in measured)]
+    entries = [line.split("\t") for line in git(root, "diff", "--find-renames", "-l0", "--name-status", commit).splitlines()]
+    names = [names[-1] for status, *names in entries if status != "R100" and not names[-1].endswith(".md")]
+    return [name for name in names if any(name.startswith(f"{path}/") or Path(name).match(path) for path in measured)]
 
 
 def git(root: Path, *words: str) -> str:

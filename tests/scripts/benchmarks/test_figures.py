@@ -86,7 +86,7 @@ def test_a_marker_that_cannot_be_filled_is_one_sentence(root: Path, text: str, e
 
 
 def test_figures_whose_code_changed_are_listed(root: Path) -> None:
-    """Figures of old code would look like those of today; or a file that only moved would count as changed."""
+    """Figures of old code would look like those of today; or a file that only moved, or a page, count as code."""
 
     def git(*words: str) -> None:
         identity = ("-c", "user.name=t", "-c", "user.email=t@t", "-c", "commit.gpgsign=false")
@@ -98,13 +98,18 @@ def test_figures_whose_code_changed_are_listed(root: Path) -> None:
 
     git("init")
     old = root / "ensemble/settings.py"
+    page = root / "scripts/benchmarks/trees/README.md"
     old.parent.mkdir()
+    page.parent.mkdir(parents=True)
+    page.write_text("1", encoding="utf-8")
+    (root / figures.RESULTS / "trees.json").write_text("{}", encoding="utf-8")
     old.write_text("".join(f"line {number}\n" for number in range(50)), encoding="utf-8")
     (root / "unmeasured.py").write_text("1", encoding="utf-8")
     commit()  # the JSON names no commit: the one that wrote it counts
     assert figures.ages(root) == []
     old.rename(root / "ensemble/errors.py")
-    (root / "unmeasured.py").write_text("2", encoding="utf-8")
+    for changed in (root / "unmeasured.py", page):
+        changed.write_text("2", encoding="utf-8")
     commit()
     assert figures.ages(root) == []
     with (root / "ensemble/errors.py").open("a", encoding="utf-8") as file:
