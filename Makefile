@@ -1,6 +1,7 @@
 # make demo   raw reviews -> members -> ensemble -> runs/demo/report.html
 # make test   all tests          make check  lint, types, layout        make fix  format and mend
-# make bench  the README's figures, into slurm/results/*.json          make torture  runs that are killed, and go on
+# make bench  what the READMEs state, measured into slurm/results/*.json          make torture  runs that are killed, and go on
+# make figures  the READMEs' figures, filled from those files
 # make bench-autogluon   the ensemble beside AutoGluon, which goes into a venv of its own (3 GB), on the same rows
 
 PYTHON ?= python3
@@ -19,7 +20,7 @@ MARKET := market.num_products=800 market.num_reviews=40000
 TRAINING := max_epochs=1
 endif
 
-.PHONY: demo test torture check fix bench bench-autogluon clean
+.PHONY: demo test torture check fix figures bench bench-autogluon clean
 
 demo: $(VENV)/installed
 	rm -rf $(foreach part,raw prepared members predictions ensemble report.html,"$(DEMO)/$(part)")
@@ -46,10 +47,14 @@ check: $(VENV)/installed-dev
 	$(BIN)/ruff format --check .
 	$(BIN)/mypy
 	$(BIN)/python -m pytest tests/test_layout.py
+	$(BIN)/python scripts/benchmark.py figures check=true
 
 fix: $(VENV)/installed-dev
 	$(BIN)/ruff check --fix .
 	$(BIN)/ruff format .
+
+figures: $(VENV)/installed
+	$(BIN)/python scripts/benchmark.py figures
 
 bench: $(VENV)/installed
 	for figure in help_times loader overhead scaling knobs threads trees seeds real panel memory; do $(BIN)/python scripts/benchmark.py $$figure || exit; done

@@ -2,6 +2,7 @@
 
 python scripts/benchmark.py help_times | seeds | real | panel | memory | loader | overhead | scaling | knobs | threads
                             | trees | autogluon | next_item | next_item_growth
+python scripts/benchmark.py figures [check=true]      # fill the READMEs' figures from those files, or compare them
 """
 
 import importlib
@@ -11,7 +12,7 @@ from benchmarks.results import Results
 
 from ensemble import configuration, errors
 
-TOPICS = ("demo", "data", "overhead", "scaling", "knobs", "autogluon", "trees", "next_item", "next_item_growth")
+TOPICS = ("demo", "data", "overhead", "scaling", "knobs", "autogluon", "trees", "next_item", "next_item_growth", "figures")
 """The folders of scripts/benchmarks; each has its settings beside it."""
 
 
@@ -24,7 +25,7 @@ def main() -> None:
         topic_of |= dict.fromkeys(of_topic, topic)
     name, settings = configuration.from_subcommands(schemas, __doc__)
     package = f"benchmarks.{topic_of[name]}"
-    if not isinstance(settings, Results):  # a process that a benchmark starts; it writes no JSON
+    if not isinstance(settings, Results):  # a process that a benchmark starts, or figures; it writes no JSON
         importlib.import_module(f"{package}.run").run(settings)
         return
 

@@ -429,6 +429,37 @@ def test_the_loaded_ensemble_loads_no_member() -> None:
     assert not loaded & {"torch", "xgboost", "lightgbm", "polars", "fastapi"}
 
 
+# ------------------------------------------------------------------------------------------------ the reading path
+
+
+MAX_READING_LINES = 2200
+LINK = re.compile(r"\[[^\]]*\]\(([^)#:]+)(?:#[^)]*)?\)")
+"""A relative link, or a picture, of Markdown."""
+
+
+def reading_path(guide: str) -> list[str]:
+    """The files that the table of ensemble/README.md lists under its heading."""
+    section = guide.partition("\n## To read in an evening\n")[2].partition("\n## ")[0]
+    return re.findall(r"^\| `(\S+)` \|", section, flags=re.MULTILINE)
+
+
+def test_the_reading_path_can_be_read_in_an_evening() -> None:
+    """A newcomer would look for files that have moved, or begin with more than an evening's reading."""
+    files = reading_path((ROOT / "ensemble/README.md").read_text(encoding="utf-8"))
+    assert len(files) > 10
+    num_lines = sum(len((ROOT / file).read_text(encoding="utf-8").splitlines()) for file in files)
+    assert 1000 < num_lines <= MAX_READING_LINES
+
+
+def test_links_of_the_pages_lead_somewhere() -> None:
+    """A reader would be sent to a file that has moved."""
+    folders = ("ensemble", "slurm", "accelerate_configs")
+    pages = [*ROOT.glob("*.md"), *(page for folder in folders for page in (ROOT / folder).rglob("*.md"))]
+    links = [(page, link) for page in pages for link in LINK.findall(page.read_text(encoding="utf-8"))]
+    assert len(links) > 20
+    assert not [(page, link) for page, link in links if not (page.parent / link).exists()]
+
+
 # ------------------------------------------------------------------------------------------------ scripts
 
 
