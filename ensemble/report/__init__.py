@@ -1,1 +1,1 @@
-"""TODO."""
+"""A finished run as one HTML page."""
