@@ -98,7 +98,7 @@ def test_a_manifest_chooses_no_import(desk: Path, words: tuple[str, ...]) -> Non
     before = package.read_text()
     package.write_text(planted + before)
     try:
-        done = run(script(*words), desk)
+        done = run(script(*words), desk, PYTHONPATH=os.pathsep.join([str(desk), os.environ.get("PYTHONPATH", "")]))
         assert done.returncode == 2, done.stderr
         assert f"if you trust that package, add --recipe {NAME}" in done.stderr
         assert not (desk / "imported").exists()
