@@ -155,7 +155,8 @@ def _fact(value: Any) -> str:
 
 
 def sources(about: dict[str, Any]) -> str:
-    return ", ".join(f"{source['name']} ({source['sha256'][:12]}…)" for source in about["sources"])
+    named = ", ".join(f"{source['name']} ({source['sha256'][:12]}…)" for source in about.get("sources", ()))
+    return named or "generated data"
 
 
 def fitted_on(scores: dict[str, Any]) -> str:

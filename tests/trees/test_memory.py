@@ -144,7 +144,7 @@ def test_the_summary_tells_the_peak(prepared: Path, tmp_path: Path) -> None:
     code = """
 import sys
 from ensemble.trees import threads; threads.settle(1)
-from ensemble.trees import member
+from ensemble.trees import train as member
 from ensemble.trees.settings import TreesConfig
 before = bytes(range(256)) * (int(sys.argv[1]) * 4000)
 whole, held = member.module_of, []
