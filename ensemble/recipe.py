@@ -10,7 +10,7 @@ process loads only the libraries that it needs. `ensemble/recipes/README.md` is 
     prepare.py    prepare(config) -> manifest             raw data to a folder of prepared data
     training.py   make(config, data) -> NeuralRecipe      what scripts/train.py trains
     baselines.py  kinds(about) -> {name: kind}            predictions that need no training, by the name of member=…
-                  predict(data, split, name) -> columns
+                  predict(data, split, name) -> columns     row_id, target, prediction, group, cluster: see predictions.py
     outputs.py    PREDICTED_SPLITS                        the only splits to predict; see `bag.usual_splits`
                   write(path, columns, split, member)     another format than a prediction file
                   forecast_table(forecast) -> Table       the rows of forecast.parquet

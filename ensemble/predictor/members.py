@@ -125,10 +125,11 @@ def load_baseline(name: str, about: dict[str, Any]) -> Loaded:
     predict = recipe.of(about).require("baselines", "predict", "has no baselines")
 
     def checked(data: str | Path, split: str) -> dict[str, Any]:
-        splits = folders.read_manifest(data)["splits"]
-        if split not in splits:
-            raise UserError(f"{data} has no split '{split}': it has {', '.join(splits)}")
-        return predict(data, split, name)
+        here = folders.read_manifest(data)
+        if split not in here["splits"]:
+            raise UserError(f"{data} has no split '{split}': it has {', '.join(here['splits'])}")
+        common = {"recipe": here["recipe"], "fingerprint": here["fingerprint"], "config": {}}
+        return {**common, **predict(data, split, name)}
 
     return Loaded(bag.with_out_of_fold(checked))
 
