@@ -58,7 +58,8 @@ BUILT_IN = {
 """Name of each recipe of this project: its package."""
 DEFAULT = "hot_sellers"
 RANKING = "ranking"
-"""The `output` of a recipe whose predictions are rankings of items; other outputs are those of `predictions.OUTPUTS`."""
+"""The `output` of a recipe whose predictions are rankings of items."""
+OUTPUTS = ("probability", "value", "score", RANKING)
 _named_by_user: set[str] = set()
 
 
@@ -189,7 +190,33 @@ def of(about: dict[str, Any]) -> Recipe:
 def check_named(name: str, about: dict[str, Any], data: str | Path) -> None:
     """Raise `UserError` if the user named another recipe than the data's; `name` is empty where none was named."""
     if name and name != about["recipe"]:
-        raise UserError(f"{data} was prepared for the recipe {about['recipe']}, not for {name}: leave --recipe out")
+        raise UserError(
+            f"{data} was prepared for the recipe {about['recipe']}, not for {name}: give --recipe {about['recipe']}"
+        )
+
+
+def check_prepared(name: str, about: dict[str, Any]) -> None:
+    """Raise `UserError` if the manifest that a recipe's `prepare` returned lacks what every recipe's must have."""
+    missing = [entry for entry in ("recipe", "config", "splits") if entry not in about]
+    missing += [f"rows of the split {split}" for split, facts in about.get("splits", {}).items() if "rows" not in facts]
+    if missing:
+        raise UserError(
+            f"the manifest that the recipe {name} wrote lacks {', '.join(missing)}: see ensemble/recipes/README.md"
+        )
+    if about["recipe"] != name:
+        raise UserError(f"the recipe {name} wrote recipe={about['recipe']} into its manifest: write {name} there")
+
+
+def check_neural(name: str, trained: Any) -> None:
+    """Raise `UserError` if what a recipe's `make` returned is no `NeuralRecipe`."""
+    methods = [member for member, value in vars(NeuralRecipe).items() if callable(value) and not member.startswith("_")]
+    missing = [member for member in (*NeuralRecipe.__annotations__, *methods) if not hasattr(trained, member)]
+    if missing:
+        raise UserError(
+            f"what make(…) of the recipe {name} returns lacks {', '.join(missing)}: see NeuralRecipe in recipe.py"
+        )
+    if trained.output not in OUTPUTS:
+        raise UserError(f"the recipe {name} has output={trained.output}: choose one of {', '.join(OUTPUTS)}")
 
 
 def words_of_command_line() -> list[str]:

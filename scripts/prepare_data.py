@@ -19,7 +19,7 @@ def main() -> None:
     settings: Any = configuration.from_command_line(recipe.prepare_config(name), __doc__, [parser])
 
     about = recipe.named(name).require("prepare", "prepare", "cannot prepare data")(settings)
-    recipe.check_named(name, about, settings.out)
+    recipe.check_prepared(name, about)
     for split, facts in about["splits"].items():
         others = [f"{fact.replace('_', ' ')} {value}" for fact, value in facts.items() if fact != "rows"]
         print(f"{split:>10}  {facts['rows']:,} rows  {'  '.join(others)}")

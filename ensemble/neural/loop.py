@@ -180,6 +180,8 @@ def evaluate(run: Training) -> None:
             raise UserError(
                 f"the predictions are not finite at step {progress.step}: lower learning_rate={run.config.learning_rate}"
             ) from None
+        if recipe.monitor not in scores:
+            raise UserError(f"the metrics {', '.join(scores)} lack monitor={recipe.monitor} of the recipe {recipe.name}")
         monitored, best = scores[recipe.monitor], progress.best_score
         if not math.isfinite(monitored):
             raise UserError(

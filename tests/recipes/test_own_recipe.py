@@ -11,6 +11,7 @@ from guide import NAME, blocks, write_files
 from launcher import ROOT
 
 MAX_LINES = 150
+TRAIN = ("train", "data=prepared", "out=new")
 
 
 def run(command: list[str] | str, folder: Path, **environment: str) -> subprocess.CompletedProcess[str]:
@@ -131,3 +132,28 @@ def test_a_wrong_recipe_gets_one_sentence(desk: Path, words: tuple[str, ...], se
     assert "Traceback" not in done.stderr
     assert sentence in done.stderr.splitlines()[-1]
     assert not (desk / "new").exists()
+
+
+@pytest.mark.parametrize(
+    ("path", "before", "after", "words", "sentence"),
+    [
+        ("prepare", '"splits": splits', '"parts": splits', ("prepare_data", "out=new"), "lacks splits: see ensemble/"),
+        ("prepare", f'"{NAME}"', '"shop.churn"', ("prepare_data", "out=new"), "wrote recipe=shop.churn into its manifest"),
+        ("training", "higher_is_better", "better", TRAIN, "lacks higher_is_better: see NeuralRecipe"),
+        ("training", 'output = "value"', 'output = "months"', TRAIN, "has output=months: choose one of probability"),
+        ("training", '"root_mean_squared_error": ', '"rmse": ', TRAIN, "metrics rmse lack monitor=root_mean_squared_error"),
+    ],
+)  # fmt: skip
+def test_a_slip_in_a_recipe_gets_one_sentence(
+    desk: Path, tmp_path: Path, path: str, before: str, after: str, words: tuple[str, ...], sentence: str
+) -> None:
+    """Who writes a recipe would look for a forgotten entry in a traceback of code that is not theirs."""
+    write_files(tmp_path)
+    file = tmp_path / f"my_company/churn/{path}.py"
+    assert before in file.read_text()
+    file.write_text(file.read_text().replace(before, after))
+    name, *rest = words
+    done = run(script(name, "--recipe", NAME, *(word.replace("data=", f"data={desk}/") for word in rest)), tmp_path)
+    assert done.returncode == 2, done.stderr
+    assert "Traceback" not in done.stderr
+    assert sentence in done.stderr.splitlines()[-1]
