@@ -392,7 +392,7 @@ def test_says_when_a_score_is_not_defined(copy: Path, tmp_path: Path) -> None:
 
 def test_every_feature_has_words() -> None:
     """A reason would read n(t−4, t] ÷ n(t−52, t], or two features would read alike."""
-    words = [page.feature_words({"name": feature.name, "meaning": "(t"}) for feature in features.FEATURES]
+    words = [hot_page.feature_words({"name": feature.name, "meaning": "(t"}) for feature in features.FEATURES]
     assert not [line for line in words if re.search(r"[(\[]t|\{|_", line)]
     assert len(set(words)) == len(words)
     assert hot_page.feature_words({"name": "growth_1w", "meaning": ""}) == "growth in reviews over 1 week"
