@@ -1,5 +1,6 @@
 """The stages of `make test`: each test is in one of them, all three run, and one that fails makes the command fail."""
 
+import os
 import re
 import shutil
 import subprocess
@@ -8,6 +9,7 @@ from pathlib import Path
 
 import pytest
 import stages
+from hypothesis import settings
 from stages import STAGES
 
 ROOT = Path(__file__).resolve().parents[1]
@@ -72,6 +74,13 @@ def test_all_stages_run_and_each_may_fail(fails: str, make: list[str], tmp_path:
     ]
     results = re.findall(r"^test (\w+) +\d+ s  (\w+)$", done.stdout, re.MULTILINE)
     assert results == [(stage, "FAILED" if stage == fails else "passed") for stage in STAGES]
+
+
+def test_only_torture_draws_new_examples() -> None:
+    """A test would fail once in a hundred runs of `make test`, for someone else's change."""
+    assert settings.default
+    assert settings.default.derandomize == (not os.environ.get("TORTURE_LONG"))
+    assert settings.default.deadline is None
 
 
 def test_torture_draws_new_examples(make: list[str], tmp_path: Path) -> None:

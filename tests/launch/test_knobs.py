@@ -14,8 +14,9 @@ TRAIN_WORKER = Path(__file__).with_name("knobs_train_worker.py")
 
 
 def launch(*words: Any) -> tuple[int, str]:
-    """Exit code and standard error of two ranks."""
-    return launcher.run([*launcher.ACCELERATE, *launcher.MULTI_CPU, *words], launcher.ROOT)
+    """Exit code and standard error of two ranks, which compile in their own processes: a pool would import torch too."""
+    one_thread = {"TORCHINDUCTOR_COMPILE_THREADS": "1"}
+    return launcher.run([*launcher.ACCELERATE, *launcher.MULTI_CPU, *words], launcher.ROOT, **one_thread)
 
 
 def test_the_channel_between_ranks_is_as_it_was_asked_for(tmp_path: Path) -> None:
