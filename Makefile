@@ -20,7 +20,7 @@ MARKET := market.num_products=800 market.num_reviews=40000
 TRAINING := max_epochs=1
 endif
 
-.PHONY: demo test torture check fix figures bench bench-autogluon clean
+.PHONY: demo test test-parallel test-serial test-slurm torture check fix figures bench bench-autogluon clean
 
 demo: $(VENV)/installed
 	rm -rf $(foreach part,raw prepared members predictions ensemble report.html,"$(DEMO)/$(part)")
@@ -35,12 +35,26 @@ demo: $(VENV)/installed
 	$(BIN)/python scripts/report.py ensemble=$(DEMO)/ensemble data=$(DEMO)/prepared predictions=$(DEMO)/predictions \
 		out=$(DEMO)/report.html
 
+# All three stages run, also after one that fails; tests/conftest.py says which test is in which
 test: $(VENV)/installed-dev
-	$(PYTEST)
+	@code=0; for stage in parallel serial slurm; do \
+		began=$$(date +%s); result=passed; \
+		$(MAKE) --no-print-directory test-$$stage || { result=FAILED; code=1; }; \
+		minutes="$$minutes$$(printf 'test %-9s%5d s  %s' $$stage $$(($$(date +%s) - began)) $$result)\n"; \
+	done; printf "$$minutes"; exit $$code
 
+# A file's tests stay in one worker, which makes what they share
+test-parallel: $(VENV)/installed-dev
+	OMP_NUM_THREADS=1 $(PYTEST) -m parallel -n 2 --dist loadfile
+
+test-serial test-slurm: test-%: $(VENV)/installed-dev
+	$(PYTEST) -m $*
+
+# Runs that are killed and go on, and the tests of hypothesis with examples that no one has seen
 torture: $(VENV)/installed-dev
 	TORTURE_LONG=1 $(PYTEST) -s tests/launch/test_torture.py tests/trees/test_torture_trees.py tests/predictor/service \
 		tests/scripts/benchmarks/test_autogluon.py
+	TORTURE_LONG=1 $(PYTEST) -m hypothesis
 
 check: $(VENV)/installed-dev
 	$(BIN)/ruff check .

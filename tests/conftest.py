@@ -1,11 +1,13 @@
-"""What tests of several folders share: one small generated market, and the folder prepared from it, each made once."""
+"""What tests of several folders share: a stage for each, one small generated market, and the folders prepared from it."""
 
 import dataclasses
+import os
 import shutil
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 import pytest
+import stages
 from hypothesis import HealthCheck, settings
 
 from ensemble.recipes.hot_sellers.settings import MarketConfig, PanelConfig, PrepareConfig
@@ -13,11 +15,36 @@ from ensemble.recipes.hot_sellers.settings import MarketConfig, PanelConfig, Pre
 if TYPE_CHECKING:
     from accelerate import Accelerator
 
-settings.register_profile("no clock", deadline=None, suppress_health_check=[HealthCheck.too_slow])  # for busy machines
-settings.load_profile("no clock")
+COLLECTED = pytest.StashKey[list[pytest.Item]]()
+"""All collected tests, also those that a `-m` leaves out."""
+
+# Without deadlines, for busy machines. `make test` draws the same examples each time, `make torture` new ones
+settings.register_profile(
+    "test", deadline=None, suppress_health_check=[HealthCheck.too_slow], derandomize=True, print_blob=True
+)
+settings.register_profile("torture", settings.get_profile("test"), derandomize=False, database=None)
+settings.load_profile("torture" if os.environ.get("TORTURE_LONG") else "test")
 
 MARKET = MarketConfig(num_products=150, num_reviews=12_000, num_weeks=110)
 PANEL = PanelConfig(top_fraction=0.1)  # with so few products a week, a twentieth would often be nobody
+
+
+def pytest_ignore_collect(collection_path: Path, config: pytest.Config) -> bool | None:
+    """A stage imports no file of another stage, which would take a quarter of a minute."""
+    return stages.leaves_out(config.option.markexpr, collection_path) or None
+
+
+@pytest.hookimpl(tryfirst=True)  # before `-m` selects
+def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
+    for item in items:
+        item.add_marker(stages.of(item.path))
+    config.stash[COLLECTED] = list(items)
+
+
+@pytest.fixture(scope="session")
+def collected(pytestconfig: pytest.Config) -> list[pytest.Item]:
+    """All collected tests, also those that a `-m` leaves out."""
+    return pytestconfig.stash[COLLECTED]
 
 
 @pytest.fixture(scope="module")

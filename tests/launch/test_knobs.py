@@ -1,5 +1,6 @@
 """Precision, compilation and the channel between ranks, through the real launcher on two Gloo ranks."""
 
+import dataclasses
 import json
 from pathlib import Path
 from typing import Any
@@ -9,11 +10,13 @@ import pytest
 from safetensors.torch import load_file
 
 WORKER = Path(__file__).with_name("knobs_worker.py")
+TRAIN_WORKER = Path(__file__).with_name("knobs_train_worker.py")
 
 
 def launch(*words: Any) -> tuple[int, str]:
-    """Exit code and standard error of two ranks."""
-    return launcher.run([*launcher.ACCELERATE, *launcher.MULTI_CPU, *words], launcher.ROOT)
+    """Exit code and standard error of two ranks, which compile in their own processes: a pool would import torch too."""
+    one_thread = {"TORCHINDUCTOR_COMPILE_THREADS": "1"}
+    return launcher.run([*launcher.ACCELERATE, *launcher.MULTI_CPU, *words], launcher.ROOT, **one_thread)
 
 
 def test_the_channel_between_ranks_is_as_it_was_asked_for(tmp_path: Path) -> None:
@@ -26,31 +29,74 @@ def test_the_channel_between_ranks_is_as_it_was_asked_for(tmp_path: Path) -> Non
     assert found == pytest.approx(expected, rel=1e-6)
 
 
-def train(data: Path, out: Path, *words: str) -> list[float]:
-    """The losses of a short training."""
+@dataclasses.dataclass(frozen=True)
+class Run:
+    """A short training on two ranks."""
+
+    out: Path
+    ranks: list[dict[str, Any]]
+    """What each rank saw: names of compiled modules, number of compiled graphs, dtypes of the model's output."""
+
+    @property
+    def losses(self) -> list[float]:
+        lines = [json.loads(line) for line in (self.out / "metrics.jsonl").read_text().splitlines()]
+        return [line["loss"] for line in lines if line["kind"] == "train"]
+
+    @property
+    def precision(self) -> str:
+        return json.loads((self.out / "summary.json").read_text())["precision"]
+
+    @property
+    def scaler(self) -> dict[str, Any]:
+        """The state of the loss scaler in the last checkpoint."""
+        return json.loads((max((self.out / "checkpoints").glob("step-*")) / "state.json").read_text())["scaler"]
+
+
+def train(data: Path, folder: Path, *words: str) -> Run:
+    out = folder / "run"
     tiny = ["recipe.width=8", "recipe.num_layers=2", "recipe.num_reviews=1", "recipe.dropout=0", "log_every=1"]
-    code, errors = launch(launcher.TRAIN, f"data={data}", f"out={out}", *tiny, "batch_size=1024", "max_epochs=1", *words)
+    code, errors = launch(
+        TRAIN_WORKER, folder, f"data={data}", f"out={out}", *tiny, "batch_size=1024", "max_epochs=1", *words
+    )
     assert code == 0, errors
     assert "Warning" not in errors
-    lines = [json.loads(line) for line in (out / "metrics.jsonl").read_text().splitlines()]
-    return [line["loss"] for line in lines if line["kind"] == "train"]
+    return Run(out, [json.loads((folder / f"{rank}.json").read_text()) for rank in range(2)])
 
 
 @pytest.fixture(scope="module")
-def plain(prepared: Path, tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, list[float]]:
-    """The folder and the losses of a run without a knob."""
-    out = tmp_path_factory.mktemp("plain") / "run"
-    return out, train(prepared, out)
+def plain(prepared: Path, tmp_path_factory: pytest.TempPathFactory) -> Run:
+    """A run without a knob."""
+    return train(prepared, tmp_path_factory.mktemp("plain"))
 
 
-@pytest.mark.parametrize(("knob", "error"), [("compile=true", 1e-5), ("precision=fp16", 1e-2)])
-def test_two_ranks_train_with_a_knob(
-    knob: str, error: float, plain: tuple[Path, list[float]], prepared: Path, tmp_path: Path
-) -> None:
-    """A knob would be lost on the way from the command line to the model; or its weights load with it only."""
-    losses = train(prepared, tmp_path / "run", knob)
-    assert len(losses) > 1
-    assert losses == pytest.approx(plain[1], rel=error)
-    assert losses != plain[1], "nothing was rounded differently: the knob did nothing"
-    expected, found = (load_file(out / "final/model.safetensors") for out in (plain[0], tmp_path / "run"))
+def assert_learned_the_same(run: Run, plain: Run, error: float) -> None:
+    """The same losses within a relative error, and weights of the same names and types."""
+    assert len(run.losses) > 1
+    assert run.losses == pytest.approx(plain.losses, rel=error)
+    found, expected = (load_file(of.out / "final/model.safetensors") for of in (run, plain))
     assert {name: tensor.dtype for name, tensor in found.items()} == {name: of.dtype for name, of in expected.items()}
+
+
+def test_without_a_knob_the_model_is_as_it_was_written(plain: Run) -> None:
+    """The two tests below could not fail."""
+    assert plain.ranks == [{"compiled": [], "graphs": 0, "dtypes": ["torch.float32"]}] * 2
+    assert (plain.precision, plain.scaler) == ("no", {})
+
+
+def test_two_ranks_train_compiled_blocks(plain: Run, prepared: Path, tmp_path: Path) -> None:
+    """compile=true would be lost on the way from the command line to the model; or its weights load with it only."""
+    run = train(prepared, tmp_path, "compile=true")
+    for rank in run.ranks:
+        assert rank["compiled"] == ["blocks.0", "blocks.1", "text_encoder.blocks.0"]
+        assert rank["graphs"] > 0, "no compiled block has run"
+        assert rank["dtypes"] == ["torch.float32"]
+    assert_learned_the_same(run, plain, 1e-4)
+
+
+def test_two_ranks_train_in_fp16(plain: Run, prepared: Path, tmp_path: Path) -> None:
+    """precision=fp16 would be lost on the way from the command line to the model; or gradients go without a loss scale."""
+    run = train(prepared, tmp_path, "precision=fp16")
+    assert run.ranks == [{"compiled": [], "graphs": 0, "dtypes": ["torch.float16"]}] * 2
+    assert run.precision == "fp16"
+    assert run.scaler["scale"] >= 1
+    assert_learned_the_same(run, plain, 1e-2)

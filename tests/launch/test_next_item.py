@@ -61,6 +61,6 @@ def test_ranks_learn_what_one_learns(yaml: list[Any], variants: list[int], data:
         assert predicted.keys() == once.keys()
         for name, tensor in once.items():
             assert len(tensor) == 60
-            # A score near 0 is a sum of larger numbers, and batches of another size add them in another order
-            near_0 = 1e-6 * float(tensor.abs().max()) if name == "scores" else 0
+            # A score near 0 is a sum of larger numbers, which other batches and other processors add in another order
+            near_0 = 1e-5 * float(tensor.abs().max()) if name == "scores" else 0
             torch.testing.assert_close(predicted[name], tensor, rtol=1e-5, atol=near_0, msg=name)

@@ -1,6 +1,7 @@
 """The report of where a run ran."""
 
 import json
+import shlex
 import subprocess
 import sys
 from pathlib import Path
@@ -32,7 +33,7 @@ def test_the_report_says_what_ran_and_on_what() -> None:
     assert len(report["gpus"]) == torch.cuda.device_count()
     assert report["processor"]
     assert report["memory_gb"] > 0
-    assert sys.argv[0] in report["command"]
+    assert report["command"] == shlex.join([Path(sys.executable).name, *sys.argv])
     assert {"cuda", "cudnn", "nccl", "python", "platform", "date", "host"} <= report.keys()
 
 

@@ -1,26 +1,36 @@
-"""What a person can get wrong at the command line: every script answers with one sentence, exit code 2, and no new file."""
+"""What a person can get wrong at the command line: every script answers with one sentence, exit code 2, and no new file.
+
+Each script is started as a process of its own for some cases. Most run in forked children of one process, which is faster.
+"""
 
 import os
 import shutil
 import subprocess
 import sys
+from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
+from script_server import ScriptServer
 
 ROOT = Path(__file__).resolve().parents[2]
 SCRIPTS = sorted(path.stem for path in (ROOT / "scripts").glob("*.py"))
 TIMEOUT_S = 120
 
 
-def run(script: str, *words: str, folder: Path) -> subprocess.CompletedProcess[str]:
-    """A script in a process of its own, with `folder` as working directory."""
+def environment() -> dict[str, str]:
+    """One thread, no network, and nothing of a launcher."""
     launcher = {"WORLD_SIZE", "RANK", "LOCAL_RANK", "MASTER_ADDR", "MASTER_PORT"}
     clean = {name: value for name, value in os.environ.items() if name not in launcher and "ACCELERATE" not in name}
+    return {**clean, "OMP_NUM_THREADS": "1", "OMP_WAIT_POLICY": "PASSIVE", "HF_HUB_OFFLINE": "1"}
+
+
+def run(script: str, *words: str, folder: Path) -> subprocess.CompletedProcess[str]:
+    """A script in a process of its own, with `folder` as working directory."""
     return subprocess.run(
         [sys.executable, str(ROOT / f"scripts/{script}.py"), *words],
         cwd=folder,
-        env={**clean, "OMP_NUM_THREADS": "1", "OMP_WAIT_POLICY": "PASSIVE", "HF_HUB_OFFLINE": "1"},
+        env=environment(),
         capture_output=True,
         text=True,
         timeout=TIMEOUT_S,
@@ -31,6 +41,13 @@ def run(script: str, *words: str, folder: Path) -> subprocess.CompletedProcess[s
 def snapshot(folder: Path) -> dict[Path, tuple[int, int]]:
     """Every path under a folder, with its size and time of change."""
     return {path: (path.lstat().st_size, path.lstat().st_mtime_ns) for path in folder.rglob("*")}
+
+
+@pytest.fixture(scope="module")
+def server() -> Iterator[ScriptServer]:
+    running = ScriptServer(environment())
+    yield running
+    assert running.stop() == 0
 
 
 @pytest.fixture(scope="module")
@@ -174,18 +191,87 @@ CASES = {
     f"{EXPORT} member=nobody format=pmml": "there is no setting 'format'",
 }
 
+AS_PROCESSES = {
+    f"{PREPARE} source=[empty.jsonl]",
+    "prepare_data out=taken source=[reviews.jsonl]",
+    f"{TRAIN} batchsize=64",
+    f"{TRAIN} --resume last",
+    "train data=nowhere out=new",
+    f"{TREES} library=catboost",
+    "train_trees data=prepared out=taken",
+    f"{PREDICT} splits=test",
+    "predict data=prepared out=file member=momentum",
+    COMPARE,
+    "ensemble_predictor guess",
+    FIT,
+    FORECAST,
+    "serve ensemble=nowhere port=99999",
+    f"{PUSH} ensemble=prepared",
+    f"{EXPORT} member=unfinished",
+}
+"""Cases that run as a user starts them, at least one of each script; the others run in children of the script server."""
+
 
 @pytest.mark.parametrize("command", CASES)
-def test_a_mistake_gets_one_sentence_and_leaves_nothing(command: str, desk: Path) -> None:
+def test_a_mistake_gets_one_sentence_and_leaves_nothing(command: str, desk: Path, server: ScriptServer) -> None:
     """A person would face a traceback, an exit code that a job script takes for success, or half a folder in the way."""
     script, *words = command.split()
     before = snapshot(desk)
-    done = run(script, *words, folder=desk)
+    done = (run if command in AS_PROCESSES else server.run)(script, *words, folder=desk)
     assert done.returncode == 2, done.stderr
     assert "Traceback" not in done.stderr
     assert done.stderr.count("error: ") == 1, done.stderr
     assert CASES[command] in done.stderr.splitlines()[-1], done.stderr
     assert snapshot(desk) == before
+
+
+def test_each_script_of_the_cases_is_started_as_a_process() -> None:
+    """The real interpreter would end some script otherwise than its forked child, and no test notice."""
+    assert set(CASES) >= AS_PROCESSES
+    assert {command.split()[0] for command in AS_PROCESSES} == {command.split()[0] for command in CASES}
+
+
+SCRIPT = """
+import os, sys
+from pathlib import Path
+print("arguments", sys.argv[1:], "folder", os.getcwd(), "name", __name__)
+print("beside the script", sys.path[0] == str(Path(__file__).parent))
+print("torch", "torch" in sys.modules, "xgboost", "xgboost" in sys.modules)
+{end}
+"""
+
+
+@pytest.mark.parametrize(
+    "end",
+    [
+        "",
+        "sys.exit()",
+        "sys.exit(75)",
+        "sys.exit('error: a sentence')",
+        "raise KeyError(3)",
+        "os._exit(4)",
+        "os.kill(os.getpid(), 9)",
+        "from ensemble import errors; errors.run(lambda: [][0])",
+        "import argparse; argparse.ArgumentParser().parse_args()",
+    ],
+)
+def test_a_forked_child_ends_as_a_process_does(end: str, server: ScriptServer, tmp_path: Path) -> None:
+    """The cases above would hold in the child only, and a user see another exit code or another text."""
+    script = tmp_path / "script.py"
+    script.write_text(SCRIPT.format(end=end))
+    expected = subprocess.run(
+        [sys.executable, str(script), "a", "b=1"],
+        cwd=tmp_path,
+        env=environment(),
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+    found = server.run(str(script.with_suffix("")), "a", "b=1", folder=tmp_path)
+    assert (found.returncode, found.stdout) == (expected.returncode, expected.stdout)
+    # A traceback in the child has the frames of the server too
+    assert found.stderr.splitlines()[-1:] == expected.stderr.splitlines()[-1:]
+    assert len(found.stderr.splitlines()) >= len(expected.stderr.splitlines())
 
 
 @pytest.mark.parametrize("script", SCRIPTS)

@@ -170,23 +170,35 @@ def test_an_unknown_partition(login: Login) -> None:
     assert "slurm/site.sh names the partition 'nosuch', which this cluster does not have: choose from cpu gpu" in done.stderr
 
 
-@pytest.mark.parametrize(
-    ("variable", "value", "sentence"),
-    [
-        ("SCRATCH_FOLDER", "/no/such/disk", "slurm/site.sh: SCRATCH_FOLDER=/no/such/disk is no folder that can be written"),
-        ("PYTHON_ENVIRONMENT", "/no/such/venv", "PYTHON_ENVIRONMENT=/no/such/venv holds no Python with this project"),
-        ("MODULES", "nosuch/1.0", "MODULES='nosuch/1.0' cannot be loaded"),
-    ],
-)
-def test_a_wrong_site(variable: str, value: str, sentence: str, login: Login, prepared: Path, tmp_path: Path) -> None:
+WRONG_SITES = {
+    "SCRATCH_FOLDER": ("/no/such/disk", "slurm/site.sh: SCRATCH_FOLDER=/no/such/disk is no folder that can be written"),
+    "PYTHON_ENVIRONMENT": ("/no/such/venv", "PYTHON_ENVIRONMENT=/no/such/venv holds no Python with this project"),
+    "MODULES": ("nosuch/1.0", "MODULES='nosuch/1.0' cannot be loaded"),
+}
+"""Variables of slurm/site.sh, each with a wrong value and the sentence that it is answered with."""
+
+
+@pytest.fixture(scope="module")
+def wrong_sites(login: Login, prepared: Path, tmp_path_factory: pytest.TempPathFactory) -> dict[str, Job]:
+    """A job for each, all submitted at once."""
+    folder = tmp_path_factory.mktemp("wrong_sites")
+    words = ("slurm/train_multi_node_cpu.slurm", f"data={prepared}")
+    return {
+        variable: login.sbatch(*words, f"out={folder}/{variable}", **{variable: value})
+        for variable, (value, _) in WRONG_SITES.items()
+    }
+
+
+@pytest.mark.parametrize("variable", WRONG_SITES)
+def test_a_wrong_site(variable: str, wrong_sites: dict[str, Job]) -> None:
     """One sentence, at once, and no hang: the limit is that of the issue."""
-    job = login.sbatch("slurm/train_multi_node_cpu.slurm", f"data={prepared}", f"out={tmp_path}/run", **{variable: value})
+    job = wrong_sites[variable]
     began = time.monotonic()
     found = job.wait(60).facts()
     print(f"{variable}: {time.monotonic() - began:.0f} s")
     assert found["JobState"] == "FAILED"
     log = job.log()
-    assert sentence in log, log
+    assert WRONG_SITES[variable][1] in log, log
     assert log.splitlines()[-1].startswith(f"train_multi_node_cpu {job.id}: "), log
 
 

@@ -12,6 +12,7 @@ from types import ModuleType
 from typing import Any
 
 import numpy as np
+import predict
 import pyarrow as pa
 import pytest
 
@@ -20,8 +21,9 @@ from ensemble import predictions
 from ensemble.arrow import TableWriter
 from ensemble.errors import UserError
 from ensemble.metrics import METRIC_OF
+from ensemble.predictor import fit
 from ensemble.task import Task
-from ensemble.trees import boosting, distributed, objective, train
+from ensemble.trees import boosting, distributed, objective, threads, train
 from ensemble.trees.checkpoint import Checkpoints
 from ensemble.trees.predict import MODULES, TreeMember
 from ensemble.trees.rows import TreeData
@@ -680,7 +682,9 @@ def run(script: str, *words: str) -> None:
     assert done.returncode == 0, done.stderr
 
 
-def test_hot_sellers_by_another_lesson_join_the_ensemble(prepared: Path, tmp_path: Path) -> None:
+def test_hot_sellers_by_another_lesson_join_the_ensemble(
+    prepared: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     """The command line would lack the settings, or the ensemble refuse or misread what such members say."""
     others = {
         "ranked": ["library=xgboost", "objective=ranking", "monotone={reviews_4w: 1}", "metric=roc_auc"],
@@ -690,14 +694,17 @@ def test_hot_sellers_by_another_lesson_join_the_ensemble(prepared: Path, tmp_pat
         settings = ["num_rounds=20", "min_leaf_weight=0.1", "threads=1"]
         run("train_trees.py", f"data={prepared}", f"out={tmp_path / name}", *settings, *words)
     train.train(config("lightgbm", prepared, tmp_path / "native"))
+    monkeypatch.setattr(threads, "settle", lambda number: number)  # once per process, and XGBoost is loaded here
+    about = manifest.read_manifest(prepared)
     for name in ("native", *others):
-        run("predict.py", f"member={tmp_path / name}", f"data={prepared}", f"out={tmp_path / 'predictions'}", "threads=1")
+        predict.predict(
+            predict.PredictConfig(member=str(tmp_path / name), data=str(prepared), out=str(tmp_path / "predictions")), about
+        )
         for split in ("blend", "test", "forecast"):
             found = predictions.read(tmp_path / f"predictions/{name}.{split}.parquet")
             assert found.output == ("probability" if name == "native" else "score")
             assert np.array_equal(found.target, read(prepared, split)["hot"], equal_nan=True)
-    words = [f"predictions={tmp_path / 'predictions'}", f"data={prepared}", f"out={tmp_path / 'ensemble'}", "num_draws=20"]
-    run("ensemble_predictor.py", "fit", *words)
+    fit.fit(tmp_path / "predictions", prepared, tmp_path / "ensemble", num_draws=20)
     assert {*others, "native"} <= {*manifest.read_json(tmp_path / "ensemble/ensemble.json")["members"]}
 
 

@@ -198,9 +198,16 @@ def test_what_is_under_way_is_finished(fitted: Path, whole: bytes) -> None:
     assert len(children) == 4
     answers: list[tuple[int, bytes]] = []
     asking = threading.Thread(target=lambda: answers.append(ask(service.port, "POST", "/predict", whole)))
+    for child in children:
+        child.suspend()  # so that the request is not answered before the service is asked to stop, on any machine
     asking.start()
-    time.sleep(0.5)  # the first request takes seconds: it is under way now
+    deadline = time.monotonic() + TIMEOUT_S
+    while not any(of.status == psutil.CONN_ESTABLISHED for of in psutil.Process(service.process.pid).net_connections()):
+        assert time.monotonic() < deadline
+        time.sleep(0.01)
+    time.sleep(0.5)  # the request is read
     assert not answers, "this test could not fail"
+    threading.Timer(1, lambda: [child.resume() for child in children]).start()
     code, said = service.stop()
     asking.join()
     assert (code, said.splitlines()[-1]) == (0, "stopped")

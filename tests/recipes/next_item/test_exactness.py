@@ -69,8 +69,8 @@ def test_the_gradient_does_not_depend_on_the_cut(variant: dict[str, Any], data: 
     for size, num_groups in ((8, 8), (1, 8), (29, 1), (5, 2)):
         recipe = recipe_of(data, **variant, num_groups=num_groups)
         found = loss_and_gradient(recipe, model, np.split(rows, range(size, 29, size)))
-        assert found[0] == pytest.approx(whole[0], rel=1e-6)
-        assert torch.linalg.norm(found[1] - whole[1]) <= 2e-6 * torch.linalg.norm(whole[1]), (size, num_groups)
+        assert found[0] == pytest.approx(whole[0], rel=1e-5)
+        assert torch.linalg.norm(found[1] - whole[1]) <= 2e-5 * torch.linalg.norm(whole[1]), (size, num_groups)
 
 
 def run_config(data: Path, out: Path) -> Any:
@@ -121,15 +121,20 @@ def test_in_bf16_the_loss_is_nearly_the_same_and_mhc_is_in_fp32(
     variant: dict[str, Any], data: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Rows of H_res would sum to 1 ± 0.01, or something of the loss be summed in 8 bits."""
-    recipe, seen = recipe_of(data, **variant, width=16), set()
+    recipe, seen, products = recipe_of(data, **variant, width=16), set(), set()
     sinkhorn = hyper_connections.sinkhorn
     monkeypatch.setattr(hyper_connections, "sinkhorn", lambda x, number: (seen.add(x.dtype), sinkhorn(x, number))[1])
     model, rows = shaken(recipe), [np.arange(40)]
+    for module in model.modules():
+        if isinstance(module, torch.nn.Linear):
+            module.register_forward_hook(lambda module, inputs, output: products.add(output.dtype))
     expected = loss_and_gradient(recipe, model, rows)
+    assert products == {torch.float32}
+    products.clear()
     with torch.autocast("cpu", dtype=torch.bfloat16):
         found = loss_and_gradient(recipe, model, rows)
     assert found[0] == pytest.approx(expected[0], rel=5e-3)
-    assert found[0] != expected[0], "nothing was in bf16"
+    assert torch.bfloat16 in products, "nothing was in bf16"
     assert torch.linalg.norm(found[1] - expected[1]) <= 0.05 * torch.linalg.norm(expected[1])
     assert seen == ({torch.float32} if variant["num_streams"] else set())
 
@@ -148,7 +153,7 @@ def test_compiled_blocks_give_the_same(data: Path, monkeypatch: pytest.MonkeyPat
         block.compile(backend="eager", dynamic=True)
     for cut, (loss, gradient) in zip(cuts, expected, strict=True):
         found = loss_and_gradient(recipe, model, cut)
-        assert found[0] == pytest.approx(loss, rel=1e-6)
+        assert found[0] == pytest.approx(loss, rel=1e-5)
         assert torch.linalg.norm(found[1] - gradient) <= 1e-5 * torch.linalg.norm(gradient)
 
 

@@ -5,7 +5,7 @@ from typing import Any
 
 import numpy as np
 import ranked
-from scripts_run import run
+from scripts_run import fork as run
 
 from ensemble import folders
 from ensemble.arrow import open_table
