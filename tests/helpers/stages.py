@@ -14,6 +14,7 @@ SERIAL = (
     "launch",
     "neural/test_heartbeat.py",
     "predictor/service",
+    "recipes/test_own_recipe.py",
     "scripts/benchmarks/test_autogluon.py",
     "scripts/benchmarks/test_overhead.py",
     "scripts/benchmarks/test_scaling.py",
