@@ -31,7 +31,7 @@ COMMAND = [sys.executable, "-P", "-m", "ensemble.doctor.ranks"]
 
 def ask_about() -> dict[str, Any]:
     """What `about` prints, or {"failed": why}."""
-    answers, failure = _outcomes([subprocess.Popen([*COMMAND, "about"], **_OWN_GROUP)], ABOUT_LIMIT_S)
+    answers, failure = _outcomes([(["about"], None)], ABOUT_LIMIT_S)
     return answers[0] or {"failed": failure}
 
 
@@ -42,11 +42,8 @@ def ask_all_reduce(
     common = {**environment, "WORLD_SIZE": str(num_ranks), "MASTER_ADDR": address, "MASTER_PORT": str(port)}
     # Several ranks a node would else each start as many threads as there are cores, which spin while they wait
     common |= {"OMP_NUM_THREADS": "1", "OMP_WAIT_POLICY": "PASSIVE"}
-    processes = [
-        subprocess.Popen([*COMMAND, "all-reduce", backend, str(device)], env={**common, "RANK": str(rank)}, **_OWN_GROUP)
-        for rank, device in places
-    ]
-    answers, failure = _outcomes(processes, ALL_REDUCE_LIMIT_S)
+    ranks = [(["all-reduce", backend, str(device)], {**common, "RANK": str(rank)}) for rank, device in places]
+    answers, failure = _outcomes(ranks, ALL_REDUCE_LIMIT_S)
     return (None if failure else answers[0]), failure
 
 
@@ -59,11 +56,19 @@ _OWN_GROUP: dict[str, Any] = {
 }
 
 
-def _outcomes(processes: list[subprocess.Popen[str]], limit_s: float) -> tuple[list[dict[str, Any] | None], str]:
-    """Each process's line of JSON, None where it failed, and the first failure in words; all are ended on return."""
+def _outcomes(
+    starts: Sequence[tuple[list[str], dict[str, str] | None]], limit_s: float
+) -> tuple[list[dict[str, Any] | None], str]:
+    """Start a process for each (words, environment); the line of JSON of each, None where it failed, and the first failure.
+
+    All processes have ended on return, also if this one is interrupted while it starts them.
+    """
     deadline = time.monotonic() + limit_s
-    with concurrent.futures.ThreadPoolExecutor(len(processes)) as pool:
+    processes: list[subprocess.Popen[str]] = []
+    with concurrent.futures.ThreadPoolExecutor(len(starts)) as pool:
         try:
+            for words, environment in starts:
+                processes.append(subprocess.Popen([*COMMAND, *words], env=environment, **_OWN_GROUP))
             outcomes = list(pool.map(lambda process: _outcome(process, deadline), processes))
         except BaseException:  # Ctrl-C, or the job's end: else the pool would wait for them
             for process in processes:

@@ -1,6 +1,7 @@
 """The worked example of the guide to recipes: its files, and its commands."""
 
 import re
+import textwrap
 from pathlib import Path
 
 from launcher import ROOT
@@ -22,3 +23,10 @@ def write_files(folder: Path) -> None:
     for path, source in blocks()[0].items():
         (folder / path).parent.mkdir(parents=True, exist_ok=True)
         (folder / path).write_text(source, encoding="utf-8")
+
+
+def baseline() -> str:
+    """The guide's baselines.py."""
+    pattern = r"Save this as `baselines.py`:\n\n  ```python\n(.*?)  ```"
+    (source,) = re.findall(pattern, GUIDE.read_text(encoding="utf-8"), flags=re.DOTALL)
+    return textwrap.dedent(source)

@@ -2,12 +2,13 @@
 
 import json
 import os
+import shutil
 import subprocess
 import sys
 from pathlib import Path
 
 import pytest
-from guide import NAME, blocks, write_files
+from guide import NAME, baseline, blocks, write_files
 from launcher import ROOT
 
 MAX_LINES = 150
@@ -81,6 +82,23 @@ def test_a_sum_over_ranks_is_that_of_all_rows(desk: Path, tmp_path: Path) -> Non
         assert done.returncode == 0, done.stderr
         found.append(json.loads((tmp_path / name / "summary.json").read_text())["validation_root_mean_squared_error"])
     assert found[0] == pytest.approx(found[1], rel=1e-5)
+
+
+def test_the_baseline_of_the_guide_is_compared(desk: Path, tmp_path: Path) -> None:
+    """A baseline of a task that is not binary would be refused, or a recipe have to repeat what shared code knows."""
+    write_files(tmp_path)
+    (tmp_path / "my_company/churn/baselines.py").write_text(baseline())
+    shutil.copytree(desk / "predictions", tmp_path / "predictions")
+    data, files = f"data={desk / 'prepared'}", "predictions=predictions"
+    for words in (
+        script("predict", "--recipe", NAME, "member=baselines", data, "out=predictions"),
+        script("ensemble_predictor", "fit", "--recipe", NAME, data, files, "out=ensemble", "num_draws=5"),
+    ):
+        done = run(words, tmp_path)
+        assert done.returncode == 0, done.stderr
+    scores = json.loads((tmp_path / "ensemble/scores.json").read_text())
+    assert "bill" in scores["scores"].keys() - scores["weights"].keys()
+    assert scores["scores"]["bill"]["root_mean_squared_error"]["value"] > 3
 
 
 @pytest.mark.parametrize(
