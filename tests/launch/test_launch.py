@@ -61,7 +61,7 @@ def test_each_yaml_brings_up_its_ranks(trained: dict[int, Path]) -> None:
 def test_one_and_two_ranks_learn_the_same(trained: dict[int, Path], prepared: Path) -> None:
     """The global batch or the loss would depend on the hardware; or a rank that has no row in the last step would hang.
 
-    Weights and AdamW's moments after four steps agree within a relative 1e-5, norm-wise: float32 sums in another order. A
+    Weights and AdamW's moments after four steps agree within a relative 1e-6, norm-wise: float32 sums in another order. A
     mean of means, or rows seen twice, would differ by percents.
     """
     num_rows = json.loads((prepared / "manifest.json").read_text())["splits"]["train"]["rows"]
@@ -73,7 +73,7 @@ def test_one_and_two_ranks_learn_the_same(trained: dict[int, Path], prepared: Pa
     for part in ("exp_avg", "exp_avg_sq", "weight"):
         names = [name for name in one if name.endswith(part)]
         ours, theirs = (torch.cat([of[name].double().flatten() for name in names]) for of in (one, two))
-        assert torch.linalg.norm(ours - theirs) <= 1e-5 * torch.linalg.norm(ours), part
+        assert torch.linalg.norm(ours - theirs) <= 1e-6 * torch.linalg.norm(ours), part
 
 
 def test_one_and_two_ranks_predict_the_same_rows(trained: dict[int, Path], prepared: Path, tmp_path: Path) -> None:
