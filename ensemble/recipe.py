@@ -195,18 +195,6 @@ def check_named(name: str, about: dict[str, Any], data: str | Path) -> None:
         )
 
 
-def check_prepared(name: str, about: dict[str, Any]) -> None:
-    """Raise `UserError` if the manifest that a recipe's `prepare` returned lacks what every recipe's must have."""
-    missing = [entry for entry in ("recipe", "config", "splits") if entry not in about]
-    missing += [f"rows of the split {split}" for split, facts in about.get("splits", {}).items() if "rows" not in facts]
-    if missing:
-        raise UserError(
-            f"the manifest that the recipe {name} wrote lacks {', '.join(missing)}: see ensemble/recipes/README.md"
-        )
-    if about["recipe"] != name:
-        raise UserError(f"the recipe {name} wrote recipe={about['recipe']} into its manifest: write {name} there")
-
-
 def check_neural(name: str, trained: Any) -> None:
     """Raise `UserError` if what a recipe's `make` returned is no `NeuralRecipe`."""
     methods = [member for member, value in vars(NeuralRecipe).items() if callable(value) and not member.startswith("_")]

@@ -19,7 +19,10 @@ def main() -> None:
     settings: Any = configuration.from_command_line(recipe.prepare_config(name), __doc__, [parser])
 
     about = recipe.named(name).require("prepare", "prepare", "cannot prepare data")(settings)
-    recipe.check_prepared(name, about)
+
+    from ensemble.data import prepared
+
+    prepared.check(name, settings.out, about)
     for split, facts in about["splits"].items():
         others = [f"{fact.replace('_', ' ')} {value}" for fact, value in facts.items() if fact != "rows"]
         print(f"{split:>10}  {facts['rows']:,} rows  {'  '.join(others)}")

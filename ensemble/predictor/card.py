@@ -156,7 +156,7 @@ def _fact(value: Any) -> str:
 
 def sources(about: dict[str, Any]) -> str:
     named = ", ".join(f"{source['name']} ({source['sha256'][:12]}…)" for source in about.get("sources", ()))
-    return named or "generated data"
+    return named or "none named"
 
 
 def fitted_on(scores: dict[str, Any]) -> str:

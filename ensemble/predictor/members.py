@@ -72,6 +72,8 @@ KINDS = {
 }
 
 
+BASELINE_KINDS = ("baseline", "ranking")
+"""A baseline, which members are compared with; or scores of a member that the data hold, which joins the ensemble."""
 TREES = tuple(name for name, kind in KINDS.items() if kind.is_tree)
 
 
@@ -84,7 +86,13 @@ def kind_in_summary(folder: Path) -> str | None:
 def baselines(about: dict[str, Any]) -> dict[str, str]:
     """Name and kind of each baseline of data with this manifest; none if its recipe has no baselines."""
     kinds = recipe.of(about).get("baselines", "kinds")
-    return kinds(about) if kinds else {}
+    found = kinds(about) if kinds else {}
+    for name, kind in found.items():
+        if kind not in BASELINE_KINDS:
+            raise UserError(
+                f"the baseline {name} is of kind '{kind}', not one of {', '.join(BASELINE_KINDS)}: see recipe.py"
+            )
+    return found
 
 
 def kind_of(folder: Path, about: dict[str, Any] | None = None) -> str:

@@ -39,7 +39,8 @@ def commands(run: Run) -> list[str]:
     scaling = [f"scaling=[{','.join(of['file'] for of in run.scaling)}]"] if run.scaling else []
     folders = [f"{name}={folder}" for name, folder in run.folder_of.items()]
     lines.append(["python", "scripts/report.py", *folders, *scaling, "out=report.html"])
-    return [shlex.join(line) for line in lines]
+    named = [] if run.recipe.name in recipe.BUILT_IN else ["--recipe", run.recipe.name]
+    return [shlex.join(line if "--recipe" in line else [*line, *named]) for line in lines]
 
 
 def _prepare(run: Run) -> list[str]:

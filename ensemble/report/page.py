@@ -104,9 +104,13 @@ def render(run: Run) -> str:
         planned=PLANNED_SPEED_UP,
         planned_dashes=_dashes(pictures.PLANNED_DASHES),
     )
-    if parts := run.recipe.get("page", "parts"):
-        variables |= parts(run)
     template = f"recipe/{TEMPLATE}" if (run.recipe.folder / TEMPLATE).exists() else TEMPLATE
+    if parts := run.recipe.get("page", "parts"):
+        of_recipe_page = parts(run)
+        unknown = sorted(of_recipe_page.keys() - variables.keys()) if template == TEMPLATE else []
+        if unknown:
+            raise UserError(f"parts(run) of the recipe {run.recipe.name} sets {unknown[0]}, which the page does not show")
+        variables |= of_recipe_page
     return environment.get_template(template).render(variables)
 
 

@@ -44,7 +44,10 @@ def score_table(run: Run) -> dict[str, Any]:
             row["cells"][column]["best"] = row["cells"][column]["value"] == best  # as written: equal to the eye is equal
     gain = run.scores["gain_over_best_member"]
     main = run.task.metric
-    words = run.recipe.get("page", "METRIC_WORDS") or METRIC_WORDS[kind]
+    words = run.recipe.get("page", "METRIC_WORDS") or {
+        name: text.replace("was yes", run.words.became_yes).replace("is yes", f"is {run.words.yes}")
+        for name, text in METRIC_WORDS[kind].items()
+    }
     return {
         "columns": [{**of_kind[name]._asdict(), "label": _label(run, name), "words": words[name]} for name in names],
         "rows": rows,
@@ -61,13 +64,20 @@ def score_table(run: Run) -> dict[str, Any]:
                 if name not in run.candidates
             ],
             "gain": gain[main],
-            "low": _written(kind, main, gain[main]["low"]),
-            "high": _written(kind, main, gain[main]["high"]),
+            **_ends_of_gain(kind, main, gain[main]),
             "size": _written(kind, main, abs(gain[main]["value"] or 0)),
             "verdict": _verdict(kind, main, gain[main]),
         },
         "always_no": scores[ENSEMBLE].get("accuracy_always_no", {}).get("value"),
     }
+
+
+def _ends_of_gain(kind: str, name: str, gain: dict[str, float | None]) -> dict[str, str]:
+    """The interval of a gain, in which more is better also where a lower score is."""
+    low, high = gain["low"], gain["high"]
+    if not metrics.METRICS[kind][name].higher_is_better and low is not None and high is not None:
+        low, high = -high, -low
+    return {"low": _written(kind, name, low), "high": _written(kind, name, high)}
 
 
 def metric_words(run: Run) -> dict[str, str]:

@@ -80,10 +80,11 @@ class TreeData:
 def description(data: str | Path) -> dict[str, Any]:
     """The manifest of data that trees can learn from; `UserError` for data of a recipe that gives no features or no task."""
     about = folders.read_manifest(data)
-    if not about.get("features") or "task" not in about:
+    lacking = "table of features" if not about.get("features") else "task" if "task" not in about else ""
+    if lacking:
         raise UserError(
-            f"{data} has no table of features for trees: it was prepared for the recipe {about['recipe']}, which is for "
-            "scripts/train.py"
+            f"{data} has no {lacking} for trees: it was prepared for the recipe {about['recipe']}, whose networks "
+            "scripts/train.py trains"
         )
     return about
 

@@ -157,6 +157,9 @@ def test_a_wrong_recipe_gets_one_sentence(desk: Path, words: tuple[str, ...], se
     [
         ("prepare", '"splits": splits', '"parts": splits', ("prepare_data", "out=new"), "lacks splits: see ensemble/"),
         ("prepare", f'"{NAME}"', '"shop.churn"', ("prepare_data", "out=new"), "wrote recipe=shop.churn into its manifest"),
+        ("prepare", '"unit": ""', '"unit": "category"', ("prepare_data", "out=new"), "but no categories: give their number"),
+        ("prepare", '"age": age', '"age": row_id', ("prepare_data", "out=new"), "rows/train is int64: it must be float32"),
+        ("prepare", '"age": age', '"years": age', ("prepare_data", "out=new"), "rows/train has no column age"),
         ("training", "higher_is_better", "better", TRAIN, "lacks higher_is_better: see NeuralRecipe"),
         ("training", 'output = "value"', 'output = "months"', TRAIN, "has output=months: choose one of probability"),
         ("training", '"root_mean_squared_error": ', '"rmse": ', TRAIN, "metrics rmse lack monitor=root_mean_squared_error"),
