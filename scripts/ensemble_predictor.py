@@ -79,7 +79,8 @@ def main() -> None:
     from ensemble import folders
     from ensemble.predictor import fit
 
-    recipe.check_named(named, folders.read_manifest(settings.data), settings.data)
+    if named:
+        recipe.check_named(named, folders.read_manifest(settings.data), settings.data)
     scores = fit.fit(
         settings.predictions,
         settings.data,

@@ -31,7 +31,8 @@ def main() -> None:
     from ensemble import folders
     from ensemble.report import page
 
-    recipe.check_named(named, folders.read_manifest(settings.data), settings.data)
+    if named:
+        recipe.check_named(named, folders.read_manifest(settings.data), settings.data)
     words = (settings.ensemble, settings.data, settings.predictions, settings.out, settings.scaling)
     print(f"the report is in {page.write(*words)}")
 
