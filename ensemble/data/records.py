@@ -5,8 +5,9 @@
         ...                                     # columns `time` and `source_line`; the malformed records apart
 
 A block is parsed at once. Only where that fails is it read again record by record, to name its malformed lines and to keep
-the others; the same parser decides in the end, so a block's size never changes what is kept. CSV is quoted as RFC 4180 says,
-so that a text may span lines and a stray quote is an error; tab-separated files have no quoting.
+the others; the same parser decides in the end, so a block's size never changes what is kept. CSV, with commas or semicolons,
+is quoted as RFC 4180 says, so that a text may span lines and a stray quote is an error; tab-separated files have no quoting,
+but for those in whose head a field stands in quotes and no quote stands elsewhere.
 """
 
 import codecs
@@ -38,8 +39,6 @@ PARQUET_BUFFER_BYTES = 1 << 20  # without it a whole column of a row group is in
 EXCERPT_CHARACTERS = 80
 
 csv.field_size_limit(LONGEST_RECORD_BYTES)  # the csv module refuses fields of more than 128 KiB, which reviews may be
-
-QUOTING: dict[str, Literal[0, 3]] = {",": csv.QUOTE_MINIMAL, "\t": csv.QUOTE_NONE}
 
 FOREIGN = {
     b"PK\x03\x04": "a zip archive",
@@ -89,17 +88,14 @@ class JsonLines:
 
 @dataclass(frozen=True, kw_only=True)
 class Delimited:
-    """Comma- or tab-separated text. `parse` and `sound` as in `JsonLines`; every column is text."""
+    """Fields between commas, semicolons or tabs. `parse` and `sound` as in `JsonLines`; every column is text."""
 
     header: list[str]
     delimiter: str
-
-    @property
-    def quoted(self) -> bool:
-        return self.delimiter == ","
+    quoted: bool
 
     def parse(self, block: bytes, fields: Mapping[str, str], types: Mapping[str, pl.DataType]) -> pl.DataFrame | None:
-        if not self._well_quoted(block):
+        if not self._sound_quotes(block):
             return None
         names = [str(position) for position in range(len(self.header))]  # a header may have a name twice
         wanted = {field: names[self.header.index(column)] for field, column in fields.items()}
@@ -121,27 +117,13 @@ class Delimited:
 
     def sound(self, octets: bytes) -> bool:
         try:
-            rows = _rows(octets.decode(), self.delimiter)
+            rows = _rows(octets.decode(), self.delimiter, self.quoted)
         except (UnicodeDecodeError, csv.Error):
             return False
-        return len(rows) == 1 and len(rows[0]) == len(self.header) and self._well_quoted(octets)
+        return len(rows) == 1 and len(rows[0]) == len(self.header) and self._sound_quotes(octets)
 
-    def _well_quoted(self, octets: bytes) -> bool:
-        """Whether every quote opens a field, closes one, or stands doubled in one, so that `_cut` and pyarrow agree."""
-        if not self.quoted or b'"' not in octets:
-            return True
-        array = np.frombuffer(octets, np.uint8)
-        quotes = np.flatnonzero(array == ord('"'))
-        if len(quotes) % 2:
-            return False
-        opening, closing = quotes[::2], quotes[1::2]
-        doubled = opening[1:] == closing[:-1] + 1
-        # What precedes the first byte is the last one, by Python's indexing: a newline, as it should be.
-        opens = np.isin(array[opening - 1], np.frombuffer(b",\n", np.uint8))
-        closes = np.isin(array[closing + 1], np.frombuffer(b",\r\n", np.uint8))
-        opens[1:] |= doubled
-        closes[:-1] |= doubled
-        return bool(opens.all() and closes.all())
+    def _sound_quotes(self, octets: bytes) -> bool:
+        return not self.quoted or _well_quoted(octets, self.delimiter)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -181,8 +163,10 @@ def look(path: str | Path, headless: bool = False) -> RawFile:
     if text.lstrip().startswith(b"["):
         raise UserError(f"{path} is one JSON list: write one object per line, as `jq -c '.[]'` does")
     json_lines = text.lstrip().startswith(b"{")
-    delimiter = "\t" if b"\t" in text.lstrip().split(b"\n", 1)[0] else ","
-    blocks = _cut(io.BytesIO(text).read, path, HEAD_BYTES, not json_lines and delimiter == ",", 1)
+    first = text.lstrip().split(b"\n", 1)[0]
+    delimiter = "\t" if b"\t" in first else ";" if b";" in first and b"," not in first else ","
+    quoted = not json_lines and (delimiter != "\t" or _has_quoted_fields(text))
+    blocks = _cut(io.BytesIO(text).read, path, HEAD_BYTES, quoted, 1)
     records = [record for block in blocks for record in _split(*block)][:HEAD_RECORDS]
     if json_lines:
         layout = JsonLines()
@@ -191,17 +175,24 @@ def look(path: str | Path, headless: bool = False) -> RawFile:
             raise UserError(f"{path} begins with '{excerpt(text)}', which is no JSON object: write one on each line")
         names = list(dict.fromkeys(name for each in objects for name in each))
         return RawFile(path=path, layout=layout, names=names, head=objects, start=start)
-    rows = [row for record in records for row in _rows(record.octets.decode(errors="replace"), delimiter)]
+    rows = [row for record in records for row in _rows(record.octets.decode(errors="replace"), delimiter, quoted)]
     if headless:
         names, first_line = [str(number) for number in range(1, len(rows[0]) + 1)], 1
     else:
         header = records[0].octets
+        try:
+            header.decode()
+        except UnicodeDecodeError as error:
+            raise UserError(
+                f"the header of {path} is no UTF-8 text (byte 0x{header[error.start]:x} after "
+                f"'{excerpt(header[: error.start])}'): convert it, as `iconv -f latin1 -t utf-8` does from Latin-1"
+            ) from None
         names, rows = [name.strip() for name in rows[0]], rows[1:]
         start += text.index(header.removesuffix(b"\n")) + len(header)
         first_line = records[0].line + header.count(b"\n")
     return RawFile(
         path=path,
-        layout=Delimited(header=names, delimiter=delimiter),
+        layout=Delimited(header=names, delimiter=delimiter, quoted=quoted),
         names=names,
         head=[dict(zip(names, row, strict=True)) for row in rows if len(row) == len(names)],
         start=start,
@@ -223,6 +214,32 @@ def read_blocks(
     if file.layout is None:
         return _parquet_blocks(file.path, fields, block_bytes)
     return _text_blocks(file, file.layout, fields, types, block_bytes)
+
+
+def keys(file: RawFile) -> tuple[list[str], set[str]]:
+    """The keys of all records of a file of JSON lines, in their order, and those that hold a list or an object somewhere.
+
+    Raises `UserError`, with the line, for a record that has a key twice.
+    """
+    found: dict[str, None] = {}
+    nested: set[str] = set()
+    with Bytes(file.path) as stream:
+        stream.read(file.start)
+        for block, ends, lines in _cut(stream.read, file.path, BLOCK_BYTES, False, file.first_line):
+            for record in _split(block, ends, lines):
+                try:
+                    pairs = json.loads(record.octets, object_pairs_hook=tuple)
+                except (ValueError, RecursionError):
+                    continue  # `read_blocks` names it
+                if not isinstance(pairs, tuple):
+                    continue
+                names = dict.fromkeys(name for name, _ in pairs)
+                if len(names) < len(pairs):
+                    twice = next(name for name in names if sum(name == other for other, _ in pairs) > 1)
+                    raise UserError(f"{file.path}, line {record.line}: the key '{twice}' stands twice: keep one of them")
+                found |= names
+                nested.update(name for name, value in pairs if isinstance(value, list | tuple))
+    return list(found), nested
 
 
 def excerpt(octets: bytes) -> str:
@@ -313,10 +330,35 @@ def _lines(record: Record) -> list[Record]:
     return [Record(line, text) for line, text in enumerate(octets, record.line) if text.strip(b" \r\n")]
 
 
-def _rows(text: str, delimiter: str) -> list[list[str]]:
+def _rows(text: str, delimiter: str, quoted: bool) -> list[list[str]]:
     """The fields of each row that is not blank."""
     lines = io.StringIO(text, newline="")
-    return [row for row in csv.reader(lines, delimiter=delimiter, quoting=QUOTING[delimiter]) if row]
+    quoting: Literal[0, 3] = csv.QUOTE_MINIMAL if quoted else csv.QUOTE_NONE
+    return [row for row in csv.reader(lines, delimiter=delimiter, quoting=quoting) if row]
+
+
+def _well_quoted(octets: bytes, delimiter: str) -> bool:
+    """Whether every quote opens a field, closes one, or stands doubled in one, so that `_cut` and pyarrow agree."""
+    if b'"' not in octets:
+        return True
+    array = np.frombuffer(octets, np.uint8)
+    quotes = np.flatnonzero(array == ord('"'))
+    if len(quotes) % 2:
+        return False
+    opening, closing = quotes[::2], quotes[1::2]
+    doubled = opening[1:] == closing[:-1] + 1
+    # What precedes the first byte is the last one, by Python's indexing: a newline, as it should be.
+    opens = np.isin(array[opening - 1], np.frombuffer(delimiter.encode() + b"\n", np.uint8))
+    closes = np.isin(array[closing + 1], np.frombuffer(delimiter.encode() + b"\r\n", np.uint8))
+    opens[1:] |= doubled
+    closes[:-1] |= doubled
+    return bool(opens.all() and closes.all())
+
+
+def _has_quoted_fields(head: bytes) -> bool:
+    """Whether quotes in the whole lines of a tab-separated head are those of RFC 4180."""
+    lines = head[: head.rfind(b"\n") + 1] or head + b"\n"
+    return b'"' in lines and _well_quoted(lines, "\t")
 
 
 def _cut(

@@ -101,7 +101,16 @@ def _of_rows(forecast: Forecast) -> pa.Table:
         return pa.table({**names, **shares})
     rank = np.arange(1, len(order) + 1)
     if forecast.ensemble.kind == "ranking":
-        names = {"group": template.group[order], **names}
-        _, first, size = np.unique(names["group"], return_index=True, return_counts=True)
+        group = template.group[order]
+        names = {"group": _names_of(forecast.data / "names" / "group", group), **names}
+        _, first, size = np.unique(group, return_index=True, return_counts=True)
         rank -= np.repeat(first, size)
     return pa.table({"rank": rank, **names, "prediction": prediction[order]})
+
+
+def _names_of(folder: Path, codes: np.ndarray) -> Any:
+    """The texts behind codes, if the prepared data have a table of `code`, rising, and `name` for them; else the codes."""
+    if not folder.is_dir():
+        return codes
+    table = open_table(folder)
+    return table["name"].take(np.searchsorted(table["code"].to_numpy(), codes))

@@ -529,7 +529,7 @@ def test_a_damaged_parquet_is_refused(tmp_path):
         (b"PK\x03\x04rest", "is a zip archive"),
         (b"\xff\xfeU\x00", "is text in UTF-16"),
         (b"\x28\xb5\x2f\xfdrest", "is compressed with zstd"),
-        (b"\n\x16\xcb", "fits no known format of reviews"),
+        (b"\n\x16\xcb", "is no UTF-8 text"),
         (b"who,what\n1,2\n", r"fits no known format of reviews \(its columns are who, what\): say with columns"),
         (json_lines({"a": 1, "b": 2}), r"fits no known format of reviews \(its columns are a, b\)"),
         (json_lines({"parent_asin": "P", "title": "T", "categories": []}), "holds product metadata, not reviews"),

@@ -8,7 +8,8 @@ The prepared folder holds `rows/<split>`, as Arrow that `datasets.load_from_disk
     group     with ranking: the number of the query. With `time`: the number of the time slice, about 10 to a split, rising
               from split to split. Else: a random block from 0 to 9 of the split, which keeps `config.group`'s rows together.
               Combiners are compared block by block, each forecast by what was fitted to those before it
-    cluster   the number of the row's `config.group`, or the row's own
+    cluster   the number of the row's `config.group`, or the row's own; the texts behind the numbers are in `names/cluster`,
+              and with ranking in `names/group`
     the target, and the features (columns.py); `weight` and `id` where they were asked for
 
 Splits are train | validation | blend | test, as splits.py says. Rows without a target are the split `forecast`; there
@@ -30,11 +31,11 @@ import pyarrow as pa
 
 from ensemble import configuration, folders
 from ensemble.arrow import stored_names, write_table
-from ensemble.data import records, reviews
-from ensemble.data.census import MALFORMED, Census, Offender
+from ensemble.data import reviews
+from ensemble.data.census import Census
 from ensemble.data.inputs import FORECAST
 from ensemble.errors import UserError
-from ensemble.recipes.table import columns
+from ensemble.recipes.table import cells, columns, sources
 from ensemble.recipes.table.settings import PrepareConfig
 from ensemble.recipes.table.splits import ACROSS, EMBARGO, MIN_ROWS, SPLITS, group_of, split_of
 from ensemble.task import Task
@@ -77,35 +78,39 @@ def prepare(config: PrepareConfig) -> dict[str, Any]:
                 f"the table {file} lies inside out={config.out}, which is replaced as a whole: choose another out"
             )
     with folders.new_folder(config.out, config.overwrite, KIND) as folder:
-        table = _read(files, census)
+        table = sources.read(files, census)
         census.check(config.max_bad_fraction)
         _check_columns(config, table)
-        target = _target(config, table[config.target])
-        moment = columns.numbers_of(_numeric(table, config.time, "time")) if config.time else None
-        unit = _units(config, table)
+        read = _read_columns(config, table)
+        target = _target(config, table, read[config.target])
+        moment = columns.numbers_of(_numeric(table, read[config.time], "time")) if config.time else None
+        unit, groups = _units(config, table)
         split = split_of(config, np.isnan(target.values), moment, unit, census)
         _refuse_poor(config, target, split, census)
         in_train = split == 0
         names = stored_names([name for name in table.columns if name not in _no_features(config)],
                                      [*OURS, "id", "weight", "target"])  # fmt: skip
-        features, left_out = _features(config, table, names, in_train)
-        _warn_of_leaks(table, features, target, in_train)
+        features, left_out = _features(config, table, read, names, in_train)
+        _warn_of_leaks(read, features, target, in_train)
         arrays = {
             "row_id": np.arange(table.height),
             "group": group_of(target.kind, split, moment, unit, config.seed),
             "cluster": unit,
             "target": target.values.astype(np.float32),
-            **({"weight": _weights(config, table)} if config.weight else {}),
-            **{feature["name"]: columns.encode(table[feature["column"]], feature) for feature in features},
-            **({"id": table[config.id].cast(pl.String).fill_null("").to_numpy()} if config.id else {}),
+            **({"weight": _weights(config, table, read[config.weight])} if config.weight else {}),
+            **{feature["name"]: columns.encode(read[feature["column"]].values, feature) for feature in features},
+            **({"id": table.texts(config.id, "id").fill_null("").to_numpy()} if config.id else {}),
         }
+        if groups is not None:
+            coded = ("cluster", "group") if target.kind == "ranking" else ("cluster",)
+            _write_names(folder / "names", groups, {name: arrays[name] for name in coded}, unit, split >= 0)
         splits = {}
         for number, name in enumerate((*SPLITS, FORECAST)):
             rows = np.flatnonzero(split == number)
             if rows.size:
                 rows = rows[np.lexsort((rows, arrays["group"][rows]))]  # a query's rows must stand together
                 _write(folder / "rows" / name, {column: values[rows] for column, values in arrays.items()})
-                splits[name] = _facts(config, table, target, rows, unit)
+                splits[name] = _facts(config, read, target, rows, unit)
         task = Task(
             kind=target.kind,
             target="target",
@@ -115,7 +120,8 @@ def prepare(config: PrepareConfig) -> dict[str, Any]:
             weight="weight" if config.weight else "",
             classes=target.names if target.kind == "multiclass" else (),
         )
-        _say(config, task, target, census, left_out)
+        notes = [*table.notes, *(note for column in read.values() for note in column.notes)]
+        _say(config, task, target, census, notes, left_out)
         categories = {feature["name"]: feature["values"] for feature in features if "values" in feature}
         return folders.write_manifest(
             folder,
@@ -135,9 +141,10 @@ def prepare(config: PrepareConfig) -> dict[str, Any]:
                 "splits": splits,
                 "features": features,
                 "left_out": left_out,
+                "notes": notes,
                 "alike": {
                     "recipe": RECIPE,
-                    "features": [feature["name"] for feature in features],
+                    "features": [[feature["name"], feature["unit"]] for feature in features],
                     "categories": hashlib.sha256(json.dumps(categories).encode()).hexdigest()[:16],
                     "target": [config.target, target.kind, *target.names],
                 },
@@ -158,6 +165,8 @@ def _check(config: PrepareConfig) -> None:
     for source in config.source:
         if source.startswith("hub:"):
             raise UserError(f"{source} is for the recipe hot_sellers: name the files of the table")
+    if not config.target:
+        raise UserError("target= names no column: say which one is to be predicted, as in target=income")
     if config.embargo and not config.time:
         raise UserError(
             f"embargo={config.embargo:g} needs an order in time: name its column with time=…, or leave embargo out"
@@ -166,43 +175,7 @@ def _check(config: PrepareConfig) -> None:
         raise UserError("task=ranking needs to know which rows are ranked against each other: name a column with group=…")
 
 
-def _read(files: list[Path], census: Census) -> pl.DataFrame:
-    """All rows of the files, each column tidy (see `columns`)."""
-    frames: list[pl.DataFrame] = []
-    for path in files:
-        file = records.look(path)
-        names = [name or f"column {position}" for position, name in enumerate(file.names, start=1)]
-        for name in names:
-            if names.count(name) > 1:
-                raise UserError(f"{path} has two columns '{name}': give each its own name")
-        if frames and set(names) != set(frames[0].columns):
-            (other, *_) = set(names) ^ set(frames[0].columns)
-            raise UserError(f"{path} and {files[0]} are not of one table, only one has a column '{other}': give files alike")
-        layout = "Parquet" if file.layout is None else "JSON lines"
-        if isinstance(file.layout, records.Delimited):
-            layout = "tab-separated" if file.layout.delimiter == "\t" else "CSV"
-        census.files.append({"file": path.name, "format": f"{layout}, {len(names)} columns"})
-        parts = []
-        # By position, since only one of two columns of a name could be asked for by it, and `source_line` is taken
-        fields = {str(position): name for position, name in enumerate(file.names)}
-        for rows, malformed in records.read_blocks(file, fields, {}, records.BLOCK_BYTES):
-            census.read(rows.height + len(malformed))
-            offenders = (Offender(path.name, record.line, records.excerpt(record.octets)) for record in malformed)
-            census.drop(MALFORMED, len(malformed), offenders)
-            parts.append(rows.select(*fields))
-        part = pl.concat(parts, how="vertical_relaxed")
-        part.columns = names
-        frames.append(part if file.layout is None else part.select(map(columns.read_text, part.iter_columns())))
-    tidied = [frame.select(map(columns.tidy, frame.iter_columns())) for frame in frames]
-    try:
-        return pl.concat([frame.select(tidied[0].columns) for frame in tidied], how="vertical_relaxed")
-    except pl.exceptions.PolarsError as error:
-        raise UserError(
-            f"a column is of two kinds in {len(files)} files ({' '.join(str(error).split())}): write it alike"
-        ) from None
-
-
-def _check_columns(config: PrepareConfig, table: pl.DataFrame) -> None:
+def _check_columns(config: PrepareConfig, table: sources.Table) -> None:
     """Whether every column that was named is there, and none has two uses."""
     used: dict[str, str] = {}
     named = [(key, getattr(config, key)) for key in ("target", "time", "group", "weight", "id")]
@@ -224,21 +197,59 @@ def _no_features(config: PrepareConfig) -> set[str]:
     return {config.target, config.time, config.group, config.weight, config.id, *config.drop}
 
 
-def _numeric(table: pl.DataFrame, name: str, key: str) -> pl.Series:
-    if not columns.is_number(table[name]):
-        shown = table[name].drop_nulls().cast(pl.String, strict=False).head(1).to_list()
+def _read_columns(config: PrepareConfig, table: sources.Table) -> dict[str, cells.Cells]:
+    """The cells of every column but those that are ids, or lists and the like."""
+    rules = cells.Rules(
+        missing=config.missing, decimal=config.decimal, dates=config.dates, max_bad_fraction=config.max_bad_fraction
+    )
+    answers = [name for name in (config.target, config.time, config.weight) if name]
+    skipped = {config.id, config.group, *config.drop} - set(answers)
+    for key, name in (("target", config.target), ("time", config.time), ("weight", config.weight)):
+        if name in table.no_cells:
+            raise UserError(f"{key}={name} holds {table.no_cells[name]}: name a column of numbers, dates or texts")
+    read = {
+        name: cells.read(table, name, rules) for name in table.columns if name not in skipped and name not in table.no_cells
+    }
+    if config.time:
+        read[config.time] = cells.days(read[config.time])
+    if config.task in ("", "binary", "multiclass") and read[config.target].values.n_unique() <= MAX_CLASSES:
+        read[config.target] = cells.exact_texts(table, config.target, read[config.target])
+    return read
+
+
+def _refuse_bad(table: sources.Table, column: cells.Cells, setting: str) -> None:
+    """Raise `UserError` for the first cell of a named column that is not like the others."""
+    if len(column.bad):
+        raw = pl.concat([sources.as_text(piece) for piece in table.pieces[column.column]])
         raise UserError(
-            f"{key}={name} holds neither numbers nor dates, such as '{''.join(map(str, shown))}': name another column"
+            f"{setting}={column.column} has {len(column.bad):,} cells that are no {column.kind}: "
+            f"{cells.first_of(table, raw, column.bad)}; correct them, or name them in missing=[…]"
         )
-    return table[name]
 
 
-def _target(config: PrepareConfig, values: pl.Series) -> Target:
+def _numeric(table: sources.Table, column: cells.Cells, setting: str) -> pl.Series:
+    if column.kind == "text":
+        shown = column.values.drop_nulls().head(1).to_list()
+        notes = f" ({'; '.join(column.notes)})" if column.notes else ""
+        raise UserError(
+            f"{setting}={column.column} holds neither numbers nor dates, such as '{''.join(shown)}': name another "
+            f"column{notes}"
+        )
+    _refuse_bad(table, column, setting)
+    return column.values
+
+
+def _target(config: PrepareConfig, table: sources.Table, column: cells.Cells) -> Target:
     """The target as numbers, after seeing or checking what kind of answer it is."""
+    _refuse_bad(table, column, "target")
+    values, name, kind = column.values, config.target, config.task
+    if column.stand_ins and not config.missing:
+        words = ", ".join(f"'{word}' ({count:,})" for word, count in column.stand_ins.items())
+        raise UserError(
+            f"target={name} holds {words} among its {column.kind}s: add missing=[{','.join(column.stand_ins)}] if that "
+            "means an empty cell, whose row is then to be predicted, or correct it"
+        )
     known = values.drop_nulls()
-    name, kind = config.target, config.task
-    if not (columns.is_number(values) or values.dtype == pl.String):
-        raise UserError(f"target={name} holds {values.dtype}: numbers, dates, texts or truth values can be predicted")
     different = known.unique().sort().to_list()
     if len(different) < 2:
         what = f"is '{columns.name_of(different[0])}' in every row" if different else "is empty in every row"
@@ -254,6 +265,7 @@ def _target(config: PrepareConfig, values: pl.Series) -> Target:
         elif is_text:
             raise UserError(
                 f"target={name} has {len(different):,} different texts, more than {MAX_CLASSES} classes: name another"
+                f"{''.join(f'; {note}' for note in column.notes)}"
             )
         else:
             kind = "regression"
@@ -282,17 +294,25 @@ def _target(config: PrepareConfig, values: pl.Series) -> Target:
     return Target(kind=kind, values=columns.numbers_of(codes), names=tuple(map(columns.name_of, different)))
 
 
-def _units(config: PrepareConfig, table: pl.DataFrame) -> np.ndarray:
-    """For each row the number of what is never cut: of its group, -1 if that is empty, or its own: (num_rows,) int64."""
+def _units(config: PrepareConfig, table: sources.Table) -> tuple[np.ndarray, pl.Series | None]:
+    """For each row the number of what is never cut, and the groups' texts in the order of their numbers.
+
+    The number is that of its group, by first appearance, or -1 if that is empty; without groups, its own: (num_rows,) int64.
+    """
     if not config.group:
-        return np.arange(table.height)
-    values = table[config.group]
-    _, first, number = np.unique(
-        values.cast(pl.String).fill_null("").to_numpy().astype(str), return_index=True, return_inverse=True
-    )
-    number = np.argsort(np.argsort(first))[number]  # by first appearance
-    number[values.is_null().to_numpy()] = -1
-    return number
+        return np.arange(table.height), None
+    texts = table.texts(config.group, "group")
+    groups = texts.drop_nulls().unique(maintain_order=True)
+    number = texts.replace_strict(groups, range(len(groups)), default=-1, return_dtype=pl.Int64)
+    return number.to_numpy(), groups
+
+
+def _write_names(folder: Path, groups: pl.Series, codes: dict[str, np.ndarray], unit: np.ndarray, kept: np.ndarray) -> None:
+    """The texts behind the `codes` of some columns, each (num_rows,), as tables of `code` and `name`."""
+    for column, of_row in codes.items():
+        code, first = np.unique(of_row[kept], return_index=True)
+        texts = groups.gather(unit[kept][first]).to_arrow(compat_level=pl.CompatLevel.oldest())
+        write_table(folder / column, pa.table({"code": code, "name": texts}))
 
 
 def _refuse_poor(config: PrepareConfig, target: Target, split: np.ndarray, census: Census) -> None:
@@ -317,22 +337,29 @@ def _refuse_poor(config: PrepareConfig, target: Target, split: np.ndarray, censu
             raise UserError(f"target={config.target} is {here[0]:g} in every row of train: give more data")
 
 
-def _weights(config: PrepareConfig, table: pl.DataFrame) -> np.ndarray:
-    weight = columns.numbers_of(_numeric(table, config.weight, "weight"))
+def _weights(config: PrepareConfig, table: sources.Table, column: cells.Cells) -> np.ndarray:
+    weight = columns.numbers_of(_numeric(table, column, "weight"))
     bad = np.flatnonzero(~(weight >= 0))
     if bad.size or not weight.any():
-        what = f"is {weight[bad[0]]:g} in row {bad[0]}" if bad.size else "is 0 in every row"
+        what = f"is {weight[bad[0]]:g} in {table.place(bad[0])}" if bad.size else "is 0 in every row"
         raise UserError(f"weight={config.weight} {what}: a weight is 0 or more, and not all are 0")
     return weight.astype(np.float32)
 
 
 def _features(
-    config: PrepareConfig, table: pl.DataFrame, names: dict[str, str], in_train: np.ndarray
+    config: PrepareConfig,
+    table: sources.Table,
+    read: dict[str, cells.Cells],
+    names: dict[str, str],
+    in_train: np.ndarray,
 ) -> tuple[list[dict[str, Any]], dict[str, str]]:
     """The features, as entries of the manifest, and why each other column is left out."""
     features, left_out = [], {}
     for column, name in names.items():
-        found = columns.learn(column, table[column], in_train, config.max_categories)
+        if column in table.no_cells:
+            left_out[column] = f"holds {table.no_cells[column]}, which are no numbers, dates or texts"
+            continue
+        found = columns.learn(column, read[column].values, in_train, config.max_categories)
         if isinstance(found, str):
             left_out[column] = found
         else:
@@ -344,12 +371,14 @@ def _features(
     return features, left_out
 
 
-def _warn_of_leaks(table: pl.DataFrame, features: list[dict[str, Any]], target: Target, in_train: np.ndarray) -> None:
+def _warn_of_leaks(
+    read: dict[str, cells.Cells], features: list[dict[str, Any]], target: Target, in_train: np.ndarray
+) -> None:
     """Name the features that stand for the target one to one, or are the target on another scale."""
     rows = pl.Series(in_train)
     answer = pl.Series(target.values).filter(rows)
     for feature in features:
-        values = table[feature["column"]].filter(rows)
+        values = read[feature["column"]].values.filter(rows)
         num_pairs = pl.DataFrame({"value": values, "answer": answer}).n_unique()
         one_to_one = num_pairs == values.n_unique() == answer.n_unique() and num_pairs < len(values) / 2
         on_a_line = False
@@ -367,14 +396,16 @@ def _write(folder: Path, arrays: dict[str, np.ndarray]) -> None:
     write_table(folder, pa.table({name: pa.array(values, kinds.get(name)) for name, values in arrays.items()}))
 
 
-def _facts(config: PrepareConfig, table: pl.DataFrame, target: Target, rows: np.ndarray, unit: np.ndarray) -> dict[str, Any]:
+def _facts(
+    config: PrepareConfig, read: dict[str, cells.Cells], target: Target, rows: np.ndarray, unit: np.ndarray
+) -> dict[str, Any]:
     """What the manifest says of a split."""
     facts: dict[str, Any] = {"rows": int(rows.size)}
     values = target.values[rows]
     if config.group:
         facts["groups"] = len(np.unique(unit[rows]))
     if config.time:
-        ends = table[config.time].gather(rows)
+        ends = read[config.time].values.gather(rows)
         first, last = (_moment(end) for end in (ends.min(), ends.max()))
         facts |= {"from": first, "to": last}
     if np.isnan(values).all():
@@ -394,10 +425,17 @@ def _moment(value: Any) -> str:
     return columns.name_of(value)
 
 
-def _say(config: PrepareConfig, task: Task, target: Target, census: Census, left_out: dict[str, str]) -> None:
+def _say(
+    config: PrepareConfig, task: Task, target: Target, census: Census, notes: list[str], left_out: dict[str, str]
+) -> None:
     print(census.table())
+    print(*notes, sep="\n", end="\n" if notes else "")
     for column, why in left_out.items():
         print(f"left out: the column '{column}' {why}")
-    names = {"binary": f", yes is {target.names[-1:]}", "multiclass": f", {len(target.names)} classes"}.get(task.kind, "")
+    classes = ", ".join(target.names[:MAX_WHOLE_CLASSES]) + (", …" if len(target.names) > MAX_WHOLE_CLASSES else "")
+    names = {
+        "binary": f", yes is {target.names[-1:]}",
+        "multiclass": f", {len(target.names)} classes ({classes})",
+    }.get(task.kind, "")
     seen = "" if config.task else f" (as its values are; task=… says another: {', '.join(METRICS)})"
     print(f"to predict: {config.target}, {task.kind}{names}{seen}, by {task.metric}")

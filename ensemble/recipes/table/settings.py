@@ -28,15 +28,23 @@ class PrepareConfig:
     weight: str = ""
     """A column of sample weights; empty for 1 each."""
     id: str = ""
-    """A column that names a row for people; it is kept as text, and is no feature."""
+    """A column that names a row for people; it is kept as it was written, and is no feature."""
     drop: tuple[str, ...] = ()
     """Columns that are no features: those that are not known yet when a forecast is made."""
+    missing: tuple[str, ...] = ()
+    """Texts that stand for an empty cell, such as [NA,unknown], in all columns but id and group. Without it NA, N/A, NaN,
+    null, None, ? and - stand for one among numbers and dates, but not in the target, and are texts among texts."""
+    decimal: Literal["", ".", ","] = ""
+    """How numbers are written where a column leaves it open: 1,234 is 1234 with a point, and 1.234 with a comma."""
+    dates: Literal["", "day_first", "month_first"] = ""
+    """How dates are written where a column leaves it open, as 01/02/2024 does."""
     max_categories: int = 256
     """Texts of more different values than this are left out, others become categories."""
     shares: tuple[float, float, float, float] = (0.55, 0.15, 0.15, 0.15)
     """The parts of the rows that go to train, validation, blend and test."""
     max_bad_fraction: float = 0.01
-    """The run stops when more than this part of the lines cannot be read."""
+    """The run stops when more than this part of the lines cannot be read. A column of which no more than this part of the
+    cells are no numbers, or no dates, holds numbers or dates, and those cells count as empty; another holds texts."""
     seed: int = 0
     """Of the random split."""
     overwrite: bool = False

@@ -118,6 +118,9 @@ def test_a_table_becomes_a_report(table: Path, tmp_path: Path, kind: str) -> Non
     assert "The 40 rows whose" in words
     if "id=who" in CASES[kind]:
         assert forecast["id"].to_pylist() == [f"person <b>{row}</b>" for row in forecast["row_id"].to_pylist()]
+    if kind == "ranking":  # a group is called as in the table
+        household = pl.read_csv(table)["household"].gather(forecast["row_id"].to_pylist())
+        assert forecast["group"].to_pylist() == household.cast(pl.String).to_list()
     command = next(line for line in words.split("python ") if line.startswith("scripts/prepare_data.py"))
     assert "--recipe table" in command
     assert CASES[kind][0] in command

@@ -1,0 +1,371 @@
+"""What a cell holds: ids as they were written, numbers, truth values, dates and texts, decided once over all files."""
+
+import csv
+import io
+import json
+from collections.abc import Callable, Sequence
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import polars as pl
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from ensemble.arrow import open_table
+from ensemble.data.census import Census
+from ensemble.errors import UserError
+from ensemble.recipes.table import cells, sources
+from ensemble.recipes.table import prepare as table
+from ensemble.recipes.table.settings import PrepareConfig
+
+NUM_GROUPS, ROWS_OF_GROUP = 20, 5
+NUM_ROWS = NUM_GROUPS * ROWS_OF_GROUP
+RULES = cells.Rules()
+
+
+def read_files(folder: Path, **contents: str | bytes | pl.DataFrame) -> sources.Table:
+    """A table of files that are written to `folder`: text, or a frame as Parquet."""
+    paths = []
+    for name, content in contents.items():
+        paths.append(folder / name)
+        if isinstance(content, pl.DataFrame):
+            content.write_parquet(paths[-1])
+        else:
+            paths[-1].write_bytes(content if isinstance(content, bytes) else content.encode())
+    return sources.read(paths, Census())
+
+
+def read_cells(folder: Path, values: Sequence[str], **rules: Any) -> cells.Cells:
+    """A CSV with one column beside another."""
+    lines = "".join(f'1,"{value}"\n' for value in values)
+    return cells.read(read_files(folder, a="other,x\n" + lines), "x", cells.Rules(**rules))
+
+
+# -- ids ---------------------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("content", "expected"),
+    [
+        ("id,x\n0000000481,1\n481,2\n 481 ,3\n,4\nNA,5\n1.0,6\n", ["0000000481", "481", " 481 ", None, "NA", "1.0"]),
+        ("id\tx\n01\t1\n1\t2\n", ["01", "1"]),
+        ('{"id": "00004"}\n{"id": 4}\n{"id": 9007199254740993}\n{}\n', ["00004", "4", "9007199254740993", None]),
+        (pl.DataFrame({"id": [2**60 + 1, 2**60, None]}), ["1152921504606846977", "1152921504606846976", None]),
+        (pl.DataFrame({"id": [2**64 - 1]}, schema={"id": pl.UInt64}), ["18446744073709551615"]),
+        (pl.DataFrame({"id": [7.0, None, float("nan")]}), ["7", None, None]),
+        (pl.DataFrame({"id": ["a", ""]}), ["a", None]),
+    ],
+)
+def test_ids_are_as_they_were_written(tmp_path: Path, content: str | pl.DataFrame, expected: list[str]) -> None:
+    """Two customers would become one, and a forecast name a row by an id that its owner does not know."""
+    assert read_files(tmp_path, a=content).texts("id", "id").to_list() == expected
+
+
+@pytest.mark.parametrize(
+    ("frame", "sentence"),
+    [
+        (
+            pl.DataFrame({"id": [1.5, 2.0]}),
+            r"id=id holds floats such as 1\.5, and ids are texts or whole numbers below 2\^53",
+        ),
+        (pl.DataFrame({"id": [2.0**53]}), r"id=id holds floats such as 9007199254740992\.0"),
+        (pl.DataFrame({"id": [[1], [2]]}), r"id=id holds List\(Int64\): ids are texts or whole numbers"),
+        (pl.DataFrame({"id": [b"a"]}), "id=id holds Binary: ids are"),
+        (pl.DataFrame({"id": ["a", "b\0c"]}), "id=id has a NUL byte in a:2: remove it"),
+    ],
+)
+def test_what_is_no_id_is_refused(tmp_path: Path, frame: pl.DataFrame, sentence: str) -> None:
+    """An id would be rounded, or printed as a list."""
+    with pytest.raises(UserError, match=sentence):
+        read_files(tmp_path, a=frame).texts("id", "id")
+
+
+def test_json_objects_are_no_ids(tmp_path: Path) -> None:
+    """The text of an object would name a row."""
+    found = read_files(tmp_path, a='{"id": {"a": 1}, "x": 1}\n{"id": "b", "x": 2}\n')
+    with pytest.raises(UserError, match="id=id holds lists or objects"):
+        found.texts("id", "id")
+
+
+def test_groups_do_not_depend_on_the_other_files(tmp_path: Path) -> None:
+    """One stray text in one file would give every group of the other files a second name, and cut it by a split."""
+    rows = "".join(f"{number // 4},{number},{number % 2}\n" for number in range(120))
+    (tmp_path / "a.csv").write_text("group,x,y\n" + rows)
+    (tmp_path / "b.csv").write_text("group,x,y\n" + rows + "none,1,1\n")
+    frame = pl.read_csv(tmp_path / "a.csv")
+    frame.write_parquet(tmp_path / "c.parquet")
+    files = tuple(str(tmp_path / name) for name in ("a.csv", "b.csv", "c.parquet"))
+    about = table.prepare(PrepareConfig(out=str(tmp_path / "out"), source=files, target="y", group="group"))
+    assert sum(facts["groups"] for facts in about["splits"].values()) == 31
+    names = pl.from_arrow(open_table(tmp_path / "out" / "names" / "cluster"))
+    assert names["name"].to_list() == [*map(str, range(30)), "none"]
+
+
+# -- what a column holds -----------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("values", "rules", "kind", "expected"),
+    [
+        (["1", " 2 ", "3e2", ""], {}, "number", [1, 2, 300, None]),
+        (["1", "NA", "?", "4"], {}, "number", [1, None, None, 4]),
+        (["red", "NA", "blue"], {}, "text", ["red", "NA", "blue"]),
+        (["red", "NA", "blue"], {"missing": ("NA",)}, "text", ["red", None, "blue"]),
+        (["1", "NA", "none"], {"missing": ("none",)}, "text", ["1", "NA", None]),
+        (["1,234", "12", "1,234,567.5"], {}, "number", [1234, 12, 1234567.5]),
+        (["1.234", "12,50", "7"], {}, "number", [1234, 12.5, 7]),
+        (["0,125", "1,234"], {}, "number", [0.125, 1.234]),
+        (["1,234", "5"], {"decimal": "."}, "number", [1234, 5]),
+        (["1,234", "5"], {"decimal": ","}, "number", [1.234, 5]),
+        (["a,b", "1"], {}, "text", ["a,b", "1"]),
+        (["1", "inf"], {}, "number", [1, None]),
+        (["True", "false", "NA"], {}, "truth", [True, False, None]),
+        (["31/01/2020", "01/02/2020"], {}, "date", ["2020-01-31", "2020-02-01"]),
+        (["01/31/2020", "01/02/2020"], {}, "date", ["2020-01-31", "2020-01-02"]),
+        (["01/02/2020", "03/04/2020"], {"dates": "day_first"}, "date", ["2020-02-01", "2020-04-03"]),
+        (["01.02.2020 10:30", "03.04.2020 00:00"], {}, "date", ["2020-02-01 10:30", "2020-04-03"]),
+        (["05/05/2020", "06/06/2020"], {}, "date", ["2020-05-05", "2020-06-06"]),
+        (["2020-01-01T00:30:00+01:00", "2020-06-01T00:00:00Z"], {}, "date", ["2019-12-31 23:30", "2020-06-01"]),
+        (["2020-01-01", "soon"], {}, "text", ["2020-01-01", "soon"]),
+        (["", ""], {}, "text", [None, None]),
+    ],
+)
+def test_a_column_holds_what_its_cells_say(
+    tmp_path: Path, values: list[str], rules: dict[str, Any], kind: str, expected: list[Any]
+) -> None:
+    """A number would be another one, or a date another day, without a word."""
+    found = read_cells(tmp_path, values, **rules)
+    moments = found.values.dt.strftime("%Y-%m-%d %H:%M").str.replace(" 00:00", "") if kind == "date" else found.values
+    assert (found.kind, moments.to_list()) == (kind, expected)
+
+
+@pytest.mark.parametrize(
+    ("values", "sentence"),
+    [
+        (
+            ["1,234", "5"],
+            r"the column 'x' holds numbers such as '1,234', written as 1,234\.5 or as 1\.234,5: add dec",
+        ),
+        (
+            ["01/02/2020", "03/03/2020"],
+            "holds dates such as '01/02/2020', written as day/month/year or as month/day/year: ",
+        ),
+    ],
+)
+def test_what_can_be_read_in_two_ways_is_asked(tmp_path: Path, values: list[str], sentence: str) -> None:
+    """The first of January would be the second of a month, or a thousand be one, without a word."""
+    with pytest.raises(UserError, match=sentence):
+        read_cells(tmp_path, values)
+
+
+def test_few_bad_cells_leave_numbers_what_they_are(tmp_path: Path) -> None:
+    """A row of units would make a column of numbers one of texts; and of many bad cells nobody would hear."""
+    values = ["kg", *map(str, range(99))]
+    found = read_cells(tmp_path, values)
+    assert (found.kind, found.bad.tolist(), found.values[:2].to_list()) == ("number", [0], [None, 0])
+    assert found.notes == ("the column 'x' has 1 cells that are no numbers and count as empty: 'kg' (a:2)",)
+    found = read_cells(tmp_path, values[:50])
+    assert found.kind == "text"
+    assert "is read as texts, for 1 of 50 cells are no numbers: 'kg' (a:2); name them in missing=" in found.notes[0]
+    assert read_cells(tmp_path, values[:50], missing=("kg",)).kind == "number"
+
+
+def test_kinds_are_decided_over_all_files(tmp_path: Path) -> None:
+    """'0' of one file and '0.0' of another would be two categories."""
+    parts = {"a": "x,y\n" + "0,1\n" * 50, "b": pl.DataFrame({"x": [0.0, 1.5], "y": [1, 2]}), "c": "x,y\nstray,1\n"}
+    found = cells.read(read_files(tmp_path, **parts), "x", cells.Rules(max_bad_fraction=0.05))
+    assert (found.kind, found.values.n_unique(), found.bad.tolist()) == ("number", 3, [52])
+    assert "'stray' (c:2)" in found.notes[0]
+    assert cells.read(read_files(tmp_path, **parts), "x", RULES).values.to_list() == ["0"] * 50 + ["0.0", "1.5", "stray"]
+
+
+def test_leading_zeros_are_pointed_out(tmp_path: Path) -> None:
+    """A postal code would be shown as another number."""
+    (note,) = read_cells(tmp_path, ["01067", "80331"]).notes
+    assert note == "the column 'x' is read as numbers, so that '01067' is 1067: their leading zeros do not count"
+
+
+# -- whole tables ------------------------------------------------------------------------------------------------------
+
+
+def small(folder: Path, columns: dict[str, Sequence[Any]], **settings: Any) -> tuple[dict[str, Any], pl.DataFrame]:
+    """A CSV of some columns, and 100 rows of the target `y`, prepared: the manifest, and all rows by row_id."""
+    frame = pl.DataFrame({name: [str(value) for value in values] for name, values in columns.items()})
+    frame.write_csv(folder / "small.csv")
+    settings = {"source": (str(folder / "small.csv"),), "out": str(folder / "out"), "target": "y", **settings}
+    about = table.prepare(PrepareConfig(**settings))
+    rows = pl.concat([pl.from_arrow(open_table(folder / "out" / "rows" / split)) for split in about["splits"]])
+    return about, rows.sort("row_id")
+
+
+def test_a_class_may_be_called_na(tmp_path: Path) -> None:
+    """The rows of a real class would leave the task."""
+    about, _ = small(tmp_path, {"x": range(99), "y": ["NA", "EU", "US"] * 33})
+    assert about["task"]["classes"] == ("EU", "NA", "US")
+
+
+@pytest.mark.parametrize(
+    ("word", "sentence"),
+    [
+        ("inf", r"target=y has 1 cells that are no number: 'inf' \(small.csv:2\); correct them, or name them in missing"),
+        ("oops", r"target=y has 1 cells that are no number: 'oops' \(small.csv:2\)"),
+        ("NA", r"target=y holds 'NA' \(1\) among its numbers: add missing=\[NA\] if that means an empty cell"),
+    ],
+)
+def test_a_bad_target_is_no_forecast(tmp_path: Path, word: str, sentence: str) -> None:
+    """A row would leave training and be forecast, without a word."""
+    values = [word, *(f"{number}.5" for number in range(119))]
+    with pytest.raises(UserError, match=sentence):
+        small(tmp_path, {"x": range(120), "y": values})
+    about, _ = small(tmp_path, {"x": range(120), "y": values}, missing=(word,))
+    assert about["splits"]["forecast"]["rows"] == 1
+
+
+def test_classes_are_called_as_in_the_table(tmp_path: Path) -> None:
+    """Class 1234567 would be called 1.23457e+06, and 01 be the same as 1."""
+    about, _ = small(tmp_path, {"x": range(120), "y": [1234567, 1234568, 1234569] * 40})
+    assert about["task"]["classes"] == ("1234567", "1234568", "1234569")
+    about, _ = small(tmp_path, {"x": range(120), "y": ["01", "1", "2"] * 40}, overwrite=True)
+    assert about["task"]["classes"] == ("01", "1", "2")
+    about, _ = small(tmp_path, {"x": range(120), "y": [2**53, 2**53 + 1, 7] * 40}, overwrite=True)
+    assert about["task"]["classes"] == ("7", "9007199254740992", "9007199254740993")
+
+
+def test_days_as_digits_are_days(tmp_path: Path) -> None:
+    """An embargo of 30 days would be one of 30 units of a number that jumps by 8870 at new year."""
+    day = np.datetime64("2019-06-01") + np.arange(400).astype("timedelta64[D]")
+    digits = [str(one).replace("-", "") for one in day]
+    about, _ = small(tmp_path, {"t": digits, "x": range(400), "y": [0, 1] * 200}, time="t", embargo=30)
+    assert about["splits"]["train"]["from"] == "2019-06-01"
+    assert about["census"]["dropped"]["embargo between two splits"]["count"] == 3 * 30
+
+
+def test_a_late_key_is_a_column(tmp_path: Path) -> None:
+    """A key that the first 1,000 records lack would be dropped; as the target it would be called missing."""
+    records = [{"x": number, **({"late": number % 7, "y": number % 2} if number >= 1500 else {})} for number in range(3000)]
+    (tmp_path / "a.jsonl").write_text("".join(json.dumps(record) + "\n" for record in records))
+    about = table.prepare(PrepareConfig(out=str(tmp_path / "out"), source=(str(tmp_path / "a.jsonl"),), target="y"))
+    assert [feature["name"] for feature in about["features"]] == ["x", "late"]
+    assert about["splits"]["forecast"]["rows"] == 1500
+
+
+def test_a_file_may_lack_a_key_but_not_a_column(tmp_path: Path) -> None:
+    """A part of a table in JSON lines, whose records leave out what is empty, would be refused; or a CSV be read askew."""
+    found = read_files(tmp_path, a='{"x": 1}\n', b=pl.DataFrame({"x": [2, 3], "z": [True, False]}), c=b"x,z\n4,\n")
+    assert found.notes == ("no record of a has the key 'z': its cells are empty there",)
+    assert cells.read(found, "z", RULES).values.to_list() == [None, True, False, None]
+    with pytest.raises(UserError, match="d has no column 'z', which another of the files has"):
+        read_files(tmp_path, d="x\n1\n", e="x,z\n1,2\n")
+
+
+@pytest.mark.parametrize(
+    ("content", "sentence"),
+    [
+        (b"x,gr\xf6sse\n1,2\n", r"the header of .*a is no UTF-8 text \(byte 0xf6 after 'x,gr'\): convert it, as `iconv"),
+        (b'{"x": 1, "x": 2}\n', "line 1: the key 'x' stands twice: keep one of them"),
+        (b"x,y,\n1,2,3\n", None),
+        (b"x,,\n1,2,3\n", "has two columns without a name: give each its own name"),
+    ],
+)
+def test_a_header_is_read_or_refused(tmp_path: Path, content: bytes, sentence: str | None) -> None:
+    """Two columns would be one, or a name be another."""
+    if sentence is None:
+        assert read_files(tmp_path, a=content).columns == ["x", "y", "column 3"]
+        return
+    with pytest.raises(UserError, match=sentence):
+        read_files(tmp_path, a=content)
+
+
+@pytest.mark.parametrize(
+    ("content", "expected"),
+    [
+        ('id\tnote\n"a"\t"1\t2"\n"b"\t"c"\n', ["a", "b"]),
+        ('id\tnote\n5" screen\t1\n"b"\t"c"\n', ['5" screen', '"b"']),
+        ("id;note\n1,5;b\n2,5;c\n", ["1,5", "2,5"]),
+    ],
+)
+def test_quotes_and_semicolons(tmp_path: Path, content: str, expected: list[str]) -> None:
+    """The quotes of a tab-separated file would be part of its ids, or those of its texts be lost."""
+    assert read_files(tmp_path, a=content).texts("id", "id").to_list() == expected
+
+
+# -- as they went in, whatever the format ------------------------------------------------------------------------------
+
+NO_CELL = '\0\t\r\n"\x1c\x1d\x1e\x85\u2028\u2029'
+"""What a field of a tab-separated file cannot hold."""
+TEXTS = st.text(st.characters(exclude_categories=("Cs",), exclude_characters=NO_CELL), min_size=1)
+DIGITS = st.from_regex(r"[0-9]{1,20}", fullmatch=True)
+NUMBERS = st.floats(allow_nan=False, allow_infinity=False, width=32)
+
+
+def as_csv(frame: pl.DataFrame) -> bytes:
+    stream = io.StringIO(newline="")
+    writer = csv.writer(stream, lineterminator="\n")
+    writer.writerow(frame.columns)
+    writer.writerows(["" if value is None else value for value in row] for row in frame.iter_rows())
+    return stream.getvalue().encode()
+
+
+def as_tsv(frame: pl.DataFrame) -> bytes:
+    lines = [frame.columns, *(["" if value is None else str(value) for value in row] for row in frame.iter_rows())]
+    return "".join("\t".join(line) + "\n" for line in lines).encode()
+
+
+def as_json_lines(frame: pl.DataFrame) -> bytes:
+    rows = ({name: value for name, value in row.items() if value is not None} for row in frame.iter_rows(named=True))
+    return "".join(json.dumps(row) + "\n" for row in rows).encode()
+
+
+def as_parquet(frame: pl.DataFrame) -> bytes:
+    stream = io.BytesIO()
+    frame.write_parquet(stream)
+    return stream.getvalue()
+
+
+FORMATS: dict[str, Callable[[pl.DataFrame], bytes]] = {
+    "csv": as_csv,
+    "tsv": as_tsv,
+    "jsonl": as_json_lines,
+    "parquet": as_parquet,
+}
+
+
+@pytest.mark.hypothesis
+@settings(max_examples=25)
+@given(data=st.data())
+def test_values_come_out_as_they_went_in(data: st.DataObject, tmp_path_factory: pytest.TempPathFactory) -> None:
+    """An id, a group or a number would be another one in one format than in another, or in two files than in one."""
+    groups = data.draw(st.lists(TEXTS | DIGITS, min_size=NUM_GROUPS, max_size=NUM_GROUPS, unique=True))
+    pool = data.draw(st.lists(TEXTS | DIGITS | st.none(), min_size=1, max_size=9))
+    numbers = data.draw(st.lists(NUMBERS | st.none(), max_size=20))
+    generator = np.random.default_rng(data.draw(st.integers(0, 9)))
+    frame = pl.DataFrame(
+        {
+            "id": [pool[place] for place in generator.integers(0, len(pool), NUM_ROWS)],
+            "group": [groups[place] for place in generator.permutation(NUM_ROWS) // ROWS_OF_GROUP],
+            "number": ([0.0, 1.0, *numbers] * NUM_ROWS)[:NUM_ROWS],
+            "word": generator.choice(["wood", "stone", "Ä <b>,;"], NUM_ROWS),
+            "y": ["yes", "no"] * (NUM_ROWS // 2),
+        },
+        schema={"id": pl.String, "group": pl.String, "number": pl.Float64, "word": pl.String, "y": pl.String},
+    )
+    cuts = sorted(data.draw(st.lists(st.integers(1, NUM_ROWS - 1), max_size=2, unique=True)))
+    folder, files = tmp_path_factory.mktemp("cells"), []
+    for number, (begin, end) in enumerate(zip([0, *cuts], [*cuts, NUM_ROWS], strict=True)):
+        form = data.draw(st.sampled_from(sorted(FORMATS)))
+        files.append(folder / f"{number}.{form}")
+        files[-1].write_bytes(FORMATS[form](frame[begin:end]))
+    about = table.prepare(
+        PrepareConfig(out=str(folder / "out"), source=tuple(map(str, files)), target="y", id="id", group="group")
+    )
+    assert about["census"]["rows_kept"] == NUM_ROWS
+    rows = pl.concat([pl.from_arrow(open_table(folder / "out" / "rows" / split)) for split in about["splits"]])
+    rows = rows.sort("row_id")
+    assert rows["id"].to_list() == [value or "" for value in frame["id"]]
+    names = pl.from_arrow(open_table(folder / "out" / "names" / "cluster"))
+    assert names["name"].gather(rows["cluster"]).to_list() == frame["group"].to_list()
+    np.testing.assert_array_equal(rows["number"], frame["number"].cast(pl.Float32).fill_null(np.nan))
+    (word,) = (feature for feature in about["features"] if feature["name"] == "word")
+    assert [word["values"][int(code)] for code in rows["word"]] == frame["word"].to_list()
