@@ -191,6 +191,11 @@ def exit_codes(family: list[psutil.Process]) -> dict[int, int]:
     return codes
 
 
+def moment_after(most_s: float, generator: random.Random) -> float:
+    """How long to wait. The short form's runs are too short for that: one could be over first."""
+    return generator.uniform(0, most_s) if LONG else 0
+
+
 def kill(run: Run, step: int, moment: str, generator: random.Random) -> None:
     """SIGKILL, at `step` or soon after; of what was whole, nothing may be lost but what was due to be deleted."""
 
@@ -202,7 +207,7 @@ def kill(run: Run, step: int, moment: str, generator: random.Random) -> None:
             "end": lambda: any(run.out.glob(".final.*")) or run.identity("final"),
         }
         wait_for(begun.get(moment, lambda: True), process, 0.0003)
-        time.sleep(generator.uniform(0, KILLS[moment]))
+        time.sleep(moment_after(KILLS[moment], generator))
         generator.shuffle(family)
         before, had_best = run.checkpoints(), run.identity("best")
         for member in [generator.choice(ranks)] if moment == "rank" else family:
@@ -227,7 +232,7 @@ def ask_to_stop(run: Run, step: int, name: str, generator: random.Random) -> Non
     environment = {"PET_SIGNALS_TO_HANDLE": passed_on} if passed_on else {}
     with training(run, step, **environment) as (process, ranks):
         family = family_of(process)
-        time.sleep(generator.uniform(0, 0.2))
+        time.sleep(moment_after(0.2, generator))
         reached = run.steps_done()
         for member in family if to == "everybody" else family[-1:]:
             member.send_signal(number)
