@@ -1,7 +1,8 @@
-"""Fit the ensemble on its members' prediction files, or forecast with it from raw reviews, old and new.
+"""Fit the ensemble on its members' prediction files, or forecast with it from new raw data.
 
 python scripts/ensemble_predictor.py fit predictions=runs/demo/predictions data=runs/demo/prepared out=runs/demo/ensemble
 python scripts/ensemble_predictor.py predict ensemble=runs/demo/ensemble 'source=[all.jsonl]' out=runs/new
+python scripts/ensemble_predictor.py predict ensemble=runs/people/ensemble 'source=[new.csv]' out=runs/new-people
 """
 
 import dataclasses
@@ -38,12 +39,13 @@ class FitConfig:
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class PredictConfig:
-    """Forecast from raw reviews, old and new, with a fitted ensemble."""
+    """Forecast with a fitted ensemble: from raw reviews, old and new, or of new rows of a table."""
 
     ensemble: str = "???"
     """The folder of a fitted ensemble."""
     source: tuple[str, ...] = ()
-    """Files or globs of raw reviews: all of these products' reviews, old and new, up to the day of the forecast."""
+    """Files or globs of raw reviews: all of these products' reviews, old and new, up to the day of the forecast. Or of new
+    rows of a table, with the columns that it had in training; the target is not needed."""
     metadata: tuple[str, ...] = ()
     """Files or globs of product metadata; needed if the members learned with them."""
     out: str = "???"

@@ -42,10 +42,14 @@ class Forecast:
 
 
 def strongest_reasons(files: list[Predictions], ensemble: combine.Ensemble) -> list[list[dict[str, Any]]] | None:
-    """Why, by the member with the largest weight that gives reasons; None if such members have no weight."""
+    """Why, by the member with the largest weight that gives reasons, in the order of row ids; None if none has a weight."""
     weight = dict(zip(ensemble.member_names, ensemble.weights, strict=True))
     able = [file for file in files if file.reasons and weight.get(file.member, 0) > 0]
-    return max(able, key=lambda file: (weight[file.member], file.member)).reasons if able else None
+    if not able:
+        return None
+    strongest = max(able, key=lambda file: (weight[file.member], file.member))
+    assert strongest.reasons is not None
+    return [strongest.reasons[row] for row in np.argsort(strongest.row_id, kind="stable")]
 
 
 def write_forecast(

@@ -16,7 +16,7 @@ import numpy as np
 import polars as pl
 
 from ensemble.errors import UserError
-from ensemble.recipes.table.sources import MOST_EXACT, Table, as_text
+from ensemble.recipes.table.sources import MOST_EXACT, Table, as_text, whole
 
 MISSING = ("NA", "N/A", "n/a", "#N/A", "NaN", "nan", "NAN", "null", "NULL", "None", "?", "-")
 """Texts that stand for an empty cell among numbers or dates, if `missing` says nothing else. Among texts they are texts."""
@@ -156,6 +156,41 @@ def _read_texts(table: Table, column: str, texts: pl.Series, rules: Rules) -> Ce
         stand_ins=stand_ins,
         notes=(*_stand_in_notes(column, stand_ins), *nearly[:1]),
     )
+
+
+def read_as(table: Table, column: str, kind: Kind, form: str, rules: Rules) -> Cells:
+    """A column of new rows, whose cells are read as the `kind` that members learned from; what is none counts as empty.
+
+    form : how training wrote it, by which is read what can be read in two ways. Raises `UserError` where not one of the
+    cells is of this kind.
+    """
+    if column in table.no_cells:
+        raise UserError(
+            f"the column '{column}' holds {table.no_cells[column]}, and members learned from {kind}s: give those"
+        )
+    pieces = table.pieces[column]
+    texts = pl.concat([as_text(whole(piece)) for piece in pieces]).str.strip_chars()
+    texts = texts.set(texts == "", None)
+    words = texts.is_in(rules.missing or (() if kind == "text" else MISSING)).fill_null(False)
+    cells, stand_ins = texts.set(words, None), _counts(texts.filter(words))
+    if kind == "text":
+        values = cells
+    elif kind == "truth":
+        truths = {"true": True, "false": False, "1": True, "0": False}
+        values = cells.str.to_lowercase().replace_strict(truths, default=None, return_dtype=pl.Boolean)
+    else:
+        readings = dict(_numbers(cells, rules.decimal) if kind == "number" else _dates(cells, rules.dates))
+        form = form or PLAIN
+        unread = {way: int((cells.is_not_null() & found.is_null()).sum()) for way, found in readings.items()}
+        values = readings[min(readings, key=lambda way: (unread[way], way != form))]
+        if kind == "number":
+            values = values.set(values.is_infinite().fill_null(False), None)
+    bad = cells.is_not_null() & values.is_null()
+    if bad.any() and bad.sum() == len(cells) - cells.null_count():
+        first = first_of(table, cells, _rows(bad))
+        raise UserError(f"the column '{column}' held {kind}s when members learned, and not one now: {first}: give those")
+    notes = (*_stand_in_notes(column, stand_ins), *_bad_notes(table, column, cells, bad, f"{kind}s"))
+    return Cells(column=column, kind=kind, values=values, bad=_rows(bad), stand_ins=stand_ins, notes=notes)
 
 
 def _choose(

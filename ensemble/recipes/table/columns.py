@@ -12,7 +12,11 @@ from typing import Any
 import numpy as np
 import polars as pl
 
+from ensemble.recipes.table.cells import Kind
+
 EPOCH_UNIT = "days since 1970-01-01"
+KINDS: dict[str, Kind] = {"": "number", "0 or 1": "truth", EPOCH_UNIT: "date", "category": "text"}
+"""By the unit of a feature, what its column holds."""
 MICROSECONDS_PER_DAY = 86_400_000_000
 
 

@@ -103,13 +103,13 @@ def prepare(config: PrepareConfig) -> dict[str, Any]:
         }
         if groups is not None:
             coded = ("cluster", "group") if target.kind == "ranking" else ("cluster",)
-            _write_names(folder / "names", groups, {name: arrays[name] for name in coded}, unit, split >= 0)
+            write_names(folder / "names", groups, {name: arrays[name] for name in coded}, unit, split >= 0)
         splits = {}
         for number, name in enumerate((*SPLITS, FORECAST)):
             rows = np.flatnonzero(split == number)
             if rows.size:
                 rows = rows[np.lexsort((rows, arrays["group"][rows]))]  # a query's rows must stand together
-                _write(folder / "rows" / name, {column: values[rows] for column, values in arrays.items()})
+                write_rows(folder / "rows" / name, {column: values[rows] for column, values in arrays.items()})
                 splits[name] = _facts(config, read, target, rows, unit)
         task = Task(
             kind=target.kind,
@@ -197,11 +197,16 @@ def _no_features(config: PrepareConfig) -> set[str]:
     return {config.target, config.time, config.group, config.weight, config.id, *config.drop}
 
 
-def _read_columns(config: PrepareConfig, table: sources.Table) -> dict[str, cells.Cells]:
-    """The cells of every column but those that are ids, or lists and the like."""
-    rules = cells.Rules(
+def rules_of(config: PrepareConfig) -> cells.Rules:
+    """How the cells of a table are read."""
+    return cells.Rules(
         missing=config.missing, decimal=config.decimal, dates=config.dates, max_bad_fraction=config.max_bad_fraction
     )
+
+
+def _read_columns(config: PrepareConfig, table: sources.Table) -> dict[str, cells.Cells]:
+    """The cells of every column but those that are ids, or lists and the like."""
+    rules = rules_of(config)
     answers = [name for name in (config.target, config.time, config.weight) if name]
     skipped = {config.id, config.group, *config.drop} - set(answers)
     for key, name in (("target", config.target), ("time", config.time), ("weight", config.weight)):
@@ -307,7 +312,7 @@ def _units(config: PrepareConfig, table: sources.Table) -> tuple[np.ndarray, pl.
     return number.to_numpy(), groups
 
 
-def _write_names(folder: Path, groups: pl.Series, codes: dict[str, np.ndarray], unit: np.ndarray, kept: np.ndarray) -> None:
+def write_names(folder: Path, groups: pl.Series, codes: dict[str, np.ndarray], unit: np.ndarray, kept: np.ndarray) -> None:
     """The texts behind the `codes` of some columns, each (num_rows,), as tables of `code` and `name`."""
     for column, of_row in codes.items():
         code, first = np.unique(of_row[kept], return_index=True)
@@ -363,7 +368,8 @@ def _features(
         if isinstance(found, str):
             left_out[column] = found
         else:
-            features.append({"name": name, **found})
+            form = read[column].form
+            features.append({"name": name, **found, **({"form": form} if form else {})})
     if not features:
         raise UserError(
             f"no column is left to predict {config.target} from: {'; '.join(f'{c} {w}' for c, w in left_out.items())}"
@@ -391,7 +397,7 @@ def _warn_of_leaks(
             print(LEAK.format(feature["column"]), file=sys.stderr)
 
 
-def _write(folder: Path, arrays: dict[str, np.ndarray]) -> None:
+def write_rows(folder: Path, arrays: dict[str, np.ndarray]) -> None:
     kinds = {**OURS, "id": pa.large_string()}
     write_table(folder, pa.table({name: pa.array(values, kinds.get(name)) for name, values in arrays.items()}))
 

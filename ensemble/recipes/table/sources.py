@@ -149,8 +149,16 @@ def _ids(piece: pl.Series, what: str) -> pl.Series:
             raise UserError(
                 f"{what} holds floats such as {odd[0]!r}, and ids are texts or whole numbers below 2^53: write it as text"
             )
-        piece = piece.fill_nan(None).cast(pl.Int64)
-    return as_text(piece)
+    return as_text(whole(piece))
+
+
+def whole(piece: pl.Series) -> pl.Series:
+    """A piece of floats as whole numbers, if it holds no others."""
+    if not piece.dtype.is_float():
+        return piece
+    known = piece.drop_nulls().drop_nans()
+    is_whole = ((known == known.floor()) & (known.abs() < MOST_EXACT)).all()
+    return piece.fill_nan(None).cast(pl.Int64) if is_whole else piece.fill_nan(None)
 
 
 def as_text(piece: pl.Series) -> pl.Series:

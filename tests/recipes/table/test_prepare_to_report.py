@@ -118,6 +118,9 @@ def test_a_table_becomes_a_report(table: Path, tmp_path: Path, kind: str) -> Non
     assert "The 40 rows whose" in words
     if "id=who" in CASES[kind]:
         assert forecast["id"].to_pylist() == [f"person <b>{row}</b>" for row in forecast["row_id"].to_pylist()]
+    age = pl.read_csv(table)["age"]
+    for row in forecast.to_pylist():  # the reasons of a row are its own
+        assert {age[row["row_id"]]} >= {reason["value"] for reason in row["reasons"] if reason["feature"] == "age"}
     if kind == "ranking":  # a group is called as in the table
         household = pl.read_csv(table)["household"].gather(forecast["row_id"].to_pylist())
         assert forecast["group"].to_pylist() == household.cast(pl.String).to_list()

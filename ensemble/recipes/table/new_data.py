@@ -1,0 +1,123 @@
+"""New rows of a table to the split `forecast`, read and encoded as the rows that the members learned from.
+
+A column that the new rows lack is empty in all of them, one that members never learned from is left out, and both are said.
+The order of columns, the format of the files and the types in them may be others.
+"""
+
+from typing import Any
+
+import numpy as np
+
+from ensemble import configuration, folders
+from ensemble.data import reviews
+from ensemble.data.census import Census
+from ensemble.data.inputs import FORECAST
+from ensemble.errors import UserError
+from ensemble.recipes.table import cells, columns, sources
+from ensemble.recipes.table.prepare import KIND, rules_of, write_names, write_rows
+from ensemble.recipes.table.settings import PrepareConfig
+
+MOST_SHOWN = 3
+
+
+def check(like: dict[str, Any], source: bool, metadata: bool) -> None:
+    """Raise `UserError` if there are no rows, or something beside rows."""
+    if not source:
+        raise UserError("no rows are given: add source=[new.csv]")
+    if metadata:
+        raise UserError("metadata are of products, and this ensemble is of a table: leave metadata out")
+
+
+def prepare(like: dict[str, Any], settings: dict[str, Any]) -> dict[str, Any]:
+    """Prepare the split `forecast` of new rows, and return its manifest.
+
+    settings : `out` and `source`, and `max_bad_fraction`, the part of the lines that may be unreadable.
+    """
+    check(like, bool(settings["source"]), bool(settings.get("metadata")))
+    if settings.get("columns"):
+        raise UserError("columns are of reviews, and this ensemble is of a table: name its columns as in training")
+    config = configuration.from_dict(PrepareConfig, {**like["config"], "out": str(settings["out"])})
+    census = Census()
+    with folders.new_folder(settings["out"], False, KIND) as folder:
+        table = sources.read(reviews.expand_sources(settings["source"], "", "reviews"), census)
+        census.check(settings.get("max_bad_fraction", config.max_bad_fraction))
+        if not table.height:
+            raise UserError("there is not one row in the new files: check how they were made")
+        notes = [*table.notes, *_other_columns(like, config, table)]
+        arrays: dict[str, np.ndarray] = {"row_id": np.arange(table.height)}
+        arrays["group"], arrays["cluster"] = np.zeros(table.height, np.int64), np.arange(table.height)
+        if config.group and config.group in table.columns:
+            texts = table.texts(config.group, "group")
+            groups = texts.drop_nulls().unique(maintain_order=True)
+            number = texts.replace_strict(groups, range(len(groups)), default=len(groups)).to_numpy().astype(np.int64)
+            arrays["cluster"] = number
+            arrays["group"] = number if like["task"]["kind"] == "ranking" else arrays["group"]
+            groups = groups.extend_constant("", 1)
+            write_names(folder / "names", groups, {"cluster": number, "group": number}, number, number >= 0)
+        arrays["target"] = np.full(table.height, np.nan, np.dtype(np.float32))
+        for feature in like["features"]:
+            arrays[feature["name"]], said = _encoded(table, feature, rules_of(config))
+            notes += said
+        if config.id and config.id in table.columns:
+            arrays["id"] = table.texts(config.id, "id").fill_null("").to_numpy()
+        order = np.argsort(arrays["group"], kind="stable")
+        write_rows(folder / "rows" / FORECAST, {name: values[order] for name, values in arrays.items()})
+        print(census.table(), *notes, sep="\n")
+        kept = ("kind", "recipe", "schema_version", "task", "target", "config", "features", "left_out", "alike")
+        return folders.write_manifest(
+            folder,
+            {
+                **{name: like[name] for name in kept},
+                "sources": folders.sources(table.files),
+                "census": census.to_dict(),
+                "splits": {FORECAST: {"rows": table.height}},
+                "notes": notes,
+            },
+        )
+
+
+def _other_columns(like: dict[str, Any], config: PrepareConfig, table: sources.Table) -> list[str]:
+    """Sentences on the columns that training had and the new rows lack, and the other way round."""
+    if like["task"]["kind"] == "ranking" and config.group not in table.columns:
+        raise UserError(
+            f"the new rows have no column '{config.group}', which says what is ranked against each other: add it"
+        )
+    used = {feature["column"] for feature in like["features"]}
+    lacking = sorted(used - set(table.columns))
+    if len(lacking) == len(used):
+        raise UserError(
+            f"the new rows have none of the columns that members learned from: they have {', '.join(table.columns[:9])}, "
+            f"and need {', '.join(lacking[:9])}"
+        )
+    named = {config.target, config.time, config.group, config.weight, config.id, *config.drop, *like["left_out"]}
+    extra = [name for name in table.columns if name not in used | named]
+    notes = []
+    if lacking:
+        notes.append(f"the new rows lack {_list(lacking)}: the cells count as empty")
+    if config.id and config.id not in table.columns:
+        notes.append(f"the new rows lack the id '{config.id}': they are named by their number alone")
+    if extra:
+        notes.append(f"members never learned from {_list(extra)}: left out")
+    return notes
+
+
+def _encoded(table: sources.Table, feature: dict[str, Any], rules: cells.Rules) -> tuple[np.ndarray, list[str]]:
+    """A feature of the new rows, (num_rows,) float32, and sentences on what is unusual in it."""
+    column = feature["column"]
+    if column not in table.columns:
+        return np.full(table.height, np.nan, np.dtype(np.float32)), []
+    found = cells.read_as(table, column, columns.KINDS[feature["unit"]], feature.get("form", ""), rules)
+    notes = list(found.notes)
+    if "values" in feature:
+        unseen = found.values.is_not_null() & ~found.values.is_in(feature["values"]).fill_null(True)
+        if unseen.any():
+            shown = found.values.filter(unseen).unique(maintain_order=True).to_list()
+            notes.append(
+                f"the column '{column}' has {unseen.sum():,} cells with texts that training does not have, such as "
+                f"{', '.join(repr(one) for one in shown[:MOST_SHOWN])}: they count as empty"
+            )
+    return columns.encode(found.values, feature), notes
+
+
+def _list(names: list[str]) -> str:
+    return f"the columns {', '.join(repr(name) for name in names)}" if len(names) > 1 else f"the column {names[0]!r}"

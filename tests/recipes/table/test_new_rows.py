@@ -1,0 +1,176 @@
+"""A fitted ensemble of a table predicts new rows as it would have predicted them in the split forecast."""
+
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import polars as pl
+import pyarrow.parquet as pq
+import pytest
+from scripts_run import fork
+
+from ensemble import folders
+from ensemble.arrow import open_table
+from ensemble.errors import UserError
+from ensemble.recipes.table import new_data
+from ensemble.recipes.table import prepare as table
+from ensemble.recipes.table.settings import PrepareConfig
+
+NUM_ROWS, NUM_NEW = 800, 60
+
+
+@pytest.fixture(scope="module")
+def people(tmp_path_factory: pytest.TempPathFactory) -> pl.DataFrame:
+    """Numbers, a truth value, a category and a date; the last rows have no target."""
+    generator = np.random.default_rng(0)
+    age, city = generator.integers(18, 80, NUM_ROWS), generator.integers(0, 3, NUM_ROWS)
+    day = np.datetime64("2022-01-03") + generator.integers(0, 600, NUM_ROWS).astype("timedelta64[D]")
+    frame = pl.DataFrame(
+        {
+            "who": [f"{number:05}" for number in range(NUM_ROWS)],
+            "age": age,
+            "city": np.array(["Bonn", "Köln", "Ulm"])[city],
+            "member": generator.random(NUM_ROWS) < 0.4,
+            "joined": day,
+            "price": (generator.random(NUM_ROWS) * 2000).round(2),
+            "income": 1000.0 * age + 9000 * city + generator.normal(0, 900, NUM_ROWS),
+        }
+    )
+    return frame.with_columns(pl.when(pl.int_range(NUM_ROWS) < NUM_ROWS - NUM_NEW).then("income").alias("income"))
+
+
+@pytest.fixture(scope="module")
+def folder(people: pl.DataFrame, tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A fitted ensemble of both tree libraries."""
+    folder = tmp_path_factory.mktemp("table")
+    people.write_csv(folder / "people.csv")
+    data, trees = f"data={folder}/data", f"{folder}/members"
+    fork(
+        "prepare_data", "--recipe", "table", f"source=[{folder}/people.csv]", f"out={folder}/data", "target=income", "id=who"
+    )
+    rounds = ("num_rounds=40", "learning_rate=0.1", "threads=1", "together=one_after_other")
+    fork("train_trees", "library=both", data, f"out={trees}", *rounds)
+    for library in ("xgboost", "lightgbm"):
+        fork("predict", f"member={trees}/{library}", data, f"out={folder}/predictions", "threads=1")
+    fork("ensemble_predictor", "fit", f"predictions={folder}/predictions", data, f"out={folder}/ensemble", "num_draws=20")
+    return folder
+
+
+def write(frame: pl.DataFrame, file: Path) -> None:
+    writers = {".csv": frame.write_csv, ".parquet": frame.write_parquet, ".jsonl": frame.write_ndjson}
+    writers[file.suffix](file)
+
+
+@pytest.mark.parametrize("form", ["csv", "parquet", "jsonl"])
+def test_new_rows_get_the_same_bits(people: pl.DataFrame, folder: Path, tmp_path: Path, form: str) -> None:
+    """A row would be predicted otherwise by a file of its own than beside the rows of training."""
+    new = people.tail(NUM_NEW).drop("income")
+    if form == "parquet":  # other order, one more column
+        new = new.select(*reversed(new.columns), note=pl.lit("x"))
+    if form == "csv":  # dates and numbers in another form
+        euro = pl.col("price").cast(pl.String).str.replace(".", ",", literal=True)
+        new = new.with_columns(pl.col("joined").dt.strftime("%d.%m.%Y"), price=euro)
+    write(new, tmp_path / f"new.{form}")
+    source = f"source=[{tmp_path}/new.{form}]"
+    said = fork("ensemble_predictor", "predict", f"ensemble={folder}/ensemble", source, f"out={tmp_path}/out")
+    assert ("members never learned from the column 'note': left out" in said) == (form == "parquet")
+    found, expected = (
+        pl.from_arrow(pq.read_table(path / "forecast.parquet")).sort("id")
+        for path in (tmp_path / "out", folder / "ensemble")
+    )
+    assert found["id"].to_list() == people["who"].tail(NUM_NEW).to_list()
+    assert found["prediction"].to_list() == expected["prediction"].to_list()
+    assert found["reasons"].to_list() == expected["reasons"].to_list()
+
+
+def encoded(people: pl.DataFrame, folder: Path, tmp_path: Path, frame: pl.DataFrame) -> tuple[pl.DataFrame, dict[str, Any]]:
+    """New rows as members read them, and the manifest."""
+    write(frame, tmp_path / "new.csv")
+    like = folders.read_json(folder / "ensemble" / "like.json")
+    about = new_data.prepare(like, {"out": str(tmp_path / "out"), "source": (str(tmp_path / "new.csv"),)})
+    rows = pl.from_arrow(open_table(tmp_path / "out" / "rows" / "forecast"))
+    assert isinstance(rows, pl.DataFrame)
+    return rows, about
+
+
+@pytest.mark.parametrize(
+    ("change", "column", "empty", "sentence"),
+    [
+        (
+            [pl.lit("Jena").alias("city")],
+            "city",
+            60,
+            "has 60 cells with texts that training does not have",
+        ),
+        (
+            [pl.col("age").cast(pl.String).replace("30", "thirty")],
+            "age",
+            None,
+            "that are no numbers and count as empty",
+        ),
+        ([pl.col("member").cast(pl.Int8)], "member", 0, None),
+        ([pl.col("age").cast(pl.Float64)], "age", 0, None),
+    ],
+)
+def test_other_cells_are_defined(
+    people: pl.DataFrame,
+    folder: Path,
+    tmp_path: Path,
+    change: list[pl.Expr],
+    column: str,
+    empty: int | None,
+    sentence: str | None,
+) -> None:
+    """An unseen category would be another one's code, or a stray text stop a file of new rows."""
+    new = people.tail(NUM_NEW).with_columns(pl.lit(30).alias("age") if sentence and column == "age" else pl.col("age"))
+    new = new.with_columns(pl.when(pl.int_range(NUM_NEW) < 9).then(31).otherwise("age").alias("age"))
+    rows, about = encoded(people, folder, tmp_path, new.with_columns(change))
+    assert rows[column].is_nan().sum() == (NUM_NEW - 9 if empty is None else empty)
+    assert any(sentence in note for note in about["notes"]) if sentence else not about["notes"]
+
+
+def test_columns_may_be_missing(people: pl.DataFrame, folder: Path, tmp_path: Path) -> None:
+    """A column that a file lacks would be a traceback, or zeros."""
+    rows, about = encoded(people, folder, tmp_path, people.tail(NUM_NEW).drop("city", "who"))
+    assert rows["city"].is_nan().all()
+    assert about["notes"] == [
+        "the new rows lack the column 'city': the cells count as empty",
+        "the new rows lack the id 'who': they are named by their number alone",
+    ]
+
+
+@pytest.mark.parametrize(
+    ("frame", "sentence"),
+    [
+        (pl.DataFrame({"x": [1]}), "the new rows have none of the columns that members learned from: they have x"),
+        (
+            pl.DataFrame({"age": ["old", "young"]}),
+            "the column 'age' held numbers when members learned, and not one now: 'old",
+        ),
+    ],
+)
+def test_foreign_rows_are_refused(
+    people: pl.DataFrame, folder: Path, tmp_path: Path, frame: pl.DataFrame, sentence: str
+) -> None:
+    """Another table would be forecast."""
+    with pytest.raises(UserError, match=sentence):
+        encoded(people, folder, tmp_path, frame)
+    assert not (tmp_path / "out").exists()
+
+
+def test_groups_of_new_rows_are_ranked_together(tmp_path: Path) -> None:
+    """A query's documents would be ranked among those of another."""
+    generator = np.random.default_rng(0)
+    query = np.repeat([f"q{number}" for number in range(60)], 8)
+    frame = pl.DataFrame({"query": query, "x": generator.random(480), "y": generator.integers(0, 3, 480)})
+    frame.write_csv(tmp_path / "a.csv")
+    settings: Any = {"target": "y", "task": "ranking", "group": "query", "source": (str(tmp_path / "a.csv"),)}
+    like = table.prepare(PrepareConfig(out=str(tmp_path / "data"), **settings))
+    frame[::-1].head(24).select("x", "query").write_csv(tmp_path / "new.csv")
+    new_data.prepare(like, {"out": str(tmp_path / "new"), "source": (str(tmp_path / "new.csv"),)})
+    rows = pl.from_arrow(open_table(tmp_path / "new" / "rows" / "forecast"))
+    names = pl.from_arrow(open_table(tmp_path / "new" / "names" / "group"))
+    assert names["name"].gather(rows["group"]).to_list() == ["q59"] * 8 + ["q58"] * 8 + ["q57"] * 8
+    write(pl.DataFrame({"x": [1.0]}), tmp_path / "no.csv")
+    with pytest.raises(UserError, match="the new rows have no column 'query'"):
+        new_data.prepare(like, {"out": str(tmp_path / "no"), "source": (str(tmp_path / "no.csv"),)})
