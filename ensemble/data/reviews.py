@@ -74,6 +74,10 @@ HUB_FILES = {"reviews": "raw/review_categories/{}.jsonl", "products": "raw/meta_
 Kind = Literal["reviews", "products"]
 
 
+class UnknownFormat(UserError):
+    """A file whose columns are those of no known format."""
+
+
 @dataclass(frozen=True, kw_only=True)
 class Format:
     """Which column of a file holds which of our fields; the unit of time is told by the values."""
@@ -410,7 +414,7 @@ def _recognise(path: Path, formats: Sequence[Format], kind: Kind) -> _Source:
     if kind == "reviews" and _fits_any(file, "products"):
         raise UserError(f"{path} holds product metadata, not reviews ({seen}): give it as the metadata")
     advice = "say with columns which are product_id, user_id, rating and time" if kind == "reviews" else "convert it"
-    raise UserError(f"{path} fits no known format of {kind} ({seen}): {advice}; {_nearest(file, formats, kind)}")
+    raise UnknownFormat(f"{path} fits no known format of {kind} ({seen}): {advice}; {_nearest(file, formats, kind)}")
 
 
 def _nearest(file: records.RawFile, formats: Sequence[Format], kind: Kind) -> str:
