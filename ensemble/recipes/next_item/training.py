@@ -21,7 +21,7 @@ from ensemble.data import inputs
 from ensemble.errors import UserError
 from ensemble.neural.loader import Batch
 from ensemble.neural.optim import adamw
-from ensemble.recipe import RANKING
+from ensemble.recipe import RANKING, Size
 from ensemble.recipes.next_item import item_metrics, losses
 from ensemble.recipes.next_item.item_ranks import NUM_TOP, sampled_items
 from ensemble.recipes.next_item.model import SequenceModel
@@ -156,6 +156,39 @@ class NextItem:
             widening=config.widening,
             num_intervals=config.num_intervals if config.time_aware else 0,
             num_streams=config.num_streams,
+        )
+
+    def size(self, num_rows: int) -> Size:
+        """What the layers must keep, and with losses over drawn items their scores; more is needed than that."""
+        config, num_items = self.config, self.about["items"]
+        width, layers, streams = config.width, config.num_layers, config.num_streams
+        tables = 2 if config.time_aware else 1
+        mappings = 2 * streams * (streams + 2) * (streams * width + 1)
+        num_parameters = (
+            (num_items + 1) * width
+            + tables * config.max_length * width
+            + (2 * config.num_intervals * width if config.time_aware else 0)
+            + layers * ((4 + 2 * config.widening) * width**2 + (9 + config.widening) * width + mappings + 6 * bool(streams))
+            + 2 * width
+        )
+        longest = np.sort(self.rows("train").lengths)[-num_rows:].astype(float)
+        places, pairs = longest.sum(), (longest**2).sum()
+        kept = places * width * (1 + layers * (6 + 2 * config.widening) * max(1, streams // 2))
+        kept += layers * config.num_heads * pairs if config.time_aware or config.dropout else 0
+        if config.loss in DRAWS_FOR_EACH:
+            kept += places * config.num_negatives * width
+        elif config.loss == "sampled_softmax":
+            kept += places * config.num_negatives
+        return Size(
+            num_parameters=num_parameters,
+            batch_bytes=int(4 * kept),
+            settings=(
+                "recipe.width",
+                "recipe.num_layers",
+                "recipe.max_length",
+                "recipe.num_streams",
+                "recipe.num_negatives",
+            ),
         )
 
     def optimizers(self, model: torch.nn.Module, learning_rate: float, weight_decay: float) -> list[torch.optim.Optimizer]:

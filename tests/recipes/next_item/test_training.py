@@ -50,6 +50,34 @@ def plain(data: Path, split: str, row: int, max_length: int = 10) -> tuple[list[
     )  # fmt: skip
 
 
+@pytest.mark.parametrize("settings", [{}, {"time_aware": True, "num_layers": 3}, {"num_streams": 4, "widening": 3}])
+def test_the_size_of_a_model_is_known_before(data: Path, settings: dict[str, object]) -> None:
+    """A model would be refused that fits, or be built until the system kills the process."""
+    recipe = recipe_of(data, **settings)
+    assert recipe.size(4).num_parameters == sum(parameter.numel() for parameter in recipe.model().parameters())
+    assert recipe.size(8).batch_bytes > recipe.size(4).batch_bytes > 0
+
+
+@pytest.mark.parametrize(
+    "settings",
+    [
+        {"width": 10**6},
+        {"max_length": 10**12},
+        {"num_layers": 10**9},
+        {"loss": "bce", "num_negatives": 10**10},
+        {"num_streams": 10**6},
+    ],
+)
+def test_what_does_not_fit_into_memory_is_refused(data: Path, settings: dict[str, object], tmp_path: Path) -> None:
+    """The system would kill the training without a message."""
+    config = config_class("next_item")(data=str(data), out=str(tmp_path / "run"), recipe=RecipeConfig(**settings))  # type: ignore[arg-type]
+    with pytest.raises(
+        UserError, match=r"the training needs at least .* GB of memory \(.* parameters.* GB are left: choose less"
+    ):
+        loop.train(training.make(config.recipe, str(data)), config, Accelerator(cpu=True))
+    assert not (tmp_path / "run").exists()
+
+
 @pytest.mark.parametrize("loss", ["bce", "gbce"])
 def test_negatives_avoid_the_whole_past_and_nothing_later(data: Path, loss: str) -> None:
     """What a user took before the visible window would be learned as not wanted, or negatives tell what is foretold."""
