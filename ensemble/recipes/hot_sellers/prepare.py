@@ -30,11 +30,11 @@ from tqdm import tqdm
 
 from ensemble import configuration, folders
 from ensemble.arrow import TableWriter, join
-from ensemble.data import reviews
+from ensemble.data import duplicates, reviews
 from ensemble.data.folds import write_folds
 from ensemble.data.inputs import FORECAST
 from ensemble.errors import UserError
-from ensemble.recipes.hot_sellers import advice, coverage, duplicates, features, folds, spills, weekly
+from ensemble.recipes.hot_sellers import advice, coverage, features, folds, spills, weekly
 from ensemble.recipes.hot_sellers.market import MARKET_FILES, write_market
 from ensemble.recipes.hot_sellers.settings import PanelConfig, PrepareConfig
 from ensemble.recipes.hot_sellers.splits import SPLITS, borders, split_weeks

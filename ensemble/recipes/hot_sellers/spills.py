@@ -10,10 +10,10 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 from tqdm import tqdm
 
-from ensemble.data import reviews
+from ensemble.data import duplicates, reviews
 from ensemble.data.census import AFTER_UNTIL
 from ensemble.errors import UserError
-from ensemble.recipes.hot_sellers import coverage, duplicates, pretrained, text, weekly
+from ensemble.recipes.hot_sellers import coverage, pretrained, text, weekly
 from ensemble.recipes.hot_sellers.settings import PrepareConfig
 
 REVIEWS_PER_SPILL = 1_000_000

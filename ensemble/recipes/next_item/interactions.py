@@ -14,10 +14,11 @@ Interactions are sorted stably by user and time: of two at one moment, the one t
 no detail: it decides the test item of two users in five of MovieLens 1M.
 
 An id is any text without blanks, exactly as written, also a number of any length; beside `::`, blanks are part of it. A
-moment may lie before 1970. A line of text that is not what
-it should be ends the run, with file and line: one without a user, with a rating that is no number, with a time that is none
-or has 1e11 seconds or more (it is in milliseconds), or a user's second one where each has one. Where reviews.py reads, bad
-rows are counted and left out. A user without an item is none. An event that is written twice is two, but for repeats=first.
+moment may lie before 1970. A line of text that is not what it should be ends the run, with file and line: one without a user,
+with a rating that is no number, with a time that is none or has 1e11 seconds or more (it is in milliseconds), or a user's
+second one where each has one. Where reviews.py reads, bad rows are counted and left out. A user without an item is none. An
+event that stands twice in a file is two, but for repeats=first. One that stands in two files with the time of day counts
+once, also where one of them has coarser times.
 """
 
 import codecs
@@ -27,7 +28,7 @@ from pathlib import Path
 
 import polars as pl
 
-from ensemble.data import records, reviews
+from ensemble.data import duplicates, records, reviews
 from ensemble.data.census import Census
 from ensemble.errors import UserError
 
@@ -39,6 +40,7 @@ DATED = {"ratings", "times", "reviews"}
 """Formats that know the time of day: their files can be read together."""
 ONE_LINE_EACH = {"sequences", "gaps"}
 NUM_LINES_LOOKED_AT = 1000
+COPY = "copy: the same user, item and time in an earlier file"
 LONGEST_RATING = 4
 """Characters; a longer number in the third place is an item."""
 SHORTEST_TIME = 9
@@ -82,10 +84,21 @@ def read(files: Sequence[Path], format: str, columns: dict[str, str], census: Ce
     for file, found in zip(files, formats, strict=True):
         if found != formats[0] and not {found, formats[0]} <= DATED:
             raise UserError(f"{files[0]} is {formats[0]} and {file} is {found}, with no common clock: prepare each alone")
+    if set(formats) <= DATED:
+        frames = _without_copies(files, frames, census)
     together = pl.concat(frames)
     if formats[0] in ONE_LINE_EACH and sum(frame["user"].n_unique() for frame in frames) > together["user"].n_unique():
         raise UserError(f"a user stands in two files of {formats[0]}, where each has one line: join the lines")
     return together, formats
+
+
+def _without_copies(files: Sequence[Path], frames: list[pl.DataFrame], census: Census) -> list[pl.DataFrame]:
+    """The events that no earlier file holds too, as precisely as both files know the time."""
+    units = [duplicates.unit_of(frame["time"].to_numpy(), duplicates.UNITS_MS[0]) for frame in frames]
+    duplicates.say(files, units)
+    copies = duplicates.copies_in_later_files(frames, units)
+    census.drop(COPY, sum(int(is_copy.sum()) for is_copy in copies))
+    return [frame.filter(~is_copy) for frame, is_copy in zip(frames, copies, strict=True)]
 
 
 def recognise(file: Path) -> str:

@@ -13,8 +13,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from small_market import FIRST_DAY, SUNDAY, config_for, review, steady_market, write_raw
 
+from ensemble.data import duplicates
 from ensemble.errors import UserError
-from ensemble.recipes.hot_sellers import duplicates
 from ensemble.recipes.hot_sellers import prepare as panel
 from ensemble.recipes.hot_sellers.settings import PanelConfig, PrepareConfig
 

@@ -179,7 +179,7 @@ def test_files_are_read_together_where_they_have_a_common_clock(tmp_path: Path) 
     for name, text in TEXTS.items():
         files[name].write_text(text)
     both, _ = interactions.read([files["ratings"], files["reviews"]], "auto", {}, Census())
-    assert both.height == 4
+    assert both.height == 3  # one of them is the same in both
     for one, other in (("ratings", "pairs"), ("gaps", "ratings"), ("sequences", "gaps"), ("pairs", "reviews")):
         with pytest.raises(UserError, match=f"is {one} and .* is {other}, with no common clock"):
             interactions.read([files[one], files[other]], "auto", {}, Census())
@@ -190,6 +190,18 @@ def test_files_are_read_together_where_they_have_a_common_clock(tmp_path: Path) 
     files["more"].write_text("7 30\n")
     found, _ = interactions.read([files["pairs"], files["more"]], "auto", {}, Census())
     assert interactions.ordered(found)["item"].to_list() == ["31", "30", "32"]
+
+
+def test_the_same_events_in_two_files_count_once(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    """Everybody would take everything twice: the item to be foretold would be the one before it."""
+    seconds, milliseconds, census = tmp_path / "ratings.dat", tmp_path / "reviews.csv", Census()
+    seconds.write_text("7::31::5::978300761\n7::31::5::978300761\n8::32::4::978300762\n")
+    rows = ["7,31,5,978300761234", "8,32,4,978300762000", "8,32,4,978300763000"]
+    milliseconds.write_text("\n".join(["user_id,parent_asin,rating,timestamp", *rows]))
+    found, _ = interactions.read([seconds, milliseconds], "auto", {}, census)
+    assert found.rows() == [("7", "31", 978300761000)] * 2 + [("8", "32", 978300762000), ("8", "32", 978300763000)]
+    assert census.dropped == {interactions.COPY: 2}
+    assert "ratings.dat in seconds, reviews.csv in milliseconds" in capsys.readouterr().out
 
 
 def test_ties_stay_in_the_files_order() -> None:

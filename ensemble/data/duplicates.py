@@ -59,3 +59,23 @@ def _first_of_equals(reviews: pl.DataFrame) -> np.ndarray:
     kept = np.ones(len(reviews), bool)
     kept[suspect.to_numpy()] = first.to_numpy()
     return kept
+
+
+def copies_in_later_files(frames: Sequence[pl.DataFrame], units_ms: Sequence[int]) -> list[pl.Series]:
+    """Which events of each file stand in an earlier file too: (num_events,) bool each. Within a file nothing is a copy.
+
+    frames : of each file the columns user, item and time, in milliseconds. units_ms : of each file.
+    """
+    key = ["user", "item", "moment"]
+    earlier: dict[int, pl.DataFrame] = {}
+    found = []
+    for frame, unit in zip(frames, units_ms, strict=True):
+        is_copy = np.zeros(frame.height, bool)
+        for other_unit, others in earlier.items():
+            moment = (pl.col("time") // max(unit, other_unit)).alias("moment")
+            ours = frame.select("user", "item", moment).with_row_index("number")
+            is_copy[ours.join(others.with_columns(moment), on=key, how="semi")["number"].to_numpy()] = True
+        known = frame.select("user", "item", "time")
+        earlier[unit] = pl.concat([earlier[unit], known]) if unit in earlier else known
+        found.append(pl.Series(is_copy, dtype=pl.Boolean))
+    return found
