@@ -19,7 +19,7 @@ from ensemble.errors import UserError
 
 IDS = ("product_id", "user_id")
 SMALLEST_MILLISECONDS = 1e11  # in seconds this would be the year 5138, in milliseconds it is 1973
-LARGEST_EXACT = {pl.Float64(): 2**53, pl.Float32(): 2**24}
+LARGEST_EXACT: dict[pl.DataType, int] = {pl.Float64(): 2**53, pl.Float32(): 2**24}
 """Above it two whole numbers have one value in floating point."""
 ODD_TEXT = r"^[\[{]|^(?:true|false)$|^-?\d+(?:\.\d+)?(?:[eE][-+]?\d+)?$"
 INTEGER = r"^-?\d+$"
@@ -56,7 +56,7 @@ def check_types(path: Path, fields: Mapping[str, str]) -> None:
 
 def _kind(dtype: pl.DataType, field: str) -> str:
     if isinstance(dtype, pl.Struct) and field == "images":  # Amazon's images come as a struct of lists
-        dtype = dtype.fields[0].dtype if dtype.fields else dtype
+        return LIST if dtype.fields and dtype.fields[0].dtype == pl.List else "something else"
     if isinstance(dtype, pl.List):
         return LIST if field == "images" or dtype.inner in (pl.String, pl.Null) else "nested lists"
     if isinstance(dtype, pl.String | pl.Categorical | pl.Enum):

@@ -14,11 +14,11 @@ Interactions are sorted stably by user and time: of two at one moment, the one t
 no detail: it decides the test item of two users in five of MovieLens 1M.
 
 An id is any text without blanks, exactly as written, also a number of any length; beside `::`, blanks are part of it. A
-moment may lie before 1970. A line of text that is not what it should be ends the run, with file and line: one without a user,
-with a rating that is no number, with a time that is none or has 1e11 seconds or more (it is in milliseconds), or a user's
-second one where each has one. Where reviews.py reads, bad rows are counted and left out. A user without an item is none. An
-event that stands twice in a file is two, but for repeats=first. One that stands in two files with the time of day counts
-once, also where one of them has coarser times.
+moment may lie before 1970. A line of text that is not what it should be ends the run, with file and line: one without a
+user, with a rating that is no number, with a time that is none or has 1e11 seconds or more (it is in milliseconds), or a
+second one of a user where each has one. Where reviews.py reads, bad rows are counted and left out. A user without an item
+is none. An event that stands twice in a file is two, but for repeats=first. One that stands in two files with the
+time of day counts once, also where one of them has coarser times.
 """
 
 import codecs
