@@ -19,19 +19,20 @@ Parts = Callable[[], Iterable[weekly.WeeklySeries]]
 
 
 def settings_that_work(parts: Parts, panel: PanelConfig, first_week: int, last_week: int) -> str:
-    """The end of a sentence that names a horizon and a fraction with which every split has hot rows; '' if none is known.
+    """The end of a sentence that names a horizon and a fraction with which every split has hot rows.
 
-    The longest horizon that works is taken, and for it the smallest fraction; neither is easier than need be.
+    The smallest fraction that works is taken, and for it the longest horizon; neither is easier than need be.
     """
-    for horizon in sorted({panel.horizon_weeks, *(one for one in HORIZONS if one < panel.horizon_weeks)}, reverse=True):
-        week, growth = _growth(parts, panel, last_week, horizon)
-        if not len(week) or len(week) > MOST_ROWS:
-            continue
-        for fraction in sorted({panel.top_fraction, *(one for one in FRACTIONS if one > panel.top_fraction)}):
+    horizons = sorted({panel.horizon_weeks, *(one for one in HORIZONS if one < panel.horizon_weeks)}, reverse=True)
+    rows = {horizon: _growth(parts, panel, last_week, horizon) for horizon in horizons}
+    if max(len(week) for week, _ in rows.values()) > MOST_ROWS:
+        return ""
+    for fraction in sorted({panel.top_fraction, *(one for one in FRACTIONS if one > panel.top_fraction)}):
+        for horizon, (week, growth) in rows.items():
             tried = dataclasses.replace(panel, horizon_weeks=horizon, top_fraction=fraction)
-            if _works(week, growth, tried, first_week, last_week):
+            if len(week) and _works(week, growth, tried, first_week, last_week):
                 return f"; panel.horizon_weeks={horizon} panel.top_fraction={fraction:g} would work"
-    return ""
+    return "; no other horizon or fraction would do, only more data"
 
 
 def earlier_end(parts: Parts, panel: PanelConfig, last_week: int) -> str:

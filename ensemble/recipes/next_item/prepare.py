@@ -55,8 +55,11 @@ def prepare(config: PrepareConfig) -> dict[str, Any]:
     events = interactions.ordered(kept)
     if events.is_empty():
         before = f" before {config.validation_from}" if window else ""
+        past = found.filter(pl.col("time") < window[0]) if window else found
+        largest = next((least for least in range(config.core - 1, 0, -1) if interactions.core(past, least).height), None)
         raise UserError(
-            f"of {found.height:,} interactions none is left with core={config.core}{before}: lower it, or give more data"
+            f"of {found.height:,} interactions none is left with core={config.core}{before}: "
+            + (f"core={largest} is the largest that leaves any" if largest else "give more data")
         )
     users = events["user"].unique(maintain_order=True)
     items = events["item"].unique(maintain_order=True)
