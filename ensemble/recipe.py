@@ -81,6 +81,17 @@ class Words:
     """What the blend split consists of, in the order in which combiners are compared."""
 
 
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class Size:
+    """What a training takes of memory, at least; known before anything is allocated."""
+
+    num_parameters: int
+    batch_bytes: int
+    """Of a micro-batch, with what its forward pass keeps for the backward pass."""
+    settings: tuple[str, ...]
+    """The settings that it grows with."""
+
+
 class NeuralRecipe(Protocol):
     """What the training loop asks of a recipe; `training.make(config, data)` returns one."""
 
@@ -119,6 +130,8 @@ class NeuralRecipe(Protocol):
 
         A recipe that also has the method `sums` gets the sums over all rows of what that returns instead.
         """
+
+    # A recipe may also have `size(num_rows) -> Size`, by which a model that cannot fit into memory is refused
 
     def describe(self, split: str) -> "dict[str, np.ndarray]":
         """row_id, group and cluster of a split's rows, for the prediction file."""

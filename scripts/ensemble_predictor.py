@@ -54,6 +54,8 @@ class PredictConfig:
     """For tables with unknown headers: product_id, user_id, rating and time, each with its column's name."""
     max_bad_fraction: float = 0.01
     """The run stops when more than this part of the rows is bad."""
+    min_matched: float = 0.5
+    """The run stops when less than this part of what the raw data speak of has metadata, or text if members read text."""
     overwrite: bool = False
     """Replace `out` if it exists."""
 
@@ -71,7 +73,7 @@ def main() -> None:
     if command == "predict":
         from ensemble.predictor import new_data
 
-        extra = {"columns": settings.columns, "max_bad_fraction": settings.max_bad_fraction}
+        extra = {name: getattr(settings, name) for name in ("columns", "max_bad_fraction", "min_matched")}
         path = new_data.predict(
             settings.ensemble, settings.source, settings.metadata, settings.out, extra, settings.overwrite
         )

@@ -8,12 +8,14 @@ from ensemble.errors import UserError
 MALFORMED = "malformed line"
 NO_PRODUCT = "missing product id"
 NO_USER = "missing user id"
+BAD_ID = "id that is no text and no whole number"
 NO_TIME = "missing time"
 BAD_RATING = "impossible rating"
 TOO_OLD = "date before 1995"
 TOO_NEW = "date after the file's end"
-BAD_KINDS = (MALFORMED, NO_PRODUCT, NO_USER, NO_TIME, BAD_RATING, TOO_OLD, TOO_NEW)
-"""Why a reader drops a row: the first of these that is true of it."""
+AFTER_UNTIL = "date after until, left out as asked"
+BAD_KINDS = (MALFORMED, NO_PRODUCT, NO_USER, BAD_ID, NO_TIME, BAD_RATING, TOO_OLD, TOO_NEW)
+"""Why a reader drops a row: the first of these that is true of it; `AFTER_UNTIL`, for which the user asked, is no fault."""
 
 NUM_OFFENDERS = 5
 
@@ -64,12 +66,12 @@ class Census:
         if bad <= max_bad_fraction * self.rows_read and bad < self.rows_read:
             return
         share = bad / max(self.rows_read, 1)
-        mend = "mend the files, or allow more with max_bad_fraction"
+        advice = "correct the files, or allow more with max_bad_fraction"
         if self.dropped.get(TOO_NEW, 0) * 2 > bad:
-            mend = "a file's end is its modification time unless you give it with until"
+            advice = "a file's end is its modification time unless you give it with until"
         raise UserError(
             f"{bad:,} of {self.rows_read:,} rows are bad ({share:.2%}, allowed are {max_bad_fraction:.2%}): "
-            f"{mend}\n{self.table()}"
+            f"{advice}\n{self.table()}"
         )
 
     def to_dict(self) -> dict[str, Any]:

@@ -15,6 +15,7 @@ import csv
 import gzip
 import io
 import json
+import stat
 import zlib
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
@@ -148,6 +149,7 @@ def look(path: str | Path, headless: bool = False) -> RawFile:
     path = Path(path)
     with Bytes(path) as stream:
         head = stream.read(HEAD_BYTES)
+    refuse_bare_returns(path, head)
     for magic, what in FOREIGN.items():
         if head.startswith(magic):
             raise UserError(f"{path} is {what}: unpack or convert it to UTF-8 text, gzip or Parquet")
@@ -198,6 +200,33 @@ def look(path: str | Path, headless: bool = False) -> RawFile:
         start=start,
         first_line=first_line,
     )
+
+
+def require_file(path: Path) -> None:
+    """Raise `UserError` for a path that is no regular file, which would be read twice, as sources are, or wait for ever."""
+    try:
+        mode = path.stat().st_mode
+    except FileNotFoundError:
+        raise UserError(f"the file {path} does not exist: check the path") from None
+    except (OSError, ValueError) as error:  # such as a name of more than 255 bytes, or with a NUL in it
+        reason = getattr(error, "strerror", None) or error
+        shown = str(path) if len(str(path)) <= 2 * EXCERPT_CHARACTERS else f"{str(path)[: 2 * EXCERPT_CHARACTERS]}…"
+        raise UserError(f"{shown!r} cannot be read ({reason}): check the path and its permissions") from None
+    if stat.S_ISDIR(mode):
+        raise UserError(f"{path} is a folder: name its files, as in '{str(path).rstrip('/')}/*.jsonl.gz'")
+    if not stat.S_ISREG(mode):
+        kinds = {stat.S_ISFIFO: "a pipe", stat.S_ISSOCK: "a socket", stat.S_ISCHR: "a device", stat.S_ISBLK: "a device"}
+        kind = next(kind for is_kind, kind in kinds.items() if is_kind(mode))
+        raise UserError(f"{path} is {kind}, and sources are read more than once: write its content to a file, and name that")
+
+
+def refuse_bare_returns(path: Path, head: bytes) -> None:
+    """Raise `UserError` for text whose lines end in carriage returns alone, which would be read as one line."""
+    if b"\n" not in head and b"\r" in head.rstrip(b"\r") and not head.startswith(b"PAR1"):
+        raise UserError(
+            f"the lines of {path} end in carriage returns alone, as on old Macs: convert them, as "
+            "`tr '\\r' '\\n' < OLD > NEW` does"
+        )
 
 
 def read_blocks(
@@ -403,12 +432,15 @@ class Bytes:
     def __init__(self, path: Path) -> None:
         self.name = str(path)
         self.position = 0
+        require_file(path)
         try:
             self._file = open(path, "rb")  # noqa: SIM115 - closed by __exit__
             packed = self._file.read(2) == b"\x1f\x8b"
             self._file.seek(0)
         except OSError as error:
-            raise UserError(f"{path} cannot be read ({error.strerror}): check the path and its permissions") from None
+            raise UserError(
+                f"{path} cannot be read ({error.strerror or error}): check the path and its permissions"
+            ) from None
         self._gzip = gzip.GzipFile(fileobj=self._file) if packed else None
 
     def __enter__(self) -> "Bytes":
@@ -435,7 +467,9 @@ class Bytes:
         except (gzip.BadGzipFile, zlib.error) as error:
             what = f"is damaged ({error})"
         except OSError as error:
-            raise UserError(f"{self.name} cannot be read ({error.strerror}): check the disk, or copy it again") from None
+            raise UserError(
+                f"{self.name} cannot be read ({error.strerror or error}): check the disk, or copy it again"
+            ) from None
         raise UserError(
             f"the gzip stream of {self.name} {what} near byte {self._file.tell():,}, after {self.position:,} "
             "decompressed bytes: get the file again"

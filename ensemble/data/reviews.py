@@ -16,11 +16,9 @@ What can be read, recognised by what is in the file and never by its name:
 `records.py` reads the files, and knows nothing of reviews; here their columns get our names, types and units. Times are UTC.
 """
 
-import ast
-import datetime
 import difflib
 import glob
-import json
+import sys
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -28,8 +26,11 @@ from typing import Any, Literal
 
 import polars as pl
 
-from ensemble.data import records
+from ensemble import folders
+from ensemble.data import records, values
 from ensemble.data.census import (
+    AFTER_UNTIL,
+    BAD_ID,
     BAD_RATING,
     MALFORMED,
     NO_PRODUCT,
@@ -66,12 +67,15 @@ PRODUCT_SCHEMA: dict[str, pl.DataType] = {
 LOWEST_RATING, HIGHEST_RATING = 0.5, 5.0  # MovieLens gives half stars, from a half
 YEAR_1995_MS = 788_918_400_000  # Amazon opened in July 1995; the oldest review of the 2023 release is of May 1996
 DAY_S = 86_400
-SMALLEST_MILLISECONDS = 1e11  # in seconds this would be the year 5138, in milliseconds it is 1973
 
 HUB_REPOSITORY = "McAuley-Lab/Amazon-Reviews-2023"
 HUB_FILES = {"reviews": "raw/review_categories/{}.jsonl", "products": "raw/meta_categories/meta_{}.jsonl"}
 
 Kind = Literal["reviews", "products"]
+
+
+class UnknownFormat(UserError):
+    """A file whose columns are those of no known format."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -137,35 +141,62 @@ class _Source:
     file: records.RawFile
     format: str
     fields: Mapping[str, str]
-    """Our field -> the file's column, for the fields that the file has."""
+    """Our field -> the file's column, for the fields that the file has. JSON lines may have any of them, also where none of
+    the first does."""
+    zero_where_absent: frozenset[str]
+    """Fields whose absence from a row means zero or an empty list; of others it means that nobody recorded them."""
 
 
 def expand_sources(sources: Sequence[str | Path], cache_dir: str | Path, kind: Kind = "reviews") -> list[Path]:
     """The files that paths, globs and `hub:CATEGORY` stand for, in their order, each once.
 
-    A category of `hub:` is downloaded into `cache_dir`: its reviews, or its products' metadata, as `kind` says.
-    Raises `UserError` for no source at all, a path that does not exist or is a folder, a glob that matches nothing, and a
-    download that fails.
+    A category of `hub:` is downloaded into `cache_dir`: its reviews, or its metadata, as `kind` says. A file that is
+    given twice, under another name, by a link or as a copy, is left out the second time, with a warning.
+    Raises `UserError` for no source at all, a path that is no regular file, a glob that matches nothing, and a download that
+    fails.
     """
     if not sources:
         raise UserError(f"no {kind} are given: name at least one file, glob or hub:CATEGORY")
-    found: dict[Path, Path] = {}
+    found: list[Path] = []
     for source in map(str, sources):
         if source.startswith("hub:"):
             paths = [_download(source.removeprefix("hub:"), Path(cache_dir), kind)]
-        elif glob.has_magic(source) and not Path(source).exists():
+        elif glob.has_magic(source) and not _exists(source):
             paths = [path for path in map(Path, sorted(glob.glob(source, recursive=True))) if path.is_file()]
             if not paths:
                 raise UserError(f"no file matches '{source}': check the pattern, and quote it against the shell")
-        elif Path(source).is_dir():
-            raise UserError(f"{source} is a folder: name its files, as in '{source.rstrip('/')}/*.jsonl.gz'")
-        elif Path(source).exists():
-            paths = [Path(source)]
         else:
-            raise UserError(f"the file {source} does not exist: check the path")
+            paths = [Path(source)]
         for path in paths:
-            found.setdefault(path.resolve(), path)
-    return list(found.values())
+            records.require_file(path)
+            found.append(path)
+    return _each_once(found)
+
+
+def _exists(source: str) -> bool:
+    try:
+        return Path(source).exists()
+    except (OSError, ValueError):
+        return False
+
+
+def _each_once(files: list[Path]) -> list[Path]:
+    """The files without those that are another one by a link or by their content, with a warning for each."""
+    first: dict[tuple[int, int], Path] = {}
+    by_size: dict[int, list[Path]] = {}
+    kept = []
+    for path in files:
+        about = path.stat()
+        same = first.setdefault((about.st_dev, about.st_ino), path)
+        if same is path:
+            alike = by_size.setdefault(about.st_size, [])
+            same = next((other for other in alike if folders.sha256(other) == folders.sha256(path)), path)
+        if same is path:
+            alike.append(path)
+            kept.append(path)
+        else:
+            print(f"warning: {path} is given twice, also as {same}: it is read once", file=sys.stderr)
+    return kept
 
 
 def read_reviews(
@@ -182,7 +213,8 @@ def read_reviews(
     files : what `expand_sources` gives. All of them are recognised before the first block is read.
     columns : our field -> the file's column, for files of another kind: product_id, user_id, rating and time are needed,
         title, text, helpful_votes, verified and images may be given. Numbers count the columns of a CSV without header.
-    until_ms : reviews after this moment (UTC) are dropped; by default a day after each file's modification time.
+    until_ms : reviews after this moment (UTC) are left out. By default reviews dated more than a day after their file's
+        modification time are bad.
     with_text : False leaves `text` null and does not pay for it.
     block_bytes : of raw text in memory at once; it changes no row.
 
@@ -219,20 +251,20 @@ def _reviews(
         last_ms = until_ms if until_ms is not None else int((source.file.path.stat().st_mtime + DAY_S) * 1000)
         skip = () if with_text else ("title", "text")
         fields = {field: column for field, column in source.fields.items() if field not in skip}
+        odd_ids = _odd_ids(source)
         for raw in _blocks(source.file, fields, census, block_bytes):
-            rows = raw.with_columns(
-                _word("product_id"),
-                _word("user_id"),
+            rows = _with_ids(raw, source, odd_ids).with_columns(
                 pl.col("rating").cast(pl.Float64, strict=False),
-                time_ms=_time_ms(raw.schema["time"], time),
+                time_ms=values.time_ms(raw.schema["time"], time),
             )
             defects = {
                 NO_PRODUCT: pl.col("product_id").is_null(),
                 NO_USER: pl.col("user_id").is_null(),
+                BAD_ID: pl.col("is_odd"),
                 NO_TIME: pl.col("time_ms").is_null(),
                 BAD_RATING: ~pl.col("rating").is_between(LOWEST_RATING, HIGHEST_RATING).fill_null(False),
                 TOO_OLD: pl.col("time_ms") < YEAR_1995_MS,
-                TOO_NEW: pl.col("time_ms") > last_ms,
+                TOO_NEW if until_ms is None else AFTER_UNTIL: pl.col("time_ms") > last_ms,
             }
             good = _keep_good(raw, rows, defects, source.file, census, REQUIRED_FIELDS["reviews"])
             if good.is_empty():
@@ -242,11 +274,14 @@ def _reviews(
                 "user_id",
                 "time_ms",
                 "rating",
-                text=_text([field for field in ("title", "text") if field in fields]),
-                helpful_votes=_helpful_votes() if "helpful_votes" in fields else None,
-                verified=_verified() if "verified" in fields else None,
-                # the 2018 release leaves an empty list out
-                num_images=_lists(good["images"]).list.len().fill_null(0) if "images" in fields else None,
+                text=values.text([field for field in ("title", "text") if field in fields]),
+                helpful_votes=_filled(source, "helpful_votes", values.helpful_votes())
+                if "helpful_votes" in fields
+                else None,
+                verified=values.verified() if "verified" in fields else None,
+                num_images=_filled(source, "images", pl.lit(values.lists(good["images"]).list.len()))
+                if "images" in fields
+                else None,
                 source_file=pl.lit(index),
                 source_line="source_line",
             ).cast(pl.Schema(REVIEW_SCHEMA))
@@ -254,21 +289,20 @@ def _reviews(
 
 def _products(sources: list[_Source], census: Census, block_bytes: int) -> Iterator[pl.DataFrame]:
     for source in sources:
+        odd_ids, mark = _odd_ids(source), _decimal_mark(source, block_bytes)
         for raw in _blocks(source.file, source.fields, census, block_bytes):
-            rows = raw.with_columns(_word("product_id"))
-            defects = {NO_PRODUCT: pl.col("product_id").is_null()}
+            rows = _with_ids(raw, source, odd_ids)
+            defects = {NO_PRODUCT: pl.col("product_id").is_null(), BAD_ID: pl.col("is_odd")}
             good = _keep_good(raw, rows, defects, source.file, census, ("product_id", "title"))
             if good.is_empty():
                 continue
             absent = [pl.lit(None, pl.String).alias(field) for field in FIELDS["products"] if field not in good.columns]
             good = good.with_columns(absent).with_columns(
-                _word("title"),
-                _word("store"),
-                _word("main_category"),
-                categories=_lists(good["categories"]).list.last().str.strip_chars().replace("", None),
+                values.word("title"),
+                values.word("store"),
+                values.word("main_category"),
+                categories=values.lists(good["categories"]).list.last().str.strip_chars().replace("", None),
             )
-            price = pl.col("price").cast(pl.String).str.strip_chars()
-            amount = price.str.extract(r"^(?:(?i)from\s+)?(?:USD|\$)?\s*(\d[\d,]*(?:\.\d+)?)(?:\s*-.*)?$")
             yield good.select(
                 "product_id",
                 "title",
@@ -277,8 +311,44 @@ def _products(sources: list[_Source], census: Census, block_bytes: int) -> Itera
                 category=pl.coalesce(
                     pl.col("main_category").str.extract('^<img.* alt="([^"]+)"'), "main_category", "categories"
                 ),
-                price=amount.str.replace_all(",", "").cast(pl.Float64),
+                price=values.price(mark),
             )
+
+
+def _odd_ids(source: _Source) -> values.OddIds | None:
+    """What finds ids that are no text and no whole number, in a file that can have such."""
+    if not isinstance(source.file.layout, records.JsonLines):
+        return None
+    return values.OddIds(source.file.path, [source.fields[field] for field in values.IDS if field in source.fields])
+
+
+def _with_ids(raw: pl.DataFrame, source: _Source, odd_ids: values.OddIds | None) -> pl.DataFrame:
+    """The ids as text, and whether one `is_odd`: no text and no whole number, or text with a NUL in it."""
+    fields = [field for field in values.IDS if field in raw.columns]
+    lines, path = raw["source_line"], source.file.path
+    ids = [values.identifiers(raw[field], lines, path, source.fields[field]) for field in fields]
+    has_nul = pl.any_horizontal(pl.col(fields).str.contains("\0", literal=True)).fill_null(False)
+    rows = raw.with_columns(ids).with_columns(is_odd=has_nul)
+    if odd_ids is None:
+        return rows
+    return rows.with_columns(is_odd=rows["is_odd"] | odd_ids.among(rows.select(*fields, "source_line")))
+
+
+def _filled(source: _Source, field: str, value: pl.Expr) -> pl.Expr:
+    return value.fill_null(0) if field in source.zero_where_absent else value
+
+
+def _decimal_mark(source: _Source, block_bytes: int) -> str:
+    """How the prices of a file are written; '.' where it has none."""
+    if "price" not in source.fields:
+        return "."
+    blocks = records.read_blocks(source.file, {"price": source.fields["price"]}, {}, block_bytes)
+    return values.decimal_mark((frame["price"] for frame, _ in blocks), source.file.path)
+
+
+def _time_unit(source: _Source) -> str:
+    column = source.fields["time"]
+    return values.time_unit([row.get(column) for row in source.file.head], source.file.path, column)
 
 
 def _blocks(file: records.RawFile, fields: Mapping[str, str], census: Census, block_bytes: int) -> Iterator[pl.DataFrame]:
@@ -317,73 +387,6 @@ def _shown(value: Any) -> str:
     return "" if value is None else str(value).removesuffix(".0")[: records.EXCERPT_CHARACTERS]
 
 
-def _word(field: str) -> pl.Expr:
-    """Text without blanks around it; null where there is none, as empty files and pandas write it."""
-    text = pl.col(field).cast(pl.String).str.strip_chars()
-    return pl.when(text.is_in(["", "None", "null", "nan"])).then(None).otherwise(text).alias(field)
-
-
-def _time_ms(dtype: pl.DataType, unit: str) -> pl.Expr:
-    """The moment in UTC milliseconds; null where the value is none."""
-    time = pl.col("time")
-    if dtype.is_temporal():
-        return time.dt.epoch("ms")
-    if unit == "dates":
-        text = time.cast(pl.String).str.strip_chars().str.replace("T", " ").str.replace(r"\s*(Z|UTC|\+00:?00)$", "")
-        return pl.coalesce(
-            text.str.to_datetime("%Y-%m-%d %H:%M:%S%.f", time_unit="ms", strict=False),
-            text.str.to_date("%Y-%m-%d", strict=False).cast(pl.Datetime("ms")),
-        ).dt.epoch("ms")
-    number = time.cast(pl.Float64, strict=False)
-    return (number if unit == "milliseconds" else number * 1000).cast(pl.Int64, strict=False)
-
-
-def _text(fields: Sequence[str]) -> pl.Expr | None:
-    """Title, newline, text; null where a row has neither."""
-    if not fields:
-        return None
-    texts = [pl.col(field).cast(pl.String) for field in fields]
-    return pl.when(pl.any_horizontal(text.is_not_null() for text in texts)).then(
-        pl.concat_str(texts, separator="\n", ignore_nulls=True)
-    )
-
-
-def _helpful_votes() -> pl.Expr:
-    """Votes as a whole number; the 2018 release writes '1,234', and nothing at all for none."""
-    votes = pl.col("helpful_votes")
-    number = votes.cast(pl.String).str.replace_all(",", "", literal=True).cast(pl.Float64, strict=False)
-    return pl.when(votes.is_null()).then(0).otherwise(number.clip(-(2**31), 2**31 - 1).cast(pl.Int32, strict=False))
-
-
-def _verified() -> pl.Expr:
-    word = pl.col("verified").cast(pl.String).str.to_lowercase()
-    known = {"true": True, "1": True, "y": True, "false": False, "0": False, "n": False}
-    return word.replace_strict(known, default=None, return_dtype=pl.Boolean)
-
-
-def _lists(values: pl.Series) -> pl.Series:
-    """A column of lists: as it is, from a struct of lists (Parquet), or from text that prints a list (CSV)."""
-    if isinstance(values.dtype, pl.Struct):
-        return values.struct.field(values.dtype.fields[0].name).alias(values.name)
-    if values.dtype != pl.String:
-        return values
-    return pl.Series(values.name, [_list(text) for text in values], pl.List(pl.String))
-
-
-def _list(text: str | None) -> list[str]:
-    """The items of a list printed as JSON or by Python; a word that is no list is one item."""
-    if text in (None, "", "[]", "None", "null"):
-        return []
-    for parse in (json.loads, ast.literal_eval):
-        try:
-            items = parse(text)
-        except (ValueError, SyntaxError, MemoryError, RecursionError):
-            continue
-        if isinstance(items, list | tuple):
-            return [str(item) for item in items]
-    return [text]
-
-
 def _recognise(path: Path, formats: Sequence[Format], kind: Kind) -> _Source:
     """Which of the formats a file has, told by the names of its columns."""
     yours = formats[0].name == YOUR_COLUMNS
@@ -392,21 +395,34 @@ def _recognise(path: Path, formats: Sequence[Format], kind: Kind) -> _Source:
     if kind == "products" and _fits_any(file, "reviews"):
         raise UserError(f"{path} holds reviews, not product metadata ({seen}): give it among the reviews")
     for format in formats:
-        sparse = format.sparse if isinstance(file.layout, records.JsonLines) else ()
-        fields = {field: column for field, column in format.fields.items() if column in file.names or field in sparse}
-        lost = [column for field, column in format.fields.items() if field not in fields]
-        if yours and lost:
+        is_json = isinstance(file.layout, records.JsonLines)
+        present = {field for field, column in format.fields.items() if column in file.names}
+        # A key that none of the first JSON lines has may stand in later ones
+        fields = {field: column for field, column in format.fields.items() if is_json or field in present}
+        lost = [column for field, column in format.fields.items() if field not in present]
+        if yours and lost and not (is_json and values.have_keys(path, lost)):
             raise UserError(f"{path} has no column '{lost[0]}', which columns names: {seen}")
         if _fits(format, file, kind):
             if not file.head:
                 raise UserError(f"{path} holds no sound row among its first ({seen}): check how it was made")
             if twice := [column for column in fields.values() if file.names.count(column) > 1]:
                 raise UserError(f"{path} has two columns '{twice[0]}': rename one of them in its header")
-            return _Source(file=file, format=format.name, fields=fields)
+            if file.layout is None:
+                values.check_types(path, fields)
+            zero = frozenset(present | set(format.sparse))
+            return _Source(file=file, format=format.name, fields=fields, zero_where_absent=zero)
     if kind == "reviews" and _fits_any(file, "products"):
         raise UserError(f"{path} holds product metadata, not reviews ({seen}): give it as the metadata")
-    mend = "say with columns which are product_id, user_id, rating and time" if kind == "reviews" else "convert it"
-    raise UserError(f"{path} fits no known format of {kind} ({seen}): {mend}")
+    advice = "say with columns which are product_id, user_id, rating and time" if kind == "reviews" else "convert it"
+    raise UnknownFormat(f"{path} fits no known format of {kind} ({seen}): {advice}; {_nearest(file, formats, kind)}")
+
+
+def _nearest(file: records.RawFile, formats: Sequence[Format], kind: Kind) -> str:
+    """Which known format has most of its columns in a file, and which it lacks."""
+    needed = {format.name: [format.fields[field] for field in REQUIRED_FIELDS[kind]] for format in formats}
+    lacking = {name: [column for column in columns if column not in file.names] for name, columns in needed.items()}
+    name = min(lacking, key=lambda name: len(lacking[name]))
+    return f"the nearest format, {name}, also needs {', '.join(lacking[name])}"
 
 
 def _fits(format: Format, file: records.RawFile, kind: Kind) -> bool:
@@ -415,27 +431,6 @@ def _fits(format: Format, file: records.RawFile, kind: Kind) -> bool:
 
 def _fits_any(file: records.RawFile, kind: Kind) -> bool:
     return any(_fits(format, file, kind) for format in FORMATS[kind])
-
-
-def _time_unit(source: _Source) -> str:
-    """How a file writes time: 'milliseconds', 'seconds' (since 1970) or 'dates', told by its first rows."""
-    column = source.fields["time"]
-    values = [value for row in source.file.head if (value := row.get(column)) not in (None, "")]
-    if any(isinstance(value, datetime.date) for value in values):  # a column of dates in Parquet
-        return "dates"
-    texts = pl.DataFrame({"time": [str(value) for value in values]}, schema={"time": pl.String})
-    dates = texts.select(_time_ms(pl.String(), "dates")).to_series().drop_nulls()
-    numbers = texts["time"].cast(pl.Float64, strict=False)
-    numbers = numbers.filter(numbers.is_finite())
-    if len(numbers) >= max(len(dates), 1):
-        return "milliseconds" if (numbers >= SMALLEST_MILLISECONDS).sum() > len(numbers) / 2 else "seconds"
-    if len(dates):
-        return "dates"
-    first = f", as in '{values[0]}'" if values else ""
-    raise UserError(
-        f"{source.file.path} has no time in its column '{column}'{first}: it must hold seconds or milliseconds since 1970, "
-        "or dates such as 2023-03-31 or 2023-03-31 23:59:59"
-    )
 
 
 def _check_columns(columns: Mapping[str, str]) -> None:

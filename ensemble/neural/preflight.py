@@ -7,13 +7,14 @@ from typing import TYPE_CHECKING
 import numpy as np
 import torch
 
-from ensemble import configuration
+from ensemble import configuration, memory
+from ensemble.errors import UserError
 from ensemble.neural import dry_run
 from ensemble.neural.loader import Batch, BatchPlan, Rows
 from ensemble.neural.meter import flops_per_example, peak_flops
 from ensemble.neural.optim import peak_learning_rate
 from ensemble.neural.settings import TrainConfig, check
-from ensemble.recipe import NeuralRecipe
+from ensemble.recipe import NeuralRecipe, Size
 
 if TYPE_CHECKING:
     from accelerate import Accelerator
@@ -31,6 +32,29 @@ def make_plan(rows: Rows, config: TrainConfig, accelerator: "Accelerator") -> Ba
         lengths=getattr(rows, "lengths", None),
         bucket_batches=config.bucket_batches,
     )
+
+
+def refuse_too_large(recipe: NeuralRecipe, config: TrainConfig, plan: BatchPlan, accelerator: "Accelerator") -> None:
+    """Raise `UserError` if a training cannot fit into the machine's memory: the system would kill it without a word.
+
+    On other devices than CPUs only the weights are judged, which begin their life in the machine's memory.
+    """
+    left = memory.left()
+    if left is None or not hasattr(recipe, "size"):
+        return
+    size: Size = recipe.size(plan.micro_batch_size)
+    parts = {f"{size.num_parameters:,} parameters": 4 * size.num_parameters}
+    if accelerator.device.type == "cpu" and "fsdp" not in str(accelerator.distributed_type).lower():
+        copies = 4 + bool(config.ema_decay)  # weights, gradients, two moments, and the average
+        parts = {name: copies * num_bytes for name, num_bytes in parts.items()}
+        parts[f"a batch of {plan.micro_batch_size}"] = size.batch_bytes
+    needed = sum(parts.values())
+    if needed > left:
+        named = " and ".join(f"{num_bytes / 1e9:,.1f} GB for {name}" for name, num_bytes in parts.items())
+        raise UserError(
+            f"the training needs at least {needed / 1e9:,.1f} GB of memory ({named}), and {left / 1e9:,.1f} GB are left: "
+            f"choose less of {', '.join(size.settings)}, or a smaller batch_size or micro_batch_size"
+        )
 
 
 def largest_batch(rows: Rows, plan: BatchPlan, accelerator: "Accelerator") -> Batch:
@@ -70,6 +94,7 @@ def describe(recipe: NeuralRecipe, config: TrainConfig, accelerator: "Accelerato
     """What `train` would do: settings, parameters, memory, batch algebra; it writes nothing."""
     check(config)
     plan = make_plan(recipe.rows("train"), config, accelerator)
+    refuse_too_large(recipe, config, plan, accelerator)
     num_steps = math.ceil(config.max_epochs * plan.steps_per_epoch)
     model = recipe.model().to(accelerator.device)
     optimizers = recipe.optimizers(model, peak_learning_rate(config), config.weight_decay)

@@ -91,6 +91,7 @@ def set_up(
     """Model, optimizers and data of a run that starts or goes on; `stack` closes what is opened here."""
     out, rows = Path(config.out), recipe.rows("train")
     plan = preflight.make_plan(rows, config, accelerator)
+    preflight.refuse_too_large(recipe, config, plan, accelerator)
     torch.manual_seed(config.seed)  # the same initial weights on every rank and number of ranks
     model = recipe.model()
     num_parameters = sum(parameter.numel() for parameter in model.parameters())

@@ -1,4 +1,4 @@
-"""How much memory a training needs beside the mapped data, how much is left for it, and how much it took.
+"""How much memory a training needs beside the mapped data, and how much it took.
 
 Measured with XGBoost 3.2 and LightGBM 4.7 on rows of 50 features with missing values, 1 and 2 million of them.
 """
@@ -9,10 +9,10 @@ from contextlib import suppress
 from pathlib import Path
 from typing import Literal
 
-from ensemble import cores
+from ensemble.memory import left as left
+from ensemble.memory import numbers
 
 Mode = Literal["in_core", "low"]
-MEMINFO = Path("/proc/meminfo")
 STATUS = Path("/proc/self/status")
 SAMPLED_ROWS = {"in_core": 200_000, "low": 50_000}
 """Rows from which LightGBM takes its bins, in float64: the first is its default, more memory than its bins for 1 M rows."""
@@ -27,23 +27,6 @@ def needed(library: str, num_rows: int, num_features: int, num_classes: int = 1)
     return int(num_rows * (1.1 * num_features + 55 * num_classes)) + 8 * SAMPLED_ROWS["in_core"] * num_features + 20_000_000
 
 
-def left(cgroup: Path | None = None) -> int | None:
-    """Bytes that this process may still take: of the machine, and of each cgroup that it is in; None if nobody says."""
-    found = []
-    with suppress(OSError, KeyError):
-        found.append(1024 * _numbers(MEMINFO)["MemAvailable"])
-    for folder in cores.cgroup_folders("memory", cgroup):
-        # Pages of files that nobody has looked at lately are given back on demand
-        for limit, used, pages in (
-            ("memory.max", "memory.current", "inactive_file"),
-            ("memory.limit_in_bytes", "memory.usage_in_bytes", "total_inactive_file"),
-        ):
-            with suppress(OSError, ValueError, KeyError):  # "max" is no number
-                most, now = (int((folder / name).read_text()) for name in (limit, used))
-                found.append(most - now + _numbers(folder / "memory.stat")[pages])
-    return max(0, min(found)) if found else None
-
-
 def mode_for(needed_bytes: int, left_bytes: int | None) -> Mode:
     return "low" if left_bytes is not None and needed_bytes > left_bytes else "in_core"
 
@@ -51,12 +34,6 @@ def mode_for(needed_bytes: int, left_bytes: int | None) -> Mode:
 def peak() -> float:
     """The most memory in MB that this process has had at once, mapped files included."""
     with suppress(OSError, KeyError):  # ru_maxrss may be that of whoever started this process
-        return _numbers(STATUS)["VmHWM"] / 1e3
+        return numbers(STATUS)["VmHWM"] / 1e3
     used = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
     return used / 1e6 if sys.platform == "darwin" else used / 1e3
-
-
-def _numbers(file: Path) -> dict[str, int]:
-    """The lines of a file that are a name and a number."""
-    lines = (line.replace(":", " ").split() for line in file.read_text().splitlines())
-    return {line[0]: int(line[1]) for line in lines if len(line) > 1 and line[1].isdigit()}

@@ -18,6 +18,8 @@ from hypothesis import strategies as st
 
 from ensemble.data import records
 from ensemble.data.reviews import (
+    AFTER_UNTIL,
+    BAD_ID,
     BAD_RATING,
     MALFORMED,
     NO_PRODUCT,
@@ -255,15 +257,20 @@ BAD_REVIEWS = [
     (review(rating=0), BAD_RATING),
     (review(rating=5.5), BAD_RATING),
     (review(timestamp=788_918_399_999), TOO_OLD),
-    (review(timestamp=UNTIL_MS + 1), TOO_NEW),
+    (review(timestamp=UNTIL_MS + 1), AFTER_UNTIL),
     (review(parent_asin=""), NO_PRODUCT),
     (review(parent_asin=None), NO_PRODUCT),
-    (review(user_id=" "), NO_USER),
+    (review(user_id=""), NO_USER),
+    (review(user_id="a\0b"), BAD_ID),
     (review(timestamp=...), NO_TIME),
 ]
 ODD_REVIEWS = [  # values whose type alone sends a block the slow way
     (review(rating="five"), BAD_RATING),
     (review(rating=True), BAD_RATING),
+    (review(user_id={"id": "U001"}), BAD_ID),
+    (review(user_id=True), BAD_ID),
+    (review(parent_asin=["P001"]), BAD_ID),
+    (review(parent_asin=1.5), BAD_ID),
     (review(timestamp="soon"), NO_TIME),
     (review(timestamp=1e300), NO_TIME),
     (review(timestamp=[NOON_MS], user_id=None), NO_USER),
@@ -292,7 +299,7 @@ def test_every_kind_of_bad_row_is_counted_with_its_line(tmp_path, odd):
     assert frame["source_line"].to_list() == list(range(1, 2 * len(cases) + 2, 2))
     assert bad_lines(census) == {kind: lines[:5] for kind, lines in expected.items()}
     assert census.dropped == {kind: len(lines) for kind, lines in expected.items()}
-    assert census.offenders[TOO_NEW][0].excerpt == f"product_id=P001, user_id=U001, rating=5, time={UNTIL_MS + 1}"
+    assert census.offenders[AFTER_UNTIL][0].excerpt == f"product_id=P001, user_id=U001, rating=5, time={UNTIL_MS + 1}"
 
 
 def test_broken_lines_of_json(tmp_path):
@@ -627,7 +634,7 @@ def test_reviews_given_as_metadata(tmp_path):
 def test_sources_are_files_and_globs(tmp_path):
     """A file would be left out, read twice, or come in an order that changes from run to run."""
     for name in ("b.jsonl", "a.jsonl", "c.csv", "odd[1].csv"):
-        write(tmp_path / name, "x")
+        write(tmp_path / name, name)
     found = expand_sources([str(tmp_path / "c.csv"), f"{tmp_path}/*.jsonl", f"{tmp_path}/a*", tmp_path / "odd[1].csv"], "")
     assert [path.name for path in found] == ["c.csv", "a.jsonl", "b.jsonl", "odd[1].csv"]
 

@@ -21,7 +21,7 @@ def test_parquet_and_csv_hold_one_ranked_forecast(files: Path, prepared: Path, t
     fit(files, prepared, tmp_path / "ensemble")
     table = pq.read_table(tmp_path / "ensemble/forecast.parquet")
     about = folders.read_manifest(prepared)
-    assert table.schema.metadata == {b"week": about["last_week"].encode(), b"horizon_weeks": b"12"}
+    assert table.schema.metadata == {b"week": about["last_week"].encode(), b"horizon_weeks": b"12", b"lacking": b"{}"}
     rows = table.to_pylist()
     assert [row["rank"] for row in rows] == list(range(1, about["splits"]["forecast"]["rows"] + 1))
     assert all(above["probability"] >= below["probability"] for above, below in itertools.pairwise(rows))

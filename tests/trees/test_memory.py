@@ -21,7 +21,7 @@ MEGABYTE = 1 << 20
 def machine(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     """The root of a cgroup, on a machine with 1000 MB left."""
     (tmp_path / "meminfo").write_text(f"MemTotal: 9999999 kB\nMemAvailable: {1000 * 1024} kB\nHugePages_Total: 0\n")
-    monkeypatch.setattr(memory, "MEMINFO", tmp_path / "meminfo")
+    monkeypatch.setattr("ensemble.memory.MEMINFO", tmp_path / "meminfo")
     monkeypatch.setattr(cores, "OWN_CGROUP", tmp_path / "own")
     (tmp_path / "own").write_text("0::/job\n9:memory:/job\n")
     return tmp_path
@@ -40,7 +40,7 @@ def group(folder: Path, version: int, most: str, now_mb: int, pages_mb: int) -> 
 def test_the_machine_is_the_first_limit(machine: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """A training would be killed where others use the memory."""
     assert memory.left(machine) == 1000 * MEGABYTE
-    monkeypatch.setattr(memory, "MEMINFO", machine / "nothing")
+    monkeypatch.setattr("ensemble.memory.MEMINFO", machine / "nothing")
     assert memory.left(machine) is None
 
 

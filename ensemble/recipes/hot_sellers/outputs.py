@@ -1,5 +1,6 @@
 """The forecast of products, and the scores of the test split by week and by category."""
 
+import json
 from pathlib import Path
 from typing import Any
 
@@ -18,7 +19,7 @@ RESERVED = (*PRODUCT_COLUMNS, "reasons", "why")
 
 
 def forecast_table(forecast: Forecast) -> pa.Table:
-    """One row per product, the likeliest first, with each member's own probability; week and horizon in the metadata."""
+    """One row per product, the likeliest first, with each member's probability; week, horizon and `lacking` as metadata."""
     about, order = forecast.about, forecast.order
     products = open_table(forecast.data / "products").take(forecast.template.cluster[order])
     categories = np.array(about["categories"])
@@ -36,7 +37,11 @@ def forecast_table(forecast: Forecast) -> pa.Table:
         }
     )
     return table.replace_schema_metadata(
-        {"week": about["last_week"], "horizon_weeks": str(about["config"]["horizon_weeks"])}
+        {
+            "week": about["last_week"],
+            "horizon_weeks": str(about["config"]["horizon_weeks"]),
+            "lacking": json.dumps(about.get("lacking", {})),
+        }
     )
 
 

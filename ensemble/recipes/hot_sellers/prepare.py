@@ -30,16 +30,16 @@ from tqdm import tqdm
 
 from ensemble import configuration, folders
 from ensemble.arrow import TableWriter, join
-from ensemble.data import reviews
+from ensemble.data import duplicates, reviews
 from ensemble.data.folds import write_folds
 from ensemble.data.inputs import FORECAST
 from ensemble.errors import UserError
-from ensemble.recipes.hot_sellers import features, folds, spills, weekly
+from ensemble.recipes.hot_sellers import advice, coverage, features, folds, spills, weekly
 from ensemble.recipes.hot_sellers.market import MARKET_FILES, write_market
 from ensemble.recipes.hot_sellers.settings import PanelConfig, PrepareConfig
+from ensemble.recipes.hot_sellers.splits import SPLITS, borders, split_weeks
 from ensemble.task import Task
 
-SPLITS = ("train", "validation", "blend", "test")
 KIND = "prepared data"
 SHARED = ("products", "weeks", "reviews")
 """The folders that the rows of all splits and folds address."""
@@ -79,6 +79,7 @@ def prepare(config: PrepareConfig, like: dict[str, Any] | None = None) -> dict[s
             facts["has_text"] = like["has_text"]  # a model that reads text needs tokens, be they all empty
         builder = _Builder(folder, spill, files, config.panel, facts, categories)
         builder.sum_weeks(census)
+        covered = coverage.check(config, facts["text"], builder.metadata if product_files else None, spill, like)
         if like is None:
             builder.split()
         builder.write_pieces()
@@ -102,12 +103,13 @@ def prepare(config: PrepareConfig, like: dict[str, Any] | None = None) -> dict[s
                 {"name": f.name, "unit": f.unit, "meaning": f.meaning, "source": f.source} for f in builder.features
             ],
             "has_text": facts["has_text"],
+            **coverage.lacking(covered),
         }
         splits_of_folds = [builder.describe_splits(weeks_of, f"fold {k}'s ") for k, weeks_of in enumerate(builder.folds)]
         checksums: dict[tuple[int, int], str] = {}
         about["folds"] = write_folds(folder, about, splits_of_folds, SHARED, builder.write_rows, checksums)
         shutil.rmtree(spill)
-        print(census.table())
+        print("\n".join([census.table(), *(str(part) for part in covered)]))
         return folders.write_manifest(folder, about, checksums, leave_out="folds")
 
 
@@ -115,7 +117,11 @@ def check(config: PrepareConfig) -> None:
     """Refuse impossible settings with a sentence each."""
     panel = config.panel
     positive_shares = len(panel.shares) == len(SPLITS) and all(0 < share < math.inf for share in panel.shares)
-    configuration.check(config, max_bad_fraction=(0 <= config.max_bad_fraction <= 1, "between 0 and 1"))
+    configuration.check(
+        config,
+        max_bad_fraction=(0 <= config.max_bad_fraction <= 1, "between 0 and 1"),
+        min_matched=(0 <= config.min_matched <= 1, "between 0 and 1"),
+    )
     configuration.check(
         panel,
         "panel.",
@@ -156,60 +162,6 @@ def _refuse_inside(out: str, paths: list[Path]) -> None:
             raise UserError(f"the raw data {path} lie inside out={out}, which is replaced as a whole: choose another out")
 
 
-def split_weeks(
-    first_week: int, last_week: int, rows_per_week: np.ndarray, panel: PanelConfig
-) -> dict[str, tuple[int, int]]:
-    """First and last week of each split, both included, with the embargo between them.
-
-    `rows_per_week` (num_labelled_weeks,) counts the rows from `first_week` on; `last_week` is the last of the data. The
-    splits get their `shares` of the rows that the embargoes leave, to the week. Raises `UserError` when the data are too
-    short for four splits.
-    """
-    total = np.concatenate([[0], np.cumsum(rows_per_week)])
-    shares = np.array(panel.shares) / sum(panel.shares)
-
-    def place(num_rows: float) -> list[tuple[int, int]]:
-        """Weeks [begin, end) of each split when all four together are to have `num_rows`; the last takes what is left."""
-        begin, placed = 0, []
-        for share in shares[:-1]:
-            end = max(begin + 1, int(np.searchsorted(total, total[min(begin, len(total) - 1)] + share * num_rows)))
-            placed.append((begin, end))
-            begin = end + panel.horizon_weeks
-        return [*placed, (begin, len(rows_per_week))]
-
-    low, high = 0.0, float(total[-1])
-    for _ in range(60):  # the more rows the first three get, the fewer are left for the last: bisect
-        middle = (low + high) / 2
-        begin, end = place(middle)[-1]
-        if begin < end and total[end] - total[begin] >= shares[-1] * middle:
-            low = middle
-        else:
-            high = middle
-    placed = place(low)
-    if placed[-1][0] >= placed[-1][1]:
-        needed = len(SPLITS) * (panel.horizon_weeks + 1)
-        raise UserError(
-            f"the data cover {last_week - first_week + 1} complete weeks, but four splits with a horizon of "
-            f"{panel.horizon_weeks} weeks need at least {needed}: set panel.horizon_weeks lower, or give more data"
-        )
-    return {split: (first_week + begin, first_week + end - 1) for split, (begin, end) in zip(SPLITS, placed, strict=True)}
-
-
-def borders(week: np.ndarray, growth: np.ndarray, top_fraction: float) -> dict[int, float]:
-    """For each week the growth that a hot row must exceed: that of the best row which is not among the top fraction.
-
-    `week` and `growth` have shape (num_rows,). A week of n rows has at most ⌊top_fraction · n⌋ hot ones, fewer with ties.
-    """
-    by_week = -growth[np.argsort(week, kind="stable")]  # int16 weeks sort in linear time
-    weeks, start, count = np.unique(np.sort(week, kind="stable"), return_index=True, return_counts=True)
-    found = {}
-    for number, begin, rows in zip(weeks.tolist(), start, count, strict=True):
-        # 1e-9: a fraction such as 0.05 times 60 rows is 3, not 2.9999…
-        first_cold = int(top_fraction * rows + 1e-9)
-        found[number] = -float(np.partition(by_week[begin : begin + rows], first_cold)[first_cold])
-    return found
-
-
 def _placeless(census: dict[str, Any]) -> dict[str, Any]:
     """A census with file names for paths: the same raw files give the same fingerprint, wherever they lie."""
     offenders = (offender for dropped in census["dropped"].values() for offender in dropped["first"])
@@ -232,7 +184,8 @@ class _Builder:
     ):
         self.folder, self.spill, self.files, self.panel = folder, spill, files, panel
         self.first_week, self.last_week, self.has_text = facts["first_week"], facts["last_week"], facts["has_text"]
-        self.categories = categories
+        self.categories, self.time_units = categories, facts["time_units"]
+        self.metadata = coverage.Metadata()
         self.features = features.selection(panel.as_of_crawl)
         num_weeks = self.last_week - self.first_week + 1
         self.reviews_by_category = np.zeros((len(categories) + 1, num_weeks + 1), np.int64)
@@ -292,8 +245,12 @@ class _Builder:
         week, growth = np.concatenate(self.growth_week), np.concatenate(self.growth)
         num_labelled = max(0, self.last_week - self.panel.horizon_weeks - self.first_week + 1)
         rows_per_week = np.bincount(week - self.first_week, minlength=num_labelled)
-        weeks_of = split_weeks(self.first_week, self.last_week, rows_per_week, self.panel)
-        self.folds = [{**of, **self.weeks_of} for of in folds.fold_weeks(weeks_of, rows_per_week, self.panel)]
+        try:
+            weeks_of = split_weeks(self.first_week, self.last_week, rows_per_week, self.panel)
+            found = folds.fold_weeks(weeks_of, rows_per_week, self.panel)
+        except UserError as error:
+            raise UserError(f"{error}{self._advice()}") from None
+        self.folds = [{**of, **self.weeks_of} for of in found]
         self.weeks_of = {**weeks_of, **self.weeks_of}
         self.border = borders(week, growth, self.panel.top_fraction)
 
@@ -362,13 +319,7 @@ class _Builder:
         products = self._metadata(covered.select(pl.col("product_id").unique().sort()), category_code)
         numbers = products.select("product_id", pl.int_range(pl.len(), dtype=pl.Int32).alias("product"))
         ordered = covered.join(numbers, on="product_id", how="left").sort("product", "time_ms", "source_file", "source_line")
-        # Only reviews of one product at one moment can be duplicates: few, so that the hashing is cheap
-        with_next = (pl.col("product").diff(-1) == 0) & (pl.col("time_ms").diff(-1) == 0)
-        suspect = ordered.select((with_next | with_next.shift(1, fill_value=False)).fill_null(False)).to_series()
-        first = ordered.filter(suspect).select(pl.struct("product", "time_ms", "user").is_first_distinct()).to_series()
-        repeated = suspect.to_numpy().copy()
-        repeated[repeated] = ~first.to_numpy()
-        once = ordered.filter(~pl.Series(repeated))
+        once = ordered.filter(pl.Series(duplicates.are_first(ordered, self.time_units)))
         self._count_dropped(ordered, once, "duplicate: the same product, user and time", census)
         return once, products
 
@@ -389,6 +340,7 @@ class _Builder:
             if (path := self.spill / f"products-{number}.arrow").exists()
         ]
         known = pl.concat([pl.DataFrame(schema=reviews.PRODUCT_SCHEMA), *found]).unique("product_id", keep="first")
+        self.metadata.add(products, known)
         joined = products.join(known, on="product_id", how="left", maintain_order="left").select(*reviews.PRODUCT_SCHEMA)
         code = pl.col("category").fill_null("").replace_strict(category_code, default=0, return_dtype=pl.Int32)
         return joined.with_columns(code)
@@ -465,20 +417,27 @@ class _Builder:
         count["rows"] += table.num_rows
         count["hot"] += int(np.nansum(table["hot"].to_numpy()))
 
+    def _series(self) -> Iterator[weekly.WeeklySeries]:
+        return (weekly.WeeklySeries.from_frame(pl.read_ipc(part["path"])) for part in self.parts)
+
+    def _advice(self) -> str:
+        return advice.settings_that_work(self._series, self.panel, self.first_week, self.last_week)
+
     def _refuse_empty(self, split: str, count: dict[str, int], whose: str) -> None:
         fewer_folds = ", or choose fewer panel.folds" if whose else ""
         if not count["rows"] and split == FORECAST:
             raise UserError(
                 f"no product has panel.min_reviews={self.panel.min_reviews} in the last {self.panel.base_weeks} weeks of "
-                "the data, so there is nothing to forecast: give later data, or end them earlier with until=YYYY-MM-DD"
+                f"the data, so there is nothing to forecast: {advice.earlier_end(self._series, self.panel, self.last_week)}"
             )
         if not count["rows"]:
             raise UserError(
-                f"{whose or 'the '}{split} split has no rows: lower panel.min_reviews, or give more data{fewer_folds}"
+                f"{whose or 'the '}{split} split has no rows: lower panel.min_reviews, or give more data"
+                f"{fewer_folds}{self._advice()}"
             )
         if split != FORECAST and not count["hot"]:
             raise UserError(
                 f"{whose or 'the '}{split} split has {count['rows']} rows but not one hot product: its weeks are too small, "
                 f"or their rows too much alike, for panel.top_fraction={self.panel.top_fraction}: raise that, or lower "
-                f"panel.min_reviews{fewer_folds}"
+                f"panel.min_reviews{fewer_folds}{self._advice()}"
             )

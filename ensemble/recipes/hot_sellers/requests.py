@@ -4,6 +4,7 @@ What a row has besides these fields is passed over, so that lines of the raw fil
 dicts: models would take twice the time.
 """
 
+import json
 import time
 from collections.abc import Mapping, Sequence
 from itertools import accumulate
@@ -98,7 +99,8 @@ def facts(like: dict[str, Any]) -> dict[str, Any]:
 
 def answer(metadata: dict[str, str]) -> dict[str, Any]:
     """What stands in an answer beside the forecast, from the metadata of its table."""
-    return {"week": metadata["week"], "horizon_weeks": int(metadata["horizon_weeks"])}
+    lacking = json.loads(metadata["lacking"])  # the part of the products without metadata, and of the reviews without text
+    return {"week": metadata["week"], "horizon_weeks": int(metadata["horizon_weeks"]), "lacking": lacking}
 
 
 def review_table(reviews: list[Review]) -> pa.Table:

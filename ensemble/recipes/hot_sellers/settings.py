@@ -85,9 +85,12 @@ class PrepareConfig:
     columns: dict[str, str] = dataclasses.field(default_factory=dict)
     """For tables with unknown headers: product_id, user_id, rating and time, each with its column's name."""
     until: str = ""
-    """Reviews dated after this day (YYYY-MM-DD) are impossible; empty for the file's own modification date."""
+    """Leave out reviews dated after this day (YYYY-MM-DD). Empty: those dated after the file's modification are bad rows."""
     max_bad_fraction: float = 0.01
     """The run stops when more than this part of the rows is bad."""
+    min_matched: float = 0.5
+    """Where metadata are given, the run stops when less than this part of the reviewed products has any. A forecast also
+    stops when less than this part of the reviews has text, if members learned from text; of the part that it was then."""
     overwrite: bool = False
     """Replace `out` if it exists."""
     panel: PanelConfig = dataclasses.field(default_factory=PanelConfig)

@@ -10,9 +10,10 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 from tqdm import tqdm
 
-from ensemble.data import reviews
+from ensemble.data import duplicates, reviews
+from ensemble.data.census import AFTER_UNTIL
 from ensemble.errors import UserError
-from ensemble.recipes.hot_sellers import pretrained, text, weekly
+from ensemble.recipes.hot_sellers import coverage, pretrained, text, weekly
 from ensemble.recipes.hot_sellers.settings import PrepareConfig
 
 REVIEWS_PER_SPILL = 1_000_000
@@ -64,14 +65,17 @@ def spill_reviews(files: list[Path], spill: Path, census: reviews.Census, config
     blocks = reviews.read_reviews(
         files, census, columns=config.columns or None, until_ms=_end_of(config.until), with_text=panel.num_tokens > 0
     )
-    first_ms, last_ms, has_text = math.inf, -math.inf, False
+    first_ms, last_ms, text_share = math.inf, -math.inf, coverage.Share("reviews", "text")
+    units = [duplicates.UNITS_MS[0]] * len(files)
     with tqdm(unit=" reviews", unit_scale=True, desc="read") as bar:
         for frame in blocks:
             times = frame["time_ms"].to_numpy()
             first_ms, last_ms = min(first_ms, times.min()), max(last_ms, times.max())
+            file = int(frame["source_file"][0])
+            units[file] = duplicates.unit_of(times, units[file])
             if panel.num_tokens:
                 tokens, words, sentiment = text.tokenize(frame["text"], panel.num_tokens, panel.vocabulary_size)
-                has_text = has_text or bool(words.any())
+                text_share.add(len(words), int((words > 0).sum()))
                 if tokenizer is not None:
                     tokens = text.tokenize_pretrained(frame["text"], panel.num_tokens, tokenizer)
                 read: list[Any] = [pl.Series("words", words), pl.Series("sentiment", sentiment), pl.Series("tokens", tokens)]
@@ -88,10 +92,19 @@ def spill_reviews(files: list[Path], spill: Path, census: reviews.Census, config
             bar.update(len(frame))
     target.close()
     census.check(config.max_bad_fraction)
+    if last_ms < first_ms and census.dropped.get(AFTER_UNTIL):
+        raise UserError(f"all reviews are dated after until={config.until}: give a later day, or leave until out")
     if last_ms < first_ms:
         raise UserError(f"there is not one review in {', '.join(str(file) for file in files)}: check the files")
     first_week = int((first_ms - weekly.FIRST_MONDAY_MS) // weekly.WEEK_MS)
-    return {"first_week": first_week, "last_week": weekly.last_complete_week(int(last_ms)), "has_text": has_text}
+    duplicates.say(files, units)
+    return {
+        "first_week": first_week,
+        "last_week": weekly.last_complete_week(int(last_ms)),
+        "has_text": text_share.count > 0,
+        "text": text_share,
+        "time_units": units,
+    }
 
 
 def _estimate_rows(files: list[Path]) -> int:

@@ -92,7 +92,8 @@ class _Sinkhorn(torch.autograd.Function):
     @staticmethod
     def forward(ctx: Any, logits_NN: Tensor, num_iterations: int) -> Tensor:
         logits = logits_NN.movedim((-2, -1), (0, 1)).contiguous()
-        matrix = torch.exp(logits - logits.amax((0, 1)))
+        # Each row less its own maximum: the first step makes no difference of it, and no row underflows to zeros
+        matrix = torch.exp(logits - logits.amax(1, keepdim=True))
         kept = [matrix]
         for number in range(2 * num_iterations):
             total = matrix.sum(1 - number % 2, keepdim=True).add_(1e-30)

@@ -5,6 +5,7 @@ are recognised by what is in them; the word in brackets names them:
 
     1::1193::5::978300760          user, item, rating, seconds: MovieLens' ratings.dat (ratings)
     196 242 3 881250949            the same with blanks or tabs: u.data (ratings)
+    196 242 881250949              user, item, seconds (times)
     1 1193                         user, item; the order of lines is that of time (pairs)
     1 3 7 12 9                     a user and all items, oldest first (sequences)
     1 3 7 12 9<TAB>0 864000 60 0   the same, then the seconds since the item before, first 0 (gaps)
@@ -12,10 +13,12 @@ are recognised by what is in them; the word in brackets names them:
 Interactions are sorted stably by user and time: of two at one moment, the one that comes first in the file is first. That is
 no detail: it decides the test item of two users in five of MovieLens 1M.
 
-An id is any text without blanks, also a number of any length. A moment may lie before 1970. A line of text that is not what
-it should be ends the run, with file and line: one without a user, with a rating that is no number, with a time that is none
-or has 1e11 seconds or more (it is in milliseconds), or a user's second one where each has one. Where reviews.py reads, bad
-rows are counted and left out. A user without an item is none. An event that is written twice is two, but for repeats=first.
+An id is any text without blanks, exactly as written, also a number of any length; beside `::`, blanks are part of it. A
+moment may lie before 1970. A line of text that is not what it should be ends the run, with file and line: one without a
+user, with a rating that is no number, with a time that is none or has 1e11 seconds or more (it is in milliseconds), or a
+second one of a user where each has one. Where reviews.py reads, bad rows are counted and left out. A user without an item
+is none. An event that stands twice in a file is two, but for repeats=first. One that stands in two files with the
+time of day counts once, also where one of them has coarser times.
 """
 
 import codecs
@@ -25,25 +28,29 @@ from pathlib import Path
 
 import polars as pl
 
-from ensemble.data import records, reviews
+from ensemble.data import duplicates, records, reviews
 from ensemble.data.census import Census
 from ensemble.errors import UserError
 
 SCHEMA = {"user": pl.String(), "item": pl.String(), "time": pl.Int64()}
 """time: milliseconds since 1970, or since the user's first item; 0 where there is none, and the files' order is all."""
-TEXT_FORMATS = ("ratings", "pairs", "sequences", "gaps")
-TIMED = {"ratings", "gaps"}
-DATED = {"ratings", "reviews"}
+TEXT_FORMATS = ("ratings", "times", "pairs", "sequences", "gaps")
+TIMED = {"ratings", "times", "gaps"}
+DATED = {"ratings", "times", "reviews"}
 """Formats that know the time of day: their files can be read together."""
 ONE_LINE_EACH = {"sequences", "gaps"}
 NUM_LINES_LOOKED_AT = 1000
+COPY = "copy: the same user, item and time in an earlier file"
 LONGEST_RATING = 4
 """Characters; a longer number in the third place is an item."""
+SHORTEST_TIME = 9
+"""Characters, from 1973 on; a shorter number in the last place is an item."""
 MOST_SECONDS = 1e11
 """The year 5138; in milliseconds, 1973."""
 WORD = r"\S+"
 WORDS = pl.col("line").str.extract_all(WORD)
 FIRST_OF_USER, SECOND_LINE = pl.col("user").is_first_distinct(), "is a second line of its user, who has one with all items"
+JOIN_LINES = "join the lines, or name another format: format=times has user, item and seconds, format=pairs user and item"
 
 
 def read(files: Sequence[Path], format: str, columns: dict[str, str], census: Census) -> tuple[pl.DataFrame, list[str]]:
@@ -62,7 +69,10 @@ def read(files: Sequence[Path], format: str, columns: dict[str, str], census: Ce
             census.files.append({"file": str(file), "format": found} | ({"time": "seconds"} if found in TIMED else {}))
         else:
             found = "reviews"
-            blocks = reviews.read_reviews([file], census, columns=columns or None, with_text=False)
+            try:
+                blocks = reviews.read_reviews([file], census, columns=columns or None, with_text=False)
+            except reviews.UnknownFormat as error:
+                raise UserError(f"{error}{_why_no_text_format(file)}") from None
             frame = pl.concat(
                 [
                     pl.DataFrame(schema=SCHEMA),
@@ -74,10 +84,21 @@ def read(files: Sequence[Path], format: str, columns: dict[str, str], census: Ce
     for file, found in zip(files, formats, strict=True):
         if found != formats[0] and not {found, formats[0]} <= DATED:
             raise UserError(f"{files[0]} is {formats[0]} and {file} is {found}, with no common clock: prepare each alone")
+    if set(formats) <= DATED:
+        frames = _without_copies(files, frames, census)
     together = pl.concat(frames)
     if formats[0] in ONE_LINE_EACH and sum(frame["user"].n_unique() for frame in frames) > together["user"].n_unique():
         raise UserError(f"a user stands in two files of {formats[0]}, where each has one line: join the lines")
     return together, formats
+
+
+def _without_copies(files: Sequence[Path], frames: list[pl.DataFrame], census: Census) -> list[pl.DataFrame]:
+    """The events that no earlier file holds too, as precisely as both files know the time."""
+    units = [duplicates.unit_of(frame["time"].to_numpy(), duplicates.UNITS_MS[0]) for frame in frames]
+    duplicates.say(files, units)
+    copies = duplicates.copies_in_later_files(frames, units)
+    census.drop(COPY, sum(int(is_copy.sum()) for is_copy in copies))
+    return [frame.filter(~is_copy) for frame, is_copy in zip(frames, copies, strict=True)]
 
 
 def recognise(file: Path) -> str:
@@ -97,9 +118,29 @@ def recognise(file: Path) -> str:
     lengths = {len(words) for words in fields}
     if lengths == {2}:
         return "pairs"
-    if lengths == {4} and all(len(words[2]) <= LONGEST_RATING and len(words[3]) >= 9 for words in fields):
+    if lengths == {4} and all(len(words[2]) <= LONGEST_RATING and len(words[3]) >= SHORTEST_TIME for words in fields):
         return "ratings"
+    if lengths == {3} and all(len(words[2]) >= SHORTEST_TIME for words in fields):
+        # Of somebody with two long items there would be one line
+        has_repeats = len({words[0] for words in fields}) < len(fields)
+        if has_repeats or all(len(words[1]) < SHORTEST_TIME for words in fields):
+            return "times"
     return "sequences"
+
+
+def _why_no_text_format(file: Path) -> str:
+    """The end of a sentence: the first line that is not made of whole numbers, which alone are recognised as ids."""
+    try:
+        lines = _lines(file, records.HEAD_BYTES)[:NUM_LINES_LOOKED_AT]
+    except UserError:
+        return ""
+    for number, line in enumerate(lines, 1):
+        if not all(word.lstrip("-").isdigit() for word in line.split()):
+            return (
+                f"; as lines of text, line {number}, '{line[:80]}', has words that are no whole numbers: name the format if "
+                f"they are ids, one of {', '.join(TEXT_FORMATS)}"
+            )
+    return ""
 
 
 def _lines(file: Path, most_bytes: int | None = None) -> list[str]:
@@ -109,7 +150,11 @@ def _lines(file: Path, most_bytes: int | None = None) -> list[str]:
         octets = b"".join(pieces) if most_bytes is None else stream.read(most_bytes)
     if len(octets) == most_bytes:
         octets = octets[: octets.rfind(b"\n") + 1] or octets
+    records.refuse_bare_returns(file, octets[: records.HEAD_BYTES])
     octets = octets.removeprefix(codecs.BOM_UTF8)
+    if (place := octets.find(b"\0")) >= 0:
+        number = octets.count(b"\n", 0, place) + 1
+        raise UserError(f"{file}, line {number}: there is a NUL in it: get the file again")
     if not octets.strip():
         raise UserError(f"{file} is empty: check how it was made, or leave it out")
     try:
@@ -139,14 +184,20 @@ def _ratings(file: Path, lines: list[str]) -> pl.DataFrame:
     names = ["user", "item", "rating", "seconds"]
     table = _numbered(lines).with_columns(fields=joined.str.splitn("::", 4).struct.rename_fields(names)).unnest("fields")
     table = table.with_columns(
-        user.str.strip_chars(),
-        item.str.strip_chars(),
         rating.str.strip_chars().cast(pl.Float64, strict=False),
         seconds.str.strip_chars().cast(pl.Float64, strict=False),
     )
     sound = (user != "") & (item != "") & rating.is_finite() & (seconds.abs() < MOST_SECONDS)
     _refuse(file, table, sound, "is not user, item, rating and seconds since 1970")
     return table.select("user", "item", time=(1000 * seconds).round().cast(pl.Int64))
+
+
+def _times(file: Path, lines: list[str]) -> pl.DataFrame:
+    words, seconds = pl.col("words").list, pl.col("seconds")
+    table = _numbered(lines).with_columns(words=WORDS)
+    table = table.with_columns(seconds=words.get(2, null_on_oob=True).cast(pl.Float64, strict=False))
+    _refuse(file, table, (words.len() == 3) & (seconds.abs() < MOST_SECONDS), "is not user, item and seconds since 1970")
+    return table.select(user=words.get(0), item=words.get(1), time=(1000 * seconds).round().cast(pl.Int64))
 
 
 def _pairs(file: Path, lines: list[str]) -> pl.DataFrame:
@@ -157,7 +208,7 @@ def _pairs(file: Path, lines: list[str]) -> pl.DataFrame:
 
 def _sequences(file: Path, lines: list[str]) -> pl.DataFrame:
     table = _numbered(lines).with_columns(words=WORDS).with_columns(user=pl.col("words").list.get(0))
-    _refuse(file, table, FIRST_OF_USER, SECOND_LINE)
+    _refuse(file, table, FIRST_OF_USER, SECOND_LINE, JOIN_LINES)
     items = table.select("user", item=pl.col("words").list.slice(1)).explode("item").drop_nulls()
     return items.with_columns(time=pl.lit(0, pl.Int64))
 
@@ -173,7 +224,7 @@ def _gaps(file: Path, lines: list[str]) -> pl.DataFrame:
     as_many = pl.col("user").is_not_null() & (gap.len() == pl.col("item").list.len())
     possible = gap.eval(pl.element().is_between(0, MOST_SECONDS)).list.all() & (gap.sum() < MOST_SECONDS)
     _refuse(file, table, as_many & possible, "is not a user and items, a tab, and as many gaps of 0 seconds or more")
-    _refuse(file, table, FIRST_OF_USER, SECOND_LINE)
+    _refuse(file, table, FIRST_OF_USER, SECOND_LINE, "join the lines")
     events = table.explode("item", "gap").drop_nulls("item")
     return events.select("user", "item", time=1000 * pl.col("gap").cum_sum().over("number"))
 
@@ -184,15 +235,16 @@ def _numbered(lines: list[str]) -> pl.DataFrame:
     return table.filter(pl.col("line").str.contains(WORD))
 
 
-def _refuse(file: Path, table: pl.DataFrame, sound: pl.Expr, what: str) -> None:
+def _refuse(file: Path, table: pl.DataFrame, sound: pl.Expr, what: str, advice: str = "correct the line") -> None:
     """Raise `UserError` for the first line that is not `sound`."""
     bad = table.filter(~sound.fill_null(False)).head(1)
     for line, number in bad.select("line", "number").iter_rows():
-        raise UserError(f"{file}, line {number}: '{line[:80]}' {what}: mend the line")
+        raise UserError(f"{file}, line {number}: '{line[:80]}' {what}: {advice}")
 
 
 _READERS: dict[str, Callable[[Path, list[str]], pl.DataFrame]] = {
     "ratings": _ratings,
+    "times": _times,
     "pairs": _pairs,
     "sequences": _sequences,
     "gaps": _gaps,

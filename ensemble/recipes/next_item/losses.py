@@ -95,9 +95,9 @@ def gbce_power(share: float, calibration: float) -> float:
 
 
 def draw_negatives(batch: dict[str, Tensor], num_items: int, number: int) -> Tensor:
-    """For each place asked for, `number` items that its sequence does not hold, all alike; (T, N).
+    """For each place asked for, `number` items that its user has not taken in the training history, all alike; (T, N).
 
-    `taken.g` of the batch has the distinct items of each sequence, rising, less their place in that list. The x-th of the
+    `taken.g` of the batch has the distinct items of each user, rising, less their place in that list. The x-th of the
     items that are not in it is then x + the number of its entries that are ≤ x: no draw has to be thrown away.
     """
     found, group = [], 0

@@ -15,6 +15,7 @@ For the same reason the core is then that of the events before `validation_from`
 """
 
 import datetime
+import sys
 from pathlib import Path
 from typing import Any
 
@@ -54,8 +55,11 @@ def prepare(config: PrepareConfig) -> dict[str, Any]:
     events = interactions.ordered(kept)
     if events.is_empty():
         before = f" before {config.validation_from}" if window else ""
+        past = found.filter(pl.col("time") < window[0]) if window else found
+        largest = next((least for least in range(config.core - 1, 0, -1) if interactions.core(past, least).height), None)
         raise UserError(
-            f"of {found.height:,} interactions none is left with core={config.core}{before}: lower it, or give more data"
+            f"of {found.height:,} interactions none is left with core={config.core}{before}: "
+            + (f"core={largest} is the largest that leaves any" if largest else "give more data")
         )
     users = events["user"].unique(maintain_order=True)
     items = events["item"].unique(maintain_order=True)
@@ -90,7 +94,7 @@ def prepare(config: PrepareConfig) -> dict[str, Any]:
             columns = {"row_id": ids, "user": user[first], "begin": first, "end": last}
             write_table(folder / "rows" / name, pa.table(columns).cast(ROWS))
             next_id += len(first)
-        print(census.table())
+        print("\n".join([census.table(), _core_in_words(config.core, found, events)]))
         return folders.write_manifest(
             folder,
             {
@@ -119,6 +123,21 @@ def prepare(config: PrepareConfig) -> dict[str, Any]:
 def _of_its_items(found: pl.DataFrame, core: pl.DataFrame, least: int) -> pl.DataFrame:
     """What anyone, of the core or not, took of the core's items; all, where there is no core."""
     return found.filter(pl.col("item").is_in(core["item"].unique().implode())) if least > 1 else found
+
+
+def _core_in_words(least: int, found: pl.DataFrame, kept: pl.DataFrame) -> str:
+    """What core=… left of users, items and interactions; a warning where most interactions are lost."""
+    counts = [(frame["user"].n_unique(), frame["item"].n_unique(), frame.height) for frame in (kept, found)]
+    parts = [
+        f"{left:,} of {all_of:,} {what}"
+        for left, all_of, what in zip(*counts, ("users", "items", "interactions"), strict=True)
+    ]
+    if 2 * kept.height < found.height:
+        print(
+            f"warning: core={least} leaves out more than half of the interactions: a lower core keeps more, core=1 all",
+            file=sys.stderr,
+        )
+    return f"core={least} keeps {', '.join(parts)}"
 
 
 def _why_empty(config: PrepareConfig, time: np.ndarray) -> str:
@@ -163,7 +182,7 @@ def _by_time(
 
 def _window(config: PrepareConfig, formats: list[str]) -> tuple[int, int]:
     """The first moments of validation and test, in milliseconds."""
-    if "reviews" not in formats and "ratings" not in formats:
+    if not set(formats) & interactions.DATED:
         raise UserError(f"split=time needs the time of day, and {formats[0]} have none: use split=leave_one_out")
     validation_from, test_from = (_moment(name, getattr(config, name)) for name in WINDOW)
     if validation_from >= test_from:

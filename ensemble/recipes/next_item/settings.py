@@ -12,7 +12,7 @@ class PrepareConfig:
     """The folder of prepared data to write."""
     source: tuple[str, ...] = ()
     """Files, globs, or hub:Category of Amazon Reviews 2023: who took which item, when."""
-    format: Literal["auto", "reviews", "ratings", "pairs", "sequences", "gaps"] = "auto"
+    format: Literal["auto", "reviews", "ratings", "times", "pairs", "sequences", "gaps"] = "auto"
     """What a line of text holds; auto looks. ensemble/recipes/next_item/interactions.py shows one of each."""
     columns: dict[str, str] = dataclasses.field(default_factory=dict)
     """For tables with unknown headers: product_id, user_id, rating and time, each with its column's name."""
@@ -55,7 +55,7 @@ class RecipeConfig:
     widening: int = 1
     """Width of the perceptron's middle by the model's."""
     dropout: float = 0.2
-    """Dropout on embeddings, attention and after each layer; on CPUs to the nearest 256th."""
+    """Dropout on embeddings, attention and after each layer; on CPUs to the nearest 256th, but never more than 2 % off."""
     num_intervals: int = 256
     """time_aware: intervals that are told apart, in units of the user's shortest; longer ones count as the longest."""
     loss: Literal["cross_entropy", "sampled_softmax", "bce", "gbce"] = "cross_entropy"

@@ -21,13 +21,16 @@ from ensemble.data import inputs
 from ensemble.errors import UserError
 from ensemble.neural.loader import Batch
 from ensemble.neural.optim import adamw
-from ensemble.recipe import RANKING
+from ensemble.recipe import RANKING, Size
 from ensemble.recipes.next_item import item_metrics, losses
 from ensemble.recipes.next_item.item_ranks import NUM_TOP, sampled_items
 from ensemble.recipes.next_item.model import SequenceModel
 from ensemble.recipes.next_item.settings import RecipeConfig
 
 NUM_GROUPS_ON_CPU = 8
+DRAWS_FOR_EACH = ("bce", "gbce")
+"""Losses that draw negatives for each place, never one that the user has taken."""
+NO_ITEM = np.int64(1) << 40
 
 
 def make(config: RecipeConfig, data: str) -> "NextItem":
@@ -44,6 +47,7 @@ class SequenceRows:
         self.columns = {name: Column(rows, name) for name in ("row_id", "user", "begin", "end")}
         self.item, self.time = Column(events, "item"), Column(events, "time")
         self.is_learned, self.max_length, self.num_groups = split == "train", config.max_length, num_groups
+        self.avoids_taken = config.loss in DRAWS_FOR_EACH
         self.time_aware, self.num_items = config.time_aware, len(open_table(folder / "items"))
         length = self.columns["end"].all() - self.columns["begin"].all() - 1
         assert (length >= 1).all(), "prepare.py writes no row without an item before the one to be foretold"
@@ -59,8 +63,9 @@ class SequenceRows:
     def gather(self, rows: np.ndarray, epoch: int = 0) -> Batch:
         """The model's inputs (see `SequenceModel.forward`), int64 tensors, for B = len(rows) sequences, and
 
-        train: `target` (T,), the item after each place; `taken.g` (B of the group, L + 1), the distinct items of each
-        sequence in rising order, less their place in it (see `losses.draw_negatives`).
+        train: `target` (T,), the item after each place; for the losses that draw negatives for each place, `taken.g`
+        (B of the group, most distinct items), the distinct items of each user's whole training history in rising order, less
+        their place in it (see `losses.draw_negatives`).
         others: `target` (B,), `seen_row` and `seen_item` (all items before it), `sampled` (B, 100), items that are neither,
         `length` (B,) of the whole history; the places are in the order of `rows`.
         """
@@ -85,7 +90,9 @@ class SequenceRows:
             if self.is_learned:
                 places.append(owner * longest + slot + offset)
                 targets.append(self.item.take(at + 1))
-                batch[f"taken.{number}"] = _taken(items, self.item.take(last[group]))
+                if self.avoids_taken:
+                    at, owner = ranges(first[group], last[group] + 1)  # not the window alone: also what came before it
+                    batch[f"taken.{number}"] = _taken(self.item.take(at), owner)
             else:
                 place_of_row[group] = np.arange(len(group)) * longest + length[group] - 1 + offset
             offset += items.size
@@ -149,6 +156,39 @@ class NextItem:
             widening=config.widening,
             num_intervals=config.num_intervals if config.time_aware else 0,
             num_streams=config.num_streams,
+        )
+
+    def size(self, num_rows: int) -> Size:
+        """What the layers must keep, and with losses over drawn items their scores; more is needed than that."""
+        config, num_items = self.config, self.about["items"]
+        width, layers, streams = config.width, config.num_layers, config.num_streams
+        tables = 2 if config.time_aware else 1
+        mappings = 2 * streams * (streams + 2) * (streams * width + 1)
+        num_parameters = (
+            (num_items + 1) * width
+            + tables * config.max_length * width
+            + (2 * config.num_intervals * width if config.time_aware else 0)
+            + layers * ((4 + 2 * config.widening) * width**2 + (9 + config.widening) * width + mappings + 6 * bool(streams))
+            + 2 * width
+        )
+        longest = np.sort(self.rows("train").lengths)[-num_rows:].astype(float)
+        places, pairs = longest.sum(), (longest**2).sum()
+        kept = places * width * (1 + layers * (6 + 2 * config.widening) * max(1, streams // 2))
+        kept += layers * config.num_heads * pairs if config.time_aware or config.dropout else 0
+        if config.loss in DRAWS_FOR_EACH:
+            kept += places * config.num_negatives * width
+        elif config.loss == "sampled_softmax":
+            kept += places * config.num_negatives
+        return Size(
+            num_parameters=num_parameters,
+            batch_bytes=int(4 * kept),
+            settings=(
+                "recipe.width",
+                "recipe.num_layers",
+                "recipe.max_length",
+                "recipe.num_streams",
+                "recipe.num_negatives",
+            ),
         )
 
     def optimizers(self, model: torch.nn.Module, learning_rate: float, weight_decay: float) -> list[torch.optim.Optimizer]:
@@ -248,14 +288,14 @@ def _in_shortest_gaps(time: np.ndarray, owner: np.ndarray, num_rows: int) -> np.
     return np.rint(since / shortest[owner]).astype(np.int64)
 
 
-def _taken(items: np.ndarray, last: np.ndarray) -> np.ndarray:
-    """The distinct items of each row (b, l) and of `last` (b,), rising, less their place; then numbers above all items."""
-    whole = np.sort(np.concatenate([items, last[:, None]], axis=1), axis=1)
-    huge = np.int64(1) << 40
-    whole[:, 1:][whole[:, 1:] == whole[:, :-1]] = huge
-    whole[whole == 0] = huge
-    whole = np.sort(whole, axis=1)
-    return np.where(whole < huge, whole - np.arange(whole.shape[1]), huge)
+def _taken(item: np.ndarray, owner: np.ndarray) -> np.ndarray:
+    """The distinct items of each owner (n,), rising, less their place; then numbers above all items."""
+    stride = np.int64(item.max()) + 1
+    owner, item = np.divmod(np.unique(owner * stride + item), stride)
+    place = np.arange(len(owner)) - np.searchsorted(owner, owner)
+    rows = np.full((owner[-1] + 1, place.max() + 1), NO_ITEM)
+    rows[owner, place] = item - place
+    return rows
 
 
 def _check(config: RecipeConfig) -> None:

@@ -47,6 +47,7 @@ def test_a_request_is_answered_with_the_forecast(service: Service, fitted: Path,
     table = pq.read_table(fitted / "ensemble/forecast.parquet")
     assert answer["week"] == table.schema.metadata[b"week"].decode()
     assert answer["horizon_weeks"] == 12
+    assert answer["lacking"] == {}
     for row, kept in zip(answer["forecast"], table.to_pylist(), strict=True):
         assert {name: row[name] for name in ("rank", "product_id", "title", "category", "probability")} == {
             name: kept[name] for name in ("rank", "product_id", "title", "category", "probability")

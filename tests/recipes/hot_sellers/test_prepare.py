@@ -13,6 +13,17 @@ import pyarrow as pa
 import pytest
 from hypothesis import Phase, given, settings
 from hypothesis import strategies as st
+from small_market import (
+    FIRST_DAY,
+    FIRST_MS,
+    FIRST_WEEK,
+    SUNDAY,
+    config_for,
+    review,
+    steady_market,
+    write_metadata,
+    write_raw,
+)
 
 from ensemble import arrow, folders
 from ensemble.arrow import Column, open_table
@@ -22,59 +33,6 @@ from ensemble.recipes.hot_sellers import features, spills, text, weekly
 from ensemble.recipes.hot_sellers import prepare as panel
 from ensemble.recipes.hot_sellers.prepare import FORECAST, SPLITS, TARGETS
 from ensemble.recipes.hot_sellers.settings import PanelConfig, PrepareConfig
-
-FIRST_DAY = datetime.datetime(2021, 1, 4, tzinfo=datetime.UTC)  # a Monday
-FIRST_WEEK = (FIRST_DAY.date() - weekly.FIRST_MONDAY).days // 7
-FIRST_MS = int(FIRST_DAY.timestamp() * 1000)
-SUNDAY = 0.999
-CATEGORIES = {"A": "Toys", "B": "Toys", "C": "Tools"}
-
-
-def review(product: str, week: int, part_of_week: float = 0.5, **changes: Any) -> dict[str, Any]:
-    """A review in the raw schema of 2023; `week` counts from `FIRST_DAY`."""
-    content = {
-        "parent_asin": product,
-        "asin": product,
-        "user_id": f"user of {product}",
-        "timestamp": FIRST_MS + week * weekly.WEEK_MS + int(part_of_week * weekly.WEEK_MS),
-        "rating": 4.0,
-        "title": "good",
-        "text": "as it should be",
-        "helpful_vote": 1,
-        "verified_purchase": True,
-        "images": [],
-    }
-    return content | changes
-
-
-def write_raw(folder: Path, content: list[dict[str, Any]], name: str = "reviews.jsonl") -> str:
-    folder.mkdir(parents=True, exist_ok=True)
-    (folder / name).write_text("".join(json.dumps(one) + "\n" for one in content))
-    return str(folder / name)
-
-
-def write_metadata(folder: Path) -> str:
-    about = {"title": "", "store": None, "categories": [], "price": None}
-    content = [{"parent_asin": product, "main_category": category, **about} for product, category in CATEGORIES.items()]
-    return write_raw(folder, content, "meta.jsonl")
-
-
-def steady_market(num_weeks: int = 20) -> list[dict[str, Any]]:
-    """Five products with 1 to 5 reviews a week, whose growth differs, until the last Sunday."""
-    return [
-        review(product, week, SUNDAY if week == num_weeks - 1 else 0.1 * number, user_id=f"user {number}")
-        for order, product in enumerate("ABCDE")
-        for week in range(num_weeks)
-        for number in range(1 + (order + week * order) % 5)
-    ]
-
-
-SMALL = PanelConfig(horizon_weeks=2, top_fraction=0.4)
-
-
-def config_for(tmp_path: Path, content: list[dict[str, Any]], panel: PanelConfig = SMALL, **changes: Any) -> PrepareConfig:
-    source = (write_raw(tmp_path / "raw", content),)
-    return PrepareConfig(**{"out": str(tmp_path / "out"), "source": source, "panel": panel} | changes)
 
 
 def prepare_every_week(config: PrepareConfig) -> dict[str, Any]:
@@ -156,6 +114,7 @@ def test_nothing_after_t_is_seen_at_t(
             content,
             PanelConfig(horizon_weeks=HORIZON, top_fraction=0.5),
             metadata=(write_metadata(folder / "meta"),),
+            min_matched=0.0,
         )
         about[name] = prepare_every_week(config)
     for last_week, with_targets in ((T, False), (T - HORIZON, True)):
@@ -166,7 +125,11 @@ def test_nothing_after_t_is_seen_at_t(
         assert seen == also_seen
     # Nor does the end of the data change anything: what a forecaster had in hand at t gives the same
     alone = config_for(
-        folder / "alone", known, PanelConfig(horizon_weeks=HORIZON), metadata=(write_metadata(folder / "meta"),)
+        folder / "alone",
+        known,
+        PanelConfig(horizon_weeks=HORIZON),
+        metadata=(write_metadata(folder / "meta"),),
+        min_matched=0.0,
     )
     panel.prepare(alone, like=about["one"])
     forecast = gather(folder / "alone" / "out", FORECAST)
@@ -401,7 +364,7 @@ def test_like_knows_the_old_categories_only(tmp_path: Path) -> None:
     content = [{"parent_asin": "A", "main_category": "Art"}, {"parent_asin": "B", "main_category": "Toys"}]
     about = {"title": "", "store": None, "categories": [], "price": None}
     metadata = write_raw(tmp_path, [one | about for one in content], "new.jsonl")
-    panel.prepare(config_for(tmp_path / "new", steady_market(), metadata=(metadata,)), like)
+    panel.prepare(config_for(tmp_path / "new", steady_market(), metadata=(metadata,), min_matched=0.4), like)
     products = open_table(tmp_path / "new" / "out" / "products").to_pydict()
     assert dict(zip(products["product_id"], products["category"], strict=True)) == {"A": 0, "B": 2, "C": 0, "D": 0, "E": 0}
     rows = open_table(tmp_path / "new" / "out" / "rows" / FORECAST).to_pydict()
@@ -415,8 +378,11 @@ def test_like_has_text_as_the_training_data_had(tmp_path: Path, learned_from_tex
     old, new = (steady_market(), silent) if learned_from_text else (silent, steady_market())
     like = panel.prepare(config_for(tmp_path / "old", old))
     assert like["has_text"] == learned_from_text
-    about = panel.prepare(config_for(tmp_path / "new", new), like)
+    about = panel.prepare(config_for(tmp_path / "new", new, min_matched=0.0), like)
     assert about["has_text"] == learned_from_text
+    if learned_from_text:
+        with pytest.raises(UserError, match=r"only 0 of .* reviews have text .*but the members learned from .* 100.0% had"):
+            panel.prepare(config_for(tmp_path / "again", new), like)
     num_reviews = about["census"]["rows_kept"] if learned_from_text else 0
     assert open_table(tmp_path / "new" / "out" / "reviews").num_rows == num_reviews
 
@@ -472,7 +438,7 @@ def test_the_first_of_two_copies_is_kept(tmp_path: Path) -> None:
 
 def test_a_file_whose_every_row_is_bad(tmp_path: Path) -> None:
     """A wrong `until`, or a file of another kind, would end in a traceback."""
-    with pytest.raises(UserError, match=r"rows are bad \(100.00%, allowed are 1.00%\)"):
+    with pytest.raises(UserError, match="all reviews are dated after until=2001-01-01: give a later day"):
         panel.prepare(config_for(tmp_path, steady_market(), until="2001-01-01"))
     with pytest.raises(UserError, match="rows are bad"):
         panel.prepare(config_for(tmp_path, [review("A", 0, rating=77.0)] * 3, max_bad_fraction=1.0))
@@ -485,7 +451,7 @@ def test_until_cuts_the_reviews_after_a_day(tmp_path: Path) -> None:
     content = [*steady_market(15), review("A", 14, 0.99999), review("A", 15, 0.0)]
     about = panel.prepare(config_for(tmp_path, content, until=str(last_day.date()), max_bad_fraction=0.9))
     assert about["last_week"] == str((last_day - datetime.timedelta(days=6)).date())
-    assert {kind: dropped["count"] for kind, dropped in about["census"]["dropped"].items()} == {reviews.TOO_NEW: 1}
+    assert {kind: dropped["count"] for kind, dropped in about["census"]["dropped"].items()} == {reviews.AFTER_UNTIL: 1}
     for until in ("yesterday", "2021-13-01", "9999-12-31"):
         with pytest.raises(UserError, match=f"until={until} is no date: write it as in 2023-09-30"):
             panel.prepare(config_for(tmp_path / "other", steady_market(), until=until))

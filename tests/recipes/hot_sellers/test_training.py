@@ -408,3 +408,27 @@ def test_a_member_without_a_checkpoint_says_so(prepared: Path, accelerator: Acce
     """A run that was stopped before its first evaluation would be called missing prepared data."""
     with pytest.raises(UserError, match=r"best does not exist: .* scripts/train.py"):
         NeuralMember(tmp_path, accelerator, prepared).predict(prepared, "test")
+
+
+@pytest.mark.parametrize(
+    "settings",
+    [{}, {"text_layers": 2, "num_layers": 3}, {"num_reviews": 0}, {"width": 24, "text_layers": 0, "num_layers": 0}],
+)
+def test_the_size_of_a_model_is_known_before(settings: dict[str, Any], prepared: Path) -> None:
+    """A model would be refused that fits, or be built until the system kills the process."""
+    of = recipe(prepared, **settings)
+    assert of.size(4).num_parameters == sum(parameter.numel() for parameter in of.model().parameters())
+
+
+@pytest.mark.parametrize(
+    "settings", [{"width": 10**6}, {"num_reviews": 10**6}, {"num_layers": 10**9}, {"text_layers": 10**9, "width": 64}]
+)
+def test_what_does_not_fit_into_memory_is_refused(settings: dict[str, Any], prepared: Path, tmp_path: Path) -> None:
+    """The system would kill the training without a message."""
+    config = train_config(tmp_path / "run", prepared)
+    of = recipe(prepared, **settings)
+    with pytest.raises(
+        UserError, match=r"the training needs at least .* GB of memory \(.* GB are left: choose less of recipe"
+    ):
+        loop.train(of, config, Accelerator(cpu=True))
+    assert not (tmp_path / "run").exists()

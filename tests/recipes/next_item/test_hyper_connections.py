@@ -105,3 +105,19 @@ def test_the_mappings_are_in_fp32_under_autocast(shaken: HyperConnection) -> Non
     for under, plain in zip(mapped, shaken.mappings(streams), strict=True):
         assert under.dtype == torch.float32
         assert torch.equal(under, plain)
+
+
+def test_sinkhorn_keeps_a_row_that_lies_far_below_the_others() -> None:
+    """A stream would be lost, and its gradients be zero: exp(-110) is none in float32."""
+    logits = torch.tensor([[0.0, 1.0, 2.0], [-110.0, -112.0, -111.0], [1.0, 0.0, -1.0]], requires_grad=True)
+    found = sinkhorn(logits, 50)
+    torch.testing.assert_close(found.sum(0), torch.ones(3))
+    torch.testing.assert_close(found.sum(1), torch.ones(3), rtol=1e-3, atol=1e-3)
+    shift = torch.tensor([[0.0], [110.0], [0.0]])
+    torch.testing.assert_close(found, sinkhorn((logits + shift).detach(), 50))
+    slope = torch.arange(9.0).view(3, 3).square()
+    (ours,) = torch.autograd.grad((found * slope).sum(), logits)
+    near = (logits + shift).detach().requires_grad_()
+    (expected,) = torch.autograd.grad((sinkhorn(near, 50) * slope).sum(), near)
+    torch.testing.assert_close(ours, expected)
+    assert ours[1].abs().max() > 1e-3

@@ -114,10 +114,10 @@ def test_dropout_leaves_out_the_share_it_was_told_and_keeps_the_mean() -> None:
     """Random bytes would be compared wrongly: too much or too little is left out, or the mean shifts."""
     torch.manual_seed(0)
     x = torch.ones(1001, 333)
-    for share in (0.1, 0.2, 0.5):
+    for share in (0.1, 0.2, 0.5, 0.98):
         dropped = Dropout(share)(x)
         assert (dropped == 0).float().mean() == pytest.approx(share, abs=0.004)
-        assert dropped.mean() == pytest.approx(1, abs=0.004)
+        assert dropped.mean() == pytest.approx(1, abs=0.004 / min(share, 1 - share) ** 0.5)
         assert len(dropped.unique()) == 2
         columns = (dropped == 0).float().mean(0)
         assert columns.std() < 2 * math.sqrt(share * (1 - share) / len(x))  # no column is left out more often
@@ -145,3 +145,13 @@ def test_mhc_begins_as_the_plain_model() -> None:
     assert not missing.unexpected_keys
     batch = batch_of([5, 12])
     torch.testing.assert_close(mhc(batch), plain(batch), rtol=1e-4, atol=1e-4)
+
+
+@pytest.mark.parametrize("share", [0.0005, 0.001, 0.01, 0.999, 0.9999])
+def test_dropout_of_nearly_none_or_all_is_exact(share: float) -> None:
+    """A share of 0.001 would be 0.0039, four times as many; one of 0.999 would end in a division by zero."""
+    torch.manual_seed(0)
+    dropped = Dropout(share)(torch.ones(2000, 1000))
+    rarer = min(share, 1 - share)
+    found = (dropped == 0).double().mean() if share < 0.5 else (dropped != 0).double().mean()
+    assert float(found) == pytest.approx(rarer, abs=5 * math.sqrt(rarer / dropped.numel()))

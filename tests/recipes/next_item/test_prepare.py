@@ -161,3 +161,17 @@ def test_time_needs_times(tmp_path: Path) -> None:
     file.write_text("1 5\n1 6\n1 7\n")
     with pytest.raises(UserError, match="split=time needs the time of day"):
         sequences.prepare(PrepareConfig(source=(str(file),), out=str(tmp_path / "out"), core=1, split="time"))
+
+
+def test_what_the_core_leaves_out_is_shown(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    """Two thirds of a small data set would be gone without a word."""
+    many = [(user, item, time) for user in "abc" for time, item in enumerate("wxyz")]
+    few = [(f"user {number}", f"item {number}", 1) for number in range(15)]
+    prepare(tmp_path, interactions=many + few, core=3)
+    shown = capsys.readouterr()
+    assert "core=3 keeps 3 of 18 users, 4 of 19 items, 12 of 27 interactions" in shown.out
+    assert "warning: core=3 leaves out more than half of the interactions" in shown.err
+    prepare(tmp_path, interactions=many, core=3, overwrite=True)
+    shown = capsys.readouterr()
+    assert "core=3 keeps 3 of 3 users, 4 of 4 items, 12 of 12 interactions" in shown.out
+    assert "warning" not in shown.err

@@ -1,0 +1,270 @@
+"""Values of review files: ids exactly as written, in every format; columns of other kinds are refused; decimal commas."""
+
+import datetime
+import json
+import os
+import socket
+from decimal import Decimal
+from pathlib import Path
+from typing import Any
+
+import polars as pl
+import pytest
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
+
+from ensemble.data import reviews
+from ensemble.data.census import AFTER_UNTIL, BAD_ID, NO_USER, Census
+from ensemble.errors import UserError
+
+NOON_MS = 1_600_000_000_000
+COLUMNS = ("parent_asin", "user_id", "rating", "timestamp")
+
+
+def read(*files: Path, census: Census | None = None, **options: Any) -> pl.DataFrame:
+    frames = list(reviews.read_reviews(files, census or Census(), **options))
+    return pl.concat(frames) if frames else pl.DataFrame(schema=reviews.REVIEW_SCHEMA)
+
+
+def write_json(file: Path, ids: list[Any], **more: Any) -> Path:
+    rows = [{"parent_asin": "P", "user_id": one, "rating": 5, "timestamp": NOON_MS} | more for one in ids]
+    file.write_text("".join(json.dumps(row) + "\n" for row in rows), encoding="utf-8")
+    return file
+
+
+def write_parquet(file: Path, ids: Any, **more: Any) -> Path:
+    values = {"parent_asin": "P", "rating": 5, "timestamp": NOON_MS} | more
+    pl.DataFrame({"user_id": ids}).with_columns(pl.lit(value).alias(name) for name, value in values.items()).write_parquet(
+        file
+    )
+    return file
+
+
+def write_delimited(file: Path, ids: list[str], delimiter: str) -> Path:
+    quote = '"' if delimiter == "," else ""
+    lines = [delimiter.join(["P", quote + one.replace('"', '""') + quote, "5", str(NOON_MS)]) for one in ids]
+    with open(file, "w", encoding="utf-8", newline="") as stream:  # "\r" stays as it is
+        stream.write("\n".join([delimiter.join(COLUMNS), *lines, ""]))
+    return file
+
+
+LETTERS = st.characters(exclude_categories=("Cs",), exclude_characters="\0")
+IDS = st.lists(
+    st.one_of(
+        st.text(LETTERS, min_size=1, max_size=8),
+        st.from_regex(r"[+-]?0*[0-9]{1,25}(\.0*)?", fullmatch=True),
+        st.sampled_from(["None", "null", "nan", " ", " 7", "7 ", "1e3", "true", "[deleted]", "{}", "9007199254740993"]),
+    ),
+    min_size=1,
+    max_size=12,
+)
+
+
+@settings(deadline=None, max_examples=60, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@given(ids=IDS)
+def test_ids_of_text_come_out_as_they_went_in(tmp_path: Path, ids: list[str]) -> None:
+    """`007` and `7`, `None` and nothing, or two long numbers would be one user; the same file in another format, others."""
+    files = [write_json(tmp_path / "a.jsonl", ids), write_parquet(tmp_path / "a.parquet", ids)]
+    files.append(write_delimited(tmp_path / "a.csv", ids, ","))
+    if not any(set('\t\r\n"') & set(one) for one in ids):
+        files.append(write_delimited(tmp_path / "a.tsv", ids, "\t"))
+    for file in files:
+        for block_bytes in (200, 1 << 20):
+            assert read(file, block_bytes=block_bytes)["user_id"].to_list() == ids
+
+
+@settings(deadline=None, max_examples=40, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@given(ids=st.lists(st.integers(-(2**63), 2**63 - 1), min_size=1, max_size=8))
+def test_whole_numbers_are_ids_in_their_decimal_form(tmp_path: Path, ids: list[int]) -> None:
+    """From 2^53 on, users would collide."""
+    for file in (write_json(tmp_path / "a.jsonl", ids), write_parquet(tmp_path / "a.parquet", ids)):
+        assert read(file)["user_id"].to_list() == [str(one) for one in ids]
+    longer = [one * 10**15 for one in ids]
+    assert read(write_json(tmp_path / "b.jsonl", longer))["user_id"].to_list() == [str(one) for one in longer]
+
+
+def test_only_an_empty_cell_is_a_missing_id(tmp_path: Path) -> None:
+    """A user who is called None would be lost, or an empty cell be somebody."""
+    for file in (
+        write_json(tmp_path / "a.jsonl", [None, "", "None", 4.0]),
+        write_parquet(tmp_path / "a.parquet", [None, "", "None", "4"]),
+        write_delimited(tmp_path / "a.csv", ["", "", "None", "4"], ","),
+    ):
+        census = Census()
+        assert read(file, census=census)["user_id"].to_list() == ["None", "4"]
+        assert census.dropped == {NO_USER: 2}
+
+
+@pytest.mark.parametrize(
+    ("ids", "expected"),
+    [
+        (pl.Series([4.0, None, float("nan"), -7.0]), ["4", "-7"]),
+        (pl.Series([4.0, 2.0], dtype=pl.Float32), ["4", "2"]),
+        (pl.Series([Decimal("4.00"), Decimal("12345678901234567890.00")]), ["4", "12345678901234567890"]),
+        (pl.Series(["b", "a"], dtype=pl.Categorical), ["b", "a"]),
+        (pl.Series([2**64 - 1], dtype=pl.UInt64), [str(2**64 - 1)]),
+    ],
+)
+def test_ids_of_other_types_of_parquet(tmp_path: Path, ids: pl.Series, expected: list[str]) -> None:
+    """Users that pandas wrote as 4.0, since some were missing, would match no other file's."""
+    assert read(write_parquet(tmp_path / "a.parquet", ids))["user_id"].to_list() == expected
+
+
+@pytest.mark.parametrize("number", [1.5, 2.0**53 + 2, float("inf"), Decimal("1.5")])
+def test_an_id_that_is_no_exact_whole_number_is_refused(tmp_path: Path, number: Any) -> None:
+    """Two ids that differ after the point, or beyond 2^53, would be one."""
+    file = write_parquet(tmp_path / "a.parquet", [type(number)(1), number])
+    with pytest.raises(UserError, match=r"a\.parquet, row 2: the id .* in the column 'user_id' is a floating-point number"):
+        read(file)
+
+
+def test_json_ids_that_are_no_text_are_bad_rows(tmp_path: Path) -> None:
+    """An object or a truth value would become a user of that name; a text that looks like one would be lost with it."""
+    ids = ["{}", "[deleted]", "true", "1.5", {"a": 1}, ["x"], True, 1.5, "a\0b", "end"]
+    census = Census()
+    assert read(write_json(tmp_path / "a.jsonl", ids), census=census)["user_id"].to_list() == [*ids[:4], "end"]
+    assert census.dropped == {BAD_ID: 5}
+    assert [offender.line for offender in census.offenders[BAD_ID]] == [5, 6, 7, 8, 9]
+    for file in (
+        write_parquet(tmp_path / "a.parquet", ["a\0b", "b"]),
+        write_delimited(tmp_path / "a.csv", ["a\0b", "b"], ","),
+    ):
+        census = Census()
+        assert read(file, census=census)["user_id"].to_list() == ["b"]
+        assert census.dropped == {BAD_ID: 1}
+
+
+@pytest.mark.parametrize(
+    ("changes", "sentence"),
+    [
+        ({"user_id": [True]}, "'user_id' of .* has the type bool, and the user_id must be text or numbers"),
+        ({"user_id": [["a"]]}, "'user_id' of .* has the type large_list<.*>, and the user_id must be text or numbers"),
+        ({"user_id": [{"a": 1}]}, "'user_id' of .* has the type struct<.*>"),
+        ({"user_id": [b"a"]}, "'user_id' of .* has the type large_binary"),
+        ({"user_id": [datetime.date(2020, 1, 1)]}, "'user_id' of .* has the type date32"),
+        ({"rating": [True]}, "'rating' of .* has the type bool, and the rating must be numbers or text"),
+        ({"rating": [[5]]}, "'rating' of .* has the type large_list"),
+        ({"timestamp": [[NOON_MS]]}, "'timestamp' of .* has the type .*, and the time must be dates or numbers or text"),
+        ({"timestamp": [datetime.time(12)]}, "'timestamp' of .* has the type time64"),
+        ({"title": [["a"]]}, "'title' of .* has the type large_list"),
+    ],
+)
+def test_a_column_of_parquet_of_another_kind_is_refused(tmp_path: Path, changes: dict[str, Any], sentence: str) -> None:
+    """A truth value would be one star, a list a name; or there would be a traceback."""
+    row = {"parent_asin": ["P"], "user_id": ["U"], "rating": [5], "timestamp": [NOON_MS]}
+    pl.DataFrame(row | changes).write_parquet(tmp_path / "a.parquet")
+    with pytest.raises(UserError, match=sentence):
+        read(tmp_path / "a.parquet")
+
+
+def test_a_key_that_comes_late_is_read(tmp_path: Path) -> None:
+    """Texts, votes and pictures would be dropped without a word if none of the first thousand reviews had any."""
+    late = {"title": "Late", "helpful_vote": 3, "verified_purchase": True, "images": ["a", "b"]}
+    rows = [{"parent_asin": "P", "user_id": "U", "rating": 5, "timestamp": NOON_MS}] * 1200
+    file = tmp_path / "r.jsonl"
+    file.write_text("".join(json.dumps(row) + "\n" for row in [*rows, rows[0] | late]))
+    fields = ["text", "helpful_votes", "verified", "num_images"]
+    assert read(file).select(fields).tail(2).rows() == [(None, None, None, None), ("Late", 3, True, 2)]
+    own = {"product_id": "parent_asin", "user_id": "user_id", "rating": "rating", "time": "timestamp"}
+    assert read(file, columns=own | {"text": "title"})["text"].to_list()[-1] == "Late"
+    with pytest.raises(UserError, match="has no column 'words', which columns names"):
+        read(file, columns=own | {"text": "words"})
+    (product,) = reviews.read_products([write_products(tmp_path, [{"title": "T"}] * 1200 + [{"store": "S"}])], Census())
+    assert product["store"].to_list()[-1] == "S"
+
+
+# ---------------------------------------------------------------------------------------------------------------- prices
+
+
+def write_products(folder: Path, rows: list[dict[str, Any]]) -> Path:
+    file = folder / "meta.jsonl"
+    base = {"title": "T", "categories": []}
+    lines = [json.dumps(base | {"parent_asin": str(number)} | row) + "\n" for number, row in enumerate(rows)]
+    file.write_text("".join(lines))
+    return file
+
+
+@pytest.mark.parametrize(
+    ("prices", "expected"),
+    [
+        (["12,50", "1.234,56", "1.234", "7", "3,99 - 5,99", "€ 2,5"], [12.5, 1234.56, 1234.0, 7.0, 3.99, 2.5]),
+        (["12.50", "1,234.56", "1,234", "7", "3.99 - 5.99", "$2.5"], [12.5, 1234.56, 1234.0, 7.0, 3.99, 2.5]),
+        (["1,234", "12"], [1234.0, 12.0]),
+        ([*["1.50"] * 200, "12,50", "1.2.3"], [*[1.5] * 200, None, None]),
+    ],
+)
+def test_prices_with_a_decimal_comma(tmp_path: Path, prices: list[str], expected: list[float | None]) -> None:
+    """12,50 would be 1,250 dollars."""
+    file = write_products(tmp_path, [{"price": price} for price in prices])
+    for block_bytes in (100, 1 << 20):
+        found = pl.concat(reviews.read_products([file], Census(), block_bytes=block_bytes))
+        assert found["price"].to_list() == expected
+
+
+def test_prices_of_two_kinds_are_refused(tmp_path: Path) -> None:
+    """Half of the prices would be a hundred times too high."""
+    file = write_products(tmp_path, [{"price": "12,50"}, {"price": "9.99"}])
+    with pytest.raises(
+        UserError, match=r"prices of .* have a decimal point, as in 9\.99 .* and a decimal comma, as in 12,50"
+    ):
+        reviews.read_products([file], Census()).__next__()
+
+
+# ---------------------------------------------------------------------------------------------------------------- files
+
+
+def test_what_is_no_file_is_refused(tmp_path: Path) -> None:
+    """A pipe would be waited for, deaf to SIGTERM; a name of 300 letters would end in a traceback."""
+    os.mkfifo(tmp_path / "pipe")
+    listener = socket.socket(socket.AF_UNIX)
+    listener.bind(str(tmp_path / "socket"))
+    listener.close()
+    for path, sentence in (
+        (tmp_path / "pipe", "pipe is a pipe, and sources are read more than once: write its content to a file"),
+        (tmp_path / "socket", "socket is a socket"),
+        (Path("/dev/null"), "/dev/null is a device"),
+        (tmp_path / ("x" * 300), "cannot be read.*File name too long"),
+        (tmp_path / ("x" * 300 + "*"), "no file matches"),
+        (Path("a\0b"), "cannot be read.*null"),
+    ):
+        with pytest.raises(UserError, match=sentence):
+            reviews.expand_sources([path], "")
+    with pytest.raises(UserError, match="pipe is a pipe"):
+        read(tmp_path / "pipe")
+
+
+def test_a_file_given_twice_is_read_once(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    """All its reviews would count twice; or one file less would be read without a word."""
+    first, other = write_json(tmp_path / "a.jsonl", ["A"]), write_json(tmp_path / "b.jsonl", ["B"])
+    (tmp_path / "linked").symlink_to(first)
+    os.link(first, tmp_path / "hard")
+    (tmp_path / "copy").write_bytes(first.read_bytes())
+    names = [first, other, first, tmp_path / "linked", tmp_path / "hard", tmp_path / "copy"]
+    assert reviews.expand_sources(names, "") == [first, other]
+    said = capsys.readouterr().err.splitlines()
+    assert said == [f"warning: {name} is given twice, also as {first}: it is read once" for name in names[2:]]
+
+
+@pytest.mark.parametrize("text", ["parent_asin,user_id,rating,timestamp\rP,U,5,1600000000\r", "7::31::5::978300761\r" * 2])
+def test_lines_that_end_in_returns_alone(tmp_path: Path, text: str) -> None:
+    """The whole file would be one header."""
+    (tmp_path / "old.csv").write_bytes(text.encode())
+    with pytest.raises(
+        UserError, match=r"the lines of .*old.csv end in carriage returns alone, as on old Macs: convert them"
+    ):
+        read(tmp_path / "old.csv")
+
+
+def test_the_nearest_format_is_named(tmp_path: Path) -> None:
+    """A user would not see which column a file lacks."""
+    (tmp_path / "a.csv").write_text("user_id,parent_asin,rating,when\nU,P,5,1600000000\n")
+    with pytest.raises(UserError, match="the nearest format, Amazon Reviews 2023, also needs timestamp"):
+        read(tmp_path / "a.csv")
+
+
+def test_until_is_no_advice_to_those_who_gave_it(tmp_path: Path) -> None:
+    """Rows that the user asked to leave out would stop the run, with the advice to give what was given."""
+    file, census = write_json(tmp_path / "a.jsonl", ["U"] * 4), Census()
+    assert read(file, census=census, until_ms=NOON_MS - 1).is_empty()
+    assert census.dropped == {AFTER_UNTIL: 4}
+    census.check(0.01)

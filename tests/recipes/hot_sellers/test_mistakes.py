@@ -1,0 +1,138 @@
+"""What a user's files can be that is no error of form: copies, metadata of other products, and too little of everything."""
+
+import csv
+import os
+import re
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import polars as pl
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from small_market import FIRST_DAY, SUNDAY, config_for, review, steady_market, write_raw
+
+from ensemble.data import duplicates
+from ensemble.errors import UserError
+from ensemble.recipes.hot_sellers import prepare as panel
+from ensemble.recipes.hot_sellers.settings import PanelConfig, PrepareConfig
+
+DUPLICATES = "duplicate: the same product, user and time"
+FIELDS = ("parent_asin", "user_id", "rating", "timestamp")
+
+
+def write_table(folder: Path, content: list[dict[str, Any]], unit_ms: int) -> str:
+    """The same reviews as CSV, their times in seconds, or as days."""
+    with open(folder / f"{unit_ms}.csv", "w", newline="") as stream:
+        table = csv.DictWriter(stream, FIELDS, extrasaction="ignore")
+        table.writeheader()
+        for one in content:
+            seconds = one["timestamp"] // unit_ms * unit_ms // 1000
+            day = np.datetime64(seconds, "s").astype("datetime64[D]")
+            table.writerow(one | {"timestamp": seconds if unit_ms == 1000 else str(day)})
+    return str(folder / f"{unit_ms}.csv")
+
+
+@pytest.mark.parametrize("unit_ms", [1000, 86_400_000])
+def test_the_same_reviews_in_two_formats_count_once(
+    unit_ms: int, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """Each review would count twice, since one file has milliseconds and the other seconds."""
+    reviews = [one | {"user_id": f"{number}"} for number, one in enumerate(steady_market())]
+    alone = panel.prepare(config_for(tmp_path / "alone", reviews))
+    table = write_table(tmp_path, reviews, unit_ms)
+    source = (table, write_raw(tmp_path / "raw", reviews))
+    both = panel.prepare(config_for(tmp_path / "both", reviews, source=source))
+    assert both["census"]["dropped"][DUPLICATES]["count"] == len(reviews) == both["census"]["rows_kept"]
+    assert both["splits"] == alone["splits"]
+    assert (
+        f"{unit_ms}.csv in {'seconds' if unit_ms == 1000 else 'days'}, reviews.jsonl in milliseconds"
+        in capsys.readouterr().out
+    )
+
+
+REVIEWS = st.lists(st.tuples(st.integers(0, 1), st.integers(0, 2), st.integers(0, 1), st.integers(0, 4000)), max_size=30)
+
+
+@settings(deadline=None)
+@given(reviews=REVIEWS, units=st.tuples(*[st.sampled_from([1, 1000])] * 2))
+def test_copies_by_brute_force(reviews: list[tuple[int, int, int, int]], units: tuple[int, int]) -> None:
+    """Reviews of one second would be taken for copies where both files know better, or copies be kept."""
+    rows = [(product, user, file, time // units[file] * units[file]) for product, user, file, time in reviews]
+    schema = {"product": pl.Int32, "user": pl.UInt64, "source_file": pl.Int16, "time_ms": pl.Int64}
+    frame = pl.DataFrame(rows, schema=schema, orient="row").with_row_index("source_line")
+    frame = frame.sort("product", "time_ms", "source_file", "source_line")
+    expected = np.zeros(len(frame), bool)
+    kept: list[tuple[int, int, int, int]] = []
+    for unit in sorted(set(units)):
+        for number, (product, user, file, time) in enumerate(frame.select(*schema).rows()):
+            if units[file] == unit:
+                copies = [one for one in kept if one[:2] == (product, user) and one[3] // unit == time // unit]
+                expected[number] = not copies
+                kept += [(product, user, unit, time)] if not copies else []
+    np.testing.assert_array_equal(duplicates.are_first(frame, units), expected)
+
+
+def write_metadata(folder: Path, ids: list[Any]) -> str:
+    about = {"title": "", "store": None, "categories": [], "price": None, "main_category": "Toys"}
+    return write_raw(folder, [{"parent_asin": one} | about for one in ids], "meta.jsonl")
+
+
+@pytest.mark.parametrize(
+    ("products", "known", "sentence"),
+    [
+        ("ABCDE", ["a", "b", "c", "d", "e"], "the reviews have 'A' where the metadata have 'a'"),
+        (["1", "2", "3", "4", "5"], ["1.0", "2.0", "3.0"], "the reviews have '1' where the metadata have '1.0'"),
+        (["01", "02", "03", "04", "05"], [1, 2, 3], "the reviews have '01' where the metadata have '1'"),
+        ("ABCDE", ["A", "X", "Y"], "the reviews have 'B', the metadata '[AXY]'"),
+    ],
+)
+def test_metadata_of_other_products_are_refused(
+    products: Any, known: list[Any], sentence: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """Every product would be of no category, and nobody would notice."""
+    names = dict(zip("ABCDE", products, strict=True))
+    content = [one | {"parent_asin": names[one["parent_asin"]]} for one in steady_market()]
+    metadata = (write_metadata(tmp_path / "raw", known),)
+    num = sum(str(one) in products for one in known)
+    with pytest.raises(UserError, match=rf"only {num} of 5 reviewed products have metadata .*min_matched.*{sentence}"):
+        panel.prepare(config_for(tmp_path, content, metadata=metadata))
+    about = panel.prepare(config_for(tmp_path, content, metadata=metadata, min_matched=0.0))
+    assert about["lacking"] == {"metadata": 1 - num / 5}
+    assert f"{num} of 5 reviewed products have metadata" in capsys.readouterr().out
+    with pytest.raises(UserError, match=r"min_matched=2\.0 is impossible: it must be between 0 and 1"):
+        panel.prepare(config_for(tmp_path, content, metadata=metadata, min_matched=2.0))
+
+
+@pytest.mark.parametrize(("num_weeks", "changes"), [(60, {}), (24, {}), (60, {"folds": 2}), (17, {"horizon_weeks": 4})])
+def test_the_settings_that_are_advised_work(num_weeks: int, changes: dict[str, Any], tmp_path: Path) -> None:
+    """A newcomer with a small market would have to try horizons and fractions one by one."""
+    config = config_for(tmp_path, steady_market(num_weeks), PanelConfig(**changes))
+    with pytest.raises(UserError) as raised:
+        panel.prepare(config)
+    advised = re.search(r"; panel.horizon_weeks=(\d+) panel.top_fraction=([\d.]+) would work$", str(raised.value))
+    assert advised
+    better = PanelConfig(**(changes | {"horizon_weeks": int(advised[1]), "top_fraction": float(advised[2])}))
+    assert all(panel.prepare(config_for(tmp_path, steady_market(num_weeks), better))["splits"].values())
+
+
+def test_the_end_that_is_advised_works(tmp_path: Path) -> None:
+    """Who ends the data as advised would get the same advice again."""
+    like = panel.prepare(config_for(tmp_path / "old", steady_market()))
+    content = [*steady_market(), review("A", 40, SUNDAY)]
+    settings = PanelConfig(horizon_weeks=2, top_fraction=0.4, min_reviews=2)
+    with pytest.raises(UserError, match=r"nothing to forecast: give later data, or end them with until=") as raised:
+        panel.prepare(config_for(tmp_path, content, settings), like)
+    day = str(raised.value).rpartition("=")[2]
+    assert day > str(FIRST_DAY.date())
+    assert panel.prepare(config_for(tmp_path, content, settings, until=day), like)["splits"]
+
+
+def test_a_pipe_is_no_source(tmp_path: Path) -> None:
+    """The command would wait for ever, deaf to Ctrl-C."""
+    os.mkfifo(tmp_path / "pipe")
+    raw = write_raw(tmp_path, steady_market())
+    for changes in ({"source": (str(tmp_path / "pipe"),)}, {"metadata": (str(tmp_path / "pipe"),)}):
+        with pytest.raises(UserError, match="pipe is a pipe"):
+            panel.prepare(PrepareConfig(**{"source": (raw,), "out": str(tmp_path / "out")} | changes))
