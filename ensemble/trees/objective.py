@@ -212,16 +212,29 @@ def _check_categories(rows: TreeData) -> None:
 class Judge:
     """Scores predictions for a whole split as the task asks for it, whatever was learned.
 
-    Raises `UserError` where what is to be scored against is missing.
+    Rows count by their weight, where the task has weights; without, no bit differs from scores that know no weights. Raises
+    `UserError` where what is to be scored against is missing.
     """
 
     def __init__(self, goal: Goal, split: TreeData):
         self._target, self._group = split.column(goal.task.target), split.column(goal.task.group)
         if np.isnan(self._target.astype(np.float32)).any():
             raise UserError(f"a row to be judged by has no {goal.task.target}: prepare the data without such rows")
+        self._counted, self._weight = None, None
+        if goal.task.weight:
+            weight = _weights(split)
+            self._counted = np.flatnonzero(weight > 0)
+            if not self._counted.size:
+                raise UserError(f"no row of the validation split has a {goal.task.weight} above 0: give it some")
+            self._weight = weight[self._counted].astype(np.float64)
+            self._target, self._group = self._target[self._counted], self._group[self._counted]
         names = ["log_loss"] if goal.output == "probability" else []
         self._metrics = list(dict.fromkeys([*names, goal.metric]))
 
     def __call__(self, prediction: np.ndarray) -> Scores:
         """`prediction`: probabilities, values or scores (num_rows,), probabilities of classes (num_rows, num_classes)."""
-        return {name: METRIC_OF[name].function(self._target, prediction, self._group) for name in self._metrics}
+        if self._counted is not None:
+            prediction = prediction[self._counted]
+        return {
+            name: METRIC_OF[name].function(self._target, prediction, self._group, self._weight) for name in self._metrics
+        }

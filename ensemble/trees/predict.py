@@ -67,11 +67,18 @@ class TreeMember:
             **({"classes": rows.task.classes} if output == "probabilities" else {}),
             "group": rows.column(rows.task.group),
             "cluster": rows.column(rows.task.cluster),
+            **self._weight(rows, split),
             "recipe": about["recipe"],
             "fingerprint": about["fingerprint"],
             "config": self._config,
             "reasons": _reasons(self._library, self._booster, rows, prediction) if split == inputs.FORECAST else None,
         }
+
+    def _weight(self, rows: TreeData, split: str) -> dict[str, np.ndarray]:
+        """The weights of the rows, where the task has some; a forecast is not scored, so its rows need none."""
+        if not rows.task.weight or split == inputs.FORECAST:
+            return {}
+        return {"weight": rows.column(rows.task.weight).astype(np.float64)}
 
     def write_contributions(self, data: str | Path, split: str, name: str, out: str | Path) -> Path:
         """Each feature's part of each prediction, to OUT/NAME.SPLIT.contributions.parquet, and a picture beside it.
