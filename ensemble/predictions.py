@@ -72,8 +72,8 @@ class Predictions:
 def write(path: str | Path, predictions: Predictions) -> None:
     """Write a prediction file in one rename, with checksums that `read` verifies.
 
-    Raises `UserError` for NaN or infinite predictions, probabilities that do not sum to 1, repeated row ids, weights that are
-    negative or all 0, and a path that cannot be written.
+    Raises `UserError` for NaN or infinite predictions, probabilities that do not sum to 1, repeated row ids, weights that
+    are negative or all 0, and a path that cannot be written.
     """
     path = Path(path)
     _check(predictions, path)

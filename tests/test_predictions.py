@@ -356,7 +356,6 @@ def test_members_of_other_classes_are_refused() -> None:
         predictions.align([of_classes(), forecast(member="b")])
 
 
-# ------------------------------------------------------------------------------------------------------------------------------
 # Weights, and metadata of other programs
 
 

@@ -35,7 +35,8 @@ def check(name: str, folder: str | Path, about: dict[str, Any]) -> None:
         _check_columns(
             split, schema, ["row_id", task.group, task.cluster], pa.types.is_integer, "whole numbers, such as int64"
         )
-        names = [task.target, *(feature["name"] for feature in about["features"])]
+        _check_columns(split, schema, [task.target], lambda kind: kind in (pa.float32(), pa.float64()), "float32 or float64")
+        names = [feature["name"] for feature in about["features"]]
         _check_columns(split, schema, names, lambda kind: kind == pa.float32(), "float32")
 
 

@@ -23,6 +23,7 @@ from ensemble import folders
 from ensemble.data import inputs
 from ensemble.trees import contributions
 from ensemble.trees.rows import TreeData, description
+from ensemble.trees.scaling import Scaling
 
 MODULES = {"xgboost": "ensemble.trees.xgb", "lightgbm": "ensemble.trees.lgbm"}
 ROWS_PER_BLOCK = 1 << 15
@@ -50,6 +51,7 @@ class TreeMember:
         self._config = {**folders.read_json(self.folder / "config.json"), "model": model}
         self._library = module_of(self._summary["kind"])
         self._booster = self._library.load(self.folder / self._library.FILE)
+        self._scaling = Scaling.in_summary(self._summary)
 
     def predict(self, data: str | Path, split: str) -> dict[str, Any]:
         """What it says of a split, and for the forecast why: the arguments of `predictions.Predictions`.
@@ -62,7 +64,7 @@ class TreeMember:
         return {
             "row_id": rows.column("row_id"),
             "target": rows.column(rows.task.target).astype(np.float64),
-            "prediction": prediction.astype(np.float64),
+            "prediction": self._scaling.value(prediction),
             "output": output,
             **({"classes": rows.task.classes} if output == "probabilities" else {}),
             "group": rows.column(rows.task.group),
@@ -71,7 +73,7 @@ class TreeMember:
             "recipe": about["recipe"],
             "fingerprint": about["fingerprint"],
             "config": self._config,
-            "reasons": _reasons(self._library, self._booster, rows, prediction) if split == inputs.FORECAST else None,
+            "reasons": self._reasons(rows, prediction) if split == inputs.FORECAST else None,
         }
 
     def _weight(self, rows: TreeData, split: str) -> dict[str, np.ndarray]:
@@ -86,10 +88,36 @@ class TreeMember:
         Raises `UserError` as `predict` does, and for a file that cannot be written.
         """
         about, rows = self._open(data, split)
-        blocks = in_blocks(lambda block: (block.copy(), self._library.contributions(self._booster, block)), rows)
+        blocks = in_blocks(lambda block: (block.copy(), self._contributions(block)), rows)
         words = {"recipe": about["recipe"], "split": split, "member": name, "fingerprint": about["fingerprint"]}
         words["output"], words["model"] = self._summary["output"], self._config["model"]
         return contributions.write(Path(out) / f"{name}.{split}.contributions.parquet", rows, blocks, words)
+
+    def _contributions(self, features: np.ndarray) -> np.ndarray:
+        return self._scaling.parts(self._library.contributions(self._booster, features))
+
+    def _reasons(self, rows: TreeData, prediction: np.ndarray) -> list[list[dict[str, Any]]]:
+        """For the rows with the highest predictions, the features that raised them most, in log odds (TreeSHAP).
+
+        Of several classes it is the likeliest one's; of a value or score, it is the part in its own unit.
+        """
+        reasons: list[list[dict[str, Any]]] = [[] for _ in prediction]
+        highest = prediction if prediction.ndim == 1 else prediction.max(axis=1)
+        top = np.argsort(-highest, kind="stable")[:ROWS_WITH_REASONS]
+        features = np.stack([rows.column(name)[top] for name in rows.features], axis=1)
+        parts = self._contributions(features)[:, :-1]
+        strongest = np.argsort(-parts, axis=1, kind="stable")[:, :NUM_REASONS]
+        for number, row in enumerate(top):
+            reasons[row] = [
+                {
+                    "feature": rows.features[feature],
+                    "value": float(features[number, feature]),
+                    "contribution": float(parts[number, feature]),
+                }
+                for feature in strongest[number]
+                if parts[number, feature] > 0
+            ]
+        return reasons
 
     def _open(self, data: str | Path, split: str) -> tuple[dict[str, Any], TreeData]:
         about = description(data)
@@ -124,27 +152,3 @@ def in_blocks(work: Callable[[np.ndarray], Found], rows: TreeData) -> Iterator[F
                 yield waiting.popleft().result()
         while waiting:
             yield waiting.popleft().result()
-
-
-def _reasons(library: ModuleType, booster: Any, rows: TreeData, prediction: np.ndarray) -> list[list[dict[str, Any]]]:
-    """For the rows with the highest predictions, the features that raised them most, in log odds (TreeSHAP).
-
-    Of several classes it is the likeliest one's; of a value or score, it is the part in its own unit.
-    """
-    reasons: list[list[dict[str, Any]]] = [[] for _ in prediction]
-    highest = prediction if prediction.ndim == 1 else prediction.max(axis=1)
-    top = np.argsort(-highest, kind="stable")[:ROWS_WITH_REASONS]
-    features = np.stack([rows.column(name)[top] for name in rows.features], axis=1)
-    parts = library.contributions(booster, features)[:, :-1]
-    strongest = np.argsort(-parts, axis=1, kind="stable")[:, :NUM_REASONS]
-    for number, row in enumerate(top):
-        reasons[row] = [
-            {
-                "feature": rows.features[feature],
-                "value": float(features[number, feature]),
-                "contribution": float(parts[number, feature]),
-            }
-            for feature in strongest[number]
-            if parts[number, feature] > 0
-        ]
-    return reasons

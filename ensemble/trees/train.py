@@ -34,6 +34,7 @@ from ensemble.trees.boosting import Scores, Stopped, Training
 from ensemble.trees.checkpoint import Checkpoints
 from ensemble.trees.distributed import ALONE, Place, RankGroup
 from ensemble.trees.predict import module_of
+from ensemble.trees.scaling import Scaling
 from ensemble.trees.settings import FREE_TO_CHANGE, TreesConfig
 
 KIND = "tree member"
@@ -60,6 +61,7 @@ def train(config: TreesConfig, resume: str = "", where: Place = ALONE) -> dict[s
         config = dataclasses.replace(config, objective=goal.objective, target=goal.target, metric=goal.metric)
         settings = {name: value for name, value in configuration.to_dict(config).items() if name not in FREE_TO_CHANGE}
         state = {"fingerprint": about["fingerprint"], "num_ranks": group.num_ranks, "config": settings}
+        state["scaling"] = dataclasses.asdict(goal.scaling)
         state["memory"] = memory_mode(config, about, group)
         _refuse_unlike(group, state)
         start = group.gather(_start(config, resume, checkpoints, state) if group.rank == 0 else None)[0]
@@ -100,6 +102,7 @@ def train(config: TreesConfig, resume: str = "", where: Place = ALONE) -> dict[s
         "target": goal.target,
         "metric": goal.metric,
         "output": goal.output,
+        **({} if goal.scaling.is_identity else {"scaling": dataclasses.asdict(goal.scaling)}),
         "trees": best_round,
         "memory": config.memory,
         "peak_memory_mb": round(memory.peak() - peak_mb, 1),
@@ -217,6 +220,8 @@ def _refuse_foreign(folder: Path, its: dict[str, Any], state: dict[str, Any]) ->
     mend = "give it those again, or begin anew without --resume and with overwrite=true"
     if its["fingerprint"] != state["fingerprint"]:
         raise UserError(f"{folder} was trained on other prepared data: {mend}")
+    if its.get("scaling", dataclasses.asdict(Scaling())) != state["scaling"]:
+        raise UserError(f"{folder} was written by a version that learned the target on another scale: {mend}")
     before, now = its["config"], state["config"]
     changed = [
         f"{name}={before.get(name, 'not there')} (now {value})" for name, value in now.items() if before.get(name) != value

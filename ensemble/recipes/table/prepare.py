@@ -94,7 +94,7 @@ def prepare(config: PrepareConfig) -> dict[str, Any]:
             "row_id": np.arange(table.height),
             "group": group_of(target.kind, split, moment, unit, config.seed),
             "cluster": unit,
-            "target": target.values.astype(np.float32),
+            "target": target.values if target.kind == "regression" else target.values.astype(np.float32),
             **({"weight": _weights(config, table)} if config.weight else {}),
             **{feature["name"]: columns.encode(table[feature["column"]], feature) for feature in features},
             **({"id": table[config.id].cast(pl.String).fill_null("").to_numpy()} if config.id else {}),
