@@ -5,6 +5,10 @@
     input     features     (n, F) float32; what is missing is NaN, a category its number
     output    prediction   (n,) float32, or (n, K) for K classes, or (n,) float64 of a value: what scripts/predict.py says
 
+A missing value in a feature that training always had, or a category that it never had, gets a neutral prediction from
+scripts/predict.py (unknown.py). The file has none: it answers as the library itself does. Such features are named in its
+metadata, under `never_missing`.
+
 The trees are read from what the libraries themselves say of them. LightGBM compares in float64, so its thresholds are
 rounded down to float32 (its usual converter rounds to the nearest, and answers otherwise for values that stand at a
 threshold); and it takes for 0 what is within 1e-35 of it, and a missing value where it saw none in training. So the file is
@@ -24,6 +28,7 @@ from ensemble import folders
 from ensemble.data import inputs
 from ensemble.errors import Failure, UserError
 from ensemble.folders import new_file
+from ensemble.trees import unknown
 from ensemble.trees.predict import module_of
 from ensemble.trees.rows import TreeData, description
 from ensemble.trees.scaling import Scaling
@@ -95,8 +100,9 @@ def export(member: str | Path, out: str | Path, data: str | Path = "") -> dict[s
 
     They are compared on random values, the trees' thresholds and their neighbours, and NaN; with `data`, on the rows of its
     test split too, and the file then knows the features' categories. Returns the number of rows compared, the largest
-    difference, the tolerance, and the microseconds that one row takes. Raises `UserError` for what is no sound tree member,
-    or cannot be written; `Failure` when the predictions differ. Then there is no file.
+    difference, the tolerance, the features that were never missing, and the microseconds that one row takes. Raises
+    `UserError` for what is no sound tree member, or cannot be written; `Failure` when the predictions differ. Then there is
+    no file.
     """
     member, out = Path(member), Path(out)
     model = folders.verify(member)["fingerprint"]
@@ -104,6 +110,7 @@ def export(member: str | Path, out: str | Path, data: str | Path = "") -> dict[s
     library = module_of(summary["kind"])
     booster = library.load(member / library.FILE)
     names = library.feature_names(booster)
+    known = folders.read_json(member / unknown.FILE) if (member / unknown.FILE).is_file() else {"complete": []}
     trees, scaling = READERS[summary["kind"]](booster), Scaling.in_summary(summary)
     about = {
         "library": summary["kind"],
@@ -112,6 +119,7 @@ def export(member: str | Path, out: str | Path, data: str | Path = "") -> dict[s
         "recipe": summary["recipe"],
         "output": summary["output"],
         "features": [{"name": name} for name in names],
+        "never_missing": known["complete"],
         "opset": {"ai.onnx": OPSET, "ai.onnx.ml": OPSET_ML},
     }
     rows = [_hard_rows(trees, len(names))]
@@ -146,6 +154,7 @@ def export(member: str | Path, out: str | Path, data: str | Path = "") -> dict[s
         "rows": len(features),
         "difference": float(difference.max()),
         "tolerance": tolerance,
+        "never_missing": known["complete"],
         "onnx_us": _one_row_us(exported, features),
         "native_us": _one_row_us(native, features),
     }

@@ -8,6 +8,7 @@ Call `threads.settle` before a member is loaded.
 import importlib
 import math
 import os
+import sys
 import threading
 from collections import deque
 from collections.abc import Callable, Iterator
@@ -24,6 +25,7 @@ from ensemble.data import inputs
 from ensemble.trees import contributions
 from ensemble.trees.rows import TreeData, description
 from ensemble.trees.scaling import Scaling
+from ensemble.trees.unknown import Known, sentences
 
 MODULES = {"xgboost": "ensemble.trees.xgb", "lightgbm": "ensemble.trees.lgbm"}
 ROWS_PER_BLOCK = 1 << 15
@@ -52,6 +54,7 @@ class TreeMember:
         self._library = module_of(self._summary["kind"])
         self._booster = self._library.load(self.folder / self._library.FILE)
         self._scaling = Scaling.in_summary(self._summary)
+        self._known = Known.load(self.folder, self._library.feature_names(self._booster))
 
     def predict(self, data: str | Path, split: str) -> dict[str, Any]:
         """What it says of a split, and for the forecast why: the arguments of `predictions.Predictions`.
@@ -59,7 +62,10 @@ class TreeMember:
         Raises `UserError` for data or a split that it must not predict.
         """
         about, rows = self._open(data, split)
-        prediction = np.concatenate(list(in_blocks(lambda block: self._library.predict(self._booster, block), rows)))
+        blocks = list(in_blocks(lambda block: self._known.predict(self._ask, block), rows))
+        prediction, counts = np.concatenate([of for of, _ in blocks]), np.sum([counts for _, counts in blocks], axis=0)
+        for sentence in sentences(counts, rows.features, len(rows), split):
+            print(f"warning: {sentence}", file=sys.stderr)
         output = self._summary["output"]
         return {
             "row_id": rows.column("row_id"),
@@ -93,19 +99,26 @@ class TreeMember:
         words["output"], words["model"] = self._summary["output"], self._config["model"]
         return contributions.write(Path(out) / f"{name}.{split}.contributions.parquet", rows, blocks, words)
 
+    def _ask(self, features: np.ndarray) -> np.ndarray:
+        return self._library.predict(self._booster, features)
+
     def _contributions(self, features: np.ndarray) -> np.ndarray:
-        return self._scaling.parts(self._library.contributions(self._booster, features))
+        def explain(features: np.ndarray, of_class: np.ndarray | None = None) -> np.ndarray:
+            return self._library.contributions(self._booster, features, of_class)
+
+        return self._scaling.parts(self._known.contributions(self._ask, explain, features))
 
     def _reasons(self, rows: TreeData, prediction: np.ndarray) -> list[list[dict[str, Any]]]:
         """For the rows with the highest predictions, the features that raised them most, in log odds (TreeSHAP).
 
-        Of several classes it is the likeliest one's; of a value or score, it is the part in its own unit.
+        Of several classes it is the likeliest one's; of a value or score, it is the part in its own unit. A value that
+        training never had is no reason.
         """
         reasons: list[list[dict[str, Any]]] = [[] for _ in prediction]
         highest = prediction if prediction.ndim == 1 else prediction.max(axis=1)
         top = np.argsort(-highest, kind="stable")[:ROWS_WITH_REASONS]
         features = np.stack([rows.column(name)[top] for name in rows.features], axis=1)
-        parts = self._contributions(features)[:, :-1]
+        parts = np.where(self._known.unknown(features), 0, self._contributions(features)[:, :-1])
         strongest = np.argsort(-parts, axis=1, kind="stable")[:, :NUM_REASONS]
         for number, row in enumerate(top):
             reasons[row] = [
