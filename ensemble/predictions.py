@@ -7,6 +7,7 @@ A prediction file is Parquet, one row per example:
     prediction   float64   a probability, score or value; never NaN. Or fixed_size_list<float64>[K]: K probabilities, sum 1
     group        int64     examples that are ranked against each other: the week, the user
     cluster      int64     examples that are drawn together by the bootstrap: the product, the user
+    weight       float64   optional: how much the example counts in fits and scores, 0 or more
     reasons      list<struct<feature, value, contribution>>   optional: why, the strongest first
 
 and in its metadata, under the key `ensemble`, a JSON object with `recipe`, `split`, `member`, `fingerprint` (of the prepared
@@ -44,6 +45,7 @@ COLUMNS = {
 }
 KEY = b"ensemble"
 OUTPUTS = ("probability", "score", "value", "probabilities")
+WEIGHT = "weight"
 TOLERANCE = 1e-4  # of the sum of a row's probabilities: those of float32 members with many classes miss 1 by less
 
 
@@ -63,20 +65,23 @@ class Predictions:
     output: str = "probability"
     classes: tuple[str, ...] = ()
     config: dict[str, Any] = dataclasses.field(default_factory=dict)
+    weight: np.ndarray | None = None
     reasons: list[list[dict[str, Any]]] | None = None
 
 
 def write(path: str | Path, predictions: Predictions) -> None:
     """Write a prediction file in one rename, with checksums that `read` verifies.
 
-    Raises `UserError` for NaN or infinite predictions, probabilities that do not sum to 1, repeated row ids, and a path that
-    cannot be written.
+    Raises `UserError` for NaN or infinite predictions, probabilities that do not sum to 1, repeated row ids, weights that
+    are negative or all 0, and a path that cannot be written.
     """
     path = Path(path)
     _check(predictions, path)
     arrays = {name: pa.array(np.ravel(getattr(predictions, name)), kind) for name, kind in COLUMNS.items()}
     if predictions.classes:
         arrays["prediction"] = pa.FixedSizeListArray.from_arrays(arrays["prediction"], len(predictions.classes))
+    if predictions.weight is not None:
+        arrays[WEIGHT] = pa.array(np.ravel(predictions.weight), pa.float64())
     if predictions.reasons is not None:
         arrays["reasons"] = pa.array(predictions.reasons, REASONS)
     about = {name: getattr(predictions, name) for name in ("recipe", "split", "member", "fingerprint", "output", "config")}
@@ -95,12 +100,14 @@ def read(path: str | Path) -> Predictions:
     missing += ["metadata 'classes'"] if about.get("output") == "probabilities" and not about.get("classes") else []
     if missing:
         raise UserError(f"{path} is no prediction file, it lacks: {', '.join(missing)}; see ensemble/predictions.py")
+    _check_metadata(about, Path(path))
     output, classes = about.get("output", "probability"), tuple(about.get("classes", ()))
+    optional = [WEIGHT] if WEIGHT in table.column_names else []
     try:
-        columns = table.select(list(COLUMNS)).cast(_schema(output, classes))
+        columns = table.select([*COLUMNS, *optional]).cast(_schema(output, classes, optional))
     except (pa.ArrowException, ValueError, KeyError) as error:
         raise UserError(f"{path} has a column of the wrong type: {' '.join(str(error).split())}") from None
-    arrays = {name: columns[name].to_numpy() for name in COLUMNS if name != "prediction"}
+    arrays = {name: columns[name].to_numpy() for name in columns.column_names if name != "prediction"}
     prediction = columns["prediction"].combine_chunks()
     if pa.types.is_fixed_size_list(prediction.type):
         prediction = prediction.flatten()
@@ -140,8 +147,9 @@ def read_checked(path: str | Path, what: str) -> tuple[pa.Table, dict[str, Any]]
 def align(members: list[Predictions]) -> tuple[Predictions, np.ndarray]:
     """Join members by row id: a template with sorted rows, and their predictions of shape (num_rows, num_members).
 
-    Probabilities of classes have shape (num_rows, num_members, num_classes). Raises `UserError` when fingerprints, splits,
-    recipes, classes, row ids, targets, groups or clusters differ, and when two members have one name.
+    Probabilities of classes have shape (num_rows, num_members, num_classes). The template has the weights of any member that
+    has some; a member without is of a program that knows none. Raises `UserError` when fingerprints, splits, recipes,
+    classes, row ids, targets, groups, clusters or weights differ, and when two members have one name.
     """
     if not members:
         raise UserError("an ensemble needs at least one member: name the prediction files")
@@ -150,7 +158,7 @@ def align(members: list[Predictions]) -> tuple[Predictions, np.ndarray]:
     if len(set(names)) < len(names):
         raise UserError(f"two members have one name in {', '.join(names)}: give each its own with name=…")
     order = np.argsort(first.row_id, kind="stable")
-    columns = []
+    columns, weight = [], None
     for member in members:
         for what in ("fingerprint", "split", "recipe"):
             ours, theirs = getattr(first, what), getattr(member, what)
@@ -176,10 +184,17 @@ def align(members: list[Predictions]) -> tuple[Predictions, np.ndarray]:
         for name in ("target", "group", "cluster"):
             if not np.array_equal(getattr(member, name)[mine], getattr(first, name)[order], equal_nan=True):
                 raise UserError(f"member {member.member} has another {name} than {first.member}: predict again with both")
+        if member.weight is not None:
+            if weight is not None and not np.array_equal(member.weight[mine], weight):
+                raise UserError(
+                    f"member {member.member} has other weights than the members before it: predict again with all"
+                )
+            weight = member.weight[mine]
         columns.append(member.prediction[mine])
     template = dataclasses.replace(
         first,
         **{name: getattr(first, name)[order] for name in COLUMNS},
+        weight=weight,
         reasons=None if first.reasons is None else [first.reasons[row] for row in order],
     )
     return template, np.stack(columns, axis=1)
@@ -196,9 +211,22 @@ def versions() -> dict[str, str]:
     return found
 
 
-def _schema(output: str, classes: tuple[str, ...]) -> pa.Schema:
+def _check_metadata(about: dict[str, Any], path: Path) -> None:
+    """`UserError` for metadata of the wrong type, and for classes beside an output that has none."""
+    for name in ("recipe", "split", "member", "fingerprint", "output"):
+        if not isinstance(about.get(name, ""), str):
+            raise UserError(f"{path}: the metadata '{name}' is {about[name]!r}: write a text")
+    if not isinstance(about.get("config", {}), dict):
+        raise UserError(f"{path}: the metadata 'config' is {about['config']!r}: write an object")
+    classes = about.get("classes", [])
+    if not isinstance(classes, list) or not all(isinstance(name, str) for name in classes):
+        raise UserError(f"{path}: the metadata 'classes' is {classes!r}: write a list of texts")
+    _check_output(about.get("output", "probability"), tuple(classes), path)
+
+
+def _schema(output: str, classes: tuple[str, ...], optional: list[str]) -> pa.Schema:
     """Of the columns. A whole number has no NaN, so nulls would make such a column float: only the floats may hold them."""
-    kinds = dict(COLUMNS)
+    kinds = {**COLUMNS, **dict.fromkeys(optional, pa.float64())}
     if output == "probabilities":
         kinds["prediction"] = pa.list_(pa.float64(), len(classes))
     return pa.schema([pa.field(name, kind, nullable=pa.types.is_floating(kind)) for name, kind in kinds.items()])
@@ -210,25 +238,33 @@ def _listed(classes: tuple[str, ...]) -> str:
     )
 
 
-def _check(predictions: Predictions, path: Path) -> None:
-    if predictions.output not in OUTPUTS:
-        raise UserError(
-            f"{path}: output is '{predictions.output}', but a member says {', '.join(OUTPUTS)}: name one of them"
-        )
-    classes, shape = predictions.classes, np.shape(predictions.prediction)
-    wants_classes = predictions.output == "probabilities"
+def _check_output(output: str, classes: tuple[str, ...], path: Path) -> None:
+    if output not in OUTPUTS:
+        raise UserError(f"{path}: output is '{output}', but a member says {', '.join(OUTPUTS)}: name one of them")
+    wants_classes = output == "probabilities"
     if wants_classes != bool(classes) or len(set(classes)) < len(classes) or (wants_classes and len(classes) < 2):
         raise UserError(
-            f"{path}: output is '{predictions.output}' with {_listed(classes)}: 'probabilities', and only they, have two or "
+            f"{path}: output is '{output}' with {_listed(classes)}: 'probabilities', and only they, have two or "
             "more classes of different names"
         )
+
+
+def _check(predictions: Predictions, path: Path) -> None:
+    _check_output(predictions.output, predictions.classes, path)
+    classes, shape = predictions.classes, np.shape(predictions.prediction)
     if shape[1:] != ((len(classes),) if classes else ()):
         raise UserError(f"{path}: the predictions have shape {shape}, but there are {_listed(classes)}: one column each")
-    lengths = {name: len(getattr(predictions, name)) for name in COLUMNS}
+    weight = predictions.weight
+    lengths = {name: len(getattr(predictions, name)) for name in [*COLUMNS, *([] if weight is None else [WEIGHT])]}
     if len(set(lengths.values())) > 1:
         raise UserError(f"{path}: the columns have different lengths: {lengths}")
     if predictions.row_id.size == 0:
         raise UserError(f"{path}: there is not one prediction in it: check the split '{predictions.split}'")
+    if weight is not None:
+        bad = np.flatnonzero(~(np.isfinite(weight) & (weight >= 0)))
+        if bad.size or not weight.any():
+            what = f"of row {predictions.row_id[bad[0]]} is {weight[bad[0]]:g}" if bad.size else "is 0 in every row"
+            raise UserError(f"{path}: the weight {what}: a weight is 0 or more, and not all are 0")
     finite = np.isfinite(predictions.prediction)
     bad = np.flatnonzero(~(finite.all(axis=1) if classes else finite))
     if bad.size:

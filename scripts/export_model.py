@@ -38,6 +38,12 @@ def main() -> None:
 
     found = export.export(settings.member, settings.out, settings.data)
     print(f"{settings.out}: differs by {found['difference']:.1e} at most on {found['rows']:,} rows")
+    if found["never_missing"]:
+        names = ", ".join(found["never_missing"][:5]) + (", …" if len(found["never_missing"]) > 5 else "")
+        print(
+            f"give it no missing value in the {len(found['never_missing'])} features that training always had ({names}): "
+            "only predict.py has a neutral prediction for that"
+        )
     for name in ("onnx", "native"):
         print(f"one row by {name}: {found[f'{name}_us']['p50']} µs, one of a hundred over {found[f'{name}_us']['p99']} µs")
 

@@ -354,3 +354,68 @@ def test_members_of_other_classes_are_refused() -> None:
         predictions.align([of_classes(), turned])
     with pytest.raises(UserError, match="member b says probabilities of no classes, but xgboost"):
         predictions.align([of_classes(), forecast(member="b")])
+
+
+# Weights, and metadata of other programs
+
+
+def about_of(**changes: Any) -> Any:
+    """Another program's metadata."""
+
+    def change(table: pa.Table) -> pa.Table:
+        about = json.loads(table.schema.metadata[predictions.KEY])
+        return table.replace_schema_metadata({predictions.KEY: json.dumps({**about, **changes})})
+
+    return change
+
+
+@pytest.mark.parametrize(
+    ("change", "sentence"),
+    [
+        ({"classes": ["no", "yes"]}, r"output is 'probability' with 2 classes \(no, yes\): 'probabilities', and only they"),
+        ({"output": "score", "classes": ["no", "yes"]}, "output is 'score' with 2 classes"),
+        ({"output": "probabilities", "classes": [0, 1]}, r"'classes' is \[0, 1\]: write a list of texts"),
+        ({"output": "probabilities", "classes": 2}, "'classes' is 2: write a list of texts"),
+        ({"output": ["probability"]}, r"'output' is \['probability'\]: write a text"),
+        ({"member": None}, "'member' is None: write a text"),
+        ({"config": "none"}, "'config' is 'none': write an object"),
+    ],
+)
+def test_metadata_of_another_kind_are_refused(path: Path, change: dict[str, Any], sentence: str) -> None:
+    """A member of another program would end in a traceback."""
+    rewrite(path, about_of(**change))
+    with pytest.raises(UserError, match=sentence):
+        predictions.read(path)
+
+
+WEIGHT = np.arange(NUM_ROWS) / 10
+
+
+def test_weights_come_back_and_belong_to_their_rows(path: Path) -> None:
+    """The ensemble would weigh one row by another's weight, or lose the weights where one member's file has none."""
+    assert predictions.read(path).weight is None
+    with_weight = forecast(weight=WEIGHT)
+    predictions.write(path, with_weight)
+    copy = predictions.read(path)
+    assert copy.weight is not None
+    assert np.array_equal(copy.weight, WEIGHT)
+    template, _ = predictions.align([forecast(member="foreign"), copy])
+    assert dict(zip(template.row_id, template.weight, strict=True)) == dict(zip(copy.row_id, WEIGHT, strict=True))
+    assert predictions.align([forecast(), forecast(member="other")])[0].weight is None
+    with pytest.raises(UserError, match="member other has other weights than the members before it"):
+        predictions.align([copy, forecast(member="other", weight=WEIGHT + 1)])
+
+
+@pytest.mark.parametrize(
+    ("weight", "sentence"),
+    [
+        (np.append(-1.0, WEIGHT[1:]), "the weight of row 10[0-9]+ is -1: a weight is 0 or more, and not all are 0"),
+        (np.append(np.nan, WEIGHT[1:]), "the weight of row 10[0-9]+ is nan"),
+        (0 * WEIGHT, "the weight is 0 in every row"),
+        (WEIGHT[1:], "different lengths"),
+    ],
+)
+def test_wrong_weights_are_refused(tmp_path: Path, weight: np.ndarray, sentence: str) -> None:
+    """A negative weight would turn a loss around."""
+    with pytest.raises(UserError, match=sentence):
+        predictions.write(tmp_path / "x.parquet", forecast(weight=weight))

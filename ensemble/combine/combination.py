@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 
 from ensemble.combine import scales
-from ensemble.combine.losses import expit, log_softmax, logit_of, loss_of, rank_logit, within_group
+from ensemble.combine.losses import expit, log_softmax, logit_of, loss_of, mean_of, rank_logit, within_group
 from ensemble.combine.scales import CALIBRATORS, Scale
 from ensemble.combine.weights import COMBINERS, Space, equal_weights
 
@@ -107,11 +107,13 @@ def fit_combinations(
     inputs: np.ndarray,
     is_score: np.ndarray,
     group: np.ndarray | None = None,
+    weight: np.ndarray | None = None,
 ) -> dict[tuple[str, str], Combination]:
     """A combination for each pair of a combiner's and a calibrator's name, all fitted to the same rows.
 
     kind: of the task. target: shape (num_rows,). inputs: as `Combination` takes them; is_score: shape (num_members,), for
     which members of a binary task only the rank is known to mean something. group: (num_rows,), needed for a ranking.
+    weight: (num_rows,), above 0 and with mean 1, or None for 1 each.
     Members that are alike share one weight, and one that says the same of each row has none, so neither can change the
     others'.
     """
@@ -119,14 +121,14 @@ def fit_combinations(
     num_twins = np.bincount(twin)
     of_column = np.zeros(columns.shape[1], bool)
     of_column[twin] = is_score
-    loss = loss_of(kind, target, group)
+    loss = loss_of(kind, target, group, weight)
     scaled_by: dict[bool, list[Scale]] = {}
     found = {}
     for combiner_name, calibrator_name in ways:
         combiner = COMBINERS[kind][combiner_name]
         if combiner.ranks not in scaled_by:
             scaled_by[combiner.ranks] = [
-                _scale(kind, target, column, combiner.ranks or bool(score))
+                _scale(kind, target, column, combiner.ranks or bool(score), weight)
                 for column, score in zip(np.moveaxis(columns, 1, 0), of_column, strict=True)
             ]
         column_scales = scaled_by[combiner.ranks]
@@ -143,11 +145,11 @@ def fit_combinations(
             scales=tuple(column_scales[column] for column in twin),
             space=combiner.space,
             weights=tuple(weights.tolist()),
-            intercept=float(np.mean(target - averaged[..., twin] @ weights)) if is_centred else 0.0,
+            intercept=float(mean_of(target - averaged[..., twin] @ weights, weight)) if is_centred else 0.0,
             calibration=scales.IDENTITY,
         )
         if CALIBRATORS[kind]:
-            calibration = CALIBRATORS[kind][calibrator_name](target, combination(inputs))
+            calibration = CALIBRATORS[kind][calibrator_name](target, combination(inputs), weight)
             combination = dataclasses.replace(combination, calibration=calibration)
         found[combiner_name, calibrator_name] = combination
     return found
@@ -171,9 +173,9 @@ def distinct_members(inputs: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
     return inputs[:, [member for member, first in zip(order, is_first, strict=True) if first]], twin
 
 
-def _scale(kind: str, target: np.ndarray, column: np.ndarray, by_rank: bool) -> Scale:
+def _scale(kind: str, target: np.ndarray, column: np.ndarray, by_rank: bool, weight: np.ndarray | None) -> Scale:
     if kind == "multiclass":
-        return scales.class_temperature_scale(target, column)
+        return scales.class_temperature_scale(target, column, weight)
     if kind == "binary":
-        return scales.rank_scale(target, column) if by_rank else scales.platt_scale(target, column)
+        return (scales.rank_scale if by_rank else scales.platt_scale)(target, column, weight)
     return scales.IDENTITY

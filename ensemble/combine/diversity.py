@@ -12,8 +12,8 @@ import numpy as np
 
 from ensemble.combine import selection
 from ensemble.combine.combination import fit_combinations
-from ensemble.combine.fitting import Ensemble, inputs_of
-from ensemble.combine.losses import log_softmax
+from ensemble.combine.fitting import Ensemble, counted_rows, inputs_of
+from ensemble.combine.losses import log_softmax, mean_of
 from ensemble.metrics import task_scores
 
 NUM_DRAWS = 30  # of the weights' bootstrap: enough for the ends of a 90 % interval
@@ -28,6 +28,7 @@ def on_blend(
     group: np.ndarray,
     cluster: np.ndarray,
     generator: np.random.Generator,
+    weight: np.ndarray | None = None,
 ) -> dict[str, Any]:
     """Error correlation, value and weight interval of each member, for JSON; arguments as for `combine.fit`.
 
@@ -35,23 +36,28 @@ def on_blend(
     rows are drawn together. Nothing of it changes the ensemble.
 
     error_correlation is that of the members' errors on the scale where they are averaged: of values, or of logits, logs and
-    scores among rows of one outcome. without is by how much the scores of forecasts forward in time change when a member is
+    scores among rows of one outcome. without is by how much the scores of forecasts of later blocks change when a member is
     left out and the rest fitted again. weights has the mean and the 5 % and 95 % quantiles of the weights on blends whose
     products are drawn again.
     """
     inputs = inputs_of(predictions, ensemble.member_names, ensemble.outputs)
+    weight, counted = counted_rows(weight)
+    target, inputs, group, cluster = target[counted], inputs[counted], group[counted], cluster[counted]
     is_score = np.array(ensemble.outputs) == "score"
     every_member = np.arange(len(ensemble.member_names))
     kind, way = ensemble.kind, (ensemble.method, ensemble.calibrator)
     folds = selection.forward_folds(group, ensemble.num_folds)
 
+    def of(rows: np.ndarray) -> np.ndarray | None:
+        return None if weight is None else weight[rows]
+
     def scores(members: np.ndarray) -> dict[str, float]:
         def fit(rows: np.ndarray) -> dict[str, Any]:
             of_members = inputs[rows][:, members], is_score[members]
-            return {"": fit_combinations(kind, [way], target[rows], *of_members, group[rows])[way]}
+            return {"": fit_combinations(kind, [way], target[rows], *of_members, group[rows], of(rows))[way]}
 
         forecast = selection.forward_forecasts(fit, inputs[:, members], folds, group)[""]
-        return selection.scores(kind, target, forecast, group)
+        return selection.scores(kind, target, forecast, group, weight)
 
     with_all, without = scores(every_member), {}
     if len(every_member) > 1:
@@ -63,12 +69,12 @@ def on_blend(
     drawn = []
     for rows, drawn_group in _draws(cluster, group, generator):
         ways = [(weights_of, ensemble.calibrator)]
-        fitted = fit_combinations(kind, ways, target[rows], inputs[rows], is_score, drawn_group)
+        fitted = fit_combinations(kind, ways, target[rows], inputs[rows], is_score, drawn_group, of(rows))
         drawn += [combination.weights for combination in fitted.values()]
     low, high = np.quantile(drawn, [0.05, 0.95], axis=0)
     mean = np.mean(drawn, axis=0)
     return {
-        "error_correlation": _error_correlation(ensemble, target, inputs, group),
+        "error_correlation": _error_correlation(ensemble, target, inputs, group, weight),
         "without": without,
         "weights_of": weights_of,
         "weights": {
@@ -85,6 +91,7 @@ def by_part(
     group: np.ndarray,
     part: np.ndarray,
     names: Sequence[str],
+    weight: np.ndarray | None = None,
 ) -> dict[str, dict[str, Any]]:
     """Rows and scores, those that `selection.SHOWN` names, of each forecast in each part of test: a week, a category.
 
@@ -94,7 +101,8 @@ def by_part(
     found = {}
     for number in np.unique(part):
         rows = part == number
-        scores = {name: task_scores(kind, target[rows], of[rows], group[rows]) for name, of in forecasts.items()}
+        its = None if weight is None else weight[rows]
+        scores = {name: task_scores(kind, target[rows], of[rows], group[rows], its) for name, of in forecasts.items()}
         found[names[number]] = {
             "rows": int(rows.sum()),
             **({"positives": int(target[rows].sum())} if kind == "binary" else {}),
@@ -145,7 +153,7 @@ def _draws(
 
 
 def _error_correlation(
-    ensemble: Ensemble, target: np.ndarray, inputs: np.ndarray, group: np.ndarray
+    ensemble: Ensemble, target: np.ndarray, inputs: np.ndarray, group: np.ndarray, weight: np.ndarray | None
 ) -> dict[str, dict[str, float | None]]:
     combination = ensemble.combination
     if combination.space == "probability":
@@ -157,9 +165,15 @@ def _error_correlation(
         if ensemble.kind == "multiclass":
             errors = np.stack([log_softmax(errors[..., member]) for member in range(errors.shape[-1])], axis=-1)
         for outcome in np.unique(target):
-            errors[target == outcome] -= errors[target == outcome].mean(0)
+            rows = target == outcome
+            errors[rows] -= mean_of(errors[rows].reshape(rows.sum(), -1), None if weight is None else weight[rows]).reshape(
+                errors.shape[1:]
+            )
+    each = None if weight is None else np.repeat(weight, errors[0].size // errors.shape[-1])
     errors = errors.reshape(-1, errors.shape[-1])
-    errors = errors - errors.mean(0)
+    errors = errors - mean_of(errors, each)
+    if each is not None:
+        errors = errors * np.sqrt(each)[:, None]
     length = np.sqrt((errors**2).sum(0))
     names = ensemble.member_names
     return {

@@ -12,7 +12,7 @@ So much for a binary task. Of a multiclass one the logs of the probabilities tak
 each member. Values of a regression are averaged as they are. Scores of a ranking are averaged less their group's mean and by
 its spread, or by their ranks in it, so that each group and each member speaks on one scale; nothing is calibrated.
 
-`combiner=auto` compares all combiners forward in time inside blend (selection.py) and takes the best of them only if it
+`combiner=auto` compares all combiners block by block inside blend (selection.py) and takes the best of them only if it
 beats equal weights by more than half a standard error: fitted weights that are hardly better on blend are worse on test more
 often than not (CONTRIBUTING has the figures). With fewer than 1,000 rows of the rarer class only weights that are ≥ 0 and
 sum to 1 are taken, and no isotonic calibration. `calibration=auto` does the same among the calibrators: Platt's is the
@@ -33,6 +33,7 @@ from ensemble.combine.scales import CALIBRATORS, ISOTONIC_LEAST
 from ensemble.combine.selection import AUTO
 from ensemble.combine.weights import COMBINERS, EQUAL, SAFE
 from ensemble.errors import UserError
+from ensemble.metrics import relative
 from ensemble.predictions import OUTPUTS, TOLERANCE
 
 OUTPUTS_OF = {
@@ -61,11 +62,11 @@ class Ensemble:
     combination: Combination
     """Scales, weights and calibration, fitted to all of blend."""
     cross_fitted: dict[str, dict[str, float]]
-    """What each combiner, and choosing among them (auto), would have given on weeks later than those it was fitted on."""
+    """What each combiner, and choosing among them (auto), would have given on blocks after those that it was fitted on."""
     cross_fitted_calibrators: dict[str, dict[str, float]]
     """The same for the calibrators, with the combiner that was taken."""
     num_folds: int
-    """Blocks of weeks that were forecast for that."""
+    """Blocks that were forecast for that."""
 
     @property
     def weights(self) -> tuple[float, ...]:
@@ -143,13 +144,15 @@ def fit(
     combiner: str = AUTO,
     calibration: str = AUTO,
     num_folds: int = 5,
+    weight: np.ndarray | None = None,
 ) -> Ensemble:
     """Fit the combiner as the module's docstring says. Nothing in it is drawn at random.
 
     target: shape (num_rows,), 0 or 1, the number of a class, a number, or a relevance. predictions: shape (num_rows,
     num_members), of classes (num_rows, num_members, num_classes). group: shape (num_rows,), the week as a number that grows
     with time, or what is ranked together. kind: of the task. outputs: what each member says, if empty what is native to the
-    kind. With fewer weeks than `num_folds` + 1, each week but the first is a fold.
+    kind. With fewer weeks than `num_folds` + 1, each week but the first is a fold. weight: shape (num_rows,), how much each
+    row counts, 0 for not at all; None for 1 each.
 
     Raises `UserError` for NaN (naming member and row), for predictions that are no probabilities, for targets that are none
     of the kind's or all alike, for a blend of one week, and for a combiner or calibrator that is unknown or needs more rows.
@@ -159,6 +162,8 @@ def fit(
     target, group = np.asarray(target, float), np.asarray(group)
     inputs = inputs_of(predictions, member_names, outputs)
     assert target.shape == group.shape == inputs.shape[:1]
+    weight, counted = counted_rows(weight)
+    target, group, inputs = target[counted], group[counted], inputs[counted]
     _check_target(kind, target, inputs)
     if group.min() == group.max():
         raise UserError(
@@ -172,8 +177,10 @@ def fit(
 
     # In an order that neither the rows' nor the members' decides: sums have the same last bits, whatever comes first.
     distinct, _ = distinct_members(inputs)
-    rows = np.lexsort((*np.sort(distinct, axis=1).reshape(len(target), -1).T, target, group))
+    last = [] if weight is None else [weight]
+    rows = np.lexsort((*last, *np.sort(distinct, axis=1).reshape(len(target), -1).T, target, group))
     target, group, inputs = target[rows], group[rows], inputs[rows]
+    weight = None if weight is None else weight[rows]
     is_score = np.array(outputs) == "score"
     folds = selection.forward_folds(group, num_folds)
 
@@ -181,10 +188,13 @@ def fit(
         combiners: Sequence[str], calibrators: Sequence[str], of_name: int
     ) -> Callable[[np.ndarray], dict[str, Combination]]:
         ways = [(one, other) for one in combiners for other in calibrators]
-        return lambda rows: {
-            way[of_name]: combination
-            for way, combination in fit_combinations(kind, ways, target[rows], inputs[rows], is_score, group[rows]).items()
-        }
+
+        def fit_rows(rows: np.ndarray) -> dict[str, Combination]:
+            of_rows = None if weight is None else weight[rows]
+            found = fit_combinations(kind, ways, target[rows], inputs[rows], is_score, group[rows], of_rows)
+            return {way[of_name]: combination for way, combination in found.items()}
+
+        return fit_rows
 
     combiners = list(COMBINERS[kind]) if distinct.shape[1] > 1 else [EQUAL]  # one member has nothing to be weighed against
     if combiner != AUTO and len(combiners) > 1:
@@ -192,10 +202,10 @@ def fit(
     else:
         eligible = combiners if is_large else [name for name in combiners if name in SAFE]
     first = fit_ways(combiners, calibrators[:1], 0)
-    method, cross_fitted = _compare(kind, first, eligible, target, inputs, group, folds)
+    method, cross_fitted = _compare(kind, first, eligible, target, inputs, group, folds, weight)
     second = fit_ways([method], calibrators, 1)
     eligible = calibrators if calibration == AUTO else (calibration,)
-    calibrator, cross_fitted_calibrators = _compare(kind, second, eligible, target, inputs, group, folds)
+    calibrator, cross_fitted_calibrators = _compare(kind, second, eligible, target, inputs, group, folds, weight)
     return Ensemble(
         kind=kind,
         member_names=tuple(member_names),
@@ -207,6 +217,14 @@ def fit(
         cross_fitted_calibrators=cross_fitted_calibrators,
         num_folds=len(folds),
     )
+
+
+def counted_rows(weight: np.ndarray | None) -> tuple[np.ndarray | None, np.ndarray | slice]:
+    """The weights of the rows that count, with mean 1, and which rows those are; all of them without weights."""
+    if weight is None:
+        return None, slice(None)
+    counted = np.flatnonzero(np.asarray(weight) > 0)
+    return relative(np.asarray(weight)[counted]), counted
 
 
 def _check_outputs(kind: str, member_names: Sequence[str], outputs: Sequence[str]) -> None:
@@ -311,10 +329,11 @@ def _compare(
     inputs: np.ndarray,
     group: np.ndarray,
     folds: list[selection.Fold],
+    weight: np.ndarray | None,
 ) -> tuple[str, dict[str, dict[str, float]]]:
     """The way to take, of which the first eligible is the default, and what each way and choosing would have given."""
     forecasts = selection.forward_forecasts(fit_ways, inputs, folds, group)
-    losses = {name: selection.losses_by_fold(kind, target, forecasts[name], folds, group) for name in eligible}
+    losses = {name: selection.losses_by_fold(kind, target, forecasts[name], folds, group, weight) for name in eligible}
     forecasts[AUTO] = selection.auto_forecast(losses, forecasts, eligible[0], folds)
-    scores = {name: selection.scores(kind, target, forecast, group) for name, forecast in forecasts.items()}
+    scores = {name: selection.scores(kind, target, forecast, group, weight) for name, forecast in forecasts.items()}
     return selection.choose(losses, eligible[0]), scores

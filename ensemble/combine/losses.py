@@ -14,9 +14,17 @@ class Loss(NamedTuple):
     """A loss of targets, (num_rows,), and averages, (num_rows,) or (num_rows, num_classes)."""
 
     mean: Callable[[np.ndarray, np.ndarray], float]
-    """The mean over the rows."""
+    """The mean over the rows, by their weight."""
     slope: Callable[[np.ndarray, np.ndarray], np.ndarray] | None = None
-    """The derivative of each row's loss by its average, of the average's shape; none where it is level almost everywhere."""
+    """The derivative of each row's loss by its average, of the average's shape; none where it is level almost everywhere.
+    With weights, times the row's weight by the mean weight."""
+    weight: np.ndarray | None = None
+    """(num_rows,), above 0; None for 1 each."""
+
+
+def mean_of(values: np.ndarray, weight: np.ndarray | None) -> np.ndarray:
+    """The mean over the rows, the first axis of `values`; `weight` is (num_rows,), or None for 1 each."""
+    return values.mean(0) if weight is None else weight @ values / weight.sum()
 
 
 def expit(logit: np.ndarray) -> np.ndarray:
@@ -76,13 +84,13 @@ def rank_logit(score: np.ndarray, group: np.ndarray) -> np.ndarray:
     return logit_of(share)
 
 
-def _log_loss(target: np.ndarray, logit: np.ndarray) -> float:
+def _log_losses(target: np.ndarray, logit: np.ndarray) -> np.ndarray:
     # log(1 + exp(logit)) in the form that cannot overflow; np.logaddexp does the same, six times slower.
-    return float(np.mean(np.maximum(logit, 0) + np.log1p(np.exp(-np.abs(logit))) - target * logit))
+    return np.maximum(logit, 0) + np.log1p(np.exp(-np.abs(logit))) - target * logit
 
 
-def _class_log_loss(target: np.ndarray, logs: np.ndarray) -> float:
-    return float(np.mean(log_sum(logs) - logs[np.arange(len(target)), target.astype(int)]))
+def _class_log_losses(target: np.ndarray, logs: np.ndarray) -> np.ndarray:
+    return log_sum(logs) - logs[np.arange(len(target)), target.astype(int)]
 
 
 def _class_slope(target: np.ndarray, logs: np.ndarray) -> np.ndarray:
@@ -91,16 +99,39 @@ def _class_slope(target: np.ndarray, logs: np.ndarray) -> np.ndarray:
     return slope
 
 
-LOG_LOSS = Loss(_log_loss, lambda target, logit: expit(logit) - target)
-CLASS_LOG_LOSS = Loss(_class_log_loss, _class_slope)
-SQUARED_ERROR = Loss(lambda target, value: float(np.mean((value - target) ** 2)), lambda target, value: 2 * (value - target))
+OfRows = Callable[[np.ndarray, np.ndarray], np.ndarray]
+LOSSES: dict[str, tuple[OfRows, OfRows]] = {
+    "binary": (_log_losses, lambda target, logit: expit(logit) - target),
+    "multiclass": (_class_log_losses, _class_slope),
+    "regression": (lambda target, value: (value - target) ** 2, lambda target, value: 2 * (value - target)),
+}
+"""By kind of task, each row's loss and its derivative."""
 
 
-def loss_of(kind: str, target: np.ndarray, group: np.ndarray | None) -> Loss:
+def mean_loss(kind: str, weight: np.ndarray | None = None) -> Loss:
+    """The mean loss of a kind of task that is a mean over rows: of logits, of logs of shares, of values."""
+    of_rows, slope = LOSSES[kind]
+
+    def mean(target: np.ndarray, average: np.ndarray) -> float:
+        return float(mean_of(of_rows(target, average), weight))
+
+    if weight is None:
+        return Loss(mean, slope)
+
+    def weighted_slope(target: np.ndarray, average: np.ndarray) -> np.ndarray:
+        return (slope(target, average).T * (weight / weight.mean())).T
+
+    return Loss(mean, weighted_slope, weight)
+
+
+LOG_LOSS = mean_loss("binary")
+
+
+def loss_of(kind: str, target: np.ndarray, group: np.ndarray | None, weight: np.ndarray | None = None) -> Loss:
     """The loss of a kind of task on these rows: of logits, of logs of shares, of values, or 1 − NDCG@10 of scores."""
     if kind != "ranking":
-        return {"binary": LOG_LOSS, "multiclass": CLASS_LOG_LOSS, "regression": SQUARED_ERROR}[kind]
+        return mean_loss(kind, weight)
     assert group is not None, "an order is one within groups"
-    ndcg = Ndcg(target, group)
+    ndcg = Ndcg(target, group, weight)
     # Rows without a relevant one tell no two orders apart.
-    return Loss(lambda _, score: 1 - ndcg(score) if ndcg.num_groups else 0.0)
+    return Loss(lambda _, score: 1 - ndcg(score) if ndcg.num_groups else 0.0, None, weight)

@@ -1,9 +1,10 @@
-"""The choice between combinations: forward in time, inside blend.
+"""The choice between combinations: block by block, inside blend.
 
-Blend's groups, the weeks, are cut into blocks. Each block but the first is forecast by what was fitted to the weeks before
-it, and by those forecasts the ways are compared: no way is judged on rows it was fitted on, nor by what it learned from
-later ones. (Neighbouring weeks share a part of their labels' horizon, so all these scores are a little too good; that is the
-same for every way.) Where groups have no order in time, each block is forecast by those before it all the same.
+Blend's groups are cut into blocks. Each block but the first is forecast by what was fitted to the blocks before it, and by
+those forecasts the ways are compared: no way is judged on rows it was fitted on. Where groups are weeks, or anything else
+that grows with time, that is forward in time: no way is judged by what it learned from later rows. (Neighbouring weeks share
+a part of their labels' horizon, so all these scores are a little too good; that is the same for every way.) Where the blocks
+are random, they stand in no order of time, and the comparison is one of later against earlier blocks only by number.
 
 Log loss decides on a binary task though average precision is reported too, since every row counts in it, not only the few
 hundred positives; a ranking is decided by NDCG@10 itself.
@@ -57,10 +58,19 @@ def forward_forecasts(
 
 
 def losses_by_fold(
-    kind: str, target: np.ndarray, forecast: np.ndarray, folds: Iterable[Fold], group: np.ndarray
+    kind: str,
+    target: np.ndarray,
+    forecast: np.ndarray,
+    folds: Iterable[Fold],
+    group: np.ndarray,
+    weight: np.ndarray | None = None,
 ) -> np.ndarray:
     """Mean loss of each block that was forecast, shape (num_folds,)."""
-    return np.array([loss_of(kind, target[held], group[held]).mean(target[held], forecast[held]) for _, held in folds])
+    found = []
+    for _, held in folds:
+        loss = loss_of(kind, target[held], group[held], None if weight is None else weight[held])
+        found.append(loss.mean(target[held], forecast[held]))
+    return np.array(found)
 
 
 def choose(losses: dict[str, np.ndarray], default: str) -> str:
@@ -86,8 +96,11 @@ def auto_forecast(
     return found
 
 
-def scores(kind: str, target: np.ndarray, forecast: np.ndarray, group: np.ndarray) -> dict[str, float]:
+def scores(
+    kind: str, target: np.ndarray, forecast: np.ndarray, group: np.ndarray, weight: np.ndarray | None = None
+) -> dict[str, float]:
     """Of the rows that were forecast, the metrics that `SHOWN` names for this kind of task."""
     there = np.isfinite(forecast.reshape(len(forecast), -1)).all(1)
-    found = task_scores(kind, target[there], answer_of(kind, forecast[there]), group[there])
+    weight = None if weight is None else weight[there]
+    found = task_scores(kind, target[there], answer_of(kind, forecast[there]), group[there], weight)
     return {name: found[name] for name in SHOWN[kind]}

@@ -1,7 +1,8 @@
 """Combiners: each finds the members' weights, shape (num_members,), from targets and the members' columns.
 
 target: shape (num_rows,). columns: shape (num_rows, num_members), of a multiclass task (num_rows, num_classes, num_members),
-no two alike and none constant: on the scale that `COMBINERS` names. loss: what `losses.loss_of` gives for these rows.
+no two alike and none constant: on the scale that `COMBINERS` names. loss: what `losses.loss_of` gives for these rows, with
+their weights.
 """
 
 from collections.abc import Callable
@@ -9,7 +10,7 @@ from typing import Literal, NamedTuple
 
 import numpy as np
 
-from ensemble.combine.losses import LOG_LOSS, Loss
+from ensemble.combine.losses import LOG_LOSS, Loss, mean_of
 
 GREEDY_STEPS = 50  # weights come in steps of at least 2 %
 SEARCH_STEPS = (0.3, 0.1, 0.03, 0.01)  # of the way to a member: finer than the blend can tell apart
@@ -120,7 +121,11 @@ def nnls_weights(target: np.ndarray, columns: np.ndarray, loss: Loss = LOG_LOSS)
     """The weights ≥ 0 of least squared error once the mean is right, by SciPy; their sum is free."""
     from scipy.optimize import nnls
 
-    return nnls(columns - columns.mean(0), target - target.mean())[0]
+    weight = loss.weight
+    centred, answer = columns - mean_of(columns, weight), target - mean_of(target, weight)
+    if weight is not None:
+        centred, answer = centred * np.sqrt(weight)[:, None], answer * np.sqrt(weight)
+    return nnls(centred, answer)[0]
 
 
 def ridge_weights(target: np.ndarray, columns: np.ndarray, loss: Loss = LOG_LOSS) -> np.ndarray:
@@ -130,15 +135,16 @@ def ridge_weights(target: np.ndarray, columns: np.ndarray, loss: Loss = LOG_LOSS
     """
     from sklearn.linear_model import RidgeCV
 
-    strengths = len(target) * columns.var() * np.logspace(-4, 1, 6)
-    return RidgeCV(alphas=strengths).fit(columns, target).coef_
+    num_rows = len(target) if loss.weight is None else loss.weight.sum()
+    strengths = num_rows * columns.var() * np.logspace(-4, 1, 6)
+    return RidgeCV(alphas=strengths).fit(columns, target, loss.weight).coef_
 
 
 def logistic_weights(target: np.ndarray, columns: np.ndarray, loss: Loss = LOG_LOSS) -> np.ndarray:
     """Logistic regression on the logits with scikit-learn's L2 penalty of 1, which is weak. Weights may be negative."""
     from sklearn.linear_model import LogisticRegression
 
-    return LogisticRegression(solver="newton-cholesky").fit(columns, target).coef_[0]
+    return LogisticRegression(solver="newton-cholesky").fit(columns, target, loss.weight).coef_[0]
 
 
 COMBINERS: dict[str, dict[str, Combiner]] = {

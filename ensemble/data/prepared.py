@@ -3,12 +3,17 @@
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pyarrow as pa
 
 from ensemble.arrow import open_table
+from ensemble.data.inputs import FORECAST
 from ensemble.errors import UserError
 from ensemble.task import KINDS, task_of
 
+TRAIN = "train"
+LARGEST_TARGET = 1e150
+"""The square of a larger number is infinite."""
 GUIDE = "see ensemble/recipes/README.md"
 
 
@@ -35,8 +40,60 @@ def check(name: str, folder: str | Path, about: dict[str, Any]) -> None:
         _check_columns(
             split, schema, ["row_id", task.group, task.cluster], pa.types.is_integer, "whole numbers, such as int64"
         )
-        names = [task.target, *(feature["name"] for feature in about["features"])]
+        _check_columns(split, schema, [task.target], lambda kind: kind in (pa.float32(), pa.float64()), "float32 or float64")
+        names = [feature["name"] for feature in about["features"]]
         _check_columns(split, schema, names, lambda kind: kind == pa.float32(), "float32")
+    tables = {split: open_table(Path(folder) / "rows" / split) for split in about["splits"]}
+    _check_row_ids(tables)
+    for split, table in tables.items():
+        if split != FORECAST:
+            _check_target(split, table, task.target)
+    for sentence in unknown_values(tables, [feature["name"] for feature in about["features"]]):
+        print(f"warning: {sentence}")
+
+
+def unknown_values(tables: dict[str, pa.Table], features: list[str]) -> list[str]:
+    """What a user is to know of missing values in features that are never missing in train.
+
+    A text that train does not have is a missing value in the prepared rows.
+    """
+    others = {split: table for split, table in tables.items() if split != TRAIN}
+    found = []
+    for name in features if TRAIN in tables else ():
+        counts = {split: int(np.isnan(table[name].to_numpy()).sum()) for split, table in others.items()}
+        if any(counts.values()) and not np.isnan(tables[TRAIN][name].to_numpy()).any():
+            said = ", ".join(
+                f"{count:,} of {others[split].num_rows:,} rows of {split}" for split, count in counts.items() if count
+            )
+            found.append(
+                f"the feature {name} is empty or unknown in {said}, and never in train: see ensemble/trees/unknown.py"
+            )
+    return found
+
+
+def _check_row_ids(tables: dict[str, pa.Table]) -> None:
+    ids = np.concatenate([table["row_id"].to_numpy() for table in tables.values()])
+    if (np.diff(ids) > 0).all():
+        return
+    ids.sort()
+    again = np.flatnonzero(ids[1:] == ids[:-1])
+    if again.size:
+        one = ids[again[0]]
+        where = " and ".join(f"rows/{split}" for split, table in tables.items() if (table["row_id"].to_numpy() == one).any())
+        raise UserError(
+            f"the row_id {one} stands more than once in {where}: each row of all splits has a row_id of its own; {GUIDE}"
+        )
+
+
+def _check_target(split: str, table: pa.Table, name: str) -> None:
+    target = table[name].to_numpy().astype(np.float64)
+    bad = np.flatnonzero(~(np.abs(target) <= LARGEST_TARGET))
+    if bad.size:
+        rule = f"only rows of the split {FORECAST} have none, and none is beyond {LARGEST_TARGET:g}"
+        raise UserError(
+            f"the target {name} of {bad.size:,} of {len(target):,} rows of rows/{split} is no number to learn, the first is "
+            f"{target[bad[0]]:g} with row_id {table['row_id'][int(bad[0])]}: {rule}; {GUIDE}"
+        )
 
 
 def _check_columns(split: str, schema: pa.Schema, names: list[str], holds: Any, wanted: str) -> None:

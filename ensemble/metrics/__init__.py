@@ -7,7 +7,8 @@
 
 Rows may carry weights: a weight of 2 gives exactly what the row standing there twice would give (ranking.py says what that
 means of a group). The bootstrap rests on that: it sorts once, draws weights, and copies no row. Rows with equal predictions
-are always treated as one block, so no score depends on the order of the rows.
+are always treated as one block, so no score depends on the order of the rows. Only the precision and the lift in the top 5 %
+depend on the unit of the weights, which `relative` removes.
 """
 
 from collections.abc import Callable
@@ -18,6 +19,7 @@ import numpy as np
 from ensemble.metrics import binary, multiclass, ranking, regression
 from ensemble.metrics.binary import TOP_FRACTION, average_precision, precision_recall, reliability
 from ensemble.metrics.bootstrap import Interval, Scorer, intervals
+from ensemble.metrics.weighting import relative
 
 __all__ = [
     "METRICS",
@@ -31,6 +33,7 @@ __all__ = [
     "bootstrap_difference",
     "bootstrap_scores",
     "precision_recall",
+    "relative",
     "reliability",
     "task_scores",
     "what_is_left_out",
@@ -78,6 +81,8 @@ METRICS = {
     },
 }
 """By kind of task, in the order of its scorer's scores."""
+BIASED = ("calibration_error",)
+"""Metrics that are larger in each draw of the bootstrap than on the rows themselves."""
 
 SCORERS: dict[str, Callable[[np.ndarray, np.ndarray, np.ndarray], Scorer]] = {
     "binary": binary.BinaryScorer,
@@ -90,16 +95,17 @@ SCORERS: dict[str, Callable[[np.ndarray, np.ndarray, np.ndarray], Scorer]] = {
 class MetricOf(NamedTuple):
     """A metric by which members may stop early and ways to combine them be compared."""
 
-    function: Callable[[np.ndarray, np.ndarray, np.ndarray], float]
-    """Of target, prediction and group: (num_rows,) each, prediction (num_rows, num_classes) for a multiclass task."""
+    function: Callable[..., float]
+    """Of target, prediction, group and optionally weight: (num_rows,) each, prediction (num_rows, num_classes) for a
+    multiclass task."""
     higher_is_better: bool
     kinds: tuple[str, ...]
     """Of the tasks that it is for."""
 
 
-def _of_rows(function: Callable[[np.ndarray, np.ndarray], float]) -> Callable[[np.ndarray, np.ndarray, np.ndarray], float]:
+def _of_rows(function: Callable[[np.ndarray, np.ndarray, np.ndarray | None], float]) -> Callable[..., float]:
     """A metric that no group matters to."""
-    return lambda target, prediction, group: function(target, prediction)
+    return lambda target, prediction, group, weight=None: function(target, prediction, weight)
 
 
 METRIC_OF: dict[str, MetricOf] = {
@@ -163,18 +169,21 @@ def bootstrap_scores(
     group: np.ndarray,
     cluster: np.ndarray,
     *,
+    weight: np.ndarray | None = None,
     kind: str = "binary",
     num_draws: int = 200,
     generator: np.random.Generator,
 ) -> dict[str, Interval]:
     """`task_scores`, each with its 95 % percentile interval from `num_draws` draws of whole clusters.
 
-    cluster: shape (num_rows,), the product: its rows are alike, so they are drawn with replacement together. Draws in
-    which a metric is undefined are left out; with fewer than two clusters there is nothing to draw and both ends are NaN.
-    A calibration error can lie below its own interval: it is a sum of absolute values, which drawing again makes larger.
+    cluster: shape (num_rows,), the product: its rows are alike, so they are drawn with replacement together. weight: shape
+    (num_rows,), the same in each draw. Draws in which a metric is undefined are left out; with fewer than two clusters there
+    is nothing to draw and both ends are NaN. Resampling adds noise to each bin's gap, which makes a calibration error larger
+    in every draw. The draws of it are therefore shifted so that their median is the score, and the interval ends at 0.
     """
-    (scores,), cluster = _scores_of_draws(kind, target, [prediction], group, cluster)
-    return intervals(list(METRICS[kind]), scores, cluster, num_draws, generator)
+    (scores,), cluster, weight = _scores_of_draws(kind, target, [prediction], group, cluster, weight)
+    found = intervals(list(METRICS[kind]), scores, cluster, num_draws, generator, weight, BIASED)
+    return {name: of._replace(low=max(of.low, 0.0)) if name in BIASED else of for name, of in found.items()}
 
 
 def bootstrap_difference(
@@ -184,6 +193,7 @@ def bootstrap_difference(
     group: np.ndarray,
     cluster: np.ndarray,
     *,
+    weight: np.ndarray | None = None,
     kind: str = "binary",
     num_draws: int = 200,
     generator: np.random.Generator,
@@ -192,27 +202,36 @@ def bootstrap_difference(
 
     Arguments as for `bootstrap_scores`, with two predictions for the same rows.
     """
-    (ours, theirs), cluster = _scores_of_draws(kind, target, [first, second], group, cluster)
+    (ours, theirs), cluster, weight = _scores_of_draws(kind, target, [first, second], group, cluster, weight)
 
     def difference(weight: np.ndarray) -> np.ndarray:
         return ours(weight) - theirs(weight)
 
-    return intervals(list(METRICS[kind]), difference, cluster, num_draws, generator)
+    return intervals(list(METRICS[kind]), difference, cluster, num_draws, generator, weight, BIASED)
 
 
 def _scores_of_draws(
-    kind: str, target: np.ndarray, predictions: list[np.ndarray], group: np.ndarray, cluster: np.ndarray
-) -> tuple[list[Callable[[np.ndarray], np.ndarray]], np.ndarray]:
-    """The scores of each prediction by the weights of what is drawn, and the cluster of that: each row.
+    kind: str,
+    target: np.ndarray,
+    predictions: list[np.ndarray],
+    group: np.ndarray,
+    cluster: np.ndarray,
+    weight: np.ndarray | None,
+) -> tuple[list[Callable[[np.ndarray], np.ndarray]], np.ndarray, np.ndarray | None]:
+    """The scores of each prediction by the weights of what is drawn, and the cluster and weight of that: each row.
 
-    Or each group of a ranking, where none has rows of two clusters: millions of candidates are those of some thousand users.
+    Or each group of a ranking, where none has rows of two clusters or weights: millions of candidates are those of some
+    thousand users.
     """
     if kind == "ranking":
         _, first, number = np.unique(group, return_index=True, return_inverse=True)
         of_group = np.asarray(cluster)[first]
-        if np.array_equal(of_group[number], cluster):
-            return [ranking.RankingScorer(target, one, group).scores_of_groups for one in predictions], of_group
-    return [SCORERS[kind](target, one, group).scores for one in predictions], cluster
+        weight_of_group = None if weight is None else weight[first]
+        is_whole = weight_of_group is None or np.array_equal(weight_of_group[number], weight)
+        if is_whole and np.array_equal(of_group[number], cluster):
+            scorers = [ranking.RankingScorer(target, one, group) for one in predictions]
+            return [scorer.scores_of_groups for scorer in scorers], of_group, weight_of_group
+    return [SCORERS[kind](target, one, group).scores for one in predictions], cluster, weight
 
 
 def why_undefined(target: np.ndarray, kind: str = "binary") -> str | None:

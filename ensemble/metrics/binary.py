@@ -9,6 +9,7 @@ import numpy as np
 
 from ensemble.errors import UserError
 from ensemble.metrics.blocks import starts_of
+from ensemble.metrics.weighting import mean, weighted
 
 TOP_FRACTION = 0.05
 CALIBRATION_BINS = 20  # of equal mass, so that the last bin holds the top 5 %, where most of the positives are
@@ -30,8 +31,13 @@ class PrecisionRecall(NamedTuple):
     threshold: np.ndarray
 
 
-def average_precision(target: np.ndarray, prediction: np.ndarray) -> float:
+def average_precision(target: np.ndarray, prediction: np.ndarray, weight: np.ndarray | None = None) -> float:
     """The average precision of any scores, both (num_rows,): the mean over positives of the precision down to each."""
+    if weight is not None:
+        positive, mass = _blocks(target, prediction, weight)
+        above, total = np.cumsum(mass), positive.sum()
+        precision = np.cumsum(positive) / np.where(above > 0, above, 1)
+        return float((positive * precision).sum() / total) if total > 0 else 0.0
     order = np.argsort(-prediction, kind="stable")
     starts = starts_of(prediction[order])
     positive = np.add.reduceat(target[order].astype(float), starts)
@@ -39,34 +45,50 @@ def average_precision(target: np.ndarray, prediction: np.ndarray) -> float:
     return float((positive * np.cumsum(positive) / above).sum() / max(positive.sum(), 1))
 
 
-def roc_auc(target: np.ndarray, prediction: np.ndarray) -> float:
-    """The share of pairs of a positive and a negative that any scores, (num_rows,), put in order; NaN without a pair."""
+def _blocks(target: np.ndarray, prediction: np.ndarray, weight: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+    """The weight of the positives and of all rows of each run of equal predictions, the highest prediction first."""
     order = np.argsort(-prediction, kind="stable")
     starts = starts_of(prediction[order])
-    positive = np.add.reduceat(target[order].astype(float), starts)
-    negative = np.diff(np.append(starts, len(order))) - positive
+    return np.add.reduceat((target * weight)[order], starts), np.add.reduceat(weight[order], starts)
+
+
+def roc_auc(target: np.ndarray, prediction: np.ndarray, weight: np.ndarray | None = None) -> float:
+    """The share of pairs of a positive and a negative that any scores, (num_rows,), put in order; NaN without a pair."""
+    if weight is None:
+        order = np.argsort(-prediction, kind="stable")
+        starts = starts_of(prediction[order])
+        positive = np.add.reduceat(target[order].astype(float), starts)
+        negative = np.diff(np.append(starts, len(order))) - positive
+    else:
+        positive, mass = _blocks(target, prediction, weight)
+        negative = mass - positive
     below = negative.sum() - np.cumsum(negative)
     pairs = positive.sum() * negative.sum()
     return float((positive * (below + negative / 2)).sum() / pairs) if pairs else float("nan")
 
 
-def log_loss(target: np.ndarray, prediction: np.ndarray) -> float:
+def log_loss(target: np.ndarray, prediction: np.ndarray, weight: np.ndarray | None = None) -> float:
     """Mean of −log of the probability of what happened, in nats; probabilities are drawn in to 2.2e-16 from 0 and 1."""
-    return float(_log_losses(*_checked(target, prediction)).mean())
+    return mean(_log_losses(*_checked(target, prediction)), weight)
 
 
-def reliability(target: np.ndarray, prediction: np.ndarray, num_bins: int = CALIBRATION_BINS) -> Reliability:
-    """Predicted against observed share of positives, in bins of equal numbers of rows.
+def reliability(
+    target: np.ndarray, prediction: np.ndarray, num_bins: int = CALIBRATION_BINS, weight: np.ndarray | None = None
+) -> Reliability:
+    """Predicted against observed share of positives, in bins of equal numbers of rows, or of equal weight.
 
-    Rows with equal predictions stay together, so there can be fewer bins than `num_bins`, and of unequal size.
+    Rows with equal predictions stay together, so there can be fewer bins than `num_bins`, and of unequal size. With
+    `weight`, (num_rows,), `num_rows` is the weight of each bin.
     """
     target, prediction = _checked(target, prediction)
     _, block, size = np.unique(prediction, return_inverse=True, return_counts=True)
+    if weight is not None:
+        size = np.bincount(block, weight, len(size))
     bins = _equal_mass_bins(size, num_bins)[block]
-    num_rows = np.bincount(bins, minlength=num_bins)
+    num_rows = np.bincount(bins, weight, minlength=num_bins)
     used = num_rows > 0
-    mean_prediction = np.bincount(bins, prediction, num_bins)[used] / num_rows[used]
-    observed = np.bincount(bins, target, num_bins)[used] / num_rows[used]
+    mean_prediction = np.bincount(bins, weighted(prediction, weight), num_bins)[used] / num_rows[used]
+    observed = np.bincount(bins, weighted(target, weight), num_bins)[used] / num_rows[used]
     return Reliability(mean_prediction, observed, num_rows[used])
 
 

@@ -3,19 +3,20 @@
 import numpy as np
 
 from ensemble.errors import UserError
+from ensemble.metrics.weighting import mean
 
 TOLERANCE = 1e-4  # float32 shares of a hundred classes do not sum to exactly 1
 
 
-def log_loss(target: np.ndarray, prediction: np.ndarray) -> float:
+def log_loss(target: np.ndarray, prediction: np.ndarray, weight: np.ndarray | None = None) -> float:
     """Mean of −log of the probability of the class that came true, in nats."""
-    return float(_log_losses(target, prediction).mean())
+    return mean(_log_losses(target, prediction), weight)
 
 
-def accuracy(target: np.ndarray, prediction: np.ndarray) -> float:
+def accuracy(target: np.ndarray, prediction: np.ndarray, weight: np.ndarray | None = None) -> float:
     """Share of rows whose likeliest class came true; of classes that tie, each counts in part."""
     chosen = _chosen(prediction)
-    return float(chosen[np.arange(len(target)), np.asarray(target, int)].mean())
+    return mean(chosen[np.arange(len(target)), np.asarray(target, int)], weight)
 
 
 class MulticlassScorer:

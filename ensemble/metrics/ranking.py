@@ -16,29 +16,43 @@ from ensemble.metrics.blocks import starts_of
 PLACES = 10
 
 
-def ndcg_at_10(target: np.ndarray, prediction: np.ndarray, group: np.ndarray) -> float:
+def ndcg_at_10(target: np.ndarray, prediction: np.ndarray, group: np.ndarray, weight: np.ndarray | None = None) -> float:
     """Mean over groups of the normalised discounted cumulative gain of the first 10 places; NaN without a relevant row.
 
-    The gain is 2^relevance − 1, the discount log2(place + 1) (Burges et al. 2005), the normaliser the best order's.
+    The gain is 2^relevance − 1, the discount log2(place + 1) (Burges et al. 2005), the normaliser the best order's. What
+    a `weight`, (num_rows,), means of a group is said in `RankingScorer`.
     """
     target, prediction = _checked(target, prediction)
-    return Ndcg(target, group)(prediction)
+    return Ndcg(target, group, weight)(prediction)
 
 
 class Ndcg:
     """NDCG@10 of many predictions of the same rows, some ten times as fast as a sort of all rows by group and prediction.
 
     Groups of like size lie in one table, a group a row, so that they are sorted side by side. Of a group with one relevant
-    row nothing is sorted: its score is the discount at that row's place, which is counted.
+    row nothing is sorted: its score is the discount at that row's place, which is counted. Rows of weight 0 do not count;
+    where the other rows of a group have unlike weights, `RankingScorer` is asked, which sorts all rows.
     """
 
-    def __init__(self, target: np.ndarray, group: np.ndarray) -> None:
+    def __init__(self, target: np.ndarray, group: np.ndarray, weight: np.ndarray | None = None) -> None:
+        self.kept: np.ndarray | None = None
+        self.unlike: tuple[np.ndarray, np.ndarray, np.ndarray] | None = None
+        if weight is not None:
+            self.kept = np.flatnonzero(weight > 0)
+            target, group, weight = (np.asarray(of)[self.kept] for of in (target, group, weight))
         gain = np.append(np.exp2(target) - 1, 0.0)
         order = np.argsort(group, kind="stable")
         first = starts_of(np.asarray(group)[order])
         size = np.diff(np.append(first, len(order)))
         num_relevant = np.add.reduceat((gain[order] > 0).astype(int), first)
         self.num_groups = int((num_relevant > 0).sum())
+        times = np.ones(len(first))
+        if weight is not None:
+            least, times = (extreme.reduceat(weight[order], first) for extreme in (np.minimum, np.maximum))
+            if (least < times).any():
+                self.unlike = target, group, weight
+                return
+        self.total_times = float(times[num_relevant > 0].sum()) if weight is not None else self.num_groups
         self.discount = 1 / np.log2(np.arange(PLACES) + 2)
         self.tables, self.singles = [], []
         width = 2 ** np.ceil(np.log2(size)).astype(int)
@@ -49,23 +63,28 @@ class Ndcg:
             within = position < size[here, None]
             rows[within] = order[(first[here, None] + position)[within]]
             if is_single:
-                self.singles.append((rows, rows[gain[rows] > 0]))
+                self.singles.append((rows, rows[gain[rows] > 0], times[here]))
             else:
                 best = -np.sort(-gain[rows], axis=1)[:, :PLACES] @ self.discount[:wide]
-                self.tables.append((rows, gain[rows], best))
+                self.tables.append((rows, gain[rows], best / times[here]))
 
     def __call__(self, prediction: np.ndarray) -> float:
         """The mean over groups with a relevant row, NaN without; prediction: (num_rows,), finite."""
         if not self.num_groups:
             return float("nan")
+        if self.kept is not None:
+            prediction = prediction[self.kept]
+        if self.unlike:
+            target, group, weight = self.unlike
+            return float(RankingScorer(target, prediction, group).scores(weight)[1])
         padded = np.append(-prediction, np.inf)
         total = 0.0
         up_to = np.append(0.0, np.cumsum(self.discount))
-        for rows, relevant in self.singles:
+        for rows, relevant, times in self.singles:
             falling, its_own = padded[rows], padded[relevant][:, None]
             higher, same = (falling < its_own).sum(1), (falling == its_own).sum(1)
             until, before = (up_to[np.minimum(place, PLACES)] for place in (higher + same, higher))
-            total += float(((until - before) / same).sum())
+            total += float(((until - before) / same * times).sum())
         for rows, gain, best in self.tables:
             falling = padded[rows]
             order = np.argsort(falling, axis=1)
@@ -74,7 +93,7 @@ class Ndcg:
             if ties[:, :PLACES].any():
                 shown = _mean_of_ties(shown, ties)
             total += float((shown[:, :PLACES] @ self.discount[: rows.shape[1]] / best).sum())
-        return total / self.num_groups
+        return total / self.total_times
 
 
 def _mean_of_ties(values: np.ndarray, ties: np.ndarray) -> np.ndarray:

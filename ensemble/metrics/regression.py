@@ -3,16 +3,17 @@
 import numpy as np
 
 from ensemble.errors import UserError
+from ensemble.metrics.weighting import mean
 
 
-def root_mean_squared_error(target: np.ndarray, prediction: np.ndarray) -> float:
+def root_mean_squared_error(target: np.ndarray, prediction: np.ndarray, weight: np.ndarray | None = None) -> float:
     """In the unit of the target."""
-    return float(np.sqrt(np.mean((np.asarray(prediction, float) - target) ** 2)))
+    return float(np.sqrt(mean((np.asarray(prediction, float) - target) ** 2, weight)))
 
 
-def mean_absolute_error(target: np.ndarray, prediction: np.ndarray) -> float:
+def mean_absolute_error(target: np.ndarray, prediction: np.ndarray, weight: np.ndarray | None = None) -> float:
     """In the unit of the target."""
-    return float(np.mean(np.abs(np.asarray(prediction, float) - target)))
+    return mean(np.abs(np.asarray(prediction, float) - target), weight)
 
 
 class RegressionScorer:
@@ -33,7 +34,7 @@ class RegressionScorer:
         self.rows = np.stack([error**2, np.abs(error), error, centred, centred**2])
 
     def scores(self, weight: np.ndarray) -> np.ndarray:
-        squared, absolute, mean_error, mean, mean_square = self.rows @ weight / weight.sum()
-        variance = mean_square - mean**2
+        squared, absolute, mean_error, centre, mean_square = self.rows @ weight / weight.sum()
+        variance = mean_square - centre**2
         r_squared = 1 - squared / variance if not self.is_constant and variance > 0 else np.nan
         return np.array([np.sqrt(squared), absolute, r_squared, mean_error])

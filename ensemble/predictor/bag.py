@@ -120,7 +120,8 @@ def out_of_fold(ask: list[Predict], data: str | Path) -> dict[str, Any]:
     """The blocks of all folds of `data`, one after the other, each as the copy of its fold predicts it."""
     with_block = list(zip(ask, _folders(ask, data), strict=True))[:-1]
     parts = [predict(folder, BLOCK) for predict, folder in with_block]
-    columns = {name: np.concatenate([part[name] for part in parts]) for name in COLUMNS}
+    names = [*COLUMNS, *(["weight"] if "weight" in parts[0] else [])]
+    columns = {name: np.concatenate([part[name] for part in parts]) for name in names}
     return {**parts[-1], **columns, **_whole(data)}
 
 

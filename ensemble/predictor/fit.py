@@ -1,7 +1,7 @@
 """Prediction files to a fitted ensemble, scores on the test split, and a ranked forecast.
 
-    ensemble.json      weights, calibration, members and where they are, what each way to combine would have given, and how
-                       alike the members are, what each adds, and where and when each fails
+    ensemble.json      weights, calibration, members and where they are, what each way to combine would have given, how alike
+                       the members are, what each adds, where and when each fails, and warnings, such as of a leak
     scores.json        every metric of the ensemble, its members and the baselines on test, with bootstrap intervals
     test.parquet       the ensemble's own prediction file for test
     forecast.parquet   the ranked forecast, also as forecast.csv, if the data have rows to forecast (forecast.py)
@@ -13,6 +13,7 @@ It joins files by row id and loads none of the members' libraries. new_data.py f
 
 import dataclasses
 import os
+import sys
 from pathlib import Path
 from typing import Any
 
@@ -20,7 +21,8 @@ import numpy as np
 
 from ensemble import combine, folders, metrics, predictions, recipe
 from ensemble.combine import diversity
-from ensemble.combine.fitting import OUTPUTS_OF
+from ensemble.combine.fitting import OUTPUTS_OF, counted_rows
+from ensemble.combine.losses import mean_of
 from ensemble.combine.selection import AUTO
 from ensemble.data.inputs import FORECAST
 from ensemble.errors import UserError
@@ -32,6 +34,9 @@ from ensemble.task import Task, task_of
 ENSEMBLE = "ensemble"
 BASE_RATE = "base rate"
 FITTED_ON = ("blend", bag.OUT_OF_FOLD)
+PERFECT = 0.9999
+PERFECT_BY = {"binary": "roc_auc", "multiclass": "accuracy", "regression": "r_squared", "ranking": "ndcg_at_10"}
+"""By kind of task, the score of blend that is a reason to look for a leak, from `PERFECT` on; the best is 1."""
 
 
 def fit(
@@ -89,19 +94,33 @@ def fit(
         outputs=outputs,
         combiner=combiner,
         calibration=calibration,
+        weight=blend.weight,
     )
     candidates = {ENSEMBLE: ensemble.predict(of_test[:, ~is_baseline], member_names, test.group)}
     for number in np.flatnonzero(~is_baseline):
         candidates[names[number]] = ensemble.probabilities(names[number], of_test[:, number])
     for number in np.flatnonzero(is_baseline):
         candidates[names[number]] = _baseline(task, blend, of_blend[:, number], test, of_test[:, number])
-    candidates[BASE_RATE] = combine.base_rate_prediction(blend.target, len(test.target), task.kind, len(task.classes))
+    weight, counted = counted_rows(blend.weight)
+    candidates[BASE_RATE] = combine.base_rate_prediction(
+        blend.target[counted], len(test.target), task.kind, len(task.classes), weight
+    )
+    warnings = _perfect(task, blend, dict(zip(names, of_blend.swapaxes(0, 1), strict=True)), member_names)
+    for sentence in warnings:
+        print(f"warning: {sentence}", file=sys.stderr)
     scores = _score(task, test, candidates, member_names, num_draws, seed)
     scores["fitted_on"] = on
+    scores["warnings"] = warnings
     scores["weights"] = dict(zip(ensemble.member_names, ensemble.weights, strict=True))
     scores["combiner"] = {"method": ensemble.method, "cross_fitted": ensemble.cross_fitted}
     about_members = diversity.on_blend(
-        ensemble, blend.target, of_blend[:, ~is_baseline], blend.group, blend.cluster, np.random.default_rng(seed)
+        ensemble,
+        blend.target,
+        of_blend[:, ~is_baseline],
+        blend.group,
+        blend.cluster,
+        np.random.default_rng(seed),
+        blend.weight,
     )
     scores_by_part = its_recipe.get("outputs", "scores_by_part")
     if scores_by_part:
@@ -115,6 +134,7 @@ def fit(
             "recipe": about["recipe"],
             "fingerprint": about["fingerprint"],
             "combiner": ensemble.to_dict(),
+            "warnings": warnings,
             "diversity": about_members,
             "members": {
                 file.member: {
@@ -178,18 +198,50 @@ def _baseline(task: Task, blend: Predictions, of_blend: np.ndarray, test: Predic
     """A baseline's predictions of test; of a binary task it only ranks, and blend makes probabilities of its scores."""
     if task.kind != "binary":
         return of_test
-    return combine.ranked_prediction(blend.target, of_blend, blend.group, of_test, test.group)
+    weight, counted = counted_rows(blend.weight)
+    return combine.ranked_prediction(
+        blend.target[counted], of_blend[counted], blend.group[counted], of_test, test.group, weight
+    )
+
+
+def _perfect(task: Task, blend: Predictions, predictions: dict[str, np.ndarray], member_names: list[str]) -> list[str]:
+    """A sentence for each member whose predictions of blend leave nothing to be wrong about.
+
+    That is seldom skill: a feature of it says the target, or it was trained on rows of blend.
+    """
+    metric = PERFECT_BY[task.kind]
+    weight, counted = counted_rows(blend.weight)
+    target, group = blend.target[counted], blend.group[counted]
+    found = []
+    for name in member_names:
+        prediction = predictions[name][counted]
+        if metric == "r_squared":
+            score = 1 - float(
+                mean_of((prediction - target) ** 2, weight) / (mean_of((target - target.mean()) ** 2, weight) or 1)
+            )
+        else:
+            score = metrics.METRIC_OF[metric].function(target, prediction, group, weight)
+        if score >= PERFECT:
+            found.append(
+                f"member {name} is right on all rows of {blend.split} ({metric} {score:.6f}): look for a feature that says "
+                "the target, or for rows of that split among those that it learned from"
+            )
+    return found
 
 
 def _score(
     task: Task, test: Predictions, candidates: dict[str, np.ndarray], member_names: list[str], num_draws: int, seed: int
 ) -> dict[str, Any]:
+    weight, counted = counted_rows(test.weight)
+    candidates = {name: candidate[counted] for name, candidate in candidates.items()}
+    test = dataclasses.replace(test, **{name: getattr(test, name)[counted] for name in ("target", "group", "cluster")})
     scores = {
         name: metrics.bootstrap_scores(
             test.target,
             candidate,
             test.group,
             test.cluster,
+            weight=weight,
             kind=task.kind,
             num_draws=num_draws,
             generator=np.random.default_rng(seed),
@@ -204,6 +256,7 @@ def _score(
         candidates[best],
         test.group,
         test.cluster,
+        weight=weight,
         kind=task.kind,
         num_draws=num_draws,
         generator=np.random.default_rng(seed),
@@ -214,9 +267,10 @@ def _score(
         "metric": task.metric,
         "metrics": {name: metric._asdict() for name, metric in metrics.METRICS[task.kind].items()},
         "rows": len(test.target),
+        "weighted": weight is not None,
         "products": len(np.unique(test.cluster)),
         "weeks": len(np.unique(test.group)),
-        "base_rate": float(np.mean(test.target)) if task.kind == "binary" else None,
+        "base_rate": float(mean_of(test.target, weight)) if task.kind == "binary" else None,
         "undefined": metrics.why_undefined(test.target, task.kind),
         "left_out": metrics.what_is_left_out(test.target, test.group, task.kind),
         "num_draws": num_draws,

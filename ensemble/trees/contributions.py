@@ -3,7 +3,8 @@
     python scripts/predict.py member=runs/demo/members/xgboost data=runs/demo/prepared out=runs/demo/predictions \\
         contributions=true
 
-    MEMBER.SPLIT.contributions.parquet   row_id int64, base_value float32, and a float32 column for each feature
+    MEMBER.SPLIT.contributions.parquet   row_id int64, base_value float32 (of a value float64), and a float32 column for each
+                                         feature
     MEMBER.SPLIT.contributions.png       the twenty features that contributed most, and whether high values raise or lower
 
 The numbers of a row sum to its log odds; to the value or the score, where the member says that; and with several classes to
@@ -42,7 +43,11 @@ def write(path: Path, rows: TreeData, blocks: Iterable[tuple[np.ndarray, np.ndar
     if BASE in rows.features:
         raise UserError(f"a feature is called {BASE}, as the column beside the features' own is: prepare it by another name")
     schema = pa.schema(
-        [("row_id", pa.int64()), *((name, pa.float32()) for name in (BASE, *rows.features))],
+        [
+            ("row_id", pa.int64()),
+            (BASE, pa.float64() if about["output"] == "value" else pa.float32()),
+            *((name, pa.float32()) for name in rows.features),
+        ],
         {KEY: json.dumps({**about, "unit": UNIT_OF[about["output"]]}).encode()},
     )
     row_id, summary, start = rows.column("row_id"), _Summary(len(rows.features)), 0

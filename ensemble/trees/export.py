@@ -3,7 +3,11 @@
     python scripts/export_model.py member=runs/demo/members/xgboost out=runs/demo/xgboost.onnx data=runs/demo/prepared
 
     input     features     (n, F) float32; what is missing is NaN, a category its number
-    output    prediction   (n,) float32, or (n, K) for K classes: what scripts/predict.py says
+    output    prediction   (n,) float32, or (n, K) for K classes, or (n,) float64 of a value: what scripts/predict.py says
+
+A missing value in a feature that training always had, or a category that it never had, gets a neutral prediction from
+scripts/predict.py (unknown.py). The file has none: it answers as the library itself does. Such features are named in its
+metadata, under `never_missing`.
 
 The trees are read from what the libraries themselves say of them. LightGBM compares in float64, so its thresholds are
 rounded down to float32 (its usual converter rounds to the nearest, and answers otherwise for values that stand at a
@@ -24,8 +28,10 @@ from ensemble import folders
 from ensemble.data import inputs
 from ensemble.errors import Failure, UserError
 from ensemble.folders import new_file
+from ensemble.trees import unknown
 from ensemble.trees.predict import module_of
 from ensemble.trees.rows import TreeData, description
+from ensemble.trees.scaling import Scaling
 
 try:
     import onnx
@@ -94,8 +100,9 @@ def export(member: str | Path, out: str | Path, data: str | Path = "") -> dict[s
 
     They are compared on random values, the trees' thresholds and their neighbours, and NaN; with `data`, on the rows of its
     test split too, and the file then knows the features' categories. Returns the number of rows compared, the largest
-    difference, the tolerance, and the microseconds that one row takes. Raises `UserError` for what is no sound tree member,
-    or cannot be written; `Failure` when the predictions differ. Then there is no file.
+    difference, the tolerance, the features that were never missing, and the microseconds that one row takes. Raises
+    `UserError` for what is no sound tree member, or cannot be written; `Failure` when the predictions differ. Then there is
+    no file.
     """
     member, out = Path(member), Path(out)
     model = folders.verify(member)["fingerprint"]
@@ -103,7 +110,8 @@ def export(member: str | Path, out: str | Path, data: str | Path = "") -> dict[s
     library = module_of(summary["kind"])
     booster = library.load(member / library.FILE)
     names = library.feature_names(booster)
-    trees = READERS[summary["kind"]](booster)
+    known = folders.read_json(member / unknown.FILE) if (member / unknown.FILE).is_file() else {"complete": []}
+    trees, scaling = READERS[summary["kind"]](booster), Scaling.in_summary(summary)
     about = {
         "library": summary["kind"],
         "model": model,
@@ -111,6 +119,7 @@ def export(member: str | Path, out: str | Path, data: str | Path = "") -> dict[s
         "recipe": summary["recipe"],
         "output": summary["output"],
         "features": [{"name": name} for name in names],
+        "never_missing": known["complete"],
         "opset": {"ai.onnx": OPSET, "ai.onnx.ml": OPSET_ML},
     }
     rows = [_hard_rows(trees, len(names))]
@@ -120,7 +129,7 @@ def export(member: str | Path, out: str | Path, data: str | Path = "") -> dict[s
         inputs.refuse_foreign(member, summary, data, manifest_of_data, split)
         about |= {"features": manifest_of_data["features"], "classes": manifest_of_data["task"].get("classes", ())}
         rows.append(_rows_of(TreeData(data, split, manifest_of_data)))
-    content = _model(trees, len(names), about)
+    content = _model(trees, len(names), about, scaling)
     session = _session(content)
 
     def exported(features: np.ndarray) -> np.ndarray:
@@ -131,8 +140,8 @@ def export(member: str | Path, out: str | Path, data: str | Path = "") -> dict[s
 
     features = np.concatenate(rows)
     expected = native(features)
-    difference = np.abs(exported(features).reshape(expected.shape) - expected)
-    tolerance = TOLERANCE * max(1.0, float(np.abs(expected).max()))
+    difference = np.abs(exported(features).reshape(expected.shape) - scaling.value(expected))
+    tolerance = TOLERANCE * max(1.0, float(np.abs(expected).max())) * scaling.scale
     if not difference.max() <= tolerance:
         wrong = int((difference.reshape(len(features), -1).max(axis=1) > tolerance).sum())
         raise Failure(
@@ -145,6 +154,7 @@ def export(member: str | Path, out: str | Path, data: str | Path = "") -> dict[s
         "rows": len(features),
         "difference": float(difference.max()),
         "tolerance": tolerance,
+        "never_missing": known["complete"],
         "onnx_us": _one_row_us(exported, features),
         "native_us": _one_row_us(native, features),
     }
@@ -235,8 +245,8 @@ def _link(objective: str) -> str:
     return LINK_OF[objective]
 
 
-def _model(trees: Trees, num_features: int, about: dict[str, Any]) -> bytes:
-    """The graph: all trees in one node, then the link."""
+def _model(trees: Trees, num_features: int, about: dict[str, Any], scaling: Scaling) -> bytes:
+    """The graph: all trees in one node, then the link, or the way back to the target's unit in float64."""
     num_classes = len(trees.base)
     columns: dict[str, Any] = {name: [] for name in (*NODE_COLUMNS, *LEAF_COLUMNS)}
     for number, tree in enumerate(trees.trees):
@@ -253,6 +263,14 @@ def _model(trees: Trees, num_features: int, about: dict[str, Any]) -> bytes:
     if trees.link:
         nodes.append(helper.make_node(trees.link, [last], ["linked"]))
         last = "linked"
+    constants = []
+    if not scaling.is_identity:
+        for name, value in (("scale", scaling.scale), ("center", scaling.center)):
+            constants.append(helper.make_tensor(name, TensorProto.DOUBLE, [1], [value]))
+        nodes.append(helper.make_node("Cast", [last], ["learned"], to=TensorProto.DOUBLE))
+        nodes.append(helper.make_node("Mul", ["learned", "scale"], ["scaled"]))
+        nodes.append(helper.make_node("Add", ["scaled", "center"], ["value"]))
+        last = "value"
     shape: list[str | int] = ["n", num_classes]
     if num_classes == 1:
         nodes.append(helper.make_node("Flatten", [last], ["column"], axis=1))
@@ -264,8 +282,12 @@ def _model(trees: Trees, num_features: int, about: dict[str, Any]) -> bytes:
         nodes,
         about["library"],
         [helper.make_tensor_value_info("features", TensorProto.FLOAT, ["n", num_features])],
-        [helper.make_tensor_value_info("prediction", TensorProto.FLOAT, shape)],
-        [helper.make_tensor("shape", TensorProto.INT64, [1], [-1])] if num_classes == 1 else [],
+        [
+            helper.make_tensor_value_info(
+                "prediction", TensorProto.FLOAT if scaling.is_identity else TensorProto.DOUBLE, shape
+            )
+        ],
+        [*constants, *([helper.make_tensor("shape", TensorProto.INT64, [1], [-1])] if num_classes == 1 else [])],
     )
     opsets = [helper.make_opsetid("", OPSET), helper.make_opsetid("ai.onnx.ml", OPSET_ML)]
     model = helper.make_model(graph, opset_imports=opsets, ir_version=IR_VERSION, producer_name="accelerate-ensemble")

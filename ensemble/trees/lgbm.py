@@ -157,16 +157,16 @@ def predict(booster: Any, features: np.ndarray) -> np.ndarray:
     return np.asarray(booster.predict(features, num_threads=booster.params.get("num_threads", 0)))
 
 
-def contributions(booster: Any, features: np.ndarray) -> np.ndarray:
+def contributions(booster: Any, features: np.ndarray, of_class: np.ndarray | None = None) -> np.ndarray:
     """Each feature's part of the log odds, value or score, and what is there without any of them: shape (n, F + 1).
 
-    With several classes, of the likeliest one's.
+    With several classes, of that in `of_class`, (n,); None for the likeliest one.
     """
     parts = np.asarray(booster.predict(features, pred_contrib=True, num_threads=booster.params.get("num_threads", 0)))
     num_classes = booster.num_model_per_iteration()
     if num_classes > 1:
-        likeliest = predict(booster, features).argmax(axis=1)
-        parts = parts.reshape(len(parts), num_classes, -1)[np.arange(len(parts)), likeliest]
+        of_class = predict(booster, features).argmax(axis=1) if of_class is None else of_class
+        parts = parts.reshape(len(parts), num_classes, -1)[np.arange(len(parts)), of_class]
     return parts
 
 

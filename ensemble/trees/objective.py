@@ -16,6 +16,7 @@ from ensemble.metrics.blocks import starts_of
 from ensemble.task import KINDS, Task
 from ensemble.trees.boosting import Scores
 from ensemble.trees.rows import TreeData
+from ensemble.trees.scaling import Scaling
 from ensemble.trees.settings import TreesConfig
 
 OUTPUT_OF = {"binary": "probability", "multiclass": "probabilities", "regression": "value", "ranking": "score"}
@@ -42,6 +43,8 @@ class Goal:
     """What predictions will be: probability, probabilities, value, or a score of which the order counts."""
     monotone: tuple[int, ...]
     """For each feature 1, -1 or 0; empty if none is constrained."""
+    scaling: Scaling
+    """On which a regression target is learned."""
 
     @property
     def num_classes(self) -> int:
@@ -95,7 +98,24 @@ def goal_of(config: TreesConfig, rows: TreeData) -> Goal:
     if objective == "multiclass" and len(task.classes) < 2:
         raise UserError("the data's task is multiclass and names no two classes: prepare them again with their names")
     monotone = _monotone(config, rows, objective)
-    return Goal(task=task, objective=objective, target=target, metric=metric, output=output, monotone=monotone)
+    return Goal(
+        task=task,
+        objective=objective,
+        target=target,
+        metric=metric,
+        output=output,
+        monotone=monotone,
+        scaling=_scaling(rows, target) if objective == "regression" else Scaling(),
+    )
+
+
+def _scaling(rows: TreeData, target: str) -> Scaling:
+    """Of the target of all ranks' rows, so that all ranks learn on one scale."""
+    values = rows.whole[target].to_numpy().astype(np.float64)
+    learned = np.isfinite(values)
+    if rows.task.weight:
+        learned &= rows.whole[rows.task.weight].to_numpy() > 0
+    return Scaling.of(values[learned])
 
 
 def _monotone(config: TreesConfig, rows: TreeData, objective: str) -> tuple[int, ...]:
@@ -126,7 +146,7 @@ def lesson_of(goal: Goal, rows: TreeData) -> Lesson:
     that the objective cannot learn, and for weights and categories that are none.
     """
     task = goal.task
-    target = rows.column(goal.target).astype(np.float32)
+    target = rows.column(goal.target).astype(np.float64)
     weight = _weights(rows) if task.weight else None
     _check_categories(rows)
     known = ~np.isnan(target) if weight is None else ~np.isnan(target) & (weight > 0)
@@ -150,7 +170,7 @@ def lesson_of(goal: Goal, rows: TreeData) -> Lesson:
             weight = np.repeat((np.add.reduceat(weight, starts) / group_sizes).astype(np.float32), group_sizes)
     else:
         _check_target(goal, target)
-    return Lesson(rows=rows, target=target, weight=weight, group_sizes=group_sizes)
+    return Lesson(rows=rows, target=goal.scaling.learned(target), weight=weight, group_sizes=group_sizes)
 
 
 def _check_target(goal: Goal, target: np.ndarray) -> None:
@@ -212,16 +232,34 @@ def _check_categories(rows: TreeData) -> None:
 class Judge:
     """Scores predictions for a whole split as the task asks for it, whatever was learned.
 
-    Raises `UserError` where what is to be scored against is missing.
+    Rows count by their weight, where the task has weights; without, no bit differs from scores that know no weights. Raises
+    `UserError` where what is to be scored against is missing.
     """
 
     def __init__(self, goal: Goal, split: TreeData):
         self._target, self._group = split.column(goal.task.target), split.column(goal.task.group)
-        if np.isnan(self._target.astype(np.float32)).any():
+        if np.isnan(self._target.astype(np.float64)).any():
             raise UserError(f"a row to be judged by has no {goal.task.target}: prepare the data without such rows")
+        self._counted, self._weight = None, None
+        if goal.task.weight:
+            weight = _weights(split)
+            self._counted = np.flatnonzero(weight > 0)
+            if not self._counted.size:
+                raise UserError(f"no row of the validation split has a {goal.task.weight} above 0: give it some")
+            self._weight = weight[self._counted].astype(np.float64)
+            self._target, self._group = self._target[self._counted], self._group[self._counted]
+        self._scaling = goal.scaling
         names = ["log_loss"] if goal.output == "probability" else []
         self._metrics = list(dict.fromkeys([*names, goal.metric]))
 
     def __call__(self, prediction: np.ndarray) -> Scores:
-        """`prediction`: probabilities, values or scores (num_rows,), probabilities of classes (num_rows, num_classes)."""
-        return {name: METRIC_OF[name].function(self._target, prediction, self._group) for name in self._metrics}
+        """`prediction`: probabilities, values or scores (num_rows,), probabilities of classes (num_rows, num_classes).
+
+        Values are those that the library learned, and are scored in the target's unit.
+        """
+        prediction = self._scaling.value(prediction)
+        if self._counted is not None:
+            prediction = prediction[self._counted]
+        return {
+            name: METRIC_OF[name].function(self._target, prediction, self._group, self._weight) for name in self._metrics
+        }

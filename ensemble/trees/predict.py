@@ -8,6 +8,7 @@ Call `threads.settle` before a member is loaded.
 import importlib
 import math
 import os
+import sys
 import threading
 from collections import deque
 from collections.abc import Callable, Iterator
@@ -23,6 +24,8 @@ from ensemble import folders
 from ensemble.data import inputs
 from ensemble.trees import contributions
 from ensemble.trees.rows import TreeData, description
+from ensemble.trees.scaling import Scaling
+from ensemble.trees.unknown import Known, sentences
 
 MODULES = {"xgboost": "ensemble.trees.xgb", "lightgbm": "ensemble.trees.lgbm"}
 ROWS_PER_BLOCK = 1 << 15
@@ -50,6 +53,8 @@ class TreeMember:
         self._config = {**folders.read_json(self.folder / "config.json"), "model": model}
         self._library = module_of(self._summary["kind"])
         self._booster = self._library.load(self.folder / self._library.FILE)
+        self._scaling = Scaling.in_summary(self._summary)
+        self._known = Known.load(self.folder, self._library.feature_names(self._booster))
 
     def predict(self, data: str | Path, split: str) -> dict[str, Any]:
         """What it says of a split, and for the forecast why: the arguments of `predictions.Predictions`.
@@ -57,21 +62,31 @@ class TreeMember:
         Raises `UserError` for data or a split that it must not predict.
         """
         about, rows = self._open(data, split)
-        prediction = np.concatenate(list(in_blocks(lambda block: self._library.predict(self._booster, block), rows)))
+        blocks = list(in_blocks(lambda block: self._known.predict(self._ask, block), rows))
+        prediction, counts = np.concatenate([of for of, _ in blocks]), np.sum([counts for _, counts in blocks], axis=0)
+        for sentence in sentences(counts, rows.features, len(rows), split):
+            print(f"warning: {sentence}", file=sys.stderr)
         output = self._summary["output"]
         return {
             "row_id": rows.column("row_id"),
             "target": rows.column(rows.task.target).astype(np.float64),
-            "prediction": prediction.astype(np.float64),
+            "prediction": self._scaling.value(prediction),
             "output": output,
             **({"classes": rows.task.classes} if output == "probabilities" else {}),
             "group": rows.column(rows.task.group),
             "cluster": rows.column(rows.task.cluster),
+            **self._weight(rows, split),
             "recipe": about["recipe"],
             "fingerprint": about["fingerprint"],
             "config": self._config,
-            "reasons": _reasons(self._library, self._booster, rows, prediction) if split == inputs.FORECAST else None,
+            "reasons": self._reasons(rows, prediction) if split == inputs.FORECAST else None,
         }
+
+    def _weight(self, rows: TreeData, split: str) -> dict[str, np.ndarray]:
+        """The weights of the rows, where the task has some; a forecast is not scored, so its rows need none."""
+        if not rows.task.weight or split == inputs.FORECAST:
+            return {}
+        return {"weight": rows.column(rows.task.weight).astype(np.float64)}
 
     def write_contributions(self, data: str | Path, split: str, name: str, out: str | Path) -> Path:
         """Each feature's part of each prediction, to OUT/NAME.SPLIT.contributions.parquet, and a picture beside it.
@@ -79,10 +94,43 @@ class TreeMember:
         Raises `UserError` as `predict` does, and for a file that cannot be written.
         """
         about, rows = self._open(data, split)
-        blocks = in_blocks(lambda block: (block.copy(), self._library.contributions(self._booster, block)), rows)
+        blocks = in_blocks(lambda block: (block.copy(), self._contributions(block)), rows)
         words = {"recipe": about["recipe"], "split": split, "member": name, "fingerprint": about["fingerprint"]}
         words["output"], words["model"] = self._summary["output"], self._config["model"]
         return contributions.write(Path(out) / f"{name}.{split}.contributions.parquet", rows, blocks, words)
+
+    def _ask(self, features: np.ndarray) -> np.ndarray:
+        return self._library.predict(self._booster, features)
+
+    def _contributions(self, features: np.ndarray) -> np.ndarray:
+        def explain(features: np.ndarray, of_class: np.ndarray | None = None) -> np.ndarray:
+            return self._library.contributions(self._booster, features, of_class)
+
+        return self._scaling.parts(self._known.contributions(self._ask, explain, features))
+
+    def _reasons(self, rows: TreeData, prediction: np.ndarray) -> list[list[dict[str, Any]]]:
+        """For the rows with the highest predictions, the features that raised them most, in log odds (TreeSHAP).
+
+        Of several classes it is the likeliest one's; of a value or score, it is the part in its own unit. A value that
+        training never had is no reason.
+        """
+        reasons: list[list[dict[str, Any]]] = [[] for _ in prediction]
+        highest = prediction if prediction.ndim == 1 else prediction.max(axis=1)
+        top = np.argsort(-highest, kind="stable")[:ROWS_WITH_REASONS]
+        features = np.stack([rows.column(name)[top] for name in rows.features], axis=1)
+        parts = np.where(self._known.unknown(features), 0, self._contributions(features)[:, :-1])
+        strongest = np.argsort(-parts, axis=1, kind="stable")[:, :NUM_REASONS]
+        for number, row in enumerate(top):
+            reasons[row] = [
+                {
+                    "feature": rows.features[feature],
+                    "value": float(features[number, feature]),
+                    "contribution": float(parts[number, feature]),
+                }
+                for feature in strongest[number]
+                if parts[number, feature] > 0
+            ]
+        return reasons
 
     def _open(self, data: str | Path, split: str) -> tuple[dict[str, Any], TreeData]:
         about = description(data)
@@ -117,27 +165,3 @@ def in_blocks(work: Callable[[np.ndarray], Found], rows: TreeData) -> Iterator[F
                 yield waiting.popleft().result()
         while waiting:
             yield waiting.popleft().result()
-
-
-def _reasons(library: ModuleType, booster: Any, rows: TreeData, prediction: np.ndarray) -> list[list[dict[str, Any]]]:
-    """For the rows with the highest predictions, the features that raised them most, in log odds (TreeSHAP).
-
-    Of several classes it is the likeliest one's; of a value or score, it is the part in its own unit.
-    """
-    reasons: list[list[dict[str, Any]]] = [[] for _ in prediction]
-    highest = prediction if prediction.ndim == 1 else prediction.max(axis=1)
-    top = np.argsort(-highest, kind="stable")[:ROWS_WITH_REASONS]
-    features = np.stack([rows.column(name)[top] for name in rows.features], axis=1)
-    parts = library.contributions(booster, features)[:, :-1]
-    strongest = np.argsort(-parts, axis=1, kind="stable")[:, :NUM_REASONS]
-    for number, row in enumerate(top):
-        reasons[row] = [
-            {
-                "feature": rows.features[feature],
-                "value": float(features[number, feature]),
-                "contribution": float(parts[number, feature]),
-            }
-            for feature in strongest[number]
-            if parts[number, feature] > 0
-        ]
-    return reasons

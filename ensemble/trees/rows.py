@@ -35,6 +35,8 @@ class TreeData:
             feature["name"]: feature["categories"] for feature in about["features"] if feature.get("categories")
         }
         self._taken: np.ndarray | None = None
+        self.whole = self.table
+        """The rows of all ranks."""
         if num_ranks > 1:
             self.table = _shard(self.table, rank, num_ranks)
 

@@ -5,6 +5,7 @@
 Both libraries train on the same rows, stop early on the validation split by the task's metric, and leave in their folder
 
     model.ubj | model.txt   config.json  metrics.jsonl  importance.json  importance.png  summary.json  manifest.json
+    known.json              the values that training had (unknown.py)
 
 On several ranks each learns from its shard of the training rows, all end with the same trees, and rank 0 writes the folder.
 The manifest's checksums are compared before a model is read: on a damaged one both libraries abort the process.
@@ -29,11 +30,12 @@ from ensemble.data import inputs
 from ensemble.errors import Failure, UserError
 from ensemble.signals import STOP, StopSignals
 from ensemble.task import task_of
-from ensemble.trees import memory, objective, rows
+from ensemble.trees import memory, objective, rows, unknown
 from ensemble.trees.boosting import Scores, Stopped, Training
 from ensemble.trees.checkpoint import Checkpoints
 from ensemble.trees.distributed import ALONE, Place, RankGroup
 from ensemble.trees.predict import module_of
+from ensemble.trees.scaling import Scaling
 from ensemble.trees.settings import FREE_TO_CHANGE, TreesConfig
 
 KIND = "tree member"
@@ -60,6 +62,7 @@ def train(config: TreesConfig, resume: str = "", where: Place = ALONE) -> dict[s
         config = dataclasses.replace(config, objective=goal.objective, target=goal.target, metric=goal.metric)
         settings = {name: value for name, value in configuration.to_dict(config).items() if name not in FREE_TO_CHANGE}
         state = {"fingerprint": about["fingerprint"], "num_ranks": group.num_ranks, "config": settings}
+        state["scaling"] = dataclasses.asdict(goal.scaling)
         state["memory"] = memory_mode(config, about, group)
         _refuse_unlike(group, state)
         start = group.gather(_start(config, resume, checkpoints, state) if group.rank == 0 else None)[0]
@@ -100,6 +103,7 @@ def train(config: TreesConfig, resume: str = "", where: Place = ALONE) -> dict[s
         "target": goal.target,
         "metric": goal.metric,
         "output": goal.output,
+        **({} if goal.scaling.is_identity else {"scaling": dataclasses.asdict(goal.scaling)}),
         "trees": best_round,
         "memory": config.memory,
         "peak_memory_mb": round(memory.peak() - peak_mb, 1),
@@ -108,7 +112,8 @@ def train(config: TreesConfig, resume: str = "", where: Place = ALONE) -> dict[s
     }
     if group.rank == 0:
         with checkpoints.failure_marked():
-            _write(config, library, booster, history, summary)
+            tables = [train_rows.whole, *([validation_rows.whole] if config.refit else [])]
+            _write(config, library, booster, history, summary, unknown.learn(goal, train_rows, tables))
         checkpoints.clear()
     return {**summary, "status": "done"}
 
@@ -217,6 +222,8 @@ def _refuse_foreign(folder: Path, its: dict[str, Any], state: dict[str, Any]) ->
     mend = "give it those again, or begin anew without --resume and with overwrite=true"
     if its["fingerprint"] != state["fingerprint"]:
         raise UserError(f"{folder} was trained on other prepared data: {mend}")
+    if its.get("scaling", dataclasses.asdict(Scaling())) != state["scaling"]:
+        raise UserError(f"{folder} was written by a version that learned the target on another scale: {mend}")
     before, now = its["config"], state["config"]
     changed = [
         f"{name}={before.get(name, 'not there')} (now {value})" for name, value in now.items() if before.get(name) != value
@@ -242,9 +249,17 @@ def _refuse_parted(group: RankGroup, library: ModuleType, booster: Any) -> None:
         raise Failure("the ranks ended with different trees, as machines of different kinds may: use nodes of one kind")
 
 
-def _write(config: TreesConfig, library: ModuleType, booster: Any, history: list[Scores], summary: dict[str, Any]) -> None:
+def _write(
+    config: TreesConfig,
+    library: ModuleType,
+    booster: Any,
+    history: list[Scores],
+    summary: dict[str, Any],
+    known: dict[str, Any],
+) -> None:
     with folders.new_folder(config.out, config.overwrite, KIND) as folder:
         library.save(booster, folder / library.FILE)
+        folders.write_json(folder / unknown.FILE, known)
         importance = dict(sorted(library.importance(booster).items(), key=lambda item: -item[1]))
         folders.write_json(folder / "importance.json", importance)
         draw_importance(importance, folder / "importance.png", config.library)

@@ -214,16 +214,17 @@ def predict(booster: Any, features: np.ndarray) -> np.ndarray:
     return booster.inplace_predict(features, validate_features=False)
 
 
-def contributions(booster: Any, features: np.ndarray) -> np.ndarray:
+def contributions(booster: Any, features: np.ndarray, of_class: np.ndarray | None = None) -> np.ndarray:
     """Each feature's part of the log odds, value or score, and what is there without any of them: shape (n, F + 1).
 
-    With several classes, of the likeliest one's.
+    With several classes, of that in `of_class`, (n,); None for the likeliest one.
     """
     names, types = feature_names(booster), booster.feature_types
     data = xgboost.DMatrix(features, feature_names=names, feature_types=types, enable_categorical=types is not None)
     parts = booster.predict(data, pred_contribs=True)
     if parts.ndim == 3:
-        parts = parts[np.arange(len(parts)), predict(booster, features).argmax(axis=1)]
+        of_class = predict(booster, features).argmax(axis=1) if of_class is None else of_class
+        parts = parts[np.arange(len(parts)), of_class]
     return parts
 
 

@@ -181,6 +181,9 @@ def test_bootstrap_is_what_drawing_copies_gives() -> None:
     for name, interval in fast.items():
         assert interval.value == scores(data)[name]
         expected = np.quantile([draw[name] for draw in draws], [0.025, 0.975])
+        if name == "calibration_error":  # shifted, since drawing again makes it larger
+            expected += interval.value - np.median([draw[name] for draw in draws])
+            expected[0] = max(expected[0], 0)
         np.testing.assert_allclose([interval.low, interval.high], expected, rtol=1e-9, atol=1e-12)
 
 

@@ -118,7 +118,7 @@ def test_the_file_says_what_the_member_says(library: str, kind: str, data: Prepa
     assert np.abs(found - expected).max() <= 1e-5 * max(1, np.abs(expected).max())
     assert np.ptp(expected) > 0.1
     (one,) = session.run(None, {"features": features_of(data(kind))[:1]})
-    assert np.array_equal(one, found[:1])
+    assert one == pytest.approx(found[:1], rel=1e-6)  # alone, ONNX Runtime adds the leaves in another order
 
 
 @pytest.mark.parametrize("library", MODULES)

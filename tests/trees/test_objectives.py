@@ -27,6 +27,7 @@ from ensemble.trees import boosting, distributed, objective, threads, train
 from ensemble.trees.checkpoint import Checkpoints
 from ensemble.trees.predict import MODULES, TreeMember
 from ensemble.trees.rows import TreeData
+from ensemble.trees.scaling import Scaling
 from ensemble.trees.settings import TreesConfig
 
 ROOT = Path(__file__).resolve().parents[2]
@@ -200,7 +201,9 @@ def test_the_forecast_of_any_kind_says_why(kind: str, library: str, data: Any, t
     (features,) = rows.batches()
     library_module = module(library)
     booster = library_module.load(tmp_path / "out" / FILES[library])
-    parts = library_module.contributions(booster, features)[:, :-1]
+    scaling = Scaling.in_summary(manifest.read_json(tmp_path / "out/summary.json"))
+    assert scaling.is_identity == (kind != "regression")
+    parts = scaling.parts(library_module.contributions(booster, features))[:, :-1]
     assert parts.shape == features.shape
     if kind == "multiclass":
         # Softmax of the likeliest class rises with its parts: its log odds by the others' cannot be had from them alone

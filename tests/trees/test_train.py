@@ -136,7 +136,7 @@ def test_a_member_is_whole(trained: Path, prepared: Path) -> None:
     """The report would lack the picture or the curve, and nobody could tell with what the member was grown."""
     library = importlib.import_module(MODULES[trained.name])
     names = {library.FILE, "config.json", "metrics.jsonl", "importance.json", "importance.png", "summary.json"}
-    assert {path.name for path in trained.iterdir()} == {*names, "manifest.json"}
+    assert {path.name for path in trained.iterdir()} == {*names, "known.json", "manifest.json"}
     picture = (trained / "importance.png").read_bytes()
     assert picture.startswith(b"\x89PNG\r\n\x1a\n")
     assert picture.endswith(b"IEND\xaeB`\x82")

@@ -54,7 +54,7 @@ def prepare(like: dict[str, Any], settings: dict[str, Any]) -> dict[str, Any]:
             arrays["group"] = number if like["task"]["kind"] == "ranking" else arrays["group"]
             groups = groups.extend_constant("", 1)
             write_names(folder / "names", groups, {"cluster": number, "group": number}, number, number >= 0)
-        arrays["target"] = np.full(table.height, np.nan, np.dtype(np.float32))
+        arrays["target"] = np.full(table.height, np.nan, np.float64 if like["task"]["kind"] == "regression" else np.float32)
         for feature in like["features"]:
             arrays[feature["name"]], said = _encoded(table, feature, rules_of(config))
             notes += said

@@ -96,7 +96,7 @@ def prepare(config: PrepareConfig) -> dict[str, Any]:
             "row_id": np.arange(table.height),
             "group": group_of(target.kind, split, moment, unit, config.seed),
             "cluster": unit,
-            "target": target.values.astype(np.float32),
+            "target": target.values if target.kind == "regression" else target.values.astype(np.float32),
             **({"weight": _weights(config, table, read[config.weight])} if config.weight else {}),
             **{feature["name"]: columns.encode(read[feature["column"]].values, feature) for feature in features},
             **({"id": table.texts(config.id, "id").fill_null("").to_numpy()} if config.id else {}),

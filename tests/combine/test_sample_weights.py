@@ -1,0 +1,90 @@
+"""Sample weights in the ensemble: a row of weight 2 is two rows, and one of weight 0 is none, in every fit and score."""
+
+import numpy as np
+import pytest
+from blends import GROUP_SIZE, KINDS, NAMES, Blend, blend_of
+
+from ensemble import combine
+from ensemble.combine import diversity
+from ensemble.combine.combination import fit_combinations
+from ensemble.combine.fitting import OUTPUTS_OF, inputs_of
+from ensemble.combine.losses import loss_of
+from ensemble.combine.scales import CALIBRATORS
+from ensemble.combine.weights import COMBINERS
+
+NUM_ROWS = 1200
+every_kind = pytest.mark.parametrize("kind", KINDS)
+
+
+def weighted(kind: str) -> tuple[Blend, np.ndarray]:
+    """A blend and weights of 1 and 2; of a ranking, those of whole groups."""
+    blend = blend_of(kind, NUM_ROWS)
+    times = np.random.default_rng(1).integers(1, 3, NUM_ROWS)
+    return blend, times[blend.group] if kind == "ranking" else times
+
+
+def copies(kind: str, blend: Blend, times: np.ndarray) -> Blend:
+    rows = np.repeat(np.arange(NUM_ROWS), times)
+    group = blend.group[rows]
+    if kind == "ranking":  # a group that counts twice is two groups
+        second = np.concatenate([np.arange(number) for number in times])
+        group = group + second * (NUM_ROWS // GROUP_SIZE)
+    return Blend(blend.target[rows], blend.predictions[rows], group)
+
+
+@every_kind
+def test_a_row_of_weight_2_is_two_rows(kind: str) -> None:
+    """A combiner or calibrator would be fitted to other rows than the scores are of."""
+    blend, times = weighted(kind)
+    twice, outputs = copies(kind, blend, times), OUTPUTS_OF[kind][:1] * 3
+    ways = [(one, other) for one in COMBINERS[kind] for other in CALIBRATORS[kind] or ("",)]
+    is_score = np.array([kind == "binary", False, False])  # by its rank
+    inputs, of_copies = (inputs_of(of.predictions, NAMES, outputs) for of in (blend, twice))
+    weight = times.astype(float)
+    found = fit_combinations(kind, ways, blend.target, inputs, is_score, blend.group, weight)
+    expected = fit_combinations(kind, ways, twice.target, of_copies, is_score, twice.group)
+    for way in ways:
+        ours, theirs = (of[way](of_copies, twice.group) for of in (found, expected))
+        # Leave-one-out, by which ridge finds its strength, leaves out one of two copies
+        close = {"ridge": 1e-2, "logistic": 1e-3, "simplex": 1e-4}.get(way[0], 1e-6)
+        assert np.abs(ours - theirs).max() < close * np.ptp(theirs), way
+    loss, of_twice = loss_of(kind, blend.target, blend.group, weight), loss_of(kind, twice.target, twice.group)
+    ours, theirs = found[ways[0]](inputs, blend.group), expected[ways[0]](of_copies, twice.group)
+    assert loss.mean(blend.target, ours) == pytest.approx(of_twice.mean(twice.target, theirs))
+
+
+@every_kind
+def test_rows_of_weight_0_change_nothing(kind: str) -> None:
+    """Rows that a user gave no weight, with whatever targets, would choose the combiner, the weights and the scores."""
+    blend = blend_of(kind, NUM_ROWS)
+    counts = np.arange(NUM_ROWS) % 3 > 0
+    target = np.where(counts, blend.target, blend.target.max() - blend.target)
+    weight = np.where(counts, 0.25, 0.0)
+    kept = Blend(*(column[counts] for column in (blend.target, blend.predictions, blend.group)))
+    ours = combine.fit(target, blend.predictions, blend.group, NAMES, kind=kind, weight=weight)
+    theirs = combine.fit(kept.target, kept.predictions, kept.group, NAMES, kind=kind, weight=np.full(counts.sum(), 0.25))
+    assert ours == theirs
+    plain = combine.fit(kept.target, kept.predictions, kept.group, NAMES, kind=kind)
+    assert (ours.method, ours.calibrator) == (plain.method, plain.calibrator)
+    for name, scores in plain.cross_fitted.items():
+        assert ours.cross_fitted[name] == pytest.approx(scores, rel=1e-4)
+    cluster = np.arange(NUM_ROWS) // 7 if kind != "ranking" else blend.group
+    rows = (target, blend.predictions, blend.group, cluster)
+    of_all = diversity.on_blend(ours, *rows, np.random.default_rng(0), weight)
+    of_kept = diversity.on_blend(ours, *(column[counts] for column in rows), np.random.default_rng(0), weight[counts])
+    assert of_all == of_kept
+    of_plain = diversity.on_blend(plain, *(column[counts] for column in rows), np.random.default_rng(0))
+    correlation, expected = (of["error_correlation"]["trees"]["net"] for of in (of_all, of_plain))
+    assert correlation == pytest.approx(expected, abs=1e-3)
+
+
+def test_the_baselines_know_the_weights() -> None:
+    """The base rate would be that of rows that do not count."""
+    target, weight = np.array([0.0, 1, 1, 1]), np.array([3.0, 1, 0.5, 0.5])
+    assert combine.base_rate_prediction(target, 2, blend_weight=weight) == pytest.approx([0.4, 0.4])
+    shares = combine.base_rate_prediction(target, 1, "multiclass", 2, weight)
+    assert shares[0] == pytest.approx([4 / 7, 3 / 7])
+    blend, score = blend_of("binary"), blend_of("binary").predictions[:, 0]
+    rare = np.where(blend.target == 1, 0.1, 1.0)
+    found = combine.ranked_prediction(blend.target, score, blend.group, score, blend.group, rare / rare.mean())
+    assert found.mean() == pytest.approx(np.average(blend.target, weights=rare), rel=0.3)

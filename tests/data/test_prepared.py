@@ -1,0 +1,88 @@
+"""The check of prepared data: what members could not use is refused where it was written, with one sentence."""
+
+import dataclasses
+import re
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+import pytest
+
+from ensemble.arrow import write_table
+from ensemble.data import prepared
+from ensemble.errors import UserError
+from ensemble.task import Task
+
+SPLITS = ("train", "validation", "blend", "test", "forecast")
+NUM_ROWS = 20
+
+
+def write(folder: Path, split: str = "", kinds: dict[str, Any] | None = None, **changes: Any) -> dict[str, Any]:
+    """Prepared data of a regression; `changes` are columns of one split. Returns the manifest."""
+    for number, name in enumerate(SPLITS):
+        columns: dict[str, Any] = {
+            "row_id": 100 * number + np.arange(NUM_ROWS),
+            "group": np.arange(NUM_ROWS) // 5,
+            "cluster": np.arange(NUM_ROWS),
+            "target": np.full(NUM_ROWS, np.nan) if name == "forecast" else np.arange(NUM_ROWS) / 3,
+            "size": np.arange(NUM_ROWS).astype(np.float32),
+            "gaps": np.where(np.arange(NUM_ROWS) % 3, 1, np.nan).astype(np.float32),
+        }
+        if name == split:
+            columns |= changes
+        table = {key: pa.array(values, (kinds or {}).get(key)) for key, values in columns.items()}
+        write_table(folder / "rows" / name, pa.table(table))
+    task = Task(kind="regression", target="target", metric="mean_absolute_error", group="group", cluster="cluster")
+    return {
+        "recipe": "small",
+        "config": {},
+        "splits": {name: {"rows": NUM_ROWS} for name in SPLITS},
+        "features": [{"name": "size"}, {"name": "gaps"}],
+        "task": dataclasses.asdict(task),
+    }
+
+
+@pytest.mark.parametrize("kind", [pa.float32(), pa.float64()])
+def test_targets_have_either_precision(kind: pa.DataType, tmp_path: Path) -> None:
+    """A large number would have to be cut to 7 digits."""
+    prepared.check("small", tmp_path, write(tmp_path, kinds={"target": kind}))
+
+
+def test_other_types_are_refused(tmp_path: Path) -> None:
+    """A library would read other numbers, or end the process."""
+    with pytest.raises(UserError, match="the column target of rows/train is int64: it must be float32 or float64"):
+        prepared.check("small", tmp_path / "a", write(tmp_path / "a", "train", target=np.arange(NUM_ROWS)))
+    with pytest.raises(UserError, match="the column size of rows/test is double: it must be float32"):
+        prepared.check("small", tmp_path / "b", write(tmp_path / "b", "test", size=np.arange(NUM_ROWS) / 2))
+
+
+def numbers(first: float) -> np.ndarray:
+    return np.append(first, np.ones(NUM_ROWS - 1))
+
+
+@pytest.mark.parametrize(
+    ("split", "changes", "sentence"),
+    [
+        ("train", {"row_id": numbers(1).astype(int)}, "the row_id 1 stands more than once in rows/train:"),
+        ("blend", {"row_id": np.arange(NUM_ROWS)}, "the row_id 0 stands more than once in rows/train and rows/blend:"),
+        ("train", {"target": numbers(np.nan)}, "the target target of 1 of 20 rows of rows/train is no number"),
+        ("blend", {"target": numbers(np.nan)}, "of rows/blend is no number to learn, the first is nan with row_id 200"),
+        ("test", {"target": numbers(-np.inf)}, "of rows/test is no number to learn, the first is -inf with row_id 300"),
+        ("train", {"target": numbers(1e200)}, "the first is 1e+200 with row_id 0: only rows of the split forecast"),
+    ],
+)  # fmt: skip
+def test_rows_that_no_member_can_use_are_refused(split: str, changes: Any, sentence: str, tmp_path: Path) -> None:
+    """The member would be trained for an hour before the ensemble refuses it."""
+    about = write(tmp_path, split, **changes)
+    with pytest.raises(UserError, match=re.escape(sentence)):
+        prepared.check("small", tmp_path, about)
+
+
+def test_values_that_train_never_had_are_counted(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    """Nobody would know that a forecast rests on values that no tree has seen."""
+    prepared.check("small", tmp_path / "a", write(tmp_path / "a"))
+    assert capsys.readouterr().out == ""
+    prepared.check("small", tmp_path / "b", write(tmp_path / "b", "test", size=numbers(np.nan).astype(np.float32)))
+    said = "warning: the feature size is empty or unknown in 1 of 20 rows of test, and never in train:"
+    assert capsys.readouterr().out.startswith(said)

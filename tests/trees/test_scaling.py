@@ -1,0 +1,117 @@
+"""Regression targets of any size: learned on a scale of their own, judged, predicted and exported in float64."""
+
+import json
+from pathlib import Path
+
+import numpy as np
+import onnxruntime
+import polars as pl
+import pyarrow.parquet as pq
+import pytest
+
+from ensemble import folders
+from ensemble.arrow import open_table
+from ensemble.data import prepared
+from ensemble.recipes.table.prepare import prepare
+from ensemble.recipes.table.settings import PrepareConfig
+from ensemble.trees import export, train
+from ensemble.trees.predict import TreeMember
+from ensemble.trees.scaling import Scaling
+from ensemble.trees.settings import TreesConfig
+
+NUM_ROWS = 1500
+OFFSETS = {"plain": 0.0, "milliseconds": 1_700_000_000_000.0}
+
+
+def data_of(folder: Path, offset: float, spread: float = 1.0) -> Path:
+    generator = np.random.default_rng(0)
+    first, second = generator.standard_normal((2, NUM_ROWS))
+    truth = np.floor(300 * first + 100 * np.sin(2 * second) + 20 * generator.standard_normal(NUM_ROWS))
+    when = [*(offset + spread * truth)[:-40], *[None] * 40]
+    pl.DataFrame({"first": first, "second": second, "when": when}).write_parquet(folder / "table.parquet")
+    about = prepare(
+        PrepareConfig(
+            out=str(folder / "prepared"), source=(str(folder / "table.parquet"),), target="when", task="regression"
+        )
+    )
+    prepared.check("table", folder / "prepared", about)
+    return folder / "prepared"
+
+
+def trained(library: str, data: Path, out: Path, **settings: object) -> dict[str, float]:
+    return train.train(
+        TreesConfig(library=library, data=str(data), out=str(out), num_rounds=60, learning_rate=0.2, threads=1, **settings)  # type: ignore[arg-type]
+    )
+
+
+def test_a_large_offset_loses_nothing(library: str, tmp_path: Path) -> None:
+    """Times in milliseconds would all be one number, and the error of that number be 0."""
+    errors, found = {}, {}
+    for name, offset in OFFSETS.items():
+        (tmp_path / name).mkdir()
+        data = data_of(tmp_path / name, offset)
+        assert str(open_table(data / "rows/train").schema.field("target").type) == "double"
+        summary = trained(library, data, tmp_path / name / library)
+        found[name] = TreeMember(tmp_path / name / library).predict(data, "test")
+        errors[name] = summary["validation_root_mean_squared_error"]
+        assert found[name]["target"].std() > 250
+    assert errors["milliseconds"] == pytest.approx(errors["plain"], rel=1e-4)
+    assert 20 < errors["plain"] < 120
+    shift = found["milliseconds"]["prediction"] - OFFSETS["milliseconds"]
+    assert shift == pytest.approx(found["plain"]["prediction"], abs=0.01)
+
+
+def test_units_change_no_tree(library: str, tmp_path: Path) -> None:
+    """A target in another unit would be learned otherwise: leaves below XGBoost's least gain, or squares that overflow."""
+    predictions = []
+    for name, spread in (("small", 2.0**-60), ("plain", 1.0), ("large", 2.0**400)):
+        (tmp_path / name).mkdir()
+        data = data_of(tmp_path / name, 0.0, spread)
+        trained(library, data, tmp_path / name / library)
+        predictions.append(TreeMember(tmp_path / name / library).predict(data, "test")["prediction"] / spread)
+    assert np.array_equal(predictions[0], predictions[1])
+    assert np.array_equal(predictions[2], predictions[1])
+
+
+def test_contributions_reasons_and_export_speak_of_the_target(library: str, tmp_path: Path) -> None:
+    """The parts of a prediction would be on another scale than the prediction, and the exported file too."""
+    data = data_of(tmp_path, OFFSETS["milliseconds"])
+    trained(library, data, tmp_path / library)
+    member = TreeMember(tmp_path / library)
+    found = member.predict(data, "test")
+    file = member.write_contributions(data, "test", "mine", tmp_path)
+    table = pq.read_table(file).drop_columns(["row_id"]).to_pandas()
+    assert table.sum(axis=1).to_numpy() == pytest.approx(found["prediction"], abs=0.01)
+    forecast = member.predict(data, "forecast")
+    assert max(reason["contribution"] for row in forecast["reasons"] for reason in row) > 50
+    result = export.export(tmp_path / library, tmp_path / "member.onnx", data)
+    assert result["difference"] <= result["tolerance"] < 0.05
+    session = onnxruntime.InferenceSession(tmp_path / "member.onnx", providers=["CPUExecutionProvider"])
+    features = np.stack([open_table(data / "rows/test")[name].to_numpy() for name in ("first", "second")], axis=1)
+    (exported,) = session.run(None, {"features": features})
+    assert exported == pytest.approx(found["prediction"], abs=0.05)
+
+
+def test_the_scale_is_that_of_the_rows_that_are_learned() -> None:
+    """Missing targets or one of 1e300 would leave a scale of NaN or infinity."""
+    assert Scaling.of(np.array([])).is_identity
+    assert Scaling.of(np.array([5.0, 5.0])) == Scaling(center=5.0, scale=1.0)
+    assert Scaling.of(np.array([-1e300, 1e300])) == Scaling(center=0.0, scale=1e300)
+    target = 1.7e12 + np.arange(1000)
+    scaling = Scaling.of(target)
+    assert np.abs(scaling.value(scaling.learned(target)) - target).max() < 1e-3
+    assert Scaling.in_summary({}).is_identity
+
+
+def test_a_training_goes_on_only_on_its_own_scale(library: str, tmp_path: Path) -> None:
+    """Trees of an older version, grown on the target itself, would be continued on another scale."""
+    data = data_of(tmp_path, 0.0)
+    summary = trained(library, data, tmp_path / library)
+    stored = json.loads((tmp_path / library / "summary.json").read_text())["scaling"]
+    assert stored == summary["scaling"]  # type: ignore[comparison-overlap]
+    state = {"fingerprint": "f00d", "num_ranks": 1, "config": {}}
+    with pytest.raises(train.UserError, match="learned the target on another scale"):
+        train._refuse_foreign(Path("member.checkpoint"), state, {**state, "scaling": stored})
+    identity = {"center": 0.0, "scale": 1.0}
+    train._refuse_foreign(Path("member.checkpoint"), state, {**state, "scaling": identity})
+    folders.verify(tmp_path / library)

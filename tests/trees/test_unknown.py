@@ -1,0 +1,178 @@
+"""Values that training never had: neutral predictions of both libraries, and nothing else changes."""
+
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import polars as pl
+import pyarrow.parquet as pq
+import pytest
+
+from ensemble import folders
+from ensemble.data import prepared
+from ensemble.recipes.table.prepare import prepare
+from ensemble.recipes.table.settings import PrepareConfig
+from ensemble.trees import export, predict, train, unknown
+from ensemble.trees.predict import MODULES, TreeMember
+from ensemble.trees.rows import TreeData
+from ensemble.trees.settings import TreesConfig
+
+COLOURS = {"amber": -5, "blue": -3, "coral": -1, "denim": 1, "ebony": 3, "fern": 5}
+NUM_ROWS, NUM_FORECASTS = 2400, 60
+KINDS = ("regression", "binary", "multiclass")
+
+
+def data_of(folder: Path, kind: str) -> Path:
+    """A table in which colour and size decide; in the rows to forecast, the first 20 of each are empty or new."""
+    generator = np.random.default_rng(0)
+    colour = generator.choice(list(COLOURS), NUM_ROWS)
+    size, other = generator.uniform(-1, 1, (2, NUM_ROWS))
+    gaps = np.where(generator.random(NUM_ROWS) < 0.2, np.nan, other)
+    truth = np.array([COLOURS[name] for name in colour]) + 7 * size + 0.3 * generator.standard_normal(NUM_ROWS)
+    target = {"regression": truth, "binary": truth > 0, "multiclass": np.digitize(truth, [-3, 3])}[kind].astype(float)
+    forecast = np.arange(NUM_ROWS) >= NUM_ROWS - NUM_FORECASTS
+    target[forecast] = np.nan
+    number = np.cumsum(forecast) - 1
+    colour = np.where(forecast & (number < 20), "gold", colour)
+    size[forecast & (number >= 10) & (number < 30)] = np.nan
+    pl.DataFrame({"colour": colour, "size": size, "gaps": gaps, "target": target}, nan_to_null=True).write_parquet(
+        folder / "table.parquet"
+    )
+    about = prepare(
+        PrepareConfig(
+            out=str(folder / "prepared"), source=(str(folder / "table.parquet"),), target="target", task=kind,  # type: ignore[arg-type]
+        )
+    )  # fmt: skip
+    prepared.check("table", folder / "prepared", about)
+    return folder / "prepared"
+
+
+@pytest.fixture(scope="module")
+def made(tmp_path_factory: pytest.TempPathFactory) -> Any:
+    """The data of a kind, and the member of a library that learned them."""
+    from ensemble.trees import threads
+
+    threads.provide_openmp()
+    found: dict[Any, Path] = {}
+
+    def make(kind: str, library: str = "") -> Path:
+        if (kind, library) not in found:
+            folder = tmp_path_factory.mktemp(kind)
+            if not library:
+                found[kind, ""] = data_of(folder, kind)
+            else:
+                settings = {"num_rounds": 60, "learning_rate": 0.2, "threads": 1, "column_fraction": 1.0}
+                train.train(TreesConfig(library=library, data=str(make(kind)), out=str(folder / "m"), **settings))  # type: ignore[arg-type]
+                found[kind, library] = folder / "m"
+        return found[kind, library]
+
+    return make
+
+
+def features_of(data: Path, split: str) -> np.ndarray:
+    return np.concatenate(list(TreeData(data, split, folders.read_manifest(data)).batches()))
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_an_unknown_value_is_neutral(kind: str, library: str, made: Any, capsys: pytest.CaptureFixture[str]) -> None:
+    """One library would forecast the best colour for a colour that nobody has seen, and the other the worst."""
+    data, member = made(kind), made(kind, library)
+    loaded = TreeMember(member)
+    capsys.readouterr()
+    found = loaded.predict(data, "forecast")
+    features, order = features_of(data, "forecast"), np.arange(NUM_FORECASTS)
+    is_unknown = np.isnan(features) & [True, True, False]
+    assert (is_unknown.sum(axis=0) == [20, 20, 0]).all()
+    assert np.isnan(features[:, 2]).any()
+    learned = features_of(data, "train")
+    errors = capsys.readouterr().err
+    for name in ("colour", "size"):
+        assert f"warning: 20 of 60 rows of forecast have an empty or unknown value in '{name}', which training" in errors
+    assert "'gaps'" not in errors
+    plain = loaded._scaling.value(loaded._ask(features))
+    known = ~is_unknown.any(axis=1)
+    assert np.array_equal(found["prediction"][known], plain[known])
+    worst = 0.0
+    for row in order[~known]:
+        variants = np.where(is_unknown[row], learned, features[row])
+        predictions = loaded._scaling.value(loaded._ask(variants))
+        low, high = np.quantile(predictions, [0.25, 0.75], axis=0)
+        slack = 0.02 * np.ptp(predictions, axis=0) if is_unknown[row].sum() > 1 else 1e-6
+        assert (low - slack <= found["prediction"][row]).all()
+        assert (found["prediction"][row] <= high + slack).all()
+        worst = max(worst, np.abs(plain[row] - np.median(predictions, axis=0)).max())
+    assert worst > {"regression": 3, "binary": 0.4, "multiclass": 0.4}[kind]  # what the library itself says
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_the_parts_of_a_neutral_prediction(kind: str, library: str, made: Any, tmp_path: Path) -> None:
+    """The contributions would be those of another prediction, or an unknown value be given as a reason."""
+    loaded, data = TreeMember(made(kind, library)), made(kind)
+    found = loaded.predict(data, "forecast")
+    file = loaded.write_contributions(data, "forecast", "mine", tmp_path)
+    table = pq.read_table(file).drop_columns(["row_id"]).to_pandas()
+    assert np.isfinite(table.to_numpy()).all()
+    total = table.sum(axis=1).to_numpy()
+    if kind == "regression":
+        assert total == pytest.approx(found["prediction"], abs=1e-3)
+    if kind == "binary":
+        assert 1 / (1 + np.exp(-total)) == pytest.approx(found["prediction"], abs=1e-4)
+    unknown_of = np.isnan(features_of(data, "forecast")) & [True, True, False]
+    for reasons, is_unknown in zip(found["reasons"], unknown_of, strict=True):
+        assert not {reason["feature"] for reason in reasons} & set(np.array(["colour", "size", "gaps"])[is_unknown])
+
+
+def test_a_category_that_no_row_had_is_unknown(library: str, made: Any, tmp_path: Path) -> None:
+    """The manifest counts a category that only rows without a target have: a tree has never tested it."""
+    data = made("regression")
+    about = folders.read_manifest(data)
+    rows = TreeData(data, "train", about)
+    rows.categories = {"colour": 7}
+    from ensemble.trees.objective import goal_of
+
+    goal = goal_of(TreesConfig(data=str(data), out=str(tmp_path)), rows)
+    content = unknown.learn(goal, rows, [rows.whole])
+    assert content["complete"] == ["colour", "size"]
+    assert content["unseen"] == {"colour": [6]}
+    shares = np.bincount(np.array(content["reference"]["colour"]).astype(int)) / unknown.NUM_REFERENCE
+    assert shares == pytest.approx(np.bincount(rows.column("colour").astype(int)) / len(rows), abs=1 / 63)
+    folders.write_json(tmp_path / unknown.FILE, content)
+    known = unknown.Known.load(tmp_path, rows.features)
+    features = np.array([[6, 0, np.nan], [5, 0, np.nan], [np.nan, np.nan, 1]], np.float32)
+    assert known.unknown(features).tolist() == [[True, False, False], [False, False, False], [True, True, False]]
+    assert not unknown.Known.load(tmp_path / "older", rows.features).unknown(features).any()
+
+
+def test_probabilities_between_quartiles_sum_to_one() -> None:
+    """Medians of probabilities sum to less than 1, or to more, and divided by that they leave their quartiles."""
+    generator = np.random.default_rng(0)
+    for spread in (0.3, 1.0, 3.0):
+        logs = spread * generator.standard_normal((50, 63, 4))
+        shares = np.exp(logs) / np.exp(logs).sum(-1, keepdims=True)
+        found = unknown._between_quartiles(shares)
+        low, high = np.quantile(shares, [0.25, 0.75], axis=1)
+        assert found.sum(axis=1) == pytest.approx(1)
+        assert (low - 1e-9 <= found).all()
+        assert (found <= high + 1e-9).all()
+    certain = np.eye(6)[np.arange(60) % 6][None]  # each class is certain for some, so all quartiles are 0
+    assert unknown._between_quartiles(certain)[0] == pytest.approx(np.full(6, 1 / 6))
+
+
+def test_many_unknown_rows_are_predicted_a_part_at_a_time(library: str, made: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A whole empty column would need 63 times the memory of the table."""
+    loaded, data = TreeMember(made("regression", library)), made("regression")
+    whole = loaded.predict(data, "forecast")["prediction"]
+    monkeypatch.setattr(unknown, "ROWS_AT_ONCE", 2 * unknown.NUM_REFERENCE)
+    monkeypatch.setattr(predict, "ROWS_PER_BLOCK", 7)
+    assert np.array_equal(loaded.predict(data, "forecast")["prediction"], whole)
+
+
+@pytest.mark.parametrize("library", MODULES)
+def test_an_export_names_what_it_cannot_say(library: str, made: Any, tmp_path: Path) -> None:
+    """Whoever runs the file would not know that it has no neutral answer for an empty cell."""
+    found = export.export(made("regression", library), tmp_path / "member.onnx", made("regression"))
+    assert found["never_missing"] == ["colour", "size"]
+    import onnx
+
+    about = {entry.key: entry.value for entry in onnx.load(tmp_path / "member.onnx").metadata_props}
+    assert about["never_missing"] == '["colour", "size"]'
