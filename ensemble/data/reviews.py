@@ -13,7 +13,8 @@ What can be read, recognised by what is in the file and never by its name:
     CSV and TSV, plain or gzip    Amazon Reviews 2023 (benchmark and joined), UserId,ProductId,Rating,Timestamp, MovieLens
     any of them                   with the user's own mapping of columns
 
-`records.py` reads the files, and knows nothing of reviews; here their columns get our names, types and units. Times are UTC.
+`records.py` reads the files, and knows nothing of reviews; here their columns get our names, and by `values.py` types and
+units. Times are UTC.
 """
 
 import difflib
