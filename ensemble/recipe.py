@@ -123,7 +123,10 @@ class NeuralRecipe(Protocol):
         """
 
     def predict(self, model: "torch.nn.Module", batch: "Batch") -> "Batch":
-        """Tensors whose first dimension is the batch, `prediction` and `target` (float32, (B,)) among them."""
+        """Tensors whose first dimension is the batch, `prediction` and `target` (float32, (B,)) among them.
+
+        Of a task with weights also `weight`, (B,): `metrics` is given it, and the prediction file holds it.
+        """
 
     def metrics(self, predictions: "dict[str, np.ndarray]") -> dict[str, float]:
         """Scores of a split, `monitor` among them, from the arrays of `predict`, each (num_rows, …).

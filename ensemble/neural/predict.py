@@ -52,7 +52,8 @@ class NeuralMember:
         if its.output == recipe.RANKING:
             del found["prediction"]
             return {"row_id": rows["row_id"], "user": rows["cluster"], **found, **about}
-        columns = {name: found[name].astype(np.float64) for name in ("target", "prediction")}
+        names = ["target", "prediction", *(["weight"] if "weight" in found and split != inputs.FORECAST else [])]
+        columns = {name: found[name].astype(np.float64) for name in names}
         return {**rows, **columns, "output": its.output, **about}
 
     def _recipe(self, data: str | Path) -> Any:

@@ -25,9 +25,11 @@ from ensemble.errors import PREEMPTED, USER_ERROR, Failure, UserError
 from ensemble.signals import STOP
 from ensemble.task import task_of
 from ensemble.trees import memory, rows, threads
+from ensemble.trees import train as member
 from ensemble.trees.boosting import Training
 from ensemble.trees.checkpoint import Checkpoints
 from ensemble.trees.distributed import LIBRARIES, Place
+from ensemble.trees.objective import goal_of
 from ensemble.trees.predict import module_of
 from ensemble.trees.settings import TreesConfig
 
@@ -43,12 +45,14 @@ def train(config: TreesConfig, line: list[str], where: Place) -> dict[str, Any]:
     """Train both members by starting `line`, the words of the script, for each library; returns the `status`.
 
     It is done, or preempted when SIGTERM, SIGINT or SIGUSR1 came, which both get and save on. If one fails, the other is
-    asked to save and stop: `Failure` says which failed, or `UserError` if the user can mend it.
+    asked to save and stop: `Failure` says which failed. Raises `UserError` for settings that neither can train with, before
+    any process starts, and for what a process refuses later.
     """
     if where.num_ranks > 1:
         raise UserError(f"library=both trains on one node, not on {where.num_ranks} ranks: start each library by itself")
     if config.search.trials or config.search.seconds:
         raise UserError("library=both searches no settings: search those of each library by itself")
+    _check(config)
     num_cores, _, _ = threads.choose(config.threads, os.environ)
     together, slower = _way(config, num_cores)
     cores_of = halves(num_cores, slower) if together == "side_by_side" else dict.fromkeys(LIBRARIES, num_cores)
@@ -73,6 +77,12 @@ def train(config: TreesConfig, line: list[str], where: Place) -> dict[str, Any]:
                 return {"status": "preempted", "out": config.out}
     checkpoints.clear()
     return {"status": "done", "out": config.out}
+
+
+def _check(config: TreesConfig) -> None:
+    """`UserError` for settings that do not exist or do not fit the data, in the words that one library would be given."""
+    member.check(config)
+    goal_of(config, rows.TreeData(config.data, "train", rows.description(config.data)))
 
 
 def halves(num_cores: int, slower: str) -> dict[str, int]:
@@ -211,23 +221,46 @@ def _trial(config: TreesConfig, cores_of: dict[str, int], at_once: bool) -> dict
     seconds: dict[str, list[float]] = {library: [] for library in cores_of}
     try:
         for connection in connections.values():
-            connection.recv()
+            _received(connection)
         for _ in range(NUM_TRIALS):
             for group in [list(connections)] if at_once else [[library] for library in connections]:
                 for library in group:
                     connections[library].send("begin")
                 for library in group:
-                    seconds[library].append(connections[library].recv())
+                    seconds[library].append(_received(connections[library]))
     except EOFError:
-        raise Failure("a trial of together=auto ended without a word: see the lines above, or name the way") from None
+        raise Failure(
+            "a trial of together=auto ended without a message, as after a kill: see the lines above, or write "
+            "together=one_after_other"
+        ) from None
     finally:
         for connection in connections.values():
             connection.close()
     return {library: min(its) for library, its in seconds.items()}
 
 
+def _received(connection: Connection) -> Any:
+    """What a process of the trial sends; raises the error that ended it."""
+    answer = connection.recv()
+    if isinstance(answer, UserError):
+        raise answer
+    if isinstance(answer, Failure):
+        raise Failure(f"a trial of together=auto failed: {answer}")
+    return answer
+
+
 def _train_a_little(connection: Connection, config: TreesConfig, library: Any, num_cores: int) -> None:
-    """In a process of the trial: says when it is ready, and for each word that comes, how long it trained."""
+    """In a process of the trial: sends when it is ready, for each word that comes, how long it trained, or its error."""
+    with suppress(EOFError, BrokenPipeError):
+        try:
+            _answer(connection, config, library, num_cores)
+        except UserError as error:
+            connection.send(error)
+        except Exception as error:
+            connection.send(Failure(f"{type(error).__name__}: {' '.join(str(error).split())[:300]}"))
+
+
+def _answer(connection: Connection, config: TreesConfig, library: Any, num_cores: int) -> None:
     with open(os.devnull, "w", encoding="utf-8") as nowhere, redirect_stderr(nowhere):
         threads.settle(num_cores)
         about = rows.description(config.data)
@@ -240,9 +273,8 @@ def _train_a_little(connection: Connection, config: TreesConfig, library: Any, n
             config, library=library, threads=num_cores, memory="in_core", num_rounds=TRIAL_ROUNDS,
             early_stopping_rounds=TRIAL_ROUNDS,
         )  # fmt: skip
-        with suppress(EOFError):
-            connection.send("ready")
-            while connection.recv():
-                began = time.monotonic()
-                module.train(its, splits[0], splits[1], Training())
-                connection.send(time.monotonic() - began)
+        connection.send("ready")
+        while connection.recv():
+            began = time.monotonic()
+            module.train(its, splits[0], splits[1], Training())
+            connection.send(time.monotonic() - began)

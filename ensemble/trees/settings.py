@@ -49,7 +49,7 @@ class TreesConfig:
     metric: str = ""
     """The metric of early stopping, on the task's target whatever was learned; empty for the task's own."""
     monotone: dict[str, int] = dataclasses.field(default_factory=dict)
-    """Features with which the prediction may only rise (1) or fall (-1), as in 'monotone={rating_mean: 1}'."""
+    """Features with which the prediction may only rise (1) or fall (-1), such as 'monotone={reviews_4w: 1}' for the demo."""
     learning_rate: float = 0.05
     """Shrinkage of each tree."""
     num_rounds: int = 600

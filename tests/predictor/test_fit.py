@@ -100,3 +100,21 @@ def test_only_the_named_members_take_part(files: Path, prepared: Path, tmp_path:
     scores = fit(files, prepared, tmp_path / "ensemble", members=("vague",))
     assert scores["weights"] == {"vague": 1.0}
     assert "clear" not in pq.read_table(tmp_path / "ensemble/forecast.parquet").column_names
+
+
+def test_a_perfect_member_is_warned_of(
+    files: Path, prepared: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """A member that has seen the target would take all weight, and nobody be told to look."""
+    assert fit(files, prepared, tmp_path / "sound")["warnings"] == []
+    assert "warning" not in capsys.readouterr().err
+    for split in SPLITS:
+        path = files / f"vague.{split}.parquet"
+        member = predictions.read(path)
+        order = np.nan_to_num(member.target) + member.prediction
+        change(path, prediction=order / 2)
+    scores = fit(files, prepared, tmp_path / "leaky")
+    (sentence,) = scores["warnings"]
+    assert sentence.startswith("member vague is right on all rows of blend (roc_auc 1.000000): look for a feature that")
+    assert f"warning: {sentence}" in capsys.readouterr().err
+    assert folders.read_json(tmp_path / "leaky/ensemble.json")["warnings"] == [sentence]

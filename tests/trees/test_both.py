@@ -112,12 +112,14 @@ def test_what_cannot_be_done_with_both_is_refused(where: Place, search: SearchCo
 
 def test_a_mistake_is_said_and_ends_both(prepared: Path, tmp_path: Path) -> None:
     """Its sentence would drown, or the code of a failure hide that the user can mend it."""
-    line = [*LINE, *words(data=prepared, out=tmp_path / "members", together="side_by_side", threads=2, learning_rate=2)]
+    (tmp_path / "members/xgboost").mkdir(parents=True)
+    (tmp_path / "members/xgboost/notes.txt").write_text("mine")
+    line = [*LINE, *words(data=prepared, out=tmp_path / "members", together="side_by_side", threads=2)]
     done = subprocess.run(line, capture_output=True, text=True, check=False)
     assert done.returncode == USER_ERROR
-    assert "| error: learning_rate=2.0 is impossible: it must be above 0 and at most 1" in done.stderr
+    assert "xgboost  | error: " in done.stderr
     assert "left with exit code 2, see its lines above" in done.stderr.splitlines()[-1]
-    assert not list(tmp_path.iterdir())
+    assert (tmp_path / "members/xgboost/notes.txt").read_text() == "mine"
 
 
 # Signals and deaths
@@ -203,3 +205,34 @@ def test_none_is_left_behind_by_a_parent_that_is_killed(start: Any, tmp_path: Pa
     process.wait()
     psutil.wait_procs(list(children.values()), timeout=60)
     assert not any(child.is_running() for child in children.values())
+
+
+@pytest.mark.parametrize("together", ["auto", "one_after_other"])
+@pytest.mark.parametrize(
+    ("word", "sentence"),
+    [
+        ("metric=rmse", "error: metric=rmse does not judge a binary task: choose average_precision"),
+        (
+            "monotone={reviews_4: 1}",
+            "error: monotone names the feature reviews_4, which is not there: did you mean reviews_4w?",
+        ),
+        ("max_leaves=1", "error: max_leaves=1 is impossible"),
+    ],
+)
+def test_a_wrong_setting_gets_its_own_sentence(
+    word: str, sentence: str, together: str, prepared: Path, tmp_path: Path
+) -> None:
+    """The user would read of a trial that ended, or of lines above, and not what to change."""
+    line = [*LINE, *words(data=prepared, out=tmp_path / "members", together=together, threads=2), word]
+    done = subprocess.run(line, capture_output=True, text=True, check=False)
+    assert done.returncode == USER_ERROR, done.stderr
+    assert done.stderr.strip().splitlines()[-1].startswith(sentence)
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_what_a_trial_refuses_is_passed_on(prepared: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """What only the training itself can see, such as a wrong weight, would be lost with the process of the trial."""
+    monkeypatch.setattr(both, "_check", lambda config: None)
+    config = TreesConfig(library="both", data=str(prepared), out=str(tmp_path / "members"), threads=2, metric="rmse")
+    with pytest.raises(UserError, match="metric=rmse does not judge a binary task"):
+        both.train(config, ["scripts/train_trees.py"], ALONE)

@@ -4,6 +4,7 @@ import dataclasses
 import importlib
 import json
 import os
+import re
 import subprocess
 import sys
 from pathlib import Path
@@ -389,3 +390,13 @@ def test_a_member_finds_what_the_market_planted(tmp_path: Path) -> None:
     found = TreeMember(tmp_path / "member").predict(tmp_path / "prepared", "test")
     scores = metrics.binary_scores(found["target"], found["prediction"], found["group"])
     assert scores["average_precision"] >= 2 * found["target"].mean()
+
+
+def test_the_example_of_the_help_can_be_trained(prepared: Path, tmp_path: Path) -> None:
+    """A user who copies the example of the help would get an error for it."""
+    script = Path(__file__).resolve().parents[2] / "scripts/train_trees.py"
+    shown = subprocess.run([sys.executable, str(script), "--help"], capture_output=True, text=True, check=True).stdout
+    (example,) = re.findall(r"'(monotone=\{.*?\})'", " ".join(shown.split()))
+    words = [example, f"data={prepared}", f"out={tmp_path / 'member'}", "num_rounds=2"]
+    done = subprocess.run([sys.executable, str(script), *words], capture_output=True, text=True, check=False)
+    assert done.returncode == 0, done.stderr
