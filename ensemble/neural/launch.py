@@ -108,10 +108,14 @@ def together(accelerator: "Accelerator") -> Iterator[None]:
     except UserError as error:
         told = str(error)
     host = socket.gethostname()
-    for rank, (of_rank, of_host) in enumerate(gather_object([(told, host)])):
+    found = gather_object([(told, host)])
+    for rank, (of_rank, of_host) in enumerate(found):
         if of_rank:
-            who = f"rank {rank} of {accelerator.num_processes} (host {of_host}): "
-            raise UserError(told or f"{who}{of_rank}")
+            all_alike = all(sentence == of_rank for sentence, _ in found)
+            who = "" if all_alike else f"rank {rank} of {accelerator.num_processes} (host {of_host}): "
+            problem = UserError(told or f"{who}{of_rank}")
+            problem.on_all_ranks = all_alike
+            raise problem
 
 
 def launcher_request() -> dict[str, Any]:

@@ -124,7 +124,8 @@ def check_splits(splits: Sequence[str], data: str | Path, about: dict[str, Any])
 
 
 def load(folder: Path, data: str | Path, threads: int = 0) -> Loaded:
-    """Load a trained member or bag; `data` are prepared data like those that it is to predict."""
+    """Load a trained member or bag, its checksums compared; `data` are prepared data like those that it is to predict."""
+    bag.model_of(folder)
     return KINDS[kind_of(folder)].load(folder, data, threads)
 
 

@@ -20,7 +20,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 
 from ensemble.errors import UserError
-from ensemble.folders import new_file
+from ensemble.folders import MARK, new_file
 from ensemble.predictions import KEY
 from ensemble.trees.rows import TreeData
 
@@ -43,7 +43,7 @@ def write(path: Path, rows: TreeData, blocks: Iterable[tuple[np.ndarray, np.ndar
         raise UserError(f"a feature is called {BASE}, as the column beside the features' own is: prepare it by another name")
     schema = pa.schema(
         [("row_id", pa.int64()), *((name, pa.float32()) for name in (BASE, *rows.features))],
-        {KEY: json.dumps({**about, "unit": UNIT_OF[about["output"]]}).encode()},
+        {KEY: json.dumps({**about, "unit": UNIT_OF[about["output"]], "mark": MARK}).encode()},
     )
     row_id, summary, start = rows.column("row_id"), _Summary(len(rows.features)), 0
     with (
@@ -107,5 +107,5 @@ def _draw(file: Path, rows: TreeData, summary: _Summary, title: str, unit: str) 
     axes.spines[["top", "right"]].set_visible(False)
     bar = figure.colorbar(colours, ax=axes, ticks=[-1, 0, 1], shrink=0.5)
     bar.ax.set_yticklabels(["high values\nlower it", "neither", "high values\nraise it"])
-    figure.savefig(file, dpi=120, format="png")
+    figure.savefig(file, dpi=120, format="png", metadata={"Software": MARK})
     plt.close(figure)

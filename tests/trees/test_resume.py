@@ -240,7 +240,7 @@ def test_other_settings_and_data_are_refused(
         "threads": 2, "memory": "low", "checkpoint_s": 3.0, "timeout_s": 7.0, "overwrite": True, "together": "side_by_side",
         "search": SearchConfig(seed=3),
     }  # fmt: skip
-    assert {*free, "data", "out", "folds"} == set(FREE_TO_CHANGE)
+    assert {*free, "data", "verify", "out", "folds"} == set(FREE_TO_CHANGE)
     assert train.train(config("xgboost", prepared, tmp_path / "out", **free), "auto")["status"] == "done"
 
 
