@@ -5,7 +5,7 @@ message is one sentence: what was wrong, the value, what to do. Our own mistakes
 
 Exit codes of every script: 0 done, 1 failed (a traceback follows, or one sentence where nobody can mend it), 2 the
 user's mistake (one sentence), 75 a training that was asked to stop and saved all it had, 130 Ctrl-C, 143 SIGTERM. Under
-`accelerate launch` these are the workers' codes. A sentence that all of them have agreed on comes from rank 0, any other from
+`accelerate launch` these are the workers' codes. A sentence that all of them raise alike comes from rank 0, any other from
 each that raises it; the launcher itself then leaves with 1, after a traceback of its own.
 """
 
