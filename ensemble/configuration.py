@@ -100,7 +100,7 @@ def _settings(schema: type, layer: dict[str, Any], prefix: str = "") -> Iterator
 def _advice(key: str, kind: Any, value: Any) -> str:
     """How to write a value instead, with the nearest choice where it looks like a slip."""
     choices = {str(choice).lower(): choice for choice in typing.get_args(kind)} if _is_choice(kind) else {}
-    near = difflib.get_close_matches(str(value).lower(), list(choices), n=1)
+    near = difflib.get_close_matches(str(value).lower(), list(choices), n=1, cutoff=0.75)
     form = _form(key, kind, value)
     return f"did you mean '{choices[near[0]]}'? Write {form}" if near else f"write {form}"
 

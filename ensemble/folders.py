@@ -12,7 +12,7 @@ import re
 import shutil
 import uuid
 from collections.abc import Callable, Iterable, Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import Any
 
@@ -203,6 +203,7 @@ def new_file(path: Path, what: str) -> Iterator[Path]:
     refuse_inside(path)
     refuse_foreign_file(path, what)
     scratch = path.with_name(f".{path.name}.writing-{uuid.uuid4().hex[:8]}")
+    is_new = not path.parent.exists()
     try:
         path.parent.mkdir(parents=True, exist_ok=True)
         try:
@@ -210,7 +211,10 @@ def new_file(path: Path, what: str) -> Iterator[Path]:
             sync(scratch)
             scratch.rename(path)
         finally:
-            scratch.unlink(missing_ok=True)
+            with suppress(OSError):
+                scratch.unlink(missing_ok=True)
+                if is_new and not path.exists():
+                    path.parent.rmdir()
     except OSError as error:
         raise UserError(f"the {what} {path} cannot be written: {error.strerror or error}") from None
 

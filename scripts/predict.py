@@ -73,6 +73,7 @@ def predict(settings: PredictConfig, about: dict[str, Any]) -> None:
     if settings.contributions and not loaded.write_contributions:
         raise errors.UserError(f"contributions=true is for one tree member, which {folder} is not: leave it out")
     name = settings.name or folder.resolve().name
+    members.check_name(name, about)
     for split in splits:
         columns = loaded.predict(settings.data, split)
         if loaded.is_main_process:
