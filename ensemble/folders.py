@@ -48,9 +48,9 @@ def new_folder(path: str | Path, overwrite: bool, kind: str) -> Iterator[Path]:
             raise UserError(
                 f"{path} was not written by this stage (it is no {kind}), so it is not replaced: choose another folder"
             )
-        if file := foreign(target):
+        if name := foreign(target):
             raise UserError(
-                f"{path} holds {file}, which its manifest does not list, so the folder is not replaced: move that file "
+                f"{path} holds {name}, which its manifest does not list, so the folder is not replaced: move that file "
                 "elsewhere, or choose another folder"
             )
     if target.exists() and (target.is_mount() or target == Path.cwd()):

@@ -105,9 +105,9 @@ def open_run(run: Path, about: dict[str, Any], accelerator: "Accelerator", resum
             problem = f"the folder {run} cannot be written: {error.strerror}"
     found, problem = launch.from_main_process(accelerator, (found, problem))
     if problem:
-        error = UserError(problem)
-        error.on_all_ranks = True
-        raise error
+        alike = UserError(problem)
+        alike.on_all_ranks = True
+        raise alike
     return found
 
 

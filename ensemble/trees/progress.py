@@ -2,12 +2,15 @@
 
 import math
 import sys
+import time
 from types import TracebackType
 
 from tqdm import tqdm
 
 MAX_LINES = 20
 """In a log file, for a training that grows all of its trees."""
+SECONDS_BETWEEN = 2.0
+"""Lines of a fast training."""
 
 
 class Progress:
@@ -18,7 +21,7 @@ class Progress:
         is_terminal = sys.stderr.isatty()
         self._bar = tqdm(total=total, initial=done, desc=name, unit=" trees", disable=not (is_shown and is_terminal))
         self._every = 0 if is_terminal or not is_shown else math.ceil(total / MAX_LINES)
-        self._said, self._words = done, ""
+        self._said, self._said_at, self._words = done, time.monotonic(), ""
 
     def update(self, words: str) -> None:
         """One more tree, and what is to be said of it."""
@@ -26,11 +29,11 @@ class Progress:
         self._bar.update()
         if words:
             self._bar.set_postfix_str(words, refresh=False)
-        if self._every and self._done % self._every == 0:
+        if self._every and self._done % self._every == 0 and time.monotonic() - self._said_at >= SECONDS_BETWEEN:
             self._say()
 
     def _say(self) -> None:
-        self._said = self._done
+        self._said, self._said_at = self._done, time.monotonic()
         words = f"  {self._words}" if self._words else ""
         print(f"{self._name}: {self._done} of {self._total} trees{words}", file=sys.stderr, flush=True)
 

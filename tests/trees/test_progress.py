@@ -5,6 +5,7 @@ import sys
 
 import pytest
 
+from ensemble.trees import progress
 from ensemble.trees.progress import MAX_LINES, Progress
 
 
@@ -16,12 +17,24 @@ class Terminal(io.StringIO):
 def printed(stream: io.StringIO, monkeypatch: pytest.MonkeyPatch, total: int, num_trees: int, is_shown: bool = True) -> str:
     with monkeypatch.context() as patch:
         patch.setattr(sys, "stderr", stream)
-        with Progress("xgboost", total, 0, is_shown) as progress:
+        with Progress("xgboost", total, 0, is_shown) as bar:
             for number in range(num_trees):
-                progress.update(f"average_precision {number / 1000:.4f}")
+                bar.update(f"average_precision {number / 1000:.4f}")
     return stream.getvalue()
 
 
+@pytest.fixture
+def slow(monkeypatch: pytest.MonkeyPatch) -> None:
+    """As if each tree took long."""
+    monkeypatch.setattr(progress, "SECONDS_BETWEEN", 0.0)
+
+
+def test_a_fast_training_gets_one_line(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The hundred trials of a search would write two thousand."""
+    assert printed(io.StringIO(), monkeypatch, 600, 600) == "xgboost: 600 of 600 trees  average_precision 0.5990\n"
+
+
+@pytest.mark.usefixtures("slow")
 def test_a_log_file_gets_few_lines(monkeypatch: pytest.MonkeyPatch) -> None:
     """A job's log would hold a line for every tree."""
     lines = printed(io.StringIO(), monkeypatch, 600, 600).splitlines()
@@ -32,6 +45,7 @@ def test_a_log_file_gets_few_lines(monkeypatch: pytest.MonkeyPatch) -> None:
     assert len(printed(io.StringIO(), monkeypatch, 7, 7).splitlines()) == 7
 
 
+@pytest.mark.usefixtures("slow")
 def test_the_last_tree_is_named_when_training_stops_early(monkeypatch: pytest.MonkeyPatch) -> None:
     """Nobody would see how far it came."""
     lines = printed(io.StringIO(), monkeypatch, 600, 77).splitlines()
