@@ -35,6 +35,13 @@ class UserError(ValueError):
     """Whether every rank raises it alike; then rank 0 prints it for all of them."""
 
 
+def alike(sentence: str) -> UserError:
+    """An error that every rank raises with this sentence."""
+    error = UserError(sentence)
+    error.on_all_ranks = True
+    return error
+
+
 def run(main: Callable[[], None]) -> None:
     """Run a script's `main` and leave with the exit code that the module's docstring documents."""
     signal.signal(signal.SIGTERM, _leave)  # so that half-written folders are cleared away, as after Ctrl-C

@@ -17,7 +17,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any
 
-from ensemble.errors import UserError
+from ensemble.errors import UserError, alike
 from ensemble.neural import heartbeat
 from ensemble.neural.settings import TrainConfig
 
@@ -111,11 +111,10 @@ def together(accelerator: "Accelerator") -> Iterator[None]:
     found = gather_object([(told, host)])
     for rank, (of_rank, of_host) in enumerate(found):
         if of_rank:
-            all_alike = all(sentence == of_rank for sentence, _ in found)
-            who = "" if all_alike else f"rank {rank} of {accelerator.num_processes} (host {of_host}): "
-            problem = UserError(told or f"{who}{of_rank}")
-            problem.on_all_ranks = all_alike
-            raise problem
+            if all(sentence == of_rank for sentence, _ in found):
+                raise alike(of_rank)
+            who = f"rank {rank} of {accelerator.num_processes} (host {of_host}): "
+            raise UserError(told or f"{who}{of_rank}")
 
 
 def launcher_request() -> dict[str, Any]:
