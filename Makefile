@@ -23,17 +23,20 @@ endif
 .PHONY: demo test test-parallel test-serial test-slurm torture check fix figures bench bench-autogluon clean
 
 demo: $(VENV)/installed
-	rm -rf $(foreach part,raw prepared members predictions ensemble report.html,"$(DEMO)/$(part)")
-	$(BIN)/python scripts/prepare_data.py --recipe hot_sellers out=$(DEMO)/prepared raw=$(DEMO)/raw $(MARKET)
+	rm -rf "$(DEMO)/raw" "$(DEMO)/members/transformer"
+	$(BIN)/python scripts/prepare_data.py --recipe hot_sellers out=$(DEMO)/prepared raw=$(DEMO)/raw overwrite=true $(MARKET)
 	OMP_NUM_THREADS=$(CORES) $(BIN)/accelerate launch --quiet --config_file accelerate_configs/single_cpu.yaml \
 		scripts/train.py --recipe hot_sellers data=$(DEMO)/prepared out=$(DEMO)/members/transformer $(TRAINING)
-	$(BIN)/python scripts/train_trees.py library=xgboost refit=true data=$(DEMO)/prepared out=$(DEMO)/members/xgboost
-	$(BIN)/python scripts/train_trees.py library=lightgbm refit=true data=$(DEMO)/prepared out=$(DEMO)/members/lightgbm
+	for library in xgboost lightgbm; do \
+		$(BIN)/python scripts/train_trees.py library=$$library refit=true data=$(DEMO)/prepared out=$(DEMO)/members/$$library \
+			overwrite=true || exit; done
 	for member in $(DEMO)/members/transformer $(DEMO)/members/xgboost $(DEMO)/members/lightgbm momentum; do \
 		$(BIN)/python scripts/predict.py member=$$member data=$(DEMO)/prepared out=$(DEMO)/predictions || exit; done
-	$(BIN)/python scripts/ensemble_predictor.py fit predictions=$(DEMO)/predictions data=$(DEMO)/prepared out=$(DEMO)/ensemble
+	$(BIN)/python scripts/ensemble_predictor.py fit predictions=$(DEMO)/predictions data=$(DEMO)/prepared out=$(DEMO)/ensemble \
+		'members=[transformer,xgboost,lightgbm,momentum]' overwrite=true
 	$(BIN)/python scripts/report.py ensemble=$(DEMO)/ensemble data=$(DEMO)/prepared predictions=$(DEMO)/predictions \
 		out=$(DEMO)/report.html
+	@echo "the other commands of the pages need the environment: source $(VENV)/bin/activate"
 
 # All three stages run, also after one that fails; tests/conftest.py says which test is in which
 test: $(VENV)/installed-dev

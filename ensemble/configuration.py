@@ -48,10 +48,9 @@ def load(schema: type[Config], file: str | Path | None = None, overrides: Sequen
             continue
         try:
             layers.append(("the command line", OmegaConf.to_container(OmegaConf.from_dotlist([word]))))  # type: ignore[arg-type]
-        except (yaml.YAMLError, errors.OmegaConfBaseException) as error:
-            raise UserError(
-                f"'{word}' cannot be read ({' '.join(str(error).split())}): check its brackets and quotes"
-            ) from None
+        except (yaml.YAMLError, errors.OmegaConfBaseException, ValueError, RecursionError) as error:
+            shown = word if len(word) <= 100 else f"{word[:100]}…"
+            raise UserError(f"'{shown}' cannot be read ({_in_a_line(error)}): check its brackets and quotes") from None
     for origin, layer in layers:
         for key, kind, value in _settings(schema, layer):
             if kind is None:
@@ -61,9 +60,12 @@ def load(schema: type[Config], file: str | Path | None = None, overrides: Sequen
             try:
                 OmegaConf.update(merged, key, value)
             except (errors.OmegaConfBaseException, ValueError, TypeError):
-                raise UserError(f"{origin}: {key}={value} does not fit: write {_form(key, kind, value)}") from None
+                raise UserError(f"{origin}: {key}={value} does not fit: {_advice(key, kind, value)}") from None
+            _refuse_out_of_range(origin, key, value)
     try:
-        return OmegaConf.to_object(merged)  # type: ignore[return-value]
+        found = OmegaConf.to_object(merged)
+        _refuse_empty(found)
+        return found  # type: ignore[return-value]
     except errors.MissingMandatoryValue as error:
         raise UserError(f"the setting '{error.full_key}' has no default: add {error.full_key}=…") from None
     except errors.OmegaConfBaseException as error:  # ${…} that leads nowhere
@@ -93,6 +95,37 @@ def _settings(schema: type, layer: dict[str, Any], prefix: str = "") -> Iterator
             yield from _settings(kind, value, f"{prefix}{name}.")
         else:
             yield f"{prefix}{name}", kind, value
+
+
+def _advice(key: str, kind: Any, value: Any) -> str:
+    """How to write a value instead, with the nearest choice where it looks like a slip."""
+    choices = {str(choice).lower(): choice for choice in typing.get_args(kind)} if _is_choice(kind) else {}
+    near = difflib.get_close_matches(str(value).lower(), list(choices), n=1, cutoff=0.75)
+    form = _form(key, kind, value)
+    return f"did you mean '{choices[near[0]]}'? Write {form}" if near else f"write {form}"
+
+
+def _refuse_out_of_range(origin: str, key: str, value: Any) -> None:
+    """Libraries take whole numbers of 64 bits, and seeds of 32."""
+    low, high = (0, 2**32 - 1) if key.rsplit(".", 1)[-1] == "seed" else (-(2**63), 2**63 - 1)
+    for number in value.values() if isinstance(value, dict) else value if isinstance(value, list) else [value]:
+        if isinstance(number, int) and not low <= number <= high:
+            raise UserError(f"{origin}: {key}={number} is impossible: it must be a whole number from {low} to {high}")
+
+
+def _refuse_empty(config: Any, prefix: str = "") -> None:
+    """A setting without a default must be given, and not as an empty text."""
+    for field in dataclasses.fields(config):
+        value, name = getattr(config, field.name), f"{prefix}{field.name}"
+        if dataclasses.is_dataclass(value):
+            _refuse_empty(value, f"{name}.")
+        elif field.default == "???" and value == "":
+            raise UserError(f"the setting '{name}' is empty: write {name}=…")
+
+
+def _in_a_line(error: Exception) -> str:
+    """What a parser says of a text that it cannot read."""
+    return "it is nested too deeply" if isinstance(error, RecursionError) else " ".join(str(error).split())[:500]
 
 
 def _form(key: str, kind: Any, value: Any) -> str:
@@ -141,8 +174,8 @@ def read_yaml(file: str | Path) -> dict[str, Any]:
         content = OmegaConf.load(str(file))
     except FileNotFoundError:
         raise UserError(f"the configuration file {file} does not exist: check the path") from None
-    except (yaml.YAMLError, UnicodeDecodeError, OSError) as error:
-        raise UserError(f"the configuration file {file} cannot be read: {' '.join(str(error).split())}") from None
+    except (yaml.YAMLError, ValueError, OSError, RecursionError) as error:
+        raise UserError(f"the configuration file {file} cannot be read: {_in_a_line(error)}") from None
     if not OmegaConf.is_dict(content):
         raise UserError(f"the configuration file {file} must hold `key: value` lines, not a list or a single value")
     return OmegaConf.to_container(content)  # type: ignore[return-value]

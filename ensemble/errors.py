@@ -5,8 +5,8 @@ message is one sentence: what was wrong, the value, what to do. Our own mistakes
 
 Exit codes of every script: 0 done, 1 failed (a traceback follows, or one sentence where nobody can mend it), 2 the
 user's mistake (one sentence), 75 a training that was asked to stop and saved all it had, 130 Ctrl-C, 143 SIGTERM. Under
-`accelerate launch` these are the workers' codes, and the sentence comes from each of them; the launcher itself then leaves
-with 1.
+`accelerate launch` these are the workers' codes. A sentence that all of them raise alike comes from rank 0, any other from
+each that raises it; the launcher itself then leaves with 1, after a traceback of its own.
 """
 
 import atexit
@@ -31,6 +31,16 @@ class Failure(RuntimeError):
 class UserError(ValueError):
     """A mistake that the person at the keyboard can mend; the message says how."""
 
+    on_all_ranks = False
+    """Whether every rank raises it alike; then rank 0 prints it for all of them."""
+
+
+def alike(sentence: str) -> UserError:
+    """An error that every rank raises with this sentence."""
+    error = UserError(sentence)
+    error.on_all_ranks = True
+    return error
+
 
 def run(main: Callable[[], None]) -> None:
     """Run a script's `main` and leave with the exit code that the module's docstring documents."""
@@ -39,7 +49,8 @@ def run(main: Callable[[], None]) -> None:
     try:
         main()
     except UserError as error:
-        print(f"error: {error}", file=sys.stderr)
+        if not error.on_all_ranks or os.environ.get("RANK", "0") == "0":
+            print(f"error: {error}", file=sys.stderr)
         code = USER_ERROR
     except Failure as error:
         print(f"failed: {error}", file=sys.stderr)
@@ -48,6 +59,11 @@ def run(main: Callable[[], None]) -> None:
         # Each library has its own class for it, but they all quote the operating system
         if os.strerror(errno.ENOSPC) in str(error):
             print(f"error: there is no room left on the disk ({error}): free some, or write elsewhere", file=sys.stderr)
+            code = USER_ERROR
+        elif isinstance(error, OSError) and error.errno == errno.ENAMETOOLONG:
+            shown = str(error.filename or "")
+            shown = shown if len(shown) <= 100 else f"{shown[:100]}…"
+            print(f"error: the name {shown} is too long: a file's name may have 255 bytes, a path 4,095", file=sys.stderr)
             code = USER_ERROR
         else:
             traceback.print_exc()

@@ -8,16 +8,26 @@ over the manifest names the data, so that members trained on different data can 
 import hashlib
 import json
 import os
+import re
 import shutil
 import uuid
-from collections.abc import Iterable, Iterator
-from contextlib import contextmanager
+from collections.abc import Callable, Iterable, Iterator
+from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import Any
 
+from ensemble import verification
 from ensemble.errors import UserError
+from ensemble.verification import sha256
 
 NAME = "manifest.json"
+MARK = "written by accelerate-ensemble"
+"""In the first or last bytes of each single file that a command may replace."""
+_MARKS = (MARK.encode(), b'"versions": {"accelerate-ensemble"')
+_MARKED_BYTES = 1 << 18
+_SCRATCH = re.compile(r"\..+\.(writing|old)-[0-9a-f]{8}|\.(step|trees)-[0-9]{8}\.old|\.pages-[0-9a-z]+")
+_checks: dict[Path, Callable[[Path], None]] = {}
+"""What must hold of a folder that is being written, before it gets its name: see `checked`."""
 
 
 @contextmanager
@@ -25,16 +35,26 @@ def new_folder(path: str | Path, overwrite: bool, kind: str) -> Iterator[Path]:
     """Yield a scratch folder beside `path`; rename it to `path` at the end, or delete it if anything was raised.
 
     What `overwrite` replaces stays where it is until the new folder is whole. `kind` is what the manifest of
-    a folder of this kind says: a folder of another is not replaced, unless it is empty.
+    a folder of this kind says: a folder of another is not replaced, unless it is empty; nor is one with a file that its
+    manifest does not list. An empty folder is used without `overwrite` too.
     Raises `UserError` when `path` exists and may not be replaced, or when its parent cannot be written.
     """
     target = Path(path).resolve()  # a link to a folder elsewhere stays a link
-    if target.exists() and not overwrite:
+    refuse_inside(path)
+    if not _is_free(target) and not overwrite:
         raise UserError(f"{path} exists already: choose another folder, or add overwrite=true to replace it")
-    if target.exists() and not (target.is_dir() and (_kind(target) == kind or not any(target.iterdir()))):
-        raise UserError(
-            f"{path} was not written by this stage (it is no {kind}), so it is not replaced: choose another folder"
-        )
+    if not _is_free(target):
+        if not target.is_dir() or _kind(target) != kind:
+            raise UserError(
+                f"{path} was not written by this stage (it is no {kind}), so it is not replaced: choose another folder"
+            )
+        if name := foreign(target):
+            raise UserError(
+                f"{path} holds {name}, which its manifest does not list, so the folder is not replaced: move that file "
+                "elsewhere, or choose another folder"
+            )
+    if target.exists() and (target.is_mount() or target == Path.cwd()):
+        raise UserError(f"{path} cannot be replaced as a whole, being the current folder or a disk: name a folder inside it")
     unique = uuid.uuid4().hex[:8]  # process ids repeat: in a container every run may have the same
     scratch, old = (target.with_name(f".{target.name}.{state}-{unique}") for state in ("writing", "old"))
     try:
@@ -43,16 +63,21 @@ def new_folder(path: str | Path, overwrite: bool, kind: str) -> Iterator[Path]:
         raise UserError(f"the folder {path} cannot be created: {error.strerror}") from None
     try:
         yield scratch
+        if check := _checks.get(target):
+            check(scratch)
         for file in scratch.rglob("*"):
             if file.is_file():
                 sync(file)
-        if target.exists():
+        if not _is_free(target):
             if not overwrite:
                 raise UserError(f"{path} was written by another run in the meantime: choose another folder")
             target.rename(old)
         scratch.rename(target)
         sync(target.parent)
-        shutil.rmtree(old, ignore_errors=True)
+        if old.exists() and not discard(old):
+            kept = target.with_name(f"{target.name}.replaced-{unique}")
+            old.rename(kept)
+            print(f"{kept} keeps {foreign(kept)}, which was added to {path} while the new folder was written")
     except BaseException:
         if old.exists() and not target.exists():
             old.rename(target)
@@ -60,12 +85,105 @@ def new_folder(path: str | Path, overwrite: bool, kind: str) -> Iterator[Path]:
         raise
 
 
-def _kind(folder: Path) -> str | None:
+def _is_free(target: Path) -> bool:
+    """Nothing is there, or an empty folder."""
+    return not target.exists() or (target.is_dir() and not any(target.iterdir()))
+
+
+def _content(folder: Path) -> dict[str, Any]:
+    """The manifest of a folder, sound or not; empty if there is none."""
     try:
         content = json.loads((folder / NAME).read_text(encoding="utf-8"))
-    except (OSError, ValueError):
-        return None
-    return content.get("kind") if isinstance(content, dict) else None
+    except (OSError, ValueError, RecursionError):
+        return {}
+    return content if isinstance(content, dict) else {}
+
+
+def _kind(folder: Path) -> str | None:
+    return _content(folder).get("kind")
+
+
+def foreign(folder: Path, own: Iterable[str] = ()) -> str | None:
+    """The first file in a folder that the project did not write there: no manifest lists it, nor does `own`.
+
+    The folders of folds count by their own manifests if the folder's manifest names their fingerprints.
+    """
+    written = {*own, *_listed(folder)}
+    for file in sorted(folder.rglob("*")):
+        name = str(file.relative_to(folder))
+        if name not in written and file.name != verification.NAME and (file.is_symlink() or not file.is_dir()):
+            return name
+    return None
+
+
+def _listed(folder: Path) -> Iterator[str]:
+    content = _content(folder)
+    files, folds = content.get("files"), content.get("folds")
+    if not isinstance(files, dict):
+        return
+    yield NAME
+    yield from files
+    for number, fold in enumerate(folds if isinstance(folds, list) else ()):
+        name = f"folds/{number}"
+        if isinstance(fold, dict) and _content(folder / name).get("fingerprint") == fold.get("fingerprint"):
+            yield from (f"{name}/{file}" for file in _listed(folder / name))
+
+
+def set_aside(folder: Path, own: Iterable[str] = ()) -> Path:
+    """Rename a damaged folder to damaged-NAME, in place of an older one of the project's, and return the new path."""
+    aside = folder.with_name(f"damaged-{folder.name}")
+    if aside.exists() and not discard(aside, own):
+        aside = aside.with_name(f"{aside.name}-{uuid.uuid4().hex[:8]}")
+    return folder.rename(aside)
+
+
+def prune(folder: Path) -> None:
+    """Delete a folder that the project wrote; one with a file of the user's stays.
+
+    It is out of the way by one rename: a deletion that is cut short must not look like a damaged folder.
+    """
+    if not foreign(folder):
+        gone = folder.with_name(f".{folder.name}.old")
+        folder.rename(gone)
+        shutil.rmtree(gone)
+
+
+def discard(folder: Path, own: Iterable[str] = ()) -> bool:
+    """Delete a folder that the project wrote, unless it holds a file that `foreign` names; whether it is gone."""
+    if not folder.is_dir() or foreign(folder, own):
+        return False
+    shutil.rmtree(folder, ignore_errors=True)
+    return True
+
+
+def discard_scratch(paths: Iterable[Path]) -> None:
+    """Delete what a killed process left half-written, which has a name that only this project gives."""
+    for path in paths:
+        if _SCRATCH.fullmatch(path.name):
+            if path.is_dir() and not path.is_symlink():
+                shutil.rmtree(path)
+            else:
+                path.unlink(missing_ok=True)
+
+
+def refuse_inside(path: str | Path) -> None:
+    """Raise `UserError` for an output inside a folder with a manifest, which would no longer be what its manifest says."""
+    for folder in Path(path).resolve().parents:
+        content = _content(folder)
+        if "fingerprint" in content and "files" in content:
+            what = "prepared data" if "recipe" in content else f"a finished {content.get('kind')}"
+            raise UserError(f"{path} lies inside {folder}, which is {what}: choose a place outside of it")
+
+
+@contextmanager
+def checked(path: str | Path, check: Callable[[Path], None]) -> Iterator[None]:
+    """Within it, `new_folder` of `path` calls `check` with the whole folder, before that takes its place."""
+    target = Path(path).resolve()
+    _checks[target] = check
+    try:
+        yield
+    finally:
+        del _checks[target]
 
 
 def recover(path: Path) -> None:
@@ -79,9 +197,13 @@ def recover(path: Path) -> None:
 def new_file(path: Path, what: str) -> Iterator[Path]:
     """Yield a scratch path beside `path`, and sync and rename it at the end, or delete it if anything was raised.
 
-    Raises `UserError`, which calls the file `what`, when it cannot be written.
+    Raises `UserError`, which calls the file `what`, when it cannot be written, or would replace a file that does not have
+    the project's mark in it.
     """
+    refuse_inside(path)
+    refuse_foreign_file(path, what)
     scratch = path.with_name(f".{path.name}.writing-{uuid.uuid4().hex[:8]}")
+    is_new = not path.parent.exists()
     try:
         path.parent.mkdir(parents=True, exist_ok=True)
         try:
@@ -89,9 +211,32 @@ def new_file(path: Path, what: str) -> Iterator[Path]:
             sync(scratch)
             scratch.rename(path)
         finally:
-            scratch.unlink(missing_ok=True)
+            with suppress(OSError):
+                scratch.unlink(missing_ok=True)
+                if is_new and not path.exists():
+                    path.parent.rmdir()
     except OSError as error:
         raise UserError(f"the {what} {path} cannot be written: {error.strerror or error}") from None
+
+
+def refuse_foreign_file(path: Path, what: str) -> None:
+    """Raise `UserError` if something is at `path` that no command of this project wrote."""
+    if not path.exists():
+        return
+    if not path.is_file():
+        raise UserError(f"{path} is no file, so the {what} cannot take its place: choose another name")
+    try:
+        with open(path, "rb") as file:
+            content = file.read(_MARKED_BYTES)
+            file.seek(max(0, path.stat().st_size - _MARKED_BYTES))
+            content += file.read(_MARKED_BYTES)
+    except OSError as error:
+        raise UserError(f"the {what} {path} cannot be written: {error.strerror or error}") from None
+    if content and not any(mark in content for mark in _MARKS):
+        raise UserError(
+            f"{path} exists and is no {what} that this project wrote, so it is not replaced: choose another name, or move "
+            "that file"
+        )
 
 
 def write_text(path: Path, text: str) -> None:
@@ -116,7 +261,7 @@ def read_json(path: Path) -> Any:
         return json.loads(path.read_text(encoding="utf-8"))
     except FileNotFoundError:
         raise UserError(f"{path} does not exist: check the path, or run the stage that writes it") from None
-    except (ValueError, OSError) as error:
+    except (ValueError, OSError, RecursionError) as error:
         raise UserError(f"{path} is damaged ({error}): run the stage that wrote it again") from None
 
 
@@ -125,17 +270,18 @@ def write_manifest(
     content: dict[str, Any],
     checksums: dict[tuple[int, int], str] | None = None,
     leave_out: str | None = None,
+    only: Iterable[str] | None = None,
 ) -> dict[str, Any]:
     """Add the list of files and the fingerprint to `content`, and write it as the folder's manifest.
 
     checksums : by device and inode; it is added to, so that a file of several folders is read once. leave_out : a folder
-    in it whose files are not listed, for they have manifests of their own.
+    in it whose files are not listed, for they have manifests of their own. only : names of the files to list, not all.
     """
     checksums = {} if checksums is None else checksums
     files = {}
-    for file in sorted(folder.rglob("*")):
+    for file in sorted(folder.rglob("*") if only is None else (folder / name for name in only)):
         name = file.relative_to(folder)
-        if file.is_file() and name.parts[0] != leave_out:
+        if file.is_file() and name.parts[0] != leave_out and file.name != verification.NAME:
             about = file.stat()
             inode = (about.st_dev, about.st_ino)
             if inode not in checksums:
@@ -152,10 +298,11 @@ def sources(files: Iterable[Path]) -> list[dict[str, Any]]:
     return [{"name": file.name, "bytes": file.stat().st_size, "sha256": sha256(file)} for file in files]
 
 
-def read_manifest(folder: str | Path) -> dict[str, Any]:
-    """The manifest of prepared data, after checking that it is sound and that every file is there with its size.
+def read_manifest(folder: str | Path, is_full: bool = False) -> dict[str, Any]:
+    """The manifest of prepared data, after checking that it is sound and that every file is as it was written.
 
-    Raises `UserError` for a folder of another kind, and naming the first file that is missing or has another size.
+    Checksums are read of files that changed since they were last read (verification.py); with `is_full`, of all.
+    Raises `UserError` for a folder of another kind, and naming the first file that is missing or is not as it was written.
     """
     folder = Path(folder)
     if not folder.is_dir():
@@ -163,7 +310,15 @@ def read_manifest(folder: str | Path) -> dict[str, Any]:
     manifest = _read(folder)
     if "recipe" not in manifest:
         raise UserError(f"{folder} is no prepared data but a {manifest['kind']}: name a folder of scripts/prepare_data.py")
+    if name := verification.first_changed(folder, manifest, is_full):
+        raise _changed(folder / name)
+    for number in range(len(manifest.get("folds", ())) if is_full else 0):
+        read_manifest(folder / "folds" / str(number), is_full)
     return manifest
+
+
+def _changed(file: Path) -> UserError:
+    return UserError(f"{file} was changed after it was written: run the stage that wrote it again")
 
 
 def verify(folder: str | Path) -> dict[str, Any]:
@@ -171,14 +326,14 @@ def verify(folder: str | Path) -> dict[str, Any]:
     manifest = _read(Path(folder))
     for name, entry in manifest["files"].items():
         if sha256(Path(folder) / name) != entry["sha256"]:
-            raise UserError(f"{Path(folder) / name} was changed after it was written: run the stage that wrote it again")
+            raise _changed(Path(folder) / name)
     return manifest
 
 
 def _read(folder: Path) -> dict[str, Any]:
     manifest = read_json(folder / NAME)
     if not isinstance(manifest, dict) or manifest.get("fingerprint") != _fingerprint(manifest):
-        raise UserError(f"{folder / NAME} was changed after it was written: run the stage that wrote it again")
+        raise _changed(folder / NAME)
     for name, entry in manifest["files"].items():
         file = folder / name
         if not file.is_file():
@@ -192,11 +347,6 @@ def _read(folder: Path) -> dict[str, Any]:
 def _fingerprint(manifest: dict[str, Any]) -> str:
     rest = {name: value for name, value in manifest.items() if name != "fingerprint"}
     return hashlib.sha256(json.dumps(rest, sort_keys=True).encode()).hexdigest()[:16]
-
-
-def sha256(file: Path) -> str:
-    with open(file, "rb") as stream:
-        return hashlib.file_digest(stream, "sha256").hexdigest()
 
 
 def sync(path: Path) -> None:

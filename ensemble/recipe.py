@@ -31,6 +31,7 @@ and names none of them.
 
 import argparse
 import dataclasses
+import difflib
 import importlib
 import importlib.util
 import os
@@ -79,6 +80,8 @@ class Words:
     """Rows with the same value of the task's `group` column."""
     blocks: str = "rows"
     """What the blend split consists of, in the order in which combiners are compared."""
+    follow_time: bool = False
+    """Whether the splits follow each other in time; otherwise they do if the data's settings name a `time`."""
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -203,6 +206,11 @@ def of(about: dict[str, Any]) -> Recipe:
     return Recipe(name, BUILT_IN.get(name, name))
 
 
+def follows_time(about: dict[str, Any]) -> bool:
+    """Whether the splits of prepared data follow each other in time."""
+    return of(about).words.follow_time or bool(about["config"].get("time"))
+
+
 def check_named(name: str, about: dict[str, Any], data: str | Path) -> None:
     """Raise `UserError` if the user named another recipe than the data's; `name` is empty where none was named."""
     if name and name != about["recipe"]:
@@ -258,7 +266,9 @@ def _require_package(name: str) -> None:
     except (ImportError, ValueError):
         found = None
     if found is None:
+        near = difflib.get_close_matches(name.lower(), BUILT_IN, n=1)
+        hint = f"did you mean '{near[0]}'? Known" if near else "known"
         raise UserError(
-            f"there is no recipe '{name}': known are {', '.join(BUILT_IN)}, and any package that can be imported from here "
+            f"there is no recipe '{name}': {hint} are {', '.join(BUILT_IN)}, and any package that can be imported from here "
             "and has a settings.py"
         )

@@ -6,6 +6,7 @@ python scripts/ensemble_predictor.py predict ensemble=runs/people/ensemble 'sour
 """
 
 import dataclasses
+from typing import Literal
 
 from ensemble import configuration, errors, recipe
 
@@ -18,6 +19,8 @@ class FitConfig:
     """The folder of prediction files, MEMBER.SPLIT.parquet, for blend (or oof), test and, if there is one, forecast."""
     data: str = "???"
     """The prepared data that they are of."""
+    verify: Literal["changed", "full"] = "changed"
+    """Prepared data whose checksums are read: files that changed since they were last read, or all files."""
     out: str = "???"
     """The folder of the ensemble to write."""
     members: tuple[str, ...] = ()
@@ -83,8 +86,8 @@ def main() -> None:
     from ensemble import folders
     from ensemble.predictor import fit
 
-    if named:
-        recipe.check_named(named, folders.read_manifest(settings.data), settings.data)
+    about = folders.read_manifest(settings.data, settings.verify == "full")
+    recipe.check_named(named, about, settings.data)
     scores = fit.fit(
         settings.predictions,
         settings.data,
@@ -97,7 +100,8 @@ def main() -> None:
         settings.calibration,
         settings.on,
     )
-    print(f"what each way to combine would have given on {settings.on}, forward in time:")
+    order = "forward in time" if recipe.follows_time(about) else "each block by what was fitted to the blocks before it"
+    print(f"what each way to combine would have given on {settings.on}, {order}:")
     for name, of in scores["combiner"]["cross_fitted"].items():
         taken = "  taken" if name == scores["combiner"]["method"] else ""
         print(f"{name:>14}  " + "  ".join(f"{metric.replace('_', ' ')} {value:.5f}" for metric, value in of.items()) + taken)

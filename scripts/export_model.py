@@ -16,7 +16,7 @@ class ExportConfig:
     member: str = "???"
     """The folder of a trained member."""
     out: str = "???"
-    """The file to write; an older one is replaced."""
+    """The file to write; an older exported model is replaced, no other file is."""
     data: str = ""
     """The prepared data that it learned from, to compare on their rows too, and to name the categories in the file."""
 

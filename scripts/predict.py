@@ -9,7 +9,7 @@ python scripts/predict.py member=co_occurrence data=runs/beauty/prepared out=run
 import dataclasses
 import os
 from pathlib import Path
-from typing import Any
+from typing import Any, Literal
 
 from ensemble import errors, recipe
 
@@ -24,6 +24,8 @@ class PredictConfig:
     from); baselines for all of the recipe's baselines."""
     data: str = "???"
     """The folder of prepared data; for a bag the whole, not a fold."""
+    verify: Literal["changed", "full"] = "changed"
+    """Prepared data whose checksums are read: files that changed since they were last read, or all files."""
     out: str = "???"
     """The folder for the prediction files, or of next_item the ranking files, named MEMBER.SPLIT.parquet."""
     splits: tuple[str, ...] = ()
@@ -43,7 +45,7 @@ def main() -> None:
     from ensemble import folders
     from ensemble.predictor import members
 
-    about = folders.read_manifest(settings.data)
+    about = folders.read_manifest(settings.data, settings.verify == "full")
     recipe.check_named(named, about, settings.data)
     if "/" in settings.name:
         raise errors.UserError(f"name={settings.name} is no name of a file: leave the '/' out")
@@ -71,6 +73,7 @@ def predict(settings: PredictConfig, about: dict[str, Any]) -> None:
     if settings.contributions and not loaded.write_contributions:
         raise errors.UserError(f"contributions=true is for one tree member, which {folder} is not: leave it out")
     name = settings.name or folder.resolve().name
+    members.check_name(name, about)
     for split in splits:
         columns = loaded.predict(settings.data, split)
         if loaded.is_main_process:

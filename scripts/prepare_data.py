@@ -18,10 +18,16 @@ def main() -> None:
     name = parser.parse_known_args()[0].recipe
     settings: Any = configuration.from_command_line(recipe.prepare_config(name), __doc__, [parser])
 
-    about = recipe.named(name).require("prepare", "prepare", "cannot prepare data")(settings)
+    prepare = recipe.named(name).require("prepare", "prepare", "cannot prepare data")
 
+    from ensemble import folders
     from ensemble.data import prepared
 
+    # Before the folder gets its name, so that data which members could not use replace no others
+    with folders.checked(
+        settings.out, lambda folder: prepared.check(name, folder, folders.read_json(folder / folders.NAME))
+    ):
+        about = prepare(settings)
     prepared.check(name, settings.out, about)
     for split, facts in about["splits"].items():
         others = [f"{fact.replace('_', ' ')} {value}" for fact, value in facts.items() if fact != "rows"]

@@ -5,6 +5,7 @@ python scripts/report.py ensemble=runs/demo/ensemble data=runs/demo/prepared pre
 """
 
 import dataclasses
+from typing import Literal
 
 from ensemble import errors, recipe
 
@@ -17,10 +18,12 @@ class ReportConfig:
     """The folder of a fitted ensemble; it names the folders of its members."""
     data: str = "???"
     """The prepared data that it was fitted on."""
+    verify: Literal["changed", "full"] = "changed"
+    """Prepared data whose checksums are read: files that changed since they were last read, or all files."""
     predictions: str = "???"
     """The folder of the members' prediction files."""
     out: str = "???"
-    """The HTML file to write; an older one is replaced."""
+    """The HTML file to write; an older report is replaced, no other file is."""
     scaling: tuple[str, ...] = ()
     """JSON files of `benchmark.py scaling`, each of other hardware: how the training went on more ranks."""
 
@@ -31,8 +34,8 @@ def main() -> None:
     from ensemble import folders
     from ensemble.report import page
 
-    if named:
-        recipe.check_named(named, folders.read_manifest(settings.data), settings.data)
+    if named or settings.verify == "full":
+        recipe.check_named(named, folders.read_manifest(settings.data, settings.verify == "full"), settings.data)
     words = (settings.ensemble, settings.data, settings.predictions, settings.out, settings.scaling)
     print(f"the report is in {page.write(*words)}")
 

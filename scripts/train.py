@@ -40,11 +40,11 @@ def main() -> None:
     settings = configuration.from_dict(schema, launch.from_main_process(accelerator, configuration.to_dict(settings)))
     with launch.together(accelerator):
         make = recipe.named(words.recipe).require("training", "make", "has no neural network to train")
-        recipe.check_named(words.recipe, folders.read_manifest(settings.data), settings.data)
+        # Each node may have a copy of its own, which one of its ranks reads in full
+        is_full = settings.verify == "full" and accelerator.is_local_main_process
+        recipe.check_named(words.recipe, folders.read_manifest(settings.data, is_full), settings.data)
         trained = make(settings.recipe, settings.data)
         recipe.check_neural(words.recipe, trained)
-        if accelerator.is_local_main_process:  # each node may have a copy of its own
-            folders.verify(settings.data)
     if words.dry_run:
         if accelerator.is_main_process:
             print(preflight.describe(trained, settings, accelerator))

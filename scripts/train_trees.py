@@ -41,8 +41,9 @@ def main() -> None:
     from ensemble import folders
     from ensemble.trees import distributed, threads
 
-    if words.recipe:
-        recipe.check_named(words.recipe, folders.read_manifest(settings.data), settings.data)
+    if words.recipe or settings.verify == "full":
+        about = folders.read_manifest(settings.data, settings.verify == "full")
+        recipe.check_named(words.recipe, about, settings.data)
 
     where = distributed.place(os.environ)
     if settings.library == "both":

@@ -27,6 +27,10 @@ def run(body: str, before: str = "") -> tuple[int, str, str]:
     [
         ("print('done')", (0, "done\n", "")),
         ("raise errors.UserError('x=3 is too much: choose 2')", (2, "", "error: x=3 is too much: choose 2\n")),
+        (
+            "open('x' * 300)",
+            (2, "", f"error: the name {'x' * 100}… is too long: a file's name may have 255 bytes, a path 4,095\n"),
+        ),
         ("raise KeyboardInterrupt", (130, "", "interrupted\n")),
         ("raise SystemExit(7)", (7, "", "")),
         ("import os, signal; os.kill(os.getpid(), signal.SIGTERM)", (143, "", "")),

@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from ensemble import folders
+from ensemble import folders, verification
 from ensemble.errors import UserError
 
 
@@ -97,6 +97,113 @@ def test_overwrite_spares_what_no_stage_wrote(tmp_path: Path) -> None:
     assert names(tmp_path / "runs" / "demo") == ["deep", "manifest.json"]
 
 
+def test_a_folder_with_a_file_of_the_users_is_not_replaced(tmp_path: Path) -> None:
+    """overwrite=true would delete notes, and members that were trained inside a folder."""
+    out = tmp_path / "out"
+    for foreign in ("notes.txt", "deep/notes.txt", ".hidden", "members/xgboost/manifest.json"):
+        write(out, "old", overwrite=out.exists())
+        (out / foreign).parent.mkdir(parents=True, exist_ok=True)
+        (out / foreign).write_text("{}")
+        with pytest.raises(UserError, match=f"out holds {foreign}, which its manifest does not list, .*: move that file"):
+            write(out, overwrite=True)
+        assert (out / foreign).read_text() == "{}"
+        assert (out / "deep/file").read_text() == "old"
+        (out / foreign).unlink()
+    (out / "link").symlink_to(tmp_path)
+    with pytest.raises(UserError, match="out holds link, which"):
+        write(out, overwrite=True)
+
+
+def test_what_is_added_while_a_folder_is_replaced_is_kept(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    """A training takes hours: notes that were written into the old folder meanwhile would be gone, or the training."""
+    out = tmp_path / "out"
+    write(out, "old")
+    with folders.new_folder(out, True, "checkpoint") as folder:
+        (folder / "file").write_text("new")
+        (out / "notes.txt").write_text("mine")
+    assert names(out) == ["file"]
+    (kept,) = tmp_path.glob("out.replaced-*")
+    assert (kept / "notes.txt").read_text() == "mine"
+    assert f"{kept} keeps notes.txt, which was added to" in capsys.readouterr().out
+
+
+def test_data_with_folds_are_replaced(tmp_path: Path, folded: Path) -> None:
+    """The whole's manifest does not list the files of its folds; each fold's own does."""
+    data = Path(shutil.copytree(folded, tmp_path / "data"))
+    folders.read_manifest(data)
+    folders.read_manifest(data / "folds/1")
+    assert folders.foreign(data) is None
+    (data / "folds/1/notes.txt").write_text("mine")
+    assert folders.foreign(data) == "folds/1/notes.txt"
+    (data / "folds/1/notes.txt").unlink()
+    shutil.copytree(data / "folds/0", data / "folds/9")
+    assert str(folders.foreign(data)).startswith("folds/9/")
+
+
+def test_an_empty_folder_is_used(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """`mkdir out` before the first command would make every command refuse it."""
+    (tmp_path / "out").mkdir()
+    write(tmp_path / "out")
+    assert names(tmp_path / "out") == ["deep", "manifest.json"]
+    (tmp_path / "here").mkdir()
+    monkeypatch.chdir(tmp_path / "here")
+    with pytest.raises(UserError, match=r"^\. cannot be replaced as a whole, being the current folder or a disk: name a"):
+        write(Path("."))
+
+
+def test_nothing_is_written_inside_a_whole_folder(tmp_path: Path) -> None:
+    """Members trained inside prepared data would be deleted with them, and their manifest would no longer be complete."""
+    write(tmp_path / "data")
+    with pytest.raises(UserError, match=r"data/members/a lies inside .*data, which is prepared data: choose a place"):
+        write(tmp_path / "data" / "members" / "a")
+    page = folders.new_file(tmp_path / "data/report.html", "report")
+    with pytest.raises(UserError, match=r"data/report.html lies inside"), page:
+        pass
+    with folders.new_folder(tmp_path / "member", False, "tree member") as folder:
+        folders.write_manifest(folder, {"kind": "tree member"})
+    with pytest.raises(UserError, match=r"member/best lies inside .*member, which is a finished tree member"):
+        write(tmp_path / "member" / "best")
+    (tmp_path / "app").mkdir()
+    (tmp_path / "app/manifest.json").write_text('{"name": "an app of the web"}')
+    write(tmp_path / "app" / "data")
+
+
+def test_a_foreign_file_is_not_replaced(tmp_path: Path) -> None:
+    """out=copy.jsonl, a slip between two words, would replace reviews by a report."""
+    path = tmp_path / "precious.csv"
+    path.write_text("1,2\n" * 200_000)
+    with (
+        pytest.raises(UserError, match=r"precious.csv exists and is no report that this project wrote, so it is not"),
+        folders.new_file(path, "report") as scratch,
+    ):
+        scratch.write_text("new")
+    assert path.read_text().startswith("1,2")
+    for ours in (f"{folders.MARK}{'x' * 600_000}", f"{'x' * 600_000}{folders.MARK}", ""):
+        path.write_text(ours)
+        with folders.new_file(path, "report") as scratch:
+            scratch.write_text("new")
+        assert path.read_text() == "new"
+    assert names(tmp_path) == ["precious.csv"]
+    os.mkfifo(tmp_path / "pipe")
+    with pytest.raises(UserError, match="pipe is no file"), folders.new_file(tmp_path / "pipe", "report"):
+        pass
+
+
+def test_a_folder_is_checked_before_it_gets_its_name(tmp_path: Path) -> None:
+    """Data that members could not use would stay, or would replace those that they can."""
+
+    def refuse(folder: Path) -> None:
+        assert (folder / "deep/file").exists()
+        raise UserError("no")
+
+    for exists in (False, True):
+        with pytest.raises(UserError, match=r"^no$"), folders.checked(tmp_path / "out", refuse):
+            write(tmp_path / "out", overwrite=exists)
+        assert names(tmp_path) == (["out"] if exists else [])
+        write(tmp_path / "out", "old", overwrite=exists)
+    assert (tmp_path / "out/deep/file").read_text() == "old"
+
+
 def test_a_link_to_a_folder_stays_a_link(tmp_path: Path) -> None:
     """On a cluster `runs` or the data are links to a larger disk: overwriting would replace the link, or fail."""
     (tmp_path / "large_disk").mkdir()
@@ -126,10 +233,10 @@ def test_the_manifest_lists_every_file(prepared: Path) -> None:
     """A file could be lost or changed, and nobody would know."""
     about = folders.verify(prepared)
     files = {str(file.relative_to(prepared)) for file in prepared.rglob("*") if file.is_file()}
-    assert set(about["files"]) == files - {folders.NAME}
+    assert set(about["files"]) == files - {folders.NAME, verification.NAME}
     assert folders.read_manifest(prepared) == about
     assert len(about["fingerprint"]) == 16
-    assert not [file for file in files if Path(file).name.startswith(".")]
+    assert not [file for file in files - {verification.NAME} if Path(file).name.startswith(".")]
 
 
 def test_every_damaged_file_is_named(prepared_copy: Path) -> None:
@@ -140,9 +247,9 @@ def test_every_damaged_file_is_named(prepared_copy: Path) -> None:
         flipped = bytearray(content)
         flipped[len(content) // 2] ^= 1
         file.write_bytes(flipped)
-        folders.read_manifest(prepared_copy)
-        with pytest.raises(UserError, match=f"{file} was changed after it was written"):
-            folders.verify(prepared_copy)
+        for read in (folders.read_manifest, folders.verify):
+            with pytest.raises(UserError, match=f"{file} was changed after it was written"):
+                read(prepared_copy)
         file.write_bytes(content[:-1])
         for read in (folders.read_manifest, folders.verify):
             with pytest.raises(UserError, match=f"{file} has {len(content) - 1} bytes, not {len(content)}: run"):

@@ -19,6 +19,7 @@ units. Times are UTC.
 
 import difflib
 import glob
+import shutil
 import sys
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
@@ -454,9 +455,12 @@ def _download(category: str, cache_dir: Path, kind: Kind) -> Path:
 
     name = HUB_FILES[kind].format(category)
     by_hand = f"download {name} of the data set {HUB_REPOSITORY} by hand and give its path instead of hub:{category}"
+    is_new = not cache_dir.exists()
     try:
         return Path(hf_hub_download(HUB_REPOSITORY, name, repo_type="dataset", cache_dir=cache_dir))
     except RemoteEntryNotFoundError:
+        if is_new:  # the library has made it, to note that the file does not exist
+            shutil.rmtree(cache_dir, ignore_errors=True)
         raise UserError(
             f"there is no category '{category}' in {HUB_REPOSITORY}: write it as there, as in hub:All_Beauty"
         ) from None

@@ -13,7 +13,6 @@ checksums, named, and passed over for the one before it.
 """
 
 import json
-import shutil
 from collections import deque
 from collections.abc import Callable, Iterator
 from concurrent.futures import Future, ThreadPoolExecutor
@@ -30,6 +29,8 @@ from ensemble import folders
 from ensemble.errors import UserError
 
 Tensors = dict[str, torch.Tensor]
+OWN = ("model.safetensors", "state.safetensors", "state.json", folders.NAME)
+"""Files of a checkpoint, also of one whose manifest is damaged."""
 
 
 def write(folder: Path, weights: Tensors, description: dict[str, Any], state: Tensors | None = None) -> None:
@@ -88,9 +89,7 @@ def newest_sound(run: Path, say: Callable[[str], None]) -> Path | None:
         try:
             folders.verify(folder)
         except UserError as error:
-            aside = folder.with_name(f"damaged-{folder.name}")
-            shutil.rmtree(aside, ignore_errors=True)
-            folder.rename(aside)
+            aside = folders.set_aside(folder, OWN)
             say(f"passing over a damaged checkpoint, now {aside.name}: {error}")
         else:
             return folder
@@ -102,21 +101,14 @@ def prune(run: Path, keep_last: int, keep_steps: int, needed_step: int) -> None:
     for folder in sorted((run / "checkpoints").glob("step-*"))[:-keep_last]:
         step = int(folder.name.removeprefix("step-"))
         if step != needed_step and not (keep_steps and step % keep_steps == 0):
-            # Out of the way by one rename: a deletion that is cut short must not look like a damaged checkpoint
-            gone = folder.with_name(f".{folder.name}.old")
-            folder.rename(gone)
-            shutil.rmtree(gone)
+            folders.prune(folder)
 
 
 def sweep(run: Path) -> None:
     """Put back a best/ that was killed between its two renames, and clear away what a kill left half-written."""
     for name in ("best", "final"):
         folders.recover(run / name)
-    for scratch in [*run.glob(".*.writing-*"), *run.glob(".*.old*"), *(run / "checkpoints").glob(".*")]:
-        if scratch.is_dir():
-            shutil.rmtree(scratch)
-        else:
-            scratch.unlink()
+    folders.discard_scratch([*run.glob(".*"), *(run / "checkpoints").glob(".*")])
 
 
 class Writer:

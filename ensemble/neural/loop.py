@@ -250,5 +250,7 @@ def _end(run: Training, preempted: bool) -> dict[str, Any]:
     if accelerator.is_main_process:
         folders.write_json(run.out / "summary.json", summary)
         runs.set_status(run.out, summary["status"])
+        if not preempted:
+            runs.seal(run.out)
     accelerator.wait_for_everyone()
     return summary

@@ -1,7 +1,9 @@
 """The folder of a run: made anew, or opened again to go on in.
 
     config.json  environment.json  status  train.log  val.log  metrics.jsonl  tensorboard/
-    checkpoints/step-…/  best/  final/  summary.json
+    checkpoints/step-…/  best/  final/  summary.json  manifest.json
+
+The manifest has the checksums of the JSON files of a run that is done; best/ and final/ have manifests of their own.
 
 `status` tells schedulers and scripts what a launcher's exit code does not. Its first line is one word:
 
@@ -24,7 +26,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal
 
 from ensemble import folders
-from ensemble.errors import UserError
+from ensemble.errors import UserError, alike
 from ensemble.neural import checkpoint, environment, launch
 from ensemble.neural.heartbeat import RankLost, in_a_line, is_lost_peer
 from ensemble.neural.settings import FREE_TO_CHANGE
@@ -39,6 +41,12 @@ FAILURE = ".failed"
 
 def set_status(run: Path, status: Status, reason: str = "") -> None:
     folders.write_text(run / "status", "".join(f"{line}\n" for line in (status, reason) if line))
+
+
+def seal(run: Path) -> None:
+    """Write the checksums of what readers of a finished run take from it, beside the weights."""
+    only = ("config.json", "environment.json", "metrics.jsonl", "summary.json")
+    folders.write_manifest(run, {"kind": "run"}, only=only)
 
 
 @contextmanager
@@ -86,7 +94,7 @@ def open_run(run: Path, about: dict[str, Any], accelerator: "Accelerator", resum
     fingerprints = gather_object([about["fingerprint"]])
     for rank, fingerprint in enumerate(fingerprints):
         if fingerprint != fingerprints[0]:
-            raise UserError(f"the data of rank {rank} is not that of rank 0: give every node a copy of the same folder")
+            raise alike(f"the data of rank {rank} is not that of rank 0: give every node a copy of the same folder")
     found, problem = None, None
     if accelerator.is_main_process:
         try:
@@ -97,7 +105,7 @@ def open_run(run: Path, about: dict[str, Any], accelerator: "Accelerator", resum
             problem = f"the folder {run} cannot be written: {error.strerror}"
     found, problem = launch.from_main_process(accelerator, (found, problem))
     if problem:
-        raise UserError(problem)
+        raise alike(problem)
     return found
 
 
@@ -113,15 +121,18 @@ def _open(run: Path, about: dict[str, Any], resume: str, override: bool) -> Path
     if is_branch:
         found = Path(resume)
         folders.verify(found)
-    begun_before = resume == "auto" and ((run / "config.json").exists() or not any(run.glob("[!.]*")))
-    if resume != "last" and not begun_before and run.exists():
+    is_free = not any(run.glob("[!.]*"))  # not there, or empty
+    begun_before = resume == "auto" and (run / "config.json").exists()
+    if resume != "last" and not begun_before and not is_free:
         has_checkpoint = any((run / "checkpoints").glob("step-*"))
         mend = "add --resume last to go on from its last checkpoint" if has_checkpoint else "delete it"
         raise UserError(f"{run} exists already: choose another out=…, or {mend}")
     its = folders.read_json(found / "state.json") if found else {}
     if found:
         _refuse_foreign(found, its, about, override)
+    folders.refuse_inside(run)
     run.mkdir(parents=True, exist_ok=True)
+    (run / folders.NAME).unlink(missing_ok=True)  # until the run is done again
     if found and is_branch:  # so that --resume auto finds it in the new run
         found = Path(shutil.copytree(found, checkpoint.of_step(run, its["progress"]["step"])))
     folders.write_json(run / "config.json", about["config"])

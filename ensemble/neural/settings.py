@@ -16,6 +16,8 @@ class TrainConfig:
 
     data: str = "???"
     """The folder of prepared data."""
+    verify: Literal["changed", "full"] = "changed"
+    """Prepared data whose checksums are read: files that changed since they were last read, or all files."""
     out: str = "???"
     """The folder of the run."""
 
@@ -91,7 +93,7 @@ class TrainConfig:
 
 
 FREE_TO_CHANGE = (
-    "data", "out", "micro_batch_size", "checkpoint_steps", "keep_last", "keep_steps", "timeout_s", "loader",
+    "data", "verify", "out", "micro_batch_size", "checkpoint_steps", "keep_last", "keep_steps", "timeout_s", "loader",
     "num_workers", "prefetch_factor", "trackers", "log_every", "nonfinite", "max_nonfinite", "max_rollbacks",
     "recipe.gradient_checkpointing",
 )  # fmt: skip

@@ -51,9 +51,11 @@ def model_of(folder: Path) -> str | None:
     """What names the trained model in a folder, or a bag's, after reading all of it; None if it is not there."""
     names = []
     for copy in copies(folder):
-        model = copy if (copy / folders.NAME).is_file() else copy / "best"  # a neural member's is its best checkpoint
-        if not model.is_dir():
+        model = copy / "best" if (copy / "best").is_dir() else copy  # a neural member's is its best checkpoint
+        if not (model / folders.NAME).is_file():
             return None
+        if (copy / folders.NAME).is_file():  # a neural member has one of its own once its training is done
+            folders.verify(copy)
         names.append(folders.verify(model)["fingerprint"])
     return names[0] if len(names) == 1 else hashlib.sha256(" ".join(names).encode()).hexdigest()[:16]
 

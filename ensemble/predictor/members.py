@@ -114,6 +114,15 @@ def kind_of(folder: Path, about: dict[str, Any] | None = None) -> str:
     return kind
 
 
+def check_name(name: str, about: dict[str, Any]) -> None:
+    """Raise `UserError` for a name that no member of an ensemble may have, for it is the ensemble's own."""
+    from ensemble.predictor.fit import BASE_RATE, ENSEMBLE
+    from ensemble.predictor.forecast import RESERVED
+
+    if name in (ENSEMBLE, BASE_RATE, *RESERVED, *(recipe.of(about).get("outputs", "RESERVED") or ())):
+        raise UserError(f"name={name} is a name of the ensemble's own, which no member may have: give another name=…")
+
+
 def check_splits(splits: Sequence[str], data: str | Path, about: dict[str, Any]) -> None:
     """Raise `UserError` for a split that members cannot predict on data with this manifest."""
     predicted = recipe.of(about).get("outputs", "PREDICTED_SPLITS")
@@ -124,7 +133,8 @@ def check_splits(splits: Sequence[str], data: str | Path, about: dict[str, Any])
 
 
 def load(folder: Path, data: str | Path, threads: int = 0) -> Loaded:
-    """Load a trained member or bag; `data` are prepared data like those that it is to predict."""
+    """Load a trained member or bag, its checksums compared; `data` are prepared data like those that it is to predict."""
+    bag.model_of(folder)
     return KINDS[kind_of(folder)].load(folder, data, threads)
 
 

@@ -8,10 +8,12 @@
     GET /health     200 once the members are loaded, 503 when one of their processes is gone
     GET /metrics    counts and latencies for Prometheus
 
-What is wrong with a request is answered with 422 and names the field, what is too large with 413. SIGTERM ends the service
-after the requests under way.
+What is wrong with a request is answered with 422 and names the field, what is too large with 413, a body that comes too
+slowly with 408, and one that breaks off is counted as 400. SIGTERM ends the service after the requests under way; those that
+take longer than stop_timeout_s are answered with 503.
 """
 
+import asyncio
 import gc
 import signal
 import socket
@@ -34,6 +36,7 @@ try:
     from prometheus_client.exposition import CONTENT_TYPE_LATEST
     from pydantic import ValidationError
     from pydantic_core import to_json
+    from starlette.requests import ClientDisconnect
     from starlette.types import ASGIApp, Message, Receive, Scope, Send
 except ModuleNotFoundError as error:
     raise UserError(f"the package {error.name} is not installed: pip install 'accelerate-ensemble[serve]'") from None
@@ -49,7 +52,7 @@ def serve(settings: ServeConfig) -> None:
 
     Raises `UserError` for an ensemble that cannot be loaded, impossible limits, and an address that cannot be listened at.
     """
-    for name in ("max_reviews", "max_bytes", "stop_timeout_s"):
+    for name in ("max_reviews", "max_bytes", "body_timeout_s", "stop_timeout_s"):
         if getattr(settings, name) < 1:
             raise UserError(f"{name}={getattr(settings, name)} is impossible: it must be at least 1")
     with (
@@ -93,7 +96,14 @@ def make_app(predictor: EnsemblePredictor, settings: ServeConfig) -> ASGIApp:
 
     @app.post("/predict")
     async def predict(request: Request) -> Response:
-        body = await _body(request, settings.max_bytes)
+        try:
+            async with asyncio.timeout(settings.body_timeout_s):
+                body = await _body(request, settings.max_bytes)
+        except TimeoutError:
+            sentence = f"the body had not come after {settings.body_timeout_s} s: send it faster, or less of it"
+            return _refusal(HTTPStatus.REQUEST_TIMEOUT, [], sentence)
+        except ClientDisconnect:
+            return _refusal(HTTPStatus.BAD_REQUEST, [], "the body broke off before it was whole: send the request again")
         if body is None:
             return _refusal(
                 HTTPStatus.REQUEST_ENTITY_TOO_LARGE, [], f"a request may have at most {settings.max_bytes} bytes: send less"
@@ -133,15 +143,19 @@ def make_app(predictor: EnsemblePredictor, settings: ServeConfig) -> ASGIApp:
             return await app(scope, receive, send)
         began = time.perf_counter()
         route = scope["path"] if scope["path"] in ROUTES else "other"  # any path for a label would fill the memory
-        status = HTTPStatus.INTERNAL_SERVER_ERROR.value
+        status, is_answered = HTTPStatus.INTERNAL_SERVER_ERROR.value, False
 
         async def noting(message: Message) -> None:
-            nonlocal status
-            status = message.get("status", status)
+            nonlocal status, is_answered
+            status, is_answered = message.get("status", status), True
             await send(message)
 
         try:
             await app(scope, receive, noting)
+        except asyncio.CancelledError:  # the time for what was under way is up; uvicorn would log it as our mistake
+            if not is_answered:
+                refusal = _refusal(HTTPStatus.SERVICE_UNAVAILABLE, [], "the service is being stopped: ask another")
+                await refusal(scope, receive, noting)
         finally:
             requests.labels(route, str(status)).inc()
             seconds.labels(route).observe(time.perf_counter() - began)
@@ -200,8 +214,10 @@ async def _body(request: Request, max_bytes: int) -> bytes | None:
 
 
 def _refusal(status: HTTPStatus, place: list[str | int], sentence: str) -> Response:
-    """In the form of a field's fault."""
-    return JSONResponse({"detail": [{"loc": ["body", *place], "msg": sentence, "type": "refused"}]}, status)
+    """In the form of a field's fault; what may not have been read to its end is not followed by another request."""
+    unread = (HTTPStatus.REQUEST_TIMEOUT, HTTPStatus.BAD_REQUEST, HTTPStatus.SERVICE_UNAVAILABLE)
+    headers = {"connection": "close"} if status in unread else None
+    return JSONResponse({"detail": [{"loc": ["body", *place], "msg": sentence, "type": "refused"}]}, status, headers)
 
 
 def _listen(host: str, port: int) -> socket.socket:

@@ -19,5 +19,7 @@ class ServeConfig:
     """Reviews, and products, in one request; more are answered with 413."""
     max_bytes: int = 64 << 20
     """Size of one request's body; a longer one is answered with 413 and not read on."""
+    body_timeout_s: int = 30
+    """Seconds in which a request's body must have come; a slower one is answered with 408."""
     stop_timeout_s: int = 60
     """After SIGTERM, seconds in which requests under way may finish."""

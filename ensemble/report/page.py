@@ -14,7 +14,7 @@ from functools import partial
 from pathlib import Path
 from typing import Any
 
-from ensemble import folders, metrics
+from ensemble import folders, metrics, recipe
 from ensemble.errors import UserError
 from ensemble.report import commands, forecast, pictures, tables
 from ensemble.report.run import Run, read
@@ -42,7 +42,7 @@ def write(
     out: str | Path,
     scaling: Sequence[str | Path] = (),
 ) -> Path:
-    """Write the page in one rename, over an older one, and return its path.
+    """Write the page in one rename, over an older report but over no other file, and return its path.
 
     `scaling` are JSON files of that benchmark, for a part of the page on training with more ranks.
     Raises `UserError` for whatever is missing, damaged or of other data, before anything is written.
@@ -50,6 +50,8 @@ def write(
     out = Path(out)
     if out.is_dir():
         raise UserError(f"{out} is a folder: name the file, as in out={out / 'report.html'}")
+    folders.refuse_inside(out)
+    folders.refuse_foreign_file(out, "report")
     page = render(read(Path(ensemble), Path(data), Path(prediction_folder), scaling))
     with folders.new_file(out, "report") as scratch:
         scratch.write_text(page, encoding="utf-8")
@@ -72,6 +74,7 @@ def render(run: Run) -> str:
         environment.filters[words.__name__] = words
     environment.filters["score"] = partial(tables.score, run.task.kind)
     variables: dict[str, Any] = dict(
+        mark=folders.MARK,
         series_of={name: pictures.fold(position) for position, name in enumerate(run.candidates)},
         dashes=[_dashes(lengths) for lengths in pictures.DASHES],
         about={**dict.fromkeys(OPTIONAL), **run.about},
@@ -79,7 +82,7 @@ def render(run: Run) -> str:
         task=run.task,
         words=run.words,
         sentence="",
-        forward_in_time=bool(run.about["config"].get("time")),
+        forward_in_time=recipe.follows_time(run.about),
         drawn="groups" if run.about["config"].get("group") else f"{run.words.unit}s",
         scores=run.scores,
         forecast=forecast.rows(run) if run.forecast is not None else None,

@@ -16,7 +16,7 @@ from ensemble.data.inputs import FORECAST
 from ensemble.errors import UserError
 from ensemble.metrics import METRIC_OF
 from ensemble.predictions import Predictions
-from ensemble.predictor import members
+from ensemble.predictor import bag, members
 from ensemble.predictor.fit import ENSEMBLE
 from ensemble.recipe import Recipe, Words
 from ensemble.task import Task, task_of
@@ -88,6 +88,7 @@ class Run:
 def read(ensemble: Path, data: Path, prediction_folder: Path, scaling: Sequence[str | Path] = ()) -> Run:
     """Gather a run from its folders, and check that all of it belongs together."""
     description = _read_json(ensemble / "ensemble.json", ("fingerprint", "combiner", "diversity", "members"))
+    folders.verify(ensemble)
     scores = _read_json(ensemble / "scores.json", ("scores", "members", "best_member", "gain_over_best_member", "weights"))
     combiner = Ensemble.from_dict(description["combiner"])
     about = folders.read_manifest(data)
@@ -171,6 +172,7 @@ def _member(name: str, weight: float, ensemble: Path, where: dict[str, str] | No
     if not folder.is_dir():
         raise UserError(f"member {name} of the ensemble is not at {folder}: put it back, or fit the ensemble again")
     summary = _read_json(folder / "summary.json", ("kind", "seconds"))
+    bag.model_of(folder)  # compares checksums
     try:
         history = [json.loads(line) for line in (folder / "metrics.jsonl").read_text(encoding="utf-8").splitlines()]
     except FileNotFoundError:

@@ -13,10 +13,10 @@ from pathlib import Path
 from typing import Any, Protocol
 
 import numpy as np
-from tqdm import tqdm
 
 from ensemble.metrics import METRIC_OF
 from ensemble.trees.distributed import RankGroup
+from ensemble.trees.progress import Progress
 from ensemble.trees.settings import TreesConfig
 
 Scores = dict[str, float]
@@ -82,7 +82,7 @@ def boost(config: TreesConfig, metric: str, growth: Growth, training: Training) 
     group, history = training.group, list(training.history)
     kept_at = time.monotonic()
     name = f"{config.library} refit" if training.is_refit else config.library
-    with tqdm(total=config.num_rounds, initial=len(history), desc=name, unit=" trees", disable=group.rank > 0) as bar:
+    with Progress(name, config.num_rounds, len(history), group.rank == 0) as progress:
         while len(history) < config.num_rounds and (training.is_refit or not _is_past_best(config, metric, history)):
             chunk, place_in_chunk = divmod(len(history), config.chunk_rounds)
             if place_in_chunk == 0:
@@ -96,9 +96,7 @@ def boost(config: TreesConfig, metric: str, growth: Growth, training: Training) 
                 training.watch(history)
                 growth.seed(chunk_seed(config.seed, chunk))
             history.append(group.gather(growth.grow())[0])
-            bar.update()
-            if not training.is_refit:
-                bar.set_postfix({metric: f"{history[-1][metric]:.4f}"})
+            progress.update("" if training.is_refit else f"{metric} {history[-1][metric]:.4f}")
     return history, len(history) if training.is_refit else best_round(history, metric)
 
 

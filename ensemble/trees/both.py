@@ -113,13 +113,10 @@ class _Children:
         if self._asked:
             return
         pipe = subprocess.PIPE if prefixed else None
-        # A bar that cannot be overwritten is printed seldom
-        environment = {**os.environ, **({"TQDM_MININTERVAL": "10"} if prefixed else {})}
         prctl = ctypes.CDLL(None).prctl if sys.platform == "linux" else lambda *_: None
         for library, line in lines.items():
             self.processes[library] = subprocess.Popen(
                 line,
-                env=environment,
                 stdout=pipe,
                 stderr=pipe,
                 text=True,

@@ -27,6 +27,8 @@ class Checkpoints:
         target = Path(out).resolve()
         self.folder = target.with_name(f"{target.name}.checkpoint")
         self._target, self._file = target, file
+        self._own = (file, "state.json", folders.NAME)
+        """Also of a checkpoint whose manifest is damaged."""
 
     def found(self) -> list[Path]:
         """The checkpoints, newest first."""
@@ -39,9 +41,7 @@ class Checkpoints:
                 folders.verify(folder)
                 return (folder / self._file).read_bytes(), folders.read_json(folder / "state.json")
             except UserError as error:
-                aside = folder.with_name(f"damaged-{folder.name}")
-                shutil.rmtree(aside, ignore_errors=True)
-                folder.rename(aside)
+                aside = folders.set_aside(folder, self._own)
                 print(f"passing over a damaged checkpoint, now {aside.name}: {error}")
         return None
 
@@ -54,10 +54,7 @@ class Checkpoints:
                 folders.write_json(scratch / "state.json", state)
                 folders.write_manifest(scratch, {"kind": "checkpoint"})
             for old in self.found()[KEEP_LAST:]:
-                # Out of the way by one rename: a deletion that is cut short must not look like a damaged checkpoint
-                gone = old.with_name(f".{old.name}.old")
-                old.rename(gone)
-                shutil.rmtree(gone)
+                folders.prune(old)
         except OSError as error:
             raise UserError(f"{folder} cannot be written ({error}): make room, and go on with --resume auto") from None
 
@@ -85,11 +82,7 @@ class Checkpoints:
     def sweep(self) -> None:
         """Clear away what a kill left half-written, and put back a member that was killed between its two renames."""
         folders.recover(self._target)
-        for scratch in [*self._target.parent.glob(f".{self._target.name}.writing-*"), *self.folder.glob(".*")]:
-            if scratch.is_dir():
-                shutil.rmtree(scratch)
-            else:
-                scratch.unlink()
+        folders.discard_scratch([*self._target.parent.glob(f".{self._target.name}.writing-*"), *self.folder.glob(".*")])
 
     @contextmanager
     def pages(self, rank: int) -> Iterator[Path]:
@@ -106,4 +99,10 @@ class Checkpoints:
                     self.folder.rmdir()
 
     def clear(self) -> None:
-        shutil.rmtree(self.folder, ignore_errors=True)
+        """Delete the checkpoints and the status; a file that no training wrote stays, and its folder with it."""
+        for folder in [*self.found(), *self.folder.glob("damaged-trees-*")]:
+            folders.discard(folder, self._own)
+        with suppress(OSError):
+            folders.discard_scratch(self.folder.glob(".*"))
+            (self.folder / "status").unlink(missing_ok=True)
+            self.folder.rmdir()

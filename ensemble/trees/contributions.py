@@ -21,7 +21,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 
 from ensemble.errors import UserError
-from ensemble.folders import new_file
+from ensemble.folders import MARK, new_file
 from ensemble.predictions import KEY
 from ensemble.trees.rows import TreeData
 
@@ -48,7 +48,7 @@ def write(path: Path, rows: TreeData, blocks: Iterable[tuple[np.ndarray, np.ndar
             (BASE, pa.float64() if about["output"] == "value" else pa.float32()),
             *((name, pa.float32()) for name in rows.features),
         ],
-        {KEY: json.dumps({**about, "unit": UNIT_OF[about["output"]]}).encode()},
+        {KEY: json.dumps({**about, "unit": UNIT_OF[about["output"]], "mark": MARK}).encode()},
     )
     row_id, summary, start = rows.column("row_id"), _Summary(len(rows.features)), 0
     with (
@@ -112,5 +112,5 @@ def _draw(file: Path, rows: TreeData, summary: _Summary, title: str, unit: str) 
     axes.spines[["top", "right"]].set_visible(False)
     bar = figure.colorbar(colours, ax=axes, ticks=[-1, 0, 1], shrink=0.5)
     bar.ax.set_yticklabels(["high values\nlower it", "neither", "high values\nraise it"])
-    figure.savefig(file, dpi=120, format="png")
+    figure.savefig(file, dpi=120, format="png", metadata={"Software": MARK})
     plt.close(figure)

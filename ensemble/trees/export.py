@@ -27,7 +27,7 @@ import numpy as np
 from ensemble import folders
 from ensemble.data import inputs
 from ensemble.errors import Failure, UserError
-from ensemble.folders import new_file
+from ensemble.folders import MARK, new_file, refuse_foreign_file, refuse_inside
 from ensemble.trees import unknown
 from ensemble.trees.predict import module_of
 from ensemble.trees.rows import TreeData, description
@@ -105,6 +105,8 @@ def export(member: str | Path, out: str | Path, data: str | Path = "") -> dict[s
     no file.
     """
     member, out = Path(member), Path(out)
+    refuse_inside(out)
+    refuse_foreign_file(out, "ONNX file")
     model = folders.verify(member)["fingerprint"]
     summary = folders.read_json(member / "summary.json")
     library = module_of(summary["kind"])
@@ -290,7 +292,9 @@ def _model(trees: Trees, num_features: int, about: dict[str, Any], scaling: Scal
         [*constants, *([helper.make_tensor("shape", TensorProto.INT64, [1], [-1])] if num_classes == 1 else [])],
     )
     opsets = [helper.make_opsetid("", OPSET), helper.make_opsetid("ai.onnx.ml", OPSET_ML)]
-    model = helper.make_model(graph, opset_imports=opsets, ir_version=IR_VERSION, producer_name="accelerate-ensemble")
+    model = helper.make_model(
+        graph, opset_imports=opsets, ir_version=IR_VERSION, producer_name="accelerate-ensemble", doc_string=MARK
+    )
     helper.set_model_props(
         model, {name: value if isinstance(value, str) else json.dumps(value) for name, value in about.items()}
     )

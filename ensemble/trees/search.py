@@ -67,7 +67,6 @@ def search(config: TreesConfig, resume: str = "", where: Place = ALONE) -> dict[
     library = module_of(config.library)
     with StopSignals() as stop, RankGroup() as group:
         about = rows.description(config.data)
-        folders.verify(config.data)
         train, validation = rows.TreeData(config.data, "train", about), rows.TreeData(config.data, "validation", about)
         goal = goal_of(config, train)
         config = dataclasses.replace(
@@ -144,11 +143,24 @@ def _folder(config: TreesConfig, resume: str) -> Path:
     if resume == "last" and not found:
         raise UserError(f"there is no search to join at {config.out}: start without --resume")
     if found and not resume:
+        if foreign := _foreign(folder):
+            raise UserError(
+                f"{config.out} holds {foreign}, which is no part of a search, so the folder is not replaced: move that file "
+                "elsewhere, or choose another folder"
+            )
         shutil.rmtree(folder)
     elif not found and folder.exists() and any(file.name not in ("tasks", "claim.lock") for file in folder.iterdir()):
         raise UserError(f"{config.out} holds something that is no search, and is not replaced: choose another folder")
     folder.mkdir(parents=True, exist_ok=True)
     return folder
+
+
+def _foreign(folder: Path) -> str | None:
+    """The first file in a search's folder that no search wrote."""
+    own = {JOURNAL, f"{JOURNAL}.lock", "best.yaml", "trials.csv", "search.png", "claim", "claim.lock"}
+    tasks = {f"tasks/{task.name}/status" for task in folder.glob("tasks/*")}
+    pages = {str(file.relative_to(folder)) for file in folder.glob(".pages-*/**/*")}
+    return folders.foreign(folder, own | tasks | pages)
 
 
 def write_results(folder: Path, trials: Trials, config: TreesConfig, fingerprint: str) -> dict[str, Any]:

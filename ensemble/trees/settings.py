@@ -30,6 +30,8 @@ class TreesConfig:
     """With library=both, each in its turn on all cores, or each on half of them; auto: what a short trial finds faster."""
     data: str = "???"
     """The folder of prepared data."""
+    verify: Literal["changed", "full"] = "changed"
+    """Prepared data whose checksums are read: files that changed since they were last read, or all files."""
     out: str = "???"
     """The folder of the member to write."""
     overwrite: bool = False
@@ -88,6 +90,7 @@ class TreesConfig:
 
 FREE_TO_CHANGE = (
     "data",
+    "verify",
     "out",
     "overwrite",
     "folds",

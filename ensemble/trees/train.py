@@ -54,7 +54,6 @@ def train(config: TreesConfig, resume: str = "", where: Place = ALONE) -> dict[s
     checkpoints = Checkpoints(config.out, library.FILE)
     with StopSignals() as stop, _signals_elsewhere(), RankGroup(where, config.timeout_s, checkpoints.set_lost) as group:
         about = rows.description(config.data)
-        folders.verify(config.data)
         train_rows = rows.TreeData(config.data, "train", about, group.rank, group.num_ranks)
         goal = objective.goal_of(config, train_rows)
         if goal.objective == "ranking" and group.num_ranks > 1:

@@ -709,6 +709,8 @@ def test_hub_source(tmp_path):
         found, unknown = run_hub_script(
             tmp_path, "hub:All_Beauty", "hub:All_Booty", HF_ENDPOINT=address, HF_HOME=str(tmp_path)
         )
+        run_hub_script(tmp_path / "new", "hub:All_Booty", HF_ENDPOINT=address, HF_HOME=str(tmp_path))
+        assert not (tmp_path / "new").exists()
     finally:
         server.shutdown()
         server.server_close()

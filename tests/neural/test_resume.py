@@ -308,12 +308,17 @@ def test_what_a_kill_left_half_written_is_cleared_away(config: TrainConfig, acce
     loop.train(Toy(), dataclasses.replace(config, max_epochs=1), accelerator)
     out = Path(config.out)
     weights = (out / "best/model.safetensors").read_bytes()
-    for left in ("checkpoints/.step-00000006.writing-ab", "checkpoints/.step-00000001.old", ".final.writing-ab"):
+    for left in ("checkpoints/.step-00000006.writing-0123abcd", "checkpoints/.step-00000001.old", ".final.writing-0123abcd"):
         (out / left).mkdir()
         (out / left / "model.safetensors").write_bytes(b"half")
-    (out / "best").rename(out / ".best.old-ab")
+    (out / "best").rename(out / ".best.old-0123abcd")
+    users = ("checkpoints/.notes", ".gitignore", "checkpoints/step-00000001/notes.txt")
+    for name in users:
+        (out / name).parent.mkdir(exist_ok=True)
+        (out / name).write_text("mine")
     loop.train(Toy(), config, accelerator, "last", override=True)
-    assert not [path for path in out.rglob(".*")]
+    assert sorted(str(path.relative_to(out)) for path in out.rglob(".*")) == [".gitignore", "checkpoints/.notes"]
+    assert all((out / name).read_text() == "mine" for name in users)
     assert weights != (out / "best/model.safetensors").read_bytes()
 
 

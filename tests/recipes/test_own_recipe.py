@@ -178,3 +178,4 @@ def test_a_slip_in_a_recipe_gets_one_sentence(
     assert done.returncode == 2, done.stderr
     assert "Traceback" not in done.stderr
     assert sentence in done.stderr.splitlines()[-1]
+    assert name != "prepare_data" or not (tmp_path / "new").exists(), "data that members cannot use stay"

@@ -152,6 +152,13 @@ def copy(run: Path, tmp_path: Path) -> Path:
     return Path(shutil.copytree(run, tmp_path / "run"))
 
 
+def seal(folder: Path) -> None:
+    """Write the manifest of an ensemble anew, as if its files had been written like this."""
+    ensemble = folder / "ensemble"
+    (ensemble / folders.NAME).unlink()
+    folders.write_manifest(ensemble, {"kind": predictor.ENSEMBLE})
+
+
 def text(page: str) -> str:
     """What a person reads: without tags and styles, spaces made plain."""
     body = re.sub(r"<style.*?</style>", "", page, flags=re.DOTALL)
@@ -284,9 +291,16 @@ def test_replaces_an_older_page_whole(run: Path, tmp_path: Path) -> None:
     """A second run would fail, or leave its scratch file behind."""
     out = tmp_path / "deep" / "report.html"
     out.parent.mkdir()
-    out.write_text("old")
+    out.write_text(f"an old page, {folders.MARK}")
     assert write(run, out).endswith("</html>")
     assert [file.name for file in out.parent.iterdir()] == ["report.html"]
+    assert write(run, out).endswith("</html>"), "a page has the mark of one"
+    out.write_text('{"review": "precious"}')
+    with pytest.raises(UserError, match=r"report.html exists and is no report that this project wrote, so it is"):
+        write(run, out)
+    assert out.read_text() == '{"review": "precious"}'
+    with pytest.raises(UserError, match=r"lies inside .*prepared, which is prepared data"):
+        write(run, run / "prepared/report.html")
 
 
 @pytest.mark.parametrize(
@@ -327,27 +341,47 @@ def damage_lines(folder: Path) -> str:
 
 def damage_parquet(folder: Path) -> str:
     (folder / "ensemble" / "forecast.parquet").write_bytes(b"PAR1 no")
+    seal(folder)
     return "forecast.parquet is not a sound Parquet file"
 
 
 def change_fingerprint(folder: Path) -> str:
     path = folder / "ensemble" / "ensemble.json"
     folders.write_json(path, {**folders.read_json(path), "fingerprint": "0123456789abcdef"})
+    seal(folder)
     return "was fitted on data 0123456789abcdef"
 
 
 def drop_key(folder: Path) -> str:
     folders.write_json(folder / "ensemble" / "scores.json", {"scores": {}})
+    seal(folder)
     return "scores.json lacks 'members'"
 
 
 def rename_column(folder: Path) -> str:
     path = folder / "ensemble" / "forecast.parquet"
     pq.write_table(pq.read_table(path).rename_columns({"net": "other"}), path)
+    seal(folder)
     return "forecast.parquet lacks 'net'"
 
 
-@pytest.mark.parametrize("damage", [damage_lines, damage_parquet, change_fingerprint, drop_key, rename_column])
+def edit_ensemble(folder: Path) -> str:
+    path = folder / "ensemble" / "ensemble.json"
+    path.write_text(path.read_text().replace('"platt"', '"PLATT"').replace('"equal"', '"eQual"'))
+    return r"ensemble.json was changed after it was written"
+
+
+def edit_member(folder: Path) -> str:
+    member = folder / "members" / "trees"
+    folders.write_manifest(member, {"kind": "tree member"})
+    path = member / "config.json"
+    path.write_text(path.read_text().replace('"seed": 7', '"seed": 8'))
+    return r"config.json was changed after it was written"
+
+
+@pytest.mark.parametrize(
+    "damage", [damage_lines, damage_parquet, change_fingerprint, drop_key, rename_column, edit_ensemble, edit_member]
+)
 def test_refuses_what_is_damaged_or_foreign(copy: Path, tmp_path: Path, damage: Callable[[Path], str]) -> None:
     """The page would mix two runs, or the person see a traceback."""
     with pytest.raises(UserError, match=damage(copy)):
@@ -387,6 +421,7 @@ def test_says_when_a_score_is_not_defined(copy: Path, tmp_path: Path) -> None:
         for name in ("average_precision", "lift_at_5pct"):
             of[name] = {"value": None, "low": None, "high": None}
     folders.write_json(path, {**scores, "undefined": "There is no positive among these rows."})
+    seal(copy)
     assert "cannot be told: There is no positive among these rows." in text(write(copy, tmp_path / "report.html"))
 
 

@@ -323,8 +323,8 @@ def trained(request: pytest.FixtureRequest, market: Path, tmp_path_factory: pyte
     ]  # fmt: skip
     ends = Ranks(ranks).ends()
     assert [code for code, _, _ in ends] == [0, 0], ends
-    assert "trees/s" in ends[0][2]
-    assert "trees/s" not in ends[1][2], "one rank shows the bar"
+    assert " trees  average_precision " in ends[0][2]
+    assert " trees  average_precision " not in ends[1][2], "one rank shows how far it is"
     train.train(TreesConfig(library=request.param, data=str(market), out=str(folder / "one"), **SETTINGS))
     return folder
 

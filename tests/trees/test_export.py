@@ -236,3 +236,11 @@ def test_the_script_tells_how_close_and_how_fast(trained: Train, tmp_path: Path)
     assert by_onnx.startswith("one row by onnx: ")
     assert by_native.startswith("one row by native: ")
     assert [path.name for path in tmp_path.iterdir()] == ["member.onnx"]
+
+
+def test_a_foreign_file_is_not_replaced(tmp_path: Path) -> None:
+    """out=precious.csv would replace a table by a model."""
+    (tmp_path / "precious.csv").write_text("1,2\n")
+    with pytest.raises(UserError, match=r"precious.csv exists and is no ONNX file that this project wrote"):
+        export.export(tmp_path / "member", tmp_path / "precious.csv")
+    assert (tmp_path / "precious.csv").read_text() == "1,2\n"

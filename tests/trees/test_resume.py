@@ -202,6 +202,24 @@ def test_a_damaged_checkpoint_is_named_and_passed_over(
     assert model(tmp_path / "both") == model(tmp_path / "whole")
 
 
+def test_files_of_the_users_stay_beside_the_checkpoints(
+    prepared: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Notes in OUT.checkpoint would be deleted when the training ends, goes on, or begins anew."""
+    settings = config("xgboost", prepared, tmp_path / "out")
+    interrupt(settings, monkeypatch, 3)
+    folder = tmp_path / "out.checkpoint"
+    newest = Checkpoints(settings.out, "").found()[0]
+    users = [folder / "notes.txt", folder / ".hidden", folder / "more/notes.txt", newest / "notes.txt"]
+    (folder / "more").mkdir()
+    for file in users:
+        file.write_text("mine")
+    (folder / ".trees-00000099.writing-0123abcd").mkdir()
+    train.train(settings, "auto")
+    assert [file.read_text() for file in users] == ["mine"] * 4
+    assert sorted(file.name for file in folder.iterdir()) == [".hidden", "more", "notes.txt", newest.name]
+
+
 def test_going_on_is_asked_for(prepared: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """A day's trees would be thrown away by a line without --resume, or a new training be mixed with an old one."""
     settings = config("xgboost", prepared, tmp_path / "out")
@@ -240,7 +258,7 @@ def test_other_settings_and_data_are_refused(
         "threads": 2, "memory": "low", "checkpoint_s": 3.0, "timeout_s": 7.0, "overwrite": True, "together": "side_by_side",
         "search": SearchConfig(seed=3),
     }  # fmt: skip
-    assert {*free, "data", "out", "folds"} == set(FREE_TO_CHANGE)
+    assert {*free, "data", "verify", "out", "folds"} == set(FREE_TO_CHANGE)
     assert train.train(config("xgboost", prepared, tmp_path / "out", **free), "auto")["status"] == "done"
 
 

@@ -1,8 +1,10 @@
 """A search for settings: reproducible, shared by tasks, kept through kills, and true about what it found."""
 
 import csv
+import dataclasses
 import json
 import os
+import shutil
 import signal
 import subprocess
 import sys
@@ -377,3 +379,14 @@ def test_places_are_filled_by_the_right_direction(tmp_path: Path) -> None:
             late = [ended.settings["x"] for ended in trials.ended()[NUM_RANDOM:]]
         near[higher_is_better] = sum(late) / len(late)
     assert near[False] < 0.4 < 0.6 < near[True]
+
+
+def test_overwriting_a_search_spares_files_of_the_users(whole: Path, prepared: Path, tmp_path: Path) -> None:
+    """Notes on what was searched, or a member that was trained in the folder, would be deleted."""
+    folder = Path(shutil.copytree(whole, tmp_path / "search"))
+    again = dataclasses.replace(settings(prepared, folder, trials=1), overwrite=True)
+    (folder / "notes.txt").write_text("mine")
+    with pytest.raises(UserError, match=r"search holds notes.txt, which is no part of a search, so the folder is"):
+        search.search(again)
+    (folder / "notes.txt").unlink()
+    assert search.search(again)["trials"] == 1

@@ -9,4 +9,5 @@ WORDS = Words(
     became_yes="became hot",
     block="week",
     blocks="weeks",
+    follow_time=True,
 )

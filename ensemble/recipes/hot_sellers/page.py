@@ -83,7 +83,6 @@ def parts(run: Run) -> dict[str, Any]:
         "headline": _headline(run),
         "forecast": _products(run),
         "timeline": _timeline(run.about),
-        "forward_in_time": True,
     }
 
 

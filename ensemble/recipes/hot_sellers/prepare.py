@@ -136,6 +136,10 @@ def check(config: PrepareConfig) -> None:
     )
 
 
+GENERATED = ".generated.json"
+"""Beside a generated market: the sizes of its files, which may be replaced."""
+
+
 def raw_files(config: PrepareConfig) -> tuple[list[Path], list[Path]]:
     """The review files and the metadata files, generated or downloaded first where asked for."""
     raw = Path(config.raw or f"{config.out.rstrip('/')}-raw")
@@ -147,7 +151,11 @@ def raw_files(config: PrepareConfig) -> tuple[list[Path], list[Path]]:
         _refuse_inside(config.out, [raw])
         if any((raw / name).exists() for name in MARKET_FILES) and not config.overwrite:
             raise UserError(f"{raw} holds raw files already: name them as source, or add overwrite=true to generate others")
+        sizes = {name: (raw / name).stat().st_size for name in MARKET_FILES if (raw / name).exists()}
+        if sizes and sizes != (folders.read_json(raw / GENERATED) if (raw / GENERATED).exists() else {}):
+            raise UserError(f"{raw} holds raw files that were not generated here: choose another raw=FOLDER")
         review_file, product_file = write_market(raw, config.market, progress=True)
+        folders.write_json(raw / GENERATED, {file.name: file.stat().st_size for file in (review_file, product_file)})
         return [review_file], [product_file]
     files = reviews.expand_sources(config.source, raw)
     products = reviews.expand_sources(config.metadata, raw, "products") if config.metadata else []

@@ -210,7 +210,9 @@ def as_text(scores: dict[str, Any]) -> str:
     lines = [
         f"{scores['split']}: {scores['rows']:,} sequences of {scores['users']:,} users; what came next is ranked among "
         f"{scores['items']:,} items but those taken before; 95 % intervals from {scores['num_draws']:,} draws of users.",
-        f"The best member on validation is {best}.",
+        f"The best trained member on validation is {best}; baselines are scored too, but never chosen."
+        if any(not member["is_baseline"] for member in scores["members"].values())
+        else f"The best baseline on validation is {best}.",
         "",
         f"| member | NDCG@10 | less {best} | {' | '.join(COLUMNS.values())} |",
         f"|---|{'---|' * (2 + len(COLUMNS))}",

@@ -3,6 +3,7 @@
 import http.client
 import json
 import os
+import socket
 import threading
 import time
 from pathlib import Path
@@ -216,6 +217,41 @@ def test_what_is_under_way_is_finished(fitted: Path, whole: bytes) -> None:
     assert not psutil.wait_procs(children, timeout=10)[1]
     with pytest.raises(ConnectionRefusedError):
         ask(service.port, "GET", "/health")
+
+
+def begin(port: int, headers: str, body: bytes) -> socket.socket:
+    """A request whose body is not sent to its end."""
+    connection = socket.create_connection(("127.0.0.1", port), timeout=TIMEOUT_S)
+    connection.sendall(f"POST /predict HTTP/1.1\r\nhost: here\r\n{headers}\r\n\r\n".encode() + body)
+    return connection
+
+
+def counted(port: int, status: int) -> float:
+    """Requests that were answered with `status`, once the last has been counted."""
+    time.sleep(0.5)
+    return samples(port).get(f"ensemble_requests_total /predict {status}", 0)
+
+
+def test_bodies_that_do_not_end(fitted: Path) -> None:
+    """A client that sends a byte a minute would hold its connection for ever; one that breaks off count as our mistake."""
+    service = Service(fitted / "ensemble", "body_timeout_s=2", "stop_timeout_s=1")
+    began = time.monotonic()
+    with begin(service.port, "content-length: 1000", b'{"reviews": [') as slow:
+        answer = slow.recv(10_000).decode()
+    assert answer.startswith("HTTP/1.1 408 ")
+    assert "the body had not come after 2 s: send it faster" in answer
+    assert 1 < time.monotonic() - began < 60
+    begin(service.port, "content-length: 1000", b'{"reviews": [').close()
+    with begin(service.port, "transfer-encoding: chunked", b"5\r\nhello\r\nno number\r\n") as broken:
+        broken.recv(10_000)
+    assert (counted(service.port, 400), counted(service.port, 408), counted(service.port, 500)) == (2, 1, 0)
+    half_sent = [begin(service.port, "content-length: 1000", b"{") for _ in range(3)]
+    time.sleep(0.5)
+    code, said = service.stop()
+    assert [connection.recv(100)[:12] for connection in half_sent] == [b"HTTP/1.1 503"] * 3
+    for connection in half_sent:
+        connection.close()
+    assert (code, "Traceback" in said, said.splitlines()[-1]) == (0, False, "stopped"), said
 
 
 def test_a_lost_member_is_no_health(fitted: Path, whole: bytes) -> None:

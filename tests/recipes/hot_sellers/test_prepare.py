@@ -32,7 +32,7 @@ from ensemble.errors import UserError
 from ensemble.recipes.hot_sellers import features, spills, text, weekly
 from ensemble.recipes.hot_sellers import prepare as panel
 from ensemble.recipes.hot_sellers.prepare import FORECAST, SPLITS, TARGETS
-from ensemble.recipes.hot_sellers.settings import PanelConfig, PrepareConfig
+from ensemble.recipes.hot_sellers.settings import MarketConfig, PanelConfig, PrepareConfig
 
 
 def prepare_every_week(config: PrepareConfig) -> dict[str, Any]:
@@ -598,3 +598,16 @@ def test_a_bad_fraction_that_is_none(tmp_path: Path, fraction: float) -> None:
     """Five, meant as per cent, would let every bad row pass."""
     with pytest.raises(UserError, match=f"max_bad_fraction={fraction} is impossible: it must be between 0 and 1"):
         panel.prepare(PrepareConfig(out=str(tmp_path / "out"), max_bad_fraction=fraction))
+
+
+def test_reviews_of_the_users_are_not_replaced_by_a_generated_market(tmp_path: Path) -> None:
+    """overwrite=true, which job scripts give, would replace real reviews that lie in the folder `raw`."""
+    market = MarketConfig(num_products=5, num_reviews=10)
+    config = PrepareConfig(out=str(tmp_path / "out"), raw=str(tmp_path / "raw"), overwrite=True, market=market)
+    panel.raw_files(config)
+    panel.raw_files(config)  # its own files are replaced
+    reviews_file = tmp_path / "raw/reviews.jsonl"
+    reviews_file.write_text('{"precious": 1}\n')
+    with pytest.raises(UserError, match=r"raw holds raw files that were not generated here: choose another raw=FOLDER"):
+        panel.raw_files(config)
+    assert reviews_file.read_text() == '{"precious": 1}\n'
