@@ -227,7 +227,7 @@ def _scores_of_draws(
         _, first, number = np.unique(group, return_index=True, return_inverse=True)
         of_group = np.asarray(cluster)[first]
         weight_of_group = None if weight is None else weight[first]
-        is_whole = weight_of_group is None or np.array_equal(weight_of_group[number], weight)
+        is_whole = weight is None or np.array_equal(weight[first][number], weight)
         if is_whole and np.array_equal(of_group[number], cluster):
             scorers = [ranking.RankingScorer(target, one, group) for one in predictions]
             return [scorer.scores_of_groups for scorer in scorers], of_group, weight_of_group
