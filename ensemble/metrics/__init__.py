@@ -227,8 +227,8 @@ def _scores_of_draws(
         _, first, number = np.unique(group, return_index=True, return_inverse=True)
         of_group = np.asarray(cluster)[first]
         weight_of_group = None if weight is None else weight[first]
-        one_weight = weight is None or np.array_equal(weight[first][number], weight)
-        if one_weight and np.array_equal(of_group[number], cluster):
+        is_whole = weight is None or np.array_equal(weight[first][number], weight)
+        if is_whole and np.array_equal(of_group[number], cluster):
             scorers = [ranking.RankingScorer(target, one, group) for one in predictions]
             return [scorer.scores_of_groups for scorer in scorers], of_group, weight_of_group
     return [SCORERS[kind](target, one, group).scores for one in predictions], cluster, weight
