@@ -208,7 +208,7 @@ def of(about: dict[str, Any]) -> Recipe:
 
 def follows_time(about: dict[str, Any]) -> bool:
     """Whether the splits of prepared data follow each other in time."""
-    return of(about).words.follow_time or bool(about["config"].get("time"))
+    return of(about).words.follow_time or bool(about.get("config", {}).get("time"))
 
 
 def check_named(name: str, about: dict[str, Any], data: str | Path) -> None:

@@ -186,14 +186,20 @@ def test_nothing_is_left_when_training_fails(
 
 
 def test_a_member_is_replaced_only_when_asked(prepared: Path, tmp_path: Path) -> None:
-    """A day's training would be overwritten by a typo; and with overwrite=true nothing of the old one may stay."""
+    """A day's training would be overwritten by a typo; or with overwrite=true a file of the user's be deleted."""
     settings = config("xgboost", prepared, tmp_path / "member", num_rounds=2)
     train.train(settings)
     (tmp_path / "member/old.txt").write_text("old")
     with pytest.raises(UserError, match=r"exists already: .*overwrite=true"):
         train.train(settings)
-    train.train(dataclasses.replace(settings, overwrite=True))
-    assert not (tmp_path / "member/old.txt").exists()
+    overwriting = dataclasses.replace(settings, overwrite=True)
+    with pytest.raises(UserError, match=r"member holds old.txt, which its manifest does not list"):
+        train.train(overwriting)
+    assert (tmp_path / "member/old.txt").read_text() == "old"
+    (tmp_path / "member/old.txt").unlink()
+    before = (tmp_path / "member/manifest.json").stat().st_ino
+    train.train(overwriting)
+    assert (tmp_path / "member/manifest.json").stat().st_ino != before
     assert [path.name for path in tmp_path.iterdir()] == ["member"]
 
 
