@@ -124,7 +124,7 @@ def _refuse_empty(config: Any, prefix: str = "") -> None:
 
 
 def _in_a_line(error: Exception) -> str:
-    """What a parser says of a text that it cannot read."""
+    """The message of a parser about a text that it cannot read."""
     return "it is nested too deeply" if isinstance(error, RecursionError) else " ".join(str(error).split())[:500]
 
 

@@ -35,7 +35,7 @@ def new_folder(path: str | Path, overwrite: bool, kind: str) -> Iterator[Path]:
     """Yield a scratch folder beside `path`; rename it to `path` at the end, or delete it if anything was raised.
 
     What `overwrite` replaces stays where it is until the new folder is whole. `kind` is what the manifest of
-    a folder of this kind says: a folder of another is not replaced, unless it is empty; nor is one with a file that its
+    a folder of this kind has: a folder of another is not replaced, unless it is empty; nor is one with a file that its
     manifest does not list. An empty folder is used without `overwrite` too.
     Raises `UserError` when `path` exists and may not be replaced, or when its parent cannot be written.
     """
@@ -167,7 +167,7 @@ def discard_scratch(paths: Iterable[Path]) -> None:
 
 
 def refuse_inside(path: str | Path) -> None:
-    """Raise `UserError` for an output inside a folder with a manifest, which would no longer be what its manifest says."""
+    """Raise `UserError` for an output inside a folder with a manifest, which would no longer match its manifest."""
     for folder in Path(path).resolve().parents:
         content = _content(folder)
         if "fingerprint" in content and "files" in content:

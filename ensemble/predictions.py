@@ -240,7 +240,7 @@ def _listed(classes: tuple[str, ...]) -> str:
 
 def _check_output(output: str, classes: tuple[str, ...], path: Path) -> None:
     if output not in OUTPUTS:
-        raise UserError(f"{path}: output is '{output}', but a member says {', '.join(OUTPUTS)}: name one of them")
+        raise UserError(f"{path}: output is '{output}', but a member's is one of {', '.join(OUTPUTS)}: name one of them")
     wants_classes = output == "probabilities"
     if wants_classes != bool(classes) or len(set(classes)) < len(classes) or (wants_classes and len(classes) < 2):
         raise UserError(

@@ -82,7 +82,7 @@ def test_checksums_are_read_once(prepared_copy: Path, hashed: list[str], monkeyp
 
 
 def test_only_a_full_check_notices_a_change_that_restores_the_time(prepared_copy: Path) -> None:
-    """The documentation says so; with is_full nobody could find a disk that returns other bytes."""
+    """The documentation states so; with is_full nobody could find a disk that returns other bytes."""
     age(prepared_copy)
     folders.read_manifest(prepared_copy)
     before = (prepared_copy / ROWS).stat()

@@ -62,11 +62,11 @@ def unknown_values(tables: dict[str, pa.Table], features: list[str]) -> list[str
     for name in features if TRAIN in tables else ():
         counts = {split: int(np.isnan(table[name].to_numpy()).sum()) for split, table in others.items()}
         if any(counts.values()) and not np.isnan(tables[TRAIN][name].to_numpy()).any():
-            said = ", ".join(
+            where = ", ".join(
                 f"{count:,} of {others[split].num_rows:,} rows of {split}" for split, count in counts.items() if count
             )
             found.append(
-                f"the feature {name} is empty or unknown in {said}, and never in train: see ensemble/trees/unknown.py"
+                f"the feature {name} is empty or unknown in {where}, and never in train: see ensemble/trees/unknown.py"
             )
     return found
 

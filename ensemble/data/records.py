@@ -6,7 +6,7 @@
 
 A block is parsed at once. Only where that fails is it read again record by record, to name its malformed lines and to keep
 the others; the same parser decides in the end, so a block's size never changes what is kept. CSV, with commas or semicolons,
-is quoted as RFC 4180 says, so that a text may span lines and a stray quote is an error; tab-separated files have no quoting,
+is quoted as in RFC 4180, so that a text may span lines and a stray quote is an error; tab-separated files have no quoting,
 but for those in whose head a field stands in quotes and no quote stands elsewhere.
 """
 

@@ -152,7 +152,7 @@ class _Source:
 def expand_sources(sources: Sequence[str | Path], cache_dir: str | Path, kind: Kind = "reviews") -> list[Path]:
     """The files that paths, globs and `hub:CATEGORY` stand for, in their order, each once.
 
-    A category of `hub:` is downloaded into `cache_dir`: its reviews, or its metadata, as `kind` says. A file that is
+    A category of `hub:` is downloaded into `cache_dir`: its reviews, or its metadata, depending on `kind`. A file that is
     given twice, under another name, by a link or as a copy, is left out the second time, with a warning.
     Raises `UserError` for no source at all, a path that is no regular file, a glob that matches nothing, and a download that
     fails.

@@ -20,7 +20,7 @@ def ndcg_at_10(target: np.ndarray, prediction: np.ndarray, group: np.ndarray, we
     """Mean over groups of the normalised discounted cumulative gain of the first 10 places; NaN without a relevant row.
 
     The gain is 2^relevance − 1, the discount log2(place + 1) (Burges et al. 2005), the normaliser the best order's. What
-    a `weight`, (num_rows,), means of a group is said in `RankingScorer`.
+    a `weight`, (num_rows,), means for a group is described in `RankingScorer`.
     """
     target, prediction = _checked(target, prediction)
     return Ndcg(target, group, weight)(prediction)

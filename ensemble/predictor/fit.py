@@ -207,7 +207,7 @@ def _baseline(task: Task, blend: Predictions, of_blend: np.ndarray, test: Predic
 def _perfect(task: Task, blend: Predictions, predictions: dict[str, np.ndarray], member_names: list[str]) -> list[str]:
     """A sentence for each member whose predictions of blend leave nothing to be wrong about.
 
-    That is seldom skill: a feature of it says the target, or it was trained on rows of blend.
+    That is seldom skill: a feature of it states the target, or it was trained on rows of blend.
     """
     metric = PERFECT_BY[task.kind]
     weight, counted = counted_rows(blend.weight)
@@ -223,7 +223,7 @@ def _perfect(task: Task, blend: Predictions, predictions: dict[str, np.ndarray],
             score = metrics.METRIC_OF[metric].function(target, prediction, group, weight)
         if score >= PERFECT:
             found.append(
-                f"member {name} is right on all rows of {blend.split} ({metric} {score:.6f}): look for a feature that says "
+                f"member {name} is right on all rows of {blend.split} ({metric} {score:.6f}): look for a feature that states "
                 "the target, or for rows of that split among those that it learned from"
             )
     return found

@@ -3,7 +3,7 @@
     python scripts/export_model.py member=runs/demo/members/xgboost out=runs/demo/xgboost.onnx data=runs/demo/prepared
 
     input     features     (n, F) float32; what is missing is NaN, a category its number
-    output    prediction   (n,) float32, or (n, K) for K classes, or (n,) float64 of a value: what scripts/predict.py says
+    output    prediction   (n,) float32, or (n, K) for K classes, or (n,) float64 of a value: what scripts/predict.py writes
 
 A missing value in a feature that training always had, or a category that it never had, gets a neutral prediction from
 scripts/predict.py (unknown.py). The file has none: it answers as the library itself does. Such features are named in its

@@ -14,7 +14,7 @@ SECONDS_BETWEEN = 2.0
 
 
 class Progress:
-    """Of `total` trees, the first `done` are there already; with `is_shown` false it says nothing."""
+    """Of `total` trees, the first `done` are there already; with `is_shown` false nothing is printed."""
 
     def __init__(self, name: str, total: int, done: int, is_shown: bool):
         self._name, self._total, self._done, self._is_shown = name, total, done, is_shown
@@ -24,7 +24,7 @@ class Progress:
         self._said, self._said_at, self._words = done, time.monotonic(), ""
 
     def update(self, words: str) -> None:
-        """One more tree, and what is to be said of it."""
+        """One more tree, and what is shown of it."""
         self._done, self._words = self._done + 1, words
         self._bar.update()
         if words:

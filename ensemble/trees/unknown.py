@@ -170,7 +170,7 @@ class Known:
 
 
 def _between_quartiles(probabilities: np.ndarray) -> np.ndarray:
-    """(n, K) with sum 1 from (n, NUM_REFERENCE, K), as the module's docstring says."""
+    """(n, K) with sum 1 from (n, NUM_REFERENCE, K), as described above."""
     low, median, high = np.quantile(probabilities, [0.25, 0.5, 0.75], axis=1)
     lacking = 1 - median.sum(axis=-1, keepdims=True)
     room = np.where(lacking > 0, high - median, median - low)

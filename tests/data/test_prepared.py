@@ -84,5 +84,5 @@ def test_values_that_train_never_had_are_counted(tmp_path: Path, capsys: pytest.
     prepared.check("small", tmp_path / "a", write(tmp_path / "a"))
     assert capsys.readouterr().out == ""
     prepared.check("small", tmp_path / "b", write(tmp_path / "b", "test", size=numbers(np.nan).astype(np.float32)))
-    said = "warning: the feature size is empty or unknown in 1 of 20 rows of test, and never in train:"
-    assert capsys.readouterr().out.startswith(said)
+    warning = "warning: the feature size is empty or unknown in 1 of 20 rows of test, and never in train:"
+    assert capsys.readouterr().out.startswith(warning)

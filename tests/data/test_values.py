@@ -241,8 +241,8 @@ def test_a_file_given_twice_is_read_once(tmp_path: Path, capsys: pytest.CaptureF
     (tmp_path / "copy").write_bytes(first.read_bytes())
     names = [first, other, first, tmp_path / "linked", tmp_path / "hard", tmp_path / "copy"]
     assert reviews.expand_sources(names, "") == [first, other]
-    said = capsys.readouterr().err.splitlines()
-    assert said == [f"warning: {name} is given twice, also as {first}: it is read once" for name in names[2:]]
+    lines = capsys.readouterr().err.splitlines()
+    assert lines == [f"warning: {name} is given twice, also as {first}: it is read once" for name in names[2:]]
 
 
 @pytest.mark.parametrize("text", ["parent_asin,user_id,rating,timestamp\rP,U,5,1600000000\r", "7::31::5::978300761\r" * 2])

@@ -105,7 +105,7 @@ def test_only_the_named_members_take_part(files: Path, prepared: Path, tmp_path:
 def test_a_perfect_member_is_warned_of(
     files: Path, prepared: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    """A member that has seen the target would take all weight, and nobody be told to look."""
+    """A member that has seen the target would take all weight, and nobody would look."""
     assert fit(files, prepared, tmp_path / "sound")["warnings"] == []
     assert "warning" not in capsys.readouterr().err
     for split in SPLITS:

@@ -101,7 +101,7 @@ def test_an_unknown_value_is_neutral(kind: str, library: str, made: Any, capsys:
         assert (low - slack <= found["prediction"][row]).all()
         assert (found["prediction"][row] <= high + slack).all()
         worst = max(worst, np.abs(plain[row] - np.median(predictions, axis=0)).max())
-    assert worst > {"regression": 3, "binary": 0.4, "multiclass": 0.4}[kind]  # what the library itself says
+    assert worst > {"regression": 3, "binary": 0.4, "multiclass": 0.4}[kind]  # the library's own prediction
 
 
 @pytest.mark.parametrize("kind", KINDS)

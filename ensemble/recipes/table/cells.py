@@ -19,7 +19,7 @@ from ensemble.errors import UserError
 from ensemble.recipes.table.sources import MOST_EXACT, Table, as_text, whole
 
 MISSING = ("NA", "N/A", "n/a", "#N/A", "NaN", "nan", "NAN", "null", "NULL", "None", "?", "-")
-"""Texts that stand for an empty cell among numbers or dates, if `missing` says nothing else. Among texts they are texts."""
+"""Texts that stand for an empty cell among numbers or dates, if `missing` names no others. Among texts they are texts."""
 PLAIN, COMMA_GROUPS, DECIMAL_COMMA = "1234.5", "1,234.5", "1.234,5"
 NUMBERS = {
     COMMA_GROUPS: r"^[+-]?[1-9]\d{0,2}(,\d{3})+(\.\d*)?$",

@@ -1,6 +1,6 @@
 """New rows of a table to the split `forecast`, read and encoded as the rows that the members learned from.
 
-A column that the new rows lack is empty in all of them, one that members never learned from is left out, and both are said.
+A column that the new rows lack is empty in all of them, one that members never learned from is left out, and both are printed.
 The order of columns, the format of the files and the types in them may be others.
 """
 
@@ -56,8 +56,8 @@ def prepare(like: dict[str, Any], settings: dict[str, Any]) -> dict[str, Any]:
             write_names(folder / "names", groups, {"cluster": number, "group": number}, number, number >= 0)
         arrays["target"] = np.full(table.height, np.nan, np.float64 if like["task"]["kind"] == "regression" else np.float32)
         for feature in like["features"]:
-            arrays[feature["name"]], said = _encoded(table, feature, rules_of(config))
-            notes += said
+            arrays[feature["name"]], unusual = _encoded(table, feature, rules_of(config))
+            notes += unusual
         if config.id and config.id in table.columns:
             arrays["id"] = table.texts(config.id, "id").fill_null("").to_numpy()
         order = np.argsort(arrays["group"], kind="stable")
@@ -80,7 +80,7 @@ def _other_columns(like: dict[str, Any], config: PrepareConfig, table: sources.T
     """Sentences on the columns that training had and the new rows lack, and the other way round."""
     if like["task"]["kind"] == "ranking" and config.group not in table.columns:
         raise UserError(
-            f"the new rows have no column '{config.group}', which says what is ranked against each other: add it"
+            f"the new rows have no column '{config.group}', whose equal rows are ranked against each other: add it"
         )
     used = {feature["column"] for feature in like["features"]}
     lacking = sorted(used - set(table.columns))

@@ -210,7 +210,7 @@ def test_what_is_under_way_is_finished(fitted: Path, whole: bytes) -> None:
     time.sleep(0.5)  # the request is read
     assert not answers, "this test could not fail"
     threading.Timer(1, lambda: [child.resume() for child in children]).start()
-    code, said = service.stop()
+    code, log = service.stop()
     asking.join()
     assert (code, said.splitlines()[-1]) == (0, "stopped")
     assert [status for status, _ in answers] == [200]
@@ -247,11 +247,11 @@ def test_bodies_that_do_not_end(fitted: Path) -> None:
     assert (counted(service.port, 400), counted(service.port, 408), counted(service.port, 500)) == (2, 1, 0)
     half_sent = [begin(service.port, "content-length: 1000", b"{") for _ in range(3)]
     time.sleep(0.5)
-    code, said = service.stop()
+    code, log = service.stop()
     assert [connection.recv(100)[:12] for connection in half_sent] == [b"HTTP/1.1 503"] * 3
     for connection in half_sent:
         connection.close()
-    assert (code, "Traceback" in said, said.splitlines()[-1]) == (0, False, "stopped"), said
+    assert (code, "Traceback" in log, log.splitlines()[-1]) == (0, False, "stopped"), log
 
 
 def test_a_lost_member_is_no_health(fitted: Path, whole: bytes) -> None:

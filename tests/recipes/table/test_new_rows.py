@@ -72,8 +72,8 @@ def test_new_rows_get_the_same_bits(people: pl.DataFrame, folder: Path, tmp_path
         new = new.with_columns(pl.col("joined").dt.strftime("%d.%m.%Y"), price=euro)
     write(new, tmp_path / f"new.{form}")
     source = f"source=[{tmp_path}/new.{form}]"
-    said = fork("ensemble_predictor", "predict", f"ensemble={folder}/ensemble", source, f"out={tmp_path}/out")
-    assert ("members never learned from the column 'note': left out" in said) == (form == "parquet")
+    printed = fork("ensemble_predictor", "predict", f"ensemble={folder}/ensemble", source, f"out={tmp_path}/out")
+    assert ("members never learned from the column 'note': left out" in printed) == (form == "parquet")
     found, expected = (
         pl.from_arrow(pq.read_table(path / "forecast.parquet")).sort("id")
         for path in (tmp_path / "out", folder / "ensemble")
