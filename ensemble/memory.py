@@ -9,7 +9,7 @@ MEMINFO = Path("/proc/meminfo")
 
 
 def left(cgroup: Path | None = None) -> int | None:
-    """Bytes that this process may still take: of the machine, and of each cgroup that it is in; None where neither is known."""
+    """Bytes that this process may still take: of the machine, and of each cgroup that it is in; None if unknown."""
     found = []
     with suppress(OSError, KeyError):
         found.append(1024 * numbers(MEMINFO)["MemAvailable"])

@@ -223,8 +223,8 @@ def _perfect(task: Task, blend: Predictions, predictions: dict[str, np.ndarray],
             score = metrics.METRIC_OF[metric].function(target, prediction, group, weight)
         if score >= PERFECT:
             found.append(
-                f"member {name} is right on all rows of {blend.split} ({metric} {score:.6f}): look for a feature that states "
-                "the target, or for rows of that split among those that it learned from"
+                f"member {name} is right on all rows of {blend.split} ({metric} {score:.6f}): look for a feature that "
+                "states the target, or for rows of that split among those that it learned from"
             )
     return found
 
