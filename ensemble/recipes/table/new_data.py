@@ -1,7 +1,7 @@
 """New rows of a table to the split `forecast`, read and encoded as the rows that the members learned from.
 
-A column that the new rows lack is empty in all of them, one that members never learned from is left out, and both are printed.
-The order of columns, the format of the files and the types in them may be others.
+A column that the new rows lack is empty in all of them, and one that members never learned from is left out; both are
+printed. The order of columns, the format of the files and the types in them may be others.
 """
 
 from typing import Any
