@@ -45,8 +45,8 @@ def train(config: TreesConfig, line: list[str], where: Place) -> dict[str, Any]:
     """Train both members by starting `line`, the words of the script, for each library; returns the `status`.
 
     It is done, or preempted when SIGTERM, SIGINT or SIGUSR1 came, which both get and save on. If one fails, the other is
-    asked to save and stop: `Failure` names the one that failed. Raises `UserError` for settings that neither can train with, before
-    any process starts, and for what a process refuses later.
+    asked to save and stop: `Failure` names the one that failed. Raises `UserError` for settings that neither can train with,
+    before any process starts, and for what a process refuses later.
     """
     if where.num_ranks > 1:
         raise UserError(f"library=both trains on one node, not on {where.num_ranks} ranks: start each library by itself")

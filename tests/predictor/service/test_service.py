@@ -212,7 +212,7 @@ def test_what_is_under_way_is_finished(fitted: Path, whole: bytes) -> None:
     threading.Timer(1, lambda: [child.resume() for child in children]).start()
     code, log = service.stop()
     asking.join()
-    assert (code, said.splitlines()[-1]) == (0, "stopped")
+    assert (code, log.splitlines()[-1]) == (0, "stopped")
     assert [status for status, _ in answers] == [200]
     assert not psutil.wait_procs(children, timeout=10)[1]
     with pytest.raises(ConnectionRefusedError):
