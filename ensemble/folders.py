@@ -216,7 +216,8 @@ def new_file(path: Path, what: str) -> Iterator[Path]:
                 if is_new and not path.exists():
                     path.parent.rmdir()
     except OSError as error:
-        raise UserError(f"the {what} {path} cannot be written: {error.strerror or error}") from None
+        why = os.strerror(error.errno) if error.errno else error  # pyarrow's own text is longer
+        raise UserError(f"the {what} {path} cannot be written: {why}") from None
 
 
 def refuse_foreign_file(path: Path, what: str) -> None:

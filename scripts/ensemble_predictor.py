@@ -2,7 +2,6 @@
 
 python scripts/ensemble_predictor.py fit predictions=runs/demo/predictions data=runs/demo/prepared out=runs/demo/ensemble
 python scripts/ensemble_predictor.py predict ensemble=runs/demo/ensemble 'source=[all.jsonl]' out=runs/new
-python scripts/ensemble_predictor.py predict ensemble=runs/people/ensemble 'source=[new.csv]' out=runs/new-people
 """
 
 import dataclasses
@@ -47,8 +46,7 @@ class PredictConfig:
     ensemble: str = "???"
     """The folder of a fitted ensemble."""
     source: tuple[str, ...] = ()
-    """Files or globs of raw reviews: all of these products' reviews, old and new, up to the day of the forecast. Or of new
-    rows of a table, with the columns that it had in training; the target is not needed."""
+    """Files or globs of raw reviews: all of them, old and new, up to the day of the forecast. Or new rows of a table."""
     metadata: tuple[str, ...] = ()
     """Files or globs of product metadata; needed if the members learned with them."""
     out: str = "???"
@@ -58,7 +56,7 @@ class PredictConfig:
     max_bad_fraction: float = 0.01
     """The run stops when more than this part of the rows is bad."""
     min_matched: float = 0.5
-    """The run stops when less than this part of what the raw data speak of has metadata, or text if members read text."""
+    """The run stops when less than this part of the products has metadata, or of the reviews text, if members read it."""
     overwrite: bool = False
     """Replace `out` if it exists."""
 
@@ -68,8 +66,7 @@ COMMANDS = {"fit": FitConfig, "predict": PredictConfig}
 
 def main() -> None:
     parser = recipe.option()
-    named = parser.parse_known_args()[0].recipe
-    if named:
+    if named := parser.parse_known_args()[0].recipe:
         recipe.named(named)
     command, settings = configuration.from_subcommands(COMMANDS, __doc__, [parser])
 
@@ -77,9 +74,8 @@ def main() -> None:
         from ensemble.predictor import new_data
 
         extra = {name: getattr(settings, name) for name in ("columns", "max_bad_fraction", "min_matched")}
-        path = new_data.predict(
-            settings.ensemble, settings.source, settings.metadata, settings.out, extra, settings.overwrite
-        )
+        data = (settings.source, settings.metadata)
+        path = new_data.predict(settings.ensemble, *data, settings.out, extra, settings.overwrite)
         print(f"the ranked forecast is in {path}")
         return
 
@@ -100,7 +96,7 @@ def main() -> None:
         settings.calibration,
         settings.on,
     )
-    order = "forward in time" if recipe.follows_time(about) else "each block by what was fitted to the blocks before it"
+    order = "forward in time" if recipe.follows_time(about) else "each block by what was fitted before it"
     print(f"what each way to combine would have given on {settings.on}, {order}:")
     for name, of in scores["combiner"]["cross_fitted"].items():
         taken = "  taken" if name == scores["combiner"]["method"] else ""

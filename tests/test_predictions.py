@@ -178,7 +178,7 @@ def test_wrong_paths(tmp_path: Path, path: Path) -> None:
         predictions.read(tmp_path / "none.parquet")
     with pytest.raises(UserError, match="not a sound Parquet file"):
         predictions.read(tmp_path / "runs")
-    with pytest.raises(UserError, match="cannot be written"):
+    with pytest.raises(UserError, match="is no file, so the prediction file cannot take its place"):
         predictions.write(tmp_path / "runs", forecast())
     with pytest.raises(UserError, match="cannot be written"):
         predictions.write(path / "below_a_file.parquet", forecast())
@@ -256,7 +256,7 @@ def test_a_foreign_program_writes_the_same_contract(tmp_path: Path) -> None:
 
 def test_an_unknown_output_is_refused(tmp_path: Path) -> None:
     """A member that says odds would be taken for one that says probabilities."""
-    with pytest.raises(UserError, match="output is 'odds', but a member says probability, score, value"):
+    with pytest.raises(UserError, match="output is 'odds', but a member's is one of probability, score, value"):
         predictions.write(tmp_path / "x", forecast(output="odds"))
     assert not list(tmp_path.iterdir())
 

@@ -27,16 +27,13 @@ from ensemble.combine.selection import AUTO
 from ensemble.data.inputs import FORECAST
 from ensemble.errors import UserError
 from ensemble.predictions import Predictions
-from ensemble.predictor import bag, card
+from ensemble.predictor import bag, card, leaks
 from ensemble.predictor.forecast import RESERVED, strongest_reasons, write_forecast
 from ensemble.task import Task, task_of
 
 ENSEMBLE = "ensemble"
 BASE_RATE = "base rate"
 FITTED_ON = ("blend", bag.OUT_OF_FOLD)
-PERFECT = 0.9999
-PERFECT_BY = {"binary": "roc_auc", "multiclass": "accuracy", "regression": "r_squared", "ranking": "ndcg_at_10"}
-"""By kind of task, the score of blend that is a reason to look for a leak, from `PERFECT` on; the best is 1."""
 
 
 def fit(
@@ -105,7 +102,7 @@ def fit(
     candidates[BASE_RATE] = combine.base_rate_prediction(
         blend.target[counted], len(test.target), task.kind, len(task.classes), weight
     )
-    warnings = _perfect(task, blend, dict(zip(names, of_blend.swapaxes(0, 1), strict=True)), member_names)
+    warnings = leaks.perfect(task, blend, dict(zip(names, of_blend.swapaxes(0, 1), strict=True)), member_names)
     for sentence in warnings:
         print(f"warning: {sentence}", file=sys.stderr)
     scores = _score(task, test, candidates, member_names, num_draws, seed)
@@ -202,31 +199,6 @@ def _baseline(task: Task, blend: Predictions, of_blend: np.ndarray, test: Predic
     return combine.ranked_prediction(
         blend.target[counted], of_blend[counted], blend.group[counted], of_test, test.group, weight
     )
-
-
-def _perfect(task: Task, blend: Predictions, predictions: dict[str, np.ndarray], member_names: list[str]) -> list[str]:
-    """A sentence for each member whose predictions of blend leave nothing to be wrong about.
-
-    That is seldom skill: a feature of it states the target, or it was trained on rows of blend.
-    """
-    metric = PERFECT_BY[task.kind]
-    weight, counted = counted_rows(blend.weight)
-    target, group = blend.target[counted], blend.group[counted]
-    found = []
-    for name in member_names:
-        prediction = predictions[name][counted]
-        if metric == "r_squared":
-            score = 1 - float(
-                mean_of((prediction - target) ** 2, weight) / (mean_of((target - target.mean()) ** 2, weight) or 1)
-            )
-        else:
-            score = metrics.METRIC_OF[metric].function(target, prediction, group, weight)
-        if score >= PERFECT:
-            found.append(
-                f"member {name} is right on all rows of {blend.split} ({metric} {score:.6f}): look for a feature that "
-                "states the target, or for rows of that split among those that it learned from"
-            )
-    return found
 
 
 def _score(

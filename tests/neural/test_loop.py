@@ -106,6 +106,7 @@ def test_a_run_leaves_its_files(config: TrainConfig, accelerator: Accelerator) -
     summary = loop.train(Toy(), config, accelerator)
     out = Path(config.out)
     names = {
+        "manifest.json",
         "config.json",
         "environment.json",
         "status",

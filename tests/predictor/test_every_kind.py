@@ -151,9 +151,9 @@ def test_data_without_a_forecast_are_enough(kind: str, tmp_path: Path) -> None:
     assert {path.name for path in (tmp_path / "ensemble").iterdir()} == {
         "README.md", "ensemble.json", "like.json", "manifest.json", "scores.json", "test.parquet",
     }  # fmt: skip
-    sentence = "cannot prepare new raw data, as its recipe .* has no new_data.py: give the new rows"
+    sentence = "member net was not predicted by scripts/predict.py, so it cannot be asked: fit without it"
     with pytest.raises(UserError, match=sentence):
-        new_data.predict(tmp_path / "ensemble", ("reviews.jsonl",), (), tmp_path / "new", {})
+        new_data.predict(tmp_path / "ensemble", ("new.csv",), (), tmp_path / "new", {})
     with pytest.raises(UserError, match=sentence):
         EnsemblePredictor.load(tmp_path / "ensemble")
 

@@ -21,7 +21,7 @@ from ensemble.errors import UserError
 from ensemble.neural.loader import Batch
 from ensemble.neural.optim import adamw
 from ensemble.recipe import Size
-from ensemble.recipes.hot_sellers import pretrained
+from ensemble.recipes.hot_sellers import pretrained, size
 from ensemble.recipes.hot_sellers.model import TARGETS, Forecaster, HashedTextEncoder, PretrainedTextEncoder
 from ensemble.recipes.hot_sellers.settings import RecipeConfig
 
@@ -162,30 +162,7 @@ class HotSellers:
         )
 
     def size(self, num_rows: int) -> Size:
-        """What the layers must keep of the series, and of each review's words where no pretrained encoder reads them."""
-        config, about = self.config, self.about
-        width, num_features = config.width, sum(feature["name"] != "category" for feature in about["features"])
-        block, reads_words = 8 * width**2 + 11 * width, bool(self.num_reviews) and not config.text_encoder
-        num_tokens, vocabulary_size = about["config"]["num_tokens"], about["config"]["vocabulary_size"]
-        num_parameters = (
-            config.num_layers * block
-            + (NUM_WEEKS + len(SERIES) + 3 + len(about["categories"])) * width
-            + 4 * num_features * width + 2 * width**2 + 3 * width
-            + 6 * width**2 + 8 * width + (2 * width + 1) * len(TARGETS) + width
-        )  # fmt: skip
-        if self.num_reviews:
-            num_parameters += block + width**2 + 4 * width
-        if reads_words:
-            num_parameters += (vocabulary_size + num_tokens) * width + config.text_layers * block
-        words = num_rows * self.num_reviews * num_tokens
-        layers_kept = 1 if config.gradient_checkpointing else 8
-        kept = num_rows * NUM_WEEKS * width * layers_kept * config.num_layers
-        kept += words * width * (1 + layers_kept * config.text_layers) if reads_words else 0
-        return Size(
-            num_parameters=num_parameters,
-            batch_bytes=8 * words + 4 * kept,
-            settings=("recipe.width", "recipe.num_layers", "recipe.num_reviews", "recipe.text_layers"),
-        )
+        return size.of(self.config, self.about, self.num_reviews, num_rows, NUM_WEEKS, len(SERIES))
 
     def optimizers(self, model: torch.nn.Module, learning_rate: float, weight_decay: float) -> list[torch.optim.Optimizer]:
         return [adamw(model, learning_rate, weight_decay)]
