@@ -137,7 +137,7 @@ def _form(key: str, kind: Any, value: Any) -> str:
         return words[kind]
     parts = typing.get_args(kind)
     if _is_choice(kind):
-        return f"one of {', '.join(parts)}"
+        return f"one of {', '.join(part if part.isalnum() or '_' in part else repr(part) for part in parts)}"
     if typing.get_origin(kind) is dict:
         return f"a mapping, as in '{key}={{a: b}}'"
     assert typing.get_origin(kind) is tuple, kind

@@ -18,7 +18,9 @@ def train(config: TreesConfig, resume: str = "", where: Place = ALONE) -> dict[s
     """Train OUT/0, OUT/1 … as `train.train` does; returns the last summary. With `resume`, what is whole stays as it is."""
     about = rows.description(config.data)
     if not about.get("folds"):
-        raise UserError(f"{config.data} has no folds: prepare it with panel.folds=4, or leave folds=true out")
+        raise UserError(
+            f"{config.data} has no folds: leave folds=true out, or prepare it with folds, if its recipe has such a setting"
+        )
     if config.search.trials or config.search.seconds:
         raise UserError("folds=true searches no settings: search them on the whole data, and train the bag with the best")
     for number in range(len(about["folds"])):

@@ -32,7 +32,7 @@ TIMES = ("", " %H:%M", " %H:%M:%S%.f", "T%H:%M", "T%H:%M:%S%.f", " %H:%M:%S%.f%z
 DIGITS_OF_A_DAY = "%Y%m%d"
 LOOKS_LIKE_A_DATE = r"^\d{1,4}[-/.]\d{1,2}[-/.]\d"
 SAMPLE = 1000
-NEARLY = 0.5
+NEARLY = 0.1
 """Columns of texts of which more than this part are numbers are pointed out."""
 MOST_SHOWN = 3
 
@@ -94,8 +94,24 @@ def read(table: Table, column: str, rules: Rules) -> Cells:
     if all(kind.is_temporal() for kind in kinds):
         values = pl.concat([_moments(piece) for piece in pieces])
         return Cells(column=column, kind="date", values=values, bad=none, stand_ins={})
-    texts = pl.concat([as_text(piece) for piece in pieces]).str.strip_chars()
-    return _read_texts(table, column, texts.set(texts == "", None), rules)
+    # Text beside numbers or dates of Parquet is read by itself: it may write them in another way
+    for kind, native in (("number", pl.Float64()), ("date", pl.Datetime("us"))):
+        fits = [piece.dtype.is_numeric() if kind == "number" else piece.dtype.is_temporal() for piece in pieces]
+        parts = list(zip(pieces, fits, strict=True))
+        if not any(fits) or not all(fit or piece.dtype in (pl.String, pl.Null) for piece, fit in parts):
+            continue
+        only_text = pl.concat(as_text(piece.clear(len(piece)) if fit else piece) for piece, fit in parts)
+        found = _read_texts(table, column, _stripped(only_text), rules)
+        if found.kind == kind:
+            known = pl.concat(_native(piece if fit else piece.clear(len(piece)), native) for piece, fit in parts)
+            return dataclasses.replace(found, values=found.values.zip_with(known.is_null(), known))
+    return _read_texts(table, column, _stripped(pl.concat([as_text(piece) for piece in pieces])), rules)
+
+
+def _stripped(texts: pl.Series) -> pl.Series:
+    """Texts without blanks around them; null where nothing is left."""
+    texts = texts.str.strip_chars()
+    return texts.set(texts == "", None)
 
 
 def _read_texts(table: Table, column: str, texts: pl.Series, rules: Rules) -> Cells:
@@ -133,8 +149,7 @@ def _read_texts(table: Table, column: str, texts: pl.Series, rules: Rules) -> Ce
                 bad = unread | values.is_infinite().fill_null(False)
             found = _counts(texts.filter(among_numbers))
             notes = [*_stand_in_notes(column, stand_ins | found), *_bad_notes(table, column, cells, bad, what)]
-            if form not in (PLAIN, *_forms(ISO_DATES)):
-                notes.append(f"the column '{column}' is read as {what} that are written as {_example(form)}")
+            notes += _form_notes(column, what, form)
             zeros = cells.str.contains(LEADING_ZERO).fill_null(False)
             if kind == "number" and zeros.any():
                 shown = cells.filter(zeros)[0]
@@ -169,10 +184,10 @@ def read_as(table: Table, column: str, kind: Kind, form: str, rules: Rules) -> C
             f"the column '{column}' holds {table.no_cells[column]}, and members learned from {kind}s: give those"
         )
     pieces = table.pieces[column]
-    texts = pl.concat([as_text(whole(piece)) for piece in pieces]).str.strip_chars()
-    texts = texts.set(texts == "", None)
+    texts = _stripped(pl.concat([as_text(whole(piece)) for piece in pieces]))
     words = texts.is_in(rules.missing or (() if kind == "text" else MISSING)).fill_null(False)
     cells, stand_ins = texts.set(words, None), _counts(texts.filter(words))
+    forms: tuple[str, ...] = ()
     if kind == "text":
         values = cells
     elif kind == "truth":
@@ -180,17 +195,46 @@ def read_as(table: Table, column: str, kind: Kind, form: str, rules: Rules) -> C
         values = cells.str.to_lowercase().replace_strict(truths, default=None, return_dtype=pl.Boolean)
     else:
         readings = dict(_numbers(cells, rules.decimal) if kind == "number" else _dates(cells, rules.dates))
-        form = form or PLAIN
-        unread = {way: int((cells.is_not_null() & found.is_null()).sum()) for way, found in readings.items()}
-        values = readings[min(readings, key=lambda way: (unread[way], way != form))]
+        if kind == "date":
+            digits = cells.str.to_datetime(DIGITS_OF_A_DAY, time_unit="us", strict=False)
+            readings[DIGITS_OF_A_DAY] = digits.set(cells.str.len_chars() != 8, None)
+        way, values = _like_training(column, cells, readings, form or (PLAIN if kind == "number" else ISO_DATES[0]))
+        forms = _form_notes(column, f"{kind}s", way)
         if kind == "number":
             values = values.set(values.is_infinite().fill_null(False), None)
     bad = cells.is_not_null() & values.is_null()
     if bad.any() and bad.sum() == len(cells) - cells.null_count():
         first = first_of(table, cells, _rows(bad))
         raise UserError(f"the column '{column}' held {kind}s when members learned, and not one now: {first}: give those")
-    notes = (*_stand_in_notes(column, stand_ins), *_bad_notes(table, column, cells, bad, f"{kind}s"))
+    notes = (*_stand_in_notes(column, stand_ins), *_bad_notes(table, column, cells, bad, f"{kind}s"), *forms)
     return Cells(column=column, kind=kind, values=values, bad=_rows(bad), stand_ins=stand_ins, notes=notes)
+
+
+def _like_training(column: str, cells: pl.Series, readings: dict[str, pl.Series], form: str) -> tuple[str, pl.Series]:
+    """The reading that leaves the fewest cells unread, of several the one in the `form` of training.
+
+    Raises `UserError` where several are left, give different values, and none is that of training.
+    """
+    unread = {way: int((cells.is_not_null() & found.is_null()).sum()) for way, found in readings.items()}
+    best = [way for way in readings if unread[way] == min(unread.values())]
+    if form in best or len(best) == 1 or min(unread.values()) == len(cells) - cells.null_count():
+        way = form if form in best else best[0]
+        return way, readings[way]
+    way, other = best[:2]
+    if not readings[way].equals(readings[other], null_equal=True):
+        row = int(readings[way].ne_missing(readings[other]).arg_max() or 0)
+        raise UserError(
+            f"the column '{column}' holds values such as '{cells[row]}', written as {_example(way)} or as "
+            f"{_example(other)}, and training had neither: write them as in training"
+        )
+    return way, readings[way]
+
+
+def _form_notes(column: str, what: str, form: str) -> tuple[str, ...]:
+    """A sentence on how numbers or dates are written, where it is not the usual way."""
+    if form in ("", PLAIN, *_forms(ISO_DATES)):
+        return ()
+    return (f"the column '{column}' is read as {what} that are written as {_example(form)}",)
 
 
 def _choose(
@@ -259,8 +303,8 @@ def days(cells: Cells) -> Cells:
     moments = cells.values.cast(pl.Int64).cast(pl.String).str.to_datetime(DIGITS_OF_A_DAY, time_unit="us", strict=False)
     if moments.null_count() > cells.values.null_count():
         return cells
-    note = f"the column '{cells.column}' is read as dates that are written as 20240131"
-    return dataclasses.replace(cells, kind="date", values=moments, form=DIGITS_OF_A_DAY, notes=(*cells.notes, note))
+    notes = (*cells.notes, *_form_notes(cells.column, "dates", DIGITS_OF_A_DAY))
+    return dataclasses.replace(cells, kind="date", values=moments, form=DIGITS_OF_A_DAY, notes=notes)
 
 
 def exact_texts(table: Table, column: str, cells: Cells) -> Cells:
@@ -279,6 +323,11 @@ def _moments(piece: pl.Series) -> pl.Series:
     if isinstance(piece.dtype, pl.Datetime) and piece.dtype.time_zone:
         piece = piece.dt.convert_time_zone("UTC").dt.replace_time_zone(None)
     return _as(piece, pl.Datetime("us"))
+
+
+def _native(piece: pl.Series, kind: pl.DataType) -> pl.Series:
+    """Numbers or dates of Parquet as `kind`."""
+    return _moments(piece) if piece.dtype.is_temporal() else _as(piece, kind)
 
 
 def _as(piece: pl.Series, kind: pl.DataType) -> pl.Series:
@@ -325,6 +374,8 @@ def first_of(table: Table, cells: pl.Series, rows: np.ndarray) -> str:
 
 def _example(form: str) -> str:
     """A form of dates as people write it."""
+    if form == DIGITS_OF_A_DAY:
+        return "20240131"
     if "%" not in form:
         return form
     for code, word in {"%Y": "year", "%m": "month", "%d": "day", "%H": "hour", "%M": "minute", "%S%.f": "second"}.items():

@@ -7,16 +7,19 @@ What a column becomes is learned from the rows of train alone, and stands in the
 is NaN, like an empty one. `values` are those of `cells.Cells`.
 """
 
+import datetime
 from typing import Any
 
 import numpy as np
 import polars as pl
 
 from ensemble.recipes.table.cells import Kind
+from ensemble.recipes.table.sources import MOST_EXACT
 
-EPOCH_UNIT = "days since 1970-01-01"
-KINDS: dict[str, Kind] = {"": "number", "0 or 1": "truth", EPOCH_UNIT: "date", "category": "text"}
-"""By the unit of a feature, what its column holds."""
+DAYS_SINCE = "days since "
+KEPT_APART = 0.9
+"""Of the different numbers of a column, float32 must keep this part apart; else they are counted from their least one."""
+EPOCH_UNIT = f"{DAYS_SINCE}1970-01-01"
 MICROSECONDS_PER_DAY = 86_400_000_000
 
 
@@ -25,6 +28,20 @@ def numbers_of(values: pl.Series) -> np.ndarray:
     if isinstance(values.dtype, pl.Datetime):
         values = values.dt.epoch("us") / MICROSECONDS_PER_DAY
     return values.cast(pl.Float64).fill_null(np.nan).to_numpy()
+
+
+def offset_of(numbers: np.ndarray, in_train: np.ndarray) -> float:
+    """What to subtract from numbers before they become float32, which cannot tell large ones apart that lie close.
+
+    0 where float32 keeps `KEPT_APART` of those of train apart; else the whole number below the least of them.
+    """
+    known = numbers[in_train & np.isfinite(numbers)]
+    with np.errstate(over="ignore"):
+        are_merged = len(np.unique(known.astype(np.float32))) < KEPT_APART * len(np.unique(known))
+    if not are_merged:
+        return 0.0
+    least = float(np.floor(known.min()))
+    return least if abs(least) > known.max() - least else 0.0
 
 
 def is_number(values: pl.Series) -> bool:
@@ -48,13 +65,20 @@ def learn(column: str, values: pl.Series, in_train: np.ndarray, max_categories: 
     entry = {"column": column, "meaning": column, "source": "table"}
     num_different = known.n_unique()
     if num_different < 2 and known.len() in (0, int(in_train.sum())):
-        return "is empty in train" if known.is_empty() else "has one value in train"
+        if known.is_empty():
+            return "is empty in train"
+        is_long = known.dtype == pl.Float64 and abs(known[0]) >= MOST_EXACT
+        return "holds whole numbers beyond 2^53, which floats do not keep apart" if is_long else "has one value in train"
     if values.dtype == pl.Boolean:
         return {**entry, "unit": "0 or 1"}
-    if isinstance(values.dtype, pl.Datetime):
-        return {**entry, "unit": EPOCH_UNIT}
-    if values.dtype.is_numeric():
-        return {**entry, "unit": ""}
+    if is_number(values):
+        offset = offset_of(numbers_of(values), in_train)
+        if not isinstance(values.dtype, pl.Datetime):
+            return {**entry, "unit": f"above {offset:.0f}", "offset": offset} if offset else {**entry, "unit": ""}
+        if not offset:
+            return {**entry, "unit": EPOCH_UNIT}
+        begin = datetime.datetime(1970, 1, 1) + datetime.timedelta(days=offset)
+        return {**entry, "unit": f"{DAYS_SINCE}{begin:%Y-%m-%d}", "offset": offset}
     if num_different > max_categories:
         return f"has {num_different:,} different texts in train, more than max_categories={max_categories}"
     if num_different > known.len() / 2:
@@ -63,11 +87,19 @@ def learn(column: str, values: pl.Series, in_train: np.ndarray, max_categories: 
     return {**entry, "unit": "category", "categories": len(names), "values": names}
 
 
+def kind_of(feature: dict[str, Any]) -> Kind:
+    """What the column of a feature holds."""
+    if feature["unit"].startswith(DAYS_SINCE):
+        return "date"
+    kinds: dict[str, Kind] = {"category": "text", "0 or 1": "truth"}
+    return kinds.get(feature["unit"], "number")
+
+
 def encode(values: pl.Series, feature: dict[str, Any]) -> np.ndarray:
     """A column as the numbers of its feature: (num_rows,) float32, NaN where it is empty or a category is unknown."""
     if "values" not in feature:
         with np.errstate(over="ignore"):
-            found = numbers_of(values).astype(np.float32)
+            found = (numbers_of(values) - feature.get("offset", 0.0)).astype(np.float32)
         found[np.isinf(found)] = np.nan
         return found
     code = pl.Series(range(feature["categories"]), dtype=pl.Float32)

@@ -93,7 +93,9 @@ def _other_columns(like: dict[str, Any], config: PrepareConfig, table: sources.T
     extra = [name for name in table.columns if name not in used | named]
     notes = []
     if lacking:
-        notes.append(f"the new rows lack {_list(lacking)}: the cells count as empty")
+        near = {name: other for name in lacking for other in extra if name.strip().lower() == other.strip().lower()}
+        hint = "".join(f"; is '{other}' meant by '{name}'? Then rename it" for name, other in near.items())
+        notes.append(f"the new rows lack {_list(lacking)}: the cells count as empty{hint}")
     if config.id and config.id not in table.columns:
         notes.append(f"the new rows lack the id '{config.id}': they are named by their number alone")
     if extra:
@@ -106,7 +108,7 @@ def _encoded(table: sources.Table, feature: dict[str, Any], rules: cells.Rules) 
     column = feature["column"]
     if column not in table.columns:
         return np.full(table.height, np.nan, np.dtype(np.float32)), []
-    found = cells.read_as(table, column, columns.KINDS[feature["unit"]], feature.get("form", ""), rules)
+    found = cells.read_as(table, column, columns.kind_of(feature), feature.get("form", ""), rules)
     notes = list(found.notes)
     if "values" in feature:
         unseen = found.values.is_not_null() & ~found.values.is_in(feature["values"]).fill_null(True)

@@ -97,7 +97,7 @@ def prepare(config: PrepareConfig) -> dict[str, Any]:
             "group": group_of(target.kind, split, moment, unit, config.seed),
             "cluster": unit,
             "target": target.values if target.kind == "regression" else target.values.astype(np.float32),
-            **({"weight": _weights(config, table, read[config.weight])} if config.weight else {}),
+            **({"weight": _weights(config, table, read[config.weight], split)} if config.weight else {}),
             **{feature["name"]: columns.encode(read[feature["column"]].values, feature) for feature in features},
             **({"id": table.texts(config.id, "id").fill_null("").to_numpy()} if config.id else {}),
         }
@@ -342,12 +342,22 @@ def _refuse_poor(config: PrepareConfig, target: Target, split: np.ndarray, censu
             raise UserError(f"target={config.target} is {here[0]:g} in every row of train: give more data")
 
 
-def _weights(config: PrepareConfig, table: sources.Table, column: cells.Cells) -> np.ndarray:
+def _weights(config: PrepareConfig, table: sources.Table, column: cells.Cells, split: np.ndarray) -> np.ndarray:
     weight = columns.numbers_of(_numeric(table, column, "weight"))
-    bad = np.flatnonzero(~(weight >= 0))
+    with np.errstate(over="ignore"):
+        bad = np.flatnonzero(~(weight >= 0) | ~np.isfinite(weight.astype(np.float32)))
     if bad.size or not weight.any():
-        what = f"is {weight[bad[0]]:g} in {table.place(bad[0])}" if bad.size else "is 0 in every row"
-        raise UserError(f"weight={config.weight} {what}: a weight is 0 or more, and not all are 0")
+        what = "is 0 in every row"
+        if bad.size:
+            first = weight[bad[0]]
+            what = f"is {'empty' if np.isnan(first) else f'{first:g}'} in {table.place(bad[0])}"
+        raise UserError(f"weight={config.weight} {what}: a weight is from 0 to 3e38, and not all are 0")
+    for number, name in enumerate(SPLITS):
+        if not weight[split == number].astype(np.float32).any():
+            raise UserError(
+                f"weight={config.weight} is 0, or too small for a 32-bit float, in every row of the {name} split: give "
+                "larger weights, or leave those rows out"
+            )
     return weight.astype(np.float32)
 
 

@@ -73,6 +73,7 @@ def read(files: Sequence[Path], census: Census) -> Table:
     lines: list[np.ndarray] = []
     may_lack: list[bool] = []
     no_cells: dict[str, str] = {}
+    notes: list[str] = []
     for path in files:
         file = records.look(path)
         nested: set[str] = set()
@@ -92,14 +93,17 @@ def read(files: Sequence[Path], census: Census) -> Table:
             offenders = (Offender(path.name, record.line, records.excerpt(record.octets)) for record in malformed)
             census.drop(MALFORMED, len(malformed), offenders)
             blocks.append(rows)
+        if not blocks:
+            raise UserError(f"{path} has no rows below its header: check how it was made, or leave it out")
         frame = pl.concat(blocks, how="vertical_relaxed")
         lines.append(frame["source_line"].to_numpy())
         frames.append(frame.select(*fields).rename(dict(zip(fields, shown, strict=True))))
         may_lack.append(isinstance(file.layout, records.JsonLines))
         no_cells |= {name: str(kind) for name, kind in frames[-1].schema.items() if not _holds_cells(kind)}
         no_cells |= dict.fromkeys(nested, "lists or objects")
+        if isinstance(file.layout, records.Delimited) and all(_is_number(name) for name in names):
+            notes.append(f"the first line of {path.name} gives the names of the columns, and all are numbers: is it a row?")
     names = list(dict.fromkeys(name for frame in frames for name in frame.columns))
-    notes = []
     for path, frame, lacks in zip(files, frames, may_lack, strict=True):
         for name in names:
             if name not in frame.columns and not lacks:
@@ -130,6 +134,14 @@ def _shown(path: Path, names: list[str]) -> list[str]:
     if len(set(shown)) < len(shown):
         raise UserError(f"{path} has a column without a name beside one that is called 'column …': give it a name")
     return shown
+
+
+def _is_number(name: str) -> bool:
+    try:
+        float(name)
+    except ValueError:
+        return False
+    return True
 
 
 def _holds_cells(kind: pl.DataType) -> bool:

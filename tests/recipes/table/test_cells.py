@@ -1,6 +1,7 @@
 """What a cell holds: ids as they were written, numbers, truth values, dates and texts, decided once over all files."""
 
 import csv
+import datetime
 import io
 import json
 from collections.abc import Callable, Sequence
@@ -181,6 +182,15 @@ def test_kinds_are_decided_over_all_files(tmp_path: Path) -> None:
     assert cells.read(read_files(tmp_path, **parts), "x", RULES).values.to_list() == ["0"] * 50 + ["0.0", "1.5", "stray"]
 
 
+def test_files_may_write_dates_and_numbers_differently(tmp_path: Path) -> None:
+    """Dates of Parquet beside those of a CSV would become texts, and the column be left out."""
+    parts = {"a": "x,y\n31/01/2020,1\n,2\n", "b": pl.DataFrame({"x": [datetime.date(2020, 2, 1), None], "y": [3, 4]})}
+    found = cells.read(read_files(tmp_path, **parts), "x", RULES)
+    assert [str(value)[:10] for value in found.values] == ["2020-01-31", "None", "2020-02-01", "None"]
+    parts = {"a": 'x,y\n"12,5",1\n"1,25",1\n', "b": pl.DataFrame({"x": [0.5], "y": [3]})}
+    assert cells.read(read_files(tmp_path, **parts), "x", RULES).values.to_list() == [12.5, 1.25, 0.5]
+
+
 def test_leading_zeros_are_pointed_out(tmp_path: Path) -> None:
     """A postal code would be shown as another number."""
     (note,) = read_cells(tmp_path, ["01067", "80331"]).notes
@@ -242,6 +252,33 @@ def test_days_as_digits_are_days(tmp_path: Path) -> None:
     assert about["census"]["dropped"]["embargo between two splits"]["count"] == 3 * 30
 
 
+def test_numbers_that_lie_close_stay_apart(tmp_path: Path) -> None:
+    """Moments of one day, or counters from 1.7e12 on, would all be one number in float32, without a word."""
+    seconds = [f"2024-01-01 00:{number // 60:02}:{number % 60:02}" for number in range(120)]
+    columns = {"big": [1_700_000_000_000 + number for number in range(120)], "t": seconds, "x": range(120)}
+    about, rows = small(tmp_path, {**columns, "y": [0, 1] * 60})
+    units = [feature["unit"] for feature in about["features"]]
+    assert [unit.rstrip("0123456789") for unit in units[:1]] + units[1:] == ["above ", "days since 2024-01-01", ""]
+    least = rows["big"].min()
+    assert (rows["big"] - least).to_list() == list(range(120))
+    np.testing.assert_allclose(rows["t"] * 86400, range(120), atol=0.01)
+
+
+@pytest.mark.parametrize(
+    ("weights", "sentence"),
+    [
+        (["1e300", *["1"] * 119], r"weight=w is 1e\+300 in small.csv:2: a weight is from 0 to 3e38"),
+        (["", *["1"] * 119], "weight=w is empty in small.csv:2"),
+        (["1e-60"] * 120, "weight=w is 0, or too small for a 32-bit float, in every row of the train split"),
+        (["1"] * 90 + ["0"] * 30, "in every row of the test split: give larger weights"),
+    ],
+)
+def test_weights_that_cannot_be_learned_from_are_refused(tmp_path: Path, weights: list[str], sentence: str) -> None:
+    """Members would learn with an infinite weight, or only the last stage would refuse."""
+    with pytest.raises(UserError, match=sentence):
+        small(tmp_path, {"t": range(120), "w": weights, "x": range(120), "y": [0, 1] * 60}, weight="w", time="t")
+
+
 def test_a_late_key_is_a_column(tmp_path: Path) -> None:
     """A key that the first 1,000 records lack would be dropped; as the target it would be called missing."""
     records = [{"x": number, **({"late": number % 7, "y": number % 2} if number >= 1500 else {})} for number in range(3000)]
@@ -266,6 +303,7 @@ def test_a_file_may_lack_a_key_but_not_a_column(tmp_path: Path) -> None:
         (b"x,gr\xf6sse\n1,2\n", r"the header of .*a is no UTF-8 text \(byte 0xf6 after 'x,gr'\): convert it, as `iconv"),
         (b'{"x": 1, "x": 2}\n', "line 1: the key 'x' stands twice: keep one of them"),
         (b"x,y,\n1,2,3\n", None),
+        (b"x,y\n", "has no rows below its header: check how it was made, or leave it out"),
         (b"x,,\n1,2,3\n", "has two columns without a name: give each its own name"),
     ],
 )

@@ -85,6 +85,7 @@ def test_new_rows_get_the_same_bits(people: pl.DataFrame, folder: Path, tmp_path
 
 def encoded(people: pl.DataFrame, folder: Path, tmp_path: Path, frame: pl.DataFrame) -> tuple[pl.DataFrame, dict[str, Any]]:
     """New rows as members read them, and the manifest."""
+    tmp_path.mkdir(exist_ok=True)
     write(frame, tmp_path / "new.csv")
     like = folders.read_json(folder / "ensemble" / "like.json")
     about = new_data.prepare(like, {"out": str(tmp_path / "out"), "source": (str(tmp_path / "new.csv"),)})
@@ -127,6 +128,18 @@ def test_other_cells_are_defined(
     rows, about = encoded(people, folder, tmp_path, new.with_columns(change))
     assert rows[column].is_nan().sum() == (NUM_NEW - 9 if empty is None else empty)
     assert any(sentence in note for note in about["notes"]) if sentence else not about["notes"]
+
+
+def test_what_can_be_read_in_two_ways_is_as_in_training(people: pl.DataFrame, folder: Path, tmp_path: Path) -> None:
+    """1,234 would be a guess without a word, and digits for a day be no date."""
+    new = people.tail(NUM_NEW)
+    with pytest.raises(UserError, match=r"holds values such as '1,234', written as 1,234\.5 or as 1\.234,5"):
+        encoded(people, folder, tmp_path, new.with_columns(price=pl.lit("1,234")))
+    rows, about = encoded(people, folder, tmp_path, new.with_columns(pl.col("joined").dt.strftime("%Y%m%d")))
+    assert about["notes"] == ["the column 'joined' is read as dates that are written as 20240131"]
+    assert rows["joined"].to_list() == new["joined"].cast(pl.Int32).cast(pl.Float32).to_list()
+    _, about = encoded(people, folder, tmp_path / "b", new.rename({"city": "City"}))
+    assert "is 'City' meant by 'city'? Then rename it" in about["notes"][0]
 
 
 def test_columns_may_be_missing(people: pl.DataFrame, folder: Path, tmp_path: Path) -> None:

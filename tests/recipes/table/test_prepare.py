@@ -291,7 +291,7 @@ def test_bad_lines_are_counted_and_named(people: pl.DataFrame, tmp_path: Path, c
         ({"target": "income", "time": "grade"}, "fewer than four splits"),
         ({"target": "income", "group": "member"}, "group=member has 2 different values, fewer than four splits"),
         ({"target": "income", "weight": "city"}, "weight=city holds neither numbers nor dates"),
-        ({"target": "income", "weight": "age"}, "weight=age is nan in people.csv:2: a weight is 0 or more"),
+        ({"target": "income", "weight": "age"}, "weight=age is empty in people.csv:2: a weight is from 0"),
         ({"target": "income", "shares": (0.5, 0.5, 0.0, 0.1)}, "shares=(0.5, 0.5, 0.0, 0.1) is impossible"),
         ({"target": "income", "source": ("hub:All_Beauty",)}, "hub:All_Beauty is for the recipe hot_sellers"),
         ({"target": "income", "source": ("no.csv",)}, "the file no.csv does not exist"),
