@@ -7,6 +7,8 @@ A recipe may name its rows in its own way, by `outputs.forecast_table`.
 """
 
 import dataclasses
+import datetime
+import math
 from pathlib import Path
 from typing import Any
 
@@ -20,6 +22,8 @@ from ensemble.arrow import open_table
 from ensemble.data.inputs import FORECAST
 from ensemble.predictions import Predictions
 
+DAYS_SINCE = "days since "
+"""The unit of a feature that is a date begins so."""
 RESERVED = ("rank", "reasons", "why")
 """Columns of forecast.parquet, after which no member may be named."""
 
@@ -80,9 +84,33 @@ def write_forecast(
     why = reasons or [[] for _ in forecast.order]
     table = table.append_column("reasons", pa.array([why[row] for row in forecast.order], predictions.REASONS))
     pq.write_table(table, out / "forecast.parquet", compression="zstd")
-    sentences = ["; ".join(f"{reason['feature']} = {reason['value']:.4g}" for reason in why[row]) for row in forecast.order]
+    features = {feature["name"]: feature for feature in about["features"]}
+    sentences = ["; ".join(_sentence(reason, features) for reason in why[row]) for row in forecast.order]
     csv = table.drop_columns(["reasons"]).append_column("why", pa.array(sentences, pa.string()))
     pyarrow.csv.write_csv(csv, out / "forecast.csv")
+
+
+def _sentence(reason: dict[str, Any], features: dict[str, dict[str, Any]]) -> str:
+    words = value_in_words(reason["value"], features.get(reason["feature"], {}))
+    return f"{reason['feature']} = " + (f"{reason['value']:.4g}" if words is None else words)
+
+
+def value_in_words(value: float, feature: dict[str, Any]) -> str | None:
+    """The value of a category, a date or a number above an offset as the column has it; None for other features.
+
+    feature : an entry of the manifest's `features`.
+    """
+    is_date = feature.get("unit", "").startswith(DAYS_SINCE)
+    if not ("values" in feature or is_date or "offset" in feature):
+        return None
+    if math.isnan(value):
+        return "unknown"
+    if "values" in feature:
+        return str(feature["values"][int(value)])
+    if is_date:
+        begin = datetime.datetime.fromisoformat(feature["unit"].removeprefix(DAYS_SINCE))
+        return (begin + datetime.timedelta(days=value)).isoformat(" ", "minutes").removesuffix(" 00:00")
+    return f"{value + feature['offset']:.15g}"
 
 
 def _order(kind: str, template: Predictions, prediction: np.ndarray) -> np.ndarray:

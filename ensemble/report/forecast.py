@@ -1,14 +1,13 @@
 """The report's forecast: the first rows, as forecast.csv has them."""
 
-import datetime
 import math
 from typing import Any
 
+from ensemble.predictor.forecast import value_in_words
 from ensemble.report.run import Run
 from ensemble.report.words import feature_value, number
 
 NUM_ROWS = 50
-DAYS_SINCE = "days since "
 
 
 def rows(run: Run) -> dict[str, Any]:
@@ -44,9 +43,5 @@ def _value(value: float, feature: dict[str, Any]) -> str:
     """A feature's value in the words of its column."""
     if math.isnan(value):
         return "unknown"
-    if "values" in feature:
-        return str(feature["values"][int(value)])
-    if feature["unit"].startswith(DAYS_SINCE):
-        begin = datetime.datetime.fromisoformat(feature["unit"].removeprefix(DAYS_SINCE))
-        return (begin + datetime.timedelta(days=value)).isoformat(" ", "minutes").removesuffix(" 00:00")
-    return feature_value(value, feature["unit"], [])
+    words = value_in_words(value, feature)
+    return feature_value(value, feature["unit"], []) if words is None else words

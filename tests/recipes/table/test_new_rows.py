@@ -1,5 +1,6 @@
 """A fitted ensemble of a table predicts new rows as it would have predicted them in the split forecast."""
 
+import re
 from pathlib import Path
 from typing import Any
 
@@ -81,6 +82,8 @@ def test_new_rows_get_the_same_bits(people: pl.DataFrame, folder: Path, tmp_path
     assert found["id"].to_list() == people["who"].tail(NUM_NEW).to_list()
     assert found["prediction"].to_list() == expected["prediction"].to_list()
     assert found["reasons"].to_list() == expected["reasons"].to_list()
+    why = " ".join(pl.read_csv(tmp_path / "out" / "forecast.csv")["why"])
+    assert re.search("city = (Bonn|Köln|Ulm)", why)  # not the number of a category
 
 
 def encoded(people: pl.DataFrame, folder: Path, tmp_path: Path, frame: pl.DataFrame) -> tuple[pl.DataFrame, dict[str, Any]]:
