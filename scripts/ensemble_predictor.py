@@ -47,8 +47,8 @@ class PredictConfig:
     ensemble: str = "???"
     """The folder of a fitted ensemble."""
     source: tuple[str, ...] = ()
-    """Files or globs of raw reviews: all of these products' reviews, old and new, up to the day of the forecast. Or of new
-    rows of a table, with the columns that it had in training; the target is not needed."""
+    """Files or globs of raw reviews: all reviews of all products of the categories, old and new, up to the day of the
+    forecast. Or of new rows of a table, with the columns that it had in training; the target is not needed."""
     metadata: tuple[str, ...] = ()
     """Files or globs of product metadata; needed if the members learned with them."""
     out: str = "???"

@@ -64,7 +64,7 @@ class Product(TypedDict):
 
 
 class Request(BaseModel):
-    """All reviews of some products and of the categories that they stand in, old and new, and the products' metadata."""
+    """All reviews of all products of the categories, old and new, and the products' metadata."""
 
     model_config = ConfigDict(cache_strings="keys")  # texts differ: to remember them takes a fifth of the time
     reviews: Annotated[list[Review], Field(min_length=1)]
@@ -99,7 +99,8 @@ def facts(like: dict[str, Any]) -> dict[str, Any]:
 
 def answer(metadata: dict[str, str]) -> dict[str, Any]:
     """What stands in an answer beside the forecast, from the metadata of its table."""
-    lacking = json.loads(metadata["lacking"])  # the part of the products without metadata, and of the reviews without text
+    # The part of the products without metadata, of the reviews without text, and of training's products and weekly reviews
+    lacking = json.loads(metadata["lacking"])
     return {"week": metadata["week"], "horizon_weeks": int(metadata["horizon_weeks"]), "lacking": lacking}
 
 

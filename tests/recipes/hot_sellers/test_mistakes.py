@@ -15,8 +15,9 @@ from small_market import FIRST_DAY, SUNDAY, config_for, review, steady_market, w
 
 from ensemble.data import duplicates
 from ensemble.errors import UserError
+from ensemble.recipes.hot_sellers import new_data
 from ensemble.recipes.hot_sellers import prepare as panel
-from ensemble.recipes.hot_sellers.settings import PanelConfig, PrepareConfig
+from ensemble.recipes.hot_sellers.settings import MarketConfig, PanelConfig, PrepareConfig
 
 DUPLICATES = "duplicate: the same product, user and time"
 FIELDS = ("parent_asin", "user_id", "rating", "timestamp")
@@ -127,6 +128,34 @@ def test_the_end_that_is_advised_works(tmp_path: Path) -> None:
     day = str(raised.value).rpartition("=")[2]
     assert day > str(FIRST_DAY.date())
     assert panel.prepare(config_for(tmp_path, content, settings, until=day), like)["splits"]
+
+
+@pytest.mark.parametrize(
+    ("products", "every", "warned"),
+    [("ABCDE", 1, []), ("CDE", 1, []), ("AB", 1, ["products", "weekly reviews"]), ("ABCDE", 3, ["weekly reviews"])],
+)
+def test_a_part_of_the_market_is_warned_of(
+    products: str, every: int, warned: list[str], tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """The features of a category and of the market would be other numbers, and with them the probabilities."""
+    whole = steady_market()
+    like = panel.prepare(config_for(tmp_path / "old", whole))
+    part = [one for one in whole if one["parent_asin"] in products]
+    part = [*part[::every], *([part[-1]] if (len(part) - 1) % every else [])]
+    source = write_raw(tmp_path, part)
+    capsys.readouterr()
+    about = new_data.prepare(like, {"out": str(tmp_path / "new"), "source": (source,)})
+    assert re.findall(r"warning: these reviews have [\d.]+% of the ([a-z ]+) that the", capsys.readouterr().err) == warned
+    assert list(about.get("lacking", {})) == warned
+    if "products" in warned:
+        assert about["lacking"]["products"] == 0.6
+
+
+def test_settings_of_the_generated_market_with_files_are_refused(tmp_path: Path) -> None:
+    """They would do nothing, without a word."""
+    config = config_for(tmp_path, steady_market(), market=MarketConfig(seed=3))
+    with pytest.raises(UserError, match=r"^market.seed=3 is of the generated market, and source names files of your own"):
+        panel.prepare(config)
 
 
 def test_a_pipe_is_no_source(tmp_path: Path) -> None:
