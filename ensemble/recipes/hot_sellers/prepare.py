@@ -182,7 +182,8 @@ def _refuse_inside(out: str, paths: list[Path]) -> None:
 
 def _placeless(census: dict[str, Any]) -> dict[str, Any]:
     """A census with file names for paths: the same raw files give the same fingerprint, wherever they lie."""
-    offenders = (offender for dropped in census["dropped"].values() for offender in dropped["first"])
+    kinds = (*census["dropped"].values(), *census.get("notes", {}).values())
+    offenders = (offender for kind in kinds for offender in kind["first"])
     for entry in (*census["files"], *offenders):
         entry["file"] = Path(entry["file"]).name
     return census

@@ -30,7 +30,7 @@ from pathlib import Path
 
 import polars as pl
 
-from ensemble.data import duplicates, records, reviews
+from ensemble.data import duplicates, records, reviews, values
 from ensemble.data.census import Census
 from ensemble.errors import UserError
 
@@ -243,7 +243,8 @@ def _ratings(file: Path, lines: list[str]) -> pl.DataFrame:
         rating.str.strip_chars().cast(pl.Float64, strict=False),
         seconds.str.strip_chars().cast(pl.Float64, strict=False),
     )
-    sound = (user != "") & (item != "") & rating.is_finite() & (seconds.abs() < MOST_SECONDS)
+    _refuse_finer_times(file, table)
+    sound = (user.str.strip_chars() != "") & (item.str.strip_chars() != "") & rating.is_finite() & (seconds.abs() < MOST_SECONDS)
     _refuse(file, table, sound, "is not user, item, rating and seconds since 1970")
     return table.select("user", "item", time=(1000 * seconds).round().cast(pl.Int64))
 
@@ -252,6 +253,7 @@ def _times(file: Path, lines: list[str]) -> pl.DataFrame:
     words, seconds = pl.col("words").list, pl.col("seconds")
     table = _numbered(lines).with_columns(words=WORDS)
     table = table.with_columns(seconds=words.get(2, null_on_oob=True).cast(pl.Float64, strict=False))
+    _refuse_finer_times(file, table)
     _refuse(file, table, (words.len() == 3) & (seconds.abs() < MOST_SECONDS), "is not user, item and seconds since 1970")
     return table.select(user=words.get(0), item=words.get(1), time=(1000 * seconds).round().cast(pl.Int64))
 
@@ -291,6 +293,13 @@ def _numbered(lines: list[str]) -> pl.DataFrame:
     """Columns `line` and `number`, its place in the file from 1, without blank lines."""
     table = pl.DataFrame({"line": lines}, schema={"line": pl.String}).with_row_index("number", offset=1)
     return table.filter(pl.col("line").str.contains(WORD))
+
+
+def _refuse_finer_times(file: Path, table: pl.DataFrame) -> None:
+    """Raise `UserError` for the first line whose time, read as seconds, is milliseconds or finer."""
+    is_finer = pl.col("seconds").abs().is_between(MOST_SECONDS, values.LARGEST_TIME).fill_null(False)
+    what = "has a time in milliseconds or a finer unit, and lines of text have seconds since 1970"
+    _refuse(file, table, ~is_finer, what, "divide the times by 1000, or by as much as their unit needs")
 
 
 def _refuse(file: Path, table: pl.DataFrame, sound: pl.Expr, what: str, advice: str = "correct the line") -> None:

@@ -15,7 +15,7 @@ from small_market import FIRST_DAY, SUNDAY, config_for, review, steady_market, w
 
 from ensemble.data import duplicates
 from ensemble.errors import UserError
-from ensemble.recipes.hot_sellers import new_data
+from ensemble.recipes.hot_sellers import new_data, spills
 from ensemble.recipes.hot_sellers import prepare as panel
 from ensemble.recipes.hot_sellers.settings import MarketConfig, PanelConfig, PrepareConfig
 
@@ -104,6 +104,26 @@ def test_metadata_of_other_products_are_refused(
     assert f"{num} of 5 reviewed products have metadata" in capsys.readouterr().out
     with pytest.raises(UserError, match=r"min_matched=2\.0 is impossible: it must be between 0 and 1"):
         panel.prepare(config_for(tmp_path, content, metadata=metadata, min_matched=2.0))
+
+
+def test_metadata_that_stand_twice_are_counted(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    """Which of two descriptions of a product counts would be decided without a word."""
+    about = {"title": "", "store": None, "categories": [], "price": None, "main_category": "Toys"}
+    rows = [{"parent_asin": one} | about for one in "ABCDEZ"]
+    once = panel.prepare(config_for(tmp_path / "once", steady_market(), metadata=(write_raw(tmp_path, rows, "once.jsonl"),)))
+    assert once["product_census"]["dropped"] == {}
+    assert "warning" not in capsys.readouterr().err
+    rows += [{"parent_asin": "A"} | about, {"parent_asin": "A"} | about, {"parent_asin": "Z"} | about]
+    rows += [{"parent_asin": "B"} | about | {"main_category": "Tools"}, {"parent_asin": "B"} | about | {"store": "S"}]
+    metadata = (write_raw(tmp_path, rows, "twice.jsonl"),)
+    twice = panel.prepare(config_for(tmp_path / "twice", steady_market(), metadata=metadata))
+    census = twice["product_census"]
+    assert {kind: dropped["count"] for kind, dropped in census["dropped"].items()} == {spills.COPY: 3, spills.CONFLICT: 2}
+    assert census["rows_read"] == len(rows) == census["rows_kept"] + 5
+    assert "warning: 2 rows of the metadata are of a product that an earlier row describes otherwise, such as B" in (
+        capsys.readouterr().err
+    )
+    assert twice["splits"] == once["splits"]
 
 
 @pytest.mark.parametrize(("num_weeks", "changes"), [(60, {}), (24, {}), (60, {"folds": 2}), (17, {"horizon_weeks": 4})])
