@@ -84,7 +84,7 @@ def main() -> None:
         return
 
     from ensemble import folders
-    from ensemble.predictor import fit
+    from ensemble.predictor import card, fit
 
     about = folders.read_manifest(settings.data, settings.verify == "full")
     recipe.check_named(named, about, settings.data)
@@ -110,14 +110,7 @@ def main() -> None:
     print(f"test: {scores['rows']:,} rows{positives}; {metric.replace('_', ' ')} with its 95 % interval")
     if scores["left_out"]:
         print(scores["left_out"])
-    for name, of in scores["scores"].items():
-        value, low, high = (written(of[metric][key]) for key in ("value", "low", "high"))
-        weight = f"  weight {scores['weights'][name]:.2f}" if name in scores["weights"] else ""
-        print(f"{name:>14}  {value}  [{low}, {high}]{weight}")
-
-
-def written(value: float | None) -> str:
-    return "–" if value is None else f"{value:.4f}"
+    print("\n".join(card.score_lines(scores, about["task"]["group"])))
 
 
 if __name__ == "__main__":

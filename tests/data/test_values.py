@@ -161,7 +161,12 @@ def test_times_of_two_units_in_a_file_are_named(most: int, least: int, tmp_path:
 
 def test_times_with_an_offset_are_read(tmp_path: Path) -> None:
     """Reviews would be hours off, or lost."""
-    times = ["2020-10-07T11:28:50+05:30", "2020-10-07 11:28:50.250 +0530", "2020-10-07T00:58:50-05:00", "2020-10-07T05:58:50Z"]
+    times = [
+        "2020-10-07T11:28:50+05:30",
+        "2020-10-07 11:28:50.250 +0530",
+        "2020-10-07T00:58:50-05:00",
+        "2020-10-07T05:58:50Z",
+    ]
     found = read(table(tmp_path / "a.csv", ",".join(COLUMNS), *(f"P,U,5,{time}" for time in times)))["time_ms"]
     assert [time - 1_602_050_330_000 for time in found] == [0, 250, 0, 0]
 

@@ -217,7 +217,11 @@ def as_text(scores: dict[str, Any]) -> str:
         f"The best trained member on validation is {best}; baselines are scored too, but never chosen."
         if any(not member["is_baseline"] for member in scores["members"].values())
         else f"The best baseline on validation is {best}.",
-        *([] if scores["items"] >= NUM_SAMPLED else [f"There are only {scores['items']} items, so no sample of {NUM_SAMPLED}."]),
+        *(
+            []
+            if scores["items"] >= NUM_SAMPLED
+            else [f"There are only {scores['items']} items, so no sample of {NUM_SAMPLED}."]
+        ),
         "",
         f"| member | NDCG@10 | less {best} | {' | '.join(COLUMNS.values())} |",
         f"|---|{'---|' * (2 + len(COLUMNS))}",

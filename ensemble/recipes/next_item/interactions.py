@@ -10,7 +10,7 @@ are recognised by what is in them; the word in brackets names them:
     1 3 7 12 9                     a user and all items, oldest first (sequences)
     1 3 7 12 9<TAB>0 864000 60 0   the same, then the seconds since the item before, first 0 (gaps)
 
-With format=auto, numbers in two groups with a tab between them are gaps or an error, never sequences: seconds would be items.
+With format=auto, two groups of numbers with a tab between them are gaps or an error, never sequences.
 
 Interactions are sorted stably by user and time: of two at one moment, the one that comes first in the file is first. That is
 no detail: it decides the test item of two users in five of MovieLens 1M.
@@ -206,7 +206,9 @@ def _lines(file: Path, most_bytes: int | None = None) -> list[str]:
     octets = octets.removeprefix(codecs.BOM_UTF8)
     if (place := octets.find(b"\0")) >= 0:
         number = octets.count(b"\n", 0, place) + 1
-        raise UserError(f"{file}, line {number}: there is a NUL in it: get the file again, or convert it from UTF-16 to UTF-8")
+        raise UserError(
+            f"{file}, line {number}: there is a NUL in it: get the file again, or convert it from UTF-16 to UTF-8"
+        )
     if not octets.strip():
         raise UserError(f"{file} is empty: check how it was made, or leave it out")
     try:
@@ -244,7 +246,9 @@ def _ratings(file: Path, lines: list[str]) -> pl.DataFrame:
         seconds.str.strip_chars().cast(pl.Float64, strict=False),
     )
     _refuse_finer_times(file, table)
-    sound = (user.str.strip_chars() != "") & (item.str.strip_chars() != "") & rating.is_finite() & (seconds.abs() < MOST_SECONDS)
+    sound = (
+        (user.str.strip_chars() != "") & (item.str.strip_chars() != "") & rating.is_finite() & (seconds.abs() < MOST_SECONDS)
+    )
     _refuse(file, table, sound, "is not user, item, rating and seconds since 1970")
     return table.select("user", "item", time=(1000 * seconds).round().cast(pl.Int64))
 
@@ -283,7 +287,9 @@ def _gaps(file: Path, lines: list[str]) -> pl.DataFrame:
     from_zero = gap.get(0, null_on_oob=True).fill_null(0) == 0
     possible = gap.eval(pl.element().is_between(0, MOST_SECONDS)).list.all() & (gap.sum() < MOST_SECONDS)
     _refuse(file, table, as_many & possible, "is not a user and items, a tab, and as many gaps of 0 seconds or more")
-    _refuse(file, table, from_zero, "has a first gap that is not 0", "gaps are seconds since the item before, the first is 0")
+    _refuse(
+        file, table, from_zero, "has a first gap that is not 0", "gaps are seconds since the item before, the first is 0"
+    )
     _refuse(file, table, FIRST_OF_USER, SECOND_LINE, "join the lines")
     events = table.explode("item", "gap").drop_nulls("item")
     return events.select("user", "item", time=1000 * pl.col("gap").cum_sum().over("number"))

@@ -174,7 +174,7 @@ def test_a_part_of_the_market_is_warned_of(
 def test_settings_of_the_generated_market_with_files_are_refused(tmp_path: Path) -> None:
     """They would do nothing, without a word."""
     config = config_for(tmp_path, steady_market(), market=MarketConfig(seed=3))
-    with pytest.raises(UserError, match=r"^market.seed=3 is of the generated market, and source names files of your own"):
+    with pytest.raises(UserError, match=r"^market.seed=3 is of the generated market, and source names your own files"):
         panel.prepare(config)
 
 
