@@ -177,8 +177,8 @@ def time_unit(values: Sequence[object], path: Path, column: str) -> str:
     if 2 * len(fine) > max(len(numbers), len(dates)):
         unit, divisor = ("nanoseconds", 10**6) if fine[0] >= SMALLEST_NANOSECONDS else ("microseconds", 1000)
         raise UserError(
-            f"the times of {path}, column '{column}', are {unit} since 1970, as in {fine[0]:.0f}: divide them by {divisor:,}, "
-            "for times are read in seconds or milliseconds"
+            f"the times of {path}, column '{column}', are {unit} since 1970, as in {fine[0]:.0f}: divide them by {divisor:,}"
+            ", for times are read in seconds or milliseconds"
         )
     if len(numbers) >= max(len(dates), 1):
         return "milliseconds" if (numbers >= SMALLEST_MILLISECONDS).sum() > len(numbers) / 2 else "seconds"

@@ -89,7 +89,7 @@ def lacking(shares: list[Share]) -> dict[str, dict[str, float]]:
 
 
 def of_market(about: dict[str, Any], like: dict[str, Any]) -> dict[str, float]:
-    """The part that there is of the products, and of the reviews in a week, that members learned from, where it is too small.
+    """The part of the products, and of the weekly reviews, that members learned from, where it is too small.
 
     Features of a category and of the market count all reviews, so of a part of the products they are other numbers.
     """

@@ -39,8 +39,8 @@ def prepare(like: dict[str, Any], settings: dict[str, Any]) -> dict[str, Any]:
     for what, part in coverage.of_market(about, like).items():
         print(
             f"warning: these reviews have {part:.1%} of the {what} that the members learned from: the features of a "
-            "category and of the market, and with them the probabilities, are only right if all reviews of all products of the "
-            "categories are given",
+            "category and of the market, and with them the probabilities, are only right if all reviews of all products of "
+            "the categories are given",
             file=sys.stderr,
         )
     return about

@@ -164,8 +164,8 @@ def raw_files(config: PrepareConfig) -> tuple[list[Path], list[Path]]:
                and getattr(config.market, field.name) != getattr(simulated, field.name)]  # fmt: skip
     if changed:
         raise UserError(
-            f"market.{changed[0]}={getattr(config.market, changed[0])} is of the generated market, and source names your own "
-            f"files: leave {'it' if len(changed) == 1 else 'market.*'} out, or leave source out"
+            f"market.{changed[0]}={getattr(config.market, changed[0])} is of the generated market, and source names your "
+            f"own files: leave {'it' if len(changed) == 1 else 'market.*'} out, or leave source out"
         )
     files = reviews.expand_sources(config.source, raw)
     products = reviews.expand_sources(config.metadata, raw, "products") if config.metadata else []
