@@ -46,7 +46,8 @@ class PredictConfig:
     ensemble: str = "???"
     """The folder of a fitted ensemble."""
     source: tuple[str, ...] = ()
-    """Files or globs of raw reviews: all of them, old and new, up to the day of the forecast. Or new rows of a table."""
+    """Files or globs of raw reviews: all reviews of all products of the categories, old and new, up to the day of the
+    forecast. Or of new rows of a table, with the columns that it had in training; the target is not needed."""
     metadata: tuple[str, ...] = ()
     """Files or globs of product metadata; needed if the members learned with them."""
     out: str = "???"
@@ -80,7 +81,7 @@ def main() -> None:
         return
 
     from ensemble import folders
-    from ensemble.predictor import fit
+    from ensemble.predictor import card, fit
 
     about = folders.read_manifest(settings.data, settings.verify == "full")
     recipe.check_named(named, about, settings.data)
@@ -106,14 +107,7 @@ def main() -> None:
     print(f"test: {scores['rows']:,} rows{positives}; {metric.replace('_', ' ')} with its 95 % interval")
     if scores["left_out"]:
         print(scores["left_out"])
-    for name, of in scores["scores"].items():
-        value, low, high = (written(of[metric][key]) for key in ("value", "low", "high"))
-        weight = f"  weight {scores['weights'][name]:.2f}" if name in scores["weights"] else ""
-        print(f"{name:>14}  {value}  [{low}, {high}]{weight}")
-
-
-def written(value: float | None) -> str:
-    return "–" if value is None else f"{value:.4f}"
+    print("\n".join(card.score_lines(scores, about["task"]["group"])))
 
 
 if __name__ == "__main__":

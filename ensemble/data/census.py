@@ -11,10 +11,12 @@ NO_USER = "missing user id"
 BAD_ID = "id that is no text and no whole number"
 NO_TIME = "missing time"
 BAD_RATING = "impossible rating"
+OTHER_UNIT = "time in another unit (seconds, milliseconds, …) than most of its file's"
 TOO_OLD = "date before 1995"
 TOO_NEW = "date after the file's end"
 AFTER_UNTIL = "date after until, left out as asked"
-BAD_KINDS = (MALFORMED, NO_PRODUCT, NO_USER, BAD_ID, NO_TIME, BAD_RATING, TOO_OLD, TOO_NEW)
+UNREADABLE = "note: rows kept with an unreadable {}, which is read as if it were empty"
+BAD_KINDS = (MALFORMED, NO_PRODUCT, NO_USER, BAD_ID, OTHER_UNIT, NO_TIME, BAD_RATING, TOO_OLD, TOO_NEW)
 """Why a reader drops a row: the first of these that is true of it; `AFTER_UNTIL`, for which the user asked, is no fault."""
 
 NUM_OFFENDERS = 5
@@ -39,6 +41,8 @@ class Census:
         self.rows_kept = 0
         self.dropped: dict[str, int] = {}
         self.offenders: dict[str, list[Offender]] = {}
+        self.notes: dict[str, int] = {}
+        """Values of rows that were kept that could not be read, by kind."""
         self.files: list[dict[str, str]] = []
         """How each file was understood: its `file` (path) and `format`, and for reviews the unit of `time`."""
 
@@ -54,6 +58,16 @@ class Census:
         self.rows_kept -= count
         assert self.rows_kept >= 0, "more rows dropped than were read"
         self.dropped[kind] = self.dropped.get(kind, 0) + count
+        self._remember(kind, offenders)
+
+    def note(self, kind: str, count: int, offenders: Iterable[Offender] = ()) -> None:
+        """Count `count` values that could not be read, of rows that are kept all the same."""
+        if count == 0:
+            return
+        self.notes[kind] = self.notes.get(kind, 0) + count
+        self._remember(kind, offenders)
+
+    def _remember(self, kind: str, offenders: Iterable[Offender]) -> None:
         first = self.offenders.setdefault(kind, [])
         first.extend(offender for offender, _ in zip(offenders, range(NUM_OFFENDERS - len(first)), strict=False))
 
@@ -67,7 +81,9 @@ class Census:
             return
         share = bad / max(self.rows_read, 1)
         advice = "correct the files, or allow more with max_bad_fraction"
-        if self.dropped.get(TOO_NEW, 0) * 2 > bad:
+        if self.dropped.get(OTHER_UNIT, 0) * 2 > bad:
+            advice = "all times of a file must have one unit, seconds or milliseconds since 1970: convert the others"
+        elif self.dropped.get(TOO_NEW, 0) * 2 > bad:
             advice = "a file's end is its modification time unless you give it with until"
         raise UserError(
             f"{bad:,} of {self.rows_read:,} rows are bad ({share:.2%}, allowed are {max_bad_fraction:.2%}): "
@@ -76,19 +92,25 @@ class Census:
 
     def to_dict(self) -> dict[str, Any]:
         """The whole census for a manifest: plain dicts, lists, strings and whole numbers."""
+
+        def described(counts: dict[str, int]) -> dict[str, Any]:
+            return {
+                kind: {"count": count, "first": [offender._asdict() for offender in self.offenders[kind]]}
+                for kind, count in counts.items()
+            }
+
+        notes = {"notes": described(self.notes)} if self.notes else {}
         return {
             "rows_read": self.rows_read,
             "rows_kept": self.rows_kept,
-            "dropped": {
-                kind: {"count": count, "first": [offender._asdict() for offender in self.offenders[kind]]}
-                for kind, count in self.dropped.items()
-            },
+            "dropped": described(self.dropped),
+            **notes,
             "files": self.files,
         }
 
     def table(self) -> str:
         """The census for the screen: how each file was understood, the counts, the first offenders."""
-        counts = {"rows read": self.rows_read, **self.dropped, "rows kept": self.rows_kept}
+        counts = {"rows read": self.rows_read, **self.dropped, "rows kept": self.rows_kept, **self.notes}
         width = max(len(f"{count:,}") for count in counts.values())
         lines = [
             f"{file['file']}: {file['format']}" + (f", time in {file['time']}" if "time" in file else "")

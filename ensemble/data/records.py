@@ -41,6 +41,7 @@ EXCERPT_CHARACTERS = 80
 
 csv.field_size_limit(LONGEST_RECORD_BYTES)  # the csv module refuses fields of more than 128 KiB, which reviews may be
 
+PARQUET = b"PAR1"
 FOREIGN = {
     b"PK\x03\x04": "a zip archive",
     b"\x28\xb5\x2f\xfd": "compressed with zstd",
@@ -153,7 +154,7 @@ def look(path: str | Path, headless: bool = False) -> RawFile:
     for magic, what in FOREIGN.items():
         if head.startswith(magic):
             raise UserError(f"{path} is {what}: unpack or convert it to UTF-8 text, gzip or Parquet")
-    if head.startswith(b"PAR1"):
+    if head.startswith(PARQUET):
         batch = next(_batches(path, None, HEAD_RECORDS), None)
         if batch is None:
             raise UserError(f"{path} has no rows: check how it was made, or leave it out")
@@ -222,7 +223,7 @@ def require_file(path: Path) -> None:
 
 def refuse_bare_returns(path: Path, head: bytes) -> None:
     """Raise `UserError` for text whose lines end in carriage returns alone, which would be read as one line."""
-    if b"\n" not in head and b"\r" in head.rstrip(b"\r") and not head.startswith(b"PAR1"):
+    if b"\n" not in head and b"\r" in head.rstrip(b"\r") and not head.startswith(PARQUET):
         raise UserError(
             f"the lines of {path} end in carriage returns alone, as on old Macs: convert them, as "
             "`tr '\\r' '\\n' < OLD > NEW` does"

@@ -39,8 +39,10 @@ from ensemble.data.census import (
     NO_TIME,
     NO_USER,
     NUM_OFFENDERS,
+    OTHER_UNIT,
     TOO_NEW,
     TOO_OLD,
+    UNREADABLE,
     Census,
     Offender,
 )
@@ -258,11 +260,13 @@ def _reviews(
             rows = _with_ids(raw, source, odd_ids).with_columns(
                 pl.col("rating").cast(pl.Float64, strict=False),
                 time_ms=values.time_ms(raw.schema["time"], time),
+                has_other_unit=values.has_other_unit(raw.schema["time"], time),
             )
             defects = {
                 NO_PRODUCT: pl.col("product_id").is_null(),
                 NO_USER: pl.col("user_id").is_null(),
                 BAD_ID: pl.col("is_odd"),
+                OTHER_UNIT: pl.col("has_other_unit"),
                 NO_TIME: pl.col("time_ms").is_null(),
                 BAD_RATING: ~pl.col("rating").is_between(LOWEST_RATING, HIGHEST_RATING).fill_null(False),
                 TOO_OLD: pl.col("time_ms") < YEAR_1995_MS,
@@ -271,6 +275,7 @@ def _reviews(
             good = _keep_good(raw, rows, defects, source.file, census, REQUIRED_FIELDS["reviews"])
             if good.is_empty():
                 continue
+            _note_unreadable(good, source, census)
             yield good.select(
                 "product_id",
                 "user_id",
@@ -384,6 +389,20 @@ def _keep_good(
     return rows.filter(defect.is_null())
 
 
+def _note_unreadable(good: pl.DataFrame, source: _Source, census: Census) -> None:
+    """Count the values of optional fields that cannot be read; their rows are kept, with the value as not recorded."""
+    for field, value in (("verified", values.verified()), ("helpful_votes", values.helpful_votes())):
+        if field not in source.fields or good.schema[field] == pl.Boolean or good.schema[field].is_numeric():
+            continue
+        if bad := good.select(values.is_unreadable(field, value).sum()).item():
+            first = good.filter(values.is_unreadable(field, value)).head(NUM_OFFENDERS)
+            offenders = (
+                Offender(str(source.file.path), line, f"{source.fields[field]}={_shown(shown)}")
+                for line, shown in first.select("source_line", field).iter_rows()
+            )
+            census.note(UNREADABLE.format(source.fields[field]), bad, offenders)
+
+
 def _shown(value: Any) -> str:
     """A value in an excerpt, the same whether it was parsed as a number or as text."""
     return "" if value is None else str(value).removesuffix(".0")[: records.EXCERPT_CHARACTERS]
@@ -443,6 +462,11 @@ def _check_columns(columns: Mapping[str, str]) -> None:
             near = difflib.get_close_matches(field, known, n=1)
             mend = f"did you mean '{near[0]}'?" if near else f"known are {', '.join(known)}"
             raise UserError(f"columns maps '{field}', which is no field of a review; {mend}")
+    of_column: dict[str, str] = {}
+    for field, column in columns.items():
+        if other := of_column.get(column):
+            raise UserError(f"columns names '{column}' for both {other} and {field}: name a column of its own for each")
+        of_column[column] = field
     for field in REQUIRED_FIELDS["reviews"]:
         if field not in columns:
             raise UserError(f"columns does not say which column is the {field}: add {field}=NAME")

@@ -1,6 +1,7 @@
 """The columns of review and metadata files, whatever their type, to the values of `reviews.REVIEW_SCHEMA`.
 
-Ids are text, exactly as written: `007`, ` 7` and `7` are three ids, and `None` is one too; only an empty cell is missing.
+Ids are text, exactly as written: `007`, ` 7` and `7` are three ids, and `None` is one too; only an empty cell, or one
+of blanks alone, is missing.
 Whole numbers of any length are ids in their decimal form. Floating-point numbers are ids only if all of them are whole: that
 is how pandas writes a column of integers in which some are missing.
 """
@@ -19,6 +20,10 @@ from ensemble.errors import UserError
 
 IDS = ("product_id", "user_id")
 SMALLEST_MILLISECONDS = 1e11  # in seconds this would be the year 5138, in milliseconds it is 1973
+SMALLEST_MICROSECONDS = 1e14
+SMALLEST_NANOSECONDS = 1e17
+LARGEST_TIME = 1e20  # in nanoseconds the year 5138; beyond it a number is no time
+YEAR_1995_S = 788_918_400
 LARGEST_EXACT: dict[pl.DataType, int] = {pl.Float64(): 2**53, pl.Float32(): 2**24}
 """Above it two whole numbers have one value in floating point."""
 ODD_TEXT = r"^[\[{]|^(?:true|false)$|^-?\d+(?:\.\d+)?(?:[eE][-+]?\d+)?$"
@@ -70,11 +75,11 @@ def _kind(dtype: pl.DataType, field: str) -> str:
 
 
 def identifiers(values: pl.Series, lines: pl.Series, path: Path, column: str) -> pl.Series:
-    """A column of ids as text; null where a cell is empty. Raises `UserError` for a number that is not whole."""
+    """A column of ids as text; null where a cell is empty or blank. Raises `UserError` for a number that is not whole."""
     if values.dtype.is_float() or values.dtype.is_decimal():
         values = _whole(values, lines, path, column)
     text = values.cast(pl.String)
-    return text.replace("", None).alias(values.name)
+    return text.set(text.str.strip_chars() == "", None).alias(values.name)
 
 
 def _whole(values: pl.Series, lines: pl.Series, path: Path, column: str) -> pl.Series:
@@ -168,6 +173,13 @@ def time_unit(values: Sequence[object], path: Path, column: str) -> str:
     dates = texts.select(time_ms(pl.String(), "dates")).to_series().drop_nulls()
     numbers = texts["time"].cast(pl.Float64, strict=False)
     numbers = numbers.filter(numbers.is_finite())
+    fine = numbers.filter((numbers >= SMALLEST_MICROSECONDS) & (numbers < LARGEST_TIME))
+    if 2 * len(fine) > max(len(numbers), len(dates)):
+        unit, divisor = ("nanoseconds", 10**6) if fine[0] >= SMALLEST_NANOSECONDS else ("microseconds", 1000)
+        raise UserError(
+            f"the times of {path}, column '{column}', are {unit} since 1970, as in {fine[0]:.0f}: divide them by {divisor:,}"
+            ", for times are read in seconds or milliseconds"
+        )
     if len(numbers) >= max(len(dates), 1):
         return "milliseconds" if (numbers >= SMALLEST_MILLISECONDS).sum() > len(numbers) / 2 else "seconds"
     if len(dates):
@@ -175,7 +187,7 @@ def time_unit(values: Sequence[object], path: Path, column: str) -> str:
     first = f", as in '{values[0]}'" if values else ""
     raise UserError(
         f"{path} has no time in its column '{column}'{first}: it must hold seconds or milliseconds since 1970, "
-        "or dates such as 2023-03-31 or 2023-03-31 23:59:59"
+        "or dates such as 2023-03-31, 2023-03-31 23:59:59 or 2023-03-31T23:59:59+05:30"
     )
 
 
@@ -186,12 +198,26 @@ def time_ms(dtype: pl.DataType, unit: str) -> pl.Expr:
         return time.dt.epoch("ms")
     if unit == "dates":
         text = time.cast(pl.String).str.strip_chars().str.replace("T", " ").str.replace(r"\s*(Z|UTC|\+00:?00)$", "")
+        zoned = text.str.replace(r"\s+([+-]\d\d:?\d\d)$", "$1")
         return pl.coalesce(
+            zoned.str.to_datetime("%Y-%m-%d %H:%M:%S%.f%z", time_unit="ms", strict=False).dt.replace_time_zone(None),
             text.str.to_datetime("%Y-%m-%d %H:%M:%S%.f", time_unit="ms", strict=False),
             text.str.to_date("%Y-%m-%d", strict=False).cast(pl.Datetime("ms")),
         ).dt.epoch("ms")
     number = time.cast(pl.Float64, strict=False)
     return (number if unit == "milliseconds" else number * 1000).cast(pl.Int64, strict=False)
+
+
+def has_other_unit(dtype: pl.DataType, unit: str) -> pl.Expr:
+    """Whether a number is a plausible time in another unit than its file's, in which it would be no plausible one."""
+    if dtype.is_temporal() or unit == "dates":
+        return pl.lit(False)
+    number = pl.col("time").cast(pl.Float64, strict=False)
+    if unit == "seconds":
+        return number.is_between(SMALLEST_MILLISECONDS, LARGEST_TIME)
+    return number.is_between(YEAR_1995_S, SMALLEST_MILLISECONDS, closed="left") | number.is_between(
+        SMALLEST_MICROSECONDS, LARGEST_TIME
+    )
 
 
 # ---------------------------------------------------------------------------------------------------------------- others
@@ -220,9 +246,16 @@ def helpful_votes() -> pl.Expr:
 
 
 def verified() -> pl.Expr:
-    word = pl.col("verified").cast(pl.String).str.to_lowercase()
-    known = {"true": True, "1": True, "y": True, "false": False, "0": False, "n": False}
+    word = pl.col("verified").cast(pl.String).str.strip_chars().str.to_lowercase()
+    known = {**dict.fromkeys(("true", "t", "yes", "y", "1", "1.0"), True),
+             **dict.fromkeys(("false", "f", "no", "n", "0", "0.0"), False)}  # fmt: skip
     return word.replace_strict(known, default=None, return_dtype=pl.Boolean)
+
+
+def is_unreadable(field: str, value: pl.Expr) -> pl.Expr:
+    """Whether a cell holds something of which `value`, the field's reading, is null."""
+    text = pl.col(field).cast(pl.String).str.strip_chars().str.to_lowercase()
+    return value.is_null() & ~text.is_in(["", "none", "null", "nan", "-"]).fill_null(True)
 
 
 def lists(values: pl.Series) -> pl.Series:

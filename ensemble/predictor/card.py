@@ -176,3 +176,21 @@ def _cell(interval: dict[str, float | None]) -> str:
     if value is None:
         return "–"
     return f"{value:.4f}" if low is None or high is None else f"{value:.4f} [{low:.4f}, {high:.4f}]"
+
+
+def score_lines(scores: dict[str, Any], group: str) -> list[str]:
+    """A line for each candidate: its score on test, the interval, and a member's weight; `scores` as in scores.json.
+
+    A baseline of a binary task only orders the rows of a group, the week of a product: its file, scored as it is, gives
+    another number, so the line names the group.
+    """
+    lines = []
+    known = (*scores["members"], "ensemble", "base rate")
+    for name, of in scores["scores"].items():
+        value, low, high = (
+            "–" if (number := of[scores["metric"]][key]) is None else f"{number:.4f}" for key in ("value", "low", "high")
+        )
+        weight = f"  weight {scores['weights'][name]:.2f}" if name in scores["weights"] else ""
+        how = f"  ranked within its {group}" if scores["kind"] == "binary" and name not in known else ""
+        lines.append(f"{name:>14}  {value}  [{low}, {high}]{weight}{how}")
+    return lines

@@ -5,7 +5,7 @@
 
 The table is one of raw reviews, in any of the forms that scripts/prepare_data.py knows, and not of features: a feature is
 only right as of its week and beside the whole market's reviews, so it is computed here, by the code that computed it for
-training. Give all reviews of the products, old and new, and of the categories they stand in.
+training. Give all reviews of all products of the categories, old and new.
 
 Each member, and the preparation, is loaded once, in a process of its own (worker.py); this one has none of their libraries.
 """

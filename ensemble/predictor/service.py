@@ -204,7 +204,13 @@ def _requests_of(predictor: EnsemblePredictor) -> ModuleType:
 
 
 async def _body(request: Request, max_bytes: int) -> bytes | None:
-    """The request's body, or None if it is longer than it may be; then the rest is not kept."""
+    """The request's body, or None if it is longer than it may be; then the rest is not kept.
+
+    A length that is announced in the head is judged before anything is read.
+    """
+    announced = request.headers.get("content-length", "")
+    if announced.isdecimal() and int(announced) > max_bytes:
+        return None
     body = bytearray()
     async for chunk in request.stream():
         body += chunk

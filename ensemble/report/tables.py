@@ -6,7 +6,7 @@ from typing import Any
 import numpy as np
 
 from ensemble import metrics
-from ensemble.predictor.fit import ENSEMBLE
+from ensemble.predictor.fit import BASE_RATE, ENSEMBLE
 from ensemble.predictor.members import KINDS
 from ensemble.report.run import Member, Run
 from ensemble.report.words import METHOD_WORDS, METRIC_WORDS, number
@@ -34,6 +34,8 @@ def score_table(run: Run) -> dict[str, Any]:
     rows = []
     for candidate, of in scores.items():
         role = "" if candidate == ENSEMBLE else "member" if candidate in run.scores["members"] else "baseline"
+        if role == "baseline" and kind == "binary" and candidate != BASE_RATE:
+            role += f", ranked within its {run.task.group}"  # its scores only order the rows of a group
         cells = [_interval(kind, name, of[name]) for name in names]
         rows.append({"name": candidate, "kind": role, "cells": cells, "accuracy": of.get("accuracy", {}).get("value")})
     for column, name in enumerate(names):

@@ -14,7 +14,7 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from ensemble.data import reviews
-from ensemble.data.census import AFTER_UNTIL, BAD_ID, NO_USER, Census
+from ensemble.data.census import AFTER_UNTIL, BAD_ID, NO_USER, OTHER_UNIT, UNREADABLE, Census
 from ensemble.errors import UserError
 
 NOON_MS = 1_600_000_000_000
@@ -51,9 +51,9 @@ def write_delimited(file: Path, ids: list[str], delimiter: str) -> Path:
 LETTERS = st.characters(exclude_categories=("Cs",), exclude_characters="\0")
 IDS = st.lists(
     st.one_of(
-        st.text(LETTERS, min_size=1, max_size=8),
+        st.text(LETTERS, min_size=1, max_size=8).filter(str.strip),
         st.from_regex(r"[+-]?0*[0-9]{1,25}(\.0*)?", fullmatch=True),
-        st.sampled_from(["None", "null", "nan", " ", " 7", "7 ", "1e3", "true", "[deleted]", "{}", "9007199254740993"]),
+        st.sampled_from(["None", "null", "nan", " 7", "7 ", "1e3", "true", "[deleted]", "{}", "9007199254740993"]),
     ),
     min_size=1,
     max_size=12,
@@ -83,16 +83,16 @@ def test_whole_numbers_are_ids_in_their_decimal_form(tmp_path: Path, ids: list[i
     assert read(write_json(tmp_path / "b.jsonl", longer))["user_id"].to_list() == [str(one) for one in longer]
 
 
-def test_only_an_empty_cell_is_a_missing_id(tmp_path: Path) -> None:
-    """A user who is called None would be lost, or an empty cell be somebody."""
+def test_an_empty_or_blank_cell_is_a_missing_id(tmp_path: Path) -> None:
+    """A user who is called None would be lost, or an empty or blank cell be somebody."""
     for file in (
-        write_json(tmp_path / "a.jsonl", [None, "", "None", 4.0]),
-        write_parquet(tmp_path / "a.parquet", [None, "", "None", "4"]),
-        write_delimited(tmp_path / "a.csv", ["", "", "None", "4"], ","),
+        write_json(tmp_path / "a.jsonl", [None, "", " \t", "None", 4.0]),
+        write_parquet(tmp_path / "a.parquet", [None, "", " \t", "None", "4"]),
+        write_delimited(tmp_path / "a.csv", ["", "", "  ", "None", "4"], ","),
     ):
         census = Census()
         assert read(file, census=census)["user_id"].to_list() == ["None", "4"]
-        assert census.dropped == {NO_USER: 2}
+        assert census.dropped == {NO_USER: 3}
 
 
 @pytest.mark.parametrize(
@@ -108,6 +108,75 @@ def test_only_an_empty_cell_is_a_missing_id(tmp_path: Path) -> None:
 def test_ids_of_other_types_of_parquet(tmp_path: Path, ids: pl.Series, expected: list[str]) -> None:
     """Users that pandas wrote as 4.0, since some were missing, would match no other file's."""
     assert read(write_parquet(tmp_path / "a.parquet", ids))["user_id"].to_list() == expected
+
+
+def table(file: Path, header: str, *rows: str) -> Path:
+    file.write_text("\n".join([header, *rows, ""]))
+    return file
+
+
+def test_truth_values_and_votes(tmp_path: Path) -> None:
+    """A verified purchase that is written yes would count as not verified, and what cannot be read be passed over."""
+    header = "parent_asin,user_id,rating,timestamp,helpful_vote,verified_purchase"
+    words = ["yes", "No", "T", "f", " Y ", "n", "1", "0", "True", "FALSE", "", "maybe", "ja"]
+    votes = ['"1,203"', "many", *["3"] * 10, ""]
+    rows = [f"P,U,5,{NOON_MS},{vote},{word}" for word, vote in zip(words, votes, strict=True)]
+    file, census = table(tmp_path / "a.csv", header, *rows), Census()
+    found = read(file, census=census)
+    assert found["verified"].to_list() == [True, False] * 5 + [None] * 3
+    assert found["helpful_votes"].to_list() == [1203, 0, *[3] * 10, 0]
+    kinds = {name: UNREADABLE.format(name) for name in ("verified_purchase", "helpful_vote")}
+    assert census.notes == {kinds["verified_purchase"]: 2, kinds["helpful_vote"]: 1}
+    assert census.dropped == {}
+    assert census.rows_kept == len(rows)
+    assert census.offenders[kinds["helpful_vote"]] == [(str(file), 3, "helpful_vote=many")]
+    assert "a.csv:13: verified_purchase=maybe" in census.table()
+    assert census.to_dict()["notes"][kinds["verified_purchase"]]["count"] == 2
+    json_file = write_json(tmp_path / "a.jsonl", ["u"], verified_purchase="yes", helpful_vote="1,203")
+    assert read(json_file).select("verified", "helpful_votes").row(0) == (True, 1203)
+
+
+@pytest.mark.parametrize(("unit", "factor"), [("microseconds", 1000), ("nanoseconds", 1_000_000)])
+def test_finer_times_are_named(unit: str, factor: int, tmp_path: Path) -> None:
+    """Every review would be dated after the file's end, and `until` be advised."""
+    for file in (
+        write_json(tmp_path / "a.jsonl", ["u", "v"], timestamp=NOON_MS * factor),
+        write_parquet(tmp_path / "a.parquet", ["u", "v"], timestamp=NOON_MS * factor),
+    ):
+        with pytest.raises(UserError, match=f"column 'timestamp', are {unit} since 1970, .*: divide them by {factor:,}"):
+            read(file)
+
+
+@pytest.mark.parametrize(("most", "least"), [(1, 1000), (1000, 1), (1, 10**6), (1000, 10**6), (1000, 10**9)])
+def test_times_of_two_units_in_a_file_are_named(most: int, least: int, tmp_path: Path) -> None:
+    """Seconds among milliseconds are days of 1970, and milliseconds among seconds of the far future."""
+    seconds = NOON_MS // 1000
+    rows = [f"P,{number},5,{seconds * (least if number % 10 == 3 else most)}" for number in range(20)]
+    census = Census()
+    assert len(read(table(tmp_path / "a.csv", ",".join(COLUMNS), *rows), census=census)) == 18
+    assert census.dropped == {OTHER_UNIT: 2}
+    with pytest.raises(UserError, match="all times of a file must have one unit, seconds or milliseconds since 1970"):
+        census.check(0.01)
+
+
+def test_times_with_an_offset_are_read(tmp_path: Path) -> None:
+    """Reviews would be hours off, or lost."""
+    times = [
+        "2020-10-07T11:28:50+05:30",
+        "2020-10-07 11:28:50.250 +0530",
+        "2020-10-07T00:58:50-05:00",
+        "2020-10-07T05:58:50Z",
+    ]
+    found = read(table(tmp_path / "a.csv", ",".join(COLUMNS), *(f"P,U,5,{time}" for time in times)))["time_ms"]
+    assert [time - 1_602_050_330_000 for time in found] == [0, 250, 0, 0]
+
+
+def test_one_column_for_two_fields_is_refused(tmp_path: Path) -> None:
+    """Every product would have one user, of the same name."""
+    file = table(tmp_path / "a.csv", "x,stars,when", f"P,5,{NOON_MS}")
+    columns = {"product_id": "x", "user_id": "x", "rating": "stars", "time": "when"}
+    with pytest.raises(UserError, match="columns names 'x' for both product_id and user_id"):
+        read(file, columns=columns)
 
 
 @pytest.mark.parametrize("number", [1.5, 2.0**53 + 2, float("inf"), Decimal("1.5")])

@@ -1,5 +1,6 @@
 """Prediction files of two members that were never trained, and an ensemble of one that was, each made once."""
 
+import re
 import shutil
 from pathlib import Path
 
@@ -41,5 +42,6 @@ def fitted(prepared: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
     ):
         done = run(*words)
         assert done.returncode == 0, done.stderr
-    assert "momentum" in done.stdout
+    assert re.search(r" momentum  [\d.]+  \[.*\]  ranked within its week$", done.stdout, re.MULTILINE)
+    assert done.stdout.count("ranked within") == 1
     return folder

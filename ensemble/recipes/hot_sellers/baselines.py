@@ -35,5 +35,6 @@ def predict(data: str | Path, split: str, name: str = NAME) -> dict[str, Any]:
         "cluster": table[task.cluster].to_numpy(),
         "recipe": about["recipe"],
         "fingerprint": about["fingerprint"],
+        "output": "score",
         "config": {"kind": "baseline", "score": SCORE},
     }

@@ -31,7 +31,7 @@ def parts(about: dict[str, Any], scores: dict[str, Any]) -> Parts:
         f"{scores['base_rate']:.2%} of them hot, with 95 % intervals by {scores['num_draws']:,} draws of products.",
         limits=[
             "- It learned from these categories and weeks; other markets and later years are not measured here.",
-            "- Give all reviews of the products and their categories, old and new: totals, ages and last year are features.",
+            "- Give all reviews of all products of the categories, old and new: ages and market totals are features.",
             f"- Members stopped early on validation, weights and calibration were fitted on {fitted_on(scores)}, and test "
             "was only scored; the intervals hold for these weeks, not for the change from one season to another.",
         ],

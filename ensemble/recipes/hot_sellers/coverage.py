@@ -4,6 +4,7 @@ Files of other products, and ids that are written in another way, would otherwis
 """
 
 import dataclasses
+import datetime
 from pathlib import Path
 from typing import Any
 
@@ -15,6 +16,8 @@ from ensemble.recipes.hot_sellers.settings import PrepareConfig
 NUM_EXAMPLES = 1000
 NOTABLE = 0.05
 """The least part without metadata or text that a manifest speaks of."""
+LEAST_OF_MARKET = 0.5
+"""Of the products, and of the reviews in a week, that members learned from: less than this is taken for a part of them."""
 
 
 @dataclasses.dataclass
@@ -83,6 +86,21 @@ def lacking(shares: list[Share]) -> dict[str, dict[str, float]]:
     """The manifest's entry `lacking`: the part of the products or reviews without metadata or text, where it is notable."""
     parts = {share.what: round(1 - share.value, 6) for share in shares if 1 - share.value >= NOTABLE}
     return {"lacking": parts} if parts else {}
+
+
+def of_market(about: dict[str, Any], like: dict[str, Any]) -> dict[str, float]:
+    """The part of the products, and of the weekly reviews, that members learned from, where it is too small.
+
+    Features of a category and of the market count all reviews, so of a part of the products they are other numbers.
+    """
+    per_week = [one["census"]["rows_kept"] / _weeks(one) for one in (about, like)]
+    parts = {"products": about["products"] / like["products"], "weekly reviews": per_week[0] / per_week[1]}
+    return {what: part for what, part in parts.items() if part < LEAST_OF_MARKET}
+
+
+def _weeks(about: dict[str, Any]) -> int:
+    first, last = (datetime.date.fromisoformat(about[name]) for name in ("first_week", "last_week"))
+    return (last - first).days // 7 + 1
 
 
 def _example(without: list[str], spill: Path) -> str:

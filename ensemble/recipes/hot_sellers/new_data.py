@@ -14,7 +14,8 @@ def check(like: dict[str, Any], source: bool, metadata: bool) -> None:
         raise UserError("no reviews are given: add source=[reviews.jsonl]")
     if not metadata and len(like["categories"]) > 1:
         raise UserError(
-            "the members learned with product metadata, and none are given: add metadata=[meta.jsonl], or in Python products"
+            "the members learned with product metadata, and none are given: add metadata=[meta.jsonl] on the command line, "
+            "products in Python or in a request"
         )
 
 
@@ -23,6 +24,7 @@ def prepare(like: dict[str, Any], settings: dict[str, Any]) -> dict[str, Any]:
 
     settings : those of `PrepareConfig` without `panel`; `out`, `source` and `metadata` among them.
     """
+    from ensemble.recipes.hot_sellers import coverage
     from ensemble.recipes.hot_sellers import prepare as preparation
 
     check(like, bool(settings["source"]), bool(settings.get("metadata")))
@@ -32,6 +34,13 @@ def prepare(like: dict[str, Any], settings: dict[str, Any]) -> dict[str, Any]:
         print(
             f"warning: these reviews begin {about['first_week']}, those the members learned from {like['first_week']}: "
             "a product's totals, age and last year are only right if all its reviews are given, old and new",
+            file=sys.stderr,
+        )
+    for what, part in coverage.of_market(about, like).items():
+        print(
+            f"warning: these reviews have {part:.1%} of the {what} that the members learned from: the features of a "
+            "category and of the market, and with them the probabilities, are only right if all reviews of all products of "
+            "the categories are given",
             file=sys.stderr,
         )
     return about

@@ -36,7 +36,7 @@ from ensemble.data.inputs import FORECAST
 from ensemble.errors import UserError
 from ensemble.recipes.hot_sellers import advice, coverage, features, folds, spills, weekly
 from ensemble.recipes.hot_sellers.market import MARKET_FILES, write_market
-from ensemble.recipes.hot_sellers.settings import PanelConfig, PrepareConfig
+from ensemble.recipes.hot_sellers.settings import MarketConfig, PanelConfig, PrepareConfig
 from ensemble.recipes.hot_sellers.splits import SPLITS, borders, split_weeks
 from ensemble.task import Task
 
@@ -105,6 +105,8 @@ def prepare(config: PrepareConfig, like: dict[str, Any] | None = None) -> dict[s
             "has_text": facts["has_text"],
             **coverage.lacking(covered),
         }
+        if like is not None and (parts := coverage.of_market(about, like)):
+            about["lacking"] = about.get("lacking", {}) | {what: round(1 - part, 6) for what, part in parts.items()}
         splits_of_folds = [builder.describe_splits(weeks_of, f"fold {k}'s ") for k, weeks_of in enumerate(builder.folds)]
         checksums: dict[tuple[int, int], str] = {}
         about["folds"] = write_folds(folder, about, splits_of_folds, SHARED, builder.write_rows, checksums)
@@ -127,7 +129,7 @@ def check(config: PrepareConfig) -> None:
         "panel.",
         horizon_weeks=(1 <= panel.horizon_weeks <= 520, "between 1 and 520 weeks"),
         base_weeks=(1 <= panel.base_weeks <= 52, "between 1 and 52 weeks"),
-        top_fraction=(0 < panel.top_fraction < 1, "between 0 and 1"),
+        top_fraction=(0 < panel.top_fraction < 1, "more than 0 and below 1"),
         min_reviews=(panel.min_reviews >= 1, "at least 1"),
         shares=(positive_shares, "four positive numbers"),
         num_tokens=(0 <= panel.num_tokens <= 4096, "between 0 and 4096"),
@@ -157,6 +159,14 @@ def raw_files(config: PrepareConfig) -> tuple[list[Path], list[Path]]:
         review_file, product_file = write_market(raw, config.market, progress=True)
         folders.write_json(raw / GENERATED, {file.name: file.stat().st_size for file in (review_file, product_file)})
         return [review_file], [product_file]
+    simulated = MarketConfig()
+    changed = [field.name for field in dataclasses.fields(simulated) if field.init
+               and getattr(config.market, field.name) != getattr(simulated, field.name)]  # fmt: skip
+    if changed:
+        raise UserError(
+            f"market.{changed[0]}={getattr(config.market, changed[0])} is of the generated market, and source names your "
+            f"own files: leave {'it' if len(changed) == 1 else 'market.*'} out, or leave source out"
+        )
     files = reviews.expand_sources(config.source, raw)
     products = reviews.expand_sources(config.metadata, raw, "products") if config.metadata else []
     _refuse_inside(config.out, [*files, *products])
@@ -172,7 +182,8 @@ def _refuse_inside(out: str, paths: list[Path]) -> None:
 
 def _placeless(census: dict[str, Any]) -> dict[str, Any]:
     """A census with file names for paths: the same raw files give the same fingerprint, wherever they lie."""
-    offenders = (offender for dropped in census["dropped"].values() for offender in dropped["first"])
+    kinds = (*census["dropped"].values(), *census.get("notes", {}).values())
+    offenders = (offender for kind in kinds for offender in kind["first"])
     for entry in (*census["files"], *offenders):
         entry["file"] = Path(entry["file"]).name
     return census

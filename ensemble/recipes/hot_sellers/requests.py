@@ -17,6 +17,7 @@ from typing_extensions import TypedDict
 from ensemble.data.reviews import HIGHEST_RATING, LOWEST_RATING, YEAR_1995_MS
 
 DAY_MS = 86_400_000
+NOT_BLANK = r"\S"
 REVIEW_KINDS = {
     "parent_asin": pa.string(),
     "user_id": pa.string(),
@@ -40,8 +41,8 @@ class Review(TypedDict):
     """One review."""
 
     __pydantic_config__ = ConfigDict(strict=True)  # type: ignore[misc]
-    parent_asin: Annotated[str, Field(min_length=1, description="the product")]
-    user_id: Annotated[str, Field(min_length=1, description="who wrote it")]
+    parent_asin: Annotated[str, Field(min_length=1, pattern=NOT_BLANK, description="the product")]
+    user_id: Annotated[str, Field(min_length=1, pattern=NOT_BLANK, description="who wrote it")]
     rating: Annotated[float, Field(ge=LOWEST_RATING, le=HIGHEST_RATING, description="stars")]
     timestamp: Annotated[int, Field(ge=YEAR_1995_MS, lt=1 << 62, description="milliseconds since 1970, UTC")]
     title: NotRequired[Annotated[str | None, Field(description="headline")]]
@@ -55,7 +56,7 @@ class Product(TypedDict):
     """What the catalogue says of one product."""
 
     __pydantic_config__ = ConfigDict(strict=True)  # type: ignore[misc]
-    parent_asin: Annotated[str, Field(min_length=1, description="the product")]
+    parent_asin: Annotated[str, Field(min_length=1, pattern=NOT_BLANK, description="the product")]
     title: NotRequired[Annotated[str | None, Field(description="its name")]]
     main_category: NotRequired[Annotated[str | None, Field(description="one that the members never saw counts as unknown")]]
     categories: NotRequired[Annotated[list[str], Field(description="its path, read where there is no main category")]]
@@ -64,7 +65,7 @@ class Product(TypedDict):
 
 
 class Request(BaseModel):
-    """All reviews of some products and of the categories that they stand in, old and new, and the products' metadata."""
+    """All reviews of all products of the categories, old and new, and the products' metadata."""
 
     model_config = ConfigDict(cache_strings="keys")  # texts differ: to remember them takes a fifth of the time
     reviews: Annotated[list[Review], Field(min_length=1)]
@@ -99,7 +100,8 @@ def facts(like: dict[str, Any]) -> dict[str, Any]:
 
 def answer(metadata: dict[str, str]) -> dict[str, Any]:
     """What stands in an answer beside the forecast, from the metadata of its table."""
-    lacking = json.loads(metadata["lacking"])  # the part of the products without metadata, and of the reviews without text
+    # The part of the products without metadata, of the reviews without text, and of training's products and weekly reviews
+    lacking = json.loads(metadata["lacking"])
     return {"week": metadata["week"], "horizon_weeks": int(metadata["horizon_weeks"]), "lacking": lacking}
 
 

@@ -2,6 +2,7 @@
 
 import datetime
 import math
+import sys
 from pathlib import Path
 from typing import Any
 
@@ -16,6 +17,8 @@ from ensemble.errors import UserError
 from ensemble.recipes.hot_sellers import coverage, pretrained, text, weekly
 from ensemble.recipes.hot_sellers.settings import PrepareConfig
 
+COPY = "duplicate: the same metadata as in an earlier row"
+CONFLICT = "conflict: other metadata than in an earlier row of the same product, which is used"
 REVIEWS_PER_SPILL = 1_000_000
 NUM_PRODUCT_SPILLS = 64
 
@@ -54,7 +57,31 @@ def spill_products(
     target.close()
     if files:
         census.check(config.max_bad_fraction)
+        _count_copies(target.paths, census)
     return census, like["categories"] if like else ["", *sorted(names - {""})]
+
+
+def _count_copies(paths: list[Path], census: reviews.Census) -> None:
+    """Count the metadata of products that an earlier row has too; the first row of a product is the one that is used."""
+    example = ""
+    for path in paths:
+        if not path.exists():
+            continue
+        frame = pl.read_ipc_stream(path)
+        is_first = frame["product_id"].is_first_distinct()
+        if is_first.all():
+            continue
+        first, later = frame.filter(is_first), frame.filter(~is_first)
+        others = later.join(first, on=later.columns, how="anti", nulls_equal=True)
+        census.drop(COPY, len(later) - len(others))
+        census.drop(CONFLICT, len(others))
+        example = example or (others["product_id"][0] if len(others) else "")
+    if example:
+        print(
+            f"warning: {census.dropped[CONFLICT]:,} rows of the metadata are of a product that an earlier row describes "
+            f"otherwise, such as {example}: the first row of each product is used",
+            file=sys.stderr,
+        )
 
 
 def spill_reviews(files: list[Path], spill: Path, census: reviews.Census, config: PrepareConfig) -> dict[str, Any]:

@@ -23,6 +23,8 @@ from ensemble.recipes.next_item import item_metrics, rankings
 KIND = "ranking table"
 RECIPE = "next_item"
 ENSEMBLE = "ensemble"
+NUM_SAMPLED = 101
+"""The target and 100 negatives; of fewer items there is no such sample."""
 METRIC = "ndcg_at_10"
 COLUMNS = {
     "hr_at_10": "HR@10",
@@ -175,7 +177,9 @@ def score(table: Table, data: str | Path, best: str, num_draws: int, seed: int) 
     members: dict[str, dict[str, Any]] = {
         member.name: {
             "is_baseline": member.is_baseline,
-            "scores": item_metrics.item_scores(member.rank, member.items, table.target, count, member.rank_of_101),
+            "scores": item_metrics.item_scores(
+                member.rank, member.items, table.target, count, member.rank_of_101 if len(count) >= NUM_SAMPLED else None
+            ),
             METRIC: _finite(intervals[member.name]),
             "less_best_on_validation": _finite(intervals[f"less {member.name}"]),
             "by_length": item_metrics.scores_by_length(member.rank, table.length),
@@ -213,6 +217,11 @@ def as_text(scores: dict[str, Any]) -> str:
         f"The best trained member on validation is {best}; baselines are scored too, but never chosen."
         if any(not member["is_baseline"] for member in scores["members"].values())
         else f"The best baseline on validation is {best}.",
+        *(
+            []
+            if scores["items"] >= NUM_SAMPLED
+            else [f"There are only {scores['items']} items, so no sample of {NUM_SAMPLED}."]
+        ),
         "",
         f"| member | NDCG@10 | less {best} | {' | '.join(COLUMNS.values())} |",
         f"|---|{'---|' * (2 + len(COLUMNS))}",

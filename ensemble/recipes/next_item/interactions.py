@@ -10,6 +10,8 @@ are recognised by what is in them; the word in brackets names them:
     1 3 7 12 9                     a user and all items, oldest first (sequences)
     1 3 7 12 9<TAB>0 864000 60 0   the same, then the seconds since the item before, first 0 (gaps)
 
+With format=auto, two groups of numbers with a tab between them are gaps or an error, never sequences.
+
 Interactions are sorted stably by user and time: of two at one moment, the one that comes first in the file is first. That is
 no detail: it decides the test item of two users in five of MovieLens 1M.
 
@@ -28,7 +30,7 @@ from pathlib import Path
 
 import polars as pl
 
-from ensemble.data import duplicates, records, reviews
+from ensemble.data import duplicates, records, reviews, values
 from ensemble.data.census import Census
 from ensemble.errors import UserError
 
@@ -47,6 +49,13 @@ SHORTEST_TIME = 9
 """Characters, from 1973 on; a shorter number in the last place is an item."""
 MOST_SECONDS = 1e11
 """The year 5138; in milliseconds, 1973."""
+MEANING = {
+    "ratings": "user, item, rating and seconds since 1970",
+    "times": "user, item and seconds since 1970",
+    "pairs": "user and item",
+    "sequences": "a user and all items",
+    "gaps": "a user and all items, a tab, and the seconds since the item before",
+}
 WORD = r"\S+"
 WORDS = pl.col("line").str.extract_all(WORD)
 FIRST_OF_USER, SECOND_LINE = pl.col("user").is_first_distinct(), "is a second line of its user, who has one with all items"
@@ -64,7 +73,10 @@ def read(files: Sequence[Path], format: str, columns: dict[str, str], census: Ce
     for file in files:
         found = recognise(file) if format == "auto" and not columns else format
         if found in TEXT_FORMATS:
-            frame = _READERS[found](file, _lines(file))
+            lines = _lines(file)
+            if found == "sequences" and format == "auto":
+                _refuse_two_groups(file, lines)
+            frame = _READERS[found](file, lines)
             census.read(frame.height)
             census.files.append({"file": str(file), "format": found} | ({"time": "seconds"} if found in TIMED else {}))
         else:
@@ -72,7 +84,7 @@ def read(files: Sequence[Path], format: str, columns: dict[str, str], census: Ce
             try:
                 blocks = reviews.read_reviews([file], census, columns=columns or None, with_text=False)
             except reviews.UnknownFormat as error:
-                raise UserError(f"{error}{_why_no_text_format(file)}") from None
+                raise UserError(_as_text(file, str(error))) from None
             frame = pl.concat(
                 [
                     pl.DataFrame(schema=SCHEMA),
@@ -128,19 +140,59 @@ def recognise(file: Path) -> str:
     return "sequences"
 
 
-def _why_no_text_format(file: Path) -> str:
-    """The end of a sentence: the first line that is not made of whole numbers, which alone are recognised as ids."""
+def _as_text(file: Path, as_table: str) -> str:
+    """What to do with a file that is no known table: for lines of text the format to name, and what is wrong with a byte.
+
+    as_table : the error of the reader of tables, which comes first where the file looks like one.
+    """
+    with records.Bytes(file) as stream:
+        if stream.read(len(records.PARQUET)) == records.PARQUET:
+            return as_table
     try:
         lines = _lines(file, records.HEAD_BYTES)[:NUM_LINES_LOOKED_AT]
-    except UserError:
-        return ""
+    except UserError as error:
+        return str(error)
+    rows = [line.split() for line in lines if line.strip()]
     for number, line in enumerate(lines, 1):
-        if not all(word.lstrip("-").isdigit() for word in line.split()):
+        if all(word.lstrip("-").isdigit() for word in line.split()):
+            continue
+        place = f"line {number}, '{line[:80]}', has words that are no whole numbers"
+        others = ", ".join(TEXT_FORMATS)
+        # A line with a number is no header, and a header of several columns has commas, semicolons or tabs
+        if any(_is_number(word) for word in rows[0]) or (len(rows[0]) > 1 and not any(mark in lines[0] for mark in ",;\t")):
+            likely = _likely_format(lines)
             return (
-                f"; as lines of text, line {number}, '{line[:80]}', has words that are no whole numbers: name the format if "
-                f"they are ids, one of {', '.join(TEXT_FORMATS)}"
+                f"{file}, {place}: name the format if they are ids: format={likely} fits the first lines, {MEANING[likely]} "
+                f"(all formats: {others}). As a table: {as_table}"
             )
-    return ""
+        return f"{as_table}; as lines of text, {place}: name the format if they are ids, one of {others}"
+    return as_table
+
+
+def _likely_format(lines: list[str]) -> str:
+    """The text format that lines with ids of any kind fit best."""
+    rows = [line.split() for line in lines if line.strip()]
+    lengths = {len(words) for words in rows}
+    if any(line.count("::") == 3 for line in lines) or (lengths == {4} and all(_is_number(row[2]) for row in rows)):
+        return "ratings"
+    if lengths == {3} and all(_is_number(words[2]) and len(words[2]) >= SHORTEST_TIME for words in rows):
+        return "times"
+    if lengths == {2}:
+        return "pairs"
+    return "gaps" if any(_halves(line) for line in lines) else "sequences"
+
+
+def _refuse_two_groups(file: Path, lines: list[str]) -> None:
+    """Raise `UserError` for a line with several numbers, one tab, and more numbers: the latter may be gaps."""
+    for number, line in enumerate(lines, 1):
+        first, tab, second = line.partition("\t")
+        if tab and "\t" not in second.rstrip() and len(first.split()) > 1 and second.strip():
+            num_items, num_gaps = len(first.split()) - 1, len(second.split())
+            raise UserError(
+                f"{file}, line {number}: '{line[:80]}' has a tab between two groups of numbers. For format=gaps the second "
+                f"group needs one gap in seconds for each item, the first 0, and here {num_items} items have {num_gaps} "
+                "gaps: correct the lines, or, if all numbers are items, give format=sequences"
+            )
 
 
 def _lines(file: Path, most_bytes: int | None = None) -> list[str]:
@@ -154,14 +206,20 @@ def _lines(file: Path, most_bytes: int | None = None) -> list[str]:
     octets = octets.removeprefix(codecs.BOM_UTF8)
     if (place := octets.find(b"\0")) >= 0:
         number = octets.count(b"\n", 0, place) + 1
-        raise UserError(f"{file}, line {number}: there is a NUL in it: get the file again")
+        raise UserError(
+            f"{file}, line {number}: there is a NUL in it: get the file again, or convert it from UTF-16 to UTF-8"
+        )
     if not octets.strip():
         raise UserError(f"{file} is empty: check how it was made, or leave it out")
     try:
         return octets.decode().replace("\r\n", "\n").split("\n")
     except UnicodeDecodeError as error:
         number = octets.count(b"\n", 0, error.start) + 1
-        raise UserError(f"{file}, line {number}: this is no text in UTF-8: convert the file") from None
+        before = octets[octets.rfind(b"\n", 0, error.start) + 1 : error.start]
+        raise UserError(
+            f"{file}, line {number}: this is no text in UTF-8 (byte 0x{octets[error.start]:x} after "
+            f"'{records.excerpt(before)}'): convert the file, as `iconv -f latin1 -t utf-8` does from Latin-1"
+        ) from None
 
 
 def _is_number(word: str) -> bool:
@@ -187,7 +245,10 @@ def _ratings(file: Path, lines: list[str]) -> pl.DataFrame:
         rating.str.strip_chars().cast(pl.Float64, strict=False),
         seconds.str.strip_chars().cast(pl.Float64, strict=False),
     )
-    sound = (user != "") & (item != "") & rating.is_finite() & (seconds.abs() < MOST_SECONDS)
+    _refuse_finer_times(file, table)
+    sound = (
+        (user.str.strip_chars() != "") & (item.str.strip_chars() != "") & rating.is_finite() & (seconds.abs() < MOST_SECONDS)
+    )
     _refuse(file, table, sound, "is not user, item, rating and seconds since 1970")
     return table.select("user", "item", time=(1000 * seconds).round().cast(pl.Int64))
 
@@ -196,6 +257,7 @@ def _times(file: Path, lines: list[str]) -> pl.DataFrame:
     words, seconds = pl.col("words").list, pl.col("seconds")
     table = _numbered(lines).with_columns(words=WORDS)
     table = table.with_columns(seconds=words.get(2, null_on_oob=True).cast(pl.Float64, strict=False))
+    _refuse_finer_times(file, table)
     _refuse(file, table, (words.len() == 3) & (seconds.abs() < MOST_SECONDS), "is not user, item and seconds since 1970")
     return table.select(user=words.get(0), item=words.get(1), time=(1000 * seconds).round().cast(pl.Int64))
 
@@ -222,8 +284,12 @@ def _gaps(file: Path, lines: list[str]) -> pl.DataFrame:
     )
     table = table.with_columns(user=pl.col("words").list.get(0, null_on_oob=True), item=pl.col("words").list.slice(1))
     as_many = pl.col("user").is_not_null() & (gap.len() == pl.col("item").list.len())
+    from_zero = gap.get(0, null_on_oob=True).fill_null(0) == 0
     possible = gap.eval(pl.element().is_between(0, MOST_SECONDS)).list.all() & (gap.sum() < MOST_SECONDS)
     _refuse(file, table, as_many & possible, "is not a user and items, a tab, and as many gaps of 0 seconds or more")
+    _refuse(
+        file, table, from_zero, "has a first gap that is not 0", "gaps are seconds since the item before, the first is 0"
+    )
     _refuse(file, table, FIRST_OF_USER, SECOND_LINE, "join the lines")
     events = table.explode("item", "gap").drop_nulls("item")
     return events.select("user", "item", time=1000 * pl.col("gap").cum_sum().over("number"))
@@ -233,6 +299,13 @@ def _numbered(lines: list[str]) -> pl.DataFrame:
     """Columns `line` and `number`, its place in the file from 1, without blank lines."""
     table = pl.DataFrame({"line": lines}, schema={"line": pl.String}).with_row_index("number", offset=1)
     return table.filter(pl.col("line").str.contains(WORD))
+
+
+def _refuse_finer_times(file: Path, table: pl.DataFrame) -> None:
+    """Raise `UserError` for the first line whose time, read as seconds, is milliseconds or finer."""
+    is_finer = pl.col("seconds").abs().is_between(MOST_SECONDS, values.LARGEST_TIME).fill_null(False)
+    what = "has a time in milliseconds or a finer unit, and lines of text have seconds since 1970"
+    _refuse(file, table, ~is_finer, what, "divide the times by 1000, or by as much as their unit needs")
 
 
 def _refuse(file: Path, table: pl.DataFrame, sound: pl.Expr, what: str, advice: str = "correct the line") -> None:

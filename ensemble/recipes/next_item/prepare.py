@@ -76,7 +76,7 @@ def prepare(config: PrepareConfig) -> dict[str, Any]:
         split = _last_ones(begin, end)
     for name in SPLITS:
         if not len(split[name][0]):
-            raise UserError(f"the {name} split is empty: {_why_empty(config, time)}")
+            raise UserError(f"the {name} split is empty: {_why_empty(config, time, formats)}")
     has_time = "pairs" not in formats and "sequences" not in formats
     learned = np.zeros(len(item), bool)
     for first, last in zip(*split["train"], strict=True):
@@ -140,9 +140,14 @@ def _core_in_words(least: int, found: pl.DataFrame, kept: pl.DataFrame) -> str:
     return f"core={least} keeps {', '.join(parts)}"
 
 
-def _why_empty(config: PrepareConfig, time: np.ndarray) -> str:
+def _why_empty(config: PrepareConfig, time: np.ndarray, formats: list[str]) -> str:
     if config.split == "leave_one_out":
-        return "no user has enough interactions for split=leave_one_out"
+        read_as = ", ".join(sorted(set(formats)))
+        others = ", ".join(interactions.TEXT_FORMATS)
+        return (
+            f"no user has enough interactions for split=leave_one_out. The files were read as {read_as}: if they are of "
+            f"another kind, name it with format=… (of {others})"
+        )
     first, last = pl.Series([time.min(), time.max()]).cast(pl.Datetime("ms"))
     return (
         f"with validation_from={config.validation_from} and test_from={config.test_from} no user has enough interactions, "

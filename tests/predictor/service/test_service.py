@@ -67,6 +67,7 @@ def test_a_request_is_answered_with_the_forecast(service: Service, fitted: Path,
         ({"reviews": [{**REVIEW, "timestamp": 1_660_000_000}]}, ["reviews", 0, "timestamp"]),
         ({"reviews": [{**REVIEW, "timestamp": 9_660_000_000_000}]}, ["reviews", 0, "timestamp"]),
         ({"reviews": [{**REVIEW, "parent_asin": ""}]}, ["reviews", 0, "parent_asin"]),
+        ({"reviews": [{**REVIEW, "user_id": " "}]}, ["reviews", 0, "user_id"]),
         ({"reviews": [{"parent_asin": "A"}]}, ["reviews", 0, "user_id"]),
         ({"reviews": [REVIEW], "products": [{"title": "no id"}]}, ["products", 0, "parent_asin"]),
         ({"reviews": [REVIEW]}, ["reviews"]),  # the members learned with metadata
@@ -79,6 +80,22 @@ def test_a_wrong_field_is_named(service: Service, content: Any, place: list[Any]
     (first, *_) = json.loads(body)["detail"]
     assert first["loc"] == ["body", *place]
     assert first["msg"]
+
+
+def test_missing_metadata_are_called_by_their_field(service: Service) -> None:
+    """A client would look for a field `metadata`, which is of the command line."""
+    status, body = ask(service.port, "POST", "/predict", encode({"reviews": [REVIEW]}))
+    assert status == 422
+    assert "products in Python or in a request" in json.loads(body)["detail"][0]["msg"]
+
+
+def test_an_announced_length_that_is_too_much_is_refused_at_once(service: Service) -> None:
+    """A client would send gigabytes before it gets the answer."""
+    with begin(service.port, "content-length: 8000001", b'{"reviews": [') as connection:
+        connection.settimeout(5)
+        answer = received(connection)
+    assert answer.startswith("HTTP/1.1 413 ")
+    assert "a request may have at most 8000000 bytes" in answer
 
 
 def test_what_is_no_request_is_refused(service: Service) -> None:
@@ -226,6 +243,14 @@ def begin(port: int, headers: str, body: bytes) -> socket.socket:
     return connection
 
 
+def received(connection: socket.socket) -> str:
+    """An answer in JSON, whose head and body may come one after the other."""
+    answer = b""
+    while not answer.endswith(b"}"):
+        answer += connection.recv(10_000)
+    return answer.decode()
+
+
 def counted(port: int, status: int) -> float:
     """Requests that were answered with `status`, once the last has been counted."""
     time.sleep(0.5)
@@ -237,7 +262,7 @@ def test_bodies_that_do_not_end(fitted: Path) -> None:
     service = Service(fitted / "ensemble", "body_timeout_s=2", "stop_timeout_s=1")
     began = time.monotonic()
     with begin(service.port, "content-length: 1000", b'{"reviews": [') as slow:
-        answer = slow.recv(10_000).decode()
+        answer = received(slow)
     assert answer.startswith("HTTP/1.1 408 ")
     assert "the body had not come after 2 s: send it faster" in answer
     assert 1 < time.monotonic() - began < 60

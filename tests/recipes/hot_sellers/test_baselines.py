@@ -29,3 +29,4 @@ def test_the_score_is_momentum(prepared: Path, tmp_path: Path, split: str) -> No
     np.testing.assert_array_equal(found["cluster"], rows["product"].to_numpy())
     assert found["fingerprint"] == folders.read_manifest(prepared)["fingerprint"]
     predictions.write(tmp_path / "x.parquet", predictions.Predictions(**found, split=split, member=baselines.NAME))
+    assert predictions.read(tmp_path / "x.parquet").output == "score"  # it is no probability, and may be more than 1

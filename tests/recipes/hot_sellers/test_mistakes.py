@@ -15,8 +15,9 @@ from small_market import FIRST_DAY, SUNDAY, config_for, review, steady_market, w
 
 from ensemble.data import duplicates
 from ensemble.errors import UserError
+from ensemble.recipes.hot_sellers import new_data, spills
 from ensemble.recipes.hot_sellers import prepare as panel
-from ensemble.recipes.hot_sellers.settings import PanelConfig, PrepareConfig
+from ensemble.recipes.hot_sellers.settings import MarketConfig, PanelConfig, PrepareConfig
 
 DUPLICATES = "duplicate: the same product, user and time"
 FIELDS = ("parent_asin", "user_id", "rating", "timestamp")
@@ -105,6 +106,26 @@ def test_metadata_of_other_products_are_refused(
         panel.prepare(config_for(tmp_path, content, metadata=metadata, min_matched=2.0))
 
 
+def test_metadata_that_stand_twice_are_counted(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    """Which of two descriptions of a product counts would be decided without a word."""
+    about = {"title": "", "store": None, "categories": [], "price": None, "main_category": "Toys"}
+    rows = [{"parent_asin": one} | about for one in "ABCDEZ"]
+    once = panel.prepare(config_for(tmp_path / "once", steady_market(), metadata=(write_raw(tmp_path, rows, "once.jsonl"),)))
+    assert once["product_census"]["dropped"] == {}
+    assert "warning" not in capsys.readouterr().err
+    rows += [{"parent_asin": "A"} | about, {"parent_asin": "A"} | about, {"parent_asin": "Z"} | about]
+    rows += [{"parent_asin": "B"} | about | {"main_category": "Tools"}, {"parent_asin": "B"} | about | {"store": "S"}]
+    metadata = (write_raw(tmp_path, rows, "twice.jsonl"),)
+    twice = panel.prepare(config_for(tmp_path / "twice", steady_market(), metadata=metadata))
+    census = twice["product_census"]
+    assert {kind: dropped["count"] for kind, dropped in census["dropped"].items()} == {spills.COPY: 3, spills.CONFLICT: 2}
+    assert census["rows_read"] == len(rows) == census["rows_kept"] + 5
+    assert "warning: 2 rows of the metadata are of a product that an earlier row describes otherwise, such as B" in (
+        capsys.readouterr().err
+    )
+    assert twice["splits"] == once["splits"]
+
+
 @pytest.mark.parametrize(("num_weeks", "changes"), [(60, {}), (24, {}), (60, {"folds": 2}), (17, {"horizon_weeks": 4})])
 def test_the_settings_that_are_advised_work(num_weeks: int, changes: dict[str, Any], tmp_path: Path) -> None:
     """A newcomer with a small market would have to try horizons and fractions one by one."""
@@ -127,6 +148,34 @@ def test_the_end_that_is_advised_works(tmp_path: Path) -> None:
     day = str(raised.value).rpartition("=")[2]
     assert day > str(FIRST_DAY.date())
     assert panel.prepare(config_for(tmp_path, content, settings, until=day), like)["splits"]
+
+
+@pytest.mark.parametrize(
+    ("products", "every", "warned"),
+    [("ABCDE", 1, []), ("CDE", 1, []), ("AB", 1, ["products", "weekly reviews"]), ("ABCDE", 3, ["weekly reviews"])],
+)
+def test_a_part_of_the_market_is_warned_of(
+    products: str, every: int, warned: list[str], tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """The features of a category and of the market would be other numbers, and with them the probabilities."""
+    whole = steady_market()
+    like = panel.prepare(config_for(tmp_path / "old", whole))
+    part = [one for one in whole if one["parent_asin"] in products]
+    part = [*part[::every], *([part[-1]] if (len(part) - 1) % every else [])]
+    source = write_raw(tmp_path, part)
+    capsys.readouterr()
+    about = new_data.prepare(like, {"out": str(tmp_path / "new"), "source": (source,)})
+    assert re.findall(r"warning: these reviews have [\d.]+% of the ([a-z ]+) that the", capsys.readouterr().err) == warned
+    assert list(about.get("lacking", {})) == warned
+    if "products" in warned:
+        assert about["lacking"]["products"] == 0.6
+
+
+def test_settings_of_the_generated_market_with_files_are_refused(tmp_path: Path) -> None:
+    """They would do nothing, without a word."""
+    config = config_for(tmp_path, steady_market(), market=MarketConfig(seed=3))
+    with pytest.raises(UserError, match=r"^market.seed=3 is of the generated market, and source names your own files"):
+        panel.prepare(config)
 
 
 def test_a_pipe_is_no_source(tmp_path: Path) -> None:

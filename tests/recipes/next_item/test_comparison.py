@@ -83,6 +83,18 @@ def test_the_table_has_every_member_and_chooses_on_validation(data: Path, files:
     assert scores["members"]["network"]["less_best_on_validation"] == {"value": 0, "low": 0, "high": 0}
 
 
+def test_of_few_items_there_is_no_sample_of_101(data: Path, files: Path) -> None:
+    """A score among 101 items would be shown of a set of 40, where it is that among all."""
+    table = comparison.read(files, data, "test")
+    scores = comparison.score(table, data, "network", 10, 0)
+    assert all("ndcg_at_10_of_101" not in member["scores"] for member in scores["members"].values())
+    text = comparison.as_text(scores)
+    assert "There are only 40 items, so no sample of 101." in text
+    assert all(line.endswith("| – |") for line in text.splitlines() if line.startswith(("| network", "| popularity")))
+    many = comparison.as_text(scores | {"items": 101})
+    assert "sample of 101" not in many
+
+
 def run(script: str, *words: str) -> subprocess.CompletedProcess[str]:
     return subprocess.run(
         [sys.executable, str(ROOT / f"scripts/{script}.py"), *words], capture_output=True, text=True, check=False

@@ -87,6 +87,18 @@ def test_ids_of_any_length_and_moments_before_1970(text: str, found: tuple[str, 
         ("gaps", "7 31 32\t0 -5\n", "line 1: .* as many gaps of 0 seconds or more"),
         ("gaps", "7 31 32\t0 soon\n", "line 1: .* as many gaps"),
         ("gaps", f"7 31 32\t0 {LONG}{LONG}\n", "line 1: .* as many gaps"),
+        (
+            "auto",
+            "1 2 3 4 5\t86400 86400 86400\n2 3 4\t60\n",
+            "line 1: .* a tab between two groups of numbers. For format=gaps",
+        ),
+        (
+            "auto",
+            "1 2 3 4\n" * 1500 + "2 3 4\t60\n",
+            "line 1501: .* a tab between .* one gap in seconds for each item, the first 0",
+        ),
+        ("auto", "7 31 32\t5 60\n", "line 1: '7 31 32\t5 60' has a first gap that is not 0"),
+        ("gaps", "7 31\t0\n8 31 32\t5 60\n", "line 2: '8 31 32\t5 60' has a first gap that is not 0"),
         ("gaps", "7 31\t0\n8 31\t0\n7 32\t0\n", "line 3: '7 32\t0' is a second line of its user"),
         ("sequences", "7 31 32\n\n7 33 34\n", "line 3: '7 33 34' is a second line of its user"),
         ("auto", "7 31\n7 32 33\n", "line 2: '7 32 33' is a second line of its user"),
@@ -96,8 +108,17 @@ def test_ids_of_any_length_and_moments_before_1970(text: str, found: tuple[str, 
             "line 3: '7 33 5' is a second line of its user, .* format=times has user, item",
         ),
         ("times", "7 31 978300761\n7 31\n", "line 2: '7 31' is not user, item and seconds since 1970: correct the line"),
-        ("times", f"7 31 {LONG}\n", "line 1: .* is not user, item and seconds"),
-        ("auto", "7 31\n8 x32\n", "line 2, '8 x32', has words that are no whole numbers: name the format if they are ids"),
+        ("times", f"7 31 {LONG}\n", "line 1: .* has a time in milliseconds or a finer unit, .*: divide the times by 1000"),
+        ("auto", "7 31 978300761\n7 32 978300762000\n", "line 2: .* has a time in milliseconds or a finer unit"),
+        ("auto", "7::31::5::978300761000\n", "line 1: .* has a time in milliseconds or a finer unit"),
+        ("ratings", " ::31::5::978300761\n", "line 1: .* is not user, item"),
+        ("auto", "7 31\n8 x32\n", "raw, line 2, '8 x32', .* no whole numbers: .* format=pairs fits"),
+        ("auto", "u1 i7 1600000000\n", "^[^ ]*raw, line 1, 'u1 i7 1600000000', .*: name the format .*: format=times fits"),
+        ("auto", "u1 i7\nu2 i8\n", "^[^ ]*raw, line 1, .*: format=pairs fits the first lines, user and item"),
+        ("auto", "u1\ti7\t1600000000\n", "^[^ ]*raw, line 1, .*: format=times fits"),
+        ("auto", "u1 i7 i8\nu2 i8\n", "format=sequences fits the first lines"),
+        ("auto", "who,what,when\n1,2,1600000000\n", "^[^ ]*raw fits no known format of reviews"),
+        ("auto", "7 31\n7 3\x002\n", "line 2: there is a NUL in it"),
         ("auto", "7::31::5::978300761\r7::32::5::978300761\r", "end in carriage returns alone"),
         ("pairs", "7 31\n7 3\x002\n", "line 2: there is a NUL in it"),
         ("pairs", "7 31\n7 32 33\n", "line 2: '7 32 33' is not a user and an item"),
@@ -168,9 +189,21 @@ def test_a_file_that_breaks_off_is_named(part: float, format: str, tmp_path: Pat
 def test_what_is_no_text_is_named(tmp_path: Path) -> None:
     """A traceback, after minutes of reading."""
     file = tmp_path / "raw"
-    file.write_bytes(b"7::31::5::978300761\n" * 60_000 + b"7::caf\xe9::5::978300761\n")
-    with pytest.raises(UserError, match="line 60001: this is no text in UTF-8: convert the file"):
-        rows(file)
+    for num_lines in (1, 60_000):  # within what is looked at to recognise the file, and after it
+        file.write_bytes(b"7::31::5::978300761\n" * num_lines + b"7::caf\xe9::5::978300761\n")
+        sentence = f"line {num_lines + 1}: this is no text in UTF-8 .byte 0xe9 after '7::caf'.: .* from Latin-1"
+        with pytest.raises(UserError, match=sentence):
+            rows(file)
+
+
+def test_a_user_a_tab_and_items_are_a_sequence(tmp_path: Path) -> None:
+    """The tab after the user would be refused, as that between two groups of numbers is."""
+    file = tmp_path / "raw"
+    file.write_text("7\t31 32 30\n8\t31\n")
+    assert interactions.recognise(file) == "sequences"
+    assert rows(file)[:2] == [("7", "31", 0), ("7", "32", 0)]
+    file.write_text("1 2 3 4 5\t86400 86400 86400\n")
+    assert len(rows(file, "sequences")) == 7  # named by the user, all of them are items
 
 
 def test_files_are_read_together_where_they_have_a_common_clock(tmp_path: Path) -> None:
