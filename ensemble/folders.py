@@ -211,10 +211,11 @@ def new_file(path: Path, what: str) -> Iterator[Path]:
             sync(scratch)
             scratch.rename(path)
         finally:
-            with suppress(OSError):
+            with suppress(OSError):  # the name may be too long even to ask for
                 scratch.unlink(missing_ok=True)
-                if is_new and not path.exists():
-                    path.parent.rmdir()
+            with suppress(OSError):
+                if is_new:
+                    path.parent.rmdir()  # which fails unless it is empty
     except OSError as error:
         why = os.strerror(error.errno) if error.errno else error  # pyarrow's own text is longer
         raise UserError(f"the {what} {path} cannot be written: {why}") from None

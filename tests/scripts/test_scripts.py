@@ -93,7 +93,7 @@ CASES = {
     f"{PREPARE} panel.horizon_weeks=soon": "panel.horizon_weeks=soon does not fit: write a whole number",
     f"{PREPARE} panel.shares=[1,2]": "panel.shares=[1, 2] does not fit: write a list of 4",
     f"{PREPARE} panel.horizon_weeks=0": "panel.horizon_weeks=0 is impossible: it must be between 1 and 520 weeks",
-    f"{PREPARE} panel.top_fraction=5": "panel.top_fraction=5.0 is impossible: it must be between 0 and 1",
+    f"{PREPARE} panel.top_fraction=5": "panel.top_fraction=5.0 is impossible: it must be more than 0 and below 1",
     f"{PREPARE} panel.num_tokens=-1": "panel.num_tokens=-1 is impossible",
     f"{PREPARE} market.num_products=0": "num_products=0 is not possible: choose at least 1",
     f"{PREPARE} metadata=[reviews.jsonl]": "metadata is given without source",
