@@ -162,7 +162,7 @@ def test_a_signal_saves_and_leaves(library: str, number: signal.Signals, prepare
     process = start(
         library, prepared, tmp_path / "out", "checkpoint_s=1000", "num_rounds=20000", "early_stopping_rounds=20000"
     )
-    while "trees/s" not in (line := process.stderr.read(200)):
+    while "of 20000 trees" not in (line := process.stderr.readline()):
         assert line, process.communicate()
     process.send_signal(number)
     _, errors = process.communicate(timeout=60)
