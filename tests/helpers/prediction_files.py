@@ -27,7 +27,8 @@ def synthetic(data: Path, name: str, split: str, noise: float, seed: int) -> Pre
     generator = np.random.default_rng([seed, SPLITS.index(split)])
     target = np.nan_to_num(rows["target"])
     logit = 2 * target - 3 + noise * generator.normal(size=len(target))
-    rows |= {"prediction": 1 / (1 + np.exp(-logit)), "config": {"kind": "xgboost", "folder": f"/nowhere/{name}"}}
+    config = {"kind": "xgboost", "folder": f"/nowhere/{name}"}
+    rows |= {"prediction": 1 / (1 + np.exp(-logit)), "output": "probability", "config": config}
     order = generator.permutation(len(target))
     arrays = {key: rows[key][order] for key in predictions.COLUMNS}
     reasons = [REASONS for _ in order] if split == "forecast" and name == "clear" else None

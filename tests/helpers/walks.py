@@ -18,6 +18,7 @@ def prepared(folder: Path, first_item: int = 1) -> Path:
         length = generator.integers(3, 25)
         items = (generator.integers(NUM_ITEMS) + np.arange(length)) % NUM_ITEMS + first_item
         gaps = 60 * generator.integers(0, 9, length)
+        gaps[0] = 0  # the format counts from the first item
         lines.append(f"{user + 1} {' '.join(map(str, items))}\t{' '.join(map(str, gaps))}\n")
     (folder / "raw.txt").write_text("".join(lines))
     prepare.prepare(PrepareConfig(source=(str(folder / "raw.txt"),), out=str(folder / "prepared"), core=1))
