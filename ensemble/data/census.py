@@ -1,5 +1,6 @@
 """How many rows a reader read, kept, and dropped for which reason: nothing is ever dropped in silence."""
 
+import re
 from collections.abc import Iterable
 from typing import Any, NamedTuple
 
@@ -20,6 +21,7 @@ BAD_KINDS = (MALFORMED, NO_PRODUCT, NO_USER, BAD_ID, OTHER_UNIT, NO_TIME, BAD_RA
 """Why a reader drops a row: the first of these that is true of it; `AFTER_UNTIL`, for which the user asked, is no fault."""
 
 NUM_OFFENDERS = 5
+_NO_JSON_NUMBER = re.compile(r":\s*-?(NaN|Infinity)\b")
 
 
 class Offender(NamedTuple):
@@ -85,6 +87,10 @@ class Census:
             advice = "all times of a file must have one unit, seconds or milliseconds since 1970: convert the others"
         elif self.dropped.get(TOO_NEW, 0) * 2 > bad:
             advice = "a file's end is its modification time unless you give it with until"
+        elif any("\ufffd" in offender.excerpt for offender in self.offenders.get(MALFORMED, ())):
+            advice = "convert the files to UTF-8, as `iconv -f latin1 -t utf-8` does from Latin-1"
+        elif any(_NO_JSON_NUMBER.search(offender.excerpt) for offender in self.offenders.get(MALFORMED, ())):
+            advice = "JSON has no NaN and no Infinity: write null for them"
         raise UserError(
             f"{bad:,} of {self.rows_read:,} rows are bad ({share:.2%}, allowed are {max_bad_fraction:.2%}): "
             f"{advice}\n{self.table()}"

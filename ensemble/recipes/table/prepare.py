@@ -120,6 +120,8 @@ def prepare(config: PrepareConfig) -> dict[str, Any]:
             weight="weight" if config.weight else "",
             classes=target.names if target.kind == "multiclass" else (),
         )
+        if read[config.target].kind == "date":
+            print(f"the target '{config.target}' holds dates: what is predicted is days since 1970-01-01")
         notes = [*table.notes, *(note for column in read.values() for note in column.notes)]
         _say(config, task, target, census, notes, left_out)
         categories = {feature["name"]: feature["values"] for feature in features if "values" in feature}
@@ -237,8 +239,8 @@ def _numeric(table: sources.Table, column: cells.Cells, setting: str) -> pl.Seri
         shown = column.values.drop_nulls().head(1).to_list()
         notes = f" ({'; '.join(column.notes)})" if column.notes else ""
         raise UserError(
-            f"{setting}={column.column} holds neither numbers nor dates, such as '{''.join(shown)}': name another "
-            f"column{notes}"
+            f"{setting}={column.column} holds neither numbers nor dates, such as '{''.join(shown)}': write dates all alike, "
+            f"as 2024-01-31, 31/01/2024, 2024-01-31 13:45:00 or 2024-01-31T13:45:00Z, or name another column{notes}"
         )
     _refuse_bad(table, column, setting)
     return column.values
@@ -258,7 +260,8 @@ def _target(config: PrepareConfig, table: sources.Table, column: cells.Cells) ->
     different = known.unique().sort().to_list()
     if len(different) < 2:
         what = f"is '{columns.name_of(different[0])}' in every row" if different else "is empty in every row"
-        raise UserError(f"target={name} {what}, so there is nothing to learn: name another column")
+        counted = " (the texts of missing=[…] count as empty)" if column.stand_ins else ""
+        raise UserError(f"target={name} {what}{counted}, so there is nothing to learn: name another column")
     is_text = values.dtype == pl.String
     is_whole = values.dtype == pl.Boolean or (values.dtype == pl.Float64 and (known == known.floor()).all())
     if not kind:
@@ -382,7 +385,8 @@ def _features(
             features.append({"name": name, **found, **({"form": form} if form else {})})
     if not features:
         raise UserError(
-            f"no column is left to predict {config.target} from: {'; '.join(f'{c} {w}' for c, w in left_out.items())}"
+            f"no column is left to predict {config.target} from: "
+            f"{'; '.join(f'{c} {w}' for c, w in left_out.items()) or 'the table has no other column'}"
         )
     return features, left_out
 

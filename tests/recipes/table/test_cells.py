@@ -233,6 +233,28 @@ def test_a_bad_target_is_no_forecast(tmp_path: Path, word: str, sentence: str) -
     assert about["splits"]["forecast"]["rows"] == 1
 
 
+@pytest.mark.parametrize(
+    ("name", "content", "sentence"),
+    [
+        ("a.csv", b"x,y\n" + "stra\xdfe,1\n".encode("latin1") * 50, "rows are bad .* convert the files to UTF-8, as `iconv"),
+        ("a.jsonl", b'{"x": NaN, "y": 1}\n' * 50, "JSON has no NaN and no Infinity: write null for them"),
+        ("a.csv", b"y\n" + b"1\n2\n" * 50, "no column is left to predict y from: the table has no other column"),
+        (
+            "a.csv",
+            b"x,t,y\n" + b"1,Q1 2024,1\n2,Q2 2024,2\n" * 50,
+            "such as 'Q1 2024': write dates all alike",
+        ),
+    ],
+)
+def test_the_advice_fits_the_trouble(tmp_path: Path, name: str, content: bytes, sentence: str) -> None:
+    """The advice would be to allow more bad rows, where the encoding is another."""
+    (tmp_path / name).write_bytes(content)
+    time = "t" if b"t," in content else ""
+    config = PrepareConfig(out=str(tmp_path / "out"), source=(str(tmp_path / name),), target="y", time=time)
+    with pytest.raises(UserError, match=sentence):
+        table.prepare(config)
+
+
 def test_classes_are_called_as_in_the_table(tmp_path: Path) -> None:
     """Class 1234567 would be called 1.23457e+06, and 01 be the same as 1."""
     about, _ = small(tmp_path, {"x": range(120), "y": [1234567, 1234568, 1234569] * 40})
