@@ -272,6 +272,15 @@ def keys(file: RawFile) -> tuple[list[str], set[str]]:
     return list(found), nested
 
 
+def is_number(word: str) -> bool:
+    """Whether a field is a number, as Python writes them."""
+    try:
+        float(word)
+    except ValueError:
+        return False
+    return True
+
+
 def excerpt(octets: bytes) -> str:
     """The beginning of some text, on one line."""
     text = octets[: 4 * EXCERPT_CHARACTERS].decode(errors="replace").strip()

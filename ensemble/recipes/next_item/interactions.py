@@ -124,7 +124,7 @@ def recognise(file: Path) -> str:
         return "ratings"
     fields = [line.split() for line in rows]
     if not all(word.lstrip("-").isdigit() for words in fields for word in words):
-        return "ratings" if all(len(words) == 4 and _is_number(words[2]) for words in fields) else "reviews"
+        return "ratings" if all(len(words) == 4 and records.is_number(words[2]) for words in fields) else "reviews"
     if any(_halves(line) for line in rows):
         return "gaps"
     lengths = {len(words) for words in fields}
@@ -159,7 +159,9 @@ def _as_text(file: Path, as_table: str) -> str:
         place = f"line {number}, '{line[:80]}', has words that are no whole numbers"
         others = ", ".join(TEXT_FORMATS)
         # A line with a number is no header, and a header of several columns has commas, semicolons or tabs
-        if any(_is_number(word) for word in rows[0]) or (len(rows[0]) > 1 and not any(mark in lines[0] for mark in ",;\t")):
+        if any(records.is_number(word) for word in rows[0]) or (
+            len(rows[0]) > 1 and not any(mark in lines[0] for mark in ",;\t")
+        ):
             likely = _likely_format(lines)
             return (
                 f"{file}, {place}: name the format if they are ids: format={likely} fits the first lines, {MEANING[likely]} "
@@ -173,9 +175,9 @@ def _likely_format(lines: list[str]) -> str:
     """The text format that lines with ids of any kind fit best."""
     rows = [line.split() for line in lines if line.strip()]
     lengths = {len(words) for words in rows}
-    if any(line.count("::") == 3 for line in lines) or (lengths == {4} and all(_is_number(row[2]) for row in rows)):
+    if any(line.count("::") == 3 for line in lines) or (lengths == {4} and all(records.is_number(row[2]) for row in rows)):
         return "ratings"
-    if lengths == {3} and all(_is_number(words[2]) and len(words[2]) >= SHORTEST_TIME for words in rows):
+    if lengths == {3} and all(records.is_number(words[2]) and len(words[2]) >= SHORTEST_TIME for words in rows):
         return "times"
     if lengths == {2}:
         return "pairs"
@@ -220,14 +222,6 @@ def _lines(file: Path, most_bytes: int | None = None) -> list[str]:
             f"{file}, line {number}: this is no text in UTF-8 (byte 0x{octets[error.start]:x} after "
             f"'{records.excerpt(before)}'): convert the file, as `iconv -f latin1 -t utf-8` does from Latin-1"
         ) from None
-
-
-def _is_number(word: str) -> bool:
-    try:
-        float(word)
-    except ValueError:
-        return False
-    return True
 
 
 def _halves(line: str) -> bool:

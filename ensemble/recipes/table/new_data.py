@@ -50,10 +50,10 @@ def prepare(like: dict[str, Any], settings: dict[str, Any]) -> dict[str, Any]:
             texts = table.texts(config.group, "group")
             groups = texts.drop_nulls().unique(maintain_order=True)
             number = texts.replace_strict(groups, range(len(groups)), default=len(groups)).to_numpy().astype(np.int64)
-            arrays["cluster"] = number
-            arrays["group"] = number if like["task"]["kind"] == "ranking" else arrays["group"]
+            coded = ("cluster", "group") if like["task"]["kind"] == "ranking" else ("cluster",)
+            arrays |= dict.fromkeys(coded, number)
             groups = groups.extend_constant("", 1)
-            write_names(folder / "names", groups, {"cluster": number, "group": number}, number, number >= 0)
+            write_names(folder / "names", groups, dict.fromkeys(coded, number), number, number >= 0)
         arrays["target"] = np.full(table.height, np.nan, np.float64 if like["task"]["kind"] == "regression" else np.float32)
         for feature in like["features"]:
             arrays[feature["name"]], unusual = _encoded(table, feature, rules_of(config))

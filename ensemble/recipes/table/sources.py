@@ -101,7 +101,7 @@ def read(files: Sequence[Path], census: Census) -> Table:
         may_lack.append(isinstance(file.layout, records.JsonLines))
         no_cells |= {name: str(kind) for name, kind in frames[-1].schema.items() if not _holds_cells(kind)}
         no_cells |= dict.fromkeys(nested, "lists or objects")
-        if isinstance(file.layout, records.Delimited) and all(_is_number(name) for name in names):
+        if isinstance(file.layout, records.Delimited) and all(records.is_number(name) for name in names):
             notes.append(f"the first line of {path.name} gives the names of the columns, and all are numbers: is it a row?")
     names = list(dict.fromkeys(name for frame in frames for name in frame.columns))
     for path, frame, lacks in zip(files, frames, may_lack, strict=True):
@@ -134,14 +134,6 @@ def _shown(path: Path, names: list[str]) -> list[str]:
     if len(set(shown)) < len(shown):
         raise UserError(f"{path} has a column without a name beside one that is called 'column …': give it a name")
     return shown
-
-
-def _is_number(name: str) -> bool:
-    try:
-        float(name)
-    except ValueError:
-        return False
-    return True
 
 
 def _holds_cells(kind: pl.DataType) -> bool:
