@@ -16,10 +16,11 @@ from typing import Literal
 import numpy as np
 import polars as pl
 
+from ensemble.data.records import MOST_EXACT
 from ensemble.errors import UserError
 from ensemble.recipes.table import dates
 from ensemble.recipes.table.dates import DIGITS_OF_A_DAY
-from ensemble.recipes.table.sources import MOST_EXACT, Table, as_text, whole
+from ensemble.recipes.table.sources import Table, as_text, whole
 
 MISSING = ("NA", "N/A", "n/a", "#N/A", "NaN", "nan", "NAN", "null", "NULL", "None", "?", "-")
 """Texts that stand for an empty cell among numbers or dates, if `missing` names no others. Among texts they are texts."""
