@@ -6,7 +6,7 @@ from typing import Literal
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class PrepareConfig:
-    """Any table: which column is predicted, what the others are, and how rows are split."""
+    """Any table: which column is predicted, what the others are, and how rows are cut into folds."""
 
     out: str = "???"
     """The folder of prepared data to write."""
@@ -17,14 +17,15 @@ class PrepareConfig:
     task: Literal["", "binary", "multiclass", "regression", "ranking"] = ""
     """What kind of answer it is; empty to see it in the target: two values, few whole numbers or texts, else regression."""
     metric: str = ""
-    """By which members stop early and combiners are compared; empty for average_precision (binary), multiclass_log_loss,
+    """By which members stop early and combiners are compared; empty for log_loss (binary), multiclass_log_loss,
     root_mean_squared_error (regression) or ndcg_at_10 (ranking)."""
     time: str = ""
-    """A column of dates or numbers by which the splits follow each other, and no feature; empty to split at random."""
+    """A column of dates or numbers by which folds follow each other; empty for random folds. Hour, weekday, month and day of
+    the year of a date are features, the date itself is none."""
     embargo: float = 0.0
-    """What is left out between two splits, in the unit of `time`, days for dates: how far ahead the target looks."""
+    """How long after a row's `time` its target is known, in the unit of `time`, days for dates."""
     group: str = ""
-    """A column whose equal rows stay in one split, are drawn together by the bootstrap and are ranked against each other."""
+    """A column whose equal rows stay in one fold, are drawn together by the bootstrap and are ranked against each other."""
     weight: str = ""
     """A column of sample weights; empty for 1 each."""
     id: str = ""
@@ -40,12 +41,15 @@ class PrepareConfig:
     """How dates are written where a column leaves it open, as 01/02/2024 does."""
     max_categories: int = 256
     """Texts of more different values than this are left out, others become categories."""
-    shares: tuple[float, float, float, float] = (0.55, 0.15, 0.15, 0.15)
-    """The parts of the rows that go to train, validation, blend and test."""
+    test: float = 0.0
+    """Part of the labelled rows to set aside as the split test: drawn at random, or with `time` the last; 0 for none."""
+    num_folds: int = 0
+    """Folds of cross-validation, 1 for one part that is held out; 0 for 8, for 5 above 20,000 rows, or for 1 above 200,000.
+    With `time` the number of blocks, forward in time; 0 for 4."""
     max_bad_fraction: float = 0.01
     """The run stops when more than this part of the lines cannot be read. A column of which no more than this part of the
     cells are no numbers, or no dates, holds numbers or dates, and those cells count as empty; another holds texts."""
     seed: int = 0
-    """Of the random split."""
+    """Of the random folds."""
     overwrite: bool = False
     """Replace `out` if it exists."""
