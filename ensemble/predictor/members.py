@@ -70,6 +70,7 @@ KINDS = {
     "neural": Kind("neural network", False, _load_neural),
     "xgboost": Kind("XGBoost", True, _load_trees),
     "lightgbm": Kind("LightGBM", True, _load_trees),
+    "catboost": Kind("CatBoost", True, _load_trees),
 }
 
 

@@ -7,6 +7,7 @@ not change where the training does.
 """
 
 import dataclasses
+import math
 import time
 from collections.abc import Callable
 from pathlib import Path
@@ -68,8 +69,8 @@ class Training:
     """Writes a checkpoint; called on rank 0."""
     is_refit: bool = False
     """Whether the rows of validation are learned too: their scores then say nothing, and all trees are kept."""
-    is_late: Callable[[], bool] = lambda: False
-    """Whether the time is up: the trees that there are are the member's."""
+    seconds_left: Callable[[], float] = lambda: math.inf
+    """Until the time is up: then the trees that there are become the member's."""
     watch: Callable[[list[Scores]], None] = lambda history: None
     """Sees the scores where a chunk ends; what it raises ends the training."""
     bins: list[Any] | None = None
@@ -105,7 +106,7 @@ def boost(config: TreesConfig, metric: str, growth: Growth, training: Training) 
                     kept_at = time.monotonic()
                 if asked:
                     raise Stopped
-                if history and any(group.gather(training.is_late())):
+                if history and any(group.gather(training.seconds_left() <= 0)):
                     break
                 training.watch(history)
                 growth.seed(chunk_seed(config.seed, chunk))

@@ -28,7 +28,7 @@ from ensemble.trees.rows import TreeData, description
 from ensemble.trees.scaling import Scaling
 from ensemble.trees.unknown import Known, sentences
 
-MODULES = {"xgboost": "ensemble.trees.xgb", "lightgbm": "ensemble.trees.lgbm"}
+MODULES = {"xgboost": "ensemble.trees.xgb", "lightgbm": "ensemble.trees.lgbm", "catboost": "ensemble.trees.cat"}
 ROWS_PER_BLOCK = 1 << 15
 """Rows that a thread stacks and predicts at once: few enough to stay in its cache, enough for a call to cost little."""
 NUM_REASONS = 4

@@ -24,8 +24,9 @@ class SearchConfig:
 class TreesConfig:
     """How to grow trees; the names are the field's, translated to each library's own."""
 
-    library: Literal["xgboost", "lightgbm", "both"] = "xgboost"
-    """The library that grows them; both: a member by each, at `out`/xgboost and `out`/lightgbm."""
+    library: Literal["xgboost", "lightgbm", "catboost", "both"] = "xgboost"
+    """The library that grows them; both: a member by each of the first two, at `out`/xgboost and `out`/lightgbm. CatBoost is
+    for data for cross-validation."""
     together: Literal["auto", "one_after_other", "side_by_side"] = "auto"
     """With library=both, each in its turn on all cores, or each on half of them; auto: what a short trial finds faster."""
     data: str = "???"
@@ -62,6 +63,8 @@ class TreesConfig:
     """Then grow as many trees anew on train and validation together: what is newest is learned too, in twice the time. Of
     data for cross-validation: predict new rows with trees grown anew on all rows, not with the mean of the copies; where
     folds are forward in time that is always so."""
+    regrow: bool = True
+    """Of data for cross-validation: grow each copy anew with the number of trees found, also on the rows that stopped it."""
     num_refits: int = 1
     """Of data for cross-validation: boosters that are grown anew, from different draws, and averaged."""
     max_leaves: int = 31

@@ -68,6 +68,8 @@ def train(config: TreesConfig, resume: str = "", where: Place = ALONE) -> dict[s
         state = {"fingerprint": about["fingerprint"], "num_ranks": group.num_ranks, "config": settings}
         state["scaling"] = dataclasses.asdict(goal.scaling)
         cv = CrossValidation.of(about)
+        if config.library == "catboost" and not cv:
+            raise UserError(f"library=catboost is for data for cross-validation, and {config.data} has none: take another")
         if cv and group.num_ranks > 1:
             raise UserError(f"{config.data} is for cross-validation, whose copies grow side by side: train it on one rank")
         if cv and config.memory == "low":
@@ -86,7 +88,7 @@ def train(config: TreesConfig, resume: str = "", where: Place = ALONE) -> dict[s
                 history=tuple(start["history"]),
                 pages=pages,
                 asked=lambda: stop.asked,
-                is_late=lambda: 0 < config.max_seconds < time.monotonic() - began,
+                seconds_left=lambda: (config.max_seconds or math.inf) - (time.monotonic() - began),
                 keep=lambda model, history: checkpoints.write(model, {**state, "history": history}),
             )
             learned = [train_rows]
@@ -112,6 +114,7 @@ def train(config: TreesConfig, resume: str = "", where: Place = ALONE) -> dict[s
             for model in grown.models:
                 _refuse_parted(group, library, model.booster)
     scalings = [dataclasses.asdict(model.scaling) for model in grown.models if not model.scaling.is_identity]
+    scores = grown.history[grown.best_round - 1] if grown.history else {}
     summary = {
         "kind": config.library,
         "recipe": about["recipe"],
@@ -129,7 +132,10 @@ def train(config: TreesConfig, resume: str = "", where: Place = ALONE) -> dict[s
         "memory": config.memory,
         "peak_memory_mb": round(memory.peak() - peak_mb, 1),
         "seconds": round(time.monotonic() - began, 1),
-        f"validation_{goal.metric}": grown.history[grown.best_round - 1][goal.metric],
+        **{
+            f"validation_{name}": value
+            for name, value in (grown.history[grown.best_round - 1] if grown.history else {}).items()
+        },
     }
     if group.rank == 0:
         with checkpoints.failure_marked():
