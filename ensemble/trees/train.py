@@ -132,10 +132,7 @@ def train(config: TreesConfig, resume: str = "", where: Place = ALONE) -> dict[s
         "memory": config.memory,
         "peak_memory_mb": round(memory.peak() - peak_mb, 1),
         "seconds": round(time.monotonic() - began, 1),
-        **{
-            f"validation_{name}": value
-            for name, value in (grown.history[grown.best_round - 1] if grown.history else {}).items()
-        },
+        **{f"validation_{name}": value for name, value in scores.items() if name == goal.metric or cv},
     }
     if group.rank == 0:
         with checkpoints.failure_marked():
