@@ -18,6 +18,7 @@ import numpy as np
 
 from ensemble import folders, recipe
 from ensemble.data import folds
+from ensemble.data.cross_validation import CrossValidation
 from ensemble.data.inputs import FORECAST
 from ensemble.errors import UserError
 
@@ -67,6 +68,8 @@ def usual_splits(folder: Path, about: dict[str, Any], is_baseline: bool) -> list
     """
     if splits := recipe.of(about).get("outputs", "PREDICTED_SPLITS"):
         return list(splits)
+    if CrossValidation.of(about):
+        return [OUT_OF_FOLD, *(split for split in ("test", FORECAST) if split in about["splits"])]
     if is_baseline:
         fitting = [BLOCK, *([OUT_OF_FOLD] if about.get("folds") else [])]
     else:
