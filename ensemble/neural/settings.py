@@ -132,7 +132,7 @@ def check(config: TrainConfig) -> None:
     )
 
 
-def chosen(trained: Any, config: TrainConfig) -> TrainConfig:
+def settle(trained: Any, config: TrainConfig) -> TrainConfig:
     """The settings with those in place that the `NeuralRecipe` chooses by the data, if it has a method `choose`."""
     return trained.choose(config) if hasattr(trained, "choose") else config
 
