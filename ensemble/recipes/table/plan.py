@@ -20,4 +20,7 @@ def plan(about: dict[str, Any], num_threads: int) -> list[Planned]:
     }
     if task["kind"] == "ranking":
         del trees["catboost"]
-    return [Planned(name=name, kind="trees", settings={**COMMON, **of}) for name, of in trees.items()]
+    planned = [Planned(name=name, kind="trees", settings={**COMMON, **of}) for name, of in trees.items()]
+    if task["kind"] != "ranking":
+        planned.append(Planned(name="tabm", kind="neural", share=2.0, least_seconds=20.0))
+    return planned

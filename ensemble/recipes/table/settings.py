@@ -53,3 +53,38 @@ class PrepareConfig:
     """Of the random folds."""
     overwrite: bool = False
     """Replace `out` if it exists."""
+
+
+TRAINING = {
+    "batch_size": 0,
+    "max_epochs": 0.0,
+    "learning_rate": 0.0,
+    "warmup_steps": 20,
+    "evaluations_per_epoch": 1,
+    "patience": 4,
+    "log_every": 20,
+}
+"""Other defaults of `TrainConfig`; 0 is chosen by the number of rows and features, see sizes.py."""
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class RecipeConfig:
+    """TabM, for any prepared data with flat features; 0 and auto are chosen by the size of the table."""
+
+    num_submodels: int = 0
+    """MLPs that share their weights in each copy, whose predictions are averaged (k of TabM)."""
+    width: int = 0
+    """Neurons of a hidden layer."""
+    num_layers: int = 0
+    """Hidden layers."""
+    num_bins: int = 0
+    """Bins of the piecewise-linear embedding of a number."""
+    embedding_size: int = 0
+    """Length of the embedding of a number."""
+    dropout: float = 0.1
+    """After each hidden layer."""
+    new_rows: Literal["auto", "copies", "refit"] = "auto"
+    """Predict new rows by the mean of the copies of cross-validation, or by one more copy that is fitted on all rows; auto
+    for refit where only one fold is held out or folds follow each other in time."""
+    num_copies: int = 0
+    """Copies of cross-validation; 0 for one a fold. Set by the data, and kept with the weights."""
