@@ -14,6 +14,10 @@ OPTIONAL_LIBRARIES = {"catboost": "catboost"}
 """Libraries of tree members that may be absent, and the package that is imported."""
 
 
+class Preempted(Exception):
+    """A member was stopped by a signal, and has kept its work."""
+
+
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class Planned:
     """A member to be trained."""
@@ -45,5 +49,9 @@ def plan(about: dict[str, Any], num_threads: int) -> list[Planned]:
 
 
 def _is_installed(library: str) -> bool:
-    package = OPTIONAL_LIBRARIES.get(library)
+    package = class Preempted(Exception):
+    """A member was stopped by a signal, and has kept its work."""
+
+
+OPTIONAL_LIBRARIES.get(library)
     return package is None or importlib.util.find_spec(package) is not None

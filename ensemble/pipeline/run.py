@@ -22,16 +22,12 @@ from ensemble import configuration, folders, recipe
 from ensemble.errors import UserError
 from ensemble.pipeline import network
 from ensemble.pipeline.budget import Budget
-from ensemble.pipeline.plan import Planned, plan
+from ensemble.pipeline.plan import Planned, Preempted, plan
 from ensemble.pipeline.settings import FREE_TO_CHANGE, preparation
 
 SETTINGS = "fit.json"
 FINISH_S, FINISH_PER_ROW_S = 4.0, 2.5e-4
 """Seconds to combine the members and write the report, at most: measured on one core."""
-
-
-class Preempted(Exception):
-    """A member was stopped by a signal, and has kept its work."""
 
 
 def fit(config: Any, name: str, resume: bool, budget: Budget) -> list[dict[str, Any]]:
