@@ -167,7 +167,7 @@ class TabularNetwork:
             for number, network in enumerate(model.copies):
                 assert isinstance(network, Network)
                 fit = self._fit(number)
-                _set_scales(network, [of[fit] for of in numbers], [of[fit] for of in codes])
+                set_scales(network, [of[fit] for of in numbers], [of[fit] for of in codes])
                 if task.kind in ("regression", "ranking"):
                     own = target[fit].astype(np.float64)
                     model.mean[number], deviation = own.mean(), own.std()
@@ -287,7 +287,7 @@ def _scales(model: torch.nn.Module) -> torch.Tensor:
     return torch.stack([copies.mean, copies.deviation])
 
 
-def _set_scales(network: Network, numbers: list[np.ndarray], codes: list[np.ndarray]) -> None:
+def set_scales(network: Network, numbers: list[np.ndarray], codes: list[np.ndarray]) -> None:
     """Fit what a copy knows of its inputs beside its weights: quantiles and bins of numbers, and its categories."""
     if numbers:
         scales = [encoding.fit(values, network.shape.num_bins) for values in numbers]
