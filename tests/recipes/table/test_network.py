@@ -186,7 +186,8 @@ def test_a_checkpoint_alone_predicts_new_data(tmp_path: Path, accelerator: Accel
     data = written(tmp_path / "data", "regression")
     member = train(data, tmp_path / "run", accelerator)
     rows = {**flat_data.columns(20, "regression", seed=1), "target": np.full(20, np.nan)}
-    new = flat_data.write(tmp_path / "new", {"forecast": {name: values[::-1] for name, values in rows.items()}}, "regression")
+    turned = {name: values[::-1] for name, values in rows.items()}
+    new = flat_data.write(tmp_path / "new", {"forecast": turned}, "regression")
     apart = NeuralMember(tmp_path / "run", accelerator, new).predict(new, "forecast")
     beside = member.predict(data, "forecast")
     np.testing.assert_allclose(apart["prediction"][::-1], beside["prediction"], rtol=1e-6)
