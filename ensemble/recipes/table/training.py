@@ -115,7 +115,7 @@ class TabularNetwork:
             )
         self.task = task_of(self.about)
         self.cross_validation = CrossValidation.of(self.about)
-        self.config = sizes.of_network(config, self.cross_validation)
+        self.config = sizes.of_network(config, len(self.about["features"]), self.cross_validation)
         self.monitor, self.higher_is_better = MONITORS[self.task.kind]
         self.output = OUTPUTS[self.task.kind]
         self.fingerprint = self.about["fingerprint"]
