@@ -220,14 +220,15 @@ class TabularNetwork:
 
     def size(self, num_rows: int) -> Size:
         config, num_outputs = self.config, max(1, len(self.task.classes))
-        num_inputs = len(self.names[0]) * config.embedding_size + sum(min(size + 1, 32) for size in self.categories.values())
+        of_categories = sum(size + 1 if size < 32 else 16 for size in self.categories.values())
+        num_inputs = len(self.names[0]) * config.embedding_size + of_categories
         layers = num_inputs * config.width + (config.num_layers - 1) * config.width**2
         heads = config.num_submodels * (num_inputs + config.width * num_outputs)
         embeddings = len(self.names[0]) * (config.num_bins + 2) * config.embedding_size
         of_row = 2 * config.num_submodels * config.width * config.num_layers + num_inputs
         return Size(
             num_parameters=self.num_copies * (layers + heads + embeddings),
-            batch_bytes=4 * num_rows * self.num_copies * of_row,
+            batch_bytes=2 * num_rows * self.num_copies * of_row,  # of float32, and a row goes to half of the copies at least
             settings=("recipe.num_submodels", "recipe.width", "recipe.embedding_size"),
         )
 

@@ -228,10 +228,8 @@ def test_a_row_of_weight_two_is_as_good_as_two_rows(tmp_path: Path) -> None:
     weight[:10], weight[10:20] = 2, 0
     its, model = made(written(tmp_path / "data", weight=weight), "recipe.dropout=0")
     weighted, _ = gradient(its, model, np.arange(30))
-    monkey = dataclasses.replace(its.task, weight="")
-    its.task = monkey
-    plain = its.rows("train")
-    plain.columns.pop("weight")
+    its.task = dataclasses.replace(its.task, weight="")
+    its.rows("train").columns.pop("weight")
     repeated, _ = gradient(its, model, np.arange(10), np.arange(10), np.arange(20, 30))
     torch.testing.assert_close(weighted, repeated, rtol=1e-4, atol=1e-5)
 
@@ -324,6 +322,19 @@ def test_a_copy_is_the_network_of_the_authors_package(tmp_path: Path) -> None:
     hidden = network.inputs(rows["numbers"], rows["codes"])[:, None].expand(-1, 2, -1)
     expected = network.output(network.backbone(hidden))
     torch.testing.assert_close(network(rows["numbers"], rows["codes"]), expected)
+
+
+@pytest.mark.parametrize("kind", ["binary", "multiclass"])
+def test_bf16_gives_nearly_the_same(kind: str, tmp_path: Path) -> None:
+    """The network could not be trained in the precision of GPUs, or quantiles would be computed in it."""
+    its, model = made(written(tmp_path / "data", kind), "recipe.dropout=0")
+    batch = its.rows("train").gather(np.arange(60))
+    whole, _, _ = its.step(model, batch, None)
+    with torch.autocast("cpu", torch.bfloat16):
+        low, _, _ = its.step(model, batch, None)
+    low.backward()
+    assert low != whole
+    torch.testing.assert_close(low, whole, rtol=0.02, atol=0)
 
 
 def test_dropout_drops_what_it_should() -> None:
