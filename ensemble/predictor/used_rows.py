@@ -43,8 +43,8 @@ def _training(about: dict[str, Any], cv: CrossValidation) -> str:
     rows, config = f"{about['splits']['train']['rows']:,} rows with a known target", about["config"]
     if cv.scheme == "holdout":
         return (
-            f"{rows}: one copy of each member. One part of the rows fits it, one decides when its training stops, and one is "
-            "held out."
+            f"{rows}: one copy of each member. One part of the rows fits it, one decides when its training stops, and one "
+            "is held out."
         )
     num_fit = cv.num_folds - 2
     copies = f"Each member has {cv.num_folds} copies."
@@ -52,8 +52,8 @@ def _training(about: dict[str, Any], cv: CrossValidation) -> str:
         unit = " days" if isinstance(about["splits"]["train"].get("from"), str) and cv.embargo else ""
         embargo = f", less an embargo of {cv.embargo:g}{unit}" if cv.embargo else ""
         return (
-            f"{rows}, in {cv.num_folds} blocks forward in time, by {config.get('time')}. {copies} A copy predicts one block; "
-            f"the block before it decides when the training of the copy stops, and all rows before that fit it{embargo}."
+            f"{rows}, in {cv.num_folds} blocks forward in time, by {config.get('time')}. {copies} A copy predicts one block, "
+            f"the block before it decides when its training stops, and all rows before that fit it{embargo}."
         )
     how = "stratified by the target" if cv.scheme == "random" else f"with all rows of one {config.get('group')} in one fold"
     return (
@@ -77,5 +77,5 @@ def _scored(about: dict[str, Any], cv: CrossValidation, scores: dict[str, Any]) 
         return f"{rows} of the {scores['split']} split, {how}, from which nothing was learned."
     others = scores["out_of_fold_rows"] - scores["rows"]
     which = "earlier" if cv.scheme == "forward" else "other"
-    found = f"{rows} that are predicted out of fold. Weights and calibration of the ensemble were fitted on {which} rows for each."
+    found = f"{rows} with out-of-fold predictions. For each, weights and calibration were fitted on {which} rows."
     return f"{found} {others:,} rows are not scored, since none are {which} or their weight is 0." if others else found
