@@ -1,6 +1,8 @@
 """Train a neural member with Accelerate.
 
-accelerate launch --config_file accelerate_configs/single_cpu.yaml scripts/train.py --help     # the text of ensemble/commands/train.py
+    accelerate launch --config_file accelerate_configs/single_cpu.yaml scripts/train.py --help
+
+The text is that of ensemble/commands/train.py.
 """
 
 from ensemble import errors

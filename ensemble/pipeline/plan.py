@@ -49,9 +49,5 @@ def plan(about: dict[str, Any], num_threads: int) -> list[Planned]:
 
 
 def _is_installed(library: str) -> bool:
-    package = class Preempted(Exception):
-    """A member was stopped by a signal, and has kept its work."""
-
-
-OPTIONAL_LIBRARIES.get(library)
+    package = OPTIONAL_LIBRARIES.get(library)
     return package is None or importlib.util.find_spec(package) is not None
