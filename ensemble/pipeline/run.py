@@ -168,7 +168,14 @@ def _finish(out: Path, about: dict[str, Any], trained: list[Planned], config: An
         names.append(name)
     _say(budget, "combining")
     scores = combiner.fit(
-        predictions, data, out / "ensemble", tuple(names), config.num_draws, getattr(config, "seed", 0), overwrite=True
+        predictions,
+        data,
+        out / "ensemble",
+        tuple(names),
+        config.num_draws,
+        getattr(config, "seed", 0),
+        overwrite=True,
+        combiner=recipe.of(about).get("plan", "COMBINER") or "auto",
     )
     board = leaderboard(out, about, scores)
     folders.write_json(out / "leaderboard.json", board)

@@ -44,7 +44,7 @@ class PrepareConfig:
     test: float = 0.0
     """Part of the labelled rows to set aside as the split test: drawn at random, or with `time` the last; 0 for none."""
     num_folds: int = 0
-    """Folds of cross-validation, 1 for one part that is held out; 0 for 8, for 5 above 20,000 rows, or for 1 above 200,000.
+    """Folds of cross-validation, 1 for one part that is held out; 0 for 8, for 5 above 10,000 rows, or for 1 above 200,000.
     With `time` the number of blocks, forward in time; 0 for 4."""
     max_bad_fraction: float = 0.01
     """The run stops when more than this part of the lines cannot be read. A column of which no more than this part of the
