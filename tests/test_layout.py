@@ -57,7 +57,7 @@ RULES = (
         (),
         ("scripts.benchmark", "scripts.benchmarks"),
     ),
-    Rule("`import ensemble` loads nothing", ("ensemble.__init__",), ("",)),
+    Rule("`import ensemble` loads nothing", ("ensemble.__init__",), ("",), ("importlib",)),
     Rule("these import nothing of ours", ("ensemble.errors", "ensemble.cores", "ensemble.signals"), ("ensemble",)),
     Rule("settings know errors only", ("ensemble.configuration",), ("ensemble",), ("ensemble.errors",)),
     Rule("shared code imports no recipe", SHARED, RECIPES),
