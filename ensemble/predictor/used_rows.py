@@ -52,8 +52,8 @@ def _training(about: dict[str, Any], cv: CrossValidation) -> str:
         unit = " days" if isinstance(about["splits"]["train"].get("from"), str) and cv.embargo else ""
         embargo = f", less an embargo of {cv.embargo:g}{unit}" if cv.embargo else ""
         return (
-            f"{rows}, in {cv.num_folds} blocks forward in time, by {config.get('time')}. {copies} A copy predicts one block, "
-            f"the block before it decides when its training stops, and all rows before that fit it{embargo}."
+            f"{rows}, in {cv.num_folds} blocks forward in time, by {config.get('time')}. {copies} A copy predicts one "
+            f"block, the block before it decides when its training stops, and all rows before that fit it{embargo}."
         )
     how = "stratified by the target" if cv.scheme == "random" else f"with all rows of one {config.get('group')} in one fold"
     return (
