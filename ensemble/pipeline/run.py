@@ -144,7 +144,7 @@ def _train_trees(
 
 def _finish(out: Path, about: dict[str, Any], trained: list[Planned], config: Any, budget: Budget) -> list[dict[str, Any]]:
     """Predict, combine and report."""
-    from ensemble.predictor import bag, members
+    from ensemble.predictor import bag, leaderboard, members
     from ensemble.predictor import fit as combiner
 
     data, predictions = out / "prepared", out / "predictions"
@@ -177,36 +177,13 @@ def _finish(out: Path, about: dict[str, Any], trained: list[Planned], config: An
         overwrite=True,
         combiner=recipe.of(about).get("plan", "COMBINER") or "auto",
     )
-    board = leaderboard(out, about, scores)
+    board = leaderboard.rows(scores, {member.name: out / "members" / member.name for member in trained})
     folders.write_json(out / "leaderboard.json", board)
     from ensemble.report import page
 
     page.write(out / "ensemble", data, predictions, out / "report.html")
     _say(budget, f"wrote {out / 'report.html'}")
     return board
-
-
-def leaderboard(out: Path, about: dict[str, Any], scores: dict[str, Any]) -> list[dict[str, Any]]:
-    """The ensemble, the members and the baselines, the best first, with score, interval, weight, seconds and size."""
-    metric = about["task"]["metric"]
-    rows = []
-    for name, of in scores["scores"].items():
-        folder = out / "members" / name
-        summary = folders.read_json(folder / "summary.json") if (folder / "summary.json").is_file() else {}
-        size = sum(file.stat().st_size for file in folder.rglob("*") if file.is_file()) if summary else None
-        rows.append(
-            {
-                "member": name,
-                "metric": metric,
-                "split": scores["split"],
-                **of[metric],
-                "weight": scores["weights"].get(name),
-                "seconds": summary.get("seconds"),
-                "megabytes": None if size is None else round(size / 1e6, 2),
-            }
-        )
-    sign = -1 if scores["metrics"][metric]["higher_is_better"] else 1
-    return sorted(rows, key=lambda row: (row["value"] is None, sign * (row["value"] or 0)))
 
 
 def _say(budget: Budget, sentence: str) -> None:

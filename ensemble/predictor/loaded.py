@@ -27,6 +27,7 @@ import pyarrow.parquet as pq
 from ensemble import combine, predictions
 from ensemble.errors import Failure, UserError
 from ensemble.predictor import forecast, members, new_data
+from ensemble.predictor.intervals import Intervals
 
 PREPARATION = "preparation"
 END_TIMEOUT_S = 10
@@ -35,8 +36,14 @@ END_TIMEOUT_S = 10
 class EnsemblePredictor:
     """See the module's docstring. Calls from several threads share the processes and may overtake each other in stages."""
 
-    def __init__(self, ensemble: combine.Ensemble, like: dict[str, Any], stages: "dict[str, _Stage]"):
-        self.ensemble, self.like = ensemble, like
+    def __init__(
+        self,
+        ensemble: combine.Ensemble,
+        like: dict[str, Any],
+        stages: "dict[str, _Stage]",
+        intervals: Intervals | None = None,
+    ):
+        self.ensemble, self.like, self._intervals = ensemble, like, intervals
         self._stages = stages
 
     @classmethod
@@ -58,7 +65,7 @@ class EnsemblePredictor:
             members.kind_of(member)
             about[name] = {**of_all, "name": name, "folder": str(member), "threads": threads}
         stages = {name: _Stage(name, of_stage) for name, of_stage in about.items()}
-        loaded = cls(ensemble, like, stages)
+        loaded = cls(ensemble, like, stages, new_data.intervals_of(description))
         try:
             for stage in stages.values():
                 stage.answer()
@@ -98,8 +105,7 @@ class EnsemblePredictor:
                     answer.result()
             read = [predictions.read(file) for file in files]
             template, columns = predictions.align(read)
-            reasons = forecast.strongest_reasons(read, self.ensemble)
-            forecast.write_forecast(scratch, data, template, columns, self.ensemble, reasons)
+            forecast.write_forecast(scratch, data, template, columns, self.ensemble, read, self._intervals)
             return pq.read_table(scratch / "forecast.parquet")
 
     def lost(self) -> list[str]:

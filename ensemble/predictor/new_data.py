@@ -14,7 +14,8 @@ from ensemble import combine, folders, predictions, recipe
 from ensemble.data.inputs import FORECAST
 from ensemble.errors import UserError
 from ensemble.predictor import bag
-from ensemble.predictor.forecast import strongest_reasons, write_forecast
+from ensemble.predictor.forecast import write_forecast
+from ensemble.predictor.intervals import Intervals
 
 
 def predict(
@@ -47,7 +48,7 @@ def predict(
             _run_member(name, where[name], data, scratch / "predictions")
             files.append(predictions.read(scratch / "predictions" / f"{name}.{FORECAST}.parquet"))
         template, columns = predictions.align(files)
-        write_forecast(scratch, data, template, columns, ensemble, strongest_reasons(files, ensemble))
+        write_forecast(scratch, data, template, columns, ensemble, files, intervals_of(description))
         folders.write_manifest(scratch, {"kind": "forecast"})
     return Path(out) / "forecast.csv"
 
@@ -62,6 +63,12 @@ def read_fitted(folder: str | Path) -> tuple[dict[str, Any], dict[str, Any]]:
             "without a target, to scripts/prepare_data.py, and fit again"
         )
     return description, like
+
+
+def intervals_of(description: dict[str, Any]) -> Intervals | None:
+    """The prediction intervals in ensemble.json, if it is of a regression."""
+    found = description.get("intervals")
+    return Intervals.from_dict(found) if found else None
 
 
 def of_recipe(like: dict[str, Any]) -> ModuleType:

@@ -16,8 +16,8 @@ from typing import Any
 
 from ensemble import folders, metrics, recipe
 from ensemble.errors import UserError
-from ensemble.predictor import used_rows
-from ensemble.report import commands, forecast, pictures, tables
+from ensemble.predictor import leaderboard, used_rows
+from ensemble.report import commands, decision, forecast, pictures, quality, tables
 from ensemble.report.run import Run, read
 from ensemble.report.words import (
     PLANNED_SPEED_UP,
@@ -104,6 +104,11 @@ def render(run: Run) -> str:
         split_use=used_rows.SPLIT_USE if used else SPLIT_USE,
         used_rows=used,
         scored=used_rows.place(run.scores),
+        yes=(run.about.get("target", {}).get("names") or [run.words.yes])[-1],
+        board=_board(run) if used else [],
+        decision=decision.costs(run) if used and run.task.kind == "binary" and not run.scores["undefined"] else None,
+        quality=quality.features(run) if used else [],
+        drift=quality.drift(run) if used else None,
         feature_words=run.feature_words,
         versions=run.versions,
         commands=commands.commands(run),
@@ -119,6 +124,10 @@ def render(run: Run) -> str:
             raise UserError(f"parts(run) of the recipe {run.recipe.name} sets {unknown[0]}, which the page does not show")
         variables |= of_recipe_page
     return environment.get_template(template).render(variables)
+
+
+def _board(run: Run) -> list[dict[str, Any]]:
+    return leaderboard.rows(run.scores, {member.name: member.folder for member in run.members if member.folder})
 
 
 def _dashes(lengths: Iterable[float]) -> str:

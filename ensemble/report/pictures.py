@@ -147,7 +147,7 @@ def _scaling(measured: list[dict[str, Any]]) -> dict[str, Markup]:
 def _learning_curves(
     member: Member, style: dict[str, Any], name: str, words_of: dict[str, str], stop: str
 ) -> list[dict[str, Any]]:
-    """The score of every evaluation on `stop`, the rows that stop the training, and the training loss where known."""
+    """The score of every evaluation on `stop`, the rows that stop the training, and the loss in training if known."""
     unit = "tree" if "trees" in member.summary else "step"
     pictures = []
     for kind, key, words in (
