@@ -115,7 +115,7 @@ class TabularNetwork:
             )
         self.task = task_of(self.about)
         self.cross_validation = CrossValidation.of(self.about)
-        self.config = sizes.of_network(config, len(self.about["features"]), self.cross_validation)
+        self.config = sizes.of_network(config, self.task.kind, len(self.about["features"]), self.cross_validation)
         self.monitor, self.higher_is_better = MONITORS[self.task.kind]
         self.output = OUTPUTS[self.task.kind]
         self.fingerprint = self.about["fingerprint"]
@@ -137,7 +137,8 @@ class TabularNetwork:
         """The settings of a training with those in place that are 0 or auto: they follow from the training rows."""
         if self.config.new_rows == "refit" and not self.cross_validation:
             raise UserError(f"recipe.new_rows=refit is for cross-validation, which {self.folder} has not: leave it out")
-        return sizes.of_training(dataclasses.replace(config, recipe=self.config), len(self.rows(SPLIT)))
+        chosen = dataclasses.replace(config, recipe=self.config)
+        return sizes.of_training(chosen, self.task.kind, len(self.rows(SPLIT)))
 
     def rows(self, split: str) -> FlatRows:
         if split not in self._splits:
