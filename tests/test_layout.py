@@ -91,7 +91,7 @@ RULES = (
         "the prediction file and the metrics know no member",
         ("ensemble.predictions", "ensemble.metrics"),
         ("ensemble",),
-        ("ensemble.folders", "ensemble.metrics", *LEAVES),
+        ("ensemble.folders", "ensemble.verification", "ensemble.metrics", *LEAVES),
     ),
     Rule(
         "the doctor runs where the rest is broken",
