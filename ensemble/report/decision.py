@@ -19,7 +19,7 @@ RANGE = (0.05, 100.0)
 
 def costs(run: Run) -> dict[str, Any]:
     """`table`, a row for each of `SHOWN`, and `steps`, rows for a slider, as lists for JavaScript."""
-    steps = np.exp(np.linspace(*np.log(RANGE), NUM_STEPS))
+    steps = np.geomspace(*RANGE, NUM_STEPS)
     return {
         "table": [at(run, cost) for cost in SHOWN],
         "steps": [[float(f"{value:.4g}") for value in at(run, float(cost)).values()] for cost in steps],
