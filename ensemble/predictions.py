@@ -8,7 +8,9 @@ A prediction file is Parquet, one row per example:
     group        int64     examples that are ranked against each other: the week, the user
     cluster      int64     examples that are drawn together by the bootstrap: the product, the user
     weight       float64   optional: how much the example counts in fits and scores, 0 or more
-    reasons      list<struct<feature, value, contribution>>   optional: why, the strongest first
+    reasons      list<struct<feature, value, contribution>>   optional: what each feature contributes to the prediction, the
+                 largest first, for the first rows of a forecast; of several classes also `class`, the number of the class
+                 to which it contributes
 
 and in its metadata, under the key `ensemble`, a JSON object with `recipe`, `split`, `member`, `fingerprint` (of the prepared
 data), `config`, `versions`, `checksums` of the columns, and `output`: probability (the default), score, of which only the
@@ -37,6 +39,7 @@ from ensemble.errors import UserError
 from ensemble.folders import new_file
 
 REASONS = pa.list_(pa.struct({"feature": pa.string(), "value": pa.float32(), "contribution": pa.float32()}))
+REASONS_OF_CLASSES = pa.list_(pa.struct([*REASONS.value_type, pa.field("class", pa.int32())]))
 COLUMNS = {
     "row_id": pa.int64(),
     "target": pa.float64(),
@@ -84,7 +87,7 @@ def write(path: str | Path, predictions: Predictions) -> None:
     if predictions.weight is not None:
         arrays[WEIGHT] = pa.array(np.ravel(predictions.weight), pa.float64())
     if predictions.reasons is not None:
-        arrays["reasons"] = pa.array(predictions.reasons, REASONS)
+        arrays["reasons"] = pa.array(predictions.reasons, REASONS_OF_CLASSES if predictions.classes else REASONS)
     about = {name: getattr(predictions, name) for name in ("recipe", "split", "member", "fingerprint", "output", "config")}
     about |= {"classes": list(predictions.classes)} if predictions.classes else {}
     write_checked(path, "prediction file", pa.table(arrays), about)
@@ -200,6 +203,12 @@ def align(members: list[Predictions]) -> tuple[Predictions, np.ndarray]:
         reasons=None if first.reasons is None else [first.reasons[row] for row in order],
     )
     return template, np.stack(columns, axis=1)
+
+
+def taken(predictions: Predictions, rows: np.ndarray) -> Predictions:
+    """Some rows of a prediction file. rows : their numbers, or (num_rows,) bool."""
+    names = [*COLUMNS, *([] if predictions.weight is None else [WEIGHT])]
+    return dataclasses.replace(predictions, reasons=None, **{name: getattr(predictions, name)[rows] for name in names})
 
 
 def versions() -> dict[str, str]:

@@ -11,6 +11,7 @@ from lightgbm.basic import _InnerPredictor
 
 from ensemble.errors import UserError
 from ensemble.trees.boosting import Scores, Training, boost
+from ensemble.trees.contributions import of_classes
 from ensemble.trees.distributed import RankGroup, free_port
 from ensemble.trees.memory import SAMPLED_ROWS
 from ensemble.trees.objective import Goal, Judge, Lesson, goal_of, lesson_of
@@ -23,7 +24,7 @@ MOST_RANKED = 10_000
 """Rows that LightGBM ranks against each other; a larger group is cut into equal parts."""
 
 
-class _Growth:
+class Growth:
     """The booster and its data; on several ranks the data are this rank's rows, and the whole validation split."""
 
     def __init__(self, config: TreesConfig, rows: TreeData, validation: TreeData, training: Training):
@@ -46,16 +47,22 @@ class _Growth:
         )
 
     def grow(self) -> Scores:
-        self.booster.update()
-        scores: Scores = {}
+        return self._judge(self.update())
 
-        def judge(prediction: np.ndarray, _: Any) -> list[Any]:
-            scores.update(self._judge(prediction))
+    def update(self) -> np.ndarray:
+        self.booster.update()
+        kept: list[np.ndarray] = []
+
+        def keep(prediction: np.ndarray, _: Any) -> list[Any]:
+            kept.append(np.array(prediction))
             return []
 
-        # What LightGBM keeps for the validation split is judged, rather than predicted again
-        self.booster.eval_valid(judge)
-        return scores
+        # What LightGBM keeps for the validation rows is taken, rather than predicted again
+        self.booster.eval_valid(keep)
+        return kept[0]
+
+    def cut(self, num_rounds: int) -> Any:
+        return lightgbm.Booster(model_str=to_bytes(self.booster, num_rounds).decode())
 
     def model(self) -> bytes:
         return to_bytes(self.booster)
@@ -108,9 +115,9 @@ def train(
     """The booster cut to its best round, the scores on validation after each round, and the number of that round."""
     training = training or Training()
     with training.group.explained():
-        growth = _Growth(config, rows, validation, training)
+        growth = Growth(config, rows, validation, training)
         history, best = boost(config, growth.goal.metric, growth, training)
-        return lightgbm.Booster(model_str=to_bytes(growth.booster, best).decode()), history, best
+        return growth.cut(best), history, best
 
 
 def _network(group: RankGroup, timeout_s: float) -> dict[str, Any]:
@@ -160,13 +167,13 @@ def predict(booster: Any, features: np.ndarray) -> np.ndarray:
 def contributions(booster: Any, features: np.ndarray, of_class: np.ndarray | None = None) -> np.ndarray:
     """Each feature's part of the log odds, value or score, and what is there without any of them: shape (n, F + 1).
 
-    With several classes, of that in `of_class`, (n,); None for the likeliest one.
+    With several classes, of those in `of_class`: (n,), or (n, m) for a result of (n, m, F + 1); None for the likeliest one.
     """
     parts = np.asarray(booster.predict(features, pred_contrib=True, num_threads=booster.params.get("num_threads", 0)))
     num_classes = booster.num_model_per_iteration()
     if num_classes > 1:
         of_class = predict(booster, features).argmax(axis=1) if of_class is None else of_class
-        parts = parts.reshape(len(parts), num_classes, -1)[np.arange(len(parts)), of_class]
+        parts = of_classes(parts.reshape(len(parts), num_classes, -1), of_class)
     return parts
 
 

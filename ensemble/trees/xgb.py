@@ -16,6 +16,7 @@ from xgboost.tracker import RabitTracker
 
 from ensemble.errors import UserError
 from ensemble.trees.boosting import Scores, Stopped, Training, boost
+from ensemble.trees.contributions import of_classes
 from ensemble.trees.distributed import RankGroup
 from ensemble.trees.objective import Goal, Judge, Lesson, goal_of, lesson_of
 from ensemble.trees.rows import TreeData
@@ -57,7 +58,7 @@ class _Batches(xgboost.DataIter):
         return False
 
 
-class _Growth:
+class Growth:
     """The booster and its data; on several ranks `data` are this rank's rows, `held_out` the whole split."""
 
     def __init__(self, config: TreesConfig, rows: TreeData, validation: TreeData, training: Training):
@@ -76,10 +77,15 @@ class _Growth:
         self.booster.set_param({"tree_method": "hist", "seed": seed})
 
     def grow(self) -> Scores:
-        self.booster.update(self._data, self.booster.num_boosted_rounds())
-        margin = self.booster.predict(self._held_out, output_margin=True)
         # XGBoost's own aucpr interpolates: it is not the average precision that everything else here reports
-        return self._judge(_as_said(self.goal, margin))
+        return self._judge(self.update())
+
+    def update(self) -> np.ndarray:
+        self.booster.update(self._data, self.booster.num_boosted_rounds())
+        return _as_said(self.goal, self.booster.predict(self._held_out, output_margin=True))
+
+    def cut(self, num_rounds: int) -> Any:
+        return self.booster[:num_rounds]
 
     def model(self) -> bytes:
         return to_bytes(self.booster)
@@ -150,10 +156,10 @@ def train(
     """The booster cut to its best round, the scores on validation after each round, and the number of that round."""
     training = training or Training()
     with _collective(training.group, config.timeout_s), training.group.explained():
-        growth = _Growth(config, rows, validation, training)
+        growth = Growth(config, rows, validation, training)
         try:
             history, best = boost(config, growth.goal.metric, growth, training)
-            return growth.booster[:best], history, best
+            return growth.cut(best), history, best
         finally:
             growth.release()
 
@@ -217,14 +223,14 @@ def predict(booster: Any, features: np.ndarray) -> np.ndarray:
 def contributions(booster: Any, features: np.ndarray, of_class: np.ndarray | None = None) -> np.ndarray:
     """Each feature's part of the log odds, value or score, and what is there without any of them: shape (n, F + 1).
 
-    With several classes, of that in `of_class`, (n,); None for the likeliest one.
+    With several classes, of those in `of_class`: (n,), or (n, m) for a result of (n, m, F + 1); None for the likeliest one.
     """
     names, types = feature_names(booster), booster.feature_types
     data = xgboost.DMatrix(features, feature_names=names, feature_types=types, enable_categorical=types is not None)
     parts = booster.predict(data, pred_contribs=True)
     if parts.ndim == 3:
         of_class = predict(booster, features).argmax(axis=1) if of_class is None else of_class
-        parts = parts[np.arange(len(parts)), of_class]
+        parts = of_classes(parts, of_class)
     return parts
 
 

@@ -1,0 +1,10 @@
+"""One command from raw data to a fitted ensemble with its report.
+
+python scripts/fit.py --help     # the text of ensemble/commands/fit.py
+"""
+
+from ensemble import errors
+from ensemble.commands.fit import main
+
+if __name__ == "__main__":
+    errors.run(main)
