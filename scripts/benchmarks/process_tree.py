@@ -1,6 +1,7 @@
 """What a command and all processes that it starts take together: seconds, CPU seconds, peak memory."""
 
 import threading
+import time
 from collections.abc import Sequence
 from pathlib import Path
 
@@ -10,10 +11,12 @@ from benchmarks.timing import timed
 
 OPENMP = ["env", "-u", "OMP_NUM_THREADS", "OMP_WAIT_POLICY=PASSIVE"]
 PAUSE_S = 0.2
+SHARE_OF_SAMPLING = 0.05
+"""Of the time; the pause grows with the time that a sample takes, which is long for large processes."""
 
 
 def watched(command: Sequence[str | Path]) -> dict[str, float]:
-    """As `timed`, but of the whole process tree, sampled every `PAUSE_S`.
+    """As `timed`, but of the whole process tree, sampled every `PAUSE_S` or less often.
 
     peak_mb is the proportional set size summed over the processes, so that shared pages count once. cpu_s also counts
     processes that nobody waits for, such as the workers of ray, up to their last sample.
@@ -23,11 +26,14 @@ def watched(command: Sequence[str | Path]) -> dict[str, float]:
     others = set(psutil.Process().children(recursive=True))
 
     def watch() -> None:
-        while not done.wait(PAUSE_S):
+        pause_s = PAUSE_S
+        while not done.wait(pause_s):
+            began = time.thread_time()
             processes = set(psutil.Process().children(recursive=True)) - others
             peak[0] = max(peak[0], sum(map(_proportional_mb, processes)))
             for process in processes:
                 cpu_s[process] = max(cpu_s.get(process, 0.0), _cpu_s(process))
+            pause_s = max(PAUSE_S, (time.thread_time() - began) / SHARE_OF_SAMPLING)
 
     watcher = threading.Thread(target=watch)
     watcher.start()

@@ -10,7 +10,7 @@ class Tables(Results):
     """`scripts/fit.py` beside AutoGluon and plain LightGBM on eleven public tables; hours, unless they are cached."""
 
     tables: str = "../shared/data/tables"
-    """The folder of the tables, NAME.csv.gz or NAME.csv; scripts/benchmarks/README.md lists where they come from."""
+    """The folder of the tables, NAME.csv.gz or NAME.csv; ensemble/recipes/table/README.md lists where they come from."""
     python: str = ".venv-autogluon/bin/python"
     """The interpreter that has AutoGluon; `make bench-tables` installs it."""
     folder: str = "runs/tables"
