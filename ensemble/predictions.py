@@ -200,6 +200,12 @@ def align(members: list[Predictions]) -> tuple[Predictions, np.ndarray]:
     return template, np.stack(columns, axis=1)
 
 
+def taken(predictions: Predictions, rows: np.ndarray) -> Predictions:
+    """Some rows of a prediction file. rows : their numbers, or (num_rows,) bool."""
+    names = [*COLUMNS, *([] if predictions.weight is None else [WEIGHT])]
+    return dataclasses.replace(predictions, reasons=None, **{name: getattr(predictions, name)[rows] for name in names})
+
+
 def versions() -> dict[str, str]:
     """The installed versions of the libraries that a prediction can depend on."""
     found = {}

@@ -29,8 +29,9 @@ class FitConfig:
     or rank_average."""
     calibration: str = "auto"
     """Calibrates probabilities: auto, platt, temperature, or isotonic, for two classes with 1,000 rows of the rarer one."""
-    on: str = "blend"
-    """What both are fitted on: blend, or oof, the rows that bags predicted out of fold."""
+    on: str = ""
+    """The split that both are fitted on: blend, or oof, rows predicted out of fold; empty for oof where the data are for
+    cross-validation, else blend."""
     num_draws: int = 200
     """Draws of the bootstrap over products, or whatever else the rows belong to."""
     seed: int = 0
@@ -98,13 +99,13 @@ def main() -> None:
         settings.on,
     )
     order = "forward in time" if recipe.follows_time(about) else "each block by what was fitted before it"
-    print(f"what each way to combine would have given on {settings.on}, {order}:")
+    print(f"what each way to combine would have given on {scores['fitted_on']}, {order}:")
     for name, of in scores["combiner"]["cross_fitted"].items():
         taken = "  taken" if name == scores["combiner"]["method"] else ""
         print(f"{name:>14}  " + "  ".join(f"{metric.replace('_', ' ')} {value:.5f}" for metric, value in of.items()) + taken)
     metric, base_rate = scores["metric"], scores["base_rate"]
     positives = "" if base_rate is None else f", {base_rate:.2%} positive"
-    print(f"test: {scores['rows']:,} rows{positives}; {metric.replace('_', ' ')} with its 95 % interval")
+    print(f"{scores['split']}: {scores['rows']:,} rows{positives}; {metric.replace('_', ' ')} with its 95 % interval")
     if scores["left_out"]:
         print(scores["left_out"])
     print("\n".join(card.score_lines(scores, about["task"]["group"])))

@@ -42,7 +42,7 @@ def main() -> None:
         make = recipe.named(words.recipe).require("training", "make", "has no neural network to train")
         # Each node may have a copy of its own, which one of its ranks reads in full
         is_full = settings.verify == "full" and accelerator.is_local_main_process
-        recipe.check_named(words.recipe, folders.read_manifest(settings.data, is_full), settings.data)
+        recipe.check_named(words.recipe, folders.read_manifest(settings.data, is_full), settings.data, is_training=True)
         trained = make(settings.recipe, settings.data)
         recipe.check_neural(words.recipe, trained)
     if words.dry_run:

@@ -8,7 +8,7 @@ scales.py has the calibrators, weights.py the combiners, selection.py the choice
 baselines.py what it must beat, and diversity.py what tells a user which member to drop.
 """
 
-from ensemble.combine.fitting import Ensemble, fit
+from ensemble.combine.fitting import Ensemble, fit, fit_with_forecasts
 from ensemble.combine.reference import base_rate_prediction, ranked_prediction
 
-__all__ = ["Ensemble", "base_rate_prediction", "fit", "ranked_prediction"]
+__all__ = ["Ensemble", "base_rate_prediction", "fit", "fit_with_forecasts", "ranked_prediction"]

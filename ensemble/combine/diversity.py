@@ -29,6 +29,7 @@ def on_blend(
     cluster: np.ndarray,
     generator: np.random.Generator,
     weight: np.ndarray | None = None,
+    is_forward: bool = True,
 ) -> dict[str, Any]:
     """Error correlation, value and weight interval of each member, for JSON; arguments as for `combine.fit`.
 
@@ -46,7 +47,7 @@ def on_blend(
     is_score = np.array(ensemble.outputs) == "score"
     every_member = np.arange(len(ensemble.member_names))
     kind, way = ensemble.kind, (ensemble.method, ensemble.calibrator)
-    folds = selection.forward_folds(group, ensemble.num_folds)
+    folds = (selection.forward_folds if is_forward else selection.random_folds)(group, ensemble.num_folds)
 
     def of(rows: np.ndarray) -> np.ndarray | None:
         return None if weight is None else weight[rows]

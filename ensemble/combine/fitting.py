@@ -145,8 +145,42 @@ def fit(
     calibration: str = AUTO,
     num_folds: int = 5,
     weight: np.ndarray | None = None,
+    is_forward: bool = True,
 ) -> Ensemble:
+    """The ensemble of `fit_with_forecasts`."""
+    return fit_with_forecasts(
+        target,
+        predictions,
+        group,
+        member_names,
+        kind=kind,
+        outputs=outputs,
+        combiner=combiner,
+        calibration=calibration,
+        num_folds=num_folds,
+        weight=weight,
+        is_forward=is_forward,
+    )[0]
+
+
+def fit_with_forecasts(
+    target: np.ndarray,
+    predictions: np.ndarray,
+    group: np.ndarray,
+    member_names: Sequence[str],
+    *,
+    kind: str,
+    outputs: Sequence[str],
+    combiner: str,
+    calibration: str,
+    num_folds: int = 5,
+    weight: np.ndarray | None,
+    is_forward: bool,
+) -> tuple[Ensemble, np.ndarray]:
     """Fit the combiner as the module's docstring says. Nothing in it is drawn at random.
+
+    The second result is the forecast of each row by weights and calibration that were fitted on other blocks of groups, on
+    blocks before it if `is_forward`: (num_rows,), of classes (num_rows, num_classes); NaN for rows that have none.
 
     target: shape (num_rows,), 0 or 1, the number of a class, a number, or a relevance. predictions: shape (num_rows,
     num_members), of classes (num_rows, num_members, num_classes). group: shape (num_rows,), the week as a number that grows
@@ -162,6 +196,7 @@ def fit(
     target, group = np.asarray(target, float), np.asarray(group)
     inputs = inputs_of(predictions, member_names, outputs)
     assert target.shape == group.shape == inputs.shape[:1]
+    num_rows = len(target)
     weight, counted = counted_rows(weight)
     target, group, inputs = target[counted], group[counted], inputs[counted]
     _check_target(kind, target, inputs)
@@ -182,7 +217,7 @@ def fit(
     target, group, inputs = target[rows], group[rows], inputs[rows]
     weight = None if weight is None else weight[rows]
     is_score = np.array(outputs) == "score"
-    folds = selection.forward_folds(group, num_folds)
+    folds = (selection.forward_folds if is_forward else selection.random_folds)(group, num_folds)
 
     def fit_ways(
         combiners: Sequence[str], calibrators: Sequence[str], of_name: int
@@ -202,11 +237,15 @@ def fit(
     else:
         eligible = combiners if is_large else [name for name in combiners if name in SAFE]
     first = fit_ways(combiners, calibrators[:1], 0)
-    method, cross_fitted = _compare(kind, first, eligible, target, inputs, group, folds, weight)
+    method, cross_fitted, _ = _compare(kind, first, eligible, target, inputs, group, folds, weight, is_forward)
     second = fit_ways([method], calibrators, 1)
     eligible = calibrators if calibration == AUTO else (calibration,)
-    calibrator, cross_fitted_calibrators = _compare(kind, second, eligible, target, inputs, group, folds, weight)
-    return Ensemble(
+    calibrator, cross_fitted_calibrators, forecast = _compare(
+        kind, second, eligible, target, inputs, group, folds, weight, is_forward
+    )
+    forecasts = np.full((num_rows, *forecast.shape[1:]), np.nan)
+    forecasts[np.arange(num_rows)[counted][rows]] = answer_of(kind, forecast)
+    ensemble = Ensemble(
         kind=kind,
         member_names=tuple(member_names),
         outputs=outputs,
@@ -217,6 +256,7 @@ def fit(
         cross_fitted_calibrators=cross_fitted_calibrators,
         num_folds=len(folds),
     )
+    return ensemble, forecasts
 
 
 def counted_rows(weight: np.ndarray | None) -> tuple[np.ndarray | None, np.ndarray | slice]:
@@ -330,10 +370,12 @@ def _compare(
     group: np.ndarray,
     folds: list[selection.Fold],
     weight: np.ndarray | None,
-) -> tuple[str, dict[str, dict[str, float]]]:
-    """The way to take, of which the first eligible is the default, and what each way and choosing would have given."""
+    is_forward: bool,
+) -> tuple[str, dict[str, dict[str, float]], np.ndarray]:
+    """The way to take, of which the first eligible is the default, what each way and choosing would have given, and what
+    choosing forecasts."""
     forecasts = selection.forward_forecasts(fit_ways, inputs, folds, group)
     losses = {name: selection.losses_by_fold(kind, target, forecasts[name], folds, group, weight) for name in eligible}
-    forecasts[AUTO] = selection.auto_forecast(losses, forecasts, eligible[0], folds)
+    forecasts[AUTO] = selection.auto_forecast(losses, forecasts, eligible[0], folds, is_forward)
     scores = {name: selection.scores(kind, target, forecast, group, weight) for name, forecast in forecasts.items()}
-    return selection.choose(losses, eligible[0]), scores
+    return selection.choose(losses, eligible[0]), scores, forecasts[AUTO]

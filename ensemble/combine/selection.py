@@ -3,8 +3,8 @@
 Blend's groups are cut into blocks. Each block but the first is forecast by what was fitted to the blocks before it, and by
 those forecasts the ways are compared: no way is judged on rows it was fitted on. Where groups are weeks, or anything else
 that grows with time, that is forward in time: no way is judged by what it learned from later rows. (Neighbouring weeks share
-a part of their labels' horizon, so all these scores are a little too good; that is the same for every way.) Where the blocks
-are random, they stand in no order of time, and the comparison is one of later against earlier blocks only by number.
+a part of their labels' horizon, so all these scores are a little too good; that is the same for every way.) Where groups are
+in no order, each block is forecast by what was fitted to all others.
 
 Log loss decides on a binary task though average precision is reported too, since every row counts in it, not only the few
 hundred positives; a ranking is decided by NDCG@10 itself.
@@ -37,6 +37,14 @@ def forward_folds(group: np.ndarray, num_folds: int) -> list[Fold]:
     weeks = np.unique(group)
     blocks = np.array_split(weeks, min(num_folds + 1, len(weeks)))
     return [(group < block[0], np.isin(group, block)) for block in blocks[1:]]
+
+
+def random_folds(group: np.ndarray, num_folds: int) -> list[Fold]:
+    """At most `num_folds` blocks of groups, each with all other rows; there are at least two groups."""
+    groups = np.unique(group)
+    blocks = np.array_split(groups, min(num_folds, len(groups)))
+    held = [np.isin(group, block) for block in blocks]
+    return [(~of, of) for of in held]
 
 
 def forward_forecasts(
@@ -86,12 +94,13 @@ def choose(losses: dict[str, np.ndarray], default: str) -> str:
 
 
 def auto_forecast(
-    losses: dict[str, np.ndarray], forecasts: dict[str, np.ndarray], default: str, folds: list[Fold]
+    losses: dict[str, np.ndarray], forecasts: dict[str, np.ndarray], default: str, folds: list[Fold], is_forward: bool
 ) -> np.ndarray:
-    """What choosing would have given: each block is forecast by the way that the blocks before it would have chosen."""
+    """What choosing would have given: each block is forecast by the way that the blocks before it, or the others, choose."""
     found = np.full(forecasts[default].shape, np.nan)
     for number, (_, held) in enumerate(folds):
-        chosen = choose({name: of[:number] for name, of in losses.items()}, default)
+        others = slice(number) if is_forward else np.arange(len(folds)) != number
+        chosen = choose({name: of[others] for name, of in losses.items()}, default)
         found[held] = forecasts[chosen][held]
     return found
 

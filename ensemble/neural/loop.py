@@ -24,7 +24,7 @@ from ensemble.errors import UserError
 from ensemble.neural import checkpoint, evaluation, guards, runs
 from ensemble.neural.loader import MicroBatch
 from ensemble.neural.optim import learning_rate_scale, peak_learning_rate
-from ensemble.neural.settings import TrainConfig, check
+from ensemble.neural.settings import TrainConfig
 from ensemble.neural.setup import Training, set_up
 from ensemble.recipe import NeuralRecipe
 
@@ -41,10 +41,9 @@ def train(
     profile: bool = False,
 ) -> dict[str, Any]:
     """Train, and return the summary. `resume` and `override` are those of `runs.open_run`; `profile` writes a trace."""
-    check(config)
     with ExitStack() as stack:
         run = set_up(recipe, config, accelerator, stack, resume, override, profile)
-        progress = run.progress
+        config, progress = run.config, run.progress
         if progress.step and progress.step % run.evaluation_steps == 0 and progress.evaluated_step < progress.step:
             evaluate(run)  # the run was asked to stop before it could
         finished, preempted = run.is_finished, False

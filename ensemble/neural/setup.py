@@ -17,7 +17,7 @@ from ensemble.neural.heartbeat import Heartbeat
 from ensemble.neural.loader import BatchPlan, Feed, Rows
 from ensemble.neural.meter import Meter, undisturbed
 from ensemble.neural.optim import peak_learning_rate
-from ensemble.neural.settings import TrainConfig
+from ensemble.neural.settings import TrainConfig, check, settle
 from ensemble.neural.tracking import Tracker, require_installed
 from ensemble.neural.training_state import Progress, TrainingState
 from ensemble.recipe import NeuralRecipe
@@ -89,6 +89,8 @@ def set_up(
     profile: bool,
 ) -> Training:
     """Model, optimizers and data of a run that starts or goes on; `stack` closes what is opened here."""
+    config = settle(recipe, config)
+    check(config)
     out, rows = Path(config.out), recipe.rows("train")
     plan = preflight.make_plan(rows, config, accelerator)
     preflight.refuse_too_large(recipe, config, plan, accelerator)

@@ -18,10 +18,11 @@ import numpy as np
 
 from ensemble import folders, recipe
 from ensemble.data import folds
+from ensemble.data.cross_validation import CrossValidation
 from ensemble.data.inputs import FORECAST
+from ensemble.data.out_of_fold import NAME as OUT_OF_FOLD
 from ensemble.errors import UserError
 
-OUT_OF_FOLD = "oof"
 BLOCK = "blend"
 """The split of a fold that holds its block."""
 COLUMNS = ("row_id", "target", "prediction", "group", "cluster")
@@ -67,11 +68,13 @@ def usual_splits(folder: Path, about: dict[str, Any], is_baseline: bool) -> list
     """
     if splits := recipe.of(about).get("outputs", "PREDICTED_SPLITS"):
         return list(splits)
-    if is_baseline:
+    if CrossValidation.of(about):
+        fitting = [OUT_OF_FOLD]
+    elif is_baseline:
         fitting = [BLOCK, *([OUT_OF_FOLD] if about.get("folds") else [])]
     else:
         fitting = [BLOCK if copies(folder) == [folder] else OUT_OF_FOLD]
-    return [*fitting, "test", *([FORECAST] if FORECAST in about["splits"] else [])]
+    return [*fitting, *(split for split in ("test", FORECAST) if split in about["splits"])]
 
 
 def load(folder: Path, load_copy: Callable[[Path], Predict]) -> Predict:

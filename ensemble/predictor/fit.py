@@ -1,9 +1,13 @@
-"""Prediction files to a fitted ensemble, scores on the test split, and a ranked forecast.
+"""Prediction files to a fitted ensemble, its scores, and a ranked forecast.
+
+Weights and calibration are fitted on the split blend, or on out-of-fold predictions (the split oof). Scores are those of the
+split test. Data for cross-validation may have none: then each out-of-fold row is scored by weights and calibration that were
+fitted on other rows.
 
     ensemble.json      weights, calibration, members and where they are, what each way to combine would have given, how alike
                        the members are, what each adds, where and when each fails, and warnings, such as of a leak
-    scores.json        every metric of the ensemble, its members and the baselines on test, with bootstrap intervals
-    test.parquet       the ensemble's own prediction file for test
+    scores.json        every metric of the ensemble, its members and the baselines, with bootstrap intervals
+    test.parquet       the ensemble's own prediction file of the split that is scored, or oof.parquet
     forecast.parquet   the ranked forecast, also as forecast.csv, if the data have rows to forecast (forecast.py)
     like.json          the manifest of the data, by which new raw data are prepared alike
     README.md          the model card
@@ -24,16 +28,18 @@ from ensemble.combine import diversity
 from ensemble.combine.fitting import OUTPUTS_OF, counted_rows
 from ensemble.combine.losses import mean_of
 from ensemble.combine.selection import AUTO
+from ensemble.data.cross_validation import CrossValidation
 from ensemble.data.inputs import FORECAST
+from ensemble.data.out_of_fold import NAME as OUT_OF_FOLD
 from ensemble.errors import UserError
 from ensemble.predictions import Predictions
-from ensemble.predictor import bag, card, leaks
+from ensemble.predictor import card, leaks
 from ensemble.predictor.forecast import RESERVED, strongest_reasons, write_forecast
 from ensemble.task import Task, task_of
 
 ENSEMBLE = "ensemble"
 BASE_RATE = "base rate"
-FITTED_ON = ("blend", bag.OUT_OF_FOLD)
+FITTED_ON = ("blend", OUT_OF_FOLD)
 
 
 def fit(
@@ -46,20 +52,25 @@ def fit(
     overwrite: bool = False,
     combiner: str = AUTO,
     calibration: str = AUTO,
-    on: str = "blend",
+    on: str = "",
 ) -> dict[str, Any]:
-    """Fit on blend, score on test, forecast; writes `out` and returns the scores, with what each way would have given.
+    """Fit, score, forecast; writes `out` and returns the scores, with what each way would have given.
 
     folder : prediction files, MEMBER.SPLIT.parquet. data : the prepared data they are of. members : names, all if empty.
     num_draws, seed : of the bootstrap over clusters. combiner, calibration : as for `combine.fit`. on : blend, or oof, the
-    rows that a bag's copies predicted out of fold. Raises `UserError` before anything is written.
+    rows that were predicted out of fold; empty for oof where the data are for cross-validation, else blend. Raises
+    `UserError` before anything is written.
     """
     for name, value, least in (("num_draws", num_draws, 1), ("seed", seed, 0)):
         if value < least:
             raise UserError(f"{name}={value} is impossible: it must be at least {least}")
+    about = folders.read_manifest(data)
+    cv = CrossValidation.of(about)
+    on = on or (OUT_OF_FOLD if cv else "blend")
     if on not in FITTED_ON:
         raise UserError(f"on={on} is no split that weights can be fitted on: name {' or '.join(FITTED_ON)}")
-    about = folders.read_manifest(data)
+    scored = "test" if "test" in about["splits"] else on
+    is_forward = cv is None or cv.scheme == "forward"
     task, its_recipe = task_of(about), recipe.of(about)
     reserved = (ENSEMBLE, BASE_RATE, *RESERVED, *(its_recipe.get("outputs", "RESERVED") or ()))
     names = sorted(members) or _names(Path(folder), on)
@@ -70,7 +81,7 @@ def fit(
             )
     by_split = {
         split: [_read(Path(folder) / f"{name}.{split}.parquet", name, split, about["fingerprint"], data) for name in names]
-        for split in (on, "test", FORECAST)
+        for split in dict.fromkeys((on, scored, FORECAST))
         if split != FORECAST or FORECAST in about["splits"]
     }
     aligned = {split: predictions.align(files) for split, files in by_split.items()}
@@ -80,9 +91,9 @@ def fit(
         raise UserError(f"there is no member in {folder}, only baselines: train one and predict with it")
 
     blend, of_blend = aligned[on]
-    test, of_test = aligned["test"]
+    test, of_test = aligned[scored]
     outputs = _outputs(by_split, member_names)
-    ensemble = combine.fit(
+    ensemble, cross_fitted = combine.fit_with_forecasts(
         blend.target,
         of_blend[:, ~is_baseline],
         blend.group,
@@ -92,8 +103,14 @@ def fit(
         combiner=combiner,
         calibration=calibration,
         weight=blend.weight,
+        is_forward=is_forward,
     )
-    candidates = {ENSEMBLE: ensemble.predict(of_test[:, ~is_baseline], member_names, test.group)}
+    if scored == on:
+        there = np.isfinite(cross_fitted.reshape(len(cross_fitted), -1)).all(axis=1)
+        test, of_test = predictions.taken(test, there), of_test[there]
+        candidates = {ENSEMBLE: cross_fitted[there]}
+    else:
+        candidates = {ENSEMBLE: ensemble.predict(of_test[:, ~is_baseline], member_names, test.group)}
     for number in np.flatnonzero(~is_baseline):
         candidates[names[number]] = ensemble.probabilities(names[number], of_test[:, number])
     for number in np.flatnonzero(is_baseline):
@@ -106,6 +123,7 @@ def fit(
     for sentence in warnings:
         print(f"warning: {sentence}", file=sys.stderr)
     scores = _score(task, test, candidates, member_names, num_draws, seed)
+    scores["split"] = scored
     scores["fitted_on"] = on
     scores["warnings"] = warnings
     scores["weights"] = dict(zip(ensemble.member_names, ensemble.weights, strict=True))
@@ -118,6 +136,7 @@ def fit(
         blend.cluster,
         np.random.default_rng(seed),
         blend.weight,
+        is_forward,
     )
     scores_by_part = its_recipe.get("outputs", "scores_by_part")
     if scores_by_part:
@@ -143,7 +162,7 @@ def fit(
             },
         }
         folders.write_json(scratch / "ensemble.json", description)
-        predictions.write(scratch / "test.parquet", _as_file(test, candidates[ENSEMBLE], ensemble))
+        predictions.write(scratch / f"{scored}.parquet", _as_file(test, candidates[ENSEMBLE], ensemble))
         if FORECAST in aligned:
             template, of_forecast = aligned[FORECAST]
             reasons = strongest_reasons(by_split[FORECAST], ensemble)
@@ -234,7 +253,6 @@ def _score(
         generator=np.random.default_rng(seed),
     )
     return {
-        "split": "test",
         "kind": task.kind,
         "metric": task.metric,
         "metrics": {name: metric._asdict() for name, metric in metrics.METRICS[task.kind].items()},

@@ -11,6 +11,7 @@ from pathlib import Path
 from typing import Any
 
 from ensemble import folders, recipe
+from ensemble.data.out_of_fold import NAME as OUT_OF_FOLD
 from ensemble.errors import UserError
 from ensemble.predictor import bag
 from ensemble.predictor.bag import Predict
@@ -69,6 +70,7 @@ KINDS = {
     "neural": Kind("neural network", False, _load_neural),
     "xgboost": Kind("XGBoost", True, _load_trees),
     "lightgbm": Kind("LightGBM", True, _load_trees),
+    "catboost": Kind("CatBoost", True, _load_trees),
 }
 
 
@@ -128,7 +130,7 @@ def check_splits(splits: Sequence[str], data: str | Path, about: dict[str, Any])
     predicted = recipe.of(about).get("outputs", "PREDICTED_SPLITS")
     known = [name for name in about["splits"] if not predicted or name in predicted]
     for split in splits:
-        if split not in known and (predicted or split != bag.OUT_OF_FOLD):
+        if split not in known and (predicted or split != OUT_OF_FOLD):
             raise UserError(f"{data} has no split '{split}' to predict: it has {', '.join(known)}")
 
 

@@ -101,8 +101,12 @@ def read(ensemble: Path, data: Path, prediction_folder: Path, scaling: Sequence[
             ": name the data it was fitted on, or fit it again"
         )
     names = combiner.member_names
-    files = [ensemble / "test.parquet", *(prediction_folder / f"{name}.test.parquet" for name in names)]
-    test, columns = predictions.align([predictions.read(file) for file in files])
+    scored = scores.get("split", "test")
+    own = predictions.read(ensemble / f"{scored}.parquet")
+    files = [predictions.read(prediction_folder / f"{name}.{scored}.parquet") for name in names]
+    if scored != "test":  # rows that no weights were fitted before have no forecast of the ensemble
+        files = [predictions.taken(file, np.isin(file.row_id, own.row_id)) for file in files]
+    test, columns = predictions.align([own, *files])
     weight = dict(zip(names, combiner.weights, strict=True))
     forecast: pa.Table | None = None
     columns_of: dict[str, list[str]] = {}
@@ -132,7 +136,7 @@ def read(ensemble: Path, data: Path, prediction_folder: Path, scaling: Sequence[
             _member(name, weight, ensemble, description["members"].get(name))
             for name, weight in zip(names, combiner.weights, strict=True)
         ],
-        versions=json.loads((_schema(ensemble / "test.parquet").metadata or {})[predictions.KEY]).get("versions", {}),
+        versions=json.loads((_schema(ensemble / f"{scored}.parquet").metadata or {})[predictions.KEY]).get("versions", {}),
         scaling=[_scaling(Path(file), position) for position, file in enumerate(scaling, start=1)],
     )
 

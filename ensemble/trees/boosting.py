@@ -7,6 +7,7 @@ not change where the training does.
 """
 
 import dataclasses
+import math
 import time
 from collections.abc import Callable
 from pathlib import Path
@@ -36,6 +37,16 @@ class Growth(Protocol):
         """All trees, as the library reads them."""
 
 
+class SingleGrowth(Growth, Protocol):
+    """A library's booster that copies.py grows beside others; each library's module has one of the name `Growth`."""
+
+    def update(self) -> np.ndarray:
+        """Add a tree; predictions of all trees for the validation rows, (n,) or (n, K), on the scale that is learned."""
+
+    def cut(self, num_rounds: int) -> Any:
+        """The booster of the first rounds."""
+
+
 class Stopped(Exception):
     """The training was asked to stop, and has kept its trees."""
 
@@ -58,6 +69,8 @@ class Training:
     """Writes a checkpoint; called on rank 0."""
     is_refit: bool = False
     """Whether the rows of validation are learned too: their scores then say nothing, and all trees are kept."""
+    seconds_left: Callable[[], float] = lambda: math.inf
+    """Until the time is up: then the trees that there are become the member's."""
     watch: Callable[[list[Scores]], None] = lambda history: None
     """Sees the scores where a chunk ends; what it raises ends the training."""
     bins: list[Any] | None = None
@@ -93,6 +106,8 @@ def boost(config: TreesConfig, metric: str, growth: Growth, training: Training) 
                     kept_at = time.monotonic()
                 if asked:
                     raise Stopped
+                if history and any(group.gather(training.seconds_left() <= 0)):
+                    break
                 training.watch(history)
                 growth.seed(chunk_seed(config.seed, chunk))
             history.append(group.gather(growth.grow())[0])

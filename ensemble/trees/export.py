@@ -110,6 +110,8 @@ def export(member: str | Path, out: str | Path, data: str | Path = "") -> dict[s
     model = folders.verify(member)["fingerprint"]
     summary = folders.read_json(member / "summary.json")
     library = module_of(summary["kind"])
+    if not (member / library.FILE).is_file():
+        raise UserError(f"{member} is the mean of several models, and one file holds one: train it with refit=true")
     booster = library.load(member / library.FILE)
     names = library.feature_names(booster)
     known = folders.read_json(member / unknown.FILE) if (member / unknown.FILE).is_file() else {"complete": []}

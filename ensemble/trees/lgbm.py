@@ -23,7 +23,7 @@ MOST_RANKED = 10_000
 """Rows that LightGBM ranks against each other; a larger group is cut into equal parts."""
 
 
-class _Growth:
+class Growth:
     """The booster and its data; on several ranks the data are this rank's rows, and the whole validation split."""
 
     def __init__(self, config: TreesConfig, rows: TreeData, validation: TreeData, training: Training):
@@ -46,16 +46,22 @@ class _Growth:
         )
 
     def grow(self) -> Scores:
-        self.booster.update()
-        scores: Scores = {}
+        return self._judge(self.update())
 
-        def judge(prediction: np.ndarray, _: Any) -> list[Any]:
-            scores.update(self._judge(prediction))
+    def update(self) -> np.ndarray:
+        self.booster.update()
+        kept: list[np.ndarray] = []
+
+        def keep(prediction: np.ndarray, _: Any) -> list[Any]:
+            kept.append(np.array(prediction))
             return []
 
-        # What LightGBM keeps for the validation split is judged, rather than predicted again
-        self.booster.eval_valid(judge)
-        return scores
+        # What LightGBM keeps for the validation rows is taken, rather than predicted again
+        self.booster.eval_valid(keep)
+        return kept[0]
+
+    def cut(self, num_rounds: int) -> Any:
+        return lightgbm.Booster(model_str=to_bytes(self.booster, num_rounds).decode())
 
     def model(self) -> bytes:
         return to_bytes(self.booster)
@@ -108,9 +114,9 @@ def train(
     """The booster cut to its best round, the scores on validation after each round, and the number of that round."""
     training = training or Training()
     with training.group.explained():
-        growth = _Growth(config, rows, validation, training)
+        growth = Growth(config, rows, validation, training)
         history, best = boost(config, growth.goal.metric, growth, training)
-        return lightgbm.Booster(model_str=to_bytes(growth.booster, best).decode()), history, best
+        return growth.cut(best), history, best
 
 
 def _network(group: RankGroup, timeout_s: float) -> dict[str, Any]:

@@ -110,11 +110,11 @@ def goal_of(config: TreesConfig, rows: TreeData) -> Goal:
 
 
 def _scaling(rows: TreeData, target: str) -> Scaling:
-    """Of the target of all ranks' rows, so that all ranks learn on one scale."""
-    values = rows.whole[target].to_numpy().astype(np.float64)
+    """Of the target of all ranks' rows, so that all ranks learn on one scale; of rows that were taken, of those alone."""
+    values = rows.column_of_all(target).astype(np.float64)
     learned = np.isfinite(values)
     if rows.task.weight:
-        learned &= rows.whole[rows.task.weight].to_numpy() > 0
+        learned &= rows.column_of_all(rows.task.weight) > 0
     return Scaling.of(values[learned])
 
 

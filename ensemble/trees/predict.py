@@ -21,13 +21,14 @@ import numpy as np
 import pyarrow as pa
 
 from ensemble import folders
-from ensemble.data import inputs
+from ensemble.data import inputs, out_of_fold
+from ensemble.task import task_of
 from ensemble.trees import contributions
 from ensemble.trees.rows import TreeData, description
 from ensemble.trees.scaling import Scaling
 from ensemble.trees.unknown import Known, sentences
 
-MODULES = {"xgboost": "ensemble.trees.xgb", "lightgbm": "ensemble.trees.lgbm"}
+MODULES = {"xgboost": "ensemble.trees.xgb", "lightgbm": "ensemble.trees.lgbm", "catboost": "ensemble.trees.cat"}
 ROWS_PER_BLOCK = 1 << 15
 """Rows that a thread stacks and predicts at once: few enough to stay in its cache, enough for a call to cost little."""
 NUM_REASONS = 4
@@ -38,6 +39,29 @@ Found = TypeVar("Found")
 def module_of(library: str) -> ModuleType:
     """The one that speaks with the library; loads it."""
     return importlib.import_module(MODULES[library])
+
+
+def model_files(file: str, number: int) -> list[str]:
+    """Names of the files of a member with so many models: `file` for one, and model.0.txt, model.1.txt … for several."""
+    stem, suffix = file.split(".")
+    return [file] if number == 1 else [f"{stem}.{position}.{suffix}" for position in range(number)]
+
+
+def mean_of(output: str, predictions: list[np.ndarray]) -> np.ndarray:
+    """The mean of the predictions of several models: of probabilities, that of their log odds, or of their logs.
+
+    The result's log odds are then the sum of the models' mean contributions.
+    """
+    if len(predictions) == 1:
+        return predictions[0]
+    if output == "probability":
+        clipped = [np.clip(of, 1e-7, 1 - 1e-7) for of in predictions]
+        return 1 / (1 + np.exp(-np.mean([np.log(of) - np.log1p(-of) for of in clipped], axis=0)))
+    if output == "probabilities":
+        logs = np.mean([np.log(np.maximum(of, 1e-12)) for of in predictions], axis=0)
+        odds = np.exp(logs - logs.max(axis=1, keepdims=True))
+        return odds / odds.sum(axis=1, keepdims=True)
+    return np.mean(predictions, axis=0)
 
 
 class TreeMember:
@@ -52,15 +76,18 @@ class TreeMember:
         model = folders.verify(self.folder)["fingerprint"]
         self._config = {**folders.read_json(self.folder / "config.json"), "model": model}
         self._library = module_of(self._summary["kind"])
-        self._booster = self._library.load(self.folder / self._library.FILE)
-        self._scaling = Scaling.in_summary(self._summary)
-        self._known = Known.load(self.folder, self._library.feature_names(self._booster))
+        files = model_files(self._library.FILE, self._summary.get("models", 1))
+        self._boosters = [self._library.load(self.folder / file) for file in files]
+        self._scalings = Scaling.all_in_summary(self._summary, len(files))
+        self._known = Known.load(self.folder, self._library.feature_names(self._boosters[0]))
 
     def predict(self, data: str | Path, split: str) -> dict[str, Any]:
         """What it says of a split, and for the forecast why: the arguments of `predictions.Predictions`.
 
         Raises `UserError` for data or a split that it must not predict.
         """
+        if split == out_of_fold.NAME:
+            return self._out_of_fold(data)
         about, rows = self._open(data, split)
         blocks = list(in_blocks(lambda block: self._known.predict(self._ask, block), rows))
         prediction, counts = np.concatenate([of for of, _ in blocks]), np.sum([counts for _, counts in blocks], axis=0)
@@ -70,7 +97,7 @@ class TreeMember:
         return {
             "row_id": rows.column("row_id"),
             "target": rows.column(rows.task.target).astype(np.float64),
-            "prediction": self._scaling.value(prediction),
+            "prediction": prediction.astype(np.float64),
             "output": output,
             **({"classes": rows.task.classes} if output == "probabilities" else {}),
             "group": rows.column(rows.task.group),
@@ -80,6 +107,19 @@ class TreeMember:
             "fingerprint": about["fingerprint"],
             "config": self._config,
             "reasons": self._reasons(rows, prediction) if split == inputs.FORECAST else None,
+        }
+
+    def _out_of_fold(self, data: str | Path) -> dict[str, Any]:
+        about = description(data)
+        inputs.refuse_foreign(self.folder, self._summary, data, about, out_of_fold.NAME)
+        task, output = task_of(about), self._summary["output"]
+        return {
+            **out_of_fold.read(self.folder, data, task, about["fingerprint"]),
+            "output": output,
+            **({"classes": task.classes} if output == "probabilities" else {}),
+            "recipe": about["recipe"],
+            "fingerprint": about["fingerprint"],
+            "config": self._config,
         }
 
     def _weight(self, rows: TreeData, split: str) -> dict[str, np.ndarray]:
@@ -100,13 +140,23 @@ class TreeMember:
         return contributions.write(Path(out) / f"{name}.{split}.contributions.parquet", rows, blocks, words)
 
     def _ask(self, features: np.ndarray) -> np.ndarray:
-        return self._library.predict(self._booster, features)
+        """Predictions in the target's unit, those of several models averaged."""
+        models = zip(self._boosters, self._scalings, strict=True)
+        return mean_of(
+            self._summary["output"], [scale.value(self._library.predict(model, features)) for model, scale in models]
+        )
 
     def _contributions(self, features: np.ndarray) -> np.ndarray:
         def explain(features: np.ndarray, of_class: np.ndarray | None = None) -> np.ndarray:
-            return self._library.contributions(self._booster, features, of_class)
+            if of_class is None and len(self._boosters) > 1 and self._summary["output"] == "probabilities":
+                of_class = self._ask(features).argmax(axis=1)
+            parts = [
+                scale.parts(self._library.contributions(model, features, of_class))
+                for model, scale in zip(self._boosters, self._scalings, strict=True)
+            ]
+            return parts[0] if len(parts) == 1 else np.mean(parts, axis=0)
 
-        return self._scaling.parts(self._known.contributions(self._ask, explain, features))
+        return self._known.contributions(self._ask, explain, features)
 
     def _reasons(self, rows: TreeData, prediction: np.ndarray) -> list[list[dict[str, Any]]]:
         """For the rows with the highest predictions, the features that raised them most, in log odds (TreeSHAP).

@@ -61,6 +61,10 @@ class TreeData:
         whole = self.table[name].to_numpy()
         return whole if self._taken is None else whole[self._taken]
 
+    def column_of_all(self, name: str) -> np.ndarray:
+        """A column of the rows of all ranks; of rows that were taken, of those."""
+        return self.whole[name].to_numpy() if self._taken is None else self.column(name)
+
     def feature_table(self) -> pa.Table:
         """The features as an Arrow table of float32 columns: still memory-mapped, but for rows that were taken."""
         if self._taken is None:

@@ -33,6 +33,12 @@ class Scaling:
         """That of a member with this summary.json; members of older versions have none."""
         return cls(**summary.get("scaling", {}))
 
+    @classmethod
+    def all_in_summary(cls, summary: dict[str, Any], number: int) -> "list[Scaling]":
+        """Those of the models of a member, of which there are `number`."""
+        several = summary.get("scalings")
+        return [cls(**of) for of in several] if several else [cls.in_summary(summary)] * number
+
     @property
     def is_identity(self) -> bool:
         return (self.center, self.scale) == (0.0, 1.0)

@@ -24,8 +24,9 @@ class SearchConfig:
 class TreesConfig:
     """How to grow trees; the names are the field's, translated to each library's own."""
 
-    library: Literal["xgboost", "lightgbm", "both"] = "xgboost"
-    """The library that grows them; both: a member by each, at `out`/xgboost and `out`/lightgbm."""
+    library: Literal["xgboost", "lightgbm", "catboost", "both"] = "xgboost"
+    """The library that grows them; both: a member by each of the first two, at `out`/xgboost and `out`/lightgbm. CatBoost is
+    for data for cross-validation."""
     together: Literal["auto", "one_after_other", "side_by_side"] = "auto"
     """With library=both, each in its turn on all cores, or each on half of them; auto: what a short trial finds faster."""
     data: str = "???"
@@ -59,7 +60,13 @@ class TreesConfig:
     early_stopping_rounds: int = 50
     """Stop after so many trees without a better score on validation; with several classes a tree stands for one of each."""
     refit: bool = False
-    """Then grow as many trees anew on train and validation together: what is newest is learned too, in twice the time."""
+    """Then grow as many trees anew on train and validation together: what is newest is learned too, in twice the time. Of
+    data for cross-validation: predict new rows with trees grown anew on all rows, not with the mean of the copies; where
+    folds are forward in time that is always so."""
+    regrow: bool = True
+    """Of data for cross-validation: grow each copy anew with the number of trees found, also on the rows that stopped it."""
+    num_refits: int = 1
+    """Of data for cross-validation: boosters that are grown anew, from different draws, and averaged."""
     max_leaves: int = 31
     """Leaves of a tree."""
     min_leaf_weight: float = 10.0
@@ -83,6 +90,9 @@ class TreesConfig:
     """Trees after which the draws begin anew; what is killed loses at most these and those of checkpoint_s."""
     checkpoint_s: float = 30.0
     """Seconds between checkpoints, which are written where a chunk ends; 0 for one after each chunk."""
+    max_seconds: float = 0.0
+    """Stop growing after so many seconds, and keep the best trees that there are; 0 for no limit. With a limit the member
+    depends on the speed of the machine."""
     timeout_s: float = 600.0
     """Seconds that the ranks of several nodes wait for all to come, and for each tree."""
     search: SearchConfig = dataclasses.field(default_factory=SearchConfig)
@@ -97,6 +107,7 @@ FREE_TO_CHANGE = (
     "together",
     "threads",
     "memory",
+    "max_seconds",
     "checkpoint_s",
     "timeout_s",
     "search",

@@ -16,9 +16,14 @@ from pathlib import Path
 from ensemble import cores
 from ensemble.errors import UserError
 
+_settled: list[int] = []
+"""The number of threads of this process, once it is settled."""
+
 
 def settle(asked: int = 0) -> int:
     """Choose the number of threads, put it into the environment, say so, and return it; 0 leaves it to the machine."""
+    if _settled and (not asked or asked == _settled[0]):
+        return _settled[0]
     assert not {"xgboost", "lightgbm"} & sys.modules.keys(), "OpenMP has read its settings already"
     if asked < 0:
         raise UserError(f"threads={asked} is impossible: give a number of cores, or 0 for as many as are granted")
@@ -29,6 +34,7 @@ def settle(asked: int = 0) -> int:
     for warning in warnings:
         print(f"warning: {warning}", file=sys.stderr)
     provide_openmp()
+    _settled[:] = [chosen]
     return chosen
 
 

@@ -7,6 +7,9 @@ Both libraries train on the same rows, stop early on the validation split by the
     model.ubj | model.txt   config.json  metrics.jsonl  importance.json  importance.png  summary.json  manifest.json
     known.json              the values that training had (unknown.py)
 
+On data for cross-validation (ensemble/data/cross_validation.py) a copy grows on each fold (copies.py). The folder then has
+model.0.ubj, model.1.ubj …, whose mean predicts new rows, and out_of_fold.parquet, the predictions of the rows held out.
+
 On several ranks each learns from its shard of the training rows, all end with the same trees, and rank 0 writes the folder.
 The manifest's checksums are compared before a model is read: on a damaged one both libraries abort the process.
 """
@@ -19,6 +22,7 @@ import math
 import signal
 import sys
 import time
+from collections import Counter
 from collections.abc import Iterator
 from contextlib import AbstractContextManager, contextmanager, nullcontext, suppress
 from pathlib import Path
@@ -26,15 +30,16 @@ from types import ModuleType
 from typing import Any
 
 from ensemble import configuration, folders
-from ensemble.data import inputs
+from ensemble.data import inputs, out_of_fold
+from ensemble.data.cross_validation import CrossValidation
 from ensemble.errors import Failure, UserError
 from ensemble.signals import STOP, StopSignals
 from ensemble.task import task_of
-from ensemble.trees import memory, objective, rows, unknown
-from ensemble.trees.boosting import Scores, Stopped, Training
+from ensemble.trees import copies, memory, objective, rows, unknown
+from ensemble.trees.boosting import Stopped, Training
 from ensemble.trees.checkpoint import Checkpoints
 from ensemble.trees.distributed import ALONE, Place, RankGroup
-from ensemble.trees.predict import module_of
+from ensemble.trees.predict import model_files, module_of
 from ensemble.trees.scaling import Scaling
 from ensemble.trees.settings import FREE_TO_CHANGE, TreesConfig
 
@@ -62,7 +67,14 @@ def train(config: TreesConfig, resume: str = "", where: Place = ALONE) -> dict[s
         settings = {name: value for name, value in configuration.to_dict(config).items() if name not in FREE_TO_CHANGE}
         state = {"fingerprint": about["fingerprint"], "num_ranks": group.num_ranks, "config": settings}
         state["scaling"] = dataclasses.asdict(goal.scaling)
-        state["memory"] = memory_mode(config, about, group)
+        cv = CrossValidation.of(about)
+        if config.library == "catboost" and not cv:
+            raise UserError(f"library=catboost is for data for cross-validation, and {config.data} has none: take another")
+        if cv and group.num_ranks > 1:
+            raise UserError(f"{config.data} is for cross-validation, whose copies grow side by side: train it on one rank")
+        if cv and config.memory == "low":
+            raise UserError(f"memory=low is not for cross-validation, and {config.data} has folds: leave it out")
+        state["memory"] = "in_core" if cv else memory_mode(config, about, group)
         _refuse_unlike(group, state)
         start = group.gather(_start(config, resume, checkpoints, state) if group.rank == 0 else None)[0]
         if "summary" in start:
@@ -76,43 +88,55 @@ def train(config: TreesConfig, resume: str = "", where: Place = ALONE) -> dict[s
                 history=tuple(start["history"]),
                 pages=pages,
                 asked=lambda: stop.asked,
+                seconds_left=lambda: (config.max_seconds or math.inf) - (time.monotonic() - began),
                 keep=lambda model, history: checkpoints.write(model, {**state, "history": history}),
             )
-            validation_rows = rows.TreeData(config.data, "validation", about)
+            learned = [train_rows]
             try:
-                booster, history, best_round = library.train(config, train_rows, validation_rows, training)
-                if config.refit:
-                    shard = rows.TreeData(config.data, "validation", about, group.rank, group.num_ranks)
-                    anew = dataclasses.replace(config, num_rounds=best_round)
-                    again = Training(group=group, pages=_anew(pages), asked=training.asked, is_refit=True)
-                    booster, _, _ = library.train(anew, train_rows.joined(shard), validation_rows, again)
+                if cv:
+                    folds = cv.folds(config.data, goal.task.cluster)
+                    grown = copies.train(library, config, train_rows, folds, training, cv.scheme == "forward")
+                else:
+                    validation_rows = rows.TreeData(config.data, "validation", about)
+                    booster, history, best_round = library.train(config, train_rows, validation_rows, training)
+                    if config.refit:
+                        shard = rows.TreeData(config.data, "validation", about, group.rank, group.num_ranks)
+                        anew = dataclasses.replace(config, num_rounds=best_round)
+                        again = Training(group=group, pages=_anew(pages), asked=training.asked, is_refit=True)
+                        booster, _, _ = library.train(anew, train_rows.joined(shard), validation_rows, again)
+                        learned.append(validation_rows)
+                    model = copies.Model(booster=booster, scaling=goal.scaling)
+                    grown = copies.Grown(models=[model], history=history, best_round=best_round)
             except Stopped:
                 if group.rank == 0:
                     checkpoints.set_status("preempted")
                 return {"status": "preempted", "out": config.out}
-            _refuse_parted(group, library, booster)
+            for model in grown.models:
+                _refuse_parted(group, library, model.booster)
+    scalings = [dataclasses.asdict(model.scaling) for model in grown.models if not model.scaling.is_identity]
+    scores = grown.history[grown.best_round - 1] if grown.history else {}
     summary = {
         "kind": config.library,
         "recipe": about["recipe"],
         "fingerprint": about["fingerprint"],
         "inputs": inputs.meaning(about),
-        "rows": sum(about["splits"][split]["rows"] for split in ("train", *(["validation"] if config.refit else []))),
+        "rows": sum(len(part.whole) for part in learned),
         "ranks": group.num_ranks,
         "objective": goal.objective,
         "target": goal.target,
         "metric": goal.metric,
         "output": goal.output,
-        **({} if goal.scaling.is_identity else {"scaling": dataclasses.asdict(goal.scaling)}),
-        "trees": best_round,
+        **({"scaling": scalings[0]} if len(scalings) == 1 else {"scalings": scalings} if scalings else {}),
+        "trees": grown.best_round,
+        **({"models": len(grown.models)} if cv else {}),
         "memory": config.memory,
         "peak_memory_mb": round(memory.peak() - peak_mb, 1),
         "seconds": round(time.monotonic() - began, 1),
-        f"validation_{goal.metric}": history[best_round - 1][goal.metric],
+        **{f"validation_{name}": value for name, value in scores.items() if name == goal.metric or cv},
     }
     if group.rank == 0:
         with checkpoints.failure_marked():
-            tables = [train_rows.whole, *([validation_rows.whole] if config.refit else [])]
-            _write(config, library, booster, history, summary, unknown.learn(goal, train_rows, tables))
+            _write(config, library, grown, summary, unknown.learn(goal, learned))
         checkpoints.clear()
     return {**summary, "status": "done"}
 
@@ -249,22 +273,24 @@ def _refuse_parted(group: RankGroup, library: ModuleType, booster: Any) -> None:
 
 
 def _write(
-    config: TreesConfig,
-    library: ModuleType,
-    booster: Any,
-    history: list[Scores],
-    summary: dict[str, Any],
-    known: dict[str, Any],
+    config: TreesConfig, library: ModuleType, grown: copies.Grown, summary: dict[str, Any], known: dict[str, Any]
 ) -> None:
     with folders.new_folder(config.out, config.overwrite, KIND) as folder:
-        library.save(booster, folder / library.FILE)
+        names = model_files(library.FILE, len(grown.models))
+        gains = Counter[str]()
+        for name, model in zip(names, grown.models, strict=True):
+            library.save(model.booster, folder / name)
+            gains.update(library.importance(model.booster))
         folders.write_json(folder / unknown.FILE, known)
-        importance = dict(sorted(library.importance(booster).items(), key=lambda item: -item[1]))
+        importance = {name: gain / len(names) for name, gain in sorted(gains.items(), key=lambda item: -item[1])}
         folders.write_json(folder / "importance.json", importance)
-        draw_importance(importance, folder / "importance.png", config.library)
+        if grown.out_of_fold is None:
+            draw_importance(importance, folder / "importance.png", config.library)
+        else:  # the report has the picture
+            out_of_fold.write(folder, summary["fingerprint"], grown.out_of_fold)
         folders.write_json(folder / "config.json", configuration.to_dict(config))
         with open(folder / "metrics.jsonl", "w", encoding="utf-8") as lines:
-            for number, values in enumerate(history, start=1):
+            for number, values in enumerate(grown.history, start=1):
                 lines.write(json.dumps({"kind": "val", "step": number, **values}) + "\n")
         folders.write_json(folder / "summary.json", summary)
         folders.write_manifest(folder, {"kind": KIND})

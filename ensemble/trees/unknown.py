@@ -21,7 +21,6 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
-import pyarrow as pa
 
 from ensemble import folders
 from ensemble.trees.objective import Goal
@@ -38,9 +37,10 @@ Ask = Callable[[np.ndarray], np.ndarray]
 """Features (n, F) to predictions (n,) or (n, K)."""
 
 
-def learn(goal: Goal, rows: TreeData, tables: list[pa.Table]) -> dict[str, Any]:
-    """The content of known.json for trees that learned `goal` from `tables`, which have the features of `rows`."""
-    learned = [_learned(goal, table) for table in tables]
+def learn(goal: Goal, parts: list[TreeData]) -> dict[str, Any]:
+    """The content of known.json for trees that learned `goal` from all rows of `parts`."""
+    rows, columns = parts[0], [part.column_of_all for part in parts]
+    learned = [_learned(goal, column) for column in columns]
     num_rows = sum(int(mask.sum()) for mask in learned)
     generator = np.random.default_rng(0)
     sampled = generator.choice(num_rows, min(num_rows, NUM_SAMPLED), replace=False)
@@ -48,7 +48,7 @@ def learn(goal: Goal, rows: TreeData, tables: list[pa.Table]) -> dict[str, Any]:
     quantiles = (np.arange(NUM_REFERENCE) + 0.5) / NUM_REFERENCE
     complete, unseen, reference = [], {}, {}
     for name in rows.features:
-        values = np.concatenate([table[name].to_numpy()[mask] for table, mask in zip(tables, learned, strict=True)])
+        values = np.concatenate([column(name)[mask] for column, mask in zip(columns, learned, strict=True)])
         is_missing = np.isnan(values)
         if not is_missing.any():
             complete.append(name)
@@ -70,10 +70,10 @@ def learn(goal: Goal, rows: TreeData, tables: list[pa.Table]) -> dict[str, Any]:
     }
 
 
-def _learned(goal: Goal, table: pa.Table) -> np.ndarray:
+def _learned(goal: Goal, column: Callable[[str], np.ndarray]) -> np.ndarray:
     """The rows that are learned: (num_rows,) bool."""
-    mask = ~np.isnan(table[goal.target].to_numpy().astype(np.float64))
-    return mask & (table[goal.task.weight].to_numpy() > 0) if goal.task.weight else mask
+    mask = ~np.isnan(column(goal.target).astype(np.float64))
+    return mask & (column(goal.task.weight) > 0) if goal.task.weight else mask
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -90,8 +90,11 @@ class Known:
     def load(cls, member: Path, features: list[str]) -> "Known":
         """That of a member; those of older versions have no file, and no value is unknown to them."""
         content: dict[str, Any] = {"complete": [], "unseen": {}, "reference": {}}
-        if (member / FILE).is_file():
-            content = folders.read_json(member / FILE)
+        return cls.of(folders.read_json(member / FILE) if (member / FILE).is_file() else content, features)
+
+    @classmethod
+    def of(cls, content: dict[str, Any], features: list[str]) -> "Known":
+        """That which `learn` returned."""
         reference = np.full((NUM_REFERENCE, len(features)), np.nan, np.float32)
         for name, values in content["reference"].items():
             reference[:, features.index(name)] = values

@@ -57,7 +57,7 @@ class _Batches(xgboost.DataIter):
         return False
 
 
-class _Growth:
+class Growth:
     """The booster and its data; on several ranks `data` are this rank's rows, `held_out` the whole split."""
 
     def __init__(self, config: TreesConfig, rows: TreeData, validation: TreeData, training: Training):
@@ -76,10 +76,15 @@ class _Growth:
         self.booster.set_param({"tree_method": "hist", "seed": seed})
 
     def grow(self) -> Scores:
-        self.booster.update(self._data, self.booster.num_boosted_rounds())
-        margin = self.booster.predict(self._held_out, output_margin=True)
         # XGBoost's own aucpr interpolates: it is not the average precision that everything else here reports
-        return self._judge(_as_said(self.goal, margin))
+        return self._judge(self.update())
+
+    def update(self) -> np.ndarray:
+        self.booster.update(self._data, self.booster.num_boosted_rounds())
+        return _as_said(self.goal, self.booster.predict(self._held_out, output_margin=True))
+
+    def cut(self, num_rounds: int) -> Any:
+        return self.booster[:num_rounds]
 
     def model(self) -> bytes:
         return to_bytes(self.booster)
@@ -150,10 +155,10 @@ def train(
     """The booster cut to its best round, the scores on validation after each round, and the number of that round."""
     training = training or Training()
     with _collective(training.group, config.timeout_s), training.group.explained():
-        growth = _Growth(config, rows, validation, training)
+        growth = Growth(config, rows, validation, training)
         try:
             history, best = boost(config, growth.goal.metric, growth, training)
-            return growth.booster[:best], history, best
+            return growth.cut(best), history, best
         finally:
             growth.release()
 

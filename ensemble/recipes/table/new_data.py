@@ -57,7 +57,7 @@ def prepare(like: dict[str, Any], settings: dict[str, Any]) -> dict[str, Any]:
         arrays["target"] = np.full(table.height, np.nan, np.float64 if like["task"]["kind"] == "regression" else np.float32)
         for feature in like["features"]:
             arrays[feature["name"]], unusual = _encoded(table, feature, rules_of(config))
-            notes += unusual
+            notes += [note for note in unusual if note not in notes]
         if config.id and config.id in table.columns:
             arrays["id"] = table.texts(config.id, "id").fill_null("").to_numpy()
         order = np.argsort(arrays["group"], kind="stable")

@@ -1,19 +1,19 @@
-"""Any table to prepared data: one row per row, what a row can be told by as float32, and splits that cannot leak.
+"""Any table to prepared data: one row per row, its features as float32, and folds that cannot leak.
 
     python scripts/prepare_data.py --recipe table 'source=[people.csv]' target=income out=runs/people
 
-The prepared folder holds `rows/<split>`, as Arrow that `datasets.load_from_disk` opens, with the columns
+The prepared folder holds `rows/train`, all rows with a target, `rows/test`, a part of them if it was asked for, and
+`rows/forecast`, the rows without a target; as Arrow that `datasets.load_from_disk` opens, with the columns
 
     row_id    the row's number in the sources, from 0 on
-    group     with ranking: the number of the query. With `time`: the number of the time slice, about 10 to a split, rising
-              from split to split. Else: a random block from 0 to 9 of the split, which keeps `config.group`'s rows together.
-              Combiners are compared block by block, each forecast by what was fitted to those before it
+    fold      of train: see ensemble/data/cross_validation.py
+    group     with ranking: the number of the query. With `time`: the number of the time slice, about 20 to a split, rising
+              from split to split. Else: a random block from 0 to 9, which keeps `config.group`'s rows together.
+              Combiners are compared on these blocks
     cluster   the number of the row's `config.group`, or the row's own; the texts behind the numbers are in `names/cluster`,
               and with ranking in `names/group`
+    time      with `time`: days since 1970-01-01, or the number
     the target, and the features (columns.py); `weight` and `id` where they were asked for
-
-Splits are train | validation | blend | test, as splits.py says. Rows without a target are the split `forecast`; there
-is none where all rows have one.
 """
 
 import dataclasses
@@ -31,40 +31,22 @@ import pyarrow as pa
 
 from ensemble import configuration, folders
 from ensemble.arrow import stored_names, write_table
-from ensemble.data import reviews
+from ensemble.data import cross_validation, reviews
 from ensemble.data.census import Census
 from ensemble.data.inputs import FORECAST
 from ensemble.errors import UserError
 from ensemble.recipes.table import cells, columns, sources
 from ensemble.recipes.table.settings import PrepareConfig
-from ensemble.recipes.table.splits import ACROSS, EMBARGO, MIN_ROWS, SPLITS, group_of, split_of
+from ensemble.recipes.table.splits import TEST, TRAIN, split_rows
+from ensemble.recipes.table.target import MAX_CLASSES, MAX_WHOLE_CLASSES, METRICS, Target, numeric, read_target
 from ensemble.task import Task
 
 RECIPE = "table"
 KIND = "prepared data"
-MAX_WHOLE_CLASSES = 10
-MAX_CLASSES = 100
-MAX_RELEVANCE = 30  # LightGBM has gains for no more
-METRICS = {
-    "binary": ("average_precision", "log_loss", "roc_auc"),
-    "multiclass": ("multiclass_log_loss", "accuracy"),
-    "regression": ("root_mean_squared_error", "mean_absolute_error"),
-    "ranking": ("ndcg_at_10",),
-}
-"""By kind of task, the metrics that members can stop by; the first is the default."""
+SPLITS = ("train", "test", FORECAST)
+"""In the order of the numbers of splits.py."""
 OURS = {"row_id": pa.int64(), "group": pa.int64(), "cluster": pa.int64()}
 LEAK = "warning: the column '{}' says the target, row for row: add it to drop=[…] unless it is known when you forecast"
-
-
-@dataclasses.dataclass(frozen=True, kw_only=True)
-class Target:
-    """What is predicted: its kind, the numbers that stand for it, and what they mean."""
-
-    kind: str
-    values: np.ndarray
-    """(num_rows,) float64, NaN where it is empty."""
-    names: tuple[str, ...]
-    """Of a class, by its number; none for numbers and relevances."""
 
 
 def prepare(config: PrepareConfig) -> dict[str, Any]:
@@ -82,35 +64,36 @@ def prepare(config: PrepareConfig) -> dict[str, Any]:
         census.check(config.max_bad_fraction)
         _check_columns(config, table)
         read = _read_columns(config, table)
-        target = _target(config, table, read[config.target])
-        moment = columns.numbers_of(_numeric(table, read[config.time], "time")) if config.time else None
+        target = read_target(config, table, read[config.target])
+        moment = columns.numbers_of(numeric(table, read[config.time], "time")) if config.time else None
         unit, groups = _units(config, table)
-        split = split_of(config, np.isnan(target.values), moment, unit, census)
-        _refuse_poor(config, target, split, census)
-        in_train = split == 0
-        names = stored_names([name for name in table.columns if name not in _no_features(config)],
-                                     [*OURS, "id", "weight", "target"])  # fmt: skip
-        features, left_out = _features(config, table, read, names, in_train)
+        splits = split_rows(config, target.kind, target.values, moment, unit, census)
+        split = splits.split
+        _refuse_poor(config, target, split)
+        in_train = split == TRAIN
+        features, left_out = _features(config, table, read, in_train)
         _warn_of_leaks(read, features, target, in_train)
         arrays = {
             "row_id": np.arange(table.height),
-            "group": group_of(target.kind, split, moment, unit, config.seed),
+            "group": splits.group,
             "cluster": unit,
             "target": target.values if target.kind == "regression" else target.values.astype(np.float32),
             **({"weight": _weights(config, table, read[config.weight], split)} if config.weight else {}),
+            **({cross_validation.TIME: moment} if moment is not None else {}),
             **{feature["name"]: columns.encode(read[feature["column"]].values, feature) for feature in features},
             **({"id": table.texts(config.id, "id").fill_null("").to_numpy()} if config.id else {}),
         }
         if groups is not None:
             coded = ("cluster", "group") if target.kind == "ranking" else ("cluster",)
             write_names(folder / "names", groups, {name: arrays[name] for name in coded}, unit, split >= 0)
-        splits = {}
-        for number, name in enumerate((*SPLITS, FORECAST)):
+        facts = {}
+        for number, name in enumerate(SPLITS):
             rows = np.flatnonzero(split == number)
             if rows.size:
                 rows = rows[np.lexsort((rows, arrays["group"][rows]))]  # a query's rows must stand together
-                write_rows(folder / "rows" / name, {column: values[rows] for column, values in arrays.items()})
-                splits[name] = _facts(config, read, target, rows, unit)
+                its = {**arrays, cross_validation.COLUMN: splits.fold} if number == TRAIN else arrays
+                write_rows(folder / "rows" / name, {column: values[rows] for column, values in its.items()})
+                facts[name] = _facts(config, read, target, rows, unit)
         task = Task(
             kind=target.kind,
             target="target",
@@ -130,7 +113,7 @@ def prepare(config: PrepareConfig) -> dict[str, Any]:
             {
                 "kind": KIND,
                 "recipe": RECIPE,
-                "schema_version": 1,
+                "schema_version": 2,
                 "task": dataclasses.asdict(task),
                 "target": {"column": config.target, "names": list(target.names)},
                 "sources": folders.sources(files),
@@ -140,7 +123,8 @@ def prepare(config: PrepareConfig) -> dict[str, Any]:
                     if name not in ("out", "source", "overwrite")
                 },
                 "census": census.to_dict(),
-                "splits": splits,
+                "splits": facts,
+                cross_validation.KEY: splits.cross_validation.to_dict(),
                 "features": features,
                 "left_out": left_out,
                 "notes": notes,
@@ -155,12 +139,12 @@ def prepare(config: PrepareConfig) -> dict[str, Any]:
 
 
 def _check(config: PrepareConfig) -> None:
-    positive_shares = all(0 < share < np.inf for share in config.shares)
     configuration.check(
         config,
         embargo=(config.embargo >= 0, "0 or more"),
         max_categories=(config.max_categories >= 2, "at least 2"),
-        shares=(positive_shares, "four positive numbers"),
+        test=(0 <= config.test <= 0.9, "a part of the rows, from 0 to 0.9"),
+        num_folds=(config.num_folds == 1 or config.num_folds >= 3 or not config.num_folds, "0, 1, or 3 and more"),
         max_bad_fraction=(0 <= config.max_bad_fraction <= 1, "between 0 and 1"),
         seed=(config.seed >= 0, "0 or more"),
     )
@@ -224,84 +208,6 @@ def _read_columns(config: PrepareConfig, table: sources.Table) -> dict[str, cell
     return read
 
 
-def _refuse_bad(table: sources.Table, column: cells.Cells, setting: str) -> None:
-    """Raise `UserError` for the first cell of a named column that is not like the others."""
-    if len(column.bad):
-        raw = pl.concat([sources.as_text(piece) for piece in table.pieces[column.column]])
-        raise UserError(
-            f"{setting}={column.column} has {len(column.bad):,} cells that are no {column.kind}: "
-            f"{cells.first_of(table, raw, column.bad)}; correct them, or name them in missing=[…]"
-        )
-
-
-def _numeric(table: sources.Table, column: cells.Cells, setting: str) -> pl.Series:
-    if column.kind == "text":
-        shown = column.values.drop_nulls().head(1).to_list()
-        notes = f" ({'; '.join(column.notes)})" if column.notes else ""
-        raise UserError(
-            f"{setting}={column.column} holds neither numbers nor dates, such as '{''.join(shown)}': write dates all alike, "
-            f"as 2024-01-31, 31/01/2024, 2024-01-31 13:45:00 or 2024-01-31T13:45:00Z, or name another column{notes}"
-        )
-    _refuse_bad(table, column, setting)
-    return column.values
-
-
-def _target(config: PrepareConfig, table: sources.Table, column: cells.Cells) -> Target:
-    """The target as numbers, after seeing or checking what kind of answer it is."""
-    _refuse_bad(table, column, "target")
-    values, name, kind = column.values, config.target, config.task
-    if column.stand_ins and not config.missing:
-        words = ", ".join(f"'{word}' ({count:,})" for word, count in column.stand_ins.items())
-        raise UserError(
-            f"target={name} holds {words} among its {column.kind}s: add missing=[{','.join(column.stand_ins)}] if that "
-            "means an empty cell, whose row is then to be predicted, or correct it"
-        )
-    known = values.drop_nulls()
-    different = known.unique().sort().to_list()
-    if len(different) < 2:
-        what = f"is '{columns.name_of(different[0])}' in every row" if different else "is empty in every row"
-        counted = " (the texts of missing=[…] count as empty)" if column.stand_ins else ""
-        raise UserError(f"target={name} {what}{counted}, so there is nothing to learn: name another column")
-    is_text = values.dtype == pl.String
-    is_whole = values.dtype == pl.Boolean or (values.dtype == pl.Float64 and (known == known.floor()).all())
-    if not kind:
-        few = MAX_CLASSES if is_text else MAX_WHOLE_CLASSES
-        if len(different) == 2:
-            kind = "binary"
-        elif (is_text or is_whole) and len(different) <= few:
-            kind = "multiclass"
-        elif is_text:
-            raise UserError(
-                f"target={name} has {len(different):,} different texts, more than {MAX_CLASSES} classes: name another"
-                f"{''.join(f'; {note}' for note in column.notes)}"
-            )
-        else:
-            kind = "regression"
-    if kind == "binary" and len(different) != 2:
-        raise UserError(
-            f"task=binary, but target={name} has {len(different):,} different values: leave task out, or say another"
-        )
-    if kind == "multiclass" and (len(different) > MAX_CLASSES or not (is_text or is_whole)):
-        raise UserError(
-            f"task=multiclass, but target={name} has {len(different):,} different values, which are not at most "
-            f"{MAX_CLASSES} texts or whole numbers: add task=regression, or name another"
-        )
-    if kind in ("regression", "ranking") and is_text:
-        raise UserError(f"task={kind}, but target={name} holds texts such as '{different[0]}': add task=multiclass, or none")
-    if kind == "ranking" and not (is_whole and different[0] >= 0 and different[-1] <= MAX_RELEVANCE):
-        raise UserError(
-            f"task=ranking, but target={name} holds {columns.name_of(different[0])} to {columns.name_of(different[-1])}: "
-            f"relevances are whole numbers from 0 to {MAX_RELEVANCE}"
-        )
-    metric = config.metric or METRICS[kind][0]
-    if metric not in METRICS[kind]:
-        raise UserError(f"metric={metric} does not fit a {kind} target: write one of {', '.join(METRICS[kind])}")
-    if kind in ("regression", "ranking"):
-        return Target(kind=kind, values=columns.numbers_of(values), names=())
-    codes = values.replace_strict(different, range(len(different)), default=None, return_dtype=pl.Float64)
-    return Target(kind=kind, values=columns.numbers_of(codes), names=tuple(map(columns.name_of, different)))
-
-
 def _units(config: PrepareConfig, table: sources.Table) -> tuple[np.ndarray, pl.Series | None]:
     """For each row the number of what is never cut, and the groups' texts in the order of their numbers.
 
@@ -323,30 +229,24 @@ def write_names(folder: Path, groups: pl.Series, codes: dict[str, np.ndarray], u
         write_table(folder / column, pa.table({"code": code, "name": texts}))
 
 
-def _refuse_poor(config: PrepareConfig, target: Target, split: np.ndarray, census: Census) -> None:
-    """Every split needs rows; train needs every class, and of two classes every split needs both."""
-    every = set(np.unique(target.values[(split >= 0) & (split < len(SPLITS))]))
-    for number, name in enumerate(SPLITS):
-        here = target.values[split == number]
-        if here.size < MIN_ROWS:
-            lost = ", ".join(f"{count:,} for '{why}'" for why, count in census.dropped.items() if why in (EMBARGO, ACROSS))
-            raise UserError(
-                f"the {name} split has only {here.size} rows{f', after leaving out {lost}' if lost else ''}: give more "
-                "data, or change shares"
-            )
+def _refuse_poor(config: PrepareConfig, target: Target, split: np.ndarray) -> None:
+    """The test may have no class that train lacks; of two classes each split needs both."""
+    every = set(np.unique(target.values[(split == TRAIN) | (split == TEST)]))
+    for number in (TRAIN, TEST):
+        here, name = target.values[split == number], SPLITS[number]
         lacking = sorted(every - set(np.unique(here)))
-        if lacking and (target.kind == "binary" or (target.kind == "multiclass" and name == "train")):
+        if here.size and lacking and (target.kind == "binary" or (target.kind == "multiclass" and number == TRAIN)):
             raise UserError(
                 f"the {name} split has no row with {config.target}={target.names[int(lacking[0])]}: give more such rows, "
-                f"{'change shares' if config.time else 'choose another seed'}"
+                f"{'change test' if config.time else 'choose another seed'}"
                 f"{', or merge it with another class' if target.kind == 'multiclass' else ''}"
             )
-        if target.kind == "regression" and name == "train" and np.ptp(here) == 0:
+        if target.kind == "regression" and number == TRAIN and np.ptp(here) == 0:
             raise UserError(f"target={config.target} is {here[0]:g} in every row of train: give more data")
 
 
 def _weights(config: PrepareConfig, table: sources.Table, column: cells.Cells, split: np.ndarray) -> np.ndarray:
-    weight = columns.numbers_of(_numeric(table, column, "weight"))
+    weight = columns.numbers_of(numeric(table, column, "weight"))
     with np.errstate(over="ignore"):
         bad = np.flatnonzero(~(weight >= 0) | ~np.isfinite(weight.astype(np.float32)))
     if bad.size or not weight.any():
@@ -355,8 +255,9 @@ def _weights(config: PrepareConfig, table: sources.Table, column: cells.Cells, s
             first = weight[bad[0]]
             what = f"is {'empty' if np.isnan(first) else f'{first:g}'} in {table.place(bad[0])}"
         raise UserError(f"weight={config.weight} {what}: a weight is from 0 to 3e38, and not all are 0")
-    for number, name in enumerate(SPLITS):
-        if not weight[split == number].astype(np.float32).any():
+    for number in (TRAIN, TEST):
+        here, name = weight[split == number], SPLITS[number]
+        if here.size and not here.astype(np.float32).any():
             raise UserError(
                 f"weight={config.weight} is 0, or too small for a 32-bit float, in every row of the {name} split: give "
                 "larger weights, or leave those rows out"
@@ -365,30 +266,34 @@ def _weights(config: PrepareConfig, table: sources.Table, column: cells.Cells, s
 
 
 def _features(
-    config: PrepareConfig,
-    table: sources.Table,
-    read: dict[str, cells.Cells],
-    names: dict[str, str],
-    in_train: np.ndarray,
+    config: PrepareConfig, table: sources.Table, read: dict[str, cells.Cells], in_train: np.ndarray
 ) -> tuple[list[dict[str, Any]], dict[str, str]]:
     """The features, as entries of the manifest, and why each other column is left out."""
-    features, left_out = [], {}
-    for column, name in names.items():
+    learned, left_out = [], {}
+    others = _no_features(config) - {config.time}
+    for column in table.columns:
+        if column in others:
+            continue
         if column in table.no_cells:
             left_out[column] = f"holds {table.no_cells[column]}, which are no numbers, dates or texts"
             continue
-        found = columns.learn(column, read[column].values, in_train, config.max_categories)
+        values, form = read[column].values, read[column].form
+        if column == config.time:  # later rows have later times, so only what comes again is learned from
+            learned += [{**part, **({"form": form} if form else {})} for part in columns.parts_of(column, values, in_train)]
+            continue
+        found = columns.learn(column, values, in_train, config.max_categories)
         if isinstance(found, str):
             left_out[column] = found
         else:
-            form = read[column].form
-            features.append({"name": name, **found, **({"form": form} if form else {})})
-    if not features:
+            learned += [{**feature, **({"form": form} if form else {})} for feature in found]
+    if not learned:
         raise UserError(
             f"no column is left to predict {config.target} from: "
             f"{'; '.join(f'{c} {w}' for c, w in left_out.items()) or 'the table has no other column'}"
         )
-    return features, left_out
+    taken = [*OURS, "id", "weight", "target", cross_validation.TIME, cross_validation.COLUMN]
+    names = stored_names([feature["meaning"] for feature in learned], taken)
+    return [{"name": names[feature["meaning"]], **feature} for feature in learned], left_out
 
 
 def _warn_of_leaks(
@@ -398,6 +303,8 @@ def _warn_of_leaks(
     rows = pl.Series(in_train)
     answer = pl.Series(target.values).filter(rows)
     for feature in features:
+        if "part" in feature:
+            continue
         values = read[feature["column"]].values.filter(rows)
         num_pairs = pl.DataFrame({"value": values, "answer": answer}).n_unique()
         one_to_one = num_pairs == values.n_unique() == answer.n_unique() and num_pairs < len(values) / 2

@@ -6,7 +6,7 @@ from typing import Literal
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class PrepareConfig:
-    """Any table: which column is predicted, what the others are, and how rows are split."""
+    """Any table: which column is predicted, what the others are, and how rows are cut into folds."""
 
     out: str = "???"
     """The folder of prepared data to write."""
@@ -17,14 +17,15 @@ class PrepareConfig:
     task: Literal["", "binary", "multiclass", "regression", "ranking"] = ""
     """What kind of answer it is; empty to see it in the target: two values, few whole numbers or texts, else regression."""
     metric: str = ""
-    """By which members stop early and combiners are compared; empty for average_precision (binary), multiclass_log_loss,
+    """By which members stop early and combiners are compared; empty for log_loss (binary), multiclass_log_loss,
     root_mean_squared_error (regression) or ndcg_at_10 (ranking)."""
     time: str = ""
-    """A column of dates or numbers by which the splits follow each other, and no feature; empty to split at random."""
+    """A column of dates or numbers by which folds follow each other; empty for random folds. Hour, weekday, month and day of
+    the year of a date are features, the date itself is none."""
     embargo: float = 0.0
-    """What is left out between two splits, in the unit of `time`, days for dates: how far ahead the target looks."""
+    """How long after a row's `time` its target is known, in the unit of `time`, days for dates."""
     group: str = ""
-    """A column whose equal rows stay in one split, are drawn together by the bootstrap and are ranked against each other."""
+    """A column whose equal rows stay in one fold, are drawn together by the bootstrap and are ranked against each other."""
     weight: str = ""
     """A column of sample weights; empty for 1 each."""
     id: str = ""
@@ -40,12 +41,50 @@ class PrepareConfig:
     """How dates are written where a column leaves it open, as 01/02/2024 does."""
     max_categories: int = 256
     """Texts of more different values than this are left out, others become categories."""
-    shares: tuple[float, float, float, float] = (0.55, 0.15, 0.15, 0.15)
-    """The parts of the rows that go to train, validation, blend and test."""
+    test: float = 0.0
+    """Part of the labelled rows to set aside as the split test: drawn at random, or with `time` the last; 0 for none."""
+    num_folds: int = 0
+    """Folds of cross-validation, 1 for one part that is held out; 0 for 8, for 5 above 20,000 rows, or for 1 above 200,000.
+    With `time` the number of blocks, forward in time; 0 for 4."""
     max_bad_fraction: float = 0.01
     """The run stops when more than this part of the lines cannot be read. A column of which no more than this part of the
     cells are no numbers, or no dates, holds numbers or dates, and those cells count as empty; another holds texts."""
     seed: int = 0
-    """Of the random split."""
+    """Of the random folds."""
     overwrite: bool = False
     """Replace `out` if it exists."""
+
+
+TRAINING = {
+    "batch_size": 0,
+    "max_epochs": 0.0,
+    "learning_rate": 0.0,
+    "warmup_steps": 20,
+    "evaluations_per_epoch": 1,
+    "patience": 4,
+    "log_every": 20,
+}
+"""Other defaults of `TrainConfig`; 0 is chosen by the number of rows and features, see sizes.py."""
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class RecipeConfig:
+    """TabM, for any prepared data with flat features; 0 and auto are chosen by the size of the table."""
+
+    num_submodels: int = 0
+    """MLPs that share their weights in each copy, whose predictions are averaged (k of TabM)."""
+    width: int = 0
+    """Neurons of a hidden layer."""
+    num_layers: int = 0
+    """Hidden layers."""
+    num_bins: int = 0
+    """Bins of the piecewise-linear embedding of a number."""
+    embedding_size: int = 0
+    """Length of the embedding of a number."""
+    dropout: float = 0.1
+    """After each hidden layer."""
+    new_rows: Literal["auto", "copies", "refit"] = "auto"
+    """Predict new rows by the mean of the copies of cross-validation, or by one more copy that is fitted on all rows; auto
+    for refit where only one fold is held out or folds follow each other in time."""
+    num_copies: int = 0
+    """Copies of cross-validation; 0 for one a fold. Set by the data, and kept with the weights."""

@@ -1,97 +1,208 @@
-"""Which rows of a table learn, stop, blend and test, and the block of each: what `table.prepare` writes as split and group.
+"""Which rows train, test and are forecast, and the fold and the block of each.
 
-Splits are train | validation | blend | test. With `time` they follow each other, and what lies within `embargo` after the
-end of one is left out; equal times stay together, and a group with rows on both sides of a border is left out. Without,
-groups, or rows, are dealt at random.
+All labelled rows are the split `train`, with the folds of `ensemble/data/cross_validation.py`. With `test` a part of them is
+set aside: units drawn at random, or with `time` the last ones; of train, what lies within `embargo` before the test, and
+rows of a group that is in the test, are then left out. Equal times, and equal rows of a group, stay together.
 """
+
+import dataclasses
 
 import numpy as np
 
 from ensemble.data.census import Census
+from ensemble.data.cross_validation import CrossValidation
 from ensemble.errors import UserError
 from ensemble.recipes.table.settings import PrepareConfig
 
-SPLITS = ("train", "validation", "blend", "test")
-MIN_ROWS = 10  # of a split
-NUM_BLOCKS = 10  # of a split
-NO_TIME, EMBARGO, ACROSS, NO_GROUP = "empty time", "embargo between two splits", "group across a border", "empty group"
+TRAIN, TEST, FORECAST = 0, 1, 2
+"""Numbers of the splits; -1 is a row that is left out."""
+LEAST_ROWS = 20
+LEAST_FOLDS = 3
+MANY_FOLDS = 8
+MANY_FOLDS_UNTIL, FOLDS_UNTIL = 20_000, 200_000
+"""Labelled rows up to which there are 8 folds, and then 5; beyond, one part is held out."""
+HELD_OUT = 0.15
+"""Part of the rows that scheme=holdout predicts, and as large a part stops the training."""
+FIRST_PART = 0.4
+"""Part of the rows in time that only train, with the scheme forward."""
+FORWARD_FOLDS = 4
+NUM_BLOCKS, NUM_SLICES = 10, 20
+NO_TIME, EMBARGO, ACROSS, NO_GROUP = "empty time", "embargo before the test", "group of the test", "empty group"
 
 
-def split_of(
-    config: PrepareConfig, is_forecast: np.ndarray, moment: np.ndarray | None, unit: np.ndarray, census: Census
-) -> np.ndarray:
-    """The number of each row's split, 0 to 3 or 4 for the forecast, -1 for those left out and counted: (num_rows,)."""
-    split = np.full(len(unit), -1)
-    split[is_forecast] = len(SPLITS)
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class Splits:
+    """Of each row, (num_rows,) int64."""
+
+    split: np.ndarray
+    fold: np.ndarray
+    group: np.ndarray
+    """Combiners are compared on blocks of it; with ranking, the query."""
+    cross_validation: CrossValidation
+
+
+def split_rows(
+    config: PrepareConfig,
+    kind: str,
+    target: np.ndarray,
+    moment: np.ndarray | None,
+    unit: np.ndarray,
+    census: Census,
+) -> Splits:
+    """Split the rows of a table. Rows that are left out are counted in `census`.
+
+    kind : of the task. target, moment : (num_rows,) float64, NaN where empty. unit : (num_rows,), the number of what is
+    never cut, -1 for none. Raises `UserError` if a split would be too small.
+    """
+    split = np.where(np.isnan(target), FORECAST, TRAIN)
     split[unit < 0] = -1
     census.drop(NO_GROUP, int((unit < 0).sum()))
-    shares = np.cumsum(config.shares) / sum(config.shares)
-    if moment is None:
-        rows = np.flatnonzero(~is_forecast & (unit >= 0))
-        _refuse_few(rows.size)
-        units, inverse, size = np.unique(unit[rows], return_inverse=True, return_counts=True)
-        if len(units) < len(SPLITS):
-            raise UserError(
-                f"group={config.group} has {len(units)} different values, fewer than four splits: name another column"
-            )
-        order = np.random.default_rng(config.seed).permutation(len(units))
-        before = np.empty(len(units))
-        before[order] = np.cumsum(size[order]) - size[order] / 2  # the middle of each
-        split[rows] = np.searchsorted(shares[:-1], before / size.sum(), side="right")[inverse]
-        return split
-    lacks_time = np.isnan(moment) & (unit >= 0)
-    split[lacks_time] = -1
-    census.drop(NO_TIME, int(lacks_time.sum()))
-    rows = np.flatnonzero(~is_forecast & ~lacks_time & (unit >= 0))
-    _refuse_few(rows.size)
-    moments, inverse, size = np.unique(moment[rows], return_inverse=True, return_counts=True)
-    if len(moments) < len(SPLITS):
-        raise UserError(
-            f"time={config.time} has {len(moments)} different values, fewer than four splits: name another column"
-        )
-    until = np.cumsum(size)
-    of_moment = np.full(len(moments), -1)
-    begin = 0
-    for number, share in enumerate(shares):
-        end = len(moments) if number == len(SPLITS) - 1 else int(np.searchsorted(until, share * rows.size)) + 1
-        if end <= begin:
-            raise UserError(
-                f"embargo={config.embargo:g} and the times that stay together leave no rows for the {SPLITS[number]} split: "
-                "lower embargo, change shares, or give more data"
-            )
-        of_moment[begin:end] = number
-        begin = int(np.searchsorted(moments, moments[end - 1] + config.embargo, side="right"))
-    split[rows] = of_moment[inverse]
-    census.drop(EMBARGO, int((split[rows] < 0).sum()))
-    if config.group:
-        low, high = np.full(unit.max() + 1, len(SPLITS)), np.full(unit.max() + 1, -2)
-        np.minimum.at(low, unit[rows], split[rows])
-        np.maximum.at(high, unit[rows], split[rows])
-        across = rows[(low < high)[unit[rows]] & (split[rows] >= 0)]
-        split[across] = -1
-        census.drop(ACROSS, across.size)
-    return split
+    if moment is not None:
+        lacks_time = np.isnan(moment) & (split == TRAIN)
+        split[lacks_time] = -1
+        census.drop(NO_TIME, int(lacks_time.sum()))
+    _refuse_few(int((split == TRAIN).sum()))
+    if config.test:
+        _set_aside(config, split, moment, unit, census)
+    rows = np.flatnonzero(split == TRAIN)
+    fold = np.full(len(split), -1)
+    if moment is not None:
+        begins, fold[rows] = _forward(config, moment[rows])
+        found = CrossValidation(scheme="forward", num_folds=len(begins) - 1, embargo=config.embargo, begins=begins)
+    elif config.group or kind == "ranking":
+        num_folds = _num_folds(config, len(np.unique(unit[rows])), rows.size, f"different values of group={config.group}")
+        fold[rows] = _by_group(unit[rows], max(num_folds, LEAST_FOLDS), config.seed)
+        found = CrossValidation(scheme="groups", num_folds=max(num_folds, LEAST_FOLDS))
+    else:
+        found, fold[rows] = _random(config, kind, target[rows])
+    group = _groups(kind, split, moment, unit, config.seed)
+    _refuse_empty(config, found, fold[rows], None if moment is None else moment[rows], unit[rows])
+    return Splits(split=split, fold=fold, group=group, cross_validation=found)
 
 
 def _refuse_few(num_rows: int) -> None:
-    if num_rows < len(SPLITS) * MIN_ROWS:
-        raise UserError(f"{num_rows} rows have a target, too few for four splits of {MIN_ROWS}: give more")
+    if num_rows < LEAST_ROWS:
+        raise UserError(f"{num_rows} rows have a target, and at least {LEAST_ROWS} are needed: give more")
 
 
-def group_of(kind: str, split: np.ndarray, moment: np.ndarray | None, unit: np.ndarray, seed: int) -> np.ndarray:
-    """The column `group`, as `table` says: (num_rows,) int64."""
+def _set_aside(
+    config: PrepareConfig, split: np.ndarray, moment: np.ndarray | None, unit: np.ndarray, census: Census
+) -> None:
+    """Mark the rows of the test split in `split`."""
+    rows = np.flatnonzero(split == TRAIN)
+    if moment is None:
+        units, inverse, size = np.unique(unit[rows], return_inverse=True, return_counts=True)
+        order = np.random.default_rng([config.seed, 2]).permutation(len(units))
+        before = np.empty(len(units))
+        before[order] = np.cumsum(size[order]) - size[order] / 2  # the middle of each
+        split[rows[(before < config.test * rows.size)[inverse]]] = TEST
+    else:
+        moments, size = np.unique(moment[rows], return_counts=True)
+        first = min(int(np.searchsorted(np.cumsum(size), (1 - config.test) * rows.size)) + 1, len(moments) - 1)
+        begin = moments[first]
+        split[rows[moment[rows] >= begin]] = TEST
+        near = rows[(moment[rows] < begin) & (moment[rows] + config.embargo >= begin)]
+        split[near] = -1
+        census.drop(EMBARGO, near.size)
+        across = np.flatnonzero((split == TRAIN) & np.isin(unit, unit[split == TEST]))
+        split[across] = -1
+        census.drop(ACROSS, across.size)
+    left, taken = int((split == TRAIN).sum()), int((split == TEST).sum())
+    if not taken or left < LEAST_ROWS:
+        raise UserError(
+            f"test={config.test:g} leaves {left} rows to train and {taken} to test: change it, or give more rows"
+        )
+
+
+def _num_folds(config: PrepareConfig, num_units: int, num_rows: int, what: str) -> int:
+    """The number that was set, or one by the number of rows, as far as there are units; 1 stands for a holdout."""
+    asked = config.num_folds
+    if asked and asked > num_units:
+        raise UserError(f"num_folds={asked}, and there are only {num_units} {what}: lower it, or leave it out")
+    if num_units < LEAST_FOLDS:
+        raise UserError(f"there are only {num_units} {what}, and at least {LEAST_FOLDS} folds are needed: give more rows")
+    if asked:
+        return asked
+    by_size = MANY_FOLDS if num_rows <= MANY_FOLDS_UNTIL else 5 if num_rows <= FOLDS_UNTIL else 1
+    return min(by_size, num_units)
+
+
+def _random(config: PrepareConfig, kind: str, target: np.ndarray) -> tuple[CrossValidation, np.ndarray]:
+    """Folds with as equal a share of each class, or of each range of values, as there can be."""
+    num_units, what = len(target), "rows"
+    if kind == "binary":
+        num_units, what = int(min(target.sum(), (1 - target).sum())), f"rows of the rarer value of {config.target}"
+    num_folds = _num_folds(config, num_units, len(target), what)
+    generator = np.random.default_rng(config.seed)
+    order = np.lexsort((generator.permutation(len(target)), target))
+    fold = np.empty(len(target), np.int64)
+    if num_folds == 1:
+        dealt = np.arange(len(target)) * HELD_OUT % 1  # evenly along the sorted targets
+        fold[order] = np.select([dealt < HELD_OUT, dealt < 2 * HELD_OUT], [0, 1], -1)
+        return CrossValidation(scheme="holdout", num_folds=1), fold
+    # Each run of num_folds neighbours in the order of the target has one row in each fold
+    dealt = np.concatenate([generator.permutation(num_folds) for _ in range(-(-len(target) // num_folds))])
+    fold[order] = dealt[: len(target)]
+    return CrossValidation(scheme="random", num_folds=num_folds), fold
+
+
+def _by_group(unit: np.ndarray, num_folds: int, seed: int) -> np.ndarray:
+    """Whole groups, the largest first, each to the fold with the fewest rows."""
+    units, inverse, size = np.unique(unit, return_inverse=True, return_counts=True)
+    tie = np.random.default_rng(seed).permutation(len(units))
+    rows_of, fold_of = np.zeros(num_folds), np.empty(len(units), np.int64)
+    for number in np.lexsort((tie, -size)):
+        fold_of[number] = least = int(rows_of.argmin())
+        rows_of[least] += size[number]
+    return fold_of[inverse]
+
+
+def _forward(config: PrepareConfig, moment: np.ndarray) -> tuple[tuple[float, ...], np.ndarray]:
+    """The first time of the folds -1, 0, 1 …, and the fold of each row."""
+    moments, size = np.unique(moment, return_counts=True)
+    num_folds = config.num_folds or min(FORWARD_FOLDS, len(moments) - 2)
+    if num_folds < 1 or num_folds + 2 > len(moments):
+        raise UserError(
+            f"time={config.time} has {len(moments)} different values, and {max(num_folds, 1)} folds forward in time need "
+            f"{max(num_folds, 1) + 2}: name another column{', or lower num_folds' if config.num_folds > 1 else ''}"
+        )
+    shares = np.linspace(FIRST_PART, 1, num_folds + 2)[:-1]  # where each fold begins
+    first = np.searchsorted(np.cumsum(size) - size, shares * len(moment))
+    for number in range(len(first)):  # at least one moment in each
+        first[number] = max(first[number], first[number - 1] + 1 if number else 1)
+    for number in reversed(range(len(first))):
+        first[number] = min(first[number], len(moments) - (len(first) - number))
+    begins = moments[first]
+    return tuple(begins.tolist()), np.searchsorted(begins, moment, side="right") - 2
+
+
+def _refuse_empty(
+    config: PrepareConfig, found: CrossValidation, fold: np.ndarray, moment: np.ndarray | None, unit: np.ndarray
+) -> None:
+    """Each copy needs rows to be fitted on, and to be stopped on."""
+    for number in range(found.num_folds):
+        rows = found.fold(number, fold, moment, unit)
+        if not rows.fit.size or not rows.stop.size:
+            why = (
+                f"embargo={config.embargo:g}" if config.embargo else f"group={config.group}" if config.group else "num_folds"
+            )
+            raise UserError(f"no row is left to train the model that predicts fold {number}: lower {why}, or give more rows")
+
+
+def _groups(kind: str, split: np.ndarray, moment: np.ndarray | None, unit: np.ndarray, seed: int) -> np.ndarray:
+    """The column `group`, as `prepare.py` describes it: (num_rows,) int64."""
     group = np.zeros(len(split), np.int64)
     generator, begin = np.random.default_rng([seed, 1]), 0
-    for number in range(len(SPLITS) + 1):
+    for number in (TRAIN, TEST, FORECAST):
         rows = np.flatnonzero(split == number)
         if not rows.size:
             continue
         if moment is not None and kind != "ranking":
             _, inverse, size = np.unique(moment[rows], return_inverse=True, return_counts=True)
             middle = (np.cumsum(size) - size / 2) / rows.size
-            slices = (
-                (NUM_BLOCKS * middle).astype(np.int64)[inverse] if number < len(SPLITS) else np.zeros(rows.size, np.int64)
-            )
+            slices = np.zeros(rows.size, np.int64)
+            if number != FORECAST:
+                slices = (NUM_SLICES * middle).astype(np.int64)[inverse]
             group[rows] = begin + np.unique(slices, return_inverse=True)[1]
             begin = int(group[rows].max()) + 1
             continue

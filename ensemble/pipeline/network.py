@@ -1,0 +1,67 @@
+"""Neural members of a fit: `accelerate launch scripts/train.py` in processes of their own."""
+
+import os
+import signal
+import subprocess
+import sys
+from pathlib import Path
+from typing import Any
+
+from ensemble import recipe
+from ensemble.errors import PREEMPTED, Failure
+from ensemble.pipeline.plan import Planned
+
+SCRIPTS = Path(__file__).resolve().parents[2] / "scripts"
+STARTING_S = 12.0
+"""Seconds that the launcher, imports and predictions take, which are not training."""
+
+
+def train(
+    member: Planned, data: Path, folder: Path, about: dict[str, Any], config: Any, seconds: float, resume: bool
+) -> bool:
+    """Train the member; whether it is whole afterwards. With `seconds` it stops in time."""
+    settings = {"seed": getattr(config, "seed", 0), **member.settings, "data": data, "out": folder}
+    if seconds:
+        settings["max_seconds"] = max(seconds - STARTING_S, 1)
+    launcher = [sys.executable, "-m", "accelerate.commands.launch", "--quiet", *_hardware(config.accelerate_config)]
+    words = [f"{name}={value}" for name, value in settings.items()]
+    command = [*launcher, str(SCRIPTS / "train.py"), "--recipe", about["recipe"], *words]
+    code = _run(command, ["--resume", "auto"] if resume else [])
+    if code == PREEMPTED or ((folder / "status").is_file() and "preempted" in (folder / "status").read_text()):
+        from ensemble.pipeline.run import Preempted
+
+        raise Preempted(member.name)
+    if code:
+        print(f"warning: {member.name} failed, and the ensemble is fitted without it: see {folder}", file=sys.stderr)
+    return not code
+
+
+def predict(name: str, folder: Path, data: Path, out: Path) -> None:
+    """Write the prediction files of a neural member."""
+    script = [sys.executable, str(SCRIPTS / "predict.py"), *recipe.words_of_command_line()]
+    if code := _run([*script, f"member={folder}", f"data={data}", f"out={out}", f"name={name}"], []):
+        raise Failure(f"predictions of {name} ended with exit code {code}")
+
+
+def _hardware(accelerate_config: str) -> list[str]:
+    if accelerate_config != "auto":
+        return ["--config_file", accelerate_config]
+    num_gpus = len(list(Path("/proc/driver/nvidia/gpus").glob("*"))) if sys.platform == "linux" else 0
+    precision = ["--mixed_precision", "bf16" if num_gpus else "no"]
+    processes = ["--num_processes", str(max(1, num_gpus)), "--num_machines", "1", "--dynamo_backend", "no"]
+    return [*processes, *precision, *(["--multi_gpu"] if num_gpus > 1 else [] if num_gpus else ["--cpu"])]
+
+
+def _run(command: list[str], more: list[str]) -> int:
+    """The exit code of a command in a process group of its own, which gets the signals that this process gets."""
+    process = subprocess.Popen([*command, *more], start_new_session=True, stdin=subprocess.DEVNULL, env={**os.environ})
+    try:
+        return process.wait()
+    except BaseException:
+        os.killpg(process.pid, signal.SIGTERM)
+        try:
+            process.wait(60)
+        except subprocess.TimeoutExpired:
+            os.killpg(process.pid, signal.SIGKILL)
+            process.wait()
+        raise

@@ -1,0 +1,110 @@
+"""The target of a table: what kind of answer it is, and the numbers that stand for it."""
+
+import dataclasses
+
+import numpy as np
+import polars as pl
+
+from ensemble.errors import UserError
+from ensemble.recipes.table import cells, columns, sources
+from ensemble.recipes.table.settings import PrepareConfig
+
+MAX_WHOLE_CLASSES = 10
+MAX_CLASSES = 100
+MAX_RELEVANCE = 30  # LightGBM has gains for no more
+METRICS = {
+    "binary": ("log_loss", "roc_auc", "average_precision"),
+    "multiclass": ("multiclass_log_loss", "accuracy"),
+    "regression": ("root_mean_squared_error", "mean_absolute_error"),
+    "ranking": ("ndcg_at_10",),
+}
+"""By kind of task, the metrics that members can stop by; the first is the default."""
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class Target:
+    """What is predicted: its kind, the numbers that stand for it, and what they mean."""
+
+    kind: str
+    values: np.ndarray
+    """(num_rows,) float64, NaN where it is empty."""
+    names: tuple[str, ...]
+    """Of a class, by its number; none for numbers and relevances."""
+
+
+def refuse_bad(table: sources.Table, column: cells.Cells, setting: str) -> None:
+    """Raise `UserError` for the first cell of a named column that is not like the others."""
+    if len(column.bad):
+        raw = pl.concat([sources.as_text(piece) for piece in table.pieces[column.column]])
+        raise UserError(
+            f"{setting}={column.column} has {len(column.bad):,} cells that are no {column.kind}: "
+            f"{cells.first_of(table, raw, column.bad)}; correct them, or name them in missing=[…]"
+        )
+
+
+def numeric(table: sources.Table, column: cells.Cells, setting: str) -> pl.Series:
+    if column.kind == "text":
+        shown = column.values.drop_nulls().head(1).to_list()
+        notes = f" ({'; '.join(column.notes)})" if column.notes else ""
+        raise UserError(
+            f"{setting}={column.column} holds neither numbers nor dates, such as '{''.join(shown)}': write dates all alike, "
+            f"as 2024-01-31, 31/01/2024, 2024-01-31 13:45:00 or 2024-01-31T13:45:00Z, or name another column{notes}"
+        )
+    refuse_bad(table, column, setting)
+    return column.values
+
+
+def read_target(config: PrepareConfig, table: sources.Table, column: cells.Cells) -> Target:
+    """The target as numbers, after seeing or checking what kind of answer it is."""
+    refuse_bad(table, column, "target")
+    values, name, kind = column.values, config.target, config.task
+    if column.stand_ins and not config.missing:
+        words = ", ".join(f"'{word}' ({count:,})" for word, count in column.stand_ins.items())
+        raise UserError(
+            f"target={name} holds {words} among its {column.kind}s: add missing=[{','.join(column.stand_ins)}] if that "
+            "means an empty cell, whose row is then to be predicted, or correct it"
+        )
+    known = values.drop_nulls()
+    different = known.unique().sort().to_list()
+    if len(different) < 2:
+        what = f"is '{columns.name_of(different[0])}' in every row" if different else "is empty in every row"
+        counted = " (the texts of missing=[…] count as empty)" if column.stand_ins else ""
+        raise UserError(f"target={name} {what}{counted}, so there is nothing to learn: name another column")
+    is_text = values.dtype == pl.String
+    is_whole = values.dtype == pl.Boolean or (values.dtype == pl.Float64 and (known == known.floor()).all())
+    if not kind:
+        few = MAX_CLASSES if is_text else MAX_WHOLE_CLASSES
+        if len(different) == 2:
+            kind = "binary"
+        elif (is_text or is_whole) and len(different) <= few:
+            kind = "multiclass"
+        elif is_text:
+            raise UserError(
+                f"target={name} has {len(different):,} different texts, more than {MAX_CLASSES} classes: name another"
+                f"{''.join(f'; {note}' for note in column.notes)}"
+            )
+        else:
+            kind = "regression"
+    if kind == "binary" and len(different) != 2:
+        raise UserError(
+            f"task=binary, but target={name} has {len(different):,} different values: leave task out, or say another"
+        )
+    if kind == "multiclass" and (len(different) > MAX_CLASSES or not (is_text or is_whole)):
+        raise UserError(
+            f"task=multiclass, but target={name} has {len(different):,} different values, which are not at most "
+            f"{MAX_CLASSES} texts or whole numbers: add task=regression, or name another"
+        )
+    if kind in ("regression", "ranking") and is_text:
+        raise UserError(f"task={kind}, but target={name} holds texts such as '{different[0]}': add task=multiclass, or none")
+    if kind == "ranking" and not (is_whole and different[0] >= 0 and different[-1] <= MAX_RELEVANCE):
+        raise UserError(
+            f"task=ranking, but target={name} holds {columns.name_of(different[0])} to {columns.name_of(different[-1])}: "
+            f"relevances are whole numbers from 0 to {MAX_RELEVANCE}"
+        )
+    metric = config.metric or METRICS[kind][0]
+    if metric not in METRICS[kind]:
+        raise UserError(f"metric={metric} does not fit a {kind} target: write one of {', '.join(METRICS[kind])}")
+    if kind in ("regression", "ranking"):
+        return Target(kind=kind, values=columns.numbers_of(values), names=())
+    codes = values.replace_strict(different, range(len(different)), default=None, return_dtype=pl.Float64)
+    return Target(kind=kind, values=columns.numbers_of(codes), names=tuple(map(columns.name_of, different)))

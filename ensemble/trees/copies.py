@@ -1,0 +1,192 @@
+"""Copies of a tree member on the folds of cross-validation, grown side by side: a tree to each of them at a time.
+
+All copies stop at the same number of trees, the best by the score of the rows that stop them, put together: with few rows
+the score of one copy alone is too noisy to stop by. Each copy grows on one thread, several copies at once, so a member has
+the same bits on any number of cores; a single copy grows on all threads.
+
+    grown = train(library, config, rows, folds, training)
+    grown.out_of_fold          predictions of the rows that the copies hold out
+    grown.models               what predicts new rows: the copies, or with config.refit boosters grown anew on all rows
+"""
+
+import dataclasses
+import json
+import math
+import time
+from collections.abc import Callable, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from functools import partial
+from types import ModuleType
+from typing import Any
+
+import numpy as np
+
+from ensemble.data.cross_validation import Fold
+from ensemble.trees import unknown
+from ensemble.trees.boosting import Scores, Training, boost
+from ensemble.trees.objective import Judge, goal_of
+from ensemble.trees.rows import TreeData
+from ensemble.trees.scaling import Scaling
+from ensemble.trees.settings import TreesConfig
+
+REGROWING = 1.2
+"""Time to grow the copies anew, at most, as a multiple of the time that the first growth took."""
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class Model:
+    """A booster, and the scale of the target that it learned."""
+
+    booster: Any
+    scaling: Scaling
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class Grown:
+    """The result of a training."""
+
+    models: list[Model]
+    """Their mean predicts new rows."""
+    history: list[Scores]
+    best_round: int
+    out_of_fold: dict[str, np.ndarray] | None = None
+    """`row_id`, (n,), and `prediction` in the target's unit, (n,) or (n, K) for K classes."""
+
+
+def train(
+    library: ModuleType, config: TreesConfig, rows: TreeData, folds: Sequence[Fold], training: Training, is_forward: bool
+) -> Grown:
+    """Grow the copies, and predict what they hold out.
+
+    With `config.regrow` the copies are then grown anew, also on the rows that stopped them. With `config.refit`, or if folds
+    are forward in time, boosters on all rows predict new rows, not the copies.
+
+    rows : the split `train`. training : its bins and pages are not used. Raises `Stopped` as `boost` does.
+    """
+    goal, began = goal_of(config, rows), time.monotonic()
+
+    def seconds_left() -> float:
+        """Until the trees must do: growing them anew takes about as long again."""
+        return training.seconds_left() - (REGROWING * (time.monotonic() - began) if config.regrow or is_forward else 0)
+
+    with ThreadPoolExecutor(max(1, config.threads)) as pool:
+        grow = partial(_grow_whole if hasattr(library, "grow") else _grow_together, library, rows=rows, run=pool.map)
+        limited = dataclasses.replace(training, seconds_left=seconds_left)
+        models, history, best_round = grow(config=config, parts=[(fold.fit, fold.stop) for fold in folds], training=limited)
+        learned = [fold.fit for fold in folds]
+
+        def grown_on(parts: Sequence[np.ndarray]) -> list[Model]:
+            """Boosters with as many trees on other rows."""
+            again = dataclasses.replace(training, model=None, history=(), is_refit=True, seconds_left=lambda: math.inf)
+            anew = dataclasses.replace(config, num_rounds=best_round)
+            return grow(config=anew, parts=[(part, None) for part in parts], training=again)[0]
+
+        if config.regrow and training.seconds_left() > REGROWING * (time.monotonic() - began):
+            learned = [np.union1d(fold.fit, fold.stop) for fold in folds]
+            models = grown_on(learned)
+        known = [unknown.learn(goal, [rows.take(part)]) for part in learned]
+        parts = pool.map(lambda three: _predict(library, rows, *three), zip(models, known, folds, strict=True))
+        held = np.concatenate([fold.held for fold in folds])
+        out_of_fold = {"row_id": rows.column("row_id")[held], "prediction": np.concatenate(list(parts))}
+        if config.refit or is_forward:
+            models = grown_on([np.arange(len(rows))] * max(1, config.num_refits))
+    return Grown(models=models, history=history, best_round=best_round, out_of_fold=out_of_fold)
+
+
+Parts = Sequence[tuple[np.ndarray, np.ndarray | None]]
+"""Of each copy the rows that it learns and those that stop it; None for as many trees as `config.num_rounds`."""
+
+
+def _grow_together(
+    library: ModuleType, *, rows: TreeData, run: Callable[..., Any], config: TreesConfig, parts: Parts, training: Training
+) -> tuple[list[Model], list[Scores], int]:
+    """A tree to each copy at a time; all stop at the best number of trees by their pooled score."""
+    stops = [fit[:1] if stop is None else stop for fit, stop in parts]
+    copies = _Copies(
+        library, config, rows, [(fit, stop) for (fit, _), stop in zip(parts, stops, strict=True)], training, run
+    )
+    goal = goal_of(config, rows)
+    if not training.is_refit:
+        copies.judged_by(Judge(dataclasses.replace(goal, scaling=Scaling()), rows.take(np.concatenate(stops))))
+    history, best_round = boost(config, goal.metric, copies, training)
+    return copies.models(best_round), history, best_round
+
+
+def _grow_whole(
+    library: ModuleType, *, rows: TreeData, run: Callable[..., Any], config: TreesConfig, parts: Parts, training: Training
+) -> tuple[list[Model], list[Scores], int]:
+    """Each copy as a whole, of a library that adds no tree at a time."""
+    taken = [(rows.take(fit), None if stop is None else rows.take(stop)) for fit, stop in parts]
+    boosters, history, best_round = library.grow(config, taken, training, run)
+    scalings = [goal_of(config, part).scaling for part, _ in taken]
+    pairs = zip(boosters, scalings, strict=True)
+    return (
+        [Model(booster=library.cut(booster, best_round), scaling=scaling) for booster, scaling in pairs],
+        history,
+        best_round,
+    )
+
+
+def _predict(library: ModuleType, rows: TreeData, model: Model, content: dict[str, Any], fold: Fold) -> np.ndarray:
+    """The rows that a copy holds out; what its rows never had is predicted as `unknown.py` describes."""
+    known = unknown.Known.of(content, rows.features)
+
+    def predict(features: np.ndarray) -> np.ndarray:
+        return library.predict(model.booster, features)
+
+    found = [known.predict(predict, block)[0] for block in rows.take(fold.held).batches()]
+    return model.scaling.value(np.concatenate(found))
+
+
+class _Copies:
+    """A `boosting.Growth` of several boosters."""
+
+    def __init__(
+        self,
+        library: ModuleType,
+        config: TreesConfig,
+        rows: TreeData,
+        parts: Sequence[tuple[np.ndarray, np.ndarray]],
+        training: Training,
+        run: Callable[..., Any],
+    ):
+        self._library, self._run = library, run
+        config = dataclasses.replace(config, threads=max(1, config.threads // len(parts)))
+        before = [None] * len(parts) if training.model is None else unpack(training.model)
+
+        def make(part: tuple[tuple[np.ndarray, np.ndarray], bytes | None]) -> Any:
+            (fit, stop), its = part
+            return library.Growth(config, rows.take(fit), rows.take(stop), Training(model=its))
+
+        self._grown = list(run(make, zip(parts, before, strict=True)))
+        self._judge: Callable[[np.ndarray], Scores] = lambda prediction: {}
+
+    def judged_by(self, judge: Callable[[np.ndarray], Scores]) -> None:
+        """Score the predictions of the rows that stop the copies after each tree."""
+        self._judge = judge
+
+    def seed(self, seed: int) -> None:
+        for number, growth in enumerate(self._grown):
+            growth.seed((seed + 7919 * number) & 0x3FFFFFFF)
+
+    def grow(self) -> Scores:
+        predictions = self._run(lambda growth: growth.goal.scaling.value(growth.update()), self._grown)
+        return self._judge(np.concatenate(list(predictions)))
+
+    def model(self) -> bytes:
+        return pack([growth.model() for growth in self._grown])
+
+    def models(self, num_rounds: int) -> list[Model]:
+        """Those of the first rounds."""
+        return [Model(booster=growth.cut(num_rounds), scaling=growth.goal.scaling) for growth in self._grown]
+
+
+def pack(models: Sequence[bytes]) -> bytes:
+    """Several models as one file: a line of JSON with their lengths, then the models."""
+    return json.dumps([len(model) for model in models]).encode() + b"\n" + b"".join(models)
+
+
+def unpack(content: bytes) -> list[bytes]:
+    header, _, rest = content.partition(b"\n")
+    ends = np.cumsum(json.loads(header)).tolist()
+    return [rest[begin:end] for begin, end in zip([0, *ends[:-1]], ends, strict=True)]
