@@ -19,6 +19,8 @@ from benchmarks.tables import comparison, data, runners
 from benchmarks.tables.foreign_run import LIGHTGBM
 from ensemble.errors import UserError
 
+ENDED = "ended with"
+"""What follows the command in the error of one that failed; the command, with paths of this machine, is only printed."""
 TAKEN = ("fit_s", "fit_cpu_s", "predict_s", "peak_mb", "disk_mb")
 
 
@@ -91,7 +93,7 @@ def _one_table(
             try:
                 one, file = runners.result(method, name, about, folder, python, seed, limit_s, method in again)
             except UserError as error:
-                failed[f"{method} seed {seed}"] = str(error)
+                failed[f"{method} seed {seed}"] = str(error)[max(0, str(error).find(ENDED)) :]
                 print(f"  {method} failed with seed {seed}: {error}", flush=True)
                 continue
             target, prediction = comparison.read(file, folder / name / "truth.parquet", table.target, table.task)

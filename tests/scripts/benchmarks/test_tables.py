@@ -250,7 +250,7 @@ def test_wins_losses_time_and_memory_are_told_of_each_rival(
     ) -> tuple[dict[str, Any], Path]:
         asked.append((method, seed, limit_s, again))
         if method == "best_quality" and seed == 1:
-            raise UserError("no memory")
+            raise UserError("/home/me/python fit.py ended with 1: no memory")
         truth = pl.read_parquet(folder / name / "truth.parquet")
         sure = {"ours": 0.9, "good_quality": 0.8, "best_quality": 0.95, "lightgbm": 0.9}[method]
         right = pl.when(pl.col("answer") == "True").then(sure).otherwise(1 - sure).alias("True")
@@ -274,7 +274,7 @@ def test_wins_losses_time_and_memory_are_told_of_each_rival(
     assert told["memory_ratio"]["median"] == pytest.approx(0.25)
     assert told["had_our_time"] == 0, "its limit was below our seconds"
     assert found["against"]["lightgbm"]["had_our_time"] == 1
-    assert found["failed"] == {"bank_churn best_quality seed 1": "no memory"}
+    assert found["failed"] == {"bank_churn best_quality seed 1": "ended with 1: no memory"}
     one = found["tables"]["bank_churn"]["methods"]
     assert (len(one["ours"]["each"]), len(one["best_quality"]["each"])) == (2, 1)
     assert one["ours"]["loss"] == pytest.approx(-np.log(0.9))
