@@ -104,7 +104,13 @@ RULES = (
         ("ensemble.report",),
         ("ensemble.predictor.loaded", "ensemble.predictor.service"),
     ),
-    Rule("the loop is the scripts' to start", ("ensemble",), ("ensemble.neural.loop",), (), NEURAL),
+    Rule(
+        "the loop is a command's to start",
+        ("ensemble",),
+        ("ensemble.neural.loop",),
+        (),
+        (*NEURAL, "ensemble.commands.train"),
+    ),
     Rule("models import models of their recipe only", MODELS, ("ensemble",), MODELS),
     Rule(
         "a training recipe imports small helpers, not the loop",

@@ -52,6 +52,7 @@ def train(
             taken = step(run)
             update(run, taken)
             at = progress.step
+            run.keep_deadline()
             run.meter.add(run.plan.length_of(taken.last.step))
             run.writer.check()
             run.profiler.step()
@@ -169,7 +170,7 @@ def update(run: Training, taken: Step) -> None:
 
 def evaluate(run: Training) -> None:
     """Score the validation split with the averaged weights, if there are any, and keep the best ones in best/."""
-    recipe, progress = run.recipe, run.progress
+    recipe, progress, began = run.recipe, run.progress, time.monotonic()
     progress.evaluated_step = progress.step
     progress.evaluations_since_best += 1
     with run.state.averaged_weights():
@@ -192,6 +193,7 @@ def evaluate(run: Training) -> None:
             progress.best_score, progress.best_step = monitored, progress.step
             progress.evaluations_since_best = 0
             _keep_weights(run, "best", scores)
+    progress.evaluation_seconds = time.monotonic() - began
     run.model.train()
 
 

@@ -14,6 +14,10 @@ OPTIONAL_LIBRARIES = {"catboost": "catboost"}
 """Libraries of tree members that may be absent, and the package that is imported."""
 
 
+class Preempted(Exception):
+    """A member was stopped by a signal, and has kept its work."""
+
+
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class Planned:
     """A member to be trained."""

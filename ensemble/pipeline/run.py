@@ -22,16 +22,12 @@ from ensemble import configuration, folders, recipe
 from ensemble.errors import UserError
 from ensemble.pipeline import network
 from ensemble.pipeline.budget import Budget
-from ensemble.pipeline.plan import Planned, plan
+from ensemble.pipeline.plan import Planned, Preempted, plan
+from ensemble.pipeline.settings import FILE as SETTINGS
 from ensemble.pipeline.settings import FREE_TO_CHANGE, preparation
 
-SETTINGS = "fit.json"
 FINISH_S, FINISH_PER_ROW_S = 4.0, 2.5e-4
 """Seconds to combine the members and write the report, at most: measured on one core."""
-
-
-class Preempted(Exception):
-    """A member was stopped by a signal, and has kept its work."""
 
 
 def fit(config: Any, name: str, resume: bool, budget: Budget) -> list[dict[str, Any]]:
@@ -75,11 +71,12 @@ def _open(out: Path, config: Any, name: str, resume: bool) -> None:
     """Begin a folder, or go on in one that has the same settings."""
     settings = {key: value for key, value in configuration.to_dict(config).items() if key not in FREE_TO_CHANGE}
     mine = json.loads(json.dumps({"written_by": folders.MARK, "recipe": name, "settings": settings}))
+    limits = {"time_limit": config.time_limit, "num_draws": config.num_draws}
     file = out / SETTINGS
     if file.is_file():
         if folders.read_json(file).get("written_by") != folders.MARK:
             raise UserError(f"{file} is not of this project, so nothing is written beside it: choose another out")
-        if resume and folders.read_json(file) != mine:
+        if resume and {**folders.read_json(file), "limits": limits} != {**mine, "limits": limits}:
             raise UserError(f"{out} was begun with other settings: give the same, or add overwrite=true without --resume")
         if not resume and not getattr(config, "overwrite", False):
             raise UserError(f"{out} holds a fit: add --resume auto to go on with it, or overwrite=true to begin anew")
@@ -90,7 +87,7 @@ def _open(out: Path, config: Any, name: str, resume: bool) -> None:
         out.mkdir(parents=True, exist_ok=True)
     except OSError as error:
         raise UserError(f"the folder {out} cannot be created: {error.strerror}") from None
-    folders.write_json(file, mine)
+    folders.write_json(file, {**mine, "limits": limits})
 
 
 def _prepare(folder: Path, config: Any, name: str, resume: bool) -> dict[str, Any]:

@@ -125,6 +125,7 @@ def fit(
     scores = _score(task, test, candidates, member_names, num_draws, seed)
     scores["split"] = scored
     scores["fitted_on"] = on
+    scores["out_of_fold_rows"] = len(blend.row_id) if on == OUT_OF_FOLD else None
     scores["warnings"] = warnings
     scores["weights"] = dict(zip(ensemble.member_names, ensemble.weights, strict=True))
     scores["combiner"] = {"method": ensemble.method, "cross_fitted": ensemble.cross_fitted}

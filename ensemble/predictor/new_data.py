@@ -16,8 +16,6 @@ from ensemble.errors import UserError
 from ensemble.predictor import bag
 from ensemble.predictor.forecast import strongest_reasons, write_forecast
 
-PREDICT_SCRIPT = Path(__file__).resolve().parents[2] / "scripts" / "predict.py"
-
 
 def predict(
     folder: str | Path,
@@ -93,7 +91,7 @@ def check_member(name: str, ensemble: Path, about: dict[str, str]) -> None:
 
 def _run_member(name: str, member: Path, data: Path, out: Path) -> None:
     """Predict with one member in a process of its own: PyTorch and the tree libraries must not share one."""
-    command = [sys.executable, str(PREDICT_SCRIPT), *recipe.words_of_command_line()]
+    command = [sys.executable, "-P", "-m", "ensemble.commands.predict", *recipe.words_of_command_line()]
     words = [f"member={member}", f"data={data}", f"out={out}", f"name={name}", f"splits=[{FORECAST}]"]
     done = subprocess.run([*command, *words], capture_output=True, text=True, check=False)
     if done.returncode:

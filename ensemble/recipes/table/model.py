@@ -104,7 +104,8 @@ class Network(nn.Module):
             hidden = self._activated(linear(hidden))
         hidden = hidden.view(-1, num_submodels, width)
         if self.shape.num_outputs == 1:
-            return torch.linalg.vecdot(hidden, self.output.weight[..., 0])[..., None] + self.output.bias
+            weight = self.output.weight[..., 0].to(hidden.dtype)
+            return torch.linalg.vecdot(hidden, weight)[..., None] + self.output.bias
         return self.output(hidden)
 
     def _activated(self, hidden: torch.Tensor) -> torch.Tensor:

@@ -60,11 +60,13 @@ TRAINING = {
     "max_epochs": 0.0,
     "learning_rate": 0.0,
     "warmup_steps": 20,
+    "clip_norm": 0.0,
     "evaluations_per_epoch": 1,
     "patience": 4,
     "log_every": 20,
 }
-"""Other defaults of `TrainConfig`; 0 is chosen by the number of rows and features, see sizes.py."""
+"""Other defaults of `TrainConfig`; of the first three, 0 is chosen by the number of rows, see sizes.py. The norm of the
+gradient is not clipped, since it is that of all copies together: rows that a copy holds out would change its steps."""
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)

@@ -1,6 +1,7 @@
 """What the settings that are 0 or auto become, by the size of the table."""
 
 import dataclasses
+import math
 from typing import Any
 
 from ensemble import configuration
@@ -8,8 +9,11 @@ from ensemble.data.cross_validation import CrossValidation
 from ensemble.recipes.table.settings import RecipeConfig
 
 
-def of_network(config: RecipeConfig, cross_validation: CrossValidation | None) -> RecipeConfig:
-    """The settings of the network, none of them 0 or auto."""
+def of_network(config: RecipeConfig, num_features: int, cross_validation: CrossValidation | None) -> RecipeConfig:
+    """The settings of the network, none of them 0 or auto.
+
+    The inputs of the first layer are `embedding_size` for each number, which decides what a table of many columns costs.
+    """
     new_rows = config.new_rows
     if new_rows == "auto":
         is_whole = cross_validation is not None and cross_validation.scheme in ("forward", "holdout")
@@ -17,22 +21,30 @@ def of_network(config: RecipeConfig, cross_validation: CrossValidation | None) -
     return dataclasses.replace(
         config,
         num_submodels=config.num_submodels or 8,
-        width=config.width or 128,
+        width=config.width or 64,
         num_layers=config.num_layers or 2,
         num_bins=config.num_bins or 16,
-        embedding_size=config.embedding_size or 8,
+        embedding_size=config.embedding_size or (8 if num_features <= 32 else 4 if num_features <= 128 else 2),
         new_rows=new_rows,
         num_copies=config.num_copies or (cross_validation.num_folds if cross_validation else 1),
     )
 
 
+BATCHES = ((2_000, 64, 24.0), (5_000, 128, 16.0), (20_000, 256, 12.0), (50_000, 256, 8.0), (math.inf, 512, 5.0))
+"""Training rows up to which the global batch and the epochs are these: enough steps of few rows, and enough rows of many."""
+LEARNING_RATE, AT_BATCH = 0.015, 256
+"""The peak rate grows with the square root of the batch."""
+
+
 def of_training(config: Any, num_rows: int) -> Any:
     """The settings of a training on `num_rows` rows, with those of the network in place already."""
+    batch_size, max_epochs = next((size, epochs) for most, size, epochs in BATCHES if num_rows <= most)
+    batch_size = config.batch_size or batch_size
     return dataclasses.replace(
         config,
-        batch_size=config.batch_size or 256,
-        max_epochs=config.max_epochs or 16.0,
-        learning_rate=config.learning_rate or 3e-3,
+        batch_size=batch_size,
+        max_epochs=config.max_epochs or max_epochs,
+        learning_rate=config.learning_rate or LEARNING_RATE * math.sqrt(min(batch_size, 4 * AT_BATCH) / AT_BATCH),
     )
 
 

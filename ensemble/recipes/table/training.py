@@ -115,7 +115,7 @@ class TabularNetwork:
             )
         self.task = task_of(self.about)
         self.cross_validation = CrossValidation.of(self.about)
-        self.config = sizes.of_network(config, self.cross_validation)
+        self.config = sizes.of_network(config, len(self.about["features"]), self.cross_validation)
         self.monitor, self.higher_is_better = MONITORS[self.task.kind]
         self.output = OUTPUTS[self.task.kind]
         self.fingerprint = self.about["fingerprint"]
@@ -167,7 +167,7 @@ class TabularNetwork:
             for number, network in enumerate(model.copies):
                 assert isinstance(network, Network)
                 fit = self._fit(number)
-                _set_scales(network, [of[fit] for of in numbers], [of[fit] for of in codes])
+                set_scales(network, [of[fit] for of in numbers], [of[fit] for of in codes])
                 if task.kind in ("regression", "ranking"):
                     own = target[fit].astype(np.float64)
                     model.mean[number], deviation = own.mean(), own.std()
@@ -220,14 +220,15 @@ class TabularNetwork:
 
     def size(self, num_rows: int) -> Size:
         config, num_outputs = self.config, max(1, len(self.task.classes))
-        num_inputs = len(self.names[0]) * config.embedding_size + sum(min(size + 1, 32) for size in self.categories.values())
+        of_categories = sum(size + 1 if size < 32 else 16 for size in self.categories.values())
+        num_inputs = len(self.names[0]) * config.embedding_size + of_categories
         layers = num_inputs * config.width + (config.num_layers - 1) * config.width**2
         heads = config.num_submodels * (num_inputs + config.width * num_outputs)
         embeddings = len(self.names[0]) * (config.num_bins + 2) * config.embedding_size
         of_row = 2 * config.num_submodels * config.width * config.num_layers + num_inputs
         return Size(
             num_parameters=self.num_copies * (layers + heads + embeddings),
-            batch_bytes=4 * num_rows * self.num_copies * of_row,
+            batch_bytes=2 * num_rows * self.num_copies * of_row,  # of float32, and a row goes to half of the copies at least
             settings=("recipe.num_submodels", "recipe.width", "recipe.embedding_size"),
         )
 
@@ -287,7 +288,7 @@ def _scales(model: torch.nn.Module) -> torch.Tensor:
     return torch.stack([copies.mean, copies.deviation])
 
 
-def _set_scales(network: Network, numbers: list[np.ndarray], codes: list[np.ndarray]) -> None:
+def set_scales(network: Network, numbers: list[np.ndarray], codes: list[np.ndarray]) -> None:
     """Fit what a copy knows of its inputs beside its weights: quantiles and bins of numbers, and its categories."""
     if numbers:
         scales = [encoding.fit(values, network.shape.num_bins) for values in numbers]
