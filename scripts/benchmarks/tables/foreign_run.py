@@ -18,6 +18,8 @@ import pandas
 
 LIGHTGBM = "lightgbm"
 BY_TIME = "_by_time"
+DATE_PARTS = "_date_parts"
+"""After a preset: AutoGluon gets the parts of a date that plain LightGBM gets. Its own parts lack the hour."""
 NUM_TREES, LEARNING_RATE = 300, 0.05
 
 
@@ -27,6 +29,8 @@ def main() -> None:
     rows = pandas.read_csv(Path(table) / {"fit": "train.csv", "predict": "new.csv"}[work])
     if about["time_format"]:
         rows[about["time"]] = pandas.to_datetime(rows[about["time"]], format=about["time_format"])
+    if about["time_format"] and (method == LIGHTGBM or method.endswith(DATE_PARTS)):
+        rows = with_date_parts(rows, about["time"])
     model = Path(out) / "model"
     if work == "fit":
         if method == LIGHTGBM:
@@ -58,7 +62,7 @@ def fit_autogluon(
     )
     predictor.fit(
         rows,
-        presets=method.removesuffix(BY_TIME),
+        presets=method.removesuffix(BY_TIME).removesuffix(DATE_PARTS),
         time_limit=time_limit,
         ag_args_ensemble={"model_random_seed": seed},
         **by_time,
@@ -88,7 +92,7 @@ def fit_lightgbm(rows: pandas.DataFrame, about: dict[str, Any], model: Path, see
     kind = lightgbm.LGBMRegressor if about["task"] == "regression" else lightgbm.LGBMClassifier
     estimator = kind(n_estimators=NUM_TREES, learning_rate=LEARNING_RATE, random_state=seed, verbose=-1)
     target = rows.pop(about["target"])
-    estimator.fit(plain_features(rows, about), target)
+    estimator.fit(categories(rows), target)
     model.mkdir(parents=True)
     joblib.dump(estimator, model / "model.joblib")
     return {"version": lightgbm.__version__}
@@ -98,23 +102,23 @@ def predict_lightgbm(rows: pandas.DataFrame, about: dict[str, Any], model: Path)
     import joblib
 
     estimator = joblib.load(model / "model.joblib")
-    rows = plain_features(rows, about)
+    rows = categories(rows)
     if about["task"] == "regression":
         return pandas.DataFrame({"prediction": estimator.predict(rows)})
     return pandas.DataFrame(estimator.predict_proba(rows), columns=[str(name) for name in estimator.classes_])
 
 
-def plain_features(rows: pandas.DataFrame, about: dict[str, Any]) -> pandas.DataFrame:
-    """Texts as pandas categories, and a date as its parts, which is what most people do."""
-    rows = rows.copy()
-    if about["time_format"]:
-        moment = rows.pop(about["time"])
-        for part in ("year", "month", "day", "day_of_week", "day_of_year", "hour"):
-            rows[f"{about['time']}_{part}"] = getattr(moment.dt, part)
-    for name in rows.columns:
-        if not (pandas.api.types.is_numeric_dtype(rows[name]) or pandas.api.types.is_bool_dtype(rows[name])):
-            rows[name] = rows[name].astype("category")
-    return rows
+def with_date_parts(rows: pandas.DataFrame, name: str) -> pandas.DataFrame:
+    """The parts of a date instead of it, which is what most people do."""
+    moment = rows.pop(name)
+    parts = ("year", "month", "day", "day_of_week", "day_of_year", "hour")
+    return rows.assign(**{f"{name}_{part}": getattr(moment.dt, part) for part in parts})
+
+
+def categories(rows: pandas.DataFrame) -> pandas.DataFrame:
+    """Texts as pandas categories."""
+    texts = [name for name in rows.columns if not pandas.api.types.is_numeric_dtype(rows[name])]
+    return rows.astype(dict.fromkeys(texts, "category"))
 
 
 if __name__ == "__main__":

@@ -15,13 +15,13 @@ import polars as pl
 
 from benchmarks.process_tree import watched
 from benchmarks.tables.data import Table
-from benchmarks.tables.foreign_run import BY_TIME, LIGHTGBM
+from benchmarks.tables.foreign_run import BY_TIME, DATE_PARTS, LIGHTGBM
 from benchmarks.timing import SCRIPTS, environment
 from ensemble import folders
 
 OURS = "ours"
 AUTOGLUON = ("best_quality", "good_quality", "best_quality_v150", "high_quality", "medium_quality")
-METHODS = (OURS, LIGHTGBM, *AUTOGLUON, *(f"{preset}{BY_TIME}" for preset in AUTOGLUON))
+METHODS = (OURS, LIGHTGBM, *AUTOGLUON, *(f"{preset}{suffix}" for suffix in (BY_TIME, DATE_PARTS) for preset in AUTOGLUON))
 METRIC = {"binary": "log_loss", "multiclass": "multiclass_log_loss", "regression": "root_mean_squared_error"}
 """What is compared, and what every method is told to optimise."""
 PROBABILITY_OF = "probability of "
@@ -32,7 +32,9 @@ Runner = Callable[[Path, dict[str, Any]], dict[str, Any]]
 
 
 def fits(method: str, table: Table) -> bool:
-    """Whether the method can be used on the table: validation by time needs a time."""
+    """Whether the method can be used on the table: validation by time needs a time, and parts of dates need dates."""
+    if method.endswith(DATE_PARTS):
+        return bool(table.time_format)
     return bool(table.time) or not method.endswith(BY_TIME)
 
 

@@ -18,7 +18,8 @@ class Tables(Results):
     names: tuple[str, ...] = ()
     """The tables to measure; empty for all."""
     methods: tuple[str, ...] = ("ours", "good_quality", "best_quality", "lightgbm")
-    """ours, presets of AutoGluon, lightgbm. A preset with _by_time validates forward in time, on tables with a time."""
+    """ours, presets of AutoGluon, lightgbm. A preset with _by_time validates in blocks of time, on tables with a time; one
+    with _date_parts gets hours and other parts of dates, on tables with dates."""
     time_limit: float = 60.0
     """Seconds for a fit."""
     rivals_time_limit: float = 0.0

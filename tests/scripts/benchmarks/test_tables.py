@@ -181,6 +181,20 @@ def test_each_seed_and_limit_has_a_result_of_its_own(tmp_path: Path, monkeypatch
     assert kept == ["good_quality.seed0.limit60", "good_quality.seed1.limit60", "good_quality.seed0.limit300"]
 
 
+def test_a_method_is_used_only_on_tables_that_it_is_for() -> None:
+    """AutoGluon would validate by a column that is not there, or the same fit be measured twice under two names."""
+    fitting = {
+        name: [method for method in ("good_quality", "good_quality_by_time", "best_quality_date_parts")
+               if runners.fits(method, data.TABLES[name])]
+        for name in ("adult", "electricity", "metro_traffic")
+    }  # fmt: skip
+    assert fitting == {
+        "adult": ["good_quality"],
+        "electricity": ["good_quality", "good_quality_by_time"],
+        "metro_traffic": ["good_quality", "good_quality_by_time", "best_quality_date_parts"],
+    }
+
+
 # ------------------------------------------------------------------------------------------------ scores
 
 
