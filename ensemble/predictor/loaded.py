@@ -27,6 +27,7 @@ from types import TracebackType
 from typing import Any
 
 import pyarrow as pa
+import pyarrow.csv
 import pyarrow.parquet as pq
 
 from ensemble import combine, predictions
@@ -36,6 +37,7 @@ from ensemble.predictor.frames import to_arrow
 from ensemble.predictor.intervals import Intervals
 
 PREPARATION = "preparation"
+WHY = pyarrow.csv.ConvertOptions(include_columns=["why"], column_types={"why": pa.string()}, strings_can_be_null=False)
 END_TIMEOUT_S = 10
 
 
@@ -101,23 +103,24 @@ class Predictor:
         `products`, their metadata, if the members learned with them.
 
         Returns a frame of the same kind, polars for paths: `row_id`, the row's number from 0 on, the id column as it was
-        given, `prediction` (of two classes the probability of the second, of several one column for each), and `reasons`.
+        given, `prediction` (of two classes the probability of the second, of several one column for each), and `why`.
         It is in the order of the rows; for an Arrow table, and for reviews, in that of `forecast.parquet`. Raises
         `UserError` for rows that cannot be prepared, and `Failure` if a member's process is lost.
         """
         new_data.of_recipe(self.like).check(self.like, True, products is not None)
         if isinstance(rows, (str, Path, list, tuple)):
             paths = [str(path) for path in ([rows] if isinstance(rows, (str, Path)) else rows)]
-            found = self._predict({"source": paths}, {} if products is None else {"products": to_arrow(products)[0]})
+            found, why = self._predict({"source": paths}, {} if products is None else {"products": to_arrow(products)[0]})
             import polars
 
-            return polars.from_arrow(in_order_of_rows(found))
+            return polars.from_arrow(in_order_of_rows(found, why))
         table, back = to_arrow(rows)
-        found = self._predict({}, {"reviews": table, **({} if products is None else {"products": to_arrow(products)[0]})})
-        return found if isinstance(rows, pa.Table) else back(in_order_of_rows(found))
+        tables = {"reviews": table, **({} if products is None else {"products": to_arrow(products)[0]})}
+        found, why = self._predict({}, tables)
+        return found if isinstance(rows, pa.Table) else back(in_order_of_rows(found, why))
 
-    def _predict(self, task: dict[str, Any], tables: dict[str, pa.Table]) -> pa.Table:
-        """The forecast as `forecast.parquet` holds it. task : of the preparation; tables : what else it is to read."""
+    def _predict(self, task: dict[str, Any], tables: dict[str, pa.Table]) -> tuple[pa.Table, pa.ChunkedArray]:
+        """The forecast as `forecast.parquet` holds it, and the column `why` of forecast.csv. task : of the preparation; tables : what else it is to read."""
         with tempfile.TemporaryDirectory(prefix="ensemble-") as name:
             scratch = Path(name)
             for what, table in tables.items():
@@ -141,7 +144,9 @@ class Predictor:
             read = [predictions.read(file) for file in files]
             template, columns = predictions.align(read)
             forecast.write_forecast(scratch, data, template, columns, self.ensemble, read, self._intervals)
-            return pq.read_table(scratch / "forecast.parquet")
+            found = pq.read_table(scratch / "forecast.parquet")
+            words = pyarrow.csv.read_csv(scratch / "forecast.csv", convert_options=WHY)["why"]
+            return found, words
 
     def lost(self) -> list[str]:
         """The stages whose process has ended, so that nothing can be predicted any more."""
@@ -159,8 +164,9 @@ class Predictor:
         self.close()
 
 
-def in_order_of_rows(found: pa.Table) -> pa.Table:
-    """A forecast in the order of its row ids, without their rank; another table as it is."""
+def in_order_of_rows(found: pa.Table, why: pa.ChunkedArray) -> pa.Table:
+    """A forecast with its reasons in words, in the order of its row ids and without ranks; as it is if it has no row ids."""
+    found = found.drop_columns(["reasons"]).append_column("why", why)
     if "row_id" not in found.column_names:
         return found
     return found.sort_by("row_id").drop_columns([name for name in ("rank",) if name in found.column_names])
