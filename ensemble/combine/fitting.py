@@ -240,6 +240,8 @@ def fit_with_forecasts(
         eligible = combiners if is_large else [name for name in combiners if name in SAFE]
     first = fit_ways(combiners, calibrators[:1], 0)
     method, cross_fitted, _ = _compare(kind, first, eligible, target, inputs, group, folds, weight, is_forward)
+    if calibration != AUTO:
+        calibrators = [calibration]
     second = fit_ways([method], calibrators, 1)
     eligible = calibrators if calibration == AUTO else (calibration,)
     calibrator, cross_fitted_calibrators, forecast = _compare(

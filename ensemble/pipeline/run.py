@@ -144,6 +144,7 @@ def _train_trees(
 
 def _finish(out: Path, about: dict[str, Any], trained: list[Planned], config: Any, budget: Budget) -> list[dict[str, Any]]:
     """Predict, combine and report."""
+    from ensemble.combine.selection import AUTO
     from ensemble.predictor import bag, leaderboard, members
     from ensemble.predictor import fit as combiner
 
@@ -175,7 +176,8 @@ def _finish(out: Path, about: dict[str, Any], trained: list[Planned], config: An
         config.num_draws,
         getattr(config, "seed", 0),
         overwrite=True,
-        combiner=recipe.of(about).get("plan", "COMBINER") or "auto",
+        combiner=recipe.of(about).get("plan", "COMBINER") or AUTO,
+        calibration=(recipe.of(about).get("plan", "CALIBRATION") or {}).get(about["task"]["kind"], AUTO),
     )
     board = leaderboard.rows(scores, {member.name: out / "members" / member.name for member in trained})
     folders.write_json(out / "leaderboard.json", board)
