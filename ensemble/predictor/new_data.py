@@ -1,6 +1,7 @@
 """A forecast from new raw data: prepare them like those the members learned from, ask each member, combine, rank.
 
-Each member is asked by scripts/predict.py in a process of its own. Of the recipe this needs `new_data.py`.
+Tree members predict in this process, each other member in one of scripts/predict.py. Of the recipe this needs
+`new_data.py`.
 """
 
 import subprocess
@@ -13,7 +14,7 @@ from typing import Any
 from ensemble import combine, folders, predictions, recipe
 from ensemble.data.inputs import FORECAST
 from ensemble.errors import UserError
-from ensemble.predictor import bag
+from ensemble.predictor import bag, members
 from ensemble.predictor.forecast import write_forecast
 from ensemble.predictor.intervals import Intervals
 
@@ -47,7 +48,7 @@ def predict(
         preparation.prepare(like, {"out": str(data), "source": source, "metadata": metadata, **settings})
         files = []
         for name in ensemble.member_names:
-            _run_member(name, where[name], data, scratch / "predictions")
+            _predict_member(name, where[name], data, scratch / "predictions")
             files.append(predictions.read(scratch / "predictions" / f"{name}.{FORECAST}.parquet"))
         template, columns = predictions.align(files)
         write_forecast(scratch, data, template, columns, ensemble, files, intervals_of(description))
@@ -98,8 +99,23 @@ def check_member(name: str, ensemble: Path, about: dict[str, str]) -> None:
         raise UserError(f"member {name} at {member} was trained anew after the ensemble was fitted: predict and fit again")
 
 
+def _predict_member(name: str, member: Path, data: Path, out: Path) -> None:
+    """Write the prediction file of a member: a tree member in this process, as the tree libraries may share one.
+
+    Another member has a process of its own, since PyTorch and the tree libraries must not share one.
+    """
+    kind = members.kind_of(member)
+    if kind not in members.TREES:
+        return _run_member(name, member, data, out)
+    try:
+        columns = members.load(member, data).predict(data, FORECAST)
+    except UserError as error:
+        raise UserError(f"member {name} could not predict: {error}") from None
+    columns["config"] = {**columns["config"], "kind": kind, "folder": str(member)}
+    members.write(out / f"{name}.{FORECAST}.parquet", folders.read_manifest(data), columns, FORECAST, name)
+
+
 def _run_member(name: str, member: Path, data: Path, out: Path) -> None:
-    """Predict with one member in a process of its own: PyTorch and the tree libraries must not share one."""
     command = [sys.executable, str(PREDICT_SCRIPT), *recipe.words_of_command_line()]
     words = [f"member={member}", f"data={data}", f"out={out}", f"name={name}", f"splits=[{FORECAST}]"]
     done = subprocess.run([*command, *words], capture_output=True, text=True, check=False)
