@@ -22,16 +22,12 @@ from ensemble import configuration, folders, recipe
 from ensemble.errors import UserError
 from ensemble.pipeline import network
 from ensemble.pipeline.budget import Budget
-from ensemble.pipeline.plan import Planned, plan
+from ensemble.pipeline.plan import Planned, Preempted, plan
 from ensemble.pipeline.settings import FILE as SETTINGS
 from ensemble.pipeline.settings import FREE_TO_CHANGE, preparation
 
 FINISH_S, FINISH_PER_ROW_S = 4.0, 2.5e-4
 """Seconds to combine the members and write the report, at most: measured on one core."""
-
-
-class Preempted(Exception):
-    """A member was stopped by a signal, and has kept its work."""
 
 
 def fit(config: Any, name: str, resume: bool, budget: Budget) -> list[dict[str, Any]]:
@@ -172,7 +168,14 @@ def _finish(out: Path, about: dict[str, Any], trained: list[Planned], config: An
         names.append(name)
     _say(budget, "combining")
     scores = combiner.fit(
-        predictions, data, out / "ensemble", tuple(names), config.num_draws, getattr(config, "seed", 0), overwrite=True
+        predictions,
+        data,
+        out / "ensemble",
+        tuple(names),
+        config.num_draws,
+        getattr(config, "seed", 0),
+        overwrite=True,
+        combiner=recipe.of(about).get("plan", "COMBINER") or "auto",
     )
     board = leaderboard.rows(scores, {member.name: out / "members" / member.name for member in trained})
     folders.write_json(out / "leaderboard.json", board)

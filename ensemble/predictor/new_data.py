@@ -1,6 +1,6 @@
 """A forecast from new raw data: prepare them like those the members learned from, ask each member, combine, rank.
 
-Tree members predict in this process, each other member in one of scripts/predict.py. Of the recipe this needs
+Tree members predict in this process, each other member in one of its own. Of the recipe this needs
 `new_data.py`.
 """
 
@@ -17,8 +17,6 @@ from ensemble.errors import UserError
 from ensemble.predictor import bag, members
 from ensemble.predictor.forecast import write_forecast
 from ensemble.predictor.intervals import Intervals
-
-PREDICT_SCRIPT = Path(__file__).resolve().parents[2] / "scripts" / "predict.py"
 
 
 def predict(
@@ -116,7 +114,7 @@ def _predict_member(name: str, member: Path, data: Path, out: Path) -> None:
 
 
 def _run_member(name: str, member: Path, data: Path, out: Path) -> None:
-    command = [sys.executable, str(PREDICT_SCRIPT), *recipe.words_of_command_line()]
+    command = [sys.executable, "-P", "-m", "ensemble.commands.predict", *recipe.words_of_command_line()]
     words = [f"member={member}", f"data={data}", f"out={out}", f"name={name}", f"splits=[{FORECAST}]"]
     done = subprocess.run([*command, *words], capture_output=True, text=True, check=False)
     if done.returncode:

@@ -37,8 +37,8 @@ NUM_CLASSES = 2
 """The likeliest classes whose contributions are kept: that of the ensemble is mostly among them."""
 ROWS_WITH_REASONS = (50, 1000)
 """Rows of a forecast that are explained: at least, and at most."""
-LEAVES_EXPLAINED = 4_000_000
-"""Rows times leaves of the trees that explain them, which take some 2 s on one core. With many trees fewer rows are
+LEAVES_EXPLAINED = 2_500_000
+"""Rows times leaves of the trees that explain them, which take about a second on one core. With many trees fewer rows are
 explained, and where even the fewest rows are too many, by fewer of the member's models."""
 Found = TypeVar("Found")
 
