@@ -49,9 +49,9 @@ def influences(ensemble: combine.Ensemble) -> dict[str, float]:
 
 def _strongest(of_row: dict[str, list[float]]) -> Reasons:
     sign = 1 if sum(contribution for _, contribution in of_row.values()) >= 0 else -1
-    same = [
+    same: Reasons = [
         {"feature": name, "value": value, "contribution": contribution}
         for name, (value, contribution) in of_row.items()
         if sign * contribution > 0
     ]
-    return sorted(same, key=lambda reason: -abs(float(reason["contribution"])))[:NUM_REASONS]
+    return sorted(same, key=lambda reason: -abs(reason["contribution"]))[:NUM_REASONS]
