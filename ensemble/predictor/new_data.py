@@ -1,7 +1,6 @@
 """A forecast from new raw data: prepare them like those the members learned from, ask each member, combine, rank.
 
-Tree members predict in this process, each other member in one of its own. Of the recipe this needs
-`new_data.py`.
+Tree members are loaded here, a network in a process of its own. Of the recipe this needs `new_data.py`.
 """
 
 import subprocess
@@ -14,6 +13,7 @@ from typing import Any
 from ensemble import combine, folders, predictions, recipe
 from ensemble.data.inputs import FORECAST
 from ensemble.errors import UserError
+from ensemble.predictions import Predictions
 from ensemble.predictor import bag, members
 from ensemble.predictor.forecast import write_forecast
 from ensemble.predictor.intervals import Intervals
@@ -46,7 +46,7 @@ def predict(
         preparation.prepare(like, {"out": str(data), "source": source, "metadata": metadata, **settings})
         files = []
         for name in ensemble.member_names:
-            _predict_member(name, where[name], data, scratch / "predictions")
+            _ask_member(name, where[name], data, scratch / "predictions")
             files.append(predictions.read(scratch / "predictions" / f"{name}.{FORECAST}.parquet"))
         template, columns = predictions.align(files)
         write_forecast(scratch, data, template, columns, ensemble, files, intervals_of(description))
@@ -97,23 +97,12 @@ def check_member(name: str, ensemble: Path, about: dict[str, str]) -> None:
         raise UserError(f"member {name} at {member} was trained anew after the ensemble was fitted: predict and fit again")
 
 
-def _predict_member(name: str, member: Path, data: Path, out: Path) -> None:
-    """Write the prediction file of a member: a tree member in this process, as the tree libraries may share one.
-
-    Another member has a process of its own, since PyTorch and the tree libraries must not share one.
-    """
-    kind = members.kind_of(member)
-    if kind not in members.TREES:
-        return _run_member(name, member, data, out)
-    try:
+def _ask_member(name: str, member: Path, data: Path, out: Path) -> None:
+    """Write a member's predictions. Trees predict in this process, which may not have PyTorch; a network in its own."""
+    if members.KINDS[members.kind_of(member)].is_tree and "torch" not in sys.modules:
         columns = members.load(member, data).predict(data, FORECAST)
-    except UserError as error:
-        raise UserError(f"member {name} could not predict: {error}") from None
-    columns["config"] = {**columns["config"], "kind": kind, "folder": str(member)}
-    members.write(out / f"{name}.{FORECAST}.parquet", folders.read_manifest(data), columns, FORECAST, name)
-
-
-def _run_member(name: str, member: Path, data: Path, out: Path) -> None:
+        predictions.write(out / f"{name}.{FORECAST}.parquet", Predictions(**columns, split=FORECAST, member=name))
+        return
     command = [sys.executable, "-P", "-m", "ensemble.commands.predict", *recipe.words_of_command_line()]
     words = [f"member={member}", f"data={data}", f"out={out}", f"name={name}", f"splits=[{FORECAST}]"]
     done = subprocess.run([*command, *words], capture_output=True, text=True, check=False)

@@ -49,9 +49,6 @@ def influences(ensemble: combine.Ensemble) -> dict[str, float]:
 
 def _strongest(of_row: dict[str, list[float]]) -> Reasons:
     sign = 1 if sum(contribution for _, contribution in of_row.values()) >= 0 else -1
-    same: Reasons = [
-        {"feature": name, "value": value, "contribution": contribution}
-        for name, (value, contribution) in of_row.items()
-        if sign * contribution > 0
-    ]
-    return sorted(same, key=lambda reason: -abs(reason["contribution"]))[:NUM_REASONS]
+    same: list[tuple[str, float, float]] = [(name, of[0], of[1]) for name, of in of_row.items() if sign * of[1] > 0]
+    ordered = sorted(same, key=lambda reason: -abs(reason[2]))[:NUM_REASONS]
+    return [{"feature": name, "value": value, "contribution": contribution} for name, value, contribution in ordered]
