@@ -36,7 +36,7 @@ from ensemble.errors import Failure, UserError
 from ensemble.signals import STOP, StopSignals
 from ensemble.task import task_of
 from ensemble.trees import copies, memory, objective, rows, unknown
-from ensemble.trees.boosting import Stopped, Training
+from ensemble.trees.boosting import CannotLearn, Stopped, Training
 from ensemble.trees.checkpoint import Checkpoints
 from ensemble.trees.distributed import ALONE, Place, RankGroup
 from ensemble.trees.pictures import bars
@@ -96,7 +96,8 @@ def train(config: TreesConfig, resume: str = "", where: Place = ALONE) -> dict[s
             try:
                 if cv:
                     folds = cv.folds(config.data, goal.task.cluster)
-                    grown = copies.train(library, config, train_rows, folds, training, cv.scheme == "forward")
+                    with _refusals_explained(config):
+                        grown = copies.train(library, config, train_rows, folds, training, cv.scheme == "forward")
                 else:
                     validation_rows = rows.TreeData(config.data, "validation", about)
                     booster, history, best_round = library.train(config, train_rows, validation_rows, training)
@@ -224,6 +225,18 @@ def _signals_elsewhere() -> Iterator[None]:
         yield
     finally:
         signal.pthread_sigmask(signal.SIG_SETMASK, before)
+
+
+@contextmanager
+def _refusals_explained(config: TreesConfig) -> Iterator[None]:
+    """Raise `CannotLearn` for an error of the library's own."""
+    try:
+        yield
+    except Exception as error:
+        if type(error).__module__.split(".")[0].lstrip("_") != config.library:
+            raise
+        why = " ".join(str(error).split())
+        raise CannotLearn(f"{config.library} cannot learn from the folds of {config.data} ({why}): leave it out") from None
 
 
 class _Probed(Exception):
