@@ -45,8 +45,9 @@ def load(schema: type[Config], file: str | Path | None = None, overrides: Sequen
             continue
         try:
             if kind == tuple[str, ...]:  # texts too: yes is no truth value in missing=[yes,NA]
-                listed = yaml.load(text, Loader=yaml.BaseLoader) if text.lstrip().startswith("[") else text and [text]
-                layers.append(("the command line", _nested(key, listed)))
+                is_one = text.strip() and text.strip()[0] not in "[{" and not text.strip().endswith(("]", "}"))
+                listed = [text] if is_one else yaml.load(text, Loader=yaml.BaseLoader)
+                layers.append(("the command line", _nested(key, "" if listed is None else listed)))
                 continue
             layers.append(("the command line", OmegaConf.to_container(OmegaConf.from_dotlist([word]))))  # type: ignore[arg-type]
         except (yaml.YAMLError, errors.OmegaConfBaseException, ValueError, RecursionError) as error:
