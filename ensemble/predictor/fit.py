@@ -38,6 +38,8 @@ from ensemble.predictor.scoring import ENSEMBLE
 from ensemble.task import Task, task_of
 
 BASE_RATE = "base rate"
+MANY_ROWS = 10_000
+"""Out-of-fold rows above which the weights' bootstrap has fewer draws: it takes longer, and the weights vary less."""
 FITTED_ON = ("blend", OUT_OF_FOLD)
 
 
@@ -140,6 +142,7 @@ def fit(
         np.random.default_rng(seed),
         blend.weight,
         is_forward,
+        diversity.NUM_DRAWS if cv is None or len(blend.target) <= MANY_ROWS else diversity.NUM_DRAWS // 3,
     )
     scores_by_part = its_recipe.get("outputs", "scores_by_part")
     if scores_by_part:

@@ -5,6 +5,7 @@ mean of the numbers of trees that were found. It is optional: pip install 'accel
 """
 
 import dataclasses
+import json
 import math
 import time
 from collections.abc import Callable, Sequence
@@ -131,6 +132,12 @@ def cut(booster: Any, num_rounds: int) -> Any:
     """The booster of the first rounds."""
     shorter = booster.copy()
     shorter.shrink(min(num_rounds, booster.tree_count_))
+    about = shorter.get_metadata()  # by which equal models differ: a random name, the time, the number of threads
+    about["model_guid"] = about["train_finish_time"] = ""
+    params = json.loads(about["params"])
+    for part in ("flat_params", "system_options"):
+        params[part]["thread_count"] = 1
+    about["params"] = json.dumps(params, sort_keys=True)
     return shorter
 
 

@@ -11,7 +11,6 @@ the same bits on any number of cores; a single copy grows on all threads.
 
 import dataclasses
 import json
-import math
 import time
 from collections.abc import Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor
@@ -79,7 +78,9 @@ def train(
 
         def grown_on(parts: Sequence[np.ndarray]) -> list[Model]:
             """Boosters with as many trees on other rows."""
-            again = dataclasses.replace(training, model=None, history=(), is_refit=True, seconds_left=lambda: math.inf)
+            again = Training(
+                group=training.group, asked=training.asked, is_refit=True
+            )  # a checkpoint is of the first growth
             anew = dataclasses.replace(config, num_rounds=best_round)
             return grow(config=anew, parts=[(part, None) for part in parts], training=again)[0]
 
@@ -105,7 +106,8 @@ def _grow_together(
     library: ModuleType, *, rows: TreeData, run: Callable[..., Any], config: TreesConfig, parts: Parts, training: Training
 ) -> tuple[list[Model], list[Scores], int]:
     """A tree to each copy at a time; all stop at the best number of trees by their pooled score."""
-    stops = [fit[:1] if stop is None else stop for fit, stop in parts]
+    counts = rows.column(rows.task.weight) > 0 if rows.task.weight else np.ones(len(rows), bool)
+    stops = [fit[counts[fit]][:1] if stop is None else stop for fit, stop in parts]
     copies = _Copies(
         library, config, rows, [(fit, stop) for (fit, _), stop in zip(parts, stops, strict=True)], training, run
     )
@@ -167,7 +169,7 @@ class _Copies:
 
         def make(part: tuple[tuple[np.ndarray, np.ndarray], bytes | None]) -> Any:
             (fit, stop), its = part
-            return library.Growth(config, rows.take(fit), rows.take(stop), Training(model=its))
+            return library.Growth(config, rows.take(fit), rows.take(stop), Training(model=its, is_copy=True))
 
         self._grown = list(run(make, zip(parts, before, strict=True)))
         self._judge: Callable[[np.ndarray], Scores] = lambda prediction: {}

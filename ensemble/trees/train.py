@@ -37,9 +37,10 @@ from ensemble.errors import Failure, UserError
 from ensemble.signals import STOP, StopSignals
 from ensemble.task import task_of
 from ensemble.trees import copies, memory, objective, rows, unknown
-from ensemble.trees.boosting import Stopped, Training
+from ensemble.trees.boosting import CannotLearn, Stopped, Training
 from ensemble.trees.checkpoint import Checkpoints
 from ensemble.trees.distributed import ALONE, Place, RankGroup
+from ensemble.trees.pictures import bars
 from ensemble.trees.predict import model_files, module_of
 from ensemble.trees.scaling import Scaling
 from ensemble.trees.settings import FREE_TO_CHANGE, TreesConfig
@@ -96,7 +97,8 @@ def train(config: TreesConfig, resume: str = "", where: Place = ALONE) -> dict[s
             try:
                 if cv:
                     folds = cv.folds(config.data, goal.task.cluster)
-                    grown = copies.train(library, config, train_rows, folds, training, cv.scheme == "forward")
+                    with _refusals_explained(config):
+                        grown = copies.train(library, config, train_rows, folds, training, cv.scheme == "forward")
                 else:
                     validation_rows = rows.TreeData(config.data, "validation", about)
                     booster, history, best_round = library.train(config, train_rows, validation_rows, training)
@@ -226,6 +228,18 @@ def _signals_elsewhere() -> Iterator[None]:
         signal.pthread_sigmask(signal.SIG_SETMASK, before)
 
 
+@contextmanager
+def _refusals_explained(config: TreesConfig) -> Iterator[None]:
+    """Raise `CannotLearn` for an error of the library's own."""
+    try:
+        yield
+    except Exception as error:
+        if type(error).__module__.split(".")[0].lstrip("_") != config.library:
+            raise
+        why = " ".join(str(error).split())
+        raise CannotLearn(f"{config.library} cannot learn from the folds of {config.data} ({why}): leave it out") from None
+
+
 class _Probed(Exception):
     """The folder could be written."""
 
@@ -309,10 +323,9 @@ def draw_importance(importance: dict[str, float], file: Path, title: str) -> Non
     total = sum(importance.values()) or 1.0
     top = list(importance.items())[:20][::-1]
     figure, axes = plt.subplots(figsize=(7, 6), layout="constrained")
-    axes.barh([name for name, _ in top], [100 * gain / total for _, gain in top], color="#3a6ea5")
+    shares = [100 * gain / total for _, gain in top]
+    bars(axes, [name for name, _ in top], shares, f"{title}: what the trees split on", color="#3a6ea5")
     axes.set_xlabel("share of the gain, %")
-    axes.set_title(f"{title}: what the trees split on")
-    axes.spines[["top", "right"]].set_visible(False)
     figure.savefig(file, dpi=120)
     plt.close(figure)
 

@@ -31,7 +31,6 @@ from ensemble.trees.scaling import Scaling
 from ensemble.trees.settings import TreesConfig
 
 ROOT = Path(__file__).resolve().parents[2]
-LIBRARIES = list(MODULES)
 FILES = {"xgboost": "model.ubj", "lightgbm": "model.txt"}
 METRICS = {
     "binary": "average_precision",

@@ -19,13 +19,13 @@ from ensemble.errors import UserError
 from ensemble.recipes.hot_sellers import prepare
 from ensemble.recipes.hot_sellers.settings import MarketConfig, PrepareConfig
 from ensemble.trees import threads, train
+from ensemble.trees.distributed import LIBRARIES
 from ensemble.trees.objective import Lesson
 from ensemble.trees.predict import MODULES, TreeMember
 from ensemble.trees.rows import TreeData
 from ensemble.trees.settings import TreesConfig
 
 ROOT = Path(__file__).resolve().parents[2]
-LIBRARIES = list(MODULES)
 
 
 @pytest.fixture(params=LIBRARIES)
