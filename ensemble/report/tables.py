@@ -154,6 +154,27 @@ def importance(run: Run) -> dict[str, Any]:
     return {"members": list(shares), "rows": rows, "scale": max((max(row["shares"].values()) for row in rows), default=1.0)}
 
 
+def permutation(run: Run) -> dict[str, Any] | None:
+    """By feature, how much worse the score of each member is with it permuted; by the members' weights, the most first."""
+    found = {member.name: member.permutation for member in run.members if member.permutation}
+    if not found:
+        return None
+    weight = {member.name: max(member.weight, 0) for member in run.members}
+    rows: list[dict[str, Any]] = [
+        {"words": words, "worse": {member: of["worse"].get(name, 0.0) for member, of in found.items()}}
+        for name, words in run.feature_words.items()
+    ]
+    rows.sort(key=lambda row: -sum(weight[member] * value for member, value in row["worse"].items()))
+    first = next(iter(found.values()))
+    return {
+        "members": list(found),
+        "metric": first["metric"],
+        "num_rows": first["rows"],
+        "rows": rows[:NUM_FEATURES],
+        "scale": max((value for row in rows for value in row["worse"].values()), default=0) or 1.0,
+    }
+
+
 def confusion(run: Run) -> dict[str, Any]:
     """Of the rows of each class, the part that the ensemble gave to each: the likeliest, of the classes with most rows."""
     classes, target = run.task.classes, run.test.target.astype(int)
