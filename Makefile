@@ -3,11 +3,13 @@
 # make bench  what the READMEs state, measured into slurm/results/*.json          make torture  runs that are killed, and go on
 # make figures  the READMEs' figures, filled from those files
 # make bench-autogluon   the ensemble beside AutoGluon, which goes into a venv of its own (3 GB), on the same rows
+# make bench-tables TABLES=folder   scripts/fit.py beside AutoGluon and LightGBM on public tables; ten hours the first time
 
 PYTHON ?= python3
 VENV ?= .venv
 DEMO ?= runs/demo
 SIZE ?= full
+TABLES ?= ../shared/data/tables
 BIN := $(VENV)/bin
 PYTEST := OMP_WAIT_POLICY=PASSIVE $(BIN)/python -m pytest
 AUTOGLUON := 1.6.3
@@ -20,7 +22,7 @@ MARKET := market.num_products=800 market.num_reviews=40000
 TRAINING := max_epochs=1
 endif
 
-.PHONY: demo test test-parallel test-serial test-slurm torture check fix figures bench bench-autogluon clean
+.PHONY: demo test test-parallel test-serial test-slurm torture check fix figures bench bench-autogluon bench-tables clean
 
 demo: $(VENV)/installed
 	rm -rf "$(DEMO)/raw" "$(DEMO)/members/transformer"
@@ -78,6 +80,10 @@ bench: $(VENV)/installed
 
 bench-autogluon: $(VENV)/installed $(AUTOGLUON_VENV)/$(AUTOGLUON)
 	$(BIN)/python scripts/benchmark.py autogluon python=$(AUTOGLUON_VENV)/bin/python
+
+bench-tables: $(VENV)/installed $(AUTOGLUON_VENV)/$(AUTOGLUON)
+	for figure in tables tables_300; do \
+		$(BIN)/python scripts/benchmark.py $$figure tables=$(TABLES) python=$(AUTOGLUON_VENV)/bin/python || exit; done
 
 clean:
 	rm -rf $(VENV) $(AUTOGLUON_VENV) runs *.egg-info

@@ -8,14 +8,16 @@ A prediction file is Parquet, one row per example:
     group        int64     examples that are ranked against each other: the week, the user
     cluster      int64     examples that are drawn together by the bootstrap: the product, the user
     weight       float64   optional: how much the example counts in fits and scores, 0 or more
-    reasons      list<struct<feature, value, contribution>>   optional: why, the strongest first
+    reasons      list<struct<feature, value, contribution>>   optional: what each feature contributes to the prediction, the
+                 largest first, for the first rows of a forecast; of several classes also `class`, the number of the class
+                 to which it contributes
 
 and in its metadata, under the key `ensemble`, a JSON object with `recipe`, `split`, `member`, `fingerprint` (of the prepared
-data), `config` and `versions`, and `output`: probability (the default), score, of which only the order is known to mean
-something, value, of a target that is a number, or probabilities, one for each of the K names in `classes`; the target is
-then the number of a class. Files are joined by `row_id`, never by position.
+data), `config`, `versions`, `checksums` of the columns, and `output`: probability (the default), score, of which only the
+order is known to mean something, value, of a target that is a number, or probabilities, one for each of the K names in
+`classes`; the target is then the number of a class. Files are joined by `row_id`, never by position.
 
-A model of any other kind joins an ensemble with such files, by whatever program they are written:
+A model of any other kind joins an ensemble with such files, by whatever program they are written, without checksums:
 
     table = pa.table({"row_id": …, "target": …, "prediction": …, "group": …, "cluster": …})
     about = {"recipe": "hot_sellers", "split": "blend", "member": "mine", "fingerprint": "f00d", "output": "score"}
@@ -32,10 +34,12 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.parquet as pq
 
+from ensemble import verification
 from ensemble.errors import UserError
 from ensemble.folders import new_file
 
 REASONS = pa.list_(pa.struct({"feature": pa.string(), "value": pa.float32(), "contribution": pa.float32()}))
+REASONS_OF_CLASSES = pa.list_(pa.struct([*REASONS.value_type, pa.field("class", pa.int32())]))
 COLUMNS = {
     "row_id": pa.int64(),
     "target": pa.float64(),
@@ -83,7 +87,7 @@ def write(path: str | Path, predictions: Predictions) -> None:
     if predictions.weight is not None:
         arrays[WEIGHT] = pa.array(np.ravel(predictions.weight), pa.float64())
     if predictions.reasons is not None:
-        arrays["reasons"] = pa.array(predictions.reasons, REASONS)
+        arrays["reasons"] = pa.array(predictions.reasons, REASONS_OF_CLASSES if predictions.classes else REASONS)
     about = {name: getattr(predictions, name) for name in ("recipe", "split", "member", "fingerprint", "output", "config")}
     about |= {"classes": list(predictions.classes)} if predictions.classes else {}
     write_checked(path, "prediction file", pa.table(arrays), about)
@@ -126,13 +130,14 @@ def read(path: str | Path) -> Predictions:
 
 def write_checked(path: Path, what: str, table: pa.Table, about: dict[str, Any]) -> None:
     """Write a table in one rename, with checksums, and with `about` and the versions under `KEY` in its metadata."""
-    table = table.replace_schema_metadata({KEY: json.dumps({**about, "versions": versions()}).encode()})
+    about = {**about, "checksums": verification.of_columns(table), "versions": versions()}
+    table = table.replace_schema_metadata({KEY: json.dumps(about).encode()})
     with new_file(path, what) as scratch:
         pq.write_table(table, scratch, compression="zstd", write_page_checksum=True)
 
 
 def read_checked(path: str | Path, what: str) -> tuple[pa.Table, dict[str, Any]]:
-    """What `write_checked` wrote, or another program; `UserError` for a file that is missing or damaged."""
+    """What `write_checked` wrote, or another program; `UserError` for a file that is missing, damaged or edited by hand."""
     try:
         with pq.ParquetFile(path, page_checksum_verification=True) as file:
             table = file.read()
@@ -141,7 +146,9 @@ def read_checked(path: str | Path, what: str) -> tuple[pa.Table, dict[str, Any]]
         raise UserError(f"the {what} {path} does not exist: write it with scripts/predict.py") from None
     except (pa.ArrowException, OSError, ValueError) as error:
         raise UserError(f"{path} is not a sound Parquet file ({' '.join(str(error).split())}): write it again") from None
-    return table, about if isinstance(about, dict) else {}
+    about = about if isinstance(about, dict) else {}
+    verification.refuse_changed_columns(path, table, about.get("checksums"), KEY.decode())
+    return table, about
 
 
 def align(members: list[Predictions]) -> tuple[Predictions, np.ndarray]:
@@ -186,9 +193,7 @@ def align(members: list[Predictions]) -> tuple[Predictions, np.ndarray]:
                 raise UserError(f"member {member.member} has another {name} than {first.member}: predict again with both")
         if member.weight is not None:
             if weight is not None and not np.array_equal(member.weight[mine], weight):
-                raise UserError(
-                    f"member {member.member} has other weights than the members before it: predict again with all"
-                )
+                raise UserError(f"member {member.member} has other weights than the members before it: predict all again")
             weight = member.weight[mine]
         columns.append(member.prediction[mine])
     template = dataclasses.replace(

@@ -7,8 +7,10 @@ process loads only the libraries that it needs. `ensemble/recipes/README.md` is 
     __init__.py   WORDS: Words                            how the report and the model card call rows and positive answers
     settings.py   PrepareConfig                           settings of scripts/prepare_data.py; imports nothing heavy
                   RecipeConfig                            settings of scripts/train.py under `recipe.`
+                  TRAINING                                other defaults of TrainConfig (neural/settings.py), by name
     prepare.py    prepare(config) -> manifest             raw data to a folder of prepared data
     training.py   make(config, data) -> NeuralRecipe      what scripts/train.py trains
+                  ANY_FEATURES                            True if it learns from data of any recipe with flat features
     baselines.py  kinds(about) -> {name: kind}            predictions that need no training, by the name of member=…
                   predict(data, split, name) -> columns     row_id, target, prediction, group, cluster: see predictions.py
     outputs.py    PREDICTED_SPLITS                        the only splits to predict; see `bag.usual_splits`
@@ -137,7 +139,8 @@ class NeuralRecipe(Protocol):
         A recipe that also has the method `sums` gets the sums over all rows of what that returns instead.
         """
 
-    # A recipe may also have `size(num_rows) -> Size`, by which a model that cannot fit into memory is refused
+    # A recipe may also have `size(num_rows) -> Size`, by which a model that cannot fit into memory is refused, and
+    # `choose(config) -> config`, which replaces settings that the user left to it by values that follow from the data
 
     def describe(self, split: str) -> "dict[str, np.ndarray]":
         """row_id, group and cluster of a split's rows, for the prediction file."""
@@ -211,9 +214,9 @@ def follows_time(about: dict[str, Any]) -> bool:
     return of(about).words.follow_time or bool(about.get("config", {}).get("time"))
 
 
-def check_named(name: str, about: dict[str, Any], data: str | Path) -> None:
-    """Raise `UserError` if the user named another recipe than the data's; `name` is empty where none was named."""
-    if name and name != about["recipe"]:
+def check_named(name: str, about: dict[str, Any], data: str | Path, is_training: bool = False) -> None:
+    """Raise `UserError` if the user named (not '') another recipe than the data's, whose network cannot train on them."""
+    if name and name != about["recipe"] and not (is_training and named(name).get("training", "ANY_FEATURES")):
         raise UserError(
             f"{data} was prepared for the recipe {about['recipe']}, not for {name}: give --recipe {about['recipe']}"
         )

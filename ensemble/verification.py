@@ -1,4 +1,4 @@
-"""Checksums of a folder's files, read again only for files that changed since they were last read.
+"""Checksums of a folder's files, read again only for files that changed since they were last read; and of columns.
 
 `.verified.json` beside a manifest holds the size, the modification time in nanoseconds and the inode of each file whose
 checksum was right. It is no part of the fingerprint. A file that still has these three is taken to be unchanged; any other
@@ -19,6 +19,8 @@ from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import Any
+
+from ensemble.errors import UserError
 
 NAME = ".verified.json"
 Stamp = list[int]
@@ -52,6 +54,61 @@ def first_changed(folder: Path, manifest: dict[str, Any], is_full: bool = False)
 def sha256(file: Path) -> str:
     with open(file, "rb") as stream:
         return hashlib.file_digest(stream, "sha256").hexdigest()
+
+
+def of_columns(table: Any) -> dict[str, str]:
+    """By name, the SHA-256 of the values of each column of an Arrow table.
+
+    Row groups, chunks and compression make no difference.
+    """
+    found = {}
+    for name, column in zip(table.column_names, table.columns, strict=True):
+        digest = hashlib.sha256()
+        for octets in _octets(column.combine_chunks()):
+            digest.update(octets)
+        found[name] = digest.hexdigest()
+    return found
+
+
+def refuse_changed_columns(path: str | Path, table: Any, checksums: Any, key: str) -> None:
+    """Raise `UserError` for a column that has other values than those of `checksums`, is missing, or was added.
+
+    checksums : from the metadata `key` of the file at `path`; None, as other programs leave it, is not compared.
+    """
+    if checksums is None:
+        return
+    found, expected = of_columns(table), checksums if isinstance(checksums, dict) else {}
+    for name in {**expected, **found}:
+        if found.get(name) != expected.get(name):
+            raise UserError(
+                f"the column '{name}' of {path} was changed after the file was written (its checksum differs): predict "
+                f"again, or remove 'checksums' from the metadata '{key}' if the change is intended"
+            )
+
+
+def _octets(values: Any) -> Iterator[Any]:
+    """The values of an Arrow array as bytes, in an order that depends on the values alone."""
+    import numpy as np
+    import pyarrow as pa
+
+    kind = values.type
+    if values.null_count:
+        yield np.packbits(values.is_null().to_numpy(zero_copy_only=False))
+    if pa.types.is_struct(kind):
+        for child in values.flatten():
+            yield from _octets(child)
+    elif pa.types.is_list(kind) or pa.types.is_fixed_size_list(kind):
+        yield values.value_lengths().fill_null(0).to_numpy()
+        yield from _octets(values.flatten())
+    elif pa.types.is_string(kind):
+        _, starts, text = values.buffers()
+        ends = np.frombuffer(starts, np.int32)[values.offset : values.offset + len(values) + 1] if starts else np.zeros(1)
+        yield np.diff(ends)
+        yield memoryview(text or b"")[int(ends[0]) : int(ends[-1])]
+    elif pa.types.is_integer(kind) or pa.types.is_floating(kind) or pa.types.is_boolean(kind):
+        yield np.ascontiguousarray(values.fill_null(0).to_numpy(zero_copy_only=False))
+    else:
+        yield str(kind).encode()  # no column of ours
 
 
 def _is_recorded(folder: Path, manifest: dict[str, Any], stamps: dict[str, Stamp]) -> bool:

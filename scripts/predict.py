@@ -1,90 +1,10 @@
-"""A member's predictions for some splits: one prediction file each, or of next_item one ranking file.
+"""A member's predictions for some splits.
 
-python scripts/predict.py member=runs/demo/members/xgboost data=runs/demo/prepared out=runs/demo/predictions
-python scripts/predict.py member=runs/demo/bags/xgboost data=runs/demo/prepared out=runs/demo/predictions   # a bag of copies
-python scripts/predict.py member=momentum data=runs/demo/prepared out=runs/demo/predictions                 # a baseline
-python scripts/predict.py member=co_occurrence data=runs/beauty/prepared out=runs/beauty/rankings           # of next_item
+python scripts/predict.py --help     # the text of ensemble/commands/predict.py
 """
 
-import dataclasses
-import os
-from pathlib import Path
-from typing import Any, Literal
-
-from ensemble import errors, recipe
-
-
-@dataclasses.dataclass(frozen=True, kw_only=True)
-class PredictConfig:
-    """What to predict, with what, and where to."""
-
-    member: str = "???"
-    """The folder of a trained member, or of a bag of its copies, or a baseline of the data's recipe (momentum of
-    hot_sellers, popularity and co_occurrence of next_item, of candidates the name of a ranking file that they were made
-    from); baselines for all of the recipe's baselines."""
-    data: str = "???"
-    """The folder of prepared data; for a bag the whole, not a fold."""
-    verify: Literal["changed", "full"] = "changed"
-    """Prepared data whose checksums are read: files that changed since they were last read, or all files."""
-    out: str = "???"
-    """The folder for the prediction files, or of next_item the ranking files, named MEMBER.SPLIT.parquet."""
-    splits: tuple[str, ...] = ()
-    """The splits to predict; empty for blend, test and forecast; of a bag oof (its rows out of fold), test and forecast; of
-    next_item validation and test."""
-    name: str = ""
-    """The member's name in the ensemble; empty for the name of its folder."""
-    threads: int = 0
-    """OpenMP threads of tree members; 0 for as many cores as are granted."""
-    contributions: bool = False
-    """Of a tree member: also MEMBER.SPLIT.contributions.parquet, each feature's part of each prediction, and a picture."""
-
-
-def main() -> None:
-    settings, named = recipe.from_command_line(PredictConfig, __doc__)
-
-    from ensemble import folders
-    from ensemble.predictor import members
-
-    about = folders.read_manifest(settings.data, settings.verify == "full")
-    recipe.check_named(named, about, settings.data)
-    if "/" in settings.name:
-        raise errors.UserError(f"name={settings.name} is no name of a file: leave the '/' out")
-    if settings.member != "baselines":
-        predict(settings, about)
-        return
-    for member in members.baselines(about):
-        predict(dataclasses.replace(settings, member=member), about)
-    if not members.baselines(about):
-        print(f"the recipe {about['recipe']} has no baselines")
-
-
-def predict(settings: PredictConfig, about: dict[str, Any]) -> None:
-    """Predict the splits of one member or baseline."""
-    from ensemble.predictor import bag, members
-
-    folder = Path(settings.member)
-    baseline = members.baselines(about).get(settings.member)
-    kind = baseline or members.kind_of(folder, about)
-    splits = settings.splits or bag.usual_splits(folder, about, baseline == "baseline")
-    members.check_splits(splits, settings.data, about)
-    loaded = (
-        members.load_baseline(settings.member, about) if baseline else members.load(folder, settings.data, settings.threads)
-    )
-    if settings.contributions and not loaded.write_contributions:
-        raise errors.UserError(f"contributions=true is for one tree member, which {folder} is not: leave it out")
-    name = settings.name or folder.resolve().name
-    members.check_name(name, about)
-    for split in splits:
-        columns = loaded.predict(settings.data, split)
-        if loaded.is_main_process:
-            where = {} if baseline == "ranking" else {"folder": os.path.abspath(folder)}
-            columns["config"] = {**columns["config"], "kind": kind, **where}
-            path = Path(settings.out) / f"{name}.{split}.parquet"
-            members.write(path, about, columns, split, name)
-            print(f"{path}: {len(columns['row_id']):,} rows")
-        if settings.contributions and loaded.write_contributions:
-            print(loaded.write_contributions(settings.data, split, name, settings.out))
-
+from ensemble import errors
+from ensemble.commands.predict import main
 
 if __name__ == "__main__":
     errors.run(main)

@@ -57,7 +57,7 @@ RULES = (
         (),
         ("scripts.benchmark", "scripts.benchmarks"),
     ),
-    Rule("`import ensemble` loads nothing", ("ensemble.__init__",), ("",)),
+    Rule("`import ensemble` loads nothing", ("ensemble.__init__",), ("",), ("importlib",)),
     Rule("these import nothing of ours", ("ensemble.errors", "ensemble.cores", "ensemble.signals"), ("ensemble",)),
     Rule("settings know errors only", ("ensemble.configuration",), ("ensemble",), ("ensemble.errors",)),
     Rule("shared code imports no recipe", SHARED, RECIPES),
@@ -91,7 +91,7 @@ RULES = (
         "the prediction file and the metrics know no member",
         ("ensemble.predictions", "ensemble.metrics"),
         ("ensemble",),
-        ("ensemble.folders", "ensemble.metrics", *LEAVES),
+        ("ensemble.folders", "ensemble.verification", "ensemble.metrics", *LEAVES),
     ),
     Rule(
         "the doctor runs where the rest is broken",
@@ -104,7 +104,13 @@ RULES = (
         ("ensemble.report",),
         ("ensemble.predictor.loaded", "ensemble.predictor.service"),
     ),
-    Rule("the loop is the scripts' to start", ("ensemble",), ("ensemble.neural.loop",), (), NEURAL),
+    Rule(
+        "the loop is a command's to start",
+        ("ensemble",),
+        ("ensemble.neural.loop",),
+        (),
+        (*NEURAL, "ensemble.commands.train"),
+    ),
     Rule("models import models of their recipe only", MODELS, ("ensemble",), MODELS),
     Rule(
         "a training recipe imports small helpers, not the loop",

@@ -32,7 +32,12 @@ def forecast(**changes: Any) -> Predictions:
 
 
 def rewrite(path: Path, change: Any) -> None:
-    """Let another program change the table of a prediction file."""
+    """Let another program, which writes no checksums, change the table of a prediction file."""
+    edit(path, lambda table: change(about_of(checksums=None)(table)))
+
+
+def edit(path: Path, change: Any) -> None:
+    """Let a person change the table of a prediction file, and keep its metadata."""
     with pq.ParquetFile(path) as file:
         table = file.read()
     pq.write_table(change(table), path)
@@ -363,8 +368,9 @@ def about_of(**changes: Any) -> Any:
     """Another program's metadata."""
 
     def change(table: pa.Table) -> pa.Table:
-        about = json.loads(table.schema.metadata[predictions.KEY])
-        return table.replace_schema_metadata({predictions.KEY: json.dumps({**about, **changes})})
+        about = {**json.loads(table.schema.metadata[predictions.KEY]), **changes}
+        about = {name: value for name, value in about.items() if (name, value) != ("checksums", None)}
+        return table.replace_schema_metadata({predictions.KEY: json.dumps(about)})
 
     return change
 
@@ -419,3 +425,51 @@ def test_wrong_weights_are_refused(tmp_path: Path, weight: np.ndarray, sentence:
     """A negative weight would turn a loss around."""
     with pytest.raises(UserError, match=sentence):
         predictions.write(tmp_path / "x.parquet", forecast(weight=weight))
+
+
+# Columns that were changed after they were written
+
+
+def with_everything(**changes: Any) -> Predictions:
+    reasons = [[{"feature": f"feature {row}", "value": 3.0, "contribution": -0.5}] * (row % 3) for row in range(NUM_ROWS)]
+    return forecast(weight=WEIGHT, reasons=reasons, **changes)
+
+
+@pytest.mark.parametrize("name", [*predictions.COLUMNS, "weight", "reasons"])
+def test_a_value_that_was_changed_is_noticed(path: Path, name: str) -> None:
+    """A forecast that a person has improved by hand would be taken for the member's."""
+    predictions.write(path, with_everything())
+    values = pq.read_table(path)[name].to_pylist()
+    values[7] = [{**values[7][0], "value": 2.0}] if name == "reasons" else values[7] + 1
+    edit(path, replace_column(name, pa.array(values, pq.read_schema(path).field(name).type)))
+    sentence = (
+        f"the column '{name}' of .*xgboost.parquet was changed after the file was written .*: predict again, or remove"
+    )
+    with pytest.raises(UserError, match=sentence):
+        predictions.read(path)
+
+
+def test_a_column_that_was_added_or_taken_away_is_noticed(path: Path) -> None:
+    """Rows would count by weights that the data do not have, or all alike where they have some."""
+    edit(path, lambda table: table.append_column("weight", pa.array(WEIGHT)))
+    with pytest.raises(UserError, match=r"the column 'weight' of .* was changed after"):
+        predictions.read(path)
+    predictions.write(path, with_everything())
+    edit(path, lambda table: table.drop_columns(["weight"]))
+    with pytest.raises(UserError, match=r"the column 'weight' of .* was changed after"):
+        predictions.read(path)
+
+
+def test_a_file_in_another_layout_is_the_same(path: Path) -> None:
+    """A copy in other row groups, with another compression, would be refused."""
+    for original in (with_everything(), of_classes(), forecast(target=np.full(NUM_ROWS, np.nan))):
+        predictions.write(path, original)
+        pq.write_table(pq.read_table(path), path, row_group_size=7, compression="gzip")
+        np.testing.assert_array_equal(predictions.read(path).prediction, original.prediction)
+
+
+def test_a_file_without_checksums_is_read(path: Path) -> None:
+    """Files of other programs, and those of versions that wrote no checksums, would be refused."""
+    rewrite(path, lambda table: table)
+    assert "checksums" not in json.loads(pq.read_schema(path).metadata[predictions.KEY])
+    np.testing.assert_array_equal(predictions.read(path).prediction, forecast().prediction)

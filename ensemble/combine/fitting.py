@@ -233,6 +233,8 @@ def fit_with_forecasts(
 
     combiners = list(COMBINERS[kind]) if distinct.shape[1] > 1 else [EQUAL]  # one member has nothing to be weighed against
     if combiner != AUTO and len(combiners) > 1:
+        combiners = list(dict.fromkeys((EQUAL, "best_member", combiner)))  # for comparison
+    if combiner != AUTO and len(combiners) > 1:
         eligible: Sequence[str] = (combiner,)
     else:
         eligible = combiners if is_large else [name for name in combiners if name in SAFE]

@@ -12,11 +12,9 @@ but for those in whose head a field stands in quotes and no quote stands elsewhe
 
 import codecs
 import csv
-import gzip
 import io
 import json
-import stat
-import zlib
+import math
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
@@ -28,16 +26,18 @@ import pyarrow as pa
 import pyarrow.csv
 import pyarrow.parquet
 
+from ensemble.data.octets import Bytes, refuse_bare_returns
 from ensemble.errors import UserError
 
 BLOCK_BYTES = 32 << 20
 HEAD_BYTES = 1 << 20
 HEAD_RECORDS = 1000
-GZIP_BYTES = 1 << 17
 LONGEST_RECORD_BYTES = 64 << 20
 PARQUET_ROW_BYTES = 400  # about one review with its text, to make Parquet's blocks as large as the others
 PARQUET_BUFFER_BYTES = 1 << 20  # without it a whole column of a row group is in memory
 EXCERPT_CHARACTERS = 80
+MOST_EXACT = 2**53
+"""Whole numbers from here on are not all exact as floats."""
 
 csv.field_size_limit(LONGEST_RECORD_BYTES)  # the csv module refuses fields of more than 128 KiB, which reviews may be
 
@@ -203,33 +203,6 @@ def look(path: str | Path, headless: bool = False) -> RawFile:
     )
 
 
-def require_file(path: Path) -> None:
-    """Raise `UserError` for a path that is no regular file, which would be read twice, as sources are, or wait for ever."""
-    try:
-        mode = path.stat().st_mode
-    except FileNotFoundError:
-        raise UserError(f"the file {path} does not exist: check the path") from None
-    except (OSError, ValueError) as error:  # such as a name of more than 255 bytes, or with a NUL in it
-        reason = getattr(error, "strerror", None) or error
-        shown = str(path) if len(str(path)) <= 2 * EXCERPT_CHARACTERS else f"{str(path)[: 2 * EXCERPT_CHARACTERS]}…"
-        raise UserError(f"{shown!r} cannot be read ({reason}): check the path and its permissions") from None
-    if stat.S_ISDIR(mode):
-        raise UserError(f"{path} is a folder: name its files, as in '{str(path).rstrip('/')}/*.jsonl.gz'")
-    if not stat.S_ISREG(mode):
-        kinds = {stat.S_ISFIFO: "a pipe", stat.S_ISSOCK: "a socket", stat.S_ISCHR: "a device", stat.S_ISBLK: "a device"}
-        kind = next(kind for is_kind, kind in kinds.items() if is_kind(mode))
-        raise UserError(f"{path} is {kind}, and sources are read more than once: write its content to a file, and name that")
-
-
-def refuse_bare_returns(path: Path, head: bytes) -> None:
-    """Raise `UserError` for text whose lines end in carriage returns alone, which would be read as one line."""
-    if b"\n" not in head and b"\r" in head.rstrip(b"\r") and not head.startswith(PARQUET):
-        raise UserError(
-            f"the lines of {path} end in carriage returns alone, as on old Macs: convert them, as "
-            "`tr '\\r' '\\n' < OLD > NEW` does"
-        )
-
-
 def read_blocks(
     file: RawFile, fields: Mapping[str, str], types: Mapping[str, pl.DataType], block_bytes: int
 ) -> Iterator[Block]:
@@ -246,13 +219,15 @@ def read_blocks(
     return _text_blocks(file, file.layout, fields, types, block_bytes)
 
 
-def keys(file: RawFile) -> tuple[list[str], set[str]]:
-    """The keys of all records of a file of JSON lines, in their order, and those that hold a list or an object somewhere.
+def keys(file: RawFile) -> tuple[list[str], set[str], dict[str, tuple[float, int]]]:
+    """The keys of all records of a file of JSON lines, in their order; those that hold a list or an object somewhere; and
+    those that hold a float that is no id, with the first such float and its line.
 
     Raises `UserError`, with the line, for a record that has a key twice.
     """
     found: dict[str, None] = {}
     nested: set[str] = set()
+    floats: dict[str, tuple[float, int]] = {}
     with Bytes(file.path) as stream:
         stream.read(file.start)
         for block, ends, lines in _cut(stream.read, file.path, BLOCK_BYTES, False, file.first_line):
@@ -269,7 +244,15 @@ def keys(file: RawFile) -> tuple[list[str], set[str]]:
                     raise UserError(f"{file.path}, line {record.line}: the key '{twice}' stands twice: keep one of them")
                 found |= names
                 nested.update(name for name, value in pairs if isinstance(value, list | tuple))
-    return list(found), nested
+                for name, value in pairs:
+                    if isinstance(value, float) and math.isfinite(value) and name not in floats and not is_exact(value):
+                        floats[name] = (value, record.line)
+    return list(found), nested, floats
+
+
+def is_exact(number: float) -> bool:
+    """Whether a float is a whole number that no other whole number is rounded to, so that it can be an id."""
+    return number.is_integer() and abs(number) < MOST_EXACT
 
 
 def is_number(word: str) -> bool:
@@ -431,56 +414,3 @@ def _cut(
         if not piece:
             return
         rest = block
-
-
-class Bytes:
-    """The bytes of a file, decompressed if it is gzip, from the first to the last.
-
-    Raises `UserError` for a file that cannot be opened, and where a gzip stream is damaged or breaks off.
-    """
-
-    def __init__(self, path: Path) -> None:
-        self.name = str(path)
-        self.position = 0
-        require_file(path)
-        try:
-            self._file = open(path, "rb")  # noqa: SIM115 - closed by __exit__
-            packed = self._file.read(2) == b"\x1f\x8b"
-            self._file.seek(0)
-        except OSError as error:
-            raise UserError(
-                f"{path} cannot be read ({error.strerror or error}): check the path and its permissions"
-            ) from None
-        self._gzip = gzip.GzipFile(fileobj=self._file) if packed else None
-
-    def __enter__(self) -> "Bytes":
-        return self
-
-    def __exit__(self, *_: object) -> None:
-        self._file.close()
-
-    def read(self, size: int) -> bytes:
-        """The next `size` bytes, or fewer at the end."""
-        pieces = []
-        while size > 0 and (piece := self._read_some(size)):
-            pieces.append(piece)
-            size -= len(piece)
-            self.position += len(piece)
-        return b"".join(pieces)
-
-    def _read_some(self, size: int) -> bytes:
-        try:
-            # In small pieces, so that what precedes the damage is not lost with it.
-            return self._gzip.read1(min(size, GZIP_BYTES)) if self._gzip else self._file.read(size)
-        except EOFError:
-            what = "breaks off"
-        except (gzip.BadGzipFile, zlib.error) as error:
-            what = f"is damaged ({error})"
-        except OSError as error:
-            raise UserError(
-                f"{self.name} cannot be read ({error.strerror or error}): check the disk, or copy it again"
-            ) from None
-        raise UserError(
-            f"the gzip stream of {self.name} {what} near byte {self._file.tell():,}, after {self.position:,} "
-            "decompressed bytes: get the file again"
-        )

@@ -29,7 +29,7 @@ from typing import Any, Literal
 import polars as pl
 
 from ensemble import folders
-from ensemble.data import records, values
+from ensemble.data import octets, records, values
 from ensemble.data.census import (
     AFTER_UNTIL,
     BAD_ID,
@@ -172,7 +172,7 @@ def expand_sources(sources: Sequence[str | Path], cache_dir: str | Path, kind: K
         else:
             paths = [Path(source)]
         for path in paths:
-            records.require_file(path)
+            octets.require_file(path)
             found.append(path)
     return _each_once(found)
 
@@ -326,7 +326,7 @@ def _odd_ids(source: _Source) -> values.OddIds | None:
     """What finds ids that are no text and no whole number, in a file that can have such."""
     if not isinstance(source.file.layout, records.JsonLines):
         return None
-    return values.OddIds(source.file.path, [source.fields[field] for field in values.IDS if field in source.fields])
+    return values.OddIds(source.file, [source.fields[field] for field in values.IDS if field in source.fields])
 
 
 def _with_ids(raw: pl.DataFrame, source: _Source, odd_ids: values.OddIds | None) -> pl.DataFrame:

@@ -2,8 +2,8 @@
 
 Ids are text, exactly as written: `007`, ` 7` and `7` are three ids, and `None` is one too; only an empty cell, or one
 of blanks alone, is missing.
-Whole numbers of any length are ids in their decimal form. Floating-point numbers are ids only if all of them are whole: that
-is how pandas writes a column of integers in which some are missing.
+Whole numbers of any length are ids in their decimal form. Floating-point numbers are ids only if all of them are whole and
+below 2^53: that is how pandas writes a column of integers in which some are missing.
 """
 
 import ast
@@ -16,6 +16,7 @@ import polars as pl
 import pyarrow.parquet as pq
 
 from ensemble.data import records
+from ensemble.data.octets import Bytes
 from ensemble.errors import UserError
 
 IDS = ("product_id", "user_id")
@@ -24,10 +25,12 @@ SMALLEST_MICROSECONDS = 1e14
 SMALLEST_NANOSECONDS = 1e17
 LARGEST_TIME = 1e20  # in nanoseconds the year 5138; beyond it a number is no time
 YEAR_1995_S = 788_918_400
-LARGEST_EXACT: dict[pl.DataType, int] = {pl.Float64(): 2**53, pl.Float32(): 2**24}
-"""Above it two whole numbers have one value in floating point."""
+MOST_EXACT: dict[pl.DataType, int] = {pl.Float64(): records.MOST_EXACT, pl.Float32(): 2**24}
+"""From here on two whole numbers have one value in floating point."""
 ODD_TEXT = r"^[\[{]|^(?:true|false)$|^-?\d+(?:\.\d+)?(?:[eE][-+]?\d+)?$"
 INTEGER = r"^-?\d+$"
+ROUNDED = r"^-?\d{16,}$"
+"""What a float from 2^53 on looks like as text."""
 LINES_AT_ONCE_BYTES = 1 << 17
 
 NUMBER, TEXT, DATE, TRUTH, LIST = "numbers", "text", "dates", "true or false", "lists"
@@ -88,7 +91,7 @@ def _whole(values: pl.Series, lines: pl.Series, path: Path, column: str) -> pl.S
         whole, integers = values.cast(pl.String).str.extract(r"^(-?\d+)(?:\.0*)?$"), None
     else:
         values = values.fill_nan(None)
-        exact = (values.floor() == values) & (values.abs() <= LARGEST_EXACT[values.dtype])
+        exact = (values.floor() == values) & (values.abs() < MOST_EXACT[values.dtype])
         integers = values.zip_with(exact.fill_null(True), pl.Series([None], dtype=values.dtype))
         whole = integers.cast(pl.Int64).cast(pl.String)
     lost = values.is_not_null() & whole.is_null()
@@ -102,22 +105,25 @@ def _whole(values: pl.Series, lines: pl.Series, path: Path, column: str) -> pl.S
 
 
 class OddIds:
-    """Which lines of a JSON-lines file have an id that is neither text nor a whole number.
+    """Which lines of a JSON-lines file have an id that is neither text nor an exact whole number.
 
     Parsed as text, an object or `true` looks like the text that reads the same. So where an id reads like one, its line is
-    read once more: from then on the file is read twice, side by side. Files of ordinary ids are not.
+    read once more: from then on the file is read twice, side by side. Files of ordinary ids are not. Long whole numbers are
+    looked at only where one of the first records has a float as an id, as pandas writes whole numbers beside gaps.
     """
 
-    def __init__(self, path: Path, columns: Sequence[str]):
-        self.path, self.columns = path, columns
+    def __init__(self, file: records.RawFile, columns: Sequence[str]):
+        self.path, self.columns = file.path, columns
+        self._has_floats = any(isinstance(row.get(column), float) for row in file.head for column in columns)
         self._rows: Iterator[tuple[int, bytes]] | None = None
         self._line = 0
 
     def among(self, texts: pl.DataFrame) -> pl.Series:
         """(num_rows,) bool, for blocks in the file's order. texts : one column per id, as parsed, and `source_line`."""
         ids = pl.all().exclude("source_line")
-        suspect = pl.any_horizontal(ids.str.contains(ODD_TEXT) & ~ids.str.contains(INTEGER)).fill_null(False)
-        lines = texts.filter(suspect)["source_line"]
+        suspect = ids.str.contains(ODD_TEXT) & ~ids.str.contains(INTEGER)
+        suspect |= ids.str.contains(ROUNDED) & self._has_floats
+        lines = texts.filter(pl.any_horizontal(suspect).fill_null(False))["source_line"]
         wanted = set(lines.to_list())
         if self._rows is None:
             self._rows = enumerate(_lines(self.path), 1)
@@ -148,12 +154,12 @@ def have_keys(path: Path, columns: Sequence[str]) -> bool:
 
 def _is_odd(value: object) -> bool:
     if isinstance(value, float):
-        return not value.is_integer()
+        return not records.is_exact(value)
     return isinstance(value, bool | list | dict)
 
 
 def _lines(path: Path) -> Iterator[bytes]:
-    with records.Bytes(path) as stream:
+    with Bytes(path) as stream:
         rest = b""
         while piece := stream.read(LINES_AT_ONCE_BYTES):
             *whole, rest = (rest + piece).split(b"\n")

@@ -14,6 +14,8 @@ from ensemble.recipe import NeuralRecipe
 if TYPE_CHECKING:
     from accelerate import Accelerator
 
+LOW_PRECISION = (torch.bfloat16, torch.float16)
+
 
 class NotFinite(ValueError):
     """Predictions are NaN or infinite."""
@@ -28,7 +30,7 @@ def predict(
     with _batches(recipe, model, split, batch_size, accelerator) as batches:
         for batch in batches:
             outputs = recipe.predict(model, batch).items()
-            found.append({name: tensor.float() if tensor.is_floating_point() else tensor for name, tensor in outputs})
+            found.append({name: tensor.float() if tensor.dtype in LOW_PRECISION else tensor for name, tensor in outputs})
     merged = {name: torch.cat([piece[name] for piece in found]) for name in found[0]}
     return {name: accelerator.gather(tensor)[:num_rows].cpu().numpy() for name, tensor in merged.items()}
 

@@ -24,7 +24,7 @@ from ensemble.errors import UserError
 from ensemble.neural import checkpoint, evaluation, guards, runs
 from ensemble.neural.loader import MicroBatch
 from ensemble.neural.optim import learning_rate_scale, peak_learning_rate
-from ensemble.neural.settings import TrainConfig, check
+from ensemble.neural.settings import TrainConfig
 from ensemble.neural.setup import Training, set_up
 from ensemble.recipe import NeuralRecipe
 
@@ -41,10 +41,9 @@ def train(
     profile: bool = False,
 ) -> dict[str, Any]:
     """Train, and return the summary. `resume` and `override` are those of `runs.open_run`; `profile` writes a trace."""
-    check(config)
     with ExitStack() as stack:
         run = set_up(recipe, config, accelerator, stack, resume, override, profile)
-        progress = run.progress
+        config, progress = run.config, run.progress
         if progress.step and progress.step % run.evaluation_steps == 0 and progress.evaluated_step < progress.step:
             evaluate(run)  # the run was asked to stop before it could
         finished, preempted = run.is_finished, False
@@ -53,6 +52,7 @@ def train(
             taken = step(run)
             update(run, taken)
             at = progress.step
+            run.keep_deadline()
             run.meter.add(run.plan.length_of(taken.last.step))
             run.writer.check()
             run.profiler.step()
@@ -170,7 +170,7 @@ def update(run: Training, taken: Step) -> None:
 
 def evaluate(run: Training) -> None:
     """Score the validation split with the averaged weights, if there are any, and keep the best ones in best/."""
-    recipe, progress = run.recipe, run.progress
+    recipe, progress, began = run.recipe, run.progress, time.monotonic()
     progress.evaluated_step = progress.step
     progress.evaluations_since_best += 1
     with run.state.averaged_weights():
@@ -193,6 +193,7 @@ def evaluate(run: Training) -> None:
             progress.best_score, progress.best_step = monitored, progress.step
             progress.evaluations_since_best = 0
             _keep_weights(run, "best", scores)
+    progress.evaluation_seconds = time.monotonic() - began
     run.model.train()
 
 

@@ -44,11 +44,12 @@ class NeuralMember:
 
         Raises `UserError` for data or a split that it must not predict.
         """
-        inputs.refuse_foreign(self.folder, self._state, data, folders.read_manifest(data), split)
+        manifest = folders.read_manifest(data)
+        inputs.refuse_foreign(self.folder, self._state, data, manifest, split)
         its = self._recipe(data)
         found = evaluation.predict(its, self._model, split, self._batch_size, self.accelerator)
         rows = its.describe(split)
-        about = {"recipe": its.name, "fingerprint": its.fingerprint, "config": self._config}
+        about = {"recipe": manifest["recipe"], "fingerprint": its.fingerprint, "config": self._config}
         if its.output == recipe.RANKING:
             del found["prediction"]
             return {"row_id": rows["row_id"], "user": rows["cluster"], **found, **about}

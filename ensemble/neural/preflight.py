@@ -13,7 +13,7 @@ from ensemble.neural import dry_run
 from ensemble.neural.loader import Batch, BatchPlan, Rows
 from ensemble.neural.meter import flops_per_example, peak_flops
 from ensemble.neural.optim import peak_learning_rate
-from ensemble.neural.settings import TrainConfig, check
+from ensemble.neural.settings import TrainConfig, check, settle
 from ensemble.recipe import NeuralRecipe, Size
 
 if TYPE_CHECKING:
@@ -92,6 +92,7 @@ def flops(
 
 def describe(recipe: NeuralRecipe, config: TrainConfig, accelerator: "Accelerator") -> str:
     """What `train` would do: settings, parameters, memory, batch algebra; it writes nothing."""
+    config = settle(recipe, config)
     check(config)
     plan = make_plan(recipe.rows("train"), config, accelerator)
     refuse_too_large(recipe, config, plan, accelerator)

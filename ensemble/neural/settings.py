@@ -5,7 +5,7 @@ Nothing heavy is imported here, so that `--help` answers at once.
 
 import dataclasses
 import math
-from typing import Literal
+from typing import Any, Literal
 
 from ensemble import configuration, recipe
 
@@ -71,6 +71,9 @@ class TrainConfig:
     """Go back to the last checkpoint's weights when the loss exceeds this many times its recent median; 0 for never."""
     max_rollbacks: int = 3
     """Loss spikes after which the run stops."""
+    max_seconds: float = 0.0
+    """End the training after this time, from the end of its set-up, with the best step so far; 0 for no limit. The learning
+    rate decays to the last step that fits. What is learned then depends on the speed of the machine."""
     timeout_s: int = 600
     """Seconds that a rank waits for the others before the job ends."""
 
@@ -93,9 +96,9 @@ class TrainConfig:
 
 
 FREE_TO_CHANGE = (
-    "data", "verify", "out", "micro_batch_size", "checkpoint_steps", "keep_last", "keep_steps", "timeout_s", "loader",
-    "num_workers", "prefetch_factor", "trackers", "log_every", "nonfinite", "max_nonfinite", "max_rollbacks",
-    "recipe.gradient_checkpointing",
+    "data", "verify", "out", "micro_batch_size", "checkpoint_steps", "keep_last", "keep_steps", "max_seconds",
+    "timeout_s", "loader", "num_workers", "prefetch_factor", "trackers", "log_every", "nonfinite", "max_nonfinite",
+    "max_rollbacks", "recipe.gradient_checkpointing",
 )  # fmt: skip
 """Settings that may differ when a run is resumed: they change where and how it runs, not what it learns."""
 
@@ -118,6 +121,7 @@ def check(config: TrainConfig) -> None:
         checkpoint_steps=(config.checkpoint_steps >= 0, "0 or more"),
         keep_last=(config.keep_last >= 1, "at least 1"),
         keep_steps=(config.keep_steps >= 0, "0 or more"),
+        max_seconds=(0 <= config.max_seconds < math.inf, "0 or more, and finite"),
         max_nonfinite=(config.max_nonfinite >= 0, "0 or more"),
         spike_factor=(config.spike_factor == 0 or config.spike_factor > 1, "more than 1, or 0 for never"),
         max_rollbacks=(config.max_rollbacks >= 0, "0 or more"),
@@ -128,12 +132,23 @@ def check(config: TrainConfig) -> None:
     )
 
 
+def settle(trained: Any, config: TrainConfig) -> TrainConfig:
+    """The settings with those in place that the `NeuralRecipe` chooses by the data, if it has a method `choose`."""
+    return trained.choose(config) if hasattr(trained, "choose") else config
+
+
 def config_class(name: str) -> type:
     """`TrainConfig` with the settings of a recipe in its field `recipe`; `UserError` for a recipe without a network."""
-    settings = recipe.named(name).require("settings", "RecipeConfig", "has no neural network to train")
+    its = recipe.named(name)
+    settings = its.require("settings", "RecipeConfig", "has no neural network to train")
+    kinds = {field.name: field.type for field in dataclasses.fields(TrainConfig)}
+    defaults = its.get("settings", "TRAINING") or {}
     return dataclasses.make_dataclass(
         "Config",
-        [("recipe", settings, dataclasses.field(default_factory=settings))],
+        [
+            *((name, kinds[name], dataclasses.field(default=value)) for name, value in defaults.items()),
+            ("recipe", settings, dataclasses.field(default_factory=settings)),
+        ],
         bases=(TrainConfig,),
         frozen=True,
         kw_only=True,

@@ -17,7 +17,7 @@ from ensemble.neural.heartbeat import Heartbeat
 from ensemble.neural.loader import BatchPlan, Feed, Rows
 from ensemble.neural.meter import Meter, undisturbed
 from ensemble.neural.optim import peak_learning_rate
-from ensemble.neural.settings import TrainConfig
+from ensemble.neural.settings import TrainConfig, check, settle
 from ensemble.neural.tracking import Tracker, require_installed
 from ensemble.neural.training_state import Progress, TrainingState
 from ensemble.recipe import NeuralRecipe
@@ -64,7 +64,18 @@ class Training:
 
     @property
     def num_steps(self) -> int:
-        return _num_steps(self.config, self.plan)
+        planned = self.progress.planned_steps if self.config.max_seconds else 0
+        return planned or _num_steps(self.config, self.plan)
+
+    def keep_deadline(self) -> None:
+        """With `max_seconds`, let the last step be the last that fits, as the main process measures it; collective."""
+        at, limit = self.progress.step, self.config.max_seconds
+        if not limit or (at % self.config.log_every and at % self.evaluation_steps):
+            return
+        taken = time.monotonic() - self.began
+        fits = int((limit - taken - self.progress.evaluation_seconds) / (taken / at)) if taken else math.inf
+        planned = int(max(at, min(at + fits, _num_steps(self.config, self.plan))))
+        self.progress.planned_steps = launch.from_main_process(self.accelerator, planned)
 
     @property
     def evaluation_steps(self) -> int:
@@ -89,6 +100,8 @@ def set_up(
     profile: bool,
 ) -> Training:
     """Model, optimizers and data of a run that starts or goes on; `stack` closes what is opened here."""
+    config = settle(recipe, config)
+    check(config)
     out, rows = Path(config.out), recipe.rows("train")
     plan = preflight.make_plan(rows, config, accelerator)
     preflight.refuse_too_large(recipe, config, plan, accelerator)

@@ -39,6 +39,10 @@ class Progress:
     recent_losses: list[float] = dataclasses.field(default_factory=list)
     ranks: int = 0
     seconds: float = 0.0
+    evaluation_seconds: float = 0.0
+    """Of the last evaluation."""
+    planned_steps: int = 0
+    """With max_seconds the steps that fit; 0 for those of max_epochs."""
 
     def forget_best(self) -> None:
         self.best_score, self.best_step, self.evaluations_since_best = None, 0, 0

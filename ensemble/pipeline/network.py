@@ -1,4 +1,4 @@
-"""Neural members of a fit: `accelerate launch scripts/train.py` in processes of their own."""
+"""Neural members of a fit: `accelerate launch -m ensemble.commands.train`, which is scripts/train.py."""
 
 import os
 import signal
@@ -9,9 +9,8 @@ from typing import Any
 
 from ensemble import recipe
 from ensemble.errors import PREEMPTED, Failure
-from ensemble.pipeline.plan import Planned
+from ensemble.pipeline.plan import Planned, Preempted
 
-SCRIPTS = Path(__file__).resolve().parents[2] / "scripts"
 STARTING_S = 12.0
 """Seconds that the launcher, imports and predictions take, which are not training."""
 
@@ -25,11 +24,9 @@ def train(
         settings["max_seconds"] = max(seconds - STARTING_S, 1)
     launcher = [sys.executable, "-m", "accelerate.commands.launch", "--quiet", *_hardware(config.accelerate_config)]
     words = [f"{name}={value}" for name, value in settings.items()]
-    command = [*launcher, str(SCRIPTS / "train.py"), "--recipe", about["recipe"], *words]
+    command = [*launcher, "-m", "ensemble.commands.train", "--recipe", about["recipe"], *words]
     code = _run(command, ["--resume", "auto"] if resume else [])
     if code == PREEMPTED or ((folder / "status").is_file() and "preempted" in (folder / "status").read_text()):
-        from ensemble.pipeline.run import Preempted
-
         raise Preempted(member.name)
     if code:
         print(f"warning: {member.name} failed, and the ensemble is fitted without it: see {folder}", file=sys.stderr)
@@ -38,7 +35,7 @@ def train(
 
 def predict(name: str, folder: Path, data: Path, out: Path) -> None:
     """Write the prediction files of a neural member."""
-    script = [sys.executable, str(SCRIPTS / "predict.py"), *recipe.words_of_command_line()]
+    script = [sys.executable, "-m", "ensemble.commands.predict", *recipe.words_of_command_line()]
     if code := _run([*script, f"member={folder}", f"data={data}", f"out={out}", f"name={name}"], []):
         raise Failure(f"predictions of {name} ended with exit code {code}")
 

@@ -1,6 +1,7 @@
 """Which members a fit trains, in which order, and how much of the time each may take.
 
-A recipe may have a module `plan.py` with `plan(about, num_threads) -> list[Planned]`. Without one, its neural network,
+A recipe may have a module `plan.py` with `plan(about, num_threads) -> list[Planned]`, and `COMBINER`, a name of
+`combine/weights.py` that is used without a comparison. Without one, its neural network,
 XGBoost and LightGBM are trained with their default settings, and its baselines are compared.
 """
 
@@ -12,6 +13,10 @@ from ensemble import recipe
 
 OPTIONAL_LIBRARIES = {"catboost": "catboost"}
 """Libraries of tree members that may be absent, and the package that is imported."""
+
+
+class Preempted(Exception):
+    """A member was stopped by a signal, and has kept its work."""
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)

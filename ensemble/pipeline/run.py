@@ -24,19 +24,15 @@ from ensemble import configuration, folders, recipe
 from ensemble.errors import UserError
 from ensemble.pipeline import network
 from ensemble.pipeline.budget import Budget
-from ensemble.pipeline.plan import Planned, plan
+from ensemble.pipeline.plan import Planned, Preempted, plan
+from ensemble.pipeline.settings import FILE as SETTINGS
 from ensemble.pipeline.settings import FREE_TO_CHANGE, preparation
 
-SETTINGS, PREPARED = "fit.json", "prepared"
-MOST_SHOWN = 3
+PREPARED, MOST_SHOWN = "prepared", 3
 FINISH_S, FINISH_PER_ROW_S = 4.0, 2.5e-4
 """Seconds to combine the members and write the report, at most: measured on one core."""
 LEAST_S = 1.0
 """The first member gets at least so much, since a fit needs one."""
-
-
-class Preempted(Exception):
-    """A member was stopped by a signal, and has kept its work."""
 
 
 def fit(config: Any, name: str, resume: bool, budget: Budget) -> list[dict[str, Any]]:
@@ -67,10 +63,12 @@ def fit(config: Any, name: str, resume: bool, budget: Budget) -> list[dict[str, 
         seconds = max(left * share, LEAST_S) if config.time_limit else 0.0
         _say(budget, f"{member.name}" + (f": at most {seconds:.0f} s" if config.time_limit else ""))
         folder = out / "members" / member.name
+        go_on = resume and not _is_stale(folder, about["fingerprint"])
         if member.kind == "neural":
+            if not go_on:
+                folders.discard(folder)  # of an earlier fit, if it is whole
             done = network.train(member, out / PREPARED, folder, about, config, seconds, resume)
         else:
-            go_on = resume and not _is_stale(folder, about["fingerprint"])
             try:
                 _train_trees(member, out / PREPARED, folder, config, num_threads, seconds, go_on, overwrite or resume)
                 done = True
@@ -104,6 +102,7 @@ def _opened(out: Path, config: Any, name: str, resume: bool) -> Iterator[dict[st
     """
     settings = {key: value for key, value in configuration.to_dict(config).items() if key not in FREE_TO_CHANGE}
     mine = json.loads(json.dumps({"written_by": folders.MARK, "recipe": name, "settings": settings}))
+    limits = {"time_limit": config.time_limit, "num_draws": config.num_draws}
     file, before = out / SETTINGS, None
     if file.is_file():
         before = folders.read_json(file)
@@ -124,7 +123,8 @@ def _opened(out: Path, config: Any, name: str, resume: bool) -> Iterator[dict[st
         raise UserError(f"the folder {out} cannot be created: {error.strerror}") from None
     try:
         _sweep(out)
-        folders.write_json(file, {**mine, PREPARED: before.get(PREPARED) if resume and before else None})
+        kept = before.get(PREPARED) if resume and before else None
+        folders.write_json(file, {**mine, "limits": limits, PREPARED: kept})
         yield before if resume else None
     except BaseException:
         if before:
@@ -233,7 +233,7 @@ def _train_trees(
 
 def _finish(out: Path, about: dict[str, Any], trained: list[Planned], config: Any, budget: Budget) -> list[dict[str, Any]]:
     """Predict, combine and report."""
-    from ensemble.predictor import bag, members
+    from ensemble.predictor import bag, leaderboard, members
     from ensemble.predictor import fit as combiner
 
     data, predictions = out / PREPARED, out / "predictions"
@@ -257,38 +257,22 @@ def _finish(out: Path, about: dict[str, Any], trained: list[Planned], config: An
         names.append(name)
     _say(budget, "combining")
     scores = combiner.fit(
-        predictions, data, out / "ensemble", tuple(names), config.num_draws, getattr(config, "seed", 0), overwrite=True
+        predictions,
+        data,
+        out / "ensemble",
+        tuple(names),
+        config.num_draws,
+        getattr(config, "seed", 0),
+        overwrite=True,
+        combiner=recipe.of(about).get("plan", "COMBINER") or "auto",
     )
-    board = leaderboard(out, about, scores)
+    board = leaderboard.rows(scores, {member.name: out / "members" / member.name for member in trained})
     folders.write_json(out / "leaderboard.json", board)
     from ensemble.report import page
 
     page.write(out / "ensemble", data, predictions, out / "report.html")
     _say(budget, f"wrote {out / 'report.html'}")
     return board
-
-
-def leaderboard(out: Path, about: dict[str, Any], scores: dict[str, Any]) -> list[dict[str, Any]]:
-    """The ensemble, the members and the baselines, the best first, with score, interval, weight, seconds and size."""
-    metric = about["task"]["metric"]
-    rows = []
-    for name, of in scores["scores"].items():
-        folder = out / "members" / name
-        summary = folders.read_json(folder / "summary.json") if (folder / "summary.json").is_file() else {}
-        size = sum(file.stat().st_size for file in folder.rglob("*") if file.is_file()) if summary else None
-        rows.append(
-            {
-                "member": name,
-                "metric": metric,
-                "split": scores["split"],
-                **of[metric],
-                "weight": scores["weights"].get(name),
-                "seconds": summary.get("seconds"),
-                "megabytes": None if size is None else round(size / 1e6, 2),
-            }
-        )
-    sign = -1 if scores["metrics"][metric]["higher_is_better"] else 1
-    return sorted(rows, key=lambda row: (row["value"] is None, sign * (row["value"] or 0)))
 
 
 def _say(budget: Budget, sentence: str) -> None:

@@ -1,8 +1,8 @@
 """The ensemble's model card: README.md with the head that the Hugging Face Hub reads, and what a user must know below it.
 
-It is made from what the folder holds, so that it cannot say anything else than the report: data and their dates, scores on
-test with intervals, members with their weights, and the limits of it all. A recipe
-may describe its data in its own words, by `parts` in its card.py.
+It is made from what the folder holds, so that it cannot say anything else than the report: data and their dates, scores
+with intervals, members with their weights, and the limits of it all. A recipe may describe its data in its own words, by
+`parts` in its card.py.
 """
 
 import dataclasses
@@ -10,6 +10,9 @@ from pathlib import Path
 from typing import Any
 
 from ensemble import recipe
+from ensemble.data.cross_validation import CrossValidation
+from ensemble.data.out_of_fold import NAME as OUT_OF_FOLD
+from ensemble.predictor import used_rows
 from ensemble.task import task_of
 
 NAME = "README.md"
@@ -27,6 +30,8 @@ HUB_TASK = {
     "ranking": "other",
 }
 """By kind of task, the Hub's word for it; it has none for a ranking."""
+
+SPLIT = "- Members stopped early on validation, weights and calibration were fitted on {}, and test was only scored."
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -61,7 +66,7 @@ def _head(about: dict[str, Any], scores: dict[str, Any], parts: Parts) -> str:
             task_type=HUB_TASK[kind],
             dataset_type=about["recipe"],
             dataset_name=f"{about['recipe']} {about['fingerprint']}",
-            dataset_split="test",
+            dataset_split="train" if scores["split"] == OUT_OF_FOLD else scores["split"],
             metric_type=name,
             metric_name=_label(about, scores, name),
             metric_value=round(interval["value"], 6),
@@ -81,7 +86,8 @@ def _head(about: dict[str, Any], scores: dict[str, Any], parts: Parts) -> str:
 
 
 def _text(about: dict[str, Any], scores: dict[str, Any], parts: Parts) -> str:
-    shown, metric = SHOWN[scores["kind"]], scores["metric"]
+    shown, metric, used = SHOWN[scores["kind"]], scores["metric"], used_rows.sentences(about, scores)
+    place = used_rows.place(scores).removeprefix("the ").removesuffix(" split")
     rows = [
         f"| {name} | {_weight(scores, name)} | {' | '.join(_cell(of[metric]) for metric in shown)} |"
         for name, of in scores["scores"].items()
@@ -95,7 +101,8 @@ def _text(about: dict[str, Any], scores: dict[str, Any], parts: Parts) -> str:
         "",
         *parts.data,
         "",
-        "## Scores on test",
+        *(["## Which rows did what", "", *(f"- {step}: {sentence}" for step, sentence in used.items()), ""] if used else []),
+        f"## Scores on {place}",
         "",
         parts.counts,
         "",
@@ -103,7 +110,7 @@ def _text(about: dict[str, Any], scores: dict[str, Any], parts: Parts) -> str:
         f"|---|---|{'---|' * len(shown)}",
         *rows,
         "",
-        f"{_label(about, scores, metric)} less that of {scores['best_member']}, the member that is best on test: "
+        f"{_label(about, scores, metric)} less that of {scores['best_member']}, the member that is best on {place}: "
         f"{_cell(scores['gain_over_best_member'][metric])}.",
         "",
         "## Limits",
@@ -144,8 +151,7 @@ def of_rows(about: dict[str, Any], scores: dict[str, Any]) -> Parts:
         f"{scores['products']:,}.",
         limits=[
             "- It learned from these rows; others that come about in another way are not measured here.",
-            f"- Members stopped early on validation, weights and calibration were fitted on {fitted_on(scores)}, and test "
-            "was only scored.",
+            *([] if CrossValidation.of(about) else [SPLIT.format(fitted_on(scores))]),
         ],
     )
 

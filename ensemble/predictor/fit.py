@@ -33,8 +33,8 @@ from ensemble.data.inputs import FORECAST
 from ensemble.data.out_of_fold import NAME as OUT_OF_FOLD
 from ensemble.errors import UserError
 from ensemble.predictions import Predictions
-from ensemble.predictor import card, leaks
-from ensemble.predictor.forecast import RESERVED, strongest_reasons, write_forecast
+from ensemble.predictor import card, intervals, leaks
+from ensemble.predictor.forecast import RESERVED, write_forecast
 from ensemble.task import Task, task_of
 
 ENSEMBLE = "ensemble"
@@ -125,6 +125,8 @@ def fit(
     scores = _score(task, test, candidates, member_names, num_draws, seed)
     scores["split"] = scored
     scores["fitted_on"] = on
+    scores["out_of_fold_rows"] = len(blend.row_id) if on == OUT_OF_FOLD else None
+    scores["intervals"], ends = _intervals(task, blend, cross_fitted, None if scored == on else test, candidates, is_forward)
     scores["warnings"] = warnings
     scores["weights"] = dict(zip(ensemble.member_names, ensemble.weights, strict=True))
     scores["combiner"] = {"method": ensemble.method, "cross_fitted": ensemble.cross_fitted}
@@ -151,6 +153,7 @@ def fit(
             "fingerprint": about["fingerprint"],
             "combiner": ensemble.to_dict(),
             "warnings": warnings,
+            "intervals": None if ends is None else dataclasses.asdict(ends),
             "diversity": about_members,
             "members": {
                 file.member: {
@@ -165,8 +168,7 @@ def fit(
         predictions.write(scratch / f"{scored}.parquet", _as_file(test, candidates[ENSEMBLE], ensemble))
         if FORECAST in aligned:
             template, of_forecast = aligned[FORECAST]
-            reasons = strongest_reasons(by_split[FORECAST], ensemble)
-            write_forecast(scratch, data, template, of_forecast[:, ~is_baseline], ensemble, reasons)
+            write_forecast(scratch, data, template, of_forecast[:, ~is_baseline], ensemble, by_split[FORECAST], ends)
         card.write(scratch, about, scores)
         folders.write_manifest(scratch, {"kind": ENSEMBLE})
     return scores
@@ -218,6 +220,28 @@ def _baseline(task: Task, blend: Predictions, of_blend: np.ndarray, test: Predic
     return combine.ranked_prediction(
         blend.target[counted], of_blend[counted], blend.group[counted], of_test, test.group, weight
     )
+
+
+def _intervals(
+    task: Task,
+    blend: Predictions,
+    cross_fitted: np.ndarray,
+    test: Predictions | None,
+    candidates: dict[str, np.ndarray],
+    is_forward: bool,
+) -> tuple[dict[str, Any] | None, intervals.Intervals | None]:
+    """The prediction intervals of a regression, fitted on cross-fitted predictions, and their coverage.
+
+    test : a split that took no part in the fit, if there is one; else the coverage is cross-fitted too.
+    """
+    there = np.isfinite(cross_fitted) if task.kind == "regression" else np.zeros(0, bool)
+    if not there.any():
+        return None, None
+    target, prediction, group = blend.target[there], cross_fitted[there], blend.group[there]
+    found = intervals.fit(target, prediction)
+    if test is None:
+        return intervals.cross_fitted(target, prediction, group, is_forward), found
+    return intervals.coverage(*found(candidates[ENSEMBLE]), test.target), found
 
 
 def _score(

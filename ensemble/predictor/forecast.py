@@ -1,6 +1,6 @@
 """The ranked forecast, as Parquet and as CSV.
 
-forecast.parquet   rank, what names the row, the ensemble's forecast, and `reasons`: why, the strongest first
+forecast.parquet   rank, what names the row, the ensemble's forecast, and `reasons`: see reasons.py
 forecast.csv       the same, with the reasons in one column of words, `why`
 
 A recipe may name its rows in its own way, by `outputs.forecast_table`.
@@ -21,9 +21,13 @@ from ensemble import combine, folders, predictions, recipe
 from ensemble.arrow import open_table
 from ensemble.data.inputs import FORECAST
 from ensemble.predictions import Predictions
+from ensemble.predictor import reasons
+from ensemble.predictor.intervals import Intervals
 
 DAYS_SINCE = "days since "
 """The unit of a feature that is a date begins so."""
+ENDS = ("lower_90", "upper_90")
+"""Columns of the ends of the prediction interval; see intervals.py."""
 RESERVED = ("rank", "reasons", "why")
 """Columns of forecast.parquet, after which no member may be named."""
 
@@ -43,17 +47,8 @@ class Forecast:
     """The ensemble's own, (n,), or (n, num_classes)."""
     order: np.ndarray
     """(n,): the rows as they are written, the highest prediction first."""
-
-
-def strongest_reasons(files: list[Predictions], ensemble: combine.Ensemble) -> list[list[dict[str, Any]]] | None:
-    """Why, by the member with the largest weight that gives reasons, in the order of row ids; None if none has a weight."""
-    weight = dict(zip(ensemble.member_names, ensemble.weights, strict=True))
-    able = [file for file in files if file.reasons and weight.get(file.member, 0) > 0]
-    if not able:
-        return None
-    strongest = max(able, key=lambda file: (weight[file.member], file.member))
-    assert strongest.reasons is not None
-    return [strongest.reasons[row] for row in np.argsort(strongest.row_id, kind="stable")]
+    ends: tuple[np.ndarray, np.ndarray] | None = None
+    """Of the prediction intervals, each (n,)."""
 
 
 def write_forecast(
@@ -62,12 +57,14 @@ def write_forecast(
     template: Predictions,
     columns: np.ndarray,
     ensemble: combine.Ensemble,
-    reasons: list[list[dict[str, Any]]] | None,
+    files: list[Predictions],
+    intervals: Intervals | None = None,
 ) -> None:
     """forecast.parquet and forecast.csv: one row per row of the split, the highest first.
 
-    template, columns : as `predictions.align` gives them. reasons : of each row, in the template's order. Rows of a ranking
-    are ranked within their group, and those of a multiclass task stand in the order of their ids, with a column per class.
+    template, columns : as `predictions.align` gives them for `files`, whose reasons are combined. intervals : of a
+    regression, for the columns of both ends. Rows of a ranking are ranked within their group, and those of a multiclass task
+    are in the order of their ids, with a column for each class.
     """
     about = folders.read_manifest(data)
     prediction = ensemble.predict(columns, ensemble.member_names, template.group)
@@ -79,20 +76,25 @@ def write_forecast(
         ensemble=ensemble,
         prediction=prediction,
         order=_order(ensemble.kind, template, prediction),
+        ends=None if intervals is None else intervals(prediction),
     )
     table = (recipe.of(about).get("outputs", "forecast_table") or _of_rows)(forecast)
-    why = reasons or [[] for _ in forecast.order]
+    why = reasons.of_ensemble(files, ensemble, prediction) or [[] for _ in forecast.order]
     table = table.append_column("reasons", pa.array([why[row] for row in forecast.order], predictions.REASONS))
     pq.write_table(table, out / "forecast.parquet", compression="zstd")
     features = {feature["name"]: feature for feature in about["features"]}
-    sentences = ["; ".join(_sentence(reason, features) for reason in why[row]) for row in forecast.order]
+    sentences = [_sentence(why[row], features) for row in forecast.order]
     csv = table.drop_columns(["reasons"]).append_column("why", pa.array(sentences, pa.string()))
     pyarrow.csv.write_csv(csv, out / "forecast.csv")
 
 
-def _sentence(reason: dict[str, Any], features: dict[str, dict[str, Any]]) -> str:
-    words = value_in_words(reason["value"], features.get(reason["feature"], {}))
-    return f"{reason['feature']} = " + (f"{reason['value']:.4g}" if words is None else words)
+def _sentence(reasons_of_row: reasons.Reasons, features: dict[str, dict[str, Any]]) -> str:
+    words = []
+    for reason in reasons_of_row:
+        value = value_in_words(reason["value"], features.get(reason["feature"], {}))
+        words.append(f"{reason['feature']} = " + (f"{reason['value']:.4g}" if value is None else value))
+    lowers = "lowers it: " if reasons_of_row and reasons_of_row[0]["contribution"] < 0 else ""
+    return lowers + "; ".join(words)
 
 
 def value_in_words(value: float, feature: dict[str, Any]) -> str | None:
@@ -137,7 +139,8 @@ def _of_rows(forecast: Forecast) -> pa.Table:
         names = {"group": _names_of(forecast.data / "names" / "group", group), **names}
         _, first, size = np.unique(group, return_index=True, return_counts=True)
         rank -= np.repeat(first, size)
-    return pa.table({"rank": rank, **names, "prediction": prediction[order]})
+    ends = {name: end[order] for name, end in zip(ENDS, forecast.ends or (), strict=bool(forecast.ends))}
+    return pa.table({"rank": rank, **names, "prediction": prediction[order], **ends})
 
 
 def _names_of(folder: Path, codes: np.ndarray) -> Any:

@@ -1,11 +1,16 @@
-"""A fitted ensemble with its members in memory: raw reviews as a table in, the ranked forecast as a table out.
+"""A fitted ensemble with its members in memory: new rows in, their predictions out.
 
-    with EnsemblePredictor.load("runs/demo/ensemble") as predictor:
+    from ensemble import Predictor
+
+    predictor = Predictor.fit("people.csv", target="income", out="runs/people")
+    forecast = predictor.predict("new.csv")
+
+    with Predictor.load("runs/demo/ensemble") as predictor:
         forecast = predictor.predict(reviews, products)
 
-The table is one of raw reviews, in any of the forms that scripts/prepare_data.py knows, and not of features: a feature is
-only right as of its week and beside the whole market's reviews, so it is computed here, by the code that computed it for
-training. Give all reviews of all products of the categories, old and new.
+Rows are those of the raw files, in any of the forms that scripts/prepare_data.py knows, and not of features: they are
+prepared here, by the code that prepared them for training. Of reviews, give all of all products of the categories, old and
+new, since a feature is only right as of its week and beside the whole market's reviews.
 
 Each member, and the preparation, is loaded once, in a process of its own (worker.py); this one has none of their libraries.
 """
@@ -22,25 +27,48 @@ from types import TracebackType
 from typing import Any
 
 import pyarrow as pa
+import pyarrow.csv
 import pyarrow.parquet as pq
 
 from ensemble import combine, predictions
 from ensemble.errors import Failure, UserError
-from ensemble.predictor import forecast, members, new_data
+from ensemble.predictor import fitting, forecast, members, new_data
+from ensemble.predictor.frames import to_arrow
+from ensemble.predictor.intervals import Intervals
 
 PREPARATION = "preparation"
+WHY = pyarrow.csv.ConvertOptions(include_columns=["why"], column_types={"why": pa.string()}, strings_can_be_null=False)
 END_TIMEOUT_S = 10
 
 
-class EnsemblePredictor:
+class Predictor:
     """See the module's docstring. Calls from several threads share the processes and may overtake each other in stages."""
 
-    def __init__(self, ensemble: combine.Ensemble, like: dict[str, Any], stages: "dict[str, _Stage]"):
-        self.ensemble, self.like = ensemble, like
+    def __init__(
+        self,
+        ensemble: combine.Ensemble,
+        like: dict[str, Any],
+        stages: "dict[str, _Stage]",
+        intervals: Intervals | None = None,
+    ):
+        self.ensemble, self.like, self._intervals = ensemble, like, intervals
         self._stages = stages
 
     @classmethod
-    def load(cls, folder: str | Path, threads: int = 0) -> "EnsemblePredictor":
+    def fit(
+        cls, source: Any, *, out: str | Path, recipe: str = "table", resume: bool = False, threads: int = 0, **settings: Any
+    ) -> "Predictor":
+        """Fit an ensemble in the folder `out`, as scripts/fit.py does, and load it.
+
+        source : a path, a list of paths, or a pandas or polars DataFrame. settings : those of scripts/fit.py, such as
+        `target`, `time_limit` in seconds, `metric`, `time`, `group`, `drop` and `test`. resume : go on with the fit in
+        `out`. Training runs in processes of its own. Raises `UserError` for mistakes, `Failure` if the training is stopped.
+        """
+        fitting.fit(source, out, recipe, resume, {**settings, "threads": threads})
+        return cls.load(Path(out) / "ensemble", threads)
+
+    @classmethod
+    def load(cls, folder: str | Path, threads: int = 0) -> "Predictor":
         """Load the ensemble and each of its members, `threads` of OpenMP each; 0 for as many cores as are granted.
 
         Raises `UserError` for a folder that is no sound ensemble, and for a member that is gone, damaged, of an unknown
@@ -58,7 +86,7 @@ class EnsemblePredictor:
             members.kind_of(member)
             about[name] = {**of_all, "name": name, "folder": str(member), "threads": threads}
         stages = {name: _Stage(name, of_stage) for name, of_stage in about.items()}
-        loaded = cls(ensemble, like, stages)
+        loaded = cls(ensemble, like, stages, new_data.intervals_of(description))
         try:
             for stage in stages.values():
                 stage.answer()
@@ -67,22 +95,42 @@ class EnsemblePredictor:
             raise
         return loaded
 
-    def predict(self, reviews: pa.Table, products: pa.Table | None = None) -> pa.Table:
-        """The forecast for every product with a recent review, the likeliest first, as `forecast.parquet` holds it.
+    def predict(self, rows: Any, products: Any = None) -> Any:
+        """The predictions of new rows.
 
-        reviews: columns of Amazon Reviews 2023 or another known form; products: their metadata, needed if the members
-        learned with them. Raises `UserError` for tables that cannot be prepared, `Failure` if a member's process is lost.
+        rows : a path or a list of paths, a pandas or polars DataFrame, or an Arrow table, with the columns that the table
+        had in training; the target is not needed. Of reviews: columns of Amazon Reviews 2023 or another known form, and
+        `products`, their metadata, if the members learned with them.
+
+        Returns a frame of the same kind, polars for paths: `row_id`, the row's number from 0 on, the id column as it was
+        given, `prediction` (of two classes the probability of the second, of several one column for each), and `why`.
+        It is in the order of the rows; for an Arrow table, and for reviews, in that of `forecast.parquet`. Raises
+        `UserError` for rows that cannot be prepared, and `Failure` if a member's process is lost.
         """
         new_data.of_recipe(self.like).check(self.like, True, products is not None)
+        if isinstance(rows, (str, Path, list, tuple)):
+            paths = [str(path) for path in ([rows] if isinstance(rows, (str, Path)) else rows)]
+            found, why = self._predict({"source": paths}, {} if products is None else {"products": to_arrow(products)[0]})
+            import polars
+
+            return polars.from_arrow(in_order_of_rows(found, why))
+        table, back = to_arrow(rows)
+        tables = {"reviews": table, **({} if products is None else {"products": to_arrow(products)[0]})}
+        found, why = self._predict({}, tables)
+        return found if isinstance(rows, pa.Table) else back(in_order_of_rows(found, why))
+
+    def _predict(self, task: dict[str, Any], tables: dict[str, pa.Table]) -> tuple[pa.Table, pa.ChunkedArray]:
+        """The forecast as `forecast.parquet` holds it, and the column `why` of forecast.csv.
+
+        task : of the preparation. tables : what else it is to read.
+        """
         with tempfile.TemporaryDirectory(prefix="ensemble-") as name:
             scratch = Path(name)
-            tables = {"reviews": reviews, **({} if products is None else {"products": products})}
             for what, table in tables.items():
                 pq.write_table(table, scratch / f"{what}.parquet", compression="none")
             data = str(scratch / "prepared")
-            task = {"source": [str(scratch / "reviews.parquet")], "out": data}
-            if products is not None:
-                task["metadata"] = [str(scratch / "products.parquet")]
+            named = {"reviews": "source", "products": "metadata"}
+            task = {**task, "out": data, **{named[what]: [str(scratch / f"{what}.parquet")] for what in tables}}
             try:
                 self._stages[PREPARATION].ask(task)
             except UserError as error:
@@ -98,9 +146,10 @@ class EnsemblePredictor:
                     answer.result()
             read = [predictions.read(file) for file in files]
             template, columns = predictions.align(read)
-            reasons = forecast.strongest_reasons(read, self.ensemble)
-            forecast.write_forecast(scratch, data, template, columns, self.ensemble, reasons)
-            return pq.read_table(scratch / "forecast.parquet")
+            forecast.write_forecast(scratch, data, template, columns, self.ensemble, read, self._intervals)
+            found = pq.read_table(scratch / "forecast.parquet")
+            words = pyarrow.csv.read_csv(scratch / "forecast.csv", convert_options=WHY)["why"]
+            return found, words
 
     def lost(self) -> list[str]:
         """The stages whose process has ended, so that nothing can be predicted any more."""
@@ -111,11 +160,19 @@ class EnsemblePredictor:
         for stage in self._stages.values():
             stage.end()
 
-    def __enter__(self) -> "EnsemblePredictor":
+    def __enter__(self) -> "Predictor":
         return self
 
     def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None) -> None:
         self.close()
+
+
+def in_order_of_rows(found: pa.Table, why: pa.ChunkedArray) -> pa.Table:
+    """A forecast with its reasons in words, in the order of its row ids and without ranks; as it is if it has no row ids."""
+    found = found.drop_columns(["reasons"]).append_column("why", why)
+    if "row_id" not in found.column_names:
+        return found
+    return found.sort_by("row_id").drop_columns([name for name in ("rank",) if name in found.column_names])
 
 
 class _Stage:

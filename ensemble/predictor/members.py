@@ -56,7 +56,8 @@ def _load_neural(folder: Path, data: str | Path, threads: int) -> Loaded:
 def _load_trees(folder: Path, data: str | Path, threads: int) -> Loaded:
     from ensemble.trees import threads as openmp
 
-    openmp.settle(threads)
+    if not openmp.is_too_late():
+        openmp.settle(threads)
 
     from ensemble.trees.predict import TreeMember
 

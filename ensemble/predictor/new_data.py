@@ -1,6 +1,6 @@
 """A forecast from new raw data: prepare them like those the members learned from, ask each member, combine, rank.
 
-Each member is asked by scripts/predict.py in a process of its own. Of the recipe this needs `new_data.py`.
+Tree members are loaded here, a network in a process of its own. Of the recipe this needs `new_data.py`.
 """
 
 import subprocess
@@ -13,10 +13,10 @@ from typing import Any
 from ensemble import combine, folders, predictions, recipe
 from ensemble.data.inputs import FORECAST
 from ensemble.errors import UserError
-from ensemble.predictor import bag
-from ensemble.predictor.forecast import strongest_reasons, write_forecast
-
-PREDICT_SCRIPT = Path(__file__).resolve().parents[2] / "scripts" / "predict.py"
+from ensemble.predictions import Predictions
+from ensemble.predictor import bag, members
+from ensemble.predictor.forecast import write_forecast
+from ensemble.predictor.intervals import Intervals
 
 
 def predict(
@@ -46,10 +46,10 @@ def predict(
         preparation.prepare(like, {"out": str(data), "source": source, "metadata": metadata, **settings})
         files = []
         for name in ensemble.member_names:
-            _run_member(name, where[name], data, scratch / "predictions")
+            _ask_member(name, where[name], data, scratch / "predictions")
             files.append(predictions.read(scratch / "predictions" / f"{name}.{FORECAST}.parquet"))
         template, columns = predictions.align(files)
-        write_forecast(scratch, data, template, columns, ensemble, strongest_reasons(files, ensemble))
+        write_forecast(scratch, data, template, columns, ensemble, files, intervals_of(description))
         folders.write_manifest(scratch, {"kind": "forecast"})
     return Path(out) / "forecast.csv"
 
@@ -64,6 +64,12 @@ def read_fitted(folder: str | Path) -> tuple[dict[str, Any], dict[str, Any]]:
             "without a target, to scripts/prepare_data.py, and fit again"
         )
     return description, like
+
+
+def intervals_of(description: dict[str, Any]) -> Intervals | None:
+    """The prediction intervals in ensemble.json, if it is of a regression."""
+    found = description.get("intervals")
+    return Intervals.from_dict(found) if found else None
 
 
 def of_recipe(like: dict[str, Any]) -> ModuleType:
@@ -91,9 +97,13 @@ def check_member(name: str, ensemble: Path, about: dict[str, str]) -> None:
         raise UserError(f"member {name} at {member} was trained anew after the ensemble was fitted: predict and fit again")
 
 
-def _run_member(name: str, member: Path, data: Path, out: Path) -> None:
-    """Predict with one member in a process of its own: PyTorch and the tree libraries must not share one."""
-    command = [sys.executable, str(PREDICT_SCRIPT), *recipe.words_of_command_line()]
+def _ask_member(name: str, member: Path, data: Path, out: Path) -> None:
+    """Write a member's predictions. Trees predict in this process, which may not have PyTorch; a network in its own."""
+    if members.KINDS[members.kind_of(member)].is_tree and "torch" not in sys.modules:
+        columns = members.load(member, data).predict(data, FORECAST)
+        predictions.write(out / f"{name}.{FORECAST}.parquet", Predictions(**columns, split=FORECAST, member=name))
+        return
+    command = [sys.executable, "-P", "-m", "ensemble.commands.predict", *recipe.words_of_command_line()]
     words = [f"member={member}", f"data={data}", f"out={out}", f"name={name}", f"splits=[{FORECAST}]"]
     done = subprocess.run([*command, *words], capture_output=True, text=True, check=False)
     if done.returncode:

@@ -41,7 +41,7 @@ try:
 except ModuleNotFoundError as error:
     raise UserError(f"the package {error.name} is not installed: pip install 'accelerate-ensemble[serve]'") from None
 
-from ensemble.predictor.loaded import EnsemblePredictor
+from ensemble.predictor.loaded import Predictor
 
 LATENCY_BUCKETS_S = (0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1, 2.5, 5, 10, 30, 60)
 ROUTES = ("/predict", "/schema", "/health", "/metrics")
@@ -57,7 +57,7 @@ def serve(settings: ServeConfig) -> None:
             raise UserError(f"{name}={getattr(settings, name)} is impossible: it must be at least 1")
     with (
         _listen(settings.host, settings.port) as listener,
-        EnsemblePredictor.load(settings.ensemble, settings.threads) as predictor,
+        Predictor.load(settings.ensemble, settings.threads) as predictor,
     ):
         for number in (signal.SIGINT, signal.SIGTERM):
             signal.signal(number, lambda *_: None)  # uvicorn raises the one that stopped it again: it was obeyed
@@ -77,7 +77,7 @@ def serve(settings: ServeConfig) -> None:
     print("stopped", file=sys.stderr)
 
 
-def make_app(predictor: EnsemblePredictor, settings: ServeConfig) -> ASGIApp:
+def make_app(predictor: Predictor, settings: ServeConfig) -> ASGIApp:
     """The routes that the module's docstring lists, and their metrics."""
     app = FastAPI(title="accelerate-ensemble", openapi_url=None)
     requests_of = _requests_of(predictor)
@@ -163,7 +163,7 @@ def make_app(predictor: EnsemblePredictor, settings: ServeConfig) -> ASGIApp:
     return measured
 
 
-def _predict(predictor: EnsemblePredictor, settings: ServeConfig, body: bytes) -> tuple[Response, int, int]:
+def _predict(predictor: Predictor, settings: ServeConfig, body: bytes) -> tuple[Response, int, int]:
     """The answer to a request's body, and how many reviews went in and products came out."""
     requests_of = _requests_of(predictor)
     try:
@@ -195,7 +195,7 @@ def _predict(predictor: EnsemblePredictor, settings: ServeConfig, body: bytes) -
     return Response(content, media_type="application/json"), counts[source], len(found)
 
 
-def _requests_of(predictor: EnsemblePredictor) -> ModuleType:
+def _requests_of(predictor: Predictor) -> ModuleType:
     """What a request holds, by the ensemble's recipe."""
     found = recipe.of(predictor.like).module("requests")
     if found is None:

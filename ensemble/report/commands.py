@@ -2,9 +2,11 @@
 
 import json
 import shlex
+from pathlib import Path
 from typing import Any
 
-from ensemble import recipe
+from ensemble import folders, recipe
+from ensemble.pipeline.settings import FILE
 from ensemble.predictor import members
 from ensemble.report.run import Run
 
@@ -15,6 +17,8 @@ def commands(run: Run) -> list[str]:
     The settings of panel and members are written out, since defaults may change.
     """
     about, data, predicted = run.about, run.folder_of["data"], run.folder_of["predictions"]
+    if fit := _one_command(run):
+        return [shlex.join(fit)]
     lines = [[*_prepare(run), f"out={data}"]]
     for member in run.members:
         if member.folder is None:
@@ -37,10 +41,25 @@ def commands(run: Run) -> list[str]:
     fit = [f"predictions={predicted}", f"data={data}", f"out={run.folder_of['ensemble']}"]
     lines.append(["python", "scripts/ensemble_predictor.py", "fit", *fit])
     scaling = [f"scaling=[{','.join(of['file'] for of in run.scaling)}]"] if run.scaling else []
-    folders = [f"{name}={folder}" for name, folder in run.folder_of.items()]
-    lines.append(["python", "scripts/report.py", *folders, *scaling, "out=report.html"])
+    where = [f"{name}={folder}" for name, folder in run.folder_of.items()]
+    lines.append(["python", "scripts/report.py", *where, *scaling, "out=report.html"])
     named = [] if run.recipe.name in recipe.BUILT_IN else ["--recipe", run.recipe.name]
     return [shlex.join(line if "--recipe" in line else [*line, *named]) for line in lines]
+
+
+def _one_command(run: Run) -> list[str]:
+    """scripts/fit.py with its settings, if it wrote the ensemble, the data and the predictions; else []."""
+    out = run.folder_of["ensemble"].parent
+    if not (out / FILE).is_file() or any(folder.parent != out for folder in run.folder_of.values()):
+        return []
+    found = folders.read_json(out / FILE)
+    if not isinstance(found, dict) or found.get("written_by") != folders.MARK:
+        return []
+    named = ["--recipe", found["recipe"]]
+    settings = {name: value for name, value in found["settings"].items() if name != "source" and value not in ("", [])}
+    source = [f"source=[{','.join(Path(file).name for file in found['settings']['source'])}]"]
+    limits = settings_words(found.get("limits", {}))
+    return ["python", "scripts/fit.py", *named, *source, *settings_words(settings), *limits, f"out={out}"]
 
 
 def _prepare(run: Run) -> list[str]:

@@ -17,18 +17,27 @@ def rows(run: Run) -> dict[str, Any]:
     features = {feature["name"]: feature for feature in run.about["features"]}
     found = []
     for row in run.forecast.slice(0, NUM_ROWS).to_pylist():
+        contributions = [reason for reason in row.get("reasons") or () if reason["feature"] in features]
         reasons = [
             f"{run.feature_words[reason['feature']]}: {_value(reason['value'], features[reason['feature']])}"
-            for reason in row.get("reasons") or ()
-            if reason["feature"] in features
+            for reason in contributions
         ]
-        found.append({"cells": [_cell(name, row[name]) for name in names], "reasons": reasons})
+        is_lower = bool(contributions) and contributions[0]["contribution"] < 0
+        found.append({"cells": [_cell(name, row[name]) for name in names], "reasons": reasons, "is_lower": is_lower})
     return {
         "columns": [name.replace("_", " ") for name in names],
         "rows": found,
         "num_rows": run.forecast.num_rows,
-        "explained_by": run.explained_by,
+        "explained_by": explained_by(run),
     }
+
+
+def explained_by(run: Run) -> str:
+    """The members that give reasons, within a sentence; empty for none."""
+    if not run.explained_by:
+        return ""
+    *others, last = run.explained_by
+    return f"the members {', '.join(others)} and {last}, by their weights" if others else f"the member {last}"
 
 
 def _cell(name: str, value: Any) -> str:

@@ -16,15 +16,16 @@ from typing import Any
 
 from ensemble import folders, metrics, recipe
 from ensemble.errors import UserError
-from ensemble.report import commands, forecast, pictures, tables
+from ensemble.predictor import leaderboard, used_rows
+from ensemble.report import commands, decision, forecast, pictures, quality, tables
 from ensemble.report.run import Run, read
 from ensemble.report.words import (
-    METHOD_WORDS,
     PLANNED_SPEED_UP,
     SPLIT_USE,
     day,
     duration,
     megabytes,
+    method_words,
     number,
     percent,
     significant,
@@ -73,6 +74,7 @@ def render(run: Run) -> str:
     for words in (percent, number, significant, day, duration, megabytes):
         environment.filters[words.__name__] = words
     environment.filters["score"] = partial(tables.score, run.task.kind)
+    used = used_rows.sentences(run.about, run.scores)
     variables: dict[str, Any] = dict(
         mark=folders.MARK,
         series_of={name: pictures.fold(position) for position, name in enumerate(run.candidates)},
@@ -91,15 +93,22 @@ def render(run: Run) -> str:
         pictures=pictures.draw(run),
         members=[tables.member_row(member) for member in run.members],
         combiner=run.combiner,
-        ways=tables.ways(run.combiner.cross_fitted, run.combiner.method),
+        ways=tables.ways(run.combiner.cross_fitted, run.combiner.method, bool(used)),
         way_metrics=list(next(iter(run.combiner.cross_fitted.values()), {})),
         metric_words=tables.metric_words(run),
         rises={name: metric.higher_is_better for name, metric in metrics.METRICS[run.task.kind].items()},
-        calibrators=tables.ways(run.combiner.cross_fitted_calibrators, run.combiner.calibrator),
+        calibrators=tables.ways(run.combiner.cross_fitted_calibrators, run.combiner.calibrator, bool(used)),
         diversity=run.diversity,
-        method_words=METHOD_WORDS.get(run.combiner.method, run.combiner.method),
+        method_words=method_words(run.combiner.method, bool(used)),
         importance=tables.importance(run),
-        split_use=SPLIT_USE,
+        split_use=used_rows.SPLIT_USE if used else SPLIT_USE,
+        used_rows=used,
+        scored=used_rows.place(run.scores),
+        yes=(run.about.get("target", {}).get("names") or [run.words.yes])[-1],
+        board=_board(run) if used else [],
+        decision=decision.costs(run) if used and run.task.kind == "binary" and not run.scores["undefined"] else None,
+        quality=quality.features(run) if used else [],
+        drift=quality.drift(run) if used else None,
         feature_words=run.feature_words,
         versions=run.versions,
         commands=commands.commands(run),
@@ -115,6 +124,10 @@ def render(run: Run) -> str:
             raise UserError(f"parts(run) of the recipe {run.recipe.name} sets {unknown[0]}, which the page does not show")
         variables |= of_recipe_page
     return environment.get_template(template).render(variables)
+
+
+def _board(run: Run) -> list[dict[str, Any]]:
+    return leaderboard.rows(run.scores, {member.name: member.folder for member in run.members if member.folder})
 
 
 def _dashes(lengths: Iterable[float]) -> str:

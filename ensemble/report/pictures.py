@@ -10,6 +10,8 @@ import numpy as np
 from markupsafe import Markup, escape
 
 from ensemble import metrics
+from ensemble.data.cross_validation import CrossValidation
+from ensemble.predictor.used_rows import place
 from ensemble.report import kinds, tables
 from ensemble.report.run import Member, Run
 from ensemble.report.words import PLANNED_SPEED_UP, THIN, number
@@ -55,9 +57,10 @@ def draw(run: Run) -> dict[str, Any]:
         {"title": title, "caption": caption, "svg": picture(title.lower().replace(" ", "-"), paint, label)}
         for title, caption, label, paint in (*of_kind[run.task.kind](run, series), *further)
     ]
-    learning = []
+    learning, is_folded = [], CrossValidation.of(run.about) is not None
     for position, member in enumerate(run.members, start=1):
-        learning += _learning_curves(member, series_of(position), f"learning-{position}", tables.metric_words(run))
+        of = f"learning-{position}", tables.metric_words(run), "rows that stop training" if is_folded else "validation"
+        learning += _learning_curves(member, series_of(position), *of)
     return {"curves": curves, "learning": learning, "scaling": _scaling(run.scaling) if run.scaling else None}
 
 
@@ -100,7 +103,7 @@ def _yes_or_no(run: Run, series: dict[str, Any]) -> list[Described]:
         (
             "Precision and recall",
             f"Going down the ranking, more of the {things} are found, and fewer of those named are {yes}.",
-            "Precision against recall on the test split.",
+            f"Precision against recall on {place(run.scores)}.",
             precision_recall,
         ),
         (
@@ -141,12 +144,14 @@ def _scaling(measured: list[dict[str, Any]]) -> dict[str, Markup]:
     }
 
 
-def _learning_curves(member: Member, style: dict[str, Any], name: str, words_of: dict[str, str]) -> list[dict[str, Any]]:
-    """The score on validation of every evaluation, and the loss in training where the member wrote it down."""
+def _learning_curves(
+    member: Member, style: dict[str, Any], name: str, words_of: dict[str, str], stop: str
+) -> list[dict[str, Any]]:
+    """The score of every evaluation on `stop`, the rows that stop the training, and the loss in training if known."""
     unit = "tree" if "trees" in member.summary else "step"
     pictures = []
     for kind, key, words in (
-        ("val", member.metric, f"{words_of.get(member.metric, member.metric)} on validation"),
+        ("val", member.metric, f"{words_of.get(member.metric, member.metric)} on {stop}"),
         ("train", "loss", "loss in training"),
     ):
         # By step, so that what a resumed run repeated stands once.

@@ -62,7 +62,8 @@ class Run:
     combiner: Ensemble
     diversity: dict[str, Any]
     forecast: pa.Table | None
-    explained_by: str | None
+    explained_by: tuple[str, ...]
+    """Members whose contributions are the reasons of the forecast."""
     test: Predictions
     candidates: dict[str, np.ndarray]
     members: list[Member]
@@ -123,7 +124,7 @@ def read(ensemble: Path, data: Path, prediction_folder: Path, scaling: Sequence[
         combiner=combiner,
         diversity=description["diversity"],
         forecast=forecast,
-        explained_by=max((name for name, of in columns_of.items() if "reasons" in of), key=weight.__getitem__, default=None),
+        explained_by=tuple(name for name, of in columns_of.items() if "reasons" in of and weight[name]),
         test=test,
         candidates={
             ENSEMBLE: columns[:, 0],

@@ -9,19 +9,19 @@ from ensemble import metrics
 from ensemble.predictor.fit import BASE_RATE, ENSEMBLE
 from ensemble.predictor.members import KINDS
 from ensemble.report.run import Member, Run
-from ensemble.report.words import METHOD_WORDS, METRIC_WORDS, number
+from ensemble.report.words import METRIC_WORDS, method_words, number
 
 NUM_FEATURES = 15  # in the picture of the trees' feature importance
 NUM_CLASSES = 12  # of the confusion table; more do not fit on a page
 ACCURACY = ("accuracy", "accuracy_always_no")  # of a yes or no: apart, because they say nothing where yes is rare
 
 
-def ways(cross_fitted: dict[str, dict[str, float]], taken: str) -> list[dict[str, Any]]:
+def ways(cross_fitted: dict[str, dict[str, float]], taken: str, out_of_fold: bool) -> list[dict[str, Any]]:
     """What each way to combine, or to calibrate, would have given on later rows, and which was taken; [] for no choice."""
     if set(cross_fitted) <= {"", "auto"}:  # values and orders are not calibrated
         return []
     return [
-        {"name": name.replace("_", " "), "words": METHOD_WORDS.get(name, ""), "taken": name == taken, **of}
+        {"name": name.replace("_", " "), "words": method_words(name, out_of_fold), "taken": name == taken, **of}
         for name, of in cross_fitted.items()
     ]
 

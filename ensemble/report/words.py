@@ -27,6 +27,12 @@ METHOD_WORDS = {
     "temperature": "its slope alone",
     "isotonic": "a rising curve, for blends of many rows",
 }
+METHOD_WORDS_OUT_OF_FOLD = {
+    "rank_average": "the same weight for each member's rank among the rows that weights are fitted on",
+    "isotonic": "a rising curve, for many rows",
+    "auto": "each block by the way that was chosen on other blocks",
+}
+"""Where weights are fitted on out-of-fold predictions."""
 METRIC_WORDS = {
     "binary": {
         "average_precision": "The area under the precision-recall curve: 1 is perfect, the base rate is blind.",
@@ -60,6 +66,12 @@ METRIC_WORDS = {
 """By kind of task; a recipe may have its own, as `METRIC_WORDS` in page.py."""
 PLANNED_SPEED_UP = {1: 1.0, 2: 1.85, 4: 3.43, 8: 6.0}
 """By GPUs, from the planning table that the project was given: nobody measured it here, and the page says so."""
+
+
+def method_words(method: str, out_of_fold: bool) -> str:
+    """What a combiner or calibrator does."""
+    own = METHOD_WORDS_OUT_OF_FOLD.get(method) if out_of_fold else None
+    return own or METHOD_WORDS.get(method, "")
 
 
 def feature_value(value: float, unit: str, categories: list[str]) -> str:

@@ -152,7 +152,12 @@ class _Children:
         )
         saved = [other for other, process in self.processes.items() if process.returncode == PREEMPTED]
         also = f", and {saved[0]} was stopped and has saved its trees" if saved else ""
-        return code, f"{first} {how}{also}: go on with --resume auto"
+        advice = "go on with --resume auto"
+        if code == USER_ERROR:
+            has_other = any(process.returncode in (0, PREEMPTED) for process in self.processes.values())
+            again = ", with --resume auto if the data stay the same" if has_other else ""
+            advice = f"correct what its error names, and start again{again}"
+        return code, f"{first} {how}{also}: {advice}"
 
     def preempted(self) -> bool:
         """Whether one saved and left before its end, or was never begun."""

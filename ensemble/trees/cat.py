@@ -17,6 +17,7 @@ import pandas as pd
 
 from ensemble.errors import UserError
 from ensemble.trees.boosting import Scores, Stopped, Training
+from ensemble.trees.contributions import of_classes
 from ensemble.trees.objective import Goal, goal_of, lesson_of
 from ensemble.trees.rows import TreeData
 from ensemble.trees.settings import TreesConfig
@@ -177,7 +178,7 @@ def predict(booster: Any, features: np.ndarray) -> np.ndarray:
 def contributions(booster: Any, features: np.ndarray, of_class: np.ndarray | None = None) -> np.ndarray:
     """Each feature's part of the log odds or value, and what is there without any of them: shape (n, F + 1).
 
-    With several classes, of that in `of_class`, (n,); None for the likeliest one.
+    With several classes, of those in `of_class`: (n,), or (n, m) for a result of (n, m, F + 1); None for the likeliest one.
     """
     names = feature_names(booster)
     categories = [names[number] for number in booster.get_cat_feature_indices()]
@@ -185,7 +186,7 @@ def contributions(booster: Any, features: np.ndarray, of_class: np.ndarray | Non
     parts = booster.get_feature_importance(data, type="ShapValues", thread_count=1)
     if parts.ndim == 3:
         of_class = predict(booster, features).argmax(axis=1) if of_class is None else of_class
-        parts = parts[np.arange(len(parts)), of_class]
+        parts = of_classes(parts, of_class)
     return parts
 
 

@@ -35,6 +35,11 @@ UNIT_OF = {
 }
 
 
+def of_classes(parts: np.ndarray, of_class: np.ndarray) -> np.ndarray:
+    """From contributions of all classes, (n, K, F + 1), those of some: (n,) or (n, m) numbers of classes."""
+    return parts[np.arange(len(parts)).reshape(-1, *[1] * (of_class.ndim - 1)), of_class]
+
+
 def write(path: Path, rows: TreeData, blocks: Iterable[tuple[np.ndarray, np.ndarray]], about: dict[str, Any]) -> Path:
     """Write blocks of features (n, F) and contributions (n, F + 1), the base value last, in the order of the rows.
 

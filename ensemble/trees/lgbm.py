@@ -11,6 +11,7 @@ from lightgbm.basic import _InnerPredictor
 
 from ensemble.errors import UserError
 from ensemble.trees.boosting import Scores, Training, boost
+from ensemble.trees.contributions import of_classes
 from ensemble.trees.distributed import RankGroup, free_port
 from ensemble.trees.memory import SAMPLED_ROWS
 from ensemble.trees.objective import Goal, Judge, Lesson, goal_of, lesson_of
@@ -170,13 +171,13 @@ def predict(booster: Any, features: np.ndarray) -> np.ndarray:
 def contributions(booster: Any, features: np.ndarray, of_class: np.ndarray | None = None) -> np.ndarray:
     """Each feature's part of the log odds, value or score, and what is there without any of them: shape (n, F + 1).
 
-    With several classes, of that in `of_class`, (n,); None for the likeliest one.
+    With several classes, of those in `of_class`: (n,), or (n, m) for a result of (n, m, F + 1); None for the likeliest one.
     """
     parts = np.asarray(booster.predict(features, pred_contrib=True, num_threads=booster.params.get("num_threads", 0)))
     num_classes = booster.num_model_per_iteration()
     if num_classes > 1:
         of_class = predict(booster, features).argmax(axis=1) if of_class is None else of_class
-        parts = parts.reshape(len(parts), num_classes, -1)[np.arange(len(parts)), of_class]
+        parts = of_classes(parts.reshape(len(parts), num_classes, -1), of_class)
     return parts
 
 

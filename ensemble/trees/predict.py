@@ -31,7 +31,10 @@ from ensemble.trees.unknown import Known, sentences
 MODULES = {"xgboost": "ensemble.trees.xgb", "lightgbm": "ensemble.trees.lgbm", "catboost": "ensemble.trees.cat"}
 ROWS_PER_BLOCK = 1 << 15
 """Rows that a thread stacks and predicts at once: few enough to stay in its cache, enough for a call to cost little."""
-NUM_REASONS = 4
+NUM_REASONS = 16
+"""Contributions of a row that are kept: an ensemble has other strongest ones than its members."""
+NUM_CLASSES = 2
+"""The likeliest classes whose contributions are kept: that of the ensemble is mostly among them."""
 ROWS_WITH_REASONS = 1000
 Found = TypeVar("Found")
 
@@ -82,7 +85,7 @@ class TreeMember:
         self._known = Known.load(self.folder, self._library.feature_names(self._boosters[0]))
 
     def predict(self, data: str | Path, split: str) -> dict[str, Any]:
-        """What it says of a split, and for the forecast why: the arguments of `predictions.Predictions`.
+        """Predictions of a split, and of the forecast what features contribute to them, for `predictions.Predictions`.
 
         Raises `UserError` for data or a split that it must not predict.
         """
@@ -146,10 +149,12 @@ class TreeMember:
             self._summary["output"], [scale.value(self._library.predict(model, features)) for model, scale in models]
         )
 
-    def _contributions(self, features: np.ndarray) -> np.ndarray:
-        def explain(features: np.ndarray, of_class: np.ndarray | None = None) -> np.ndarray:
-            if of_class is None and len(self._boosters) > 1 and self._summary["output"] == "probabilities":
-                of_class = self._ask(features).argmax(axis=1)
+    def _contributions(self, features: np.ndarray, of_class: np.ndarray | None = None) -> np.ndarray:
+        """Of features (n, F) those of the likeliest class, (n, F + 1), or of the classes `of_class`, (n, m, F + 1)."""
+        if of_class is None and self._summary["output"] == "probabilities":
+            of_class = self._known.predict(self._ask, features)[0].argmax(axis=1)
+
+        def explain(features: np.ndarray) -> np.ndarray:
             parts = [
                 scale.parts(self._library.contributions(model, features, of_class))
                 for model, scale in zip(self._boosters, self._scalings, strict=True)
@@ -159,26 +164,29 @@ class TreeMember:
         return self._known.contributions(self._ask, explain, features)
 
     def _reasons(self, rows: TreeData, prediction: np.ndarray) -> list[list[dict[str, Any]]]:
-        """For the rows with the highest predictions, the features that raised them most, in log odds (TreeSHAP).
-
-        Of several classes it is the likeliest one's; of a value or score, it is the part in its own unit. A value that
-        training never had is no reason.
+        """For the first rows of a forecast, the features that contribute most (TreeSHAP): in log odds, in the unit of the
+        target, in the score, or before the softmax to each of the two likeliest classes. A value that training never had is
+        no reason.
         """
         reasons: list[list[dict[str, Any]]] = [[] for _ in prediction]
-        highest = prediction if prediction.ndim == 1 else prediction.max(axis=1)
-        top = np.argsort(-highest, kind="stable")[:ROWS_WITH_REASONS]
-        features = np.stack([rows.column(name)[top] for name in rows.features], axis=1)
-        parts = np.where(self._known.unknown(features), 0, self._contributions(features)[:, :-1])
-        strongest = np.argsort(-parts, axis=1, kind="stable")[:, :NUM_REASONS]
-        for number, row in enumerate(top):
+        first = _first_of_forecast(rows, prediction)[:ROWS_WITH_REASONS]
+        features = np.stack([rows.column(name)[first] for name in rows.features], axis=1)
+        is_classes = prediction.ndim == 2
+        classes = np.argsort(-prediction[first], axis=1, kind="stable")[:, :NUM_CLASSES] if is_classes else None
+        parts = self._contributions(features, classes)[..., :-1].reshape(len(first), -1, len(rows.features))
+        parts = np.where(self._known.unknown(features)[:, None], 0, parts)
+        largest = np.argsort(-np.abs(parts), axis=2, kind="stable")[..., :NUM_REASONS]
+        for number, row in enumerate(first.tolist()):
             reasons[row] = [
                 {
                     "feature": rows.features[feature],
                     "value": float(features[number, feature]),
-                    "contribution": float(parts[number, feature]),
+                    "contribution": float(parts[number, which, feature]),
+                    **({"class": int(classes[number, which])} if classes is not None else {}),
                 }
-                for feature in strongest[number]
-                if parts[number, feature] > 0
+                for which in range(parts.shape[1])
+                for feature in largest[number, which].tolist()
+                if parts[number, which, feature]
             ]
         return reasons
 
@@ -187,6 +195,15 @@ class TreeMember:
         rows = TreeData(data, split, about)
         inputs.refuse_foreign(self.folder, self._summary, data, about, split)
         return about, rows
+
+
+def _first_of_forecast(rows: TreeData, prediction: np.ndarray) -> np.ndarray:
+    """The numbers of the rows in the order of a forecast: of classes by row id, within a group, else the highest first."""
+    row_id = rows.column("row_id")
+    if prediction.ndim == 2:
+        return np.argsort(row_id, kind="stable")
+    falling = (row_id, -prediction)
+    return np.lexsort((*falling, rows.column(rows.task.group)) if rows.task.kind == "ranking" else falling)
 
 
 def in_blocks(work: Callable[[np.ndarray], Found], rows: TreeData) -> Iterator[Found]:

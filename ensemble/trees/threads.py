@@ -24,7 +24,7 @@ def settle(asked: int = 0) -> int:
     """Choose the number of threads, put it into the environment, say so, and return it; 0 leaves it to the machine."""
     if _settled and (not asked or asked == _settled[0]):
         return _settled[0]
-    assert not {"xgboost", "lightgbm"} & sys.modules.keys(), "OpenMP has read its settings already"
+    assert not is_too_late(), "OpenMP has read its settings already"
     if asked < 0:
         raise UserError(f"threads={asked} is impossible: give a number of cores, or 0 for as many as are granted")
     chosen, why, warnings = choose(asked, os.environ)
@@ -36,6 +36,11 @@ def settle(asked: int = 0) -> int:
     provide_openmp()
     _settled[:] = [chosen]
     return chosen
+
+
+def is_too_late() -> bool:
+    """Whether a library has read the settings of OpenMP already."""
+    return bool({"xgboost", "lightgbm"} & sys.modules.keys())
 
 
 def choose(asked: int, environment: Mapping[str, str], cgroup: Path | None = None) -> tuple[int, str, list[str]]:

@@ -120,28 +120,17 @@ class Known:
             found[rows] = self._neutral(ask, features[rows], unknown[rows])
         return found, unknown.sum(axis=0)
 
-    def contributions(self, ask: Ask, explain: Callable[..., np.ndarray], features: np.ndarray) -> np.ndarray:
-        """The parts of the predictions, (n, F + 1): of an unknown value, those of the values in its place.
-
-        `explain` gives those of features, and takes `of_class`, (n,), the class that is explained. The parts of one value or
-        probability are those of the reference row with the median prediction, so they sum to the prediction; of several
-        classes they are the mean over the reference rows.
+    def contributions(self, ask: Ask, explain: Callable[[np.ndarray], np.ndarray], features: np.ndarray) -> np.ndarray:
+        """The parts of the predictions, as `explain` gives those of features (n, F): of an unknown value, those of the value
+        of the reference row with the median prediction, so they sum to the prediction of one value or probability. Of
+        several classes it is the median probability of the likeliest class.
         """
         unknown = self.unknown(features)
         rows = np.flatnonzero(unknown.any(axis=1))
-        if not rows.size:
-            return explain(features)
-        prediction = ask(features)
-        if prediction.ndim == 1:
+        if rows.size:
             features = np.array(features)
             features[rows] = self._stand_ins(ask, features[rows], unknown[rows])
-            return explain(features)
-        parts = np.array(explain(features))
-        likeliest = self._neutral(ask, features[rows], unknown[rows]).argmax(axis=1)
-        for number, row in enumerate(rows):
-            variants = self._variants(features[row : row + 1], unknown[row : row + 1])
-            parts[row] = explain(variants, of_class=np.full(len(variants), likeliest[number])).mean(axis=0)
-        return parts
+        return explain(features)
 
     def _neutral(self, ask: Ask, features: np.ndarray, unknown: np.ndarray) -> np.ndarray:
         if ask(features[:1]).ndim == 1:
@@ -152,6 +141,9 @@ class Known:
         """The rows with the values of the reference row whose prediction is the median."""
         found = []
         for variants, prediction in self._predicted(ask, features, unknown):
+            if prediction.ndim == 3:
+                likeliest = _between_quartiles(prediction).argmax(axis=1)
+                prediction = prediction[np.arange(len(prediction)), :, likeliest]
             median = np.argsort(prediction, axis=1, kind="stable")[:, NUM_REFERENCE // 2]
             found.append(variants.reshape(len(median), NUM_REFERENCE, -1)[np.arange(len(median)), median])
         return np.concatenate(found)

@@ -16,6 +16,7 @@ from xgboost.tracker import RabitTracker
 
 from ensemble.errors import UserError
 from ensemble.trees.boosting import Scores, Stopped, Training, boost
+from ensemble.trees.contributions import of_classes
 from ensemble.trees.distributed import RankGroup
 from ensemble.trees.objective import Goal, Judge, Lesson, goal_of, lesson_of
 from ensemble.trees.rows import TreeData
@@ -224,14 +225,14 @@ def predict(booster: Any, features: np.ndarray) -> np.ndarray:
 def contributions(booster: Any, features: np.ndarray, of_class: np.ndarray | None = None) -> np.ndarray:
     """Each feature's part of the log odds, value or score, and what is there without any of them: shape (n, F + 1).
 
-    With several classes, of that in `of_class`, (n,); None for the likeliest one.
+    With several classes, of those in `of_class`: (n,), or (n, m) for a result of (n, m, F + 1); None for the likeliest one.
     """
     names, types = feature_names(booster), booster.feature_types
     data = xgboost.DMatrix(features, feature_names=names, feature_types=types, enable_categorical=types is not None)
     parts = booster.predict(data, pred_contribs=True)
     if parts.ndim == 3:
         of_class = predict(booster, features).argmax(axis=1) if of_class is None else of_class
-        parts = parts[np.arange(len(parts)), of_class]
+        parts = of_classes(parts, of_class)
     return parts
 
 

@@ -179,12 +179,21 @@ def test_one_column_for_two_fields_is_refused(tmp_path: Path) -> None:
         read(file, columns=columns)
 
 
-@pytest.mark.parametrize("number", [1.5, 2.0**53 + 2, float("inf"), Decimal("1.5")])
+@pytest.mark.parametrize("number", [1.5, 2.0**53, 2.0**53 + 2, float("inf"), Decimal("1.5")])
 def test_an_id_that_is_no_exact_whole_number_is_refused(tmp_path: Path, number: Any) -> None:
     """Two ids that differ after the point, or beyond 2^53, would be one."""
     file = write_parquet(tmp_path / "a.parquet", [type(number)(1), number])
     with pytest.raises(UserError, match=r"a\.parquet, row 2: the id .* in the column 'user_id' is a floating-point number"):
         read(file)
+
+
+def test_json_floats_that_are_not_exact_are_bad_rows(tmp_path: Path) -> None:
+    """Two users whose ids pandas wrote as floats, beyond 2^53, would be one."""
+    lines = write_json(tmp_path / "a.jsonl", [4.0, 2.0**53, 1e20, 2**53 + 1, str(2**53), 2.0**53 - 1])
+    census = Census()
+    ids = read(lines, census=census)["user_id"].to_list()
+    assert ids == ["4", "9007199254740993", "9007199254740992", "9007199254740991"]
+    assert [offender.line for offender in census.offenders[BAD_ID]] == [2, 3]
 
 
 def test_json_ids_that_are_no_text_are_bad_rows(tmp_path: Path) -> None:

@@ -40,9 +40,10 @@ def fit(files: Path, prepared: Path, out: Path, **settings: Any) -> dict[str, An
 
 
 def change(path: Path, **changed: Any) -> None:
-    """Rewrite a prediction file with other values, without the checks of `predictions.write`."""
+    """Rewrite a prediction file with other values, without the checks and the checksums of `predictions.write`."""
     table = pq.read_table(path)
     about = json.loads(table.schema.metadata[predictions.KEY])
+    about.pop("checksums", None)
     for name, value in changed.items():
         if name in predictions.COLUMNS:
             kind = predictions.COLUMNS[name]

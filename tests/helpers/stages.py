@@ -19,6 +19,7 @@ SERIAL = (
     "predictor/service",
     "scripts/benchmarks/test_autogluon.py",
     "scripts/benchmarks/test_overhead.py",
+    "scripts/benchmarks/test_process_tree.py",
     "scripts/benchmarks/test_scaling.py",
     "test_signals.py",
     "trees/test_both.py",

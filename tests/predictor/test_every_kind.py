@@ -21,7 +21,7 @@ from ensemble.errors import UserError
 from ensemble.predictions import Predictions
 from ensemble.predictor import card, new_data
 from ensemble.predictor import fit as predictor
-from ensemble.predictor.loaded import EnsemblePredictor
+from ensemble.predictor.loaded import Predictor
 from ensemble.task import Task
 
 METRIC = {
@@ -155,7 +155,7 @@ def test_data_without_a_forecast_are_enough(kind: str, tmp_path: Path) -> None:
     with pytest.raises(UserError, match=sentence):
         new_data.predict(tmp_path / "ensemble", ("new.csv",), (), tmp_path / "new", {})
     with pytest.raises(UserError, match=sentence):
-        EnsemblePredictor.load(tmp_path / "ensemble")
+        Predictor.load(tmp_path / "ensemble")
 
 
 def test_the_card_is_of_the_task(whole: tuple[str, Path]) -> None:

@@ -138,7 +138,7 @@ def test_a_manifest_chooses_no_import(desk: Path, words: tuple[str, ...]) -> Non
         (("prepare_data", "--recipe", "my_company.chrun", "out=new"), "there is no recipe 'my_company.chrun': known are"),
         (("prepare_data", "--recipe", "json", "out=new"), "there is no recipe 'json'"),
         (("prepare_data", "--recipe", "../prepared", "out=new"), "there is no recipe '../prepared'"),
-        (("train", "--recipe", "table", "data=prepared", "out=new"), "table has no neural network to train"),
+        (("train", "--recipe", "candidates", "data=prepared", "out=new"), "candidates has no neural network to train"),
         (("predict", "--recipe", "table", "member=x", "data=prepared", "out=new"), "was prepared for the recipe my_company"),
         (("predict", "--recipe", NAME, "member=momentum", "data=prepared", "out=new"), "momentum/summary.json does not"),
     ],

@@ -122,6 +122,29 @@ def test_a_mistake_is_said_and_ends_both(prepared: Path, tmp_path: Path) -> None
     assert (tmp_path / "members/xgboost/notes.txt").read_text() == "mine"
 
 
+@pytest.mark.parametrize(
+    ("code", "ending"),
+    [
+        (USER_ERROR, "left with exit code 2, see its lines above: correct what its error names, and start again"),
+        (FAILED, "left with exit code 1, see its lines above: go on with --resume auto"),
+    ],
+)
+@pytest.mark.parametrize("of_other", [FAILED, PREEMPTED, 0])
+def test_the_advice_fits_the_exit_code(code: int, ending: str, of_other: int, tmp_path: Path) -> None:
+    """After a mistake in the data, the user would be told to go on with them."""
+    ready = tmp_path / "ready"
+    wait = f"import signal, sys; signal.signal(signal.SIGTERM, lambda *_: sys.exit({of_other})); open({str(ready)!r}, 'w')"
+    fail = f"import os, sys, time\nwhile not os.path.exists({str(ready)!r}): time.sleep(0.05)\nsys.exit({code})"
+    with both._Children() as children:
+        lines = {"xgboost": fail, "lightgbm": f"{wait}; signal.pause()"}
+        children.start({library: [sys.executable, "-c", line] for library, line in lines.items()}, prefixed=False)
+        found, sentence = children.wait()
+    head, _, tail = ending.partition(", see its lines above")
+    also = ", and lightgbm was stopped and has saved its trees" if of_other == PREEMPTED else ""
+    again = ", with --resume auto if the data stay the same" if of_other != FAILED and code == USER_ERROR else ""
+    assert (found, sentence) == (code, f"xgboost {head}, see its lines above{also}{tail}{again}")
+
+
 # Signals and deaths
 
 

@@ -13,6 +13,7 @@ from ensemble.predictor.fit import ENSEMBLE
 from ensemble.recipes.hot_sellers.outputs import PRODUCT_COLUMNS
 from ensemble.recipes.hot_sellers.weekly import monday
 from ensemble.report.commands import settings_words
+from ensemble.report.forecast import explained_by
 from ensemble.report.pictures import Described, colour
 from ensemble.report.run import Run
 from ensemble.report.words import feature_value, number
@@ -138,13 +139,14 @@ def _products(run: Run) -> dict[str, Any]:
         for reason in row["reasons"] or ():
             feature = features.get(reason["feature"], {"name": reason["feature"], "meaning": reason["feature"], "unit": ""})
             value = feature_value(reason["value"], feature["unit"], run.about["categories"])
-            odds = np.exp(reason["contribution"])
+            odds = np.exp(abs(reason["contribution"]))
             reasons.append(
                 {
                     **feature,
                     "words": run.feature_words.get(feature["name"], feature["meaning"]),
                     "value": value,
                     "odds": number(float(odds), 1),
+                    "is_lower": reason["contribution"] < 0,
                 }
             )
         members = dict(zip(run.combiner.member_names, of_members[number_of_row].tolist(), strict=True))
@@ -154,7 +156,7 @@ def _products(run: Run) -> dict[str, Any]:
         "scale": float(scale),
         "expected": float(probability.sum()),
         "expected_blindly": len(rows) * run.scores["base_rate"],
-        "explained_by": run.explained_by,
+        "explained_by": explained_by(run),
     }
 
 

@@ -87,7 +87,7 @@ def problem(request: Request) -> tuple[list[str | int], str] | None:
 
 
 def tables(request: Request) -> tuple[pa.Table, pa.Table | None]:
-    """The request's reviews and products as `EnsemblePredictor.predict` takes them."""
+    """The request's reviews and products as `Predictor.predict` takes them."""
     return review_table(request.reviews), None if request.products is None else product_table(request.products)
 
 
@@ -106,14 +106,14 @@ def answer(metadata: dict[str, str]) -> dict[str, Any]:
 
 
 def review_table(reviews: list[Review]) -> pa.Table:
-    """The reviews as `EnsemblePredictor.predict` takes them."""
+    """The reviews as `Predictor.predict` takes them."""
     end = list(accumulate((len(review.get("images", ())) for review in reviews), initial=0))
     images = pa.ListArray.from_arrays(pa.array(end, pa.int32()), pa.array([""] * end[-1], pa.string()))
     return pa.table({**_columns(reviews, REVIEW_KINDS), "images": images})
 
 
 def product_table(products: list[Product]) -> pa.Table:
-    """The products as `EnsemblePredictor.predict` takes them."""
+    """The products as `Predictor.predict` takes them."""
     given = [product.get("price") for product in products]
     price = pa.array([None if one is None else str(one) for one in given], pa.string())
     return pa.table({**_columns(products, PRODUCT_KINDS), "price": price})

@@ -32,6 +32,7 @@ import polars as pl
 
 from ensemble.data import duplicates, records, reviews, values
 from ensemble.data.census import Census
+from ensemble.data.octets import Bytes, refuse_bare_returns
 from ensemble.errors import UserError
 
 SCHEMA = {"user": pl.String(), "item": pl.String(), "time": pl.Int64()}
@@ -145,7 +146,7 @@ def _as_text(file: Path, as_table: str) -> str:
 
     as_table : the error of the reader of tables, which comes first where the file looks like one.
     """
-    with records.Bytes(file) as stream:
+    with Bytes(file) as stream:
         if stream.read(len(records.PARQUET)) == records.PARQUET:
             return as_table
     try:
@@ -199,12 +200,12 @@ def _refuse_two_groups(file: Path, lines: list[str]) -> None:
 
 def _lines(file: Path, most_bytes: int | None = None) -> list[str]:
     """The lines of a UTF-8 file, plain or gzip, whatever ends them; of `most_bytes`, the whole ones."""
-    with records.Bytes(file) as stream:
+    with Bytes(file) as stream:
         pieces = iter(partial(stream.read, records.BLOCK_BYTES), b"")
         octets = b"".join(pieces) if most_bytes is None else stream.read(most_bytes)
     if len(octets) == most_bytes:
         octets = octets[: octets.rfind(b"\n") + 1] or octets
-    records.refuse_bare_returns(file, octets[: records.HEAD_BYTES])
+    refuse_bare_returns(file, octets[: records.HEAD_BYTES])
     octets = octets.removeprefix(codecs.BOM_UTF8)
     if (place := octets.find(b"\0")) >= 0:
         number = octets.count(b"\n", 0, place) + 1

@@ -5,18 +5,22 @@
 
 A column holds numbers (or dates) if all but `max_bad_fraction` of its cells that are not empty do; the others count as
 empty, and are named. Else it holds texts everywhere. Where numbers or dates can be read in two ways, as 1,234 or
-01/02/2020 can, the other cells of the column decide; where they do not, the user is asked.
+01/02/2020 can, the other cells of the column decide; where they do not, the user is asked. Each file may write dates in a
+form of its own (`dates.py`).
 """
 
 import dataclasses
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 from typing import Literal
 
 import numpy as np
 import polars as pl
 
+from ensemble.data.records import MOST_EXACT
 from ensemble.errors import UserError
-from ensemble.recipes.table.sources import MOST_EXACT, Table, as_text, whole
+from ensemble.recipes.table import dates
+from ensemble.recipes.table.dates import DIGITS_OF_A_DAY
+from ensemble.recipes.table.sources import Table, as_text, whole
 
 MISSING = ("NA", "N/A", "n/a", "#N/A", "NaN", "nan", "NAN", "null", "NULL", "None", "?", "-")
 """Texts that stand for an empty cell among numbers or dates, if `missing` names no others. Among texts they are texts."""
@@ -27,11 +31,6 @@ NUMBERS = {
 }
 """Ways to write numbers other than Python's. With groups, numbers without them are read too."""
 LEADING_ZERO = r"^[+-]?0\d+$"
-ISO_DATES, DAY_FIRST, MONTH_FIRST = ("%Y-%m-%d", "%Y/%m/%d"), ("%d/%m/%Y", "%d-%m-%Y", "%d.%m.%Y"), ("%m/%d/%Y", "%m-%d-%Y")
-TIMES = ("", " %H:%M", " %H:%M:%S%.f", "T%H:%M", "T%H:%M:%S%.f", " %H:%M:%S%.f%z", "T%H:%M:%S%.f%z")
-DIGITS_OF_A_DAY = "%Y%m%d"
-LOOKS_LIKE_A_DATE = r"^\d{1,4}[-/.]\d{1,2}[-/.]\d"
-SAMPLE = 1000
 NEARLY = 0.1
 """Columns of texts of which more than this part are numbers are pointed out."""
 MOST_SHOWN = 3
@@ -134,22 +133,27 @@ def _read_texts(table: Table, column: str, texts: pl.Series, rules: Rules) -> Ce
             stand_ins=stand_ins | found,
             notes=_stand_in_notes(column, stand_ins | found),
         )
-    attempts: Sequence[tuple[Kind, str, Iterator[tuple[str, pl.Series]]]] = (
-        ("number", "numbers", _numbers(cells, rules.decimal)),
-        ("date", "dates", _dates(cells, rules.dates)),
-    )
     nearly: tuple[str, ...] = ()
-    for kind, what, readings in attempts:
+    kinds: tuple[tuple[Kind, str], ...] = (("number", "numbers"), ("date", "dates"))
+    for kind, what in kinds:
         if not num_cells:
             break
-        form, values = _choose(column, cells, list(readings), allowed, what)
+        if kind == "number":
+            form, values = _choose(column, cells, list(_numbers(cells, rules.decimal)), allowed)
+            forms = _form_notes(column, form)
+        else:
+            read_dates = dates.read(table, cells, rules.dates)
+            form, values, forms = read_dates.form, read_dates.values, dates.forms_note(table, column, read_dates)
         bad = unread = cells.is_not_null() & values.is_null()
         if unread.sum() <= allowed:
+            if kind == "date":
+                advice = f": add dates=day_first or dates=month_first, or drop=[{column}]"
+                dates.refuse_open(table, column, cells, read_dates, advice)
             if kind == "number":
                 bad = unread | values.is_infinite().fill_null(False)
             found = _counts(texts.filter(among_numbers))
             notes = [*_stand_in_notes(column, stand_ins | found), *_bad_notes(table, column, cells, bad, what)]
-            notes += _form_notes(column, what, form)
+            notes += forms
             zeros = cells.str.contains(LEADING_ZERO).fill_null(False)
             if kind == "number" and zeros.any():
                 shown = cells.filter(zeros)[0]
@@ -193,15 +197,16 @@ def read_as(table: Table, column: str, kind: Kind, form: str, rules: Rules) -> C
     elif kind == "truth":
         truths = {"true": True, "false": False, "1": True, "0": False}
         values = cells.str.to_lowercase().replace_strict(truths, default=None, return_dtype=pl.Boolean)
+    elif kind == "date":
+        known = form.split(dates.SEPARATOR) if form else [dates.ISO[0]]
+        found = dates.read(table, cells, rules.dates, known, has_digits=True)
+        advice = ", and training had neither: write them as in training"
+        dates.refuse_open(table, column, cells, found, advice)
+        values, forms = found.values, dates.forms_note(table, column, found)
     else:
-        readings = dict(_numbers(cells, rules.decimal) if kind == "number" else _dates(cells, rules.dates))
-        if kind == "date":
-            digits = cells.str.to_datetime(DIGITS_OF_A_DAY, time_unit="us", strict=False)
-            readings[DIGITS_OF_A_DAY] = digits.set(cells.str.len_chars() != 8, None)
-        way, values = _like_training(column, cells, readings, form or (PLAIN if kind == "number" else ISO_DATES[0]))
-        forms = _form_notes(column, f"{kind}s", way)
-        if kind == "number":
-            values = values.set(values.is_infinite().fill_null(False), None)
+        way, values = _like_training(column, cells, dict(_numbers(cells, rules.decimal)), form or PLAIN)
+        forms = _form_notes(column, way)
+        values = values.set(values.is_infinite().fill_null(False), None)
     bad = cells.is_not_null() & values.is_null()
     if bad.any() and bad.sum() == len(cells) - cells.null_count():
         first = first_of(table, cells, _rows(bad))
@@ -224,33 +229,28 @@ def _like_training(column: str, cells: pl.Series, readings: dict[str, pl.Series]
     if not readings[way].equals(readings[other], null_equal=True):
         row = int(readings[way].ne_missing(readings[other]).arg_max() or 0)
         raise UserError(
-            f"the column '{column}' holds values such as '{cells[row]}', written as {_example(way)} or as "
-            f"{_example(other)}, and training had neither: write them as in training"
+            f"the column '{column}' holds values such as '{cells[row]}', written as {way} or as {other}, and training had "
+            "neither: write them as in training"
         )
     return way, readings[way]
 
 
-def _form_notes(column: str, what: str, form: str) -> tuple[str, ...]:
-    """A sentence on how numbers or dates are written, where it is not the usual way."""
-    if form in ("", PLAIN, *_forms(ISO_DATES)):
-        return ()
-    return (f"the column '{column}' is read as {what} that are written as {_example(form)}",)
+def _form_notes(column: str, form: str) -> tuple[str, ...]:
+    """A sentence on how numbers are written, where it is not the usual way."""
+    return () if form == PLAIN else (f"the column '{column}' is read as numbers that are written as {form}",)
 
 
-def _choose(
-    column: str, cells: pl.Series, readings: list[tuple[str, pl.Series]], allowed: float, what: str
-) -> tuple[str, pl.Series]:
-    """The reading that leaves the fewest cells unread, the first of several that say the same."""
+def _choose(column: str, cells: pl.Series, readings: list[tuple[str, pl.Series]], allowed: float) -> tuple[str, pl.Series]:
+    """The reading of numbers that leaves the fewest cells unread, the first of several that give the same values."""
     failures = [int((cells.is_not_null() & values.is_null()).sum()) for _, values in readings]
     best = int(np.argmin(failures))
     form, values = readings[best]
     for count, (other_form, other) in zip(failures, readings, strict=True):
         if count == failures[best] <= allowed and form != PLAIN and not other.equals(values, null_equal=True):
             row = (other.ne_missing(values)).arg_max() or 0
-            setting = {"numbers": "decimal=. or decimal=,", "dates": "dates=day_first or dates=month_first"}[what]
             raise UserError(
-                f"the column '{column}' holds {what} such as '{cells[row]}', written as {_example(form)} or as "
-                f"{_example(other_form)}: add {setting}, or drop=[{column}]"
+                f"the column '{column}' holds numbers such as '{cells[row]}', written as {form} or as {other_form}: "
+                f"add decimal=. or decimal=,, or drop=[{column}]"
             )
     return form, values
 
@@ -271,28 +271,6 @@ def _numbers(cells: pl.Series, decimal: str) -> Iterator[tuple[str, pl.Series]]:
         yield DECIMAL_COMMA, swapped.set(~cells.str.contains(NUMBERS[DECIMAL_COMMA]).fill_null(False), None)
 
 
-def _forms(dates: Sequence[str]) -> list[str]:
-    return [date + time for date in dates for time in TIMES]
-
-
-def _dates(cells: pl.Series, order: str) -> Iterator[tuple[str, pl.Series]]:
-    """The ways to read cells as dates, and what each gives, in UTC: null for what is none."""
-    utc = cells.str.replace("Z$", "+0000")
-    sample = utc.drop_nulls().head(SAMPLE)
-    forms = _forms(ISO_DATES)
-    forms += _forms(DAY_FIRST) if order != "month_first" else []
-    forms += _forms(MONTH_FIRST) if order != "day_first" else []
-    if not sample.str.contains(LOOKS_LIKE_A_DATE).any():
-        forms = []
-    reads_some = False
-    for form in forms:
-        if sample.str.to_datetime(form, time_unit="us", strict=False).is_not_null().any():
-            reads_some = True
-            yield form, utc.str.to_datetime(form, time_unit="us", strict=False).dt.replace_time_zone(None)
-    if not reads_some:
-        yield ISO_DATES[0], pl.Series([None] * len(cells), dtype=pl.Datetime("us"))
-
-
 def days(cells: Cells) -> Cells:
     """Whole numbers that are all days, written as 20240131, as dates; all other cells as they are."""
     known = cells.values.drop_nulls()
@@ -303,7 +281,8 @@ def days(cells: Cells) -> Cells:
     moments = cells.values.cast(pl.Int64).cast(pl.String).str.to_datetime(DIGITS_OF_A_DAY, time_unit="us", strict=False)
     if moments.null_count() > cells.values.null_count():
         return cells
-    notes = (*cells.notes, *_form_notes(cells.column, "dates", DIGITS_OF_A_DAY))
+    note = f"the column '{cells.column}' is read as dates that are written as {dates.example(DIGITS_OF_A_DAY)}"
+    notes = (*cells.notes, note)
     return dataclasses.replace(cells, kind="date", values=moments, form=DIGITS_OF_A_DAY, notes=notes)
 
 
@@ -370,14 +349,3 @@ def _nearly(table: Table, column: str, cells: pl.Series, bad: pl.Series, what: s
 def first_of(table: Table, cells: pl.Series, rows: np.ndarray) -> str:
     """The first of some cells, with their places."""
     return ", ".join(f"'{cells[int(row)]}' ({table.place(int(row))})" for row in rows[:MOST_SHOWN])
-
-
-def _example(form: str) -> str:
-    """A form of dates as people write it."""
-    if form == DIGITS_OF_A_DAY:
-        return "20240131"
-    if "%" not in form:
-        return form
-    for code, word in {"%Y": "year", "%m": "month", "%d": "day", "%H": "hour", "%M": "minute", "%S%.f": "second"}.items():
-        form = form.replace(code, word)
-    return form.replace("%z", " and UTC offset")

@@ -16,8 +16,8 @@ from typing import Any
 import numpy as np
 import polars as pl
 
+from ensemble.data.records import MOST_EXACT
 from ensemble.recipes.table.cells import Kind
-from ensemble.recipes.table.sources import MOST_EXACT
 
 DAYS_SINCE = "days since "
 KEPT_APART = 0.9

@@ -37,6 +37,7 @@ from ensemble.data.inputs import FORECAST
 from ensemble.errors import UserError
 from ensemble.recipes.table import cells, columns, sources
 from ensemble.recipes.table.settings import PrepareConfig
+from ensemble.recipes.table.splits import FORECAST as FORECASTED
 from ensemble.recipes.table.splits import TEST, TRAIN, split_rows
 from ensemble.recipes.table.target import MAX_CLASSES, MAX_WHOLE_CLASSES, METRICS, Target, numeric, read_target
 from ensemble.task import Task
@@ -127,6 +128,7 @@ def prepare(config: PrepareConfig) -> dict[str, Any]:
                 cross_validation.KEY: splits.cross_validation.to_dict(),
                 "features": features,
                 "left_out": left_out,
+                "unseen": _unseen(read, features, split == FORECASTED),
                 "notes": notes,
                 "alike": {
                     "recipe": RECIPE,
@@ -296,6 +298,16 @@ def _features(
     taken = [*OURS, "id", "weight", "target", cross_validation.TIME, cross_validation.COLUMN]
     names = stored_names([feature["meaning"] for feature in learned], taken)
     return [{"name": names[feature["meaning"]], **feature} for feature in learned], left_out
+
+
+def _unseen(read: dict[str, cells.Cells], features: list[dict[str, Any]], rows: np.ndarray) -> dict[str, int]:
+    """By feature, the number of cells of `rows`, (num_rows,) bool, whose text train does not have; without those of 0."""
+    found = {}
+    for feature in features:
+        if "values" in feature:
+            texts = read[feature["column"]].values.filter(pl.Series(rows)).drop_nulls()
+            found[feature["name"]] = texts.len() - int(texts.is_in(feature["values"]).sum())
+    return {name: number for name, number in found.items() if number}
 
 
 def _warn_of_leaks(

@@ -44,7 +44,7 @@ class PrepareConfig:
     test: float = 0.0
     """Part of the labelled rows to set aside as the split test: drawn at random, or with `time` the last; 0 for none."""
     num_folds: int = 0
-    """Folds of cross-validation, 1 for one part that is held out; 0 for 8, for 5 above 20,000 rows, or for 1 above 200,000.
+    """Folds of cross-validation, 1 for one part that is held out; 0 for 8, for 5 above 10,000 rows, or for 1 above 200,000.
     With `time` the number of blocks, forward in time; 0 for 4."""
     max_bad_fraction: float = 0.01
     """The run stops when more than this part of the lines cannot be read. A column of which no more than this part of the
@@ -53,3 +53,40 @@ class PrepareConfig:
     """Of the random folds."""
     overwrite: bool = False
     """Replace `out` if it exists."""
+
+
+TRAINING = {
+    "batch_size": 0,
+    "max_epochs": 0.0,
+    "learning_rate": 0.0,
+    "warmup_steps": 20,
+    "clip_norm": 0.0,
+    "evaluations_per_epoch": 1,
+    "patience": 4,
+    "log_every": 20,
+}
+"""Other defaults of `TrainConfig`; of the first three, 0 is chosen by the number of rows, see sizes.py. The norm of the
+gradient is not clipped, since it is that of all copies together: rows that a copy holds out would change its steps."""
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class RecipeConfig:
+    """TabM, for any prepared data with flat features; 0 and auto are chosen by the size of the table."""
+
+    num_submodels: int = 0
+    """MLPs that share their weights in each copy, whose predictions are averaged (k of TabM)."""
+    width: int = 0
+    """Neurons of a hidden layer."""
+    num_layers: int = 0
+    """Hidden layers."""
+    num_bins: int = 0
+    """Bins of the piecewise-linear embedding of a number."""
+    embedding_size: int = 0
+    """Length of the embedding of a number."""
+    dropout: float = 0.1
+    """After each hidden layer."""
+    new_rows: Literal["auto", "copies", "refit"] = "auto"
+    """Predict new rows by the mean of the copies of cross-validation, or by one more copy that is fitted on all rows; auto
+    for refit where only one fold is held out or folds follow each other in time."""
+    num_copies: int = 0
+    """Copies of cross-validation; 0 for one a fold. Set by the data, and kept with the weights."""

@@ -20,8 +20,7 @@ from ensemble.data import records
 from ensemble.data.census import MALFORMED, Census, Offender
 from ensemble.errors import UserError
 
-MOST_EXACT = 2**53
-"""Whole numbers from here on are not all exact as floats."""
+NO_ID = "{} holds floats such as {}, and ids are texts or whole numbers below 2^53: write it as text"
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -32,6 +31,8 @@ class Table:
     """The cells of each column, a series for each file: String, or a type of Parquet's."""
     no_cells: dict[str, str]
     """Columns whose values are no single cells, such as lists, and what they hold."""
+    floats: dict[str, str]
+    """Columns of JSON lines with floats that are no ids, and the first of these."""
     files: Sequence[Path]
     file_number: np.ndarray
     """(num_rows,) which of the files."""
@@ -60,6 +61,8 @@ class Table:
         """
         if column in self.no_cells:
             raise UserError(f"{setting}={column} holds {self.no_cells[column]}: ids are texts or whole numbers")
+        if column in self.floats:
+            raise UserError(NO_ID.format(f"{setting}={column}", self.floats[column]))
         texts = pl.concat([_ids(piece, f"{setting}={column}") for piece in self.pieces[column]])
         texts = texts.set(texts == "", None)
         if len(rows := texts.str.contains("\0", literal=True).arg_true()):
@@ -73,13 +76,15 @@ def read(files: Sequence[Path], census: Census) -> Table:
     lines: list[np.ndarray] = []
     may_lack: list[bool] = []
     no_cells: dict[str, str] = {}
+    floats: dict[str, str] = {}
     notes: list[str] = []
     for path in files:
         file = records.look(path)
         nested: set[str] = set()
         names = file.names
         if isinstance(file.layout, records.JsonLines):
-            names, nested = records.keys(file)
+            names, nested, of_file = records.keys(file)
+            floats = {**{name: f"{value} ({path.name}:{line})" for name, (value, line) in of_file.items()}, **floats}
         shown = _shown(path, names)
         layout = "Parquet" if file.layout is None else "JSON lines"
         if isinstance(file.layout, records.Delimited):
@@ -117,6 +122,7 @@ def read(files: Sequence[Path], census: Census) -> Table:
             for name in names
         },
         no_cells=no_cells,
+        floats=floats,
         files=files,
         file_number=np.repeat(np.arange(len(files)), [len(numbers) for numbers in lines]),
         line=np.concatenate(lines),
@@ -148,11 +154,9 @@ def _ids(piece: pl.Series, what: str) -> pl.Series:
     """A piece of a column as text, floats as whole numbers."""
     if piece.dtype.is_float():
         known = piece.drop_nulls().drop_nans()
-        odd = known.filter((known != known.floor()) | (known.abs() >= MOST_EXACT) | known.is_infinite())
+        odd = known.filter((known != known.floor()) | (known.abs() >= records.MOST_EXACT) | known.is_infinite())
         if len(odd):
-            raise UserError(
-                f"{what} holds floats such as {odd[0]!r}, and ids are texts or whole numbers below 2^53: write it as text"
-            )
+            raise UserError(NO_ID.format(what, repr(odd[0])))
     return as_text(whole(piece))
 
 
@@ -161,7 +165,7 @@ def whole(piece: pl.Series) -> pl.Series:
     if not piece.dtype.is_float():
         return piece
     known = piece.drop_nulls().drop_nans()
-    is_whole = ((known == known.floor()) & (known.abs() < MOST_EXACT)).all()
+    is_whole = ((known == known.floor()) & (known.abs() < records.MOST_EXACT)).all()
     return piece.fill_nan(None).cast(pl.Int64) if is_whole else piece.fill_nan(None)
 
 

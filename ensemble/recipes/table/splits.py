@@ -19,7 +19,7 @@ TRAIN, TEST, FORECAST = 0, 1, 2
 LEAST_ROWS = 20
 LEAST_FOLDS = 3
 MANY_FOLDS = 8
-MANY_FOLDS_UNTIL, FOLDS_UNTIL = 20_000, 200_000
+MANY_FOLDS_UNTIL, FOLDS_UNTIL = 10_000, 200_000
 """Labelled rows up to which there are 8 folds, and then 5; beyond, one part is held out."""
 HELD_OUT_PERCENT = 15
 """Of the rows, what scheme=holdout predicts, and as many stop the training."""

@@ -16,20 +16,19 @@ call alone. Each set, and on each each method, is measured once, and kept in `fo
 
 import shutil
 import sys
-import threading
 from collections.abc import Callable, Sequence
 from functools import partial
 from pathlib import Path
 from typing import Any
 
 import numpy as np
-import psutil
 import pyarrow as pa
 import pyarrow.parquet as pq
 
 from benchmarks.autogluon.foreign_run import ROW_ID, STACKING, TARGET, WEEK
 from benchmarks.demo.measure import MEMBERS, SMALL, TREES, real_sets, stages_of
-from benchmarks.timing import environment, timed
+from benchmarks.process_tree import watched
+from benchmarks.timing import environment
 from ensemble import folders, metrics, predictions
 from ensemble.arrow import open_table
 from ensemble.errors import UserError
@@ -41,8 +40,6 @@ OURS = {"trees": TREES, "bagged": TREES, "ensemble": MEMBERS}
 METHODS = ("good_quality", "good_quality_by_week", "medium_quality", STACKING)
 LEARNED_FROM = ("train", "validation", "blend")
 FOREIGN_RUN = Path(__file__).with_name("foreign_run.py")
-OPENMP = ["env", "-u", "OMP_NUM_THREADS", "OMP_WAIT_POLICY=PASSIVE"]
-PAUSE_S = 0.2
 NUM_DRAWS = 500
 
 
@@ -238,36 +235,6 @@ def _other(folder: Path, method: str, python: str, limit_s: float) -> dict[str, 
         "disk_mb": round(_megabytes(folder / method), 2),
         **folders.read_json(folder / f"{method}.fit.json"),
     }
-
-
-def watched(command: Sequence[str | Path]) -> dict[str, float]:
-    """As `timed`, but the peak in MB is of all its processes together; what several of them map counts once."""
-    done, peak = threading.Event(), [0.0]
-    others = set(psutil.Process().children(recursive=True))
-
-    def watch() -> None:
-        while not done.wait(PAUSE_S):
-            its = set(psutil.Process().children(recursive=True)) - others
-            peak[0] = max(peak[0], sum(map(_proportional_mb, its)))
-
-    watcher = threading.Thread(target=watch)
-    watcher.start()
-    try:
-        taken = timed([*OPENMP, *command])
-    finally:
-        done.set()
-        watcher.join()
-    return {**taken, "peak_mb": round(peak[0], 1)}  # what `timed` counts begins with the pages of this process
-
-
-def _proportional_mb(process: psutil.Process) -> float:
-    try:
-        if process.cmdline() == psutil.Process().cmdline():  # begun, but not yet the command: its pages are this process's
-            return 0.0
-        about = process.memory_full_info()
-    except psutil.Error:  # it has just ended
-        return 0.0
-    return getattr(about, "pss", about.uss) / 1e6
 
 
 def _megabytes(folder: Path) -> float:

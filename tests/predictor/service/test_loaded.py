@@ -12,13 +12,13 @@ import pytest
 
 from ensemble import folders
 from ensemble.errors import Failure, UserError
-from ensemble.predictor.loaded import EnsemblePredictor
+from ensemble.predictor.loaded import Predictor
 from ensemble.recipes.hot_sellers import requests
 
 
 @pytest.fixture(scope="module")
-def predictor(fitted: Path) -> Iterator[EnsemblePredictor]:
-    with EnsemblePredictor.load(fitted / "ensemble", threads=1) as loaded:
+def predictor(fitted: Path) -> Iterator[Predictor]:
+    with Predictor.load(fitted / "ensemble", threads=1) as loaded:
         yield loaded
 
 
@@ -51,7 +51,7 @@ def sign_again(fitted: Path, name: str) -> None:
     folders.write_manifest(ensemble, {"kind": "ensemble"})
 
 
-def test_the_forecast_is_that_of_the_files(predictor: EnsemblePredictor, fitted: Path, request_rows: Any) -> None:
+def test_the_forecast_is_that_of_the_files(predictor: Predictor, fitted: Path, request_rows: Any) -> None:
     """A loaded member would predict otherwise than from its files, or a table lose what the raw files say."""
     given = requests.Request(**request_rows)
     assert given.products
@@ -64,13 +64,13 @@ def test_members_are_read_once(fitted: Path, request_rows: Any, tmp_path: Path) 
     folder = Path(shutil.copytree(fitted, tmp_path / "moved"))
     given = requests.Request(**request_rows)
     assert given.products
-    with EnsemblePredictor.load(folder / "ensemble", threads=1) as loaded:
+    with Predictor.load(folder / "ensemble", threads=1) as loaded:
         shutil.rmtree(folder)
         found = loaded.predict(requests.review_table(given.reviews), requests.product_table(given.products))
     assert found.equals(pq.read_table(fitted / "ensemble/forecast.parquet"))
 
 
-def test_a_request_that_cannot_be_prepared_disturbs_nothing(predictor: EnsemblePredictor, request_rows: Any) -> None:
+def test_a_request_that_cannot_be_prepared_disturbs_nothing(predictor: Predictor, request_rows: Any) -> None:
     """A mistake would come as a traceback, name a scratch file, or leave the processes out of step."""
     given = requests.Request(**request_rows)
     table = requests.review_table(given.reviews)
@@ -88,7 +88,7 @@ def test_a_lost_process_is_named(fitted: Path, request_rows: Any) -> None:
     """A caller would wait for ever for a member that the kernel killed."""
     given = requests.Request(**request_rows)
     assert given.products
-    with EnsemblePredictor.load(fitted / "ensemble", threads=1) as loaded:
+    with Predictor.load(fitted / "ensemble", threads=1) as loaded:
         assert not loaded.lost()
         process = loaded._stages["xgboost"]._process
         process.kill()
@@ -108,10 +108,10 @@ def test_a_pickle_for_a_model_is_never_read(file: str, copied: Path, tmp_path: P
     path = copied / "members" / file
     path.write_bytes(pickle.dumps(Payload(trap)).ljust(path.stat().st_size, b"."))
     with pytest.raises(UserError, match="was changed after it was written"):
-        EnsemblePredictor.load(copied / "ensemble")
+        Predictor.load(copied / "ensemble")
     sign_again(copied, file.partition("/")[0])
     with pytest.raises((UserError, Failure)):  # what the format's own reader makes of it; LightGBM's ends the process
-        EnsemblePredictor.load(copied / "ensemble")
+        Predictor.load(copied / "ensemble")
     assert not trap.exists()
 
 
@@ -124,13 +124,13 @@ def test_a_kind_of_member_that_is_not_known_is_refused(copied: Path, tmp_path: P
     (folder / "summary.json").write_text(json.dumps({**summary, "kind": "pickle"}))
     sign_again(copied, "xgboost")
     with pytest.raises(UserError, match="is of kind 'pickle', not one of neural, xgboost, lightgbm"):
-        EnsemblePredictor.load(copied / "ensemble")
+        Predictor.load(copied / "ensemble")
     assert not trap.exists()
 
 
 def test_nothing_is_loaded_half(fitted: Path, tmp_path: Path) -> None:
     """A damaged ensemble, or no threads at all, would be found out at the first request."""
     with pytest.raises(UserError, match="threads=-1 is impossible"):
-        EnsemblePredictor.load(fitted / "ensemble", threads=-1)
+        Predictor.load(fitted / "ensemble", threads=-1)
     with pytest.raises(UserError, match=r"ensemble.json does not exist"):
-        EnsemblePredictor.load(tmp_path)
+        Predictor.load(tmp_path)

@@ -1,10 +1,12 @@
 """The ranking file: what is written is read, and what is no sound ranking file is refused with a sentence."""
 
 import dataclasses
+import json
 import re
 from pathlib import Path
 
 import numpy as np
+import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
@@ -70,6 +72,11 @@ def test_a_damaged_or_foreign_file_is_refused(tmp_path: Path) -> None:
         rankings.read(path)
     rankings.write(path, SOUND)
     table = pq.read_table(path)
+    edited = table.set_column(0, "row_id", pa.array(SOUND.row_id[::-1]))
+    pq.write_table(edited, path)
+    with pytest.raises(UserError, match=r"the column 'row_id' of .* was changed after the file was written"):
+        rankings.read(path)
+    rankings.write(path, SOUND)
     whole = path.read_bytes()
     start = whole.index(b"\x28\xb5\x2f\xfd") + 12  # inside the first compressed page
     flipped = whole[:start] + bytes([whole[start] ^ 1]) + whole[start + 1 :]
@@ -77,6 +84,8 @@ def test_a_damaged_or_foreign_file_is_refused(tmp_path: Path) -> None:
         path.write_bytes(damaged)
         with pytest.raises(UserError, match="is not a sound Parquet file"):
             rankings.read(path)
+    about = {name: value for name, value in json.loads(table.schema.metadata[b"ensemble"]).items() if name != "checksums"}
+    table = table.replace_schema_metadata({"ensemble": json.dumps(about)})  # as of another program
     pq.write_table(table.drop_columns("rank"), path)
     with pytest.raises(UserError, match="is no ranking file, it lacks: rank;"):
         rankings.read(path)

@@ -83,6 +83,19 @@ def test_what_is_no_id_is_refused(tmp_path: Path, frame: pl.DataFrame, sentence:
         read_files(tmp_path, a=frame).texts("id", "id")
 
 
+@pytest.mark.parametrize("number", ["9007199254740993.0", "1e20", "1.5"])
+def test_json_floats_are_ids_only_if_they_are_exact(tmp_path: Path, number: str) -> None:
+    """Two customers beyond 2^53 would be one, where the same column of Parquet is refused."""
+    lines = '{"id": 7.0, "x": 1}\n{"id": 9007199254740993, "x": 2.5}\n{"id": null, "x": 3}\n'
+    assert read_files(tmp_path, a=lines).texts("id", "id").to_list() == ["7", "9007199254740993", None]
+    found = read_files(tmp_path, a=lines, b=f'{{"id": {number}, "x": 1}}\n')
+    with pytest.raises(
+        UserError, match=r"group=id holds floats such as .* \(b:1\), and ids are texts or whole numbers below"
+    ):
+        found.texts("id", "group")
+    assert cells.read(found, "id", RULES).kind == "number"
+
+
 def test_json_objects_are_no_ids(tmp_path: Path) -> None:
     """The text of an object would name a row."""
     found = read_files(tmp_path, a='{"id": {"a": 1}, "x": 1}\n{"id": "b", "x": 2}\n')

@@ -78,15 +78,6 @@ def test_predictions_are_joined_by_row_id(tmp_path: Path) -> None:
         autogluon._forecast(tmp_path / "other.parquet", np.array([3, 5, 8]))
 
 
-def test_memory_is_of_all_processes_together() -> None:
-    """AutoGluon trains in several processes, and one of them alone would be told."""
-    hold = "import subprocess, sys, time; kept = b'x' * 80_000_000; "
-    here = b"x" * 500_000_000  # which a process has for a moment too when it starts another
-    family = f"{hold} child = subprocess.Popen([sys.executable, '-c', {hold + 'time.sleep(2)'!r}]); child.wait()"
-    assert 160 < autogluon.watched([sys.executable, "-c", family])["peak_mb"] < 400
-    assert len(here)
-
-
 @pytest.mark.skipif("TORTURE_LONG" not in os.environ, reason="a minute of processes: make torture")
 def test_a_small_comparison_goes_on_where_it_was_cut_short(tmp_path: Path) -> None:
     """The shipped scripts, or scikit-learn, would have changed under it; or a day's figures be measured twice."""

@@ -1,0 +1,115 @@
+"""Fit the ensemble on its members' prediction files, or forecast with it from new raw data.
+
+python scripts/ensemble_predictor.py fit predictions=runs/demo/predictions data=runs/demo/prepared out=runs/demo/ensemble
+python scripts/ensemble_predictor.py predict ensemble=runs/demo/ensemble 'source=[all.jsonl]' out=runs/new
+"""
+
+import dataclasses
+from typing import Literal
+
+from ensemble import configuration, errors, recipe
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class FitConfig:
+    """Fit weights and calibration on blend or out of fold, score on test, forecast."""
+
+    predictions: str = "???"
+    """The folder of prediction files, MEMBER.SPLIT.parquet, for blend (or oof), test and, if there is one, forecast."""
+    data: str = "???"
+    """The prepared data that they are of."""
+    verify: Literal["changed", "full"] = "changed"
+    """Prepared data whose checksums are read: files that changed since they were last read, or all files."""
+    out: str = "???"
+    """The folder of the ensemble to write."""
+    members: tuple[str, ...] = ()
+    """Names of the members and baselines; empty for all in the folder."""
+    combiner: str = "auto"
+    """Finds the weights: auto, equal, best_member, greedy, shrunk, simplex; of some kinds of task also logistic, nnls, ridge
+    or rank_average."""
+    calibration: str = "auto"
+    """Calibrates probabilities: auto, platt, temperature, or isotonic, for two classes with 1,000 rows of the rarer one."""
+    on: str = ""
+    """The split that both are fitted on: blend, or oof, rows predicted out of fold; empty for oof where the data are for
+    cross-validation, else blend."""
+    num_draws: int = 200
+    """Draws of the bootstrap over products, or whatever else the rows belong to."""
+    seed: int = 0
+    """Of the bootstrap."""
+    overwrite: bool = False
+    """Replace `out` if it exists."""
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class PredictConfig:
+    """Forecast with a fitted ensemble: from raw reviews, old and new, or of new rows of a table."""
+
+    ensemble: str = "???"
+    """The folder of a fitted ensemble."""
+    source: tuple[str, ...] = ()
+    """Files or globs of raw reviews: all reviews of all products of the categories, old and new, up to the day of the
+    forecast. Or of new rows of a table, with the columns that it had in training; the target is not needed."""
+    metadata: tuple[str, ...] = ()
+    """Files or globs of product metadata; needed if the members learned with them."""
+    out: str = "???"
+    """The folder for forecast.parquet and forecast.csv."""
+    columns: dict[str, str] = dataclasses.field(default_factory=dict)
+    """For tables with unknown headers: product_id, user_id, rating and time, each with its column's name."""
+    max_bad_fraction: float = 0.01
+    """The run stops when more than this part of the rows is bad."""
+    min_matched: float = 0.5
+    """The run stops when less than this part of the products has metadata, or of the reviews text, if members read it."""
+    overwrite: bool = False
+    """Replace `out` if it exists."""
+
+
+COMMANDS = {"fit": FitConfig, "predict": PredictConfig}
+
+
+def main() -> None:
+    parser = recipe.option()
+    if named := parser.parse_known_args()[0].recipe:
+        recipe.named(named)
+    command, settings = configuration.from_subcommands(COMMANDS, __doc__, [parser])
+
+    if command == "predict":
+        from ensemble.predictor import new_data
+
+        extra = {name: getattr(settings, name) for name in ("columns", "max_bad_fraction", "min_matched")}
+        data = (settings.source, settings.metadata)
+        path = new_data.predict(settings.ensemble, *data, settings.out, extra, settings.overwrite)
+        print(f"the ranked forecast is in {path}")
+        return
+
+    from ensemble import folders
+    from ensemble.predictor import card, fit
+
+    about = folders.read_manifest(settings.data, settings.verify == "full")
+    recipe.check_named(named, about, settings.data)
+    scores = fit.fit(
+        settings.predictions,
+        settings.data,
+        settings.out,
+        settings.members,
+        settings.num_draws,
+        settings.seed,
+        settings.overwrite,
+        settings.combiner,
+        settings.calibration,
+        settings.on,
+    )
+    order = "forward in time" if recipe.follows_time(about) else "each block by what was fitted before it"
+    print(f"what each way to combine would have given on {scores['fitted_on']}, {order}:")
+    for name, of in scores["combiner"]["cross_fitted"].items():
+        taken = "  taken" if name == scores["combiner"]["method"] else ""
+        print(f"{name:>14}  " + "  ".join(f"{metric.replace('_', ' ')} {value:.5f}" for metric, value in of.items()) + taken)
+    metric, base_rate = scores["metric"], scores["base_rate"]
+    positives = "" if base_rate is None else f", {base_rate:.2%} positive"
+    print(f"{scores['split']}: {scores['rows']:,} rows{positives}; {metric.replace('_', ' ')} with its 95 % interval")
+    if scores["left_out"]:
+        print(scores["left_out"])
+    print("\n".join(card.score_lines(scores, about["task"]["group"])))
+
+
+if __name__ == "__main__":
+    errors.run(main)

@@ -1,0 +1,95 @@
+"""The bytes of a raw file, decompressed if it is gzip; and what is wrong with a file that cannot be read.
+
+with Bytes(path) as stream:
+    head = stream.read(1 << 20)
+"""
+
+import gzip
+import stat
+import zlib
+from pathlib import Path
+
+from ensemble.errors import UserError
+
+GZIP_BYTES = 1 << 17
+LONGEST_SHOWN = 160
+
+
+def require_file(path: Path) -> None:
+    """Raise `UserError` for a path that is no regular file, which would be read twice, as sources are, or wait for ever."""
+    try:
+        mode = path.stat().st_mode
+    except FileNotFoundError:
+        raise UserError(f"the file {path} does not exist: check the path") from None
+    except (OSError, ValueError) as error:  # such as a name of more than 255 bytes, or with a NUL in it
+        reason = getattr(error, "strerror", None) or error
+        shown = str(path) if len(str(path)) <= LONGEST_SHOWN else f"{str(path)[:LONGEST_SHOWN]}…"
+        raise UserError(f"{shown!r} cannot be read ({reason}): check the path and its permissions") from None
+    if stat.S_ISDIR(mode):
+        raise UserError(f"{path} is a folder: name its files, as in '{str(path).rstrip('/')}/*.jsonl.gz'")
+    if not stat.S_ISREG(mode):
+        kinds = {stat.S_ISFIFO: "a pipe", stat.S_ISSOCK: "a socket", stat.S_ISCHR: "a device", stat.S_ISBLK: "a device"}
+        kind = next(kind for is_kind, kind in kinds.items() if is_kind(mode))
+        raise UserError(f"{path} is {kind}, and sources are read more than once: write its content to a file, and name that")
+
+
+def refuse_bare_returns(path: Path, head: bytes) -> None:
+    """Raise `UserError` for text whose lines end in carriage returns alone, which would be read as one line."""
+    if b"\n" not in head and b"\r" in head.rstrip(b"\r") and not head.startswith(b"PAR1"):
+        raise UserError(
+            f"the lines of {path} end in carriage returns alone, as on old Macs: convert them, as "
+            "`tr '\\r' '\\n' < OLD > NEW` does"
+        )
+
+
+class Bytes:
+    """The bytes of a file, decompressed if it is gzip, from the first to the last.
+
+    Raises `UserError` for a file that cannot be opened, and where a gzip stream is damaged or breaks off.
+    """
+
+    def __init__(self, path: Path) -> None:
+        self.name = str(path)
+        self.position = 0
+        require_file(path)
+        try:
+            self._file = open(path, "rb")  # noqa: SIM115 - closed by __exit__
+            packed = self._file.read(2) == b"\x1f\x8b"
+            self._file.seek(0)
+        except OSError as error:
+            raise UserError(
+                f"{path} cannot be read ({error.strerror or error}): check the path and its permissions"
+            ) from None
+        self._gzip = gzip.GzipFile(fileobj=self._file) if packed else None
+
+    def __enter__(self) -> "Bytes":
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self._file.close()
+
+    def read(self, size: int) -> bytes:
+        """The next `size` bytes, or fewer at the end."""
+        pieces = []
+        while size > 0 and (piece := self._read_some(size)):
+            pieces.append(piece)
+            size -= len(piece)
+            self.position += len(piece)
+        return b"".join(pieces)
+
+    def _read_some(self, size: int) -> bytes:
+        try:
+            # In small pieces, so that what precedes the damage is not lost with it.
+            return self._gzip.read1(min(size, GZIP_BYTES)) if self._gzip else self._file.read(size)
+        except EOFError:
+            what = "breaks off"
+        except (gzip.BadGzipFile, zlib.error) as error:
+            what = f"is damaged ({error})"
+        except OSError as error:
+            raise UserError(
+                f"{self.name} cannot be read ({error.strerror or error}): check the disk, or copy it again"
+            ) from None
+        raise UserError(
+            f"the gzip stream of {self.name} {what} near byte {self._file.tell():,}, after {self.position:,} "
+            "decompressed bytes: get the file again"
+        )

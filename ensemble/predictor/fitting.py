@@ -1,0 +1,65 @@
+"""A fit that is started from Python: the command of scripts/fit.py in a process of its own.
+
+The tree libraries read their settings of threads when they are imported, and must not share a process with PyTorch. So
+nothing is trained in the process that asks for it.
+"""
+
+import json
+import subprocess
+import sys
+import tempfile
+from pathlib import Path
+from typing import Any
+
+from ensemble import recipe
+from ensemble.errors import PREEMPTED, USER_ERROR, Failure, UserError
+from ensemble.predictor.frames import to_arrow
+
+COMMAND = [sys.executable, "-m", "ensemble.commands.fit"]
+
+
+def fit(source: Any, out: str | Path, name: str, resume: bool, settings: dict[str, Any]) -> None:
+    """Fit in the folder `out`, with the settings of scripts/fit.py; its progress is printed on standard error.
+
+    source : a path, several of them, or a frame of rows (see frames.py). name : of the recipe. Raises `UserError` for a
+    mistake in them, and `Failure` if the process ends otherwise.
+    """
+    with tempfile.TemporaryDirectory(prefix="ensemble-") as scratch:
+        if isinstance(source, (str, Path)):
+            files = [str(source)]
+        elif isinstance(source, (list, tuple)):
+            files = [str(file) for file in source]
+        else:
+            import pyarrow.parquet as pq
+
+            files = [f"{scratch}/rows.parquet"]
+            pq.write_table(to_arrow(source)[0], files[0])
+        config = Path(scratch) / "settings.yaml"
+        given = {**settings, "source": files, "out": str(out)}
+        config.write_text(json.dumps(given, default=_plain), encoding="utf-8")  # JSON is YAML
+        words = ["--recipe", name, "--config", str(config), *(["--resume", "auto"] if resume else [])]
+        if name not in recipe.BUILT_IN:
+            recipe.named(name)
+        process = subprocess.Popen([*COMMAND, *words], stdout=subprocess.DEVNULL, stderr=subprocess.PIPE, text=True)
+        last = ""
+        try:
+            for line in process.stderr or ():
+                print(line, end="", file=sys.stderr)
+                last = line.strip() or last
+            code = process.wait()
+        except BaseException:
+            process.terminate()
+            process.wait()
+            raise
+    if code == USER_ERROR:
+        raise UserError(last.removeprefix("error: ").replace(f"{scratch}/", ""))
+    if code == PREEMPTED:
+        raise Failure(f"the fit was stopped: go on with resume=True and out={out}")
+    if code:
+        raise Failure(f"the fit ended with exit code {code}: {last}")
+
+
+def _plain(value: Any) -> Any:
+    if isinstance(value, Path):
+        return str(value)
+    raise UserError(f"{value!r} is no setting: give a text, a number, true or false, or a list of them")

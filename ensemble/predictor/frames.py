@@ -1,0 +1,46 @@
+"""Rows that a user has in memory: pandas, polars or Arrow to Arrow, and back to the same kind."""
+
+import sys
+from collections.abc import Callable
+from typing import Any
+
+import pyarrow as pa
+
+from ensemble.errors import UserError
+
+Back = Callable[[pa.Table], Any]
+
+
+def to_arrow(rows: Any) -> tuple[pa.Table, Back]:
+    """The rows as a table, and what makes the same kind of frame of a result.
+
+    rows : a pandas or polars DataFrame, or an Arrow table. Raises `UserError` for anything else, and for a column of mixed
+    types. A library is not imported for this: a frame of it can only come from a process that has it.
+    """
+    if isinstance(rows, pa.Table):
+        return rows, lambda table: table
+    kind = type(rows).__module__.partition(".")[0]
+    if kind == "polars" and hasattr(rows, "to_arrow"):
+        return rows.to_arrow(), lambda table: sys.modules["polars"].from_arrow(table)
+    if kind == "pandas" and hasattr(rows, "columns"):
+        return _of_pandas(rows), lambda table: table.to_pandas()
+    raise UserError(
+        f"rows are of the type {type(rows).__name__}: give a path, a pandas or polars DataFrame, or an Arrow table"
+    )
+
+
+def _of_pandas(rows: Any) -> pa.Table:
+    names = [str(name) for name in rows.columns]
+    again = sorted({name for name in names if names.count(name) > 1})
+    if again:
+        raise UserError(f"two columns are named '{again[0]}': rename one")
+    columns = []
+    for position, name in enumerate(names):
+        try:
+            columns.append(pa.Array.from_pandas(rows.iloc[:, position]))
+        except (pa.ArrowException, TypeError, ValueError, OverflowError) as error:
+            reason = " ".join(str(error).split())
+            raise UserError(f"the column '{name}' cannot be read ({reason}): give all its cells one type") from None
+    plain = [column.combine_chunks() if isinstance(column, pa.ChunkedArray) else column for column in columns]
+    plain = [column.dictionary_decode() if pa.types.is_dictionary(column.type) else column for column in plain]
+    return pa.table(dict(zip(names, plain, strict=True)))

@@ -1,0 +1,81 @@
+"""Which rows of data for cross-validation did what, in sentences for the report and the model card."""
+
+from typing import Any
+
+from ensemble.data.cross_validation import CrossValidation
+from ensemble.data.inputs import FORECAST
+from ensemble.data.out_of_fold import NAME as OUT_OF_FOLD
+
+SPLIT_USE = {
+    "train": "members are fitted and, out of fold, weights and calibration",
+    "test": "the scores above",
+    FORECAST: "the forecast above",
+}
+
+
+def sentences(about: dict[str, Any], scores: dict[str, Any]) -> dict[str, str]:
+    """By the step of the fit; empty for data with a validation split.
+
+    about : the manifest of the data. scores : as in scores.json.
+    """
+    cv = CrossValidation.of(about)
+    if cv is None:
+        return {}
+    return {
+        "training": _training(about, cv),
+        "out-of-fold predictions": _predicted(about, cv, scores["out_of_fold_rows"]),
+        "weights and calibration": "Fitted on the out-of-fold predictions."
+        if scores["fitted_on"] == OUT_OF_FOLD
+        else f"Fitted on the split {scores['fitted_on']}.",
+        "scores": _scored(about, cv, scores),
+        "new rows": "Predicted by models that are fitted again on all rows."
+        if cv.scheme == "forward"
+        else "Predicted by the mean of the copies of each member, or by models fitted again on all rows where refit=true.",
+    }
+
+
+def place(scores: dict[str, Any]) -> str:
+    """The rows that are scored, within a sentence."""
+    return "out-of-fold predictions" if scores["split"] == OUT_OF_FOLD else f"the {scores['split']} split"
+
+
+def _training(about: dict[str, Any], cv: CrossValidation) -> str:
+    rows, config = f"{about['splits']['train']['rows']:,} rows with a known target", about["config"]
+    if cv.scheme == "holdout":
+        return (
+            f"{rows}: one copy of each member. One part of the rows fits it, one decides when its training stops, and one "
+            "is held out."
+        )
+    num_fit = cv.num_folds - 2
+    copies = f"Each member has {cv.num_folds} copies."
+    if cv.scheme == "forward":
+        unit = " days" if isinstance(about["splits"]["train"].get("from"), str) and cv.embargo else ""
+        embargo = f", less an embargo of {cv.embargo:g}{unit}" if cv.embargo else ""
+        return (
+            f"{rows}, in {cv.num_folds} blocks forward in time, by {config.get('time')}. {copies} A copy predicts one "
+            f"block, the block before it decides when its training stops, and all rows before that fit it{embargo}."
+        )
+    how = "stratified by the target" if cv.scheme == "random" else f"with all rows of one {config.get('group')} in one fold"
+    return (
+        f"{rows}, in {cv.num_folds} random folds, {how}. {copies} A copy is fitted on {num_fit} "
+        f"fold{'s' if num_fit > 1 else ''}, one more decides when its training stops, and it predicts the last one."
+    )
+
+
+def _predicted(about: dict[str, Any], cv: CrossValidation, num_rows: int) -> str:
+    others = about["splits"]["train"]["rows"] - num_rows
+    found = f"{num_rows:,} rows, each by the copy that learned nothing from it."
+    if cv.scheme == "forward":
+        return f"{found} The other {others:,} rows, before the first block, have none: they only train."
+    return f"{found} The other {others:,} rows have none: they only train." if others else found
+
+
+def _scored(about: dict[str, Any], cv: CrossValidation, scores: dict[str, Any]) -> str:
+    rows = f"The scores are of {scores['rows']:,} rows"
+    if scores["split"] != OUT_OF_FOLD:
+        how = "the last in time" if cv.scheme == "forward" else "set aside at random"
+        return f"{rows} of the {scores['split']} split, {how}, from which nothing was learned."
+    others = scores["out_of_fold_rows"] - scores["rows"]
+    which = "earlier" if cv.scheme == "forward" else "other"
+    found = f"{rows} with out-of-fold predictions. For each, weights and calibration were fitted on {which} rows."
+    return f"{found} {others:,} rows are not scored, since none are {which} or their weight is 0." if others else found

@@ -1,0 +1,184 @@
+"""TabM-mini (Gorishniy et al. 2025, arXiv:2410.24210) with piecewise-linear embeddings, once for each copy of a member.
+
+B rows, C copies, k submodels of a copy, N numbers, E length of an embedding, D inputs of the first layer, W width.
+
+The layers are those of the packages `tabm` and `rtdl_num_embeddings`. Their first layer would multiply each row's D inputs
+by the scaling of each submodel, (B, k, D). Here the scaling multiplies the weights, so that the k first layers are one
+matrix product of (B, D) with (D, k × W): the same numbers for less time, see `Network.forward`.
+"""
+
+import dataclasses
+
+import torch
+import torch.nn.functional as F
+from rtdl_num_embeddings import PiecewiseLinearEmbeddings
+from tabm import LinearEnsemble, make_tabm_backbone
+from torch import nn
+
+LARGEST = 3e38
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class Shape:
+    """What the shapes of the weights follow from."""
+
+    num_numbers: int
+    categories: tuple[int, ...]
+    """The number of categories of each feature that has some."""
+    num_outputs: int
+    num_knots: int
+    num_bins: int
+    embedding_size: int
+    num_submodels: int
+    width: int
+    num_layers: int
+    dropout: float
+    largest_one_hot: int = 32
+    """A feature of more categories than this has an embedding, of half this length."""
+
+
+class Network(nn.Module):
+    """One copy: numbers (B, N) and codes of categories to the outputs of the submodels, (B, k, num_outputs)."""
+
+    knots: torch.Tensor
+    """Rising, (N, num_knots); infinite beyond the last."""
+    segments: torch.Tensor
+    """From a knot to the next, (N, num_knots, 5): its begin, 1 / length, where it begins in its bin, which part of the bin
+    it is, and the number of the bin."""
+    edges: torch.Tensor
+    """Of the bins, as normal scores, (N, num_bins + 1)."""
+    seen: torch.Tensor
+    """The categories, one feature after the other, that a copy was fitted on: 1 or 0."""
+    last: torch.Tensor
+    begin: torch.Tensor
+    place: torch.Tensor
+
+    def __init__(self, shape: Shape):
+        super().__init__()
+        self.shape = shape
+        chunks: list[int] = []
+        if shape.num_numbers:
+            self.register_buffer("knots", torch.zeros(shape.num_numbers, shape.num_knots))
+            self.register_buffer("segments", torch.zeros(shape.num_numbers, shape.num_knots, 5))
+            self.register_buffer("edges", torch.zeros(shape.num_numbers, shape.num_bins + 1))
+            bins = [torch.linspace(0, 1, shape.num_bins + 1)] * shape.num_numbers
+            self.numbers = PiecewiseLinearEmbeddings(bins, shape.embedding_size, activation=False, version="B")
+            self.missing = nn.Parameter(torch.zeros(shape.num_numbers, shape.embedding_size))
+            chunks += [shape.embedding_size] * shape.num_numbers
+        # The last code of each feature stands for a missing or unknown category
+        sizes = [number + 1 for number in shape.categories]
+        self.one_hot = [column for column, size in enumerate(sizes) if size <= shape.largest_one_hot]
+        self.embedded = [column for column, size in enumerate(sizes) if size > shape.largest_one_hot]
+        self.num_one_hot = sum(sizes[column] for column in self.one_hot)
+        if sizes:
+            self.register_buffer("seen", torch.ones(sum(sizes)))
+            self.register_buffer("last", torch.tensor(sizes) - 1, persistent=False)
+            self.register_buffer("begin", torch.tensor(sizes).cumsum(0) - torch.tensor(sizes), persistent=False)
+            of_one_hot = torch.tensor([sizes[column] for column in self.one_hot], dtype=torch.int64)
+            self.register_buffer("place", of_one_hot.cumsum(0) - of_one_hot, persistent=False)
+            chunks += [sizes[column] for column in self.one_hot]
+        if self.embedded:
+            self.categories = nn.Parameter(torch.randn(sum(sizes), shape.largest_one_hot // 2) / 4)
+            chunks += [shape.largest_one_hot // 2] * len(self.embedded)
+        self.backbone = make_tabm_backbone(
+            d_in=sum(chunks),
+            n_blocks=shape.num_layers,
+            d_block=shape.width,
+            dropout=shape.dropout,
+            k=shape.num_submodels,
+            arch_type="tabm-mini",
+            start_scaling_init="normal" if shape.num_numbers else "random-signs",
+            start_scaling_init_chunks=chunks,
+        )
+        self.output = LinearEnsemble(shape.width, shape.num_outputs, k=shape.num_submodels)
+
+    def forward(self, numbers: torch.Tensor, codes: torch.Tensor) -> torch.Tensor:
+        """numbers: (B, N) float32, codes: (B, number of categorical features) float32, both NaN where missing."""
+        inputs_BD = self.inputs(numbers, codes)
+        num_submodels, width = self.shape.num_submodels, self.shape.width
+        first, *others = [block[0] for block in self.backbone.blocks]
+        weight = (self.backbone.affine.weight[:, None] * first.weight).flatten(0, 1)  # (k × W, D)
+        hidden = self._activated(F.linear(inputs_BD, weight, first.bias.repeat(num_submodels)))
+        hidden = hidden.view(len(hidden) * num_submodels, width)
+        for linear in others:
+            hidden = self._activated(linear(hidden))
+        hidden = hidden.view(-1, num_submodels, width)
+        if self.shape.num_outputs == 1:
+            weight = self.output.weight[..., 0].to(hidden.dtype)
+            return torch.linalg.vecdot(hidden, weight)[..., None] + self.output.bias
+        return self.output(hidden)
+
+    def _activated(self, hidden: torch.Tensor) -> torch.Tensor:
+        hidden = F.relu(hidden, inplace=True)
+        return dropout(hidden, self.shape.dropout) if self.training else hidden
+
+    def inputs(self, numbers: torch.Tensor, codes: torch.Tensor) -> torch.Tensor:
+        """What the first layer is given, (B, D)."""
+        parts = []
+        if self.shape.num_numbers:
+            parts.append(self.embedded_numbers(numbers))
+        if self.shape.categories:
+            known = codes.isfinite() & (codes >= 0) & (codes < self.last)
+            code = torch.where(known, codes, 0).long()
+            # A category that this copy was not fitted on is as good as missing
+            code = torch.where(known & (self.seen[code + self.begin] > 0), code, self.last)
+            seen = self.seen[code + self.begin]
+            if self.one_hot:
+                flat = seen.new_zeros(len(codes), self.num_one_hot)
+                parts.append(flat.scatter_(1, code[:, self.one_hot] + self.place, seen[:, self.one_hot]))
+            if self.embedded:
+                found = F.embedding((code + self.begin)[:, self.embedded], self.categories)
+                parts.append((found * seen[:, self.embedded, None]).flatten(1))
+        return torch.cat([part.float() for part in parts], dim=1)
+
+    def embedded_numbers(self, numbers: torch.Tensor) -> torch.Tensor:
+        """Embeddings of numbers (B, N) that are NaN where missing: (B, N × E).
+
+        An embedding is linear within a bin. So it is computed at the edges of the bins, for all rows at once, and that of a
+        row lies between those at the edges of its bin: the same as of `PiecewiseLinearEmbeddings`, for less time.
+        """
+        of, num_rows = self.numbers, self.shape.num_bins + 2
+        by_score = torch.addcmul(of.linear0.bias[:, None], of.linear0.weight[:, None], self.edges[..., None])
+        at_edges = by_score + F.pad(of.linear.weight, (0, 0, 1, 0)).cumsum(dim=1)
+        table = torch.cat([at_edges, self.missing[:, None]], dim=1).flatten(0, 1)  # (N × (num_bins + 2), E)
+
+        x = numbers.nan_to_num(0.0, LARGEST, -LARGEST).T.contiguous()
+        knot = torch.searchsorted(self.knots, x, right=True).sub_(1).clamp_(min=0)
+        feature = torch.arange(len(x), device=x.device)
+        segment = F.embedding((knot + feature[:, None] * self.shape.num_knots).T, self.segments.flatten(0, 1))
+        begin, slope, start, rise, place = segment.unbind(-1)
+        part = torch.addcmul(start, rise, ((x.T - begin) * slope).clamp_(0.0, 1.0))
+        missing = numbers.isnan()
+        left = torch.where(missing, num_rows - 1, place.long()) + feature * num_rows
+        right = left + (~missing).long()
+        return torch.lerp(F.embedding(left, table), F.embedding(right, table), part[..., None]).flatten(1)
+
+
+def dropout(x: torch.Tensor, rate: float) -> torch.Tensor:
+    """Dropout with a rate in steps of 1/256. On a CPU one 64-bit random number serves eight elements."""
+    if x.device.type != "cpu" or not rate:
+        return F.dropout(x, rate)
+    threshold = round(rate * 256)
+    bits = torch.empty(-(-x.numel() // 8), dtype=torch.int64).random_(-(2**63), None)
+    kept = bits.view(torch.uint8)[: x.numel()].view(x.shape) >= threshold
+    return x * kept.to(x.dtype).mul_(256 / (256 - threshold))
+
+
+class Copies(nn.Module):
+    """The copies of a member, each with weights and scales of its own."""
+
+    mean: torch.Tensor
+    deviation: torch.Tensor
+
+    def __init__(self, shape: Shape, num_copies: int):
+        super().__init__()
+        self.copies = nn.ModuleList([Network(shape) for _ in range(num_copies)])
+        self.register_buffer("mean", torch.zeros(num_copies, dtype=torch.float64))
+        self.register_buffer("deviation", torch.ones(num_copies, dtype=torch.float64))
+
+    def forward(self, numbers: torch.Tensor, codes: torch.Tensor, uses: torch.Tensor) -> list[torch.Tensor]:
+        """uses: (B, C) bool, which rows go to which copy. The outputs of each copy for its rows, (b, k, num_outputs).
+
+        A copy without rows takes part too: each rank has a gradient of each weight.
+        """
+        return [copy(numbers[rows], codes[rows]) for copy, rows in zip(self.copies, uses.unbind(1), strict=True)]

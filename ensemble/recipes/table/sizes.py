@@ -1,0 +1,64 @@
+"""What the settings that are 0 or auto become, by the size of the table."""
+
+import dataclasses
+import math
+from typing import Any
+
+from ensemble import configuration
+from ensemble.data.cross_validation import CrossValidation
+from ensemble.recipes.table.settings import RecipeConfig
+
+
+def of_network(config: RecipeConfig, kind: str, num_features: int, cross_validation: CrossValidation | None) -> RecipeConfig:
+    """The settings of the network, none of them 0 or auto.
+
+    The inputs of the first layer are `embedding_size` for each number, which decides what a table of many columns costs.
+    """
+    new_rows = config.new_rows
+    if new_rows == "auto":
+        is_whole = cross_validation is not None and cross_validation.scheme in ("forward", "holdout")
+        new_rows = "refit" if is_whole else "copies"
+    return dataclasses.replace(
+        config,
+        num_submodels=config.num_submodels or 8,
+        width=config.width or 64,
+        num_layers=config.num_layers or 2,
+        num_bins=config.num_bins or (32 if kind == "regression" else 16),
+        embedding_size=config.embedding_size or (8 if num_features <= 32 else 4 if num_features <= 128 else 2),
+        new_rows=new_rows,
+        num_copies=config.num_copies or (cross_validation.num_folds if cross_validation else 1),
+    )
+
+
+BATCHES = ((2_000, 64, 24.0), (5_000, 128, 16.0), (20_000, 256, 10.0), (50_000, 256, 8.0), (math.inf, 512, 5.0))
+"""Training rows up to which the global batch and the epochs are these: enough steps of few rows, and enough rows of many."""
+LEARNING_RATE, AT_BATCH = 0.015, 256
+"""The peak rate grows with the square root of the batch."""
+LONGER = 1.5
+"""Numbers are learned for this many times the epochs: their error still falls where probabilities begin to overfit."""
+
+
+def of_training(config: Any, kind: str, num_rows: int) -> Any:
+    """The settings of a training on `num_rows` rows, with those of the network in place already."""
+    batch_size, max_epochs = next((size, epochs) for most, size, epochs in BATCHES if num_rows <= most)
+    batch_size = config.batch_size or batch_size
+    return dataclasses.replace(
+        config,
+        batch_size=batch_size,
+        max_epochs=config.max_epochs or max_epochs * (LONGER if kind == "regression" else 1.0),
+        learning_rate=config.learning_rate or LEARNING_RATE * math.sqrt(min(batch_size, 4 * AT_BATCH) / AT_BATCH),
+    )
+
+
+def check(config: RecipeConfig) -> None:
+    configuration.check(
+        config,
+        "recipe.",
+        num_submodels=(config.num_submodels >= 0, "0 or more"),
+        width=(config.width >= 0, "0 or more"),
+        num_layers=(config.num_layers >= 0, "0 or more"),
+        num_bins=(config.num_bins == 0 or config.num_bins >= 2, "at least 2, or 0"),
+        embedding_size=(config.embedding_size >= 0, "0 or more"),
+        dropout=(0 <= config.dropout < 1, "0 or more and below 1"),
+        num_copies=(config.num_copies >= 0, "0 or more"),
+    )

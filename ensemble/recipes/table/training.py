@@ -1,0 +1,311 @@
+"""TabM for tables: one network for each fold, all trained in one launch; for any prepared data with flat features.
+
+    accelerate launch --config_file accelerate_configs/single_cpu.yaml scripts/train.py --recipe table \
+        data=runs/people/prepared out=runs/people/members/tabm
+
+Copy c of the network is fitted on the rows `fit` of its fold, and predicts the rows that the fold holds out. Each row in
+`stop` is predicted by the copy that it stops: the score of these predictions together chooses the step at which all copies
+are kept. Quantiles, bins, known categories and the scale of the target of a copy are of its `fit` rows alone. They are
+buffers of the model, so that new rows are predicted from a checkpoint alone.
+
+Data without cross-validation train one copy on the split train, which stops on the split validation. The relevances of a
+ranking are learned as numbers.
+"""
+
+import dataclasses
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import torch
+import torch.nn.functional as F
+
+from ensemble import folders
+from ensemble.arrow import Column, open_table
+from ensemble.data import inputs
+from ensemble.data.cross_validation import SPLIT, CrossValidation, Fold
+from ensemble.errors import UserError
+from ensemble.neural.loader import Batch
+from ensemble.neural.optim import adamw
+from ensemble.recipe import Size
+from ensemble.recipes.table import encoding, sizes
+from ensemble.recipes.table.model import Copies, Network, Shape
+from ensemble.recipes.table.settings import RecipeConfig
+from ensemble.task import Task, task_of
+
+ANY_FEATURES = True
+"""This network learns from prepared data of any recipe that have a task and flat features."""
+OUT_OF_FOLD, VALIDATION = "oof", "validation"
+MONITORS = {
+    "binary": ("log_loss", False),
+    "multiclass": ("multiclass_log_loss", False),
+    "regression": ("root_mean_squared_error", False),
+    "ranking": ("ndcg_at_10", True),
+}
+"""By kind of task: the metric that chooses the step, and whether higher is better."""
+OUTPUTS = {"binary": "probability", "multiclass": "probability", "regression": "value", "ranking": "score"}
+
+
+def make(config: RecipeConfig, data: str) -> "TabularNetwork":
+    """The recipe on a folder of prepared data; `UserError` when the two do not go together."""
+    return TabularNetwork(config, Path(data))
+
+
+class FlatRows:
+    """Rows of a split, each with the copies that it goes to."""
+
+    def __init__(self, folder: Path, stored: str, names: tuple[list[str], list[str]], task: Task, uses: np.ndarray,
+                 rows: np.ndarray | None = None):  # fmt: skip
+        self.opened_with = folder, stored, names, task, uses, rows
+        table = open_table(folder / "rows" / stored)
+        self.numbers, self.codes = ([Column(table, name) for name in of_kind] for of_kind in names)
+        named = {"row_id": "row_id", "target": task.target, "group": task.group, "cluster": task.cluster}
+        named |= {"weight": task.weight} if task.weight and task.weight in table.column_names else {}
+        self.columns = {name: Column(table, column) for name, column in named.items()}
+        self.uses = uses
+        """(num_rows, num_copies) bool, or (num_copies,) where all rows go to the same."""
+        self.numbers_of_rows = rows
+        """Row numbers in the stored split; None for all of them."""
+
+    def __len__(self) -> int:
+        return len(self.columns["row_id"]) if self.numbers_of_rows is None else len(self.numbers_of_rows)
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        """A DataLoader's worker opens the files itself: a pickled memory map is a copy of the whole file."""
+        return FlatRows, self.opened_with
+
+    def gather(self, rows: np.ndarray, epoch: int = 0) -> Batch:
+        """numbers and codes (B, …) float32, uses (B, C) bool, target (B,) float64, weight (B,) float32, group (B,)."""
+        stored = rows if self.numbers_of_rows is None else self.numbers_of_rows[rows]
+        uses = self.uses[rows] if self.uses.ndim == 2 else np.broadcast_to(self.uses, (len(rows), len(self.uses))).copy()
+        of_row = {name: self.columns[name].take(stored) for name in self.columns.keys() - {"row_id", "cluster"}}
+        weight = of_row.get("weight", np.ones(len(rows)))
+        batch = {
+            "numbers": _stacked(self.numbers, stored),
+            "codes": _stacked(self.codes, stored),
+            "uses": uses,
+            "target": of_row["target"].astype(np.float64),
+            "weight": weight.astype(np.float32),
+            "group": of_row["group"].astype(np.int64),
+        }
+        return {name: torch.from_numpy(array) for name, array in batch.items()}
+
+    def cut(self, uses: np.ndarray, rows: np.ndarray | None) -> "FlatRows":
+        """Only these rows of the stored split, each with the copies that it goes to."""
+        return FlatRows(*self.opened_with[:4], uses, rows)
+
+    def column(self, name: str) -> np.ndarray:
+        """A whole column of these rows."""
+        whole = self.columns[name].all()
+        return whole if self.numbers_of_rows is None else whole[self.numbers_of_rows]
+
+
+class TabularNetwork:
+    """The recipe; see `ensemble.recipe.NeuralRecipe` for what each method owes."""
+
+    name = "table"
+
+    def __init__(self, config: RecipeConfig, folder: Path):
+        sizes.check(config)
+        self.folder, self.about = folder, folders.read_manifest(folder)
+        if not self.about.get("features"):
+            raise UserError(
+                f"{folder} has no flat features for this network: it was prepared for the recipe {self.about['recipe']}, "
+                f"whose own network --recipe {self.about['recipe']} trains"
+            )
+        self.task = task_of(self.about)
+        self.cross_validation = CrossValidation.of(self.about)
+        self.config = sizes.of_network(config, self.task.kind, len(self.about["features"]), self.cross_validation)
+        self.monitor, self.higher_is_better = MONITORS[self.task.kind]
+        self.output = OUTPUTS[self.task.kind]
+        self.fingerprint = self.about["fingerprint"]
+        self.inputs = inputs.meaning(self.about)
+        features = self.about["features"]
+        self.categories = {of["name"]: int(of["categories"]) for of in features if of.get("categories")}
+        numbers = [of["name"] for of in features if of["name"] not in self.categories]
+        self.names = numbers, list(self.categories)
+        self._splits: dict[str, FlatRows] = {}
+        self._weight: float | None = None
+        self._folds: list[Fold] | None = None
+
+    @property
+    def num_copies(self) -> int:
+        """Those of cross-validation, and the one that is fitted on all rows."""
+        return self.config.num_copies + (self.config.new_rows == "refit")
+
+    def choose(self, config: Any) -> Any:
+        """The settings of a training with those in place that are 0 or auto: they follow from the training rows."""
+        if self.config.new_rows == "refit" and not self.cross_validation:
+            raise UserError(f"recipe.new_rows=refit is for cross-validation, which {self.folder} has not: leave it out")
+        chosen = dataclasses.replace(config, recipe=self.config)
+        return sizes.of_training(chosen, self.task.kind, len(self.rows(SPLIT)))
+
+    def rows(self, split: str) -> FlatRows:
+        if split not in self._splits:
+            self._splits[split] = self._open(split)
+        return self._splits[split]
+
+    def model(self) -> Copies:
+        """New weights; scales of the rows that each copy is fitted on, or none where only weights will be loaded."""
+        config, task = self.config, self.task
+        shape = Shape(
+            num_numbers=len(self.names[0]),
+            categories=tuple(self.categories.values()),
+            num_outputs=len(task.classes) if task.kind == "multiclass" else 1,
+            num_knots=encoding.NUM_KNOTS,
+            num_bins=config.num_bins,
+            embedding_size=config.embedding_size,
+            num_submodels=config.num_submodels,
+            width=config.width,
+            num_layers=config.num_layers,
+            dropout=config.dropout,
+        )
+        model = Copies(shape, self.num_copies)
+        if SPLIT in self.about["splits"]:
+            rows = self.rows(SPLIT)
+            numbers, codes = ([column.all() for column in columns] for columns in (rows.numbers, rows.codes))
+            target = rows.columns["target"].all()
+            for number, network in enumerate(model.copies):
+                assert isinstance(network, Network)
+                fit = self._fit(number)
+                set_scales(network, [of[fit] for of in numbers], [of[fit] for of in codes])
+                if task.kind in ("regression", "ranking"):
+                    own = target[fit].astype(np.float64)
+                    model.mean[number], deviation = own.mean(), own.std()
+                    model.deviation[number] = deviation if deviation > 0 else 1.0
+        return model
+
+    def optimizers(self, model: torch.nn.Module, learning_rate: float, weight_decay: float) -> list[torch.optim.Optimizer]:
+        return [adamw(model, learning_rate, weight_decay)]
+
+    def step(self, model: torch.nn.Module, batch: Batch, state: Any) -> tuple[torch.Tensor, torch.Tensor, Any]:
+        """Sum over copies and the rows that they are fitted on of the submodels' mean loss, and the number of pairs."""
+        uses = batch["uses"]
+        outputs = model(batch["numbers"], batch["codes"], uses)
+        weight = batch["weight"] / self._mean_weight()
+        scales = _scales(model)
+        total = torch.zeros((), device=weight.device)
+        for number, (output, rows) in enumerate(zip(outputs, uses.unbind(1), strict=True)):
+            total = total + (self._loss(output.float(), batch["target"][rows], scales[:, number]) * weight[rows]).sum()
+        return total, uses.sum().float(), state
+
+    def predict(self, model: torch.nn.Module, batch: Batch) -> Batch:
+        uses, kind, scales = batch["uses"], self.task.kind, _scales(model)
+        outputs = model(batch["numbers"], batch["codes"], uses)
+        total = torch.zeros(len(uses), outputs[0].shape[-1], dtype=torch.float64, device=uses.device)
+        for number, (output, rows) in enumerate(zip(outputs, uses.unbind(1), strict=True)):
+            output = output.float()
+            if kind == "binary":
+                found = output.sigmoid().mean(dim=1).double()
+            elif kind == "multiclass":
+                found = output.softmax(dim=2).mean(dim=1).double()
+            else:
+                mean, deviation = scales[:, number]
+                found = output.mean(dim=1).double() * deviation + mean
+            total[rows] += found
+        prediction = total / uses.sum(dim=1, keepdim=True)
+        found = {"prediction": prediction if kind == "multiclass" else prediction[:, 0], "target": batch["target"]}
+        return {**found, "group": batch["group"], **({"weight": batch["weight"].double()} if self.task.weight else {})}
+
+    def metrics(self, predictions: dict[str, np.ndarray]) -> dict[str, float]:
+        from ensemble.metrics import METRIC_OF
+
+        columns = [predictions[name] for name in ("target", "prediction", "group")]
+        weight = predictions.get("weight")
+        names = dict.fromkeys((self.monitor, self.task.metric))
+        return {name: float(METRIC_OF[name].function(*columns, weight)) for name in names}
+
+    def describe(self, split: str) -> dict[str, np.ndarray]:
+        rows = self.rows(split)
+        return {name: rows.column(name) for name in ("row_id", "group", "cluster")}
+
+    def size(self, num_rows: int) -> Size:
+        config, num_outputs = self.config, max(1, len(self.task.classes))
+        of_categories = sum(size + 1 if size < 32 else 16 for size in self.categories.values())
+        num_inputs = len(self.names[0]) * config.embedding_size + of_categories
+        layers = num_inputs * config.width + (config.num_layers - 1) * config.width**2
+        heads = config.num_submodels * (num_inputs + config.width * num_outputs)
+        embeddings = len(self.names[0]) * (config.num_bins + 2) * config.embedding_size
+        of_row = 2 * config.num_submodels * config.width * config.num_layers + num_inputs
+        return Size(
+            num_parameters=self.num_copies * (layers + heads + embeddings),
+            batch_bytes=2 * num_rows * self.num_copies * of_row,  # of float32, and a row goes to half of the copies at least
+            settings=("recipe.num_submodels", "recipe.width", "recipe.embedding_size"),
+        )
+
+    def _loss(self, output: torch.Tensor, target: torch.Tensor, scale: torch.Tensor) -> torch.Tensor:
+        """The mean loss of the submodels (b, k, num_outputs) for each row, (b,)."""
+        num_submodels = output.shape[1]
+        if self.task.kind == "multiclass":
+            classes = target.long().repeat_interleave(num_submodels)
+            return F.cross_entropy(output.flatten(0, 1), classes, reduction="none").view(-1, num_submodels).mean(dim=1)
+        if self.task.kind == "binary":
+            expected = target.float()[:, None].expand(-1, num_submodels)
+            return F.binary_cross_entropy_with_logits(output[..., 0], expected, reduction="none").mean(dim=1)
+        mean, deviation = scale
+        expected = ((target - mean) / deviation).float()
+        return (output[..., 0] - expected[:, None]).square().mean(dim=1)
+
+    def _mean_weight(self) -> float:
+        if not self.task.weight:
+            return 1.0
+        if self._weight is None:
+            self._weight = float(self.rows(SPLIT).column("weight").mean(dtype=np.float64))
+        return self._weight
+
+    def _fit(self, copy: int) -> np.ndarray:
+        """The rows of the split train that a copy is fitted on."""
+        if self.cross_validation and copy < self.config.num_copies:
+            return self._all_folds()[copy].fit
+        return np.arange(len(self.rows(SPLIT).columns["row_id"]))
+
+    def _all_folds(self) -> list[Fold]:
+        assert self.cross_validation
+        if self._folds is None:
+            self._folds = self.cross_validation.folds(self.folder, self.task.cluster)
+        return self._folds
+
+    def _open(self, split: str) -> FlatRows:
+        is_out_of_train = bool(self.cross_validation) and split in (OUT_OF_FOLD, VALIDATION)
+        stored = SPLIT if is_out_of_train else split
+        if stored not in self.about["splits"]:
+            raise UserError(f"{self.folder} has no split '{split}': it has {', '.join(self.about['splits'])}")
+        whole = FlatRows(self.folder, stored, self.names, self.task, np.empty(0), None)
+        if not self.cross_validation or stored != SPLIT:
+            new_rows = np.arange(self.num_copies) >= (self.config.num_copies if self.config.new_rows == "refit" else 0)
+            return whole.cut(new_rows, None)
+        uses = np.zeros((len(whole), self.num_copies), bool)
+        for number, fold in enumerate(self._all_folds()):
+            uses[{OUT_OF_FOLD: fold.held, VALIDATION: fold.stop}.get(split, fold.fit), number] = True
+        if split == SPLIT:
+            uses[:, self.config.num_copies :] = True
+        rows = np.flatnonzero(uses.any(axis=1))
+        return whole.cut(uses[rows], rows)
+
+
+def _scales(model: torch.nn.Module) -> torch.Tensor:
+    """Mean and deviation of the target in the rows of each copy, (2, C) float64."""
+    copies: Any = getattr(model, "module", model)
+    return torch.stack([copies.mean, copies.deviation])
+
+
+def set_scales(network: Network, numbers: list[np.ndarray], codes: list[np.ndarray]) -> None:
+    """Fit what a copy knows of its inputs beside its weights: quantiles and bins of numbers, and its categories."""
+    if numbers:
+        scales = [encoding.fit(values, network.shape.num_bins) for values in numbers]
+        for name in ("knots", "segments", "edges"):
+            getattr(network, name).copy_(torch.from_numpy(np.stack([getattr(scale, name) for scale in scales])))
+    if codes:
+        seen = []
+        for values, num_categories in zip(codes, network.shape.categories, strict=True):
+            known = np.isfinite(values) & (values >= 0) & (values < num_categories)
+            counts = np.bincount(values[known].astype(np.int64), minlength=num_categories)
+            seen.append(np.append(counts > 0, not known.all()))
+        network.seen.copy_(torch.from_numpy(np.concatenate(seen)))
+
+
+def _stacked(columns: list[Column], rows: np.ndarray) -> np.ndarray:
+    """Columns side by side, (num_rows, number of columns) float32."""
+    if not columns:
+        return np.empty((len(rows), 0), np.float32)
+    return np.stack([column.take(rows) for column in columns], axis=1).astype(np.float32, copy=False)

@@ -1,0 +1,64 @@
+"""What a command and all processes that it starts take together: seconds, CPU seconds, peak memory."""
+
+import threading
+import time
+from collections.abc import Sequence
+from pathlib import Path
+
+import psutil
+
+from benchmarks.timing import timed
+
+OPENMP = ["env", "-u", "OMP_NUM_THREADS", "OMP_WAIT_POLICY=PASSIVE"]
+PAUSE_S = 0.2
+SHARE_OF_SAMPLING = 0.05
+"""Of the time; the pause grows with the time that a sample takes, which is long for large processes."""
+
+
+def watched(command: Sequence[str | Path]) -> dict[str, float]:
+    """As `timed`, but of the whole process tree, sampled every `PAUSE_S` or less often.
+
+    peak_mb is the proportional set size summed over the processes, so that shared pages count once. cpu_s also counts
+    processes that nobody waits for, such as the workers of ray, up to their last sample.
+    """
+    done, peak = threading.Event(), [0.0]
+    cpu_s: dict[psutil.Process, float] = {}
+    others = set(psutil.Process().children(recursive=True))
+
+    def watch() -> None:
+        pause_s = PAUSE_S
+        while not done.wait(pause_s):
+            began = time.thread_time()
+            processes = set(psutil.Process().children(recursive=True)) - others
+            peak[0] = max(peak[0], sum(map(_proportional_mb, processes)))
+            for process in processes:
+                cpu_s[process] = max(cpu_s.get(process, 0.0), _cpu_s(process))
+            pause_s = max(PAUSE_S, (time.thread_time() - began) / SHARE_OF_SAMPLING)
+
+    watcher = threading.Thread(target=watch)
+    watcher.start()
+    try:
+        taken = timed([*OPENMP, *command])
+    finally:
+        done.set()
+        watcher.join()
+    # The peak of `timed` begins with the pages of this process; its CPU seconds lack processes that nobody waited for
+    return {**taken, "cpu_s": round(max(taken["cpu_s"], sum(cpu_s.values())), 3), "peak_mb": round(peak[0], 1)}
+
+
+def _proportional_mb(process: psutil.Process) -> float:
+    try:
+        if process.cmdline() == psutil.Process().cmdline():  # begun, but not yet the command: its pages are this process's
+            return 0.0
+        about = process.memory_full_info()
+    except psutil.Error:  # it has just ended
+        return 0.0
+    return getattr(about, "pss", about.uss) / 1e6
+
+
+def _cpu_s(process: psutil.Process) -> float:
+    try:
+        times = process.cpu_times()
+    except psutil.Error:
+        return 0.0
+    return times.user + times.system

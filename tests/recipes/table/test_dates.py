@@ -1,0 +1,131 @@
+"""Dates that are written as texts: each file of a table has a form of its own, or the user is asked."""
+
+import datetime
+from pathlib import Path
+from typing import Any
+
+import polars as pl
+import pytest
+
+from ensemble.data.census import Census
+from ensemble.errors import UserError
+from ensemble.recipes.table import cells, sources
+from ensemble.recipes.table import prepare as table
+from ensemble.recipes.table.settings import PrepareConfig
+
+ISO, DAY, MONTH, OPEN = (
+    ["2024-01-31", "2024-02-01"],
+    ["31/01/2024", "01/02/2024"],
+    ["01/31/2024", "02/01/2024"],
+    ["01/02/2024"],
+)
+JANUARY_31, FEBRUARY_1 = datetime.datetime(2024, 1, 31), datetime.datetime(2024, 2, 1)
+
+
+def files_of(folder: Path, *contents: list[str] | pl.Series) -> sources.Table:
+    """A table of one file for each list of cells: CSV, or Parquet for a Series."""
+    paths = []
+    for number, values in enumerate(contents):
+        paths.append(folder / f"{'abcdef'[number]}.csv")
+        frame = pl.DataFrame({"x": values, "y": range(len(values))})
+        frame.write_parquet(paths[-1]) if isinstance(values, pl.Series) else frame.write_csv(paths[-1])
+    return sources.read(paths, Census())
+
+
+@pytest.mark.parametrize(
+    ("contents", "expected"),
+    [
+        ((ISO, DAY), [JANUARY_31, FEBRUARY_1] * 2),
+        ((DAY, MONTH), [JANUARY_31, FEBRUARY_1] * 2),
+        ((ISO, ["31.01.2024 10:30"]), [JANUARY_31, FEBRUARY_1, datetime.datetime(2024, 1, 31, 10, 30)]),
+        ((ISO, DAY, pl.Series([JANUARY_31.date()])), [*[JANUARY_31, FEBRUARY_1] * 2, JANUARY_31]),
+        ((ISO, ["", "NA"], DAY), [JANUARY_31, FEBRUARY_1, None, None, JANUARY_31, FEBRUARY_1]),
+        ((ISO, DAY, OPEN), [*[JANUARY_31, FEBRUARY_1] * 2, FEBRUARY_1]),
+        ((ISO, ["05/05/2024"]), [JANUARY_31, FEBRUARY_1, datetime.datetime(2024, 5, 5)]),
+        ((ISO * 999, ["31/01/2024", "01/02/2024"]), [*[JANUARY_31, FEBRUARY_1] * 1000]),
+        ((DAY * 999, ["01/31/2024", "02/01/2024"]), [*[JANUARY_31, FEBRUARY_1] * 1000]),
+    ],
+    ids=["iso, day", "day, month", "with a time", "with Parquet", "an empty file", "decided by another file", "the same",
+         "a few after many", "a few of another order after many"],
+)  # fmt: skip
+def test_each_file_has_a_form_of_its_own(tmp_path: Path, contents: Any, expected: list[Any]) -> None:
+    """Dates would become texts and be left out, or February 1st be January 2nd in a small file beside a large one."""
+    found = cells.read(files_of(tmp_path, *contents), "x", cells.Rules())
+    assert (found.kind, found.values.to_list()) == ("date", expected)
+
+
+@pytest.mark.parametrize(
+    ("contents", "sentence"),
+    [
+        (
+            (ISO, OPEN),
+            "the column 'x' holds dates such as '01/02/2024' in b.csv, written as day/month/year or as month/day/year: add "
+            "dates=day_first or dates=month_first, or drop=[x]",
+        ),
+        (
+            (DAY, MONTH, OPEN),
+            "the column 'x' holds dates such as '01/02/2024' in c.csv, written as day/month/year or as month/day/year; "
+            "other files have both orders of day and month: write the dates of that file as year-month-day",
+        ),
+    ],
+)
+def test_a_file_that_leaves_it_open_is_asked_about(tmp_path: Path, contents: Any, sentence: str) -> None:
+    """The first of February would be the second of January, without a word."""
+    with pytest.raises(UserError) as error:
+        cells.read(files_of(tmp_path, *contents), "x", cells.Rules())
+    assert str(error.value) == sentence
+
+
+def test_the_setting_decides_what_is_open(tmp_path: Path) -> None:
+    """The advice could not be followed."""
+    found = cells.read(files_of(tmp_path, ISO, OPEN), "x", cells.Rules(dates="month_first"))
+    assert found.values[2] == datetime.datetime(2024, 1, 2)
+
+
+def test_several_forms_are_printed(tmp_path: Path) -> None:
+    """Nobody could see that one file was read in another way than its owner meant."""
+    assert cells.read(files_of(tmp_path, ISO, ISO), "x", cells.Rules()).notes == ()
+    (note,) = cells.read(files_of(tmp_path, ISO, DAY, DAY, DAY, DAY), "x", cells.Rules()).notes
+    assert note == (
+        "the column 'x' is read as dates that are written as year-month-day in a.csv and as day/month/year in b.csv, c.csv, "
+        "d.csv and 1 more"
+    )
+
+
+def test_texts_stay_texts(tmp_path: Path) -> None:
+    """A file with dates would make a column of texts one of dates, or the user be asked about their form."""
+    assert cells.read(files_of(tmp_path, OPEN, ["soon", "later"]), "x", cells.Rules()).kind == "text"
+
+
+@pytest.mark.parametrize(
+    ("training", "new", "expected"),
+    [
+        ((ISO, DAY), (OPEN,), [FEBRUARY_1]),
+        ((DAY,), (["01/02/2024 00:00"],), [FEBRUARY_1]),
+        ((DAY,), (MONTH, DAY), [JANUARY_31, FEBRUARY_1] * 2),
+        ((ISO,), (DAY, OPEN), [JANUARY_31, FEBRUARY_1, FEBRUARY_1]),
+        ((ISO,), (DAY, ["20240131"]), [JANUARY_31, FEBRUARY_1, JANUARY_31]),
+        ((ISO,), (ISO, OPEN), "in b.csv, written as day/month/year or as month/day/year, and training had neither"),
+        ((DAY, MONTH), (OPEN,), "or as month/day/year; other files have both orders"),
+        ((DAY,), (MONTH, OPEN), "in b.csv, written as day/month/year or as month/day/year; other files have both orders"),
+    ],
+)
+def test_new_rows_follow_the_same_rule(tmp_path: Path, training: Any, new: Any, expected: Any) -> None:
+    """New rows would be read as other days than the same rows in training."""
+    form = cells.read(files_of(tmp_path, *training), "x", cells.Rules()).form
+    if isinstance(expected, str):
+        with pytest.raises(UserError, match=expected):
+            cells.read_as(files_of(tmp_path, *new), "x", "date", form, cells.Rules())
+        return
+    assert cells.read_as(files_of(tmp_path, *new), "x", "date", form, cells.Rules()).values.to_list() == expected
+
+
+def test_a_table_of_two_forms_is_prepared(tmp_path: Path) -> None:
+    """The splits could not follow each other in time."""
+    day = [datetime.date(2024, 1, 1) + datetime.timedelta(number) for number in range(120)]
+    for file, form in (("a", "%Y-%m-%d"), ("b", "%d.%m.%Y")):
+        half = day[:60] if file == "a" else day[60:]
+        frame = pl.DataFrame({"t": [one.strftime(form) for one in half], "x": range(60), "y": [0, 1] * 30})
+        frame.write_csv(tmp_path / f"{file}.csv")
+    about = table.prepare(PrepareConfig(out=str(tmp_path / "out"), source=(f"{tmp_path}/*.csv",), target="y", time="t"))
+    assert (about["splits"]["train"]["from"], about["splits"]["test"]["to"]) == ("2024-01-01", "2024-04-29")

@@ -1,0 +1,27 @@
+"""What a command and the processes that it starts take together."""
+
+import sys
+
+from benchmarks.process_tree import watched
+
+
+def test_memory_is_of_all_processes_together() -> None:
+    """AutoGluon trains in several processes, and the memory of one of them alone would be reported."""
+    hold = "import subprocess, sys, time; kept = b'x' * 80_000_000; "
+    here = b"x" * 500_000_000  # which a process has for a moment too when it starts another
+    family = f"{hold} child = subprocess.Popen([sys.executable, '-c', {hold + 'time.sleep(2)'!r}]); child.wait()"
+    assert 160 < watched([sys.executable, "-c", family])["peak_mb"] < 400
+    assert len(here)
+
+
+def test_cpu_seconds_count_processes_that_nobody_waits_for() -> None:
+    """The workers of ray are killed and not waited for: AutoGluon would seem to use half of the CPU time that it has."""
+    burn = "import time; began = time.process_time()\nwhile time.process_time() < began + 1: pass\ntime.sleep(9)"
+    family = (
+        "import subprocess, sys, time; from pathlib import Path\n"
+        f"child = subprocess.Popen([sys.executable, '-c', {burn!r}])\n"
+        "used = lambda: sum(map(int, Path(f'/proc/{child.pid}/stat').read_text().split()[13:15]))\n"
+        "while used() < 100: time.sleep(0.1)\n"
+        "time.sleep(0.6); child.kill(); import os; os._exit(0)"
+    )
+    assert watched([sys.executable, "-c", family])["cpu_s"] >= 0.95

@@ -1,0 +1,311 @@
+"""The public tables: which rows are new, what is cached, how predictions are read, and what counts as a win."""
+
+import dataclasses
+import gzip
+import re
+import sys
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import polars as pl
+import pytest
+from benchmarks.tables import comparison, data, measure, runners
+from benchmarks.tables.settings import Tables
+
+from ensemble import configuration, folders
+from ensemble.errors import UserError
+
+ROOT = Path(__file__).resolve().parents[3]
+DAYS = pl.datetime_range(pl.datetime(2020, 1, 1), pl.datetime(2020, 7, 18), "1d", eager=True)  # 200
+ROWS = pl.DataFrame({
+    "number": [f"{value}.10" for value in range(200)],
+    "text": [("red", "green", None)[value % 3] for value in range(200)],
+    "day": DAYS.dt.strftime("%d-%m-%Y %H:%M"),
+    "answer": [str(value % 3 == 0) for value in range(200)],
+})  # fmt: skip
+
+
+@pytest.fixture
+def source(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """A folder with one small table, which takes the place of bank_churn."""
+    folder = tmp_path / "source"
+    folder.mkdir()
+    (folder / "bank_churn.csv.gz").write_bytes(gzip.compress(ROWS.write_csv().encode()))
+    replace(monkeypatch)
+    return folder
+
+
+def replace(monkeypatch: pytest.MonkeyPatch, **changes: Any) -> None:
+    table = data.Table(target="answer", task="binary", origin="here", sha256=("",))
+    monkeypatch.setitem(data.TABLES, "bank_churn", dataclasses.replace(table, **changes))
+
+
+def arguments(tmp_path: Path, **changes: Any) -> dict[str, Any]:
+    words = {"tables": str(tmp_path / "source"), "folder": str(tmp_path / "work"), "python": sys.executable, "seeds": 1}
+    settings = configuration.to_dict(Tables(**{**words, "names": ("bank_churn",), **changes}))  # type: ignore[arg-type]
+    settings.pop("results")
+    return settings
+
+
+# ------------------------------------------------------------------------------------------------ tables
+
+
+def test_a_quarter_is_drawn_once_and_cells_stay_as_they_are(source: Path, tmp_path: Path) -> None:
+    """Two methods would be compared on different rows, get different cells, or be given the answers."""
+    about = data.write("bank_churn", source, tmp_path / "first")
+    data.write("bank_churn", source, tmp_path / "second")
+    for file in ("train.csv", "new.csv", "truth.parquet"):
+        assert (tmp_path / "first" / file).read_bytes() == (tmp_path / "second" / file).read_bytes()
+    train, new = (pl.read_csv(tmp_path / "first" / f"{part}.csv", infer_schema=False) for part in ("train", "new"))
+    truth = pl.read_parquet(tmp_path / "first" / "truth.parquet")
+    assert "answer" not in new.columns
+    assert about["rows"] == {"train": 150, "new": 50}
+    assert truth["row_id"].to_list() == list(range(50))
+    together = pl.concat([train, new.with_columns(truth["answer"]).select(train.columns)])
+    assert together.sort("number").equals(ROWS.sort("number"))
+    drawn = new["number"].to_list()
+    assert drawn not in (ROWS["number"][-50:].to_list(), ROWS["number"][:50].to_list())
+
+
+def test_new_rows_are_the_latest_by_date(source: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Dates that begin with the day would be sorted as texts, and methods be fitted on the future."""
+    replace(monkeypatch, time="day", time_format="%d-%m-%Y %H:%M")
+    mixed = ROWS.sample(fraction=1, shuffle=True, seed=3)
+    (source / "bank_churn.csv.gz").write_bytes(gzip.compress(mixed.write_csv().encode()))
+    data.write("bank_churn", source, tmp_path / "work")
+    new = pl.read_csv(tmp_path / "work" / "new.csv", infer_schema=False)
+    assert set(new["day"]) == set(ROWS["day"][-50:])
+
+
+def test_rows_of_one_moment_stay_together() -> None:
+    """Rows of one hour would be on both sides of the cut, and the answer of some be that of others."""
+    table = dataclasses.replace(data.TABLES["electricity"], time="moment")
+    rows = pl.DataFrame({"moment": [str(value // 30) for value in range(100)]})  # 0 ×30, 1 ×30, 2 ×30, 3 ×10
+    assert data.new_rows(rows, table).tolist() == [False] * 60 + [True] * 40
+
+
+def test_an_official_split_stays(source: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The score on adult would not be comparable with published ones."""
+    replace(monkeypatch, files=("one", "two"), drop=("text",))
+    ROWS[:120].write_csv(source / "one.csv")
+    ROWS[120:].write_csv(source / "two.csv")
+    data.write("bank_churn", source, tmp_path / "work")
+    train, new = (pl.read_csv(tmp_path / "work" / f"{part}.csv", infer_schema=False) for part in ("train", "new"))
+    assert train.equals(ROWS[:120].drop("text"))
+    assert new.equals(ROWS[120:].drop("text", "answer"))
+
+
+def test_readers_can_recognise_the_tables() -> None:
+    """The page would name other files than those that were measured."""
+    page = (ROOT / "ensemble/recipes/table/README.md").read_text()
+    listed = set(re.findall(r"\b[0-9a-f]{64}\b", page))
+    assert listed == {digest for table in data.TABLES.values() for digest in table.sha256}
+    assert all(table.origin in page for table in data.TABLES.values())
+
+
+# ------------------------------------------------------------------------------------------------ mistakes
+
+
+@pytest.mark.parametrize(
+    ("settings", "sentence"),
+    [
+        ({"names": ("iris",)}, "there is no table 'iris', there are adult, ames, bank_churn"),
+        ({"names": ("letter",)}, "letter.csv.gz: get the table from OpenML 6, letter, or leave it out of names"),
+        ({"methods": ("best",)}, "methods=['best']: there is no 'best', there are ours, lightgbm, best_quality"),
+        ({"again": ("us",)}, "again=['us']: there is no 'us'"),
+        ({"python": "gone/python"}, "there is no gone/python: `make bench-tables` installs AutoGluon there"),
+        ({"seeds": 0}, "seeds=0 is impossible"),
+    ],
+)
+def test_a_mistake_is_named_before_anything_is_measured(
+    settings: dict[str, Any], sentence: str, source: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Hours would end in a traceback."""
+    monkeypatch.setattr(measure, "_one_table", lambda *_: pytest.fail("something was measured"))
+    with pytest.raises(UserError) as caught:
+        measure.tables(**arguments(tmp_path, **settings))
+    assert sentence in str(caught.value)
+
+
+def test_another_table_of_the_same_name_is_refused(source: Path, tmp_path: Path) -> None:
+    """A table of the same name without the target would end in a traceback of polars."""
+    ROWS.drop("answer").write_csv(source / "bank_churn.csv")
+    (source / "bank_churn.csv.gz").unlink()
+    with pytest.raises(UserError, match="the table has no column answer: it is not the one from here"):
+        data.write("bank_churn", source, tmp_path / "work")
+
+
+# ------------------------------------------------------------------------------------------------ cache
+
+
+def test_a_result_is_measured_once_for_each_train_csv(tmp_path: Path) -> None:
+    """Hours of rivals would be measured again; or be compared with ours on other rows."""
+    runs = []
+
+    def runner(out: Path, about: dict[str, Any]) -> dict[str, Any]:
+        assert list(out.iterdir()) == [], "something of the result before is still there"
+        (out / "predictions.parquet").touch()
+        runs.append(about["train_sha256"])
+        return {"fit_s": len(runs)}
+
+    def result(digest: str, again: bool = False) -> dict[str, Any]:
+        return runners.cached(tmp_path / "result", {"train_sha256": digest}, {"seed": 4}, runner, again)
+
+    first = result("a")
+    assert result("a") == first
+    assert (first["seed"], first["fit_s"], runs) == (4, 1, ["a"])
+    assert result("b")["fit_s"] == 2
+    assert result("b", again=True)["fit_s"] == 3
+    assert {"date", "commit", "command"} <= result("b")["environment"].keys()
+
+
+def test_a_failure_is_not_cached(tmp_path: Path) -> None:
+    """A method that ran out of memory once would stay failed, or count with half of its predictions."""
+
+    def broken(out: Path, about: dict[str, Any]) -> dict[str, Any]:
+        (out / "predictions.parquet").touch()
+        raise UserError("ended with 137")
+
+    with pytest.raises(UserError, match="137"):
+        runners.cached(tmp_path / "result", {"train_sha256": "a"}, {}, broken)
+    assert runners.cached(tmp_path / "result", {"train_sha256": "a"}, {}, lambda *_: {"fit_s": 1})["fit_s"] == 1
+
+
+def test_each_seed_and_limit_has_a_result_of_its_own(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The result of 60 s would stand for that of 300 s."""
+    kept = []
+    monkeypatch.setattr(runners, "cached", lambda out, *_: kept.append(out.name))
+    for seed, limit_s in ((0, 60.0), (1, 60.0), (0, 300.0)):
+        runners.result("good_quality", "adult", {}, tmp_path, "python", seed, limit_s)
+    assert kept == ["good_quality.seed0.limit60", "good_quality.seed1.limit60", "good_quality.seed0.limit300"]
+
+
+def test_a_method_is_used_only_on_tables_that_it_is_for() -> None:
+    """AutoGluon would validate by a column that is not there, or the same fit be measured twice under two names."""
+    fitting = {
+        name: [method for method in ("good_quality", "good_quality_by_time", "best_quality_date_parts")
+               if runners.fits(method, data.TABLES[name])]
+        for name in ("adult", "electricity", "metro_traffic")
+    }  # fmt: skip
+    assert fitting == {
+        "adult": ["good_quality"],
+        "electricity": ["good_quality", "good_quality_by_time"],
+        "metro_traffic": ["good_quality", "good_quality_by_time", "best_quality_date_parts"],
+    }
+
+
+# ------------------------------------------------------------------------------------------------ scores
+
+
+def test_predictions_are_joined_by_row_and_by_class(tmp_path: Path) -> None:
+    """Another order of rows or classes would count as another model's score."""
+    pl.DataFrame({"row_id": [0, 1, 2], "answer": ["True", "False", "True"]}).write_parquet(tmp_path / "truth.parquet")
+    for file, names, rows in (("one", ("True", "False"), [2, 0, 1]), ("other", ("true", "false"), [2, 0, 3])):
+        found = pl.DataFrame({"row_id": rows, names[0]: [0.9, 0.8, 0.1], names[1]: [0.1, 0.2, 0.9]})
+        found.write_parquet(tmp_path / f"{file}.parquet")
+    target, probability = comparison.read(tmp_path / "one.parquet", tmp_path / "truth.parquet", "answer", "binary")
+    assert target.tolist() == [1, 0, 1]
+    assert probability == pytest.approx(np.array([[0.2, 0.8], [0.9, 0.1], [0.1, 0.9]]))
+    scores = comparison.scores("binary", target, probability)
+    assert scores == {"loss": pytest.approx(-np.log([0.8, 0.9, 0.9]).mean()), "accuracy": 1, "roc_auc": 1}
+    with pytest.raises(AssertionError, match="has other rows"):
+        comparison.read(tmp_path / "other.parquet", tmp_path / "truth.parquet", "answer", "binary")
+
+
+def test_a_class_that_no_column_has_is_refused(tmp_path: Path) -> None:
+    """Rows of that class would be left out of the loss, or be scored as another class."""
+    pl.DataFrame({"row_id": [0, 1], "answer": ["a", "b"]}).write_parquet(tmp_path / "truth.parquet")
+    pl.DataFrame({"row_id": [0, 1], "a": [0.5, 0.5], "c": [0.5, 0.5]}).write_parquet(tmp_path / "found.parquet")
+    with pytest.raises(AssertionError, match="lacks a class"):
+        comparison.read(tmp_path / "found.parquet", tmp_path / "truth.parquet", "answer", "binary")
+
+
+def test_our_forecast_names_the_classes() -> None:
+    """The probability of yes would be scored as that of no."""
+    target = pl.Series([">50K", "<=50K", ">50K"])
+    forecast = pl.DataFrame({"rank": [1, 2], "row_id": [7, 3], "prediction": [0.75, 0.25], "why": ["", ""]})
+    found = runners.our_predictions(forecast, "binary", target)
+    assert found.to_dict(as_series=False) == {"row_id": [7, 3], "<=50K": [0.25, 0.75], ">50K": [0.75, 0.25]}
+    many = pl.DataFrame({"row_id": [0], "probability of A": [0.5], "probability of B": [0.5], "why": [""]})
+    assert runners.our_predictions(many, "multiclass", target).columns == ["row_id", "A", "B"]
+    assert runners.our_predictions(forecast, "regression", target).columns == ["row_id", "prediction"]
+
+
+@pytest.mark.parametrize("task", ["binary", "regression"])
+def test_the_bootstrap_is_paired(task: str) -> None:
+    """A small difference on every row would drown in the spread of the rows, and no table ever be won or lost."""
+    hard = np.random.default_rng(0).exponential(size=400) ** 2
+    shift = 0.02 * hard + 0.01
+    assert comparison.compare(task, [hard], [hard + shift], 200)["verdict"] == "win"
+    assert comparison.compare(task, [hard + shift], [hard], 200)["verdict"] == "loss"
+    assert comparison.compare(task, [hard], [hard], 200)["verdict"] == "level"
+    noise = np.random.default_rng(1).normal(size=400)
+    assert comparison.compare(task, [hard + 5], [hard + 5 + noise - noise.mean()], 200)["verdict"] == "level"
+
+
+def test_the_difference_is_that_of_the_losses() -> None:
+    """The interval would be of mean squared errors, and the README state RMSE."""
+    ours, theirs = [np.array([1.0, 9.0]), np.array([3.0, 11.0])], [np.array([16.0, 16.0])]
+    of_numbers = comparison.compare("regression", ours, theirs, 50)
+    assert of_numbers["difference"]["value"] == pytest.approx(6**0.5 - 4)
+    assert of_numbers["relative"] == pytest.approx(6**0.5 / 4 - 1)
+    assert comparison.compare("multiclass", ours, theirs, 50)["difference"]["value"] == pytest.approx(6 - 16)
+
+
+def test_wins_losses_time_and_memory_are_told_of_each_rival(
+    source: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The README would count wins wrongly, compare other seeds, or hide that a rival had less time or failed."""
+    asked = []
+
+    def result(
+        method: str, name: str, about: dict[str, Any], folder: Path, python: str, seed: int, limit_s: float, again: bool
+    ) -> tuple[dict[str, Any], Path]:
+        asked.append((method, seed, limit_s, again))
+        if method == "best_quality" and seed == 1:
+            raise UserError("/home/me/python fit.py ended with 1: no memory")
+        truth = pl.read_parquet(folder / name / "truth.parquet")
+        sure = {"ours": 0.9, "good_quality": 0.8, "best_quality": 0.95, "lightgbm": 0.9}[method]
+        right = pl.when(pl.col("answer") == "True").then(sure).otherwise(1 - sure).alias("True")
+        found = truth.select("row_id", right).with_columns((1 - pl.col("True")).alias("False"))
+        file = folder / f"{method}.parquet"
+        found.write_parquet(file)
+        taken = {"fit_s": 70.0, "fit_cpu_s": 90.0, "predict_s": 2.0, "disk_mb": 1.0, "environment": {"date": "today"}}
+        return {**taken, "peak_mb": 100.0 + seed if method == "ours" else 404.0, "seed": seed, "limit_s": limit_s}, file
+
+    monkeypatch.setattr(runners, "result", result)
+    chosen = ("ours", "good_quality", "best_quality", "lightgbm", "good_quality_by_time")
+    found = measure.tables(**arguments(tmp_path, methods=chosen, seeds=2, again=("ours",), rivals_time_limit=65.0))
+    assert asked == [
+        ("ours", 0, 60, True), ("ours", 1, 60, True), ("good_quality", 0, 65, False), ("good_quality", 1, 65, False),
+        ("best_quality", 0, 65, False), ("best_quality", 1, 65, False), ("lightgbm", 0, 60, False),
+    ]  # fmt: skip
+    counts = {rival: (told["win"], told["level"], told["loss"]) for rival, told in found["against"].items()}
+    assert counts == {"good_quality": (1, 0, 0), "best_quality": (0, 0, 1), "lightgbm": (0, 1, 0)}
+    told = found["against"]["good_quality"]
+    assert told["median_relative_difference"] == pytest.approx(np.log(0.9) / np.log(0.8) - 1)
+    assert told["memory_ratio"]["median"] == pytest.approx(0.25)
+    assert told["had_our_time"] == 0, "its limit was below our seconds"
+    assert found["against"]["lightgbm"]["had_our_time"] == 1
+    assert found["failed"] == {"bank_churn best_quality seed 1": "ended with 1: no memory"}
+    one = found["tables"]["bank_churn"]["methods"]
+    assert (len(one["ours"]["each"]), len(one["best_quality"]["each"])) == (2, 1)
+    assert one["ours"]["loss"] == pytest.approx(-np.log(0.9))
+
+
+def test_plain_lightgbm_fits_and_predicts_a_table(source: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A new pandas or LightGBM would break it, or a category or a date that training rows lack."""
+    replace(monkeypatch, time="day", time_format="%d-%m-%Y %H:%M")
+    rows = ROWS.with_columns(
+        pl.when(pl.int_range(pl.len()) == 199).then(pl.lit("blue")).otherwise("text").alias("text")
+    )  # in no training row
+    (source / "bank_churn.csv.gz").write_bytes(gzip.compress(rows.write_csv().encode()))
+    found = measure.tables(**arguments(tmp_path, methods=("lightgbm",)))
+    assert found["failed"] == {}
+    used = found["tables"]["bank_churn"]["methods"]["lightgbm"]
+    assert 0 < used["loss"] < 1
+    assert min(used["fit_s"], used["predict_s"], used["peak_mb"], used["disk_mb"]) > 0
+    out = tmp_path / "work" / "bank_churn" / "lightgbm.seed0.limit60"
+    assert sorted(path.name for path in out.iterdir()) == ["fit.json", "predictions.parquet", "result.json"]
+    assert folders.read_json(out / "result.json")["version"]
