@@ -40,13 +40,12 @@ def load(schema: type[Config], file: str | Path | None = None, overrides: Sequen
             raise UserError(f"'{word}' is no setting: write key=value, as in {next(field_names(schema))}=…")
         kind = _kind(schema, key)
         # As it stands: a path may hold what YAML would take for a comment or a number, and it reads no as false
-        is_one_of_list = kind == tuple[str, ...] and text and not text.lstrip().startswith("[")
-        if kind is str or _is_choice(kind) or is_one_of_list:
-            layers.append(("the command line", _nested(key, [text] if is_one_of_list else text)))
+        if kind is str or _is_choice(kind):
+            layers.append(("the command line", _nested(key, text)))
             continue
         try:
             if kind == tuple[str, ...]:  # texts too: yes is no truth value in missing=[yes,NA]
-                listed = yaml.load(text, Loader=yaml.BaseLoader)
+                listed = yaml.load(text, Loader=yaml.BaseLoader) if text.strip()[:1] in "[]{}" else [text]
                 layers.append(("the command line", _nested(key, "" if listed is None else listed)))
                 continue
             layers.append(("the command line", OmegaConf.to_container(OmegaConf.from_dotlist([word]))))  # type: ignore[arg-type]

@@ -2,6 +2,7 @@
 
 import subprocess
 import sys
+from pathlib import Path
 
 import pytest
 
@@ -56,6 +57,31 @@ def test_our_own_mistakes_keep_their_traceback(error: str) -> None:
     code, _, shown = run(f"raise {error}")
     assert code == 1
     assert shown.startswith("Traceback (most recent call last)")
+
+
+@pytest.mark.parametrize(
+    ("body", "message"),
+    [
+        ("raise errors.UserError('x=3 is too much: choose 2')", "x=3 is too much: choose 2"),
+        ("raise errors.alike('x=3 is too much: choose 2')", "x=3 is too much: choose 2"),
+        ("raise ValueError('ours')", "ValueError: ours"),
+        ("raise errors.Failure('rank 1 died')", None),
+        ("print('done')", None),
+    ],
+)
+def test_the_launcher_gets_the_sentence(
+    body: str, message: str | None, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """After the launcher's own traceback, the last lines would say nothing of the mistake."""
+    from torch.distributed.elastic.multiprocessing.errors import ProcessFailure
+
+    monkeypatch.setenv("TORCHELASTIC_ERROR_FILE", str(tmp_path / "error.json"))
+    code, _, _ = run(body, "import os; os.environ['RANK'] = '1'")
+    assert (tmp_path / "error.json").exists() == bool(message)
+    if message:
+        assert ProcessFailure(0, 1, code, str(tmp_path / "error.json")).message["message"] == message
+    monkeypatch.setenv("TORCHELASTIC_ERROR_FILE", str(tmp_path / "none/error.json"))
+    assert run(body)[0] == code
 
 
 def test_a_user_error_is_a_value_error() -> None:

@@ -241,6 +241,8 @@ def fit_with_forecasts(
     first = fit_ways(combiners, calibrators[:1], 0)
     rest = (target, inputs, group, folds, weight, is_forward)
     method, cross_fitted, _, methods = _compare(kind, first, eligible, *rest)
+    if calibration != AUTO:
+        calibrators = [calibration]
     second = fit_ways([method], calibrators, 1)
     eligible = calibrators if calibration == AUTO else (calibration,)
     calibrator, cross_fitted_calibrators, forecast, _ = _compare(kind, second, eligible, *rest)

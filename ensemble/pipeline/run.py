@@ -28,7 +28,8 @@ from ensemble.pipeline.plan import Planned, Preempted, plan
 from ensemble.pipeline.settings import FILE as SETTINGS
 from ensemble.pipeline.settings import FREE_TO_CHANGE, preparation
 
-PREPARED, MOST_SHOWN = "prepared", 3
+PREPARED = "prepared"
+MOST_SHOWN = 3
 FINISH_S, FINISH_PER_ROW_S = 4.0, 2.5e-4
 """Seconds to combine the members and write the report, at most: measured on one core."""
 LEAST_S = 1.0
@@ -102,7 +103,6 @@ def _opened(out: Path, config: Any, name: str, resume: bool) -> Iterator[dict[st
     """
     settings = {key: value for key, value in configuration.to_dict(config).items() if key not in FREE_TO_CHANGE}
     mine = json.loads(json.dumps({"written_by": folders.MARK, "recipe": name, "settings": settings}))
-    limits = {"time_limit": config.time_limit, "num_draws": config.num_draws}
     file, before = out / SETTINGS, None
     if file.is_file():
         before = folders.read_json(file)
@@ -121,10 +121,11 @@ def _opened(out: Path, config: Any, name: str, resume: bool) -> Iterator[dict[st
     except OSError as error:
         _undo(file, made)
         raise UserError(f"the folder {out} cannot be created: {error.strerror}") from None
+    limits = {"time_limit": config.time_limit, "num_draws": config.num_draws}
     try:
         _sweep(out)
-        kept = before.get(PREPARED) if resume and before else None
-        folders.write_json(file, {**mine, "limits": limits, PREPARED: kept})
+        found = before.get(PREPARED) if resume and before else None
+        folders.write_json(file, {**mine, "limits": limits, PREPARED: found})
         yield before if resume else None
     except BaseException:
         if before:
@@ -233,6 +234,7 @@ def _train_trees(
 
 def _finish(out: Path, about: dict[str, Any], trained: list[Planned], config: Any, budget: Budget) -> list[dict[str, Any]]:
     """Predict, combine and report."""
+    from ensemble.combine.selection import AUTO
     from ensemble.predictor import bag, leaderboard, members
     from ensemble.predictor import fit as combiner
 
@@ -264,7 +266,8 @@ def _finish(out: Path, about: dict[str, Any], trained: list[Planned], config: An
         config.num_draws,
         getattr(config, "seed", 0),
         overwrite=True,
-        combiner=recipe.of(about).get("plan", "COMBINER") or "auto",
+        combiner=recipe.of(about).get("plan", "COMBINER") or AUTO,
+        calibration=(recipe.of(about).get("plan", "CALIBRATION") or {}).get(about["task"]["kind"], AUTO),
     )
     board = leaderboard.rows(scores, {member.name: out / "members" / member.name for member in trained})
     folders.write_json(out / "leaderboard.json", board)

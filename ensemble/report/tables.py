@@ -101,7 +101,7 @@ def _interval(kind: str, name: str, interval: dict[str, float | None], signed: b
 def _written(kind: str, name: str, value: float | None, signed: bool = False) -> str:
     digits = {"lift_at_5pct": 2, "log_loss": 4, "multiclass_log_loss": 4, "brier": 4, "calibration_error": 4}.get(name, 3)
     if kind == "regression" and name != "r_squared" and value:  # in the target's own unit, however large that is
-        digits = max(0, 3 - math.floor(math.log10(abs(value))))
+        digits = max(0, min(6, 3 - math.floor(math.log10(abs(value)))))
     return f"{'+' if signed and value is not None and value > 0 else ''}{number(value, digits)}"
 
 

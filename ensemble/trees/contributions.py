@@ -23,6 +23,7 @@ import pyarrow.parquet as pq
 from ensemble.errors import UserError
 from ensemble.folders import MARK, new_file
 from ensemble.predictions import KEY
+from ensemble.trees.pictures import bars
 from ensemble.trees.rows import TreeData
 
 BASE = "base_value"
@@ -111,10 +112,9 @@ def _draw(file: Path, rows: TreeData, summary: _Summary, title: str, unit: str) 
     top = np.argsort(-size, kind="stable")[:NUM_SHOWN][::-1]
     direction = np.where([name in rows.categories for name in rows.features], 0, summary.direction())  # codes have no order
     figure, axes = plt.subplots(figsize=(7, 6), layout="constrained")
-    axes.barh([rows.features[feature] for feature in top], size[top], color=colours.to_rgba(direction[top]))
+    names = [rows.features[feature] for feature in top]
+    bars(axes, names, size[top], f"{title}: what the predictions are made of", color=colours.to_rgba(direction[top]))
     axes.set_xlabel(f"mean of the absolute contribution ({unit})")
-    axes.set_title(f"{title}: what the predictions are made of")
-    axes.spines[["top", "right"]].set_visible(False)
     bar = figure.colorbar(colours, ax=axes, ticks=[-1, 0, 1], shrink=0.5)
     bar.ax.set_yticklabels(["high values\nlower it", "neither", "high values\nraise it"])
     figure.savefig(file, dpi=120, format="png", metadata={"Software": MARK})

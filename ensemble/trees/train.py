@@ -39,6 +39,7 @@ from ensemble.trees import copies, memory, objective, rows, unknown
 from ensemble.trees.boosting import CannotLearn, Stopped, Training
 from ensemble.trees.checkpoint import Checkpoints
 from ensemble.trees.distributed import ALONE, Place, RankGroup
+from ensemble.trees.pictures import bars
 from ensemble.trees.predict import model_files, module_of
 from ensemble.trees.scaling import Scaling
 from ensemble.trees.settings import FREE_TO_CHANGE, TreesConfig
@@ -319,10 +320,9 @@ def draw_importance(importance: dict[str, float], file: Path, title: str) -> Non
     total = sum(importance.values()) or 1.0
     top = list(importance.items())[:20][::-1]
     figure, axes = plt.subplots(figsize=(7, 6), layout="constrained")
-    axes.barh([name for name, _ in top], [100 * gain / total for _, gain in top], color="#3a6ea5")
+    shares = [100 * gain / total for _, gain in top]
+    bars(axes, [name for name, _ in top], shares, f"{title}: what the trees split on", color="#3a6ea5")
     axes.set_xlabel("share of the gain, %")
-    axes.set_title(f"{title}: what the trees split on")
-    axes.spines[["top", "right"]].set_visible(False)
     figure.savefig(file, dpi=120)
     plt.close(figure)
 

@@ -103,12 +103,16 @@ def test_a_training_that_loses_a_rank_says_so(number: signal.Signals, words: str
 
 
 def assert_told(folder: Path, *sentences: str) -> None:
-    """That the two ranks printed these sentences once each, and only the launcher, after them, ended in a traceback."""
+    """That the two ranks printed these sentences once each, and only the launcher, after them, ended in a traceback.
+
+    The last line of its traceback gives a sentence again.
+    """
     told = (folder / "errors").read_text()
     assert told.count("error: ") == len(sentences), told
     # Wherever the lines end: both ranks write to the same file
     assert all(told.count(f"error: {sentence}\n") + told.count(f"error: {sentence}error: ") for sentence in sentences), told
     assert told.count("Traceback (most recent call last)") == 1, told
+    assert told.splitlines()[-2].removeprefix("  traceback : ") in sentences, told
 
 
 @pytest.mark.parametrize(
