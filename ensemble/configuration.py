@@ -45,8 +45,7 @@ def load(schema: type[Config], file: str | Path | None = None, overrides: Sequen
             continue
         try:
             if kind == tuple[str, ...]:  # texts too: yes is no truth value in missing=[yes,NA]
-                is_one = text.strip() and text.strip()[0] not in "[{" and not text.strip().endswith(("]", "}"))
-                listed = [text] if is_one else yaml.load(text, Loader=yaml.BaseLoader)
+                listed = yaml.load(text, Loader=yaml.BaseLoader) if text.strip()[:1] in "[]{}" else [text]
                 layers.append(("the command line", _nested(key, "" if listed is None else listed)))
                 continue
             layers.append(("the command line", OmegaConf.to_container(OmegaConf.from_dotlist([word]))))  # type: ignore[arg-type]

@@ -91,6 +91,7 @@ def test_values_have_their_types() -> None:
     types = {name: type(value) for name, value in vars(found).items()}
     assert types == {"name": str, "num_eggs": int, "vegan": bool, "toppings": tuple, "words": dict, "oven": Oven}
     assert type(found.oven.temperature_c) is float
+    assert load("toppings=nut").toppings == ("nut",)
     assert load("toppings=[yes,no,NA,1,null]").toppings == ("yes", "no", "NA", "1", "null")  # texts, as they are written
     assert found.name == "2023-09-30"
     with pytest.raises(dataclasses.FrozenInstanceError):

@@ -64,10 +64,12 @@ def fit(config: Any, name: str, resume: bool, budget: Budget) -> list[dict[str, 
         seconds = max(left * share, LEAST_S) if config.time_limit else 0.0
         _say(budget, f"{member.name}" + (f": at most {seconds:.0f} s" if config.time_limit else ""))
         folder = out / "members" / member.name
+        go_on = resume and not _is_stale(folder, about["fingerprint"])
         if member.kind == "neural":
+            if not go_on:
+                folders.discard(folder)  # of an earlier fit, if it is whole
             done = network.train(member, out / PREPARED, folder, about, config, seconds, resume)
         else:
-            go_on = resume and not _is_stale(folder, about["fingerprint"])
             try:
                 _train_trees(member, out / PREPARED, folder, config, num_threads, seconds, go_on, overwrite or resume)
                 done = True
