@@ -13,8 +13,8 @@ from ensemble.errors import PREEMPTED, Failure, UserError
 from ensemble.pipeline.plan import Planned, Preempted
 
 OF_A_RUN = (
-    "best", "checkpoints", "config.json", "curves.txt", "environment.json", "manifest.json", "metrics.jsonl", "profile",
-    "status", "summary.json", "tensorboard", "train.log", "val.log",
+    "best", "checkpoints", "config.json", "curves.txt", "environment.json", "final", "manifest.json", "metrics.jsonl",
+    "profile", "status", "summary.json", "tensorboard", "train.log", "val.log",
 )  # fmt: skip
 STARTING_S = 12.0
 """Seconds that the launcher, imports and predictions take, which are not training."""
