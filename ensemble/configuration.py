@@ -40,14 +40,14 @@ def load(schema: type[Config], file: str | Path | None = None, overrides: Sequen
             raise UserError(f"'{word}' is no setting: write key=value, as in {next(field_names(schema))}=…")
         kind = _kind(schema, key)
         # As it stands: a path may hold what YAML would take for a comment or a number, and it reads no as false
-        is_one_of_list = kind == tuple[str, ...] and text and not text.lstrip().startswith("[")
-        if kind is str or _is_choice(kind) or is_one_of_list:
-            value: Any = [text] if is_one_of_list else text
-            for name in reversed(key.split(".")):
-                value = {name: value}
-            layers.append(("the command line", value))
+        if kind is str or _is_choice(kind):
+            layers.append(("the command line", _nested(key, text)))
             continue
         try:
+            if kind == tuple[str, ...]:  # texts too: yes is no truth value in missing=[yes,NA]
+                listed = yaml.load(text, Loader=yaml.BaseLoader) if text.strip()[:1] in "[]{}" else [text]
+                layers.append(("the command line", _nested(key, "" if listed is None else listed)))
+                continue
             layers.append(("the command line", OmegaConf.to_container(OmegaConf.from_dotlist([word]))))  # type: ignore[arg-type]
         except (yaml.YAMLError, errors.OmegaConfBaseException, ValueError, RecursionError) as error:
             shown = word if len(word) <= 100 else f"{word[:100]}…"
@@ -71,6 +71,13 @@ def load(schema: type[Config], file: str | Path | None = None, overrides: Sequen
         raise UserError(f"the setting '{error.full_key}' has no default: add {error.full_key}=…") from None
     except errors.OmegaConfBaseException as error:  # ${…} that leads nowhere
         raise UserError(f"the setting '{error.full_key}' cannot be worked out: {str(error).splitlines()[0]}") from None
+
+
+def _nested(key: str, value: Any) -> dict[str, Any]:
+    """A dotted setting as dicts in dicts."""
+    for name in reversed(key.split(".")):
+        value = {name: value}
+    return value
 
 
 def _kind(schema: type, key: str) -> Any:

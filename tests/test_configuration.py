@@ -91,6 +91,8 @@ def test_values_have_their_types() -> None:
     types = {name: type(value) for name, value in vars(found).items()}
     assert types == {"name": str, "num_eggs": int, "vegan": bool, "toppings": tuple, "words": dict, "oven": Oven}
     assert type(found.oven.temperature_c) is float
+    assert load("toppings=nut").toppings == ("nut",)
+    assert load("toppings=[yes,no,NA,1,null]").toppings == ("yes", "no", "NA", "1", "null")  # texts, as they are written
     assert found.name == "2023-09-30"
     with pytest.raises(dataclasses.FrozenInstanceError):
         found.num_eggs = 5  # type: ignore[misc]
@@ -123,7 +125,6 @@ def test_values_have_their_types() -> None:
         ("oven.times_min=[1,x]", "the command line: oven.times_min=[1, 'x'] does not fit: write a list of 2, each a number"),
         ("oven=3", "the command line: oven=3 does not fit: write its settings one by one, as in oven.temperature_c=…"),
         ("oven=null", "the command line: oven=None does not fit: write its settings one by one, as in oven.temperature_c=…"),
-        ("toppings=nut", "the command line: toppings=nut does not fit: write a list, as in 'toppings=[nut]'"),
         ("toppings={a: b}", "the command line: toppings={'a': 'b'} does not fit: write a list, as in 'toppings=[…]'"),
         ("words=egg", "the command line: words=egg does not fit: write a mapping, as in 'words={a: b}'"),
         ("eggs", "'eggs' is no setting: write key=value, as in name=…"),
@@ -145,6 +146,12 @@ def test_a_text_is_taken_as_it_stands() -> None:
     """A folder called 'new #2' would be read as 'new', and one called 12 or [a] refused."""
     for text in ("new #2", "12", "[a]", "a=b", "'x'", "a: b"):
         assert load(f"name={text}").name == text
+
+
+def test_a_list_of_one_text_needs_no_brackets() -> None:
+    """The first command that a new user types names one file; its name may have what YAML reads otherwise."""
+    for text in ("nut", "yes", "a: b #1.csv", "3"):
+        assert configuration.load(Cake, None, ["name=x", f"toppings={text}"]).toppings == (text,)
 
 
 def test_brackets_that_do_not_close() -> None:
@@ -294,7 +301,7 @@ def every_config_class() -> dict[str, type]:
         importlib.import_module(".".join(path.relative_to(root).with_suffix("").parts))
         for root in (ROOT, ROOT / "scripts")
         for path in (root / ("ensemble" if root == ROOT else "benchmarks")).rglob("settings.py")
-    ] + [load_module(path) for path in (ROOT / "scripts").glob("*.py")]
+    ] + [load_module(path) for folder in ("scripts", "ensemble/commands") for path in (ROOT / folder).glob("[!_]*.py")]
     found = {
         f"{module.__name__}.{name}": member
         for module in modules

@@ -30,6 +30,7 @@ def on_blend(
     generator: np.random.Generator,
     weight: np.ndarray | None = None,
     is_forward: bool = True,
+    num_draws: int = NUM_DRAWS,
 ) -> dict[str, Any]:
     """Error correlation, value and weight interval of each member, for JSON; arguments as for `combine.fit`.
 
@@ -68,7 +69,7 @@ def on_blend(
 
     weights_of = FITTED if ensemble.method in NOT_FITTED else ensemble.method
     drawn = []
-    for rows, drawn_group in _draws(cluster, group, generator):
+    for rows, drawn_group in _draws(cluster, group, generator, num_draws):
         ways = [(weights_of, ensemble.calibrator)]
         fitted = fit_combinations(kind, ways, target[rows], inputs[rows], is_score, drawn_group, of(rows))
         drawn += [combination.weights for combination in fitted.values()]
@@ -134,9 +135,9 @@ def drift(weeks: dict[str, dict[str, Any]], metric: str) -> dict[str, dict[str, 
 
 
 def _draws(
-    cluster: np.ndarray, group: np.ndarray, generator: np.random.Generator
+    cluster: np.ndarray, group: np.ndarray, generator: np.random.Generator, num_draws: int
 ) -> Iterator[tuple[np.ndarray, np.ndarray]]:
-    """Row numbers of `NUM_DRAWS` draws of whole clusters, and the groups of these rows.
+    """Row numbers of `num_draws` draws of whole clusters, and the groups of these rows.
 
     Where each group is within one cluster, one that is drawn twice is two groups: two users, not one with all items twice.
     """
@@ -146,7 +147,7 @@ def _draws(
     one_cluster = np.empty(len(groups), cluster.dtype)
     one_cluster[number] = cluster
     is_whole = bool((one_cluster[number] == cluster).all())
-    for _ in range(NUM_DRAWS):
+    for _ in range(num_draws):
         drawn = [rows_of[one] for one in generator.integers(len(rows_of), size=len(rows_of))]
         rows = np.concatenate(drawn)
         time = np.repeat(np.arange(len(drawn)), [len(one) for one in drawn])

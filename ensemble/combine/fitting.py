@@ -239,12 +239,18 @@ def fit_with_forecasts(
     else:
         eligible = combiners if is_large else [name for name in combiners if name in SAFE]
     first = fit_ways(combiners, calibrators[:1], 0)
-    method, cross_fitted, _ = _compare(kind, first, eligible, target, inputs, group, folds, weight, is_forward)
+    rest = (target, inputs, group, folds, weight, is_forward)
+    method, cross_fitted, _, methods = _compare(kind, first, eligible, *rest)
+    if calibration != AUTO:
+        calibrators = [calibration]
     second = fit_ways([method], calibrators, 1)
     eligible = calibrators if calibration == AUTO else (calibration,)
-    calibrator, cross_fitted_calibrators, forecast = _compare(
-        kind, second, eligible, target, inputs, group, folds, weight, is_forward
-    )
+    calibrator, cross_fitted_calibrators, forecast, _ = _compare(kind, second, eligible, *rest)
+    for other in sorted(set(methods) - {method}):  # the blocks for which other blocks choose another way
+        of_other = _compare(kind, fit_ways([other], calibrators, 1), eligible, *rest)[2]
+        for (_, held), chosen in zip(folds, methods, strict=True):
+            if chosen == other:
+                forecast[held] = of_other[held]
     forecasts = np.full((num_rows, *forecast.shape[1:]), np.nan)
     forecasts[np.arange(num_rows)[counted][rows]] = answer_of(kind, forecast)
     ensemble = Ensemble(
@@ -373,11 +379,12 @@ def _compare(
     folds: list[selection.Fold],
     weight: np.ndarray | None,
     is_forward: bool,
-) -> tuple[str, dict[str, dict[str, float]], np.ndarray]:
-    """The way to take, of which the first eligible is the default, what each way and choosing would have given, and what
-    choosing forecasts."""
+) -> tuple[str, dict[str, dict[str, float]], np.ndarray, list[str]]:
+    """The way to take, of which the first eligible is the default, what each way and choosing would have given, what
+    choosing forecasts, and the way that is chosen for each block."""
     forecasts = selection.forward_forecasts(fit_ways, inputs, folds, group)
     losses = {name: selection.losses_by_fold(kind, target, forecasts[name], folds, group, weight) for name in eligible}
     forecasts[AUTO] = selection.auto_forecast(losses, forecasts, eligible[0], folds, is_forward)
     scores = {name: selection.scores(kind, target, forecast, group, weight) for name, forecast in forecasts.items()}
-    return selection.choose(losses, eligible[0]), scores, forecasts[AUTO]
+    chosen = selection.chosen_by_fold(losses, eligible[0], is_forward)
+    return selection.choose(losses, eligible[0]), scores, forecasts[AUTO], chosen

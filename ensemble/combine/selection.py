@@ -98,11 +98,18 @@ def auto_forecast(
 ) -> np.ndarray:
     """What choosing would have given: each block is forecast by the way that the blocks before it, or the others, choose."""
     found = np.full(forecasts[default].shape, np.nan)
-    for number, (_, held) in enumerate(folds):
-        others = slice(number) if is_forward else np.arange(len(folds)) != number
-        chosen = choose({name: of[others] for name, of in losses.items()}, default)
+    for (_, held), chosen in zip(folds, chosen_by_fold(losses, default, is_forward), strict=True):
         found[held] = forecasts[chosen][held]
     return found
+
+
+def chosen_by_fold(losses: dict[str, np.ndarray], default: str, is_forward: bool) -> list[str]:
+    """For each block the way that the blocks before it choose, or with `is_forward` false all other blocks."""
+    numbers = np.arange(len(losses[default]))
+    return [
+        choose({name: of[numbers < number if is_forward else numbers != number] for name, of in losses.items()}, default)
+        for number in numbers
+    ]
 
 
 def scores(

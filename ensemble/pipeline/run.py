@@ -1,6 +1,6 @@
 """The stages of a fit, one after the other, in the folder `out`:
 
-    fit.json            the settings; --resume auto goes on where they are the same
+    fit.json            the settings, and which prepared data are theirs; --resume auto goes on where they are the same
     prepared/           what the recipe's preparation wrote
     members/NAME/       the members
     predictions/        their prediction files
@@ -15,6 +15,8 @@ libraries must not share one. What is whole is not done again with --resume auto
 import dataclasses
 import json
 import sys
+from collections.abc import Iterator
+from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import Any
 
@@ -26,8 +28,12 @@ from ensemble.pipeline.plan import Planned, Preempted, plan
 from ensemble.pipeline.settings import FILE as SETTINGS
 from ensemble.pipeline.settings import FREE_TO_CHANGE, preparation
 
+PREPARED = "prepared"
+MOST_SHOWN = 3
 FINISH_S, FINISH_PER_ROW_S = 4.0, 2.5e-4
 """Seconds to combine the members and write the report, at most: measured on one core."""
+LEAST_S = 1.0
+"""The first member gets at least so much, since a fit needs one."""
 
 
 def fit(config: Any, name: str, resume: bool, budget: Budget) -> list[dict[str, Any]]:
@@ -35,16 +41,17 @@ def fit(config: Any, name: str, resume: bool, budget: Budget) -> list[dict[str, 
 
     config : an instance of `settings.config_class(name)`. Raises `UserError` for a mistake of the user's, and `Preempted`.
     """
-    configuration.check(config, time_limit=(config.time_limit >= 0, "0 or more"), threads=(config.threads >= 0, "0 or more"))
-    out = Path(config.out)
-    _open(out, config, name, resume)
-    overwrite = bool(getattr(config, "overwrite", False))
-    about = _prepare(out / "prepared", config, name, resume)
-    _say(budget, f"prepared {sum(split['rows'] for split in about['splits'].values()):,} rows")
-
     from ensemble.trees import threads
+    from ensemble.trees.boosting import CannotLearn
 
-    num_threads = threads.settle(config.threads)
+    _check(config)
+    out = Path(config.out)
+    overwrite = bool(getattr(config, "overwrite", False))
+    with _opened(out, config, name, resume) as begun:
+        num_threads = threads.settle(config.threads)
+        about = _prepare(out / PREPARED, config, name, begun, num_threads)
+        _note(out, about["fingerprint"])
+    _say(budget, f"prepared {sum(split['rows'] for split in about['splits'].values()):,} rows")
     planned = _chosen(plan(about, num_threads), config.members)
     finish = FINISH_S + FINISH_PER_ROW_S * about["splits"]["train"]["rows"]
     trained: list[Planned] = []
@@ -53,65 +60,139 @@ def fit(config: Any, name: str, resume: bool, budget: Budget) -> list[dict[str, 
         if left < member.least_seconds and trained:
             _say(budget, f"no time is left for {member.name}")
             continue
-        seconds = left * member.share / sum(other.share for other in planned[position:]) if config.time_limit else 0.0
-        _say(budget, f"{member.name}" + (f": at most {max(seconds, 1):.0f} s" if config.time_limit else ""))
+        share = member.share / sum(other.share for other in planned[position:])
+        seconds = max(left * share, LEAST_S) if config.time_limit else 0.0
+        _say(budget, f"{member.name}" + (f": at most {seconds:.0f} s" if config.time_limit else ""))
         folder = out / "members" / member.name
+        go_on = resume and not _is_stale(folder, about["fingerprint"])
         if member.kind == "neural":
-            done = network.train(member, out / "prepared", folder, about, config, seconds, resume)
+            if not go_on:
+                folders.discard(folder)  # of an earlier fit, if it is whole
+            done = network.train(member, out / PREPARED, folder, about, config, seconds, resume)
         else:
-            done = _train_trees(member, out / "prepared", folder, config, num_threads, seconds, resume, overwrite)
+            try:
+                _train_trees(member, out / PREPARED, folder, config, num_threads, seconds, go_on, overwrite or resume)
+                done = True
+            except CannotLearn as error:
+                print(f"warning: {error}", file=sys.stderr)
+                done = False
         if done:
             trained.append(member)
     if not trained:
-        raise UserError("no member was trained: give more time, or name other members")
+        raise UserError("no member could be trained, as the warnings explain: name other members, or give other data")
     return _finish(out, about, trained, config, budget)
 
 
-def _open(out: Path, config: Any, name: str, resume: bool) -> None:
-    """Begin a folder, or go on in one that has the same settings."""
+def _check(config: Any) -> None:
+    """What would otherwise be refused when all members are trained."""
+    configuration.check(
+        config,
+        time_limit=(config.time_limit >= 0, "0 or more"),
+        threads=(config.threads >= 0, "0 or more"),
+        num_draws=(config.num_draws >= 1, "at least 1"),
+    )
+    if config.accelerate_config != "auto" and not Path(config.accelerate_config).is_file():
+        raise UserError(f"accelerate_config={config.accelerate_config} is no file: name one of accelerate, or write auto")
+
+
+@contextmanager
+def _opened(out: Path, config: Any, name: str, resume: bool) -> Iterator[dict[str, Any] | None]:
+    """Begin a folder, or go on in one that has the same settings; yields its `fit.json` in that case.
+
+    Nothing is left of a folder in which the data could not be prepared; `fit.json` of an earlier fit is put back.
+    """
     settings = {key: value for key, value in configuration.to_dict(config).items() if key not in FREE_TO_CHANGE}
     mine = json.loads(json.dumps({"written_by": folders.MARK, "recipe": name, "settings": settings}))
-    limits = {"time_limit": config.time_limit, "num_draws": config.num_draws}
-    file = out / SETTINGS
+    file, before = out / SETTINGS, None
     if file.is_file():
-        if folders.read_json(file).get("written_by") != folders.MARK:
+        before = folders.read_json(file)
+        if not isinstance(before, dict) or before.get("written_by") != folders.MARK:
             raise UserError(f"{file} is not of this project, so nothing is written beside it: choose another out")
-        if resume and {**folders.read_json(file), "limits": limits} != {**mine, "limits": limits}:
+        if resume and {key: before.get(key) for key in mine} != mine:
             raise UserError(f"{out} was begun with other settings: give the same, or add overwrite=true without --resume")
         if not resume and not getattr(config, "overwrite", False):
             raise UserError(f"{out} holds a fit: add --resume auto to go on with it, or overwrite=true to begin anew")
     elif out.exists() and (not out.is_dir() or any(out.iterdir())):
         raise UserError(f"{out} exists and holds no fit of this project: choose another out")
     folders.refuse_inside(out)
+    made = [folder for folder in (out, *out.parents) if not folder.exists()]
     try:
         out.mkdir(parents=True, exist_ok=True)
     except OSError as error:
+        _undo(file, made)
         raise UserError(f"the folder {out} cannot be created: {error.strerror}") from None
-    folders.write_json(file, {**mine, "limits": limits})
+    limits = {"time_limit": config.time_limit, "num_draws": config.num_draws}
+    try:
+        _sweep(out)
+        found = before.get(PREPARED) if resume and before else None
+        folders.write_json(file, {**mine, "limits": limits, PREPARED: found})
+        yield before if resume else None
+    except BaseException:
+        if before:
+            folders.write_json(file, before)
+        else:
+            _undo(file, made)
+        raise
 
 
-def _prepare(folder: Path, config: Any, name: str, resume: bool) -> dict[str, Any]:
-    """The manifest of the prepared data, which are not made again if they are whole and of the same files."""
+def _undo(file: Path, made: list[Path]) -> None:
+    with suppress(OSError):
+        file.unlink(missing_ok=True)
+        for folder in made:
+            folder.rmdir()  # which fails unless it is empty
+
+
+def _sweep(out: Path) -> None:
+    """Clear away what a killed command left half-written, and put back what it was about to replace."""
+    for folder in (out / PREPARED, out / "ensemble"):
+        folders.recover(folder)
+    folders.discard_scratch([*out.glob(".*.writing-*"), *(out / "predictions").glob(".*.writing-*")])
+    for old in out.glob(".*.old-*"):
+        folders.discard(old)
+
+
+def _note(out: Path, fingerprint: str) -> None:
+    """The prepared data are of these settings from now on."""
+    folders.write_json(out / SETTINGS, {**folders.read_json(out / SETTINGS), PREPARED: fingerprint})
+
+
+def _prepare(folder: Path, config: Any, name: str, begun: dict[str, Any] | None, num_threads: int) -> dict[str, Any]:
+    """The manifest of the prepared data, which are not made again if the fit that goes on has made them."""
     from ensemble.data import prepared
 
     settings = preparation(config, name, str(folder))
-    if resume and (folder / folders.NAME).is_file():
-        return folders.read_manifest(folder)
-    its = recipe.named(name).require("prepare", "prepare", "cannot prepare data")
-    try:
-        with folders.checked(folder, lambda scratch: prepared.check(name, scratch, folders.read_manifest(scratch))):
-            its(settings)
-    except BaseException:
-        _remove_if_empty(folder.parent)
-        raise
+    if begun and begun.get(PREPARED) and (folder / folders.NAME).is_file():
+        about = folders.read_manifest(folder)
+        if about["fingerprint"] == begun[PREPARED]:
+            _refuse_other_sources(config, about, folder)
+            return about
+    elif begun and hasattr(settings, "overwrite"):
+        settings = dataclasses.replace(settings, overwrite=True)  # what is there was killed half-way, or is an older fit's
+
+    def check(scratch: Path) -> None:
+        about = folders.read_manifest(scratch)
+        prepared.check(name, scratch, about)
+        _chosen(plan(about, num_threads), config.members)
+
+    with folders.checked(folder, check):
+        recipe.named(name).require("prepare", "prepare", "cannot prepare data")(settings)
     return folders.read_manifest(folder)
 
 
-def _remove_if_empty(out: Path) -> None:
-    """Leave nothing of a fit whose data could not be prepared."""
-    if [file.name for file in out.iterdir()] == [SETTINGS]:
-        (out / SETTINGS).unlink()
-        out.rmdir()
+def _refuse_other_sources(config: Any, about: dict[str, Any], folder: Path) -> None:
+    """Members would be of the old files, and the user believe that they were of the new ones."""
+    from ensemble.data import reviews
+
+    given = [*getattr(config, "source", ()), *getattr(config, "metadata", ())]
+    if not given or "sources" not in about or any(source.startswith("hub:") for source in given):
+        return
+    before = {source["sha256"]: source["name"] for source in about["sources"]}
+    now = {source["sha256"]: source["name"] for source in folders.sources(reviews.expand_sources(given, ""))}
+    if changed := sorted({name for sha, name in {**before, **now}.items() if (sha in before) != (sha in now)}):
+        raise UserError(
+            f"{', '.join(changed[:MOST_SHOWN])} changed since {folder} was made: put the old content back, or begin anew "
+            "with overwrite=true and without --resume"
+        )
 
 
 def _chosen(planned: list[Planned], names: tuple[str, ...]) -> list[Planned]:
@@ -122,9 +203,19 @@ def _chosen(planned: list[Planned], names: tuple[str, ...]) -> list[Planned]:
     return [member for member in planned if not names or member.name in names]
 
 
+def _is_stale(folder: Path, fingerprint: str) -> bool:
+    """Whether a member, or a checkpoint of it, is of data that a fit with overwrite=true has replaced since."""
+    states = sorted(folder.with_name(f"{folder.name}.checkpoint").glob("trees-*/state.json"))
+    for file in (folder / "summary.json", *states):
+        with suppress(UserError):
+            if folders.read_json(file).get("fingerprint") != fingerprint:
+                return True
+    return False
+
+
 def _train_trees(
     member: Planned, data: Path, folder: Path, config: Any, num_threads: int, seconds: float, resume: bool, overwrite: bool
-) -> bool:
+) -> None:
     from ensemble.trees import train
     from ensemble.trees.settings import TreesConfig
 
@@ -132,22 +223,22 @@ def _train_trees(
         "seed": getattr(config, "seed", 0),
         **member.settings,
         "threads": num_threads,
-        "max_seconds": max(seconds, 0),
+        "max_seconds": seconds,
     }
     trees = configuration.from_dict(TreesConfig, {**settings, "data": str(data), "out": str(folder)})
     trees = dataclasses.replace(trees, overwrite=overwrite and not resume)
     summary = train.train(trees, "auto" if resume else "")
     if summary["status"] == "preempted":
         raise Preempted(member.name)
-    return True
 
 
 def _finish(out: Path, about: dict[str, Any], trained: list[Planned], config: Any, budget: Budget) -> list[dict[str, Any]]:
     """Predict, combine and report."""
+    from ensemble.combine.selection import AUTO
     from ensemble.predictor import bag, leaderboard, members
     from ensemble.predictor import fit as combiner
 
-    data, predictions = out / "prepared", out / "predictions"
+    data, predictions = out / PREPARED, out / "predictions"
     names = [member.name for member in trained]
     for member in trained:
         folder = out / "members" / member.name
@@ -175,7 +266,8 @@ def _finish(out: Path, about: dict[str, Any], trained: list[Planned], config: An
         config.num_draws,
         getattr(config, "seed", 0),
         overwrite=True,
-        combiner=recipe.of(about).get("plan", "COMBINER") or "auto",
+        combiner=recipe.of(about).get("plan", "COMBINER") or AUTO,
+        calibration=(recipe.of(about).get("plan", "CALIBRATION") or {}).get(about["task"]["kind"], AUTO),
     )
     board = leaderboard.rows(scores, {member.name: out / "members" / member.name for member in trained})
     folders.write_json(out / "leaderboard.json", board)

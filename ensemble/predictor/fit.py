@@ -23,22 +23,23 @@ from typing import Any
 
 import numpy as np
 
-from ensemble import combine, folders, metrics, predictions, recipe
+from ensemble import combine, folders, predictions, recipe
 from ensemble.combine import diversity
 from ensemble.combine.fitting import OUTPUTS_OF, counted_rows
-from ensemble.combine.losses import mean_of
 from ensemble.combine.selection import AUTO
 from ensemble.data.cross_validation import CrossValidation
 from ensemble.data.inputs import FORECAST
 from ensemble.data.out_of_fold import NAME as OUT_OF_FOLD
 from ensemble.errors import UserError
 from ensemble.predictions import Predictions
-from ensemble.predictor import card, intervals, leaks
+from ensemble.predictor import card, leaks, scoring
 from ensemble.predictor.forecast import RESERVED, write_forecast
+from ensemble.predictor.scoring import ENSEMBLE
 from ensemble.task import Task, task_of
 
-ENSEMBLE = "ensemble"
 BASE_RATE = "base rate"
+MANY_ROWS = 10_000
+"""Out-of-fold rows above which the weights' bootstrap has fewer draws: it takes longer, and the weights vary less."""
 FITTED_ON = ("blend", OUT_OF_FOLD)
 
 
@@ -122,11 +123,13 @@ def fit(
     warnings = leaks.perfect(task, blend, dict(zip(names, of_blend.swapaxes(0, 1), strict=True)), member_names)
     for sentence in warnings:
         print(f"warning: {sentence}", file=sys.stderr)
-    scores = _score(task, test, candidates, member_names, num_draws, seed)
+    scores = scoring.score(task, test, candidates, member_names, num_draws, seed)
     scores["split"] = scored
     scores["fitted_on"] = on
     scores["out_of_fold_rows"] = len(blend.row_id) if on == OUT_OF_FOLD else None
-    scores["intervals"], ends = _intervals(task, blend, cross_fitted, None if scored == on else test, candidates, is_forward)
+    scores["intervals"], ends = scoring.intervals_of(
+        task, blend, cross_fitted, None if scored == on else test, candidates, is_forward
+    )
     scores["warnings"] = warnings
     scores["weights"] = dict(zip(ensemble.member_names, ensemble.weights, strict=True))
     scores["combiner"] = {"method": ensemble.method, "cross_fitted": ensemble.cross_fitted}
@@ -139,6 +142,7 @@ def fit(
         np.random.default_rng(seed),
         blend.weight,
         is_forward,
+        diversity.NUM_DRAWS if cv is None or len(blend.target) <= MANY_ROWS else diversity.NUM_DRAWS // 3,
     )
     scores_by_part = its_recipe.get("outputs", "scores_by_part")
     if scores_by_part:
@@ -220,84 +224,6 @@ def _baseline(task: Task, blend: Predictions, of_blend: np.ndarray, test: Predic
     return combine.ranked_prediction(
         blend.target[counted], of_blend[counted], blend.group[counted], of_test, test.group, weight
     )
-
-
-def _intervals(
-    task: Task,
-    blend: Predictions,
-    cross_fitted: np.ndarray,
-    test: Predictions | None,
-    candidates: dict[str, np.ndarray],
-    is_forward: bool,
-) -> tuple[dict[str, Any] | None, intervals.Intervals | None]:
-    """The prediction intervals of a regression, fitted on cross-fitted predictions, and their coverage.
-
-    test : a split that took no part in the fit, if there is one; else the coverage is cross-fitted too.
-    """
-    there = np.isfinite(cross_fitted) if task.kind == "regression" else np.zeros(0, bool)
-    if not there.any():
-        return None, None
-    target, prediction, group = blend.target[there], cross_fitted[there], blend.group[there]
-    found = intervals.fit(target, prediction)
-    if test is None:
-        return intervals.cross_fitted(target, prediction, group, is_forward), found
-    return intervals.coverage(*found(candidates[ENSEMBLE]), test.target), found
-
-
-def _score(
-    task: Task, test: Predictions, candidates: dict[str, np.ndarray], member_names: list[str], num_draws: int, seed: int
-) -> dict[str, Any]:
-    weight, counted = counted_rows(test.weight)
-    candidates = {name: candidate[counted] for name, candidate in candidates.items()}
-    test = dataclasses.replace(test, **{name: getattr(test, name)[counted] for name in ("target", "group", "cluster")})
-    scores = {
-        name: metrics.bootstrap_scores(
-            test.target,
-            candidate,
-            test.group,
-            test.cluster,
-            weight=weight,
-            kind=task.kind,
-            num_draws=num_draws,
-            generator=np.random.default_rng(seed),
-        )
-        for name, candidate in candidates.items()
-    }
-    sign = 1 if metrics.METRIC_OF[task.metric].higher_is_better else -1
-    best = max(member_names, key=lambda name: sign * scores[name][task.metric].value)
-    gain = metrics.bootstrap_difference(
-        test.target,
-        candidates[ENSEMBLE],
-        candidates[best],
-        test.group,
-        test.cluster,
-        weight=weight,
-        kind=task.kind,
-        num_draws=num_draws,
-        generator=np.random.default_rng(seed),
-    )
-    return {
-        "kind": task.kind,
-        "metric": task.metric,
-        "metrics": {name: metric._asdict() for name, metric in metrics.METRICS[task.kind].items()},
-        "rows": len(test.target),
-        "weighted": weight is not None,
-        "clusters": len(np.unique(test.cluster)),
-        "groups": len(np.unique(test.group)),
-        "base_rate": float(mean_of(test.target, weight)) if task.kind == "binary" else None,
-        "undefined": metrics.why_undefined(test.target, task.kind),
-        "left_out": metrics.what_is_left_out(test.target, test.group, task.kind),
-        "num_draws": num_draws,
-        "members": member_names,
-        "scores": {name: {metric: _finite(interval) for metric, interval in of.items()} for name, of in scores.items()},
-        "best_member": best,
-        "gain_over_best_member": {metric: _finite(interval) for metric, interval in gain.items()},
-    }
-
-
-def _finite(interval: metrics.Interval) -> dict[str, float | None]:
-    """JSON has no NaN."""
-    return {name: value if np.isfinite(value) else None for name, value in interval._asdict().items()}
 
 
 def _as_file(template: Predictions, prediction: np.ndarray, ensemble: combine.Ensemble) -> Predictions:

@@ -120,7 +120,10 @@ class Predictor:
         return found if isinstance(rows, pa.Table) else back(in_order_of_rows(found, why))
 
     def _predict(self, task: dict[str, Any], tables: dict[str, pa.Table]) -> tuple[pa.Table, pa.ChunkedArray]:
-        """The forecast as `forecast.parquet` holds it, and the column `why` of forecast.csv. task : of the preparation; tables : what else it is to read."""
+        """The forecast as `forecast.parquet` holds it, and the column `why` of forecast.csv.
+
+        task : of the preparation. tables : what else it is to read.
+        """
         with tempfile.TemporaryDirectory(prefix="ensemble-") as name:
             scratch = Path(name)
             for what, table in tables.items():

@@ -13,17 +13,18 @@ from ensemble.report.run import Run
 
 SHOWN = (0.2, 0.5, 1.0, 2.0, 5.0, 10.0, 20.0, 50.0)
 """Costs of a missed yes of the rows of the table."""
-NUM_STEPS = 61
-RANGE = (0.05, 100.0)
+PER_DECADE = 20
+EXPONENTS = (-26, 40)
+"""Of the first and the last step of the slider, in parts of a decade: from 0.05 to 100."""
 
 
 def costs(run: Run) -> dict[str, Any]:
     """`table`, a row for each of `SHOWN`, and `steps`, rows for a slider, as lists for JavaScript."""
-    steps = np.geomspace(*RANGE, NUM_STEPS)
+    steps = 10 ** (np.arange(EXPONENTS[0], EXPONENTS[1] + 1) / PER_DECADE)
     return {
         "table": [at(run, cost) for cost in SHOWN],
         "steps": [[float(f"{value:.4g}") for value in at(run, float(cost)).values()] for cost in steps],
-        "start": int(np.argmin(np.abs(np.log(steps)))),
+        "start": -EXPONENTS[0],
     }
 
 

@@ -67,7 +67,8 @@ def draw(run: Run) -> dict[str, Any]:
 def _yes_or_no(run: Run, series: dict[str, Any]) -> list[Described]:
     target, base_rate = run.test.target, float(run.test.target.mean())
     things, yes, became_yes = run.words.positives, run.words.yes, run.words.became_yes
-    is_rare = base_rate < 0.2
+    is_rare, is_folded = base_rate < 0.2, CrossValidation.of(run.about) is not None
+    named = "predicted" if is_folded else "named"
 
     def precision_recall(axes: Any) -> None:
         for name, probability in run.candidates.items():
@@ -75,7 +76,10 @@ def _yes_or_no(run: Run, series: dict[str, Any]) -> list[Described]:
             axes.plot(curve.recall, curve.precision, **series[name])
         axes.axhline(base_rate, color=colour("muted"), linewidth=1)
         axes.set(
-            xlim=(0, 1), ylim=(0, 1), xlabel=f"recall: found, of all {things}", ylabel=f"precision: {yes}, of all named"
+            xlim=(0, 1),
+            ylim=(0, 1),
+            xlabel=f"recall: found, of all {things}",
+            ylabel=f"precision: {yes}, of all {named}",
         )
         in_percent(axes.xaxis, axes.yaxis)
 
@@ -94,8 +98,8 @@ def _yes_or_no(run: Run, series: dict[str, Any]) -> list[Described]:
         axes.set(
             xlim=(0, top),
             ylim=(0, top),
-            xlabel="said: mean probability",
-            ylabel=f"seen: {became_yes}",
+            xlabel="mean predicted probability" if is_folded else "said: mean probability",
+            ylabel=f"share of {run.words.positives}" if is_folded else f"seen: {became_yes}",
         )
         in_percent(axes.xaxis, axes.yaxis)
 

@@ -33,6 +33,8 @@ class Member:
     summary: dict[str, Any]
     history: list[dict[str, Any]]
     importance: dict[str, float]
+    permutation: dict[str, Any] = dataclasses.field(default_factory=dict)
+    """Its permutation.json, if it has one."""
 
     @property
     def higher_is_better(self) -> bool:
@@ -193,6 +195,7 @@ def _member(name: str, weight: float, ensemble: Path, where: dict[str, str] | No
         summary=summary,
         history=history,
         importance=folders.read_json(folder / "importance.json") if summary["kind"] in members.TREES else {},
+        permutation=folders.read_json(folder / "permutation.json") if (folder / "permutation.json").is_file() else {},
     )
 
 

@@ -15,6 +15,7 @@ from typing import Any, Protocol
 
 import numpy as np
 
+from ensemble.errors import UserError
 from ensemble.metrics import METRIC_OF
 from ensemble.trees.distributed import RankGroup
 from ensemble.trees.progress import Progress
@@ -47,6 +48,10 @@ class SingleGrowth(Growth, Protocol):
         """The booster of the first rounds."""
 
 
+class CannotLearn(UserError):
+    """A library refuses the rows, such as those of a fold in which no feature varies; another may take them."""
+
+
 class Stopped(Exception):
     """The training was asked to stop, and has kept its trees."""
 
@@ -71,6 +76,8 @@ class Training:
     """Whether the rows of validation are learned too: their scores then say nothing, and all trees are kept."""
     seconds_left: Callable[[], float] = lambda: math.inf
     """Until the time is up: then the trees that there are become the member's."""
+    is_copy: bool = False
+    """Whether other boosters grow beside it, on any of several threads."""
     watch: Callable[[list[Scores]], None] = lambda history: None
     """Sees the scores where a chunk ends; what it raises ends the training."""
     bins: list[Any] | None = None

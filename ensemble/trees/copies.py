@@ -11,7 +11,6 @@ the same bits on any number of cores; a single copy grows on all threads.
 
 import dataclasses
 import json
-import math
 import time
 from collections.abc import Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor
@@ -22,13 +21,18 @@ from typing import Any
 import numpy as np
 
 from ensemble.data.cross_validation import Fold
-from ensemble.trees import unknown
+from ensemble.trees import permutation, unknown
 from ensemble.trees.boosting import Scores, Training, boost
 from ensemble.trees.objective import Judge, goal_of
 from ensemble.trees.rows import TreeData
 from ensemble.trees.scaling import Scaling
 from ensemble.trees.settings import TreesConfig
 
+USUAL_TREES = 20.0
+"""Trees that a training takes until it is stopped early, times the learning rate: 400 trees at 0.05."""
+HIGHEST_RATE = 0.3
+FASTER = 1.2
+"""A training begins anew with another learning rate only if that is so many times the first."""
 REGROWING = 1.2
 """Time to grow the copies anew, at most, as a multiple of the time that the first growth took."""
 
@@ -51,6 +55,8 @@ class Grown:
     best_round: int
     out_of_fold: dict[str, np.ndarray] | None = None
     """`row_id`, (n,), and `prediction` in the target's unit, (n,) or (n, K) for K classes."""
+    permutation: dict[str, Any] | None = None
+    """Importance by permutation.py, if it is known."""
 
 
 def train(
@@ -71,13 +77,21 @@ def train(
 
     with ThreadPoolExecutor(max(1, config.threads)) as pool:
         grow = partial(_grow_whole if hasattr(library, "grow") else _grow_together, library, rows=rows, run=pool.map)
-        limited = dataclasses.replace(training, seconds_left=seconds_left)
-        models, history, best_round = grow(config=config, parts=[(fold.fit, fold.stop) for fold in folds], training=limited)
+        limited = dataclasses.replace(training, seconds_left=seconds_left, watch=_Pace(config, training))
+        folded = [(fold.fit, fold.stop) for fold in folds]
+        try:
+            models, history, best_round = grow(config=config, parts=folded, training=limited)
+        except _TooSlow as found:
+            config = dataclasses.replace(config, learning_rate=found.learning_rate)
+            limited = dataclasses.replace(limited, watch=training.watch)
+            models, history, best_round = grow(config=config, parts=folded, training=limited)
         learned = [fold.fit for fold in folds]
 
         def grown_on(parts: Sequence[np.ndarray]) -> list[Model]:
             """Boosters with as many trees on other rows."""
-            again = dataclasses.replace(training, model=None, history=(), is_refit=True, seconds_left=lambda: math.inf)
+            again = Training(
+                group=training.group, asked=training.asked, is_refit=True
+            )  # a checkpoint is of the first growth
             anew = dataclasses.replace(config, num_rounds=best_round)
             return grow(config=anew, parts=[(part, None) for part in parts], training=again)[0]
 
@@ -88,9 +102,41 @@ def train(
         parts = pool.map(lambda three: _predict(library, rows, *three), zip(models, known, folds, strict=True))
         held = np.concatenate([fold.held for fold in folds])
         out_of_fold = {"row_id": rows.column("row_id")[held], "prediction": np.concatenate(list(parts))}
+        asks = [_predictor(library, rows, model, its) for model, its in zip(models, known, strict=True)]
+        importance = permutation.importance(goal, rows, folds, asks, best_round)
         if config.refit or is_forward:
             models = grown_on([np.arange(len(rows))] * max(1, config.num_refits))
-    return Grown(models=models, history=history, best_round=best_round, out_of_fold=out_of_fold)
+    return Grown(models=models, history=history, best_round=best_round, out_of_fold=out_of_fold, permutation=importance)
+
+
+class _TooSlow(Exception):
+    """The time is too short for trees that learn so slowly."""
+
+    def __init__(self, learning_rate: float):
+        self.learning_rate = learning_rate
+
+
+class _Pace:
+    """Watches the first trees of a training with a time limit, and raises `_TooSlow` if the usual number takes too long."""
+
+    def __init__(self, config: TreesConfig, training: Training):
+        self._config, self._training, self._began = config, training, 0.0
+
+    def __call__(self, history: list[Scores]) -> None:
+        self._training.watch(history)
+        if not history:
+            self._began = time.monotonic()
+        if len(history) == self._config.chunk_rounds and self._began:
+            of_a_tree = (time.monotonic() - self._began) / len(history)
+            rate = rate_in_time(self._config.learning_rate, of_a_tree * (1 + REGROWING), self._training.seconds_left())
+            if rate > FASTER * self._config.learning_rate:
+                raise _TooSlow(rate)
+
+
+def rate_in_time(learning_rate: float, seconds_of_a_tree: float, seconds_left: float) -> float:
+    """The learning rate with which `USUAL_TREES` / rate trees fit into the time; at least the one that was set."""
+    needed = seconds_of_a_tree * USUAL_TREES / learning_rate
+    return max(learning_rate, min(HIGHEST_RATE, learning_rate * needed / max(seconds_left, 1e-3)))
 
 
 Parts = Sequence[tuple[np.ndarray, np.ndarray | None]]
@@ -101,7 +147,8 @@ def _grow_together(
     library: ModuleType, *, rows: TreeData, run: Callable[..., Any], config: TreesConfig, parts: Parts, training: Training
 ) -> tuple[list[Model], list[Scores], int]:
     """A tree to each copy at a time; all stop at the best number of trees by their pooled score."""
-    stops = [fit[:1] if stop is None else stop for fit, stop in parts]
+    counts = rows.column(rows.task.weight) > 0 if rows.task.weight else np.ones(len(rows), bool)
+    stops = [fit[counts[fit]][:1] if stop is None else stop for fit, stop in parts]
     copies = _Copies(
         library, config, rows, [(fit, stop) for (fit, _), stop in zip(parts, stops, strict=True)], training, run
     )
@@ -128,14 +175,21 @@ def _grow_whole(
 
 
 def _predict(library: ModuleType, rows: TreeData, model: Model, content: dict[str, Any], fold: Fold) -> np.ndarray:
-    """The rows that a copy holds out; what its rows never had is predicted as `unknown.py` describes."""
+    """The rows that a copy holds out."""
+    predict = _predictor(library, rows, model, content)
+    return np.concatenate([predict(block) for block in rows.take(fold.held).batches()])
+
+
+def _predictor(
+    library: ModuleType, rows: TreeData, model: Model, content: dict[str, Any]
+) -> Callable[[np.ndarray], np.ndarray]:
+    """Of a copy, from features to predictions; what its rows never had is predicted as `unknown.py` describes."""
     known = unknown.Known.of(content, rows.features)
 
     def predict(features: np.ndarray) -> np.ndarray:
         return library.predict(model.booster, features)
 
-    found = [known.predict(predict, block)[0] for block in rows.take(fold.held).batches()]
-    return model.scaling.value(np.concatenate(found))
+    return lambda features: model.scaling.value(known.predict(predict, features)[0])
 
 
 class _Copies:
@@ -156,7 +210,7 @@ class _Copies:
 
         def make(part: tuple[tuple[np.ndarray, np.ndarray], bytes | None]) -> Any:
             (fit, stop), its = part
-            return library.Growth(config, rows.take(fit), rows.take(stop), Training(model=its))
+            return library.Growth(config, rows.take(fit), rows.take(stop), Training(model=its, is_copy=True))
 
         self._grown = list(run(make, zip(parts, before, strict=True)))
         self._judge: Callable[[np.ndarray], Scores] = lambda prediction: {}

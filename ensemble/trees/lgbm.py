@@ -22,6 +22,8 @@ FILE = "model.txt"
 OBJECTIVES = {"binary": "binary", "regression": "regression", "multiclass": "multiclass", "ranking": "lambdarank"}
 MOST_RANKED = 10_000
 """Rows that LightGBM ranks against each other; a larger group is cut into equal parts."""
+LEAF_ROWS, SMALL = 20, 20
+"""Rows that LightGBM wants in a leaf; a part of 1 / SMALL of them in a copy with few rows."""
 
 
 class Growth:
@@ -30,6 +32,8 @@ class Growth:
     def __init__(self, config: TreesConfig, rows: TreeData, validation: TreeData, training: Training):
         self.goal = goal_of(config, rows)
         settings = parameters(config, self.goal) | _network(training.group, config.timeout_s)
+        if training.is_copy and len(rows) < SMALL * LEAF_ROWS:  # else no leaf of a tiny table has enough rows
+            settings["min_data_in_leaf"] = max(1, len(rows) // SMALL)
         data, held_out = training.binned(lambda: datasets(settings, lesson_of(self.goal, rows), Lesson(rows=validation)))
         self._judge, self._row_fraction = Judge(self.goal, validation), config.row_fraction
         if training.model is not None:

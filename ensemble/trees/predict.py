@@ -35,7 +35,11 @@ NUM_REASONS = 16
 """Contributions of a row that are kept: an ensemble has other strongest ones than its members."""
 NUM_CLASSES = 2
 """The likeliest classes whose contributions are kept: that of the ensemble is mostly among them."""
-ROWS_WITH_REASONS = 1000
+ROWS_WITH_REASONS = (50, 1000)
+"""Rows of a forecast that are explained: at least, and at most."""
+LEAVES_EXPLAINED = 2_500_000
+"""Rows times leaves of the trees that explain them, which take about a second on one core. With many trees fewer rows are
+explained, and where even the fewest rows are too many, by fewer of the member's models."""
 Found = TypeVar("Found")
 
 
@@ -149,15 +153,27 @@ class TreeMember:
             self._summary["output"], [scale.value(self._library.predict(model, features)) for model, scale in models]
         )
 
-    def _contributions(self, features: np.ndarray, of_class: np.ndarray | None = None) -> np.ndarray:
-        """Of features (n, F) those of the likeliest class, (n, F + 1), or of the classes `of_class`, (n, m, F + 1)."""
+    def _explained(self, num_classes: int) -> tuple[int, int]:
+        """The number of rows of a forecast that are explained, and by how many models."""
+        least, most = ROWS_WITH_REASONS
+        leaves = max(1, self._summary["trees"] * num_classes * self._config.get("max_leaves", 64))
+        num_models = max(1, min(len(self._boosters), LEAVES_EXPLAINED // (least * leaves)))
+        return max(least, min(most, LEAVES_EXPLAINED // (num_models * leaves))), num_models
+
+    def _contributions(
+        self, features: np.ndarray, of_class: np.ndarray | None = None, num_models: int | None = None
+    ) -> np.ndarray:
+        """Of features (n, F) those of the likeliest class, (n, F + 1), or of the classes `of_class`, (n, m, F + 1).
+
+        num_models : the first ones, whose mean it is; None for all.
+        """
         if of_class is None and self._summary["output"] == "probabilities":
             of_class = self._known.predict(self._ask, features)[0].argmax(axis=1)
 
         def explain(features: np.ndarray) -> np.ndarray:
             parts = [
                 scale.parts(self._library.contributions(model, features, of_class))
-                for model, scale in zip(self._boosters, self._scalings, strict=True)
+                for model, scale in list(zip(self._boosters, self._scalings, strict=True))[:num_models]
             ]
             return parts[0] if len(parts) == 1 else np.mean(parts, axis=0)
 
@@ -169,11 +185,12 @@ class TreeMember:
         no reason.
         """
         reasons: list[list[dict[str, Any]]] = [[] for _ in prediction]
-        first = _first_of_forecast(rows, prediction)[:ROWS_WITH_REASONS]
+        num_rows, num_models = self._explained(prediction.shape[1] if prediction.ndim == 2 else 1)
+        first = _first_of_forecast(rows, prediction)[:num_rows]
         features = np.stack([rows.column(name)[first] for name in rows.features], axis=1)
         is_classes = prediction.ndim == 2
         classes = np.argsort(-prediction[first], axis=1, kind="stable")[:, :NUM_CLASSES] if is_classes else None
-        parts = self._contributions(features, classes)[..., :-1].reshape(len(first), -1, len(rows.features))
+        parts = self._contributions(features, classes, num_models)[..., :-1].reshape(len(first), -1, len(rows.features))
         parts = np.where(self._known.unknown(features)[:, None], 0, parts)
         largest = np.argsort(-np.abs(parts), axis=2, kind="stable")[..., :NUM_REASONS]
         for number, row in enumerate(first.tolist()):

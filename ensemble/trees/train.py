@@ -8,7 +8,8 @@ Both libraries train on the same rows, stop early on the validation split by the
     known.json              the values that training had (unknown.py)
 
 On data for cross-validation (ensemble/data/cross_validation.py) a copy grows on each fold (copies.py). The folder then has
-model.0.ubj, model.1.ubj …, whose mean predicts new rows, and out_of_fold.parquet, the predictions of the rows held out.
+model.0.ubj, model.1.ubj …, whose mean predicts new rows, out_of_fold.parquet, the predictions of the rows held out, and
+permutation.json, the importance of the features by permutation, if that takes no long time.
 
 On several ranks each learns from its shard of the training rows, all end with the same trees, and rank 0 writes the folder.
 The manifest's checksums are compared before a model is read: on a damaged one both libraries abort the process.
@@ -36,7 +37,7 @@ from ensemble.errors import Failure, UserError
 from ensemble.signals import STOP, StopSignals
 from ensemble.task import task_of
 from ensemble.trees import copies, memory, objective, rows, unknown
-from ensemble.trees.boosting import Stopped, Training
+from ensemble.trees.boosting import CannotLearn, Stopped, Training
 from ensemble.trees.checkpoint import Checkpoints
 from ensemble.trees.distributed import ALONE, Place, RankGroup
 from ensemble.trees.pictures import bars
@@ -96,7 +97,8 @@ def train(config: TreesConfig, resume: str = "", where: Place = ALONE) -> dict[s
             try:
                 if cv:
                     folds = cv.folds(config.data, goal.task.cluster)
-                    grown = copies.train(library, config, train_rows, folds, training, cv.scheme == "forward")
+                    with _refusals_explained(config):
+                        grown = copies.train(library, config, train_rows, folds, training, cv.scheme == "forward")
                 else:
                     validation_rows = rows.TreeData(config.data, "validation", about)
                     booster, history, best_round = library.train(config, train_rows, validation_rows, training)
@@ -226,6 +228,18 @@ def _signals_elsewhere() -> Iterator[None]:
         signal.pthread_sigmask(signal.SIG_SETMASK, before)
 
 
+@contextmanager
+def _refusals_explained(config: TreesConfig) -> Iterator[None]:
+    """Raise `CannotLearn` for an error of the library's own."""
+    try:
+        yield
+    except Exception as error:
+        if type(error).__module__.split(".")[0].lstrip("_") != config.library:
+            raise
+        why = " ".join(str(error).split())
+        raise CannotLearn(f"{config.library} cannot learn from the folds of {config.data} ({why}): leave it out") from None
+
+
 class _Probed(Exception):
     """The folder could be written."""
 
@@ -289,6 +303,8 @@ def _write(
             draw_importance(importance, folder / "importance.png", config.library)
         else:  # the report has the picture
             out_of_fold.write(folder, summary["fingerprint"], grown.out_of_fold)
+        if grown.permutation is not None:
+            folders.write_json(folder / "permutation.json", grown.permutation)
         folders.write_json(folder / "config.json", configuration.to_dict(config))
         with open(folder / "metrics.jsonl", "w", encoding="utf-8") as lines:
             for number, values in enumerate(grown.history, start=1):

@@ -68,7 +68,9 @@ class Growth:
         )
         self._judge = Judge(self.goal, validation)
         trees = None if training.model is None else bytearray(training.model)
-        self.booster = xgboost.Booster(parameters(config, self.goal), [self._data, self._held_out], model_file=trees)
+        # XGBoost has one generator for each thread, which copies would share: so each tree of a copy begins with its own
+        settings = {**parameters(config, self.goal), "seed_per_iteration": training.is_copy}
+        self.booster = xgboost.Booster(settings, [self._data, self._held_out], model_file=trees)
 
     def seed(self, seed: int) -> None:
         # A generator of features lives in the updater of the trees: another tree method, once configured, drops it

@@ -15,6 +15,7 @@ SERIAL = (
     "launch/test_launch.py",
     "launch/test_torture.py",
     "neural/test_heartbeat.py",
+    "pipeline/test_killed.py",
     "predictor/service",
     "scripts/benchmarks/test_autogluon.py",
     "scripts/benchmarks/test_overhead.py",

@@ -7,8 +7,8 @@ from ensemble.recipe import BUILT_IN, named
 NAMES = """
 data verify out batch_size micro_batch_size max_epochs learning_rate learning_rate_scaling base_batch_size schedule
 warmup_steps decay_steps decay_factor weight_decay clip_norm ema_decay seed evaluations_per_epoch patience checkpoint_steps
-keep_last keep_steps precision nonfinite max_nonfinite spike_factor max_rollbacks timeout_s loader num_workers
-prefetch_factor bucket_batches compile trackers log_every
+keep_last keep_steps precision nonfinite max_nonfinite spike_factor max_rollbacks max_seconds timeout_s loader
+num_workers prefetch_factor bucket_batches compile trackers log_every
 """.split()
 RECIPE_NAMES = {
     "hot_sellers": """
@@ -19,6 +19,7 @@ weight_growth weight_rating weight_engagement
 time_aware num_streams max_length width num_layers num_heads widening dropout num_intervals loss num_negatives negative_power
 gbce_calibration num_groups
 """.split(),
+    "table": "num_submodels width num_layers num_bins embedding_size dropout new_rows num_copies".split(),
 }
 
 

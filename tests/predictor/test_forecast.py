@@ -1,19 +1,16 @@
 """The ranked forecast: one order, one probability for each product, and why."""
 
 import csv
-import dataclasses
 import itertools
 from pathlib import Path
 
-import numpy as np
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 from prediction_files import REASONS, fit
 
-from ensemble import combine, folders, predictions
+from ensemble import folders, predictions
 from ensemble.arrow import open_table
-from ensemble.predictor import forecast
 
 
 def test_parquet_and_csv_hold_one_ranked_forecast(files: Path, prepared: Path, tmp_path: Path) -> None:
@@ -34,7 +31,9 @@ def test_parquet_and_csv_hold_one_ranked_forecast(files: Path, prepared: Path, t
         product = products[number[row["product_id"]]]
         assert (row["title"], row["category"]) == (product["title"], about["categories"][product["category"]])
         assert row["clear"] == by_product[number[row["product_id"]]]
-        assert row["reasons"] == REASONS
+        assert [(one["feature"], one["value"]) for one in row["reasons"]] == [
+            (one["feature"], one["value"]) for one in REASONS
+        ]
     with open(tmp_path / "ensemble/forecast.csv", newline="", encoding="utf-8") as stream:
         lines = list(csv.DictReader(stream))
     for row, line in zip(rows, lines, strict=True):
@@ -56,36 +55,3 @@ def test_titles_of_any_kind_pass_through_the_csv(files: Path, prepared: Path, tm
         fit(files, prepared, tmp_path / "ensemble")
     with open(tmp_path / "ensemble/forecast.csv", newline="", encoding="utf-8") as stream:
         assert {line["title"] for line in csv.DictReader(stream)} == {strange}
-
-
-def test_the_heaviest_member_explains() -> None:
-    """A member without weight would be asked why, because its name comes first."""
-    line = {"slope": 1, "intercept": 0}
-    combination = {"scales": [line, line], "space": "logit", "weights": [0.0, 1.0], "intercept": 0.0, "calibration": line}
-    ensemble = combine.Ensemble.from_dict(
-        {
-            "kind": "binary", "member_names": ["a", "b"], "outputs": ["probability"] * 2,
-            "method": "simplex", "calibrator": "platt",
-            "combination": combination, "cross_fitted": {}, "cross_fitted_calibrators": {}, "num_folds": 2,
-        }
-    )  # fmt: skip
-    one = np.array([1])
-    base = {
-        "row_id": one,
-        "target": one,
-        "prediction": one,
-        "group": one,
-        "cluster": one,
-        "recipe": "r",
-        "split": "forecast",
-    }
-    files = [
-        predictions.Predictions(
-            **base, member=name, fingerprint="f", reasons=[[{"feature": name, "value": 1.0, "contribution": 1.0}]]
-        )
-        for name in ("a", "b")
-    ]
-    assert forecast.strongest_reasons(files, ensemble)[0][0]["feature"] == "b"
-    turned = dataclasses.replace(ensemble, combination=dataclasses.replace(ensemble.combination, weights=(1.0, 0.0)))
-    assert forecast.strongest_reasons(files, turned)[0][0]["feature"] == "a"
-    assert forecast.strongest_reasons([files[0]], ensemble) is None

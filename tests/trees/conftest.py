@@ -3,7 +3,7 @@
 import pytest
 
 from ensemble.trees import threads
-from ensemble.trees.predict import MODULES
+from ensemble.trees.distributed import LIBRARIES
 
 
 @pytest.fixture(scope="module", autouse=True)
@@ -12,6 +12,6 @@ def openmp() -> None:
     threads.provide_openmp()
 
 
-@pytest.fixture(params=list(MODULES))
+@pytest.fixture(params=LIBRARIES)
 def library(request: pytest.FixtureRequest) -> str:
     return request.param

@@ -19,13 +19,12 @@ from ensemble.recipes.hot_sellers import prepare
 from ensemble.recipes.hot_sellers.settings import MarketConfig, PrepareConfig
 from ensemble.trees import distributed, train
 from ensemble.trees.checkpoint import Checkpoints
-from ensemble.trees.distributed import ALONE, Place
-from ensemble.trees.predict import MODULES, TreeMember
+from ensemble.trees.distributed import ALONE, LIBRARIES, Place
+from ensemble.trees.predict import TreeMember
 from ensemble.trees.rows import NUM_BLOCKS, TreeData
 from ensemble.trees.settings import TreesConfig
 
 ROOT = Path(__file__).resolve().parents[2]
-LIBRARIES = list(MODULES)
 FILES = {"xgboost": "model.ubj", "lightgbm": "model.txt"}
 LIMIT_S = 180
 SETTINGS: dict[str, Any] = {

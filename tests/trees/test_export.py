@@ -21,7 +21,8 @@ from ensemble.errors import Failure, UserError
 from ensemble.task import Task
 from ensemble.trees import export
 from ensemble.trees import train as member
-from ensemble.trees.predict import MODULES, TreeMember
+from ensemble.trees.distributed import LIBRARIES
+from ensemble.trees.predict import TreeMember
 from ensemble.trees.rows import TreeData
 from ensemble.trees.settings import TreesConfig
 
@@ -32,7 +33,7 @@ METRICS = {
     "regression": "root_mean_squared_error",
     "ranking": "ndcg_at_10",
 }
-CASES = [(library, kind) for library in MODULES for kind in METRICS]
+CASES = [(library, kind) for library in LIBRARIES for kind in METRICS]
 NUM_ROWS = {"train": 1500, "validation": 600, "test": 600}
 FEATURES: list[dict[str, Any]] = [
     {"name": "tied"}, {"name": "gappy"}, {"name": "fine"},
@@ -121,7 +122,7 @@ def test_the_file_says_what_the_member_says(library: str, kind: str, data: Prepa
     assert one == pytest.approx(found[:1], rel=1e-6)  # alone, ONNX Runtime adds the leaves in another order
 
 
-@pytest.mark.parametrize("library", MODULES)
+@pytest.mark.parametrize("library", LIBRARIES)
 def test_the_file_says_what_it_is(library: str, data: Prepare, trained: Train, tmp_path: Path) -> None:
     """Nobody could tell which column is which, what number a category has, or which data it was trained on."""
     export.export(trained(library, "multiclass"), tmp_path / "member.onnx", data("multiclass"))
@@ -134,7 +135,7 @@ def test_the_file_says_what_it_is(library: str, data: Prepare, trained: Train, t
     assert (about["library"], about["output"], about["recipe"]) == (library, "probabilities", "small")
 
 
-@pytest.mark.parametrize("library", MODULES)
+@pytest.mark.parametrize("library", LIBRARIES)
 def test_categories_are_told_apart(library: str, trained: Train) -> None:
     """The tests here could not fail for categories: no tree would split on them, or only into one and the rest."""
     booster = member.module_of(library).load(trained(library, "binary") / member.module_of(library).FILE)

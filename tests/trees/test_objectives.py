@@ -31,7 +31,6 @@ from ensemble.trees.scaling import Scaling
 from ensemble.trees.settings import TreesConfig
 
 ROOT = Path(__file__).resolve().parents[2]
-LIBRARIES = list(MODULES)
 FILES = {"xgboost": "model.ubj", "lightgbm": "model.txt"}
 METRICS = {
     "binary": "average_precision",
@@ -212,9 +211,11 @@ def test_the_forecast_of_any_kind_says_why(kind: str, library: str, data: Any, t
         assert np.corrcoef(high, features[likeliest == 2, 0])[0, 1] > 0.5
         low = parts[:, 0][likeliest == 0]
         assert np.corrcoef(low, features[likeliest == 0, 0])[0, 1] < -0.5
-    strongest = [sorted(row[row > 0], reverse=True) for row in parts]
-    for reasons, expected in zip(found["reasons"], strongest, strict=True):
-        assert [reason["contribution"] for reason in reasons] == pytest.approx(expected, abs=1e-6)
+    strongest = [sorted(row[row != 0], key=abs, reverse=True) for row in parts]
+    for row, (reasons, expected) in enumerate(zip(found["reasons"], strongest, strict=True)):
+        of = [reason for reason in reasons if kind != "multiclass" or reason["class"] == likeliest[row]]
+        assert [reason["contribution"] for reason in of] == pytest.approx(expected, abs=1e-6)
+        assert kind != "multiclass" or len({reason["class"] for reason in reasons}) == 2
 
 
 def test_what_is_missing_tells_something(library: str, tmp_path: Path) -> None:

@@ -14,12 +14,13 @@ import pytest
 from ensemble import folders
 from ensemble.errors import UserError
 from ensemble.trees import contributions, predict, threads, train
+from ensemble.trees.distributed import LIBRARIES
 from ensemble.trees.predict import MODULES, TreeMember
 from ensemble.trees.rows import TreeData
 from ensemble.trees.settings import TreesConfig
 
 
-@pytest.fixture(scope="module", params=MODULES)
+@pytest.fixture(scope="module", params=LIBRARIES)
 def trained(request: pytest.FixtureRequest, prepared: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
     threads.provide_openmp()
     out = tmp_path_factory.mktemp("trees") / request.param

@@ -16,11 +16,9 @@ from ensemble import folders
 from ensemble.errors import UserError
 from ensemble.trees import boosting, train
 from ensemble.trees.checkpoint import Checkpoints
-from ensemble.trees.predict import MODULES
 from ensemble.trees.settings import FREE_TO_CHANGE, SearchConfig, TreesConfig
 
 ROOT = Path(__file__).resolve().parents[2]
-LIBRARIES = list(MODULES)
 FILES = {"xgboost": "model.ubj", "lightgbm": "model.txt"}
 SETTINGS: dict[str, Any] = {
     "num_rounds": 60, "early_stopping_rounds": 25, "learning_rate": 0.05, "threads": 1, "chunk_rounds": 7,

@@ -7,14 +7,16 @@ from pathlib import Path
 import numpy as np
 import polars as pl
 import pytest
-from sklearn.metrics import average_precision_score
+from sklearn.metrics import average_precision_score, log_loss
 
 from ensemble import predictions
+from ensemble.data.cross_validation import CrossValidation
 from ensemble.predictor import fit
 from ensemble.recipes.table.prepare import prepare
 from ensemble.recipes.table.settings import PrepareConfig
 from ensemble.trees import train
 from ensemble.trees.predict import TreeMember
+from ensemble.trees.rows import TreeData, description
 from ensemble.trees.settings import TreesConfig
 
 NUM_ROWS = 4000
@@ -32,6 +34,7 @@ def data_of(folder: Path, task: str = "binary") -> Path:
     table.write_parquet(folder / "table.parquet")
     config = PrepareConfig(
         out=str(folder / "prepared"), source=(str(folder / "table.parquet"),), target="target", weight="weight", task=task,  # type: ignore[arg-type]
+        test=0.25, num_folds=3,
     )  # fmt: skip
     with contextlib.redirect_stdout(io.StringIO()):
         prepare(config)
@@ -42,16 +45,21 @@ def test_weights_reach_early_stopping_files_and_scores(library: str, tmp_path: P
     """Half of the scores would be of rows that the user gave no weight: 0.5 where the member is at 0.9."""
     data = data_of(tmp_path)
     out, files = tmp_path / "member", tmp_path / "predictions"
-    settings = {"num_rounds": 60, "learning_rate": 0.2, "threads": 1}
+    settings = {"num_rounds": 60, "learning_rate": 0.2, "threads": 1, "regrow": False}
     summary = train.train(TreesConfig(library=library, data=str(data), out=str(out), **settings))  # type: ignore[arg-type]
     member = TreeMember(out)
-    of_validation = member.predict(data, "validation")
-    expected = average_precision_score(
-        of_validation["target"], of_validation["prediction"], sample_weight=of_validation["weight"]
-    )
-    assert summary["validation_average_precision"] == pytest.approx(expected, abs=1e-5)
-    assert expected > 0.8
-    for split in ("blend", "test"):
+    rows, cv = TreeData(data, "train", description(data)), CrossValidation.of(description(data))
+    assert cv
+    stops = [rows.take(fold.stop) for fold in cv.folds(data, "cluster")]
+    predicted = [
+        member._library.predict(booster, np.concatenate(list(part.batches())))
+        for booster, part in zip(member._boosters, stops, strict=True)
+    ]
+    target, weight = (np.concatenate([part.column(name) for part in stops]) for name in ("target", "weight"))
+    expected = log_loss(target, np.concatenate(predicted), sample_weight=weight)
+    assert summary["validation_log_loss"] == pytest.approx(expected, abs=1e-5)
+    assert expected < 0.45
+    for split in ("oof", "test"):
         found = {**member.predict(data, split), "config": {"kind": library}}
         predictions.write(files / f"m.{split}.parquet", predictions.Predictions(**found, split=split, member="m"))
     test = predictions.read(files / "m.test.parquet")
@@ -80,9 +88,8 @@ def test_a_validation_split_without_weight_is_refused(library: str, tmp_path: Pa
     """Every score would be 0 / 0, and the first tree the best."""
     data = data_of(tmp_path)
     from ensemble.trees import objective
-    from ensemble.trees.rows import TreeData, description
 
-    rows = TreeData(data, "validation", description(data))
+    rows = TreeData(data, "train", description(data))
     goal = objective.goal_of(TreesConfig(library=library, data=str(data)), rows)  # type: ignore[arg-type]
     without = rows.take(np.flatnonzero(rows.column("weight") == 0))
     with pytest.raises(objective.UserError, match="no row of the validation split has a weight above 0"):

@@ -31,9 +31,10 @@ def data_of(folder: Path, offset: float, spread: float = 1.0) -> Path:
     pl.DataFrame({"first": first, "second": second, "when": when}).write_parquet(folder / "table.parquet")
     about = prepare(
         PrepareConfig(
-            out=str(folder / "prepared"), source=(str(folder / "table.parquet"),), target="when", task="regression"
+            out=str(folder / "prepared"), source=(str(folder / "table.parquet"),), target="when", task="regression",
+            test=0.25, num_folds=1,
         )
-    )
+    )  # fmt: skip
     prepared.check("table", folder / "prepared", about)
     return folder / "prepared"
 

@@ -24,7 +24,7 @@ from ensemble import folders
 from ensemble.arrow import TableWriter
 from ensemble.task import Task
 from ensemble.trees.checkpoint import Checkpoints
-from ensemble.trees.predict import MODULES
+from ensemble.trees.distributed import LIBRARIES
 
 LONG = bool(os.environ.get("TORTURE_LONG"))
 SEED = os.environ.get("TORTURE_SEED") or str(random.SystemRandom().randrange(10**6))
@@ -81,7 +81,7 @@ def lessons(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return folder
 
 
-@pytest.fixture(scope="module", params=list(MODULES))
+@pytest.fixture(scope="module", params=LIBRARIES)
 def reference(request: pytest.FixtureRequest, lessons: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
     """The member of a training that nothing happens to, and that writes no checkpoint."""
     out = tmp_path_factory.mktemp("reference") / request.param

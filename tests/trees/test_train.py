@@ -19,13 +19,13 @@ from ensemble.errors import UserError
 from ensemble.recipes.hot_sellers import prepare
 from ensemble.recipes.hot_sellers.settings import MarketConfig, PrepareConfig
 from ensemble.trees import threads, train
+from ensemble.trees.distributed import LIBRARIES
 from ensemble.trees.objective import Lesson
 from ensemble.trees.predict import MODULES, TreeMember
 from ensemble.trees.rows import TreeData
 from ensemble.trees.settings import TreesConfig
 
 ROOT = Path(__file__).resolve().parents[2]
-LIBRARIES = list(MODULES)
 
 
 @pytest.fixture(params=LIBRARIES)
@@ -255,14 +255,14 @@ def test_contributions_sum_to_the_margin(trained: Path, prepared: Path) -> None:
 
 
 def test_the_forecast_says_why(trained: Path, prepared: Path) -> None:
-    """The page would show reasons of another row, or those that lowered the forecast."""
+    """The page would show reasons of another row, or not the largest ones."""
     library = importlib.import_module(MODULES[trained.name])
     found = TreeMember(trained).predict(prepared, "forecast")
     assert TreeMember(trained).predict(prepared, "test")["reasons"] is None
     data = rows(prepared, "forecast")
     contributions = library.contributions(library.load(trained / library.FILE), features_of(data))[:, :-1]
     for row, reasons in enumerate(found["reasons"]):
-        strongest = sorted(contributions[row][contributions[row] > 0], reverse=True)[:4]
+        strongest = sorted(contributions[row][contributions[row] != 0], key=abs, reverse=True)[:16]
         assert [reason["contribution"] for reason in reasons] == pytest.approx(strongest, abs=1e-6)
         for reason in reasons:
             assert reason["value"] == pytest.approx(data.column(reason["feature"])[row], nan_ok=True)
@@ -270,7 +270,7 @@ def test_the_forecast_says_why(trained: Path, prepared: Path) -> None:
 
 def test_only_the_likeliest_are_explained(trained: Path, prepared: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """With millions of products the explanations would take longer than the forecast."""
-    monkeypatch.setattr("ensemble.trees.predict.ROWS_WITH_REASONS", 5)
+    monkeypatch.setattr("ensemble.trees.predict.ROWS_WITH_REASONS", (5, 5))
     found = TreeMember(trained).predict(prepared, "forecast")
     explained = {row for row, reasons in enumerate(found["reasons"]) if reasons}
     assert explained <= set(np.argsort(-found["prediction"], kind="stable")[:5])

@@ -13,7 +13,8 @@ from ensemble.data import prepared
 from ensemble.recipes.table.prepare import prepare
 from ensemble.recipes.table.settings import PrepareConfig
 from ensemble.trees import export, predict, train, unknown
-from ensemble.trees.predict import MODULES, TreeMember
+from ensemble.trees.distributed import LIBRARIES
+from ensemble.trees.predict import TreeMember
 from ensemble.trees.rows import TreeData
 from ensemble.trees.settings import TreesConfig
 
@@ -40,7 +41,7 @@ def data_of(folder: Path, kind: str) -> Path:
     )
     about = prepare(
         PrepareConfig(
-            out=str(folder / "prepared"), source=(str(folder / "table.parquet"),), target="target", task=kind,  # type: ignore[arg-type]
+            out=str(folder / "prepared"), source=(str(folder / "table.parquet"),), target="target", task=kind, num_folds=1,  # type: ignore[arg-type]
         )
     )  # fmt: skip
     prepared.check("table", folder / "prepared", about)
@@ -61,7 +62,7 @@ def made(tmp_path_factory: pytest.TempPathFactory) -> Any:
             if not library:
                 found[kind, ""] = data_of(folder, kind)
             else:
-                settings = {"num_rounds": 60, "learning_rate": 0.2, "threads": 1, "column_fraction": 1.0}
+                settings = {"num_rounds": 60, "learning_rate": 0.2, "threads": 1, "column_fraction": 1.0, "regrow": False}
                 train.train(TreesConfig(library=library, data=str(make(kind)), out=str(folder / "m"), **settings))  # type: ignore[arg-type]
                 found[kind, library] = folder / "m"
         return found[kind, library]
@@ -89,13 +90,13 @@ def test_an_unknown_value_is_neutral(kind: str, library: str, made: Any, capsys:
     for name in ("colour", "size"):
         assert f"warning: 20 of 60 rows of forecast have an empty or unknown value in '{name}', which training" in errors
     assert "'gaps'" not in errors
-    plain = loaded._scaling.value(loaded._ask(features))
+    plain = loaded._ask(features)
     known = ~is_unknown.any(axis=1)
     assert np.array_equal(found["prediction"][known], plain[known])
     worst = 0.0
     for row in order[~known]:
         variants = np.where(is_unknown[row], learned, features[row])
-        predictions = loaded._scaling.value(loaded._ask(variants))
+        predictions = loaded._ask(variants)
         low, high = np.quantile(predictions, [0.25, 0.75], axis=0)
         slack = 0.02 * np.ptp(predictions, axis=0) if is_unknown[row].sum() > 1 else 1e-6
         assert (low - slack <= found["prediction"][row]).all()
@@ -131,7 +132,7 @@ def test_a_category_that_no_row_had_is_unknown(library: str, made: Any, tmp_path
     from ensemble.trees.objective import goal_of
 
     goal = goal_of(TreesConfig(data=str(data), out=str(tmp_path)), rows)
-    content = unknown.learn(goal, rows, [rows.whole])
+    content = unknown.learn(goal, [rows])
     assert content["complete"] == ["colour", "size"]
     assert content["unseen"] == {"colour": [6]}
     shares = np.bincount(np.array(content["reference"]["colour"]).astype(int)) / unknown.NUM_REFERENCE
@@ -167,7 +168,7 @@ def test_many_unknown_rows_are_predicted_a_part_at_a_time(library: str, made: An
     assert np.array_equal(loaded.predict(data, "forecast")["prediction"], whole)
 
 
-@pytest.mark.parametrize("library", MODULES)
+@pytest.mark.parametrize("library", LIBRARIES)
 def test_an_export_names_what_it_cannot_say(library: str, made: Any, tmp_path: Path) -> None:
     """Whoever runs the file would not know that it has no neutral answer for an empty cell."""
     found = export.export(made("regression", library), tmp_path / "member.onnx", made("regression"))

@@ -150,6 +150,8 @@ def _check(config: PrepareConfig) -> None:
         max_bad_fraction=(0 <= config.max_bad_fraction <= 1, "between 0 and 1"),
         seed=(config.seed >= 0, "0 or more"),
     )
+    if not config.source:
+        raise UserError("no table is given: name its files, as in 'source=[people.csv]'")
     for source in config.source:
         if source.startswith("hub:"):
             raise UserError(f"{source} is for the recipe hot_sellers: name the files of the table")

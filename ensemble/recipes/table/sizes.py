@@ -30,7 +30,7 @@ def of_network(config: RecipeConfig, kind: str, num_features: int, cross_validat
     )
 
 
-BATCHES = ((2_000, 64, 24.0), (5_000, 128, 16.0), (20_000, 256, 12.0), (50_000, 256, 8.0), (math.inf, 512, 5.0))
+BATCHES = ((2_000, 64, 24.0), (5_000, 128, 16.0), (20_000, 256, 10.0), (50_000, 256, 8.0), (math.inf, 512, 5.0))
 """Training rows up to which the global batch and the epochs are these: enough steps of few rows, and enough rows of many."""
 LEARNING_RATE, AT_BATCH = 0.015, 256
 """The peak rate grows with the square root of the batch."""

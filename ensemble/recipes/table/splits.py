@@ -21,8 +21,8 @@ LEAST_FOLDS = 3
 MANY_FOLDS = 8
 MANY_FOLDS_UNTIL, FOLDS_UNTIL = 10_000, 200_000
 """Labelled rows up to which there are 8 folds, and then 5; beyond, one part is held out."""
-HELD_OUT = 0.15
-"""Part of the rows that scheme=holdout predicts, and as large a part stops the training."""
+HELD_OUT_PERCENT = 15
+"""Of the rows, what scheme=holdout predicts, and as many stop the training."""
 FIRST_PART = 0.4
 """Part of the rows in time that only train, with the scheme forward."""
 FORWARD_FOLDS = 4
@@ -77,6 +77,8 @@ def split_rows(
         found, fold[rows] = _random(config, kind, target[rows])
     group = _groups(kind, split, moment, unit, config.seed)
     _refuse_empty(config, found, fold[rows], None if moment is None else moment[rows], unit[rows])
+    if kind in ("binary", "multiclass"):
+        _refuse_one_class(config, target[rows], fold[rows])
     return Splits(split=split, fold=fold, group=group, cross_validation=found)
 
 
@@ -134,11 +136,17 @@ def _random(config: PrepareConfig, kind: str, target: np.ndarray) -> tuple[Cross
         num_units, what = int(min(target.sum(), (1 - target).sum())), f"rows of the rarer value of {config.target}"
     num_folds = _num_folds(config, num_units, len(target), what)
     generator = np.random.default_rng(config.seed)
-    order = np.lexsort((generator.permutation(len(target)), target))
+    _, inverse, size = np.unique(target, return_inverse=True, return_counts=True)
+    rarity = np.zeros(len(target)) if kind == "regression" else size[inverse]  # so that the rarest class begins a run
+    order = np.lexsort((generator.permutation(len(target)), target, rarity))
     fold = np.empty(len(target), np.int64)
     if num_folds == 1:
-        dealt = np.arange(len(target)) * HELD_OUT % 1  # evenly along the sorted targets
-        fold[order] = np.select([dealt < HELD_OUT, dealt < 2 * HELD_OUT], [0, 1], -1)
+        place = np.arange(len(target)) + generator.integers(100)
+        if kind != "regression":  # anew for each class
+            is_first = np.diff(target[order], prepend=np.nan) != 0
+            place -= np.maximum.accumulate(np.where(is_first, place, 0))
+        dealt = place * HELD_OUT_PERCENT % 100
+        fold[order] = np.select([dealt < HELD_OUT_PERCENT, dealt < 2 * HELD_OUT_PERCENT], [0, 1], -1)
         return CrossValidation(scheme="holdout", num_folds=1), fold
     # Each run of num_folds neighbours in the order of the target has one row in each fold
     dealt = np.concatenate([generator.permutation(num_folds) for _ in range(-(-len(target) // num_folds))])
@@ -187,6 +195,15 @@ def _refuse_empty(
                 f"embargo={config.embargo:g}" if config.embargo else f"group={config.group}" if config.group else "num_folds"
             )
             raise UserError(f"no row is left to train the model that predicts fold {number}: lower {why}, or give more rows")
+
+
+def _refuse_one_class(config: PrepareConfig, target: np.ndarray, fold: np.ndarray) -> None:
+    """The rows on which the ensemble is fitted need two classes."""
+    if len(np.unique(target[fold >= 0])) < 2:
+        raise UserError(
+            f"{config.target} is the same in all {(fold >= 0).sum()} rows that are predicted out of fold, the last in time: "
+            f"give more rows, or leave time={config.time} out"
+        )
 
 
 def _groups(kind: str, split: np.ndarray, moment: np.ndarray | None, unit: np.ndarray, seed: int) -> np.ndarray:

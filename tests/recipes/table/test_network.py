@@ -72,11 +72,11 @@ def gradient(its: training.TabularNetwork, model: Copies, *pieces: np.ndarray) -
 
 def test_the_gradient_does_not_depend_on_how_the_batch_is_cut(tmp_path: Path) -> None:
     """Accumulation would learn something else, since the rows that a copy is fitted on differ from piece to piece."""
-    its, model = made(written(tmp_path / "data"), "recipe.dropout=0")
+    its, model = made(written(tmp_path / "data", num_folds=4), "recipe.dropout=0")
     rows = np.arange(50)
     whole, count = gradient(its, model, rows)
     cut, count_of_cut = gradient(its, model, rows[:1], rows[1:20], rows[20:])
-    assert count == count_of_cut == 50 * (NUM_FOLDS - 2)  # one of three folds stops, one is held out
+    assert count == count_of_cut == 50 * (4 - 2)  # for each row one copy stops on it, and one holds it out
     torch.testing.assert_close(cut, whole, rtol=1e-4, atol=1e-5)
 
 
@@ -207,6 +207,8 @@ def test_what_is_missing_or_unknown_is_an_input_of_its_own(tmp_path: Path) -> No
         rows["numbers"][0] = torch.tensor([torch.nan, torch.inf, -3e38])
         inputs.append(network(rows["numbers"], rows["codes"]))
     assert all(torch.equal(found, inputs[0]) and found.isfinite().all() for found in inputs)
+    torch.nn.init.ones_(network.missing)
+    assert not torch.equal(network(rows["numbers"], rows["codes"]), inputs[0])
 
 
 def test_a_category_that_a_copy_was_not_fitted_on_is_missing(tmp_path: Path) -> None:
@@ -214,6 +216,7 @@ def test_a_category_that_a_copy_was_not_fitted_on_is_missing(tmp_path: Path) -> 
     arrays, entry = flat_data.folded(flat_data.columns(NUM_ROWS), NUM_FOLDS)
     arrays["c"][arrays["fold"] == 2] = 3
     arrays["c"][arrays["fold"] != 2] %= 3
+    arrays["c"][np.flatnonzero(arrays["fold"] != 2)[:10]] = np.nan  # so that a missing category is an input too
     its, model = made(flat_data.write(tmp_path / "data", {"train": arrays}, "binary", entry))
     model.eval()
     rows = its.rows("train").gather(np.flatnonzero(arrays["fold"] == 2)[:1])

@@ -2,7 +2,6 @@
 
 import gzip
 import json
-from itertools import pairwise
 from pathlib import Path
 from typing import Any
 
@@ -20,7 +19,6 @@ from ensemble.recipes.table.settings import PrepareConfig
 from ensemble.task import KINDS, task_of
 
 NUM_ROWS = 400
-SPLITS = table.SPLITS
 
 
 @pytest.fixture(scope="module")
@@ -72,7 +70,7 @@ def rows_of(folder: Path, about: dict[str, Any]) -> pl.DataFrame:
         pl.from_arrow(open_table(folder / "out" / "rows" / name)).with_columns(split=pl.lit(name))
         for name in about["splits"]
     ]
-    return pl.concat(frames)
+    return pl.concat(frames, how="diagonal")
 
 
 def test_columns_become_what_they_are(people: pl.DataFrame, tmp_path: Path) -> None:
@@ -82,19 +80,24 @@ def test_columns_become_what_they_are(people: pl.DataFrame, tmp_path: Path) -> N
     assert rows["row_id"].to_list() == list(range(NUM_ROWS))
     assert rows["id"].to_list() == people["who"].to_list()
     features = {feature["name"]: feature for feature in about["features"]}
-    assert list(features) == ["age", "city", "member", "joined", "household"]
+    parts = {"joined_weekday": "weekday", "joined_month": "month", "joined_day_of_the_year": "ordinal_day"}
+    assert list(features) == ["age", "city", "member", "joined", *parts, "household"]
     assert set(about["left_out"]) == {"note", "one"}
     assert all(rows[name].dtype == pl.Float32 for name in (*features, "weight"))
     assert rows["target"].dtype == pl.Float64
     assert rows["age"].is_nan().to_list() == people["age"].is_null().to_list()
     np.testing.assert_array_equal(rows["member"], people["member"].cast(pl.Float32))
-    np.testing.assert_array_equal(rows["joined"], people["joined"].str.to_date().cast(pl.Int32))
+    day = people["joined"].str.to_date()
+    np.testing.assert_array_equal(rows["joined"], day.cast(pl.Int32))
+    for name, part in parts.items():
+        np.testing.assert_array_equal(rows[name], getattr(day.dt, part)())
     np.testing.assert_array_equal(rows["target"], people["income"].fill_null(np.nan))
     np.testing.assert_allclose(rows["weight"], people["w"], rtol=1e-6)
     names = features["city"]["values"]
     assert [names[int(code)] for code in rows["city"]] == people["city"].to_list()
     assert features["city"]["categories"] == len(names) == 3
-    assert load_from_disk(str(tmp_path / "out" / "rows" / "test")).num_rows == about["splits"]["test"]["rows"]
+    assert {name: facts["rows"] for name, facts in about["splits"].items()} == {"train": NUM_ROWS - 20, "forecast": 20}
+    assert load_from_disk(str(tmp_path / "out" / "rows" / "train")).num_rows == NUM_ROWS - 20
 
 
 @pytest.mark.parametrize("form", ["csv.gz", "tsv", "parquet", "jsonl"])
@@ -118,9 +121,9 @@ def test_the_format_changes_nothing(people: pl.DataFrame, tmp_path: Path, form: 
 
 
 def test_categories_are_learned_on_train_alone(people: pl.DataFrame, tmp_path: Path) -> None:
-    """A code would say that a row comes from a later split, and trees would have bins nobody trained."""
+    """A code would tell that a row is of the test, and trees would have bins that no row has trained."""
     frame = people.with_columns(city=pl.when(pl.col("joined") > "2020-09-15").then(pl.lit("Jena")).otherwise("city"))
-    about = prepare(tmp_path, frame, target="income", time="joined")
+    about = prepare(tmp_path, frame, target="income", time="joined", test=0.2)
     (city,) = (feature for feature in about["features"] if feature["name"] == "city")
     assert city["values"] == ["Bonn", "Köln", "Ulm"]
     rows = rows_of(tmp_path, about)
@@ -165,20 +168,22 @@ def test_metrics_are_those_that_there_are() -> None:
 
 @pytest.mark.parametrize("group", ["", "household"])
 @pytest.mark.parametrize("target", ["income", "grade"])
-def test_random_splits_do_not_cut_groups(people: pl.DataFrame, tmp_path: Path, group: str, target: str) -> None:
-    """A person's rows would be learned from and scored, or the shares not be those that were asked for."""
+def test_folds_and_test_do_not_cut_groups(people: pl.DataFrame, tmp_path: Path, group: str, target: str) -> None:
+    """A person's rows would be learned from and scored, or the test not have the share that was asked for."""
     task: Any = "ranking" if group and target == "grade" else ""
-    about = prepare(tmp_path, people, target=target, group=group, task=task)
+    settings: Any = {"target": target, "group": group, "task": task, "test": 0.25}
+    about = prepare(tmp_path, people, **settings)
     rows = rows_of(tmp_path, about)
     labelled = rows.filter(pl.col("split") != "forecast")
     assert labelled.height == NUM_ROWS - 20
     assert rows.filter(pl.col("split") == "forecast")["row_id"].sort().to_list() == list(range(NUM_ROWS - 20, NUM_ROWS))
-    for split, share in zip(SPLITS, PrepareConfig(out="").shares, strict=True):
-        assert abs((labelled["split"] == split).mean() - share) < 0.03  # type: ignore[operator]
+    assert (labelled["split"] == "test").mean() == pytest.approx(0.25, abs=0.03)
+    assert set(labelled.filter(split="train")["fold"]) == set(range(8))
+    assert about["cross_validation"]["scheme"] == ("groups" if group else "random")
     if group:
         raw = people["household"].gather(labelled["row_id"])
-        of_cluster = labelled.with_columns(raw=raw).group_by("cluster").agg(pl.n_unique("raw", "split", "group"))
-        assert of_cluster.select(pl.max("raw", "split", "group")).row(0) == (1, 1, 1)
+        of_cluster = labelled.with_columns(raw=raw).group_by("cluster").agg(pl.n_unique("raw", "split", "group", "fold"))
+        assert of_cluster.select(pl.max("raw", "split", "group", "fold")).row(0) == (1, 1, 1, 1)
     else:
         assert (labelled["cluster"] == labelled["row_id"]).all()
     if task:
@@ -188,43 +193,46 @@ def test_random_splits_do_not_cut_groups(people: pl.DataFrame, tmp_path: Path, g
     else:
         assert set(labelled["group"]) == set(range(10))
     (tmp_path / "again").mkdir()
-    prepare(tmp_path / "again", people, target=target, group=group, task=task)
+    prepare(tmp_path / "again", people, **settings)
     assert rows_of(tmp_path / "again", about).equals(rows, null_equal=True)
-    prepare(tmp_path, people, target=target, group=group, task=task, seed=1, overwrite=True)
+    prepare(tmp_path, people, **settings, seed=1, overwrite=True)
     assert not rows_of(tmp_path, about).equals(rows, null_equal=True)
 
 
 @pytest.mark.parametrize("embargo", [0.0, 7.0])
-def test_splits_follow_each_other_in_time(people: pl.DataFrame, tmp_path: Path, embargo: float) -> None:
-    """The future would be learned from: a row of train within the embargo before one of validation, or a day cut in two."""
-    about = prepare(tmp_path, people, target="income", time="joined", embargo=embargo)
+def test_the_test_is_the_last_in_time(people: pl.DataFrame, tmp_path: Path, embargo: float) -> None:
+    """The future would be learned from: a row of train within the embargo before the test, or a day cut in two."""
+    about = prepare(tmp_path, people, target="income", time="joined", embargo=embargo, test=0.2)
     rows = rows_of(tmp_path, about)
     day = people["joined"].str.to_date().gather(rows["row_id"]).cast(pl.Int32)
     rows = rows.with_columns(day=day)
+    assert rows["time"].to_list() == day.cast(pl.Float64).to_list()
     ends = rows.filter(pl.col("split") != "forecast").group_by("split").agg(
         first=pl.min("day"), last=pl.max("day"), low=pl.min("group"), high=pl.max("group"), blocks=pl.n_unique("group")
     )  # fmt: skip
     ends = {row["split"]: row for row in ends.to_dicts()}
-    for before, after in pairwise(SPLITS):
-        assert ends[before]["last"] + embargo < ends[after]["first"]
-        assert ends[before]["high"] < ends[after]["low"]
-    assert all(8 <= row["blocks"] <= 10 for row in ends.values())
-    assert rows.group_by("split", "day").agg(pl.n_unique("group"))["group"].max() == 1
-    left_out = about["census"]["dropped"].get("embargo between two splits", {"count": 0})["count"]
+    assert ends["train"]["last"] + embargo < ends["test"]["first"]
+    assert ends["train"]["high"] < ends["test"]["low"]
+    assert all(18 <= row["blocks"] <= 20 for row in ends.values())
+    assert rows.group_by("split", "day").agg(pl.n_unique("group", "fold")).select(pl.max("group", "fold")).row(0) == (1, 1)
+    left_out = about["census"]["dropped"].get("embargo before the test", {"count": 0})["count"]
     assert (left_out > 0) == (embargo > 0)
     assert about["census"]["rows_kept"] == rows.height == NUM_ROWS - left_out
-    assert "joined" not in {feature["name"] for feature in about["features"]}
+    cv = about["cross_validation"]
+    assert (cv["scheme"], cv["num_folds"], cv["embargo"], len(cv["begins"])) == ("forward", 4, embargo, 5)
+    features = [feature["name"] for feature in about["features"] if feature["column"] == "joined"]
+    assert features == ["joined_weekday", "joined_month", "joined_day_of_the_year"]  # no later date was learned
 
 
 def test_a_group_across_a_border_is_left_out(people: pl.DataFrame, tmp_path: Path) -> None:
     """With time and group, a household's early rows would be learned from and its late ones scored."""
     frame = people.with_columns(household=pl.col("joined").rank("dense") // 5)
-    about = prepare(tmp_path, frame, target="grade", task="ranking", time="joined", group="household")
+    about = prepare(tmp_path, frame, target="grade", task="ranking", time="joined", group="household", test=0.2)
     rows = rows_of(tmp_path, about).filter(pl.col("split") != "forecast")
     raw = rows.with_columns(raw=frame["household"].gather(rows["row_id"]))
     assert raw.group_by("raw").agg(pl.n_unique("split"))["split"].max() == 1
     assert raw.group_by("raw").agg(pl.n_unique("group"))["group"].max() == 1
-    assert about["census"]["dropped"]["group across a border"]["count"] > 0
+    assert about["census"]["dropped"]["group of the test"]["count"] > 0
     by_number = raw.group_by("group").agg(pl.first("raw")).sort("group")["raw"]
     assert by_number.is_sorted()  # the number of a query grows with time
 
@@ -233,10 +241,14 @@ def test_names_that_libraries_refuse_are_stored_otherwise(tmp_path: Path) -> Non
     """LightGBM ends the process at a bracket in a name, and a column of ours would be overwritten by the user's."""
     generator = np.random.default_rng(0)
     frame = pl.DataFrame(
-        {name: generator.normal(size=99) for name in ("a[1]", "a 1", 'x:"y"', "row_id", "target", "group", "the target")}
+        {
+            name: generator.normal(size=99)
+            for name in ("a[1]", "a 1", 'x:"y"', "row_id", "target", "group", "fold", "time", "the target")
+        }
     )
     about = prepare(tmp_path, frame, target="the target")
-    assert [feature["name"] for feature in about["features"]] == ["a_1", "a_1_2", "x_y", "row_id_2", "target_2", "group_2"]
+    names = [feature["name"] for feature in about["features"]]
+    assert names == ["a_1", "a_1_2", "x_y", "row_id_2", "target_2", "group_2", "fold_2", "time_2"]
     assert [feature["column"] for feature in about["features"]] == frame.columns[:-1]
     assert rows_of(tmp_path, about).sort("row_id")["row_id_2"].to_list() == pytest.approx(frame["row_id"].to_list())
 
@@ -284,15 +296,16 @@ def test_bad_lines_are_counted_and_named(people: pl.DataFrame, tmp_path: Path, c
         ({"target": "income", "task": "multiclass"}, "task=multiclass, but target=income has 380 different values"),
         ({"target": "grade", "task": "ranking"}, "task=ranking needs to know which rows are ranked against each other"),
         ({"target": "income", "task": "ranking", "group": "household"}, "relevances are whole numbers from 0 to 30"),
-        ({"target": "rich", "metric": "ndcg_at_10"}, "metric=ndcg_at_10 does not fit a binary target: write one of average"),
+        ({"target": "rich", "metric": "ndcg_at_10"}, "metric=ndcg_at_10 does not fit a binary target: write one of log"),
         ({"target": "income", "time": "city"}, "time=city holds neither numbers nor dates, such as '"),
         ({"target": "income", "embargo": 3.0}, "embargo=3 needs an order in time"),
-        ({"target": "income", "time": "joined", "embargo": 400.0}, "embargo=400 and the times that stay together leave no"),
-        ({"target": "income", "time": "grade"}, "fewer than four splits"),
-        ({"target": "income", "group": "member"}, "group=member has 2 different values, fewer than four splits"),
+        ({"target": "income", "time": "joined", "embargo": 400.0}, "no row is left to train the model that predicts fold"),
+        ({"target": "income", "time": "grade"}, "time=grade has 2 different values, and 1 folds forward in time need 3"),
+        ({"target": "income", "group": "member"}, "there are only 2 different values of group=member, and at least 3 folds"),
         ({"target": "income", "weight": "city"}, "weight=city holds neither numbers nor dates"),
         ({"target": "income", "weight": "age"}, "weight=age is empty in people.csv:2: a weight is from 0"),
-        ({"target": "income", "shares": (0.5, 0.5, 0.0, 0.1)}, "shares=(0.5, 0.5, 0.0, 0.1) is impossible"),
+        ({"target": "income", "test": 0.95}, "test=0.95 is impossible: it must be a part of the rows, from 0 to 0.9"),
+        ({"target": "income", "num_folds": 2}, "num_folds=2 is impossible: it must be 0, 1, or 3 and more"),
         ({"target": "income", "source": ("hub:All_Beauty",)}, "hub:All_Beauty is for the recipe hot_sellers"),
         ({"target": "income", "source": ("no.csv",)}, "the file no.csv does not exist"),
         ({"target": "income", "drop": tuple("who age city member joined household rich tier grade w".split())},
@@ -314,7 +327,7 @@ def test_a_mistake_gets_one_sentence(people: pl.DataFrame, tmp_path: Path, setti
     [
         ("a,b,a\n1,2,3\n", "has two columns 'a': give each its own name"),
         ("", "is empty"),
-        ("a,y\n" + "1,2\n3,4\n" * 9, "18 rows have a target, too few for four splits of 10"),
+        ("a,y\n" + "1,2\n3,4\n" * 9, "18 rows have a target, and at least 20 are needed"),
         ("a,y\n" + "1,\n3,\n" * 50, "target=y is empty in every row"),
         ('a,y\n1,"2\n' + "1,2\n" * 50, "rows are bad"),
     ],
@@ -332,7 +345,7 @@ def test_a_class_that_train_lacks_is_refused(people: pl.DataFrame, tmp_path: Pat
     """Members would have no column for it, and every later stage fail on its number."""
     frame = people.with_columns(tier=pl.when(pl.col("joined") > "2020-10-20").then(pl.lit("new")).otherwise("tier"))
     with pytest.raises(UserError, match=r"the train split has no row with tier=new: .* or merge it with another class"):
-        prepare(tmp_path, frame, target="tier", time="joined")
+        prepare(tmp_path, frame, target="tier", time="joined", test=0.2)
 
 
 def test_the_source_is_never_replaced(people: pl.DataFrame, tmp_path: Path) -> None:

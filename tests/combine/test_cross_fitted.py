@@ -1,0 +1,110 @@
+"""Forecasts of the rows that the ensemble itself is fitted on: each by what was fitted on other rows."""
+
+from typing import Any
+
+import numpy as np
+import pytest
+from blends import NAMES, Blend, blend_of
+
+from ensemble.combine import selection
+from ensemble.combine.fitting import OUTPUTS_OF, Ensemble, fit_with_forecasts
+
+NUM_ROWS = 360
+FIXED = {
+    "binary": ("simplex", "platt"),
+    "multiclass": ("equal", "temperature"),
+    "regression": ("simplex", "auto"),
+    "ranking": ("equal", "auto"),
+}
+
+
+def fitted(kind: str, blend: Blend, is_forward: bool, **settings: Any) -> tuple[Ensemble, np.ndarray]:
+    combiner, calibration = FIXED[kind]
+    settings = {"combiner": combiner, "calibration": calibration, "weight": None, **settings}
+    return fit_with_forecasts(
+        blend.target, blend.predictions, blend.group, NAMES, kind=kind, outputs=OUTPUTS_OF[kind][:1] * 3,
+        is_forward=is_forward, **settings,
+    )  # fmt: skip
+
+
+def changed(kind: str, blend: Blend, rows: np.ndarray) -> Blend:
+    """Other targets in some rows."""
+    target = blend.target.copy()
+    target[rows] = {"binary": 1 - target[rows], "multiclass": (target[rows] + 1) % 4}.get(kind, target[rows][::-1] + 1)
+    return blend._replace(target=target)
+
+
+@pytest.mark.parametrize("kind", FIXED)
+@pytest.mark.parametrize("is_forward", [False, True])
+def test_a_blocks_targets_do_not_reach_its_forecasts(kind: str, is_forward: bool) -> None:
+    """The reported score would be that of rows on which weights and calibration were fitted."""
+    blend = blend_of(kind, NUM_ROWS)
+    _, before = fitted(kind, blend, is_forward)
+    folds = (selection.forward_folds if is_forward else selection.random_folds)(blend.group, 5)
+    assert len(folds) == 5
+    reached = []
+    for number in (1, 4):
+        held = folds[number][1]
+        _, after = fitted(kind, changed(kind, blend, held), is_forward)
+        # Sums of a ranked group are over rows in the order of their targets
+        assert after[held] == pytest.approx(before[held], rel=1e-9 if kind == "ranking" else 0, abs=0)
+        later = np.isin(np.arange(NUM_ROWS), np.concatenate([np.flatnonzero(of) for _, of in folds[number + 1 :]] or [[]]))
+        if is_forward:
+            assert after[~later] == pytest.approx(before[~later], rel=1e-9 if kind == "ranking" else 0, abs=0, nan_ok=True)
+        reached.append((after[~held] != before[~held]).any())
+    assert reached[0] or kind == "ranking", "the test could not fail"  # equal weights of a ranking learn nothing
+
+
+@pytest.mark.parametrize("is_forward", [False, True])
+def test_which_rows_have_a_forecast(is_forward: bool) -> None:
+    """Forward in time the first block would be scored by what was fitted on later ones; else rows would be missing."""
+    blend = blend_of("binary", NUM_ROWS)
+    order = np.random.default_rng(3).permutation(NUM_ROWS)
+    _, sorted_ = fitted("binary", blend, is_forward)
+    ensemble, found = fitted("binary", Blend(*(part[order] for part in blend)), is_forward)
+    assert np.array_equal(found, sorted_[order], equal_nan=True)
+    assert ((found >= 0) & (found <= 1) | np.isnan(found)).all()
+    first = blend.group[order] <= np.array_split(np.unique(blend.group), 6)[0].max()
+    assert np.array_equal(np.isnan(found), first if is_forward else np.zeros(NUM_ROWS, bool))
+    whole = ensemble.predict(blend.predictions[order], NAMES)
+    assert 0 < np.nanmax(np.abs(whole - found)) < 0.3  # near what is fitted on all rows, and not the same
+
+
+@pytest.mark.parametrize("kind", ["binary", "regression"])
+def test_rows_without_weight_change_no_forecast(kind: str) -> None:
+    """Rows that do not count would move the weights; or a row that counts have the forecast of another."""
+    blend = blend_of(kind, NUM_ROWS)
+    weight = np.where(np.arange(NUM_ROWS) % 3 == 0, 0.0, 2.0)
+    _, found = fitted(kind, blend, False, weight=weight)
+    counted = weight > 0
+    assert np.isnan(found[~counted]).all()
+    _, expected = fitted(kind, Blend(*(part[counted] for part in blend)), False)
+    assert found[counted] == pytest.approx(expected, rel=1e-9)
+    heavy = np.where(np.arange(NUM_ROWS) % 3 == 0, 5.0, 1.0)
+    assert not np.allclose(fitted(kind, blend, False, weight=heavy)[1], fitted(kind, blend, False)[1])
+
+
+def test_the_way_of_a_block_is_chosen_by_the_blocks_before_it(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The combiner that is best on a block would be taken to forecast it."""
+    blend = blend_of("binary", NUM_ROWS)
+    folds = selection.forward_folds(blend.group, 5)
+    whole = selection.choose
+
+    def fickle(losses: dict[str, np.ndarray], default: str) -> str:
+        """Another way for each number of blocks."""
+        return list(losses)[len(losses[default]) % len(losses)] if losses else whole(losses, default)
+
+    monkeypatch.setattr(selection, "choose", fickle)
+    auto = {"combiner": "auto", "calibration": "platt"}
+    _, before = fitted("binary", blend, True, **auto)
+    _, after = fitted("binary", changed("binary", blend, folds[-1][1]), True, **auto)
+    assert np.array_equal(before, after, equal_nan=True)
+    first = fitted("binary", blend, True, combiner="equal", calibration="platt")[1]
+    assert not np.array_equal(before, first, equal_nan=True)
+
+
+def test_losses_choose_per_block() -> None:
+    """A block would be forecast by the way that is best on it."""
+    losses = {"a": np.array([1.0, 1.0, 1.0, 1.0]), "b": np.array([0.5, 0.51, 0.49, 9.0])}
+    assert selection.chosen_by_fold(losses, "a", True) == ["a", "a", "b", "b"]
+    assert selection.chosen_by_fold(losses, "a", False) == ["a", "a", "a", "b"]

@@ -1,0 +1,505 @@
+"""One command from a table to a fitted ensemble: what it leaves, how it goes on, what it refuses, and the time it takes."""
+
+import json
+import shutil
+from pathlib import Path
+from typing import Any
+
+import polars as pl
+import pytest
+from fits import NUM_NEW, NUM_ROWS, bits, configured, fit, people, planned, snapshot
+
+from ensemble import folders, predictions
+from ensemble.errors import UserError
+from ensemble.pipeline import plan as plans
+from ensemble.pipeline import run
+from ensemble.pipeline.budget import Budget
+from ensemble.recipes.table import prepare as table_prepare
+from ensemble.trees import train
+from ensemble.trees.boosting import CannotLearn
+
+
+class Killed(BaseException):
+    """Stands for the end of the process."""
+
+
+class Clock:
+    """Seconds that pass when a test says so."""
+
+    def __init__(self) -> None:
+        self.now = 100.0
+
+    def __call__(self) -> float:
+        return self.now
+
+
+# ------------------------------------------------------------------------------------------------ what it leaves
+
+
+@pytest.mark.parametrize(
+    ("kind", "settings"),
+    [
+        ("binary", {}),
+        ("multiclass", {"test": 0.2}),
+        ("regression", {"time": "day", "drop": (), "num_folds": 3}),
+    ],
+)
+def test_a_table_becomes_an_ensemble(kind: str, settings: dict[str, Any], tmp_path: Path) -> None:
+    """A stage would not read what the one before wrote, or the scores be those of other rows."""
+    people(kind).write_csv(tmp_path / "people.csv")
+    out = tmp_path / "out"
+    board = fit(tmp_path / "people.csv", out, **settings)
+    about = folders.read_manifest(out / "prepared")
+    assert about["task"]["kind"] == kind
+    assert {row["split"] for row in board} == {"test" if "test" in settings else "oof"}
+    by_name = {row["member"]: row for row in board}
+    assert set(by_name) == {"ensemble", "lightgbm", "xgboost", "base rate"}
+    assert sum(by_name[name]["weight"] for name in ("lightgbm", "xgboost")) == pytest.approx(1)
+    assert by_name["xgboost"]["seconds"] >= 0
+    assert by_name["xgboost"]["megabytes"] > 0
+    losses = [row["value"] for row in board]
+    assert losses == sorted(losses)
+    assert board[-1]["member"] == "base rate"
+    assert json.loads((out / "leaderboard.json").read_text()) == board
+    names = {file.name for file in (out / "predictions").iterdir()}
+    splits = ["oof", *(["test"] if "test" in settings else []), "forecast"]
+    assert names == {f"{member}.{split}.parquet" for member in ("lightgbm", "xgboost") for split in splits}
+    scored = predictions.read(out / "ensemble" / f"{splits[-2]}.parquet")
+    num_oof = len(predictions.read(out / "predictions" / "xgboost.oof.parquet").row_id)
+    assert num_oof == {"binary": 100, "multiclass": 80}.get(kind, num_oof)
+    # Forward in time the first block of rows has no combination that was fitted before it
+    assert len(scored.row_id) == {"binary": 100, "multiclass": 20}.get(kind, len(scored.row_id))
+    assert len(scored.row_id) < num_oof or kind == "binary"
+    forecast = pl.read_csv(out / "ensemble" / "forecast.csv")
+    assert sorted(forecast["id"]) == [f"p{row:03}" for row in range(NUM_ROWS - NUM_NEW, NUM_ROWS)]
+    assert {path.name for path in out.iterdir()} == {
+        "fit.json", "prepared", "members", "predictions", "ensemble", "leaderboard.json", "report.html",
+    }  # fmt: skip
+    lines = run.lines(board)
+    assert "test split" in lines[0] if "test" in settings else "out of fold" in lines[0]
+    assert [line.split()[0] for line in lines[1:]] == [row["member"].split()[0] for row in board]
+
+
+def test_a_leaderboard_of_undefined_scores_can_be_printed() -> None:
+    """The command would end with a traceback after all members were trained."""
+    row = {"member": "a", "metric": "roc_auc", "split": "test", "value": None, "low": None, "high": None, "weight": None}
+    assert run.lines([{**row, "seconds": None, "megabytes": None}]) == [
+        "roc auc on the test split, with its 95 % interval", f"{'a':>20}  undefined",
+    ]  # fmt: skip
+
+
+def test_the_same_command_gives_the_same_bits(table: Path, tmp_path: Path) -> None:
+    """Whoever repeats a fit would get another ensemble."""
+    found = []
+    for name in "ab":
+        fit(table, tmp_path / name)
+        found.append(bits(tmp_path / name))
+    assert found[0].keys() == found[1].keys()
+    assert [name for name in found[0] if found[0][name] != found[1][name] and "predictions/" not in name] == []
+    files = [predictions.read(tmp_path / name / "predictions/xgboost.forecast.parquet") for name in "ab"]
+    assert files[0].prediction.tobytes() == files[1].prediction.tobytes()
+
+
+# ------------------------------------------------------------------------------------------------ going on
+
+
+def kill(monkeypatch: pytest.MonkeyPatch, where: Any, name: str, number: int = 1, is_after: bool = False) -> None:
+    whole, calls = getattr(where, name), []
+
+    def call(*arguments: Any, **named: Any) -> Any:
+        calls.append(1)
+        if len(calls) == number and not is_after:
+            raise Killed
+        found = whole(*arguments, **named)
+        if len(calls) == number:
+            raise Killed
+        return found
+
+    monkeypatch.setattr(where, name, call)
+
+
+def killed(
+    monkeypatch: pytest.MonkeyPatch, table: Path, out: Path, *where: Any, resume: bool = False, **settings: Any
+) -> None:
+    with monkeypatch.context() as patch:
+        kill(patch, *where)
+        with pytest.raises(Killed):
+            fit(table, out, resume, **settings)
+
+
+def test_killed_anywhere_it_goes_on_to_the_same_bits(
+    table: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """A fit of an hour would begin anew, or end with another ensemble than one that was never killed."""
+    from ensemble.predictor import fit as combiner
+
+    fit(table, tmp_path / "whole")
+    out = tmp_path / "out"
+    killed(monkeypatch, table, out, run, "_say")
+    prepared = (out / "prepared/manifest.json").stat().st_mtime_ns
+    for number, where in enumerate(
+        [(train, "_write", 1, True), (train, "_write", 1), (combiner, "fit", 1), (combiner, "fit", 1, True)]
+    ):
+        killed(monkeypatch, table, out, *where, resume=True)
+        assert capsys.readouterr().err.count("is whole already") == [0, 1, 1, 2][number]
+    board = fit(table, out, resume=True)
+    assert capsys.readouterr().err.count("is whole already") == 2
+    assert (out / "prepared/manifest.json").stat().st_mtime_ns == prepared
+    assert {row["member"] for row in board} == {"ensemble", "lightgbm", "xgboost", "base rate"}
+    expected, found = bits(tmp_path / "whole"), bits(out)
+    assert expected.keys() == found.keys()
+    assert [name for name in found if found[name] != expected[name] and "predictions/" not in name] == []
+
+
+def test_what_a_kill_left_of_the_preparation_is_cleared_away(
+    table: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Gigabytes of half-written folders would stay for ever, or be in the way."""
+    out = tmp_path / "out"
+    out.mkdir()
+    with monkeypatch.context() as patch:
+        kill(patch, table_prepare, "write_rows", 1, True)
+        patch.setattr(folders.shutil, "rmtree", lambda *words, **more: None)  # a kill clears nothing away
+        patch.setattr(run, "_undo", lambda *files: None)
+        with pytest.raises(Killed):
+            fit(table, out)
+    assert sorted(path.name.split("-")[0] for path in out.iterdir()) == [".prepared.writing", "fit.json"]
+    with pytest.raises(UserError, match=r"out holds a fit: add --resume auto to go on with it, or overwrite=true"):
+        fit(table, out)
+    fit(table, out, resume=True)
+    assert not list(out.glob(".*"))
+
+
+def test_going_on_needs_the_same_settings(table: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Half of the members would be of another target, and their ensemble be of neither."""
+    out = tmp_path / "out"
+    killed(monkeypatch, table, out, run, "_say")
+    before = snapshot(out)
+    for other in ({"seed": 1}, {"members": ("xgboost",)}, {"num_folds": 4}, {"drop": ()}):
+        with pytest.raises(UserError, match=r"out was begun with other settings: give the same, or add overwrite=true"):
+            fit(table, out, resume=True, **other)
+    assert snapshot(out) == before
+    fit(table, out, resume=True, time_limit=1e6, num_draws=3)
+    with pytest.raises(UserError, match="holds a fit: add --resume auto"):
+        fit(table, out)
+
+
+def test_going_on_with_other_files_is_refused(table: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A corrected table would be believed to be learned, while all members are of the old one."""
+    out = tmp_path / "out"
+    killed(monkeypatch, table, out, run, "_say")
+    before, content = snapshot(out), table.read_bytes()
+    table.write_bytes(content.replace(b"coral", b"denim", 1))
+    with pytest.raises(
+        UserError, match=r"people\.csv changed since .*prepared was made: put the old content back, or begin anew"
+    ):
+        fit(table, out, resume=True)
+    assert snapshot(out) == before
+    table.unlink()
+    with pytest.raises(UserError, match=r"people\.csv does not exist"):
+        fit(table, out, resume=True)
+    table.write_bytes(content)  # with another date
+    fit(table, out, resume=True)
+    table.write_bytes(content.replace(b"coral", b"denim", 1))
+    with pytest.raises(UserError, match=r"people\.csv changed since"):  # also of a fit that is whole
+        fit(table, out, resume=True)
+
+
+def test_anew_means_all_of_it(
+    table: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """After overwrite=true and a kill, members or data of the old table would be taken for those of the new one."""
+    out = tmp_path / "out"
+    fit(table, out)
+    changed = people().with_columns(age=80 - pl.col("age"))
+    changed.write_csv(table)
+    fit(table, tmp_path / "expected")
+    # Killed before the new data are there, then before the second member is
+    with monkeypatch.context() as patch:
+        kill(patch, table_prepare, "write_rows")
+        patch.setattr(
+            run.folders,
+            "write_json",
+            lambda file, content, whole=folders.write_json: (
+                None if file.name == "fit.json" and content.get("prepared") else whole(file, content)
+            ),
+        )
+        with pytest.raises(Killed):
+            fit(table, out, overwrite=True)
+    assert folders.read_json(out / "fit.json")["prepared"] is None
+    killed(monkeypatch, table, out, train, "_write", 1, True, resume=True)
+    capsys.readouterr()
+    fit(table, out, resume=True)
+    assert capsys.readouterr().err.count("is whole already") == 1
+    expected, found = bits(tmp_path / "expected"), bits(out)
+    assert expected.keys() == found.keys()
+    assert [name for name in found if found[name] != expected[name] and "predictions/" not in name] == []
+
+
+def test_a_stopped_member_stops_the_fit(table: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A preempted job would go on to combine members that are not there."""
+    with monkeypatch.context() as patch:
+        patch.setattr(train, "train", lambda config, resume: {"status": "preempted"})
+        with pytest.raises(run.Preempted, match="lightgbm"):
+            fit(table, tmp_path / "out")
+    assert not (tmp_path / "out/ensemble").exists()
+
+
+# ------------------------------------------------------------------------------------------------ refusals
+
+
+@pytest.mark.parametrize(
+    ("settings", "sentence"),
+    [
+        ({"target": "z"}, "target=z: the table has no such column"),
+        ({"members": ("xgbost",)}, "there is no member 'xgbost' here, there are lightgbm, xgboost"),
+        ({"num_draws": 0}, "num_draws=0 is impossible: it must be at least 1"),
+        ({"threads": -1}, "threads=-1 is impossible: it must be 0 or more"),
+        ({"time_limit": -1.0}, "time_limit=-1.0 is impossible: it must be 0 or more"),
+        ({"time_limit": float("nan")}, "time_limit=nan is impossible"),
+        ({"accelerate_config": "no.yaml"}, "accelerate_config=no.yaml is no file: name one of accelerate, or write auto"),
+        ({"embargo": 3.0}, "embargo=3 needs an order in time"),
+    ],
+)
+@pytest.mark.parametrize("is_begun", [False, True])
+def test_a_mistake_leaves_nothing(
+    settings: dict[str, Any], sentence: str, is_begun: bool, table: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A folder would be in the way of the corrected command; or an earlier fit be half replaced."""
+    out = tmp_path / "deep" / "out"
+    if is_begun:
+        killed(monkeypatch, table, out, run, "_say")
+    before = snapshot(tmp_path)
+    with pytest.raises(UserError) as caught:
+        fit(table, out, **{"overwrite": is_begun, **settings})
+    assert sentence in str(caught.value)
+    assert snapshot(tmp_path) == before
+    assert is_begun or not (tmp_path / "deep").exists()
+    if is_begun and "target" in settings:
+        fit(table, out, resume=True)
+
+
+def test_an_empty_folder_of_the_users_stays(table: Path, tmp_path: Path) -> None:
+    """A mistake would delete the folder that the user made, and perhaps gave rights to others."""
+    (tmp_path / "out").mkdir()
+    with pytest.raises(UserError, match="no such column"):
+        fit(table, tmp_path / "out", target="z")
+    assert list((tmp_path / "out").iterdir()) == []
+
+
+@pytest.mark.parametrize(
+    ("content", "sentence"),
+    [
+        ({"thesis.txt": "irreplaceable"}, "exists and holds no fit of this project: choose another out"),
+        ({"fit.json": '{"mine": 1}'}, "fit.json is not of this project, so nothing is written beside it: choose another"),
+        ({"fit.json": "[1]"}, "fit.json is not of this project, so nothing is written beside it: choose another"),
+        ({"fit.json": "{"}, "fit.json is damaged"),
+        (None, "exists and holds no fit of this project: choose another out"),
+    ],
+)
+@pytest.mark.parametrize("resume", [False, True])
+def test_a_folder_of_the_users_is_refused(content: Any, sentence: str, resume: bool, table: Path, tmp_path: Path) -> None:
+    """The user's files would be replaced, or lie among ours."""
+    out = tmp_path / "out"
+    if content is None:
+        out.write_text("a file")
+    else:
+        out.mkdir()
+        for name, text in content.items():
+            (out / name).write_text(text)
+    before = snapshot(tmp_path)
+    with pytest.raises(UserError) as caught:
+        fit(table, out, resume, overwrite=not resume)
+    assert sentence in str(caught.value)
+    assert snapshot(tmp_path) == before
+
+
+def test_files_of_the_users_stay_in_a_fit(table: Path, tmp_path: Path) -> None:
+    """Notes beside the report, or in the prepared data, would be gone after overwrite=true."""
+    out = tmp_path / "out"
+    fit(table, out)
+    (out / "notes.txt").write_text("mine")
+    fit(table, out, overwrite=True)
+    assert (out / "notes.txt").read_text() == "mine"
+    (out / "prepared/notes.txt").write_text("mine")
+    before = snapshot(out)
+    with pytest.raises(
+        UserError, match=r"holds notes\.txt, which its manifest does not list, so the folder is not replaced"
+    ):
+        fit(table, out, overwrite=True)
+    assert snapshot(out) == before
+
+
+def test_a_source_inside_out_is_not_replaced(table: Path, tmp_path: Path) -> None:
+    """overwrite=true would delete the table."""
+    out = tmp_path / "out"
+    fit(table, out)
+    inside = Path(shutil.copy(table, out / "prepared/people.csv"))
+    with pytest.raises(UserError, match="lies inside out="):
+        fit(inside, out, overwrite=True)
+    assert inside.read_bytes() == table.read_bytes()
+
+
+def test_nothing_is_written_into_prepared_data(table: Path, tmp_path: Path) -> None:
+    """They would no longer be as their manifest lists them."""
+    fit(table, tmp_path / "out")
+    before = snapshot(tmp_path)
+    with pytest.raises(UserError, match="which is prepared data: choose a place outside of it"):
+        fit(table, tmp_path / "out/prepared/deep/new")
+    assert snapshot(tmp_path) == before
+
+
+def test_damaged_data_and_members_are_found(table: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A flipped bit would become part of the ensemble, when a fit goes on."""
+    out = tmp_path / "out"
+    fit(table, out)
+    model = out / "members/lightgbm/model.0.txt"
+    model.write_bytes(model.read_bytes().replace(b"leaf_value", b"leaf_valuf", 1))
+    with pytest.raises(UserError, match="exists already"):
+        fit(table, out, resume=True)
+    rows = next((out / "prepared/rows/train").glob("*.arrow"))
+    rows.write_bytes(rows.read_bytes()[:-8] + bytes(8))
+    with pytest.raises(UserError, match="was changed after it was written"):
+        fit(table, out, resume=True)
+
+
+def test_a_member_that_cannot_learn_is_left_out(
+    table: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """One library's refusal of the rows would end the whole fit."""
+    whole = train.train
+
+    def refuse(config: Any, resume: str) -> dict[str, Any]:
+        if config.library in refused:
+            raise CannotLearn(f"{config.library} cannot learn")
+        return whole(config, resume)
+
+    monkeypatch.setattr(train, "train", refuse)
+    refused = ["lightgbm"]
+    board = fit(table, tmp_path / "out")
+    assert "warning: lightgbm cannot learn" in capsys.readouterr().err
+    assert {row["member"] for row in board} == {"ensemble", "xgboost", "base rate"}
+    refused = ["lightgbm", "xgboost"]
+    with pytest.raises(UserError, match="no member could be trained, as the warnings explain"):
+        fit(table, tmp_path / "none")
+
+
+# ------------------------------------------------------------------------------------------------ time
+
+
+class Recorder:
+    """Stands for the training of members: notes what each was given, and lets time pass."""
+
+    def __init__(self, monkeypatch: pytest.MonkeyPatch, takes: dict[str, float]):
+        self.given: dict[str, float] = {}
+        self.clock, self.finished = Clock(), []
+        self.takes = takes
+
+        def train_trees(
+            member: Any, data: Path, folder: Path, config: Any, threads: int, seconds: float, *rest: Any
+        ) -> None:
+            self.given[member.name] = seconds
+            self.clock.now += self.takes.get(member.name, 0)
+
+        def finish(out: Path, about: Any, trained: list[Any], *rest: Any) -> list[Any]:
+            self.finished = [member.name for member in trained]
+            return []
+
+        monkeypatch.setattr(run, "_train_trees", train_trees)
+        monkeypatch.setattr(run, "_finish", finish)
+
+    def fit(self, table: Path, out: Path, limit: float, passed: float = 0.0, **settings: Any) -> None:
+        config = configured(table, out, time_limit=limit, **settings)
+        run.fit(config, "table", False, Budget(limit, self.clock, passed))
+
+
+def test_the_time_is_divided_among_the_members(table: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The first member would take all of it, or the last less than is left."""
+    finish = run.FINISH_S + run.FINISH_PER_ROW_S * 100
+    recorder = Recorder(monkeypatch, {"lightgbm": 20.0, "xgboost": 5.0})
+    monkeypatch.setattr(run, "plan", lambda about, threads: planned("lightgbm", "xgboost", "xgboost-2"))
+    recorder.fit(table, tmp_path / "a", 70.0 + finish, passed=10.0)
+    assert recorder.given == pytest.approx({"lightgbm": 60 / 3, "xgboost": 40 / 2, "xgboost-2": 35.0})
+    assert recorder.finished == ["lightgbm", "xgboost", "xgboost-2"]
+    recorder.fit(table, tmp_path / "b", 0.0)
+    assert set(recorder.given.values()) == {0.0}  # without a limit
+
+
+@pytest.mark.parametrize(("limit", "trained"), [(30.0, ["lightgbm"]), (1.0, ["lightgbm"]), (90.0, ["lightgbm", "xgboost"])])
+def test_members_are_left_out_when_time_is_short(
+    limit: float, trained: list[str], table: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
+) -> None:  # fmt: skip
+    """A fit would take longer than it was allowed; or nothing be fitted at all."""
+    recorder = Recorder(monkeypatch, {"lightgbm": 25.0})
+    recorder.fit(table, tmp_path / "out", limit)
+    assert recorder.finished == trained
+    assert ("no time is left for xgboost" in capsys.readouterr().err) == (len(trained) == 1)
+    assert all(seconds >= run.LEAST_S for seconds in recorder.given.values())  # 0 would mean: no limit
+
+
+def test_a_member_ends_in_its_time(table: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The limit would be divided, and no one keep it."""
+    monkeypatch.setattr(run, "plan", lambda about, threads: planned("xgboost"))
+    given: list[float] = []
+    whole = train.train
+
+    def stopped(config: Any, resume: str) -> dict[str, Any]:
+        import dataclasses
+
+        given.append(config.max_seconds)
+        return whole(dataclasses.replace(config, num_rounds=4000, max_seconds=1e-9), resume)
+
+    monkeypatch.setattr(train, "train", stopped)
+    config = configured(table, tmp_path / "out", time_limit=50.0)
+    run.fit(config, "table", False, Budget(50.0, Clock(), 0.0))
+    assert given == [pytest.approx(50 - run.FINISH_S - run.FINISH_PER_ROW_S * 100)]
+    assert folders.read_json(tmp_path / "out/members/xgboost/summary.json")["trees"] <= 4
+
+
+def test_the_budget_counts_from_the_start_of_the_process() -> None:
+    """Imports would not count: some seconds more than were allowed."""
+    clock = Clock()
+    budget = Budget(30.0, clock, passed=4.0)
+    clock.now += 10
+    assert (budget.passed(), budget.left()) == (14.0, 16.0)
+    clock.now += 20
+    assert budget.left() == -4
+    assert Budget(0.0, clock).left() == float("inf")
+    import time
+
+    assert Budget(9.0).passed() == pytest.approx(time.time() - run_began(), abs=2)
+
+
+def run_began() -> float:
+    import psutil
+
+    return psutil.Process().create_time()
+
+
+# ------------------------------------------------------------------------------------------------ the plan
+
+
+def test_libraries_that_are_absent_are_left_out(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A fit would end at a package that is optional."""
+    about = {"recipe": "table", "task": {"kind": "binary"}, "splits": {"train": {"rows": 500}}, "features": [{}]}
+    names = {member.name for member in plans.plan(about, 2) if member.kind == "trees"}
+    assert {"lightgbm", "xgboost"} <= names
+    monkeypatch.setitem(plans.OPTIONAL_LIBRARIES, "catboost", "no_such_package")
+    assert "catboost" not in {member.name for member in plans.plan(about, 2)}
+    ranking = {**about, "task": {"kind": "ranking"}}
+    assert "catboost" not in {member.name for member in plans.plan(ranking, 2)}
+
+
+def test_the_settings_of_planned_members_exist(tmp_path: Path) -> None:
+    """A fit would end at a setting that no library takes, after the data are prepared."""
+    from ensemble import configuration
+    from ensemble.trees.settings import TreesConfig
+
+    for kind in ("binary", "multiclass", "regression", "ranking"):
+        for rows in (200, 50_000):
+            about = {"recipe": "table", "task": {"kind": kind}, "splits": {"train": {"rows": rows}}, "features": [{}] * 5}
+            for member in plans.plan(about, 2):
+                if member.kind == "trees":
+                    settings = {**member.settings, "data": "d", "out": "o"}
+                    train.check(configuration.from_dict(TreesConfig, settings))

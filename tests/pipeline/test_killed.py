@@ -1,0 +1,111 @@
+"""Fits in real processes: killed by the operating system, they go on to the bits of one that never was."""
+
+import signal
+import subprocess
+import sys
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+from fits import bits, people
+
+from ensemble import predictions
+
+ROOT = Path(__file__).resolve().parents[2]
+WORDS = (
+    "target=y", "id=who", "drop=[day]", "num_folds=3", "time_limit=0", "num_draws=3", "threads=1",
+    "members=[lightgbm,xgboost]",
+)  # fmt: skip
+PROLOGUE = """
+import functools, os, signal, sys, time
+sys.path.insert(0, {scripts!r})
+from ensemble.pipeline import plan
+from ensemble.recipes import table
+from ensemble.recipes.table import plan as its
+its.COMMON.update(num_rounds=40, early_stopping_rounds=40)
+
+def send_at(where, name, number, which):
+    whole, calls = getattr(where, name), []
+    @functools.wraps(whole)
+    def call(*arguments, **named):
+        calls.append(1)
+        if len(calls) == number:
+            os.kill(os.getpid(), which)
+            time.sleep(0.5)  # a thread reads what asks to stop
+        return whole(*arguments, **named)
+    setattr(where, name, call)
+
+{where}
+import fit
+from ensemble import errors
+if __name__ == "__main__":
+    errors.run(fit.main)
+"""
+"""scripts/fit.py with fewer trees, which sends a signal to itself."""
+PREPARING = "from ensemble.recipes.table import prepare; send_at(prepare, 'write_rows', 2, signal.SIGKILL)"
+STOPPED = "from ensemble.trees import boosting; send_at(boosting.Progress, 'update', 15, signal.SIGTERM)"
+KILLED = "from ensemble.trees import boosting; send_at(boosting.Progress, 'update', 25, signal.SIGKILL)"
+COMBINING = "from ensemble.predictor import fit as combiner; send_at(combiner, 'fit', 1, signal.SIGTERM)"
+
+
+@pytest.fixture
+def start(table: Path, tmp_path: Path, child: Callable[..., Any]) -> Callable[..., Any]:
+    """Runs the command, which may send a signal to itself; its output and exit code."""
+
+    def start(out: str, *words: str, where: str = "") -> Any:
+        script = tmp_path / "script.py"
+        script.write_text(PROLOGUE.format(scripts=str(ROOT / "scripts"), where=where))
+        return child(str(script.with_suffix("")), f"source=[{table}]", f"out={out}", *WORDS, *words, folder=tmp_path)
+
+    return start
+
+
+def test_killed_and_stopped_it_ends_with_the_same_bits(start: Callable[..., Any], tmp_path: Path) -> None:
+    """A job that is requeued would begin anew, stop for ever, or end with another ensemble."""
+    resume = ("--resume", "auto")
+    done = start("out", *resume, where=PREPARING)
+    assert done.returncode == -signal.SIGKILL, done.stderr
+    assert any(path.name.startswith(".prepared.writing-") for path in (tmp_path / "out").iterdir())
+    done = start("out", *resume, where=STOPPED)
+    assert done.returncode == 75, done.stderr
+    assert "stopped while lightgbm was trained: go on with --resume auto" in done.stderr
+    assert (tmp_path / "out/members/lightgbm.checkpoint/status").read_text() == "preempted\n"
+    done = start("out", *resume, where=KILLED)  # when 20 trees more are grown, and some of them anew
+    assert done.returncode == -signal.SIGKILL, done.stderr
+    assert "going on after 20 trees" in done.stderr
+    done = start("out", *resume, where=COMBINING)
+    assert done.returncode == 143, done.stderr
+    done = start("out", *resume)
+    assert done.returncode == 0, done.stderr
+    assert "lightgbm is whole already" in done.stderr
+    board = done.stdout.splitlines()
+    assert "out of fold" in board[-5]
+    whole = start("whole")
+    assert whole.returncode == 0, whole.stderr
+    expected, found = bits(tmp_path / "whole"), bits(tmp_path / "out")
+    assert expected.keys() == found.keys()
+    names = [name for name in found if found[name] != expected[name]]
+    assert all(name.startswith("predictions/") for name in names)  # which name the member's folder
+    for name in names:
+        files = [predictions.read(tmp_path / out / name).prediction for out in ("whole", "out")]
+        assert files[0].tobytes() == files[1].tobytes()
+    assert sorted(path.name for path in (tmp_path / "out").iterdir()) == [
+        "ensemble", "fit.json", "leaderboard.json", "members", "predictions", "prepared", "report.html",
+    ]  # fmt: skip
+
+
+@pytest.mark.parametrize("kind", ["regression"])
+def test_the_command_as_a_user_starts_it(kind: str, tmp_path: Path) -> None:
+    """The real interpreter would end otherwise than a forked child, or the working directory count."""
+    people(kind).write_csv(tmp_path / "people.csv")
+    done = subprocess.run(
+        [sys.executable, str(ROOT / "scripts/fit.py"), "source=[people.csv]", "out=runs/people", *WORDS, "time_limit=60"],
+        cwd=tmp_path, capture_output=True, text=True, check=False, timeout=240,
+    )  # fmt: skip
+    assert done.returncode == 0, done.stderr
+    assert "root mean squared error on rows predicted out of fold, with its 95 % interval" in done.stdout
+    assert "of 60 s] lightgbm: at most" in done.stderr
+    page = (tmp_path / "runs/people/report.html").read_text(encoding="utf-8")
+    assert "people" in page or "y" in page
+    assert "Traceback" not in done.stderr

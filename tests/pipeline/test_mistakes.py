@@ -1,0 +1,432 @@
+"""A hundred malformed tables and commands of scripts/fit.py: each gets one sentence, and nothing is left or replaced."""
+
+import gzip
+import io
+import json
+import os
+import sys
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import fit as script
+import polars as pl
+import pytest
+
+from ensemble import folders
+from ensemble.errors import UserError
+
+
+def csv(
+    header: str = "a,b,y",
+    num: int = 40,
+    row: Callable[[int], str] = lambda i: f"{i},{i % 7},{'yes' if i % 2 else 'no'}",
+) -> bytes:
+    return ("\n".join([header, *map(row, range(num))]) + "\n").encode()
+
+
+def parquet(**columns: Any) -> bytes:
+    out = io.BytesIO()
+    pl.DataFrame(columns).write_parquet(out)
+    return out.getvalue()
+
+
+GOOD = csv()
+N = range(40)
+YES = ["yes" if i % 2 else "no" for i in N]
+EXTRA = {
+    "a NUL in the group": "group=g",
+    "target of numbers and a word": "task=regression",
+    "target infinite": "task=regression",
+}
+
+TABLES: dict[str, tuple[bytes, str]] = {
+    "empty file": (
+        b"",
+        "x.csv is empty: check how it was made, or leave it out",
+    ),
+    "only a newline": (
+        b"\n",
+        "x.csv is empty: check how it was made, or leave it out",
+    ),
+    "only blanks": (
+        b"   \n  \n",
+        "x.csv is empty: check how it was made, or leave it out",
+    ),
+    "only a header": (
+        b"a,b,y\n",
+        "x.csv has no rows below its header: check how it was made, or leave it out",
+    ),
+    "one row": (
+        csv(num=1),
+        "target=y is 'no' in every row, so there is nothing to learn: name another column",
+    ),
+    "nineteen rows": (
+        csv(num=19),
+        "19 rows have a target, and at least 20 are needed: give more",
+    ),
+    "one column, the target": (
+        csv("y", row=lambda i: str(i % 2)),
+        "no column is left to predict y from: the table has no other column",
+    ),
+    "binary garbage": (
+        bytes(range(256)) * 40,
+        "40 of 40 rows are bad (100.00%, allowed are 1.00%): correct the files, or allow more",
+    ),
+    "zeros": (
+        bytes(4000),
+        "x.csv has no rows below its header: check how it was made, or leave it out",
+    ),
+    "a picture": (
+        b"\x89PNG\r\n\x1a\n" + bytes(range(256)) * 9,
+        "the header of x.csv is no UTF-8 text (byte 0x89 after ''): convert it, as `iconv -f",
+    ),
+    "a zip file": (
+        b"PK\x03\x04" + bytes(200),
+        "x.csv is a zip archive: unpack or convert it to UTF-8 text, gzip or Parquet",
+    ),
+    "cut gzip": (
+        gzip.compress(GOOD)[:60],
+        "the gzip stream of x.csv breaks off near byte 60, after 36 decompressed bytes: get the",
+    ),
+    "gzip of nothing": (
+        gzip.compress(b""),
+        "x.csv is empty: check how it was made, or leave it out",
+    ),
+    "gzip with a wrong checksum": (
+        gzip.compress(GOOD)[:-8] + bytes(8),
+        "the gzip stream of x.csv is damaged (CRC check failed 0x0 != 0x863258dc) near byte 156,",
+    ),
+    "cut parquet": (
+        parquet(a=list(N), y=YES)[:200],
+        "x.csv is not a sound Parquet file (Parquet magic bytes not found in footer. Either the",
+    ),
+    "parquet magic only": (
+        b"PAR1PAR1",
+        "x.csv is not a sound Parquet file (Parquet file size is 8 bytes, smaller than the size",
+    ),
+    "empty parquet": (
+        parquet(a=[], y=[]),
+        "x.csv has no rows: check how it was made, or leave it out",
+    ),
+    "utf-16": (
+        GOOD.decode().encode("utf-16"),
+        "x.csv is text in UTF-16: unpack or convert it to UTF-8 text, gzip or Parquet",
+    ),
+    "latin-1 among utf-8": (
+        csv(row=lambda i: f"{i},x,{'yes' if i % 2 else 'no'}").replace(b"\n5,x", b"\n5,\xe9\xff"),
+        "1 of 40 rows are bad (2.50%, allowed are 1.00%): convert the files to UTF-8, as `iconv",
+    ),
+    "html": (
+        b"<html><body>404 Not Found</body></html>\n" * 5,
+        "target=y: the table has no such column; it has <html><body>404 Not Found</body></html>",
+    ),
+    "json array": (
+        json.dumps([{"a": i, "y": YES[i]} for i in N]).encode(),
+        "x.csv is one JSON list: write one object per line, as `jq -c '.[]'` does",
+    ),
+    "json lines, one broken of ten": (
+        b"".join(json.dumps({"a": i, "y": YES[i]}).encode() + b"\n" for i in N) + b'{"a": 1, "y"\n' * 5,
+        "5 of 45 rows are bad (11.11%, allowed are 1.00%): correct the files, or allow more with",
+    ),
+    "json lines of numbers": (
+        b"1\n2\n3\n" * 20,
+        "target=y: the table has no such column; it has 1",
+    ),
+    "json lines without the target": (
+        b"".join(json.dumps({"a": i}).encode() + b"\n" for i in N),
+        "target=y: the table has no such column; it has a",
+    ),
+    "json lines with nested target": (
+        b"".join(json.dumps({"a": i, "y": {"z": i}}).encode() + b"\n" for i in N),
+        "target=y holds lists or objects: name a column of numbers, dates or texts",
+    ),
+    "ragged lines": (
+        csv(row=lambda i: f"{i},{i}" if i % 3 else f"{i},1,yes"),
+        "26 of 40 rows are bad (65.00%, allowed are 1.00%): correct the files, or allow more",
+    ),
+    "more fields than columns": (
+        csv(row=lambda i: f"{i},1,2,3,yes"),
+        "40 of 40 rows are bad (100.00%, allowed are 1.00%): correct the files, or allow more",
+    ),
+    "unclosed quote": (
+        csv(row=lambda i: f'{i},"x,{YES[i]}'),
+        "40 of 40 rows are bad (100.00%, allowed are 1.00%): correct the files, or allow more",
+    ),
+    "two columns alike": (
+        csv("a,a,y"),
+        "x.csv has two columns 'a': give each its own name",
+    ),
+    "two columns without a name": (
+        csv(",,y"),
+        "x.csv has two columns without a name: give each its own name",
+    ),
+    "other case of the target": (
+        csv("a,b,Y"),
+        "target=y: the table has no such column; it has a, b, Y",
+    ),
+    "target empty everywhere": (
+        csv(row=lambda i: f"{i},1,"),
+        "target=y is empty in every row, so there is nothing to learn: name another column",
+    ),
+    "target all alike": (
+        csv(row=lambda i: f"{i},1,yes"),
+        "target=y is 'yes' in every row, so there is nothing to learn: name another column",
+    ),
+    "target NA everywhere": (
+        csv(row=lambda i: f"{i},1,NA"),
+        "target=y is 'NA' in every row, so there is nothing to learn: name another column",
+    ),
+    "target unique texts": (
+        csv(num=200, row=lambda i: f"{i},1,t{i}"),
+        "target=y has 200 different texts, more than 100 classes: name another",
+    ),
+    "target with one yes": (
+        csv(row=lambda i: f"{i},1,{'yes' if i == 3 else 'no'}"),
+        "there are only 1 rows of the rarer value of y, and at least 3 folds are needed: give",
+    ),
+    "target with two yes": (
+        csv(row=lambda i: f"{i},1,{'yes' if i < 2 else 'no'}"),
+        "there are only 2 rows of the rarer value of y, and at least 3 folds are needed: give",
+    ),
+    "target of numbers and a word": (
+        csv(num=200, row=lambda i: f"{i},1,{i + 0.5 if i != 7 else 'oops'}"),
+        "target=y has 1 cells that are no number: 'oops' (x.csv:9); correct them, or name them",
+    ),
+    "target with NA among numbers": (
+        csv(num=60, row=lambda i: f"{i},1,{i + 0.5 if i % 9 else 'NA'}"),
+        "target=y holds 'NA' (7) among its numbers: add missing=[NA] if that means an empty",
+    ),
+    "target infinite": (
+        csv(num=300, row=lambda i: f"{i},1,{i + 0.5 if i != 7 else 'inf'}"),
+        "target=y has 1 cells that are no number: 'inf' (x.csv:9); correct them, or name them in",
+    ),
+    "target of ambiguous numbers": (
+        csv(num=60, row=lambda i: f'{i},1,"{1 + i % 9},{100 + i}"'),
+        "the column 'y' holds numbers such as '1,100', written as 1,234.5 or as 1.234,5: add",
+    ),
+    "target of lists": (
+        parquet(a=list(N), y=[[i] for i in N]),
+        "target=y holds List(Int64): name a column of numbers, dates or texts",
+    ),
+    "target of bytes": (
+        parquet(a=list(N), y=[b"x" if i % 2 else b"z" for i in N]),
+        "target=y holds Binary: name a column of numbers, dates or texts",
+    ),
+    "no feature varies": (
+        csv(row=lambda i: f"1,x,{YES[i]}"),
+        "no column is left to predict y from: a has one value in train; b has one value in train",
+    ),
+    "features are all ids": (
+        csv(row=lambda i: f"id{i},name {i},{YES[i]}"),
+        "no column is left to predict y from: a has 40 different texts in 40 rows of train: it",
+    ),
+    "features are empty": (
+        csv(row=lambda i: f",,{YES[i]}"),
+        "no column is left to predict y from: a is empty in train; b is empty in train",
+    ),
+    "features are lists": (
+        parquet(a=[[i] for i in N], y=YES),
+        "no column is left to predict y from: a holds List(Int64), which are no numbers, dates",
+    ),
+    "ambiguous dates": (
+        csv(row=lambda i: f"{1 + i % 9:02}/{1 + i % 11:02}/2024,1,{YES[i]}"),
+        "the column 'a' holds dates such as '01/10/2024', written as day/month/year or as",
+    ),
+    "ambiguous numbers": (
+        csv(row=lambda i: f'"{1 + i % 9},{100 + i}",1,{YES[i]}'),
+        "the column 'a' holds numbers such as '1,100', written as 1,234.5 or as 1.234,5: add",
+    ),
+    "20 labelled rows, all else empty": (
+        csv(num=60, row=lambda i: f"{i},1,{YES[i] if i < 15 else ''}"),
+        "15 rows have a target, and at least 20 are needed: give more",
+    ),
+    "a NUL in the group": (
+        parquet(a=list(N), g=[f"x\0{i % 5}" for i in N], y=YES),
+        "group=g has a NUL byte in x.csv:1: remove it",
+    ),
+}
+COMMANDS = {
+    "": "the setting 'out' has no default: add out=…",
+    "out=new": "the setting 'target' has no default: add target=…",
+    "out=new source=[t.csv]": "the setting 'target' has no default: add target=…",
+    "out=new target=y": "no table is given: name its files, as in 'source=[people.csv]'",
+    "out=new source=t.csv target=y": "the command line: source=t.csv does not fit: write a list, as in 'source=[t.csv]'",
+    "out=new source=[] target=y": "no table is given: name its files, as in 'source=[people.csv]'",
+    "out=new source=[nowhere.csv] target=y": "the file nowhere.csv does not exist: check the path",
+    "out=new source=[no*.csv] target=y": "no file matches 'no*.csv': check the pattern, and quote it against the shell",
+    "out=new source=[folder] target=y": "folder is a folder: name its files, as in 'folder/*.jsonl.gz'",
+    "out=new source=[t.csv,other.csv] target=y": "t.csv has no column 'c', which another of the files has: give files",
+    "out=new source=[t.csv target=y": "'source=[t.csv' cannot be read (while parsing a flow sequence in \"<unicode",
+    "out=new source=[hub:All_Beauty] target=y": "hub:All_Beauty is for the recipe hot_sellers: name the files of the",
+    "out=new source=[t.csv] target=": "the setting 'target' is empty: write target=…",
+    "out=new source=[t.csv] target=Y": "target=Y: the table has no such column; it has a, b, y",
+    "… targte=y": "the command line: there is no setting 'targte'; did you mean 'target'?",
+    "… time_limit=soon": "the command line: time_limit=soon does not fit: write a number",
+    "… time_limit=-5": "time_limit=-5.0 is impossible: it must be 0 or more",
+    "… time_limit=nan": "time_limit=nan is impossible: it must be 0 or more",
+    "… threads=many": "the command line: threads=many does not fit: write a whole number",
+    "… threads=-2": "threads=-2 is impossible: it must be 0 or more",
+    "… num_draws=0": "num_draws=0 is impossible: it must be at least 1",
+    "… seed=-1": "the command line: seed=-1 is impossible: it must be a whole number from 0 to 4294967295",
+    "… seed=999999999999": "the command line: seed=999999999999 is impossible: it must be a whole number from 0 to",
+    "… members=[gpt]": "members=['gpt']: there is no member 'gpt' here, there are ",
+    "… members=gpt": "the command line: members=gpt does not fit: write a list, as in 'members=[gpt]'",
+    "… accelerate_config=no.yaml": "accelerate_config=no.yaml is no file: name one of accelerate, or write auto",
+    "… metric=auc": "metric=auc does not fit a binary target: write one of log_loss, roc_auc, average_precision",
+    "… metric=root_mean_squared_error": "metric=root_mean_squared_error does not fit a binary target: write one of",
+    "… task=guess": "the command line: task=guess does not fit: write one of '', binary, multiclass, regression,",
+    "… task=regression": "task=regression, but target=y holds texts such as 'no': add task=multiclass, or none",
+    "… task=ranking": "task=ranking needs to know which rows are ranked against each other: name a column with group=…",
+    "… task=ranking group=b": "task=ranking, but target=y holds texts such as 'no': add task=multiclass, or none",
+    "out=new source=[t.csv] target=b task=binary": "task=binary, but target=b has 7 different values: leave task out,",
+    "… time=z": "time=z: the table has no such column; it has a, b, y",
+    "… time=y": "time=y is the target too: name another column",
+    "out=new source=[words.csv] target=y time=w": "time=w holds neither numbers nor dates, such as 'word0': write",
+    "… embargo=3": "embargo=3 needs an order in time: name its column with time=…, or leave embargo out",
+    "… time=a embargo=-3": "embargo=-3.0 is impossible: it must be 0 or more",
+    "… time=a embargo=30": "no row is left to train the model that predicts fold 0: lower embargo=30, or give more rows",
+    "… time=a num_folds=39": "time=a has 40 different values, and 39 folds forward in time need 41: name another",
+    "… group=z": "group=z: the table has no such column; it has a, b, y",
+    "out=new source=[words.csv] target=y group=two": "there are only 2 different values of group=two, and at least 3",
+    "… group=y": "group=y is the target too: name another column",
+    "… weight=z": "weight=z: the table has no such column; it has a, b, y",
+    "out=new source=[words.csv] target=y weight=w": "weight=w holds neither numbers nor dates, such as 'word0': write",
+    "out=new source=[words.csv] target=y weight=minus": "weight=minus is -3 in words.csv:2: a weight is from 0 to",
+    "out=new source=[words.csv] target=y weight=zero": "weight=zero is 0 in every row: a weight is from 0 to 3e38, and",
+    "… id=z": "id=z: the table has no such column; it has a, b, y",
+    "… id=y": "id=y is the target too: name another column",
+    "… drop=[z]": "drop=z: the table has no such column; it has a, b, y",
+    "… drop=[y]": "drop=y is the target too: name another column",
+    "… drop=[a,b]": "no column is left to predict y from: the table has no other column",
+    "… test=1.5": "test=1.5 is impossible: it must be a part of the rows, from 0 to 0.9",
+    "… test=-0.1": "test=-0.1 is impossible: it must be a part of the rows, from 0 to 0.9",
+    "… test=0.9": "test=0.9 leaves 4 rows to train and 36 to test: change it, or give more rows",
+    "… test=0.0001": "test=0.0001 leaves 40 rows to train and 0 to test: change it, or give more rows",
+    "… num_folds=2": "num_folds=2 is impossible: it must be 0, 1, or 3 and more",
+    "… num_folds=-3": "num_folds=-3 is impossible: it must be 0, 1, or 3 and more",
+    "… num_folds=30": "num_folds=30, and there are only 20 rows of the rarer value of y: lower it, or leave it out",
+    "… num_folds=1.5": "the command line: num_folds=1.5 does not fit: write a whole number",
+    "… max_categories=1": "max_categories=1 is impossible: it must be at least 2",
+    "… max_bad_fraction=7": "max_bad_fraction=7.0 is impossible: it must be between 0 and 1",
+    "… decimal=;": "the command line: decimal=; does not fit: write one of '', '.', ','",
+    "… dates=year_first": "the command line: dates=year_first does not fit: write one of '', day_first, month_first",
+    "… --resume": "argument --resume: expected one argument",
+    "… --resume last": "argument --resume: invalid choice: 'last' (choose from 'auto')",
+    "… --recipe chess": "there is no recipe 'chess': known are hot_sellers, next_item, candidates, table, and any",
+    "… --recipe hot_sellers": "the command line: there is no setting 'target'; known are: out, source, metadata, raw,",
+    "… --config no.yaml": "the configuration file no.yaml does not exist: check the path",
+    "… --config list.yaml": "the configuration file list.yaml must hold `key: value` lines, not a list or a single",
+    "… overwrite=perhaps": "the command line: overwrite=perhaps does not fit: write true or false",
+    "… extra": "'extra' is no setting: write key=value, as in out=…",
+    "out=taken source=[t.csv] target=y": "taken exists and holds no fit of this project: choose another out",
+    "out=taken source=[t.csv] target=y overwrite=true": "taken exists and holds no fit of this project: choose another",
+    "out=taken source=[t.csv] target=y --resume auto": "taken exists and holds no fit of this project: choose another",
+    "out=t.csv source=[t.csv] target=y": "t.csv exists and holds no fit of this project: choose another out",
+    "out=t.csv/new source=[t.csv] target=y": "the folder t.csv/new cannot be created: Not a directory",
+    "out=. source=[t.csv] target=y": ". exists and holds no fit of this project: choose another out",
+    "out= source=[t.csv] target=y": "the setting 'out' is empty: write out=…",
+    "out=foreign source=[t.csv] target=y overwrite=true": "foreign/fit.json is not of this project, so nothing is",
+    "out=damaged source=[t.csv] target=y --resume auto": "damaged/fit.json is damaged (Expecting value: line 1 column",
+    "out=folder source=[folder/inside.csv] target=y": "folder exists and holds no fit of this project: choose another",
+    "out=deep/er/new source=[t.csv] target=z": "target=z: the table has no such column; it has a, b, y",
+    "out=new source=[words.csv] target=y source=[t.csv] target=nothing": "target=nothing: the table has no such",
+    "out=prepared/new source=[t.csv] target=y": "prepared data: choose a place outside of it",
+    "out=dangling source=[t.csv] target=y": "the folder dangling cannot be created: File exists",
+    "out=new source=[fifo] target=y": "fifo is a pipe, and sources are read more than once: write its content to a",
+    "out=/proc/new source=[t.csv] target=y": "the folder /proc/new cannot be created: No such file or directory",
+    "… target=z": "target=z: the table has no such column",
+    "out=" + "x" * 300 + " source=[t.csv] target=y": "is too long: a file's name may have 255 bytes",
+}
+
+LONG = next(command for command in COMMANDS if len(command) > 300)
+AS_PROCESSES = (
+    LONG,
+    "",
+    "… members=[gpt]",
+    "… --resume last",
+    "out=taken source=[t.csv] target=y overwrite=true",
+    "… target=z",
+)
+"""Commands that run in a process of their own; the others run in this one."""
+
+
+def snapshot(folder: Path) -> dict[Path, tuple[int, int]]:
+    """Every path under a folder, with its size and time of change."""
+    return {path: (path.lstat().st_size, path.lstat().st_mtime_ns) for path in folder.rglob("*")}
+
+
+@pytest.fixture(scope="module")
+def desk(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A working directory with a sound table, and all kinds of things that are in the way."""
+    desk = tmp_path_factory.mktemp("desk")
+    (desk / "t.csv").write_bytes(GOOD)
+    (desk / "other.csv").write_bytes(csv("a,c,y"))
+    words = csv("a,w,two,minus,zero,y", row=lambda i: f"{i},word{i % 3},{i % 2},{i - 3},0,{YES[i]}")
+    (desk / "words.csv").write_bytes(words)
+    (desk / "list.yaml").write_text("- 1\n")
+    for name, file, content in (
+        ("taken", "thesis.txt", "irreplaceable"),
+        ("foreign", "fit.json", '{"a": 1}'),
+        ("damaged", "fit.json", '{"a": '),
+        ("folder", "inside.csv", GOOD.decode()),
+    ):
+        (desk / name).mkdir()
+        (desk / name / file).write_text(content)
+    (desk / "dangling").symlink_to("nowhere")
+    os.mkfifo(desk / "fifo")
+    (desk / "prepared").mkdir()
+    folders.write_manifest(desk / "prepared", {"kind": "prepared data", "recipe": "table"})
+    return desk
+
+
+def refused(words: list[str], desk: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> str:
+    """What the command answers; nothing may have changed in the folder."""
+    before = snapshot(desk)
+    monkeypatch.chdir(desk)
+    monkeypatch.setattr(sys, "argv", ["fit.py", *words])
+    with pytest.raises((UserError, SystemExit)) as caught:
+        script.main()
+    assert snapshot(desk) == before
+    printed = capsys.readouterr()
+    if isinstance(caught.value, SystemExit):
+        assert caught.value.code == 2
+        return printed.err.splitlines()[-1]
+    return str(caught.value)
+
+
+@pytest.mark.parametrize("name", TABLES)
+def test_a_malformed_table_gets_one_sentence(
+    name: str, desk: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """The person would see a traceback, or a fit of nonsense."""
+    content, sentence = TABLES[name]
+    (desk / "x.csv").write_bytes(content)
+    words = ["out=new", "source=[x.csv]", "target=y", *([EXTRA[name]] if name in EXTRA else [])]
+    assert refused(words, desk, monkeypatch, capsys).startswith(sentence)
+
+
+@pytest.mark.parametrize("command", COMMANDS)
+def test_a_wrong_command_gets_one_sentence(
+    command: str, desk: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str], child: Callable[..., Any]
+) -> None:
+    """The person would see a traceback, or lose a file."""
+    words = command.replace("…", "out=new source=[t.csv] target=y").split()
+    if command not in AS_PROCESSES:
+        found = refused(words, desk, monkeypatch, capsys)
+    else:
+        before = snapshot(desk)
+        done = child("fit", *words, folder=desk)
+        assert done.returncode == 2, done.stderr
+        assert "Traceback" not in done.stderr
+        assert done.stderr.count("error: ") == 1
+        assert snapshot(desk) == before
+        found = done.stderr.splitlines()[-1]
+    assert COMMANDS[command] in found
+    assert "\n" not in found
+
+
+def test_there_are_a_hundred() -> None:
+    """Some would have been lost in an edit."""
+    assert len(TABLES) + len(COMMANDS) >= 100
+    assert set(COMMANDS) >= set(AS_PROCESSES)

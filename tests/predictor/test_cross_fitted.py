@@ -1,0 +1,107 @@
+"""An ensemble of out-of-fold predictions: fitted on them, and scored on the test or by what was fitted on other rows."""
+
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import polars as pl
+import pytest
+from sklearn.metrics import log_loss
+
+from ensemble import folders, predictions
+from ensemble.arrow import open_table
+from ensemble.errors import UserError
+from ensemble.predictions import Predictions
+from ensemble.predictor import fit as predictor
+from ensemble.recipes.table.prepare import prepare
+from ensemble.recipes.table.settings import PrepareConfig
+
+NUM_ROWS = 400
+TEST, WEIGHT, TIME = {"test": 0.25}, {"weight": "w"}, {"time": "day"}
+
+
+def made(folder: Path, **settings: Any) -> tuple[Path, Path]:
+    """Prepared data and the prediction files of two members, of which `clear` knows more."""
+    generator = np.random.default_rng(0)
+    x = generator.standard_normal(NUM_ROWS)
+    target = np.where(x + generator.standard_normal(NUM_ROWS) > 0.5, "yes", "no")
+    weight = np.where(np.arange(NUM_ROWS) % 5 == 0, 0.0, 1.0 + np.arange(NUM_ROWS) % 3)
+    pl.DataFrame({"x": x, "w": weight, "day": np.arange(NUM_ROWS), "y": target}).write_parquet(folder / "t.parquet")
+    drop = tuple(name for name in ("w", "day") if name not in settings.values())
+    about = prepare(
+        PrepareConfig(out=str(folder / "data"), source=(str(folder / "t.parquet"),), target="y", drop=drop, **settings)
+    )
+    for split in about["splits"]:
+        rows = open_table(folder / "data/rows" / split)
+        of = rows.filter(rows["fold"].to_numpy() >= 0) if split == "train" else rows
+        arrays = {name: of[name].to_numpy() for name in ("row_id", "target", "group", "cluster")}
+        more = {"weight": of["weight"].to_numpy().astype(float)} if "weight" in settings else {}
+        for number, (name, noise) in enumerate({"clear": 1.0, "vague": 4.0}.items()):
+            logit = 3 * arrays["target"] - 1.5 + noise * np.random.default_rng(number).standard_normal(len(of))
+            file = Predictions(
+                **{**arrays, **more, "target": arrays["target"].astype(float)}, prediction=1 / (1 + np.exp(-logit)),
+                output="probability", recipe="table", fingerprint=about["fingerprint"], config={"kind": "xgboost"},
+                split="oof" if split == "train" else split, member=name, reasons=None,
+            )  # fmt: skip
+            predictions.write(folder / "files" / f"{name}.{file.split}.parquet", file)
+    return folder / "data", folder / "files"
+
+
+def test_without_a_test_each_row_is_scored_by_what_others_fitted(tmp_path: Path) -> None:
+    """The score would be that of the rows on which weights and calibration were fitted."""
+    data, files = made(tmp_path)
+    scores = predictor.fit(files, data, tmp_path / "out", num_draws=20)
+    assert (scores["split"], scores["fitted_on"], scores["rows"]) == ("oof", "oof", NUM_ROWS)
+    assert sum(scores["weights"].values()) == pytest.approx(1)
+    written = predictions.read(tmp_path / "out/oof.parquet")
+    assert sorted(written.row_id) == list(range(NUM_ROWS))
+    value = scores["scores"]["ensemble"]["log_loss"]["value"]
+    assert value == pytest.approx(log_loss(written.target, written.prediction))
+    assert value < scores["scores"]["base rate"]["log_loss"]["value"] - 0.1
+    assert not (tmp_path / "out/test.parquet").exists()
+
+
+def test_with_a_test_it_is_scored_there(tmp_path: Path) -> None:
+    """Rows that were set aside would count for nothing."""
+    data, files = made(tmp_path, **TEST)
+    scores = predictor.fit(files, data, tmp_path / "out", num_draws=20)
+    num_test = folders.read_manifest(data)["splits"]["test"]["rows"]
+    assert (scores["split"], scores["fitted_on"], scores["rows"]) == ("test", "oof", num_test)
+    written = predictions.read(tmp_path / "out/test.parquet")
+    assert len(written.row_id) == num_test == 100
+    assert scores["scores"]["ensemble"]["log_loss"]["value"] == pytest.approx(log_loss(written.target, written.prediction))
+
+
+def test_forward_in_time_the_first_rows_are_not_scored(tmp_path: Path) -> None:
+    """A row would be scored by weights that were fitted on later rows."""
+    data, files = made(tmp_path, **TIME)
+    num_oof = len(predictions.read(files / "clear.oof.parquet").row_id)
+    scores = predictor.fit(files, data, tmp_path / "out", num_draws=5)
+    written = predictions.read(tmp_path / "out/oof.parquet")
+    assert scores["rows"] == len(written.row_id) < num_oof < NUM_ROWS
+    in_file = predictions.read(files / "clear.oof.parquet").row_id
+    assert written.row_id.min() > np.sort(in_file)[num_oof // 10]
+
+
+def test_weights_of_rows_count(tmp_path: Path) -> None:
+    """Rows without weight would be scored, or the others count alike."""
+    data, files = made(tmp_path, **WEIGHT)
+    scores = predictor.fit(files, data, tmp_path / "out", num_draws=5)
+    written = predictions.read(tmp_path / "out/oof.parquet")
+    assert written.weight is not None
+    assert scores["rows"] == NUM_ROWS * 4 // 5 == (written.weight > 0).sum()
+    expected = log_loss(written.target, written.prediction, sample_weight=written.weight)
+    assert scores["scores"]["ensemble"]["log_loss"]["value"] == pytest.approx(expected)
+    assert scores["weighted"]
+
+
+def test_what_it_cannot_be_fitted_on_is_refused(tmp_path: Path) -> None:
+    """A blend that data for cross-validation do not have would be looked for, or a foreign file be joined."""
+    data, files = made(tmp_path)
+    for on, sentence in (("blend", "there are no prediction files in"), ("train", "on=train is no split that weights can")):
+        with pytest.raises(UserError, match=sentence):
+            predictor.fit(files, data, tmp_path / "out", on=on)
+    (files / "vague.oof.parquet").unlink()
+    with pytest.raises(UserError, match=r"vague\.oof\.parquet does not exist"):
+        predictor.fit(files, data, tmp_path / "out", members=("clear", "vague"))
+    assert not (tmp_path / "out").exists()

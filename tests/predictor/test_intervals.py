@@ -1,0 +1,57 @@
+"""Prediction intervals: as many targets as promised are within them, of small values as of large ones."""
+
+import dataclasses
+import json
+
+import numpy as np
+import pytest
+
+from ensemble.predictor import intervals
+from ensemble.predictor.intervals import Intervals
+
+
+def values(num_rows: int, seed: int) -> tuple[np.ndarray, np.ndarray]:
+    """Predictions, and targets whose errors grow with the value and are larger above than below."""
+    generator = np.random.default_rng(seed)
+    prediction = generator.uniform(1, 100, num_rows)
+    return prediction, prediction + 0.1 * prediction * (generator.exponential(size=num_rows) - 1)
+
+
+def test_nine_of_ten_new_targets_are_within() -> None:
+    """The intervals would be too narrow for large values and too wide for small ones."""
+    prediction, target = values(4000, 0)
+    found = Intervals.from_dict(json.loads(json.dumps(dataclasses.asdict(intervals.fit(target, prediction)))))
+    prediction, target = values(4000, 1)
+    low, high = found(prediction)
+    is_within = (low <= target) & (target <= high)
+    for part in (prediction < 30, prediction > 70):
+        assert is_within[part].mean() == pytest.approx(0.9, abs=0.03)
+    assert np.median((high - low)[prediction > 70]) > 2 * np.median((high - low)[prediction < 30])
+
+
+def test_the_coverage_is_of_rows_that_gave_no_quantiles() -> None:
+    """With few rows the coverage would be that of the rows themselves, which is too high."""
+    prediction, target = values(60, 0)
+    group = np.arange(60) % 10
+    within = []
+    for block in range(5):
+        held = group // 2 == block
+        low, high = intervals.fit(target[~held], prediction[~held])(prediction[held])
+        within += ((low <= target[held]) & (target[held] <= high)).tolist()
+    found = intervals.cross_fitted(target, prediction, group, False)
+    assert found is not None
+    assert (found["rows"], found["coverage"]) == (60, pytest.approx(np.mean(within)))
+    forward = intervals.cross_fitted(target, prediction, group, True)
+    assert forward is not None
+    assert forward["rows"] < 60  # the first block has no rows before it
+    assert intervals.cross_fitted(target, prediction, np.zeros(60), False) is None
+
+
+def test_few_rows_and_equal_predictions_have_intervals() -> None:
+    """A fit would fail on a table of twenty rows, or where a model predicts one value."""
+    target = np.arange(20.0)
+    low, high = intervals.fit(target, np.full(20, 10.0))(np.array([10.0, 3.0]))
+    assert low.tolist() == [0, -7]
+    assert high.tolist() == [19, 12]
+    same = intervals.fit(np.tile(target, 100), np.full(2000, 10.0))
+    assert same.begins == ()

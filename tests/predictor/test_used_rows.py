@@ -1,0 +1,60 @@
+"""The sentences that state which rows did what."""
+
+from typing import Any
+
+import pytest
+
+from ensemble.data.cross_validation import CrossValidation
+from ensemble.predictor import used_rows
+
+SCORES = {"split": "oof", "fitted_on": "oof", "rows": 700, "out_of_fold_rows": 750}
+
+
+def about(cv: CrossValidation | None, **config: Any) -> dict[str, Any]:
+    entry = {} if cv is None else {"cross_validation": cv.to_dict()}
+    return {"splits": {"train": {"rows": 1000, "from": "2024-01-01"}}, "config": config, **entry}
+
+
+def test_data_with_a_validation_split_have_none() -> None:
+    """The page of hot sellers would have another part."""
+    assert used_rows.sentences(about(None), SCORES) == {}
+
+
+@pytest.mark.parametrize(
+    ("cv", "config", "parts"),
+    [
+        (
+            CrossValidation(scheme="random", num_folds=8),
+            {},
+            ["8 random folds, stratified", "fitted on 6 folds", "on other"],
+        ),
+        (CrossValidation(scheme="groups", num_folds=3), {"group": "shop"}, ["all rows of one shop in one fold", "1 fold,"]),
+        (
+            CrossValidation(scheme="forward", num_folds=4, embargo=7, begins=(0.0,)),
+            {"time": "day"},
+            [
+                "4 blocks forward in time, by day",
+                "embargo of 7 days",
+                "The other 250 rows, before the first",
+                "on earlier rows",
+            ],
+        ),
+        (CrossValidation(scheme="holdout", num_folds=1), {}, ["one copy of each member", "The other 250 rows have none"]),
+    ],
+)
+def test_each_scheme_is_described(cv: CrossValidation, config: dict[str, Any], parts: list[str]) -> None:
+    """The page would state another division than that of the data, or leave out rows that are not predicted or scored."""
+    words = " ".join(used_rows.sentences(about(cv, **config), SCORES).values())
+    for part in [*parts, "1,000 rows", "750 rows", "700 rows", "50 rows are not scored"]:
+        assert part in words, part
+    assert "blend" not in words
+    assert "validation" not in words
+
+
+def test_a_test_split_is_scored_where_there_is_one() -> None:
+    """The score would be called out-of-fold though it is of rows that were set aside."""
+    scores = {**SCORES, "split": "test", "rows": 200}
+    found = used_rows.sentences(about(CrossValidation(scheme="random", num_folds=8)), scores)
+    assert "200 rows of the test split, set aside at random" in found["scores"]
+    assert used_rows.place(scores) == "the test split"
+    assert used_rows.place(SCORES) == "out-of-fold predictions"

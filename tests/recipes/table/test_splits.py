@@ -1,0 +1,296 @@
+"""The folds of a table: who learns from which rows, whatever the table is like."""
+
+from typing import Any
+
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from ensemble.data.census import Census
+from ensemble.errors import UserError
+from ensemble.recipes.table import splits
+from ensemble.recipes.table.settings import PrepareConfig
+from ensemble.recipes.table.splits import FORECAST, TEST, TRAIN, Splits, split_rows
+
+SETTINGS: dict[str, Any] = {"out": "", "target": "y", "time": "day", "group": "household"}
+BINARY = np.arange(200) % 4 == 0
+
+
+def split(
+    target: Any,
+    *,
+    kind: str = "regression",
+    time: Any = None,
+    unit: Any = None,
+    census: Census | None = None,
+    **settings: Any,
+) -> Splits:
+    """`split_rows` of a target alone, or with times and groups."""
+    target = np.asarray(target, np.float64)
+    given = {"time": "day" if time is not None else "", "group": "household" if unit is not None else ""}
+    census = census or Census()
+    census.read(len(target))
+    return split_rows(
+        PrepareConfig(**{**SETTINGS, **given, **settings}),
+        kind,
+        target,
+        None if time is None else np.asarray(time, np.float64),
+        np.arange(len(target)) if unit is None else np.asarray(unit),
+        census,
+    )
+
+
+def sizes(found: Splits, rows: np.ndarray | None = None) -> np.ndarray:
+    """The rows of each fold, of those in `rows`."""
+    taken = found.fold[found.split == TRAIN] if rows is None else found.fold[rows & (found.split == TRAIN)]
+    return np.bincount(taken, minlength=found.cross_validation.num_folds)
+
+
+# ------------------------------------------------------------------------------------------------ rows in no order
+
+
+@given(
+    st.integers(20, 150),
+    st.sampled_from(["regression", "binary", "multiclass"]),
+    st.sampled_from([0, 3, 5]),
+    st.integers(0, 3),
+    st.floats(0, 0.2),
+)
+def test_each_labelled_row_is_in_one_fold(num_rows: int, kind: str, num_folds: int, seed: int, empty: float) -> None:
+    """A row would have no out-of-fold prediction, a row to forecast be learned, or folds differ in what they hold."""
+    generator = np.random.default_rng(seed)
+    target = {
+        "regression": generator.normal(size=num_rows).round(1),
+        "binary": np.arange(num_rows) % 3 == 0,
+        "multiclass": generator.integers(0, 4, num_rows),
+    }[kind].astype(float)
+    target[: int(empty * (num_rows - 20))] = np.nan
+    found = split(target, kind=kind, num_folds=num_folds, seed=seed)
+    cv = found.cross_validation
+    assert (found.split == np.where(np.isnan(target), FORECAST, TRAIN)).all()
+    assert set(found.fold[found.split == TRAIN]) == set(range(cv.num_folds))
+    assert (found.fold[found.split != TRAIN] == -1).all()
+    assert cv.scheme == "random"
+    assert cv.num_folds == (num_folds or min(8, int((target == 1).sum()) if kind == "binary" else num_rows))
+    assert np.ptp(sizes(found)) <= 1
+    for value in np.unique(target[~np.isnan(target)]) if kind != "regression" else ():
+        assert np.ptp(sizes(found, target == value)) <= 2  # stratified
+    again = split(target, kind=kind, num_folds=num_folds, seed=seed)
+    assert np.array_equal(again.fold, found.fold)
+    assert np.array_equal(again.group, found.group)
+
+
+def test_folds_have_the_same_range_of_numbers() -> None:
+    """With few rows one fold would have the largest targets, and the score be that of luck."""
+    target = np.random.default_rng(1).lognormal(0, 2, 80)
+    found = split(target)
+    means = [np.log(target[found.fold == number]).mean() for number in range(8)]
+    assert np.std(means) < 0.25 * np.std(np.log(target)) / np.sqrt(10)
+
+
+def test_another_seed_gives_other_folds() -> None:
+    """Repeated fits would all have the luck of one draw."""
+    folds = [split(BINARY, kind="binary", seed=seed).fold for seed in range(3)]
+    assert not np.array_equal(folds[0], folds[1])
+    assert not np.array_equal(folds[1], folds[2])
+
+
+@pytest.mark.parametrize(("num_rows", "scheme", "num_folds"), [(40, "random", 8), (41, "random", 5), (61, "holdout", 1)])
+def test_larger_tables_have_fewer_folds(num_rows: int, scheme: str, num_folds: int, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Eight copies on a million rows would take the whole time of a fit."""
+    assert (splits.MANY_FOLDS_UNTIL, splits.FOLDS_UNTIL) == (20_000, 200_000)
+    monkeypatch.setattr(splits, "MANY_FOLDS_UNTIL", 40)
+    monkeypatch.setattr(splits, "FOLDS_UNTIL", 60)
+    cv = split(np.arange(num_rows)).cross_validation
+    assert (cv.scheme, cv.num_folds) == (scheme, num_folds)
+
+
+@pytest.mark.parametrize("kind", ["regression", "binary", "multiclass"])
+def test_a_holdout_is_like_the_rest(kind: str) -> None:
+    """The part that is held out would lack the rare class: nothing could be calibrated, after hours of training."""
+    target = np.r_[np.zeros(980), np.ones(3), np.full(17, 2 if kind == "multiclass" else 0)]
+    if kind == "regression":
+        target = np.random.default_rng(0).permutation(1000)
+    found = split(target, kind=kind, num_folds=1)
+    assert found.cross_validation.scheme == "holdout"
+    share = np.array([(found.fold == number).mean() for number in (0, 1, -1)])
+    assert share == pytest.approx([0.15, 0.15, 0.7], abs=0.005)
+    if kind == "regression":
+        means = [target[found.fold == number].mean() for number in (0, 1, -1)]
+        assert means == pytest.approx([500] * 3, rel=0.02)
+    else:
+        for value in np.unique(target):
+            assert set(found.fold[target == value]) == {0, 1, -1}
+    others = [split(target, kind=kind, num_folds=1, seed=seed).fold for seed in (1, 2, 3)]
+    assert not all(np.array_equal(other, found.fold) for other in others)
+
+
+@pytest.mark.parametrize("rare", [3, 5, 8, 20])
+def test_few_rows_of_the_rarer_class_make_few_folds(rare: int) -> None:
+    """A fold without a yes has no score, and the copy that learns the other folds nothing to be stopped by."""
+    target = np.arange(100) < rare
+    found = split(target, kind="binary")
+    assert found.cross_validation.num_folds == min(rare, 8)
+    assert (sizes(found, target) >= 1).all()
+
+
+def test_a_class_with_one_row_is_no_reason_to_stop() -> None:
+    """Real tables have such classes."""
+    target = np.r_[np.zeros(40), np.ones(40), [2.0]]
+    assert split(target, kind="multiclass").cross_validation.num_folds == 8
+
+
+@pytest.mark.parametrize(
+    ("target", "settings", "sentence"),
+    [
+        (np.arange(19), {}, "19 rows have a target, and at least 20 are needed: give more"),
+        (np.full(50, np.nan), {}, "0 rows have a target, and at least 20 are needed: give more"),
+        (np.arange(30) < 2, {"kind": "binary"}, "there are only 2 rows of the rarer value of y, and at least 3 folds are"),
+        (np.arange(30) < 4, {"kind": "binary", "num_folds": 5}, "num_folds=5, and there are only 4 rows of the rarer val"),
+        (np.arange(30), {"num_folds": 40}, "num_folds=40, and there are only 30 rows: lower it, or leave it out"),
+        (np.arange(30), {"unit": np.arange(30) % 2}, "there are only 2 different values of group=household, and at least 3"),
+        (np.arange(30), {"unit": np.arange(30) % 4, "num_folds": 5}, "num_folds=5, and there are only 4 different val"),
+        (np.arange(30), {"test": 0.5}, "test=0.5 leaves 15 rows to train and 15 to test: change it, or give more rows"),
+        (np.arange(30), {"test": 0.001, "unit": [0] * 29 + [1]}, "test=0.001 leaves "),
+        (np.arange(30), {"time": [1.0] * 30}, "time=day has 1 different values, and 1 folds forward in time need 3"),
+        (np.arange(30), {"time": np.arange(30) % 4, "num_folds": 3}, "has 4 different values, and 3 folds forward in time"),
+        (np.arange(30), {"time": np.full(30, np.nan)}, "0 rows have a target, and at least 20 are needed"),
+        (np.arange(30), {"time": np.arange(30), "embargo": 12.0}, "no row is left to train the model that predicts fold 0:"),
+        (np.arange(30), {"time": np.arange(30), "unit": np.arange(30) % 3}, "no row is left to train the model that pred"),
+        (np.arange(60) < 20, {"time": np.arange(60), "kind": "binary"}, "y is the same in all 28 rows that are predicted"),
+    ],
+)  # fmt: skip
+def test_too_little_is_refused(target: np.ndarray, settings: dict[str, Any], sentence: str) -> None:
+    """A library would end with a traceback, or members train for hours for an ensemble that cannot be fitted."""
+    with pytest.raises(UserError) as caught:
+        split(target, **settings)
+    assert sentence in str(caught.value)
+    assert "\n" not in str(caught.value)
+
+
+# ------------------------------------------------------------------------------------------------ groups
+
+
+@given(st.lists(st.integers(1, 20), min_size=3, max_size=40), st.sampled_from([0, 3]), st.integers(0, 3))
+def test_whole_groups_are_in_one_fold(group_sizes: list[int], num_folds: int, seed: int) -> None:
+    """Rows of a person would be on both sides, and the score be that of memory."""
+    group_sizes = [*group_sizes, 20]
+    unit = np.random.default_rng(seed).permutation(np.repeat(np.arange(len(group_sizes)), group_sizes))
+    found = split(np.arange(len(unit)), unit=unit, num_folds=num_folds, seed=seed)
+    assert found.cross_validation.scheme == "groups"
+    assert found.cross_validation.num_folds == (num_folds or min(8, len(group_sizes)))
+    assert (sizes(found) > 0).all()
+    assert np.ptp(sizes(found)) <= max(group_sizes)
+    for number in range(len(group_sizes)):
+        assert len(set(found.fold[unit == number])) == 1
+        assert len(set(found.group[unit == number])) == 1
+
+
+def test_rows_without_a_group_are_left_out() -> None:
+    """Rows with an empty group would be one large group, or each its own, without a word."""
+    unit = np.r_[np.full(5, -1), np.arange(60) % 12]
+    census = Census()
+    found = split(np.arange(65), unit=unit, census=census)
+    assert (found.split == np.where(unit < 0, -1, TRAIN)).all()
+    assert census.to_dict()["dropped"][splits.NO_GROUP]["count"] == 5
+
+
+def test_queries_are_numbered_in_ranking() -> None:
+    """Documents of two queries would be ranked as one."""
+    unit = np.random.default_rng(0).integers(0, 30, 200)
+    found = split(np.arange(200) % 3, kind="ranking", unit=unit, test=0.2)
+    assert len(np.unique(found.group)) == 30
+    assert len(np.unique(np.stack([found.group, unit]), axis=1).T) == 30
+    assert found.group[found.split == TRAIN].max() < found.group[found.split == TEST].min()
+
+
+# ------------------------------------------------------------------------------------------------ time
+
+
+@given(
+    st.lists(st.integers(0, 60), min_size=25, max_size=90),
+    st.sampled_from([0, 1, 3]),
+    st.sampled_from([0.0, 1.0, 2.5]),
+    st.sampled_from([0.0, 0.2]),
+)
+def test_folds_go_forward_in_time(times: list[int], num_folds: int, embargo: float, test: float) -> None:
+    """A copy would learn from rows later than those it predicts, or equal times be on both sides."""
+    time = np.array([*times, *range(0, 60, 2)], float)
+    try:
+        found = split(np.arange(len(time)), time=time, num_folds=num_folds, embargo=embargo, test=test)
+    except UserError:
+        assert embargo  # no row was left before it
+        return
+    cv = found.cross_validation
+    assert (cv.scheme, cv.num_folds, cv.embargo) == ("forward", num_folds or 4, embargo)
+    train = found.split == TRAIN
+    assert set(found.fold[train]) == set(range(-2, cv.num_folds))
+    order = np.argsort(time[train], kind="stable")
+    assert (np.diff(found.fold[train][order]) >= 0).all()
+    assert (np.diff(found.group[train][order]) >= 0).all()
+    for moment in np.unique(time[train]):
+        assert len(set(found.fold[train & (time == moment)])) == len(set(found.group[train & (time == moment)])) == 1
+    assert list(cv.begins) == [time[train & (found.fold == number)].min() for number in range(-1, cv.num_folds)]
+    if test:
+        assert time[train].max() + embargo < time[found.split == TEST].min()
+        begin = time[found.split == TEST].min()
+        assert (found.split == -1).sum() == ((time + embargo >= begin) & (time < begin)).sum()
+    for number in range(cv.num_folds):
+        of = cv.fold(number, found.fold, time, np.arange(len(time)))
+        assert of.fit.size
+        assert of.stop.size
+        assert time[of.fit].max() + embargo < time[of.stop].min()
+        assert time[of.stop].max() + embargo < time[of.held].min()
+
+
+def test_most_rows_are_predicted_when_times_are_even() -> None:
+    """The first part only trains: much more than needed, and the ensemble is fitted on few rows."""
+    found = split(np.arange(1000), time=np.arange(1000))
+    assert (found.fold >= 0).mean() == pytest.approx(0.48, abs=0.01)
+    assert (found.fold == -2).mean() == pytest.approx(0.4, abs=0.01)
+
+
+def test_few_times_make_few_folds() -> None:
+    """A table of five years would be refused."""
+    found = split(np.arange(50), time=np.arange(50) % 5)
+    assert found.cross_validation.num_folds == 3
+    assert found.cross_validation.begins == (1.0, 2.0, 3.0, 4.0)
+
+
+def test_one_time_with_most_rows_leaves_each_fold_its_own() -> None:
+    """A fold would be empty where one day has most of the rows."""
+    time = np.r_[np.zeros(3), np.full(90, 1.0), np.arange(2, 9)]
+    found = split(np.arange(100), time=time)
+    assert [int((found.fold == number).sum()) for number in range(-2, 4)] == [93, 1, 1, 1, 1, 3]
+
+
+def test_a_group_across_the_test_is_left_out() -> None:
+    """A household would be learned early, and scored late."""
+    time, unit = np.arange(100), np.r_[np.arange(95), np.arange(5)]
+    census = Census()
+    found = split(np.arange(100), time=time, unit=unit, test=0.1, census=census)
+    assert set(np.flatnonzero(found.split == -1)) == set(range(5))
+    assert census.to_dict()["dropped"][splits.ACROSS]["count"] == 5
+
+
+def test_rows_without_a_time_are_left_out_unless_they_are_to_be_forecast() -> None:
+    """A row without a time would be the first or the last of all, and a forecast be missing."""
+    time = np.r_[np.full(4, np.nan), np.arange(60)]
+    target = np.r_[[np.nan, np.nan], np.arange(62)]
+    found = split(target, time=time)
+    assert found.split[:4].tolist() == [FORECAST, FORECAST, -1, -1]
+
+
+# ------------------------------------------------------------------------------------------------ test
+
+
+@pytest.mark.parametrize("unit", [None, np.repeat(np.arange(100), 4)])
+def test_the_test_has_its_share(unit: Any) -> None:
+    """A score of other rows than were asked for; or a person on both sides."""
+    found = split(np.arange(400), unit=unit, test=0.25)
+    assert (found.split == TEST).mean() == pytest.approx(0.25, abs=0.01)
+    assert (found.fold[found.split == TEST] == -1).all()
+    if unit is not None:
+        assert not set(unit[found.split == TEST]) & set(unit[found.split == TRAIN])
+    assert not np.array_equal(split(np.arange(400), unit=unit, test=0.25, seed=1).split, found.split)

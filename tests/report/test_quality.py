@@ -1,0 +1,38 @@
+"""How far the rows to forecast differ from those that train."""
+
+import numpy as np
+import pytest
+
+from ensemble.report.quality import LARGE, stability_index
+
+GENERATOR = np.random.default_rng(0)
+
+
+def test_equal_distributions_differ_by_chance_only() -> None:
+    """Each forecast of a few rows would be called drift."""
+    before = GENERATOR.normal(size=5000)
+    found = np.array([stability_index(before, GENERATOR.normal(size=40), False) for _ in range(200)])
+    assert found[:, 0].mean() == pytest.approx(found[:, 1].mean(), rel=0.3)
+    assert stability_index(before, GENERATOR.normal(size=5000), False)[0] < 0.02
+
+
+@pytest.mark.parametrize(
+    ("before", "after", "is_category"),
+    [
+        (GENERATOR.normal(size=2000), GENERATOR.normal(1, 1, size=2000), False),
+        (GENERATOR.normal(size=2000), np.where(GENERATOR.random(2000) < 0.3, np.nan, GENERATOR.normal(size=2000)), False),
+        (GENERATOR.integers(0, 3, 2000).astype(float), np.zeros(2000), True),
+        (np.full(2000, np.nan), GENERATOR.normal(size=2000), False),
+        (np.ones(2000), np.zeros(2000), False),
+    ],
+)
+def test_a_shift_is_large(before: np.ndarray, after: np.ndarray, is_category: bool) -> None:
+    """Other values, missing ones, or another mix of categories would pass unseen."""
+    index, chance = stability_index(before, after, is_category)
+    assert index - chance > LARGE
+
+
+def test_the_index_is_that_of_its_definition() -> None:
+    """The number would not be comparable with the usual limits."""
+    before, after = np.repeat([0.0, 1.0], [5000, 5000]), np.repeat([0.0, 1.0], [2500, 7500])
+    assert stability_index(before, after, True)[0] == pytest.approx(0.25 * np.log(3), rel=0.01)

@@ -1,0 +1,512 @@
+"""Copies of a member on the folds of a table: nothing leaks, neither threads nor kills count, the folder is sound."""
+
+import dataclasses
+import itertools
+import types
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import polars as pl
+import pyarrow.parquet as pq
+import pytest
+
+from ensemble import folders
+from ensemble.arrow import open_table
+from ensemble.data import out_of_fold
+from ensemble.data.cross_validation import CrossValidation, Fold
+from ensemble.errors import UserError
+from ensemble.predictor import members
+from ensemble.recipes.table.prepare import prepare, write_rows
+from ensemble.recipes.table.settings import PrepareConfig
+from ensemble.task import Task
+from ensemble.trees import boosting, copies, predict, threads, train, unknown
+from ensemble.trees.boosting import CannotLearn, Training
+from ensemble.trees.checkpoint import Checkpoints
+from ensemble.trees.copies import Grown
+from ensemble.trees.predict import TreeMember, mean_of, module_of
+from ensemble.trees.rows import TreeData
+from ensemble.trees.settings import TreesConfig
+
+NUM_ROWS = 260
+NUM_LABELLED = 240
+KINDS = ("regression", "binary", "multiclass")
+SETTINGS: dict[str, Any] = {
+    "num_rounds": 12, "early_stopping_rounds": 12, "learning_rate": 0.3, "min_leaf_weight": 1.0, "l2": 1.0, "max_leaves": 8,
+    "threads": 1, "chunk_rounds": 4, "checkpoint_s": 0.0,
+}  # fmt: skip
+
+
+@pytest.fixture(scope="module", params=["xgboost", "lightgbm", "catboost"])
+def library(request: pytest.FixtureRequest) -> str:
+    if request.param == "catboost":
+        pytest.importorskip("catboost")
+    return request.param
+
+
+def frame_of(kind: str, offset: float = 0.0) -> pl.DataFrame:
+    """Two numbers and a colour decide; the last rows are to be forecast."""
+    generator = np.random.default_rng(0)
+    size, other = generator.uniform(-1, 1, (2, NUM_ROWS)).round(3)
+    colour = generator.choice(["amber", "blue", "coral"], NUM_ROWS)
+    truth = 3 * size + other + 2 * (colour == "coral") + 0.2 * generator.standard_normal(NUM_ROWS)
+    target = {
+        "regression": offset + (10 * truth).round(),
+        "binary": np.where(truth > 0.7, "yes", "no"),
+        "multiclass": np.array(["high", "low", "mid"])[np.digitize(truth, [-0.5, 1.5])],
+    }[kind]
+    frame = pl.DataFrame({"colour": colour, "size": size, "other": other, "day": np.arange(NUM_ROWS), "y": target})
+    return frame.with_columns(y=pl.when(pl.int_range(NUM_ROWS) < NUM_LABELLED).then("y"))
+
+
+def prepared_of(folder: Path, frame: pl.DataFrame, name: str = "data", **settings: Any) -> Path:
+    frame.write_parquet(folder / f"{name}.parquet")
+    settings.setdefault("num_folds", 3)
+    prepare(PrepareConfig(out=str(folder / name), source=(str(folder / f"{name}.parquet"),), target="y", **settings))
+    return folder / name
+
+
+@pytest.fixture(scope="module")
+def data_of(tmp_path_factory: pytest.TempPathFactory) -> Any:
+    """The prepared table of a kind, made once."""
+    found: dict[tuple[str, bool], Path] = {}
+
+    def make(kind: str, is_forward: bool = False) -> Path:
+        if (kind, is_forward) not in found:
+            folder = tmp_path_factory.mktemp(kind)
+            settings = {"time": "day", "num_folds": 3} if is_forward else {"drop": ("day",)}
+            found[kind, is_forward] = prepared_of(folder, frame_of(kind), **settings)
+        return found[kind, is_forward]
+
+    return make
+
+
+def config_of(library: str, data: Path, out: Path | str = "", **settings: Any) -> TreesConfig:
+    return TreesConfig(library=library, data=str(data), out=str(out), **{**SETTINGS, **settings})  # type: ignore[arg-type]
+
+
+def folds_of(data: Path) -> list[Fold]:
+    cv = CrossValidation.of(folders.read_manifest(data))
+    assert cv
+    return cv.folds(data, "cluster")
+
+
+def pinned(library: str, monkeypatch: pytest.MonkeyPatch) -> Any:
+    """The library; all copies get as many trees as `num_rounds`, whatever the rows that stop them say."""
+    module = module_of(library)
+    if hasattr(module, "grow"):
+        grow = module.grow
+        return types.SimpleNamespace(
+            **{**vars(module), "grow": lambda config, *rest: (*grow(config, *rest)[:2], config.num_rounds)}
+        )
+    monkeypatch.setattr(boosting, "best_round", lambda history, metric: len(history))
+    return module
+
+
+def grown(module: Any, library: str, data: Path, rows: TreeData, is_forward: bool = False, **settings: Any) -> Grown:
+    settings.setdefault("early_stopping_rounds", 1000)
+    config = config_of(library, data, **settings)
+    return copies.train(module, config, rows, folds_of(data), Training(), is_forward)
+
+
+def rows_of(data: Path) -> TreeData:
+    return TreeData(data, "train", folders.read_manifest(data))
+
+
+def changed(data: Path, folder: Path, rows: np.ndarray) -> TreeData:
+    """The split `train` with other targets and features in some rows."""
+    table = open_table(data / "rows" / "train")
+    arrays = {name: table[name].to_numpy().copy() for name in table.column_names}
+    target = arrays["target"]
+    arrays["target"][rows] = target.max() + target.min() - target[rows]
+    arrays["colour"][rows], arrays["size"][rows] = 0, -5 * arrays["size"][rows]
+    arrays["other"][rows] = np.nan
+    write_rows(folder / "rows" / "train", arrays)
+    return TreeData(folder, "train", folders.read_manifest(data))
+
+
+def content(folder: Path) -> dict[str, bytes]:
+    """The models and the out-of-fold predictions of a member."""
+    files = [*folder.glob("model*"), folder / out_of_fold.FILE, folder / "known.json"]
+    assert len(files) >= 3
+    return {file.name: file.read_bytes() for file in files}
+
+
+# ------------------------------------------------------------------------------------------------ no leak
+
+
+def with_changed_rows(data: Path, folder: Path, held: np.ndarray) -> TreeData:
+    """The split `train` with other targets and features in the rows `held`; what predicts them sees the old ones."""
+    table = open_table(data / "rows" / "train")
+    arrays = {name: table[name].to_numpy().copy() for name in table.column_names}
+    target = arrays["target"]
+    target[held] = target.max() + target.min() - target[held]
+    arrays["colour"][held], arrays["size"][held], arrays["other"][held] = 0, -5 * arrays["size"][held], np.nan
+    write_rows(folder / "rows" / "train", arrays)
+    before = rows_of(data)
+
+    class Changed(TreeData):
+        def take(self, rows: np.ndarray) -> TreeData:
+            return before.take(rows) if np.array_equal(rows, held) else super().take(rows)
+
+    return Changed(folder, "train", folders.read_manifest(data))
+
+
+@pytest.mark.parametrize(("kind", "is_forward"), [("regression", False), ("multiclass", False), ("binary", True)])
+def test_rows_that_are_held_out_change_no_bit_of_their_predictions(
+    kind: str, is_forward: bool, library: str, data_of: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The copy that predicts a row would know its target: through trees, the scale of the target, or unknown values."""
+    data, module = data_of(kind, is_forward), pinned(library, monkeypatch)
+    folds = folds_of(data)
+    ends = np.cumsum([0, *(fold.held.size for fold in folds)])
+    found = [
+        grown(module, library, data, rows, is_forward).out_of_fold["prediction"]
+        for rows in (rows_of(data), with_changed_rows(data, tmp_path, folds[1].held))
+    ]
+    is_same = [found[0][begin:end].tobytes() == found[1][begin:end].tobytes() for begin, end in itertools.pairwise(ends)]
+    # The other folds' copies learn those rows, so the test can fail; forward in time, only the later one's
+    assert is_same == [is_forward, True, False]
+
+
+def test_each_copy_predicts_with_the_same_number_of_trees(library: str, data_of: Any, tmp_path: Path) -> None:
+    """With few rows each copy would stop by luck, and their predictions be on different scales."""
+    summary = train.train(config_of(library, data_of("regression"), tmp_path / "m"))
+    member = TreeMember(tmp_path / "m")
+    assert summary["models"] == len(member._boosters) == 3
+    count = {"xgboost": "num_boosted_rounds", "lightgbm": "current_iteration", "catboost": "get_tree_count"}
+    if library == "catboost":
+        assert {booster.tree_count_ for booster in member._boosters} == {summary["trees"]}
+    else:
+        assert {getattr(booster, count[library])() for booster in member._boosters} == {summary["trees"]}
+    assert 1 < summary["trees"] <= 12
+
+
+def test_a_category_of_one_fold_gets_neutral_predictions(library: str, tmp_path: Path) -> None:
+    """A colour that a copy never saw would be predicted as one extreme colour, and weights be fitted on that."""
+    frame = frame_of("regression").with_columns(y=40.0 * (pl.col("colour") == "coral") + 40.0 * (pl.col("colour") == "blue"))
+    frame = frame.with_columns(y=pl.col("y") + 80.0 * (pl.col("colour") == "coral") + pl.col("size"))
+    frame = frame.with_columns(y=pl.when(pl.int_range(NUM_ROWS) < NUM_LABELLED).then("y"))
+    rows = open_table(prepared_of(tmp_path, frame, drop=("day",)) / "rows" / "train")
+    in_fold = np.isin(np.arange(NUM_ROWS), rows["row_id"].to_numpy()[rows["fold"].to_numpy() == 1])
+    is_new = in_fold & (np.arange(NUM_ROWS) % 2 == 0)
+    frame = frame.with_columns(colour=pl.when(pl.Series(is_new)).then(pl.lit("gold")).otherwise("colour"))
+    data = prepared_of(tmp_path, frame, "new", drop=("day",))
+    train.train(
+        config_of(
+            library, data, tmp_path / "m", num_rounds=30, early_stopping_rounds=30, row_fraction=1.0, column_fraction=1.0
+        )
+    )
+    found = TreeMember(tmp_path / "m").predict(data, "oof")
+    of_new = found["prediction"][is_new[found["row_id"]]]
+    assert len(of_new) > 10
+    assert ((of_new > 20) & (of_new < 60)).all(), of_new  # amber is at 0, blue at 40, coral at 120
+
+
+# ------------------------------------------------------------------------------------------------ the same bits
+
+
+@pytest.mark.parametrize("settings", [{"num_folds": 3}, {"num_folds": 1}, {"time": "day"}])
+def test_neither_threads_nor_luck_change_a_bit(library: str, settings: dict[str, Any], tmp_path: Path) -> None:
+    """The same command would give other predictions tomorrow, or on a machine with more cores."""
+    data = prepared_of(tmp_path, frame_of("multiclass"), **settings)
+    found = []
+    for number, num_threads in enumerate((1, 1, 2)):
+        train.train(config_of(library, data, tmp_path / str(number), threads=num_threads))
+        found.append(content(tmp_path / str(number)))
+    assert found[0] == found[1]
+    assert found[0] == found[2]
+    train.train(config_of(library, data, tmp_path / "seed", seed=1))
+    assert content(tmp_path / "seed")[out_of_fold.FILE] != found[0][out_of_fold.FILE]
+
+
+class Killed(BaseException):
+    """Stands for the end of the process."""
+
+
+def killed(config: TreesConfig, monkeypatch: pytest.MonkeyPatch, where: Any, name: str, number: int, resume: str) -> None:
+    """The training ends right after the call number `number` of a function."""
+    whole, calls = getattr(where, name), itertools.count(1)
+
+    def call(*arguments: Any, **named: Any) -> Any:
+        found = whole(*arguments, **named)
+        if next(calls) == number:
+            raise Killed
+        return found
+
+    with monkeypatch.context() as patch:
+        patch.setattr(where, name, call)
+        with pytest.raises(Killed):
+            train.train(config, resume)
+
+
+def test_a_training_that_was_killed_ends_with_the_same_bits(
+    library: str, data_of: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A requeued job would end with another member, or with files of two."""
+    data, out = data_of("binary"), tmp_path / "again"
+    train.train(config_of(library, data, tmp_path / "whole"))
+    config = config_of(library, data, out)
+    if library != "catboost":  # which keeps nothing of a training that was killed
+        killed(config, monkeypatch, Checkpoints, "write", 1, "")
+        killed(config, monkeypatch, Checkpoints, "write", 1, "auto")
+        assert [folder.name for folder in Checkpoints(out, "").found()] == ["trees-00000008", "trees-00000004"]
+    killed(config, monkeypatch, unknown, "learn", 2, "auto")  # all trees are grown
+    assert not out.exists()
+    assert train.train(config, "auto")["status"] == "done"
+    assert content(out) == content(tmp_path / "whole")
+    assert (out / "metrics.jsonl").read_text() == (tmp_path / "whole/metrics.jsonl").read_text()
+    assert sorted(path.name for path in tmp_path.iterdir()) == ["again", "whole"]
+
+
+def test_a_training_that_is_asked_to_stop_keeps_its_trees(
+    library: str, data_of: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A preempted job would go on until it is killed, or look like one that is done."""
+
+    class Asked(train.StopSignals):
+        def __enter__(self) -> "Asked":
+            super().__enter__()
+            self.asked = 15
+            return self
+
+    config = config_of(library, data_of("binary"), tmp_path / "out")
+    with monkeypatch.context() as patch:
+        patch.setattr(train, "StopSignals", Asked)
+        assert train.train(config)["status"] == "preempted"
+    assert not (tmp_path / "out").exists()
+    assert (tmp_path / "out.checkpoint/status").read_text() == "preempted\n"
+    assert train.train(config, "auto")["status"] == "done"
+    assert [path.name for path in tmp_path.iterdir()] == ["out"]
+
+
+def test_several_models_in_one_file() -> None:
+    """A checkpoint would give a copy the trees of another."""
+    for models in ([b"a\nb", b"", b"\x00" * 9], [b"x"]):
+        assert copies.unpack(copies.pack(models)) == models
+
+
+# ------------------------------------------------------------------------------------------------ hard tables
+
+
+def test_weights_count(library: str, tmp_path: Path) -> None:
+    """Rows of weight 0 that contradict the others would be learned, and stop the training."""
+    frame = frame_of("regression")
+    lies = np.arange(NUM_ROWS) % 2 == 0
+    frame = frame.with_columns(
+        w=pl.when(pl.Series(lies)).then(0.0).otherwise(2.0), y=pl.when(pl.Series(lies)).then(-pl.col("y")).otherwise("y")
+    )
+    data = prepared_of(tmp_path, frame, weight="w", drop=("day",))
+    train.train(config_of(library, data, tmp_path / "m", num_rounds=40, early_stopping_rounds=40))
+    found = TreeMember(tmp_path / "m").predict(data, "oof")
+    assert set(found["weight"]) == {0.0, 2.0}
+    counted = found["weight"] > 0
+    assert counted.tolist() == (found["row_id"] % 2 == 1).tolist()
+    score = {
+        of: np.corrcoef(found["prediction"][counted == of], found["target"][counted == of])[0, 1] for of in (True, False)
+    }
+    assert score[True] > 0.7
+    assert score[False] < -0.5
+
+
+def test_large_targets_keep_their_differences(library: str, data_of: Any, tmp_path: Path) -> None:
+    """Times in milliseconds would be one number in float32: each fold has a scale of its own."""
+    found = []
+    for name, offset in (("plain", 0.0), ("large", 1.7e12)):
+        data = prepared_of(tmp_path, frame_of("regression", offset), name, drop=("day",))
+        train.train(config_of(library, data, tmp_path / f"m-{name}"))
+        found.append(TreeMember(tmp_path / f"m-{name}").predict(data, "oof"))
+    assert found[1]["prediction"] - 1.7e12 == pytest.approx(found[0]["prediction"], abs=0.05)
+    assert np.corrcoef(found[0]["prediction"], found[0]["target"])[0, 1] > 0.7
+    assert len(folders.read_json(tmp_path / "m-large" / "summary.json")["scalings"]) == 3
+
+
+def test_a_class_of_two_rows_has_its_column(library: str, tmp_path: Path) -> None:
+    """A copy that never saw a class would give fewer probabilities, or another class's."""
+    frame = frame_of("multiclass").with_columns(y=pl.when(pl.int_range(NUM_ROWS) < 2).then(pl.lit("zero")).otherwise("y"))
+    data = prepared_of(tmp_path, frame, drop=("day",))
+    assert folders.read_manifest(data)["task"]["classes"] == ["high", "low", "mid", "zero"]
+    train.train(config_of(library, data, tmp_path / "m"))
+    found = TreeMember(tmp_path / "m").predict(data, "oof")
+    assert found["prediction"].shape == (NUM_LABELLED, 4)
+    assert found["prediction"].sum(axis=1) == pytest.approx(1)
+    assert (found["prediction"].argmax(axis=1) == found["target"]).mean() > 0.6
+
+
+@pytest.mark.parametrize("what", ["target", "features"])
+def test_what_a_library_refuses_is_a_sentence(what: str, library: str, tmp_path: Path) -> None:
+    """A fold without a yes, or without a feature that varies, would end the whole fit with a library's traceback."""
+    frame = pl.DataFrame(
+        {
+            "x": np.arange(60) % 7 if what == "target" else np.arange(60) == 5,
+            "g": np.arange(60) // 4,
+            "y": np.where(np.arange(60) // 4 == 3, "yes", "no") if what == "target" else np.sin(np.arange(60)),
+        }
+    )
+    data = prepared_of(tmp_path, frame, group="g", num_folds=0)
+    out, taken = tmp_path / "m", {"xgboost"} | ({"lightgbm"} if what == "target" else set())
+    if library in taken:
+        assert train.train(config_of(library, data, out))["status"] == "done"
+        assert np.isfinite(TreeMember(out).predict(data, "oof")["prediction"]).all()
+        return
+    with pytest.raises(CannotLearn, match=rf"^{library} cannot learn from the folds of \S+ \([^\n]+\): leave it out$"):
+        train.train(config_of(library, data, out))
+    assert sorted(path.name for path in tmp_path.iterdir()) == ["data", "data.parquet"]
+
+
+# ------------------------------------------------------------------------------------------------ time
+
+
+def test_the_time_ends_a_training_with_a_sound_member(library: str, data_of: Any, tmp_path: Path) -> None:
+    """A fit would take twice its time, or a member be missing."""
+    data = data_of("binary")
+    summary = train.train(config_of(library, data, tmp_path / "m", max_seconds=1e-9, num_rounds=5000))
+    assert summary["trees"] <= SETTINGS["chunk_rounds"]
+    found = TreeMember(tmp_path / "m").predict(data, "oof")
+    assert len(found["row_id"]) == NUM_LABELLED
+    assert np.ptp(found["prediction"]) > 0
+
+
+def test_copies_are_not_grown_anew_without_time(data_of: Any, tmp_path: Path) -> None:
+    """Growing anew takes as long again: begun at the end of the time, it would end long after it."""
+    data = data_of("regression")
+    for num_chunks in (1, 2):
+        left = itertools.chain([100.0] * num_chunks, itertools.repeat(0.0))
+        training = Training(seconds_left=lambda left=left: next(left))
+        config = config_of("xgboost", data, early_stopping_rounds=1000, num_rounds=1000)
+        found = copies.train(module_of("xgboost"), config, rows_of(data), folds_of(data), training, False)
+        # The first chunk is grown in any case
+        assert len(found.history) == (num_chunks + 1) * SETTINGS["chunk_rounds"]
+        still = dataclasses.replace(config, regrow=False, num_rounds=len(found.history))
+        expected = copies.train(module_of("xgboost"), still, rows_of(data), folds_of(data), Training(), False)
+        assert found.out_of_fold
+        assert expected.out_of_fold
+        assert np.array_equal(found.out_of_fold["prediction"], expected.out_of_fold["prediction"])
+
+
+# ------------------------------------------------------------------------------------------------ the member
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_new_rows_get_the_mean_of_the_copies(
+    kind: str, library: str, data_of: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """New rows would be predicted by one copy, or on another scale than the out-of-fold rows."""
+    data = data_of(kind)
+    train.train(config_of(library, data, tmp_path / "m"))
+    files = sorted(path.name for path in (tmp_path / "m").glob("model*"))
+    module = module_of(library)
+    assert files == predict.model_files(module.FILE, 3)
+    monkeypatch.setattr(threads, "settle", lambda asked=0: 1)  # which other tests have done
+    loaded = members.load(tmp_path / "m", data, 1)
+    found = loaded.predict(data, "forecast")
+    member = TreeMember(tmp_path / "m")
+    features = np.concatenate(list(TreeData(data, "forecast", folders.read_manifest(data)).batches()))
+    scales = zip(member._boosters, member._scalings, strict=True)
+    each = [scale.value(module.predict(booster, features)) for booster, scale in scales]
+    assert np.array_equal(found["prediction"], mean_of(found["output"], each))
+    assert (np.min(each, axis=0) - 1e-9 <= found["prediction"]).all() or kind == "multiclass"
+    assert any(found["reasons"])
+    file = member.write_contributions(data, "forecast", "mine", tmp_path)
+    total = pq.read_table(file).drop_columns(["row_id"]).to_pandas().sum(axis=1).to_numpy()
+    if kind != "multiclass":
+        shown = {"binary": lambda odds: 1 / (1 + np.exp(-odds))}.get(kind, lambda value: value)(total)
+        assert shown == pytest.approx(found["prediction"], rel=1e-4)
+    out = loaded.predict(data, "oof")
+    assert sorted(out["row_id"]) == list(range(NUM_LABELLED))
+    assert (
+        out["target"].tolist()
+        == rows_of(data).column("target")[np.argsort(rows_of(data).column("row_id"))][out["row_id"]].tolist()
+    )
+
+
+def test_the_mean_of_predictions() -> None:
+    """The mean of probabilities of several models would be no probability, or not that of the shown contributions."""
+    assert mean_of("probability", [np.array([0.2]), np.array([0.8])]) == pytest.approx([0.5])
+    assert mean_of("probability", [np.array([0.0, 1.0])] * 2) == pytest.approx([0, 1], abs=1e-6)
+    shares = mean_of("probabilities", [np.array([[0.5, 0.5, 0.0]]), np.array([[0.5, 0.125, 0.375]])])
+    assert shares[0, 0] / shares[0, 1] == pytest.approx(2)
+    assert shares.sum() == pytest.approx(1)
+    assert mean_of("value", [np.array([1.0]), np.array([4.0])]) == pytest.approx([2.5])
+    alone = np.array([0.0, 0.25])
+    assert mean_of("probability", [alone]) is alone
+
+
+def test_forward_in_time_all_rows_are_learned_for_new_ones(
+    library: str, data_of: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The newest rows, which are most like those to come, would never be learned; or the first ones be predicted."""
+    data, module = data_of("regression", True), pinned(library, monkeypatch)
+    last = folds_of(data)[-1].held
+    config = config_of(library, data)
+    found = []
+    for rows in (rows_of(data), with_changed_rows(data, tmp_path, last)):
+        result = copies.train(module, config, rows, folds_of(data), Training(), True)
+        assert len(result.models) == 1
+        found.append(result.models[0].scaling.value(module.predict(result.models[0].booster, next(rows_of(data).batches()))))
+        assert result.out_of_fold
+        fold = rows.column("fold")[np.isin(rows.column("row_id"), result.out_of_fold["row_id"])]
+        assert set(fold) == {0, 1, 2}
+    assert not np.array_equal(found[0], found[1])
+    several = copies.train(
+        module, dataclasses.replace(config, refit=True, num_refits=2), rows_of(data), folds_of(data), Training(), True
+    )
+    assert len(several.models) == 2
+    (mine, other) = (module.predict(model.booster, next(rows_of(data).batches())) for model in several.models)
+    assert not np.array_equal(mine, other)
+
+
+@pytest.fixture(scope="module")
+def trained(data_of: Any, tmp_path_factory: pytest.TempPathFactory) -> Path:
+    out = tmp_path_factory.mktemp("trained") / "m"
+    train.train(config_of("xgboost", data_of("binary"), out))
+    return out
+
+
+def test_other_out_of_fold_predictions_are_refused(trained: Path, data_of: Any, tmp_path: Path) -> None:
+    """An ensemble would be fitted on predictions of other rows, or on a damaged file."""
+    import shutil
+
+    data = data_of("binary")
+    task, fingerprint = Task(kind="binary", metric="log_loss", target="target", group="group", cluster="cluster"), "f00d"
+    with pytest.raises(UserError, match=r"learned from data \w+, and .* is f00d: predict on its own data"):
+        out_of_fold.read(trained, data, task, fingerprint)
+    with pytest.raises(UserError, match="has no out-of-fold predictions: train it on data for cross-validation"):
+        out_of_fold.read(tmp_path, data, task, fingerprint)
+    other = prepared_of(tmp_path, frame_of("binary"), seed=5, drop=("day",))
+    with pytest.raises(UserError, match="oof"):
+        TreeMember(trained).predict(other, "oof")
+    damaged = Path(shutil.copytree(trained, tmp_path / "damaged"))
+    file = bytearray((damaged / out_of_fold.FILE).read_bytes())
+    file[len(file) // 2] ^= 1
+    (damaged / out_of_fold.FILE).write_bytes(file)
+    with pytest.raises(UserError, match=r"out_of_fold\.parquet was changed after it was written"):
+        TreeMember(damaged)
+
+
+@pytest.mark.parametrize(
+    ("settings", "sentence"),
+    [
+        ({"memory": "low"}, "memory=low is not for cross-validation, and"),
+        ({"library": "catboost", "objective": "regression"}, "objective=regression target=target gives scores, whose order"),
+        (
+            {"library": "catboost", "monotone": {"size": 1}},
+            "monotone= is not passed on to CatBoost: take xgboost or lightgbm",
+        ),
+    ],
+)
+def test_what_copies_cannot_do_is_refused(settings: dict[str, Any], sentence: str, data_of: Any, tmp_path: Path) -> None:
+    """A setting would be left out in silence."""
+    library = settings.pop("library", "xgboost")
+    if library == "catboost":
+        pytest.importorskip("catboost")
+    with pytest.raises(UserError, match=sentence):
+        train.train(config_of(library, data_of("binary"), tmp_path / "m", **settings))
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_catboost_needs_folds(prepared: Path, tmp_path: Path) -> None:
+    """It would end with a traceback on data with a validation split."""
+    pytest.importorskip("catboost")
+    with pytest.raises(UserError, match=r"library=catboost is for data for cross-validation, and .* has none: take another"):
+        train.train(config_of("catboost", prepared, tmp_path / "m"))
