@@ -38,11 +38,11 @@ def main() -> None:
 
     found = export.export(settings.member, settings.out, settings.data)
     print(f"{settings.out}: differs by {found['difference']:.1e} at most on {found['rows']:,} rows")
-    if found["never_missing"]:
-        names = ", ".join(found["never_missing"][:5]) + (", …" if len(found["never_missing"]) > 5 else "")
+    if found["neutral"]:
+        names = ", ".join(found["neutral"][:5]) + (", …" if len(found["neutral"]) > 5 else "")
         print(
-            f"give it no missing value in the {len(found['never_missing'])} features that training always had ({names}): "
-            "only predict.py has a neutral prediction for that"
+            f"values that training never had in {len(found['neutral'])} features ({names}), such as missing ones, get a "
+            "neutral prediction, as from predict.py; such rows take longer"
         )
     for name in ("onnx", "native"):
         print(f"one row by {name}: {found[f'{name}_us']['p50']} µs, one of a hundred over {found[f'{name}_us']['p99']} µs")

@@ -5,9 +5,8 @@
     input     features     (n, F) float32; what is missing is NaN, a category its number
     output    prediction   (n,) float32, or (n, K) for K classes, or (n,) float64 of a value: what scripts/predict.py writes
 
-A missing value in a feature that training always had, or a category that it never had, gets a neutral prediction from
-scripts/predict.py (unknown.py). The file has none: it answers as the library itself does. Such features are named in its
-metadata, under `never_missing`.
+A missing value in a feature that training always had, or a category that it never had, gets the neutral prediction of
+scripts/predict.py (unknown.py, neutral.py). The file names such features in its metadata, under `neutral`.
 
 The trees are read from what the libraries themselves say of them. LightGBM compares in float64, so its thresholds are
 rounded down to float32 (its usual converter rounds to the nearest, and answers otherwise for values that stand at a
@@ -37,6 +36,8 @@ try:
     import onnx
     import onnxruntime
     from onnx import TensorProto, helper
+
+    from ensemble.trees.neutral import FEATURES, Graph, after, before
 except ModuleNotFoundError as error:
     raise UserError(f"the package {error.name} is not installed: pip install 'accelerate-ensemble[export]'") from None
 
@@ -46,6 +47,9 @@ TOLERANCE = 1e-5
 """Of the difference between the file and the member, as a part of the largest prediction, or of 1 if that is more."""
 NEAR_ZERO = float(np.float32(1e-35))
 NUM_CHECKED = 20_000
+NUM_UNKNOWN = 500
+"""Rows with unknown values that are compared; each is predicted 63 times."""
+ROWS_AT_ONCE = 2_000
 NUM_TIMED = 2_000
 LINK_OF = {
     "binary:logistic": "Sigmoid",
@@ -100,9 +104,9 @@ def export(member: str | Path, out: str | Path, data: str | Path = "") -> dict[s
 
     They are compared on random values, the trees' thresholds and their neighbours, and NaN; with `data`, on the rows of its
     test split too, and the file then knows the features' categories. Returns the number of rows compared, the largest
-    difference, the tolerance, the features that were never missing, and the microseconds that one row takes. Raises
-    `UserError` for what is no sound tree member, or cannot be written; `Failure` when the predictions differ. Then there is
-    no file.
+    difference, the tolerance, the features with values that have a neutral prediction, and the microseconds that one row
+    takes. Raises `UserError` for what is no sound tree member, or cannot be written; `Failure` when the predictions differ.
+    Then there is no file.
     """
     member, out = Path(member), Path(out)
     refuse_inside(out)
@@ -114,7 +118,8 @@ def export(member: str | Path, out: str | Path, data: str | Path = "") -> dict[s
         raise UserError(f"{member} is the mean of several models, and one file holds one: train it with refit=true")
     booster = library.load(member / library.FILE)
     names = library.feature_names(booster)
-    known = folders.read_json(member / unknown.FILE) if (member / unknown.FILE).is_file() else {"complete": []}
+    known = unknown.Known.load(member, names)
+    neutral = [name for number, name in enumerate(names) if known.complete[number] or number in known.unseen]
     trees, scaling = READERS[summary["kind"]](booster), Scaling.in_summary(summary)
     about = {
         "library": summary["kind"],
@@ -123,7 +128,7 @@ def export(member: str | Path, out: str | Path, data: str | Path = "") -> dict[s
         "recipe": summary["recipe"],
         "output": summary["output"],
         "features": [{"name": name} for name in names],
-        "never_missing": known["complete"],
+        "neutral": neutral,
         "opset": {"ai.onnx": OPSET, "ai.onnx.ml": OPSET_ML},
     }
     rows = [_hard_rows(trees, len(names))]
@@ -133,7 +138,7 @@ def export(member: str | Path, out: str | Path, data: str | Path = "") -> dict[s
         inputs.refuse_foreign(member, summary, data, manifest_of_data, split)
         about |= {"features": manifest_of_data["features"], "classes": manifest_of_data["task"].get("classes", ())}
         rows.append(_rows_of(TreeData(data, split, manifest_of_data)))
-    content = _model(trees, len(names), about, scaling)
+    content = _model(trees, len(names), about, scaling, known)
     session = _session(content)
 
     def exported(features: np.ndarray) -> np.ndarray:
@@ -142,9 +147,11 @@ def export(member: str | Path, out: str | Path, data: str | Path = "") -> dict[s
     def native(features: np.ndarray) -> np.ndarray:
         return library.predict(booster, features)
 
-    features = np.concatenate(rows)
-    expected = native(features)
-    difference = np.abs(exported(features).reshape(expected.shape) - scaling.value(expected))
+    features, has_unknown = _with_few_unknown(np.concatenate(rows), known)
+    expected = known.predict(native, features)[0]
+    blocks = np.split(features, np.arange(ROWS_AT_ONCE, len(features), ROWS_AT_ONCE))
+    found = np.concatenate([exported(block) for block in blocks]).reshape(expected.shape)
+    difference = np.abs(found - scaling.value(expected))
     tolerance = TOLERANCE * max(1.0, float(np.abs(expected).max())) * scaling.scale
     if not difference.max() <= tolerance:
         wrong = int((difference.reshape(len(features), -1).max(axis=1) > tolerance).sum())
@@ -158,9 +165,9 @@ def export(member: str | Path, out: str | Path, data: str | Path = "") -> dict[s
         "rows": len(features),
         "difference": float(difference.max()),
         "tolerance": tolerance,
-        "never_missing": known["complete"],
-        "onnx_us": _one_row_us(exported, features),
-        "native_us": _one_row_us(native, features),
+        "neutral": neutral,
+        "onnx_us": _one_row_us(exported, features[~has_unknown]),
+        "native_us": _one_row_us(native, features[~has_unknown]),
     }
 
 
@@ -249,53 +256,45 @@ def _link(objective: str) -> str:
     return LINK_OF[objective]
 
 
-def _model(trees: Trees, num_features: int, about: dict[str, Any], scaling: Scaling) -> bytes:
-    """The graph: all trees in one node, then the link, or the way back to the target's unit in float64."""
+def _model(trees: Trees, num_features: int, about: dict[str, Any], scaling: Scaling, known: unknown.Known) -> bytes:
+    """The graph: all trees in one node, then the link, or the way back to the target's unit in float64.
+
+    Where a value can be unknown, the nodes of neutral predictions are around trees and link.
+    """
     num_classes = len(trees.base)
     columns: dict[str, Any] = {name: [] for name in (*NODE_COLUMNS, *LEAF_COLUMNS)}
     for number, tree in enumerate(trees.trees):
         for node in _onnx_nodes(tree, number, number % num_classes):
             for name, value in node.items():
                 columns[name].append(value)
-    nodes = [
-        helper.make_node(
-            "TreeEnsembleRegressor", ["features"], ["sums"], domain="ai.onnx.ml", n_targets=num_classes,
-            base_values=[float(value) for value in trees.base], **columns,
-        )
-    ]  # fmt: skip
-    last = "sums"
+    graph = Graph()
+    asked = before(graph, known) if about["neutral"] else FEATURES
+    base = [float(value) for value in trees.base]
+    last = graph.add("TreeEnsembleRegressor", asked, domain="ai.onnx.ml", n_targets=num_classes, base_values=base, **columns)
     if trees.link:
-        nodes.append(helper.make_node(trees.link, [last], ["linked"]))
-        last = "linked"
-    constants = []
+        last = graph.add(trees.link, last)
+    if about["neutral"]:
+        last = after(graph, last, num_classes)
     if not scaling.is_identity:
-        for name, value in (("scale", scaling.scale), ("center", scaling.center)):
-            constants.append(helper.make_tensor(name, TensorProto.DOUBLE, [1], [value]))
-        nodes.append(helper.make_node("Cast", [last], ["learned"], to=TensorProto.DOUBLE))
-        nodes.append(helper.make_node("Mul", ["learned", "scale"], ["scaled"]))
-        nodes.append(helper.make_node("Add", ["scaled", "center"], ["value"]))
-        last = "value"
-    shape: list[str | int] = ["n", num_classes]
+        last = graph.add("Cast", last, to=TensorProto.DOUBLE)
+        last = graph.add("Mul", last, graph.constant([scaling.scale], np.float64))
+        last = graph.add("Add", last, graph.constant([scaling.center], np.float64))
+    shape: list[str | int] = ["n", num_classes] if num_classes > 1 else ["n"]
     if num_classes == 1:
-        nodes.append(helper.make_node("Flatten", [last], ["column"], axis=1))
-        nodes.append(helper.make_node("Reshape", ["column", "shape"], ["prediction"]))
-        shape = ["n"]
+        graph.add("Reshape", last, graph.constant([-1]), name="prediction")
     else:
-        nodes.append(helper.make_node("Identity", [last], ["prediction"]))
-    graph = helper.make_graph(
-        nodes,
+        graph.add("Identity", last, name="prediction")
+    kind = TensorProto.FLOAT if scaling.is_identity else TensorProto.DOUBLE
+    whole = helper.make_graph(
+        graph.nodes,
         about["library"],
-        [helper.make_tensor_value_info("features", TensorProto.FLOAT, ["n", num_features])],
-        [
-            helper.make_tensor_value_info(
-                "prediction", TensorProto.FLOAT if scaling.is_identity else TensorProto.DOUBLE, shape
-            )
-        ],
-        [*constants, *([helper.make_tensor("shape", TensorProto.INT64, [1], [-1])] if num_classes == 1 else [])],
+        [helper.make_tensor_value_info(FEATURES, TensorProto.FLOAT, ["n", num_features])],
+        [helper.make_tensor_value_info("prediction", kind, shape)],
+        graph.constants,
     )
     opsets = [helper.make_opsetid("", OPSET), helper.make_opsetid("ai.onnx.ml", OPSET_ML)]
     model = helper.make_model(
-        graph, opset_imports=opsets, ir_version=IR_VERSION, producer_name="accelerate-ensemble", doc_string=MARK
+        whole, opset_imports=opsets, ir_version=IR_VERSION, producer_name="accelerate-ensemble", doc_string=MARK
     )
     helper.set_model_props(
         model, {name: value if isinstance(value, str) else json.dumps(value) for name, value in about.items()}
@@ -361,6 +360,16 @@ def _hard_rows(trees: Trees, num_features: int) -> np.ndarray:
         rows[:, feature] = generator.choice(some, NUM_CHECKED)
     rows[generator.random(rows.shape) < 0.2] = np.nan
     return rows
+
+
+def _with_few_unknown(features: np.ndarray, known: unknown.Known) -> tuple[np.ndarray, np.ndarray]:
+    """The rows, with known values in place of unknown ones in all but `NUM_UNKNOWN`, and which have an unknown value."""
+    is_unknown = known.unknown(features)
+    rows = np.flatnonzero(is_unknown.any(axis=1))
+    kept = np.random.default_rng(0).permutation(rows)[:NUM_UNKNOWN]
+    is_unknown[kept] = False
+    turns = np.arange(len(features)) % len(known.reference)
+    return np.where(is_unknown, known.reference[turns], features), np.isin(np.arange(len(features)), kept)
 
 
 def _rows_of(split: TreeData) -> np.ndarray:

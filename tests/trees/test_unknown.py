@@ -1,5 +1,7 @@
 """Values that training never had: neutral predictions of both libraries, and nothing else changes."""
 
+import json
+import shutil
 from pathlib import Path
 from typing import Any
 
@@ -10,6 +12,7 @@ import pytest
 
 from ensemble import folders
 from ensemble.data import prepared
+from ensemble.errors import Failure
 from ensemble.recipes.table.prepare import prepare
 from ensemble.recipes.table.settings import PrepareConfig
 from ensemble.trees import export, predict, train, unknown
@@ -168,12 +171,35 @@ def test_many_unknown_rows_are_predicted_a_part_at_a_time(library: str, made: An
     assert np.array_equal(loaded.predict(data, "forecast")["prediction"], whole)
 
 
+@pytest.mark.parametrize("kind", KINDS)
 @pytest.mark.parametrize("library", LIBRARIES)
-def test_an_export_names_what_it_cannot_say(library: str, made: Any, tmp_path: Path) -> None:
-    """Whoever runs the file would not know that it has no neutral answer for an empty cell."""
-    found = export.export(made("regression", library), tmp_path / "member.onnx", made("regression"))
-    assert found["never_missing"] == ["colour", "size"]
+def test_an_exported_file_is_neutral_too(library: str, kind: str, made: Any, tmp_path: Path) -> None:
+    """Whoever runs the file would get another prediction for an empty cell than predict.py gives, without a word."""
     import onnx
+    import onnxruntime
 
+    data, member = made(kind), tmp_path / "member"
+    shutil.copytree(made(kind, library), member)
+    content = folders.read_json(member / unknown.FILE)
+    content["unseen"] = {"colour": [2, 4]}  # as if no row that trains had them
+    folders.write_json(member / unknown.FILE, content)
+    (member / folders.NAME).unlink()
+    folders.write_manifest(member, {"kind": train.KIND})
+    found = export.export(member, tmp_path / "member.onnx", data)
     about = {entry.key: entry.value for entry in onnx.load(tmp_path / "member.onnx").metadata_props}
-    assert about["never_missing"] == '["colour", "size"]'
+    assert found["neutral"] == ["colour", "size"] == json.loads(about["neutral"])
+    expected = TreeMember(member).predict(data, "forecast")["prediction"]
+    features = features_of(data, "forecast")
+    is_unknown = (np.isnan(features) & [True, True, False]) | (np.isin(features, [2, 4]) & [True, False, False])
+    assert 30 < is_unknown.any(axis=1).sum() < len(features)
+    session = onnxruntime.InferenceSession(tmp_path / "member.onnx", providers=["CPUExecutionProvider"])
+    for rows in (np.arange(len(features)), np.arange(3), np.flatnonzero(~is_unknown.any(axis=1)), np.array([7])):
+        (predicted,) = session.run(None, {"features": features[rows]})
+        assert predicted == pytest.approx(expected[rows], rel=1e-5, abs=1e-5)
+
+
+def test_a_wrong_neutral_prediction_is_never_written(made: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The file would be compared on values alone that training had."""
+    monkeypatch.setattr(unknown.Known, "unknown", lambda self, features: np.zeros(features.shape, bool))
+    with pytest.raises(Failure, match="nothing was written"):
+        export.export(made("regression", "lightgbm"), tmp_path / "member.onnx")
