@@ -1,6 +1,7 @@
 """Neural members of a fit: `accelerate launch -m ensemble.commands.train`, which is scripts/train.py."""
 
 import os
+import shutil
 import signal
 import subprocess
 import sys
@@ -8,9 +9,13 @@ from pathlib import Path
 from typing import Any
 
 from ensemble import recipe
-from ensemble.errors import PREEMPTED, Failure
+from ensemble.errors import PREEMPTED, Failure, UserError
 from ensemble.pipeline.plan import Planned, Preempted
 
+OF_A_RUN = (
+    "best", "checkpoints", "config.json", "curves.txt", "environment.json", "manifest.json", "metrics.jsonl", "profile",
+    "status", "summary.json", "tensorboard", "train.log", "val.log",
+)  # fmt: skip
 STARTING_S = 12.0
 """Seconds that the launcher, imports and predictions take, which are not training."""
 
@@ -19,6 +24,8 @@ def train(
     member: Planned, data: Path, folder: Path, about: dict[str, Any], config: Any, seconds: float, resume: bool
 ) -> bool:
     """Train the member; whether it is whole afterwards. With `seconds` it stops in time."""
+    if getattr(config, "overwrite", False) and not resume:
+        _remove(folder)
     settings = {"seed": getattr(config, "seed", 0), **member.settings, "data": data, "out": folder}
     if seconds:
         settings["max_seconds"] = max(seconds - STARTING_S, 1)
@@ -38,6 +45,14 @@ def predict(name: str, folder: Path, data: Path, out: Path) -> None:
     script = [sys.executable, "-m", "ensemble.commands.predict", *recipe.words_of_command_line()]
     if code := _run([*script, f"member={folder}", f"data={data}", f"out={out}", f"name={name}"], []):
         raise Failure(f"predictions of {name} ended with exit code {code}")
+
+
+def _remove(folder: Path) -> None:
+    """Delete an earlier run; `UserError` if there is anything in it that no run writes."""
+    for file in sorted(folder.iterdir()) if folder.is_dir() else ():
+        if file.name not in OF_A_RUN:
+            raise UserError(f"{file} is not of a run, so {folder} is not replaced: move it elsewhere, or choose another out")
+    shutil.rmtree(folder, ignore_errors=True)
 
 
 def _hardware(accelerate_config: str) -> list[str]:

@@ -92,7 +92,8 @@ def read(ensemble: Path, data: Path, prediction_folder: Path, scaling: Sequence[
     """Gather a run from its folders, and check that all of it belongs together."""
     description = _read_json(ensemble / "ensemble.json", ("fingerprint", "combiner", "diversity", "members"))
     folders.verify(ensemble)
-    scores = _read_json(ensemble / "scores.json", ("scores", "members", "best_member", "gain_over_best_member", "weights"))
+    needed_scores = ("scores", "members", "best_member", "gain_over_best_member", "weights", "clusters", "groups")
+    scores = _read_json(ensemble / "scores.json", needed_scores)
     combiner = Ensemble.from_dict(description["combiner"])
     about = folders.read_manifest(data)
     its_recipe = recipe.of(about)

@@ -90,7 +90,7 @@ def metric_words(run: Run) -> dict[str, str]:
 
 def _label(run: Run, name: str) -> str:
     label = metrics.METRICS[run.task.kind][name].label
-    return label.replace("each week", f"each {run.words.block}")
+    return label.replace("each group", f"each {run.words.block}")
 
 
 def _interval(kind: str, name: str, interval: dict[str, float | None], signed: bool = False) -> dict[str, Any]:

@@ -18,6 +18,7 @@ import pandas as pd
 from ensemble.errors import UserError
 from ensemble.trees.boosting import Scores, Stopped, Training
 from ensemble.trees.contributions import of_classes
+from ensemble.trees.copies import rate_in_time
 from ensemble.trees.objective import Goal, goal_of, lesson_of
 from ensemble.trees.rows import TreeData
 from ensemble.trees.settings import TreesConfig
@@ -30,6 +31,7 @@ except ModuleNotFoundError:
 FILE = "model.cbm"
 OBJECTIVES = {"binary": "Logloss", "regression": "RMSE", "multiclass": "MultiClass"}
 METRICS = {"Logloss": "log_loss", "RMSE": "root_mean_squared_error", "MultiClass": "multiclass_log_loss"}
+PROBED_TREES = 6
 UNKNOWN = -1
 """The category of a missing value."""
 
@@ -98,6 +100,9 @@ def grow(
     num_at_once = max(1, min(config.threads, len(parts)))
     config = dataclasses.replace(config, threads=max(1, config.threads // num_at_once))
     seconds = training.seconds_left() / math.ceil(len(parts) / num_at_once)
+    if math.isfinite(seconds) and parts[0][1] is not None:
+        rate = rate_in_time(config.learning_rate, _seconds_of_a_tree(config, goals[0], parts[0][0]), seconds)
+        config = dataclasses.replace(config, learning_rate=rate)
 
     def one(number: int) -> tuple[Any, np.ndarray]:
         (rows, stop), goal, began = parts[number], goals[number], time.monotonic()
@@ -126,6 +131,20 @@ def grow(
     metric = METRICS[OBJECTIVES[goals[0].objective]]
     means = np.mean([np.pad(curve, (0, max(0, best - len(curve))), "edge")[:best] for curve in curves], axis=0)
     return boosters, [{metric: float(value)} for value in means], best
+
+
+def _seconds_of_a_tree(config: TreesConfig, goal: Goal, rows: TreeData) -> float:
+    """Measured on a few trees, after the first."""
+    times: list[float] = []
+
+    class Clock:
+        def after_iteration(self, info: Any) -> bool:
+            times.append(time.monotonic())
+            return True
+
+    few = {**parameters(config, goal), "iterations": PROBED_TREES}
+    catboost.CatBoost(few).fit(pool(goal, rows), callbacks=[Clock()])
+    return (times[-1] - times[0]) / max(1, len(times) - 1)
 
 
 def cut(booster: Any, num_rounds: int) -> Any:

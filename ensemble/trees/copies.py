@@ -28,6 +28,11 @@ from ensemble.trees.rows import TreeData
 from ensemble.trees.scaling import Scaling
 from ensemble.trees.settings import TreesConfig
 
+USUAL_TREES = 20.0
+"""Trees that a training takes until it is stopped early, times the learning rate: 400 trees at 0.05."""
+HIGHEST_RATE = 0.3
+FASTER = 1.2
+"""A training begins anew with another learning rate only if that is so many times the first."""
 REGROWING = 1.2
 """Time to grow the copies anew, at most, as a multiple of the time that the first growth took."""
 
@@ -72,8 +77,14 @@ def train(
 
     with ThreadPoolExecutor(max(1, config.threads)) as pool:
         grow = partial(_grow_whole if hasattr(library, "grow") else _grow_together, library, rows=rows, run=pool.map)
-        limited = dataclasses.replace(training, seconds_left=seconds_left)
-        models, history, best_round = grow(config=config, parts=[(fold.fit, fold.stop) for fold in folds], training=limited)
+        limited = dataclasses.replace(training, seconds_left=seconds_left, watch=_Pace(config, training))
+        folded = [(fold.fit, fold.stop) for fold in folds]
+        try:
+            models, history, best_round = grow(config=config, parts=folded, training=limited)
+        except _TooSlow as found:
+            config = dataclasses.replace(config, learning_rate=found.learning_rate)
+            limited = dataclasses.replace(limited, watch=training.watch)
+            models, history, best_round = grow(config=config, parts=folded, training=limited)
         learned = [fold.fit for fold in folds]
 
         def grown_on(parts: Sequence[np.ndarray]) -> list[Model]:
@@ -96,6 +107,36 @@ def train(
         if config.refit or is_forward:
             models = grown_on([np.arange(len(rows))] * max(1, config.num_refits))
     return Grown(models=models, history=history, best_round=best_round, out_of_fold=out_of_fold, permutation=importance)
+
+
+class _TooSlow(Exception):
+    """The time is too short for trees that learn so slowly."""
+
+    def __init__(self, learning_rate: float):
+        self.learning_rate = learning_rate
+
+
+class _Pace:
+    """Watches the first trees of a training with a time limit, and raises `_TooSlow` if the usual number takes too long."""
+
+    def __init__(self, config: TreesConfig, training: Training):
+        self._config, self._training, self._began = config, training, 0.0
+
+    def __call__(self, history: list[Scores]) -> None:
+        self._training.watch(history)
+        if not history:
+            self._began = time.monotonic()
+        if len(history) == self._config.chunk_rounds and self._began:
+            of_a_tree = (time.monotonic() - self._began) / len(history)
+            rate = rate_in_time(self._config.learning_rate, of_a_tree * (1 + REGROWING), self._training.seconds_left())
+            if rate > FASTER * self._config.learning_rate:
+                raise _TooSlow(rate)
+
+
+def rate_in_time(learning_rate: float, seconds_of_a_tree: float, seconds_left: float) -> float:
+    """The learning rate with which `USUAL_TREES` / rate trees fit into the time; at least the one that was set."""
+    needed = seconds_of_a_tree * USUAL_TREES / learning_rate
+    return max(learning_rate, min(HIGHEST_RATE, learning_rate * needed / max(seconds_left, 1e-3)))
 
 
 Parts = Sequence[tuple[np.ndarray, np.ndarray | None]]
