@@ -296,6 +296,8 @@ def every_config_class() -> dict[str, type]:
         for root in (ROOT, ROOT / "scripts")
         for path in (root / ("ensemble" if root == ROOT else "benchmarks")).rglob("settings.py")
     ] + [load_module(path) for path in (ROOT / "scripts").glob("*.py")]
+    commands = (ROOT / "ensemble/commands").glob("[!_]*.py")
+    modules += [importlib.import_module(f"ensemble.commands.{path.stem}") for path in commands]
     found = {
         f"{module.__name__}.{name}": member
         for module in modules
