@@ -148,6 +148,12 @@ def test_a_text_is_taken_as_it_stands() -> None:
         assert load(f"name={text}").name == text
 
 
+def test_a_list_of_one_text_needs_no_brackets() -> None:
+    """The first command that a new user types names one file; its name may have what YAML reads otherwise."""
+    for text in ("nut", "yes", "a: b #1.csv", "3"):
+        assert configuration.load(Cake, None, ["name=x", f"toppings={text}"]).toppings == (text,)
+
+
 def test_brackets_that_do_not_close() -> None:
     """What the shell made of brackets would end in a traceback of the YAML parser."""
     for word in ("toppings=[nut", "words={a", "toppings=]"):
@@ -295,9 +301,7 @@ def every_config_class() -> dict[str, type]:
         importlib.import_module(".".join(path.relative_to(root).with_suffix("").parts))
         for root in (ROOT, ROOT / "scripts")
         for path in (root / ("ensemble" if root == ROOT else "benchmarks")).rglob("settings.py")
-    ] + [load_module(path) for path in (ROOT / "scripts").glob("*.py")]
-    commands = (ROOT / "ensemble/commands").glob("[!_]*.py")
-    modules += [importlib.import_module(f"ensemble.commands.{path.stem}") for path in commands]
+    ] + [load_module(path) for folder in ("scripts", "ensemble/commands") for path in (ROOT / folder).glob("[!_]*.py")]
     found = {
         f"{module.__name__}.{name}": member
         for module in modules

@@ -15,6 +15,7 @@ import csv
 import io
 import json
 import math
+import re
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
@@ -42,6 +43,8 @@ MOST_EXACT = 2**53
 csv.field_size_limit(LONGEST_RECORD_BYTES)  # the csv module refuses fields of more than 128 KiB, which reviews may be
 
 PARQUET = b"PAR1"
+BEGINS_A_LIST = re.compile(rb"\s*\[\s*(?:[\[\]{\"\d-]|true\b|false\b|null\b)")
+"""Not a name in brackets, with which the header of a CSV may begin."""
 FOREIGN = {
     b"PK\x03\x04": "a zip archive",
     b"\x28\xb5\x2f\xfd": "compressed with zstd",
@@ -163,8 +166,8 @@ def look(path: str | Path, headless: bool = False) -> RawFile:
     start = len(head) - len(text)
     if not text.strip():
         raise UserError(f"{path} is empty: check how it was made, or leave it out")
-    if text.lstrip().startswith(b"["):
-        raise UserError(f"{path} is one JSON list: write one object per line, as `jq -c '.[]'` does")
+    if BEGINS_A_LIST.match(text):
+        raise UserError(_no_objects(path, text))
     json_lines = text.lstrip().startswith(b"{")
     first = text.lstrip().split(b"\n", 1)[0]
     delimiter = "\t" if b"\t" in first else ";" if b";" in first and b"," not in first else ","
@@ -201,6 +204,25 @@ def look(path: str | Path, headless: bool = False) -> RawFile:
         start=start,
         first_line=first_line,
     )
+
+
+def _no_objects(path: Path, text: bytes) -> str:
+    """What is wrong with a file that begins with a JSON list, told by the lines after the first."""
+    first, _, rest = (part.strip() for part in text.lstrip().partition(b"\n"))
+    try:
+        values = json.loads(first)
+    except (ValueError, RecursionError):  # it ends on a later line, or after the head
+        values, rest = [], b""
+    has_objects = any(isinstance(value, dict) for value in values)
+    way = "`jq -c '.[]'`" if not rest or has_objects else "`jq -c '{id: .[0], x: .[1]}'`"
+    if not rest:
+        return f"{path} is one JSON list: write one object per line, as {way} does"
+    if BEGINS_A_LIST.match(rest):
+        return f"each line of {path} is a JSON list, such as '{excerpt(first)}': write one object per line, as {way} does"
+    shown = f"the first line of {path} is a JSON list, '{excerpt(first)}', and the lines below it are"
+    if rest.startswith(b"{"):
+        return f"{shown} objects: remove it, or write an object in its place"
+    return f"{shown} not: write one JSON object per line"
 
 
 def read_blocks(

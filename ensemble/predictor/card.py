@@ -148,7 +148,7 @@ def of_rows(about: dict[str, Any], scores: dict[str, Any]) -> Parts:
             *used,
         ],
         counts=f"{scores['rows']:,} rows, with 95 % intervals by {scores['num_draws']:,} draws of {drawn}; there are "
-        f"{scores['products']:,}.",
+        f"{scores['clusters']:,}.",
         limits=[
             "- It learned from these rows; others that come about in another way are not measured here.",
             *([] if CrossValidation.of(about) else [SPLIT.format(fitted_on(scores))]),
@@ -170,7 +170,7 @@ def fitted_on(scores: dict[str, Any]) -> str:
 
 
 def _label(about: dict[str, Any], scores: dict[str, Any], metric: str) -> str:
-    return scores["metrics"][metric]["label"].replace("each week", f"each {recipe.of(about).words.block}")
+    return scores["metrics"][metric]["label"].replace("each group", f"each {recipe.of(about).words.block}")
 
 
 def _weight(scores: dict[str, Any], name: str) -> str:

@@ -56,10 +56,16 @@ def _one_command(run: Run) -> list[str]:
     if not isinstance(found, dict) or found.get("written_by") != folders.MARK:
         return []
     named = ["--recipe", found["recipe"]]
-    settings = {name: value for name, value in found["settings"].items() if name != "source" and value not in ("", [])}
-    source = [f"source=[{','.join(Path(file).name for file in found['settings']['source'])}]"]
+    settings = {name: value for name, value in found["settings"].items() if value not in ("", [])}
+    raw = {name: settings.pop(name) for name in ("source", "metadata") if name in settings}
+    files = [f"{name}=[{','.join(_file_name(file) for file in of)}]" for name, of in raw.items()]
     limits = settings_words(found.get("limits", {}))
-    return ["python", "scripts/fit.py", *named, *source, *settings_words(settings), *limits, f"out={out}"]
+    return ["python", "scripts/fit.py", *named, *files, *settings_words(settings), *limits, f"out={out}"]
+
+
+def _file_name(source: str) -> str:
+    """A file is named without its folder, a dataset of the Hub in full."""
+    return source if source.startswith("hub:") else Path(source).name
 
 
 def _prepare(run: Run) -> list[str]:

@@ -101,6 +101,7 @@ def render(run: Run) -> str:
         diversity=run.diversity,
         method_words=method_words(run.combiner.method, bool(used)),
         importance=tables.importance(run),
+        permutation=tables.permutation(run),
         split_use=used_rows.SPLIT_USE if used else SPLIT_USE,
         used_rows=used,
         scored=used_rows.place(run.scores),

@@ -33,6 +33,8 @@ class Member:
     summary: dict[str, Any]
     history: list[dict[str, Any]]
     importance: dict[str, float]
+    permutation: dict[str, Any] = dataclasses.field(default_factory=dict)
+    """Its permutation.json, if it has one."""
 
     @property
     def higher_is_better(self) -> bool:
@@ -90,7 +92,8 @@ def read(ensemble: Path, data: Path, prediction_folder: Path, scaling: Sequence[
     """Gather a run from its folders, and check that all of it belongs together."""
     description = _read_json(ensemble / "ensemble.json", ("fingerprint", "combiner", "diversity", "members"))
     folders.verify(ensemble)
-    scores = _read_json(ensemble / "scores.json", ("scores", "members", "best_member", "gain_over_best_member", "weights"))
+    needed_scores = ("scores", "members", "best_member", "gain_over_best_member", "weights", "clusters", "groups")
+    scores = _read_json(ensemble / "scores.json", needed_scores)
     combiner = Ensemble.from_dict(description["combiner"])
     about = folders.read_manifest(data)
     its_recipe = recipe.of(about)
@@ -192,6 +195,7 @@ def _member(name: str, weight: float, ensemble: Path, where: dict[str, str] | No
         summary=summary,
         history=history,
         importance=folders.read_json(folder / "importance.json") if summary["kind"] in members.TREES else {},
+        permutation=folders.read_json(folder / "permutation.json") if (folder / "permutation.json").is_file() else {},
     )
 
 

@@ -90,7 +90,7 @@ def metric_words(run: Run) -> dict[str, str]:
 
 def _label(run: Run, name: str) -> str:
     label = metrics.METRICS[run.task.kind][name].label
-    return label.replace("each week", f"each {run.words.block}")
+    return label.replace("each group", f"each {run.words.block}")
 
 
 def _interval(kind: str, name: str, interval: dict[str, float | None], signed: bool = False) -> dict[str, Any]:
@@ -152,6 +152,27 @@ def importance(run: Run) -> dict[str, Any]:
     ]
     rows = sorted(rows, key=lambda row: -sum(row["shares"].values()))[:NUM_FEATURES] if shares else []
     return {"members": list(shares), "rows": rows, "scale": max((max(row["shares"].values()) for row in rows), default=1.0)}
+
+
+def permutation(run: Run) -> dict[str, Any] | None:
+    """By feature, how much worse the score of each member is with it permuted; by the members' weights, the most first."""
+    found = {member.name: member.permutation for member in run.members if member.permutation}
+    if not found:
+        return None
+    weight = {member.name: max(member.weight, 0) for member in run.members}
+    rows: list[dict[str, Any]] = [
+        {"words": words, "worse": {member: of["worse"].get(name, 0.0) for member, of in found.items()}}
+        for name, words in run.feature_words.items()
+    ]
+    rows.sort(key=lambda row: -sum(weight[member] * value for member, value in row["worse"].items()))
+    first = next(iter(found.values()))
+    return {
+        "members": list(found),
+        "metric": first["metric"],
+        "num_rows": first["rows"],
+        "rows": rows[:NUM_FEATURES],
+        "scale": max((value for row in rows for value in row["worse"].values()), default=0) or 1.0,
+    }
 
 
 def confusion(run: Run) -> dict[str, Any]:

@@ -21,7 +21,7 @@ from typing import Any
 import numpy as np
 
 from ensemble.data.cross_validation import Fold
-from ensemble.trees import unknown
+from ensemble.trees import permutation, unknown
 from ensemble.trees.boosting import Scores, Training, boost
 from ensemble.trees.objective import Judge, goal_of
 from ensemble.trees.rows import TreeData
@@ -50,6 +50,8 @@ class Grown:
     best_round: int
     out_of_fold: dict[str, np.ndarray] | None = None
     """`row_id`, (n,), and `prediction` in the target's unit, (n,) or (n, K) for K classes."""
+    permutation: dict[str, Any] | None = None
+    """Importance by permutation.py, if it is known."""
 
 
 def train(
@@ -89,9 +91,11 @@ def train(
         parts = pool.map(lambda three: _predict(library, rows, *three), zip(models, known, folds, strict=True))
         held = np.concatenate([fold.held for fold in folds])
         out_of_fold = {"row_id": rows.column("row_id")[held], "prediction": np.concatenate(list(parts))}
+        asks = [_predictor(library, rows, model, its) for model, its in zip(models, known, strict=True)]
+        importance = permutation.importance(goal, rows, folds, asks, best_round)
         if config.refit or is_forward:
             models = grown_on([np.arange(len(rows))] * max(1, config.num_refits))
-    return Grown(models=models, history=history, best_round=best_round, out_of_fold=out_of_fold)
+    return Grown(models=models, history=history, best_round=best_round, out_of_fold=out_of_fold, permutation=importance)
 
 
 Parts = Sequence[tuple[np.ndarray, np.ndarray | None]]
@@ -130,14 +134,21 @@ def _grow_whole(
 
 
 def _predict(library: ModuleType, rows: TreeData, model: Model, content: dict[str, Any], fold: Fold) -> np.ndarray:
-    """The rows that a copy holds out; what its rows never had is predicted as `unknown.py` describes."""
+    """The rows that a copy holds out."""
+    predict = _predictor(library, rows, model, content)
+    return np.concatenate([predict(block) for block in rows.take(fold.held).batches()])
+
+
+def _predictor(
+    library: ModuleType, rows: TreeData, model: Model, content: dict[str, Any]
+) -> Callable[[np.ndarray], np.ndarray]:
+    """Of a copy, from features to predictions; what its rows never had is predicted as `unknown.py` describes."""
     known = unknown.Known.of(content, rows.features)
 
     def predict(features: np.ndarray) -> np.ndarray:
         return library.predict(model.booster, features)
 
-    found = [known.predict(predict, block)[0] for block in rows.take(fold.held).batches()]
-    return model.scaling.value(np.concatenate(found))
+    return lambda features: model.scaling.value(known.predict(predict, features)[0])
 
 
 class _Copies:

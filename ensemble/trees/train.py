@@ -8,7 +8,8 @@ Both libraries train on the same rows, stop early on the validation split by the
     known.json              the values that training had (unknown.py)
 
 On data for cross-validation (ensemble/data/cross_validation.py) a copy grows on each fold (copies.py). The folder then has
-model.0.ubj, model.1.ubj …, whose mean predicts new rows, and out_of_fold.parquet, the predictions of the rows held out.
+model.0.ubj, model.1.ubj …, whose mean predicts new rows, out_of_fold.parquet, the predictions of the rows held out, and
+permutation.json, the importance of the features by permutation, if that takes no long time.
 
 On several ranks each learns from its shard of the training rows, all end with the same trees, and rank 0 writes the folder.
 The manifest's checksums are compared before a model is read: on a damaged one both libraries abort the process.
@@ -302,6 +303,8 @@ def _write(
             draw_importance(importance, folder / "importance.png", config.library)
         else:  # the report has the picture
             out_of_fold.write(folder, summary["fingerprint"], grown.out_of_fold)
+        if grown.permutation is not None:
+            folders.write_json(folder / "permutation.json", grown.permutation)
         folders.write_json(folder / "config.json", configuration.to_dict(config))
         with open(folder / "metrics.jsonl", "w", encoding="utf-8") as lines:
             for number, values in enumerate(grown.history, start=1):

@@ -3,6 +3,7 @@
 import csv
 import dataclasses
 import json
+import re
 from pathlib import Path
 from typing import Any
 
@@ -108,6 +109,8 @@ def test_scores_are_those_of_the_task(whole: tuple[str, Path]) -> None:
         assert interval["low"] <= interval["value"] <= interval["high"]
     test = predictions.read(folder / "test.parquet")
     assert test.output == OUTPUTS_OF[kind][0]
+    assert not re.search("product|week", (folder / "scores.json").read_text(encoding="utf-8"))  # words of another recipe
+    assert (scores["clusters"], scores["groups"]) == (len(np.unique(test.cluster)), len(np.unique(test.group)))
     again = metrics.task_scores(kind, test.target, test.prediction, test.group)[METRIC[kind]]
     assert again == pytest.approx(value["ensemble"])
     description = folders.read_json(folder / "ensemble.json")

@@ -60,7 +60,7 @@ def test_what_tells_which_member_to_drop_is_written(files: Path, prepared: Path,
     for part in ("by_week", "by_category"):
         assert sum(of["rows"] for of in found[part].values()) == scores["rows"]
     assert set(found["by_category"]) <= {name or "unknown" for name in folders.read_manifest(prepared)["categories"]}
-    assert len(found["by_week"]) == scores["weeks"]
+    assert len(found["by_week"]) == scores["groups"]
     assert set(found["drift"]["log_loss"]) == {"ensemble", "clear", "vague"}
     assert found["without"]["clear"]["log_loss"] > found["without"]["vague"]["log_loss"]
     assert found["weights"]["clear"]["low"] > found["weights"]["vague"]["high"]

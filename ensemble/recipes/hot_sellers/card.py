@@ -27,7 +27,7 @@ def parts(about: dict[str, Any], scores: dict[str, Any]) -> Parts:
             "|---|---|---|---|---|",
             *used,
         ],
-        counts=f"{scores['rows']:,} rows of {scores['products']:,} products in {scores['weeks']:,} weeks, "
+        counts=f"{scores['rows']:,} rows of {scores['clusters']:,} products in {scores['groups']:,} weeks, "
         f"{scores['base_rate']:.2%} of them hot, with 95 % intervals by {scores['num_draws']:,} draws of products.",
         limits=[
             "- It learned from these categories and weeks; other markets and later years are not measured here.",

@@ -85,24 +85,25 @@ def predict_autogluon(rows: pandas.DataFrame, about: dict[str, Any], model: Path
 
 
 def fit_lightgbm(rows: pandas.DataFrame, about: dict[str, Any], model: Path, seed: int) -> dict[str, Any]:
-    """The library's defaults on all rows: no validation, no early stopping."""
+    """The library's defaults on all rows, with texts as pandas categories: no validation, no early stopping."""
     import joblib
     import lightgbm
 
     kind = lightgbm.LGBMRegressor if about["task"] == "regression" else lightgbm.LGBMClassifier
     estimator = kind(n_estimators=NUM_TREES, learning_rate=LEARNING_RATE, random_state=seed, verbose=-1)
     target = rows.pop(about["target"])
-    estimator.fit(categories(rows), target)
+    texts = [name for name in rows.columns if not pandas.api.types.is_numeric_dtype(rows[name])]
+    estimator.fit(rows.astype(dict.fromkeys(texts, "category")), target)
     model.mkdir(parents=True)
-    joblib.dump(estimator, model / "model.joblib")
+    joblib.dump((estimator, texts), model / "model.joblib")
     return {"version": lightgbm.__version__}
 
 
 def predict_lightgbm(rows: pandas.DataFrame, about: dict[str, Any], model: Path) -> pandas.DataFrame:
     import joblib
 
-    estimator = joblib.load(model / "model.joblib")
-    rows = categories(rows)
+    estimator, texts = joblib.load(model / "model.joblib")
+    rows = rows.astype(dict.fromkeys(texts, "category"))  # also a column that is empty in all new rows
     if about["task"] == "regression":
         return pandas.DataFrame({"prediction": estimator.predict(rows)})
     return pandas.DataFrame(estimator.predict_proba(rows), columns=[str(name) for name in estimator.classes_])
@@ -113,12 +114,6 @@ def with_date_parts(rows: pandas.DataFrame, name: str) -> pandas.DataFrame:
     moment = rows.pop(name)
     parts = ("year", "month", "day", "day_of_week", "day_of_year", "hour")
     return rows.assign(**{f"{name}_{part}": getattr(moment.dt, part) for part in parts})
-
-
-def categories(rows: pandas.DataFrame) -> pandas.DataFrame:
-    """Texts as pandas categories."""
-    texts = [name for name in rows.columns if not pandas.api.types.is_numeric_dtype(rows[name])]
-    return rows.astype(dict.fromkeys(texts, "category"))
 
 
 if __name__ == "__main__":

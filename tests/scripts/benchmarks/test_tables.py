@@ -295,11 +295,12 @@ def test_wins_losses_time_and_memory_are_told_of_each_rival(
 
 
 def test_plain_lightgbm_fits_and_predicts_a_table(source: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """A new pandas or LightGBM would break it, or a category or a date that training rows lack."""
+    """A new pandas or LightGBM would break it, or a category that training rows lack, or a column that is empty in new rows."""
     replace(monkeypatch, time="day", time_format="%d-%m-%Y %H:%M")
     rows = ROWS.with_columns(
-        pl.when(pl.int_range(pl.len()) == 199).then(pl.lit("blue")).otherwise("text").alias("text")
-    )  # in no training row
+        pl.when(pl.int_range(pl.len()) == 199).then(pl.lit("blue")).otherwise("text").alias("text"),
+        pl.when(pl.int_range(pl.len()) < 150).then("text").alias("holiday"),
+    )
     (source / "bank_churn.csv.gz").write_bytes(gzip.compress(rows.write_csv().encode()))
     found = measure.tables(**arguments(tmp_path, methods=("lightgbm",)))
     assert found["failed"] == {}

@@ -1,0 +1,78 @@
+"""Importance by permutation of the features of held-out rows."""
+
+from typing import Any
+
+import numpy as np
+import pytest
+
+from ensemble.data.cross_validation import Fold
+from ensemble.task import Task
+from ensemble.trees import permutation
+from ensemble.trees.objective import Goal
+from ensemble.trees.scaling import Scaling
+
+NUM_ROWS = 900
+GENERATOR = np.random.default_rng(0)
+FEATURES = GENERATOR.normal(size=(NUM_ROWS, 3)).astype(np.float32)
+FOLDS = [Fold(fit=np.zeros(0, int), stop=np.zeros(0, int), held=np.arange(NUM_ROWS)[k::3]) for k in range(3)]
+
+
+class Rows:
+    """As much of `TreeData` as the importance reads."""
+
+    features = ("strong", "weak", "none")
+
+    def __init__(self, rows: np.ndarray | None = None):
+        self._rows = np.arange(NUM_ROWS) if rows is None else rows
+
+    def take(self, rows: np.ndarray) -> "Rows":
+        return Rows(self._rows[rows])
+
+    def batches(self) -> Any:
+        yield FEATURES[self._rows]
+
+    def column(self, name: str) -> np.ndarray:
+        target = 3 * FEATURES[:, 0] + FEATURES[:, 1]
+        return {"target": target, "group": np.zeros(NUM_ROWS)}[name][self._rows]
+
+
+def goal(kind: str = "regression") -> Goal:
+    task = Task(kind=kind, target="target", metric="root_mean_squared_error", group="group", cluster="group")
+    return Goal(
+        task=task, objective=kind, target="target", metric=task.metric, output="value", monotone=(), scaling=Scaling()
+    )  # fmt: skip
+
+
+def predict(features: np.ndarray) -> np.ndarray:
+    return 3 * features[:, 0].astype(float) + features[:, 1]
+
+
+def test_the_score_falls_by_what_a_feature_gives() -> None:
+    """A feature without use would seem to matter, or the importances be in another order."""
+    found = permutation.importance(goal(), Rows(), FOLDS, [predict] * 3, 10)  # type: ignore[arg-type]
+    assert found is not None
+    assert found["rows"] == NUM_ROWS
+    assert found["worse"]["none"] == 0
+    # The difference of two independent values has twice their variance
+    assert found["worse"]["strong"] == pytest.approx(3 * np.sqrt(2), rel=0.1)
+    assert found["worse"]["weak"] == pytest.approx(np.sqrt(2), rel=0.1)
+
+
+def test_each_copy_predicts_what_it_holds_out() -> None:
+    """A copy would predict rows that it learned, and the features that it learned by heart would seem to matter."""
+    asked: list[np.ndarray] = []
+
+    def keep(features: np.ndarray) -> np.ndarray:
+        asked.append(features)
+        return predict(features)
+
+    permutation.importance(goal(), Rows(), FOLDS, [keep] * 3, 10)  # type: ignore[arg-type]
+    for number, features in enumerate(asked):
+        plain = features.reshape(4, -1, 3)[0]
+        assert (plain[:, None] == FEATURES[FOLDS[number].held]).all(axis=2).any(axis=1).all()
+
+
+def test_nothing_is_permuted_where_it_takes_long() -> None:
+    """A table of many columns would wait for minutes, and a ranking be scored on parts of its groups."""
+    assert permutation.importance(goal(), Rows(), FOLDS, [predict] * 3, 100_000) is None  # type: ignore[arg-type]
+    assert permutation.importance(goal("ranking"), Rows(), FOLDS, [predict] * 3, 10) is None  # type: ignore[arg-type]
