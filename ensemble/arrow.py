@@ -20,6 +20,16 @@ import pyarrow as pa
 from ensemble.errors import UserError
 
 FILE = "data-00000-of-00001.arrow"
+DTYPES = {
+    pa.int64(): "int64",
+    pa.int32(): "int32",
+    pa.float32(): "float32",
+    pa.float64(): "float64",
+    pa.large_string(): "large_string",
+    pa.string(): "string",
+    pa.bool_(): "bool",
+}
+"""As `datasets` names them."""
 
 
 class TableWriter:
@@ -72,9 +82,14 @@ def link(source: Path, target: Path) -> None:
 
 def _describe(folder: Path, schema: pa.Schema, num_rows: int, names: Sequence[str]) -> None:
     """The two JSON files beside the data by which `datasets` knows the folder."""
-    from datasets import DatasetInfo, Features
+    info: dict[str, Any] = {"description": "", "citation": "", "homepage": "", "license": ""}
+    kinds = {field.name: DTYPES.get(field.type) for field in schema}
+    if all(kinds.values()):  # so that `datasets`, whose import takes a second, is not needed
+        info["features"] = {name: {"dtype": kind, "id": None, "_type": "Value"} for name, kind in kinds.items()}
+    else:
+        from datasets import DatasetInfo, Features
 
-    info = dataclasses.asdict(DatasetInfo(features=Features.from_arrow_schema(schema)))
+        info = dataclasses.asdict(DatasetInfo(features=Features.from_arrow_schema(schema)))
     (folder / "dataset_info.json").write_text(json.dumps(info, indent=1), encoding="utf-8")
     state: dict[str, Any] = {
         "_data_files": [{"filename": name} for name in names],
@@ -90,10 +105,15 @@ def _describe(folder: Path, schema: pa.Schema, num_rows: int, names: Sequence[st
 
 def open_table(folder: str | Path) -> pa.Table:
     """The memory-mapped table in an Arrow folder; `UserError` when it is missing or damaged."""
-    from datasets import load_from_disk
-
-    try:
-        return load_from_disk(str(folder)).data.table
+    try:  # not by `datasets`, whose import takes a second
+        state, info = (
+            json.loads((Path(folder) / name).read_text(encoding="utf-8")) for name in ("state.json", "dataset_info.json")
+        )
+        files = [Path(folder) / file["filename"] for file in state["_data_files"]]
+        table = pa.concat_tables([pa.ipc.open_stream(pa.memory_map(str(file))).read_all() for file in files])
+        if set(info["features"]) != set(table.column_names):
+            raise ValueError("dataset_info.json has other columns")
+        return table
     except (OSError, ValueError, TypeError, AttributeError, KeyError, pa.ArrowException) as error:
         raise UserError(f"{folder} is not sound prepared data ({' '.join(str(error).split())}): prepare it again") from None
 

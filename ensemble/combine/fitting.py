@@ -176,8 +176,11 @@ def fit_with_forecasts(
     num_folds: int = 5,
     weight: np.ndarray | None,
     is_forward: bool,
+    compare: bool = True,
 ) -> tuple[Ensemble, np.ndarray]:
     """Fit the combiner as the module's docstring says. Nothing in it is drawn at random.
+
+    compare: whether ways that are named by `combiner` and `calibration` are still compared with all others.
 
     The second result is the forecast of each row by weights and calibration that were fitted on other blocks of groups, on
     blocks before it if `is_forward`: (num_rows,), of classes (num_rows, num_classes); NaN for rows that have none.
@@ -232,8 +235,8 @@ def fit_with_forecasts(
         return fit_rows
 
     combiners = list(COMBINERS[kind]) if distinct.shape[1] > 1 else [EQUAL]  # one member has nothing to be weighed against
-    if combiner != AUTO and len(combiners) > 1:
-        combiners = list(dict.fromkeys((EQUAL, "best_member", combiner)))  # for comparison
+    if combiner != AUTO and len(combiners) > 1 and not compare:
+        combiners = list(dict.fromkeys((EQUAL, "best_member", combiner)))
     if combiner != AUTO and len(combiners) > 1:
         eligible: Sequence[str] = (combiner,)
     else:
@@ -241,7 +244,7 @@ def fit_with_forecasts(
     first = fit_ways(combiners, calibrators[:1], 0)
     rest = (target, inputs, group, folds, weight, is_forward)
     method, cross_fitted, _, methods = _compare(kind, first, eligible, *rest)
-    if calibration != AUTO:
+    if calibration != AUTO and not compare:
         calibrators = [calibration]
     second = fit_ways([method], calibrators, 1)
     eligible = calibrators if calibration == AUTO else (calibration,)

@@ -267,6 +267,7 @@ def _finish(out: Path, about: dict[str, Any], trained: list[Planned], config: An
         getattr(config, "seed", 0),
         overwrite=True,
         combiner=recipe.of(about).get("plan", "COMBINER") or AUTO,
+        compare=False,
         calibration=(recipe.of(about).get("plan", "CALIBRATION") or {}).get(about["task"]["kind"], AUTO),
     )
     board = leaderboard.rows(scores, {member.name: out / "members" / member.name for member in trained})

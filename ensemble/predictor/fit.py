@@ -54,13 +54,14 @@ def fit(
     combiner: str = AUTO,
     calibration: str = AUTO,
     on: str = "",
+    compare: bool = True,
 ) -> dict[str, Any]:
     """Fit, score, forecast; writes `out` and returns the scores, with what each way would have given.
 
     folder : prediction files, MEMBER.SPLIT.parquet. data : the prepared data they are of. members : names, all if empty.
     num_draws, seed : of the bootstrap over clusters. combiner, calibration : as for `combine.fit`. on : blend, or oof, the
-    rows that were predicted out of fold; empty for oof where the data are for cross-validation, else blend. Raises
-    `UserError` before anything is written.
+    rows that were predicted out of fold; empty for oof where the data are for cross-validation, else blend. compare :
+    whether a named combiner is compared with others, for the page. Raises `UserError` before anything is written.
     """
     for name, value, least in (("num_draws", num_draws, 1), ("seed", seed, 0)):
         if value < least:
@@ -105,6 +106,7 @@ def fit(
         calibration=calibration,
         weight=blend.weight,
         is_forward=is_forward,
+        compare=compare,
     )
     if scored == on:
         there = np.isfinite(cross_fitted.reshape(len(cross_fitted), -1)).all(axis=1)

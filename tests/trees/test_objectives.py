@@ -12,13 +12,13 @@ from types import ModuleType
 from typing import Any
 
 import numpy as np
-import predict
 import pyarrow as pa
 import pytest
 
 from ensemble import folders as manifest
 from ensemble import predictions
 from ensemble.arrow import TableWriter
+from ensemble.commands import predict
 from ensemble.errors import UserError
 from ensemble.metrics import METRIC_OF
 from ensemble.predictor import fit

@@ -254,7 +254,7 @@ def test_other_settings_and_data_are_refused(
         train.train(config("xgboost", prepared_copy, tmp_path / "out"), "auto")
     free = {
         "threads": 2, "memory": "low", "checkpoint_s": 3.0, "timeout_s": 7.0, "overwrite": True, "together": "side_by_side",
-        "search": SearchConfig(seed=3),
+        "search": SearchConfig(seed=3), "max_seconds": 1e6,
     }  # fmt: skip
     assert {*free, "data", "verify", "out", "folds"} == set(FREE_TO_CHANGE)
     assert train.train(config("xgboost", prepared, tmp_path / "out", **free), "auto")["status"] == "done"
