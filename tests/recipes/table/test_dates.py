@@ -128,4 +128,5 @@ def test_a_table_of_two_forms_is_prepared(tmp_path: Path) -> None:
         frame = pl.DataFrame({"t": [one.strftime(form) for one in half], "x": range(60), "y": [0, 1] * 30})
         frame.write_csv(tmp_path / f"{file}.csv")
     about = table.prepare(PrepareConfig(out=str(tmp_path / "out"), source=(f"{tmp_path}/*.csv",), target="y", time="t"))
-    assert (about["splits"]["train"]["from"], about["splits"]["test"]["to"]) == ("2024-01-01", "2024-04-29")
+    of = about["splits"]["train"]
+    assert (of["from"], of["to"]) == ("2024-01-01", "2024-04-29")
