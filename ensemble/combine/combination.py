@@ -114,6 +114,7 @@ def fit_combinations(
     kind: of the task. target: shape (num_rows,). inputs: as `Combination` takes them; is_score: shape (num_members,), for
     which members of a binary task only the rank is known to mean something. group: (num_rows,), needed for a ranking.
     weight: (num_rows,), above 0 and with mean 1, or None for 1 each.
+    With the calibrator `scales.NONE`, which is not to be mixed with others, probabilities are averaged as they are.
     Members that are alike share one weight, and one that says the same of each row has none, so neither can change the
     others'.
     """
@@ -129,7 +130,7 @@ def fit_combinations(
         combiner = COMBINERS[kind][combiner_name]
         if combiner.ranks not in scaled_by:
             scaled_by[combiner.ranks] = [
-                _scale(kind, target, column, combiner.ranks or bool(score), weight)
+                _scale(kind, target, column, combiner.ranks or bool(score), weight, calibrator_name)
                 for column, score in zip(np.moveaxis(columns, 1, 0), of_column, strict=True)
             ]
         column_scales = scaled_by[combiner.ranks]
@@ -151,7 +152,7 @@ def fit_combinations(
             intercept=float(mean_of(target - averaged[..., twin] @ weights, weight)) if is_centred else 0.0,
             calibration=scales.IDENTITY,
         )
-        if CALIBRATORS[kind]:
+        if CALIBRATORS[kind] and calibrator_name != scales.NONE:
             calibration = CALIBRATORS[kind][calibrator_name](target, combination(inputs), weight)
             combination = dataclasses.replace(combination, calibration=calibration)
         found[combiner_name, calibrator_name] = combination
@@ -176,7 +177,11 @@ def distinct_members(inputs: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
     return inputs[:, [member for member, first in zip(order, is_first, strict=True) if first]], twin
 
 
-def _scale(kind: str, target: np.ndarray, column: np.ndarray, by_rank: bool, weight: np.ndarray | None) -> Scale:
+def _scale(
+    kind: str, target: np.ndarray, column: np.ndarray, by_rank: bool, weight: np.ndarray | None, calibrator: str
+) -> Scale:
+    if calibrator == scales.NONE and not by_rank:
+        return scales.IDENTITY
     if kind == "multiclass":
         return scales.class_temperature_scale(target, column, weight)
     if kind == "binary":

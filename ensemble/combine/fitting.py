@@ -15,7 +15,7 @@ its spread, or by their ranks in it, so that each group and each member speaks o
 `combiner=auto` compares all combiners block by block inside blend (selection.py) and takes the best of them only if it
 beats equal weights by more than half a standard error: fitted weights that are hardly better on blend are worse on test more
 often than not (CONTRIBUTING has the figures). With fewer than 1,000 rows of the rarer class only weights that are ≥ 0 and
-sum to 1 are taken, and no isotonic calibration. `calibration=auto` does the same among the calibrators: Platt's is the
+sum to 1 are taken, and no isotonic calibration. `calibration=none` leaves out the steps 1 and 3. `calibration=auto` does the same among the calibrators: Platt's is the
 default of a binary task, temperature that of a multiclass one.
 """
 
@@ -29,7 +29,7 @@ import numpy as np
 from ensemble.combine import selection
 from ensemble.combine.combination import Combination, answer_of, distinct_members, fit_combinations
 from ensemble.combine.losses import expit, log_of, logit_of
-from ensemble.combine.scales import CALIBRATORS, ISOTONIC_LEAST
+from ensemble.combine.scales import CALIBRATORS, ISOTONIC_LEAST, NONE
 from ensemble.combine.selection import AUTO
 from ensemble.combine.weights import COMBINERS, EQUAL, SAFE
 from ensemble.errors import UserError
@@ -361,8 +361,10 @@ def _calibrators(kind: str, target: np.ndarray, calibration: str, is_large: bool
             what = "values" if kind == "regression" else "scores"
             raise UserError(f"calibration={calibration} is of probabilities, and these members say {what}: leave it {AUTO}")
         return [""]
-    if calibration not in (AUTO, *CALIBRATORS[kind]):
-        raise UserError(f"there is no calibration '{calibration}': name {AUTO}, {', '.join(CALIBRATORS[kind])}")
+    if calibration not in (AUTO, NONE, *CALIBRATORS[kind]):
+        raise UserError(f"there is no calibration '{calibration}': name {AUTO}, {NONE}, {', '.join(CALIBRATORS[kind])}")
+    if calibration == NONE:
+        return [NONE]
     if calibration == "isotonic" and not is_large:
         rarer = int(min(target.sum(), (1 - target).sum()))
         raise UserError(

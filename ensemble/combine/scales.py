@@ -200,3 +200,5 @@ CALIBRATORS: dict[str, dict[str, Callable[[np.ndarray, np.ndarray, np.ndarray | 
     "ranking": {},
 }
 """By kind of task, the default first."""
+NONE = "none"
+"""In place of a calibrator: neither the members nor their average are calibrated. For targets whose share changes in time."""

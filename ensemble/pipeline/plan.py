@@ -1,8 +1,8 @@
 """Which members a fit trains, in which order, and how much of the time each may take.
 
-A recipe may have a module `plan.py` with `plan(about, num_threads) -> list[Planned]`, and `COMBINER` and
-`CALIBRATION` (by the kind of task), names of combine/ that are used without a comparison. Without one, its neural network,
-XGBoost and LightGBM are trained with their default settings, and its baselines are compared.
+A recipe may have a module `plan.py` with `plan(about, num_threads) -> list[Planned]`, and with `combining(about)`, which
+names a combiner and a calibration of combine/ that are used without a comparison. Without one, its neural network, XGBoost
+and LightGBM are trained with their default settings, and its baselines are compared.
 """
 
 import dataclasses

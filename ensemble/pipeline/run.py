@@ -234,7 +234,6 @@ def _train_trees(
 
 def _finish(out: Path, about: dict[str, Any], trained: list[Planned], config: Any, budget: Budget) -> list[dict[str, Any]]:
     """Predict, combine and report."""
-    from ensemble.combine.selection import AUTO
     from ensemble.predictor import bag, leaderboard, members
     from ensemble.predictor import fit as combiner
 
@@ -258,6 +257,7 @@ def _finish(out: Path, about: dict[str, Any], trained: list[Planned], config: An
             members.write(predictions / f"{name}.{split}.parquet", about, columns, split, name)
         names.append(name)
     _say(budget, "combining")
+    combining = recipe.of(about).get("plan", "combining")
     scores = combiner.fit(
         predictions,
         data,
@@ -266,9 +266,8 @@ def _finish(out: Path, about: dict[str, Any], trained: list[Planned], config: An
         config.num_draws,
         getattr(config, "seed", 0),
         overwrite=True,
-        combiner=recipe.of(about).get("plan", "COMBINER") or AUTO,
         compare=False,
-        calibration=(recipe.of(about).get("plan", "CALIBRATION") or {}).get(about["task"]["kind"], AUTO),
+        **(combining(about) if combining else {}),
     )
     board = leaderboard.rows(scores, {member.name: out / "members" / member.name for member in trained})
     folders.write_json(out / "leaderboard.json", board)

@@ -19,9 +19,6 @@ LARGE: dict[str, dict[str, Any]] = {
 COMMON: dict[str, Any] = {"min_leaf_weight": 1.0, "row_fraction": 0.8, "learning_rate": 0.05, "early_stopping_rounds": 50}
 SHARES = {"lightgbm": 3.0, "catboost": 1.5, "xgboost": 1.5}
 """Of the time that is left; TabM has 2."""
-COMBINER = "simplex"
-CALIBRATION = {"binary": "platt", "multiclass": "temperature"}
-"""How members are combined. On the public tables no other way was better, and a comparison takes longer than this."""
 NOT_RANKED = ("catboost", "tabm")
 """Members that do not learn to rank."""
 
@@ -38,3 +35,14 @@ def plan(about: dict[str, Any], num_threads: int) -> list[Planned]:
     ]
     planned.append(Planned(name="tabm", kind="neural", share=2.0, least_seconds=20.0))
     return [member for member in planned if about["task"]["kind"] != "ranking" or member.name not in NOT_RANKED]
+
+
+def combining(about: dict[str, Any]) -> dict[str, str]:
+    """How members are combined: on the public tables no way was better, and a comparison takes longer than this.
+
+    Where folds follow each other in time nothing is calibrated: the share of a class changes from block to block.
+    """
+    cv = CrossValidation.of(about)
+    by_kind = {"binary": "platt", "multiclass": "temperature"}
+    calibration = "none" if cv and cv.scheme == "forward" else by_kind.get(about["task"]["kind"], "")
+    return {"combiner": "simplex", **({"calibration": calibration} if about["task"]["kind"] in by_kind else {})}
