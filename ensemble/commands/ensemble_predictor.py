@@ -9,6 +9,8 @@ from typing import Literal
 
 from ensemble import configuration, errors, recipe
 
+AS_PREPARED = -1.0
+
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class FitConfig:
@@ -57,8 +59,9 @@ class PredictConfig:
     """For tables with unknown headers: product_id, user_id, rating and time, each with its column's name."""
     max_bad_fraction: float = 0.01
     """The run stops when more than this part of the rows is bad."""
-    min_matched: float = 0.5
-    """The run stops when less than this part of the products has metadata, or of the reviews text, if members read it."""
+    min_matched: float = AS_PREPARED
+    """The run stops when less than this part of the products has metadata, or of the reviews text, if members read it; -1
+    for the value with which the data of the members were prepared."""
     overwrite: bool = False
     """Replace `out` if it exists."""
 
@@ -76,6 +79,8 @@ def main() -> None:
         from ensemble.predictor import new_data
 
         extra = {name: getattr(settings, name) for name in ("columns", "max_bad_fraction", "min_matched")}
+        if settings.min_matched == AS_PREPARED:
+            del extra["min_matched"]
         data = (settings.source, settings.metadata)
         path = new_data.predict(settings.ensemble, *data, settings.out, extra, settings.overwrite)
         print(f"the ranked forecast is in {path}")

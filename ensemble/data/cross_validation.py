@@ -5,14 +5,17 @@ and a column `fold`. Copy k of a member is fitted on `fit`, is stopped early on 
 copies give the out-of-fold predictions: each from a copy that learned nothing from its row, early stopping included.
 
     scheme    folds                                     copy k holds out    stops on             is fitted on
-    random    0 to K - 1, stratified by the target      fold k              fold (k + 1) % K     the other folds
-    groups    the same, equal groups in one fold        fold k              fold (k + 1) % K     the other folds
+    random    0 to K - 1, stratified by the target      fold k              fold (k + 1) % K     the other rows
+    groups    the same, equal groups in one fold        fold k              fold (k + 1) % K     the other rows
     forward   -2, -1, 0 to K - 1, rising in time        fold k              fold k - 1           the folds before that
     holdout   one copy, for many rows                   fold 0              fold 1               fold -1
 
 Of `forward`, a copy is fitted only on rows whose target is known before the rows that stop it begin, and stopped on those
 that are known before the rows that it holds out begin: `embargo` is the time after which a target is known. No group is on
 both sides. Folds below 0 have no out-of-fold prediction.
+
+Of `random`, a copy may be stopped on a part of fold (k + 1) % K alone, `stop_share`, and be fitted on the rest of it: of
+many rows a part is enough to find the number of steps.
 """
 
 import dataclasses
@@ -49,6 +52,8 @@ class CrossValidation:
     """K, the number of copies."""
     embargo: float = 0.0
     """In the unit of the column `time`."""
+    stop_share: float = 1.0
+    """Of `random`: the part of a fold that stops a copy."""
     begins: tuple[float, ...] = ()
     """Of `forward`: the first time of the folds -1, 0, 1 …, in the unit of the column `time`."""
 
@@ -78,7 +83,10 @@ class CrossValidation:
             is_other &= ~np.isin(cluster, cluster[stop])
             fit = (fold < number - 1) & (time + self.embargo < stop_begins) & is_other
         else:
-            stop = fold == (number + 1) % self.num_folds
+            rows = np.flatnonzero(fold == (number + 1) % self.num_folds)
+            step = round(1 / self.stop_share)
+            stop = np.zeros(len(fold), bool)
+            stop[rows[number % step :: step]] = True
             fit = ~(held | stop)
         return Fold(fit=np.flatnonzero(fit), stop=np.flatnonzero(stop), held=np.flatnonzero(held))
 

@@ -88,6 +88,11 @@ def lacking(shares: list[Share]) -> dict[str, dict[str, float]]:
     return {"lacking": parts} if parts else {}
 
 
+def asked(config: PrepareConfig) -> dict[str, float]:
+    """The manifest's entry `min_matched`, which holds for new reviews too; none for the default."""
+    return {"min_matched": config.min_matched} if config.min_matched != PrepareConfig.min_matched else {}
+
+
 def of_market(about: dict[str, Any], like: dict[str, Any]) -> dict[str, float]:
     """The part of the products, and of the weekly reviews, that members learned from, where it is too small.
 

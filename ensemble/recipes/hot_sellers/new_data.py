@@ -22,13 +22,15 @@ def check(like: dict[str, Any], source: bool, metadata: bool) -> None:
 def prepare(like: dict[str, Any], settings: dict[str, Any]) -> dict[str, Any]:
     """Prepare the split `forecast` of new reviews, and return its manifest.
 
-    settings : those of `PrepareConfig` without `panel`; `out`, `source` and `metadata` among them.
+    settings : those of `PrepareConfig` without `panel`; `out`, `source` and `metadata` among them. `min_matched` is that of
+        the members' data where it is not given.
     """
     from ensemble.recipes.hot_sellers import coverage
     from ensemble.recipes.hot_sellers import prepare as preparation
 
     check(like, bool(settings["source"]), bool(settings.get("metadata")))
-    wanted = {"panel": like["config"], **settings}
+    asked = {name: like[name] for name in ("min_matched",) if name in like}
+    wanted = {"panel": like["config"], **asked, **settings}
     about = preparation.prepare(configuration.from_dict(PrepareConfig, wanted), like)
     if about["first_week"] > like["first_week"]:
         print(

@@ -104,6 +104,7 @@ def prepare(config: PrepareConfig, like: dict[str, Any] | None = None) -> dict[s
             ],
             "has_text": facts["has_text"],
             **coverage.lacking(covered),
+            **coverage.asked(config),
         }
         if like is not None and (parts := coverage.of_market(about, like)):
             about["lacking"] = about.get("lacking", {}) | {what: round(1 - part, 6) for what, part in parts.items()}

@@ -90,7 +90,8 @@ class PrepareConfig:
     """The run stops when more than this part of the rows is bad."""
     min_matched: float = 0.5
     """Where metadata are given, the run stops when less than this part of the reviewed products has any. A forecast also
-    stops when less than this part of the reviews has text, if members learned from text; of the part that it was then."""
+    stops when less than this part of the reviews has text, if members learned from text; of the part that it was then. It
+    holds for new reviews too, also over HTTP."""
     overwrite: bool = False
     """Replace `out` if it exists."""
     panel: PanelConfig = dataclasses.field(default_factory=PanelConfig)

@@ -2,6 +2,7 @@
 
 from typing import Any
 
+from ensemble.data.cross_validation import CrossValidation
 from ensemble.pipeline.plan import Planned
 
 FEW_ROWS = 10_000
@@ -16,6 +17,8 @@ LARGE: dict[str, dict[str, Any]] = {
     "xgboost": {"max_leaves": 64, "column_fraction": 0.7, "l2": 1.0, "num_rounds": 2000},
 }
 COMMON: dict[str, Any] = {"min_leaf_weight": 1.0, "row_fraction": 0.8, "learning_rate": 0.05, "early_stopping_rounds": 50}
+SHARES = {"lightgbm": 3.0, "catboost": 1.5, "xgboost": 1.5}
+"""Of the time that is left; TabM has 2."""
 COMBINER = "simplex"
 CALIBRATION = {"binary": "platt", "multiclass": "temperature"}
 """How members are combined. On the public tables no other way was better, and a comparison takes longer than this."""
@@ -26,9 +29,12 @@ NOT_RANKED = ("catboost", "tabm")
 def plan(about: dict[str, Any], num_threads: int) -> list[Planned]:
     """The members, the most valuable for their time first."""
     settings = SMALL if about["splits"]["train"]["rows"] < FEW_ROWS else LARGE
+    cv = CrossValidation.of(about)
+    # Copies that are fitted on nearly all rows of their folds need not be grown anew on those that stopped them
+    common = {**COMMON, "regrow": cv is None or cv.stop_share == 1}
     planned = [
-        Planned(name=library, kind="trees", settings={"library": library, **COMMON, **of})
-        for library, of in settings.items()
+        Planned(name=name, kind="trees", settings={"library": name, **common, **of}, share=SHARES[name])
+        for name, of in settings.items()
     ]
     planned.append(Planned(name="tabm", kind="neural", share=2.0, least_seconds=20.0))
     return [member for member in planned if about["task"]["kind"] != "ranking" or member.name not in NOT_RANKED]

@@ -21,6 +21,8 @@ LEAST_FOLDS = 3
 MANY_FOLDS = 8
 MANY_FOLDS_UNTIL, FOLDS_UNTIL = 10_000, 200_000
 """Labelled rows up to which there are 8 folds, and then 5; beyond, one part is held out."""
+STOP_SHARE = 0.2
+"""Part of a fold that stops a copy, of more than `MANY_FOLDS_UNTIL` rows."""
 HELD_OUT_PERCENT = 15
 """Of the rows, what scheme=holdout predicts, and as many stop the training."""
 FIRST_PART = 0.4
@@ -151,7 +153,8 @@ def _random(config: PrepareConfig, kind: str, target: np.ndarray) -> tuple[Cross
     # Each run of num_folds neighbours in the order of the target has one row in each fold
     dealt = np.concatenate([generator.permutation(num_folds) for _ in range(-(-len(target) // num_folds))])
     fold[order] = dealt[: len(target)]
-    return CrossValidation(scheme="random", num_folds=num_folds), fold
+    stop_share = STOP_SHARE if len(target) > MANY_FOLDS_UNTIL else 1.0
+    return CrossValidation(scheme="random", num_folds=num_folds, stop_share=stop_share), fold
 
 
 def _by_group(unit: np.ndarray, num_folds: int, seed: int) -> np.ndarray:

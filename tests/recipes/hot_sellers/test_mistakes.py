@@ -13,8 +13,10 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from small_market import FIRST_DAY, SUNDAY, config_for, review, steady_market, write_raw
 
+from ensemble.commands import ensemble_predictor
 from ensemble.data import duplicates
 from ensemble.errors import UserError
+from ensemble.predictor import new_data as predictor
 from ensemble.recipes.hot_sellers import new_data, spills
 from ensemble.recipes.hot_sellers import prepare as panel
 from ensemble.recipes.hot_sellers.settings import MarketConfig, PanelConfig, PrepareConfig
@@ -104,6 +106,36 @@ def test_metadata_of_other_products_are_refused(
     assert f"{num} of 5 reviewed products have metadata" in capsys.readouterr().out
     with pytest.raises(UserError, match=r"min_matched=2\.0 is impossible: it must be between 0 and 1"):
         panel.prepare(config_for(tmp_path, content, metadata=metadata, min_matched=2.0))
+
+
+def test_new_reviews_are_matched_as_those_of_training(tmp_path: Path) -> None:
+    """A service of members that learned with metadata of two products in five would refuse every request."""
+    metadata = (write_metadata(tmp_path / "raw", ["A", "X", "Y"]),)
+    ordinary = panel.prepare(config_for(tmp_path / "ordinary", steady_market()))
+    assert "min_matched" not in ordinary  # ordinary data keep their fingerprint
+    like = panel.prepare(config_for(tmp_path / "old", steady_market(), metadata=metadata, min_matched=0.1))
+    assert like["min_matched"] == 0.1
+    source = (write_raw(tmp_path, steady_market()),)
+    settings = {"out": str(tmp_path / "new"), "source": source, "metadata": metadata}
+    assert new_data.prepare(like, settings)["lacking"] == {"metadata": 0.8}
+    with pytest.raises(UserError, match=r"only 1 of 5 reviewed products .*at least 30% must"):
+        new_data.prepare(like, {**settings, "out": str(tmp_path / "stricter"), "min_matched": 0.3})
+    with pytest.raises(UserError, match=r"min_matched=-0\.5 is impossible"):
+        new_data.prepare(like, {**settings, "out": str(tmp_path / "wrong"), "min_matched": -0.5})
+
+
+@pytest.mark.parametrize(("words", "expected"), [([], {}), (["min_matched=0.2"], {"min_matched": 0.2})])
+def test_the_command_leaves_min_matched_as_it_was(
+    words: list[str], expected: dict[str, float], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The default of the command would take the place of the setting of training."""
+    given: dict[str, Any] = {}
+    monkeypatch.setattr(predictor, "predict", lambda *arguments: given.update(arguments[4]))
+    monkeypatch.setattr(
+        "sys.argv", ["ensemble_predictor.py", "predict", "ensemble=e", "source=[new.jsonl]", "out=o", *words]
+    )
+    ensemble_predictor.main()
+    assert {name: given[name] for name in given if name == "min_matched"} == expected
 
 
 def test_metadata_that_stand_twice_are_counted(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
