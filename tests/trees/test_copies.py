@@ -371,8 +371,11 @@ def test_copies_are_not_grown_anew_without_time(data_of: Any, tmp_path: Path) ->
     """Growing anew takes as long again: begun at the end of the time, it would end long after it."""
     data = data_of("regression")
     for num_chunks in (1, 2):
-        left = itertools.chain([100.0] * num_chunks, itertools.repeat(0.0))
-        training = Training(seconds_left=lambda left=left: next(left))
+        grown_before = [0]
+        training = Training(
+            watch=lambda history, seen=grown_before: seen.append(len(history)),
+            seconds_left=lambda seen=grown_before, num=num_chunks: 100.0 * (seen[-1] < num * SETTINGS["chunk_rounds"]),
+        )
         config = config_of("xgboost", data, early_stopping_rounds=1000, num_rounds=1000)
         found = copies.train(module_of("xgboost"), config, rows_of(data), folds_of(data), training, False)
         # The first chunk is grown in any case
