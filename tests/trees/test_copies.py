@@ -197,10 +197,17 @@ def test_a_category_of_one_fold_gets_neutral_predictions(library: str, tmp_path:
             library, data, tmp_path / "m", num_rounds=30, early_stopping_rounds=30, row_fraction=1.0, column_fraction=1.0
         )
     )
-    found = TreeMember(tmp_path / "m").predict(data, "oof")
+    member = TreeMember(tmp_path / "m")
+    found = member.predict(data, "oof")
     of_new = found["prediction"][is_new[found["row_id"]]]
     assert len(of_new) > 10
-    assert ((of_new > 20) & (of_new < 60)).all(), of_new  # amber is at 0, blue at 40, coral at 120
+    # That of blue, which lies between amber and coral
+    rows_of_fold = rows_of(data).take(folds_of(data)[1].held)
+    features = next(rows_of_fold.take(np.flatnonzero(is_new[rows_of_fold.column("row_id")])).batches())
+    (colour,) = (feature for feature in folders.read_manifest(data)["features"] if feature["column"] == "colour")
+    features[:, rows_of_fold.features.index(colour["name"])] = colour["values"].index("blue")
+    expected = member._scalings[1].value(member._library.predict(member._boosters[1], features))
+    assert of_new == pytest.approx(expected, rel=1e-6)
 
 
 # ------------------------------------------------------------------------------------------------ the same bits
