@@ -70,7 +70,7 @@ def desk(prepared: Path, raw_market: tuple[Path, Path], tmp_path_factory: pytest
     (folder / "broken.yaml").write_text("a: [1\nb: }", encoding="utf-8")
     (folder / "unknown.yaml").write_text("batchsize: 3\n", encoding="utf-8")
     (folder / "member").mkdir()
-    (folder / "member/summary.json").write_text('{"kind": "catboost"}', encoding="utf-8")
+    (folder / "member/summary.json").write_text('{"kind": "forest"}', encoding="utf-8")
     (folder / "unfinished").mkdir()
     (folder / "unfinished/summary.json").write_text('{"kind": "neural"}', encoding="utf-8")
     (folder / "ensemble").mkdir()
@@ -133,13 +133,13 @@ CASES = {
     # train_trees
     "train_trees": "the setting 'data' has no default: add data=…",
     f"{TREES} num_round=3": "there is no setting 'num_round'; did you mean 'num_rounds'?",
-    f"{TREES} library=catboost": "library=catboost does not fit: write one of xgboost, lightgbm",
+    f"{TREES} library=catboost": "library=catboost is for data for cross-validation, and prepared has none: take another",
     f"{TREES} threads=-2": "threads=-2 is impossible: give a number of cores, or 0",
     f"{TREES} row_fraction=0": "row_fraction=0.0 is impossible: it must be above 0 and at most 1",
     "train_trees data=nowhere out=new": "there is no prepared data at nowhere: run scripts/prepare_data.py first",
     "train_trees data=shorter out=new": "data-00000-of-00001.arrow has 1000 bytes, not",
     f"{TREES} seed=999999999999999999999": "it must be a whole number from 0 to 4294967295",
-    f"{TREES} library=XGBoost": "did you mean 'xgboost'? Write one of xgboost, lightgbm, both",
+    f"{TREES} library=XGBoost": "did you mean 'xgboost'? Write one of xgboost, lightgbm, catboost",
     f"{TREES} out=prepared/member": "which is prepared data: choose a place outside of it",
     f"{TREES} out={'x' * 300}": "is too long: a file's name may have 255 bytes",
     "train data=prepared out=prepared/run": "which is prepared data: choose a place outside of it",
@@ -152,7 +152,7 @@ CASES = {
     f"{PREDICT} splits=test": "splits=test does not fit: write a list, as in 'splits=[test]'",
     f"{PREDICT} splits=[blend,tset]": "prepared has no split 'tset' to predict: it has train, validation, blend, test",
     "predict data=prepared out=new member=nobody": "nobody/summary.json does not exist: check the path",
-    "predict data=prepared out=new member=member": "member is of kind 'catboost', not one of neural, xgboost, lightgbm",
+    "predict data=prepared out=new member=member": "member is of kind 'forest', not one of neural, xgboost, lightgbm",
     "predict data=prepared out=new member=unfinished": "unfinished/best does not exist",
     "predict data=nowhere out=new member=momentum": "there is no prepared data at nowhere",
     "predict data=prepared out=file member=momentum": "the prediction file file/momentum.blend.parquet cannot be written",
@@ -197,7 +197,7 @@ CASES = {
     # export_model
     "export_model": "the setting 'member' has no default: add member=…",
     f"{EXPORT} member=nobody": "nobody/summary.json does not exist: check the path",
-    f"{EXPORT} member=member": "member is of kind 'catboost', and only tree members can be exported yet: name one",
+    f"{EXPORT} member=member": "member is of kind 'forest', and only tree members can be exported yet: name one",
     f"{EXPORT} member=unfinished": "unfinished is of kind 'neural', and only tree members can be exported yet: name one",
     f"{EXPORT} member=nobody format=pmml": "there is no setting 'format'",
 }

@@ -197,10 +197,17 @@ def test_a_category_of_one_fold_gets_neutral_predictions(library: str, tmp_path:
             library, data, tmp_path / "m", num_rounds=30, early_stopping_rounds=30, row_fraction=1.0, column_fraction=1.0
         )
     )
-    found = TreeMember(tmp_path / "m").predict(data, "oof")
+    member = TreeMember(tmp_path / "m")
+    found = member.predict(data, "oof")
     of_new = found["prediction"][is_new[found["row_id"]]]
     assert len(of_new) > 10
-    assert ((of_new > 20) & (of_new < 60)).all(), of_new  # amber is at 0, blue at 40, coral at 120
+    # That of blue, which lies between amber and coral
+    rows_of_fold = rows_of(data).take(folds_of(data)[1].held)
+    features = next(rows_of_fold.take(np.flatnonzero(is_new[rows_of_fold.column("row_id")])).batches())
+    (colour,) = (feature for feature in folders.read_manifest(data)["features"] if feature["column"] == "colour")
+    features[:, rows_of_fold.features.index(colour["name"])] = colour["values"].index("blue")
+    expected = member._scalings[1].value(member._library.predict(member._boosters[1], features))
+    assert of_new == pytest.approx(expected, rel=1e-6)
 
 
 # ------------------------------------------------------------------------------------------------ the same bits
@@ -371,8 +378,11 @@ def test_copies_are_not_grown_anew_without_time(data_of: Any, tmp_path: Path) ->
     """Growing anew takes as long again: begun at the end of the time, it would end long after it."""
     data = data_of("regression")
     for num_chunks in (1, 2):
-        left = itertools.chain([100.0] * num_chunks, itertools.repeat(0.0))
-        training = Training(seconds_left=lambda left=left: next(left))
+        grown_before = [0]
+        training = Training(
+            watch=lambda history, seen=grown_before: seen.append(len(history)),
+            seconds_left=lambda seen=grown_before, num=num_chunks: 100.0 * (seen[-1] < num * SETTINGS["chunk_rounds"]),
+        )
         config = config_of("xgboost", data, early_stopping_rounds=1000, num_rounds=1000)
         found = copies.train(module_of("xgboost"), config, rows_of(data), folds_of(data), training, False)
         # The first chunk is grown in any case
