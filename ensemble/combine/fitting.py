@@ -12,11 +12,11 @@ So much for a binary task. Of a multiclass one the logs of the probabilities tak
 each member. Values of a regression are averaged as they are. Scores of a ranking are averaged less their group's mean and by
 its spread, or by their ranks in it, so that each group and each member speaks on one scale; nothing is calibrated.
 
-`combiner=auto` compares all combiners block by block inside blend (selection.py) and takes the best of them only if it
-beats equal weights by more than half a standard error: fitted weights that are hardly better on blend are worse on test more
-often than not (CONTRIBUTING has the figures). With fewer than 1,000 rows of the rarer class only weights that are ≥ 0 and
-sum to 1 are taken, and no isotonic calibration. `calibration=none` leaves out the steps 1 and 3. `calibration=auto` does the same among the calibrators: Platt's is the
-default of a binary task, temperature that of a multiclass one.
+`combiner=auto` compares all combiners block by block inside blend (selection.py) and takes the best of them only if it beats
+equal weights by more than half a standard error: fitted weights that are hardly better on blend are worse on test more often
+than not (CONTRIBUTING has the figures). With fewer than 1,000 rows of the rarer class only weights that are ≥ 0 and sum to 1
+are taken, and no isotonic calibration. `calibration=none` leaves out the steps 1 and 3. `calibration=auto` does the same
+among the calibrators: Platt's is the default of a binary task, temperature that of a multiclass one.
 """
 
 import dataclasses

@@ -201,4 +201,4 @@ CALIBRATORS: dict[str, dict[str, Callable[[np.ndarray, np.ndarray, np.ndarray | 
 }
 """By kind of task, the default first."""
 NONE = "none"
-"""In place of a calibrator: neither the members nor their average are calibrated. For targets whose share changes in time."""
+"""In place of a calibrator: neither the members nor their average are calibrated, as where shares change in time."""
