@@ -30,7 +30,7 @@ class FitConfig:
     """Finds the weights: auto, equal, best_member, greedy, shrunk, simplex; of some kinds of task also logistic, nnls, ridge
     or rank_average."""
     calibration: str = "auto"
-    """Calibrates probabilities: auto, none, platt, temperature, or isotonic, for two classes with 1,000 rows of the rarer."""
+    """Calibrates probabilities: auto, none, platt, temperature, or isotonic (1,000 rows of the rarer class)."""
     on: str = ""
     """The split that both are fitted on: blend, or oof, rows predicted out of fold; empty for oof where the data are for
     cross-validation, else blend."""
