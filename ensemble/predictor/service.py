@@ -176,7 +176,7 @@ def _predict(predictor: Predictor, settings: ServeConfig, body: bytes) -> tuple[
         if count > settings.max_reviews:
             sentence = f"{count} {name} are more than the {settings.max_reviews} that a request may have: send fewer"
             return _refusal(HTTPStatus.REQUEST_ENTITY_TOO_LARGE, [name], sentence), 0, 0
-    if problem := requests_of.problem(request):
+    if problem := requests_of.problem(request, predictor.like):
         return _refusal(HTTPStatus.UNPROCESSABLE_ENTITY, *problem), 0, 0
     source = next(iter(counts))
     try:
@@ -186,10 +186,10 @@ def _predict(predictor: Predictor, settings: ServeConfig, body: bytes) -> tuple[
     except Failure as error:
         print(f"failed: {error}", file=sys.stderr, flush=True)
         return _refusal(HTTPStatus.SERVICE_UNAVAILABLE, [], "a member could not answer: look at the service's log"), 0, 0
-    about = {name.decode(): value.decode() for name, value in forecast.schema.metadata.items()}
+    about = {name.decode(): value.decode() for name, value in (forecast.schema.metadata or {}).items()}
     found = forecast.to_pylist()
     for row in found:
-        row["members"] = {name: row.pop(name) for name in predictor.ensemble.member_names}
+        row["members"] = {name: row.pop(name) for name in predictor.ensemble.member_names if name in row}
     answer = {**requests_of.answer(about), "forecast": found}
     content = to_json(answer, inf_nan_mode="null")  # the value of an unknown feature, for which JSON has no number
     return Response(content, media_type="application/json"), counts[source], len(found)

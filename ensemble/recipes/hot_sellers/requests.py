@@ -77,7 +77,7 @@ def counts(request: Request) -> dict[str, int]:
     return {"reviews": len(request.reviews), "products": len(request.products or [])}
 
 
-def problem(request: Request) -> tuple[list[str | int], str] | None:
+def problem(request: Request, like: dict[str, Any]) -> tuple[list[str | int], str] | None:
     """The first review that is dated in the future, by more than a day: its place and a sentence; None if there is none."""
     end = time.time() * 1000 + DAY_MS
     ahead = next((number for number, review in enumerate(request.reviews) if review["timestamp"] > end), None)

@@ -1,0 +1,97 @@
+"""A request to the service of a fitted table, and how it becomes a table: rows as JSON objects, one value for each column.
+
+    {"rows": [{"age": 39, "job": "clerk", "joined": "2024-01-31"}, …]}
+
+Columns that the members never learned from are passed over, and one that a row lacks is empty in it, as in a file.
+"""
+
+import math
+from typing import Annotated, Any
+
+import pyarrow as pa
+from pydantic import BaseModel, Field
+
+Value = bool | int | float | str | None
+KINDS = {"category": "text", "0 or 1": "true or false"}
+"""What the values of a feature are, by its unit; a number or a date otherwise."""
+
+
+class Request(BaseModel):
+    """New rows."""
+
+    rows: Annotated[list[dict[str, Value]], Field(min_length=1)]
+
+
+def counts(request: Request) -> dict[str, int]:
+    """How many rows a request has."""
+    return {"rows": len(request.rows)}
+
+
+def problem(request: Request, like: dict[str, Any]) -> tuple[list[str | int], str] | None:
+    """The first cell that is no value of its column: its place and a sentence; None if there is none."""
+    kinds = columns(like)
+    for number, row in enumerate(request.rows):
+        for name, value in row.items():
+            if name in kinds and not _fits(kinds[name], value):
+                return ["rows", number, name], f"{value!r} is no {kinds[name]}: the column '{name}' holds {kinds[name]}s"
+    if not any(name in kinds for row in request.rows for name in row):
+        return ["rows"], f"no row has a column that the members learned from: {', '.join(list(kinds)[:9])}"
+    return None
+
+
+def tables(request: Request) -> tuple[pa.Table, None]:
+    """The rows as `Predictor.predict` takes them; a column of values of several types becomes one of texts."""
+    names = dict.fromkeys(name for row in request.rows for name in row)
+    found = {}
+    for name in names:
+        values = [row.get(name) for row in request.rows]
+        types = {type(value) for value in values if value is not None}
+        if len(types) > 1 and types != {int, float}:
+            values = [None if value is None else _as_text(value) for value in values]
+        found[name] = pa.array(values)
+    return pa.table(found), None
+
+
+def facts(like: dict[str, Any]) -> dict[str, Any]:
+    """What /schema says of an ensemble that was fitted on data with the manifest `like`."""
+    texts = {feature["column"]: feature["values"] for feature in like["features"] if "values" in feature}
+    described = {
+        name: {"holds": kind, **({"values": texts[name]} if name in texts else {})} for name, kind in columns(like).items()
+    }
+    return {"target": like["target"], "task": like["task"]["kind"], "columns": described}
+
+
+def answer(metadata: dict[str, str]) -> dict[str, Any]:
+    """What stands in an answer beside the forecast."""
+    return {}
+
+
+def columns(like: dict[str, Any]) -> dict[str, str]:
+    """What each column that the members learned from holds."""
+    return {feature["column"]: _kind(feature) for feature in like["features"]}
+
+
+def _kind(feature: dict[str, Any]) -> str:
+    if "part" in feature or feature["unit"].startswith("days since"):
+        return "date"
+    return KINDS.get(feature["unit"], "number")
+
+
+def _fits(kind: str, value: Value) -> bool:
+    if value is None or kind == "text" or (isinstance(value, str) and (not value.strip() or kind == "true or false")):
+        return True
+    if kind == "date":
+        return isinstance(value, (str, int)) and not isinstance(value, bool)
+    if isinstance(value, str):
+        try:
+            float(value.replace(",", ""))
+        except ValueError:
+            return False
+        return True
+    return isinstance(value, bool) == (kind == "true or false") or (kind == "true or false" and value in (0, 1))
+
+
+def _as_text(value: Value) -> str:
+    if isinstance(value, bool):
+        return str(value).lower()
+    return str(int(value)) if isinstance(value, float) and math.isfinite(value) and value.is_integer() else str(value)
