@@ -83,7 +83,7 @@ def main() -> None:
             del extra["min_matched"]
         data = (settings.source, settings.metadata)
         path = new_data.predict(settings.ensemble, *data, settings.out, extra, settings.overwrite)
-        print(f"the ranked forecast is in {path}")
+        print(f"the ranked forecast is in {path}{new_data.meaning(settings.ensemble)}")
         return
 
     from ensemble import folders

@@ -66,6 +66,15 @@ def read_fitted(folder: str | Path) -> tuple[dict[str, Any], dict[str, Any]]:
     return description, like
 
 
+def meaning(folder: str | Path) -> str:
+    """What the column `prediction` of a forecast is, where that is a probability of a class with a name; else empty."""
+    like = folders.read_json(Path(folder) / "like.json")
+    names = like.get("target", {}).get("names", ())
+    if like["task"]["kind"] != "binary" or not names:
+        return ""
+    return f"; prediction is the probability that {like['target']['column']} is {names[-1]}"
+
+
 def intervals_of(description: dict[str, Any]) -> Intervals | None:
     """The prediction intervals in ensemble.json, if it is of a regression."""
     found = description.get("intervals")
