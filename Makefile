@@ -14,30 +14,17 @@ BIN := $(VENV)/bin
 PYTEST := OMP_WAIT_POLICY=PASSIVE $(BIN)/python -m pytest
 AUTOGLUON := 1.6.3
 AUTOGLUON_VENV := .venv-autogluon
-CORES := $(shell nproc 2>/dev/null || sysctl -n hw.ncpu)
 
-# A short demo, for CI: the same commands on a fifth of the data
+# A short demo, for CI: the same command on a fifth of the data
 ifeq ($(SIZE),short)
 MARKET := market.num_products=800 market.num_reviews=40000
-TRAINING := max_epochs=1
 endif
 
 .PHONY: demo test test-parallel test-serial test-slurm torture check fix figures bench bench-autogluon bench-tables clean
 
 demo: $(VENV)/installed
-	rm -rf "$(DEMO)/raw" "$(DEMO)/members/transformer"
-	$(BIN)/python scripts/prepare_data.py --recipe hot_sellers out=$(DEMO)/prepared raw=$(DEMO)/raw overwrite=true $(MARKET)
-	OMP_NUM_THREADS=$(CORES) $(BIN)/accelerate launch --quiet --config_file accelerate_configs/single_cpu.yaml \
-		scripts/train.py --recipe hot_sellers data=$(DEMO)/prepared out=$(DEMO)/members/transformer $(TRAINING)
-	for library in xgboost lightgbm; do \
-		$(BIN)/python scripts/train_trees.py library=$$library refit=true data=$(DEMO)/prepared out=$(DEMO)/members/$$library \
-			overwrite=true || exit; done
-	for member in $(DEMO)/members/transformer $(DEMO)/members/xgboost $(DEMO)/members/lightgbm momentum; do \
-		$(BIN)/python scripts/predict.py member=$$member data=$(DEMO)/prepared out=$(DEMO)/predictions || exit; done
-	$(BIN)/python scripts/ensemble_predictor.py fit predictions=$(DEMO)/predictions data=$(DEMO)/prepared out=$(DEMO)/ensemble \
-		'members=[transformer,xgboost,lightgbm,momentum]' overwrite=true
-	$(BIN)/python scripts/report.py ensemble=$(DEMO)/ensemble data=$(DEMO)/prepared predictions=$(DEMO)/predictions \
-		out=$(DEMO)/report.html
+	rm -rf "$(DEMO)/raw"
+	$(BIN)/python scripts/fit.py --recipe hot_sellers out=$(DEMO) raw=$(DEMO)/raw time_limit=0 overwrite=true $(MARKET)
 	@echo "the other commands of the pages need the environment: source $(VENV)/bin/activate"
 
 # All three stages run, also after one that fails; tests/conftest.py says which test is in which

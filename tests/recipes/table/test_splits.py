@@ -99,7 +99,7 @@ def test_another_seed_gives_other_folds() -> None:
 @pytest.mark.parametrize(("num_rows", "scheme", "num_folds"), [(40, "random", 8), (41, "random", 5), (61, "holdout", 1)])
 def test_larger_tables_have_fewer_folds(num_rows: int, scheme: str, num_folds: int, monkeypatch: pytest.MonkeyPatch) -> None:
     """Eight copies on a million rows would take the whole time of a fit."""
-    assert (splits.MANY_FOLDS_UNTIL, splits.FOLDS_UNTIL) == (20_000, 200_000)
+    assert (splits.MANY_FOLDS_UNTIL, splits.FOLDS_UNTIL) == (10_000, 200_000)
     monkeypatch.setattr(splits, "MANY_FOLDS_UNTIL", 40)
     monkeypatch.setattr(splits, "FOLDS_UNTIL", 60)
     cv = split(np.arange(num_rows)).cross_validation

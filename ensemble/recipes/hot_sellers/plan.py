@@ -1,0 +1,14 @@
+"""The members that one command trains: what `make demo` shows."""
+
+from typing import Any
+
+from ensemble.pipeline.plan import Planned
+
+
+def plan(about: dict[str, Any], num_threads: int) -> list[Planned]:
+    """The trees first, since they take a small part of the time."""
+    trees = [
+        Planned(name=library, kind="trees", settings={"library": library, "refit": True})
+        for library in ("xgboost", "lightgbm")
+    ]
+    return [*trees, Planned(name="transformer", kind="neural", share=4.0, least_seconds=20.0)]
