@@ -65,7 +65,7 @@ def test_foreign_members_are_named() -> None:
         ({"outputs": ["odds"] * 3}, "a member says 'odds', but the ensemble knows probability, score, value, probabilities"),
         ({"combiner": "median"}, "there is no combiner 'median' for binary targets: name auto, equal,"),
         ({"combiner": "logistic", "kind": "regression"}, "there is no combiner 'logistic' for regression targets"),
-        ({"calibration": "beta"}, "there is no calibration 'beta': name auto, platt, temperature, isotonic"),
+        ({"calibration": "beta"}, "there is no calibration 'beta': name auto, none, platt, temperature, isotonic"),
         ({"calibration": "platt", "kind": "regression"}, "is of probabilities, and these members say values"),
         ({"target": np.full(3000, np.nan), "kind": "regression"}, "the target of row 0 of blend is no number"),
         ({"predictions": np.full((3000, 3), np.inf), "outputs": ["score"] * 3}, "predicts inf in row 0, which is no number"),
