@@ -16,7 +16,7 @@ OF_A_RUN = (
     "best", "checkpoints", "config.json", "curves.txt", "environment.json", "final", "manifest.json", "metrics.jsonl",
     "profile", "status", "summary.json", "tensorboard", "train.log", "val.log",
 )  # fmt: skip
-STARTING_S = 12.0
+STARTING_S = 16.0
 """Seconds that the launcher, imports and predictions take, which are not training."""
 
 
