@@ -124,7 +124,7 @@ def fit_combinations(
     of_column[twin] = is_score
     loss = loss_of(kind, target, group, weight)
     scaled_by: dict[bool, list[Scale]] = {}
-    weighted: dict[str, tuple[np.ndarray, np.ndarray]] = {}
+    weighted = ""
     found = {}
     for combiner_name, calibrator_name in ways:
         combiner = COMBINERS[kind][combiner_name]
@@ -134,7 +134,7 @@ def fit_combinations(
                 for column, score in zip(np.moveaxis(columns, 1, 0), of_column, strict=True)
             ]
         column_scales = scaled_by[combiner.ranks]
-        if combiner_name not in weighted:
+        if combiner_name != weighted:  # ways with the same combiner stand together, and differ in calibration alone
             averaged = scaled_to(combiner.space, column_scales, columns, group)
             useful = (averaged.min(0) < averaged.max(0)).reshape(-1, averaged.shape[-1]).any(0)
             weights = np.zeros(len(useful))
@@ -142,8 +142,7 @@ def fit_combinations(
                 weights[useful] = combiner.find(target, averaged[..., useful], loss)
             if not weights.any():
                 weights = equal_weights(target, averaged)
-            weighted[combiner_name] = averaged, weights[twin] / num_twins[twin]
-        averaged, weights = weighted[combiner_name]
+            weights, weighted = weights[twin] / num_twins[twin], combiner_name
         is_centred = combiner.space in ("probability", "value")
         combination = Combination(
             scales=tuple(column_scales[column] for column in twin),

@@ -48,7 +48,7 @@ def on_blend(
     is_score = np.array(ensemble.outputs) == "score"
     every_member = np.arange(len(ensemble.member_names))
     kind, way = ensemble.kind, (ensemble.method, ensemble.calibrator)
-    folds = (selection.forward_folds if is_forward else selection.random_folds)(group, ensemble.num_folds)
+    folds = selection.folds_of(group, ensemble.num_folds, is_forward)
 
     def of(rows: np.ndarray) -> np.ndarray | None:
         return None if weight is None else weight[rows]

@@ -220,7 +220,7 @@ def fit_with_forecasts(
     target, group, inputs = target[rows], group[rows], inputs[rows]
     weight = None if weight is None else weight[rows]
     is_score = np.array(outputs) == "score"
-    folds = (selection.forward_folds if is_forward else selection.random_folds)(group, num_folds)
+    folds = selection.folds_of(group, num_folds, is_forward)
 
     def fit_ways(
         combiners: Sequence[str], calibrators: Sequence[str], of_name: int

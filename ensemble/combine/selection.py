@@ -39,6 +39,11 @@ def forward_folds(group: np.ndarray, num_folds: int) -> list[Fold]:
     return [(group < block[0], np.isin(group, block)) for block in blocks[1:]]
 
 
+def folds_of(group: np.ndarray, num_folds: int, is_forward: bool) -> list[Fold]:
+    """`forward_folds` or `random_folds`."""
+    return (forward_folds if is_forward else random_folds)(group, num_folds)
+
+
 def random_folds(group: np.ndarray, num_folds: int) -> list[Fold]:
     """At most `num_folds` blocks of groups, each with all other rows; there are at least two groups."""
     groups = np.unique(group)

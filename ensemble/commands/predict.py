@@ -7,7 +7,6 @@ python scripts/predict.py member=co_occurrence data=runs/beauty/prepared out=run
 """
 
 import dataclasses
-import os
 from pathlib import Path
 from typing import Any, Literal
 
@@ -74,14 +73,9 @@ def predict(settings: PredictConfig, about: dict[str, Any]) -> None:
         raise errors.UserError(f"contributions=true is for one tree member, which {folder} is not: leave it out")
     name = settings.name or folder.resolve().name
     members.check_name(name, about)
-    for split in splits:
-        columns = loaded.predict(settings.data, split)
-        if loaded.is_main_process:
-            where = {} if baseline == "ranking" else {"folder": os.path.abspath(folder)}
-            columns["config"] = {**columns["config"], "kind": kind, **where}
-            path = Path(settings.out) / f"{name}.{split}.parquet"
-            members.write(path, about, columns, split, name)
-            print(f"{path}: {len(columns['row_id']):,} rows")
+    where = None if baseline == "ranking" else folder
+    for split, path, num_rows in members.write_splits(loaded, name, kind, splits, settings.data, about, settings.out, where):
+        print(f"{path}: {num_rows:,} rows")
         if settings.contributions and loaded.write_contributions:
             print(loaded.write_contributions(settings.data, split, name, settings.out))
 

@@ -207,7 +207,7 @@ def look(path: str | Path, headless: bool = False) -> RawFile:
 
 
 def _no_objects(path: Path, text: bytes) -> str:
-    """What is wrong with a file that begins with a JSON list, told by the lines after the first."""
+    """What is wrong with a file that begins with a JSON list, by the lines after the first."""
     first, _, rest = (part.strip() for part in text.lstrip().partition(b"\n"))
     try:
         values = json.loads(first)

@@ -23,8 +23,11 @@ STARTING_S = 16.0
 def train(
     member: Planned, data: Path, folder: Path, about: dict[str, Any], config: Any, seconds: float, resume: bool
 ) -> bool:
-    """Train the member; whether it is whole afterwards. With `seconds` it stops in time."""
-    if getattr(config, "overwrite", False) and not resume:
+    """Train the member; whether it is whole afterwards. With `seconds` it stops in time.
+
+    Without `resume` an earlier run in its folder is replaced, which only a fit with overwrite=true, or with other data, has.
+    """
+    if not resume:
         _remove(folder)
     settings = {"seed": getattr(config, "seed", 0), **member.settings, "data": data, "out": folder}
     if seconds:

@@ -66,9 +66,7 @@ def fit(config: Any, name: str, resume: bool, budget: Budget) -> list[dict[str, 
         folder = out / "members" / member.name
         go_on = resume and not _is_stale(folder, about["fingerprint"])
         if member.kind == "neural":
-            if not go_on:
-                folders.discard(folder)  # of an earlier fit, if it is whole
-            done = network.train(member, out / PREPARED, folder, about, config, seconds, resume)
+            done = network.train(member, out / PREPARED, folder, about, config, seconds, go_on)
         else:
             try:
                 _train_trees(member, out / PREPARED, folder, config, num_threads, seconds, go_on, overwrite or resume)
@@ -108,7 +106,7 @@ def _opened(out: Path, config: Any, name: str, resume: bool) -> Iterator[dict[st
         before = folders.read_json(file)
         if not isinstance(before, dict) or before.get("written_by") != folders.MARK:
             raise UserError(f"{file} is not of this project, so nothing is written beside it: choose another out")
-        if resume and {key: before.get(key) for key in mine} != mine:
+        if resume and _comparable(before) != _comparable(mine):
             raise UserError(f"{out} was begun with other settings: give the same, or add overwrite=true without --resume")
         if not resume and not getattr(config, "overwrite", False):
             raise UserError(f"{out} holds a fit: add --resume auto to go on with it, or overwrite=true to begin anew")
@@ -133,6 +131,12 @@ def _opened(out: Path, config: Any, name: str, resume: bool) -> Iterator[dict[st
         else:
             _undo(file, made)
         raise
+
+
+def _comparable(begun: dict[str, Any]) -> dict[str, Any]:
+    """What must be the same to go on; files may have moved, and `_refuse_other_sources` compares their content."""
+    settings = {name: value for name, value in begun.get("settings", {}).items() if name not in ("source", "metadata")}
+    return {"written_by": begun.get("written_by"), "recipe": begun.get("recipe"), "settings": settings}
 
 
 def _undo(file: Path, made: list[Path]) -> None:
@@ -244,17 +248,12 @@ def _finish(out: Path, about: dict[str, Any], trained: list[Planned], config: An
         if member.kind == "neural":
             network.predict(member.name, folder, data, predictions)
             continue
-        loaded = members.load(folder, data, config.threads)
-        for split in bag.usual_splits(folder, about, is_baseline=False):
-            columns = loaded.predict(data, split)
-            columns["config"] = {**columns["config"], "kind": members.kind_of(folder), "folder": str(folder.resolve())}
-            members.write(predictions / f"{member.name}.{split}.parquet", about, columns, split, member.name)
+        loaded, kind = members.load(folder, data, config.threads), members.kind_of(folder)
+        splits = bag.usual_splits(folder, about, is_baseline=False)
+        list(members.write_splits(loaded, member.name, kind, splits, data, about, predictions, folder))
     for name, kind in members.baselines(about).items():
-        loaded = members.load_baseline(name, about)
-        for split in bag.usual_splits(Path(name), about, is_baseline=True):
-            columns = loaded.predict(data, split)
-            columns["config"] = {**columns["config"], "kind": kind}
-            members.write(predictions / f"{name}.{split}.parquet", about, columns, split, name)
+        splits = bag.usual_splits(Path(name), about, is_baseline=True)
+        list(members.write_splits(members.load_baseline(name, about), name, kind, splits, data, about, predictions))
         names.append(name)
     _say(budget, "combining")
     combining = recipe.of(about).get("plan", "combining")

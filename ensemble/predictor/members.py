@@ -6,7 +6,7 @@ and the tree libraries do not share a process, since each brings an OpenMP runti
 
 import dataclasses
 import os
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -153,6 +153,30 @@ def load_baseline(name: str, about: dict[str, Any]) -> Loaded:
         return {**common, **predict(data, split, name)}
 
     return Loaded(bag.with_out_of_fold(checked))
+
+
+def write_splits(
+    loaded: Loaded,
+    name: str,
+    kind: str,
+    splits: Sequence[str],
+    data: str | Path,
+    about: dict[str, Any],
+    out: str | Path,
+    folder: Path | None = None,
+) -> Iterator[tuple[str, Path, int]]:
+    """Predict splits of `data`, and write NAME.SPLIT.parquet for each to `out`; yields split, file and number of rows.
+
+    folder : of the member, which the files name; None for a member without one. Nothing is yielded on ranks that do not
+    write.
+    """
+    where = {} if folder is None else {"folder": os.path.abspath(folder)}
+    for split in splits:
+        columns = loaded.predict(data, split)
+        if loaded.is_main_process:
+            path = Path(out) / f"{name}.{split}.parquet"
+            write(path, about, {**columns, "config": {**columns["config"], "kind": kind, **where}}, split, name)
+            yield split, path, len(columns["row_id"])
 
 
 def write(path: Path, about: dict[str, Any], columns: dict[str, Any], split: str, member: str) -> None:

@@ -70,12 +70,12 @@ def parameters(config: TreesConfig, goal: Goal) -> dict[str, Any]:
 
 def pool(goal: Goal, rows: TreeData) -> Any:
     """Rows with their targets as CatBoost reads them."""
-    lesson = lesson_of(goal, rows)
-    features = np.concatenate(list(lesson.rows.batches()))
-    assert lesson.target is not None
-    label = lesson.target if goal.objective == "regression" else lesson.target.astype(np.int64)
+    learned = lesson_of(goal, rows)
+    features = np.concatenate(list(learned.rows.batches()))
+    assert learned.target is not None
+    label = learned.target if goal.objective == "regression" else learned.target.astype(np.int64)
     names = list(rows.categories)
-    return catboost.Pool(frame(features, rows.features, names), label=label, weight=lesson.weight, cat_features=names)
+    return catboost.Pool(frame(features, rows.features, names), label=label, weight=learned.weight, cat_features=names)
 
 
 def frame(features: np.ndarray, names: Sequence[str], categories: Sequence[str]) -> pd.DataFrame:

@@ -53,6 +53,8 @@ class Grown:
     """Their mean predicts new rows."""
     history: list[Scores]
     best_round: int
+    learning_rate: float | None = None
+    """If it is another than the one that was set, since the time was short."""
     out_of_fold: dict[str, np.ndarray] | None = None
     """`row_id`, (n,), and `prediction` in the target's unit, (n,) or (n, K) for K classes."""
     permutation: dict[str, Any] | None = None
@@ -79,9 +81,11 @@ def train(
         grow = partial(_grow_whole if hasattr(library, "grow") else _grow_together, library, rows=rows, run=pool.map)
         limited = dataclasses.replace(training, seconds_left=seconds_left, watch=_Pace(config, training))
         folded = [(fold.fit, fold.stop) for fold in folds]
+        learning_rate = None
         try:
             models, history, best_round = grow(config=config, parts=folded, training=limited)
         except _TooSlow as found:
+            learning_rate = found.learning_rate
             config = dataclasses.replace(config, learning_rate=found.learning_rate)
             limited = dataclasses.replace(limited, watch=training.watch)
             models, history, best_round = grow(config=config, parts=folded, training=limited)
@@ -89,9 +93,8 @@ def train(
 
         def grown_on(parts: Sequence[np.ndarray]) -> list[Model]:
             """Boosters with as many trees on other rows."""
-            again = Training(
-                group=training.group, asked=training.asked, is_refit=True
-            )  # a checkpoint is of the first growth
+            # It writes no checkpoint: those are of the first growth
+            again = Training(group=training.group, asked=training.asked, is_refit=True)
             anew = dataclasses.replace(config, num_rounds=best_round)
             return grow(config=anew, parts=[(part, None) for part in parts], training=again)[0]
 
@@ -106,7 +109,14 @@ def train(
         importance = permutation.importance(goal, rows, folds, asks, best_round)
         if config.refit or is_forward:
             models = grown_on([np.arange(len(rows))] * max(1, config.num_refits))
-    return Grown(models=models, history=history, best_round=best_round, out_of_fold=out_of_fold, permutation=importance)
+    return Grown(
+        models=models,
+        history=history,
+        best_round=best_round,
+        learning_rate=learning_rate,
+        out_of_fold=out_of_fold,
+        permutation=importance,
+    )
 
 
 class _TooSlow(Exception):

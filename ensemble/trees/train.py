@@ -131,6 +131,7 @@ def train(config: TreesConfig, resume: str = "", where: Place = ALONE) -> dict[s
         "output": goal.output,
         **({"scaling": scalings[0]} if len(scalings) == 1 else {"scalings": scalings} if scalings else {}),
         "trees": grown.best_round,
+        **({} if grown.learning_rate is None else {"learning_rate": grown.learning_rate}),
         **({"models": len(grown.models)} if cv else {}),
         "memory": config.memory,
         "peak_memory_mb": round(memory.peak() - peak_mb, 1),

@@ -6,6 +6,7 @@ from typing import Any
 import numpy as np
 import polars as pl
 
+from ensemble import verification
 from ensemble.pipeline import run
 from ensemble.pipeline.budget import Budget
 from ensemble.pipeline.plan import Planned
@@ -59,5 +60,6 @@ def bits(out: Path) -> dict[str, bytes]:
 
 
 def snapshot(folder: Path) -> dict[str, bytes]:
-    """Every file under a folder."""
-    return {str(path.relative_to(folder)): path.read_bytes() for path in sorted(folder.rglob("*")) if path.is_file()}
+    """Every file under a folder, but the record of verified files: what it holds depends on how old the files are."""
+    files = [path for path in sorted(folder.rglob("*")) if path.is_file() and path.name != verification.NAME]
+    return {str(path.relative_to(folder)): path.read_bytes() for path in files}

@@ -10,15 +10,25 @@ import numpy as np
 import polars as pl
 import pyarrow.parquet as pq
 import pytest
+from copied_members import (
+    KINDS,
+    NUM_LABELLED,
+    NUM_ROWS,
+    SETTINGS,
+    config_of,
+    content,
+    folds_of,
+    frame_of,
+    prepared_of,
+    rows_of,
+)
 
 from ensemble import folders
 from ensemble.arrow import open_table
 from ensemble.data import out_of_fold
-from ensemble.data.cross_validation import CrossValidation, Fold
 from ensemble.errors import UserError
 from ensemble.predictor import members
-from ensemble.recipes.table.prepare import prepare, write_rows
-from ensemble.recipes.table.settings import PrepareConfig
+from ensemble.recipes.table.prepare import write_rows
 from ensemble.task import Task
 from ensemble.trees import boosting, copies, predict, threads, train, unknown
 from ensemble.trees.boosting import CannotLearn, Training
@@ -28,42 +38,12 @@ from ensemble.trees.predict import TreeMember, mean_of, module_of
 from ensemble.trees.rows import TreeData
 from ensemble.trees.settings import TreesConfig
 
-NUM_ROWS = 260
-NUM_LABELLED = 240
-KINDS = ("regression", "binary", "multiclass")
-SETTINGS: dict[str, Any] = {
-    "num_rounds": 12, "early_stopping_rounds": 12, "learning_rate": 0.3, "min_leaf_weight": 1.0, "l2": 1.0, "max_leaves": 8,
-    "threads": 1, "chunk_rounds": 4, "checkpoint_s": 0.0,
-}  # fmt: skip
-
 
 @pytest.fixture(scope="module", params=["xgboost", "lightgbm", "catboost"])
 def library(request: pytest.FixtureRequest) -> str:
     if request.param == "catboost":
         pytest.importorskip("catboost")
     return request.param
-
-
-def frame_of(kind: str, offset: float = 0.0) -> pl.DataFrame:
-    """Two numbers and a colour decide; the last rows are to be forecast."""
-    generator = np.random.default_rng(0)
-    size, other = generator.uniform(-1, 1, (2, NUM_ROWS)).round(3)
-    colour = generator.choice(["amber", "blue", "coral"], NUM_ROWS)
-    truth = 3 * size + other + 2 * (colour == "coral") + 0.2 * generator.standard_normal(NUM_ROWS)
-    target = {
-        "regression": offset + (10 * truth).round(),
-        "binary": np.where(truth > 0.7, "yes", "no"),
-        "multiclass": np.array(["high", "low", "mid"])[np.digitize(truth, [-0.5, 1.5])],
-    }[kind]
-    frame = pl.DataFrame({"colour": colour, "size": size, "other": other, "day": np.arange(NUM_ROWS), "y": target})
-    return frame.with_columns(y=pl.when(pl.int_range(NUM_ROWS) < NUM_LABELLED).then("y"))
-
-
-def prepared_of(folder: Path, frame: pl.DataFrame, name: str = "data", **settings: Any) -> Path:
-    frame.write_parquet(folder / f"{name}.parquet")
-    settings.setdefault("num_folds", 3)
-    prepare(PrepareConfig(out=str(folder / name), source=(str(folder / f"{name}.parquet"),), target="y", **settings))
-    return folder / name
 
 
 @pytest.fixture(scope="module")
@@ -79,16 +59,6 @@ def data_of(tmp_path_factory: pytest.TempPathFactory) -> Any:
         return found[kind, is_forward]
 
     return make
-
-
-def config_of(library: str, data: Path, out: Path | str = "", **settings: Any) -> TreesConfig:
-    return TreesConfig(library=library, data=str(data), out=str(out), **{**SETTINGS, **settings})  # type: ignore[arg-type]
-
-
-def folds_of(data: Path) -> list[Fold]:
-    cv = CrossValidation.of(folders.read_manifest(data))
-    assert cv
-    return cv.folds(data, "cluster")
 
 
 def pinned(library: str, monkeypatch: pytest.MonkeyPatch) -> Any:
@@ -107,29 +77,6 @@ def grown(module: Any, library: str, data: Path, rows: TreeData, is_forward: boo
     settings.setdefault("early_stopping_rounds", 1000)
     config = config_of(library, data, **settings)
     return copies.train(module, config, rows, folds_of(data), Training(), is_forward)
-
-
-def rows_of(data: Path) -> TreeData:
-    return TreeData(data, "train", folders.read_manifest(data))
-
-
-def changed(data: Path, folder: Path, rows: np.ndarray) -> TreeData:
-    """The split `train` with other targets and features in some rows."""
-    table = open_table(data / "rows" / "train")
-    arrays = {name: table[name].to_numpy().copy() for name in table.column_names}
-    target = arrays["target"]
-    arrays["target"][rows] = target.max() + target.min() - target[rows]
-    arrays["colour"][rows], arrays["size"][rows] = 0, -5 * arrays["size"][rows]
-    arrays["other"][rows] = np.nan
-    write_rows(folder / "rows" / "train", arrays)
-    return TreeData(folder, "train", folders.read_manifest(data))
-
-
-def content(folder: Path) -> dict[str, bytes]:
-    """The models and the out-of-fold predictions of a member."""
-    files = [*folder.glob("model*"), folder / out_of_fold.FILE, folder / "known.json"]
-    assert len(files) >= 3
-    return {file.name: file.read_bytes() for file in files}
 
 
 # ------------------------------------------------------------------------------------------------ no leak
@@ -372,6 +319,25 @@ def test_the_time_ends_a_training_with_a_sound_member(library: str, data_of: Any
     found = TreeMember(tmp_path / "m").predict(data, "oof")
     assert len(found["row_id"]) == NUM_LABELLED
     assert np.ptp(found["prediction"]) > 0
+
+
+def test_a_short_time_raises_the_learning_rate(data_of: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The trees that fit would have learned a part of the target, or the member not say with what rate it learned."""
+    monkeypatch.setattr(copies, "rate_in_time", lambda rate, of_a_tree, left: 0.9)
+    config = config_of("lightgbm", data_of("binary"), tmp_path / "short", max_seconds=600.0, early_stopping_rounds=1000)
+    short = train.train(config)
+    assert short["learning_rate"] == 0.9
+    config = config_of("lightgbm", data_of("binary"), tmp_path / "same", learning_rate=0.9, early_stopping_rounds=1000)
+    same = train.train(config)
+    assert "learning_rate" not in same
+    assert content(tmp_path / "short") == content(tmp_path / "same")
+
+
+def test_the_rate_follows_from_the_time() -> None:
+    """A tree of 1 s in 100 s would be one of 400, or a training with time enough learn faster than it was set."""
+    assert copies.rate_in_time(0.05, 1.0, 100.0) == pytest.approx(0.2)
+    assert copies.rate_in_time(0.05, 1.0, 1e6) == 0.05
+    assert copies.rate_in_time(0.05, 1.0, 1.0) == copies.HIGHEST_RATE
 
 
 def test_copies_are_not_grown_anew_without_time(data_of: Any, tmp_path: Path) -> None:

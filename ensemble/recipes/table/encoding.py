@@ -56,7 +56,7 @@ def fit(values: np.ndarray, num_bins: int) -> Scale:
 def _spread(known: np.ndarray, number: int) -> np.ndarray:
     """At most `number` different values of `known`, which rises: its ends, and quantiles between them.
 
-    A value that many rows share counts no more than its part of the quantiles, so that the others are told apart too.
+    A value that many rows share counts no more than its part of the quantiles, so that the others are kept apart too.
     """
     values, counts = np.unique(known, return_counts=True)
     if len(values) <= number:

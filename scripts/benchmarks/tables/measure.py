@@ -79,7 +79,7 @@ def _check(names: Sequence[str], again: Sequence[str], python: str) -> None:
 def _one_table(
     name: str, source: str, folder: Path, python: str, limits: dict[str, float], seeds: int, again: Sequence[str]
 ) -> tuple[dict[str, Any], dict[str, str]]:
-    """What is told of a table, and why methods failed on it."""
+    """The entry of a table, and why methods failed on it."""
     table = data.TABLES[name]
     about = data.write(name, source, folder / name)
     used: dict[str, dict[str, Any]] = {}
@@ -142,10 +142,10 @@ def _line(method: str, used: dict[str, Any]) -> str:
 
 def against(found: dict[str, Any]) -> dict[str, Any]:
     """For each rival: our wins and losses over the tables that both finished, and our peak memory relative to its."""
-    told = {}
+    summaries = {}
     for rival in dict.fromkeys(rival for one in found.values() for rival in one["against"]):
         each = [one["against"][rival] for one in found.values() if rival in one["against"]]
-        told[rival] = {
+        summaries[rival] = {
             **comparison.summary(each),
             "memory_ratio": {
                 "median": float(np.median([one["memory_ratio"] for one in each])),
@@ -153,4 +153,4 @@ def against(found: dict[str, Any]) -> dict[str, Any]:
             },
             "had_our_time": sum(one["had_our_time"] for one in each),
         }
-    return told
+    return summaries

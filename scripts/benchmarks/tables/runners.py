@@ -23,7 +23,7 @@ OURS = "ours"
 AUTOGLUON = ("best_quality", "good_quality", "best_quality_v150", "high_quality", "medium_quality")
 METHODS = (OURS, LIGHTGBM, *AUTOGLUON, *(f"{preset}{suffix}" for suffix in (BY_TIME, DATE_PARTS) for preset in AUTOGLUON))
 METRIC = {"binary": "log_loss", "multiclass": "multiclass_log_loss", "regression": "root_mean_squared_error"}
-"""What is compared, and what every method is told to optimise."""
+"""What is compared, and what every method is set to optimise."""
 PROBABILITY_OF = "probability of "
 FOREIGN_RUN = Path(__file__).with_name("foreign_run.py")
 

@@ -281,12 +281,12 @@ def test_wins_losses_time_and_memory_are_told_of_each_rival(
         ("ours", 0, 60, True), ("ours", 1, 60, True), ("good_quality", 0, 65, False), ("good_quality", 1, 65, False),
         ("best_quality", 0, 65, False), ("best_quality", 1, 65, False), ("lightgbm", 0, 60, False),
     ]  # fmt: skip
-    counts = {rival: (told["win"], told["level"], told["loss"]) for rival, told in found["against"].items()}
+    counts = {rival: (against["win"], against["level"], against["loss"]) for rival, against in found["against"].items()}
     assert counts == {"good_quality": (1, 0, 0), "best_quality": (0, 0, 1), "lightgbm": (0, 1, 0)}
-    told = found["against"]["good_quality"]
-    assert told["median_relative_difference"] == pytest.approx(np.log(0.9) / np.log(0.8) - 1)
-    assert told["memory_ratio"]["median"] == pytest.approx(0.25)
-    assert told["had_our_time"] == 0, "its limit was below our seconds"
+    against = found["against"]["good_quality"]
+    assert against["median_relative_difference"] == pytest.approx(np.log(0.9) / np.log(0.8) - 1)
+    assert against["memory_ratio"]["median"] == pytest.approx(0.25)
+    assert against["had_our_time"] == 0, "its limit was below our seconds"
     assert found["against"]["lightgbm"]["had_our_time"] == 1
     assert found["failed"] == {"bank_churn best_quality seed 1": "ended with 1: no memory"}
     one = found["tables"]["bank_churn"]["methods"]

@@ -1,0 +1,79 @@
+"""Small tables with folds, and the members that tests of copies train on them."""
+
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import polars as pl
+
+from ensemble import folders
+from ensemble.arrow import open_table
+from ensemble.data import out_of_fold
+from ensemble.data.cross_validation import CrossValidation, Fold
+from ensemble.recipes.table.prepare import prepare, write_rows
+from ensemble.recipes.table.settings import PrepareConfig
+from ensemble.trees.rows import TreeData
+from ensemble.trees.settings import TreesConfig
+
+NUM_ROWS = 260
+NUM_LABELLED = 240
+KINDS = ("regression", "binary", "multiclass")
+SETTINGS: dict[str, Any] = {
+    "num_rounds": 12, "early_stopping_rounds": 12, "learning_rate": 0.3, "min_leaf_weight": 1.0, "l2": 1.0, "max_leaves": 8,
+    "threads": 1, "chunk_rounds": 4, "checkpoint_s": 0.0,
+}  # fmt: skip
+
+
+def frame_of(kind: str, offset: float = 0.0) -> pl.DataFrame:
+    """Two numbers and a colour decide; the last rows are to be forecast."""
+    generator = np.random.default_rng(0)
+    size, other = generator.uniform(-1, 1, (2, NUM_ROWS)).round(3)
+    colour = generator.choice(["amber", "blue", "coral"], NUM_ROWS)
+    truth = 3 * size + other + 2 * (colour == "coral") + 0.2 * generator.standard_normal(NUM_ROWS)
+    target = {
+        "regression": offset + (10 * truth).round(),
+        "binary": np.where(truth > 0.7, "yes", "no"),
+        "multiclass": np.array(["high", "low", "mid"])[np.digitize(truth, [-0.5, 1.5])],
+    }[kind]
+    frame = pl.DataFrame({"colour": colour, "size": size, "other": other, "day": np.arange(NUM_ROWS), "y": target})
+    return frame.with_columns(y=pl.when(pl.int_range(NUM_ROWS) < NUM_LABELLED).then("y"))
+
+
+def prepared_of(folder: Path, frame: pl.DataFrame, name: str = "data", **settings: Any) -> Path:
+    frame.write_parquet(folder / f"{name}.parquet")
+    settings.setdefault("num_folds", 3)
+    prepare(PrepareConfig(out=str(folder / name), source=(str(folder / f"{name}.parquet"),), target="y", **settings))
+    return folder / name
+
+
+def config_of(library: str, data: Path, out: Path | str = "", **settings: Any) -> TreesConfig:
+    return TreesConfig(library=library, data=str(data), out=str(out), **{**SETTINGS, **settings})  # type: ignore[arg-type]
+
+
+def folds_of(data: Path) -> list[Fold]:
+    cv = CrossValidation.of(folders.read_manifest(data))
+    assert cv
+    return cv.folds(data, "cluster")
+
+
+def rows_of(data: Path) -> TreeData:
+    return TreeData(data, "train", folders.read_manifest(data))
+
+
+def changed(data: Path, folder: Path, rows: np.ndarray) -> TreeData:
+    """The split `train` with other targets and features in some rows."""
+    table = open_table(data / "rows" / "train")
+    arrays = {name: table[name].to_numpy().copy() for name in table.column_names}
+    target = arrays["target"]
+    arrays["target"][rows] = target.max() + target.min() - target[rows]
+    arrays["colour"][rows], arrays["size"][rows] = 0, -5 * arrays["size"][rows]
+    arrays["other"][rows] = np.nan
+    write_rows(folder / "rows" / "train", arrays)
+    return TreeData(folder, "train", folders.read_manifest(data))
+
+
+def content(folder: Path) -> dict[str, bytes]:
+    """The models and the out-of-fold predictions of a member."""
+    files = [*folder.glob("model*"), folder / out_of_fold.FILE, folder / "known.json"]
+    assert len(files) >= 3
+    return {file.name: file.read_bytes() for file in files}

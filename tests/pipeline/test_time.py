@@ -1,0 +1,141 @@
+"""The time that a fit takes, and the members that it plans."""
+
+from pathlib import Path
+from typing import Any
+
+import pytest
+from fits import configured, planned
+
+from ensemble import folders
+from ensemble.pipeline import plan as plans
+from ensemble.pipeline import run
+from ensemble.pipeline.budget import Budget
+from ensemble.trees import train
+
+
+class Clock:
+    """Seconds that pass when a test says so."""
+
+    def __init__(self) -> None:
+        self.now = 100.0
+
+    def __call__(self) -> float:
+        return self.now
+
+
+class Recorder:
+    """Stands for the training of members: notes what each was given, and lets time pass."""
+
+    def __init__(self, monkeypatch: pytest.MonkeyPatch, takes: dict[str, float]):
+        self.given: dict[str, float] = {}
+        self.clock, self.finished = Clock(), []
+        self.takes = takes
+
+        def train_trees(
+            member: Any, data: Path, folder: Path, config: Any, threads: int, seconds: float, *rest: Any
+        ) -> None:
+            self.given[member.name] = seconds
+            self.clock.now += self.takes.get(member.name, 0)
+
+        def finish(out: Path, about: Any, trained: list[Any], *rest: Any) -> list[Any]:
+            self.finished = [member.name for member in trained]
+            return []
+
+        monkeypatch.setattr(run, "_train_trees", train_trees)
+        monkeypatch.setattr(run, "_finish", finish)
+
+    def fit(self, table: Path, out: Path, limit: float, passed: float = 0.0, **settings: Any) -> None:
+        config = configured(table, out, time_limit=limit, **settings)
+        run.fit(config, "table", False, Budget(limit, self.clock, passed))
+
+
+def test_the_time_is_divided_among_the_members(table: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The first member would take all of it, or the last less than is left."""
+    finish = run.FINISH_S + run.FINISH_PER_ROW_S * 100
+    recorder = Recorder(monkeypatch, {"lightgbm": 20.0, "xgboost": 5.0})
+    monkeypatch.setattr(run, "plan", lambda about, threads: planned("lightgbm", "xgboost", "xgboost-2"))
+    recorder.fit(table, tmp_path / "a", 70.0 + finish, passed=10.0)
+    assert recorder.given == pytest.approx({"lightgbm": 60 / 3, "xgboost": 40 / 2, "xgboost-2": 35.0})
+    assert recorder.finished == ["lightgbm", "xgboost", "xgboost-2"]
+    recorder.fit(table, tmp_path / "b", 0.0)
+    assert set(recorder.given.values()) == {0.0}  # without a limit
+
+
+@pytest.mark.parametrize(("limit", "trained"), [(30.0, ["lightgbm"]), (1.0, ["lightgbm"]), (90.0, ["lightgbm", "xgboost"])])
+def test_members_are_left_out_when_time_is_short(
+    limit: float, trained: list[str], table: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
+) -> None:  # fmt: skip
+    """A fit would take longer than it was allowed; or nothing be fitted at all."""
+    recorder = Recorder(monkeypatch, {"lightgbm": 25.0})
+    recorder.fit(table, tmp_path / "out", limit)
+    assert recorder.finished == trained
+    assert ("no time is left for xgboost" in capsys.readouterr().err) == (len(trained) == 1)
+    assert all(seconds >= run.LEAST_S for seconds in recorder.given.values())  # 0 would mean: no limit
+
+
+def test_a_member_ends_in_its_time(table: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The limit would be divided, and no one keep it."""
+    monkeypatch.setattr(run, "plan", lambda about, threads: planned("xgboost"))
+    given: list[float] = []
+    whole = train.train
+
+    def stopped(config: Any, resume: str) -> dict[str, Any]:
+        import dataclasses
+
+        given.append(config.max_seconds)
+        return whole(dataclasses.replace(config, num_rounds=4000, max_seconds=1e-9), resume)
+
+    monkeypatch.setattr(train, "train", stopped)
+    config = configured(table, tmp_path / "out", time_limit=50.0)
+    run.fit(config, "table", False, Budget(50.0, Clock(), 0.0))
+    assert given == [pytest.approx(50 - run.FINISH_S - run.FINISH_PER_ROW_S * 100)]
+    assert folders.read_json(tmp_path / "out/members/xgboost/summary.json")["trees"] <= 4
+
+
+def test_the_budget_counts_from_the_start_of_the_process() -> None:
+    """Imports would not count: some seconds more than were allowed."""
+    clock = Clock()
+    budget = Budget(30.0, clock, passed=4.0)
+    clock.now += 10
+    assert (budget.passed(), budget.left()) == (14.0, 16.0)
+    clock.now += 20
+    assert budget.left() == -4
+    assert Budget(0.0, clock).left() == float("inf")
+    import time
+
+    assert Budget(9.0).passed() == pytest.approx(time.time() - run_began(), abs=2)
+
+
+def run_began() -> float:
+    import psutil
+
+    return psutil.Process().create_time()
+
+
+# ------------------------------------------------------------------------------------------------ the plan
+
+
+def test_libraries_that_are_absent_are_left_out(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A fit would end at a package that is optional."""
+    about = {"recipe": "table", "task": {"kind": "binary"}, "splits": {"train": {"rows": 500}}, "features": [{}]}
+    names = {member.name for member in plans.plan(about, 2) if member.kind == "trees"}
+    assert {"lightgbm", "xgboost"} <= names
+    monkeypatch.setitem(plans.OPTIONAL_LIBRARIES, "catboost", "no_such_package")
+    assert "catboost" not in {member.name for member in plans.plan(about, 2)}
+    ranking = {**about, "task": {"kind": "ranking"}}
+    assert "catboost" not in {member.name for member in plans.plan(ranking, 2)}
+
+
+def test_the_settings_of_planned_members_exist(tmp_path: Path) -> None:
+    """A fit would end at a setting that no library takes, after the data are prepared."""
+    from ensemble import configuration
+    from ensemble.trees.settings import TreesConfig
+
+    for kind in ("binary", "multiclass", "regression", "ranking"):
+        for rows in (200, 50_000):
+            about = {"recipe": "table", "task": {"kind": kind}, "splits": {"train": {"rows": rows}}, "features": [{}] * 5}
+            for member in plans.plan(about, 2):
+                if member.kind == "trees":
+                    settings = {**member.settings, "data": "d", "out": "o"}
+                    train.check(configuration.from_dict(TreesConfig, settings))
