@@ -110,17 +110,16 @@ class Predictor:
         new_data.of_recipe(self.like).check(self.like, True, products is not None)
         if isinstance(rows, (str, Path, list, tuple)):
             paths = [str(path) for path in ([rows] if isinstance(rows, (str, Path)) else rows)]
-            found, why = self._predict({"source": paths}, {} if products is None else {"products": to_arrow(products)[0]})
+            tables = {} if products is None else {"products": to_arrow(products)[0]}
             import polars
 
-            return polars.from_arrow(in_order_of_rows(found, why))
+            return polars.from_arrow(self._predict({"source": paths}, tables, for_people=True))
         table, back = to_arrow(rows)
         tables = {"reviews": table, **({} if products is None else {"products": to_arrow(products)[0]})}
-        found, why = self._predict({}, tables)
-        return found if isinstance(rows, pa.Table) else back(in_order_of_rows(found, why))
+        return back(self._predict({}, tables, for_people=not isinstance(rows, pa.Table)))
 
-    def _predict(self, task: dict[str, Any], tables: dict[str, pa.Table]) -> tuple[pa.Table, pa.ChunkedArray]:
-        """The forecast as `forecast.parquet` holds it, and the column `why` of forecast.csv.
+    def _predict(self, task: dict[str, Any], tables: dict[str, pa.Table], for_people: bool) -> pa.Table:
+        """The forecast as `forecast.parquet` holds it, or with `for_people` as `in_order_of_rows` describes.
 
         task : of the preparation. tables : what else it is to read.
         """
@@ -148,8 +147,9 @@ class Predictor:
             template, columns = predictions.align(read)
             forecast.write_forecast(scratch, data, template, columns, self.ensemble, read, self._intervals)
             found = pq.read_table(scratch / "forecast.parquet")
-            words = pyarrow.csv.read_csv(scratch / "forecast.csv", convert_options=WHY)["why"]
-            return found, words
+            if not for_people:
+                return found
+            return in_order_of_rows(found, pyarrow.csv.read_csv(scratch / "forecast.csv", convert_options=WHY)["why"])
 
     def lost(self) -> list[str]:
         """The stages whose process has ended, so that nothing can be predicted any more."""

@@ -13,7 +13,6 @@ from typing import Any
 from ensemble import combine, folders, predictions, recipe
 from ensemble.data.inputs import FORECAST
 from ensemble.errors import UserError
-from ensemble.predictions import Predictions
 from ensemble.predictor import bag, members
 from ensemble.predictor.forecast import write_forecast
 from ensemble.predictor.intervals import Intervals
@@ -108,9 +107,10 @@ def check_member(name: str, ensemble: Path, about: dict[str, str]) -> None:
 
 def _ask_member(name: str, member: Path, data: Path, out: Path) -> None:
     """Write a member's predictions. Trees predict in this process, which may not have PyTorch; a network in its own."""
-    if members.KINDS[members.kind_of(member)].is_tree and "torch" not in sys.modules:
-        columns = members.load(member, data).predict(data, FORECAST)
-        predictions.write(out / f"{name}.{FORECAST}.parquet", Predictions(**columns, split=FORECAST, member=name))
+    kind = members.kind_of(member)
+    if members.KINDS[kind].is_tree and "torch" not in sys.modules:
+        about = folders.read_manifest(data)
+        list(members.write_splits(members.load(member, data), name, kind, [FORECAST], data, about, out, member))
         return
     command = [sys.executable, "-P", "-m", "ensemble.commands.predict", *recipe.words_of_command_line()]
     words = [f"member={member}", f"data={data}", f"out={out}", f"name={name}", f"splits=[{FORECAST}]"]

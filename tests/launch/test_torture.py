@@ -258,7 +258,8 @@ def assert_same(run: Run, reference: Run) -> None:
         assert ours.keys() == theirs.keys()
         different = [name for name in theirs if not torch.equal(ours[name], theirs[name])]
         assert not different, file
-    progress = [folders.read_json(of.newest() / "state.json")["progress"] | {"seconds": 0} for of in (run, reference)]
+    clock = {"seconds": 0, "evaluation_seconds": 0}
+    progress = [folders.read_json(of.newest() / "state.json")["progress"] | clock for of in (run, reference)]
     assert progress[0] == progress[1]
     timing = {"time_s", "samples_per_s", "data_wait"}
     told = [[{name: line[name] for name in line.keys() - timing} for line in of.metrics()] for of in (run, reference)]

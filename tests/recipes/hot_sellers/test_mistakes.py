@@ -131,6 +131,7 @@ def test_the_command_leaves_min_matched_as_it_was(
     """The default of the command would take the place of the setting of training."""
     given: dict[str, Any] = {}
     monkeypatch.setattr(predictor, "predict", lambda *arguments: given.update(arguments[4]))
+    monkeypatch.setattr(predictor, "meaning", lambda folder: "")
     monkeypatch.setattr(
         "sys.argv", ["ensemble_predictor.py", "predict", "ensemble=e", "source=[new.jsonl]", "out=o", *words]
     )

@@ -15,6 +15,7 @@ from ensemble.predictor.loaded import Predictor
 from ensemble.predictor.service import make_app
 from ensemble.predictor.settings import ServeConfig
 from ensemble.recipes.table import requests
+from ensemble.trees import threads
 
 LIKE: dict[str, Any] = {
     "task": {"kind": "binary"},
@@ -82,8 +83,10 @@ def test_the_schema_describes_the_columns() -> None:
 
 def test_the_service_answers_as_a_file_of_the_rows(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """The service of a table would predict otherwise than the command, or refuse with a traceback."""
-    monkeypatch.setattr(plan, "plan", lambda about, threads: fits.planned("lightgbm"))
-    monkeypatch.setattr("ensemble.pipeline.run.plan", lambda about, threads: fits.planned("lightgbm"))
+    monkeypatch.setattr(plan, "plan", lambda about, num_threads: fits.planned("lightgbm"))
+    monkeypatch.setattr("ensemble.pipeline.run.plan", lambda about, num_threads: fits.planned("lightgbm"))
+    threads.provide_openmp()  # `settle` does it, which may have been called in this process by another test
+    monkeypatch.setattr(threads, "settle", lambda asked=0: 1)
     people = fits.people()
     people.write_csv(tmp_path / "people.csv")
     fits.fit(tmp_path / "people.csv", tmp_path / "out")
