@@ -21,12 +21,13 @@ from typing import Any
 import numpy as np
 
 from ensemble.data.cross_validation import Fold
-from ensemble.trees import permutation, unknown
+from ensemble.trees import permutation, target_encoding, unknown
 from ensemble.trees.boosting import Scores, Training, boost
 from ensemble.trees.objective import Judge, goal_of
 from ensemble.trees.rows import TreeData
 from ensemble.trees.scaling import Scaling
 from ensemble.trees.settings import TreesConfig
+from ensemble.trees.target_encoding import NOTHING, TargetEncoding
 
 USUAL_TREES = 20.0
 """Trees that a training takes until it is stopped early, times the learning rate: 400 trees at 0.05."""
@@ -39,10 +40,11 @@ REGROWING = 1.2
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class Model:
-    """A booster, and the scale of the target that it learned."""
+    """A booster, the scale of the target that it learned, and the numbers that its categories became."""
 
     booster: Any
     scaling: Scaling
+    encoding: TargetEncoding = NOTHING
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -197,7 +199,7 @@ def _predictor(
     known = unknown.Known.of(content, rows.features)
 
     def predict(features: np.ndarray) -> np.ndarray:
-        return library.predict(model.booster, features)
+        return library.predict(model.booster, model.encoding(features))
 
     return lambda features: model.scaling.value(known.predict(predict, features)[0])
 
@@ -215,14 +217,18 @@ class _Copies:
         run: Callable[..., Any],
     ):
         self._library, self._run = library, run
+        goal = goal_of(config, rows)
         config = dataclasses.replace(config, threads=max(1, config.threads // len(parts)))
         before = [None] * len(parts) if training.model is None else unpack(training.model)
 
-        def make(part: tuple[tuple[np.ndarray, np.ndarray], bytes | None]) -> Any:
+        def make(part: tuple[tuple[np.ndarray, np.ndarray], bytes | None]) -> tuple[TargetEncoding, Any]:
             (fit, stop), its = part
-            return library.Growth(config, rows.take(fit), rows.take(stop), Training(model=its, is_copy=True))
+            encoding, encoded = target_encoding.learn(goal, rows, fit)
+            growth = library.Growth(config, encoded.take(fit), encoded.take(stop), Training(model=its, is_copy=True))
+            return encoding, growth
 
-        self._grown = list(run(make, zip(parts, before, strict=True)))
+        made = list(run(make, zip(parts, before, strict=True)))
+        self._encodings, self._grown = [encoding for encoding, _ in made], [growth for _, growth in made]
         self._judge: Callable[[np.ndarray], Scores] = lambda prediction: {}
 
     def judged_by(self, judge: Callable[[np.ndarray], Scores]) -> None:
@@ -242,7 +248,10 @@ class _Copies:
 
     def models(self, num_rounds: int) -> list[Model]:
         """Those of the first rounds."""
-        return [Model(booster=growth.cut(num_rounds), scaling=growth.goal.scaling) for growth in self._grown]
+        return [
+            Model(booster=growth.cut(num_rounds), scaling=growth.goal.scaling, encoding=encoding)
+            for encoding, growth in zip(self._encodings, self._grown, strict=True)
+        ]
 
 
 def pack(models: Sequence[bytes]) -> bytes:

@@ -27,7 +27,7 @@ from ensemble import folders
 from ensemble.data import inputs
 from ensemble.errors import Failure, UserError
 from ensemble.folders import MARK, new_file, refuse_foreign_file, refuse_inside
-from ensemble.trees import unknown
+from ensemble.trees import target_encoding, unknown
 from ensemble.trees.predict import module_of
 from ensemble.trees.rows import TreeData, description
 from ensemble.trees.scaling import Scaling
@@ -116,6 +116,11 @@ def export(member: str | Path, out: str | Path, data: str | Path = "") -> dict[s
     library = module_of(summary["kind"])
     if not (member / library.FILE).is_file():
         raise UserError(f"{member} is the mean of several models, and one file holds one: train it with refit=true")
+    if (member / target_encoding.FILE).is_file():
+        raise UserError(
+            f"{member} learned from means of the target by category, which the ONNX file cannot hold: drop the "
+            f"features with {target_encoding.MIN_CATEGORIES} categories or more"
+        )
     booster = library.load(member / library.FILE)
     names = library.feature_names(booster)
     known = unknown.Known.load(member, names)

@@ -23,9 +23,10 @@ import pyarrow as pa
 from ensemble import folders
 from ensemble.data import inputs, out_of_fold
 from ensemble.task import task_of
-from ensemble.trees import contributions
+from ensemble.trees import contributions, target_encoding
 from ensemble.trees.rows import TreeData, description
 from ensemble.trees.scaling import Scaling
+from ensemble.trees.target_encoding import TargetEncoding
 from ensemble.trees.unknown import Known, sentences
 
 MODULES = {"xgboost": "ensemble.trees.xgb", "lightgbm": "ensemble.trees.lgbm", "catboost": "ensemble.trees.cat"}
@@ -86,7 +87,9 @@ class TreeMember:
         files = model_files(self._library.FILE, self._summary.get("models", 1))
         self._boosters = [self._library.load(self.folder / file) for file in files]
         self._scalings = Scaling.all_in_summary(self._summary, len(files))
-        self._known = Known.load(self.folder, self._library.feature_names(self._boosters[0]))
+        names = self._library.feature_names(self._boosters[0])
+        self._encodings = target_encoding.load(self.folder, names, len(files))
+        self._known = Known.load(self.folder, names)
 
     def predict(self, data: str | Path, split: str) -> dict[str, Any]:
         """Predictions of a split, and of the forecast what features contribute to them, for `predictions.Predictions`.
@@ -148,10 +151,13 @@ class TreeMember:
 
     def _ask(self, features: np.ndarray) -> np.ndarray:
         """Predictions in the target's unit, those of several models averaged."""
-        models = zip(self._boosters, self._scalings, strict=True)
-        return mean_of(
-            self._summary["output"], [scale.value(self._library.predict(model, features)) for model, scale in models]
-        )
+        predicted = [
+            scale.value(self._library.predict(model, encoding(features))) for model, scale, encoding in self._models()
+        ]
+        return mean_of(self._summary["output"], predicted)
+
+    def _models(self) -> list[tuple[Any, Scaling, TargetEncoding]]:
+        return list(zip(self._boosters, self._scalings, self._encodings, strict=True))
 
     def _explained(self, num_classes: int) -> tuple[int, int]:
         """The number of rows of a forecast that are explained, and by how many models."""
@@ -172,8 +178,8 @@ class TreeMember:
 
         def explain(features: np.ndarray) -> np.ndarray:
             parts = [
-                scale.parts(self._library.contributions(model, features, of_class))
-                for model, scale in list(zip(self._boosters, self._scalings, strict=True))[:num_models]
+                scale.parts(self._library.contributions(model, encoding(features), of_class))
+                for model, scale, encoding in self._models()[:num_models]
             ]
             return parts[0] if len(parts) == 1 else np.mean(parts, axis=0)
 

@@ -49,6 +49,16 @@ class TreeData:
         taken._taken = rows if self._taken is None else self._taken[rows]
         return taken
 
+    def replaced(self, columns: dict[str, np.ndarray]) -> "TreeData":
+        """The same split with other values, (num_rows,) float32, of some features, which are no categories any more."""
+        assert self._taken is None
+        changed = copy.copy(self)
+        for name, values in columns.items():
+            changed.table = changed.table.set_column(changed.table.column_names.index(name), name, pa.array(values))
+        changed.whole = changed.table
+        changed.categories = {name: number for name, number in self.categories.items() if name not in columns}
+        return changed
+
     def joined(self, other: "TreeData") -> "TreeData":
         """These rows and then those of another split; nothing is copied."""
         assert self._taken is None

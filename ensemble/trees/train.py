@@ -6,6 +6,7 @@ Both libraries train on the same rows, stop early on the validation split by the
 
     model.ubj | model.txt   config.json  metrics.jsonl  importance.json  importance.png  summary.json  manifest.json
     known.json              the values that training had (unknown.py)
+    target_encoding.json    of features with many categories, the number of each category (target_encoding.py)
 
 On data for cross-validation (ensemble/data/cross_validation.py) a copy grows on each fold (copies.py). The folder then has
 model.0.ubj, model.1.ubj …, whose mean predicts new rows, out_of_fold.parquet, the predictions of the rows held out, and
@@ -36,7 +37,7 @@ from ensemble.data.cross_validation import CrossValidation
 from ensemble.errors import Failure, UserError
 from ensemble.signals import STOP, StopSignals
 from ensemble.task import task_of
-from ensemble.trees import copies, memory, objective, rows, unknown
+from ensemble.trees import copies, memory, objective, rows, target_encoding, unknown
 from ensemble.trees.boosting import CannotLearn, Stopped, Training
 from ensemble.trees.checkpoint import Checkpoints
 from ensemble.trees.distributed import ALONE, Place, RankGroup
@@ -298,6 +299,9 @@ def _write(
             library.save(model.booster, folder / name)
             gains.update(library.importance(model.booster))
         folders.write_json(folder / unknown.FILE, known)
+        if any(model.encoding.numbers for model in grown.models):
+            names = library.feature_names(grown.models[0].booster)
+            folders.write_json(folder / target_encoding.FILE, [model.encoding.to_dict(names) for model in grown.models])
         importance = {name: gain / len(names) for name, gain in sorted(gains.items(), key=lambda item: -item[1])}
         folders.write_json(folder / "importance.json", importance)
         if grown.out_of_fold is None:

@@ -12,6 +12,9 @@ What training had is in the member's known.json:
     unseen       for each category feature, the numbers of the categories that no row had
     reference    for the features that can be unknown, the values of the reference rows
 
+A feature of many categories is left out here: its unknown values have a number of their own (target_encoding.py), or are a
+category of CatBoost's.
+
 Rows without an unknown value are predicted as they always were, to the bit. Only the others take longer.
 """
 
@@ -25,6 +28,7 @@ import numpy as np
 from ensemble import folders
 from ensemble.trees.objective import Goal
 from ensemble.trees.rows import TreeData
+from ensemble.trees.target_encoding import MIN_CATEGORIES
 
 FILE = "known.json"
 NUM_REFERENCE = 63
@@ -48,6 +52,8 @@ def learn(goal: Goal, parts: list[TreeData]) -> dict[str, Any]:
     quantiles = (np.arange(NUM_REFERENCE) + 0.5) / NUM_REFERENCE
     complete, unseen, reference = [], {}, {}
     for name in rows.features:
+        if rows.categories.get(name, 0) >= MIN_CATEGORIES:
+            continue
         values = np.concatenate([column(name)[mask] for column, mask in zip(columns, learned, strict=True)])
         is_missing = np.isnan(values)
         if not is_missing.any():

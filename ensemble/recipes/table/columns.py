@@ -1,14 +1,16 @@
 """The columns of any table: the numbers that trees read in their place.
 
-    features = learn("joined", values, in_train, max_categories=256)   # how it becomes numbers, or why it does not
-    numbers = encode(values, features[0])                              # (num_rows,) float32, NaN where nothing is known
+    learned = learn("joined", values, in_train, max_categories)        # how it becomes numbers, or why it does not
+    numbers = encode(values, learned.features, {})                     # by feature, (num_rows,) float32, NaN if unknown
 
 A date becomes several features: the days since 1970, and those of the hour, weekday, month and day of the year that differ.
+A column of names becomes categories, one of free text the numbers of texts.py, and a text that comes again both.
 
-What a column becomes is learned from the rows of train alone, and stands in the manifest: a text that train does not have
-is NaN, like an empty one. `values` are those of `cells.Cells`.
+What a column becomes is learned from the rows of train alone, and stands in the manifest: a category that train does not
+have is NaN, like an empty cell. `values` are those of `cells.Cells`.
 """
 
+import dataclasses
 import datetime
 from collections.abc import Callable
 from typing import Any
@@ -17,13 +19,15 @@ import numpy as np
 import polars as pl
 
 from ensemble.data.records import MOST_EXACT
+from ensemble.recipes.table import texts
 from ensemble.recipes.table.cells import Kind
 
 DAYS_SINCE = "days since "
 KEPT_APART = 0.9
 """Of the different numbers of a column, float32 must keep this part apart; else they are counted from their least one."""
-EPOCH_UNIT = f"{DAYS_SINCE}1970-01-01"
 MICROSECONDS_PER_DAY = 86_400_000_000
+FEW_CATEGORIES = 256
+"""Of more categories, only those of several rows are kept, and the column may hold free text."""
 
 
 def numbers_of(values: pl.Series) -> np.ndarray:
@@ -80,48 +84,99 @@ def parts_of(column: str, values: pl.Series, in_train: np.ndarray) -> list[dict[
     ]
 
 
-def learn(column: str, values: pl.Series, in_train: np.ndarray, max_categories: int) -> list[dict[str, Any]] | str:
-    """How a column becomes features, as entries of the manifest but for their `name`; or why it does not.
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class Learned:
+    """What becomes of a column."""
 
-    in_train: (num_rows,) bool. The `values` of a category are in the order of their codes.
-    """
+    features: list[dict[str, Any]] = dataclasses.field(default_factory=list)
+    """Entries of the manifest but for their `name`; the `values` of a category are in the order of their codes."""
+    left_out: str = ""
+    """Why there are none."""
+    content: dict[str, Any] | None = None
+    """Of free text: what `texts.learn` returned."""
+
+
+def learn(column: str, values: pl.Series, in_train: np.ndarray, max_categories: int) -> Learned:
+    """How a column becomes features. in_train: (num_rows,) bool."""
     known = values.filter(pl.Series(in_train)).drop_nulls()
     entry = {"column": column, "meaning": column, "source": "table"}
     num_different = known.n_unique()
     if num_different < 2 and known.len() in (0, int(in_train.sum())):
         if known.is_empty():
-            return "is empty in train"
+            return Learned(left_out="is empty in train")
         is_long = known.dtype == pl.Float64 and abs(known[0]) >= MOST_EXACT
-        return "holds whole numbers beyond 2^53, which floats do not keep apart" if is_long else "has one value in train"
+        too_long = "holds whole numbers beyond 2^53, which floats do not keep apart"
+        return Learned(left_out=too_long if is_long else "has one value in train")
     if values.dtype == pl.Boolean:
-        return [{**entry, "unit": "0 or 1"}]
+        return Learned(features=[{**entry, "unit": "0 or 1"}])
     if is_number(values):
         offset = offset_of(numbers_of(values), in_train)
         if not isinstance(values.dtype, pl.Datetime):
-            return [{**entry, "unit": f"above {offset:.0f}", "offset": offset} if offset else {**entry, "unit": ""}]
-        if not offset:
-            return [{**entry, "unit": EPOCH_UNIT}, *parts_of(column, values, in_train)]
+            unit = {"unit": f"above {offset:.0f}", "offset": offset} if offset else {"unit": ""}
+            return Learned(features=[{**entry, **unit}])
         begin = datetime.datetime(1970, 1, 1) + datetime.timedelta(days=offset)
-        days = {**entry, "unit": f"{DAYS_SINCE}{begin:%Y-%m-%d}", "offset": offset}
-        return [days, *parts_of(column, values, in_train)]
-    if num_different > max_categories:
-        return f"has {num_different:,} different texts in train, more than max_categories={max_categories}"
-    if num_different > known.len() / 2:
-        return f"has {num_different:,} different texts in {known.len():,} rows of train: it names rows more than it tells"
-    names = known.unique().sort().to_list()
-    return [{**entry, "unit": "category", "categories": len(names), "values": names}]
+        unit = {"unit": f"{DAYS_SINCE}{begin:%Y-%m-%d}", **({"offset": offset} if offset else {})}
+        return Learned(features=[{**entry, **unit}, *parts_of(column, values, in_train)])
+    return _learn_texts(column, known, max_categories)
+
+
+def _learn_texts(column: str, known: pl.Series, max_categories: int) -> Learned:
+    num_different = known.n_unique()
+    comes_again = num_different <= known.len() / 2
+    names = _categories(known, num_different, max_categories) if comes_again else []
+    is_prose = (num_different > FEW_CATEGORIES or not comes_again) and texts.is_prose(known)
+    content = texts.learn(known) if is_prose else None
+    category: dict[str, Any] = {"column": column, "meaning": column, "source": "table"}
+    category |= {"unit": "category", "categories": len(names), "values": names}
+    features = [*([category] if names else []), *(texts.entries(column, content) if content else [])]
+    if not features:
+        why = f"has {num_different:,} different texts in {known.len():,} rows of train: it names rows more than it tells"
+        return Learned(left_out=why)
+    return Learned(features=features, content=content)
+
+
+def _categories(known: pl.Series, num_different: int, most: int) -> list[str]:
+    """The texts that become categories, in alphabetical order: all, or the most frequent of those in several rows."""
+    if num_different <= min(FEW_CATEGORIES, most):
+        return known.unique().sort().to_list()
+    counts = known.value_counts(name="count").filter(pl.col("count") > 1).sort("count", known.name, descending=[True, False])
+    return counts[known.name].head(most).sort().to_list()
 
 
 def kind_of(feature: dict[str, Any]) -> Kind:
     """What the column of a feature holds."""
     if feature["unit"].startswith(DAYS_SINCE) or "part" in feature:
         return "date"
+    if "text" in feature:
+        return "text"
     kinds: dict[str, Kind] = {"category": "text", "0 or 1": "truth"}
     return kinds.get(feature["unit"], "number")
 
 
-def encode(values: pl.Series, feature: dict[str, Any]) -> np.ndarray:
-    """A column as the numbers of its feature: (num_rows,) float32, NaN where it is empty or a category is unknown."""
+def by_column(features: list[dict[str, Any]]) -> dict[str, list[dict[str, Any]]]:
+    """The features of each column, in their order."""
+    found: dict[str, list[dict[str, Any]]] = {}
+    for feature in features:
+        found.setdefault(feature["column"], []).append(feature)
+    return found
+
+
+def encode(values: pl.Series, features: list[dict[str, Any]], contents: dict[str, Any]) -> dict[str, np.ndarray]:
+    """A column as the numbers of each of its features: (num_rows,) float32, NaN where it is empty or a category is unknown.
+
+    contents : by column, what `texts.learn` returned.
+    """
+    of_text = texts.encode(values, contents[features[0]["column"]]) if any("text" in of for of in features) else None
+    found = {}
+    for feature in features:
+        if of_text is not None and "text" in feature:
+            found[feature["name"]] = np.ascontiguousarray(of_text[:, feature["text"]])
+        else:
+            found[feature["name"]] = _encode(values, feature)
+    return found
+
+
+def _encode(values: pl.Series, feature: dict[str, Any]) -> np.ndarray:
     if "part" in feature:
         return PARTS[feature["part"]](values).cast(pl.Float32).fill_null(np.nan).to_numpy()
     if "values" not in feature:

@@ -55,19 +55,20 @@ def prepare(like: dict[str, Any], settings: dict[str, Any]) -> dict[str, Any]:
             groups = groups.extend_constant("", 1)
             write_names(folder / "names", groups, dict.fromkeys(coded, number), number, number >= 0)
         arrays["target"] = np.full(table.height, np.nan, np.float64 if like["task"]["kind"] == "regression" else np.float32)
-        for feature in like["features"]:
-            arrays[feature["name"]], unusual = _encoded(table, feature, rules_of(config))
-            notes += [note for note in unusual if note not in notes]
+        for features in columns.by_column(like["features"]).values():
+            encoded, unusual = _encoded(table, features, like.get("texts", {}), rules_of(config))
+            arrays |= encoded
+            notes += unusual
         if config.id and config.id in table.columns:
             arrays["id"] = table.texts(config.id, "id").fill_null("").to_numpy()
         order = np.argsort(arrays["group"], kind="stable")
         write_rows(folder / "rows" / FORECAST, {name: values[order] for name, values in arrays.items()})
         print(census.table(), *notes, sep="\n")
-        kept = ("kind", "recipe", "schema_version", "task", "target", "config", "features", "left_out", "alike")
+        kept = ("kind", "recipe", "schema_version", "task", "target", "config", "features", "texts", "left_out", "alike")
         return folders.write_manifest(
             folder,
             {
-                **{name: like[name] for name in kept},
+                **{name: like[name] for name in kept if name in like},
                 "sources": folders.sources(table.files),
                 "census": census.to_dict(),
                 "splits": {FORECAST: {"rows": table.height}},
@@ -103,22 +104,25 @@ def _other_columns(like: dict[str, Any], config: PrepareConfig, table: sources.T
     return notes
 
 
-def _encoded(table: sources.Table, feature: dict[str, Any], rules: cells.Rules) -> tuple[np.ndarray, list[str]]:
-    """A feature of the new rows, (num_rows,) float32, and sentences on what is unusual in it."""
-    column = feature["column"]
+def _encoded(
+    table: sources.Table, features: list[dict[str, Any]], texts: dict[str, Any], rules: cells.Rules
+) -> tuple[dict[str, np.ndarray], list[str]]:
+    """The features of one column of the new rows, (num_rows,) float32 each, and sentences on what is unusual in it."""
+    column = features[0]["column"]
     if column not in table.columns:
-        return np.full(table.height, np.nan, np.dtype(np.float32)), []
-    found = cells.read_as(table, column, columns.kind_of(feature), feature.get("form", ""), rules)
+        return {feature["name"]: np.full(table.height, np.nan, np.dtype(np.float32)) for feature in features}, []
+    found = cells.read_as(table, column, columns.kind_of(features[0]), features[0].get("form", ""), rules)
     notes = list(found.notes)
-    if "values" in feature:
-        unseen = found.values.is_not_null() & ~found.values.is_in(feature["values"]).fill_null(True)
-        if unseen.any():
-            shown = found.values.filter(unseen).unique(maintain_order=True).to_list()
-            notes.append(
-                f"the column '{column}' has {unseen.sum():,} cells with texts that training does not have, such as "
-                f"{', '.join(repr(one) for one in shown[:MOST_SHOWN])}: they count as empty"
-            )
-    return columns.encode(found.values, feature), notes
+    for feature in features:
+        if "values" in feature:
+            unseen = found.values.is_not_null() & ~found.values.is_in(feature["values"]).fill_null(True)
+            if unseen.any():
+                shown = found.values.filter(unseen).unique(maintain_order=True).to_list()
+                notes.append(
+                    f"the column '{column}' has {unseen.sum():,} cells with texts that training does not have, such as "
+                    f"{', '.join(repr(one) for one in shown[:MOST_SHOWN])}: they count as empty"
+                )
+    return columns.encode(found.values, features, texts), notes
 
 
 def _list(names: list[str]) -> str:

@@ -72,7 +72,7 @@ def prepare(config: PrepareConfig) -> dict[str, Any]:
         split = splits.split
         _refuse_poor(config, target, split)
         in_train = split == TRAIN
-        features, left_out = _features(config, table, read, in_train)
+        features, left_out, contents = _features(config, table, read, in_train)
         _warn_of_leaks(read, features, target, in_train)
         arrays = {
             "row_id": np.arange(table.height),
@@ -81,7 +81,11 @@ def prepare(config: PrepareConfig) -> dict[str, Any]:
             "target": target.values if target.kind == "regression" else target.values.astype(np.float32),
             **({"weight": _weights(config, table, read[config.weight], split)} if config.weight else {}),
             **({cross_validation.TIME: moment} if moment is not None else {}),
-            **{feature["name"]: columns.encode(read[feature["column"]].values, feature) for feature in features},
+            **{
+                name: numbers
+                for column, its in columns.by_column(features).items()
+                for name, numbers in columns.encode(read[column].values, its, contents).items()
+            },
             **({"id": table.texts(config.id, "id").fill_null("").to_numpy()} if config.id else {}),
         }
         if groups is not None:
@@ -108,7 +112,7 @@ def prepare(config: PrepareConfig) -> dict[str, Any]:
             print(f"the target '{config.target}' holds dates: what is predicted is days since 1970-01-01")
         notes = [*table.notes, *(note for column in read.values() for note in column.notes)]
         _say(config, task, target, census, notes, left_out)
-        categories = {feature["name"]: feature["values"] for feature in features if "values" in feature}
+        categories: dict[str, Any] = {feature["name"]: feature["values"] for feature in features if "values" in feature}
         return folders.write_manifest(
             folder,
             {
@@ -127,13 +131,14 @@ def prepare(config: PrepareConfig) -> dict[str, Any]:
                 "splits": facts,
                 cross_validation.KEY: splits.cross_validation.to_dict(),
                 "features": features,
+                **({"texts": contents} if contents else {}),
                 "left_out": left_out,
                 "unseen": _unseen(read, features, split == FORECASTED),
                 "notes": notes,
                 "alike": {
                     "recipe": RECIPE,
                     "features": [[feature["name"], feature["unit"]] for feature in features],
-                    "categories": hashlib.sha256(json.dumps(categories).encode()).hexdigest()[:16],
+                    "categories": hashlib.sha256(json.dumps({**categories, **contents}).encode()).hexdigest()[:16],
                     "target": [config.target, target.kind, *target.names],
                 },
             },
@@ -271,9 +276,11 @@ def _weights(config: PrepareConfig, table: sources.Table, column: cells.Cells, s
 
 def _features(
     config: PrepareConfig, table: sources.Table, read: dict[str, cells.Cells], in_train: np.ndarray
-) -> tuple[list[dict[str, Any]], dict[str, str]]:
-    """The features, as entries of the manifest, and why each other column is left out."""
-    learned, left_out = [], {}
+) -> tuple[list[dict[str, Any]], dict[str, str], dict[str, Any]]:
+    """The features, as entries of the manifest; why each other column is left out; and of free text, what was learned."""
+    learned: list[dict[str, Any]] = []
+    left_out: dict[str, str] = {}
+    contents: dict[str, Any] = {}
     others = _no_features(config) - {config.time}
     for column in table.columns:
         if column in others:
@@ -286,10 +293,9 @@ def _features(
             learned += [{**part, **({"form": form} if form else {})} for part in columns.parts_of(column, values, in_train)]
             continue
         found = columns.learn(column, values, in_train, config.max_categories)
-        if isinstance(found, str):
-            left_out[column] = found
-        else:
-            learned += [{**feature, **({"form": form} if form else {})} for feature in found]
+        learned += [{**feature, **({"form": form} if form else {})} for feature in found.features]
+        left_out |= {column: found.left_out} if found.left_out else {}
+        contents |= {column: found.content} if found.content else {}
     if not learned:
         raise UserError(
             f"no column is left to predict {config.target} from: "
@@ -297,7 +303,7 @@ def _features(
         )
     taken = [*OURS, "id", "weight", "target", cross_validation.TIME, cross_validation.COLUMN]
     names = stored_names([feature["meaning"] for feature in learned], taken)
-    return [{"name": names[feature["meaning"]], **feature} for feature in learned], left_out
+    return [{"name": names[feature["meaning"]], **feature} for feature in learned], left_out, contents
 
 
 def _unseen(read: dict[str, cells.Cells], features: list[dict[str, Any]], rows: np.ndarray) -> dict[str, int]:
@@ -317,7 +323,7 @@ def _warn_of_leaks(
     rows = pl.Series(in_train)
     answer = pl.Series(target.values).filter(rows)
     for feature in features:
-        if "part" in feature:
+        if "part" in feature or "text" in feature:
             continue
         values = read[feature["column"]].values.filter(rows)
         num_pairs = pl.DataFrame({"value": values, "answer": answer}).n_unique()

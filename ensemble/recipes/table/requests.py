@@ -74,6 +74,8 @@ def columns(like: dict[str, Any]) -> dict[str, str]:
 def _kind(feature: dict[str, Any]) -> str:
     if "part" in feature or feature["unit"].startswith("days since"):
         return "date"
+    if "text" in feature:
+        return "text"
     return KINDS.get(feature["unit"], "number")
 
 

@@ -39,8 +39,8 @@ class PrepareConfig:
     """How numbers are written where a column leaves it open: 1,234 is 1234 with a point, and 1.234 with a comma."""
     dates: Literal["", "day_first", "month_first"] = ""
     """How dates are written where a column leaves it open, as 01/02/2024 does."""
-    max_categories: int = 256
-    """Texts of more different values than this are left out, others become categories."""
+    max_categories: int = 10_000
+    """The most frequent texts of a column that become categories; others count as empty."""
     test: float = 0.0
     """Part of the labelled rows to set aside as the split test: drawn at random, or with `time` the last; 0 for none."""
     num_folds: int = 0

@@ -1,0 +1,122 @@
+"""Columns of free text as numbers: how long a text is, how it is written, and what it is about.
+
+What it is about is latent semantic analysis (Deerwester et al. 1990): the words of a text, weighted by tf-idf, are
+projected on the leading singular vectors of the texts of train. No target is used, so no fold sees another's.
+
+    content = learn(texts)                        # of the rows of train; goes into the manifest
+    entries(column, content)                      # the features of the column
+    encode(texts, content)                        # (num_rows, number of entries) float32, NaN where a text is missing
+"""
+
+import base64
+from typing import Any
+
+import numpy as np
+import polars as pl
+
+MAX_TERMS = 3000
+"""The most frequent words and pairs of words that are kept."""
+WORDS_OF_A_TERM = (1, 2)
+MAX_TOPICS = 24
+"""Singular vectors. On reviews of products 16, 24 and 32 were equally good."""
+MAX_FITTED = 20_000
+"""Rows that words and topics are learned from, evenly spaced."""
+MOST_ROWS_OF_A_WORD = 0.9
+"""A word that is in a larger part of the texts is left out."""
+WORDS_SHOWN = 3
+PROSE_WORDS = 2.0
+"""A column whose texts have more words on average holds free text rather than names."""
+STYLE: dict[str, str] = {
+    "characters": ".",
+    "words": r"\S+",
+    "capitals": r"\p{Lu}",
+    "digits": r"\d",
+    "punctuation marks": r"\p{P}",
+}
+"""What is counted in a text, as a regular expression; but for the first two as a part of all characters."""
+
+
+def is_prose(texts: pl.Series) -> bool:
+    """Whether the texts, none of them null, have several words each."""
+    return float(texts.str.count_matches(STYLE["words"]).mean() or 0) > PROSE_WORDS  # type: ignore[arg-type]
+
+
+def learn(texts: pl.Series) -> dict[str, Any]:
+    """The words, their idf, and the singular vectors, as JSON; empty if no word is in two texts. texts : without null."""
+    from sklearn.decomposition import TruncatedSVD
+    from sklearn.feature_extraction.text import CountVectorizer
+
+    texts = texts.gather_every(max(1, -(-len(texts) // MAX_FITTED)))
+    least = max(2, len(texts) // 1000)
+    counter = CountVectorizer(max_features=MAX_TERMS, min_df=least, max_df=MOST_ROWS_OF_A_WORD, ngram_range=WORDS_OF_A_TERM)
+    try:
+        counts = counter.fit_transform(texts.to_list())
+    except ValueError:  # no word is left
+        return {"terms": [], "idf": [], "topics": "", "num_topics": 0}
+    idf = np.log((1 + len(texts)) / (1 + np.asarray((counts > 0).sum(axis=0)).ravel())) + 1
+    num_topics = min(MAX_TOPICS, *(size - 1 for size in counts.shape))
+    topics = np.zeros((0, len(idf)), np.float32)
+    if num_topics > 0:
+        decomposition = TruncatedSVD(num_topics, algorithm="randomized", random_state=0)
+        topics = decomposition.fit(_weighted(counts, idf)).components_
+    return {
+        "terms": counter.get_feature_names_out().tolist(),
+        "idf": [round(float(value), 6) for value in idf],
+        "topics": base64.b64encode(topics.astype("<f2").tobytes()).decode(),
+        "num_topics": len(topics),
+    }
+
+
+def entries(column: str, content: dict[str, Any]) -> list[dict[str, Any]]:
+    """The features in the order of the columns of `encode`, as entries of the manifest but for their `name`."""
+    meanings = [
+        "number of characters",
+        "number of words",
+        *(f"share of {name}" for name in list(STYLE)[2:]),
+        *(
+            f"topic {number} ({', '.join(content['terms'][term] for term in np.argsort(-np.abs(topic))[:WORDS_SHOWN])})"
+            for number, topic in enumerate(_topics(content), start=1)
+        ),
+    ]
+    return [
+        {"column": column, "meaning": f"{column}: {meaning}", "source": "table", "unit": "", "text": position}
+        for position, meaning in enumerate(meanings)
+    ]
+
+
+def encode(texts: pl.Series, content: dict[str, Any]) -> np.ndarray:
+    """The numbers of each text, (num_rows, number of entries) float32; NaN for null."""
+    lengths = texts.str.len_chars().cast(pl.Float64).to_numpy()
+    counted = [texts.str.count_matches(pattern).cast(pl.Float64).to_numpy() for pattern in list(STYLE.values())[1:]]
+    with np.errstate(invalid="ignore", divide="ignore"):
+        style = [lengths, counted[0], *(count / np.maximum(lengths, 1) for count in counted[1:])]
+    found = np.empty((len(texts), len(style) + content["num_topics"]), np.float32)
+    found[:, : len(style)] = np.stack(style, axis=1)
+    if content["num_topics"]:
+        found[:, len(style) :] = _projected(texts, content)
+        found[texts.is_null().to_numpy()] = np.nan
+    return found
+
+
+def _projected(texts: pl.Series, content: dict[str, Any]) -> np.ndarray:
+    from sklearn.feature_extraction.text import CountVectorizer
+
+    counter = CountVectorizer(vocabulary=content["terms"], ngram_range=WORDS_OF_A_TERM)
+    counts = counter.transform(texts.fill_null("").to_list())
+    found: np.ndarray = _weighted(counts, np.array(content["idf"])) @ _topics(content).T.astype(np.float64)
+    return found
+
+
+def _topics(content: dict[str, Any]) -> np.ndarray:
+    """(num_topics, number of terms)."""
+    found = np.frombuffer(base64.b64decode(content["topics"]), "<f2").astype(np.float32)
+    return found.reshape(content["num_topics"], len(content["terms"]))
+
+
+def _weighted(counts: Any, idf: np.ndarray) -> Any:
+    """tf-idf of word counts, a sparse matrix (num_rows, number of terms): (1 + ln count) × idf, with rows of length 1."""
+    weighted = counts.astype(np.float64)
+    weighted.data = (1 + np.log(weighted.data)) * idf[weighted.indices]
+    lengths = np.sqrt(np.asarray(weighted.multiply(weighted).sum(axis=1)).ravel())
+    weighted.data /= np.repeat(lengths, np.diff(weighted.indptr))
+    return weighted
