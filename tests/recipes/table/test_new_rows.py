@@ -18,13 +18,18 @@ from ensemble.recipes.table import prepare as table
 from ensemble.recipes.table.settings import PrepareConfig
 
 NUM_ROWS, NUM_NEW = 800, 60
+NUM_STREETS = 120
+"""So many categories that XGBoost and LightGBM learn from means of the target."""
 
 
 @pytest.fixture(scope="module")
 def people(tmp_path_factory: pytest.TempPathFactory) -> pl.DataFrame:
-    """Numbers, a truth value, a category and a date; the last rows have no target."""
+    """Numbers, a truth value, categories, a date and free text; the last rows have no target."""
     generator = np.random.default_rng(0)
     age, city = generator.integers(18, 80, NUM_ROWS), generator.integers(0, 3, NUM_ROWS)
+    street, mood = generator.integers(0, NUM_STREETS, NUM_ROWS), generator.integers(0, 2, NUM_ROWS)
+    streets = [f"street {number}" for number in range(NUM_STREETS)]
+    remarks = [f"{['pays early and often', 'pays late or never'][of]}, file {number}" for number, of in enumerate(mood)]
     day = np.datetime64("2022-01-03") + generator.integers(0, 600, NUM_ROWS).astype("timedelta64[D]")
     frame = pl.DataFrame(
         {
@@ -33,8 +38,10 @@ def people(tmp_path_factory: pytest.TempPathFactory) -> pl.DataFrame:
             "city": np.array(["Bonn", "Köln", "Ulm"])[city],
             "member": generator.random(NUM_ROWS) < 0.4,
             "joined": day,
+            "street": np.array(streets)[street],
+            "remark": remarks,
             "price": (generator.random(NUM_ROWS) * 2000).round(2),
-            "income": 1000.0 * age + 9000 * city + generator.normal(0, 900, NUM_ROWS),
+            "income": 1000.0 * age + 9000 * city + 300 * street - 9000 * mood + generator.normal(0, 900, NUM_ROWS),
         }
     )
     return frame.with_columns(pl.when(pl.int_range(NUM_ROWS) < NUM_ROWS - NUM_NEW).then("income").alias("income"))

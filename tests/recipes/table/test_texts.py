@@ -1,0 +1,107 @@
+"""Columns of free text, and of many names."""
+
+import json
+from pathlib import Path
+
+import numpy as np
+import polars as pl
+import pytest
+
+from ensemble.recipes.table import columns, prepare, texts
+from ensemble.recipes.table.settings import PrepareConfig
+
+WORDS = (["red apple pie", "green apple cake", "apple juice cold"], ["fast car race", "car engine loud", "race car track"])
+
+
+def remarks(num_rows: int = 60) -> tuple[pl.Series, np.ndarray]:
+    """Texts of two topics, all different, and which topic each has."""
+    topic = np.arange(num_rows) % 2
+    drawn = np.random.default_rng(0).integers(0, 3, num_rows)
+    return pl.Series(
+        [f"{WORDS[of][which]} no {row}" for row, (of, which) in enumerate(zip(topic, drawn, strict=True))]
+    ), topic
+
+
+def test_topics_are_told_apart_and_kept_as_json() -> None:
+    """Free text would be numbers that do not depend on what it is about, or that no manifest can hold."""
+    values, topic = remarks()
+    content = json.loads(json.dumps(texts.learn(values)))
+    numbers = texts.encode(values, content)
+    entries = texts.entries("remark", content)
+    assert numbers.shape == (len(values), len(entries))
+    assert [entry["text"] for entry in entries] == list(range(len(entries)))
+    topics = numbers[:, len(texts.STYLE) :]
+    apart = [np.ptp([column[topic == of].mean() for of in (0, 1)]) / max(column.std(), 1e-6) for column in topics.T]
+    assert max(apart) > 1.5
+    assert any("apple" in entry["meaning"] or "car" in entry["meaning"] for entry in entries)
+
+
+def test_each_text_has_its_own_numbers() -> None:
+    """A row would be predicted otherwise in another file."""
+    values, _ = remarks()
+    content = texts.learn(values)
+    together = texts.encode(values, content)
+    for row in (0, 7, 59):
+        assert texts.encode(values[row : row + 1], content).tobytes() == together[row : row + 1].tobytes()
+
+
+def test_style_is_counted() -> None:
+    """The counts would be of bytes, or a missing text an empty one."""
+    content = texts.learn(pl.Series(["a b c", "d e f"]))
+    assert content["num_topics"] == 0  # no word is in two of them
+    numbers = texts.encode(pl.Series(["Ärger, 12", "", None]), content)
+    assert numbers[0].tolist() == pytest.approx([9, 2, 1 / 9, 2 / 9, 1 / 9])
+    assert numbers[1].tolist() == [0, 0, 0, 0, 0]
+    assert np.isnan(numbers[2]).all()
+
+
+def test_a_missing_text_is_missing_everywhere() -> None:
+    """It would have the numbers of a text without words."""
+    values, _ = remarks()
+    content = texts.learn(values)
+    assert np.isnan(texts.encode(pl.Series([None, "apple car"]), content)).all(axis=1).tolist() == [True, False]
+
+
+def learned(values: list[str], max_categories: int = 10_000) -> columns.Learned:
+    return columns.learn("c", pl.Series(values), np.ones(len(values), bool), max_categories)
+
+
+def test_what_becomes_of_texts() -> None:
+    """Names would be taken for prose, prose for names, or a column that names rows for a feature."""
+    assert [feature["unit"] for feature in learned(["a", "b", "c"] * 20).features] == ["category"]
+    assert "names rows" in learned([f"row{number}" for number in range(60)]).left_out
+    assert "names rows" in learned([f"First{number} Last{number}" for number in range(60)]).left_out
+    prose = learned(remarks()[0].to_list())
+    assert prose.features[0]["meaning"] == "c: number of characters"
+    assert prose.content is not None
+    both = learned([f"chapter number {number % 300} of the book" for number in range(900)])
+    assert [both.features[0]["unit"], both.features[1]["text"]] == ["category", 0]
+
+
+def test_of_many_names_the_frequent_ones_are_kept() -> None:
+    """A name of one row would be a category, or the number of categories have no limit."""
+    values = [f"n{number % 300:03}" for number in range(900)] + ["n007", "once"]
+    found = learned(values).features[0]
+    assert found["values"] == [f"n{number:03}" for number in range(300)]
+    few = learned(values, max_categories=5).features[0]
+    assert few["values"] == ["n000", "n001", "n002", "n003", "n007"]
+    codes = columns.encode(pl.Series(["n007", "once", "never", None]), [{**few, "name": "c"}], {})["c"]
+    assert codes[0] == 4
+    assert np.isnan(codes[1:]).all()
+
+
+def test_topics_are_those_of_train(tmp_path: Path) -> None:
+    """Words of rows to be predicted would decide what members learn from."""
+    values, topic = remarks(120)
+
+    def content(*, changed: bool) -> dict[str, object]:
+        is_new = pl.int_range(len(values)) >= 100
+        remark = pl.when(is_new).then(pl.lit("other words here")).otherwise(values) if changed else values
+        frame = pl.DataFrame({"remark": values, "y": topic}).with_columns(
+            remark=remark, y=pl.when(~is_new).then(pl.Series(topic))
+        )
+        frame.write_csv(tmp_path / "table.csv")
+        config = PrepareConfig(source=(str(tmp_path / "table.csv"),), target="y", out=str(tmp_path / "out"), overwrite=True)
+        return prepare.prepare(config)["texts"]
+
+    assert content(changed=False) == content(changed=True)
