@@ -60,8 +60,7 @@ def fit(config: Any, name: str, resume: bool, budget: Budget) -> list[dict[str, 
         if left < member.least_seconds and trained:
             _say(budget, f"no time is left for {member.name}")
             continue
-        share = member.share / sum(other.share for other in planned[position:])
-        seconds = max(left * share, LEAST_S) if config.time_limit else 0.0
+        seconds = max(left * share_of(member, planned[position + 1 :], left), LEAST_S) if config.time_limit else 0.0
         _say(budget, f"{member.name}" + (f": at most {seconds:.0f} s" if config.time_limit else ""))
         folder = out / "members" / member.name
         go_on = resume and not _is_stale(folder, about["fingerprint"])
@@ -79,6 +78,13 @@ def fit(config: Any, name: str, resume: bool, budget: Budget) -> list[dict[str, 
     if not trained:
         raise UserError("no member could be trained, as the warnings explain: name other members, or give other data")
     return _finish(out, about, trained, config, budget)
+
+
+def share_of(member: Planned, later: list[Planned], seconds: float) -> float:
+    """The part of the time that a member may take; none is kept for later members that would have too little of it."""
+    whole = member.share + sum(other.share for other in later)
+    kept = [other.share for other in later if seconds * other.share / whole >= other.least_seconds]
+    return member.share / (member.share + sum(kept))
 
 
 def _check(config: Any) -> None:

@@ -1,5 +1,6 @@
 """The time that a fit takes, and the members that it plans."""
 
+import dataclasses
 from pathlib import Path
 from typing import Any
 
@@ -57,6 +58,11 @@ def test_the_time_is_divided_among_the_members(table: Path, tmp_path: Path, monk
     recorder.fit(table, tmp_path / "a", 70.0 + finish, passed=10.0)
     assert recorder.given == pytest.approx({"lightgbm": 60 / 3, "xgboost": 40 / 2, "xgboost-2": 35.0})
     assert recorder.finished == ["lightgbm", "xgboost", "xgboost-2"]
+    slow = dataclasses.replace(planned("xgboost-2")[0], least_seconds=25.0)  # 20 s of 60 would be too little for it
+    monkeypatch.setattr(run, "plan", lambda about, threads: [*planned("lightgbm", "xgboost"), slow])
+    recorder.fit(table, tmp_path / "c", 60.0 + finish)
+    assert recorder.given == pytest.approx({"lightgbm": 60 / 2, "xgboost": 40.0, "xgboost-2": 35.0})
+    monkeypatch.setattr(run, "plan", lambda about, threads: planned("lightgbm", "xgboost", "xgboost-2"))
     recorder.fit(table, tmp_path / "b", 0.0)
     assert set(recorder.given.values()) == {0.0}  # without a limit
 
