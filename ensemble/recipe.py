@@ -139,8 +139,9 @@ class NeuralRecipe(Protocol):
         A recipe that also has the method `sums` gets the sums over all rows of what that returns instead.
         """
 
-    # A recipe may also have `size(num_rows) -> Size`, by which a model that cannot fit into memory is refused, and
-    # `choose(config) -> config`, which replaces settings that the user left to it by values that follow from the data
+    # A recipe may also have `size(num_rows) -> Size`, by which a model that cannot fit into memory is refused,
+    # `choose(config) -> config`, which replaces settings that the user left to it by values that follow from the data, and
+    # `reasons(model, prediction)`, the reasons of the rows of a forecast as in `Predictions`
 
     def describe(self, split: str) -> "dict[str, np.ndarray]":
         """row_id, group and cluster of a split's rows, for the prediction file."""

@@ -54,7 +54,9 @@ class NeuralMember:
             del found["prediction"]
             return {"row_id": rows["row_id"], "user": rows["cluster"], **found, **about}
         names = ["target", "prediction", *(["weight"] if "weight" in found and split != inputs.FORECAST else [])]
-        columns = {name: found[name].astype(np.float64) for name in names}
+        columns: dict[str, Any] = {name: found[name].astype(np.float64) for name in names}
+        if split == inputs.FORECAST and hasattr(its, "reasons"):
+            columns["reasons"] = its.reasons(self._model, columns["prediction"])
         return {**rows, **columns, "output": its.output, **about}
 
     def _recipe(self, data: str | Path) -> Any:

@@ -22,6 +22,7 @@ import pyarrow as pa
 
 from ensemble import folders
 from ensemble.data import inputs, out_of_fold
+from ensemble.data.reasons import EXPLAINED_CLASSES, order_of_forecast, strongest_reasons
 from ensemble.task import task_of
 from ensemble.trees import contributions, target_encoding
 from ensemble.trees.rows import TreeData, description
@@ -32,10 +33,6 @@ from ensemble.trees.unknown import Known, sentences
 MODULES = {"xgboost": "ensemble.trees.xgb", "lightgbm": "ensemble.trees.lgbm", "catboost": "ensemble.trees.cat"}
 ROWS_PER_BLOCK = 1 << 15
 """Rows that a thread stacks and predicts at once: few enough to stay in its cache, enough for a call to cost little."""
-NUM_REASONS = 16
-"""Contributions of a row that are kept: an ensemble has other strongest ones than its members."""
-NUM_CLASSES = 2
-"""The likeliest classes whose contributions are kept: that of the ensemble is mostly among them."""
 ROWS_WITH_REASONS = (50, 1000)
 """Rows of a forecast that are explained: at least, and at most."""
 LEAVES_EXPLAINED = 2_500_000
@@ -191,26 +188,16 @@ class TreeMember:
         no reason.
         """
         reasons: list[list[dict[str, Any]]] = [[] for _ in prediction]
-        num_rows, num_models = self._explained(prediction.shape[1] if prediction.ndim == 2 else 1)
-        first = _first_of_forecast(rows, prediction)[:num_rows]
-        features = np.stack([rows.column(name)[first] for name in rows.features], axis=1)
         is_classes = prediction.ndim == 2
-        classes = np.argsort(-prediction[first], axis=1, kind="stable")[:, :NUM_CLASSES] if is_classes else None
+        num_rows, num_models = self._explained(prediction.shape[1] if is_classes else 1)
+        group = rows.column(rows.task.group) if rows.task.kind == "ranking" else None
+        first = order_of_forecast(rows.column("row_id"), prediction, group)[:num_rows]
+        features = np.stack([rows.column(name)[first] for name in rows.features], axis=1)
+        classes = np.argsort(-prediction[first], axis=1, kind="stable")[:, :EXPLAINED_CLASSES] if is_classes else None
         parts = self._contributions(features, classes, num_models)[..., :-1].reshape(len(first), -1, len(rows.features))
         parts = np.where(self._known.unknown(features)[:, None], 0, parts)
-        largest = np.argsort(-np.abs(parts), axis=2, kind="stable")[..., :NUM_REASONS]
-        for number, row in enumerate(first.tolist()):
-            reasons[row] = [
-                {
-                    "feature": rows.features[feature],
-                    "value": float(features[number, feature]),
-                    "contribution": float(parts[number, which, feature]),
-                    **({"class": int(classes[number, which])} if classes is not None else {}),
-                }
-                for which in range(parts.shape[1])
-                for feature in largest[number, which].tolist()
-                if parts[number, which, feature]
-            ]
+        for row, of_row in zip(first.tolist(), strongest_reasons(rows.features, features, parts, classes), strict=True):
+            reasons[row] = of_row
         return reasons
 
     def _open(self, data: str | Path, split: str) -> tuple[dict[str, Any], TreeData]:
@@ -218,15 +205,6 @@ class TreeMember:
         rows = TreeData(data, split, about)
         inputs.refuse_foreign(self.folder, self._summary, data, about, split)
         return about, rows
-
-
-def _first_of_forecast(rows: TreeData, prediction: np.ndarray) -> np.ndarray:
-    """The numbers of the rows in the order of a forecast: of classes by row id, within a group, else the highest first."""
-    row_id = rows.column("row_id")
-    if prediction.ndim == 2:
-        return np.argsort(row_id, kind="stable")
-    falling = (row_id, -prediction)
-    return np.lexsort((*falling, rows.column(rows.task.group)) if rows.task.kind == "ranking" else falling)
 
 
 def in_blocks(work: Callable[[np.ndarray], Found], rows: TreeData) -> Iterator[Found]:

@@ -9,6 +9,7 @@ matrix product of (B, D) with (D, k × W): the same numbers for less time, see `
 
 import dataclasses
 
+import numpy as np
 import torch
 import torch.nn.functional as F
 from rtdl_num_embeddings import PiecewiseLinearEmbeddings
@@ -152,6 +153,21 @@ class Network(nn.Module):
         left = torch.where(missing, num_rows - 1, place.long()) + feature * num_rows
         right = left + (~missing).long()
         return torch.lerp(F.embedding(left, table), F.embedding(right, table), part[..., None]).flatten(1)
+
+    def references(self, number: int, seed: int = 0) -> np.ndarray:
+        """Rows to compare with, (number, N + number of categorical features) float32: of each feature, independently of the
+        others, values that the copy was fitted on, evenly spaced and in random order."""
+        generator = np.random.default_rng(seed)
+        part = (np.arange(number) + 0.5) / number
+        columns = []
+        if self.shape.num_numbers:
+            for knots in self.knots.cpu().numpy():
+                known = knots[np.isfinite(knots)]
+                columns.append(known[(part * len(known)).astype(int)])
+        for size, begin in zip(self.shape.categories, self.begin.tolist() if self.shape.categories else (), strict=True):
+            seen = np.flatnonzero(self.seen[begin : begin + size].cpu().numpy())
+            columns.append(seen[(part * len(seen)).astype(int)] if seen.size else np.full(number, np.nan))
+        return np.stack([generator.permutation(column) for column in columns], axis=1).astype(np.float32)
 
 
 def dropout(x: torch.Tensor, rate: float) -> torch.Tensor:

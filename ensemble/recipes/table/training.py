@@ -24,18 +24,19 @@ from ensemble import folders
 from ensemble.arrow import Column, open_table
 from ensemble.data import inputs
 from ensemble.data.cross_validation import SPLIT, CrossValidation, Fold
+from ensemble.data.reasons import EXPLAINED_CLASSES, order_of_forecast, strongest_reasons
 from ensemble.errors import UserError
 from ensemble.neural.loader import Batch
 from ensemble.neural.optim import adamw
 from ensemble.recipe import Size
-from ensemble.recipes.table import encoding, sizes
+from ensemble.recipes.table import encoding, shapley, sizes
 from ensemble.recipes.table.model import Copies, Network, Shape
 from ensemble.recipes.table.settings import RecipeConfig
 from ensemble.task import Task, task_of
 
 ANY_FEATURES = True
 """This network learns from prepared data of any recipe that have a task and flat features."""
-OUT_OF_FOLD, VALIDATION = "oof", "validation"
+OUT_OF_FOLD, VALIDATION, FORECAST = "oof", "validation", inputs.FORECAST
 MONITORS = {
     "binary": ("log_loss", False),
     "multiclass": ("multiclass_log_loss", False),
@@ -43,6 +44,11 @@ MONITORS = {
     "ranking": ("ndcg_at_10", True),
 }
 """By kind of task: the metric that chooses the step, and whether higher is better."""
+LEAST_EXPLAINED, MOST_EVALUATED = 50, 16_000
+"""Rows of a forecast that are explained, at least, and evaluations of the network for it: seconds on one core."""
+EXPLAINING_COPIES = 2
+"""All copies would take longer."""
+NUM_REFERENCES = 8
 OUTPUTS = {"binary": "probability", "multiclass": "probability", "regression": "value", "ranking": "score"}
 
 
@@ -206,6 +212,50 @@ class TabularNetwork:
         prediction = total / uses.sum(dim=1, keepdim=True)
         found = {"prediction": prediction if kind == "multiclass" else prediction[:, 0], "target": batch["target"]}
         return {**found, "group": batch["group"], **({"weight": batch["weight"].double()} if self.task.weight else {})}
+
+    def reasons(self, model: Copies, prediction: np.ndarray) -> list[list[dict[str, Any]]]:
+        """For the first rows of the split forecast, what features contribute most, by shapley.py: in log odds, in the unit
+        of the target, or in log probabilities of the likeliest classes.
+
+        prediction : of all rows of the forecast, (n,) or (n, K).
+        """
+        rows, names = self.rows(FORECAST), [*self.names[0], *self.names[1]]
+        num_rows = max(LEAST_EXPLAINED, MOST_EVALUATED // (NUM_REFERENCES * (len(names) + 1)))
+        group = rows.column("group") if self.task.kind == "ranking" else None
+        first = order_of_forecast(rows.column("row_id"), prediction, group)[:num_rows]
+        features = np.concatenate([_stacked(rows.numbers, first), _stacked(rows.codes, first)], axis=1)
+        explaining = np.flatnonzero(rows.uses)[:EXPLAINING_COPIES]
+        uses = torch.zeros(self.num_copies, dtype=torch.bool)
+        uses[explaining] = True
+        references = model.copies[explaining[0]].references(NUM_REFERENCES)
+        device = next(model.parameters()).device
+
+        def ask(values: np.ndarray) -> np.ndarray:
+            batch = {
+                "numbers": torch.from_numpy(values[:, : len(self.names[0])]),
+                "codes": torch.from_numpy(values[:, len(self.names[0]) :]),
+                "uses": uses.expand(len(values), -1),
+                **dict.fromkeys(("target", "weight", "group"), torch.zeros(len(values))),
+            }
+            with torch.no_grad():
+                found = self.predict(model, {name: of.to(device) for name, of in batch.items()})["prediction"].cpu().numpy()
+            clipped = np.clip(found, 1e-7, 1 - 1e-7)
+            if self.task.kind == "binary":
+                return np.log(clipped / (1 - clipped))[:, None]
+            return np.log(clipped) if self.task.kind == "multiclass" else found[:, None]
+
+        was_training = model.training
+        model.eval()
+        parts = shapley.values(ask, features, references).transpose(0, 2, 1)
+        model.train(was_training)
+        classes = None
+        if prediction.ndim == 2:
+            classes = np.argsort(-prediction[first], axis=1, kind="stable")[:, :EXPLAINED_CLASSES]
+            parts = np.take_along_axis(parts, classes[:, :, None], axis=1)
+        found: list[list[dict[str, Any]]] = [[] for _ in prediction]
+        for row, of_row in zip(first.tolist(), strongest_reasons(names, features, parts, classes), strict=True):
+            found[row] = of_row
+        return found
 
     def metrics(self, predictions: dict[str, np.ndarray]) -> dict[str, float]:
         from ensemble.metrics import METRIC_OF

@@ -16,6 +16,7 @@ from rtdl_num_embeddings import PiecewiseLinearEmbeddings
 from safetensors.torch import load_file
 
 from ensemble import configuration, folders, recipe
+from ensemble.arrow import open_table
 from ensemble.errors import UserError
 from ensemble.neural import loop, setup
 from ensemble.neural.predict import NeuralMember
@@ -191,6 +192,28 @@ def test_a_checkpoint_alone_predicts_new_data(tmp_path: Path, accelerator: Accel
     apart = NeuralMember(tmp_path / "run", accelerator, new).predict(new, "forecast")
     beside = member.predict(data, "forecast")
     np.testing.assert_allclose(apart["prediction"][::-1], beside["prediction"], rtol=1e-6)
+    for own, other in zip(apart["reasons"][::-1], beside["reasons"], strict=True):
+        assert {reason["feature"]: reason["value"] for reason in own} == pytest.approx(
+            {reason["feature"]: reason["value"] for reason in other}, nan_ok=True
+        )
+
+
+@pytest.mark.parametrize("kind", ["binary", "multiclass", "regression", "ranking"])
+def test_rows_of_a_forecast_have_reasons(kind: str, tmp_path: Path, accelerator: Accelerator) -> None:
+    """A row would be explained by features that do not move its prediction, by values of another row, or not at all."""
+    data = written(tmp_path / "data", kind)
+    found = train(data, tmp_path / "run", accelerator, "max_epochs=30", "learning_rate=0.01").predict(data, "forecast")
+    rows = open_table(data / "rows" / "forecast").to_pydict()
+    strength: dict[str, float] = dict.fromkeys(("x0", "x1", "x2", "c"), 0.0)
+    for number, reasons in enumerate(found["reasons"]):
+        assert reasons
+        assert {reason.get("class") for reason in reasons} == (
+            set(np.argsort(-found["prediction"][number])[:2].tolist()) if kind == "multiclass" else {None}
+        )
+        for reason in reasons:
+            strength[reason["feature"]] += abs(reason["contribution"])
+            assert reason["value"] == pytest.approx(rows[reason["feature"]][number], nan_ok=True)
+    assert max(strength, key=lambda name: strength[name]) == "x0"  # the target follows from it and the category
 
 
 # ------------------------------------------------------------------------------------------------ values and targets
