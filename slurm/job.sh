@@ -82,7 +82,7 @@ value() {
 }
 
 if [ -n "$(value fit "$@")" ]; then
-  planned=$(value fit "$@")/tasks/network
+  planned=$(value fit "$@")/network.words
   [ -f "$planned" ] || fail "$planned does not exist: submit slurm/fit.slurm --stage prepare first"
   mapfile -t words <"$planned"
   set -- "${words[@]}"

@@ -1,6 +1,6 @@
 """Parts of a fit as tasks of a cluster; the fit that follows them with --resume auto finds their work done.
 
-    prepare    the folder, the prepared data, and in tasks/network the words of scripts/train.py for the neural member
+    prepare    the folder, the prepared data, and in network.words the words of scripts/train.py for the neural member
     copies     the copies of the tree members on the folds of a cross-validation, each on one core (trees/single_copy.py)
     members    the tree members, from their copies
 
@@ -23,7 +23,7 @@ from ensemble.pipeline import run as whole
 from ensemble.pipeline.plan import Planned, Preempted
 from ensemble.signals import StopSignals
 
-WORDS = "tasks/network"
+WORDS = "network.words"
 """In the folder of the fit: the words of scripts/train.py, one a line; empty without a neural member."""
 
 
@@ -59,7 +59,6 @@ def _write_words(planned: list[Planned], about: dict[str, Any], config: Any) -> 
         for member in planned
         if member.kind == "neural"
     ]
-    (out / WORDS).parent.mkdir(exist_ok=True)
     folders.write_text(out / WORDS, "".join(f"{word}\n" for word in words[0]) if words else "")
 
 

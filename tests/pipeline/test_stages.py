@@ -39,14 +39,14 @@ def test_stages_make_the_same_ensemble(
     assert sorted(line for line in once.splitlines() if line.startswith("grown")) == [
         f"grown: copy {copy} of {tmp_path}/out/members/{name}" for copy in range(3) for name in ("lightgbm", "xgboost")
     ]
-    assert sorted(path.name for path in (tmp_path / "out").iterdir()) == ["fit.json", "members", "prepared", "tasks"]
+    assert sorted(path.name for path in (tmp_path / "out").iterdir()) == ["fit.json", "members", "network.words", "prepared"]
     assert sorted(path.name for path in (tmp_path / "out/members").iterdir()) == ["lightgbm", "xgboost"]
     made = {file: file.stat().st_mtime_ns for file in (tmp_path / "out").rglob("*") if file.is_file()}
     run_stages(config)  # as after a job that was requeued at its end
     board = fit(table, tmp_path / "out", resume=True)
     assert "grown" not in capsys.readouterr().err
     again = [file for file, time in made.items() if file.stat().st_mtime_ns != time]
-    assert {file.name for file in again} <= {"fit.json", "network"}
+    assert {file.name for file in again} <= {"fit.json", "network.words"}
     assert [row["member"] for row in board][-1] == "base rate"
     expected, found = bits(tmp_path / "local"), bits(tmp_path / "out")
     assert expected.keys() == found.keys()
@@ -56,11 +56,11 @@ def test_stages_make_the_same_ensemble(
 def test_the_words_of_the_neural_member(config: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """A cluster would train it with other settings than the fit does, or wait for one that is not planned."""
     stages.run("prepare", config, "table")
-    assert (tmp_path / "out/tasks/network").read_text() == ""
+    assert (tmp_path / "out/network.words").read_text() == ""
     neural = Planned(name="mlp", kind="neural", settings={"batch_size": 64})
     monkeypatch.setattr(run, "plan", lambda about, num_threads: [*planned("lightgbm"), neural])
     stages.run("prepare", config, "table")
-    words = (tmp_path / "out/tasks/network").read_text().splitlines()
+    words = (tmp_path / "out/network.words").read_text().splitlines()
     out = tmp_path / "out"
     assert words == ["--recipe", "table", "seed=0", "batch_size=64", f"data={out}/prepared", f"out={out}/members/mlp"]
 
@@ -78,9 +78,16 @@ def test_a_stopped_task_is_preempted(config: Any, tmp_path: Path, monkeypatch: p
         with pytest.raises(Preempted, match="lightgbm"), stages.status_kept(str(tmp_path / "task")):
             stages.run(stage, config, "table")
         assert (tmp_path / "task/status").read_text() == "preempted\n"
+    seen = []
+
+    def wrong(*words: Any) -> None:
+        seen.append((tmp_path / "task/status").read_text())
+        raise UserError("a mistake")
+
+    monkeypatch.setattr(single_copy, "grow", wrong)
     with pytest.raises(UserError), stages.status_kept(str(tmp_path / "task")):
-        assert (tmp_path / "task/status").read_text() == "running\n"
-        raise UserError
+        stages.run("copies", config, "table")
+    assert seen[0] == "running\n"
     assert (tmp_path / "task/status").read_text() == "failed\n"
     with stages.status_kept(""):
         pass
@@ -98,7 +105,9 @@ def test_what_a_library_refuses_is_left_out(config: Any, monkeypatch: pytest.Mon
     monkeypatch.setattr(train, "train", refused)
     for stage in ("copies", "members"):
         stages.run(stage, config, "table")
-        assert capsys.readouterr().err.count("warning: lightgbm cannot learn from the folds\n") == {"copies": 6}.get(stage, 2)
+        assert capsys.readouterr().err.count("warning: lightgbm cannot learn from the folds\n") == {"copies": 6}.get(
+            stage, 2
+        )
 
 
 @pytest.mark.parametrize(
@@ -130,7 +139,7 @@ def test_tasks_need_the_settings_of_their_preparation(config: Any, table: Path, 
     fit(table, tmp_path / "other", seed=1)
     (tmp_path / "out/prepared").rename(tmp_path / "aside")
     (tmp_path / "other/prepared").rename(tmp_path / "out/prepared")
-    with pytest.raises(UserError, match="prepared is not of the fit in .*: prepare the data again with --stage prepare"):
+    with pytest.raises(UserError, match=r"prepared is not of the fit in .*: prepare the data again with --stage prepare"):
         stages.run("copies", config, "table")
     assert snapshot(tmp_path / "aside") == {
         name.removeprefix("out/prepared/"): content for name, content in before.items() if name.startswith("out/prepared/")

@@ -70,7 +70,12 @@ def test_copies_of_tasks_make_the_same_member(
 
 
 def test_a_killed_task_goes_on(
-    library: str, data: Path, whole: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+    library: str,
+    data: Path,
+    whole: Path,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
 ) -> None:
     """A requeued task would grow a copy twice, or another one."""
     config = config_of(library, data, tmp_path / "m", **SLOW)
@@ -112,10 +117,11 @@ def test_a_training_that_was_killed_after_stored_trees_goes_on(
         write(self, model, state)
         raise KeyboardInterrupt
 
-    for _ in range(3):
-        with monkeypatch.context() as patch, pytest.raises(KeyboardInterrupt):
-            patch.setattr(Checkpoints, "write", killed)
-            train.train(config, "auto")
+    with monkeypatch.context() as patch:
+        patch.setattr(Checkpoints, "write", killed)
+        for _ in range(3):
+            with pytest.raises(KeyboardInterrupt):
+                train.train(config, "auto")
     train.train(config, "auto")
     assert same(tmp_path / "m", whole)
 
@@ -136,4 +142,3 @@ def test_a_seed_for_each_copy() -> None:
     seeds = [copies.seed_of((1 << 30) - 1, number) for number in range(8)]
     assert len(set(seeds)) == 8
     assert max(seeds) < 1 << 30
-
