@@ -4,7 +4,6 @@
 #
 #     slurm/submit_all.sh runs/people train_single_gpu.slurm 'source=[people.csv]' target=income      # to runs/people
 #     slurm/submit_all.sh runs/demo train_cpu.slurm --recipe hot_sellers raw=runs/demo/raw            # without GPUs
-#     slurm/submit_all.sh                                                                             # that, on two GPUs
 #
 # The second word is the train_*.slurm of the neural member, which is done at once if none is planned. The copies, members ×
 # folds, are shared by the tasks of an array: COPIES='--array=0-99 --cpus-per-task=4' in the environment has 100 tasks of four
@@ -14,9 +13,12 @@
 set -euo pipefail
 cd "$(dirname "${BASH_SOURCE[0]}")/.."
 source slurm/site.sh
-folder=${1:-runs/demo} neural=${2:-train_multi_gpu.slurm}
-shift $(($# < 2 ? $# : 2))
-[ $# -gt 0 ] || set -- --recipe hot_sellers "raw=$folder/raw"
+[ $# -gt 2 ] || {
+  echo "error: give a folder, a train_*.slurm for the neural member, and words of scripts/fit.py: see the head of $0" >&2
+  exit 2
+}
+folder=$1 neural=$2
+shift 2
 read -ra array <<<"${COPIES:---array=0-23 --cpus-per-task=1}"
 words=("$@" "out=$folder")
 
