@@ -6,8 +6,9 @@ from typing import Any
 import pytest
 from fits import bits, configured, fit, planned, snapshot
 
+from ensemble import folders
 from ensemble.errors import UserError
-from ensemble.pipeline import run, stages
+from ensemble.pipeline import network, run, stages
 from ensemble.pipeline.plan import Planned, Preempted
 from ensemble.trees import single_copy, train
 from ensemble.trees.boosting import CannotLearn, Stopped
@@ -36,6 +37,7 @@ def test_stages_make_the_same_ensemble(
     fit(table, tmp_path / "local")
     run_stages(config)
     once = capsys.readouterr().err
+    assert "already" not in once, "a task did another's share"
     assert sorted(line for line in once.splitlines() if line.startswith("grown")) == [
         f"grown: copy {copy} of {tmp_path}/out/members/{name}" for copy in range(3) for name in ("lightgbm", "xgboost")
     ]
@@ -108,6 +110,26 @@ def test_what_a_library_refuses_is_left_out(config: Any, monkeypatch: pytest.Mon
         assert capsys.readouterr().err.count("warning: lightgbm cannot learn from the folds\n") == {"copies": 6}.get(
             stage, 2
         )
+
+
+def test_a_network_that_is_whole_is_not_trained_again(
+    config: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """The last job of a cluster's fit, on a node without GPUs, would go on with a network of another job."""
+    begun: list[list[str]] = []
+    monkeypatch.setattr(network, "_run", lambda command, more: begun.append(more) or 0)
+    folder, member = tmp_path / "mlp", Planned(name="mlp", kind="neural")
+    folder.mkdir()
+    (folder / "status").write_text("running\n")
+    folders.write_manifest(folder, {"kind": "run"}, only=())
+    for status, number in (("running", 1), ("done", 1)):
+        (folder / "status").write_text(f"{status}\n")
+        assert network.train(member, tmp_path, folder, {"recipe": "table"}, config, 0.0, True)
+        assert begun == [["--resume", "auto"]] * number
+    assert "mlp is whole already" in capsys.readouterr().err
+    (folder / folders.NAME).unlink()  # as a run leaves it that goes on
+    assert network.train(member, tmp_path, folder, {"recipe": "table"}, config, 0.0, True)
+    assert len(begun) == 2
 
 
 @pytest.mark.parametrize(
