@@ -6,6 +6,7 @@
 #     stage WORDS…               copy the prepared data to the nodes' own disks; `words` are then those with the new data=…
 #     train FOLDER SCRIPT…       run a script that resumes, with `status` in FOLDER: forward warnings, requeue what can go on
 #
+# The word fit=FOLDER stands for the words that `scripts/fit.py --stage prepare` wrote there for the neural member.
 # A %a in a word is the number of the array's task, as in --output: --array=0-4 … data=P/folds/%a out=BAG/%a trains a bag.
 # Exit codes of a job: 0 done, 1 failed, 2 a mistake that you can mend, 75 preempted.
 
@@ -79,6 +80,17 @@ value() {
   done
   echo "$found"
 }
+
+if [ -n "$(value fit "$@")" ]; then
+  planned=$(value fit "$@")/network.words
+  [ -f "$planned" ] || fail "$planned does not exist: submit slurm/fit.slurm --stage prepare first"
+  mapfile -t words <"$planned"
+  set -- "${words[@]}"
+  [ $# -gt 0 ] || {
+    say "done: no neural member is planned"
+    exit 0
+  }
+fi
 
 # `recipe` is then the option --recipe NAME of a job's words, or nothing, and `words` are the others
 # shellcheck disable=SC2034  # the jobs use it

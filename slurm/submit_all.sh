@@ -1,37 +1,38 @@
 #!/bin/bash
-# Submit the whole chain: prepare -> (neural | trees) -> ensemble -> report, each after what it needs, and print the job ids.
+# Submit a whole fit, the one that scripts/fit.py makes of the same words with time_limit=0, and print the job ids:
+# prepare -> (copies of tree members -> tree members | neural member) -> fit, which combines and reports.
 #
-#     slurm/submit_all.sh                                      # the generated market, in runs/demo
-#     slurm/submit_all.sh runs/demo train_cpu.slurm            # the neural member by another of the train_*.slurm
-#     slurm/submit_all.sh runs/toys train_multi_node.slurm raw/Toys.jsonl.gz panel.horizon_weeks=8    # words of prepare_data
-#     slurm/submit_all.sh runs/churn train_cpu.slurm --recipe my_company.churn                        # every job gets --recipe
+#     slurm/submit_all.sh runs/people train_single_gpu.slurm 'source=[people.csv]' target=income      # to runs/people
+#     slurm/submit_all.sh runs/demo train_cpu.slurm --recipe hot_sellers raw=runs/demo/raw            # without GPUs
 #
-# A job whose predecessor failed is cancelled. Options for every job: SBATCH_… in the environment.
+# The second word is the train_*.slurm of the neural member, which is done at once if none is planned. The copies, members ×
+# folds, are shared by the tasks of an array: COPIES='--array=0-99 --cpus-per-task=4' in the environment has 100 tasks of four
+# copies at a time. A job whose predecessor failed is cancelled; the same line, submitted again, goes on with what is there.
+# Options for every job: SBATCH_… in the environment.
 
 set -euo pipefail
 cd "$(dirname "${BASH_SOURCE[0]}")/.."
 source slurm/site.sh
-folder=${1:-runs/demo} neural=${2:-train_multi_gpu.slurm}
-shift $(($# < 2 ? $# : 2))
-data=$folder/prepared
-recipe=()
-for word in "$@"; do
-  case ${previous:-}:$word in
-    --recipe:*) recipe=(--recipe "$word") ;;
-    *:--recipe=*) recipe=("$word") ;;
-  esac
-  previous=$word
-done
-
-raw=("raw=$folder/raw") member=transformer
-[ "${#recipe[@]}" = 0 ] || raw=() member=network
+[ $# -gt 2 ] || {
+  echo "error: give a folder, a train_*.slurm for the neural member, and words of scripts/fit.py: see the head of $0" >&2
+  exit 2
+}
+folder=$1 neural=$2
+shift 2
+read -ra array <<<"${COPIES:---array=0-23 --cpus-per-task=1}"
+words=("$@" "out=$folder")
 
 after() { sbatch --parsable --kill-on-invalid-dep=yes "$@"; }
+stage() {
+  local name=$1
+  shift
+  after --job-name="fit_$name" "$@" slurm/fit.slurm --stage "$name" "${words[@]}"
+}
 
-prepare=$(after slurm/prepare_data.slurm "$@" "out=$data" "${raw[@]}")
-network=$(after --dependency="afterok:$prepare" "slurm/$neural" "data=$data" "out=$folder/members/$member" "${recipe[@]}")
-trees=$(after --dependency="afterok:$prepare" slurm/train_tree_models.slurm "data=$data" "out=$folder/members" "${recipe[@]}")
-ensemble=$(after --dependency="afterok:$network:$trees" slurm/ensemble.slurm "data=$data" "out=$folder" "${recipe[@]}")
-report=$(after --dependency="afterok:$ensemble" slurm/report.slurm "data=$data" "out=$folder" "${recipe[@]}")
-echo "prepare $prepare  neural $network  trees $trees  ensemble $ensemble  report $report"
-echo "$folder/report.html will be there when $report is done; slurm/logs/ has what each says"
+prepare=$(stage prepare)
+network=$(after --dependency="afterok:$prepare" "slurm/$neural" "fit=$folder")
+copies=$(stage copies --dependency="afterok:$prepare" "${array[@]}")
+members=$(stage members --dependency="afterok:$copies" --array=0-2)
+fit=$(after --dependency="afterok:$network:$members" slurm/fit.slurm "${words[@]}")
+echo "prepare $prepare  neural $network  copies $copies  members $members  fit $fit"
+echo "$folder/report.html will be there when $fit is done; slurm/logs/ has what each says"

@@ -8,7 +8,7 @@ import sys
 from pathlib import Path
 from typing import Any
 
-from ensemble import recipe
+from ensemble import folders, recipe
 from ensemble.errors import PREEMPTED, Failure, UserError
 from ensemble.pipeline.plan import Planned, Preempted
 
@@ -29,12 +29,12 @@ def train(
     """
     if not resume:
         _remove(folder)
-    settings = {"seed": getattr(config, "seed", 0), **member.settings, "data": data, "out": folder}
-    if seconds:
-        settings["max_seconds"] = max(seconds - STARTING_S, 1)
+    elif _is_whole(folder):
+        print(f"{folder} is whole already", file=sys.stderr)
+        return True
     launcher = [sys.executable, "-m", "accelerate.commands.launch", "--quiet", *_hardware(config.accelerate_config)]
-    words = [f"{name}={value}" for name, value in settings.items()]
-    command = [*launcher, "-m", "ensemble.commands.train", "--recipe", about["recipe"], *words]
+    limit = [f"max_seconds={max(seconds - STARTING_S, 1)}"] if seconds else []
+    command = [*launcher, "-m", "ensemble.commands.train", *words(member, data, folder, about, config), *limit]
     code = _run(command, ["--resume", "auto"] if resume else [])
     if code == PREEMPTED or ((folder / "status").is_file() and "preempted" in (folder / "status").read_text()):
         raise Preempted(member.name)
@@ -43,11 +43,26 @@ def train(
     return not code
 
 
+def words(member: Planned, data: Path, folder: Path, about: dict[str, Any], config: Any) -> list[str]:
+    """The words of scripts/train.py that train the member."""
+    settings = {"seed": getattr(config, "seed", 0), **member.settings, "data": data, "out": folder}
+    return ["--recipe", about["recipe"], *(f"{name}={value}" for name, value in settings.items())]
+
+
 def predict(name: str, folder: Path, data: Path, out: Path) -> None:
     """Write the prediction files of a neural member."""
     script = [sys.executable, "-m", "ensemble.commands.predict", *recipe.words_of_command_line()]
     if code := _run([*script, f"member={folder}", f"data={data}", f"out={out}", f"name={name}"], []):
         raise Failure(f"predictions of {name} ended with exit code {code}")
+
+
+def _is_whole(folder: Path) -> bool:
+    """Whether the run in a folder has ended well; a manifest is there until a run goes on."""
+    try:
+        folders.verify(folder)
+        return (folder / "status").read_text() == "done\n"
+    except (UserError, OSError):
+        return False
 
 
 def _remove(folder: Path) -> None:

@@ -9,7 +9,8 @@
     report.html
 
 Tree members are trained and predict in this process; each neural member has processes of its own, since PyTorch and the tree
-libraries must not share one. What is whole is not done again with --resume auto.
+libraries must not share one. What is whole is not done again with --resume auto, nor is what tasks of a cluster have done
+(stages.py).
 """
 
 import dataclasses
@@ -18,7 +19,7 @@ import sys
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from ensemble import configuration, folders, recipe
 from ensemble.errors import UserError
@@ -27,6 +28,9 @@ from ensemble.pipeline.budget import Budget
 from ensemble.pipeline.plan import Planned, Preempted, plan
 from ensemble.pipeline.settings import FILE as SETTINGS
 from ensemble.pipeline.settings import FREE_TO_CHANGE, preparation
+
+if TYPE_CHECKING:
+    from ensemble.trees.settings import TreesConfig
 
 PREPARED = "prepared"
 MOST_SHOWN = 3
@@ -44,15 +48,12 @@ def fit(config: Any, name: str, resume: bool, budget: Budget) -> list[dict[str, 
     from ensemble.trees import threads
     from ensemble.trees.boosting import CannotLearn
 
-    _check(config)
     out = Path(config.out)
     overwrite = bool(getattr(config, "overwrite", False))
-    with _opened(out, config, name, resume) as begun:
-        num_threads = threads.settle(config.threads)
-        about = _prepare(out / PREPARED, config, name, begun, num_threads)
-        _note(out, about["fingerprint"])
+    about = prepare(config, name, resume)
+    num_threads = threads.settle(config.threads)
     _say(budget, f"prepared {sum(split['rows'] for split in about['splits'].values()):,} rows")
-    planned = _chosen(plan(about, num_threads), config.members)
+    planned = chosen(about, config, num_threads)
     finish = FINISH_S + FINISH_PER_ROW_S * about["splits"]["train"]["rows"]
     trained: list[Planned] = []
     for position, member in enumerate(planned):
@@ -63,12 +64,12 @@ def fit(config: Any, name: str, resume: bool, budget: Budget) -> list[dict[str, 
         seconds = max(left * share_of(member, planned[position + 1 :], left), LEAST_S) if config.time_limit else 0.0
         _say(budget, f"{member.name}" + (f": at most {seconds:.0f} s" if config.time_limit else ""))
         folder = out / "members" / member.name
-        go_on = resume and not _is_stale(folder, about["fingerprint"])
+        go_on = resume and not is_stale(folder, about["fingerprint"])
         if member.kind == "neural":
             done = network.train(member, out / PREPARED, folder, about, config, seconds, go_on)
         else:
             try:
-                _train_trees(member, out / PREPARED, folder, config, num_threads, seconds, go_on, overwrite or resume)
+                train_trees(member, config, num_threads, seconds, go_on, overwrite or resume)
                 done = True
             except CannotLearn as error:
                 print(f"warning: {error}", file=sys.stderr)
@@ -85,6 +86,29 @@ def share_of(member: Planned, later: list[Planned], seconds: float) -> float:
     whole = member.share + sum(other.share for other in later)
     kept = [other.share for other in later if seconds * other.share / whole >= other.least_seconds]
     return member.share / (member.share + sum(kept))
+
+
+def prepare(config: Any, name: str, resume: bool) -> dict[str, Any]:
+    """Begin the folder and prepare the data, or go on with those that are there; returns their manifest."""
+    from ensemble.trees import threads
+
+    _check(config)
+    out = Path(config.out)
+    with _opened(out, config, name, resume) as begun:
+        about = _prepare(out / PREPARED, config, name, begun, threads.settle(config.threads))
+        _note(out, about["fingerprint"])
+    return about
+
+
+def prepared(config: Any, name: str) -> dict[str, Any]:
+    """The manifest of the data that `prepare` left; `UserError` if they are not there or are of other settings."""
+    _check(config)
+    out = Path(config.out)
+    begun = _begun(out, config, name)
+    about = folders.read_manifest(out / PREPARED)
+    if about["fingerprint"] != begun.get(PREPARED):
+        raise UserError(f"{out / PREPARED} is not of the fit in {out}: prepare the data again with --stage prepare")
+    return about
 
 
 def _check(config: Any) -> None:
@@ -105,15 +129,9 @@ def _opened(out: Path, config: Any, name: str, resume: bool) -> Iterator[dict[st
 
     Nothing is left of a folder in which the data could not be prepared; `fit.json` of an earlier fit is put back.
     """
-    settings = {key: value for key, value in configuration.to_dict(config).items() if key not in FREE_TO_CHANGE}
-    mine = json.loads(json.dumps({"written_by": folders.MARK, "recipe": name, "settings": settings}))
     file, before = out / SETTINGS, None
     if file.is_file():
-        before = folders.read_json(file)
-        if not isinstance(before, dict) or before.get("written_by") != folders.MARK:
-            raise UserError(f"{file} is not of this project, so nothing is written beside it: choose another out")
-        if resume and _comparable(before) != _comparable(mine):
-            raise UserError(f"{out} was begun with other settings: give the same, or add overwrite=true without --resume")
+        before = _begun(out, config, name, resume)
         if not resume and not getattr(config, "overwrite", False):
             raise UserError(f"{out} holds a fit: add --resume auto to go on with it, or overwrite=true to begin anew")
     elif out.exists() and (not out.is_dir() or any(out.iterdir())):
@@ -129,7 +147,7 @@ def _opened(out: Path, config: Any, name: str, resume: bool) -> Iterator[dict[st
     try:
         _sweep(out)
         found = before.get(PREPARED) if resume and before else None
-        folders.write_json(file, {**mine, "limits": limits, PREPARED: found})
+        folders.write_json(file, {**_content(config, name), "limits": limits, PREPARED: found})
         yield before if resume else None
     except BaseException:
         if before:
@@ -137,6 +155,23 @@ def _opened(out: Path, config: Any, name: str, resume: bool) -> Iterator[dict[st
         else:
             _undo(file, made)
         raise
+
+
+def _content(config: Any, name: str) -> dict[str, Any]:
+    """What a fit with these settings writes to `fit.json`, without its limits and data."""
+    settings = {key: value for key, value in configuration.to_dict(config).items() if key not in FREE_TO_CHANGE}
+    content: dict[str, Any] = json.loads(json.dumps({"written_by": folders.MARK, "recipe": name, "settings": settings}))
+    return content
+
+
+def _begun(out: Path, config: Any, name: str, must_be_alike: bool = True) -> dict[str, Any]:
+    """The `fit.json` in a folder; `UserError` if it is not of this project, or of other settings though it must be alike."""
+    begun = folders.read_json(out / SETTINGS)
+    if not isinstance(begun, dict) or begun.get("written_by") != folders.MARK:
+        raise UserError(f"{out / SETTINGS} is not of this project, so nothing is written beside it: choose another out")
+    if must_be_alike and _comparable(begun) != _comparable(_content(config, name)):
+        raise UserError(f"{out} was begun with other settings: give the same, or add overwrite=true without --resume")
+    return begun
 
 
 def _comparable(begun: dict[str, Any]) -> dict[str, Any]:
@@ -182,7 +217,7 @@ def _prepare(folder: Path, config: Any, name: str, begun: dict[str, Any] | None,
     def check(scratch: Path) -> None:
         about = folders.read_manifest(scratch)
         prepared.check(name, scratch, about)
-        _chosen(plan(about, num_threads), config.members)
+        chosen(about, config, num_threads)
 
     with folders.checked(folder, check):
         recipe.named(name).require("prepare", "prepare", "cannot prepare data")(settings)
@@ -205,7 +240,9 @@ def _refuse_other_sources(config: Any, about: dict[str, Any], folder: Path) -> N
         )
 
 
-def _chosen(planned: list[Planned], names: tuple[str, ...]) -> list[Planned]:
+def chosen(about: dict[str, Any], config: Any, num_threads: int) -> list[Planned]:
+    """The members that are planned for the data, or those of them that the settings name."""
+    planned, names = plan(about, num_threads), config.members
     known = {member.name: member for member in planned}
     for name in names:
         if name not in known:
@@ -213,7 +250,7 @@ def _chosen(planned: list[Planned], names: tuple[str, ...]) -> list[Planned]:
     return [member for member in planned if not names or member.name in names]
 
 
-def _is_stale(folder: Path, fingerprint: str) -> bool:
+def is_stale(folder: Path, fingerprint: str) -> bool:
     """Whether a member, or a checkpoint of it, is of data that a fit with overwrite=true has replaced since."""
     states = sorted(folder.with_name(f"{folder.name}.checkpoint").glob("trees-*/state.json"))
     for file in (folder / "summary.json", *states):
@@ -223,19 +260,26 @@ def _is_stale(folder: Path, fingerprint: str) -> bool:
     return False
 
 
-def _train_trees(
-    member: Planned, data: Path, folder: Path, config: Any, num_threads: int, seconds: float, resume: bool, overwrite: bool
-) -> None:
-    from ensemble.trees import train
+def trees_config(member: Planned, config: Any, num_threads: int, seconds: float = 0.0) -> "TreesConfig":
+    """The settings of the training of a tree member."""
     from ensemble.trees.settings import TreesConfig
 
-    settings = {
-        "seed": getattr(config, "seed", 0),
-        **member.settings,
-        "threads": num_threads,
-        "max_seconds": seconds,
-    }
-    trees = configuration.from_dict(TreesConfig, {**settings, "data": str(data), "out": str(folder)})
+    out = Path(config.out)
+    where = {"data": str(out / PREPARED), "out": str(out / "members" / member.name)}
+    limits = {"threads": num_threads, "max_seconds": seconds}
+    return configuration.from_dict(TreesConfig, {"seed": getattr(config, "seed", 0), **member.settings, **limits, **where})
+
+
+def train_trees(
+    member: Planned, config: Any, num_threads: int, seconds: float = 0.0, resume: bool = True, overwrite: bool = True
+) -> None:
+    """Train a tree member, or go on with it; with `overwrite` and without `resume` it is trained anew.
+
+    Raises `Preempted`, and `CannotLearn` if the library refuses the rows.
+    """
+    from ensemble.trees import train
+
+    trees = trees_config(member, config, num_threads, seconds)
     trees = dataclasses.replace(trees, overwrite=overwrite and not resume)
     summary = train.train(trees, "auto" if resume else "")
     if summary["status"] == "preempted":

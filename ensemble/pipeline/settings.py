@@ -24,6 +24,8 @@ class FitConfig:
     """Draws of the bootstrap that gives the intervals of the scores."""
 
 
+STAGES = ("prepare", "copies", "members")
+"""The parts of a fit that tasks of a cluster do; see stages.py."""
 FILE = "fit.json"
 """In `out`: the recipe and the settings."""
 FREE_TO_CHANGE = ("out", "time_limit", "accelerate_config", "threads", "num_draws", "overwrite")

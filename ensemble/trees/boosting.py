@@ -9,7 +9,7 @@ not change where the training does.
 import dataclasses
 import math
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any, Protocol
 
@@ -20,6 +20,7 @@ from ensemble.metrics import METRIC_OF
 from ensemble.trees.distributed import RankGroup
 from ensemble.trees.progress import Progress
 from ensemble.trees.settings import TreesConfig
+from ensemble.trees.stored import StoredCopy
 
 Scores = dict[str, float]
 """On validation: the metric of early stopping, and for probabilities of a yes the log loss."""
@@ -78,6 +79,8 @@ class Training:
     """Until the time is up: then the trees that there are become the member's."""
     is_copy: bool = False
     """Whether other boosters grow beside it, on any of several threads."""
+    stored: Mapping[int, StoredCopy] = dataclasses.field(default_factory=dict)
+    """Copies that were grown in advance, by number."""
     watch: Callable[[list[Scores]], None] = lambda history: None
     """Sees the scores where a chunk ends; what it raises ends the training."""
     bins: list[Any] | None = None

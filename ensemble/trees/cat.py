@@ -105,17 +105,15 @@ def grow(
         config = dataclasses.replace(config, learning_rate=rate)
 
     def one(number: int) -> tuple[Any, np.ndarray]:
-        (rows, stop), goal, began = parts[number], goals[number], time.monotonic()
+        if number in training.stored:
+            copy = training.stored[number]
+            return catboost.CatBoost().load_model(blob=copy.model), copy.predictions
+        began = time.monotonic()
 
         def is_over() -> bool:
             return bool(training.asked()) or time.monotonic() - began > seconds
 
-        booster = catboost.CatBoost({**parameters(config, goal), "random_seed": config.seed + number})
-        early = {} if stop is None else {"early_stopping_rounds": config.early_stopping_rounds}
-        held_out = None if stop is None else pool(goal, stop)
-        booster.fit(pool(goal, rows), eval_set=held_out, use_best_model=False, callbacks=[_Watch(is_over)], **early)
-        evaluated = booster.get_evals_result().get("validation", {}) if stop is not None else {}
-        return booster, np.array(evaluated.get(OBJECTIVES[goal.objective], ()))
+        return grow_one(config, number, *parts[number], is_over)
 
     results = list(run(one, range(len(parts))))
     if training.asked():
@@ -131,6 +129,19 @@ def grow(
     metric = METRICS[OBJECTIVES[goals[0].objective]]
     means = np.mean([np.pad(curve, (0, max(0, best - len(curve))), "edge")[:best] for curve in curves], axis=0)
     return boosters, [{metric: float(value)} for value in means], best
+
+
+def grow_one(
+    config: TreesConfig, number: int, rows: TreeData, stop: TreeData | None, is_over: Callable[[], bool]
+) -> tuple[Any, np.ndarray]:
+    """The booster of copy `number`, and after each tree its loss on the rows `stop`, if there are any, (T,)."""
+    goal = goal_of(config, rows)
+    booster = catboost.CatBoost({**parameters(config, goal), "random_seed": config.seed + number})
+    early = {} if stop is None else {"early_stopping_rounds": config.early_stopping_rounds}
+    held_out = None if stop is None else pool(goal, stop)
+    booster.fit(pool(goal, rows), eval_set=held_out, use_best_model=False, callbacks=[_Watch(is_over)], **early)
+    evaluated = booster.get_evals_result().get("validation", {}) if stop is not None else {}
+    return booster, np.array(evaluated.get(OBJECTIVES[goal.objective], ()))
 
 
 def _seconds_of_a_tree(config: TreesConfig, goal: Goal, rows: TreeData) -> float:

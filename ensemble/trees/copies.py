@@ -10,7 +10,6 @@ the same bits on any number of cores; a single copy grows on all threads.
 """
 
 import dataclasses
-import json
 import time
 from collections.abc import Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor
@@ -22,11 +21,12 @@ import numpy as np
 
 from ensemble.data.cross_validation import Fold
 from ensemble.trees import permutation, target_encoding, unknown
-from ensemble.trees.boosting import Scores, Training, boost
-from ensemble.trees.objective import Judge, goal_of
+from ensemble.trees.boosting import Scores, SingleGrowth, Training, boost
+from ensemble.trees.objective import Goal, Judge, goal_of
 from ensemble.trees.rows import TreeData
 from ensemble.trees.scaling import Scaling
 from ensemble.trees.settings import TreesConfig
+from ensemble.trees.stored import StoredCopy, pack, unpack
 from ensemble.trees.target_encoding import NOTHING, TargetEncoding
 
 USUAL_TREES = 20.0
@@ -221,13 +221,19 @@ class _Copies:
         config = dataclasses.replace(config, threads=max(1, config.threads // len(parts)))
         before = [None] * len(parts) if training.model is None else unpack(training.model)
 
-        def make(part: tuple[tuple[np.ndarray, np.ndarray], bytes | None]) -> tuple[TargetEncoding, Any]:
-            (fit, stop), its = part
-            encoding, encoded = target_encoding.learn(goal, rows, fit)
-            growth = library.Growth(config, encoded.take(fit), encoded.take(stop), Training(model=its, is_copy=True))
-            return encoding, growth
+        def make(number: int) -> tuple[TargetEncoding, Any]:
+            encoding, encoded = target_encoding.learn(goal, rows, parts[number][0])
+            fit, stop = (encoded.take(part) for part in parts[number])
 
-        made = list(run(make, zip(parts, before, strict=True)))
+            def grow_on(model: bytes | None) -> Any:
+                return library.Growth(config, fit, stop, Training(model=model, is_copy=True))
+
+            if number not in training.stored:
+                return encoding, grow_on(before[number])
+            copy, num_trees = training.stored[number], len(training.history)
+            return encoding, _Replayed(copy, goal_of(config, fit), library, num_trees, before[number], grow_on)
+
+        made = list(run(make, range(len(parts))))
         self._encodings, self._grown = [encoding for encoding, _ in made], [growth for _, growth in made]
         self._judge: Callable[[np.ndarray], Scores] = lambda prediction: {}
 
@@ -237,7 +243,7 @@ class _Copies:
 
     def seed(self, seed: int) -> None:
         for number, growth in enumerate(self._grown):
-            growth.seed((seed + 7919 * number) & 0x3FFFFFFF)
+            growth.seed(seed_of(seed, number))
 
     def grow(self) -> Scores:
         predictions = self._run(lambda growth: growth.goal.scaling.value(growth.update()), self._grown)
@@ -254,12 +260,52 @@ class _Copies:
         ]
 
 
-def pack(models: Sequence[bytes]) -> bytes:
-    """Several models as one file: a line of JSON with their lengths, then the models."""
-    return json.dumps([len(model) for model in models]).encode() + b"\n" + b"".join(models)
+class _Replayed:
+    """A `SingleGrowth` whose first trees are those of a stored copy.
+
+    Further trees are grown when they are needed. That is exact, since a stored copy ends where a chunk of trees ends.
+    """
+
+    def __init__(
+        self,
+        copy: StoredCopy,
+        goal: Goal,
+        library: ModuleType,
+        num_trees: int,
+        model: bytes | None,
+        grow_on: Callable[[bytes], SingleGrowth],
+    ):
+        """num_trees, model : where the training goes on. grow_on : makes the growth that adds trees to a model."""
+        self.goal = goal
+        self._copy, self._library, self._num_trees, self._grow_on = copy, library, num_trees, grow_on
+        self._seed = 0
+        self._growth: SingleGrowth | None = None
+        if model is not None and num_trees > len(copy.predictions):
+            self._growth = grow_on(model)
+
+    def seed(self, seed: int) -> None:
+        self._seed = seed
+        if self._growth:
+            self._growth.seed(seed)
+
+    def update(self) -> np.ndarray:
+        self._num_trees += 1
+        if not self._growth and self._num_trees <= len(self._copy.predictions):
+            return self._copy.predictions[self._num_trees - 1]
+        if not self._growth:
+            self._growth = self._grow_on(self._copy.model)
+            self._growth.seed(self._seed)
+        return self._growth.update()
+
+    def cut(self, num_rounds: int) -> Any:
+        return self._growth.cut(num_rounds) if self._growth else self._library.cut_model(self._copy.model, num_rounds)
+
+    def model(self) -> bytes:
+        if self._growth:
+            return self._growth.model()
+        return bytes(self._library.to_bytes(self._library.cut_model(self._copy.model, self._num_trees)))
 
 
-def unpack(content: bytes) -> list[bytes]:
-    header, _, rest = content.partition(b"\n")
-    ends = np.cumsum(json.loads(header)).tolist()
-    return [rest[begin:end] for begin, end in zip([0, *ends[:-1]], ends, strict=True)]
+def seed_of(seed: int, number: int) -> int:
+    """Of the draws of copy `number`."""
+    return (seed + 7919 * number) & 0x3FFFFFFF

@@ -145,6 +145,12 @@ def to_bytes(booster: Any, num_rounds: int = -1) -> bytes:
     return booster.model_to_string(num_iteration=num_rounds).partition("\nparameters:")[0].encode()
 
 
+def cut_model(model: bytes, num_rounds: int) -> Any:
+    """The booster of the first rounds of a stored one."""
+    whole = lightgbm.Booster(model_str=model.decode())
+    return lightgbm.Booster(model_str=to_bytes(whole, num_rounds).decode())
+
+
 def save(booster: Any, file: Path) -> None:
     file.write_bytes(to_bytes(booster))
 

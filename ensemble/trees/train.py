@@ -37,7 +37,7 @@ from ensemble.data.cross_validation import CrossValidation
 from ensemble.errors import Failure, UserError
 from ensemble.signals import STOP, StopSignals
 from ensemble.task import task_of
-from ensemble.trees import copies, memory, objective, rows, target_encoding, unknown
+from ensemble.trees import copies, memory, objective, rows, stored, target_encoding, unknown
 from ensemble.trees.boosting import CannotLearn, Stopped, Training
 from ensemble.trees.checkpoint import Checkpoints
 from ensemble.trees.distributed import ALONE, Place, RankGroup
@@ -63,11 +63,9 @@ def train(config: TreesConfig, resume: str = "", where: Place = ALONE) -> dict[s
     with StopSignals() as stop, _signals_elsewhere(), RankGroup(where, config.timeout_s, checkpoints.set_lost) as group:
         about = rows.description(config.data)
         train_rows = rows.TreeData(config.data, "train", about, group.rank, group.num_ranks)
-        goal = objective.goal_of(config, train_rows)
+        config, goal, settings = settled(config, train_rows)
         if goal.objective == "ranking" and group.num_ranks > 1:
             raise UserError(f"objective=ranking keeps the rows of a {goal.task.group} together: train it on one rank")
-        config = dataclasses.replace(config, objective=goal.objective, target=goal.target, metric=goal.metric)
-        settings = {name: value for name, value in configuration.to_dict(config).items() if name not in FREE_TO_CHANGE}
         state = {"fingerprint": about["fingerprint"], "num_ranks": group.num_ranks, "config": settings}
         state["scaling"] = dataclasses.asdict(goal.scaling)
         cv = CrossValidation.of(about)
@@ -85,6 +83,8 @@ def train(config: TreesConfig, resume: str = "", where: Place = ALONE) -> dict[s
         config = dataclasses.replace(config, memory=start["memory"])
         state["memory"] = config.memory
         with checkpoints.failure_marked(), _pages(config, checkpoints, group.rank) as pages:
+            # With a time limit another learning rate may be chosen
+            grown_before = stored.read(config.out, cv.num_folds, state) if cv and not config.max_seconds else {}
             training = Training(
                 group=group,
                 model=base64.b64decode(start["model"]) if start["model"] else None,
@@ -93,12 +93,13 @@ def train(config: TreesConfig, resume: str = "", where: Place = ALONE) -> dict[s
                 asked=lambda: stop.asked,
                 seconds_left=lambda: (config.max_seconds or math.inf) - (time.monotonic() - began),
                 keep=lambda model, history: checkpoints.write(model, {**state, "history": history}),
+                stored=grown_before,
             )
             learned = [train_rows]
             try:
                 if cv:
                     folds = cv.folds(config.data, goal.task.cluster)
-                    with _refusals_explained(config):
+                    with refusals_explained(config):
                         grown = copies.train(library, config, train_rows, folds, training, cv.scheme == "forward")
                 else:
                     validation_rows = rows.TreeData(config.data, "validation", about)
@@ -143,7 +144,15 @@ def train(config: TreesConfig, resume: str = "", where: Place = ALONE) -> dict[s
         with checkpoints.failure_marked():
             _write(config, library, grown, summary, unknown.learn(goal, learned))
         checkpoints.clear()
+        stored.clear(config.out)
     return {**summary, "status": "done"}
+
+
+def settled(config: TreesConfig, train_rows: rows.TreeData) -> tuple[TreesConfig, objective.Goal, dict[str, Any]]:
+    """The settings with those of the data's task in place of the empty ones, the goal, and what must not change later."""
+    goal = objective.goal_of(config, train_rows)
+    config = dataclasses.replace(config, objective=goal.objective, target=goal.target, metric=goal.metric)
+    return config, goal, {key: value for key, value in configuration.to_dict(config).items() if key not in FREE_TO_CHANGE}
 
 
 def _start(config: TreesConfig, resume: str, checkpoints: Checkpoints, state: dict[str, Any]) -> dict[str, Any]:
@@ -152,6 +161,7 @@ def _start(config: TreesConfig, resume: str, checkpoints: Checkpoints, state: di
         checkpoints.sweep()
         if not config.overwrite and (summary := _finished(config, state)):
             checkpoints.clear()
+            stored.clear(config.out)
             print(f"{config.out} is whole already", file=sys.stderr)
             return {"summary": summary}
     with suppress(_Probed), folders.new_folder(config.out, config.overwrite, KIND):
@@ -231,7 +241,7 @@ def _signals_elsewhere() -> Iterator[None]:
 
 
 @contextmanager
-def _refusals_explained(config: TreesConfig) -> Iterator[None]:
+def refusals_explained(config: TreesConfig) -> Iterator[None]:
     """Raise `CannotLearn` for an error of the library's own."""
     try:
         yield

@@ -198,6 +198,11 @@ def to_bytes(booster: Any) -> bytes:
     return bytes(booster.save_raw("ubj"))
 
 
+def cut_model(model: bytes, num_rounds: int) -> Any:
+    """The booster of the first rounds of a stored one."""
+    return xgboost.Booster({"nthread": 1}, model_file=bytearray(model))[:num_rounds]
+
+
 def save(booster: Any, file: Path) -> None:
     file.write_bytes(to_bytes(booster))
 

@@ -32,9 +32,7 @@ class Recorder:
         self.clock, self.finished = Clock(), []
         self.takes = takes
 
-        def train_trees(
-            member: Any, data: Path, folder: Path, config: Any, threads: int, seconds: float, *rest: Any
-        ) -> None:
+        def train_trees(member: Any, config: Any, threads: int, seconds: float, *rest: Any) -> None:
             self.given[member.name] = seconds
             self.clock.now += self.takes.get(member.name, 0)
 
@@ -42,7 +40,7 @@ class Recorder:
             self.finished = [member.name for member in trained]
             return []
 
-        monkeypatch.setattr(run, "_train_trees", train_trees)
+        monkeypatch.setattr(run, "train_trees", train_trees)
         monkeypatch.setattr(run, "_finish", finish)
 
     def fit(self, table: Path, out: Path, limit: float, passed: float = 0.0, **settings: Any) -> None:

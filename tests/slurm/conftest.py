@@ -97,6 +97,16 @@ class Login:
         assert done.returncode == 0, done.stderr
         return Job(self.cluster, done.stdout.strip())
 
+    def submit_all(self, folder: Path, neural: str, *words: str, **variables: str) -> dict[str, Job]:
+        """Submit a whole fit; its jobs by name."""
+        logs = {"SBATCH_OUTPUT": f"{self.logs}/%x-%A_%a.out"}
+        line = shlex.join(["slurm/submit_all.sh", str(folder), neural, *words])
+        done = self.shell(line, **{"COPIES": "--array=0-1 --cpus-per-task=1", **logs, **variables})
+        assert done.returncode == 0, done.stderr
+        ids = dict(re.findall(r"(\w+) (\d+)", done.stdout.splitlines()[0]))
+        assert list(ids) == ["prepare", "neural", "copies", "members", "fit"]
+        return {name: Job(self.cluster, number) for name, number in ids.items()}
+
 
 @pytest.fixture(scope="session")
 def cluster(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Cluster]:

@@ -3,6 +3,7 @@
 import contextlib
 import json
 import re
+import signal
 import time
 from collections.abc import Callable
 from pathlib import Path
@@ -25,22 +26,24 @@ def submit(login: Login, prepared: Path, out: Path, options: str = "", **variabl
 
 
 @pytest.fixture(scope="module")
-def with_and_without_limit(login: Login, prepared: Path, tmp_path_factory: pytest.TempPathFactory) -> list[tuple[Job, Path]]:
-    """Two runs on one rank, which the other tests do not touch. Slurm looks at limits every 30 s, so they take long."""
-    words = ("slurm/train_cpu.slurm", f"data={prepared}", "batch_size=64", "max_epochs=60", "patience=60")
-    folder = tmp_path_factory.mktemp("limits")
-    runs = []
-    for name, limit in (("limited", "--time=2 --signal=B:USR1@110"), ("unlimited", "--time=20")):
-        options = f"{limit} --cpus-per-task=1 --nodelist=node1"
-        runs.append((login.sbatch(*words, f"out={folder}/{name}", options=options), folder / name))
-    return runs
+def near_its_limit(
+    login: Login, prepared: Path, tmp_path_factory: pytest.TempPathFactory
+) -> tuple[Job, Path, psutil.Process]:
+    """A run on one rank that is halted at step 12, so that it is not done before Slurm warns it, which looks every 30 s."""
+    out = tmp_path_factory.mktemp("limited") / "run"
+    options = "--time=5 --signal=B:USR1@290 --cpus-per-task=1 --nodelist=node1"
+    job = login.sbatch("slurm/train_cpu.slurm", f"data={prepared}", f"out={out}", *WORDS, options=options)
+    job.until_step(out, 12)
+    training = process_of(job, "node1", lambda process: "scripts/train.py" in process.cmdline()[1:3])
+    training.suspend()
+    return job, out, training
 
 
 @pytest.fixture(scope="module")
 def uninterrupted(
-    login: Login, prepared: Path, with_and_without_limit: object, tmp_path_factory: pytest.TempPathFactory
+    login: Login, prepared: Path, near_its_limit: object, tmp_path_factory: pytest.TempPathFactory
 ) -> dict[str, torch.Tensor]:
-    """The weights of a run on two ranks of two nodes, which begins after those that take long."""
+    """The weights of a run on two ranks of two nodes, while the other one waits."""
     out = tmp_path_factory.mktemp("uninterrupted") / "run"
     submit(login, prepared, out).completed()
     assert json.loads((out / "summary.json").read_text())["ranks"] == 4
@@ -59,35 +62,72 @@ def finished_alike(job: Job, out: Path, uninterrupted: dict[str, torch.Tensor], 
 
 def rank_3(job: Job) -> psutil.Process:
     """The second rank on node2."""
-    of_job = {"RANK": "3", "SLURM_JOB_ID": job.id}
-    for process in job.cluster.processes("node2"):
+    return process_of(job, "node2", lambda process: process.environ().get("RANK") == "3")
+
+
+def process_of(job: Job, node: str, is_it: Callable[[psutil.Process], bool]) -> psutil.Process:
+    for process in job.cluster.processes(node):
         with contextlib.suppress(psutil.Error):  # it ended meanwhile
-            if of_job.items() <= process.environ().items():
+            if process.environ().get("SLURM_JOB_ID") == job.id and is_it(process):
                 return process
-    raise AssertionError(f"job {job.id} has no rank 3")
+    raise AssertionError(f"job {job.id} has no such process on {node}")
+
+
+def warn(job: Job) -> None:
+    job.cluster.slurm("scancel", "--signal=USR1", "--batch", job.id)
 
 
 INTERRUPTIONS: dict[str, Callable[[Job], object]] = {
-    "warned": lambda job: job.cluster.slurm("scancel", "--signal=USR1", "--batch", job.id),
+    "warned early": warn,
+    "warned": warn,
     "requeued": lambda job: job.cluster.slurm("scontrol", "requeue", job.id),
     "killed": lambda job: rank_3(job).kill(),
 }
+
+
+def test_the_time_limit(
+    login: Login, prepared: Path, near_its_limit: tuple[Job, Path, psutil.Process], uninterrupted: object, tmp_path: Path
+) -> None:
+    """Slurm itself sends --signal before the limit, to the launcher of a single rank too, which would die of it."""
+    limited, out, training = near_its_limit
+    words = ("slurm/train_cpu.slurm", f"data={prepared}", f"out={tmp_path}/run", *WORDS)
+    unlimited = login.sbatch(*words, options="--cpus-per-task=1")
+    limited.until(lambda: is_pending(training, signal.SIGUSR1), "be warned")
+    limited.cluster.slurm("scontrol", "update", f"JobId={limited.id}", "TimeLimit=20")  # or it would be warned again
+    training.resume()
+    unlimited.completed()
+    log = finished_alike(limited, out, load_file(tmp_path / "run" / "final" / "model.safetensors"))
+    assert f"train_cpu {limited.id}: preempted by a signal, saved: requeued" in log
+
+
+def is_pending(process: psutil.Process, number: int) -> bool:
+    """Whether a stopped process was sent a signal."""
+    (pending,) = re.findall(r"^ShdPnd:\s*(\w+)$", Path(f"/proc/{process.pid}/status").read_text(), re.MULTILINE)
+    return bool(int(pending, 16) >> (number - 1) & 1)
+
+
+def has_ranks(job: Job) -> bool:
+    """Whether the step that trains has begun."""
+    steps = job.cluster.slurm("squeue", "--noheader", "--steps", f"--jobs={job.id}", "--format=%i")
+    return f"{job.id}.0" in steps.split()
 
 
 @pytest.fixture(scope="module")
 def interrupted(
     login: Login, prepared: Path, uninterrupted: object, tmp_path_factory: pytest.TempPathFactory
 ) -> dict[str, tuple[Job, Path]]:
-    """Jobs that run at once, each interrupted at step 12 in a way that leaves the others alone."""
+    """Jobs that run at once, each interrupted at step 12, or early, in a way that leaves the others alone."""
     folder = tmp_path_factory.mktemp("interrupted")
-    jobs = {name: (submit(login, prepared, folder / name), folder / name) for name in INTERRUPTIONS}
+    outs = {name: folder / name / "run" for name in INTERRUPTIONS}
+    jobs = {name: (submit(login, prepared, out), out) for name, out in outs.items()}
     left = dict(jobs)
     deadline = time.monotonic() + LIMIT_S
     while left:
         assert time.monotonic() < deadline, {name: job.log()[-2000:] for name, (job, _) in left.items()}
         for name, (job, out) in list(left.items()):
-            if job.has_reached(out, 12):
+            if has_ranks(job) if name == "warned early" else job.has_reached(out, 12):
                 INTERRUPTIONS[name](job)
+                assert name != "warned early" or not (out / "status").exists(), "it was not early"
                 del left[name]
         time.sleep(0.1)
     return jobs
@@ -113,19 +153,13 @@ def test_a_dead_rank(interrupted: dict[str, tuple[Job, Path]], uninterrupted: di
     assert re.search(rf"^train_multi_node {job.id}: lost: rank 3 of 4 \(host node2.*: requeued$", log, re.MULTILINE), log
 
 
-def test_an_early_warning(login: Login, prepared: Path, tmp_path: Path, uninterrupted: dict[str, torch.Tensor]) -> None:
+def test_an_early_warning(interrupted: dict[str, tuple[Job, Path]], uninterrupted: dict[str, torch.Tensor]) -> None:
     """Passed on before the ranks can hear it, it would kill them; kept back for good, the job would lose all it learned."""
-    out = tmp_path / "run"
-    job = submit(login, prepared, out)
-    steps = ("squeue", "--noheader", "--steps", f"--jobs={job.id}", "--format=%i")
-    job.until(lambda: f"{job.id}.0" in login.cluster.slurm(*steps).split(), "start its ranks")
-    login.cluster.slurm("scancel", "--signal=USR1", "--batch", job.id)
-    assert not (out / "status").exists(), "it was not early"
-    job.until(lambda: job.facts()["Restarts"] == "1", "be requeued")
-    assert list(out.glob("checkpoints/*")), f"nothing was saved:\n{job.log()}"
+    job, out = interrupted["warned early"]
     log = finished_alike(job, out, uninterrupted)
     assert f"train_multi_node {job.id}: preempted by a signal, saved: requeued" in log
-    assert list(tmp_path.iterdir()) == [out], "something was left beside the run"
+    assert re.search(r"status preempted .* steps [1-9]", log), f"nothing was saved:\n{log}"
+    assert list(out.parent.iterdir()) == [out], "something was left beside the run"
 
 
 def test_a_cut_network(login: Login, prepared: Path, tmp_path: Path, uninterrupted: dict[str, torch.Tensor]) -> None:
@@ -172,14 +206,3 @@ def test_a_dead_slurmd(login: Login, prepared: Path, tmp_path: Path, uninterrupt
     finally:
         login.cluster.start_node("node2")
     finished_alike(job, tmp_path / "run", uninterrupted)
-
-
-def test_the_time_limit(with_and_without_limit: list[tuple[Job, Path]]) -> None:
-    """Slurm itself sends --signal before the limit, to the launcher of a single rank too, which would die of it."""
-    (limited, out), (unlimited, out_of_other) = with_and_without_limit
-    limited.until(lambda: limited.facts()["Restarts"] != "0", "be requeued")
-    longer = ("scontrol", "update", f"JobId={limited.id}", "TimeLimit=20")  # on a slow machine it would be stopped for ever
-    limited.cluster.slurm(*longer, check=False)  # unless it has ended
-    unlimited.completed()
-    log = finished_alike(limited, out, load_file(out_of_other / "final" / "model.safetensors"))
-    assert f"train_cpu {limited.id}: preempted by a signal, saved: requeued" in log

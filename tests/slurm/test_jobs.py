@@ -25,8 +25,7 @@ TRAININGS = {
     "train_multi_node_cpu": ("", 4),
 }
 """Each file's YAML for CPUs ("" for its own), and the ranks that must come up."""
-WORDS_OF_CHAIN = ("market.num_products=150", "market.num_reviews=12000", "market.num_weeks=110", "panel.top_fraction=0.1")
-OTHERS = ("prepare_data", "train_tree_models", "ensemble", "report", "scaling", "doctor")
+OTHERS = ("prepare_data", "train_tree_models", "fit", "ensemble", "report", "scaling", "doctor")
 
 
 def test_every_file_is_tried() -> None:
@@ -53,51 +52,45 @@ def test_a_training(name: str, submitted: dict[str, tuple[Job, Path]]) -> None:
     assert log.rstrip().endswith(f"{name} {job.id}: done: {out}"), log
 
 
-def test_the_chain(login: Login, tmp_path: Path) -> None:
-    """submit_all.sh from raw reviews to the report, on two nodes; each job waits for what it needs."""
-    folder = tmp_path / "chain"
-    variables = {"ACCELERATE_CONFIG": "accelerate_configs/multi_node_cpu.yaml", "SBATCH_OUTPUT": f"{login.logs}/%x-%A.out"}
-    done = login.shell(f"slurm/submit_all.sh {folder} train_multi_node.slurm {' '.join(WORDS_OF_CHAIN)}", **variables)
-    assert done.returncode == 0, done.stderr
-    ids = dict(re.findall(r"(\w+) (\d+)", done.stdout.splitlines()[0]))
-    assert list(ids) == ["prepare", "neural", "trees", "ensemble", "report"]
-    for number in ids.values():
-        Job(login.cluster, number).completed()
-    members = json.loads((folder / "ensemble" / "ensemble.json").read_text())["members"]
-    assert {"transformer", "xgboost", "lightgbm"} <= set(members)
-    assert "<html" in (folder / "report.html").read_text(encoding="utf-8")
+def test_the_ensemble_and_the_report(
+    login: Login, prepared: Path, submitted: dict[str, tuple[Job, Path]], tmp_path: Path
+) -> None:
+    """A member and the baselines become an ensemble and a page; files that the job did not write stay."""
+    training, member = submitted["train_cpu"]
+    training.completed()
+    (tmp_path / "predictions").mkdir()
+    (tmp_path / "predictions/notes.txt").write_text("mine")
+    job = login.sbatch("slurm/ensemble.slurm", f"data={prepared}", f"out={tmp_path}", member)
+    words = ("slurm/report.slurm", f"data={prepared}", f"out={tmp_path}")
+    login.sbatch(*words, options=f"--dependency=afterok:{job.id}").completed()
+    assert "run" in json.loads((tmp_path / "ensemble/ensemble.json").read_text())["members"]
+    assert "<html" in (tmp_path / "report.html").read_text(encoding="utf-8")
+    assert (tmp_path / "predictions/notes.txt").read_text() == "mine"
 
 
-def test_the_chain_of_a_recipe_of_ones_own(login: Login, tmp_path: Path) -> None:
-    """Every job would know the recipes of this project only, or the ensemble's job delete files that it did not write."""
-    folder = tmp_path / "chain"
+def test_a_fit_of_a_recipe_of_ones_own(login: Login, tmp_path: Path) -> None:
+    """Every job would know the recipes of this project only, or the network be trained on a node of the last job."""
+    folder = tmp_path / "fit"
     guide.write_files(tmp_path)
-    (folder / "predictions").mkdir(parents=True)
-    (folder / "predictions/notes.txt").write_text("mine")
     variables = {
         "ACCELERATE_CONFIG": "accelerate_configs/multi_node_cpu.yaml",
-        "SBATCH_OUTPUT": f"{login.logs}/%x-%A.out",
         "PYTHONPATH": os.pathsep.join([str(tmp_path), os.environ.get("PYTHONPATH", "")]),
     }
-    words = f"--recipe {guide.NAME} num_customers=1000"
-    done = login.shell(f"slurm/submit_all.sh {folder} train_multi_node.slurm {words}", **variables)
-    assert done.returncode == 0, done.stderr
-    for number in dict(re.findall(r"(\w+) (\d+)", done.stdout.splitlines()[0])).values():
-        Job(login.cluster, number).completed()
+    jobs = login.submit_all(folder, "train_multi_node.slurm", "--recipe", guide.NAME, "num_customers=1000", **variables)
+    for job in jobs.values():
+        job.completed()
     members = json.loads((folder / "ensemble" / "ensemble.json").read_text())["members"]
     assert set(members) == {"network", "xgboost", "lightgbm"}
     assert json.loads((folder / "members/network/summary.json").read_text())["ranks"] == 4
     assert "generated customers leaves" in (folder / "report.html").read_text(encoding="utf-8")
-    assert (folder / "predictions/notes.txt").read_text() == "mine"
 
 
 def test_a_chain_that_breaks(login: Login, tmp_path: Path) -> None:
     """What would wait for ever for a job that failed is cancelled."""
-    done = login.shell(f"slurm/submit_all.sh {tmp_path}/chain train_cpu.slurm raw=nowhere market.num_products=0")
-    assert done.returncode == 0, done.stderr
-    ids = dict(re.findall(r"(\w+) (\d+)", done.stdout.splitlines()[0]))
-    assert Job(login.cluster, ids["prepare"]).wait().facts()["JobState"] == "FAILED"
-    assert Job(login.cluster, ids["report"]).wait(60).facts()["JobState"] == "CANCELLED"
+    words = ("--recipe", "hot_sellers", "raw=nowhere", "market.num_products=0")
+    jobs = login.submit_all(tmp_path / "chain", "train_cpu.slurm", *words)
+    assert jobs["prepare"].wait().facts()["JobState"] == "FAILED"
+    assert jobs["fit"].wait(60).facts()["JobState"] == "CANCELLED"
 
 
 def test_categories_over_an_array(login: Login, raw_market: tuple[Path, Path], tmp_path: Path) -> None:

@@ -30,7 +30,7 @@ from ensemble.errors import UserError
 from ensemble.predictor import members
 from ensemble.recipes.table.prepare import write_rows
 from ensemble.task import Task
-from ensemble.trees import boosting, copies, predict, threads, train, unknown
+from ensemble.trees import boosting, copies, predict, stored, threads, train, unknown
 from ensemble.trees.boosting import CannotLearn, Training
 from ensemble.trees.checkpoint import Checkpoints
 from ensemble.trees.copies import Grown
@@ -237,7 +237,7 @@ def test_a_training_that_is_asked_to_stop_keeps_its_trees(
 def test_several_models_in_one_file() -> None:
     """A checkpoint would give a copy the trees of another."""
     for models in ([b"a\nb", b"", b"\x00" * 9], [b"x"]):
-        assert copies.unpack(copies.pack(models)) == models
+        assert stored.unpack(stored.pack(models)) == models
 
 
 # ------------------------------------------------------------------------------------------------ hard tables

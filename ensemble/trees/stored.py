@@ -1,0 +1,83 @@
+"""Copies of a tree member that were grown in advance, each by a task of its own (single_copy.py), in OUT.copies.
+
+    OUT.copies/2.checkpoint/trees-00000120/    copy.bin   state.json   manifest.json: 120 trees of copy 2
+
+copy.bin has the trees and, of each number of trees, the predictions of the rows that stop the copy. So `copies.train` reads
+what it would have grown, finds the number of trees by the pooled score, and ends with the same bits.
+"""
+
+import io
+import json
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from ensemble.trees.checkpoint import Checkpoints
+
+FILE = "copy.bin"
+
+
+class StoredCopy:
+    """The trees of a copy, and what it predicted with each number of them."""
+
+    def __init__(self, model: bytes, predictions: np.ndarray):
+        self.model = model
+        self.predictions = predictions
+        """(T, n) or (T, n, K) for T trees, of the rows that stop the copy; for CatBoost their losses, (T,)."""
+
+    def to_bytes(self) -> bytes:
+        file = io.BytesIO()
+        np.save(file, self.predictions)
+        return pack([self.model, file.getvalue()])
+
+    @classmethod
+    def from_bytes(cls, content: bytes) -> "StoredCopy":
+        model, predictions = unpack(content)
+        return cls(model, np.load(io.BytesIO(predictions)))
+
+
+def checkpoints_of(out: str | Path, number: int) -> Checkpoints:
+    """Those of a copy of the member that is to be written to `out`."""
+    return Checkpoints(_folder(out) / str(number), FILE)
+
+
+def read(out: str | Path, num_copies: int, state: dict[str, Any]) -> dict[int, StoredCopy]:
+    """The copies that were grown to their end with the settings and data of `state`, by number."""
+    copies = {}
+    for number in range(num_copies) if _folder(out).is_dir() else ():
+        found = checkpoints_of(out, number).newest_sound()
+        if found and is_of(found[1], state) and found[1]["is_whole"]:
+            copies[number] = StoredCopy.from_bytes(found[0])
+    return copies
+
+
+def is_of(its: dict[str, Any], state: dict[str, Any]) -> bool:
+    """Whether the state in a checkpoint is of the same data and settings."""
+    return all(its.get(name) == state[name] for name in ("fingerprint", "config"))
+
+
+def clear(out: str | Path) -> None:
+    """Delete the stored copies of a member that is whole."""
+    folder = _folder(out)
+    for path in folder.glob("*.checkpoint") if folder.is_dir() else ():
+        checkpoints_of(out, int(path.stem)).clear()
+    if folder.is_dir() and not any(folder.iterdir()):
+        folder.rmdir()
+
+
+def _folder(out: str | Path) -> Path:
+    target = Path(out).resolve()
+    return target.with_name(f"{target.name}.copies")
+
+
+def pack(models: Sequence[bytes]) -> bytes:
+    """Several models as one file: a line of JSON with their lengths, then the models."""
+    return json.dumps([len(model) for model in models]).encode() + b"\n" + b"".join(models)
+
+
+def unpack(content: bytes) -> list[bytes]:
+    header, _, rest = content.partition(b"\n")
+    ends = np.cumsum(json.loads(header)).tolist()
+    return [rest[begin:end] for begin, end in zip([0, *ends[:-1]], ends, strict=True)]

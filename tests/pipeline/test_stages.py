@@ -1,0 +1,168 @@
+"""A fit in stages, as a cluster does it: the same bits as in one process, nothing twice, and mistakes in a sentence."""
+
+from pathlib import Path
+from typing import Any
+
+import pytest
+from fits import bits, configured, fit, planned, snapshot
+
+from ensemble import folders
+from ensemble.errors import UserError
+from ensemble.pipeline import network, run, stages
+from ensemble.pipeline.plan import Planned, Preempted
+from ensemble.trees import single_copy, train
+from ensemble.trees.boosting import CannotLearn, Stopped
+
+NUM_TASKS = 4
+"""For six copies: a task has one or two of them."""
+
+
+@pytest.fixture
+def config(table: Path, tmp_path: Path) -> Any:
+    return configured(table, tmp_path / "out")
+
+
+def run_stages(config: Any) -> None:
+    stages.run("prepare", config, "table")
+    for task in range(NUM_TASKS):
+        stages.run("copies", config, "table", task, NUM_TASKS)
+    for task in range(2):
+        stages.run("members", config, "table", task, 2)
+
+
+def test_stages_make_the_same_ensemble(
+    config: Any, table: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """A cluster would give another ensemble than one machine, leave files behind, or do all the work twice."""
+    fit(table, tmp_path / "local")
+    run_stages(config)
+    once = capsys.readouterr().err
+    assert "already" not in once, "a task did another's share"
+    assert sorted(line for line in once.splitlines() if line.startswith("grown")) == [
+        f"grown: copy {copy} of {tmp_path}/out/members/{name}" for copy in range(3) for name in ("lightgbm", "xgboost")
+    ]
+    assert sorted(path.name for path in (tmp_path / "out").iterdir()) == ["fit.json", "members", "network.words", "prepared"]
+    assert sorted(path.name for path in (tmp_path / "out/members").iterdir()) == ["lightgbm", "xgboost"]
+    made = {file: file.stat().st_mtime_ns for file in (tmp_path / "out").rglob("*") if file.is_file()}
+    run_stages(config)  # as after a job that was requeued at its end
+    board = fit(table, tmp_path / "out", resume=True)
+    assert "grown" not in capsys.readouterr().err
+    again = [file for file, time in made.items() if file.stat().st_mtime_ns != time]
+    assert {file.name for file in again} <= {"fit.json", "network.words"}
+    assert [row["member"] for row in board][-1] == "base rate"
+    expected, found = bits(tmp_path / "local"), bits(tmp_path / "out")
+    assert expected.keys() == found.keys()
+    assert [name for name in found if found[name] != expected[name] and "predictions/" not in name] == []
+
+
+def test_the_words_of_the_neural_member(config: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A cluster would train it with other settings than the fit does, or wait for one that is not planned."""
+    stages.run("prepare", config, "table")
+    assert (tmp_path / "out/network.words").read_text() == ""
+    neural = Planned(name="mlp", kind="neural", settings={"batch_size": 64})
+    monkeypatch.setattr(run, "plan", lambda about, num_threads: [*planned("lightgbm"), neural])
+    stages.run("prepare", config, "table")
+    words = (tmp_path / "out/network.words").read_text().splitlines()
+    out = tmp_path / "out"
+    assert words == ["--recipe", "table", "seed=0", "batch_size=64", f"data={out}/prepared", f"out={out}/members/mlp"]
+
+
+def test_a_stopped_task_is_preempted(config: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A job that was warned would look like one that failed, and not be requeued."""
+    stages.run("prepare", config, "table")
+
+    def stopped(*words: Any) -> None:
+        raise Stopped
+
+    monkeypatch.setattr(single_copy, "grow", stopped)
+    monkeypatch.setattr(train, "train", lambda config, resume: {"status": "preempted"})
+    for stage in ("copies", "members"):
+        with pytest.raises(Preempted, match="lightgbm"), stages.status_kept(str(tmp_path / "task")):
+            stages.run(stage, config, "table")
+        assert (tmp_path / "task/status").read_text() == "preempted\n"
+    seen = []
+
+    def wrong(*words: Any) -> None:
+        seen.append((tmp_path / "task/status").read_text())
+        raise UserError("a mistake")
+
+    monkeypatch.setattr(single_copy, "grow", wrong)
+    with pytest.raises(UserError), stages.status_kept(str(tmp_path / "task")):
+        stages.run("copies", config, "table")
+    assert seen[0] == "running\n"
+    assert (tmp_path / "task/status").read_text() == "failed\n"
+    with stages.status_kept(""):
+        pass
+    assert sorted(path.name for path in tmp_path.iterdir()) == ["out", "people.csv", "task"]
+
+
+def test_what_a_library_refuses_is_left_out(config: Any, monkeypatch: pytest.MonkeyPatch, capsys: Any) -> None:
+    """One library's refusal would end the whole chain, which a fit on one machine survives."""
+    stages.run("prepare", config, "table")
+
+    def refused(*words: Any) -> None:
+        raise CannotLearn("lightgbm cannot learn from the folds")
+
+    monkeypatch.setattr(single_copy, "grow", refused)
+    monkeypatch.setattr(train, "train", refused)
+    for stage in ("copies", "members"):
+        stages.run(stage, config, "table")
+        assert capsys.readouterr().err.count("warning: lightgbm cannot learn from the folds\n") == {"copies": 6}.get(
+            stage, 2
+        )
+
+
+def test_a_network_that_is_whole_is_not_trained_again(
+    config: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """The last job of a cluster's fit, on a node without GPUs, would go on with a network of another job."""
+    begun: list[list[str]] = []
+    monkeypatch.setattr(network, "_run", lambda command, more: begun.append(more) or 0)
+    folder, member = tmp_path / "mlp", Planned(name="mlp", kind="neural")
+    folder.mkdir()
+    (folder / "status").write_text("running\n")
+    folders.write_manifest(folder, {"kind": "run"}, only=())
+    for status, number in (("running", 1), ("done", 1)):
+        (folder / "status").write_text(f"{status}\n")
+        assert network.train(member, tmp_path, folder, {"recipe": "table"}, config, 0.0, True)
+        assert begun == [["--resume", "auto"]] * number
+    assert "mlp is whole already" in capsys.readouterr().err
+    (folder / folders.NAME).unlink()  # as a run leaves it that goes on
+    assert network.train(member, tmp_path, folder, {"recipe": "table"}, config, 0.0, True)
+    assert len(begun) == 2
+
+
+@pytest.mark.parametrize(
+    ("stage", "settings", "task", "sentence"),
+    [
+        ("prepare", {"time_limit": 60.0}, (0, 1), "--stage is for time_limit=0 without overwrite=true"),
+        ("prepare", {"overwrite": True}, (0, 1), "--stage is for time_limit=0 without overwrite=true"),
+        ("copies", {}, (4, 4), "--task 4 --num-tasks 4 is impossible"),
+        ("copies", {}, (-1, 4), "--task -1 --num-tasks 4 is impossible"),
+        ("copies", {}, (0, 1), "fit.json does not exist"),
+        ("members", {"num_draws": 0}, (0, 1), "num_draws=0 is impossible"),
+    ],
+)
+def test_a_mistake(
+    stage: str, settings: dict[str, Any], task: tuple[int, int], sentence: str, table: Path, tmp_path: Path
+) -> None:
+    """A task would train something else than was asked for, or end with a traceback."""
+    with pytest.raises(UserError, match=sentence):
+        stages.run(stage, configured(table, tmp_path / "out", **settings), "table", *task)
+    assert [path.name for path in tmp_path.iterdir()] == ["people.csv"]
+
+
+def test_tasks_need_the_settings_of_their_preparation(config: Any, table: Path, tmp_path: Path) -> None:
+    """Half of the copies would be of another target."""
+    stages.run("prepare", config, "table")
+    before = snapshot(tmp_path)
+    with pytest.raises(UserError, match="out was begun with other settings: give the same"):
+        stages.run("copies", configured(table, tmp_path / "out", seed=1), "table")
+    fit(table, tmp_path / "other", seed=1)
+    (tmp_path / "out/prepared").rename(tmp_path / "aside")
+    (tmp_path / "other/prepared").rename(tmp_path / "out/prepared")
+    with pytest.raises(UserError, match=r"prepared is not of the fit in .*: prepare the data again with --stage prepare"):
+        stages.run("copies", config, "table")
+    assert snapshot(tmp_path / "aside") == {
+        name.removeprefix("out/prepared/"): content for name, content in before.items() if name.startswith("out/prepared/")
+    }

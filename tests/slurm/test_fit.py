@@ -1,0 +1,123 @@
+"""A table over an array of tasks, some of which are killed: the bits of a fit in one process, and no copy grown twice."""
+
+import json
+import os
+import re
+import subprocess
+import sys
+from pathlib import Path
+from typing import Any
+
+import fits
+import numpy as np
+import polars as pl
+import pytest
+from conftest import ROOT, Job, Login
+
+from ensemble import predictions
+
+NUM_ROWS, NUM_NEW, NUM_FOLDS = 2000, 20, 3
+WORDS = ("target=y", "id=who", f"num_folds={NUM_FOLDS}", "members=[lightgbm,xgboost,catboost]", "num_draws=10", "threads=1")
+
+
+@pytest.fixture(scope="module")
+def table(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """Some seconds of trees for each copy."""
+    generator = np.random.default_rng(0)
+    numbers = generator.standard_normal((NUM_ROWS, 12))
+    truth = numbers[:, :4].sum(axis=1) + numbers[:, 4] * numbers[:, 5] + generator.standard_normal(NUM_ROWS)
+    frame = pl.DataFrame({f"x{number}": column for number, column in enumerate(numbers.T)})
+    frame = frame.with_columns(
+        who=pl.Series([f"p{row}" for row in range(NUM_ROWS)]),
+        colour=pl.Series(generator.choice(["amber", "blue", "coral"], NUM_ROWS)),
+        y=pl.when(pl.int_range(NUM_ROWS) < NUM_ROWS - NUM_NEW).then(pl.Series(truth)),
+    )
+    file = tmp_path_factory.mktemp("table") / "people.csv"
+    frame.write_csv(file)
+    return file
+
+
+def python(*words: str | Path) -> "subprocess.Popen[str]":
+    environment = {**os.environ, "OMP_NUM_THREADS": "1", "OMP_WAIT_POLICY": "PASSIVE"}
+    command = [sys.executable, *(str(word) for word in words)]
+    return subprocess.Popen(command, cwd=ROOT, env=environment, stdout=subprocess.DEVNULL, stderr=subprocess.PIPE, text=True)
+
+
+def ended_well(process: "subprocess.Popen[str]") -> str:
+    _, words = process.communicate(timeout=300)
+    assert process.returncode == 0, words
+    return words
+
+
+def test_a_table(login: Login, table: Path, tmp_path: Path) -> None:
+    """A cluster would give another ensemble than one machine, or a task that was killed do all of its work again."""
+    out, local = tmp_path / "out", tmp_path / "local"
+    jobs = login.submit_all(out, "train_single_gpu.slurm", f"source=[{table}]", *WORDS)
+    login.cluster.slurm("scontrol", "hold", jobs["members"].id)  # which delete the stored copies
+    tasks = [Job(login.cluster, f"{jobs['copies'].id}_{number}") for number in range(2)]
+    first = [interrupted_after_a_copy(task, is_killed) for task, is_killed in zip(tasks, (True, False), strict=True)]
+    alone = python("scripts/fit.py", f"source=[{table}]", *WORDS, f"out={local}", "time_limit=0")
+    for task, (copy, files) in zip(tasks, first, strict=True):
+        log = task.completed().log()
+        assert task.facts()["Restarts"] == "1"
+        assert log.count(f"grown: {copy}") == log.count(f"{copy} is grown already") == 1, log
+        assert files == written(out, copy), "it was written anew"
+    login.cluster.slurm("scontrol", "release", jobs["members"].id)
+    assert re.search(r"^fit_copies \d+: lost: .*: requeued$", tasks[0].log(), re.MULTILINE)
+    assert re.search(r"^fit_copies \d+: preempted by a signal, saved: requeued$", tasks[1].log(), re.MULTILINE)
+    grown = [copy for task in tasks for copy in re.findall(r"^grown: (copy .*)$", task.log(), re.MULTILINE)]
+    assert len(grown) == len(set(grown)) == 3 * NUM_FOLDS
+    assert "done: no neural member is planned" in jobs["neural"].completed().log()
+    assert jobs["fit"].completed().log().count("is whole already") == 3
+    ended_well(alone)
+    same(out, local)
+    words = (f"ensemble={out}/ensemble", f"source=[{table}]", f"out={tmp_path}/new")
+    ended_well(python("scripts/ensemble_predictor.py", "predict", *words))
+    assert len(pl.read_csv(tmp_path / "new/forecast.csv")) == NUM_ROWS
+
+
+def interrupted_after_a_copy(task: Job, is_killed: bool) -> tuple[str, dict[Path, tuple[int, int]]]:
+    """Kill the process of a task, or warn it, once a copy is grown; that copy, and its files."""
+    task.until(lambda: "\ngrown: copy" in task.log(), "grow a copy")
+    (copy,) = re.findall(r"^grown: (copy .*)$", task.log(), re.MULTILINE)[:1]
+    if is_killed:
+        process(task).kill()
+    else:
+        task.cluster.slurm("scancel", "--signal=USR1", "--batch", task.id)
+    return copy, written(Path(copy.split(" of ")[1]).parents[1], copy)
+
+
+def process(task: Job) -> Any:
+    """The Python process of a task."""
+    array, number = task.id.split("_")
+    its = {"SLURM_ARRAY_JOB_ID": array, "SLURM_ARRAY_TASK_ID": number}
+    for node in ("node1", "node2"):
+        for found in task.cluster.processes(node):
+            if "scripts/fit.py" in found.cmdline()[1:2] and its.items() <= found.environ().items():
+                return found
+    raise AssertionError(f"task {task.id} runs nowhere")
+
+
+def written(out: Path, copy: str) -> dict[Path, tuple[int, int]]:
+    """The files of a stored copy, with inode and time."""
+    words = re.fullmatch(r"copy (\d+) of (.*)", copy)
+    assert words
+    folder = Path(f"{words[2]}.copies") / f"{words[1]}.checkpoint"
+    files = [file for file in folder.rglob("*") if file.name in ("copy.bin", "state.json")]
+    return {file: (file.stat().st_ino, file.stat().st_mtime_ns) for file in files}
+
+
+def same(out: Path, local: Path) -> None:
+    """The files of both, and the bits of all that names neither folders nor seconds."""
+    names = [sorted(str(file.relative_to(folder)) for file in folder.rglob("*")) for folder in (out, local)]
+    assert names[0] == names[1]
+    found, expected = fits.bits(out), fits.bits(local)
+    assert [name for name in found if found[name] != expected[name] and "predictions/" not in name] == []
+    for file in (out / "predictions").iterdir():
+        mine, other = predictions.read(file), predictions.read(local / "predictions" / file.name)
+        assert mine.prediction.tobytes() == other.prediction.tobytes()
+    described = [json.loads((folder / "ensemble/ensemble.json").read_text()) for folder in (out, local)]
+    for content in described:
+        for member in content["members"].values():
+            del member["model"]  # the checksum of a folder that names seconds
+    assert described[0] == described[1]
