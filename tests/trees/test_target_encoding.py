@@ -11,13 +11,13 @@ from ensemble.data.cross_validation import CrossValidation
 from ensemble.errors import UserError
 from ensemble.recipes.table import prepare
 from ensemble.recipes.table.settings import PrepareConfig
-from ensemble.trees import export, target_encoding, threads, train
+from ensemble.trees import export, single_copy, target_encoding, threads, train
 from ensemble.trees.objective import goal_of
 from ensemble.trees.predict import TreeMember
 from ensemble.trees.rows import TreeData
 from ensemble.trees.settings import TreesConfig
 
-NUM_ROWS, NUM_SHOPS = 2000, 150
+NUM_ROWS, NUM_SHOPS, NUM_FOLDS = 2000, 150, 4
 
 
 @pytest.fixture(autouse=True)
@@ -34,7 +34,7 @@ def prepared(folder: Path) -> Path:
     frame = pl.DataFrame({"shop": [f"shop{number}" for number in shop], "size": generator.random(NUM_ROWS), "sales": sales})
     frame.write_csv(folder / "shops.csv")
     prepare.prepare(
-        PrepareConfig(source=(str(folder / "shops.csv"),), target="sales", out=str(folder / "data"), num_folds=4)
+        PrepareConfig(source=(str(folder / "shops.csv"),), target="sales", out=str(folder / "data"), num_folds=NUM_FOLDS)
     )
     return folder / "data"
 
@@ -85,3 +85,16 @@ def test_a_member_keeps_its_numbers(library: str, tmp_path: Path) -> None:
     assert np.allclose(parts.sum(axis=1), [first, missing, last], atol=1e-4)
     with pytest.raises(UserError, match="means of the target by category, which the ONNX file cannot hold"):
         export.export(tmp_path / "member", tmp_path / "member.onnx")
+
+
+def test_copies_that_were_grown_by_tasks_have_the_same_numbers(tmp_path: Path) -> None:
+    """A task would grow its copy from categories, and the member from means of the target."""
+    data = prepared(tmp_path)
+    config = {"num_rounds": 30, "learning_rate": 0.2, "threads": 1, "library": "lightgbm", "data": str(data)}
+    alone, from_tasks = (TreesConfig(out=str(tmp_path / name), **config) for name in ("alone", "from_tasks"))
+    train.train(alone)
+    for number in range(NUM_FOLDS):
+        single_copy.grow(from_tasks, number)
+    train.train(from_tasks)
+    for file in ("model.0.txt", "out_of_fold.parquet", target_encoding.FILE):
+        assert (tmp_path / "alone" / file).read_bytes() == (tmp_path / "from_tasks" / file).read_bytes()
