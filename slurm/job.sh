@@ -165,11 +165,11 @@ train() {
     status=$(head -n 1 "$about/status")
     second=$(sed -n 2p "$about/status")
     reason=${second:-$reason}
-  elif [ "$code" = 143 ]; then # Slurm may end the step of a job that it has just requeued after a node failed
-    status=lost reason="a process was ended by SIGTERM"
   elif [ "$signalled" = USR1 ]; then
     status=lost reason="the warning came before training began"
   fi
+  # Slurm may end the step of a job that it has just begun again after a node failed
+  [ "$status" != failed ] || [ "$code" != 143 ] || status=lost reason="a process was ended by SIGTERM"
   case $status in
     "done") return ;;
     preempted)
