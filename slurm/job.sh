@@ -168,6 +168,8 @@ train() {
   elif [ "$signalled" = USR1 ]; then
     status=lost reason="the warning came before training began"
   fi
+  # Slurm may end the step of a job that it has just begun again after a node failed
+  [ "$status" != failed ] || [ "$code" != 143 ] || status=lost reason="a process was ended by SIGTERM"
   case $status in
     "done") return ;;
     preempted)

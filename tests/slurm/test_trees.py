@@ -40,7 +40,7 @@ def test_two_nodes_are_as_good_as_one(login: Login, prepared: Path, tmp_path: Pa
         assert scores[1] == pytest.approx(scores[0], abs=TOLERANCE)
 
 
-ROUNDS = {"xgboost": 1000, "lightgbm": 5000}
+ROUNDS = {"xgboost": 1000, "lightgbm": 2000}
 """Of the run that loses a node: some seconds of training."""
 MODELS = {"xgboost": "model.ubj", "lightgbm": "model.txt"}
 
