@@ -27,6 +27,7 @@ from ensemble import combine, folders, predictions, recipe
 from ensemble.combine import diversity
 from ensemble.combine.fitting import OUTPUTS_OF, counted_rows
 from ensemble.combine.selection import AUTO
+from ensemble.data import drift
 from ensemble.data.cross_validation import CrossValidation
 from ensemble.data.inputs import FORECAST
 from ensemble.data.out_of_fold import NAME as OUT_OF_FOLD
@@ -161,6 +162,7 @@ def fit(
             "warnings": warnings,
             "intervals": None if ends is None else dataclasses.asdict(ends),
             "diversity": about_members,
+            **({"bins_of_train": drift.bins_of_train(data, about)} if cv else {}),
             "members": {
                 file.member: {
                     "folder": os.path.relpath(file.config["folder"], Path(out).resolve()),

@@ -11,6 +11,7 @@ from types import ModuleType
 from typing import Any
 
 from ensemble import combine, folders, predictions, recipe
+from ensemble.data import drift
 from ensemble.data.inputs import FORECAST
 from ensemble.errors import UserError
 from ensemble.predictor import bag, members
@@ -42,7 +43,9 @@ def predict(
     preparation.check(like, bool(source), bool(metadata))
     with folders.new_folder(out, overwrite, "forecast") as scratch:
         data = scratch / "prepared"
-        preparation.prepare(like, {"out": str(data), "source": source, "metadata": metadata, **settings})
+        about = preparation.prepare(like, {"out": str(data), "source": source, "metadata": metadata, **settings})
+        if warning := drift.warning(description.get("bins_of_train", {}), data, about):
+            print(warning)
         files = []
         for name in ensemble.member_names:
             _ask_member(name, where[name], data, scratch / "predictions")

@@ -152,6 +152,18 @@ def test_what_can_be_read_in_two_ways_is_as_in_training(people: pl.DataFrame, fo
     assert "is 'City' meant by 'city'? Then rename it" in about["notes"][0]
 
 
+@pytest.mark.parametrize(("years", "is_warned"), [(0, False), (60, True)])
+def test_rows_unlike_those_that_trained_are_pointed_out(
+    years: int, is_warned: bool, people: pl.DataFrame, folder: Path, tmp_path: Path
+) -> None:
+    """Predictions of rows that no member has seen the like of would look as good as the others."""
+    people.drop("income").with_columns(pl.col("age") + years).write_csv(tmp_path / "new.csv")
+    source = f"source=[{tmp_path}/new.csv]"
+    printed = fork("ensemble_predictor", "predict", f"ensemble={folder}/ensemble", source, f"out={tmp_path}/out")
+    assert ("the new rows are not like those that trained in 'age'" in printed) == is_warned
+    assert printed.count("not like those that trained") == is_warned
+
+
 def test_columns_may_be_missing(people: pl.DataFrame, folder: Path, tmp_path: Path) -> None:
     """A column that a file lacks would be a traceback, or zeros."""
     rows, about = encoded(people, folder, tmp_path, people.tail(NUM_NEW).drop("city", "who"))

@@ -1,11 +1,19 @@
 """How far the rows to forecast differ from those that train."""
 
+import dataclasses
+import json
+
 import numpy as np
 import pytest
 
-from ensemble.report.quality import LARGE, stability_index
+from ensemble.data.drift import LARGE, Bins
 
 GENERATOR = np.random.default_rng(0)
+
+
+def stability_index(before: np.ndarray, after: np.ndarray, is_category: bool) -> tuple[float, float]:
+    kept = json.loads(json.dumps(dataclasses.asdict(Bins.of(before, is_category))))
+    return Bins(**kept).stability_index(after)
 
 
 def test_equal_distributions_differ_by_chance_only() -> None:
