@@ -57,6 +57,7 @@ BUILT_IN = {
     "next_item": "ensemble.recipes.next_item",
     "candidates": "ensemble.recipes.next_item.candidates",
     "table": "ensemble.recipes.table",
+    "sudoku": "ensemble.recipes.sudoku",
 }
 """Name of each recipe of this project: its package."""
 DEFAULT = "hot_sellers"

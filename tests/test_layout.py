@@ -19,7 +19,7 @@ MAX_SCRIPT_LINES = 120
 MAX_ROOT_MODULES = 12
 HEAVY = {
     "accelerate", "datasets", "evaluate", "fastapi", "holidays", "huggingface_hub", "jinja2", "lightgbm", "matplotlib",
-    "numpy", "omegaconf", "onnx", "onnxruntime", "pandas", "polars", "prometheus_client", "pyarrow", "pydantic",
+    "numba", "numpy", "omegaconf", "onnx", "onnxruntime", "pandas", "polars", "prometheus_client", "pyarrow", "pydantic",
     "safetensors", "scipy", "sklearn", "tensorboard", "torch", "tqdm", "transformers", "uvicorn", "xgboost",
 }  # fmt: skip
 
@@ -286,7 +286,7 @@ def test_the_root_holds_few_modules() -> None:
     assert len(list((ROOT / "ensemble").glob("*.py"))) <= MAX_ROOT_MODULES
 
 
-NAMES = re.compile("hot_?sellers?|next_?item", re.IGNORECASE)
+NAMES = re.compile("hot_?sellers?|next_?item|sudoku", re.IGNORECASE)
 """Of recipes whose name is no ordinary word."""
 WORDS = {"table", "candidates"}
 """Names of recipes that are ordinary words: only comparisons with them count."""
