@@ -54,7 +54,7 @@ class AdamATan2(torch.optim.Optimizer):
     def _move(self, group: dict[str, Any], step: int, parameters: list[torch.Tensor]) -> None:
         """A step of parameters that have had equally many before."""
         (beta1, beta2), rate = group["betas"], group["lr"]
-        gradients = [parameter.grad for parameter in parameters]
+        gradients = [parameter.grad for parameter in parameters if parameter.grad is not None]
         means, squares = ([self.state[parameter][name] for parameter in parameters] for name in ("mean", "square"))
         torch._foreach_lerp_(means, gradients, 1 - beta1)
         torch._foreach_mul_(squares, beta2)

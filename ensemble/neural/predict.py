@@ -18,7 +18,8 @@ if TYPE_CHECKING:
 class NeuralMember:
     """The best checkpoint of a run in memory; the shape of its model follows from what `data` are like, not from their rows.
 
-    `options` are those settings of scripts/predict.py that a recipe's `predicting` takes. Raises `UserError` for a damaged checkpoint, and for data that mean something else.
+    `options` are those settings of scripts/predict.py that a recipe's `predicting` takes. Raises `UserError` for a damaged
+    checkpoint, and for data that mean something else.
     """
 
     def __init__(

@@ -6,8 +6,8 @@ as it is. Starts beyond the trained ones are drawn from the distribution that th
     mean   the mean over the candidates of the probabilities after the last segment
     vote   the board that most candidates end with, of equally frequent ones the more probable: the mean of those candidates
     first  the candidate that halts first, of several the one with the highest logit of halting, at the segment in which it
-           halts; the candidate with the highest logit after the last segment if none halts. A puzzle takes part in no further
-           segment once one of its candidates has halted.
+           halts; the candidate with the highest logit after the last segment if none halts. A puzzle takes part in no
+           further segment once one of its candidates has halted.
 """
 
 import dataclasses
@@ -59,9 +59,7 @@ def checked(how: How, variant: str, starts: int, votes: int, select: str) -> How
         raise UserError(f"select={select} is no way to join candidates: choose one of {', '.join(SELECT)}")
     if variant == "direct" and starts > 1:
         raise UserError(f"starts={starts} is for networks that reason: leave it out with recipe.variant=direct")
-    return dataclasses.replace(
-        how, starts=starts or how.starts, votes=votes or how.votes, select=select or how.select
-    )
+    return dataclasses.replace(how, starts=starts or how.starts, votes=votes or how.votes, select=select or how.select)
 
 
 def one_segment(
@@ -114,7 +112,9 @@ def predict(model: torch.nn.Module, puzzle: torch.Tensor, board: Board, shape: S
         else:
             halting = found.halting[:, 0].view(len(left), num_candidates)
             is_done = (halting > 0).any(dim=1) | is_last
-            on_images = log_probabilities(found.digits, loss).exp().view(len(left), how.votes, how.starts, *found.digits.shape[1:])
+            on_images = (
+                log_probabilities(found.digits, loss).exp().view(len(left), how.votes, how.starts, *found.digits.shape[1:])
+            )
             done = left[is_done]
             each = torch.stack(
                 [
@@ -168,7 +168,7 @@ def _rows_of(symmetries: Symmetries, rows: torch.Tensor) -> Symmetries:
 
 
 def drawn_starts(num_starts: int, width: int) -> torch.Tensor:
-    """Latent starts that were not trained: z_H and z_L, (2, num_starts, width). Start k is the same for any number of them."""
+    """Latent starts that were not trained: z_H and z_L, (2, num_starts, width). Start k does not depend on their number."""
     state = torch.get_rng_state()
     try:
         torch.manual_seed(SEED_OF_STARTS)

@@ -61,6 +61,8 @@ class Attention(nn.Module):
         self.num_heads = num_heads
         self.project, self.join = Linear(width, 3 * width), Linear(width, width)
         self.has_rope = has_rope
+        self.cosine: torch.Tensor
+        self.sine: torch.Tensor
         if has_rope:
             frequency = ROPE_BASE ** -(torch.arange(0, width // num_heads, 2) / (width // num_heads))
             angle = torch.outer(torch.arange(num_tokens), frequency).repeat(1, 2)

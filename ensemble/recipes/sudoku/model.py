@@ -6,8 +6,8 @@ TRM : Tiny Recursive Model, Jolicoeur-Martineau 2025, arXiv:2510.04871; SamsungS
 One call of `Reasoner` is one segment: it takes the latent states that the segment before left, and returns new ones with the
 logits of the digits and of halting. The recipe carries the states, detached, from optimizer step to optimizer step.
 
-Letters of shapes: B puzzles, L tokens (the cells, and one token of the puzzle embedding before them if there is one), D width,
-C digits (the side of the board), K latent starts, O = K − 1 others.
+Letters of shapes: B puzzles, L tokens (the cells, after the token of the puzzle embedding if there is one), D width, C digits
+(the side of the board), K latent starts, O latent starts of which only halting is asked.
 """
 
 import dataclasses
@@ -90,12 +90,13 @@ class Reasoner(nn.Module):
         arguments = shape.num_tokens, shape.width, shape.num_layers, shape.num_heads, shape.inner_width
         self.low = Module(*arguments, mixing=shape.mixing, has_rope=shape.positions == "rope")
         self.high = (
-            None
-            if shape.variant == "trm"
-            else Module(*arguments, mixing=shape.mixing, has_rope=shape.positions == "rope")
+            None if shape.variant == "trm" else Module(*arguments, mixing=shape.mixing, has_rope=shape.positions == "rope")
         )
         self.to_digits = nn.Linear(shape.width, shape.side, bias=False)
         self.to_halting = nn.Linear(shape.width, 2)
+        self.high_start: torch.Tensor
+        self.low_start: torch.Tensor
+        self.units: torch.Tensor
         # Not trained: the latent states that a puzzle begins with
         self.register_buffer("high_start", truncated_normal(shape.num_starts, shape.width, std=1.0).data)
         self.register_buffer("low_start", truncated_normal(shape.num_starts, shape.width, std=1.0).data)
@@ -142,7 +143,8 @@ class Reasoner(nn.Module):
         x_BLD, is_new = self.embed(puzzle_BL, puzzle_id_B), is_new_B[:, None, None]
         high_BLD = torch.where(is_new, self.high_start[start_B][:, None], high_BLD)
         low_BLD = torch.where(is_new, self.low_start[start_B][:, None], low_BLD)
-        high_BLD, low_BLD = getattr(self, f"_{self.shape.variant}")(x_BLD, high_BLD, low_BLD)
+        reason = {"hrm": self._hrm, "trm": self._trm, "direct": self._direct}[self.shape.variant]
+        high_BLD, low_BLD = reason(x_BLD, high_BLD, low_BLD)
         cells = high_BLD if self.puzzles is None else high_BLD[:, 1:]
         return Segment(
             self.to_digits(cells),

@@ -5,9 +5,9 @@
         data=runs/sudoku/prepared out=runs/sudoku/members/hrm
 
 Each place in the global batch holds a puzzle with its latent states. A step takes all of them through one segment. A place
-whose puzzle has halted, or was at it for `recipe.segments` segments, takes the puzzle that the next batch offers to it; the
-puzzles that are offered to other places are skipped. So an epoch offers every puzzle once, and uses some of them: their share
-is the metric `used`. The latent states are carried without their gradient.
+whose puzzle has halted, or has had `recipe.segments` segments, takes the puzzle that the next batch offers to it; the puzzles
+that are offered to other places are skipped. So an epoch offers every puzzle once, and uses some of them: their share is the
+metric `used`. The latent states are carried without their gradient.
 
 The loss of a puzzle is the mean over its cells of the cross-entropy, plus half of the binary cross-entropy of halting, whose
 target is whether every cell is right. With `recipe.starts` above 1, each puzzle has as many latent states. A segment without
@@ -65,7 +65,7 @@ class PuzzleRows:
         return PuzzleRows, self.opened_with
 
     def gather(self, rows: np.ndarray, epoch: int = 0) -> Batch:
-        """puzzle and solution (B, cells), puzzle_id and patience (B,), all int64; patience is the fewest segments of a puzzle.
+        """puzzle and solution (B, cells), puzzle_id and patience (the fewest segments of a puzzle) (B,), all int64.
 
         Rows of train are random symmetric images, in which some blank cells may be given too (`recipe.reveal`). All that is
         drawn is a function of epoch and row id.
@@ -104,7 +104,7 @@ class Sudoku:
         self.how = inference.How(segments=config.predict_segments if config.variant != "direct" else 1)
         """How predictions are made: see `predicting`."""
         self._rows: dict[str, PuzzleRows] = {}
-        self._used = self._offered = 0
+        self._used, self._offered = torch.zeros(()), 0
 
     def rows(self, split: str) -> PuzzleRows:
         if split not in self._rows:
@@ -147,17 +147,18 @@ class Sudoku:
     def step(self, model: torch.nn.Module, batch: Batch, state: Batch | None) -> tuple[torch.Tensor, torch.Tensor, Batch]:
         """One segment of every place: the sum of the puzzles' losses, their number, and the state in which it leaves them.
 
-        The state has OFFERED and, for each place, `halted` (bool), `steps` (segments so far), and the latent states `high` and
-        `low`, (B, starts, tokens, width).
+        The state has OFFERED and, for each place, `halted` (bool), `steps` (segments so far), and the latent states `high`
+        and `low`, (B, starts, tokens, width).
         """
         if state is None:
             state = self._all_halted(batch)
         else:
-            self._used, self._offered = self._used + state["halted"].sum(), self._offered + len(state["halted"])
+            self._used = self._used.to(state["halted"].device) + state["halted"].sum()
+            self._offered += len(state["halted"])
         is_new = state["halted"]
         place = {name: _where(is_new, batch[name], state[name]) for name in OFFERED}
         steps = torch.where(is_new, 0, state["steps"]) + 1
-        loss_B, halting_B2, solved_B, high, low = self._segment(model, place, is_new, state["high"], state["low"])
+        loss_B, halting_B2, high, low = self._segment(model, place, is_new, state["high"], state["low"])
         halt, go_on = halting_B2.detach().unbind(1)
         is_last = steps >= self.config.segments
         if self.config.continue_loss:
@@ -175,7 +176,7 @@ class Sudoku:
     def _segment(
         self, model: torch.nn.Module, place: Batch, is_new: torch.Tensor, high: torch.Tensor, low: torch.Tensor
     ) -> tuple[torch.Tensor, ...]:
-        """Loss (B,) with its gradient, halting (B, 2) and whether it is solved (B,) of the best start, and all new states."""
+        """Loss (B,) with its gradient and halting (B, 2) of the best start, and the new states of all starts."""
         puzzle, puzzle_id, solution = (place[name] for name in ("puzzle", "puzzle_id", "solution"))
         num_puzzles, num_starts = len(puzzle), self.config.starts
         rows, best, others = torch.arange(num_puzzles, device=puzzle.device), torch.zeros_like(puzzle_id), None
@@ -198,7 +199,7 @@ class Sudoku:
         else:
             high, low = found.high.detach()[:, None], found.low.detach()[:, None]
         loss = cross_entropy(found.digits, solution, self.config.loss) + HALTING_WEIGHT * judged
-        return loss, found.halting, solved, high, low
+        return loss, found.halting, high, low
 
     def predicting(self, starts: int, votes: int, select: str) -> None:
         """How predictions are made from now on: see `inference.How`. `UserError` for what is impossible."""
@@ -230,7 +231,7 @@ class Sudoku:
         used: since the last call, the share of the training puzzles offered to this rank's places that were taken.
         """
         used = float(self._used) / self._offered if self._offered else 1.0
-        self._used = self._offered = 0
+        self._used, self._offered = torch.zeros(()), 0
         is_finite = not sums["not_finite"]
         return {
             "exact": float(sums["exact"] / sums["puzzles"]) if is_finite else float("nan"),
