@@ -6,8 +6,8 @@ TRM : Tiny Recursive Model, Jolicoeur-Martineau 2025, arXiv:2510.04871; SamsungS
 One call of `Reasoner` is one segment: it takes the latent states that the segment before left, and returns new ones with the
 logits of the digits and of halting. The recipe carries the states, detached, from optimizer step to optimizer step.
 
-Letters of shapes: B puzzles, L tokens (the cells, after the token of the puzzle embedding if there is one), D width, C digits
-(the side of the board), K latent starts, O latent starts of which only halting is asked.
+Letters of shapes: B puzzles, L tokens (the cells, after the token of the puzzle embedding if there is one), D width,
+C digits (the side of the board), O latent starts of which only halting is asked.
 """
 
 import dataclasses

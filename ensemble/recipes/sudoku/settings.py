@@ -48,8 +48,8 @@ TRAINING = {
     "evaluations_per_epoch": 1,
     "patience": 1000,
 }
-"""Other defaults of `TrainConfig`, for 6 × 6 boards on one core. The gradient is not clipped: AdamATan2 does not depend on its
-scale."""
+"""Other defaults of `TrainConfig`, for 6 × 6 boards on one core. The gradient is not clipped: AdamATan2 does not depend on
+its scale."""
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)

@@ -5,7 +5,7 @@
         data=runs/sudoku/prepared out=runs/sudoku/members/hrm
 
 Each place in the global batch holds a puzzle with its latent states. A step takes all of them through one segment. A place
-whose puzzle has halted, or has had `recipe.segments` segments, takes the puzzle that the next batch offers to it; the puzzles
+whose puzzle has halted, or has had `recipe.segments` segments, takes the puzzle that the next batch offers to it; puzzles
 that are offered to other places are skipped. So an epoch offers every puzzle once, and uses some of them: their share is the
 metric `used`. The latent states are carried without their gradient.
 
