@@ -63,13 +63,13 @@ class Segment(NamedTuple):
     digits: torch.Tensor
     """Logits of the digits 1 … side, (B, cells, C)."""
     halting: torch.Tensor
-    """Logits of halting and of going on, (B, 2) float32."""
+    """Logits of halting and of going on, (B, 2)."""
     high: torch.Tensor
     """z_H, (B, L, D)."""
     low: torch.Tensor
     """z_L, (B, L, D)."""
     others: torch.Tensor | None
-    """Logits of halting of `others_BOD`, (B, O, 2) float32."""
+    """Logits of halting of `others_BOD`, (B, O, 2)."""
 
 
 class Reasoner(nn.Module):
@@ -148,10 +148,10 @@ class Reasoner(nn.Module):
         cells = high_BLD if self.puzzles is None else high_BLD[:, 1:]
         return Segment(
             self.to_digits(cells),
-            self.to_halting(high_BLD[:, 0]).float(),
+            self.to_halting(high_BLD[:, 0]),
             high_BLD,
             low_BLD,
-            None if others_BOD is None else self.to_halting(others_BOD).float(),
+            None if others_BOD is None else self.to_halting(others_BOD),
         )
 
     def _hrm(self, x: torch.Tensor, high: torch.Tensor, low: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
