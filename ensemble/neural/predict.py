@@ -38,9 +38,9 @@ class NeuralMember:
         inputs.refuse_foreign(folder, self._state, data, folders.read_manifest(data), inputs.FORECAST)
         self._batch_size = settings.micro_batch_size or settings.batch_size
         self._options = options or {}
-        self._model = self._recipe(data).model()
-        checkpoint.load_weights(best, self._model)
-        self._model.to(accelerator.device)
+        self.model = self.recipe_of(data).model()
+        checkpoint.load_weights(best, self.model)
+        self.model.to(accelerator.device)
 
     def predict(self, data: str | Path, split: str) -> dict[str, Any]:
         """What it says of a split, on every rank: the arguments of `predictions.Predictions`, or of `rankings.Rankings` if
@@ -50,8 +50,8 @@ class NeuralMember:
         """
         manifest = folders.read_manifest(data)
         inputs.refuse_foreign(self.folder, self._state, data, manifest, split)
-        its = self._recipe(data)
-        found = evaluation.predict(its, self._model, split, self._batch_size, self.accelerator)
+        its = self.recipe_of(data)
+        found = evaluation.predict(its, self.model, split, self._batch_size, self.accelerator)
         about = {"recipe": manifest["recipe"], "fingerprint": its.fingerprint, "config": {**self._config, **self._options}}
         if hasattr(its, "columns"):
             return {**its.columns(split, found), "output": its.output, **about}
@@ -63,7 +63,8 @@ class NeuralMember:
         columns = {name: found[name].astype(np.float64) for name in names}
         return {**rows, **columns, "output": its.output, **about}
 
-    def _recipe(self, data: str | Path) -> Any:
+    def recipe_of(self, data: str | Path) -> Any:
+        """Its `NeuralRecipe` on a folder of prepared data."""
         make = recipe.of(self._state).require("training", "make", "has no neural network")
         its = make(self._recipe_config, str(data))
         if self._options:

@@ -9,9 +9,9 @@ from ensemble.recipes.sudoku.settings import PrepareConfig, RecipeConfig
 NUM_TRAIN = 35
 
 
-def prepared(folder: Path) -> Path:
-    """35 puzzles to train on, 10 of each other split."""
-    counts = {"num_train": NUM_TRAIN, "num_validation": 10, "num_blend": 10, "num_test": 10}
+def prepared(folder: Path, num_train: int = NUM_TRAIN) -> Path:
+    """Puzzles to train on, and 10 of each other split."""
+    counts = {"num_train": num_train, "num_validation": 10, "num_blend": 10, "num_test": 10}
     prepare.prepare(PrepareConfig(out=str(folder / "prepared"), side=4, clues=8, threads=1, **counts))
     return folder / "prepared"
 

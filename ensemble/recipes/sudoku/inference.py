@@ -72,10 +72,11 @@ def one_segment(
 ) -> Segment:
     """One segment of K latent states of each of B puzzles, high and low (B, K, L, D); the result has B × K rows."""
     num_starts = high.shape[1]
-    start = torch.arange(num_starts, device=puzzle.device).repeat(len(puzzle))
     inputs = (of.repeat_interleave(num_starts, dim=0) for of in (puzzle, puzzle_id))
-    again = is_new.repeat_interleave(num_starts, dim=0)
-    found: Segment = model(*inputs, start, again, high.flatten(0, 1), low.flatten(0, 1))
+    begins = is_new.repeat_interleave(num_starts, dim=0)
+    # Only puzzles that begin need the number of their start, and only trained starts have one
+    start = torch.where(begins, torch.arange(num_starts, device=puzzle.device).repeat(len(puzzle)), 0)
+    found: Segment = model(*inputs, start, begins, high.flatten(0, 1), low.flatten(0, 1))
     return found
 
 

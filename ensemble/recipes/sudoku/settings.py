@@ -88,9 +88,11 @@ class RecipeConfig:
     halting has the higher logit. Otherwise it halts if the logit of halting is positive."""
     loss: Literal["stablemax", "softmax"] = "stablemax"
     """Normalisation of the digits' probabilities, in float64."""
-    reveal: float = 0.7
-    """Share of training puzzles in which a random part of the blank cells is given too. Their solution stays the same; a
-    network learns the rules from them long before it solves the whole puzzle."""
+    reveal: float = 1.0
+    """Share of training puzzles in which a random part of the blank cells is given too, in the first epoch. Their solution
+    stays the same; a network learns from them long before it solves a whole puzzle."""
+    reveal_epochs: float = 60.0
+    """Epochs in which that share falls to 0, along a line; 0 for a share that stays."""
     puzzle_embedding: bool = False
     """A learned token before the cells, the same for all puzzles, which SparseSignSGD trains."""
     puzzle_rate: float = 0.01

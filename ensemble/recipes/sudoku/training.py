@@ -78,7 +78,8 @@ class PuzzleRows:
             puzzle, solution = symmetries.apply(puzzle), symmetries.apply(solution)
             draw = partial(_uniform, epoch, row_id[:, None])
             whether, share = draw(DRAWN_SHARE, np.arange(2)).T
-            share = np.where(whether < self.config.reveal, share, 0.0)
+            done = min(1.0, epoch / self.config.reveal_epochs) if self.config.reveal_epochs else 0.0
+            share = np.where(whether < self.config.reveal * (1 - done), share, 0.0)
             puzzle = np.where(draw(DRAWN_CELLS, np.arange(self.board.cells)) < share[:, None], solution, puzzle)
             whether, segments = draw(DRAWN_EXPLORATION, np.arange(2)).T
             least = 2 + np.floor(segments * max(1, self.config.segments - 1)).astype(np.int64)
@@ -206,10 +207,18 @@ class Sudoku:
         self.how = inference.checked(self.how, self.config.variant, starts, votes, select)
 
     def predict(self, model: torch.nn.Module, batch: Batch) -> Batch:
-        """prediction (B, cells, side): probabilities of the digits; target (B, cells): the classes; segments (B,)."""
-        found = inference.predict(model, batch["puzzle"], self.board, self._shape(model), self.how, self.config.loss)
+        """prediction (B, cells, side): probabilities of the digits; target (B, cells): the classes; segments and calls (B,).
+
+        See `inference.Predicted`.
+        """
+        found = inference.predict(model, batch["puzzle"], self.board, self.shape_of(model), self.how, self.config.loss)
         target = (batch["solution"] - 1).float()
-        return {"prediction": found.probabilities, "target": target, "segments": found.segments.float()}
+        return {
+            "prediction": found.probabilities,
+            "target": target,
+            "segments": found.segments.float(),
+            "calls": found.calls.float(),
+        }
 
     def sums(self, model: torch.nn.Module, batch: Batch) -> Batch:
         """What each puzzle adds to the metrics."""
@@ -257,7 +266,8 @@ class Sudoku:
             "classes": tuple(self.about["task"]["classes"]),
         }
 
-    def _shape(self, model: torch.nn.Module) -> Shape:
+    def shape_of(self, model: torch.nn.Module) -> Shape:
+        """That of a model, also inside DDP."""
         of: Any = getattr(model, "module", model)
         return of.shape
 
@@ -293,6 +303,7 @@ def _checked(config: RecipeConfig) -> RecipeConfig:
         predict_segments=(config.predict_segments >= 1, "at least 1"),
         exploration=(0 <= config.exploration <= 1, "between 0 and 1"),
         reveal=(0 <= config.reveal <= 1, "between 0 and 1"),
+        reveal_epochs=(config.reveal_epochs >= 0, "0 or more"),
         puzzle_rate=(config.puzzle_rate > 0, "more than 0"),
         starts=(config.starts >= 1, "at least 1"),
     )
