@@ -19,6 +19,8 @@ from torch import nn
 
 EPSILON = 1e-5
 ROPE_BASE = 10_000.0
+ROUNDED_TO = 256
+"""Of the inner widths of the references' perceptrons."""
 
 
 def truncated_normal(*size: int, std: float) -> nn.Parameter:
@@ -39,6 +41,11 @@ class Linear(nn.Linear):
     def __init__(self, num_inputs: int, num_outputs: int):
         super().__init__(num_inputs, num_outputs, bias=False)
         self.weight.data = truncated_normal(num_outputs, num_inputs, std=num_inputs**-0.5).data
+
+
+def reference_inner_width(width: int) -> int:
+    """Of the references' perceptrons: 8/3 of their width, rounded up to a multiple of 256."""
+    return -(-8 * width // (3 * ROUNDED_TO)) * ROUNDED_TO
 
 
 class Perceptron(nn.Module):
@@ -101,9 +108,9 @@ class Heads(nn.Module):
 class Tokens(nn.Module):
     """A gated perceptron over the tokens of each channel."""
 
-    def __init__(self, num_tokens: int, inner_width: int):
+    def __init__(self, num_tokens: int):
         super().__init__()
-        self.perceptron = Perceptron(num_tokens, inner_width)
+        self.perceptron = Perceptron(num_tokens, reference_inner_width(num_tokens))
 
     def forward(self, x_BLD: torch.Tensor) -> torch.Tensor:
         return self.perceptron(x_BLD.transpose(1, 2)).transpose(1, 2)
@@ -120,7 +127,7 @@ class Module(nn.Module):
         def mix() -> nn.Module:
             if mixing == "attention":
                 return Attention(num_tokens, width, num_heads, has_rope)
-            return Heads(num_tokens, width, num_heads) if mixing == "heads" else Tokens(num_tokens, inner_width)
+            return Heads(num_tokens, width, num_heads) if mixing == "heads" else Tokens(num_tokens)
 
         self.mixers = nn.ModuleList(mix() for _ in range(num_layers))
         self.perceptrons = nn.ModuleList(Perceptron(width, inner_width) for _ in range(num_layers))

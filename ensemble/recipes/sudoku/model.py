@@ -37,7 +37,7 @@ class Shape:
     mixing: str
     """How a layer exchanges information between cells: attention, heads or tokens; see layers.py."""
     positions: str
-    """rope, learned (one embedding for each cell) or units (the sum of embeddings of row, column and box)."""
+    """none, rope, learned (one embedding for each cell) or units (the sum of embeddings of row, column and box)."""
     width: int
     num_layers: int
     num_heads: int
@@ -85,7 +85,7 @@ class Reasoner(nn.Module):
         self.shape = shape
         self.digits = nn.Embedding(shape.side + 1, shape.width)
         self.puzzles = PuzzleEmbedding(shape.num_puzzle_ids, shape.width) if shape.num_puzzle_ids else None
-        counts = {"learned": [shape.num_tokens], "units": [shape.side] * 3, "rope": []}[shape.positions]
+        counts = {"learned": [shape.num_tokens], "units": [shape.side] * 3}.get(shape.positions, [])
         self.positions = nn.ParameterList(truncated_normal(count, shape.width, std=shape.width**-0.5) for count in counts)
         arguments = shape.num_tokens, shape.width, shape.num_layers, shape.num_heads, shape.inner_width
         self.low = Module(*arguments, mixing=shape.mixing, has_rope=shape.positions == "rope")

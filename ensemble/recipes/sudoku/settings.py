@@ -62,9 +62,9 @@ class RecipeConfig:
     mixing: Literal["attention", "heads", "tokens"] = "heads"
     """How a layer exchanges information between cells: softmax attention; sums with learned weights for each head and pair
     of cells; or a perceptron over the cells of each channel."""
-    positions: Literal["rope", "learned", "units"] = "units"
-    """How cells are distinguished: rotary embeddings (with mixing=attention only), a learned embedding for each cell, or the
-    sum of learned embeddings of row, column and box."""
+    positions: Literal["none", "rope", "learned", "units"] = "units"
+    """How cells are distinguished: by the weights of `mixing` alone (none, not with attention), by rotary embeddings (with
+    attention only), by a learned embedding for each cell, or by the sum of learned embeddings of row, column and box."""
     width: int = 64
     """Width of the latent states."""
     num_layers: int = 2
@@ -72,7 +72,8 @@ class RecipeConfig:
     num_heads: int = 4
     """Heads of mixing=attention and mixing=heads; must divide the width."""
     inner_width: int = 128
-    """Width of the gated perceptrons' hidden layer; 0 for 8/3 of the width, rounded up to a multiple of 256."""
+    """Width of the gated perceptrons' hidden layer; 0 for 8/3 of the width, rounded up to a multiple of 256. That of
+    mixing=tokens is always 8/3 of the number of tokens, rounded up so."""
     high_cycles: int = 1
     """Updates of z_H in a segment (H_cycles of HRM, T of TRM)."""
     low_cycles: int = 1

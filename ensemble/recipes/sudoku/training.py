@@ -29,14 +29,13 @@ from ensemble.neural.loader import Batch
 from ensemble.neural.optimizers import AdamATan2, SparseSignSGD
 from ensemble.recipes.sudoku import inference
 from ensemble.recipes.sudoku.boards import Board, board_of
+from ensemble.recipes.sudoku.layers import reference_inner_width
 from ensemble.recipes.sudoku.losses import binary, cross_entropy, is_solved
 from ensemble.recipes.sudoku.model import Reasoner, Shape
 from ensemble.recipes.sudoku.settings import RecipeConfig
 from ensemble.recipes.sudoku.symmetry import mixed, symmetries_of
 
 HALTING_WEIGHT = 0.5
-ROUNDED_TO = 256
-"""Of the inner width of perceptrons, as in the reference."""
 OFFERED = ("puzzle", "solution", "puzzle_id", "patience")
 """What a place takes from the batch when its puzzle has halted."""
 DRAWN_SHARE, DRAWN_CELLS, DRAWN_EXPLORATION = range(3)
@@ -116,7 +115,6 @@ class Sudoku:
 
     def model(self) -> torch.nn.Module:
         config, board = self.config, self.board
-        inner_width = config.inner_width or -(-8 * config.width // 3 // ROUNDED_TO) * ROUNDED_TO
         return Reasoner(
             Shape(
                 side=board.side,
@@ -128,7 +126,7 @@ class Sudoku:
                 width=config.width,
                 num_layers=config.num_layers,
                 num_heads=config.num_heads,
-                inner_width=inner_width,
+                inner_width=config.inner_width or reference_inner_width(config.width),
                 high_cycles=config.high_cycles,
                 low_cycles=config.low_cycles,
                 num_starts=config.starts,
@@ -316,6 +314,10 @@ def _checked(config: RecipeConfig) -> RecipeConfig:
     if config.positions == "rope" and config.mixing != "attention":
         raise UserError(
             f"recipe.positions=rope needs recipe.mixing=attention, not {config.mixing}: choose learned or units instead"
+        )
+    if config.positions == "none" and config.mixing == "attention":
+        raise UserError(
+            "recipe.positions=none leaves recipe.mixing=attention without positions: choose rope, learned or units"
         )
     if config.variant == "direct" and (config.segments, config.starts) != (1, 1):
         raise UserError(

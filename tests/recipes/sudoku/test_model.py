@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 import torch
 
-from ensemble.recipes.sudoku.layers import Attention, Module, norm, truncated_normal
+from ensemble.recipes.sudoku.layers import Attention, Module, norm, reference_inner_width, truncated_normal
 from ensemble.recipes.sudoku.model import Reasoner, Shape
 
 SHAPE = Shape(
@@ -142,8 +142,10 @@ def test_initial_weights() -> None:
     assert {"high_start", "low_start"} <= of.state_dict().keys()
 
 
-@pytest.mark.parametrize("positions", ["learned", "units"])
-@pytest.mark.parametrize("mixing", ["attention", "heads", "tokens"])
+@pytest.mark.parametrize(
+    ("mixing", "positions"),
+    [("attention", "learned"), ("attention", "units"), ("heads", "units"), ("heads", "none"), ("tokens", "none")],
+)
 def test_every_mixing_reaches_every_cell(mixing: str, positions: str) -> None:
     """A cell could not see another one."""
     of = model(mixing=mixing, positions=positions)
@@ -151,9 +153,13 @@ def test_every_mixing_reaches_every_cell(mixing: str, positions: str) -> None:
     of.low(x)[0, 3].sum().backward()
     assert x.grad is not None
     assert x.grad.abs().sum(-1).ne(0).all()
-    puzzle = torch.zeros(1, 16, dtype=torch.long)
-    embedded = of.embed(puzzle, torch.zeros(1, dtype=torch.long))[0]
-    assert len(embedded.unique(dim=0)) == 16, "two cells look the same"
+    blank = of.embed(torch.zeros(1, 16, dtype=torch.long), torch.zeros(1, dtype=torch.long))
+    assert len(of.low(blank)[0].unique(dim=0)) == 16, "two cells look the same"
+
+
+def test_inner_widths_are_those_of_the_references() -> None:
+    """Published settings would make another network: HRM's width is 512, and TRM-MLP mixes 97 tokens."""
+    assert [reference_inner_width(width) for width in (64, 96, 97, 512)] == [256, 256, 512, 1536]
 
 
 def test_rope_depends_on_distances_only() -> None:

@@ -176,6 +176,7 @@ def test_continue_loss_learns_the_value_of_another_segment(data: Path) -> None:
         ({"num_heads": 3}, "recipe.width=16 cannot be cut into 3 heads"),
         ({"positions": "rope"}, "rope needs recipe.mixing=attention"),
         ({"variant": "direct", "segments": 4}, "set recipe.segments=1"),
+        ({"positions": "none", "mixing": "attention"}, "without positions"),
         ({"reveal": 1.5}, "recipe.reveal=1.5 is impossible"),
         ({"starts": 2, "continue_loss": True}, "is for one start"),
         ({"segments": 0}, "recipe.segments=0 is impossible"),
@@ -199,7 +200,8 @@ def trained(many: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
     network = {"variant": "trm", "width": 32, "inner_width": 64, "num_heads": 4, "reveal_epochs": 25}
     settings = {
         "data": str(many), "out": str(out), "batch_size": 32, "max_epochs": 25, "learning_rate": 5e-3, "patience": 100,
-        "trackers": (), "warmup_steps": 10, "ema_decay": 0.9, "checkpoint_steps": 1000, "recipe": vars(small_sudokus.config(**network)),
+        "trackers": (), "warmup_steps": 10, "ema_decay": 0.9, "checkpoint_steps": 1000,
+        "recipe": vars(small_sudokus.config(**network)),
     }  # fmt: skip
     config: Any = configuration.from_dict(config_class("sudoku"), settings)
     loop.train(training.make(config.recipe, str(many)), config, Accelerator(cpu=True))
