@@ -17,7 +17,16 @@ def prepared(folder: Path, num_train: int = NUM_TRAIN) -> Path:
 
 
 def config(**changed: Any) -> RecipeConfig:
-    small = {"width": 16, "num_heads": 2, "num_layers": 1, "inner_width": 24, "segments": 4, "predict_segments": 4}
+    small: dict[str, Any] = {
+        "variant": "hrm",
+        "width": 16,
+        "num_heads": 2,
+        "num_layers": 1,
+        "inner_width": 24,
+        "segments": 4,
+        "predict_segments": 4,
+    }
+    small |= {"images": 1}
     if changed.get("variant") == "direct":
         small["segments"] = 1
     return RecipeConfig(**{**small, **changed})

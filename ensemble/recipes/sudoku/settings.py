@@ -39,7 +39,7 @@ class PrepareConfig:
 
 TRAINING = {
     "batch_size": 32,
-    "max_epochs": 60.0,
+    "max_epochs": 8.0,
     "learning_rate": 3e-3,
     "weight_decay": 0.1,
     "warmup_steps": 50,
@@ -56,7 +56,7 @@ its scale."""
 class RecipeConfig:
     """Settings of scripts/train.py under `recipe.`."""
 
-    variant: Literal["hrm", "trm", "direct"] = "hrm"
+    variant: Literal["hrm", "trm", "direct"] = "trm"
     """Two modules with a one-step gradient, one network with the full gradient of its last cycle, or the two modules in one
     pass, as the control."""
     mixing: Literal["attention", "heads", "tokens"] = "heads"
@@ -71,7 +71,7 @@ class RecipeConfig:
     """Layers of each module."""
     num_heads: int = 4
     """Heads of mixing=attention and mixing=heads; must divide the width."""
-    inner_width: int = 128
+    inner_width: int = 96
     """Width of the gated perceptrons' hidden layer; 0 for 8/3 of the width, rounded up to a multiple of 256. That of
     mixing=tokens is always 8/3 of the number of tokens, rounded up so."""
     high_cycles: int = 1
@@ -89,10 +89,12 @@ class RecipeConfig:
     halting has the higher logit. Otherwise it halts if the logit of halting is positive."""
     loss: Literal["stablemax", "softmax"] = "stablemax"
     """Normalisation of the digits' probabilities, in float64."""
+    images: int = 10
+    """Symmetric images of each training puzzle in an epoch; each is drawn anew in the next epoch."""
     reveal: float = 1.0
     """Share of training puzzles in which a random part of the blank cells is given too, in the first epoch. Their solution
     stays the same; a network learns from them long before it solves a whole puzzle."""
-    reveal_epochs: float = 60.0
+    reveal_epochs: float = 8.0
     """Epochs in which that share falls to 0, along a line; 0 for a share that stays."""
     puzzle_embedding: bool = False
     """A learned token before the cells, the same for all puzzles, which SparseSignSGD trains."""

@@ -6,8 +6,8 @@
 
 Each place in the global batch holds a puzzle with its latent states. A step takes all of them through one segment. A place
 whose puzzle has halted, or has had `recipe.segments` segments, takes the puzzle that the next batch offers to it; puzzles
-that are offered to other places are skipped. So an epoch offers every puzzle once, and uses some of them: their share is the
-metric `used`. The latent states are carried without their gradient.
+that are offered to other places are skipped. So an epoch offers every image of a puzzle once, and uses some of them: their
+share is the metric `used`. The latent states are carried without their gradient.
 
 The loss of a puzzle is the mean over its cells of the cross-entropy, plus half of the binary cross-entropy of halting, whose
 target is whether every cell is right. With `recipe.starts` above 1, each puzzle has as many latent states. A segment without
@@ -38,6 +38,7 @@ from ensemble.recipes.sudoku.symmetry import mixed, symmetries_of
 HALTING_WEIGHT = 0.5
 OFFERED = ("puzzle", "solution", "puzzle_id", "patience")
 """What a place takes from the batch when its puzzle has halted."""
+SEED_OF_IMAGES = 3
 DRAWN_SHARE, DRAWN_CELLS, DRAWN_EXPLORATION = range(3)
 """Keys of independent draws for a row."""
 
@@ -57,7 +58,7 @@ class PuzzleRows:
         self.config, self.board, self.is_learned = config, board, split == "train"
 
     def __len__(self) -> int:
-        return len(self.columns["row_id"])
+        return len(self.columns["row_id"]) * (self.config.images if self.is_learned else 1)
 
     def __reduce__(self) -> tuple[Any, ...]:
         """A DataLoader's worker opens the files itself: a pickled memory map is a copy of the whole file."""
@@ -66,16 +67,17 @@ class PuzzleRows:
     def gather(self, rows: np.ndarray, epoch: int = 0) -> Batch:
         """puzzle and solution (B, cells), puzzle_id and patience (the fewest segments of a puzzle) (B,), all int64.
 
-        Rows of train are random symmetric images, in which some blank cells may be given too (`recipe.reveal`). All that is
-        drawn is a function of epoch and row id.
+        Rows of train are `recipe.images` random symmetric images of each puzzle, in which some blank cells may be given too
+        (`recipe.reveal`). All that is drawn is a function of row id, epoch and the number of the image.
         """
-        puzzle, solution = (self.columns[name].take(rows) for name in ("puzzle", "solution"))
-        row_id = self.columns["row_id"].take(rows)
+        image, stored = np.divmod(rows, len(self.columns["row_id"]))
+        puzzle, solution, row_id = (self.columns[name].take(stored) for name in ("puzzle", "solution", "row_id"))
         patience = np.zeros(len(rows), np.int64)
         if self.is_learned:
-            symmetries = symmetries_of(self.board, 0, epoch, row_id)
+            key = mixed(row_id, epoch, image)
+            symmetries = symmetries_of(self.board, SEED_OF_IMAGES, 0, key)
             puzzle, solution = symmetries.apply(puzzle), symmetries.apply(solution)
-            draw = partial(_uniform, epoch, row_id[:, None])
+            draw = partial(_uniform, key[:, None])
             whether, share = draw(DRAWN_SHARE, np.arange(2)).T
             done = min(1.0, epoch / self.config.reveal_epochs) if self.config.reveal_epochs else 0.0
             share = np.where(whether < self.config.reveal * (1 - done), share, 0.0)
@@ -292,6 +294,7 @@ def _checked(config: RecipeConfig) -> RecipeConfig:
         config,
         "recipe.",
         width=(config.width >= 1, "at least 1"),
+        images=(config.images >= 1, "at least 1"),
         num_layers=(config.num_layers >= 1, "at least 1"),
         num_heads=(config.num_heads >= 1, "at least 1"),
         inner_width=(config.inner_width >= 0, "0 or more"),

@@ -115,6 +115,8 @@ def test_only_new_places_begin_anew() -> None:
     torch.testing.assert_close(again.high[1], anew.high[1])
     assert not torch.allclose(onward.high[1], anew.high[1])
     assert not torch.allclose(segment(of, start=1).high, anew.high), "all starts are the same"
+    other_low = segment(of, (False, False, False), (states[0], states[1] + 1))
+    assert not torch.allclose(other_low.high, onward.high), "z_L begins anew"
 
 
 def test_gradients_stay_within_the_segment() -> None:

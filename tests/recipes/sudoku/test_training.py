@@ -62,6 +62,16 @@ def test_training_rows_are_images_with_more_clues(data: Path) -> None:
     assert (recipe(data, reveal=0.0).rows("train").gather(np.arange(35))["puzzle"] > 0).sum(1).eq(8).all()
 
 
+def test_an_epoch_has_several_images_of_a_puzzle(data: Path) -> None:
+    """Images would be the same, or of a puzzle of another split."""
+    rows = recipe(data, images=3, reveal=0.0).rows("train")
+    assert len(rows) == 3 * 35
+    found = rows.gather(np.array([4, 39, 74]))
+    assert is_valid(found["solution"])
+    assert len(found["solution"].unique(dim=0)) == 3
+    assert len(recipe(data, images=3).rows("validation")) == 10
+
+
 def test_fewer_clues_are_revealed_in_later_epochs(data: Path) -> None:
     """Training would end on easier puzzles than are to be solved."""
     rows = recipe(data, reveal=1.0, reveal_epochs=10).rows("train")
