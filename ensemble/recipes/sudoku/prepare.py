@@ -20,6 +20,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 import pyarrow as pa
+from tqdm import tqdm
 
 from ensemble import configuration, folders
 from ensemble.arrow import write_table
@@ -152,6 +153,7 @@ def _generate(config: PrepareConfig, board: Board, total: int) -> Puzzles:
     parts: list[Puzzles] = []
     seen: set[bytes] = set()
     attempts, last_success, fewest = 0, 0, board.cells
+    progress = tqdm(total=total, unit=" puzzles", disable=None, leave=False)  # nothing where no terminal shows it
     while len(seen) < total:
         left = total - len(seen)
         count = min(ROWS_AT_ONCE, max(left + left // 8, 64)) if board.side < 16 else min(left, 64)
@@ -163,6 +165,7 @@ def _generate(config: PrepareConfig, board: Board, total: int) -> Puzzles:
         fewest = min(fewest, int(num_clues.min()))
         right = np.flatnonzero(num_clues == config.clues if config.clues else num_clues > 0)
         new = right[_first_of_orbits(board, found[right], solutions[right], seen, left, config.threads)]
+        progress.update(len(new))
         if new.size:
             last_success = attempts
             solved = batches.solve(board, found[new], config.threads)
@@ -177,6 +180,7 @@ def _generate(config: PrepareConfig, board: Board, total: int) -> Puzzles:
                 f"the splits ask for {total:,} puzzles, and {attempts:,} attempts gave {len(seen):,} that are no symmetric "
                 f"images of each other (side={board.side}, {asked}; every orbit counts once): {why}, or use other clues"
             )
+    progress.close()
     return Puzzles(*(np.concatenate(column) for column in zip(*parts, strict=True)))
 
 
