@@ -1,0 +1,129 @@
+"""What only the report of sudoku has: how many puzzles are solved, which ones are hard, and boards that can be played.
+
+A member that is a network is run once more on some puzzles of the test split, and its board after each segment is kept
+(`traces.py`), for the player of boards.html.j2.
+"""
+
+from typing import Any
+
+import numpy as np
+
+from ensemble.arrow import Column, open_table
+from ensemble.recipes.sudoku import traces
+from ensemble.report.commands import settings_words
+from ensemble.report.pictures import Described, colour, in_percent
+from ensemble.report.run import Run
+
+NEEDED = ("sudoku",)
+"""Entries of the manifest that the page shows."""
+LEAST_PUZZLES = 10
+"""Of a level of difficulty, to be shown."""
+CONFIDENCE = 1.96
+"""Standard errors on each side of a 95 % interval."""
+BACKTRACKS = (0, 1, 4, 16, 64)
+"""The first number of backtracks of each level."""
+
+
+def parts(run: Run) -> dict[str, Any]:
+    """The variables of this folder's page.html.j2."""
+    puzzles = _Puzzles(run)
+    rows = [
+        {"name": name, **_share(exact), "blanks": blanks}
+        for name, (exact, blanks) in ((name, puzzles.scores(of)) for name, of in run.candidates.items())
+    ]
+    played = {
+        member.name: found
+        for member in run.members
+        if member.folder is not None
+        and member.summary.get("kind") == "neural"
+        and (found := traces.of_member(member.folder, run.folder_of["data"]))
+    }
+    board = run.about["sudoku"]
+    return {
+        "exact": {"rows": rows, "best": max(row["share"] for row in rows), "puzzles": puzzles.num_puzzles},
+        "levels": _levels(run, puzzles),
+        "boards": {"members": played, **{name: board[name] for name in ("side", "box_rows", "box_columns")}},
+    }
+
+
+def pictures(run: Run, series: dict[str, Any]) -> list[Described]:
+    """The share of solved puzzles by the number of clues, if puzzles differ in it."""
+    puzzles = _Puzzles(run)
+    clues = _groups(puzzles.columns["clues"])
+    if len(clues) < 2:
+        return []
+
+    def by_clues(axes: Any) -> None:
+        for name, candidate in run.candidates.items():
+            exact, _ = puzzles.scores(candidate)
+            axes.plot(list(clues), [exact[rows].mean() for rows in clues.values()], marker="o", markersize=3, **series[name])
+        axes.axhline(0, color=colour("muted"), linewidth=0.5)
+        axes.set(ylim=(-0.02, 1.02), xlabel="clues", ylabel="puzzles solved")
+        in_percent(axes.yaxis)
+
+    caption = f"Numbers of clues that at least {LEAST_PUZZLES} test puzzles have."
+    return [("Puzzles solved by clues", caption, "Share of puzzles that are solved, by the number of clues.", by_clues)]
+
+
+def prepare_words(about: dict[str, Any]) -> list[str]:
+    """The words of scripts/prepare_data.py that prepared the data, run beside the raw files."""
+    settings = {name: value for name, value in about["config"].items() if name != "generated"}
+    files = {name: [file["file"] for file in about.get(f"{name}_census", {}).get("files", ())] for name in traces.SOURCES}
+    return [*(f"{name}=[{','.join(of)}]" for name, of in files.items() if of), *settings_words(settings)]
+
+
+class _Puzzles:
+    """The test puzzles, and which cells of which puzzle the rows of the prediction files are."""
+
+    def __init__(self, run: Run):
+        table = open_table(run.folder_of["data"] / "rows" / run.test.split)
+        self.columns = {name: Column(table, name).all() for name in table.column_names}
+        cells = run.about["sudoku"]["cells"]
+        row_of = {row_id: row for row, row_id in enumerate(self.columns["row_id"].tolist())}
+        self._puzzle = np.array([row_of[puzzle] for puzzle in (run.test.row_id // cells).tolist()])
+        self._is_blank = self.columns["puzzle"][self._puzzle, run.test.row_id % cells] == 0
+        self._target = run.test.target
+        self.num_puzzles = len(row_of)
+
+    def scores(self, probabilities: np.ndarray) -> tuple[np.ndarray, float]:
+        """Whether each puzzle is solved, (num_puzzles,) bool, and the share of the blank cells that are right."""
+        is_right = probabilities.argmax(axis=1) == self._target
+        wrong = np.bincount(self._puzzle, ~is_right, self.num_puzzles)
+        return wrong == 0, float(is_right[self._is_blank].mean())
+
+
+def _share(is_solved: np.ndarray) -> dict[str, float]:
+    """A share with Wilson's 95 % interval: puzzles are independent."""
+    n, share = len(is_solved), float(is_solved.mean())
+    squared = CONFIDENCE**2 / n
+    middle = (share + squared / 2) / (1 + squared)
+    half = CONFIDENCE * float(np.sqrt(share * (1 - share) / n + squared / (4 * n))) / (1 + squared)
+    return {"share": share, "low": max(0.0, middle - half), "high": min(1.0, middle + half)}
+
+
+def _groups(values: np.ndarray) -> dict[int, np.ndarray]:
+    """The rows of each value that enough puzzles have."""
+    found = {int(value): np.flatnonzero(values == value) for value in np.unique(values)}
+    return {value: rows for value, rows in found.items() if len(rows) >= LEAST_PUZZLES}
+
+
+def _levels(run: Run, puzzles: _Puzzles) -> list[dict[str, Any]]:
+    """For each level of difficulty, the share of puzzles that each candidate solves; [] if all puzzles are of one level."""
+    level = np.searchsorted(BACKTRACKS, puzzles.columns["backtracks"], side="right") - 1
+    groups = _groups(level)
+    if len(groups) < 2:
+        return []
+    exact = {name: puzzles.scores(candidate)[0] for name, candidate in run.candidates.items()}
+    words = [
+        str(first) if following == first + 1 else f"{first} to {following - 1}"
+        for first, following in zip(BACKTRACKS, BACKTRACKS[1:], strict=False)
+    ]
+    words.append(f"{BACKTRACKS[-1]} and more")
+    return [
+        {
+            "words": words[number],
+            "puzzles": len(rows),
+            "solved": {name: _share(of[rows]) for name, of in exact.items()},
+        }
+        for number, rows in groups.items()
+    ]
