@@ -46,8 +46,10 @@ SHARED = tuple(
     for path in (ROOT / "ensemble").iterdir()
     if path.stem not in ("recipes", "recipe", "__pycache__")
 )
-MODELS = tuple(f"{recipe}.{file}" for recipe in BUILT_IN.values() for file in ("model", "hyper_connections", "losses"))
-TRAINING_HELPERS = tuple(f"ensemble.neural.{name}" for name in ("carry", "loader", "optim", "settings"))
+MODELS = tuple(
+    f"{recipe}.{file}" for recipe in BUILT_IN.values() for file in ("model", "hyper_connections", "layers", "losses")
+)
+TRAINING_HELPERS = tuple(f"ensemble.neural.{name}" for name in ("carry", "loader", "optim", "optimizers", "settings"))
 RULES = (
     Rule("nothing imports a script", ("ensemble", "scripts"), ("scripts", *(script.stem for script in SCRIPTS))),
     Rule(

@@ -18,10 +18,13 @@ if TYPE_CHECKING:
 class NeuralMember:
     """The best checkpoint of a run in memory; the shape of its model follows from what `data` are like, not from their rows.
 
-    Raises `UserError` for a damaged checkpoint, and for data that mean something else.
+    `options` are those settings of scripts/predict.py that a recipe's `predicting` takes. Raises `UserError` for a damaged
+    checkpoint, and for data that mean something else.
     """
 
-    def __init__(self, folder: str | Path, accelerator: "Accelerator", data: str | Path):
+    def __init__(
+        self, folder: str | Path, accelerator: "Accelerator", data: str | Path, options: dict[str, Any] | None = None
+    ):
         best = Path(folder) / "best"
         if not best.is_dir():
             raise UserError(f"{best} does not exist: name the folder of a run of scripts/train.py that was validated once")
@@ -34,6 +37,7 @@ class NeuralMember:
         # Of data that mean something else the weights have another shape
         inputs.refuse_foreign(folder, self._state, data, folders.read_manifest(data), inputs.FORECAST)
         self._batch_size = settings.micro_batch_size or settings.batch_size
+        self._options = options or {}
         self._model = self._recipe(data).model()
         checkpoint.load_weights(best, self._model)
         self._model.to(accelerator.device)
@@ -48,8 +52,10 @@ class NeuralMember:
         inputs.refuse_foreign(self.folder, self._state, data, manifest, split)
         its = self._recipe(data)
         found = evaluation.predict(its, self._model, split, self._batch_size, self.accelerator)
+        about = {"recipe": manifest["recipe"], "fingerprint": its.fingerprint, "config": {**self._config, **self._options}}
+        if hasattr(its, "columns"):
+            return {**its.columns(split, found), "output": its.output, **about}
         rows = its.describe(split)
-        about = {"recipe": manifest["recipe"], "fingerprint": its.fingerprint, "config": self._config}
         if its.output == recipe.RANKING:
             del found["prediction"]
             return {"row_id": rows["row_id"], "user": rows["cluster"], **found, **about}
@@ -59,4 +65,10 @@ class NeuralMember:
 
     def _recipe(self, data: str | Path) -> Any:
         make = recipe.of(self._state).require("training", "make", "has no neural network")
-        return make(self._recipe_config, str(data))
+        its = make(self._recipe_config, str(data))
+        if self._options:
+            if not hasattr(its, "predicting"):
+                given = ", ".join(f"{name}={value}" for name, value in self._options.items())
+                raise UserError(f"{given}: a member of the recipe {its.name} has no such choices; leave them out")
+            its.predicting(**self._options)
+        return its

@@ -1,6 +1,7 @@
 """Settings of the recipe sudoku. Nothing heavy is imported here, so that `--help` answers at once."""
 
 import dataclasses
+from typing import Literal
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -34,3 +35,65 @@ class PrepareConfig:
     """Threads that generate and solve; 0 for the cores that this process was granted. The result does not depend on it."""
     overwrite: bool = False
     """Replace `out` if it exists."""
+
+
+TRAINING = {
+    "batch_size": 32,
+    "max_epochs": 60.0,
+    "learning_rate": 3e-3,
+    "weight_decay": 0.1,
+    "warmup_steps": 50,
+    "clip_norm": 0.0,
+    "ema_decay": 0.98,
+    "evaluations_per_epoch": 1,
+    "patience": 1000,
+}
+"""Other defaults of `TrainConfig`, for 6 × 6 boards on one core. The gradient is not clipped: AdamATan2 does not depend on
+its scale."""
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class RecipeConfig:
+    """Settings of scripts/train.py under `recipe.`."""
+
+    variant: Literal["hrm", "trm", "direct"] = "hrm"
+    """Two modules with a one-step gradient, one network with the full gradient of its last cycle, or the two modules in one
+    pass, as the control."""
+    mixing: Literal["attention", "heads", "tokens"] = "heads"
+    """How a layer exchanges information between cells: softmax attention; sums with learned weights for each head and pair
+    of cells; or a perceptron over the cells of each channel."""
+    positions: Literal["rope", "learned", "units"] = "units"
+    """How cells are distinguished: rotary embeddings (with mixing=attention only), a learned embedding for each cell, or the
+    sum of learned embeddings of row, column and box."""
+    width: int = 64
+    """Width of the latent states."""
+    num_layers: int = 2
+    """Layers of each module."""
+    num_heads: int = 4
+    """Heads of mixing=attention and mixing=heads; must divide the width."""
+    inner_width: int = 128
+    """Width of the gated perceptrons' hidden layer; 0 for 8/3 of the width, rounded up to a multiple of 256."""
+    high_cycles: int = 1
+    """Updates of z_H in a segment (H_cycles of HRM, T of TRM)."""
+    low_cycles: int = 1
+    """Updates of z_L for each update of z_H (L_cycles of HRM, n of TRM)."""
+    segments: int = 8
+    """Most segments of a puzzle in training, each one optimizer step."""
+    predict_segments: int = 16
+    """Segments of a prediction, and the most of starts that race to halt."""
+    exploration: float = 0.1
+    """Share of puzzles that may not halt before a random number of segments, from 2 to `segments`."""
+    continue_loss: bool = False
+    """Also predict the value of one more segment, as HRM does, at the cost of a segment without gradient; a place halts if
+    halting has the higher logit. Otherwise it halts if the logit of halting is positive."""
+    loss: Literal["stablemax", "softmax"] = "stablemax"
+    """Normalisation of the digits' probabilities, in float64."""
+    reveal: float = 0.7
+    """Share of training puzzles in which a random part of the blank cells is given too. Their solution stays the same; a
+    network learns the rules from them long before it solves the whole puzzle."""
+    puzzle_embedding: bool = False
+    """A learned token before the cells, the same for all puzzles, which SparseSignSGD trains."""
+    puzzle_rate: float = 0.01
+    """Learning rate of the puzzle embedding, and its weight decay is that of the other weights."""
+    starts: int = 1
+    """Latent starts, of which the best for each puzzle is trained (winner-take-all)."""
