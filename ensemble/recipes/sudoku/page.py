@@ -4,6 +4,7 @@ A member that is a network is run once more on some puzzles of the test split, a
 (`traces.py`), for the player of boards.html.j2.
 """
 
+import itertools
 from typing import Any
 
 import numpy as np
@@ -67,9 +68,11 @@ def pictures(run: Run, series: dict[str, Any]) -> list[Described]:
 
 def prepare_words(about: dict[str, Any]) -> list[str]:
     """The words of scripts/prepare_data.py that prepared the data, run beside the raw files."""
-    settings = {name: value for name, value in about["config"].items() if name != "generated"}
-    files = {name: [file["file"] for file in about.get(f"{name}_census", {}).get("files", ())] for name in traces.SOURCES}
-    return [*(f"{name}=[{','.join(of)}]" for name, of in files.items() if of), *settings_words(settings)]
+    settings = dict(about["config"])
+    test_files = settings.pop("test_source", [])
+    files = [file["name"] for file in about["sources"] if file["name"] not in test_files]
+    words = [f"{name}=[{','.join(of)}]" for name, of in (("source", files), ("test_source", test_files)) if of]
+    return [*words, *settings_words(settings)]
 
 
 class _Puzzles:
@@ -116,7 +119,7 @@ def _levels(run: Run, puzzles: _Puzzles) -> list[dict[str, Any]]:
     exact = {name: puzzles.scores(candidate)[0] for name, candidate in run.candidates.items()}
     words = [
         str(first) if following == first + 1 else f"{first} to {following - 1}"
-        for first, following in zip(BACKTRACKS, BACKTRACKS[1:], strict=False)
+        for first, following in itertools.pairwise(BACKTRACKS)
     ]
     words.append(f"{BACKTRACKS[-1]} and more")
     return [

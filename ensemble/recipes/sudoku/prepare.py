@@ -67,8 +67,9 @@ def prepare(config: PrepareConfig) -> dict[str, Any]:
     _check(config, board)
     census = Census()
     files: list[Path] = []
+    test_files: list[Path] = []
     if config.source:
-        splits, files = _read_splits(config, board, census)
+        splits, files, test_files = _read_splits(config, board, census)
         print(census.table())
     else:
         total = sum(_num_rows(config, name) for name in SPLITS)
@@ -96,8 +97,8 @@ def prepare(config: PrepareConfig) -> dict[str, Any]:
                 "schema_version": 1,
                 "task": dataclasses.asdict(task),
                 "sudoku": shape,
-                "sources": folders.sources(files),
-                "config": _config(config),
+                "sources": folders.sources([*files, *test_files]),
+                "config": _config(config, test_files),
                 "splits": {name: _facts(splits[name], has_rating) for name in SPLITS},
                 "features": [],
                 "alike": {"sudoku": shape},
@@ -106,10 +107,11 @@ def prepare(config: PrepareConfig) -> dict[str, Any]:
         )
 
 
-def _config(config: PrepareConfig) -> dict[str, Any]:
-    """The settings that decide what was written."""
-    names = ["side", "seed", *(f"num_{name}" for name in SPLITS), *([] if config.source else ["clues"])]
-    return {name: getattr(config, name) for name in names} | {"generated": not config.source}
+def _config(config: PrepareConfig, test_files: list[Path]) -> dict[str, Any]:
+    """The settings that decide what was written; files by their names alone."""
+    names = ["side", "seed", *(f"num_{name}" for name in SPLITS), "max_bad_fraction" if config.source else "clues"]
+    test_source = {"test_source": [file.name for file in test_files]} if test_files else {}
+    return {name: getattr(config, name) for name in names} | test_source
 
 
 def _check(config: PrepareConfig, board: Board) -> None:
@@ -200,8 +202,8 @@ def _first_of_orbits(
 # -------------------------------------------------------------------------------------------------------- from files
 
 
-def _read_splits(config: PrepareConfig, board: Board, census: Census) -> tuple[dict[str, Puzzles], list[Path]]:
-    """The splits, drawn from the user's files, and the files."""
+def _read_splits(config: PrepareConfig, board: Board, census: Census) -> tuple[dict[str, Puzzles], list[Path], list[Path]]:
+    """The splits, drawn from the user's files, and the files of source= and test_source=."""
     seen: set[bytes] = set()
     splits: dict[str, Puzzles] = {}
     names: tuple[str, ...] = FILLED
@@ -218,7 +220,7 @@ def _read_splits(config: PrepareConfig, board: Board, census: Census) -> tuple[d
     drawn = _draw(config, board, files, wanted, census, seen)
     _refuse_few(drawn, wanted if wanted != ALL else fixed + 1, "source", "num_train")
     splits |= _cut(config, drawn, names)
-    return splits, [*files, *test_files]
+    return splits, files, test_files
 
 
 def _draw(config: PrepareConfig, board: Board, files: list[Path], wanted: int, census: Census, seen: set[bytes]) -> Puzzles:

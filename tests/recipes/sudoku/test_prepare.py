@@ -70,7 +70,6 @@ def test_what_is_written(made: Path) -> None:
     assert about["task"]["classes"] == ["1", "2", "3", "4", "5", "6"]
     assert about["config"] == {
         "side": 6, "seed": 0, "num_train": 60, "num_validation": 10, "num_blend": 10, "num_test": 30, "clues": 18,
-        "generated": True,
     }  # fmt: skip
     schema = {
         "row_id": pa.int64(), "puzzle": pa.list_(pa.uint8(), 36), "solution": pa.list_(pa.uint8(), 36), "clues": pa.int16(),
