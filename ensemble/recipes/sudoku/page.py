@@ -12,7 +12,7 @@ import numpy as np
 from ensemble.arrow import Column, open_table
 from ensemble.recipes.sudoku import traces
 from ensemble.report.commands import settings_words
-from ensemble.report.pictures import Described, colour, in_percent
+from ensemble.report.pictures import Described, in_percent
 from ensemble.report.run import Run
 
 NEEDED = ("sudoku",)
@@ -32,38 +32,43 @@ def parts(run: Run) -> dict[str, Any]:
         {"name": name, **_share(exact), "blanks": blanks}
         for name, (exact, blanks) in ((name, puzzles.scores(of)) for name, of in run.candidates.items())
     ]
-    played = {
-        member.name: found
-        for member in run.members
-        if member.folder is not None
-        and member.summary.get("kind") == "neural"
-        and (found := traces.of_member(member.folder, run.folder_of["data"]))
-    }
     board = run.about["sudoku"]
     return {
         "exact": {"rows": rows, "best": max(row["share"] for row in rows), "puzzles": puzzles.num_puzzles},
         "levels": _levels(run, puzzles),
-        "boards": {"members": played, **{name: board[name] for name in ("side", "box_rows", "box_columns")}},
+        "boards": {"members": _traces(run), **{name: board[name] for name in ("side", "box_rows", "box_columns")}},
     }
 
 
 def pictures(run: Run, series: dict[str, Any]) -> list[Described]:
-    """The share of solved puzzles by the number of clues, if puzzles differ in it."""
-    puzzles = _Puzzles(run)
+    """The share of solved puzzles after each segment; and by the number of clues, if puzzles differ in it."""
+    puzzles, played = _Puzzles(run), _traces(run)
     clues = _groups(puzzles.columns["clues"])
-    if len(clues) < 2:
-        return []
+
+    def by_segment(axes: Any) -> None:
+        for name, of in played.items():
+            share = of["solved_after"]
+            axes.plot(range(1, 1 + len(share)), share, marker="o", markersize=3, **series[name])
+        axes.set(ylim=(-0.02, 1.02), xlabel="segment", ylabel="puzzles solved")
+        in_percent(axes.yaxis)
 
     def by_clues(axes: Any) -> None:
         for name, candidate in run.candidates.items():
             exact, _ = puzzles.scores(candidate)
             axes.plot(list(clues), [exact[rows].mean() for rows in clues.values()], marker="o", markersize=3, **series[name])
-        axes.axhline(0, color=colour("muted"), linewidth=0.5)
         axes.set(ylim=(-0.02, 1.02), xlabel="clues", ylabel="puzzles solved")
         in_percent(axes.yaxis)
 
-    caption = f"Numbers of clues that at least {LEAST_PUZZLES} test puzzles have."
-    return [("Puzzles solved by clues", caption, "Share of puzzles that are solved, by the number of clues.", by_clues)]
+    found: list[Described] = []
+    if played:
+        caption = f"Of the first {traces.NUM_LOOKED_AT} test puzzles or fewer, from one latent start, without votes."
+        found.append(
+            ("Puzzles solved after each segment", caption, "Share of puzzles solved after each segment.", by_segment)
+        )
+    if len(clues) > 1:
+        caption = f"Numbers of clues that at least {LEAST_PUZZLES} test puzzles have."
+        found.append(("Puzzles solved by clues", caption, "Share of puzzles solved, by the number of clues.", by_clues))
+    return found
 
 
 def prepare_words(about: dict[str, Any]) -> list[str]:
@@ -73,6 +78,13 @@ def prepare_words(about: dict[str, Any]) -> list[str]:
     files = [file["name"] for file in about["sources"] if file["name"] not in test_files]
     words = [f"{name}=[{','.join(of)}]" for name, of in (("source", files), ("test_source", test_files)) if of]
     return [*words, *settings_words(settings)]
+
+
+def _traces(run: Run) -> dict[str, Any]:
+    """What traces.py gives of each member that is one network, by name."""
+    networks = {member.name: member.folder for member in run.members if member.summary.get("kind") == "neural"}
+    found = {name: traces.of_member(of, run.folder_of["data"]) for name, of in networks.items() if of is not None}
+    return {name: of for name, of in found.items() if of}
 
 
 class _Puzzles:

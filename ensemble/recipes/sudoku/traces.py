@@ -1,12 +1,15 @@
 """The boards of a network after each segment, on some puzzles of the test split, for the player of the report's page.
 
-    {"puzzles": [{"row_id": 1210, "puzzle": [0, 3, …], "solution": [5, 3, …], "backtracks": 0, "solved": true,
+    {"solved_after": [0.1, 0.4, …],
+     "puzzles": [{"row_id": 1210, "puzzle": [0, 3, …], "solution": [5, 3, …], "backtracks": 0, "solved": true,
                   "segments": [{"digits": [5, 3, …], "confidence": [0.61, 1.0, …], "halt": 0.003}, …]}, …]}
 
+`solved_after` is the share of the puzzles looked at that are right after each segment, and `puzzles` are some of them.
 `digits` are the likeliest ones, `confidence` their probabilities, and `halt` is the probability of halting. The network goes
 on for all segments of a prediction, also after it would have halted, from one latent start and without votes.
 """
 
+import functools
 from pathlib import Path
 from typing import Any
 
@@ -21,6 +24,7 @@ NUM_SHOWN = 6
 """Solved puzzles, and as many that are not."""
 
 
+@functools.cache  # the page asks twice
 def of_member(member: Path, data: Path) -> dict[str, Any]:
     """The traces of a network in the folder of its run; {} for a bag of copies, whose networks have folders of their own.
 
@@ -60,7 +64,8 @@ def of_member(member: Path, data: Path) -> dict[str, Any]:
             high, low, is_new = found.high[:, None], found.low[:, None], torch.zeros_like(is_new)
     digits, confidence, halt = (np.stack(values, axis=1) for values in zip(*steps, strict=True))
     columns = {name: column.take(np.arange(len(puzzle))) for name, column in rows.columns.items()}
-    return {"puzzles": _chosen(columns, digits, confidence, halt)}
+    solved_after = (digits == columns["solution"][:, None]).all(axis=2).mean(axis=0)
+    return {"solved_after": solved_after.tolist(), "puzzles": _chosen(columns, digits, confidence, halt)}
 
 
 def _chosen(
