@@ -28,13 +28,14 @@ BACKTRACKS = (0, 1, 4, 16, 64)
 def parts(run: Run) -> dict[str, Any]:
     """The variables of this folder's page.html.j2."""
     puzzles = _Puzzles(run)
-    rows = [
-        {"name": name, **_share(exact), "blanks": blanks}
-        for name, (exact, blanks) in ((name, puzzles.scores(of)) for name, of in run.candidates.items())
-    ]
+    rows, shares = [], []
+    for name, candidate in run.candidates.items():
+        is_solved, blanks = puzzles.scores(candidate)
+        rows.append({"name": name, **_share(is_solved), "blanks": blanks})
+        shares.append(is_solved.mean())
     board = run.about["sudoku"]
     return {
-        "exact": {"rows": rows, "best": max(row["share"] for row in rows), "puzzles": puzzles.num_puzzles},
+        "exact": {"rows": rows, "best": max(shares), "puzzles": puzzles.num_puzzles},
         "levels": _levels(run, puzzles),
         "boards": {"members": _traces(run), **{name: board[name] for name in ("side", "box_rows", "box_columns")}},
     }

@@ -62,10 +62,10 @@ def of_member(member: Path, data: Path) -> dict[str, Any]:
             halt = found.halting[:, 0].sigmoid()
             steps.append((1 + digit.numpy(), probability.numpy(), halt.numpy()))
             high, low, is_new = found.high[:, None], found.low[:, None], torch.zeros_like(is_new)
-    digits, confidence, halt = (np.stack(values, axis=1) for values in zip(*steps, strict=True))
+    digits, confidence, halts = (np.stack(values, axis=1) for values in zip(*steps, strict=True))
     columns = {name: column.take(np.arange(len(puzzle))) for name, column in rows.columns.items()}
     solved_after = (digits == columns["solution"][:, None]).all(axis=2).mean(axis=0)
-    return {"solved_after": solved_after.tolist(), "puzzles": _chosen(columns, digits, confidence, halt)}
+    return {"solved_after": solved_after.tolist(), "puzzles": _chosen(columns, digits, confidence, halts)}
 
 
 def _chosen(
