@@ -1,7 +1,7 @@
 """What only the report of sudoku has: how many puzzles are solved, which ones are hard, and boards that can be played.
 
 A member that is a network is run once more on some puzzles of the test split, and its board after each segment is kept
-(`traces.py`), for the player of boards.html.j2.
+(`played.py`), for the player of boards.html.j2.
 """
 
 import itertools
@@ -10,7 +10,7 @@ from typing import Any
 import numpy as np
 
 from ensemble.arrow import Column, open_table
-from ensemble.recipes.sudoku import traces
+from ensemble.recipes.sudoku import played
 from ensemble.report.commands import settings_words
 from ensemble.report.pictures import Described, in_percent
 from ensemble.report.run import Run
@@ -37,17 +37,17 @@ def parts(run: Run) -> dict[str, Any]:
     return {
         "exact": {"rows": rows, "best": max(shares), "puzzles": puzzles.num_puzzles},
         "levels": _levels(run, puzzles),
-        "boards": {"members": _traces(run), **{name: board[name] for name in ("side", "box_rows", "box_columns")}},
+        "boards": {"members": _networks(run), **{name: board[name] for name in ("side", "box_rows", "box_columns")}},
     }
 
 
 def pictures(run: Run, series: dict[str, Any]) -> list[Described]:
     """The share of solved puzzles after each segment; and by the number of clues, if puzzles differ in it."""
-    puzzles, played = _Puzzles(run), _traces(run)
+    puzzles, networks = _Puzzles(run), _networks(run)
     clues = _groups(puzzles.columns["clues"])
 
     def by_segment(axes: Any) -> None:
-        for name, of in played.items():
+        for name, of in networks.items():
             share = of["solved_after"]
             axes.plot(range(1, 1 + len(share)), share, marker="o", markersize=3, **series[name])
         axes.set(ylim=(-0.02, 1.02), xlabel="segment", ylabel="puzzles solved")
@@ -61,8 +61,8 @@ def pictures(run: Run, series: dict[str, Any]) -> list[Described]:
         in_percent(axes.yaxis)
 
     found: list[Described] = []
-    if played:
-        caption = f"Of the first {traces.NUM_LOOKED_AT} test puzzles or fewer, from one latent start, without votes."
+    if networks:
+        caption = f"Of the first {played.NUM_LOOKED_AT} test puzzles or fewer, from one latent start, without votes."
         found.append(
             ("Puzzles solved after each segment", caption, "Share of puzzles solved after each segment.", by_segment)
         )
@@ -81,10 +81,10 @@ def prepare_words(about: dict[str, Any]) -> list[str]:
     return [*words, *settings_words(settings)]
 
 
-def _traces(run: Run) -> dict[str, Any]:
-    """What traces.py gives of each member that is one network, by name."""
-    networks = {member.name: member.folder for member in run.members if member.summary.get("kind") == "neural"}
-    found = {name: traces.of_member(of, run.folder_of["data"]) for name, of in networks.items() if of is not None}
+def _networks(run: Run) -> dict[str, Any]:
+    """What played.py gives of each member that is one network, by name."""
+    folder_of = {member.name: member.folder for member in run.members if member.summary.get("kind") == "neural"}
+    found = {name: played.of_member(of, run.folder_of["data"]) for name, of in folder_of.items() if of is not None}
     return {name: of for name, of in found.items() if of}
 
 

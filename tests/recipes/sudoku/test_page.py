@@ -18,7 +18,7 @@ from ensemble.errors import UserError
 from ensemble.neural import loop
 from ensemble.neural.settings import config_class
 from ensemble.predictor import fit as predictor
-from ensemble.recipes.sudoku import page, traces, training
+from ensemble.recipes.sudoku import page, played, training
 from ensemble.recipes.sudoku.prepare import prepare
 from ensemble.recipes.sudoku.settings import PrepareConfig, RecipeConfig
 from ensemble.report import page as report
@@ -77,7 +77,7 @@ def test_the_last_board_is_that_of_the_prediction_file(run: Path, written: str) 
     assert (found["side"], found["box_rows"], found["box_columns"]) == (9, 3, 3)
     assert list(found["members"]) == ["net"]  # the other member has no network
     puzzles = found["members"]["net"]["puzzles"]
-    assert 1 <= len(puzzles) <= 2 * traces.NUM_SHOWN
+    assert 1 <= len(puzzles) <= 2 * played.NUM_SHOWN
     for puzzle in puzzles:
         (row,) = np.flatnonzero(columns["row_id"] == puzzle["row_id"])
         assert puzzle["puzzle"] == columns["puzzle"][row].tolist()
@@ -138,7 +138,7 @@ def test_which_puzzles_are_shown() -> None:
         digits[row, :, 40 - row :] = 1
     columns = {"row_id": np.arange(num), "puzzle": solution * 0, "solution": solution, "backtracks": np.zeros(num, int)}
     digits[20:24] = 2
-    shown = traces._chosen(columns, digits, np.ones((num, segments, cells)), np.zeros((num, segments)))
+    shown = played._chosen(columns, digits, np.ones((num, segments, cells)), np.zeros((num, segments)))
     assert [puzzle["row_id"] for puzzle in shown] == [3, 7, 11, 15, 19, 2, 39, 38, 37, 36, 35, 34]
     assert [puzzle["solved"] for puzzle in shown] == [True] * 6 + [False] * 6
 
@@ -147,8 +147,8 @@ def test_a_member_of_other_data_is_refused(run: Path, tmp_path: Path) -> None:
     """Boards of another side, or puzzles that were learned from, would be played as test puzzles."""
     prepare(PrepareConfig(out=str(tmp_path / "o"), side=6, num_train=4, num_validation=2, num_blend=2, num_test=3))
     with pytest.raises(UserError, match="was trained on data"):
-        traces.of_member(run / "members" / "net", tmp_path / "o")
-    assert traces.of_member(tmp_path, run / "prepared") == {}
+        played.of_member(run / "members" / "net", tmp_path / "o")
+    assert played.of_member(tmp_path, run / "prepared") == {}
 
 
 # In a real browser: 4 × 4 boards of a member that was made up, whose digits and confidences are known
