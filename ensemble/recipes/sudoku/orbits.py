@@ -38,18 +38,16 @@ def canonical_forms(board: Board, puzzles: np.ndarray, solutions: np.ndarray, th
 
 
 @compiled
-def _place_columns(image, columns, tried, num_choices, box, best, has_best, column_at, place_of):
+def _place_columns(image, columns, tried, num_choices, box, best, has_best, column_at, place_of, slot_of, filled):
     """Place all columns by the choices in `tried`; the first choice that is missing there is 0.
 
-    image : p above, by column. column_at, place_of : receive the column at each place, and its inverse.
-    Returns how many choices there were, and whether the second row is smaller than that of `best` (-1), equal (0) or larger
-    (1); in that case placing ended early.
+    image : p above, by column. column_at, place_of : receive the column at each place, and its inverse. slot_of, filled :
+    scratch, one element for each stack. Returns how many choices there were, and whether the second row is smaller than that
+    of `best` (-1), equal (0) or larger (1); in that case placing ended early.
     """
-    num_stacks = columns // box
-    slot_of = np.empty(num_stacks, np.int64)
-    filled = np.zeros(num_stacks, np.int64)
-    for stack in range(num_stacks):
+    for stack in range(columns // box):
         slot_of[stack] = -1
+        filled[stack] = 0
     for column in range(columns):
         column_at[column] = -1
         place_of[column] = -1
@@ -92,14 +90,12 @@ def _place_columns(image, columns, tried, num_choices, box, best, has_best, colu
 
 
 @compiled
-def _sort_rows(grid, side, box_rows, first, second, first_column, label, rows):
+def _sort_rows(grid, side, box_rows, first, second, first_column, label, rows, keys, smallest):
     """Fill `rows`: first and second, the other rows of their band, then the other bands, sorted by their first digits."""
     num_bands = side // box_rows
-    keys = np.empty(side, np.int64)
     for row in range(side):
         keys[row] = label[grid[row * side + first_column]]
     keys[first], keys[second] = -2, -1
-    smallest = np.empty(num_bands, np.int64)
     for band in range(num_bands):
         smallest[band] = side
         for row in range(band * box_rows, (band + 1) * box_rows):
@@ -122,6 +118,8 @@ def _canonical(grids, given, box_rows, box_columns, mark, forms):
     image, label, where = np.empty(side, np.int64), np.empty(side, np.int64), np.empty(side, np.int64)
     column_at, place_of, rows = np.empty(side, np.int64), np.empty(side, np.int64), np.empty(side, np.int64)
     tried, num_choices = np.empty(side + 1, np.int64), np.empty(side + 1, np.int64)
+    slot_of, filled = np.empty(side, np.int64), np.empty(side, np.int64)
+    keys, smallest = np.empty(side, np.int64), np.empty(side, np.int64)
     for number in range(grids.shape[0]):
         has_best = False
         for transposed in range(2 if box_rows == box_columns else 1):
@@ -142,12 +140,22 @@ def _canonical(grids, given, box_rows, box_columns, mark, forms):
                     more = True
                     while more:
                         depth, order = _place_columns(
-                            image, side, tried, num_choices, box_columns, best, has_best, column_at, place_of
+                            image,
+                            side,
+                            tried,
+                            num_choices,
+                            box_columns,
+                            best,
+                            has_best,
+                            column_at,
+                            place_of,
+                            slot_of,
+                            filled,
                         )
                         if order <= 0:
                             for place in range(side):
                                 label[grid[first * side + column_at[place]]] = place
-                            _sort_rows(grid, side, box_rows, first, second, column_at[0], label, rows)
+                            _sort_rows(grid, side, box_rows, first, second, column_at[0], label, rows, keys, smallest)
                             for cell in range(2 * side, cells):
                                 if order != 0:
                                     break

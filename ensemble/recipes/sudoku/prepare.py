@@ -20,6 +20,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 import pyarrow as pa
+from tqdm import tqdm
 
 from ensemble import configuration, folders
 from ensemble.arrow import write_table
@@ -66,8 +67,9 @@ def prepare(config: PrepareConfig) -> dict[str, Any]:
     _check(config, board)
     census = Census()
     files: list[Path] = []
+    test_files: list[Path] = []
     if config.source:
-        splits, files = _read_splits(config, board, census)
+        splits, files, test_files = _read_splits(config, board, census)
         print(census.table())
     else:
         total = sum(_num_rows(config, name) for name in SPLITS)
@@ -95,8 +97,8 @@ def prepare(config: PrepareConfig) -> dict[str, Any]:
                 "schema_version": 1,
                 "task": dataclasses.asdict(task),
                 "sudoku": shape,
-                "sources": folders.sources(files),
-                "config": _config(config),
+                "sources": folders.sources([*files, *test_files]),
+                "config": _config(config, test_files),
                 "splits": {name: _facts(splits[name], has_rating) for name in SPLITS},
                 "features": [],
                 "alike": {"sudoku": shape},
@@ -105,10 +107,11 @@ def prepare(config: PrepareConfig) -> dict[str, Any]:
         )
 
 
-def _config(config: PrepareConfig) -> dict[str, Any]:
-    """The settings that decide what was written."""
-    names = ["side", "seed", *(f"num_{name}" for name in SPLITS), *([] if config.source else ["clues"])]
-    return {name: getattr(config, name) for name in names} | {"generated": not config.source}
+def _config(config: PrepareConfig, test_files: list[Path]) -> dict[str, Any]:
+    """The settings that decide what was written; files by their names alone."""
+    names = ["side", "seed", *(f"num_{name}" for name in SPLITS), "max_bad_fraction" if config.source else "clues"]
+    test_source = {"test_source": [file.name for file in test_files]} if test_files else {}
+    return {name: getattr(config, name) for name in names} | test_source
 
 
 def _check(config: PrepareConfig, board: Board) -> None:
@@ -152,6 +155,7 @@ def _generate(config: PrepareConfig, board: Board, total: int) -> Puzzles:
     parts: list[Puzzles] = []
     seen: set[bytes] = set()
     attempts, last_success, fewest = 0, 0, board.cells
+    progress = tqdm(total=total, unit=" puzzles", disable=None, leave=False)  # nothing where no terminal shows it
     while len(seen) < total:
         left = total - len(seen)
         count = min(ROWS_AT_ONCE, max(left + left // 8, 64)) if board.side < 16 else min(left, 64)
@@ -163,6 +167,7 @@ def _generate(config: PrepareConfig, board: Board, total: int) -> Puzzles:
         fewest = min(fewest, int(num_clues.min()))
         right = np.flatnonzero(num_clues == config.clues if config.clues else num_clues > 0)
         new = right[_first_of_orbits(board, found[right], solutions[right], seen, left, config.threads)]
+        progress.update(len(new))
         if new.size:
             last_success = attempts
             solved = batches.solve(board, found[new], config.threads)
@@ -177,6 +182,7 @@ def _generate(config: PrepareConfig, board: Board, total: int) -> Puzzles:
                 f"the splits ask for {total:,} puzzles, and {attempts:,} attempts gave {len(seen):,} that are no symmetric "
                 f"images of each other (side={board.side}, {asked}; every orbit counts once): {why}, or use other clues"
             )
+    progress.close()
     return Puzzles(*(np.concatenate(column) for column in zip(*parts, strict=True)))
 
 
@@ -196,8 +202,8 @@ def _first_of_orbits(
 # -------------------------------------------------------------------------------------------------------- from files
 
 
-def _read_splits(config: PrepareConfig, board: Board, census: Census) -> tuple[dict[str, Puzzles], list[Path]]:
-    """The splits, drawn from the user's files, and the files."""
+def _read_splits(config: PrepareConfig, board: Board, census: Census) -> tuple[dict[str, Puzzles], list[Path], list[Path]]:
+    """The splits, drawn from the user's files, and the files of source= and test_source=."""
     seen: set[bytes] = set()
     splits: dict[str, Puzzles] = {}
     names: tuple[str, ...] = FILLED
@@ -214,7 +220,7 @@ def _read_splits(config: PrepareConfig, board: Board, census: Census) -> tuple[d
     drawn = _draw(config, board, files, wanted, census, seen)
     _refuse_few(drawn, wanted if wanted != ALL else fixed + 1, "source", "num_train")
     splits |= _cut(config, drawn, names)
-    return splits, [*files, *test_files]
+    return splits, files, test_files
 
 
 def _draw(config: PrepareConfig, board: Board, files: list[Path], wanted: int, census: Census, seen: set[bytes]) -> Puzzles:
