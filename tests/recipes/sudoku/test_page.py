@@ -33,7 +33,7 @@ def run(tmp_path_factory: pytest.TempPathFactory) -> Path:
     folder = tmp_path_factory.mktemp("run")
     data = folder / "prepared"
     prepare(PrepareConfig(out=str(data), side=9, num_train=40, num_validation=10, num_blend=20, num_test=NUM_TEST))
-    network = RecipeConfig(width=16, num_heads=2, num_layers=1, inner_width=16, segments=2, predict_segments=5)
+    network = RecipeConfig(width=16, num_heads=2, num_layers=1, inner_width=16, segments=2, predict_segments=5, images=1)
     words = {"data": str(data), "out": str(folder / "members" / "net"), "batch_size": 20, "max_epochs": 2.0}
     config = config_class("sudoku")(**words, warmup_steps=0, recipe=network)
     loop.train(training.make(network, str(data)), config, Accelerator(cpu=True))
@@ -136,9 +136,17 @@ def test_which_puzzles_are_shown() -> None:
         digits[row, row % segments :] = 1
     for row in range(20, 40):  # never solved, with 40 − row wrong cells
         digits[row, :, 40 - row :] = 1
-    columns = {"row_id": np.arange(num), "puzzle": solution * 0, "solution": solution, "backtracks": np.zeros(num, int)}
     digits[20:24] = 2
-    shown = played._chosen(columns, digits, np.ones((num, segments, cells)), np.zeros((num, segments)))
+    found = [
+        {
+            "row_id": row,
+            "solution": solution[row].tolist(),
+            "solved": bool((digits[row, -1] == 1).all()),
+            "segments": [{"digits": digits[row, segment].tolist()} for segment in range(segments)],
+        }
+        for row in range(num)
+    ]
+    shown = played.chosen(found)
     assert [puzzle["row_id"] for puzzle in shown] == [3, 7, 11, 15, 19, 2, 39, 38, 37, 36, 35, 34]
     assert [puzzle["solved"] for puzzle in shown] == [True] * 6 + [False] * 6
 
