@@ -1,17 +1,12 @@
-"""A trained network on one split: scores with intervals, and boards segment by segment for the page.
+"""How well a trained network solves the puzzles of one split, with intervals, as JSON.
 
     python -m ensemble.recipes.sudoku.examine member=runs/sudoku/members/trm data=runs/sudoku/prepared out=runs/sudoku/trm
 
-It writes OUT/scores.json (`board_scores.scores`) and OUT/traces.json:
-
-    {"side", "box_rows", "box_columns", "split", "member", "puzzles": [{"row_id", "puzzle", "solution", "solved", "clues",
-     "backtracks", "segments": [{"digits", "confidence", "halt"}]}]}
-
-Boards are lists of side² digits, 0 for a blank; `confidence` is the probability of each digit, `halt` that of halting.
+OUT/scores.json has the scores of `board_scores.scores`, and `calls`, the mean number of segments of all candidates together,
+which is what a prediction cost.
 """
 
 import dataclasses
-from pathlib import Path
 from typing import TYPE_CHECKING, Literal
 
 from ensemble import configuration, errors
@@ -29,7 +24,7 @@ class ExamineConfig:
     data: str = "???"
     """The prepared data that it learned from."""
     out: str = "???"
-    """The folder to write."""
+    """The folder to write scores.json to."""
     split: str = "test"
     """The split to predict."""
     starts: int = 0
@@ -38,8 +33,6 @@ class ExamineConfig:
     """Symmetric images of each puzzle, the puzzle included; 0 for one."""
     select: Literal["", "mean", "vote", "first"] = ""
     """How starts and images are joined; empty for mean."""
-    traces: int = 6
-    """Most puzzles of each kind, solved and failed, in traces.json: those of the first latent start, without votes."""
     batch_size: int = 512
     """Puzzles at a time."""
     overwrite: bool = False
@@ -53,12 +46,10 @@ def main() -> None:
 
     accelerator = launch.start()
 
-    import numpy as np
-
     from ensemble import folders
     from ensemble.neural import evaluation
     from ensemble.neural.predict import NeuralMember
-    from ensemble.recipes.sudoku import board_scores, traces
+    from ensemble.recipes.sudoku import board_scores
 
     options = {name: getattr(settings, name) for name in ("starts", "votes", "select")}
     member = NeuralMember(settings.member, accelerator, settings.data, options if any(options.values()) else None)
@@ -70,14 +61,10 @@ def main() -> None:
         columns["puzzle"], columns["solution"], boards, columns["clues"], columns["backtracks"], found["segments"]
     )
     scores |= {"calls": float(found["calls"].mean()), "split": settings.split, "member": settings.member, **options}
-    solved = (boards == columns["solution"]).all(axis=1)
-    chosen = np.concatenate([np.flatnonzero(solved == kind)[: settings.traces] for kind in (True, False)])
-    about = {"split": settings.split, "member": Path(settings.member).name}
     with folders.new_folder(settings.out, settings.overwrite, "scores of boards") as folder:
         folders.write_json(folder / "scores.json", scores)
-        folders.write_json(folder / "traces.json", about | traces.of(its, member.model, settings.split, chosen))
         folders.write_manifest(folder, {"kind": "scores of boards"})
-    print(f"{settings.out}: exact {scores['exact']:.4f} {scores['exact_interval']}, {len(chosen)} puzzles in traces.json")
+    print(f"{settings.out}: exact {scores['exact']:.4f} {scores['exact_interval']} of {scores['puzzles']} puzzles")
 
 
 if __name__ == "__main__":

@@ -137,16 +137,8 @@ def test_which_puzzles_are_shown() -> None:
     for row in range(20, 40):  # never solved, with 40 − row wrong cells
         digits[row, :, 40 - row :] = 1
     digits[20:24] = 2
-    found = [
-        {
-            "row_id": row,
-            "solution": solution[row].tolist(),
-            "solved": bool((digits[row, -1] == 1).all()),
-            "segments": [{"digits": digits[row, segment].tolist()} for segment in range(segments)],
-        }
-        for row in range(num)
-    ]
-    shown = played.chosen(found)
+    columns = {"row_id": np.arange(num), "puzzle": solution * 0, "solution": solution, "backtracks": np.zeros(num, int)}
+    shown = played.chosen(columns, digits, np.ones((num, segments, cells)), np.zeros((num, segments)))
     assert [puzzle["row_id"] for puzzle in shown] == [3, 7, 11, 15, 19, 2, 39, 38, 37, 36, 35, 34]
     assert [puzzle["solved"] for puzzle in shown] == [True] * 6 + [False] * 6
 
