@@ -1,4 +1,5 @@
 # make demo   raw reviews -> members -> ensemble -> runs/demo/report.html
+# make demo-sudoku   generated puzzles -> networks -> ensemble -> runs/sudoku_demo/report.html, which plays boards
 # make test   all tests          make check  lint, types, layout        make fix  format and mend
 # make bench  what the READMEs state, measured into slurm/results/*.json          make torture  runs that are killed, and go on
 # make figures  the READMEs' figures, filled from those files
@@ -8,6 +9,8 @@
 PYTHON ?= python3
 VENV ?= .venv
 DEMO ?= runs/demo
+SUDOKU ?= runs/sudoku_demo
+SEEDS ?= 0 1
 SIZE ?= full
 TABLES ?= ../shared/data/tables
 BIN := $(VENV)/bin
@@ -20,12 +23,28 @@ ifeq ($(SIZE),short)
 MARKET := market.num_products=800 market.num_reviews=40000
 endif
 
-.PHONY: demo test test-parallel test-serial test-slurm torture check fix figures bench bench-autogluon bench-tables clean
+.PHONY: demo demo-sudoku test test-parallel test-serial test-slurm torture check fix figures bench bench-autogluon bench-tables clean
 
 demo: $(VENV)/installed
 	rm -rf "$(DEMO)/raw"
 	$(BIN)/python scripts/fit.py --recipe hot_sellers out=$(DEMO) raw=$(DEMO)/raw time_limit=0 overwrite=true $(MARKET)
 	@echo "the other commands of the pages need the environment: source $(VENV)/bin/activate"
+
+# One member for each of SEEDS, one after the other on one core; what an earlier demo trained is deleted
+demo-sudoku: export OMP_NUM_THREADS := 1
+demo-sudoku: $(VENV)/installed
+	rm -rf "$(SUDOKU)/members" "$(SUDOKU)/predictions"
+	$(BIN)/python scripts/prepare_data.py --recipe sudoku out=$(SUDOKU)/prepared side=6 clues=18 num_train=1000 \
+		num_test=300 overwrite=true
+	for seed in $(SEEDS); do $(BIN)/accelerate launch --config_file accelerate_configs/single_cpu.yaml scripts/train.py \
+		--recipe sudoku --config ensemble/recipes/sudoku/presets/sudoku_demo.yaml seed=$$seed data=$(SUDOKU)/prepared \
+		out=$(SUDOKU)/members/trm_$$seed $(TRAIN) || exit; \
+		$(BIN)/python scripts/predict.py member=$(SUDOKU)/members/trm_$$seed data=$(SUDOKU)/prepared \
+		out=$(SUDOKU)/predictions || exit; done
+	$(BIN)/python scripts/ensemble_predictor.py fit predictions=$(SUDOKU)/predictions data=$(SUDOKU)/prepared \
+		out=$(SUDOKU)/ensemble overwrite=true
+	$(BIN)/python scripts/report.py ensemble=$(SUDOKU)/ensemble data=$(SUDOKU)/prepared \
+		predictions=$(SUDOKU)/predictions out=$(SUDOKU)/report.html
 
 # All three stages run, also after one that fails; tests/conftest.py says which test is in which
 test: $(VENV)/installed-dev

@@ -57,12 +57,13 @@ BUILT_IN = {
     "next_item": "ensemble.recipes.next_item",
     "candidates": "ensemble.recipes.next_item.candidates",
     "table": "ensemble.recipes.table",
+    "sudoku": "ensemble.recipes.sudoku",
 }
 """Name of each recipe of this project: its package."""
 DEFAULT = "hot_sellers"
 RANKING = "ranking"
 """The `output` of a recipe whose predictions are rankings of items."""
-OUTPUTS = ("probability", "value", "score", RANKING)
+OUTPUTS = ("probability", "probabilities", "value", "score", RANKING)
 _named_by_user: set[str] = set()
 
 
@@ -110,7 +111,7 @@ class NeuralRecipe(Protocol):
     higher_is_better: bool
     """Whether a higher value of `monitor` is better."""
     output: str
-    """What `prediction` is: probability, value or score; or `RANKING`."""
+    """What `prediction` is: probability, probabilities of classes, value or score; or `RANKING`."""
 
     def rows(self, split: str) -> "Rows": ...
 
@@ -139,9 +140,12 @@ class NeuralRecipe(Protocol):
         A recipe that also has the method `sums` gets the sums over all rows of what that returns instead.
         """
 
-    # A recipe may also have `size(num_rows) -> Size`, by which a model that cannot fit into memory is refused,
-    # `choose(config) -> config`, which replaces settings that the user left to it by values that follow from the data, and
-    # `reasons(model, prediction)`, the reasons of the rows of a forecast as in `Predictions`
+    # A recipe may also have `size(num_rows) -> Size`, by which a model that cannot fit into memory is refused, and
+    # `choose(config) -> config`, which replaces settings that the user left to it by values that follow from the data.
+    # `reasons(model, prediction)` gives the reasons of the rows of a forecast as in `predictions.Predictions`.
+    # `columns(split, found) -> columns`, with the arrays of `predict`, gives the arguments of `predictions.Predictions` if a
+    # row of the data is several rows of a prediction file, or has probabilities of classes.
+    # `predicting(starts, votes, select)` takes the settings of scripts/predict.py with these names (0 or "" if not given)
 
     def describe(self, split: str) -> "dict[str, np.ndarray]":
         """row_id, group and cluster of a split's rows, for the prediction file."""

@@ -16,7 +16,8 @@ class Task:
     """binary (0 or 1), multiclass (0 to the number of classes − 1), regression (a number) or ranking (0, 1, 2 …, within
     a group)."""
     target: str
-    """The column to predict; NaN in a forecast."""
+    """The column to predict; NaN in a forecast. Of a multiclass task it may be a fixed-size list of integers: then each
+    element is an example, with a row of its own in prediction files, and the recipe defines their row ids and classes."""
     metric: str
     """A key of `metrics.METRIC_OF`, by which members stop early and combiners are compared."""
     group: str

@@ -1,7 +1,7 @@
 """Measure what the READMEs state, and write it to slurm/results/NAME.json with hardware, versions, date and command.
 
 python scripts/benchmark.py help_times | seeds | real | panel | memory | loader | overhead | scaling | knobs | threads
-                            | trees | autogluon | tables | tables_300 | next_item | next_item_growth
+                            | trees | autogluon | tables | tables_300 | next_item | next_item_growth | sudoku_data
 python scripts/benchmark.py figures [check=true]      # fill the READMEs' figures from those files, or compare them
 """
 
@@ -14,7 +14,7 @@ from ensemble import configuration, errors
 
 TOPICS = (
     "demo", "data", "overhead", "scaling", "knobs", "autogluon", "tables", "trees", "next_item", "next_item_growth",
-    "figures",
+    "sudoku", "figures",
 )  # fmt: skip
 """The folders of scripts/benchmarks; each has its settings beside it."""
 

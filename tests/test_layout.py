@@ -19,7 +19,7 @@ MAX_SCRIPT_LINES = 120
 MAX_ROOT_MODULES = 12
 HEAVY = {
     "accelerate", "datasets", "evaluate", "fastapi", "holidays", "huggingface_hub", "jinja2", "lightgbm", "matplotlib",
-    "numpy", "omegaconf", "onnx", "onnxruntime", "pandas", "polars", "prometheus_client", "pyarrow", "pydantic",
+    "numba", "numpy", "omegaconf", "onnx", "onnxruntime", "pandas", "polars", "prometheus_client", "pyarrow", "pydantic",
     "safetensors", "scipy", "sklearn", "tensorboard", "torch", "tqdm", "transformers", "uvicorn", "xgboost",
 }  # fmt: skip
 
@@ -46,8 +46,10 @@ SHARED = tuple(
     for path in (ROOT / "ensemble").iterdir()
     if path.stem not in ("recipes", "recipe", "__pycache__")
 )
-MODELS = tuple(f"{recipe}.{file}" for recipe in BUILT_IN.values() for file in ("model", "hyper_connections", "losses"))
-TRAINING_HELPERS = tuple(f"ensemble.neural.{name}" for name in ("carry", "loader", "optim", "settings"))
+MODELS = tuple(
+    f"{recipe}.{file}" for recipe in BUILT_IN.values() for file in ("model", "hyper_connections", "layers", "losses")
+)
+TRAINING_HELPERS = tuple(f"ensemble.neural.{name}" for name in ("carry", "loader", "optim", "optimizers", "settings"))
 RULES = (
     Rule("nothing imports a script", ("ensemble", "scripts"), ("scripts", *(script.stem for script in SCRIPTS))),
     Rule(
@@ -286,7 +288,7 @@ def test_the_root_holds_few_modules() -> None:
     assert len(list((ROOT / "ensemble").glob("*.py"))) <= MAX_ROOT_MODULES
 
 
-NAMES = re.compile("hot_?sellers?|next_?item", re.IGNORECASE)
+NAMES = re.compile("hot_?sellers?|next_?item|sudoku", re.IGNORECASE)
 """Of recipes whose name is no ordinary word."""
 WORDS = {"table", "candidates"}
 """Names of recipes that are ordinary words: only comparisons with them count."""

@@ -32,6 +32,13 @@ class PredictConfig:
     next_item validation and test."""
     name: str = ""
     """The member's name in the ensemble; empty for the name of its folder."""
+    starts: int = 0
+    """Of sudoku: latent starts that reason in parallel; 0 for one."""
+    votes: int = 0
+    """Of sudoku: symmetric images of the puzzle that are solved, the puzzle itself included; 0 for one."""
+    select: Literal["", "mean", "vote", "first"] = ""
+    """Of sudoku: how starts and images are joined: the mean of their probabilities, the board that most of them end with, or
+    the one that halts first; empty for mean."""
     threads: int = 0
     """OpenMP threads of tree members; 0 for as many cores as are granted."""
     contributions: bool = False
@@ -66,8 +73,14 @@ def predict(settings: PredictConfig, about: dict[str, Any]) -> None:
     kind = baseline or members.kind_of(folder, about)
     splits = settings.splits or bag.usual_splits(folder, about, baseline == "baseline")
     members.check_splits(splits, settings.data, about)
+    options = {"starts": settings.starts, "votes": settings.votes, "select": settings.select}
+    options = options if any(options.values()) else {}
+    if baseline and options:
+        raise errors.UserError(f"starts, votes and select are for networks, not for {settings.member}: leave them out")
     loaded = (
-        members.load_baseline(settings.member, about) if baseline else members.load(folder, settings.data, settings.threads)
+        members.load_baseline(settings.member, about)
+        if baseline
+        else members.load(folder, settings.data, settings.threads, options)
     )
     if settings.contributions and not loaded.write_contributions:
         raise errors.UserError(f"contributions=true is for one tree member, which {folder} is not: leave it out")

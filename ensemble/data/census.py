@@ -1,7 +1,7 @@
 """How many rows a reader read, kept, and dropped for which reason: nothing is ever dropped in silence."""
 
 import re
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from typing import Any, NamedTuple
 
 from ensemble.errors import UserError
@@ -73,15 +73,17 @@ class Census:
         first = self.offenders.setdefault(kind, [])
         first.extend(offender for offender, _ in zip(offenders, range(NUM_OFFENDERS - len(first)), strict=False))
 
-    def check(self, max_bad_fraction: float) -> None:
+    def check(self, max_bad_fraction: float, kinds: Sequence[str] = BAD_KINDS, num_examined: int | None = None) -> None:
         """Raise `UserError` with the list of what was dropped when more than `max_bad_fraction` of the rows were bad.
 
-        Bad are the kinds in `BAD_KINDS`; what a later stage drops (duplicates) is counted but is no fault of the file.
+        Bad are the rows dropped as one of `kinds`; what a later stage drops (duplicates) is counted but is no fault of the
+        file. num_examined : rows that were looked at for these kinds; None for all rows read.
         """
-        bad = sum(self.dropped.get(kind, 0) for kind in BAD_KINDS)
-        if bad <= max_bad_fraction * self.rows_read and bad < self.rows_read:
+        bad = sum(self.dropped.get(kind, 0) for kind in kinds)
+        num_rows = self.rows_read if num_examined is None else num_examined
+        if bad <= max_bad_fraction * num_rows and bad < num_rows:
             return
-        share = bad / max(self.rows_read, 1)
+        share = bad / max(num_rows, 1)
         advice = "correct the files, or allow more with max_bad_fraction"
         if self.dropped.get(OTHER_UNIT, 0) * 2 > bad:
             advice = "all times of a file must have one unit, seconds or milliseconds since 1970: convert the others"
@@ -92,7 +94,7 @@ class Census:
         elif any(_NO_JSON_NUMBER.search(offender.excerpt) for offender in self.offenders.get(MALFORMED, ())):
             advice = "JSON has no NaN and no Infinity: write null for them"
         raise UserError(
-            f"{bad:,} of {self.rows_read:,} rows are bad ({share:.2%}, allowed are {max_bad_fraction:.2%}): "
+            f"{bad:,} of {num_rows:,} rows are bad ({share:.2%}, allowed are {max_bad_fraction:.2%}): "
             f"{advice}\n{self.table()}"
         )
 

@@ -40,13 +40,13 @@ def check(name: str, folder: str | Path, about: dict[str, Any]) -> None:
         _check_columns(
             split, schema, ["row_id", task.group, task.cluster], pa.types.is_integer, "whole numbers, such as int64"
         )
-        _check_columns(split, schema, [task.target], lambda kind: kind in (pa.float32(), pa.float64()), "float32 or float64")
+        _check_columns(split, schema, [task.target], _holds_targets, "float32 or float64, or a fixed-size list of integers")
         names = [feature["name"] for feature in about["features"]]
         _check_columns(split, schema, names, lambda kind: kind == pa.float32(), "float32")
     tables = {split: open_table(Path(folder) / "rows" / split) for split in about["splits"]}
     _check_row_ids(tables)
     for split, table in tables.items():
-        if split != FORECAST:
+        if split != FORECAST and not pa.types.is_fixed_size_list(table.schema.field(task.target).type):
             _check_target(split, table, task.target)
     for sentence in unknown_values(tables, [feature["name"] for feature in about["features"]]):
         print(f"warning: {sentence}")
@@ -69,6 +69,12 @@ def unknown_values(tables: dict[str, pa.Table], features: list[str]) -> list[str
                 f"the feature {name} is empty or unknown in {where}, and never in train: see ensemble/trees/unknown.py"
             )
     return found
+
+
+def _holds_targets(kind: pa.DataType) -> bool:
+    if pa.types.is_fixed_size_list(kind):
+        return pa.types.is_integer(kind.value_type)
+    return kind in (pa.float32(), pa.float64())
 
 
 def _check_row_ids(tables: dict[str, pa.Table]) -> None:

@@ -18,10 +18,13 @@ if TYPE_CHECKING:
 class NeuralMember:
     """The best checkpoint of a run in memory; the shape of its model follows from what `data` are like, not from their rows.
 
-    Raises `UserError` for a damaged checkpoint, and for data that mean something else.
+    `options` are those settings of scripts/predict.py that a recipe's `predicting` takes. Raises `UserError` for a damaged
+    checkpoint, and for data that mean something else.
     """
 
-    def __init__(self, folder: str | Path, accelerator: "Accelerator", data: str | Path):
+    def __init__(
+        self, folder: str | Path, accelerator: "Accelerator", data: str | Path, options: dict[str, Any] | None = None
+    ):
         best = Path(folder) / "best"
         if not best.is_dir():
             raise UserError(f"{best} does not exist: name the folder of a run of scripts/train.py that was validated once")
@@ -34,9 +37,10 @@ class NeuralMember:
         # Of data that mean something else the weights have another shape
         inputs.refuse_foreign(folder, self._state, data, folders.read_manifest(data), inputs.FORECAST)
         self._batch_size = settings.micro_batch_size or settings.batch_size
-        self._model = self._recipe(data).model()
-        checkpoint.load_weights(best, self._model)
-        self._model.to(accelerator.device)
+        self._options = options or {}
+        self.model = self.recipe_of(data).model()
+        checkpoint.load_weights(best, self.model)
+        self.model.to(accelerator.device)
 
     def predict(self, data: str | Path, split: str) -> dict[str, Any]:
         """What it says of a split, on every rank: the arguments of `predictions.Predictions`, or of `rankings.Rankings` if
@@ -46,19 +50,28 @@ class NeuralMember:
         """
         manifest = folders.read_manifest(data)
         inputs.refuse_foreign(self.folder, self._state, data, manifest, split)
-        its = self._recipe(data)
-        found = evaluation.predict(its, self._model, split, self._batch_size, self.accelerator)
+        its = self.recipe_of(data)
+        found = evaluation.predict(its, self.model, split, self._batch_size, self.accelerator)
+        about = {"recipe": manifest["recipe"], "fingerprint": its.fingerprint, "config": {**self._config, **self._options}}
+        if hasattr(its, "columns"):
+            return {**its.columns(split, found), "output": its.output, **about}
         rows = its.describe(split)
-        about = {"recipe": manifest["recipe"], "fingerprint": its.fingerprint, "config": self._config}
         if its.output == recipe.RANKING:
             del found["prediction"]
             return {"row_id": rows["row_id"], "user": rows["cluster"], **found, **about}
         names = ["target", "prediction", *(["weight"] if "weight" in found and split != inputs.FORECAST else [])]
         columns: dict[str, Any] = {name: found[name].astype(np.float64) for name in names}
         if split == inputs.FORECAST and hasattr(its, "reasons"):
-            columns["reasons"] = its.reasons(self._model, columns["prediction"])
+            columns["reasons"] = its.reasons(self.model, columns["prediction"])
         return {**rows, **columns, "output": its.output, **about}
 
-    def _recipe(self, data: str | Path) -> Any:
+    def recipe_of(self, data: str | Path) -> Any:
+        """Its `NeuralRecipe` on a folder of prepared data."""
         make = recipe.of(self._state).require("training", "make", "has no neural network")
-        return make(self._recipe_config, str(data))
+        its = make(self._recipe_config, str(data))
+        if self._options:
+            if not hasattr(its, "predicting"):
+                given = ", ".join(f"{name}={value}" for name, value in self._options.items())
+                raise UserError(f"{given}: a member of the recipe {its.name} has no such choices; leave them out")
+            its.predicting(**self._options)
+        return its

@@ -35,11 +35,12 @@ class Kind:
     words: str
     """For people."""
     is_tree: bool
-    load: Callable[[Path, str | Path, int], Loaded]
-    """Folder of the member, prepared data that are like those to predict, number of threads (0: all granted cores)."""
+    load: Callable[[Path, str | Path, int, dict[str, Any]], Loaded]
+    """Folder of the member, prepared data that are like those to predict, number of threads (0: all granted cores), and how
+    it predicts: `options` of `load`."""
 
 
-def _load_neural(folder: Path, data: str | Path, threads: int) -> Loaded:
+def _load_neural(folder: Path, data: str | Path, threads: int, options: dict[str, Any]) -> Loaded:
     if threads:
         os.environ["OMP_NUM_THREADS"] = str(threads)
 
@@ -49,11 +50,14 @@ def _load_neural(folder: Path, data: str | Path, threads: int) -> Loaded:
 
     from ensemble.neural.predict import NeuralMember
 
-    ask = bag.load(folder, lambda copy: NeuralMember(copy, accelerator, data).predict)
+    ask = bag.load(folder, lambda copy: NeuralMember(copy, accelerator, data, options).predict)
     return Loaded(ask, accelerator.is_main_process)
 
 
-def _load_trees(folder: Path, data: str | Path, threads: int) -> Loaded:
+def _load_trees(folder: Path, data: str | Path, threads: int, options: dict[str, Any]) -> Loaded:
+    if options:
+        raise UserError(f"{', '.join(options)} are choices of neural members, and {folder} holds trees: leave them out")
+
     from ensemble.trees import threads as openmp
 
     if not openmp.is_too_late():
@@ -135,10 +139,13 @@ def check_splits(splits: Sequence[str], data: str | Path, about: dict[str, Any])
             raise UserError(f"{data} has no split '{split}' to predict: it has {', '.join(known)}")
 
 
-def load(folder: Path, data: str | Path, threads: int = 0) -> Loaded:
-    """Load a trained member or bag, its checksums compared; `data` are prepared data like those that it is to predict."""
+def load(folder: Path, data: str | Path, threads: int = 0, options: dict[str, Any] | None = None) -> Loaded:
+    """Load a trained member or bag, its checksums compared; `data` are prepared data like those that it is to predict.
+
+    options : starts, votes and select, all three, for recipes with a choice of how to predict: see `NeuralRecipe`.
+    """
     bag.model_of(folder)
-    return KINDS[kind_of(folder)].load(folder, data, threads)
+    return KINDS[kind_of(folder)].load(folder, data, threads, options or {})
 
 
 def load_baseline(name: str, about: dict[str, Any]) -> Loaded:

@@ -9,6 +9,7 @@ from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
+import chromium
 import numpy as np
 import pyarrow.parquet as pq
 import pytest
@@ -478,30 +479,8 @@ def test_the_commands_carry_the_settings(page: str) -> None:
 
 @pytest.fixture(scope="module")
 def browser(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Any]:
-    """Headless Chromium, ended in every case."""
-    selenium = pytest.importorskip("selenium.webdriver", reason="selenium is not installed: pip install selenium")
-    driver, program = shutil.which("chromedriver"), shutil.which("chromium") or shutil.which("google-chrome")
-    if not (driver and program):
-        pytest.skip("Chromium is not installed: apt-get install chromium chromium-driver")
-    options = selenium.ChromeOptions()
-    options.binary_location = program
-    for name in "headless no-sandbox disable-gpu disable-quic no-first-run disable-component-update disable-sync".split():
-        options.add_argument(f"--{name}")
-    options.add_argument("--disable-background-networking")
-    options.add_argument(f"--user-data-dir={tmp_path_factory.mktemp('profile')}")
-    options.set_capability("goog:loggingPrefs", {"browser": "ALL"})
-    started = selenium.Chrome(options, selenium.ChromeService(driver))
-    try:
+    with chromium.started(tmp_path_factory.mktemp("profile")) as started:
         yield started
-    finally:
-        started.quit()
-
-
-def show(browser: Any, page: Path, width: int, scheme: str = "light") -> None:
-    metrics = {"width": width, "height": 900, "deviceScaleFactor": 1, "mobile": width < 600}
-    browser.execute_cdp_cmd("Emulation.setDeviceMetricsOverride", metrics)
-    browser.execute_cdp_cmd("Emulation.setEmulatedMedia", {"features": [{"name": "prefers-color-scheme", "value": scheme}]})
-    browser.get(page.as_uri())
 
 
 SIZES = """
@@ -513,7 +492,7 @@ return boxes.map(box => [box.width, box.height]);
 @pytest.mark.parametrize("width", [360, 390, 768, 1280])
 def test_a_browser_shows_it_all(browser: Any, scaled_page_file: Path, run: Path, width: int) -> None:
     """The page would scroll sideways on a phone, complain on the console, or show empty boxes."""
-    show(browser, scaled_page_file, width)
+    chromium.show(browser, scaled_page_file, width)
     assert browser.get_log("browser") == []
     browser.execute_script("document.querySelectorAll('details').forEach(part => part.open = true)")
     assert browser.execute_script("return document.documentElement.scrollWidth") <= width
@@ -544,7 +523,7 @@ return [...document.querySelectorAll(arguments[0])].map(e => {
 @pytest.mark.parametrize("scheme", ["light", "dark"])
 def test_text_stands_out_in_light_and_dark(browser: Any, scaled_page_file: Path, scheme: str) -> None:
     """Labels of pictures, or small print, would vanish in one of the two colour schemes (WCAG AA asks for 4.5)."""
-    show(browser, scaled_page_file, 1280, scheme)
+    chromium.show(browser, scaled_page_file, 1280, scheme)
     paper = browser.execute_script("return getComputedStyle(document.body).backgroundColor")
     assert (sum(map(int, re.findall(r"\d+", paper)[:3])) < 200) == (scheme == "dark")
     contrasts = browser.execute_script(CONTRASTS, "p, td, th, li, .id, .why b, svg text, .lead b, .good, .bad")

@@ -48,6 +48,7 @@ TREES = ("ensemble/trees", "ensemble/arrow.py")
 PREPARE = ("ensemble/data", "ensemble/arrow.py", HOT_SELLERS)
 JOINING = ("ensemble/combine", "ensemble/metrics", "ensemble/predictor", "ensemble/predictions.py")
 TABLE = ("ensemble/data", "ensemble/arrow.py", "ensemble/recipes/table", "ensemble/pipeline", f"{BENCHMARKS}/tables")
+SUDOKU = "ensemble/recipes/sudoku"
 NEXT_ITEM = ("ensemble/recipes/next_item", "ensemble/neural")
 MEASURED = {
     "autogluon": (*PREPARE, *NEURAL, *TREES, *JOINING, f"{BENCHMARKS}/autogluon"),
@@ -64,6 +65,7 @@ MEASURED = {
     "real": (*PREPARE, *NEURAL, *TREES, *JOINING, f"{BENCHMARKS}/demo"),
     "scaling": (*NEURAL, "accelerate_configs", f"{BENCHMARKS}/scaling"),
     "seeds": (*PREPARE, *NEURAL, *TREES, *JOINING, f"{BENCHMARKS}/demo"),
+    "sudoku_data": (f"{SUDOKU}/*.py", f"{BENCHMARKS}/sudoku"),
     "tables": (*TABLE, *NEURAL, *TREES, *JOINING),
     "threads": (*TREES, "ensemble/cores.py", f"{BENCHMARKS}/trees"),
     "trees": (*TREES, f"{BENCHMARKS}/trees"),

@@ -1,0 +1,71 @@
+"""How well a trained network solves the puzzles of one split, with intervals, as JSON.
+
+    python -m ensemble.recipes.sudoku.examine member=runs/sudoku/members/trm data=runs/sudoku/prepared out=runs/sudoku/trm
+
+OUT/scores.json has the scores of `board_scores.scores`, and `calls`, the mean number of segments of all candidates together,
+which is what a prediction cost.
+"""
+
+import dataclasses
+from typing import TYPE_CHECKING, Literal
+
+from ensemble import configuration, errors
+
+if TYPE_CHECKING:
+    from ensemble.recipes.sudoku.training import Sudoku
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class ExamineConfig:
+    """Which network, on which puzzles."""
+
+    member: str = "???"
+    """The folder of a run of scripts/train.py."""
+    data: str = "???"
+    """The prepared data that it learned from."""
+    out: str = "???"
+    """The folder to write scores.json to."""
+    split: str = "test"
+    """The split to predict."""
+    starts: int = 0
+    """Latent starts; 0 for one."""
+    votes: int = 0
+    """Symmetric images of each puzzle, the puzzle included; 0 for one."""
+    select: Literal["", "mean", "vote", "first"] = ""
+    """How starts and images are joined; empty for mean."""
+    batch_size: int = 512
+    """Puzzles at a time."""
+    overwrite: bool = False
+    """Replace `out` if it exists."""
+
+
+def main() -> None:
+    settings = configuration.from_command_line(ExamineConfig, __doc__)
+
+    from ensemble.neural import launch
+
+    accelerator = launch.start()
+
+    from ensemble import folders
+    from ensemble.neural import evaluation
+    from ensemble.neural.predict import NeuralMember
+    from ensemble.recipes.sudoku import board_scores
+
+    options = {name: getattr(settings, name) for name in ("starts", "votes", "select")}
+    member = NeuralMember(settings.member, accelerator, settings.data, options if any(options.values()) else None)
+    its: Sudoku = member.recipe_of(settings.data)
+    found = evaluation.predict(its, member.model, settings.split, settings.batch_size, accelerator)
+    columns = {name: column.all() for name, column in its.rows(settings.split).columns.items()}
+    boards = 1 + found["prediction"].argmax(axis=2)
+    scores = board_scores.scores(
+        columns["puzzle"], columns["solution"], boards, columns["clues"], columns["backtracks"], found["segments"]
+    )
+    scores |= {"calls": float(found["calls"].mean()), "split": settings.split, "member": settings.member, **options}
+    with folders.new_folder(settings.out, settings.overwrite, "scores of boards") as folder:
+        folders.write_json(folder / "scores.json", scores)
+        folders.write_manifest(folder, {"kind": "scores of boards"})
+    print(f"{settings.out}: exact {scores['exact']:.4f} {scores['exact_interval']} of {scores['puzzles']} puzzles")
+
+
+if __name__ == "__main__":
+    errors.run(main)

@@ -1,0 +1,41 @@
+"""Scores of whole boards, from the probabilities of their cells."""
+
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from ensemble.arrow import open_table
+from ensemble.predictions import Predictions
+from ensemble.recipes.sudoku import board_scores
+
+PREDICTED_SPLITS = ("blend", "test", "validation")
+
+
+def scores_by_part(kind: str, test: Predictions, forecasts: dict[str, np.ndarray], data: str | Path) -> dict[str, Any]:
+    """`boards`: for the ensemble and each member, `board_scores.scores` of the puzzles of test.
+
+    forecasts : (num_cells, side) for the rows of `test`.
+    """
+    rows = open_table(Path(data) / "rows" / test.split)
+    columns = {name: rows[name].to_numpy() for name in ("row_id", "clues", "backtracks")}
+    puzzles = np.stack(rows["puzzle"].to_pylist()).astype(np.int64)
+    # Rows are sorted by their id, puzzle × cells + cell
+    names, first = np.unique(test.cluster, return_index=True)
+    assert np.array_equal(names, np.sort(columns["row_id"]))
+    order = np.argsort(columns["row_id"])
+    num_cells = puzzles.shape[1]
+    assert np.array_equal(np.diff(np.append(first, len(test.cluster))), np.full(len(names), num_cells))
+    solutions = test.target.reshape(-1, num_cells).astype(np.int64) + 1
+    return {
+        "boards": {
+            name: board_scores.scores(
+                puzzles[order],
+                solutions,
+                1 + prediction.argmax(axis=1).reshape(-1, num_cells),
+                columns["clues"][order],
+                columns["backtracks"][order],
+            )
+            for name, prediction in forecasts.items()
+        }
+    }

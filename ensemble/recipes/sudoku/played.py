@@ -1,0 +1,103 @@
+"""The boards of a network after each segment, on some puzzles of the test split, for the player of the report's page.
+
+    {"solved_after": [0.1, 0.4, …],
+     "puzzles": [{"row_id": 1210, "puzzle": [0, 3, …], "solution": [5, 3, …], "backtracks": 0, "solved": true,
+                  "segments": [{"digits": [5, 3, …], "confidence": [0.61, 1.0, …], "halt": 0.003}, …]}, …]}
+
+`solved_after` is the share of the puzzles looked at that are right after each segment, and `puzzles` are some of them.
+`digits` are the likeliest ones, `confidence` their probabilities, and `halt` is the probability of halting. The network goes
+on for all segments of a prediction, also after it would have halted, from one latent start and without votes.
+"""
+
+import functools
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from ensemble import configuration, folders
+from ensemble.errors import UserError
+
+NUM_LOOKED_AT = 256
+"""Puzzles of the test split among which some are chosen."""
+NUM_SHOWN = 6
+"""Solved puzzles, and as many that are not."""
+
+
+@functools.cache  # the page asks twice
+def of_member(member: Path, data: Path) -> dict[str, Any]:
+    """The traces of a network in the folder of its run; {} for a bag of copies, whose networks have folders of their own.
+
+    Raises `UserError` for a damaged checkpoint, and for one of other data.
+    """
+    best = member / "best"
+    if not best.is_dir():
+        return {}
+    import torch
+
+    from ensemble.neural import checkpoint
+    from ensemble.neural.settings import config_class
+    from ensemble.recipes.sudoku import inference, training
+    from ensemble.recipes.sudoku.losses import log_probabilities
+
+    folders.verify(best)
+    state = folders.read_json(best / "state.json")
+    settings: Any = configuration.from_dict(config_class(state["recipe"]), state["config"])
+    about = folders.read_manifest(data)
+    if state["fingerprint"] != about["fingerprint"]:
+        raise UserError(
+            f"{member} was trained on data {state['fingerprint']}, but {data} is {about['fingerprint']}: name its data"
+        )
+    recipe = training.make(settings.recipe, str(data))
+    model = recipe.model()
+    checkpoint.load_weights(best, model)
+    rows = recipe.rows("test")
+    batch = rows.gather(np.arange(min(NUM_LOOKED_AT, len(rows))))
+    puzzle = batch["puzzle"]
+    shape: Any = model.shape
+    steps = []
+    with torch.inference_mode():
+        is_new, high, low = inference.first_states(model, shape, len(puzzle), 1, puzzle.device)
+        for _ in range(recipe.how.segments):
+            found = inference.one_segment(model, puzzle, torch.zeros_like(puzzle[:, 0]), is_new, high, low)
+            probability, digit = log_probabilities(found.digits, settings.recipe.loss).exp().max(dim=-1)
+            halt = found.halting[:, 0].sigmoid()
+            steps.append((1 + digit.numpy(), probability.numpy(), halt.numpy()))
+            high, low, is_new = found.high[:, None], found.low[:, None], torch.zeros_like(is_new)
+    digits, confidence, halts = (np.stack(values, axis=1) for values in zip(*steps, strict=True))
+    columns = {name: column.take(np.arange(len(puzzle))) for name, column in rows.columns.items()}
+    solved_after = (digits == columns["solution"][:, None]).all(axis=2).mean(axis=0)
+    return {"solved_after": solved_after.tolist(), "puzzles": chosen(columns, digits, confidence, halts)}
+
+
+def chosen(
+    columns: dict[str, np.ndarray], digits: np.ndarray, confidence: np.ndarray, halt: np.ndarray
+) -> list[dict[str, Any]]:
+    """Solved puzzles that took most segments, and puzzles that are not solved with most cells right.
+
+    columns : of the puzzles, (n, …). digits, confidence : (n, segments, cells). halt : (n, segments).
+    """
+    is_right = digits == columns["solution"][:, None]
+    is_solved = is_right[:, -1].all(axis=1)
+    num_open = (~is_right.all(axis=2)).sum(axis=1)  # segments after which the board was not yet right
+    solved, failed = np.flatnonzero(is_solved), np.flatnonzero(~is_solved)
+    solved = solved[np.argsort(-num_open[solved], kind="stable")][:NUM_SHOWN]
+    failed = failed[np.argsort(-is_right[failed, -1].sum(axis=1), kind="stable")][:NUM_SHOWN]
+    return [
+        {
+            "row_id": int(columns["row_id"][row]),
+            "puzzle": columns["puzzle"][row].tolist(),
+            "solution": columns["solution"][row].tolist(),
+            "backtracks": int(columns["backtracks"][row]),
+            "solved": bool(is_solved[row]),
+            "segments": [
+                {
+                    "digits": digits[row, segment].tolist(),
+                    "confidence": np.round(confidence[row, segment].astype(np.float64), 3).tolist(),
+                    "halt": round(float(halt[row, segment]), 4),
+                }
+                for segment in range(digits.shape[1])
+            ],
+        }
+        for row in (*solved, *failed)
+    ]

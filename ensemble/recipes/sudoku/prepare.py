@@ -1,0 +1,322 @@
+"""Puzzles, read or generated, to prepared data: one row a puzzle, no two of them symmetric images of each other.
+
+    python scripts/prepare_data.py --recipe sudoku out=runs/sudoku/prepared side=6 clues=18 num_train=1000 num_test=300
+    python scripts/prepare_data.py --recipe sudoku 'source=[train.csv.gz]' 'test_source=[test.csv.gz]' out=runs/extreme
+
+    rows/S    row_id int64, puzzle and solution fixed_size_list<uint8>[cells] (0 is a blank), clues int16, backtracks int32,
+              and rating int32 where a file gives one (-1 for puzzles without)
+
+Training applies random symmetries. Of each orbit (all images of a puzzle under the symmetries, `orbits.py`) there is one
+puzzle in all splits together, so that no test puzzle is the image of a puzzle that was learned from. Every puzzle has
+exactly one solution, which the search of `search.py` proved; `backtracks` are the contradictions that it met.
+
+The splits are filled in the order test, blend, validation, train, so a larger training split leaves the others as they are.
+"""
+
+import dataclasses
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import numpy as np
+import pyarrow as pa
+from tqdm import tqdm
+
+from ensemble import configuration, folders
+from ensemble.arrow import write_table
+from ensemble.data import reviews
+from ensemble.data.census import Census
+from ensemble.errors import UserError
+from ensemble.recipes.sudoku import puzzles as batches
+from ensemble.recipes.sudoku import readers, search
+from ensemble.recipes.sudoku.boards import Board, board_of
+from ensemble.recipes.sudoku.orbits import canonical_forms
+from ensemble.recipes.sudoku.settings import PrepareConfig
+from ensemble.task import Task
+
+KIND = "prepared data"
+SPLITS = ("train", "validation", "blend", "test")
+FILLED = ("test", "blend", "validation", "train")
+"""The order in which splits are filled."""
+ALL = -1
+NO_SOLUTION, SEVERAL, UNDECIDED = "puzzle without a solution", "puzzle with several solutions", "puzzle too hard to decide"
+WRONG_ANSWER = "answer that is not the solution"
+COPY = "symmetric image of an earlier puzzle"
+NOT_DRAWN = "puzzle that was not drawn"
+BAD_KINDS = (NO_SOLUTION, SEVERAL, UNDECIDED, WRONG_ANSWER)
+ROWS_AT_ONCE = 2048
+NUM_ATTEMPTS_WITHOUT_A_PUZZLE = {4: 20_000, 6: 20_000, 9: 20_000, 16: 200}
+"""The generator gives up after so many attempts in a row, by side: at most some ten seconds, on 16 × 16 a minute or more."""
+
+
+class Puzzles(NamedTuple):
+    """Puzzles of different orbits: (n, cells) uint8, (n, cells) uint8, (n,) and (n,)."""
+
+    puzzles: np.ndarray
+    solutions: np.ndarray
+    backtracks: np.ndarray
+    ratings: np.ndarray
+
+    def take(self, rows: slice) -> "Puzzles":
+        return Puzzles(*(column[rows] for column in self))
+
+
+def prepare(config: PrepareConfig) -> dict[str, Any]:
+    """Write the prepared folder and return its manifest; `UserError` for what the user can mend."""
+    board = board_of(config.side)
+    _check(config, board)
+    census = Census()
+    files: list[Path] = []
+    test_files: list[Path] = []
+    if config.source:
+        splits, files, test_files = _read_splits(config, board, census)
+        print(census.table())
+    else:
+        total = sum(_num_rows(config, name) for name in SPLITS)
+        splits = _cut(config, _generate(config, board, total), FILLED)
+    with folders.new_folder(config.out, config.overwrite, KIND) as folder:
+        has_rating = any((of.ratings != readers.NO_RATING).any() for of in splits.values())
+        next_id = 0
+        for name in SPLITS:
+            write_table(folder / "rows" / name, _table(board, splits[name], next_id, has_rating))
+            next_id += len(splits[name].puzzles)
+        task = Task(
+            kind="multiclass",
+            target="solution",
+            metric="multiclass_log_loss",
+            group="row_id",
+            cluster="row_id",
+            classes=tuple(str(digit) for digit in range(1, board.side + 1)),
+        )
+        shape = {name: getattr(board, name) for name in ("side", "box_rows", "box_columns", "cells")}
+        return folders.write_manifest(
+            folder,
+            {
+                "kind": KIND,
+                "recipe": "sudoku",
+                "schema_version": 1,
+                "task": dataclasses.asdict(task),
+                "sudoku": shape,
+                "sources": folders.sources([*files, *test_files]),
+                "config": _config(config, test_files),
+                "splits": {name: _facts(splits[name], has_rating) for name in SPLITS},
+                "features": [],
+                "alike": {"sudoku": shape},
+                **({"census": census.to_dict()} if files else {}),
+            },
+        )
+
+
+def _config(config: PrepareConfig, test_files: list[Path]) -> dict[str, Any]:
+    """The settings that decide what was written; files by their names alone."""
+    names = ["side", "seed", *(f"num_{name}" for name in SPLITS), "max_bad_fraction" if config.source else "clues"]
+    test_source = {"test_source": [file.name for file in test_files]} if test_files else {}
+    return {name: getattr(config, name) for name in names} | test_source
+
+
+def _check(config: PrepareConfig, board: Board) -> None:
+    configuration.check(
+        config,
+        clues=(0 <= config.clues < board.cells, f"0, or a number below the {board.cells} cells"),
+        max_bad_fraction=(0 <= config.max_bad_fraction <= 1, "between 0 and 1"),
+        threads=(config.threads >= 0, "0 or more"),
+        num_train=(config.num_train >= 1 or config.num_train == ALL, "at least 1, or -1 for all"),
+        num_validation=(config.num_validation >= 1, "at least 1"),
+        num_blend=(config.num_blend >= 2, "at least 2"),
+        num_test=(config.num_test >= 1 or config.num_test == ALL, "at least 1, or -1 for all of test_source"),
+    )
+    if config.test_source and not config.source:
+        raise UserError("test_source= needs source= too, from which the other splits are drawn: name its files")
+    if config.num_train == ALL and not config.source:
+        raise UserError("num_train=-1 stands for all puzzles of source=, and none is given: give a number, or a source")
+    if config.num_test == ALL and not config.test_source:
+        raise UserError("num_test=-1 stands for all of test_source=, and none is given: give a number, or a test_source")
+    if config.clues and config.source:
+        raise UserError(f"clues={config.clues} is for generated puzzles, those of source= have theirs: leave it out")
+    if 0 < config.clues < board.least_clues:
+        raise UserError(
+            f"clues={config.clues} is too few for one solution on a board of side {board.side}: give at least "
+            f"{board.least_clues}, or 0 for minimal puzzles"
+        )
+    for source in (*config.source, *config.test_source):
+        if source.startswith("hub:"):
+            raise UserError(f"{source} is for the recipe hot_sellers: name files of puzzles")
+
+
+def _num_rows(config: PrepareConfig, split: str) -> int:
+    return int(getattr(config, f"num_{split}"))
+
+
+# -------------------------------------------------------------------------------------------------------- generated
+
+
+def _generate(config: PrepareConfig, board: Board, total: int) -> Puzzles:
+    """`total` generated puzzles of different orbits."""
+    parts: list[Puzzles] = []
+    seen: set[bytes] = set()
+    attempts, last_success, fewest = 0, 0, board.cells
+    progress = tqdm(total=total, unit=" puzzles", disable=None, leave=False)  # nothing where no terminal shows it
+    while len(seen) < total:
+        left = total - len(seen)
+        count = min(ROWS_AT_ONCE, max(left + left // 8, 64)) if board.side < 16 else min(left, 64)
+        found, solutions = batches.generate(
+            board, seed=config.seed, first=attempts, count=count, clues=config.clues, threads=config.threads
+        )
+        attempts += count
+        num_clues = (found > 0).sum(axis=1)
+        fewest = min(fewest, int(num_clues.min()))
+        right = np.flatnonzero(num_clues == config.clues if config.clues else num_clues > 0)
+        new = right[_first_of_orbits(board, found[right], solutions[right], seen, left, config.threads)]
+        progress.update(len(new))
+        if new.size:
+            last_success = attempts
+            solved = batches.solve(board, found[new], config.threads)
+            assert (solved.results == search.UNIQUE).all()
+            parts.append(
+                Puzzles(found[new], solutions[new], solved.backtracks, np.full(len(new), readers.NO_RATING, np.int32))
+            )
+        elif attempts - last_success >= NUM_ATTEMPTS_WITHOUT_A_PUZZLE[board.side]:
+            asked = f"clues={config.clues}" if config.clues else "minimal"
+            why = f"the fewest clues were {fewest}: raise clues" if fewest > config.clues > 0 else "ask for fewer puzzles"
+            raise UserError(
+                f"the splits ask for {total:,} puzzles, and {attempts:,} attempts gave {len(seen):,} that are no symmetric "
+                f"images of each other (side={board.side}, {asked}; every orbit counts once): {why}, or use other clues"
+            )
+    progress.close()
+    return Puzzles(*(np.concatenate(column) for column in zip(*parts, strict=True)))
+
+
+def _first_of_orbits(
+    board: Board, found: np.ndarray, solutions: np.ndarray, seen: set[bytes], most: int, threads: int
+) -> np.ndarray:
+    """The rows whose orbit is not in `seen`, each orbit once and at most `most` rows; `seen` is updated."""
+    new: list[int] = []
+    for row, form in enumerate(canonical_forms(board, found, solutions, threads)):
+        key = form.tobytes()
+        if len(new) < most and key not in seen:
+            seen.add(key)
+            new.append(row)
+    return np.array(new, np.int64)
+
+
+# -------------------------------------------------------------------------------------------------------- from files
+
+
+def _read_splits(config: PrepareConfig, board: Board, census: Census) -> tuple[dict[str, Puzzles], list[Path], list[Path]]:
+    """The splits, drawn from the user's files, and the files of source= and test_source=."""
+    seen: set[bytes] = set()
+    splits: dict[str, Puzzles] = {}
+    names: tuple[str, ...] = FILLED
+    files, test_files = reviews.expand_sources(config.source, Path(".")), []
+    if config.test_source:
+        test_files = reviews.expand_sources(config.test_source, Path("."))
+        names = tuple(name for name in FILLED if name != "test")
+        wanted = _num_rows(config, "test")
+        drawn = _draw(config, board, test_files, wanted, census, seen)
+        _refuse_few(drawn, wanted, "test_source", "num_test")
+        splits["test"] = drawn
+    fixed = sum(_num_rows(config, name) for name in names if name != "train")
+    wanted = ALL if config.num_train == ALL else fixed + config.num_train
+    drawn = _draw(config, board, files, wanted, census, seen)
+    _refuse_few(drawn, wanted if wanted != ALL else fixed + 1, "source", "num_train")
+    splits |= _cut(config, drawn, names)
+    return splits, files, test_files
+
+
+def _draw(config: PrepareConfig, board: Board, files: list[Path], wanted: int, census: Census, seen: set[bytes]) -> Puzzles:
+    """`wanted` puzzles of new orbits, or all there are, in a random order that follows from the seed."""
+    own = Census()
+    raw = readers.read(files, board, own)
+    own.check(config.max_bad_fraction)
+    order = np.random.default_rng(config.seed).permutation(len(raw.puzzles))
+    parts, num_found, num_examined = [], 0, 0
+    for rows in _pieces(order):
+        if num_found == wanted:
+            break
+        num_examined += len(rows)
+        solved = batches.solve(board, raw.puzzles[rows], config.threads)
+        is_wrong = (raw.answers[rows] > 0).any(axis=1) & (raw.answers[rows] != solved.solutions).any(axis=1)
+        ends = (search.UNSOLVABLE, search.AMBIGUOUS, search.UNDECIDED)
+        fault = np.select([*(solved.results == end for end in ends), is_wrong], [1, 2, 3, 4])
+        for number, kind in enumerate(BAD_KINDS, 1):
+            bad = rows[fault == number]
+            own.drop(kind, len(bad), map(raw.offender, sorted(bad)))
+        good = np.flatnonzero(fault == 0)
+        most = len(order) if wanted == ALL else wanted - num_found
+        new = good[_first_of_orbits(board, raw.puzzles[rows[good]], solved.solutions[good], seen, most, config.threads)]
+        num_found += len(new)
+        kept = rows[new]
+        parts.append(Puzzles(raw.puzzles[kept], solved.solutions[new], solved.backtracks[new], raw.ratings[kept]))
+        if num_found < wanted or wanted == ALL:
+            own.drop(COPY, len(good) - len(new))
+        else:  # those after the last one that was taken are no copies, but not wanted
+            last = new[-1] if new.size else 0
+            own.drop(COPY, int((good <= last).sum()) - len(new))
+            own.drop(NOT_DRAWN, int((good > last).sum()))
+    own.check(config.max_bad_fraction, BAD_KINDS, num_examined)
+    own.drop(NOT_DRAWN, len(order) - num_examined)
+    _add(census, own)
+    return Puzzles(*(np.concatenate(column) for column in zip(*parts, strict=True)))
+
+
+def _pieces(order: np.ndarray) -> Iterator[np.ndarray]:
+    for begin in range(0, len(order), ROWS_AT_ONCE):
+        yield order[begin : begin + ROWS_AT_ONCE]
+
+
+def _add(census: Census, other: Census) -> None:
+    census.read(other.rows_read)
+    for kind, count in other.dropped.items():
+        census.drop(kind, count, other.offenders[kind])
+    census.files += other.files
+
+
+def _refuse_few(drawn: Puzzles, wanted: int, source: str, setting: str) -> None:
+    if len(drawn.puzzles) < wanted:
+        raise UserError(
+            f"{source} has {len(drawn.puzzles):,} puzzles with one solution that are no symmetric images of each other, "
+            f"and the splits ask for {wanted:,} (every orbit counts once): lower {setting}, or give more files"
+        )
+
+
+# -------------------------------------------------------------------------------------------------------- written
+
+
+def _cut(config: PrepareConfig, drawn: Puzzles, names: tuple[str, ...]) -> dict[str, Puzzles]:
+    """Consecutive parts of the puzzles, by the order of `names`; the last one has what is left."""
+    splits, begin = {}, 0
+    for name in names:
+        end = len(drawn.puzzles) if name == names[-1] else begin + _num_rows(config, name)
+        splits[name] = drawn.take(slice(begin, end))
+        begin = end
+    return splits
+
+
+def _table(board: Board, split: Puzzles, first_id: int, has_rating: bool) -> pa.Table:
+    num_rows = len(split.puzzles)
+
+    def boards(values: np.ndarray) -> pa.Array:
+        return pa.FixedSizeListArray.from_arrays(pa.array(np.ascontiguousarray(values).ravel(), pa.uint8()), board.cells)
+
+    columns = {
+        "row_id": pa.array(np.arange(first_id, first_id + num_rows), pa.int64()),
+        "puzzle": boards(split.puzzles),
+        "solution": boards(split.solutions),
+        "clues": pa.array((split.puzzles > 0).sum(axis=1), pa.int16()),
+        "backtracks": pa.array(np.minimum(split.backtracks, 2**31 - 1), pa.int32()),
+    }
+    return pa.table(columns | ({"rating": pa.array(split.ratings, pa.int32())} if has_rating else {}))
+
+
+def _facts(split: Puzzles, has_rating: bool) -> dict[str, Any]:
+    """What the manifest says of a split."""
+    clues = (split.puzzles > 0).sum(axis=1)
+    facts = {
+        "rows": len(clues),
+        "orbits": len(clues),
+        "fewest_clues": int(clues.min()),
+        "most_clues": int(clues.max()),
+        "mean_backtracks": float(f"{split.backtracks.mean():.4g}"),
+    }
+    rated = split.ratings[split.ratings != readers.NO_RATING]
+    return facts | ({"mean_rating": float(f"{rated.mean():.4g}")} if has_rating and rated.size else {})

@@ -1,0 +1,91 @@
+"""Puzzles in arrays: solved with a proof that the solution is unique, and generated, on several threads.
+
+results = solve(board, puzzles)                     # puzzles (n, cells) uint8, 0 for a blank
+puzzles, solutions = generate(board, seed=0, first=0, count=100, clues=18)
+"""
+
+from collections.abc import Callable, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from typing import NamedTuple
+
+import numpy as np
+
+from ensemble import cores
+from ensemble.recipes.sudoku import search
+from ensemble.recipes.sudoku.boards import Board
+from ensemble.recipes.sudoku.symmetry import mixed
+
+MAX_GUESSES = 10_000_000
+"""Digits that a search tries at most before a puzzle counts as undecided: about ten seconds."""
+MAX_GUESSES_TO_REMOVE = 20_000
+"""The same for a digit that is to be removed from a puzzle: it stays if it takes more."""
+ROWS_PER_TASK = 64
+
+
+class Solved(NamedTuple):
+    """Of each puzzle: the first solution, (n, cells) uint8, all 0 if there is none; and how the search ended, (n,) int64."""
+
+    solutions: np.ndarray
+    results: np.ndarray
+    """`search.UNSOLVABLE`, `UNIQUE`, `AMBIGUOUS` or `UNDECIDED`."""
+    backtracks: np.ndarray
+    """Contradictions met in the search and in the proof of uniqueness; 0 if naked and hidden singles are enough."""
+
+
+def solve(board: Board, puzzles: np.ndarray, threads: int = 0, max_guesses: int = MAX_GUESSES) -> Solved:
+    """Search each puzzle for two solutions. `puzzles` are (n, cells), 0 for a blank; `threads` 0 for all granted cores."""
+    puzzles = np.ascontiguousarray(puzzles, np.uint8)
+    solutions = np.empty_like(puzzles)
+    results, backtracks = np.empty(len(puzzles), np.int64), np.empty(len(puzzles), np.int64)
+    tables = _tables(board)
+
+    def part(rows: slice) -> None:
+        search.solve(puzzles[rows], max_guesses, *tables, solutions[rows], results[rows], backtracks[rows])
+
+    in_parts(len(puzzles), part, threads)
+    return Solved(solutions, results, backtracks)
+
+
+def generate(
+    board: Board, *, seed: int, first: int, count: int, clues: int, threads: int = 0
+) -> tuple[np.ndarray, np.ndarray]:
+    """Attempts number `first` to `first + count − 1` of a seed: puzzles and solutions, each (count, cells) uint8.
+
+    An attempt is a function of (seed, its number) alone. A puzzle has more than `clues` clues where no further digit could
+    be removed; with clues=0 all are minimal, but that on 16 × 16 a digit stays whose removal could not be proved in
+    `MAX_GUESSES_TO_REMOVE` guesses. Digits are removed in random order from grids of a randomised search, so neither grids
+    nor puzzles are uniformly distributed.
+    """
+    seeds = mixed(np.uint64(seed), np.arange(first, first + count, dtype=np.uint64))
+    puzzles, solutions = (np.empty((count, board.cells), np.uint8) for _ in range(2))
+    tables = _tables(board)
+
+    def part(rows: slice) -> None:
+        search.generate(seeds[rows], clues, MAX_GUESSES_TO_REMOVE, *tables, puzzles[rows], solutions[rows])
+
+    in_parts(count, part, threads)
+    return puzzles, solutions
+
+
+def breaks_a_rule(board: Board, digits: np.ndarray) -> np.ndarray:
+    """Whether a row, column or box has a digit twice, (n,) bool; `digits` are (n, cells), blanks are 0."""
+    in_units = digits[:, board.cells_of_units()]
+    in_units = np.sort(in_units, axis=2)
+    return ((in_units[:, :, 1:] == in_units[:, :, :-1]) & (in_units[:, :, 1:] > 0)).any(axis=(1, 2))
+
+
+def _tables(board: Board) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
+    num_bits = np.array([bits.bit_count() for bits in range(1 << board.side)], np.int8)
+    return board.units_of_cells(), board.cells_of_units(), num_bits
+
+
+def in_parts(num_rows: int, work: Callable[[slice], None], threads: int) -> None:
+    """Call `work` on slices of the rows, on several threads."""
+    slices: Sequence[slice] = [slice(row, row + ROWS_PER_TASK) for row in range(0, num_rows, ROWS_PER_TASK)]
+    threads = min(threads or cores.granted(), len(slices))
+    if threads <= 1:
+        for part in slices:
+            work(part)
+        return
+    with ThreadPoolExecutor(threads) as pool:
+        list(pool.map(work, slices))

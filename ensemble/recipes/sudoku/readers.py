@@ -1,0 +1,202 @@
+"""Files of puzzles, plain or gzip, to arrays. What a file is follows from its first line:
+
+    000000010400000000020000000000050407008000300001090000300400200050100000000806000     one puzzle; 0 or . is a blank
+    ..............3.85..1.2.......5.7.....4...1...9.......5......73..2.1........4...9
+    0043000209005009001…,864371259325849761…    a puzzle and its solution, after a comma, blank, tab or semicolon
+    question,answer                             CSV with a header; other columns are ignored
+    source,question,answer,rating               Sudoku-Extreme: the rating is the backtracks of its solver
+    quizzes,solutions                           the same under other names; see `COLUMNS`
+
+Digits above 9 are the letters A to G. Blank lines, and lines that begin with #, are left out. Every other line is a puzzle
+or is malformed: it is counted and named in the census.
+"""
+
+import csv
+from collections.abc import Iterator, Sequence
+from pathlib import Path
+from typing import NamedTuple
+
+import numpy as np
+
+from ensemble.data import records
+from ensemble.data.census import MALFORMED, Census, Offender
+from ensemble.data.octets import Bytes, refuse_bare_returns
+from ensemble.errors import UserError
+from ensemble.recipes.sudoku.boards import BOARDS, Board
+
+COLUMNS = {
+    "question": ("question", "puzzle", "quiz", "quizzes", "sudoku"),
+    "answer": ("answer", "answers", "solution", "solutions"),
+    "rating": ("rating", "difficulty"),
+}
+"""The names of a CSV file's columns."""
+NO_RATING = -1
+BLOCK_BYTES = 16 << 20
+LONGEST_LINE_BYTES = 1 << 16
+_INVALID = 255
+_DIGITS = bytes(
+    {**{ord("."): 0}, **{ord(mark): digit for digit, mark in enumerate("0123456789ABCDEFG")}, **{
+        ord(mark): 10 + digit for digit, mark in enumerate("abcdefg")}}.get(octet, _INVALID)
+    for octet in range(256)
+)  # fmt: skip
+
+
+class Raw(NamedTuple):
+    """Puzzles as they were read: no row, column or box has been looked at."""
+
+    puzzles: np.ndarray
+    """(n, cells) uint8, 0 for a blank."""
+    answers: np.ndarray
+    """(n, cells) uint8; all 0 where the file gives none."""
+    ratings: np.ndarray
+    """(n,) int32, `NO_RATING` where the file gives none."""
+    files: list[str]
+    file: np.ndarray
+    """(n,) int32, the number of the file in `files`."""
+    line: np.ndarray
+    """(n,) int64, from 1."""
+
+    def offender(self, row: int) -> Offender:
+        """Where a puzzle stands, and the puzzle."""
+        text = "".join("0123456789ABCDEFG"[digit] for digit in self.puzzles[row])
+        return Offender(self.files[self.file[row]], int(self.line[row]), text[: records.EXCERPT_CHARACTERS])
+
+
+def read(files: Sequence[Path], board: Board, census: Census) -> Raw:
+    """All puzzles of `files`, in their order. Raises `UserError` for a file that cannot be read or has no puzzle."""
+    columns: list[list[np.ndarray]] = [[], [], [], [], []]
+    for number, path in enumerate(files):
+        found = 0
+        for block in _blocks(path, board, census):
+            found += len(block[0])
+            for column, values in zip(
+                columns, (*block[:3], np.full(len(block[0]), number, np.int32), block[3]), strict=True
+            ):
+                column.append(values)
+        if not found:
+            _refuse_other_side(path, board, census)
+    puzzles, answers, ratings, file, line = map(np.concatenate, columns)
+    return Raw(puzzles, answers, ratings, [str(path) for path in files], file, line)
+
+
+def _blocks(path: Path, board: Board, census: Census) -> Iterator[tuple[np.ndarray, np.ndarray, np.ndarray, np.ndarray]]:
+    """Puzzles, answers, ratings and line numbers of each block of a file."""
+    layout: dict[str, int] | None = None
+    line_number, rest, is_first = 0, b"", True
+    with Bytes(path) as stream:
+        while True:
+            block = stream.read(BLOCK_BYTES)
+            if is_first:
+                _refuse_foreign(path, block)
+                block = block.removeprefix(b"\xef\xbb\xbf")
+            lines = (rest + block).split(b"\n")
+            rest = lines.pop() if block else b""
+            if len(rest) > LONGEST_LINE_BYTES:
+                raise UserError(f"line {line_number + len(lines) + 1} of {path} has more than {LONGEST_LINE_BYTES:,} bytes: "
+                                "a file of puzzles has one on each line")  # fmt: skip
+            if is_first:
+                layout, form = _layout(lines or [rest])
+                census.files.append({"file": str(path), "format": form})
+                if layout is not None and lines:
+                    lines, line_number = lines[1:], 1
+            is_first = False
+            yield _parsed(path, lines, line_number + 1, layout, board, census)
+            line_number += len(lines)
+            if not block:
+                return
+
+
+def _layout(lines: list[bytes]) -> tuple[dict[str, int] | None, str]:
+    """The numbers of a CSV file's columns, None without a header; and the format in words."""
+    header = [field.strip().strip('"').lower() for field in lines[0].decode("utf-8", "replace").split(",")]
+    found = {
+        key: next(number for number, name in enumerate(header) if name in names)
+        for key, names in COLUMNS.items()
+        if set(names) & set(header)
+    }
+    if "question" not in found:
+        return None, "puzzles, one on each line"
+    return found, f"CSV with the columns {', '.join(header[number] for number in found.values())}"
+
+
+def _parsed(
+    path: Path, lines: list[bytes], first_line: int, layout: dict[str, int] | None, board: Board, census: Census
+) -> tuple[np.ndarray, np.ndarray, np.ndarray, np.ndarray]:
+    """The sound lines of a block, in arrays."""
+    puzzles, answers, ratings, numbers, offenders = [], [], [], [], []
+    num_rows = 0
+    blank = b"0" * board.cells
+    for number, line in enumerate(lines, first_line):
+        line = line.strip()
+        if not line or line.startswith(b"#"):
+            continue
+        num_rows += 1
+        fields = _fields(line) if layout is None else _csv_fields(line, layout)
+        if fields is not None and len(fields[0]) == board.cells and len(fields[1]) in (0, board.cells):
+            puzzles.append(fields[0])
+            answers.append(fields[1] or blank)
+            ratings.append(fields[2])
+            numbers.append(number)
+        else:
+            offenders.append((number, line))
+    arrays = [
+        np.frombuffer(b"".join(part).translate(_DIGITS), np.uint8).reshape(-1, board.cells) for part in (puzzles, answers)
+    ]
+    sound = (arrays[0] <= board.side).all(axis=1) & (arrays[1] <= board.side).all(axis=1)
+    sound &= (arrays[1] == 0).all(axis=1) | (arrays[1] > 0).all(axis=1)
+    offenders += [(numbers[row], puzzles[row]) for row in np.flatnonzero(~sound)]
+    census.read(num_rows)
+    offenders.sort()
+    census.drop(
+        MALFORMED, len(offenders), [Offender(str(path), number, records.excerpt(line)) for number, line in offenders[:9]]
+    )
+    line_numbers = np.array(numbers, np.int64)[sound]
+    return arrays[0][sound], arrays[1][sound], np.array(ratings, np.int32)[sound], line_numbers
+
+
+def _fields(line: bytes) -> tuple[bytes, bytes, int] | None:
+    """Puzzle, solution (empty if there is none) and rating of a line without a header."""
+    parts = line.replace(b",", b" ").replace(b";", b" ").split(None, 2)
+    answer = parts[1] if len(parts) > 1 and len(parts[1]) == len(parts[0]) else b""
+    return parts[0], answer, NO_RATING
+
+
+def _csv_fields(line: bytes, layout: dict[str, int]) -> tuple[bytes, bytes, int] | None:
+    """The same by the columns of the header; None for a line that lacks one or whose rating is no whole number."""
+    parts = line.split(b",")
+    if b'"' in line:
+        parts = [part.encode() for part in next(csv.reader([line.decode("utf-8", "replace")]))]
+    if len(parts) <= max(layout.values()):
+        return None
+    answer = parts[layout["answer"]].strip() if "answer" in layout else b""
+    rating = NO_RATING
+    if "rating" in layout:
+        try:
+            rating = int(float(parts[layout["rating"]]))
+        except (ValueError, OverflowError):
+            return None
+        if not 0 <= rating < 2**31:
+            return None
+    return parts[layout["question"]].strip(), answer, rating
+
+
+def _refuse_foreign(path: Path, head: bytes) -> None:
+    if not head:
+        raise UserError(f"{path} is empty: give a file with a puzzle on each line")
+    refuse_bare_returns(path, head)
+    for magic, what in records.FOREIGN.items():
+        if head.startswith(magic):
+            raise UserError(f"{path} is {what}: convert it to plain text or gzip")
+
+
+def _refuse_other_side(path: Path, board: Board, census: Census) -> None:
+    """Raise `UserError` for a file without one puzzle of this side, and name the side that it seems to have."""
+    first = next((of for of in census.offenders.get(MALFORMED, ()) if of.file == str(path)), None)
+    shown = f"; the first other line is {first.line}: {first.excerpt}" if first else ""
+    with Bytes(path) as stream:
+        head = stream.read(LONGEST_LINE_BYTES)
+    sides = {other.cells: side for side, other in BOARDS.items() if other is not board}
+    lengths = {len(word) for word in head.replace(b",", b" ").replace(b";", b" ").split()}
+    side = next((side for cells, side in sides.items() if cells in lengths), None)
+    mend = f"give side={side}" if side else "ensemble/recipes/sudoku/readers.py lists the formats"
+    raise UserError(f"{path} has no line with a puzzle of {board.cells} cells (side={board.side}){shown}: {mend}")

@@ -1,0 +1,294 @@
+"""The compiled search: solve puzzles with a proof of uniqueness, and generate puzzles by removing digits.
+
+Candidates of a cell are a bit mask, the complement of the digits that its row, column and box have. The search places every
+digit that is forced: the only candidate of a cell (naked single), or the only place for a digit in a unit (hidden single).
+Where nothing is forced it branches on the blank cell with the fewest candidates (minimum remaining values). It stops at the
+second solution; a search that ends after one solution has proved that there is no other.
+
+Everything here is compiled by numba and releases the interpreter's lock, so that threads work side by side. Compiled code is
+cached in `__pycache__` beside this file, in the user's cache folder where that cannot be written, and nowhere if neither
+can. numba does not notice changes of functions in other files, so compiled functions that call each other are in one file.
+"""
+
+from collections.abc import Callable
+from typing import Any
+
+import numpy as np
+
+from ensemble.errors import UserError
+
+try:
+    import numba
+except ModuleNotFoundError:
+    raise UserError("numba is not installed, which solves puzzles: pip install 'accelerate-ensemble[sudoku]'") from None
+
+UNSOLVABLE, UNIQUE, AMBIGUOUS, UNDECIDED = 0, 1, 2, 3
+"""Results of a search. A search is undecided if it took more than its limit of guesses."""
+_ANY, _NONE, _ONE, _TWO = np.int64(-1), np.int64(0), np.int64(1), np.int64(2)
+"""As arguments: numba compiles a function once more for each literal number."""
+
+
+def compiled(function: Callable[..., Any]) -> Any:
+    """`function`, compiled at its first call; the code is cached if there is a folder to cache it in."""
+    try:
+        return numba.njit(cache=True, nogil=True, boundscheck=False)(function)
+    except RuntimeError:  # no folder for the cache can be written
+        return numba.njit(nogil=True, boundscheck=False)(function)
+
+
+@compiled
+def _random(state):
+    """The next 64 random bits of SplitMix64; `state` is a uint64 array of one element."""
+    state[0] += np.uint64(0x9E3779B97F4A7C15)
+    bits = state[0]
+    bits = (bits ^ (bits >> np.uint64(30))) * np.uint64(0xBF58476D1CE4E5B9)
+    bits = (bits ^ (bits >> np.uint64(27))) * np.uint64(0x94D049BB133111EB)
+    return bits ^ (bits >> np.uint64(31))
+
+
+@compiled
+def _below(state, limit):
+    """A random integer from 0 to limit − 1."""
+    return np.int64(_random(state) >> np.uint64(33)) % limit
+
+
+@compiled
+def _place(cell, bit, bits, used, trail, num_placed, units_of):
+    bits[cell] = bit
+    for k in range(3):
+        used[units_of[cell, k]] |= bit
+    trail[num_placed] = cell
+    return num_placed + 1
+
+
+@compiled
+def _undo(bits, used, trail, num_placed, until, units_of):
+    while num_placed > until:
+        num_placed -= 1
+        cell = trail[num_placed]
+        for k in range(3):
+            used[units_of[cell, k]] &= ~bits[cell]
+        bits[cell] = 0
+    return num_placed
+
+
+@compiled
+def _propagate(bits, used, trail, num_placed, units_of, cells_of, full, num_bits):
+    """Place what is forced. Returns the number of digits placed so far, and the cell to branch on.
+
+    That cell is -1 for a contradiction and -2 if no cell is blank.
+    """
+    num_cells, side = bits.shape[0], cells_of.shape[1]
+    while True:
+        before = num_placed
+        best, fewest = -2, 99
+        for cell in range(num_cells):
+            if bits[cell] == 0:
+                candidates = full & ~(used[units_of[cell, 0]] | used[units_of[cell, 1]] | used[units_of[cell, 2]])
+                if candidates == 0:
+                    return num_placed, -1
+                if candidates & (candidates - 1) == 0:
+                    num_placed = _place(cell, candidates, bits, used, trail, num_placed, units_of)
+                elif num_bits[candidates] < fewest:
+                    best, fewest = cell, num_bits[candidates]
+        if num_placed > before:
+            continue
+        if best == -2:
+            return num_placed, -2
+        for unit in range(cells_of.shape[0]):
+            if used[unit] == full:
+                continue
+            once, twice = np.int64(0), np.int64(0)
+            for k in range(side):
+                cell = cells_of[unit, k]
+                if bits[cell] == 0:
+                    candidates = full & ~(used[units_of[cell, 0]] | used[units_of[cell, 1]] | used[units_of[cell, 2]])
+                    twice |= once & candidates
+                    once |= candidates
+            if once | used[unit] != full:
+                return num_placed, -1
+            single = once & ~twice
+            k = 0
+            while single != 0 and k < side:
+                cell = cells_of[unit, k]
+                if bits[cell] == 0:
+                    candidates = full & ~(used[units_of[cell, 0]] | used[units_of[cell, 1]] | used[units_of[cell, 2]])
+                    bit = candidates & single
+                    if bit != 0:
+                        if bit & (bit - 1) != 0:
+                            return num_placed, -1  # two digits have their only place here
+                        num_placed = _place(cell, bit, bits, used, trail, num_placed, units_of)
+                        single &= ~bit
+                k += 1
+            if single != 0:
+                return num_placed, -1  # an earlier placement of this unit took the only place of a digit
+        if num_placed == before:
+            return num_placed, best
+
+
+@compiled
+def _search(bits, used, trail, first_cell, first_bits, limit, max_guesses, state, solution, units_of, cells_of, num_bits):
+    """Find up to `limit` solutions of the position in `bits` and `used`, which is restored at the end.
+
+    first_cell, first_bits : the cell to branch on first, and the candidates to try there; -1 and 0 for its own choice.
+    max_guesses : digits to try at most. state : random bits by which the order of digits is drawn; length 0 for ascending.
+    solution : receives the first solution, as bits. Returns the solutions found or `UNDECIDED`, and the dead ends.
+    """
+    side = cells_of.shape[1]
+    full = (np.int64(1) << side) - 1
+    num_placed = np.int64(0)
+    cell_of = np.empty(bits.shape[0] + 1, np.int64)
+    left_of = np.empty(bits.shape[0] + 1, np.int64)
+    placed_of = np.empty(bits.shape[0] + 1, np.int64)
+    depth, found, dead_ends, guesses = 0, 0, 0, 0
+    forced = first_cell >= 0
+    while True:
+        if forced:
+            cell, choices, forced = first_cell, first_bits, False
+        else:
+            num_placed, cell = _propagate(bits, used, trail, num_placed, units_of, cells_of, full, num_bits)
+            if cell >= 0:
+                choices = full & ~(used[units_of[cell, 0]] | used[units_of[cell, 1]] | used[units_of[cell, 2]])
+            else:
+                choices = np.int64(0)
+                if cell == -2:
+                    if found == 0:
+                        for other in range(bits.shape[0]):  # numba needs 4 s to compile a copy by slices
+                            solution[other] = bits[other]
+                    found += 1
+                    if found == limit:
+                        break
+                else:
+                    dead_ends += 1
+        if choices != 0:
+            cell_of[depth], left_of[depth], placed_of[depth] = cell, choices, num_placed
+            depth += 1
+        while depth > 0 and left_of[depth - 1] == 0:
+            depth -= 1
+        if depth == 0:
+            break
+        if guesses == max_guesses:
+            found = 3
+            break
+        guesses += 1
+        num_placed = _undo(bits, used, trail, num_placed, placed_of[depth - 1], units_of)
+        left = left_of[depth - 1]
+        bit = left & -left
+        if state.shape[0] > 0:
+            for _ in range(_below(state, np.int64(num_bits[left]))):
+                left &= left - 1
+            bit = left & -left
+        left_of[depth - 1] &= ~bit
+        num_placed = _place(cell_of[depth - 1], bit, bits, used, trail, num_placed, units_of)
+    _undo(bits, used, trail, num_placed, _NONE, units_of)
+    return found, dead_ends
+
+
+@compiled
+def _load(digits, bits, used, units_of):
+    """Fill `bits` and `used` from digits; False if a unit has a digit twice."""
+    bits[:] = 0
+    used[:] = 0
+    for cell in range(digits.shape[0]):
+        if digits[cell] > 0:
+            bit = np.int64(1) << (np.int64(digits[cell]) - 1)
+            for k in range(3):
+                if used[units_of[cell, k]] & bit:
+                    return False
+                used[units_of[cell, k]] |= bit
+            bits[cell] = bit
+    return True
+
+
+@compiled
+def _digits(bits, digits, side):
+    for cell in range(bits.shape[0]):
+        digits[cell] = 0
+        for digit in range(side):
+            if bits[cell] == np.int64(1) << digit:
+                digits[cell] = digit + 1
+
+
+@compiled
+def solve(puzzles, max_guesses, units_of, cells_of, num_bits, solutions, results, backtracks):
+    """Solve each row of `puzzles`, (n, cells) uint8, into `solutions`, `results` and `backtracks`."""
+    num_cells, side = units_of.shape[0], cells_of.shape[1]
+    bits, used = np.empty(num_cells, np.int64), np.empty(3 * side, np.int64)
+    trail, solution, ascending = np.empty(num_cells, np.int64), np.zeros(num_cells, np.int64), np.empty(0, np.uint64)
+    for row in range(puzzles.shape[0]):
+        solution[:] = 0
+        if _load(puzzles[row], bits, used, units_of):
+            found, dead_ends = _search(
+                bits, used, trail, _ANY, _NONE, _TWO, max_guesses, ascending, solution, units_of, cells_of, num_bits
+            )
+        else:
+            found, dead_ends = 0, 0
+        results[row], backtracks[row] = found, dead_ends
+        _digits(solution, solutions[row], side)
+
+
+@compiled
+def _removable(cell, bits, used, trail, max_guesses, solution, units_of, cells_of, num_bits):
+    """Whether the position in `bits` and `used`, from which the digit solution[cell] was removed, has no other solution.
+
+    It must have had one solution before.
+    """
+    side = cells_of.shape[1]
+    full, bit = (np.int64(1) << side) - 1, solution[cell]
+    others = full & ~(used[units_of[cell, 0]] | used[units_of[cell, 1]] | used[units_of[cell, 2]]) & ~bit
+    if others == 0:
+        return True
+    for k in range(3):  # the only place for the digit in a unit
+        alone = True
+        for j in range(side):
+            other = cells_of[units_of[cell, k], j]
+            taken = used[units_of[other, 0]] | used[units_of[other, 1]] | used[units_of[other, 2]]
+            if other != cell and bits[other] == 0 and taken & bit == 0:
+                alone = False
+                break
+        if alone:
+            return True
+    unused = np.empty(bits.shape[0], np.int64)
+    ascending = np.empty(0, np.uint64)
+    found, _ = _search(bits, used, trail, cell, others, _ONE, max_guesses, ascending, unused, units_of, cells_of, num_bits)
+    return found == 0
+
+
+@compiled
+def generate(seeds, clues, max_guesses, units_of, cells_of, num_bits, puzzles, solutions):
+    """One attempt for each seed: a random full grid from which digits are removed, in random order, as long as the solution
+    stays the only one and more than `clues` digits are left.
+
+    seeds : (n,) uint64. The number of clues of a puzzle is larger than `clues` if no other digit can be removed.
+    """
+    num_cells, side = units_of.shape[0], cells_of.shape[1]
+    bits, used = np.empty(num_cells, np.int64), np.empty(3 * side, np.int64)
+    trail, solution, order = np.empty(num_cells, np.int64), np.empty(num_cells, np.int64), np.empty(num_cells, np.int64)
+    state = np.empty(1, np.uint64)
+    for row in range(seeds.shape[0]):
+        state[0] = seeds[row]
+        found = 3
+        while found != 1:  # a search for a full grid that takes long is started again with other digits
+            bits[:] = 0
+            used[:] = 0
+            found, _ = _search(
+                bits, used, trail, _ANY, _NONE, _ONE, 10 * num_cells, state, solution, units_of, cells_of, num_bits
+            )
+        for cell in range(num_cells):
+            order[cell] = cell
+            _place(cell, solution[cell], bits, used, trail, _NONE, units_of)
+        left = num_cells
+        for position in range(num_cells):
+            if left <= clues:
+                break
+            other = position + _below(state, num_cells - position)
+            cell, order[other] = order[other], order[position]
+            bits[cell] = 0
+            for k in range(3):
+                used[units_of[cell, k]] &= ~solution[cell]
+            if _removable(cell, bits, used, trail, max_guesses, solution, units_of, cells_of, num_bits):
+                left -= 1
+            else:
+                _place(cell, solution[cell], bits, used, trail, _NONE, units_of)
+        _digits(solution, solutions[row], side)
+        _digits(bits, puzzles[row], side)

@@ -1,0 +1,104 @@
+"""Settings of the recipe sudoku. Nothing heavy is imported here, so that `--help` answers at once."""
+
+import dataclasses
+from typing import Literal
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class PrepareConfig:
+    """Everything that scripts/prepare_data.py takes for sudoku."""
+
+    out: str = "???"
+    """The folder of prepared data to write."""
+    source: tuple[str, ...] = ()
+    """Files or globs of puzzles to read; empty to generate puzzles. ensemble/recipes/sudoku/readers.py lists the formats."""
+    test_source: tuple[str, ...] = ()
+    """Files of the test split, if it is published as a file of its own. Puzzles of `source` that are equivalent to one of
+    these are left out."""
+    side: int = 9
+    """Cells of a row: 4, 6, 9 or 16. Boxes are 2 × 2, 2 × 3, 3 × 3 or 4 × 4."""
+    clues: int = 0
+    """Given digits of a generated puzzle; 0 removes digits until no other can be removed (minimal puzzles)."""
+    num_train: int = 1000
+    """Puzzles of the train split; -1 for all puzzles of `source` that the other splits leave."""
+    num_validation: int = 100
+    """Puzzles of the validation split, by which networks stop early."""
+    num_blend: int = 100
+    """Puzzles of the blend split, on which the ensemble is fitted."""
+    num_test: int = 300
+    """Puzzles of the test split; with `test_source`, -1 for all of that."""
+    seed: int = 0
+    """Of the generator, and of the order in which puzzles of `source` are drawn."""
+    max_bad_fraction: float = 0.01
+    """The run stops when more than this part of the puzzles is malformed, has no solution or has several."""
+    threads: int = 0
+    """Threads that generate and solve; 0 for the cores that this process was granted. The result does not depend on it."""
+    overwrite: bool = False
+    """Replace `out` if it exists."""
+
+
+TRAINING = {
+    "batch_size": 32,
+    "max_epochs": 8.0,
+    "learning_rate": 3e-3,
+    "weight_decay": 0.1,
+    "warmup_steps": 50,
+    "clip_norm": 0.0,
+    "ema_decay": 0.98,
+    "evaluations_per_epoch": 1,
+    "patience": 1000,
+}
+"""Other defaults of `TrainConfig`, for 6 × 6 boards on one core. The gradient is not clipped: AdamATan2 does not depend on
+its scale."""
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class RecipeConfig:
+    """Settings of scripts/train.py under `recipe.`."""
+
+    variant: Literal["hrm", "trm", "direct"] = "trm"
+    """Two modules with a one-step gradient, one network with the full gradient of its last cycle, or the two modules in one
+    pass, as the control."""
+    mixing: Literal["attention", "heads", "tokens"] = "heads"
+    """How a layer exchanges information between cells: softmax attention; sums with learned weights for each head and pair
+    of cells; or a perceptron over the cells of each channel."""
+    positions: Literal["none", "rope", "learned", "units"] = "units"
+    """How cells are distinguished: by the weights of `mixing` alone (none, not with attention), by rotary embeddings (with
+    attention only), by a learned embedding for each cell, or by the sum of learned embeddings of row, column and box."""
+    width: int = 64
+    """Width of the latent states."""
+    num_layers: int = 2
+    """Layers of each module."""
+    num_heads: int = 4
+    """Heads of mixing=attention and mixing=heads; must divide the width."""
+    inner_width: int = 96
+    """Width of the gated perceptrons' hidden layer; 0 for 8/3 of the width, rounded up to a multiple of 256. That of
+    mixing=tokens is always 8/3 of the number of tokens, rounded up so."""
+    high_cycles: int = 1
+    """Updates of z_H in a segment (H_cycles of HRM, T of TRM)."""
+    low_cycles: int = 1
+    """Updates of z_L for each update of z_H (L_cycles of HRM, n of TRM)."""
+    segments: int = 8
+    """Most segments of a puzzle in training, each one optimizer step."""
+    predict_segments: int = 16
+    """Segments of a prediction, and the most of starts that race to halt."""
+    exploration: float = 0.1
+    """Share of puzzles that may not halt before a random number of segments, from 2 to `segments`."""
+    continue_loss: bool = False
+    """Also predict the value of one more segment, as HRM does, at the cost of a segment without gradient; a place halts if
+    halting has the higher logit. Otherwise it halts if the logit of halting is positive."""
+    loss: Literal["stablemax", "softmax"] = "stablemax"
+    """Normalisation of the digits' probabilities, in float64."""
+    images: int = 10
+    """Symmetric images of each training puzzle in an epoch; each is drawn anew in the next epoch."""
+    reveal: float = 1.0
+    """Share of training puzzles in which a random part of the blank cells is given too, in the first epoch. Their solution
+    stays the same; a network learns from them long before it solves a whole puzzle."""
+    reveal_epochs: float = 8.0
+    """Epochs in which that share falls to 0, along a line; 0 for a share that stays."""
+    puzzle_embedding: bool = False
+    """A learned token before the cells, the same for all puzzles, which SparseSignSGD trains."""
+    puzzle_rate: float = 0.01
+    """Learning rate of the puzzle embedding, and its weight decay is that of the other weights."""
+    starts: int = 1
+    """Latent starts, of which the best for each puzzle is trained (winner-take-all)."""

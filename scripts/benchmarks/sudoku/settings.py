@@ -1,0 +1,29 @@
+"""Settings of the benchmarks in measure.py. Nothing heavy is imported here."""
+
+import dataclasses
+
+from benchmarks.results import Results
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class SudokuData(Results):
+    """Puzzles generated, solved, compared and transformed a CPU second, on one thread; two minutes."""
+
+    rounds: int = 5
+    """Pieces of work of ours, each followed by one of plain Python."""
+    clues_17: str = ""
+    """A file of 9 × 9 puzzles with 17 clues, one on each line, such as G. Royle's list; empty to leave them out."""
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class SudokuCompile:
+    """The first puzzles of a process, which `sudoku_data` times; it writes no JSON."""
+
+    num_puzzles: int = 10
+    """Puzzles of side 6 to generate, solve and bring to their canonical form."""
+
+
+SCHEMAS: dict[str, type] = {
+    "sudoku_data": SudokuData,
+    "sudoku-compile": SudokuCompile,
+}

@@ -1,0 +1,167 @@
+"""What test_sudoku.py launches.
+
+sudoku_worker.py DATA OUT begin    two ranks train each of RUNS, then one more run in which rank 1 is killed
+sudoku_worker.py DATA OUT resume   that run goes on
+sudoku_worker.py DATA OUT signs    one step of SparseSignSGD on any number of ranks
+
+For each of RUNS, rank r leaves OUT/NAME/RANK.safetensors: before each step the `gradients` of the body, the `weights` at
+which they were taken, and the puzzle embedding's `table`, each with the step as first dimension. `signs` leaves
+OUT/signs.RANKS.RANK.safetensors.
+"""
+
+import os
+import signal
+import sys
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import small_sudokus
+
+from ensemble import errors
+from ensemble.neural import launch
+from ensemble.neural.settings import TrainConfig
+
+if TYPE_CHECKING:
+    import torch
+
+BATCH_SIZE, NUM_EPOCHS = 16, 2  # 35 rows: steps of 16, 16 and 3; of the last one, rank 1 of 2 has none
+RUNS: dict[str, tuple[dict[str, Any], int]] = {
+    "carried": ({"variant": "hrm", "puzzle_embedding": True, "high_cycles": 2, "low_cycles": 2}, 1),
+    "one segment": ({"variant": "trm", "mixing": "attention", "low_cycles": 2, "segments": 1}, 1),
+    "starts": ({"variant": "trm", "starts": 3}, 2),
+}
+"""Settings of the recipe, and the number of accumulated micro-batches."""
+KILLED_AT = 5
+NUM_ROWS, COLUMNS = 100_000, 4
+
+
+def settings(out: Path, num_ranks: int, accumulation: int = 1) -> TrainConfig:
+    return TrainConfig(
+        data="puzzles",
+        out=str(out),
+        batch_size=BATCH_SIZE,
+        micro_batch_size=BATCH_SIZE // (num_ranks * accumulation),
+        max_epochs=NUM_EPOCHS,
+        learning_rate=3e-3,
+        weight_decay=0.1,
+        warmup_steps=2,
+        clip_norm=0,
+        ema_decay=0.9,
+        patience=100,
+        checkpoint_steps=2,
+        keep_last=100,
+        trackers=(),
+        evaluations_per_epoch=1,
+    )
+
+
+def make(data: Path, **changed: Any) -> Any:
+    """The recipe with weights in float64, so that only errors make a difference, and heads that halt some places early."""
+    import torch
+
+    from ensemble.recipes.sudoku import training
+
+    recipe = training.make(small_sudokus.config(**changed), str(data))
+    build = recipe.model
+
+    def model() -> Any:
+        built = build().double()
+        torch.nn.init.normal_(built.to_halting.weight, std=0.3)
+        torch.nn.init.zeros_(built.to_halting.bias)
+        return built
+
+    recipe.model = model  # type: ignore[method-assign]
+    return recipe
+
+
+def train(recipe: Any, config: TrainConfig, accelerator: Any, resume: str = "") -> dict[str, "torch.Tensor"]:
+    """Train, and return what was seen before each step of the body's optimizer."""
+    import torch
+
+    from ensemble.neural import loop
+
+    once = recipe.optimizers
+    seen: dict[str, list[torch.Tensor]] = {"gradients": [], "weights": [], "table": []}
+
+    def optimizers(model: Any, learning_rate: float, weight_decay: float) -> list[Any]:
+        parameters = [parameter for parameter in model.parameters() if parameter.requires_grad]
+
+        def record(*_: Any) -> None:
+            seen["gradients"].append(torch.cat([parameter.grad.flatten() for parameter in parameters]))
+            seen["weights"].append(torch.nn.utils.parameters_to_vector(parameters).detach())
+            if model.puzzles is not None:
+                seen["table"].append(model.puzzles.table.clone())
+
+        made = once(model, learning_rate, weight_decay)
+        made[0].register_step_pre_hook(record)
+        return made
+
+    recipe.optimizers = optimizers
+    loop.train(recipe, config, accelerator, resume)
+    return {name: torch.stack(tensors) for name, tensors in seen.items() if tensors}
+
+
+def kill_at(step: int, recipe: Any) -> None:
+    """Have this process killed in the forward pass of a step."""
+    calls, once = iter(range(step + 1)), recipe.step
+
+    def step_or_die(*arguments: Any) -> Any:
+        if next(calls, None) is None:  # the first two calls are the loop's, before the first step
+            os.kill(os.getpid(), signal.SIGKILL)
+        return once(*arguments)
+
+    recipe.step = step_or_die
+
+
+def uses() -> tuple["torch.Tensor", "torch.Tensor"]:
+    """Ids and gradients of a global batch of 12 uses: some rows are used by several ranks, some by one of them."""
+    import torch
+
+    generator = torch.Generator().manual_seed(0)
+    ids = torch.tensor([0, 99_999, 7, 7, 0, 3, 99_999, 0, 5, 7, 11, 0])
+    gradients = torch.randn(len(ids), COLUMNS, generator=generator)
+    # In float32, the order of this sum decides its sign
+    gradients[ids == 0] = torch.tensor([1e8, 1.0, -1e8, -0.5])[:, None].expand(-1, COLUMNS)
+    return ids, gradients
+
+
+def signs(rank: int, num_ranks: int) -> "torch.Tensor":
+    """The table after two steps with this rank's part of the uses."""
+    import torch
+
+    from ensemble.neural.optimizers import SparseSignSGD
+
+    ids, gradients = uses()
+    mine = slice(rank * len(ids) // num_ranks, (rank + 1) * len(ids) // num_ranks)
+    table = torch.nn.Parameter(torch.ones(NUM_ROWS, COLUMNS), requires_grad=False)
+    optimizer = SparseSignSGD([table], lr=0.01, weight_decay=0.1)
+    for _ in range(2):
+        table.grad = torch.sparse_coo_tensor(ids[None, mine], gradients[mine], table.shape, check_invariants=False)
+        optimizer.step()
+    return table.detach()
+
+
+def main() -> None:
+    data, out, what = Path(sys.argv[1]), Path(sys.argv[2]), sys.argv[3]
+    accelerator = launch.start(settings(out, 1))
+
+    from safetensors.torch import save_file
+
+    rank, num_ranks = accelerator.process_index, accelerator.num_processes
+    if what == "signs" or what == "begin":
+        save_file({"table": signs(rank, num_ranks)}, out / f"signs.{num_ranks}.{rank}.safetensors")
+    if what == "begin":
+        for name, (changed, accumulation) in RUNS.items():
+            found = train(make(data, **changed), settings(out / name, num_ranks, accumulation), accelerator)
+            save_file(found, out / name / f"{rank}.safetensors")
+            accelerator.free_memory()
+    if what != "signs":
+        recipe = make(data, **RUNS["carried"][0])
+        if rank == 1 and what == "begin":
+            kill_at(KILLED_AT, recipe)
+        train(recipe, settings(out / "killed", num_ranks), accelerator, "last" if what == "resume" else "")
+    accelerator.end_training()
+
+
+if __name__ == "__main__":
+    errors.run(main)

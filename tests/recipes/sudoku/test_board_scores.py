@@ -1,0 +1,111 @@
+"""Scores of boards, of an ensemble and of one network."""
+
+import json
+import sys
+from pathlib import Path
+from typing import Any
+
+import launcher
+import numpy as np
+import pytest
+import small_sudokus
+import torch
+from accelerate import Accelerator
+
+from ensemble import configuration, folders, predictions
+from ensemble.neural import loop
+from ensemble.neural.settings import config_class
+from ensemble.recipes.sudoku import outputs, training
+from ensemble.recipes.sudoku.board_scores import scores
+
+torch.set_num_threads(1)
+
+
+def boards(num_puzzles: int = 40) -> dict[str, np.ndarray]:
+    """Four cells each, the first of which is given; of puzzle k the last cell is wrong where k is divisible by 4."""
+    solutions = np.tile([1, 2, 3, 4], (num_puzzles, 1))
+    puzzles, found = solutions.copy(), solutions.copy()
+    puzzles[:, 1:] = 0
+    found[::4, 3] = 1
+    number = np.arange(num_puzzles)
+    return {
+        "puzzles": puzzles, "solutions": solutions, "boards": found, "clues": 17 + number % 2,
+        "backtracks": np.where(number < 10, 0, np.where(number < 20, 2, 5000)), "segments": 1 + number % 4,
+    }  # fmt: skip
+
+
+def test_boards_are_solved_as_a_whole() -> None:
+    """Cells that are given would count as right, or a part would have the puzzles of another."""
+    found = scores(**boards())
+    assert found["puzzles"] == 40
+    assert found["exact"] == 0.75
+    assert found["blanks"] == pytest.approx(1 - 10 / 120)
+    assert found["segments"] == 2.5
+    low, high = found["exact_interval"]
+    assert 0.55 < low < 0.7 < 0.8 < high < 0.95
+    by_clues = found["by_clues"]
+    assert {name: part["puzzles"] for name, part in by_clues.items()} == {"17": 20, "18": 20}
+    assert (by_clues["17"]["exact"], by_clues["18"]["exact"]) == (0.5, 1.0)
+    assert (by_clues["17"]["segments"], by_clues["18"]["segments"]) == (2.0, 3.0)
+    by_backtracks = found["by_backtracks"]
+    assert {name: part["puzzles"] for name, part in by_backtracks.items()} == {"0": 10, "1–2": 10, "1000+": 20}
+    assert by_backtracks["0"]["exact"] == 0.7
+    json.dumps(found, allow_nan=False)
+
+
+def test_one_puzzle_has_no_interval() -> None:
+    """NaN is no JSON."""
+    one = {name: column[:1] for name, column in boards().items()}
+    found = scores(**{**one, "segments": None})  # type: ignore[arg-type]
+    assert found["exact_interval"] is None
+    assert found["exact"] == 0.0
+    assert "segments" not in found
+    json.dumps(found, allow_nan=False)
+
+
+@pytest.fixture(scope="module")
+def data(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    return small_sudokus.prepared(tmp_path_factory.mktemp("sudokus"))
+
+
+def test_the_ensemble_is_scored_by_boards(data: Path) -> None:
+    """Cells would be put together to other boards than the data's."""
+    rows = training.make(small_sudokus.config(), str(data)).rows("test").columns
+    solution, row_id = rows["solution"].all(), rows["row_id"].all()
+    right = np.eye(4)[solution.reshape(-1) - 1]
+    cell = np.tile(np.arange(16), 10)
+    puzzle = np.repeat(row_id, 16)
+    wrong = right.copy()
+    wrong[16 * 3 + 5] = np.roll(right[16 * 3 + 5], 1)
+    test = predictions.Predictions(
+        row_id=puzzle * 16 + cell, target=solution.reshape(-1) - 1.0, prediction=right, group=puzzle, cluster=puzzle,
+        recipe="sudoku", split="test", member="m", fingerprint="", output="probabilities", classes=("1", "2", "3", "4"),
+    )  # fmt: skip
+    found = outputs.scores_by_part("multiclass", test, {"ensemble": right, "m": wrong}, data)["boards"]
+    assert found["ensemble"]["exact"] == 1.0
+    assert found["m"]["exact"] == 0.9
+    blanks = (rows["puzzle"].all() == 0).sum()
+    is_blank = rows["puzzle"].all()[3, 5] == 0
+    assert found["m"]["blanks"] == pytest.approx(1 - is_blank / blanks)
+
+
+def test_a_member_is_examined(data: Path, tmp_path: Path) -> None:
+    """Scores would be of other predictions than asked for, or replace a file of the user."""
+    values: dict[str, Any] = {
+        "data": str(data), "out": str(tmp_path / "trm"), "batch_size": 16, "max_epochs": 1, "trackers": (),
+        "recipe": vars(small_sudokus.config(variant="trm")),
+    }  # fmt: skip
+    config: Any = configuration.from_dict(config_class("sudoku"), values)
+    loop.train(training.make(config.recipe, str(data)), config, Accelerator(cpu=True))
+    command = [sys.executable, "-m", "ensemble.recipes.sudoku.examine", f"member={tmp_path / 'trm'}", f"data={data}"]
+    words = [f"out={tmp_path / 'scores'}", "starts=2", "select=first"]
+    code, errors = launcher.run([*command, *words], launcher.ROOT)
+    assert code == 0, errors
+    found = folders.read_json(tmp_path / "scores" / "scores.json")
+    assert found["puzzles"] == 10
+    assert 0 <= found["exact"] < 0.5
+    assert found["calls"] == 2 * found["segments"] <= 8
+    assert (found["starts"], found["select"]) == (2, "first")
+    code, errors = launcher.run([*command, *words], launcher.ROOT)
+    assert code == 2
+    assert "exists" in errors

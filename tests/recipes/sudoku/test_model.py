@@ -1,0 +1,210 @@
+"""The update rules of HRM, TRM and the direct network: which module is called when, and where a gradient flows."""
+
+import dataclasses
+import math
+from typing import Any
+
+import pytest
+import torch
+
+from ensemble.recipes.sudoku.layers import Attention, Module, norm, reference_inner_width, truncated_normal
+from ensemble.recipes.sudoku.model import Reasoner, Shape
+
+SHAPE = Shape(
+    side=4,
+    box_rows=2,
+    box_columns=2,
+    variant="hrm",
+    mixing="attention",
+    positions="rope",
+    width=16,
+    num_layers=1,
+    num_heads=2,
+    inner_width=24,
+    high_cycles=2,
+    low_cycles=2,
+    num_starts=2,
+    num_puzzle_ids=0,
+)
+
+
+def model(**changed: Any) -> Reasoner:
+    torch.manual_seed(0)
+    return Reasoner(dataclasses.replace(SHAPE, **changed)).double()
+
+
+def segment(of: Reasoner, is_new: tuple[bool, bool, bool] = (True, True, True), states: Any = None, start: int = 0) -> Any:
+    """A segment of three puzzles."""
+    generator = torch.Generator().manual_seed(1)
+    puzzle = torch.randint(0, 5, (3, 16), generator=generator)
+    high, low = torch.zeros(2, 3, of.shape.num_tokens, 16, dtype=torch.float64) if states is None else states
+    starts, ids = torch.full((3,), start), torch.zeros(3, dtype=torch.long)
+    return of(puzzle, ids, starts, torch.tensor(is_new), high, low)
+
+
+def calls(of: Reasoner) -> list[str]:
+    """The modules called in a segment, in order; in capitals those with a gradient."""
+    seen = []
+    for letter, module in (("l", of.low), ("h", of.high)):
+        if module is not None:
+
+            def record(*_: Any, letter: str = letter) -> None:
+                seen.append(letter.upper() if torch.is_grad_enabled() else letter)
+
+            module.register_forward_pre_hook(record)
+    segment(of)
+    return seen
+
+
+@pytest.mark.parametrize(
+    ("variant", "cycles", "expected"),
+    [
+        ("hrm", (2, 2), "llhlLH"),
+        ("hrm", (1, 1), "LH"),
+        ("hrm", (1, 3), "llLH"),
+        ("trm", (3, 2), "llllllLLL"),
+        ("trm", (1, 1), "LL"),
+        ("direct", (2, 2), "LH"),
+    ],
+)
+def test_modules_are_called_as_in_the_reference(variant: str, cycles: tuple[int, int], expected: str) -> None:
+    """The one-step gradient of HRM would reach further back, or that of TRM not through its whole last cycle."""
+    assert "".join(calls(model(variant=variant, high_cycles=cycles[0], low_cycles=cycles[1]))) == expected
+
+
+def test_hrm_is_its_update_rule() -> None:
+    """z_H would reach the low module late, or the input would be left out of an update."""
+    of = model()
+    found = segment(of)
+    x = of.embed(torch.randint(0, 5, (3, 16), generator=torch.Generator().manual_seed(1)), torch.zeros(3, dtype=torch.long))
+    high, low = of.high_start[0].expand_as(x), of.low_start[0].expand_as(x)
+    assert of.high is not None
+    for _ in range(2):
+        for _ in range(2):
+            low = of.low(low + high + x)
+        high = of.high(high + low)
+    torch.testing.assert_close(found.high, high)
+    torch.testing.assert_close(found.low, low)
+    torch.testing.assert_close(found.digits, high @ of.to_digits.weight.T)
+    torch.testing.assert_close(found.halting, high[:, 0] @ of.to_halting.weight.T - 5.0)
+
+
+def test_trm_updates_both_states_with_one_network() -> None:
+    """The input would enter the update of z_H, or there would be a second network."""
+    of = model(variant="trm", high_cycles=2, low_cycles=3)
+    found = segment(of)
+    x = of.embed(torch.randint(0, 5, (3, 16), generator=torch.Generator().manual_seed(1)), torch.zeros(3, dtype=torch.long))
+    high, low = of.high_start[0].expand_as(x), of.low_start[0].expand_as(x)
+    for _ in range(2):
+        for _ in range(3):
+            low = of.low(low + high + x)
+        high = of.low(high + low)
+    assert of.high is None
+    torch.testing.assert_close(found.high, high)
+    torch.testing.assert_close(found.low, low)
+
+
+def test_only_new_places_begin_anew() -> None:
+    """A puzzle would lose its latent state in the middle, or begin with that of the puzzle before it."""
+    of = model()
+    first = segment(of)
+    states = first.high.detach(), first.low.detach()
+    again = segment(of, (False, True, False), states)
+    onward, anew = segment(of, (False, False, False), states), first
+    assert torch.equal(again.high[[0, 2]], onward.high[[0, 2]])
+    torch.testing.assert_close(again.high[1], anew.high[1])
+    assert not torch.allclose(onward.high[1], anew.high[1])
+    assert not torch.allclose(segment(of, start=1).high, anew.high), "all starts are the same"
+    other_low = segment(of, (False, False, False), (states[0], states[1] + 1))
+    assert not torch.allclose(other_low.high, onward.high), "z_L begins anew"
+
+
+def test_gradients_stay_within_the_segment() -> None:
+    """The memory of a puzzle would grow with its segments."""
+    of = model()
+    high, low = (torch.randn(3, 16, 16, dtype=torch.float64, requires_grad=True) for _ in "HL")
+    segment(of, (False,) * 3, (high, low)).digits.sum().backward()
+    assert high.grad is None
+    assert low.grad is None
+    assert all(parameter.grad is not None for name, parameter in of.named_parameters() if "halting" not in name)
+
+
+def test_initial_weights() -> None:
+    """Layers would begin too wide, or halting before anything is learned."""
+    weights = truncated_normal(400, 500, std=0.3)
+    assert weights.std().item() == pytest.approx(0.3, rel=0.02)
+    kept = 0.3 / weights.abs().max().item()
+    assert kept == pytest.approx(0.8796 / 2, rel=0.01), "cut at two standard deviations of the wider normal"
+    of = model(width=64)
+    assert of.to_digits.weight.std().item() == pytest.approx(1 / 8, rel=0.1)
+    narrow = of.low.perceptrons[0].narrow.weight  # type: ignore[union-attr]
+    assert narrow.std().item() == pytest.approx(1 / math.sqrt(24), rel=0.1)
+    halting = segment(model()).halting
+    assert torch.equal(halting, torch.full_like(halting, -5.0))
+    assert {"high_start", "low_start"} <= of.state_dict().keys()
+
+
+@pytest.mark.parametrize(
+    ("mixing", "positions"),
+    [("attention", "learned"), ("attention", "units"), ("heads", "units"), ("heads", "none"), ("tokens", "none")],
+)
+def test_every_mixing_reaches_every_cell(mixing: str, positions: str) -> None:
+    """A cell could not see another one."""
+    of = model(mixing=mixing, positions=positions)
+    x = torch.randn(1, 16, 16, dtype=torch.float64, requires_grad=True)
+    of.low(x)[0, 3].sum().backward()
+    assert x.grad is not None
+    assert x.grad.abs().sum(-1).ne(0).all()
+    blank = of.embed(torch.zeros(1, 16, dtype=torch.long), torch.zeros(1, dtype=torch.long))
+    assert len(of.low(blank)[0].unique(dim=0)) == 16, "two cells look the same"
+
+
+def test_inner_widths_are_those_of_the_references() -> None:
+    """Published settings would make another network: HRM's width is 512, and TRM-MLP mixes 97 tokens."""
+    assert [reference_inner_width(width) for width in (64, 96, 97, 512)] == [256, 256, 512, 1536]
+
+
+def test_rope_depends_on_distances_only() -> None:
+    """Positions would be absolute: attention would change when all tokens move along."""
+    torch.manual_seed(0)
+    attention = Attention(12, 16, 2, has_rope=True).double()
+    x = torch.randn(1, 6, 16, dtype=torch.float64)
+    query, key, _ = attention.project(x).view(1, 6, 3, 2, -1).permute(2, 0, 3, 1, 4)
+
+    def scores(offset: int) -> torch.Tensor:
+        part = slice(offset, offset + 6)
+        whole = attention.cosine, attention.sine
+        attention.cosine, attention.sine = attention.cosine[part], attention.sine[part]
+        found = attention._rotated(query) @ attention._rotated(key).transpose(-1, -2)
+        attention.cosine, attention.sine = whole
+        return found
+
+    torch.testing.assert_close(scores(0), scores(5), rtol=0, atol=1e-5)
+    assert not torch.allclose(scores(0), query @ key.transpose(-1, -2))
+
+
+def test_blocks_are_normed_after_the_sum() -> None:
+    """Latent states would grow from segment to segment."""
+    torch.manual_seed(0)
+    block = Module(16, 16, 1, 2, 24, mixing="heads", has_rope=False).double()
+    x = 100 * torch.randn(2, 16, 16, dtype=torch.float64)
+    mixed = norm(x + block.mixers[0](x))
+    found = block(x)
+    torch.testing.assert_close(found, norm(mixed + block.perceptrons[0](mixed)))
+    torch.testing.assert_close(found.square().mean(-1), torch.ones(2, 16, dtype=torch.float64), rtol=1e-4, atol=1e-4)
+
+
+def test_the_puzzle_embedding_has_a_sparse_gradient_of_each_use() -> None:
+    """Uses of one id would be added up before the ranks exchange them, or the body's optimizer would train the table."""
+    of = model(positions="learned", num_puzzle_ids=5)
+    assert of.puzzles is not None
+    found = segment(of)
+    assert found.digits.shape == (3, 16, 4)
+    found.digits.square().sum().backward()
+    gradient = of.puzzles.table.grad
+    assert gradient is not None
+    assert gradient.is_sparse
+    assert gradient._indices().tolist() == [[0, 0, 0]]
+    assert not of.puzzles.table.requires_grad
+    segment(of).digits.square().sum().backward()
+    assert of.puzzles.table.grad._indices().tolist() == [[0] * 6]  # type: ignore[union-attr]

@@ -1,0 +1,274 @@
+"""The recipe's step, rows and metrics, and a training from prepared data to prediction files."""
+
+import sys
+from pathlib import Path
+from typing import Any
+
+import launcher
+import numpy as np
+import pytest
+import small_sudokus
+import torch
+from accelerate import Accelerator
+
+from ensemble import configuration, folders, predictions
+from ensemble.errors import UserError
+from ensemble.neural import loop
+from ensemble.neural.predict import NeuralMember
+from ensemble.neural.settings import config_class
+from ensemble.predictor import members
+from ensemble.recipes.sudoku import training
+from ensemble.recipes.sudoku.losses import cross_entropy
+from ensemble.recipes.sudoku.training import OFFERED
+
+torch.set_num_threads(1)
+
+
+@pytest.fixture(scope="module")
+def data(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    return small_sudokus.prepared(tmp_path_factory.mktemp("sudokus"))
+
+
+def recipe(data: Path, **changed: Any) -> training.Sudoku:
+    return training.make(small_sudokus.config(**changed), str(data))
+
+
+def batch_of(of: training.Sudoku, epoch: int = 0) -> dict[str, torch.Tensor]:
+    return of.rows("train").gather(np.arange(6), epoch)
+
+
+def is_valid(boards: torch.Tensor) -> bool:
+    """Whether every row, column and box of 4 × 4 boards has each digit once."""
+    grids = boards.view(-1, 4, 4)
+    boxes = grids.view(-1, 2, 2, 2, 2).transpose(2, 3).reshape(-1, 4, 4)
+    return all(bool((unit.sort(-1).values == torch.arange(1, 5)).all()) for unit in (grids, grids.transpose(1, 2), boxes))
+
+
+def test_training_rows_are_images_with_more_clues(data: Path) -> None:
+    """A puzzle would contradict its solution, or be the same in each epoch."""
+    of = recipe(data, reveal=0.5)
+    rows = of.rows("train")
+    every = rows.gather(np.arange(len(rows)))
+    assert is_valid(every["solution"])
+    given = every["puzzle"] > 0
+    assert torch.equal(every["puzzle"][given], every["solution"][given])
+    clues = given.sum(1)
+    assert clues.min() == 8
+    assert 0.3 < (clues > 8).float().mean() < 0.7
+    other = rows.gather(np.arange(len(rows)), 1)
+    assert (other["solution"] != every["solution"]).any(1).float().mean() > 0.9
+    some = rows.gather(np.array([30, 2]))
+    assert all(torch.equal(some[name], every[name][[30, 2]]) for name in some), "what is drawn depends on the batch"
+    assert (recipe(data, reveal=0.0).rows("train").gather(np.arange(35))["puzzle"] > 0).sum(1).eq(8).all()
+
+
+def test_an_epoch_has_several_images_of_a_puzzle(data: Path) -> None:
+    """Images would be the same, or of a puzzle of another split."""
+    rows = recipe(data, images=3, reveal=0.0).rows("train")
+    assert len(rows) == 3 * 35
+    found = rows.gather(np.array([4, 39, 74]))
+    assert is_valid(found["solution"])
+    assert len(found["solution"].unique(dim=0)) == 3
+    assert len(recipe(data, images=3).rows("validation")) == 10
+
+
+def test_fewer_clues_are_revealed_in_later_epochs(data: Path) -> None:
+    """Training would end on easier puzzles than are to be solved."""
+    rows = recipe(data, reveal=1.0, reveal_epochs=10).rows("train")
+    shares = [(rows.gather(np.arange(35), epoch)["puzzle"] > 0).sum(1).gt(8).float().mean() for epoch in (0, 5, 10, 11)]
+    assert shares[0] > 0.85
+    assert 0.2 < shares[1] < 0.8
+    assert shares[2:] == [0, 0]
+    assert (recipe(data, reveal_epochs=0).rows("train").gather(np.arange(35), 99)["puzzle"] > 0).sum(1).gt(8).any()
+
+
+def test_rows_of_other_splits_are_as_prepared(data: Path) -> None:
+    """Scores would be of other puzzles than the data's."""
+    rows = recipe(data).rows("test")
+    found = rows.gather(np.arange(len(rows)), 3)
+    assert np.array_equal(found["puzzle"].numpy(), rows.columns["puzzle"].all())
+    assert found["patience"].eq(0).all()
+
+
+def test_exploration_keeps_some_puzzles_from_halting(data: Path) -> None:
+    """No place would ever reason on after it has halted too early."""
+    patience = recipe(data, exploration=0.5).rows("train").gather(np.arange(35))["patience"]
+    assert set(patience.tolist()) == {0, 2, 3, 4}
+    assert 0.2 < (patience > 0).float().mean() < 0.8
+
+
+def test_only_halted_places_take_what_is_offered(data: Path) -> None:
+    """A puzzle would be replaced in the middle, or stay after it has halted."""
+    of = recipe(data)
+    model = of.model()
+    _, count, state = of.step(model, batch_of(of), None)
+    assert count == 6
+    state["halted"] = torch.tensor([True, False, False, True, False, False])
+    state["steps"] = torch.tensor([2, 2, 3, 1, 1, 2])
+    offered = batch_of(of, 1)
+    _, _, after = of.step(model, offered, state)
+    for name in OFFERED:
+        assert torch.equal(after[name][[0, 3]], offered[name][[0, 3]])
+        assert torch.equal(after[name][[1, 2, 4, 5]], state[name][[1, 2, 4, 5]])
+    assert after["steps"].tolist() == [1, 3, 4, 1, 2, 3]
+    assert after["halted"].tolist() == [False, False, True, False, False, False], "the last segment ends a puzzle"
+    assert not any(tensor.requires_grad for tensor in after.values())
+    assert of.metrics({name: np.array(1.0) for name in ("puzzles", "exact", "blanks", "right_blanks", "segments")}
+                      | {"not_finite": np.array(0)})["used"] == pytest.approx(2 / 6)  # fmt: skip
+
+
+def test_a_place_halts_when_its_logit_says_so_and_patience_allows(data: Path) -> None:
+    """Exploration would be without effect, or halting without patience."""
+    of = recipe(data)
+    model: Any = of.model()
+    torch.nn.init.constant_(model.to_halting.bias, 1.0)
+    batch = batch_of(of) | {"patience": torch.tensor([0, 2, 0, 3, 0, 0])}
+    _, _, state = of.step(model, batch, None)
+    assert state["halted"].tolist() == [True, False, True, False, True, True]
+    _, _, state = of.step(model, batch, state)
+    assert state["halted"].tolist() == [True, True, True, False, True, True]
+
+
+def test_the_loss_is_a_sum_over_puzzles(data: Path) -> None:
+    """The gradient would depend on how the batch was cut."""
+    of = recipe(data)
+    model, batch = of.model(), batch_of(of)
+    whole, count, _ = of.step(model, batch, None)
+    pieces = [{name: tensor[part] for name, tensor in batch.items()} for part in ([0, 1], [2, 3, 4, 5])]
+    parts = [of.step(model, piece, None)[0] for piece in pieces]
+    assert whole.item() == pytest.approx(sum(part.item() for part in parts), rel=1e-6)
+    expected = 6 * (np.log1p(np.exp(-5.0)) / 2)  # no place is solved, and the logit of halting is -5
+    new, latent = torch.ones(6, dtype=torch.bool), torch.zeros(2, 6, 16, 16)
+    found: Any = model(batch["puzzle"], batch["puzzle_id"], torch.zeros(6, dtype=torch.long), new, *latent)
+    expected += cross_entropy(found.digits, batch["solution"], "stablemax").sum().item()
+    assert whole.item() == pytest.approx(expected)
+    assert count == 6
+
+
+def test_the_winner_takes_it_all(data: Path) -> None:
+    """Every start would be trained to be the mean of all."""
+    of = recipe(data, starts=3)
+    model: Any = of.model()
+    batch = batch_of(of)
+    each = []
+    for start in range(3):
+        numbers, new = torch.full((6,), start), torch.ones(6, dtype=torch.bool)
+        found = model(batch["puzzle"], batch["puzzle_id"], numbers, new, *torch.zeros(2, 6, 16, 16))
+        each.append(cross_entropy(found.digits, batch["solution"], "stablemax"))
+    best = torch.stack(each).min(0)
+    assert len(best.indices.unique()) > 1
+    loss_sum, _, state = of.step(model, batch, None)
+    halting = 6 * np.log1p(np.exp(-5.0)) / 2
+    assert loss_sum.item() == pytest.approx(best.values.sum().item() + halting, rel=1e-6)
+    assert state["high"].shape == (6, 3, 16, 16)
+    loss_sum.backward()
+    halting_gradient = model.to_halting.weight.grad[0]
+    assert halting_gradient.any(), "the head learns from all starts"
+
+
+def test_continue_loss_learns_the_value_of_another_segment(data: Path) -> None:
+    """The second logit would stay at its first value, and every place would halt as soon as the first is higher."""
+    of = recipe(data, continue_loss=True)
+    model: Any = of.model()
+    loss_sum, _, _ = of.step(model, batch_of(of), None)
+    plain, _, _ = recipe(data).step(model, batch_of(of), None)
+    target = 1 / (1 + np.exp(5.0))
+    added = 6 * 0.5 * (target * np.log1p(np.exp(5.0)) + (1 - target) * np.log1p(np.exp(-5.0)))
+    assert loss_sum.item() == pytest.approx(plain.item() + added, rel=1e-5)
+    torch.nn.init.constant_(model.to_halting.bias[:1], -1.0)
+    of.step(model, batch_of(of), None)[0].backward()
+    assert model.to_halting.weight.grad[1].any()
+
+
+@pytest.mark.parametrize(
+    ("changed", "message"),
+    [
+        ({"num_heads": 3}, "recipe.width=16 cannot be cut into 3 heads"),
+        ({"positions": "rope"}, "rope needs recipe.mixing=attention"),
+        ({"variant": "direct", "segments": 4}, "set recipe.segments=1"),
+        ({"positions": "none", "mixing": "attention"}, "without positions"),
+        ({"reveal": 1.5}, "recipe.reveal=1.5 is impossible"),
+        ({"starts": 2, "continue_loss": True}, "is for one start"),
+        ({"segments": 0}, "recipe.segments=0 is impossible"),
+    ],
+)
+def test_settings_that_cannot_be_are_refused(data: Path, changed: dict[str, Any], message: str) -> None:
+    """A traceback, or a training that ignores a setting."""
+    with pytest.raises(UserError, match=message):
+        recipe(data, **changed)
+
+
+@pytest.fixture(scope="module")
+def many(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    return small_sudokus.prepared(tmp_path_factory.mktemp("many"), 320)
+
+
+@pytest.fixture(scope="module")
+def trained(many: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A network that has learned some rules of 4 × 4 puzzles, in 250 small steps."""
+    out = tmp_path_factory.mktemp("run") / "trm"
+    network = {"variant": "trm", "width": 32, "inner_width": 64, "num_heads": 4, "reveal_epochs": 25}
+    settings = {
+        "data": str(many), "out": str(out), "batch_size": 32, "max_epochs": 25, "learning_rate": 5e-3, "patience": 100,
+        "trackers": (), "warmup_steps": 10, "ema_decay": 0.9, "checkpoint_steps": 1000,
+        "recipe": vars(small_sudokus.config(**network)),
+    }  # fmt: skip
+    config: Any = configuration.from_dict(config_class("sudoku"), settings)
+    loop.train(training.make(config.recipe, str(many)), config, Accelerator(cpu=True))
+    return out
+
+
+def test_a_network_learns_and_writes_prediction_files(trained: Path, many: Path, tmp_path: Path) -> None:
+    """Nothing would be learned, or a file would name other cells than it predicts."""
+    about = folders.read_manifest(many)
+    loaded = members.Loaded(NeuralMember(trained, Accelerator(cpu=True), many).predict)
+    ((_, path, num_rows),) = members.write_splits(loaded, "trm", "neural", ["test"], many, about, tmp_path, trained)
+    assert num_rows == 160
+    found = predictions.read(path)
+    assert found.output == "probabilities"
+    assert found.classes == ("1", "2", "3", "4")
+    rows = recipe(many).rows("test").columns
+    assert np.array_equal(found.target.reshape(10, 16) + 1, rows["solution"].all())
+    assert np.array_equal(found.cluster.reshape(10, 16)[:, 0], rows["row_id"].all())
+    assert np.array_equal(found.row_id, np.repeat(rows["row_id"].all() * 16, 16) + np.tile(np.arange(16), 10))
+    right = found.prediction.argmax(1) == found.target
+    assert right.mean() > 0.6
+
+
+def test_a_member_predicts_as_it_is_asked_to(trained: Path, many: Path, tmp_path: Path) -> None:
+    """starts, votes and select would be ignored, or be taken for granted in prediction files."""
+    accelerator = Accelerator(cpu=True)
+    plain = NeuralMember(trained, accelerator, many).predict(many, "test")
+    options = {"starts": 2, "votes": 3, "select": "vote"}
+    voted = NeuralMember(trained, accelerator, many, options).predict(many, "test")
+    assert np.array_equal(plain["row_id"], voted["row_id"])
+    assert not np.array_equal(plain["prediction"], voted["prediction"])
+    words = [f"{name}={value}" for name, value in options.items()]
+    command = [sys.executable, launcher.PREDICT, f"member={trained}", f"data={many}", "splits=[test]", f"out={tmp_path}"]
+    code, errors = launcher.run([*command, "name=voted", *words], tmp_path)
+    assert code == 0, errors
+    found = predictions.read(tmp_path / "voted.test.parquet")
+    assert np.array_equal(found.prediction, voted["prediction"])
+    assert found.config["votes"] == 3
+    assert "votes" not in plain["config"]
+    with pytest.raises(UserError, match="select=best is no way"):
+        NeuralMember(trained, accelerator, many, {**options, "select": "best"})
+
+
+def test_metrics_count_puzzles_and_blanks(data: Path) -> None:
+    """Clues that are given would count as right, or half a board as solved."""
+    of = recipe(data)
+    rows = of.rows("test").gather(np.arange(4))
+    right = torch.nn.functional.one_hot(rows["solution"] - 1, 4).double()
+    blank = [int((rows["puzzle"][row] == 0).nonzero()[0]) for row in range(4)]
+    right[0, blank[0]] = 0.25
+    right[0, blank[0], 3 - int(rows["solution"][0, blank[0]] - 1 == 3)] = 0.9
+    of.predict = lambda model, batch: {  # type: ignore[method-assign]
+        "prediction": right, "target": (rows["solution"] - 1).float(), "segments": torch.tensor([1.0, 2.0, 3.0, 4.0])
+    }  # fmt: skip
+    sums = {name: tensor.double().sum(0).numpy() for name, tensor in of.sums(of.model(), rows).items()}
+    found = of.metrics(sums)
+    assert found["exact"] == 0.75
+    assert found["blanks"] == pytest.approx(1 - 1 / 32)
+    assert found["segments"] == 2.5
+    assert np.isnan(of.metrics({**sums, "not_finite": np.array(1)})["exact"])
