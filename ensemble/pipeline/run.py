@@ -2,11 +2,11 @@
 
     fit.json            the settings, and which prepared data are theirs; --resume auto goes on where they are the same
     prepared/           what the recipe's preparation wrote
-    rankings/, RECIPE/  of a recipe with a follow-up (plan.py): the members' predictions, and data of the RECIPE made from them
+    rankings/, RECIPE/  with a follow-up (plan.py): the members' predictions, and data of the RECIPE made from them
     members/NAME/       the members
     predictions/        their prediction files
     ensemble/           weights, scores, forecast
-    all/                of a recipe with a follow-up: the comparison of all members
+    all/                with a follow-up: the comparison of all members
     leaderboard.json    members, their scores, weights, seconds and sizes
     report.html
 

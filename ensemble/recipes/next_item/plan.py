@@ -8,7 +8,10 @@ from ensemble.errors import UserError
 from ensemble.pipeline.plan import FollowUp, Planned
 
 CANDIDATES = "candidates"
-NUM_CANDIDATES = 50
+TREES = {"refit": True}
+NUM_CANDIDATES, NUM_CANDIDATES_OF_FEW = 50, 200
+FEW_SEQUENCES = 500
+"""Of validation: below, candidates are more, so that enough of the next items are among them."""
 LEAST_SEQUENCES = 67
 """Of validation: 15 % of them stop the trees early, and the candidates need 10."""
 LONG = 40
@@ -29,7 +32,7 @@ def plan(about: dict[str, Any], num_threads: int) -> list[Planned]:
         )
     sasrec = Planned(name="sasrec", kind="neural", settings=_preset(about), share=6.0, least_seconds=25.0)
     trees = [
-        Planned(name=library, kind="trees", settings={"library": library, "refit": True}, data=CANDIDATES)
+        Planned(name=library, kind="trees", settings={"library": library, **TREES}, data=CANDIDATES)
         for library in ("lightgbm", "xgboost")
     ]
     return [sasrec, *trees]
@@ -37,7 +40,9 @@ def plan(about: dict[str, Any], num_threads: int) -> list[Planned]:
 
 def follow_up(about: dict[str, Any], data: Path, rankings: Path) -> FollowUp:
     """The best items of all rankings become candidates."""
-    settings = {"data": str(data), "rankings": (str(rankings),), "num_candidates": NUM_CANDIDATES}
+    is_few = about["splits"]["validation"]["rows"] < FEW_SEQUENCES
+    num_candidates = NUM_CANDIDATES_OF_FEW if is_few else NUM_CANDIDATES
+    settings = {"data": str(data), "rankings": (str(rankings),), "num_candidates": num_candidates}
     sequences = sum(about["splits"][split]["rows"] for split in ("validation", "test"))
     return FollowUp(recipe=CANDIDATES, settings=settings, seconds=FOLLOW_S + FOLLOW_PER_SEQUENCE_S * sequences)
 
