@@ -44,16 +44,9 @@ def main() -> None:
             "candidates=… goes with predictions=… or ensemble=…, and they with it: give both, or leave them out"
         )
 
-    from ensemble import folders
     from ensemble.recipes.next_item import comparison
 
-    with folders.new_folder(settings.out, settings.overwrite, comparison.KIND) as folder:
-        table = comparison.read(settings.rankings, settings.data, settings.split)
-        best = comparison.best_on_validation(settings.rankings, table)
-        if settings.candidates:
-            table = comparison.read_candidates(table, settings.candidates, settings.predictions, settings.ensemble)
-        scores = comparison.score(table, settings.data, best, settings.num_draws, settings.seed)
-        print(comparison.write(folder, scores))
+    print(comparison.as_text(comparison.compare(**configuration.to_dict(settings))))
 
 
 if __name__ == "__main__":

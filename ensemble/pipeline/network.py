@@ -52,7 +52,8 @@ def words(member: Planned, data: Path, folder: Path, about: dict[str, Any], conf
 def predict(name: str, folder: Path, data: Path, out: Path) -> None:
     """Write the prediction files of a neural member."""
     script = [sys.executable, "-m", "ensemble.commands.predict", *recipe.words_of_command_line()]
-    if code := _run([*script, f"member={folder}", f"data={data}", f"out={out}", f"name={name}"], []):
+    words = [f"member={folder}", f"data={data}", f"out={out}", f"name={name}"]
+    if code := _run([*script, *words], [], subprocess.DEVNULL):
         raise Failure(f"predictions of {name} ended with exit code {code}")
 
 
@@ -82,9 +83,11 @@ def _hardware(accelerate_config: str) -> list[str]:
     return [*processes, *precision, *(["--multi_gpu"] if num_gpus > 1 else [] if num_gpus else ["--cpu"])]
 
 
-def _run(command: list[str], more: list[str]) -> int:
+def _run(command: list[str], more: list[str], output: int | None = None) -> int:
     """The exit code of a command in a process group of its own, which gets the signals that this process gets."""
-    process = subprocess.Popen([*command, *more], start_new_session=True, stdin=subprocess.DEVNULL, env={**os.environ})
+    process = subprocess.Popen(
+        [*command, *more], start_new_session=True, stdin=subprocess.DEVNULL, stdout=output, env={**os.environ}
+    )
     try:
         return process.wait()
     except BaseException:

@@ -3,16 +3,24 @@
 A recipe may have a module `plan.py` with `plan(about, num_threads) -> list[Planned]`, and with `combining(about)`, which
 names a combiner and a calibration of combine/ that are used without a comparison. Without one, its neural network, XGBoost
 and LightGBM are trained with their default settings, and its baselines are compared.
+
+The data of a recipe whose members rank items have no task. Such a recipe has `follow_up(about, data, rankings) -> FollowUp`,
+and its plan has members that train on the data of the follow-up. They come after the others.
 """
 
 import dataclasses
 import importlib.util
+from pathlib import Path
 from typing import Any, Literal
 
 from ensemble import recipe
 
 OPTIONAL_LIBRARIES = {"catboost": "catboost"}
 """Libraries of tree members that may be absent, and the package that is imported."""
+
+
+PREPARED = "prepared"
+"""The folder of the prepared data of a fit."""
 
 
 class Preempted(Exception):
@@ -31,6 +39,20 @@ class Planned:
     """Its part of the time that is left; the parts are those of the members that are still to be trained."""
     least_seconds: float = 2.0
     """It is not begun with less time than that."""
+    data: str = PREPARED
+    """The folder of the fit with the data that it trains on: prepared, or the name of the follow-up's recipe."""
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class FollowUp:
+    """A recipe whose data are made from the predictions of a fit's members, so that further members train on them."""
+
+    recipe: str
+    """Its name, and that of the folder of its data. These data have a task."""
+    settings: dict[str, Any]
+    """Of its preparation, without `out`."""
+    seconds: float
+    """Time that predictions, preparation and comparison take at most."""
 
 
 def plan(about: dict[str, Any], num_threads: int) -> list[Planned]:
@@ -47,6 +69,16 @@ def plan(about: dict[str, Any], num_threads: int) -> list[Planned]:
         network = its.get("training", "make") and Planned(name="network", kind="neural", share=4, least_seconds=20)
         found = [*trees, *([network] if network else [])]
     return [one for one in found if _is_installed(one.settings.get("library", ""))]
+
+
+def follow_up(about: dict[str, Any], data: Path, rankings: Path) -> FollowUp | None:
+    """The follow-up of data with the manifest `about` in the folder `data`, if the recipe has one.
+
+    rankings : the folder of the predictions of members and baselines.
+    """
+    of_recipe = recipe.of(about).get("plan", "follow_up")
+    planned: FollowUp | None = of_recipe(about, data, rankings) if of_recipe else None
+    return planned
 
 
 def _is_installed(library: str) -> bool:

@@ -2,9 +2,11 @@
 
     fit.json            the settings, and which prepared data are theirs; --resume auto goes on where they are the same
     prepared/           what the recipe's preparation wrote
+    rankings/, RECIPE/  with a follow-up (plan.py): the members' predictions, and data of the RECIPE made from them
     members/NAME/       the members
     predictions/        their prediction files
     ensemble/           weights, scores, forecast
+    all/                with a follow-up: the comparison of all members
     leaderboard.json    members, their scores, weights, seconds and sizes
     report.html
 
@@ -16,7 +18,7 @@ libraries must not share one. What is whole is not done again with --resume auto
 import dataclasses
 import json
 import sys
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -25,14 +27,14 @@ from ensemble import configuration, folders, recipe
 from ensemble.errors import UserError
 from ensemble.pipeline import network
 from ensemble.pipeline.budget import Budget
-from ensemble.pipeline.plan import Planned, Preempted, plan
+from ensemble.pipeline.plan import PREPARED, FollowUp, Planned, Preempted, follow_up, plan
 from ensemble.pipeline.settings import FILE as SETTINGS
 from ensemble.pipeline.settings import FREE_TO_CHANGE, preparation
 
 if TYPE_CHECKING:
     from ensemble.trees.settings import TreesConfig
 
-PREPARED = "prepared"
+RANKINGS = "rankings"
 MOST_SHOWN = 3
 FINISH_S, FINISH_PER_ROW_S = 4.0, 2.5e-4
 """Seconds to combine the members and write the report, at most: measured on one core."""
@@ -46,27 +48,53 @@ def fit(config: Any, name: str, resume: bool, budget: Budget) -> list[dict[str, 
     config : an instance of `settings.config_class(name)`. Raises `UserError` for a mistake of the user's, and `Preempted`.
     """
     from ensemble.trees import threads
-    from ensemble.trees.boosting import CannotLearn
 
     out = Path(config.out)
-    overwrite = bool(getattr(config, "overwrite", False))
     about = prepare(config, name, resume)
-    num_threads = threads.settle(config.threads)
-    _say(budget, f"prepared {sum(split['rows'] for split in about['splits'].values()):,} rows")
-    planned = chosen(about, config, num_threads)
-    finish = FINISH_S + FINISH_PER_ROW_S * about["splits"]["train"]["rows"]
+    planned = chosen(about, config, threads.settle(config.threads))
+    _say(budget, f"prepared {_num_rows(about):,} rows")
+    then = follow_up(about, out / PREPARED, out / RANKINGS)
+    own, after = ([member for member in planned if (member.data == PREPARED) == is_own] for is_own in (True, False))
     trained: list[Planned] = []
+    _train(own, after, trained, about, _finish_seconds(about) + (then.seconds if then else 0), config, resume, budget)
+    if then:
+        about = _follow(then, about, trained, config, resume, budget)
+        _train(after, [], trained, about, _finish_seconds(about), config, resume, budget)
+    if not trained:
+        raise UserError("no member could be trained, as the warnings explain: name other members, or give other data")
+    return _finish(out, about, trained, config, budget)
+
+
+def _train(
+    planned: list[Planned],
+    after: list[Planned],
+    trained: list[Planned],
+    about: dict[str, Any],
+    finish: float,
+    config: Any,
+    resume: bool,
+    budget: Budget,
+) -> None:
+    """Train members on data with the manifest `about`, and add those that are whole to `trained`.
+
+    after : members that are trained later. finish : seconds that are kept for the rest of the fit.
+    """
+    from ensemble.trees import threads
+    from ensemble.trees.boosting import CannotLearn
+
+    out, overwrite = Path(config.out), bool(getattr(config, "overwrite", False))
+    num_threads = threads.settle(config.threads)
     for position, member in enumerate(planned):
-        left = budget.left() - finish
-        if left < member.least_seconds and trained:
+        left, later = budget.left() - finish, [*planned[position + 1 :], *after]
+        if left < member.least_seconds and (trained or any(one.least_seconds < member.least_seconds for one in later)):
             _say(budget, f"no time is left for {member.name}")
             continue
-        seconds = max(left * share_of(member, planned[position + 1 :], left), LEAST_S) if config.time_limit else 0.0
+        seconds = max(left * share_of(member, later, left), LEAST_S) if config.time_limit else 0.0
         _say(budget, f"{member.name}" + (f": at most {seconds:.0f} s" if config.time_limit else ""))
         folder = out / "members" / member.name
         go_on = resume and not is_stale(folder, about["fingerprint"])
         if member.kind == "neural":
-            done = network.train(member, out / PREPARED, folder, about, config, seconds, go_on)
+            done = network.train(member, out / member.data, folder, about, config, seconds, go_on)
         else:
             try:
                 train_trees(member, config, num_threads, seconds, go_on, overwrite or resume)
@@ -76,9 +104,51 @@ def fit(config: Any, name: str, resume: bool, budget: Budget) -> list[dict[str, 
                 done = False
         if done:
             trained.append(member)
-    if not trained:
-        raise UserError("no member could be trained, as the warnings explain: name other members, or give other data")
-    return _finish(out, about, trained, config, budget)
+
+
+def _finish_seconds(about: dict[str, Any]) -> float:
+    """Time to combine the members of data and to write the report, at most."""
+    return FINISH_S + FINISH_PER_ROW_S * about["splits"]["train"]["rows"]
+
+
+def _num_rows(about: dict[str, Any]) -> int:
+    return sum(split["rows"] for split in about["splits"].values())
+
+
+def _follow(
+    then: FollowUp, about: dict[str, Any], trained: list[Planned], config: Any, resume: bool, budget: Budget
+) -> dict[str, Any]:
+    """Predict with the members and baselines, and prepare the data of the follow-up from that; returns their manifest.
+
+    With `resume`, predictions of the same models and data from them are not made again.
+    """
+    from ensemble.predictor import bag
+
+    out = Path(config.out)
+    rankings, folder = out / RANKINGS, out / then.recipe
+    models = {member.name: bag.model_of(out / "members" / member.name) for member in trained}
+    content = {"kind": RANKINGS, "data": about["fingerprint"], "models": models}
+    if not (resume and _holds(rankings, content)):
+        _say(budget, f"predicting with {', '.join([*models, 'the baselines'])}")
+        with folders.new_folder(rankings, overwrite=True, kind=RANKINGS) as scratch:
+            _predict(trained, about, out / PREPARED, scratch, config)
+            folders.write_manifest(scratch, content)
+    sources = folders.sources(sorted(rankings.glob("*.parquet")))
+    if not (resume and _holds(folder, {"recipe": then.recipe, "sources": sources})):
+        settings = recipe.prepare_config(then.recipe)(**then.settings, out=str(folder), overwrite=True)
+        _write(folder, then.recipe, settings, lambda made: None)
+    made = folders.read_manifest(folder)
+    _say(budget, f"prepared {_num_rows(made):,} rows of {then.recipe}")
+    return made
+
+
+def _holds(folder: Path, content: dict[str, Any]) -> bool:
+    """Whether a folder is sound, and its manifest has this content."""
+    try:
+        manifest = folders.verify(folder)
+    except UserError:
+        return False
+    return {name: manifest.get(name) for name in content} == content
 
 
 def share_of(member: Planned, later: list[Planned], seconds: float) -> float:
@@ -189,8 +259,8 @@ def _undo(file: Path, made: list[Path]) -> None:
 
 def _sweep(out: Path) -> None:
     """Clear away what a killed command left half-written, and put back what it was about to replace."""
-    for folder in (out / PREPARED, out / "ensemble"):
-        folders.recover(folder)
+    for old in out.glob(".*.old-*"):
+        folders.recover(out / old.name[1:].rpartition(".old-")[0])
     folders.discard_scratch([*out.glob(".*.writing-*"), *(out / "predictions").glob(".*.writing-*")])
     for old in out.glob(".*.old-*"):
         folders.discard(old)
@@ -203,8 +273,6 @@ def _note(out: Path, fingerprint: str) -> None:
 
 def _prepare(folder: Path, config: Any, name: str, begun: dict[str, Any] | None, num_threads: int) -> dict[str, Any]:
     """The manifest of the prepared data, which are not made again if the fit that goes on has made them."""
-    from ensemble.data import prepared
-
     settings = preparation(config, name, str(folder))
     if begun and begun.get(PREPARED) and (folder / folders.NAME).is_file():
         about = folders.read_manifest(folder)
@@ -214,14 +282,21 @@ def _prepare(folder: Path, config: Any, name: str, begun: dict[str, Any] | None,
     elif begun and hasattr(settings, "overwrite"):
         settings = dataclasses.replace(settings, overwrite=True)  # what is there was killed half-way, or is an older fit's
 
-    def check(scratch: Path) -> None:
+    _write(folder, name, settings, lambda about: chosen(about, config, num_threads))
+    return folders.read_manifest(folder)
+
+
+def _write(folder: Path, name: str, settings: Any, check: Callable[[dict[str, Any]], Any]) -> None:
+    """Prepare data of the recipe `name`; the folder gets its name after `check` of the manifest."""
+    from ensemble.data import prepared
+
+    def check_all(scratch: Path) -> None:
         about = folders.read_manifest(scratch)
         prepared.check(name, scratch, about)
-        chosen(about, config, num_threads)
+        check(about)
 
-    with folders.checked(folder, check):
+    with folders.checked(folder, check_all):
         recipe.named(name).require("prepare", "prepare", "cannot prepare data")(settings)
-    return folders.read_manifest(folder)
 
 
 def _refuse_other_sources(config: Any, about: dict[str, Any], folder: Path) -> None:
@@ -265,7 +340,7 @@ def trees_config(member: Planned, config: Any, num_threads: int, seconds: float 
     from ensemble.trees.settings import TreesConfig
 
     out = Path(config.out)
-    where = {"data": str(out / PREPARED), "out": str(out / "members" / member.name)}
+    where = {"data": str(out / member.data), "out": str(out / "members" / member.name)}
     limits = {"threads": num_threads, "max_seconds": seconds}
     return configuration.from_dict(TreesConfig, {"seed": getattr(config, "seed", 0), **member.settings, **limits, **where})
 
@@ -287,24 +362,14 @@ def train_trees(
 
 
 def _finish(out: Path, about: dict[str, Any], trained: list[Planned], config: Any, budget: Budget) -> list[dict[str, Any]]:
-    """Predict, combine and report."""
-    from ensemble.predictor import bag, leaderboard, members
+    """Predict, combine, compare and report."""
     from ensemble.predictor import fit as combiner
+    from ensemble.predictor import leaderboard
 
-    data, predictions = out / PREPARED, out / "predictions"
-    names = [member.name for member in trained]
-    for member in trained:
-        folder = out / "members" / member.name
-        if member.kind == "neural":
-            network.predict(member.name, folder, data, predictions)
-            continue
-        loaded, kind = members.load(folder, data, config.threads), members.kind_of(folder)
-        splits = bag.usual_splits(folder, about, is_baseline=False)
-        list(members.write_splits(loaded, member.name, kind, splits, data, about, predictions, folder))
-    for name, kind in members.baselines(about).items():
-        splits = bag.usual_splits(Path(name), about, is_baseline=True)
-        list(members.write_splits(members.load_baseline(name, about), name, kind, splits, data, about, predictions))
-        names.append(name)
+    before = folders.read_manifest(out / PREPARED)
+    then = follow_up(before, out / PREPARED, out / RANKINGS)
+    data, predictions = out / (then.recipe if then else PREPARED), out / "predictions"
+    names = _predict([member for member in trained if member.data == data.name], about, data, predictions, config)
     _say(budget, "combining")
     combining = recipe.of(about).get("plan", "combining")
     scores = combiner.fit(
@@ -318,6 +383,11 @@ def _finish(out: Path, about: dict[str, Any], trained: list[Planned], config: An
         compare=False,
         **(combining(about) if combining else {}),
     )
+    if then:
+        compare = recipe.of(before).require("comparison", "compare", "has a follow-up and no comparison")
+        folder_of = (out / "all", out / PREPARED, out / RANKINGS, data, predictions, out / "ensemble")
+        compared = compare(*folder_of, tuple(names), num_draws=config.num_draws, seed=getattr(config, "seed", 0))
+        scores = {**scores, "split": compared["split"], "scores": compared["members"]}
     board = leaderboard.rows(scores, {member.name: out / "members" / member.name for member in trained})
     folders.write_json(out / "leaderboard.json", board)
     from ensemble.report import page
@@ -325,6 +395,26 @@ def _finish(out: Path, about: dict[str, Any], trained: list[Planned], config: An
     page.write(out / "ensemble", data, predictions, out / "report.html")
     _say(budget, f"wrote {out / 'report.html'}")
     return board
+
+
+def _predict(trained: list[Planned], about: dict[str, Any], data: Path, folder: Path, config: Any) -> list[str]:
+    """Write the predictions of members and baselines for `data`, with the manifest `about`; returns their names."""
+    from ensemble.predictor import bag, members
+
+    names = [member.name for member in trained]
+    for member in trained:
+        model = Path(config.out) / "members" / member.name
+        if member.kind == "neural":
+            network.predict(member.name, model, data, folder)
+            continue
+        loaded, kind = members.load(model, data, config.threads), members.kind_of(model)
+        splits = bag.usual_splits(model, about, is_baseline=False)
+        list(members.write_splits(loaded, member.name, kind, splits, data, about, folder, model))
+    for name, kind in members.baselines(about).items():
+        splits = bag.usual_splits(Path(name), about, is_baseline=True)
+        list(members.write_splits(members.load_baseline(name, about), name, kind, splits, data, about, folder))
+        names.append(name)
+    return names
 
 
 def _say(budget: Budget, sentence: str) -> None:

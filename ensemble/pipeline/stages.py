@@ -20,7 +20,7 @@ from ensemble.data.cross_validation import CrossValidation
 from ensemble.errors import UserError
 from ensemble.pipeline import network
 from ensemble.pipeline import run as whole
-from ensemble.pipeline.plan import Planned, Preempted
+from ensemble.pipeline.plan import PREPARED, Planned, Preempted
 from ensemble.signals import StopSignals
 
 WORDS = "network.words"
@@ -41,7 +41,8 @@ def run(stage: str, config: Any, name: str, task: int = 0, num_tasks: int = 1) -
     about = whole.prepare(config, name, resume=True) if stage == "prepare" else whole.prepared(config, name)
     num_threads = threads.settle(config.threads)
     planned = whole.chosen(about, config, num_threads)
-    trees = [member for member in planned if member.kind == "trees"]
+    # Members of a follow-up train on predictions of the others, so the fit without --stage trains them
+    trees = [member for member in planned if member.kind == "trees" and member.data == PREPARED]
     if stage == "prepare":
         _write_words(planned, about, config)
     elif stage == "copies":
@@ -55,7 +56,7 @@ def _write_words(planned: list[Planned], about: dict[str, Any], config: Any) -> 
     """Those of the first neural member."""
     out = Path(config.out)
     words = [
-        network.words(member, out / whole.PREPARED, out / "members" / member.name, about, config)
+        network.words(member, out / PREPARED, out / "members" / member.name, about, config)
         for member in planned
         if member.kind == "neural"
     ]

@@ -12,6 +12,7 @@ from typing import Any
 import fit as script
 import polars as pl
 import pytest
+import walks
 
 from ensemble import folders
 from ensemble.errors import UserError
@@ -315,6 +316,13 @@ COMMANDS = {
     "… --resume last": "argument --resume: invalid choice: 'last' (choose from 'auto')",
     "… --recipe chess": "there is no recipe 'chess': known are hot_sellers, next_item, candidates, table, and any",
     "… --recipe hot_sellers": "the command line: there is no setting 'target'; known are: out, source, metadata, raw,",
+    "… --recipe next_item": "the command line: there is no setting 'target'; known are: out, source, format, columns, raw,",
+    "out=new --recipe next_item": "no reviews are given: name at least one file, glob or hub:CATEGORY",
+    "out=new --recipe next_item source=[t.csv]": "t.csv fits no known format of reviews (its columns are a, b, y)",
+    "out=new --recipe next_item source=[walks.txt] core=1 members=[tabm]": "members=['tabm']: there is no member 'tabm' here, "
+    "there are sasrec, lightgbm, xgboost",
+    "out=new --recipe next_item source=[few.txt] core=1": "the validation split has 60 sequences, and trees need at least 67 "
+    "to learn from: give more users, or with split=time other moments",
     "… --config no.yaml": "the configuration file no.yaml does not exist: check the path",
     "… --config list.yaml": "the configuration file list.yaml must hold `key: value` lines, not a list or a single",
     "… overwrite=perhaps": "the command line: overwrite=perhaps does not fit: write true or false",
@@ -345,6 +353,8 @@ AS_PROCESSES = (
     "",
     "… members=[gpt]",
     "… --resume last",
+    "out=new --recipe next_item source=[walks.txt] core=1 members=[tabm]",
+    "out=new --recipe next_item source=[few.txt] core=1",
     "out=taken source=[t.csv] target=y overwrite=true",
     "… target=z",
 )
@@ -365,6 +375,8 @@ def desk(tmp_path_factory: pytest.TempPathFactory) -> Path:
     words = csv("a,w,two,minus,zero,y", row=lambda i: f"{i},word{i % 3},{i % 2},{i - 3},0,{YES[i]}")
     (desk / "words.csv").write_bytes(words)
     (desk / "list.yaml").write_text("- 1\n")
+    for name, num_users in (("walks.txt", 80), ("few.txt", 60)):
+        walks.raw(desk, num_users=num_users).rename(desk / name)
     for name, file, content in (
         ("taken", "thesis.txt", "irreplaceable"),
         ("foreign", "fit.json", '{"a": 1}'),

@@ -9,6 +9,7 @@ came next is none of them, its rank is infinite and counts 0, so that all figure
 """
 
 import dataclasses
+from collections.abc import Collection
 from pathlib import Path
 from typing import Any
 
@@ -64,6 +65,35 @@ class Table:
     members: list[Member]
 
 
+def compare(
+    out: str | Path,
+    data: str | Path,
+    rankings: str | Path,
+    candidates: str | Path = "",
+    predictions: str | Path = "",
+    ensemble: str | Path = "",
+    names: Collection[str] = (),
+    *,
+    split: str = "test",
+    num_draws: int,
+    seed: int,
+    overwrite: bool = True,
+) -> dict[str, Any]:
+    """Write the comparison of all members to the folder `out`; returns what scores.json holds.
+
+    data : of next_item. rankings : ranking files of validation and of `split`. candidates, predictions, ensemble, names : as
+    for `read_candidates`; empty for none. num_draws, seed : of the bootstrap over users. Raises `UserError`.
+    """
+    with folders.new_folder(out, overwrite, KIND) as folder:
+        table = read(rankings, data, split)
+        best = best_on_validation(rankings, table)
+        if candidates:
+            table = read_candidates(table, candidates, predictions, ensemble, names)
+        scores = score(table, data, best, num_draws, seed)
+        write(folder, scores)
+    return scores
+
+
 def read(folder: str | Path, data: str | Path, split: str) -> Table:
     """The ranking files of a split; `UserError` if there are none, or they are of other data."""
     about = _about(data)
@@ -88,9 +118,12 @@ def read(folder: str | Path, data: str | Path, split: str) -> Table:
     return Table(split=split, fingerprint=first.fingerprint, **same, members=members)
 
 
-def read_candidates(table: Table, candidates: str | Path, files: str | Path, ensemble: str | Path) -> Table:
+def read_candidates(
+    table: Table, candidates: str | Path, files: str | Path, ensemble: str | Path, names: Collection[str] = ()
+) -> Table:
     """The same with the members of a folder of prediction files on candidates, and with an ensemble of them, if given.
 
+    names : of the members to read from the folder; empty for all.
     Raises `UserError` for files that are of other candidates, and candidates of other data or another split than test: of
     the others, members learned.
     """
@@ -105,7 +138,8 @@ def read_candidates(table: Table, candidates: str | Path, files: str | Path, ens
     rows = open_table(Path(candidates) / "rows" / table.split)
     row_id, sequence, item = (Column(rows, name).all() for name in ("row_id", "sequence", "item"))
     place = np.searchsorted(table.row_id, sequence)
-    paths = [*_paths(files, table.split)] if files else []
+    paths = _paths(files, table.split) if files else []
+    paths = [path for path in paths if not names or path.name.removesuffix(f".{table.split}.parquet") in names]
     paths += [Path(ensemble) / f"{table.split}.parquet"] if ensemble else []
     found = []
     for path in paths:
@@ -198,14 +232,12 @@ def score(table: Table, data: str | Path, best: str, num_draws: int, seed: int) 
     }
 
 
-def write(folder: Path, scores: dict[str, Any]) -> str:
-    """Write the three files and the manifest into a folder; returns the table."""
-    text = as_text(scores)
-    (folder / "table.md").write_text(text, encoding="utf-8")
+def write(folder: Path, scores: dict[str, Any]) -> None:
+    """Write the three files and the manifest into a folder."""
+    (folder / "table.md").write_text(as_text(scores), encoding="utf-8")
     folders.write_json(folder / "scores.json", scores)
     _draw(folder / "by_length.png", scores)
     folders.write_manifest(folder, {"kind": KIND})
-    return text
 
 
 def as_text(scores: dict[str, Any]) -> str:

@@ -1,0 +1,139 @@
+"""A fit of a recipe whose members rank items: killed between its parts, it ends with the bits of one that never was."""
+
+import signal
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+import walks
+
+from ensemble import folders
+from ensemble.pipeline import plan, run
+from ensemble.pipeline.budget import Budget
+from ensemble.recipes.next_item import plan as of_recipe
+
+ROOT = Path(__file__).resolve().parents[2]
+NUM_USERS = 160
+WORDS = ("--recipe", "next_item", "core=1", "time_limit=0", "num_draws=3", "threads=1")
+PROLOGUE = """
+import functools, os, signal, sys
+sys.path.insert(0, {scripts!r})
+from ensemble.recipes.next_item import plan
+plan.TREES.update(num_rounds=12, learning_rate=0.3)
+plan._preset = lambda about: {{"max_epochs": 3, "learning_rate": 0.01, "batch_size": 32, "recipe.width": 16}}
+
+def kill_at(where, name, number):
+    whole, calls = getattr(where, name), []
+    @functools.wraps(whole)
+    def call(*arguments, **named):
+        calls.append(1)
+        if len(calls) == number:
+            os.kill(os.getpid(), signal.SIGKILL)
+        return whole(*arguments, **named)
+    setattr(where, name, call)
+
+{where}
+import fit
+from ensemble import errors
+if __name__ == "__main__":
+    errors.run(fit.main)
+"""
+"""scripts/fit.py with a small network and few trees, which kills itself."""
+RANKED = "from ensemble.recipes.next_item.candidates import prepare; kill_at(prepare, '_parts', 1)"
+GROWING = "from ensemble.trees import train; kill_at(train, 'train', 2)"
+FILES = {
+    "fit.json", "prepared", "rankings", "candidates", "members", "predictions", "ensemble", "all", "leaderboard.json",
+    "report.html",
+}  # fmt: skip
+
+
+@pytest.fixture
+def start(tmp_path: Path, child: Callable[..., Any]) -> Callable[..., Any]:
+    """Runs the command, which may kill itself; its output and exit code."""
+    walks.raw(tmp_path, num_users=NUM_USERS, jumps=0.3)
+
+    def start(out: str, *words: str, where: str = "") -> Any:
+        script = tmp_path / "script.py"
+        script.write_text(PROLOGUE.format(scripts=str(ROOT / "scripts"), where=where))
+        return child(str(script.with_suffix("")), "source=[raw.txt]", f"out={out}", *WORDS, *words, folder=tmp_path)
+
+    return start
+
+
+def times(folder: Path) -> dict[Path, int]:
+    return {file: file.stat().st_mtime_ns for file in folder.rglob("*") if file.is_file() and file.name[0] != "."}
+
+
+def test_killed_between_its_parts_it_ends_with_the_same_bits(start: Callable[..., Any], tmp_path: Path) -> None:
+    """The chain would break off, train the network twice, or give other trees for the same data."""
+    out, resume = tmp_path / "out", ("--resume", "auto")
+    done = start("out", *resume, where=RANKED)
+    assert done.returncode == -signal.SIGKILL, done.stderr
+    assert (out / "members/sasrec/status").read_text() == "done\n"
+    assert not (out / "candidates").exists()
+    made = times(out / "members/sasrec") | times(out / "rankings")
+    assert len(list((out / "rankings").glob("*.parquet"))) == 6
+    done = start("out", *resume, where=GROWING)  # when LightGBM is whole
+    assert done.returncode == -signal.SIGKILL, done.stderr
+    assert "sasrec is whole already" in done.stderr
+    assert "predicting with" not in done.stderr
+    made |= times(out / "candidates")
+    done = start("out", *resume)
+    assert done.returncode == 0, done.stderr
+    assert "lightgbm is whole already" in done.stderr
+    assert {file: file.stat().st_mtime_ns for file in made} == made
+    assert {path.name for path in out.iterdir()} == FILES
+
+    compared = folders.read_json(out / "all/scores.json")
+    board = {row["member"]: row for row in folders.read_json(out / "leaderboard.json")}
+    assert board.keys() == {"ensemble", "sasrec", "lightgbm", "xgboost", "popularity", "co_occurrence"}
+    for name, row in board.items():
+        assert (row["metric"], row["split"]) == ("ndcg_at_10", "test")
+        assert [row[end] for end in ("value", "low", "high")] == list(compared["members"][name]["ndcg_at_10"].values())
+        is_trained = name in ("sasrec", "lightgbm", "xgboost")
+        assert [row[fact] is not None for fact in ("weight", "seconds", "megabytes")] == [is_trained] * 3
+    assert compared["rows"] == NUM_USERS  # all, whether the next item is a candidate or not
+    printed = done.stdout.splitlines()
+    first = next(number for number, line in enumerate(printed) if line.startswith("ndcg at 10 on the test split"))
+    assert [line.split()[0] for line in printed[first + 1 :]] == list(board)
+    page = (out / "report.html").read_text(encoding="utf-8")
+    assert "scripts/fit.py --recipe next_item" in page
+    assert "xgboost" in (out / "all/table.md").read_text()
+
+    whole = start("whole")
+    assert whole.returncode == 0, whole.stderr
+    for name in ("lightgbm/model.txt", "xgboost/model.ubj"):
+        assert (tmp_path / "whole/members" / name).read_bytes() == (out / "members" / name).read_bytes()
+    assert (tmp_path / "whole/all/scores.json").read_bytes() == (out / "all/scores.json").read_bytes()
+
+
+def test_time_is_kept_for_the_follow_up(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The network would take all of the time, or a limit that is too short for it be exceeded by its start."""
+    monkeypatch.setattr(run, "plan", plan.plan)
+    walks.raw(tmp_path, num_users=NUM_USERS)
+    from ensemble.pipeline import network
+    from ensemble.pipeline.settings import config_class
+
+    given: dict[str, float] = {}
+
+    def train(member: Any, data: Path, folder: Path, about: Any, config: Any, seconds: float, resume: bool) -> bool:
+        given[member.name] = seconds
+        return False  # as a network that failed
+
+    monkeypatch.setattr(network, "train", train)
+    monkeypatch.setattr(of_recipe, "TREES", {"num_rounds": 4})
+
+    def fit(out: str, limit: float) -> dict[str, Any]:
+        config = config_class("next_item")(
+            source=(str(tmp_path / "raw.txt"),), out=str(tmp_path / out), core=1, time_limit=limit, num_draws=3, threads=1
+        )
+        return {row["member"]: row for row in run.fit(config, "next_item", False, Budget(limit, passed=0.0))}
+
+    board = fit("out", 3600.0)
+    kept = of_recipe.FOLLOW_S + 2 * NUM_USERS * of_recipe.FOLLOW_PER_SEQUENCE_S + run.FINISH_S
+    assert 2000 < given["sasrec"] < (3600 - kept) * 6 / 8
+    assert board.keys() == {"ensemble", "lightgbm", "xgboost", "popularity", "co_occurrence"}
+    given.clear()
+    assert "ensemble" in fit("short", 40.0)
+    assert not given
