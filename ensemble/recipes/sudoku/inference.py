@@ -7,7 +7,8 @@ as it is. Starts beyond the trained ones are drawn from the distribution that th
     vote   the board that most candidates end with, of equally frequent ones the more probable: the mean of those candidates
     first  the candidate that halts first, of several the one with the highest logit of halting, at the segment in which it
            halts; the candidate with the highest logit after the last segment if none halts. A puzzle takes part in no
-           further segment once one of its candidates has halted.
+           further segment once one of its candidates has halted. A candidate halts with `How.halt_probability`: with 0.5,
+           as in training, the first of several to halt is often one that is wrong.
 """
 
 import dataclasses
@@ -38,6 +39,8 @@ class How:
     """Symmetric images of the puzzle, the first of which is the puzzle itself."""
     select: str = "mean"
     """How candidates are joined: one of SELECT."""
+    halt_probability: float = 0.98
+    """The least probability of halting with which a candidate halts for select=first."""
 
 
 class Predicted(NamedTuple):
@@ -112,7 +115,7 @@ def predict(model: torch.nn.Module, puzzle: torch.Tensor, board: Board, shape: S
             is_done = torch.zeros_like(left, dtype=torch.bool)
         else:
             halting = found.halting[:, 0].view(len(left), num_candidates)
-            is_done = (halting > 0).any(dim=1) | is_last
+            is_done = (halting.sigmoid() >= how.halt_probability).any(dim=1) | is_last
             on_images = (
                 log_probabilities(found.digits, loss).exp().view(len(left), how.votes, how.starts, *found.digits.shape[1:])
             )

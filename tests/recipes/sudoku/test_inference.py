@@ -30,7 +30,7 @@ def model() -> Reasoner:
 
 
 def predicted(of: Any, puzzle: torch.Tensor, **how: Any) -> inference.Predicted:
-    return inference.predict(of, puzzle, BOARD, SHAPE, How(**{"segments": 3, **how}), "stablemax")
+    return inference.predict(of, puzzle, BOARD, SHAPE, How(**{"segments": 3, "halt_probability": 0.5, **how}), "stablemax")
 
 
 class Equivariant(torch.nn.Module):
@@ -107,6 +107,8 @@ def test_the_first_to_halt_ends_the_race() -> None:
     raced = predicted(Equivariant(), puzzles(3), segments=9, select="first", starts=2, votes=2)
     assert raced.segments.tolist() == [2] * 3
     assert raced.calls.tolist() == [8] * 3
+    unsure = predicted(Equivariant(), puzzles(3), segments=9, select="first", halt_probability=0.7)
+    assert unsure.segments.tolist() == [9] * 3
 
 
 def test_puzzles_leave_the_race_by_themselves() -> None:
