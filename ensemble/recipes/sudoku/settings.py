@@ -80,7 +80,7 @@ class RecipeConfig:
     """Updates of z_L for each update of z_H (L_cycles of HRM, n of TRM)."""
     segments: int = 8
     """Most segments of a puzzle in training, each one optimizer step."""
-    predict_segments: int = 16
+    predict_segments: int = 8
     """Segments of a prediction; the most segments with select=first of scripts/predict.py."""
     halt_probability: float = 0.98
     """The least probability of halting with which select=first takes a board."""
