@@ -5,6 +5,7 @@ as it is. Starts beyond the trained ones are drawn from the distribution that th
 
     mean   the mean over the candidates of the probabilities after the last segment
     vote   the board that most candidates end with, of equally frequent ones the more probable: the mean of those candidates
+    surest the candidate with the highest logit of halting after the last segment
     first  the candidate that halts first, of several the one with the highest logit of halting, at the segment in which it
            halts; the candidate with the highest logit after the last segment if none halts. A puzzle takes part in no
            further segment once one of its candidates has halted. A candidate halts with `How.halt_probability`: with 0.5,
@@ -24,7 +25,7 @@ from ensemble.recipes.sudoku.losses import log_probabilities
 from ensemble.recipes.sudoku.model import Segment, Shape
 from ensemble.recipes.sudoku.symmetry import Symmetries, identity, mixed, symmetries_of
 
-SELECT = ("mean", "vote", "first")
+SELECT = ("mean", "vote", "surest", "first")
 SEED_OF_VOTES, SEED_OF_STARTS = 1, 2
 
 
@@ -144,7 +145,7 @@ def predict(model: torch.nn.Module, puzzle: torch.Tensor, board: Board, shape: S
 def joined(each: torch.Tensor, halting: torch.Tensor, select: str) -> torch.Tensor:
     """Probabilities (B, cells, side) of N candidates with probabilities (B, N, cells, side) and logits of halting (B, N)."""
     rows = torch.arange(len(each), device=each.device)
-    if select == "first":
+    if select in ("surest", "first"):
         return each[rows, halting.argmax(dim=1)]
     if select == "mean":
         return each.mean(dim=1)
