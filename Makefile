@@ -35,7 +35,7 @@ demo-sudoku: export OMP_NUM_THREADS := 1
 demo-sudoku: $(VENV)/installed
 	rm -rf "$(SUDOKU)/members" "$(SUDOKU)/predictions"
 	$(BIN)/python scripts/prepare_data.py --recipe sudoku out=$(SUDOKU)/prepared side=6 clues=18 num_train=1000 \
-		num_test=300 overwrite=true
+		num_validation=500 num_test=300 overwrite=true
 	for seed in $(SEEDS); do $(BIN)/accelerate launch --config_file accelerate_configs/single_cpu.yaml scripts/train.py \
 		--recipe sudoku --config ensemble/recipes/sudoku/presets/sudoku_demo.yaml seed=$$seed data=$(SUDOKU)/prepared \
 		out=$(SUDOKU)/members/trm_$$seed $(TRAIN) || exit; \

@@ -36,9 +36,9 @@ class PredictConfig:
     """Of sudoku: latent starts that reason in parallel; 0 for one."""
     votes: int = 0
     """Of sudoku: symmetric images of the puzzle that are solved, the puzzle itself included; 0 for one."""
-    select: Literal["", "mean", "vote", "first"] = ""
-    """Of sudoku: how starts and images are joined: the mean of their probabilities, the board that most of them end with, or
-    the one that halts first; empty for mean."""
+    select: Literal["", "mean", "vote", "surest", "first"] = ""
+    """Of sudoku, how starts and images are joined: the mean of their probabilities, the board that most of them end with,
+    the one with the highest probability of halting at the end, or the one that halts first; empty for mean."""
     threads: int = 0
     """OpenMP threads of tree members; 0 for as many cores as are granted."""
     contributions: bool = False

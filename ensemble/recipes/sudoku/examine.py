@@ -31,7 +31,7 @@ class ExamineConfig:
     """Latent starts; 0 for one."""
     votes: int = 0
     """Symmetric images of each puzzle, the puzzle included; 0 for one."""
-    select: Literal["", "mean", "vote", "first"] = ""
+    select: Literal["", "mean", "vote", "surest", "first"] = ""
     """How starts and images are joined; empty for mean."""
     batch_size: int = 512
     """Puzzles at a time."""

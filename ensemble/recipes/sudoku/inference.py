@@ -5,9 +5,11 @@ as it is. Starts beyond the trained ones are drawn from the distribution that th
 
     mean   the mean over the candidates of the probabilities after the last segment
     vote   the board that most candidates end with, of equally frequent ones the more probable: the mean of those candidates
+    surest the candidate with the highest logit of halting after the last segment
     first  the candidate that halts first, of several the one with the highest logit of halting, at the segment in which it
            halts; the candidate with the highest logit after the last segment if none halts. A puzzle takes part in no
-           further segment once one of its candidates has halted.
+           further segment once one of its candidates has halted. A candidate halts with `How.halt_probability`: with 0.5,
+           as in training, the first of several to halt is often one that is wrong.
 """
 
 import dataclasses
@@ -23,7 +25,7 @@ from ensemble.recipes.sudoku.losses import log_probabilities
 from ensemble.recipes.sudoku.model import Segment, Shape
 from ensemble.recipes.sudoku.symmetry import Symmetries, identity, mixed, symmetries_of
 
-SELECT = ("mean", "vote", "first")
+SELECT = ("mean", "vote", "surest", "first")
 SEED_OF_VOTES, SEED_OF_STARTS = 1, 2
 
 
@@ -38,6 +40,8 @@ class How:
     """Symmetric images of the puzzle, the first of which is the puzzle itself."""
     select: str = "mean"
     """How candidates are joined: one of SELECT."""
+    halt_probability: float = 0.98
+    """The least probability of halting with which a candidate halts for select=first."""
 
 
 class Predicted(NamedTuple):
@@ -112,7 +116,7 @@ def predict(model: torch.nn.Module, puzzle: torch.Tensor, board: Board, shape: S
             is_done = torch.zeros_like(left, dtype=torch.bool)
         else:
             halting = found.halting[:, 0].view(len(left), num_candidates)
-            is_done = (halting > 0).any(dim=1) | is_last
+            is_done = (halting.sigmoid() >= how.halt_probability).any(dim=1) | is_last
             on_images = (
                 log_probabilities(found.digits, loss).exp().view(len(left), how.votes, how.starts, *found.digits.shape[1:])
             )
@@ -141,7 +145,7 @@ def predict(model: torch.nn.Module, puzzle: torch.Tensor, board: Board, shape: S
 def joined(each: torch.Tensor, halting: torch.Tensor, select: str) -> torch.Tensor:
     """Probabilities (B, cells, side) of N candidates with probabilities (B, N, cells, side) and logits of halting (B, N)."""
     rows = torch.arange(len(each), device=each.device)
-    if select == "first":
+    if select in ("surest", "first"):
         return each[rows, halting.argmax(dim=1)]
     if select == "mean":
         return each.mean(dim=1)

@@ -80,8 +80,10 @@ class RecipeConfig:
     """Updates of z_L for each update of z_H (L_cycles of HRM, n of TRM)."""
     segments: int = 8
     """Most segments of a puzzle in training, each one optimizer step."""
-    predict_segments: int = 16
-    """Segments of a prediction, and the most of starts that race to halt."""
+    predict_segments: int = 8
+    """Segments of a prediction; the most segments with select=first of scripts/predict.py."""
+    halt_probability: float = 0.98
+    """The least probability of halting with which select=first takes a board."""
     exploration: float = 0.1
     """Share of puzzles that may not halt before a random number of segments, from 2 to `segments`."""
     continue_loss: bool = False

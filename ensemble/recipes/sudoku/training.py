@@ -103,7 +103,8 @@ class Sudoku:
             raise UserError(f"{folder} was prepared for the recipe {self.about['recipe']}, not for {self.name}")
         self.board = board_of(self.about["sudoku"]["side"])
         self.fingerprint, self.inputs = self.about["fingerprint"], inputs.meaning(self.about)
-        self.how = inference.How(segments=config.predict_segments if config.variant != "direct" else 1)
+        segments = config.predict_segments if config.variant != "direct" else 1
+        self.how = inference.How(segments=segments, halt_probability=config.halt_probability)
         """How predictions are made: see `predicting`."""
         self._rows: dict[str, PuzzleRows] = {}
         self._used, self._offered = torch.zeros(()), 0
@@ -302,6 +303,7 @@ def _checked(config: RecipeConfig) -> RecipeConfig:
         low_cycles=(config.low_cycles >= 1, "at least 1"),
         segments=(config.segments >= 1, "at least 1"),
         predict_segments=(config.predict_segments >= 1, "at least 1"),
+        halt_probability=(0 < config.halt_probability < 1, "between 0 and 1"),
         exploration=(0 <= config.exploration <= 1, "between 0 and 1"),
         reveal=(0 <= config.reveal <= 1, "between 0 and 1"),
         reveal_epochs=(config.reveal_epochs >= 0, "0 or more"),

@@ -30,7 +30,7 @@ def model() -> Reasoner:
 
 
 def predicted(of: Any, puzzle: torch.Tensor, **how: Any) -> inference.Predicted:
-    return inference.predict(of, puzzle, BOARD, SHAPE, How(**{"segments": 3, **how}), "stablemax")
+    return inference.predict(of, puzzle, BOARD, SHAPE, How(**{"segments": 3, "halt_probability": 0.5, **how}), "stablemax")
 
 
 class Equivariant(torch.nn.Module):
@@ -107,6 +107,10 @@ def test_the_first_to_halt_ends_the_race() -> None:
     raced = predicted(Equivariant(), puzzles(3), segments=9, select="first", starts=2, votes=2)
     assert raced.segments.tolist() == [2] * 3
     assert raced.calls.tolist() == [8] * 3
+    waiting = predicted(Equivariant(), puzzles(3), segments=9, select="surest", starts=2, votes=2)
+    assert waiting.segments.tolist() == [9] * 3
+    unsure = predicted(Equivariant(), puzzles(3), segments=9, select="first", halt_probability=0.7)
+    assert unsure.segments.tolist() == [9] * 3
 
 
 def test_puzzles_leave_the_race_by_themselves() -> None:
@@ -133,6 +137,7 @@ def test_candidates_are_joined() -> None:
     halting = torch.tensor([[0.1, 3.0, 0.2, -1.0]])
     each = torch.stack([board(0, 1), board(0, 1, sure=0.6), board(2, 2, sure=0.95), board(1, 2)])[None]
     assert torch.equal(joined(each, halting, "first"), each[:, 1])
+    assert torch.equal(joined(each, halting, "surest"), each[:, 1])
     torch.testing.assert_close(joined(each, halting, "mean"), each.mean(1))
     torch.testing.assert_close(joined(each, halting, "vote"), each[:, :2].mean(1))
     tied = torch.stack([board(0, 1, sure=0.6), board(2, 2), board(0, 1, sure=0.6), board(2, 2)])[None]
