@@ -1,7 +1,8 @@
 """Measure what the READMEs state, and write it to slurm/results/NAME.json with hardware, versions, date and command.
 
 python scripts/benchmark.py help_times | seeds | real | panel | memory | loader | overhead | scaling | knobs | threads
-                            | trees | autogluon | tables | tables_300 | next_item | next_item_growth | sudoku_data
+                            | trees | autogluon | tables | tables_300 | next_item | next_item_growth
+                            | sudoku_data | sudoku_demo
 python scripts/benchmark.py figures [check=true]      # fill the READMEs' figures from those files, or compare them
 """
 

@@ -66,6 +66,7 @@ MEASURED = {
     "scaling": (*NEURAL, "accelerate_configs", f"{BENCHMARKS}/scaling"),
     "seeds": (*PREPARE, *NEURAL, *TREES, *JOINING, f"{BENCHMARKS}/demo"),
     "sudoku_data": (f"{SUDOKU}/*.py", f"{BENCHMARKS}/sudoku"),
+    "sudoku_demo": (SUDOKU, "ensemble/neural", f"{BENCHMARKS}/sudoku"),
     "tables": (*TABLE, *NEURAL, *TREES, *JOINING),
     "threads": (*TREES, "ensemble/cores.py", f"{BENCHMARKS}/trees"),
     "trees": (*TREES, f"{BENCHMARKS}/trees"),

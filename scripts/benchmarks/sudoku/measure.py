@@ -12,7 +12,7 @@ from typing import Any
 
 import numpy as np
 
-from benchmarks.sudoku import plain
+from benchmarks.sudoku import plain, training
 from benchmarks.timing import SCRIPTS, timed
 from ensemble.data.census import Census
 from ensemble.errors import UserError
@@ -83,6 +83,11 @@ def _transform(board: Board, batch: np.ndarray, number: int) -> None:
 
 Work = Callable[[int], Any]
 """A piece of work, by the number of its round."""
+
+
+def sudoku_demo(seeds: int) -> dict[str, Any]:
+    """See training.py."""
+    return training.measured(seeds)
 
 
 def _compared(rounds: int, ours: Work, num_ours: int, theirs: Work, num_theirs: int) -> dict[str, Any]:

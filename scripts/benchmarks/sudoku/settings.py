@@ -16,6 +16,14 @@ class SudokuData(Results):
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
+class SudokuDemo(Results):
+    """Networks of the preset sudoku_demo trained and tested, each two CPU minutes."""
+
+    seeds: int = 3
+    """Trainings of TRM; the network without recursion has one."""
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
 class SudokuCompile:
     """The first puzzles of a process, which `sudoku_data` times; it writes no JSON."""
 
@@ -25,5 +33,6 @@ class SudokuCompile:
 
 SCHEMAS: dict[str, type] = {
     "sudoku_data": SudokuData,
+    "sudoku_demo": SudokuDemo,
     "sudoku-compile": SudokuCompile,
 }
