@@ -6,6 +6,8 @@
 It prepares the data, trains all members on the folds of a cross-validation, combines them, and writes OUT/report.html. Every
 row with a target trains; rows without one are forecast. The same seed and data and time_limit=0 give the same trees.
 
+Of a recipe whose members rank items, further members train on the items that these rank highest, and OUT/all compares all.
+
 With --stage it does a part of that as a task of a cluster, as slurm/fit.slurm does: prepare, then copies in many tasks, then
 members in some. The command without --stage and with --resume auto then goes on from what they have done.
 """

@@ -8,9 +8,11 @@ from typing import Any
 import pytest
 import walks
 
-from ensemble import folders
-from ensemble.pipeline import plan, run
+from ensemble import configuration, folders
+from ensemble.neural import settings
+from ensemble.pipeline import network, plan, run
 from ensemble.pipeline.budget import Budget
+from ensemble.pipeline.settings import config_class
 from ensemble.recipes.next_item import plan as of_recipe
 
 ROOT = Path(__file__).resolve().parents[2]
@@ -108,13 +110,24 @@ def test_killed_between_its_parts_it_ends_with_the_same_bits(start: Callable[...
     assert (tmp_path / "whole/all/scores.json").read_bytes() == (out / "all/scores.json").read_bytes()
 
 
+@pytest.mark.parametrize(
+    ("users", "events", "preset"),
+    [(943, 99_287, "ml-100k"), (6040, 999_611, "ml-1m"), (22_363, 198_502, "beauty"), (200, 1000, "ml-100k")],
+)
+def test_the_network_has_the_settings_of_a_preset(users: int, events: int, preset: str) -> None:
+    """It would be trained with settings that no one measured, or none of the training's."""
+    about = {"recipe": "next_item", "users": users, "events": events, "splits": {"validation": {"rows": users}}}
+    sasrec = of_recipe.plan(about, 1)[0]
+    words = network.words(sasrec, Path("prepared"), Path("sasrec"), about, None)[2:]
+    file = ROOT / f"ensemble/recipes/next_item/presets/{preset}.yaml"
+    schema = settings.config_class("next_item")
+    assert configuration.load(schema, None, words) == configuration.load(schema, file, ["data=prepared", "out=sasrec"])
+
+
 def test_time_is_kept_for_the_follow_up(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """The network would take all of the time, or a limit that is too short for it be exceeded by its start."""
     monkeypatch.setattr(run, "plan", plan.plan)
     walks.raw(tmp_path, num_users=NUM_USERS)
-    from ensemble.pipeline import network
-    from ensemble.pipeline.settings import config_class
-
     given: dict[str, float] = {}
 
     def train(member: Any, data: Path, folder: Path, about: Any, config: Any, seconds: float, resume: bool) -> bool:

@@ -319,10 +319,10 @@ COMMANDS = {
     "… --recipe next_item": "the command line: there is no setting 'target'; known are: out, source, format, columns, raw,",
     "out=new --recipe next_item": "no reviews are given: name at least one file, glob or hub:CATEGORY",
     "out=new --recipe next_item source=[t.csv]": "t.csv fits no known format of reviews (its columns are a, b, y)",
-    "out=new --recipe next_item source=[walks.txt] core=1 members=[tabm]": "members=['tabm']: there is no member 'tabm' here, "
-    "there are sasrec, lightgbm, xgboost",
-    "out=new --recipe next_item source=[few.txt] core=1": "the validation split has 60 sequences, and trees need at least 67 "
-    "to learn from: give more users, or with split=time other moments",
+    "out=new --recipe next_item source=[walks.txt] core=1 members=[tabm]": "members=['tabm']: there is no member 'tabm' "
+    "here, there are sasrec, lightgbm, xgboost",
+    "out=new --recipe next_item source=[few.txt] core=1": "the validation split has 60 sequences, and trees need at least "
+    "67 to learn from: give more users, or with split=time other moments",
     "… --config no.yaml": "the configuration file no.yaml does not exist: check the path",
     "… --config list.yaml": "the configuration file list.yaml must hold `key: value` lines, not a list or a single",
     "… overwrite=perhaps": "the command line: overwrite=perhaps does not fit: write true or false",

@@ -1,5 +1,6 @@
 """A fit in stages, as a cluster does it: the same bits as in one process, nothing twice, and mistakes in a sentence."""
 
+import dataclasses
 from pathlib import Path
 from typing import Any
 
@@ -65,6 +66,14 @@ def test_the_words_of_the_neural_member(config: Any, tmp_path: Path, monkeypatch
     words = (tmp_path / "out/network.words").read_text().splitlines()
     out = tmp_path / "out"
     assert words == ["--recipe", "table", "seed=0", "batch_size=64", f"data={out}/prepared", f"out={out}/members/mlp"]
+
+
+def test_members_of_a_follow_up_are_left_to_the_fit(config: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A task would look for data that are made from predictions of members which are still being trained."""
+    later = dataclasses.replace(planned("xgboost")[0], data="candidates")
+    monkeypatch.setattr(run, "plan", lambda about, num_threads: [*planned("lightgbm"), later])
+    run_stages(config)
+    assert [path.name for path in (tmp_path / "out/members").iterdir()] == ["lightgbm"]
 
 
 def test_a_stopped_task_is_preempted(config: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

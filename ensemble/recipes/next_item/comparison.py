@@ -232,12 +232,14 @@ def score(table: Table, data: str | Path, best: str, num_draws: int, seed: int) 
     }
 
 
-def write(folder: Path, scores: dict[str, Any]) -> None:
-    """Write the three files and the manifest into a folder."""
-    (folder / "table.md").write_text(as_text(scores), encoding="utf-8")
+def write(folder: Path, scores: dict[str, Any]) -> str:
+    """Write the three files and the manifest into a folder; returns the table."""
+    text = as_text(scores)
+    (folder / "table.md").write_text(text, encoding="utf-8")
     folders.write_json(folder / "scores.json", scores)
     _draw(folder / "by_length.png", scores)
     folders.write_manifest(folder, {"kind": KIND})
+    return text
 
 
 def as_text(scores: dict[str, Any]) -> str:
