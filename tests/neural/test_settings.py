@@ -19,6 +19,10 @@ weight_growth weight_rating weight_engagement
 time_aware num_streams max_length width num_layers num_heads widening dropout num_intervals loss num_negatives negative_power
 gbce_calibration num_groups
 """.split(),
+    "sudoku": """
+variant mixing positions width num_layers num_heads inner_width high_cycles low_cycles segments predict_segments
+halt_probability exploration continue_loss loss images reveal reveal_epochs puzzle_embedding puzzle_rate starts
+""".split(),
     "table": "num_submodels width num_layers num_bins embedding_size dropout new_rows num_copies".split(),
 }
 
