@@ -91,8 +91,11 @@ def write_forecast(
 def _sentence(reasons_of_row: reasons.Reasons, features: dict[str, dict[str, Any]]) -> str:
     words = []
     for reason in reasons_of_row:
-        value = value_in_words(reason["value"], features.get(reason["feature"], {}))
-        words.append(f"{reason['feature']} = " + (f"{reason['value']:.4g}" if value is None else value))
+        feature = features.get(reason["feature"], {})
+        value, name = value_in_words(reason["value"], feature), reason["feature"]
+        if "text" in feature:  # a number of a column of free text
+            name = feature["meaning"]
+        words.append(f"{name} = " + (f"{reason['value']:.4g}" if value is None else value))
     lowers = "lowers it: " if reasons_of_row and reasons_of_row[0]["contribution"] < 0 else ""
     return lowers + "; ".join(words)
 

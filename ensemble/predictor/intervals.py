@@ -3,7 +3,8 @@
 Split-conformal: the ends are quantiles of the residuals of rows that were predicted out of fold. The rows are cut into bins
 by their predictions, each with its own quantiles, since errors often grow with the value. With n residuals in a bin the ends
 are the residuals number floor(0.05 (n + 1)) and ceil(0.95 (n + 1)) in rising order. Lei et al. 2018,
-https://doi.org/10.1080/01621459.2017.1307116; in bins: Vovk 2012, https://doi.org/10.1007/s10994-013-5355-6.
+https://doi.org/10.1080/01621459.2017.1307116; in bins: Vovk 2012, https://doi.org/10.1007/s10994-013-5355-6. An interval is
+widened to its prediction where it would lie beside it, as for the mean of a target that nearly always has its largest value.
 """
 
 import dataclasses
@@ -56,7 +57,7 @@ def _ends(residuals: np.ndarray) -> tuple[float, float]:
     number, tail = len(residuals), (1 - SHARE) / 2
     low = max(1, math.floor(tail * (number + 1)))
     high = min(number, math.ceil((1 - tail) * (number + 1)))
-    return float(residuals[low - 1]), float(residuals[high - 1])
+    return min(float(residuals[low - 1]), 0.0), max(float(residuals[high - 1]), 0.0)
 
 
 def coverage(low: np.ndarray, high: np.ndarray, target: np.ndarray) -> dict[str, float | int]:

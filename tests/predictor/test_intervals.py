@@ -55,3 +55,12 @@ def test_few_rows_and_equal_predictions_have_intervals() -> None:
     assert high.tolist() == [19, 12]
     same = intervals.fit(np.tile(target, 100), np.full(2000, 10.0))
     assert same.begins == ()
+
+
+def test_an_interval_holds_its_prediction() -> None:
+    """Of stars that are mostly five, a prediction above five would lie above its own interval."""
+    generator = np.random.default_rng(0)
+    target = np.where(generator.random(2000) < 0.97, 5.0, 1.0)
+    prediction = generator.uniform(4.8, 5.1, 2000)
+    ends = intervals.fit(target, prediction)
+    assert max(ends.low) <= 0 <= min(ends.high)
