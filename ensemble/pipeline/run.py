@@ -62,7 +62,7 @@ def fit(config: Any, name: str, resume: bool, budget: Budget) -> list[dict[str, 
         _train(after, [], trained, about, _finish_seconds(about), config, resume, budget)
     if not trained:
         raise UserError("no member could be trained, as the warnings explain: name other members, or give other data")
-    return _finish(out, about, trained, config, budget)
+    return _finish(out, about, trained, config, budget, then)
 
 
 def _train(
@@ -361,13 +361,13 @@ def train_trees(
         raise Preempted(member.name)
 
 
-def _finish(out: Path, about: dict[str, Any], trained: list[Planned], config: Any, budget: Budget) -> list[dict[str, Any]]:
+def _finish(
+    out: Path, about: dict[str, Any], trained: list[Planned], config: Any, budget: Budget, then: FollowUp | None
+) -> list[dict[str, Any]]:
     """Predict, combine, compare and report."""
     from ensemble.predictor import fit as combiner
     from ensemble.predictor import leaderboard
 
-    before = folders.read_manifest(out / PREPARED)
-    then = follow_up(before, out / PREPARED, out / RANKINGS)
     data, predictions = out / (then.recipe if then else PREPARED), out / "predictions"
     names = _predict([member for member in trained if member.data == data.name], about, data, predictions, config)
     _say(budget, "combining")
@@ -384,7 +384,9 @@ def _finish(out: Path, about: dict[str, Any], trained: list[Planned], config: An
         **(combining(about) if combining else {}),
     )
     if then:
-        compare = recipe.of(before).require("comparison", "compare", "has a follow-up and no comparison")
+        compare = recipe.of(folders.read_manifest(out / PREPARED)).require(
+            "comparison", "compare", "has a follow-up and no comparison"
+        )
         folder_of = (out / "all", out / PREPARED, out / RANKINGS, data, predictions, out / "ensemble")
         compared = compare(*folder_of, tuple(names), num_draws=config.num_draws, seed=getattr(config, "seed", 0))
         scores = {**scores, "split": compared["split"], "scores": compared["members"]}

@@ -12,6 +12,8 @@ from typing import Any
 import psutil
 
 ROOT = Path(__file__).resolve().parents[2]
+WITH_HELPERS = f"{ROOT}:{ROOT / 'tests' / 'helpers'}"
+"""PYTHONPATH of a worker that imports helpers."""
 TRAIN, PREDICT = str(ROOT / "scripts/train.py"), str(ROOT / "scripts/predict.py")
 ACCELERATE = [str(Path(sys.executable).with_name("accelerate-launch"))]
 """The same as `accelerate launch`, which loads all its other commands first."""

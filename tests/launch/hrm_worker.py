@@ -5,12 +5,12 @@ are given at, and the puzzles' `table`, each with the step as first dimension. O
 the sparse optimizer by itself.
 """
 
-import os
 import runpy
-import signal
 import sys
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
+
+from recorded_ranks import kill_at
 
 from ensemble import errors
 from ensemble.neural import launch
@@ -76,18 +76,6 @@ def train(recipe: Any, config: TrainConfig, accelerator: Any, resume: str = "") 
     recipe.model, recipe.optimizers = model, optimizers
     loop.train(recipe, config, accelerator, resume)
     return {name: torch.stack(tensors) for name, tensors in seen.items()}
-
-
-def kill_at(step: int, recipe: Any) -> None:
-    """Have this process killed in the forward pass of a step, of micro-batches that are not accumulated."""
-    calls, once = iter(range(step + 1)), recipe.step
-
-    def step_or_die(*arguments: Any) -> Any:
-        if next(calls, None) is None:  # the first two calls are the loop's, before the first step
-            os.kill(os.getpid(), signal.SIGKILL)
-        return once(*arguments)
-
-    recipe.step = step_or_die
 
 
 def sparse_gradient() -> tuple["torch.Tensor", "torch.Tensor", "torch.Tensor"]:

@@ -9,6 +9,7 @@ import launcher
 import pytest
 import torch
 from accelerate import Accelerator
+from recorded_ranks import error, last_checkpoint, recorded
 from safetensors.torch import load_file
 
 from ensemble.neural.loader import BatchPlan
@@ -23,7 +24,7 @@ sketch: Any = runpy.run_path(str(worker["SKETCH"]))
 def launch_two_ranks(*words: Any) -> tuple[int, str]:
     """Exit code and standard error."""
     command = [*launcher.ACCELERATE, *launcher.MULTI_CPU, "--monitor_interval", "0.1", WORKER, *words]
-    return launcher.run(command, launcher.ROOT)
+    return launcher.run(command, launcher.ROOT, PYTHONPATH=launcher.WITH_HELPERS)
 
 
 @pytest.fixture(scope="module")
@@ -38,23 +39,6 @@ def launched(tmp_path_factory: pytest.TempPathFactory) -> Path:
 @pytest.fixture(scope="module")
 def accelerator() -> Accelerator:
     return Accelerator(cpu=True)
-
-
-def recorded(launched: Path, name: str) -> dict[str, torch.Tensor]:
-    """What the ranks recorded, which must be the same to the bit on each."""
-    first, other = (load_file(launched / name / f"{rank}.safetensors") for rank in range(2))
-    assert all(torch.equal(first[key], other[key]) for key in first)
-    return first
-
-
-def last_checkpoint(run: Path) -> dict[str, torch.Tensor]:
-    folder = max((run / "checkpoints").glob("step-*"))
-    return {**load_file(folder / "model.safetensors"), **load_file(folder / "state.safetensors")}
-
-
-def error(found: torch.Tensor, expected: torch.Tensor) -> float:
-    """Relative, norm-wise."""
-    return float(torch.linalg.vector_norm(found - expected) / torch.linalg.vector_norm(expected))
 
 
 def test_the_gradient_is_that_of_one_process(launched: Path) -> None:

@@ -10,6 +10,7 @@ import pytest
 import small_sudokus
 import torch
 from accelerate import Accelerator
+from recorded_ranks import error, last_checkpoint, recorded
 from safetensors.torch import load_file
 
 from ensemble.neural.loader import BatchPlan
@@ -24,7 +25,7 @@ worker: Any = runpy.run_path(WORKER)
 def launch(yaml: list[Any], *words: Any) -> tuple[int, str]:
     """Exit code and standard error."""
     command = [*launcher.ACCELERATE, *yaml, "--monitor_interval", "0.1", WORKER, *words]
-    return launcher.run(command, launcher.ROOT, PYTHONPATH=f"{launcher.ROOT}:{launcher.ROOT / 'tests' / 'helpers'}")
+    return launcher.run(command, launcher.ROOT, PYTHONPATH=launcher.WITH_HELPERS)
 
 
 @pytest.fixture(scope="module")
@@ -44,23 +45,6 @@ def launched(data: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
 @pytest.fixture(scope="module")
 def accelerator() -> Accelerator:
     return Accelerator(cpu=True)
-
-
-def recorded(launched: Path, name: str) -> dict[str, torch.Tensor]:
-    """What the ranks recorded, which must be the same to the bit on each."""
-    first, other = (load_file(launched / name / f"{rank}.safetensors") for rank in range(2))
-    assert all(torch.equal(first[key], other[key]) for key in first)
-    return first
-
-
-def last_checkpoint(run: Path) -> dict[str, torch.Tensor]:
-    folder = max((run / "checkpoints").glob("step-*"))
-    return {**load_file(folder / "model.safetensors"), **load_file(folder / "state.safetensors")}
-
-
-def error(found: torch.Tensor, expected: torch.Tensor) -> float:
-    """Relative, norm-wise."""
-    return float(torch.linalg.vector_norm(found - expected) / torch.linalg.vector_norm(expected))
 
 
 def test_the_gradient_is_that_of_one_process(launched: Path, data: Path) -> None:

@@ -62,7 +62,7 @@ class Puzzles(NamedTuple):
 
 
 def prepare(config: PrepareConfig) -> dict[str, Any]:
-    """Write the prepared folder and return its manifest; `UserError` for what the user can mend."""
+    """Write the prepared folder and return its manifest; `UserError` for what the user can fix."""
     board = board_of(config.side)
     _check(config, board)
     census = Census()

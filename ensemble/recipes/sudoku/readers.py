@@ -198,5 +198,5 @@ def _refuse_other_side(path: Path, board: Board, census: Census) -> None:
     sides = {other.cells: side for side, other in BOARDS.items() if other is not board}
     lengths = {len(word) for word in head.replace(b",", b" ").replace(b";", b" ").split()}
     side = next((side for cells, side in sides.items() if cells in lengths), None)
-    mend = f"give side={side}" if side else "ensemble/recipes/sudoku/readers.py lists the formats"
-    raise UserError(f"{path} has no line with a puzzle of {board.cells} cells (side={board.side}){shown}: {mend}")
+    advice = f"give side={side}" if side else "ensemble/recipes/sudoku/readers.py lists the formats"
+    raise UserError(f"{path} has no line with a puzzle of {board.cells} cells (side={board.side}){shown}: {advice}")

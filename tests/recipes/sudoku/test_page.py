@@ -196,7 +196,7 @@ const part = document.querySelector("#boards .player"), cells = [...part.querySe
 return {
   text: cells.map(cell => cell.querySelector("span").textContent).join(""),
   wrong: cells.flatMap((cell, place) => cell.classList.contains("wrong") ? [place] : []),
-  mended: cells.map(cell => cell.querySelector("small").textContent).join(""),
+  correct: cells.map(cell => cell.querySelector("small").textContent).join(""),
   given: cells.flatMap((cell, place) => cell.classList.contains("given") ? [place] : []),
   changed: cells.flatMap((cell, place) => cell.classList.contains("changed") ? [place] : []),
   status: part.querySelector(".status").textContent,
@@ -226,7 +226,7 @@ def test_boards_are_played_by_keys(browser: Any, page_file: Path) -> None:
     player = browser.find_element("css selector", "#boards .player")
     player.send_keys(Keys.ARROW_RIGHT)
     first = state(browser)
-    assert (first["text"], first["wrong"], first["mended"]) == ("1344441221434321", [1, 2, 4], "233")
+    assert (first["text"], first["wrong"], first["correct"]) == ("1344441221434321", [1, 2, 4], "233")
     assert first["changed"] == [cell for cell in range(16) if cell % 3]
     assert first["status"].startswith("Segment 1 of 3: 7 of 10 blank cells right. Probability of halting 1.2")
     player.send_keys(Keys.ARROW_RIGHT)

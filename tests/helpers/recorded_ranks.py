@@ -1,0 +1,45 @@
+"""What tests of launched ranks share: what the ranks recorded, their last checkpoint, and a rank that is killed."""
+
+import os
+import signal
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    import torch
+
+
+def recorded(launched: Path, name: str) -> "dict[str, torch.Tensor]":
+    """What two ranks recorded, which must be the same to the bit on each."""
+    import torch
+    from safetensors.torch import load_file
+
+    first, other = (load_file(launched / name / f"{rank}.safetensors") for rank in range(2))
+    assert all(torch.equal(first[key], other[key]) for key in first)
+    return first
+
+
+def last_checkpoint(run: Path) -> "dict[str, torch.Tensor]":
+    from safetensors.torch import load_file
+
+    folder = max((run / "checkpoints").glob("step-*"))
+    return {**load_file(folder / "model.safetensors"), **load_file(folder / "state.safetensors")}
+
+
+def error(found: "torch.Tensor", expected: "torch.Tensor") -> float:
+    """Relative, norm-wise."""
+    import torch
+
+    return float(torch.linalg.vector_norm(found - expected) / torch.linalg.vector_norm(expected))
+
+
+def kill_at(step: int, recipe: Any) -> None:
+    """Have this process killed in the forward pass of a step, of micro-batches that are not accumulated."""
+    calls, once = iter(range(step + 1)), recipe.step
+
+    def step_or_die(*arguments: Any) -> Any:
+        if next(calls, None) is None:  # the first two calls are the loop's, before the first step
+            os.kill(os.getpid(), signal.SIGKILL)
+        return once(*arguments)
+
+    recipe.step = step_or_die
