@@ -9,6 +9,7 @@ from typing import Any
 import psutil
 from doctor_process import DOCTOR, line_of, run
 from launcher import ROOT, TIMEOUT_S, started
+from processes import command_of
 
 from ensemble.doctor import examine, network, ranks
 
@@ -116,7 +117,7 @@ def test_a_doctor_that_is_sent_away_leaves_nothing(tmp_path: Path) -> None:
     with started(DOCTOR, tmp_path) as process:
         family: list[psutil.Process] = []
         deadline = time.monotonic() + TIMEOUT_S
-        while sum("all-reduce" in child.cmdline() for child in family) < 2:
+        while sum("all-reduce" in command_of(child) for child in family) < 2:
             assert time.monotonic() < deadline
             time.sleep(0.05)
             family = psutil.Process(process.pid).children()

@@ -4,6 +4,7 @@ import os
 
 import psutil
 import pytest
+from processes import command_of
 
 from ensemble.doctor import network, ranks
 
@@ -13,4 +14,4 @@ def test_an_all_reduce_without_its_peer_ends(monkeypatch: pytest.MonkeyPatch) ->
     monkeypatch.setattr(ranks, "ALL_REDUCE_LIMIT_S", 2)
     answer, failure = ranks.ask_all_reduce("gloo", [(0, 0)], 2, "127.0.0.1", network.free_port(), dict(os.environ))
     assert (answer, failure) == (None, "no answer within the time limit")
-    assert not [child for child in psutil.Process().children() if "all-reduce" in child.cmdline()]
+    assert not [child for child in psutil.Process().children() if "all-reduce" in command_of(child)]

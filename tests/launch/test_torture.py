@@ -24,6 +24,7 @@ import launcher
 import psutil
 import pytest
 import torch
+from processes import command_of
 from safetensors.torch import load_file
 
 from ensemble import errors, folders, signals
@@ -161,7 +162,7 @@ def training(run: Run, step: int, **environment: str) -> Iterator[tuple[subproce
     with launcher.started(run.command, run.out.parent, **environment) as process:
         wait_for(lambda: run.identity("config.json") != settings and run.steps_done() >= step, process, 0.005)
         children = psutil.Process(process.pid).children()
-        ranks = [child for child in children if launcher.TRAIN in child.cmdline()]
+        ranks = [child for child in children if launcher.TRAIN in command_of(child)]
         yield process, sorted(ranks, key=lambda rank: rank.environ().get("RANK", ""))
 
 

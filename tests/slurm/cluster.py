@@ -122,7 +122,11 @@ class Cluster:
 
     def processes(self, node: str) -> list[psutil.Process]:
         pids = run("ip", "netns", "pids", self._namespace(NODES.index(node)), check=False).split()
-        return [psutil.Process(int(pid)) for pid in pids if psutil.pid_exists(int(pid))]
+        found = []
+        for pid in pids:
+            with contextlib.suppress(psutil.NoSuchProcess):
+                found.append(psutil.Process(int(pid)))
+        return found
 
     def kill_node(self, node: str) -> None:
         """SIGKILL for slurmd and all that runs on a node, as if its power were cut."""

@@ -13,6 +13,7 @@ import numpy as np
 import polars as pl
 import pytest
 from conftest import ROOT, Job, Login
+from processes import command_of
 
 from ensemble import predictions
 
@@ -93,7 +94,7 @@ def process(task: Job) -> Any:
     its = {"SLURM_ARRAY_JOB_ID": array, "SLURM_ARRAY_TASK_ID": number}
     for node in ("node1", "node2"):
         for found in task.cluster.processes(node):
-            if "scripts/fit.py" in found.cmdline()[1:2] and its.items() <= found.environ().items():
+            if "scripts/fit.py" in command_of(found)[1:2] and its.items() <= found.environ().items():
                 return found
     raise AssertionError(f"task {task.id} runs nowhere")
 

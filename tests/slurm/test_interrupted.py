@@ -12,6 +12,7 @@ import psutil
 import pytest
 import torch
 from conftest import LIMIT_S, Job, Login
+from processes import command_of
 from safetensors.torch import load_file
 
 CPU = {"ACCELERATE_CONFIG": "accelerate_configs/multi_node_cpu.yaml"}
@@ -34,7 +35,7 @@ def near_its_limit(
     options = "--time=5 --signal=B:USR1@290 --cpus-per-task=1 --nodelist=node1"
     job = login.sbatch("slurm/train_cpu.slurm", f"data={prepared}", f"out={out}", *WORDS, options=options)
     job.until_step(out, 12)
-    training = process_of(job, "node1", lambda process: "scripts/train.py" in process.cmdline()[1:3])
+    training = process_of(job, "node1", lambda process: "scripts/train.py" in command_of(process)[1:3])
     training.suspend()
     return job, out, training
 

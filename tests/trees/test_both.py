@@ -12,6 +12,7 @@ from typing import Any
 
 import psutil
 import pytest
+from processes import command_of
 
 from ensemble import folders
 from ensemble.errors import FAILED, PREEMPTED, USER_ERROR, UserError
@@ -182,7 +183,7 @@ def children_of(process: subprocess.Popen[str]) -> dict[str, psutil.Process]:
         library: child
         for child in psutil.Process(process.pid).children()
         for library in LIBRARIES
-        if f"library={library}" in child.cmdline()
+        if f"library={library}" in command_of(child)
     }
 
 
