@@ -24,6 +24,7 @@ USER_ERROR = 2
 PREEMPTED = 75
 INTERRUPTED = 130
 TERMINATED = 143
+_is_command = False
 
 
 class Failure(RuntimeError):
@@ -44,8 +45,15 @@ def alike(sentence: str) -> UserError:
     return error
 
 
+def is_command() -> bool:
+    """Whether this process is one of the project's commands, and not a program of the user's that imports it."""
+    return _is_command
+
+
 def run(main: Callable[[], None]) -> None:
     """Run a script's `main` and leave with the exit code that the module's docstring documents."""
+    global _is_command
+    _is_command = True
     signal.signal(signal.SIGTERM, _leave)  # so that half-written folders are cleared away, as after Ctrl-C
     code, sentence = 0, ""
     try:

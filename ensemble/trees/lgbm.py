@@ -4,19 +4,22 @@ import math
 from pathlib import Path
 from typing import Any
 
-import lightgbm
 import numpy as np
 import pyarrow as pa
-from lightgbm.basic import _InnerPredictor
 
 from ensemble.errors import UserError
 from ensemble.trees.boosting import Scores, Training, boost
 from ensemble.trees.contributions import of_classes
 from ensemble.trees.distributed import RankGroup, free_port
+from ensemble.trees.libraries import lean_imports
 from ensemble.trees.memory import SAMPLED_ROWS
 from ensemble.trees.objective import Goal, Judge, Lesson, goal_of, lesson_of
 from ensemble.trees.rows import TreeData
 from ensemble.trees.settings import TreesConfig
+
+with lean_imports():
+    import lightgbm
+    from lightgbm.basic import _InnerPredictor
 
 FILE = "model.txt"
 OBJECTIVES = {"binary": "binary", "regression": "regression", "multiclass": "multiclass", "ranking": "lambdarank"}
