@@ -7,17 +7,17 @@ from typing import Any
 import numpy as np
 import pyarrow as pa
 
+from ensemble import imports
 from ensemble.errors import UserError
 from ensemble.trees.boosting import Scores, Training, boost
 from ensemble.trees.contributions import of_classes
 from ensemble.trees.distributed import RankGroup, free_port
-from ensemble.trees.libraries import lean_imports
 from ensemble.trees.memory import SAMPLED_ROWS
 from ensemble.trees.objective import Goal, Judge, Lesson, goal_of, lesson_of
 from ensemble.trees.rows import TreeData
 from ensemble.trees.settings import TreesConfig
 
-with lean_imports():
+with imports.without("sklearn", "pandas"):
     import lightgbm
     from lightgbm.basic import _InnerPredictor
 

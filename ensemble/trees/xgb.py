@@ -11,16 +11,16 @@ from typing import Any
 
 import numpy as np
 
+from ensemble import imports
 from ensemble.errors import UserError
 from ensemble.trees.boosting import Scores, Stopped, Training, boost
 from ensemble.trees.contributions import of_classes
 from ensemble.trees.distributed import RankGroup
-from ensemble.trees.libraries import lean_imports
 from ensemble.trees.objective import Goal, Judge, Lesson, goal_of, lesson_of
 from ensemble.trees.rows import TreeData
 from ensemble.trees.settings import TreesConfig
 
-with lean_imports():
+with imports.without("sklearn", "pandas"):
     import xgboost
     from xgboost import collective
     from xgboost.tracker import RabitTracker

@@ -1,4 +1,4 @@
-"""What importing the tree libraries imports besides them."""
+"""What an import of the tree libraries imports besides them."""
 
 import subprocess
 import sys
