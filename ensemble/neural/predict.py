@@ -61,6 +61,8 @@ class NeuralMember:
             return {"row_id": rows["row_id"], "user": rows["cluster"], **found, **about}
         names = ["target", "prediction", *(["weight"] if "weight" in found and split != inputs.FORECAST else [])]
         columns: dict[str, Any] = {name: found[name].astype(np.float64) for name in names}
+        if its.output == "probabilities":
+            columns["classes"] = tuple(manifest["task"]["classes"])
         if split == inputs.FORECAST and hasattr(its, "reasons"):
             columns["reasons"] = its.reasons(self.model, columns["prediction"])
         return {**rows, **columns, "output": its.output, **about}

@@ -7,7 +7,7 @@ from typing import Any
 import numpy as np
 import pyarrow as pa
 
-from ensemble import imports
+from ensemble.commands import imports
 from ensemble.errors import UserError
 from ensemble.trees.boosting import Scores, Training, boost
 from ensemble.trees.contributions import of_classes

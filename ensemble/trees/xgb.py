@@ -11,7 +11,7 @@ from typing import Any
 
 import numpy as np
 
-from ensemble import imports
+from ensemble.commands import imports
 from ensemble.errors import UserError
 from ensemble.trees.boosting import Scores, Stopped, Training, boost
 from ensemble.trees.contributions import of_classes

@@ -12,13 +12,9 @@ import dataclasses
 import numpy as np
 import torch
 import torch.nn.functional as F
+from rtdl_num_embeddings import PiecewiseLinearEmbeddings
+from tabm import LinearEnsemble, make_tabm_backbone
 from torch import nn
-
-from ensemble import imports
-
-with imports.without("sklearn"):  # which other embeddings of this package need
-    from rtdl_num_embeddings import PiecewiseLinearEmbeddings
-    from tabm import LinearEnsemble, make_tabm_backbone
 
 LARGEST = 3e38
 

@@ -22,6 +22,7 @@ import torch.nn.functional as F
 
 from ensemble import folders
 from ensemble.arrow import Column, open_table
+from ensemble.commands import imports
 from ensemble.data import inputs
 from ensemble.data.cross_validation import SPLIT, CrossValidation, Fold
 from ensemble.data.reasons import EXPLAINED_CLASSES, order_of_forecast, strongest_reasons
@@ -30,9 +31,11 @@ from ensemble.neural.loader import Batch
 from ensemble.neural.optim import adamw
 from ensemble.recipe import Size
 from ensemble.recipes.table import encoding, shapley, sizes
-from ensemble.recipes.table.model import Copies, Network, Shape
 from ensemble.recipes.table.settings import RecipeConfig
 from ensemble.task import Task, task_of
+
+with imports.without("sklearn"):  # which other embeddings of rtdl_num_embeddings need
+    from ensemble.recipes.table.model import Copies, Network, Shape
 
 ANY_FEATURES = True
 """This network learns from prepared data of any recipe that have a task and flat features."""
@@ -49,7 +52,7 @@ LEAST_EXPLAINED, MOST_EVALUATED = 50, 16_000
 EXPLAINING_COPIES = 2
 """All copies would take longer."""
 NUM_REFERENCES = 8
-OUTPUTS = {"binary": "probability", "multiclass": "probability", "regression": "value", "ranking": "score"}
+OUTPUTS = {"binary": "probability", "multiclass": "probabilities", "regression": "value", "ranking": "score"}
 
 
 def make(config: RecipeConfig, data: str) -> "TabularNetwork":

@@ -15,7 +15,7 @@ from accelerate import Accelerator
 from rtdl_num_embeddings import PiecewiseLinearEmbeddings
 from safetensors.torch import load_file
 
-from ensemble import configuration, folders, recipe
+from ensemble import configuration, folders, predictions, recipe
 from ensemble.arrow import open_table
 from ensemble.errors import UserError
 from ensemble.neural import loop, setup
@@ -196,6 +196,16 @@ def test_a_checkpoint_alone_predicts_new_data(tmp_path: Path, accelerator: Accel
         assert {reason["feature"]: reason["value"] for reason in own} == pytest.approx(
             {reason["feature"]: reason["value"] for reason in other}, nan_ok=True
         )
+
+
+@pytest.mark.parametrize("kind", ["binary", "multiclass", "regression", "ranking"])
+def test_predictions_become_a_file(kind: str, tmp_path: Path, accelerator: Accelerator) -> None:
+    """The ensemble would refuse what the network predicts, after all members were trained."""
+    data = written(tmp_path / "data", kind)
+    predicted = train(data, tmp_path / "run", accelerator, "max_epochs=1").predict(data, "forecast")
+    predictions.write(tmp_path / "file", predictions.Predictions(**predicted, split="forecast", member="tabm"))
+    classes = folders.read_manifest(data)["task"]["classes"]
+    assert list(predictions.read(tmp_path / "file").classes) == (classes if kind == "multiclass" else [])
 
 
 @pytest.mark.parametrize("kind", ["binary", "multiclass", "regression", "ranking"])
