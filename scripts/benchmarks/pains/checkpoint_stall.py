@@ -1,10 +1,12 @@
 """Training stands still while a checkpoint is written: accelerate#3746.
 
-Seconds are those by which a checkpoint makes the run longer: the step that contains it, and what it slows the steps after it.
+Seconds are wall seconds by which a checkpoint makes the run longer: the step that contains it, and what it slows the steps
+after it.
 Accelerate's `save_state` writes before it returns; this project copies and writes in the background, and syncs the files to
 the disk, which Accelerate does not.
 """
 
+import itertools
 import statistics
 from pathlib import Path
 from typing import Any
@@ -42,7 +44,7 @@ def reproduce(folder: Path, short: bool) -> dict[str, Any]:
         used = timed(sides.plain_command("checkpoint_stall", out, *words, start=sides.launcher(1)))
         plain = measured(out, SAVE_AT, used["peak_mb"])
         data, run = sides.prepared(folder, LAST_STEP * 16), folder / f"here-{width}"
-        settings = {"recipe__extra_width": width, "max_epochs": 1, "checkpoint_steps": 15, "keep_last": 1}
+        settings: dict[str, Any] = {"recipe__extra_width": width, "max_epochs": 1, "checkpoint_steps": 15, "keep_last": 1}
         used = timed(sides.train_command(data, run, sides.launcher(1), **settings))
         sizes[size] = {"plain": plain, "here": measured(sides.record_of(run), (15, 30, 45), used["peak_mb"])}
     largest = list(sizes.values())[-1]
@@ -57,10 +59,9 @@ def measured(record: Path, saves: tuple[int, ...], peak_mb: float) -> dict[str, 
     """Wall seconds of a step, of what a checkpoint adds to the step with it, and to the run; and the peak memory."""
     times = [line["wall_s"] for line in rows.record(record)]
     assert len(times) == LAST_STEP
-    intervals = [after - before for before, after in zip(times, times[1:], strict=False)]  # number n lies after step n + 1
+    intervals = [after - before for before, after in itertools.pairwise(times)]  # number n lies after step n + 1
     window = saves[1] - saves[0]
-    quiet = [interval for number, interval in enumerate(intervals[WARM_UP_STEPS : saves[0] - 1])]
-    step = statistics.median(quiet)
+    step = statistics.median(intervals[WARM_UP_STEPS : saves[0] - 1])
     stops = [intervals[save - 1] - step for save in saves]
     longer = [sum(intervals[save - 1 : save - 1 + min(window, LAST_STEP - save)]) for save in saves]
     longer = [total - step * min(window, LAST_STEP - save) for total, save in zip(longer, saves, strict=True)]

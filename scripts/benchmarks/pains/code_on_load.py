@@ -1,8 +1,8 @@
-"""A checkpoint runs code when it is loaded, or reads files outside of its folder: accelerate#3036, #4067 (GHSA-4j2p-28q2-5m79).
+"""A checkpoint runs code when it is loaded, or reads files outside of its folder: accelerate#3036, #4067.
 
-Each file of a checkpoint in turn is replaced by a pickle that leaves a mark when it is unpickled, as the author of a checkpoint
-could do; one more checkpoint names a weights file outside of its folder. Of this project's checkpoints the checksums are made
-to agree, and files are added under the names of Accelerate's.
+Each file of a checkpoint in turn is replaced by a pickle that leaves a mark when it is unpickled, as the author of a
+checkpoint could do; one more checkpoint names a weights file outside of its folder. Of this project's checkpoints the
+checksums are made to agree, and files are added under the names of Accelerate's.
 """
 
 import json

@@ -2,8 +2,8 @@
 
     make pains
 
-Each module of `COMPLAINTS` names the threads and reproduces one complaint, on both sides through `accelerate launch`. One line
-of the output is one complaint. What plain Accelerate 1.15 does no longer is reported as such.
+Each module of `COMPLAINTS` names the threads and reproduces one complaint, on both sides through `accelerate launch`. One
+line of the output is one complaint. What plain Accelerate 1.15 does no longer is reported as such.
 """
 
 import dataclasses

@@ -7,6 +7,7 @@ docs/source/usage_guides/gradient_accumulation.md. Every process has the batch s
 
 from collections.abc import Callable
 from pathlib import Path
+from typing import Any
 
 import torch
 from accelerate import Accelerator
@@ -42,9 +43,9 @@ def train(
     if make_loader:
         loader = make_loader()
     else:
-        rows = Rows(settings.num_rows, settings.max_tokens)
+        rows: Any = Rows(settings.num_rows, settings.max_tokens)
         loader = DataLoader(
-            rows,  # type: ignore[arg-type]
+            rows,
             batch_size=settings.batch_size,
             shuffle=settings.shuffle,
             collate_fn=rows.collate,
@@ -61,7 +62,7 @@ def train(
     for epoch in range(first_epoch, settings.epochs):
         active = loader
         if settings.sampler == "seedable":
-            loader.set_epoch(epoch)  # type: ignore[attr-defined]
+            loader.set_epoch(epoch)
         if settings.resume and epoch == first_epoch and settings.sampler != "stateful":
             active = accelerator.skip_first_batches(loader, skipped)
         for batch in active:

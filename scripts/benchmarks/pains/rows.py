@@ -42,8 +42,3 @@ def census(found: list[Step], num_rows: int) -> dict[str, list[int]]:
         "repeated": [row for row, count in enumerate(times) if count > 1],
         "missing": [row for row, count in enumerate(times) if not count],
     }
-
-
-def compared(found: list[Step], expected: list[Step]) -> dict[str, int]:
-    """`wrong_rows` of `rows`, the number expected."""
-    return {"wrong_rows": misplaced(found, expected), "rows": sum(len(step) for step in expected)}

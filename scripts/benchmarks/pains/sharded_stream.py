@@ -70,6 +70,7 @@ def reproduce(folder: Path, short: bool) -> dict[str, Any]:
 def counted(record: Path) -> sides.Side:
     found = rows.census(rows.steps(record), NUM_ROWS)
     return sides.Side(
-        wrong_rows=len(found["missing"]) + len(found["repeated"]), rows=NUM_ROWS, seconds=round(rows.record(record)[0]["cpu_s"], 2),
+        wrong_rows=len(found["missing"]) + len(found["repeated"]), rows=NUM_ROWS,
+        seconds=round(rows.record(record)[0]["cpu_s"], 2),
         note=f"{len(found['missing'])} never learned from, {len(found['repeated'])} more than once",
     )  # fmt: skip

@@ -37,12 +37,14 @@ class Side:
     """Files of a checkpoint that ran code of their author when it was loaded."""
     outside: int = 0
     """Files outside of a checkpoint that were read when it was loaded."""
+    wrong_weights: int = 0
+    """Tensors of the final weights that are not those of the uninterrupted run."""
     note: str = ""
     """What else is to be said."""
 
     @property
     def is_wrong(self) -> bool:
-        return bool(self.wrong_rows or self.code_run or self.outside)
+        return bool(self.wrong_rows or self.code_run or self.outside or self.wrong_weights)
 
     @property
     def sentence(self) -> str:
@@ -119,10 +121,17 @@ def sign(checkpoint: Path) -> None:
 
 def resumed(found: Path, expected: Path, step: int) -> Side:
     """A resumed run beside the rest of the uninterrupted one; `found` and `expected` are folders of records."""
+    return compared(found, rows.steps(expected)[step:])
+
+
+def compared(found: Path, expected: list[rows.Step], note: str = "") -> Side:
+    """The steps of a record beside those that were to be taken."""
     lines = rows.record(found)
     return Side(
-        **rows.compared(rows.steps(found), rows.steps(expected)[step:]),
-        seconds=round(lines[0]["cpu_s"], 2) if lines else None,
+        wrong_rows=rows.misplaced(rows.steps(found), expected),
+        rows=sum(len(step) for step in expected),
+        seconds=round(lines[0]["cpu_s"], 2),
+        note=note,
     )
 
 

@@ -30,6 +30,7 @@ def summed(settings: Any) -> None:
     import math
     from contextlib import nullcontext
 
+    import torch
     from accelerate.utils import set_seed
     from torch.utils.data import DataLoader
 
@@ -48,7 +49,8 @@ def summed(settings: Any) -> None:
     num_updates = math.ceil(len(loader) / accumulation)
     for update in range(num_updates):
         of_step = [next(batches) for _ in range(accumulation if update < num_updates - 1 else remainder)]
-        num_tokens = accelerator.gather(sum(batch["tokens"].sum() for batch in of_step)).sum().item()  # type: ignore[union-attr]
+        local = torch.stack([batch["tokens"].sum() for batch in of_step]).sum()
+        num_tokens = accelerator.gather(local).sum().item()
         for number, batch in enumerate(of_step):
             with nullcontext() if number == len(of_step) - 1 else model.no_sync():
                 accelerator.backward(model(batch).sum() * accumulation * accelerator.num_processes / num_tokens)
