@@ -1,9 +1,9 @@
 """Keep a training going when ranks are lost for good: start it again on fewer ranks, and on more when they come back.
 
 scripts/train_elastic.py is the command. `supervise` starts `accelerate launch`, waits for it, and reads what the run wrote
-to its file `status` (runs.py). A run that is lost goes on from its last checkpoint on the largest number of ranks that are left
-and divide `batch_size`. The global batches stay the same, and so does the largest micro-batch: the number of accumulation
-steps grows as the ranks shrink.
+to its file `status` (runs.py). A run that is lost goes on from its last checkpoint on the largest number of ranks that are
+left and divide `batch_size`. The global batches stay the same, and so does the largest micro-batch: the number of
+accumulation steps grows as the ranks shrink.
 
 How many ranks can run is read from a file (`capacity`), which a monitor or a person writes. Without one, each loss counts as
 one rank that does not come back.

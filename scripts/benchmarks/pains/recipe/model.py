@@ -86,7 +86,7 @@ class Recorder(torch.optim.AdamW):
         rows = torch.nonzero(gradient)[:, 0]
         line = {"rows": rows.tolist(), "shares": gradient[rows].tolist()}
         result = super().step(closure)
-        if self.file:
+        if self.file and len(rows):  # torch's loading of an optimizer takes a step with gradients of zero
             self.file.parent.mkdir(parents=True, exist_ok=True)
             with self.file.open("a", encoding="utf-8") as stream:
                 stream.write(json.dumps({**line, "cpu_s": time.process_time(), "wall_s": time.time()}) + "\n")
