@@ -22,8 +22,10 @@ from ensemble import errors
 from ensemble.errors import UserError
 
 POLL_S = 0.2
-PR_SET_PDEATHSIG = 1
-"""prctl(2): the signal that a process gets when its parent dies."""
+ORPHANS_S = 60.0
+"""What a rank may take to save after its launcher ended."""
+PR_SET_PDEATHSIG, PR_SET_CHILD_SUBREAPER = 1, 36
+"""prctl(2): the signal that a process gets when its parent dies; who becomes the parent of orphans."""
 STOP = (signal.SIGTERM, signal.SIGINT, signal.SIGUSR1)
 
 
@@ -69,18 +71,18 @@ def supervise(job: Job, say: Callable[[str], None]) -> int:
             available = _capacity(job, available)
             before, ranks = ranks, ranks_for(job.batch_size, available)
             micro = micro_batch_for(job.batch_size, ranks, most_per_rank)
-            if before and before != ranks:
+            if before not in (0, ranks):
                 say(f"goes on with {ranks} ranks instead of {before}: {_algebra(job, micro, ranks)}")
             saved = _newest(job.out)
-            status, grew = _one_start(job, ranks, micro, asked)
+            status, grows = _one_start(job, ranks, micro, asked)
             if status == "done":
                 return 0
-            if asked:
-                return errors.PREEMPTED if status == "preempted" else errors.FAILED
-            if status == "preempted" and grew:
+            if grows and status == "preempted" and not asked:
                 losses = 0
                 continue
-            if status not in ("lost", "running"):
+            # A run that started before, and cannot start now, has lost a rank too
+            is_lost = status in ("lost", "running") or (not status and before)
+            if asked or not is_lost:
                 return errors.PREEMPTED if status == "preempted" else errors.FAILED
             losses = 1 if _newest(job.out) > saved else losses + 1
             if losses > job.max_losses:
@@ -92,23 +94,27 @@ def supervise(job: Job, say: Callable[[str], None]) -> int:
 
 
 def _one_start(job: Job, ranks: int, micro: int, asked: list[int]) -> tuple[str, bool]:
-    """Launch once and wait; the run's status, '' if it wrote none, and whether it was stopped to go on with more ranks."""
+    """Launch once and wait until no rank is left.
+
+    Returns the word that the run wrote to `status`, '' for none, and whether it was stopped to go on with more ranks.
+    """
     launcher = str(Path(sys.executable).with_name("accelerate-launch"))
     options = ["--quiet", "--config_file", str(job.yaml), "--num_processes", str(ranks)]
     words = [*job.command, "--resume", "auto", f"micro_batch_size={micro}"]
-    stamp, saved, grows, is_told = _stamp(job.out), _newest(job.out), False, False
+    stamp, saved, grows, num_passed_on = _stamp(job.out), _newest(job.out), False, 0
     with subprocess.Popen([launcher, *options, *words], start_new_session=True, preexec_fn=_end_with_parent) as process:
         while process.poll() is None:
-            if asked and not is_told:
-                is_told = True
-                process.send_signal(signal.SIGTERM)  # the launcher passes it on, and waits for its ranks
-            if not is_told and not asked and job.capacity and _newest(job.out) > saved:
-                saved = _newest(job.out)
-                if ranks_for(job.batch_size, _capacity(job, ranks)) > ranks:
-                    grows = is_told = True
-                    process.send_signal(signal.SIGTERM)
+            newest = _newest(job.out)
+            if job.capacity and not grows and newest > saved and ranks_for(job.batch_size, _capacity(job, ranks)) > ranks:
+                grows = True
+                process.terminate()
+            saved = newest
+            if len(asked) > num_passed_on:
+                num_passed_on = len(asked)
+                process.terminate()  # a launcher of several ranks passes it on; one rank gets it when its launcher ends
             with suppress(subprocess.TimeoutExpired):
                 process.wait(POLL_S)
+    _wait_for_orphans()
     if process.returncode == 0:
         return "done", False
     return (_status(job.out)[0] if _stamp(job.out) != stamp else ""), grows
@@ -116,20 +122,37 @@ def _one_start(job: Job, ranks: int, micro: int, asked: list[int]) -> tuple[str,
 
 @contextmanager
 def _asked_to_stop() -> Iterator[list[int]]:
-    """Within it, the numbers of the signals that asked this process to stop."""
+    """Within it, the numbers of the signals that asked this process to stop; ranks whose launcher ended are its children."""
     asked: list[int] = []
     before = {number: signal.signal(number, lambda number, frame: asked.append(number)) for number in STOP}
+    _prctl(PR_SET_CHILD_SUBREAPER, 1)
     try:
         yield asked
     finally:
+        _prctl(PR_SET_CHILD_SUBREAPER, 0)
         for number, handler in before.items():
             signal.signal(number, handler)
 
 
+def _wait_for_orphans() -> None:
+    """Ranks that their launcher left behind save their checkpoint first; those that hang are ended."""
+    import psutil
+
+    _, alive = psutil.wait_procs(psutil.Process().children(recursive=True), timeout=ORPHANS_S)
+    for process in alive:
+        with suppress(psutil.NoSuchProcess):
+            process.kill()
+    psutil.wait_procs(alive, timeout=ORPHANS_S)
+
+
 def _end_with_parent() -> None:
     """A launcher that outlives this process would train on, and the next start beside it."""
+    _prctl(PR_SET_PDEATHSIG, signal.SIGTERM)
+
+
+def _prctl(option: int, value: int) -> None:
     if sys.platform == "linux":
-        ctypes.CDLL(None).prctl(PR_SET_PDEATHSIG, signal.SIGTERM)
+        ctypes.CDLL(None).prctl(option, value)
 
 
 def _capacity(job: Job, otherwise: int) -> int:
