@@ -33,9 +33,9 @@ class Starts:
         self.ranks.append(ranks)
         if saves:
             (self.out / "checkpoints" / f"step-{len(self.ranks):08d}").mkdir()
-        if status == "signal":
+        status, _, is_signalled = status.partition(" after ")
+        if is_signalled:
             signal.raise_signal(signal.SIGTERM)
-            status = "preempted"
         return status, False
 
     def supervise(self, **settings: object) -> int:
@@ -52,7 +52,8 @@ class Starts:
         ([""], errors.FAILED, [4]),
         (["lost", "", "done"], 0, [4, 2, 1]),
         (["preempted"], errors.PREEMPTED, [4]),
-        (["signal"], errors.PREEMPTED, [4]),
+        (["preempted after a signal"], errors.PREEMPTED, [4]),
+        (["lost after a signal"], errors.FAILED, [4]),
         (["running", "lost", "lost"], errors.FAILED, [4, 2, 1]),
     ],
 )
@@ -81,6 +82,13 @@ def test_a_capacity_that_is_no_number_is_refused(monkeypatch: pytest.MonkeyPatch
     capacity.write_text("three")
     with pytest.raises(UserError, match="capacity holds no number of ranks: write one whole number"):
         starts.supervise(capacity=capacity)
-    capacity.write_text("0")
+
+
+@pytest.mark.parametrize(("number", "ranks"), [(0, 1), (3, 2), (64, 4)])
+def test_the_capacity_bounds_the_ranks(number: int, ranks: int, monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    """A job would start no rank, more than there are, or more than it was asked for."""
+    starts = Starts(monkeypatch, tmp_path, [("done", False)])
+    capacity = tmp_path / "capacity"
+    capacity.write_text(str(number))
     assert starts.supervise(capacity=capacity) == 0
-    assert starts.ranks == [1]
+    assert starts.ranks == [ranks]
