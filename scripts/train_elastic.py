@@ -11,6 +11,7 @@ mistake of yours, 75 asked to stop and saved.
 import argparse
 import sys
 from pathlib import Path
+from typing import Any
 
 from ensemble import configuration, errors, recipe
 from ensemble.errors import UserError
@@ -29,7 +30,7 @@ def main() -> None:
     options, words = own.parse_known_args()
     of_recipe = recipe.option(recipe.DEFAULT, f"what is learned: {', '.join(recipe.BUILT_IN)}, or a package of your own")
     schema = config_class(of_recipe.parse_known_args(words)[0].recipe)
-    settings = configuration.from_command_line(schema, __doc__, [own, of_recipe])
+    settings: Any = configuration.from_command_line(schema, __doc__, [own, of_recipe])
     check(settings)
     if options.config_file is None:
         raise UserError("there is no --config_file: name one of accelerate_configs/, as multi_cpu.yaml")

@@ -67,8 +67,8 @@ class Shares(torch.nn.Module):
 class Recorder(torch.optim.AdamW):
     """AdamW that appends a line of JSON for each step to a file of the main process in the folder `RECORD`.
 
-    A line has `rows` and `shares`, the rows with a gradient and their weights in the loss; `cpu_s` and `wall_s`, the CPU
-    time of the process and the clock at the end of the step.
+    A line has `rows` and `shares`, the rows with a gradient and their weights in the loss; `cpu_s`, `thread_s` and `wall_s`,
+    the CPU time of the process and of its main thread, and the clock, at the end of the step.
     """
 
     def __init__(self, model: Shares, learning_rate: float, main: bool):
@@ -89,7 +89,8 @@ class Recorder(torch.optim.AdamW):
         if self.file and len(rows):  # torch's loading of an optimizer takes a step with gradients of zero
             self.file.parent.mkdir(parents=True, exist_ok=True)
             with self.file.open("a", encoding="utf-8") as stream:
-                stream.write(json.dumps({**line, "cpu_s": time.process_time(), "wall_s": time.time()}) + "\n")
+                clocks = {"cpu_s": time.process_time(), "thread_s": time.thread_time(), "wall_s": time.time()}
+                stream.write(json.dumps({**line, **clocks}) + "\n")
         return result
 
     def _share_of(self, groups: list[dict[str, Any]]) -> None:
