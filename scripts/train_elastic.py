@@ -35,14 +35,16 @@ def main() -> None:
     if options.config_file is None:
         raise UserError("there is no --config_file: name one of accelerate_configs/, as multi_cpu.yaml")
     about = configuration.read_yaml(options.config_file)
-    ranks = options.num_processes or about.get("num_processes", 1)
+    ranks = about.get("num_processes", 1) if options.num_processes is None else options.num_processes
     if about.get("num_machines", 1) != 1:
         raise UserError(
             f"{options.config_file} is of {about['num_machines']} machines: this command knows one; under Slurm, "
             "slurm/train_multi_node.slurm requeues a job that lost a node"
         )
-    if ranks < 1 or settings.batch_size % ranks:
-        near = max(1, round(settings.batch_size / max(ranks, 1))) * max(ranks, 1)
+    if ranks < 1:
+        raise UserError(f"--num_processes {ranks} is impossible: it must be at least 1")
+    if settings.batch_size % ranks:
+        near = max(1, round(settings.batch_size / ranks)) * ranks
         raise UserError(f"batch_size={settings.batch_size} cannot be cut for {ranks} ranks: the nearest that can is {near}")
     job = elastic.Job(
         command=[TRAIN, *words],

@@ -1,8 +1,8 @@
 """Training stands still while a checkpoint is written: accelerate#3746.
 
 Seconds are CPU seconds of the main thread by which a checkpoint makes the run longer. They do not depend on what else
-runs on the machine; wall seconds are in the JSON beside them. Accelerate's `save_state` writes before it returns. This project
-copies, and writes in the background; it also makes checksums and syncs the files, which Accelerate does not.
+runs on the machine; wall seconds are in the JSON beside them. Accelerate's `save_state` writes before it returns. This
+project copies, and writes in the background; it also makes checksums and syncs the files, which Accelerate does not.
 `synchronous` is what the same checkpoint of this project costs if it is written before training goes on.
 """
 
