@@ -2,6 +2,7 @@
 # make demo-sudoku   generated puzzles -> networks -> ensemble -> runs/sudoku_demo/report.html, which plays boards
 # make test   all tests          make check  lint, types, layout        make fix  format and mend
 # make bench  what the READMEs state, measured into slurm/results/*.json          make torture  runs that are killed, and go on
+# make pains  what users of plain Accelerate report, reproduced beside this project: ten minutes
 # make figures  the READMEs' figures, filled from those files
 # make bench-autogluon   the ensemble beside AutoGluon, which goes into a venv of its own (3 GB), on the same rows
 # make bench-tables TABLES=folder   scripts/fit.py beside AutoGluon and LightGBM on public tables; ten hours the first time
@@ -23,7 +24,7 @@ ifeq ($(SIZE),short)
 MARKET := market.num_products=800 market.num_reviews=40000
 endif
 
-.PHONY: demo demo-sudoku test test-parallel test-serial test-slurm torture check fix figures bench bench-autogluon bench-tables clean
+.PHONY: demo demo-sudoku test test-parallel test-serial test-slurm torture check fix figures bench bench-autogluon bench-tables pains clean
 
 demo: $(VENV)/installed
 	rm -rf "$(DEMO)/raw"
@@ -83,6 +84,9 @@ figures: $(VENV)/installed
 
 bench: $(VENV)/installed
 	for figure in help_times loader overhead scaling knobs threads trees seeds real panel memory; do $(BIN)/python scripts/benchmark.py $$figure || exit; done
+
+pains: $(VENV)/installed-dev
+	$(BIN)/python scripts/benchmark.py pains
 
 bench-autogluon: $(VENV)/installed $(AUTOGLUON_VENV)/$(AUTOGLUON)
 	$(BIN)/python scripts/benchmark.py autogluon python=$(AUTOGLUON_VENV)/bin/python
