@@ -55,6 +55,25 @@ class Statistics:
         """The standard deviation: the root of `variance`."""
         return np.sqrt(self.variance)
 
+    def of_columns(self, columns: slice) -> "Statistics":
+        """Those of some of the columns."""
+        return Statistics(*(getattr(self, field.name)[columns] for field in dataclasses.fields(self)))
+
+    def of_all(self) -> "Statistics":
+        """Those of the values of all columns together, as one column."""
+        has_values = self.count > 0
+        weight = self.count[has_values] / max(1, self.count.sum())
+        mean = (weight * self.mean[has_values]).sum()
+        variance = (weight * (self.variance[has_values] + (self.mean[has_values] - mean) ** 2)).sum()
+        least, greatest = (of[has_values].min(initial=start) for of, start in ((self.least, np.inf), (-self.greatest, np.inf)))
+        if not has_values.any():
+            mean = variance = least = greatest = np.nan
+        return Statistics(*(np.array([of]) for of in (self.count.sum(), mean, variance, least, -greatest)))
+
+    def repeated(self, times: int) -> "Statistics":
+        """Those of one column, for so many columns."""
+        return Statistics(*(np.repeat(getattr(self, field.name), times) for field in dataclasses.fields(self)))
+
     def to_dict(self) -> dict[str, list[float]]:
         """For JSON."""
         return {field.name: getattr(self, field.name).tolist() for field in dataclasses.fields(self)}

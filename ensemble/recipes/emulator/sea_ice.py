@@ -37,8 +37,8 @@ MEANINGS = {
 }  # fmt: skip
 FORMULA = "ensemble.recipes.emulator.sea_ice, version 1"
 """The global attribute `formula` of generated files, by which a reader knows that this formula is their truth."""
-SNOW, WEAKEST, COVERING = 0.8, 0.2, 0.3
-LIMIT, AIR, MILD, AIR_RANGE, WIDTH = 0.9, 0.9, -8.0, 6.0, 0.35
+SNOW, WEAKEST, COVERING = 0.8, 0.2, 0.6
+LIMIT, AIR, MILD, AIR_RANGE, WIDTH = 0.9, 1.0, -8.0, 4.0, 0.25
 LONGWAVE, LONGWAVE_MEAN, SHORTWAVE, HUMIDITY = 2.0e-3, 230.0, 1.5e-3, 100.0
 OPENING, DRIFT, WIND_FACTOR = 0.4, 0.35, 0.02
 BRINE_STRENGTH = 5.88
