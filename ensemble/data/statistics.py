@@ -65,7 +65,9 @@ class Statistics:
         weight = self.count[has_values] / max(1, self.count.sum())
         mean = (weight * self.mean[has_values]).sum()
         variance = (weight * (self.variance[has_values] + (self.mean[has_values] - mean) ** 2)).sum()
-        least, greatest = (of[has_values].min(initial=start) for of, start in ((self.least, np.inf), (-self.greatest, np.inf)))
+        least, greatest = (
+            of[has_values].min(initial=start) for of, start in ((self.least, np.inf), (-self.greatest, np.inf))
+        )
         if not has_values.any():
             mean = variance = least = greatest = np.nan
         return Statistics(*(np.array([of]) for of in (self.count.sum(), mean, variance, least, -greatest)))

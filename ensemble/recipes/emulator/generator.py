@@ -21,8 +21,8 @@ NUM_WAVES = 24
 LARGEST_NOISE = 0.14
 """The noise reaches √3 · 4 · noise of a (1 - a), which must stay below 1."""
 PROFILES = {
-    "tair": (2.0, -28.0, 4.0, 3.0), "tsfc": (2.0, -24.0, 3.0, 3.0), "sst": (0.7, -2.0, 0.7, 0.6), "sss": (34.0, -3.0, 1.2, 1.0),
-    "hs": (0.05, 0.25, 0.08, 0.06), "hi": (0.1, 1.0, 0.7, 0.4), "sice": (4.0, 0.0, 1.5, 1.2),
+    "tair": (2.0, -28.0, 4.0, 3.0), "tsfc": (2.0, -24.0, 3.0, 3.0), "sst": (0.7, -2.0, 0.7, 0.6),
+    "sss": (34.0, -3.0, 1.2, 1.0), "hs": (0.05, 0.25, 0.08, 0.06), "hi": (0.1, 1.0, 0.7, 0.4), "sice": (4.0, 0.0, 1.5, 1.2),
     "uocn": (0.0, 0.0, 0.1, 0.06), "vocn": (0.0, 0.0, 0.1, 0.06), "uatm": (0.0, 0.0, 5.0, 2.5), "vatm": (0.0, 0.0, 5.0, 2.5),
     "qref": (3.5e-3, -3e-3, 4e-4, 3e-4), "flwdn": (270.0, -80.0, 25.0, 15.0), "fswdn": (140.0, -130.0, 25.0, 15.0),
 }  # fmt: skip
@@ -86,7 +86,12 @@ def _smooth(generator: np.random.Generator, latitude: np.ndarray, longitude: np.
 
 
 def _write_file(
-    path: Path, fields: dict[str, np.ndarray], latitude: np.ndarray, longitude: np.ndarray, mask: np.ndarray, names: NamesConfig
+    path: Path,
+    fields: dict[str, np.ndarray],
+    latitude: np.ndarray,
+    longitude: np.ndarray,
+    mask: np.ndarray,
+    names: NamesConfig,
 ) -> None:
     xarray = netcdf.library()
     grid = ("nj", "ni")

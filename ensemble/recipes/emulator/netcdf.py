@@ -16,7 +16,7 @@ import numpy as np
 
 from ensemble.errors import UserError
 from ensemble.recipes.emulator import sea_ice
-from ensemble.recipes.emulator.settings import NamesConfig, PrepareConfig
+from ensemble.recipes.emulator.settings import PrepareConfig
 
 ENGINE = "netcdf4"
 MOST_CONCENTRATION = 1.5
@@ -24,7 +24,7 @@ MOST_CONCENTRATION = 1.5
 CELSIUS, KELVIN, PRACTICAL, METRES, FRACTION = (1.0, 0.0), (1.0, -273.15), (1.0, 0.0), (1.0, 0.0), (1.0, 0.0)
 KNOWN_UNITS: dict[str, dict[str, tuple[float, float]]] = {
     "degC": {
-        **dict.fromkeys(("degc", "c", "celsius", "deg_c", "degree_c", "degrees_c", "degree_celsius", "degrees_celsius"), CELSIUS),
+        **dict.fromkeys(("degc", "c", "celsius", "deg_c", "degree_c", "degrees_c", "degrees_celsius"), CELSIUS),
         **dict.fromkeys(("k", "kelvin", "degk"), KELVIN),
     },
     "psu": dict.fromkeys(("psu", "ppt", "g/kg", "g kg-1", "1e-3", "0.001", "1", "pss-78"), PRACTICAL),
@@ -56,6 +56,15 @@ class Points:
     row: np.ndarray
     """(n,) int64, of the grid."""
     column: np.ndarray
+
+
+@dataclasses.dataclass(frozen=True)
+class _Place:
+    """A piece of a file: its first row at one time."""
+
+    path: Path
+    time: int
+    first_row: int
 
 
 def library() -> Any:
@@ -101,7 +110,10 @@ class Reader:
 
     def _pieces(self, dataset: Any, path: Path) -> Iterator[tuple[int, Points]]:
         config = self.config
-        target, inputs = self._field(dataset, path, sea_ice.OUTPUT), [self._field(dataset, path, name) for name in self.names]
+        target, inputs = (
+            self._field(dataset, path, sea_ice.OUTPUT),
+            [self._field(dataset, path, name) for name in self.names],
+        )
         dims = target.dims
         if len(dims) not in (2, 3):
             raise UserError(
@@ -118,35 +130,27 @@ class Reader:
             is_sea = self._of_grid(dataset, path, config.names.mask, "names.mask", target) == 1
         if self.shape and self.shape != latitude.shape:
             raise UserError(
-                f"{path}: the grid has {latitude.shape} points, and that of the files before {self.shape}: give files of one grid"
+                f"{path}: the grid of {target.name} has {latitude.shape} points, and that of the files before {self.shape}: "
+                "give files of one grid"
             )
         self.shape = latitude.shape
         self.formulas.add(str(dataset.attrs.get("formula", "")))
-        scales = [self._scale(path, field, name) for field, name in zip([target, *inputs], (sea_ice.OUTPUT, *self.names), strict=True)]
+        scales = [
+            self._scale(path, field, name)
+            for field, name in zip([target, *inputs], (sea_ice.OUTPUT, *self.names), strict=True)
+        ]
         is_polar = np.abs(latitude) > config.min_latitude
         num_kept = 0
         rows_at_once = max(1, config.chunk_points // latitude.shape[1])
-        num_times = target.sizes[dims[0]] if len(dims) == 3 else 1
-        for time in range(num_times):
+        for time in range(target.sizes[dims[0]] if len(dims) == 3 else 1):
             for first in range(0, latitude.shape[0], rows_at_once):
                 rows = slice(first, min(first + rows_at_once, latitude.shape[0]))
                 where = {grid[0]: rows, **({dims[0]: time} if len(dims) == 3 else {})}
-                is_point = is_sea[rows] & is_polar[rows]
-                self.counts["points"] += is_point.size
+                self.counts["points"] += is_sea[rows].size
                 self.counts["land"] += int((~is_sea[rows]).sum())
                 self.counts["low latitude"] += int((is_sea[rows] & ~is_polar[rows]).sum())
-                if not is_point.any():
-                    continue
-                ice = _converted(target.isel(where).values, scales[0])
-                _refuse_missing(path, target.name, ice, is_point, time, first)
-                largest = np.max(ice, where=is_point, initial=-np.inf)
-                if largest > MOST_CONCENTRATION:
-                    raise UserError(
-                        f"{path}: {target.name} reaches {largest:g}, but a concentration is at most 1: write its units, such as %, "
-                        "into the file"
-                    )
-                is_ice = is_point & (ice > config.min_concentration) & (ice <= 1)
-                self.counts["concentration"] += int(is_point.sum() - is_ice.sum())
+                at = _Place(path, time, first)
+                ice, is_ice = self._ice(at, target.isel(where), scales[0], is_sea[rows] & is_polar[rows])
                 row, column = np.nonzero(is_ice)
                 if not len(row):
                     continue
@@ -154,19 +158,40 @@ class Reader:
                 values = np.empty((len(row), len(inputs)), np.float32)
                 for number, (field, scale) in enumerate(zip(inputs, scales[1:], strict=True)):
                     piece = _converted(field.isel(where).values, scale)
-                    _refuse_missing(path, field.name, piece, is_ice, time, first)
+                    _refuse_missing(at, field.name, piece, is_ice)
                     values[:, number] = piece[is_ice]
                     _refuse_impossible(path, field.name, self.names[number], values[:, number])
-                yield time, Points(
-                    inputs=values,
-                    target=ice[is_ice].astype(np.float32),
-                    latitude=latitude[rows][is_ice].astype(np.float32),
-                    longitude=longitude[rows][is_ice].astype(np.float32),
-                    row=row.astype(np.int64) + first,
-                    column=column.astype(np.int64),
+                yield (
+                    time,
+                    Points(
+                        inputs=values,
+                        target=ice[is_ice].astype(np.float32),
+                        latitude=latitude[rows][is_ice].astype(np.float32),
+                        longitude=longitude[rows][is_ice].astype(np.float32),
+                        row=row.astype(np.int64) + first,
+                        column=column.astype(np.int64),
+                    ),
                 )
         if not num_kept:
             self._refuse_empty(path, target.name, is_sea, is_polar)
+
+    def _ice(
+        self, at: "_Place", target: Any, scale: tuple[float, float], is_point: np.ndarray
+    ) -> tuple[np.ndarray, np.ndarray]:
+        """The concentration in a piece of the grid, and where it is that of a point to keep; (rows, columns) each."""
+        if not is_point.any():
+            return np.zeros(is_point.shape), is_point
+        ice = _converted(target.values, scale)
+        _refuse_missing(at, target.name, ice, is_point)
+        largest = np.max(ice, where=is_point, initial=-np.inf)
+        if largest > MOST_CONCENTRATION:
+            raise UserError(
+                f"{at.path}: {target.name} reaches {largest:g}, but a concentration is at most 1: write the right units "
+                "into the file, such as %"
+            )
+        is_ice = is_point & (ice > self.config.min_concentration) & (ice <= 1)
+        self.counts["concentration"] += int(is_point.sum() - is_ice.sum())
+        return ice, is_ice
 
     def _field(self, dataset: Any, path: Path, name: str) -> Any:
         return _variable(dataset, path, getattr(self.config.names, name), f"names.{name}")
@@ -192,14 +217,14 @@ class Reader:
         scale = KNOWN_UNITS[wanted].get(unit.lower()) if unit else (1.0, 0.0)
         if scale is None:
             raise UserError(
-                f"{path}: {field.name} has the units {unit!r}, which are not understood: convert it to {wanted}, or name another "
-                f"variable with names.{name}="
+                f"{path}: {field.name} has the units {unit!r}, which are not understood: convert it to {wanted}, or "
+                f"name another variable with names.{name}="
             )
         before, unit_before, first = self._units.setdefault(name, (scale, unit, path))
         if scale != before:
             raise UserError(
-                f"{path}: {field.name} has the units {unit or 'none'!r}, but {unit_before or 'none'!r} in {first}: convert one "
-                "of the files, so that all have the same units"
+                f"{path}: {field.name} has the units {unit or 'none'!r}, but {unit_before or 'none'!r} in {first}: convert "
+                "one of the files, so that all have the same units"
             )
         return scale
 
@@ -211,7 +236,9 @@ class Reader:
             why = f"no sea point lies beyond {config.min_latitude:g} degrees of latitude"
         else:
             why = f"{target} is at no sea point above {config.min_concentration:g} and at most 1"
-        raise UserError(f"{path} has no point to keep: {why}; check the file, names.mask, min_latitude and min_concentration")
+        raise UserError(
+            f"{path} has no point to keep: {why}; check the file, names.mask, min_latitude and min_concentration"
+        )
 
 
 def _variable(dataset: Any, path: Path, name: str, setting: str) -> Any:
@@ -223,8 +250,8 @@ def _variable(dataset: Any, path: Path, name: str, setting: str) -> Any:
 
 def _refuse_dimensions(path: Path, variable: Any, dims: Sequence[str], target: str) -> None:
     raise UserError(
-        f"{path}: {variable.name} has the dimensions {_listed(variable.dims)}, but {target} needs {_listed(dims)} in this order: "
-        "transpose it, or name another variable"
+        f"{path}: {variable.name} has the dimensions {_listed(variable.dims)}, but {target} needs {_listed(dims)} in this "
+        "order: transpose it, or name another variable"
     )
 
 
@@ -236,13 +263,13 @@ def _converted(values: np.ndarray, scale: tuple[float, float]) -> np.ndarray:
     return np.asarray(values, np.float64) * scale[0] + scale[1]
 
 
-def _refuse_missing(path: Path, name: str, values: np.ndarray, is_needed: np.ndarray, time: int, first: int) -> None:
+def _refuse_missing(at: _Place, name: str, values: np.ndarray, is_needed: np.ndarray) -> None:
     missing = np.argwhere(is_needed & ~np.isfinite(values))
     if len(missing):
         row, column = missing[0]
         raise UserError(
-            f"{path}: {name} has no value (NaN) at {len(missing):,} of {int(is_needed.sum()):,} points to keep of time {time}, the "
-            f"first at row {row + first} and column {column}: correct the file, or its mask"
+            f"{at.path}: {name} has no value (NaN) at {len(missing):,} of {int(is_needed.sum()):,} points to keep "
+            f"of time {at.time}, the first at row {row + at.first_row} and column {column}: correct the file, or its mask"
         )
 
 
@@ -252,6 +279,6 @@ def _refuse_impossible(path: Path, stored: str, name: str, values: np.ndarray) -
     bad = np.flatnonzero((values < least) | (values > most))
     if len(bad):
         raise UserError(
-            f"{path}: {stored} is {values[bad[0]]:g} {unit} at a point to keep, outside {least:g} to {most:g}: are the units of the "
-            "file right?"
+            f"{path}: {stored} is {values[bad[0]]:g} {unit} at a point to keep, outside {least:g} to {most:g}: correct "
+            "the units in the file"
         )

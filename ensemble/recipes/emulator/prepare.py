@@ -4,10 +4,10 @@
     python scripts/prepare_data.py --recipe emulator out=runs/emulator/prepared 'source=[iced.*.nc]'   # files
     python scripts/prepare_data.py --recipe emulator out=runs/lorenz96/prepared system=lorenz96
 
-OUT/rows/SPLIT has one row for each output with flat features, for trees and for scores: a point of sea ice, or a point of the
-ring with `stencil` neighbours on each side. OUT/pairs/SPLIT has the arrays from which networks learn: `inputs`, `outputs`
-and, where the formula is known and the model is not Lorenz-96, the true `jacobian` (outputs × inputs, row by row). Row r of
-`pairs` has the outputs of the rows with `pair` = r, in the order of `output`.
+OUT/rows/SPLIT has one row for each output with flat features, for trees and for scores: a point of sea ice, or a point of
+the ring with `stencil` neighbours on each side. OUT/pairs/SPLIT has the arrays from which networks learn: `inputs`,
+`outputs` and, for sea ice whose formula is known, the true `jacobian` (outputs × inputs). A row's `pair` and `output` are
+the row and the column of `outputs` that it stands for.
 
 All points of a tile of the sea ice grid, at all times, are in one split, since neighbouring points are alike. The splits of
 Lorenz-96 are independent trajectories. Nothing is held in memory but `chunk_points` points at a time.
@@ -38,6 +38,9 @@ NUM_GROUPS = 10
 NUM_STARTS = 50
 """Trajectories of a split of Lorenz-96 that run side by side."""
 LORENZ96 = "lorenz96"
+OF_SEA_ICE = ("shares", "inputs", "names", "min_latitude", "min_concentration", "tile", "keep")
+OF_LORENZ96 = ("num_states", "num_scored", "every", "num_points", "stencil", "points_of_state")
+"""Settings of each system in the manifest."""
 
 
 def prepare(config: PrepareConfig) -> dict[str, Any]:
@@ -93,7 +96,9 @@ def _sea_ice(config: PrepareConfig, folder: Path, stack: ExitStack) -> dict[str,
     names = reader.names
     # A formula is the truth of all rows, or of none
     formula = _formula(files)
-    writers = {split: _Writers(folder, split, _sea_ice_schemas(names, bool(formula)), config.chunk_points) for split in SPLITS}
+    writers = {
+        split: _Writers(folder, split, _sea_ice_schemas(names, bool(formula)), config.chunk_points) for split in SPLITS
+    }
     tiles: dict[str, set[int]] = {split: set() for split in SPLITS}
     num_rows = 0
     for file_number, file in enumerate(files):
@@ -112,23 +117,27 @@ def _sea_ice(config: PrepareConfig, folder: Path, stack: ExitStack) -> dict[str,
         writer.close()
         if not writer.num_rows:
             raise UserError(
-                f"the split {split} has no row: {num_rows:,} points in tiles of {config.tile} × {config.tile} are too few, lower "
-                "tile, or give more data"
+                f"the split {split} has no row: {num_rows:,} points in tiles of {config.tile} × {config.tile} are too few: "
+                "lower tile, or give more data"
             )
-    config_of_data = _config(config, ("source", *(("noise", "num_files", "num_times", "num_rows", "num_columns") if not config.source else ())))
+    emulator = {
+        "system": "sea_ice",
+        "inputs": list(names),
+        "outputs": [sea_ice.OUTPUT],
+        "formula": formula,
+        "units": {name: sea_ice.UNITS[name] for name in (*names, sea_ice.OUTPUT)},
+    }
+    generated = () if config.source else ("noise", "num_files", "num_times", "num_rows", "num_columns")
     return {
         "task": _task(sea_ice.OUTPUT, "tile"),
-        "sources": folders.sources(files),
-        "config": config_of_data,
+        "sources": folders.sources(files) if config.source else [],
+        "config": _config(config, *OF_SEA_ICE, *generated),
         "splits": {split: {"rows": writers[split].num_rows, "tiles": len(tiles[split])} for split in SPLITS},
         "features": [_feature(name, sea_ice.MEANINGS[name], sea_ice.UNITS[name]) for name in names],
         "points": reader.counts,
-        "emulator": (emulator := {
-            "system": "sea_ice", "inputs": list(names), "outputs": [sea_ice.OUTPUT], "formula": formula,
-            "units": {name: sea_ice.UNITS[name] for name in (*names, sea_ice.OUTPUT)},
-        }),
+        "emulator": emulator,
         "alike": {"emulator": emulator},
-    }  # fmt: skip
+    }
 
 
 @contextmanager
@@ -153,10 +162,10 @@ def _formula(files: list[Path]) -> str:
         except (OSError, ValueError, TypeError):
             continue  # the reader names it
     if len(set(found.values())) > 1:
-        (first, one), (second, other) = next(
-            ((a, b) for a in found.items() for b in found.items() if a[1] != b[1])
+        (first, one), (second, other) = next((a, b) for a in found.items() for b in found.items() if a[1] != b[1])
+        raise UserError(
+            f"{first} names the formula {one!r}, and {second} {other!r}: prepare generated and other files apart"
         )
-        raise UserError(f"{first} names the formula {one!r}, and {second} {other!r}: prepare generated and other files apart")
     formula = next(iter(found.values()), "")
     return formula if formula == sea_ice.FORMULA else ""
 
@@ -173,7 +182,9 @@ def _drawn(points: netcdf.Points, config: PrepareConfig, file: int, time: int, n
     return netcdf.Points(**{field.name: getattr(points, field.name)[is_kept] for field in dataclasses.fields(points)})
 
 
-def _tiles(points: netcdf.Points, config: PrepareConfig, shape: tuple[int, int]) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
+def _tiles(
+    points: netcdf.Points, config: PrepareConfig, shape: tuple[int, int]
+) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
     """Of each point its tile, the number of its split, and its group."""
     tiles_in_row = -(-shape[1] // config.tile)
     num_tiles = tiles_in_row * -(-shape[0] // config.tile)
@@ -232,7 +243,9 @@ def _lorenz96(config: PrepareConfig, folder: Path) -> dict[str, Any]:
         random = np.random.default_rng([config.seed, 4, number])
         num_shown = config.points_of_state if split == "train" else config.num_points
         # Each row of the table is a random order of the points
-        point = np.sort(random.permuted(np.tile(np.arange(config.num_points), (num_states, 1)), axis=1)[:, :num_shown], axis=1)
+        point = np.sort(
+            random.permuted(np.tile(np.arange(config.num_points), (num_states, 1)), axis=1)[:, :num_shown], axis=1
+        )
         state = np.repeat(np.arange(num_states), num_shown)
         point = point.ravel()
         stencil = (point[:, None] + np.array(offsets)) % config.num_points
@@ -256,13 +269,13 @@ def _lorenz96(config: PrepareConfig, folder: Path) -> dict[str, Any]:
         "formula": f"ensemble.recipes.emulator.lorenz96, F={lorenz96.FORCING:g}, step {lorenz96.STEP:g}",
         "units": {},
     }
-    settings = ("num_states", "num_scored", "every", "num_points", "stencil", "points_of_state")
+    places = {name: f"the point {offset:+d} places from this one" for name, offset in zip(features, offsets, strict=True)}
     return {
         "task": _task("next", "state"),
         "sources": [],
-        "config": {name: _config(config)[name] for name in ("system", "seed")} | {name: getattr(config, name) for name in settings},
+        "config": _config(config, *OF_LORENZ96),
         "splits": facts,
-        "features": [_feature(name, f"the point {offset:+d} places from this one", "") for name, offset in zip(features, offsets, strict=True)],
+        "features": [_feature(name, place, "") for name, place in places.items()],
         "emulator": emulator,
         "alike": {"emulator": emulator, "stencil": config.stencil},
     }
@@ -293,7 +306,9 @@ class _Writers:
     """The two tables of a split. Rows are held until there are `at_once`, so that a reader finds few, long chunks."""
 
     def __init__(self, folder: Path, split: str, schemas: tuple[pa.Schema, pa.Schema], at_once: int):
-        self.writers = [TableWriter(folder / kind / split, schema) for kind, schema in zip(("rows", "pairs"), schemas, strict=True)]
+        self.writers = [
+            TableWriter(folder / kind / split, schema) for kind, schema in zip(("rows", "pairs"), schemas, strict=True)
+        ]
         self.at_once, self.num_held, self.num_rows, self.num_pairs = at_once, 0, 0, 0
         self._held: tuple[list[pa.Table], list[pa.Table]] = ([], [])
 
@@ -303,7 +318,14 @@ class _Writers:
         num_pairs = len(pairs["inputs"])
         rows["pair"] = self.num_pairs + (np.arange(num_pairs) if pair is None else pair)
         for held, writer, of in zip(self._held, self.writers, (rows, pairs), strict=True):
-            held.append(pa.table({name: _array(of[name], kind) for name, kind in zip(writer.schema.names, writer.schema.types, strict=True)}))
+            held.append(
+                pa.table(
+                    {
+                        name: _array(of[name], kind)
+                        for name, kind in zip(writer.schema.names, writer.schema.types, strict=True)
+                    }
+                )
+            )
         self.num_pairs += num_pairs
         self.num_rows += len(rows["pair"])
         self.num_held += len(rows["pair"])
@@ -326,12 +348,18 @@ class _Writers:
 
 def _array(values: np.ndarray, kind: pa.DataType) -> pa.Array:
     if pa.types.is_fixed_size_list(kind):
-        return pa.FixedSizeListArray.from_arrays(pa.array(np.ascontiguousarray(values).ravel(), kind.value_type), kind.list_size)
+        return pa.FixedSizeListArray.from_arrays(
+            pa.array(np.ascontiguousarray(values).ravel(), kind.value_type), kind.list_size
+        )
     return pa.array(values, kind)
 
 
 def _pairs_schema(num_inputs: int, num_outputs: int, has_jacobian: bool) -> pa.Schema:
-    sizes = {"inputs": num_inputs, "outputs": num_outputs, **({"jacobian": num_outputs * num_inputs} if has_jacobian else {})}
+    sizes = {
+        "inputs": num_inputs,
+        "outputs": num_outputs,
+        **({"jacobian": num_outputs * num_inputs} if has_jacobian else {}),
+    }
     return pa.schema([(name, pa.list_(pa.float32(), size)) for name, size in sizes.items()])
 
 
@@ -344,8 +372,7 @@ def _feature(name: str, meaning: str, unit: str) -> dict[str, Any]:
     return {"name": name, "meaning": meaning, "unit": unit, "source": "emulator"}
 
 
-def _config(config: PrepareConfig, more: tuple[str, ...] = ()) -> dict[str, Any]:
-    """The settings that decide what was written; files by their names alone."""
-    names = ("system", "seed", "shares", "inputs", "min_latitude", "min_concentration", "tile", "keep", *more)
+def _config(config: PrepareConfig, *names: str) -> dict[str, Any]:
+    """The settings that decide what was written."""
     found = configuration.to_dict(config)
-    return {name: found[name] for name in names if name != "source"} | {"names": found["names"]}
+    return {name: found[name] for name in ("system", "seed", *names)}

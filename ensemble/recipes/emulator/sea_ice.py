@@ -33,7 +33,8 @@ MEANINGS = {
     "sss": "sea surface salinity", "hs": "snow thickness, mean over the cell", "hi": "ice thickness, mean over the cell",
     "sice": "bulk salinity of the ice", "aice": "ice concentration: part of the cell that ice covers",
     "uocn": "eastward ocean current", "vocn": "northward ocean current", "uatm": "eastward wind", "vatm": "northward wind",
-    "qref": "specific humidity at 2 m", "flwdn": "downwelling longwave radiation", "fswdn": "downwelling shortwave radiation",
+    "qref": "specific humidity at 2 m", "flwdn": "downwelling longwave radiation",
+    "fswdn": "downwelling shortwave radiation",
 }  # fmt: skip
 FORMULA = "ensemble.recipes.emulator.sea_ice, version 1"
 """The global attribute `formula` of generated files, by which a reader knows that this formula is their truth."""

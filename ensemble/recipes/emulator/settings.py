@@ -117,7 +117,7 @@ TRAINING = {
     "precision": "no",
     "log_every": 50,
 }
-"""Other defaults of `TrainConfig`. The precision is float32 also on GPUs: with bf16 the derivatives would have two digits."""
+"""Other defaults of `TrainConfig`. The precision is float32 also on GPUs, for derivatives need more digits than bf16 has."""
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -137,7 +137,7 @@ class RecipeConfig:
     conserve: tuple[float, ...] = ()
     """Weights of a sum that outputs and inputs have in common, one for each input; empty for none."""
     jacobian_weight: float = 0.0
-    """Weight of the Jacobian's error in the loss; 0 for a loss of values alone. The data must have true derivatives: generated
-    sea ice and Lorenz-96 have them."""
+    """Weight of the Jacobian's error in the loss; 0 for a loss of values alone. The data must have true derivatives, as
+    generated sea ice and Lorenz-96 have."""
     rotate: bool = True
     """Rotate each training state of Lorenz-96 by a random number of points, since all points of the ring are alike."""

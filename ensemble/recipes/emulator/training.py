@@ -5,9 +5,9 @@
         data=runs/emulator/prepared out=runs/emulator/members/mlp recipe.jacobian_weight=0.1
 
 The loss of an example is the mean over its outputs of the squared error, in standard deviations of the output; plus
-`recipe.jacobian_weight` times the same of the product of the Jacobian with a random direction. The directions are ±1 standard
-deviation in each input, drawn anew for each example in each epoch, so that the expected term is the squared error of the
-whole Jacobian, in the same units.
+`recipe.jacobian_weight` times the same of the product of the Jacobian with a random direction. The directions are ±1
+standard deviation in each input, drawn anew for each example in each epoch, so that the expected term is the squared error
+of the whole Jacobian, in the same units.
 
 Means and standard deviations are those of the whole training split, to the same bits on any number of ranks
 (ensemble/data/statistics.py), and are buffers of the network, which takes and gives physical units.
@@ -122,13 +122,17 @@ class Emulation:
             raise UserError(f"recipe.network=bilinear is for states on a ring, not for {system}: choose mlp")
         if num_inputs != num_outputs and (config.residual or config.conserve):
             name = "residual" if config.residual else "conserve"
-            raise UserError(f"recipe.{name} needs as many outputs as inputs, but {system} has {num_inputs} and {num_outputs}")
+            raise UserError(
+                f"recipe.{name} needs as many outputs as inputs, but {system} has {num_inputs} and {num_outputs}"
+            )
         if config.output == "sigmoid" and (system == LORENZ96 or self.is_residual):
-            raise UserError(f"recipe.output=sigmoid gives values between 0 and 1, which those of {system} are not: use linear")
+            raise UserError(
+                f"recipe.output=sigmoid gives values between 0 and 1, which those of {system} are not: use linear"
+            )
         if config.jacobian_weight and not self.facts["formula"]:
             raise UserError(
-                f"recipe.jacobian_weight={config.jacobian_weight:g} needs true derivatives, and {self.folder} has none, being of "
-                "files without a formula: set it to 0"
+                f"recipe.jacobian_weight={config.jacobian_weight:g} needs true derivatives, and {self.folder} has none, "
+                "being of files without a formula: set it to 0"
             )
 
     def rows(self, split: str) -> PairRows:
