@@ -20,7 +20,8 @@ MAX_ROOT_MODULES = 12
 HEAVY = {
     "accelerate", "datasets", "evaluate", "fastapi", "holidays", "huggingface_hub", "jinja2", "lightgbm", "matplotlib",
     "numba", "numpy", "omegaconf", "onnx", "onnxruntime", "pandas", "polars", "prometheus_client", "pyarrow", "pydantic",
-    "netCDF4", "safetensors", "scipy", "sklearn", "tensorboard", "torch", "tqdm", "transformers", "uvicorn", "xarray", "xgboost",
+    "netCDF4",
+    "safetensors", "scipy", "sklearn", "tensorboard", "torch", "tqdm", "transformers", "uvicorn", "xarray", "xgboost",
 }  # fmt: skip
 
 

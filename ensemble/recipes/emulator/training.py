@@ -5,9 +5,12 @@
         data=runs/emulator/prepared out=runs/emulator/members/mlp recipe.jacobian_weight=0.1
 
 The loss of an example is the mean over its outputs of the squared error, in standard deviations of the output; plus
-`recipe.jacobian_weight` times the same of the product of the Jacobian with a random direction. The directions are ±1
-standard deviation in each input, drawn anew for each example in each epoch, so that the expected term is the squared error
-of the whole Jacobian, in the same units.
+`recipe.jacobian_weight` times the same of the product of the Jacobian with a random direction. A direction has an entry ±d
+for each input, whose signs are drawn anew for each example in each epoch, so that the expected term is the sum over the
+inputs of their derivatives' squared errors, each times d². For Lorenz-96 d is the standard deviation of the states. For sea
+ice it is the change of an input that changes the output by one standard deviation (by the root mean square of the true
+derivative), so that the term is the sum of the squared relative errors: an input with little influence counts as much as
+others.
 
 Means and standard deviations are those of the whole training split, to the same bits on any number of ranks
 (ensemble/data/statistics.py), and are buffers of the network, which takes and gives physical units.
@@ -45,8 +48,8 @@ class Derivatives:
     """How true derivatives of the rows are made."""
 
     system: str
-    deviation: np.ndarray
-    """(inputs,), the standard deviations of the training inputs."""
+    size: np.ndarray
+    """(inputs,), the size of a direction's entries; the signs are random."""
 
 
 class PairRows:
@@ -77,7 +80,7 @@ class PairRows:
             place = (np.arange(num_points) + shift.astype(np.int64)) % num_points
             found = {name: np.take_along_axis(values, place, axis=1) for name, values in found.items()}
         if self.derivatives is not None:
-            direction = signs(rows, epoch, found["inputs"].shape[1]) * self.derivatives.deviation
+            direction = signs(rows, epoch, found["inputs"].shape[1]) * self.derivatives.size
             found["direction"] = direction.astype(np.float32)
             if self.derivatives.system == LORENZ96:
                 change = lorenz96.tangent(found["inputs"].astype(np.float64), direction)
@@ -106,6 +109,7 @@ class Emulation:
         self.check()
         self._rows: dict[str, PairRows] = {}
         self._statistics: tuple[Statistics, Statistics] | None = None
+        self._sizes: np.ndarray | None = None
 
     def check(self) -> None:
         """Raise `UserError` for settings that are impossible, or impossible with these data."""
@@ -123,7 +127,7 @@ class Emulation:
         if num_inputs != num_outputs and (config.residual or config.conserve):
             name = "residual" if config.residual else "conserve"
             raise UserError(
-                f"recipe.{name} needs as many outputs as inputs, but {system} has {num_inputs} and {num_outputs}"
+                f"recipe.{name} needs as many outputs as inputs, and {system} has {num_outputs} for {num_inputs}"
             )
         if config.output == "sigmoid" and (system == LORENZ96 or self.is_residual):
             raise UserError(
@@ -141,7 +145,7 @@ class Emulation:
                 raise UserError(f"{self.folder} has no split '{split}': it has {', '.join(self.about['splits'])}")
             is_learned = split == "train"
             wants = self.facts["formula"] and (split == "validation" or (is_learned and self.config.jacobian_weight))
-            derivatives = Derivatives(self.facts["system"], self.statistics()[0].deviation) if wants else None
+            derivatives = Derivatives(self.facts["system"], self._direction_sizes()) if wants else None
             rotate = is_learned and self.config.rotate and self.facts["system"] == LORENZ96
             self._rows[split] = PairRows(self.folder, split, rotate, derivatives)
         return self._rows[split]
@@ -154,13 +158,28 @@ class Emulation:
         if self._statistics is None:
             table = open_table(self.folder / "pairs" / "train")
             names = [*self.facts["inputs"], *self.facts["outputs"]]
-            found = statistics.of_shards([_Pairs(table, self.is_residual)], **statistics.ranks(), names=names)
+            pairs = _Taken(table, ("inputs", "outputs"), self.is_residual)
+            found = statistics.of_shards([pairs], **statistics.ranks(), names=names)
             num_inputs = len(self.facts["inputs"])
             both = found.of_columns(slice(None, num_inputs)), found.of_columns(slice(num_inputs, None))
             if self.facts["system"] == LORENZ96:
                 both = tuple(of.of_all().repeated(len(of.mean)) for of in both)  # type: ignore[assignment]
             self._statistics = both
         return self._statistics
+
+    def _direction_sizes(self) -> np.ndarray:
+        """Of the entries of random directions, (inputs,); all ranks of a launched job take part, once."""
+        if self._sizes is None:
+            of_inputs, of_outputs = self.statistics()
+            self._sizes = of_inputs.deviation
+            if self.facts["system"] == SEA_ICE:
+                table = open_table(self.folder / "pairs" / "train")
+                found = statistics.of_shards(
+                    [_Taken(table, ("jacobian",))], **statistics.ranks(), names=self.facts["inputs"]
+                )
+                slope = np.sqrt(found.mean**2 + found.variance)
+                self._sizes = np.divide(of_outputs.deviation, slope, out=np.zeros_like(slope), where=slope > 0)
+        return self._sizes
 
     def model(self) -> networks.Emulator:
         """New weights; with the statistics of the training split, or none where the data have no such split."""
@@ -263,20 +282,24 @@ class Emulation:
         return of_outputs.mean + of_inputs.mean if self.is_residual else of_outputs.mean
 
 
-class _Pairs:
-    """Inputs and outputs of a table side by side, as `statistics.of_shards` reads them; a piece at a time is in memory."""
+class _Taken:
+    """Columns of a table side by side, as `statistics.of_shards` reads them; a piece at a time is in memory.
 
-    def __init__(self, table: Any, is_residual: bool):
-        self.inputs, self.outputs = Column(table, "inputs"), Column(table, "outputs")
-        self.is_residual = is_residual
+    With `is_residual` the second one is taken less the first.
+    """
+
+    def __init__(self, table: Any, names: tuple[str, ...], is_residual: bool = False):
+        self.columns, self.is_residual = [Column(table, name) for name in names], is_residual
 
     def __len__(self) -> int:
-        return len(self.inputs)
+        return len(self.columns[0])
 
     def __getitem__(self, rows: slice) -> np.ndarray:
         numbers = np.arange(*rows.indices(len(self)))
-        before, after = (column.take(numbers).astype(np.float64) for column in (self.inputs, self.outputs))
-        return np.concatenate([before, after - before if self.is_residual else after], axis=1)
+        taken = [column.take(numbers).astype(np.float64) for column in self.columns]
+        if self.is_residual:
+            taken[1] -= taken[0]
+        return np.concatenate(taken, axis=1)
 
 
 def mixed(row: np.ndarray, *keys: int) -> np.ndarray:
