@@ -55,7 +55,7 @@ def run(settings: AssimilateConfig, emulator: Model | None) -> Assimilated:
     """Every method with the true model, and with `emulator` if there is one, on the same observations."""
     check(settings)
     seeds = range(settings.seeds)
-    twin = twins.draw(settings.cycles, seeds)
+    twin = twins.draw(settings.cycles, seeds, settings.spin_up)
     filters = {
         "ekf": partial(extended_kalman_filter, inflation=settings.inflation),
         "4dvar": partial(
@@ -78,15 +78,18 @@ def run(settings: AssimilateConfig, emulator: Model | None) -> Assimilated:
     for method in settings.methods:
         errors[method], analyses[method] = {}, {}
         for name, model in models.items():
-            with np.errstate(over="ignore", invalid="ignore"):  # an emulator may diverge; its error is then not finite
-                found = filters[method](model, twin)
+            with np.errstate(over="ignore", invalid="ignore"):
+                try:
+                    found = filters[method](model, twin)
+                except np.linalg.LinAlgError:  # an emulator diverged: its error is not finite
+                    found = np.full_like(twin.truth, np.inf)
                 errors[method][name] = twin.scored(found)
             analyses[method][name] = found[-settings.cycles :, 0]
     return Assimilated(twin, errors, analyses, jacobian_errors(emulator, twin) if emulator else None)
 
 
 def jacobian_errors(emulator: Model, twin: Twin) -> JacobianErrors:
-    states = twin.truth[twins.NUM_SPIN_UP_CYCLES :].reshape(-1, twin.truth.shape[-1])
+    states = twin.truth[twin.spin_up :].reshape(-1, twin.truth.shape[-1])
     chosen = states[np.linspace(0, len(states) - 1, NUM_JACOBIANS).astype(int)]
     true, emulated = lorenz96.jacobian(chosen), emulator.jacobian(chosen)
     return JacobianErrors(
@@ -133,6 +136,7 @@ def check(settings: AssimilateConfig) -> None:
         settings,
         methods=(len(settings.methods) > 0, "one method at least"),
         cycles=(settings.cycles >= 1, "at least 1"),
+        spin_up=(settings.spin_up >= 0, "0 or more"),
         seeds=(settings.seeds >= 1, "at least 1"),
         inflation=(settings.inflation >= 1, "at least 1"),
         window=(settings.window >= 1, "at least 1"),

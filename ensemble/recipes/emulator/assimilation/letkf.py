@@ -12,14 +12,14 @@ from ensemble.recipes.emulator.assimilation.models import Model
 from ensemble.recipes.emulator.assimilation.twin import OBSERVATION_VARIANCE, Twin
 
 TAPER_PER_RADIUS = (10 / 3) ** 0.5
-"""Half the support of the taper that falls to about exp(-1/2) at radius 1."""
+"""Half the support of the taper that has the curvature of exp(-d²/2) at distance d = 0, as in DAPPER."""
 
 
 def letkf(model: Model, twin: Twin, num_members: int, inflation: float, radius: float, seeds: Sequence[int]) -> np.ndarray:
     """Analyses (means of the ensemble), (T, S, N).
 
     inflation : factor of the analysis' perturbations, after each analysis
-    radius : points at which an observation's weight has fallen to about exp(-1/2)
+    radius : points; near 0 the weight of an observation falls with its distance d as exp(-½ (d / radius)²)
     seeds : of the first ensemble and of the rotations, one for each experiment
     """
     draws = [np.random.default_rng([2, seed]) for seed in seeds]

@@ -6,7 +6,7 @@ from typing import Any
 import numpy as np
 
 from ensemble import folders
-from ensemble.recipes.emulator.assimilation import experiment, twin
+from ensemble.recipes.emulator.assimilation import experiment
 from ensemble.recipes.emulator.assimilation.experiment import EMULATOR, TRUTH, Assimilated
 from ensemble.recipes.emulator.assimilation.settings import METHODS, AssimilateConfig
 from ensemble.report.pictures import colour, picture
@@ -23,6 +23,7 @@ POINT = 0
 
 def write(found: Assimilated, settings: AssimilateConfig, out: Path) -> None:
     """Write the page, in one rename; `UserError` if `out` is a file that this project did not write."""
+    folders.refuse_foreign_file(out, "page")
     html = render(found, settings)
     with folders.new_file(out, "page") as scratch:
         scratch.write_text(html, encoding="utf-8")
@@ -45,7 +46,6 @@ def render(found: Assimilated, settings: AssimilateConfig) -> str:
         series=SERIES if found.jacobians else {TRUTH: SERIES[TRUTH]},
         pictures=[*_over_time(found), *_trajectories(found), *_jacobians(found)],
         jacobians=found.jacobians,
-        spin_up=twin.NUM_SPIN_UP_CYCLES,
         num_jacobians=experiment.NUM_JACOBIANS,
     )
 
@@ -82,7 +82,7 @@ def _over_time(found: Assimilated) -> list[dict[str, Any]]:
 
 def _trajectories(found: Assimilated) -> list[dict[str, Any]]:
     method, analyses = next(iter(found.analyses.items()))
-    begin = twin.NUM_SPIN_UP_CYCLES
+    begin = found.twin.spin_up
     num_shown = min(NUM_SHOWN_CYCLES, len(found.twin.truth) - begin)
     shown = slice(begin, begin + num_shown)
 

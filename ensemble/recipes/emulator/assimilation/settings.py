@@ -21,7 +21,9 @@ class AssimilateConfig:
     methods: tuple[str, ...] = tuple(METHODS)
     """Methods to run: ekf, 4dvar, letkf."""
     cycles: int = 1000
-    """Cycles that are scored, after 400 of spin-up; all 40 points are observed in each."""
+    """Cycles that are scored; all 40 points are observed in each."""
+    spin_up: int = 400
+    """Cycles before the first one that is scored: 20 units of time, as in DAPPER."""
     seeds: int = 5
     """Experiments, each with a true trajectory and observation errors of its own."""
     inflation: float = 10.0
@@ -37,4 +39,4 @@ class AssimilateConfig:
     ensemble_inflation: float = 1.04
     """LETKF: factor of the analysis' perturbations."""
     radius: float = 4.0
-    """LETKF: points at which the weight of an observation has fallen to exp(-1/2)."""
+    """LETKF: localisation radius in points; the weight of an observation there is 0.64."""
