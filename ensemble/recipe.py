@@ -62,6 +62,7 @@ BUILT_IN = {
     "candidates": "ensemble.recipes.next_item.candidates",
     "table": "ensemble.recipes.table",
     "sudoku": "ensemble.recipes.sudoku",
+    "emulator": "ensemble.recipes.emulator",
 }
 """Name of each recipe of this project: its package."""
 DEFAULT = "hot_sellers"

@@ -20,7 +20,7 @@ MAX_ROOT_MODULES = 12
 HEAVY = {
     "accelerate", "datasets", "evaluate", "fastapi", "holidays", "huggingface_hub", "jinja2", "lightgbm", "matplotlib",
     "numba", "numpy", "omegaconf", "onnx", "onnxruntime", "pandas", "polars", "prometheus_client", "pyarrow", "pydantic",
-    "safetensors", "scipy", "sklearn", "tensorboard", "torch", "tqdm", "transformers", "uvicorn", "xgboost",
+    "netCDF4", "safetensors", "scipy", "sklearn", "tensorboard", "torch", "tqdm", "transformers", "uvicorn", "xarray", "xgboost",
 }  # fmt: skip
 
 
@@ -288,7 +288,7 @@ def test_the_root_holds_few_modules() -> None:
     assert len(list((ROOT / "ensemble").glob("*.py"))) <= MAX_ROOT_MODULES
 
 
-NAMES = re.compile("hot_?sellers?|next_?item|sudoku", re.IGNORECASE)
+NAMES = re.compile("hot_?sellers?|next_?item|sudoku|emulator", re.IGNORECASE)
 """Of recipes whose name is no ordinary word."""
 WORDS = {"table", "candidates"}
 """Names of recipes that are ordinary words: only comparisons with them count."""

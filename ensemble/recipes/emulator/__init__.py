@@ -2,4 +2,4 @@
 
 from ensemble.recipe import Words
 
-WORDS = Words(unit="state")
+WORDS = Words(unit="cluster", block="group", blocks="rows")
