@@ -107,7 +107,8 @@ class Emulator(nn.Module):
     def network_jacobian(self, x_BI: torch.Tensor) -> torch.Tensor:
         """(B, O, I): a tangent for each input."""
         unit_II = torch.eye(self.num_inputs, dtype=x_BI.dtype, device=x_BI.device)
-        return self.network_tangent(x_BI.unsqueeze(1), unit_II.unsqueeze(0))[1].transpose(1, 2)
+        columns = self.network_tangent(x_BI.unsqueeze(1), unit_II.unsqueeze(0))[1]
+        return columns.transpose(1, 2).expand(x_BI.shape[0], -1, -1)
 
 
 class Mlp(Emulator):
@@ -160,8 +161,9 @@ class Mlp(Emulator):
         if self.num_outputs == 1:
             return self._backward(befores, torch.ones_like(befores[-1])).unsqueeze(1)
         if self.num_outputs < self.num_inputs:
-            unit_BOO = _identity(befores[-1].new_zeros(self.num_outputs, self.num_outputs)).expand(len(x_BI), -1, -1)
-            return self._backward([before.unsqueeze(1) for before in befores], unit_BOO)
+            unit_1OO = _identity(befores[-1].new_zeros(self.num_outputs, self.num_outputs)).unsqueeze(0)
+            rows = self._backward([before.unsqueeze(1) for before in befores], unit_1OO)
+            return rows.expand(x_BI.shape[0], -1, -1)
         return super().network_jacobian(x_BI)
 
     def _values(self, x_BI: torch.Tensor) -> list[torch.Tensor]:

@@ -33,6 +33,7 @@ CASES: dict[str, Callable[[], Emulator]] = {
     **{f"forward, {name}": lambda name=name: of("mlp", 3, 6, widths=(8, 9), activation=name) for name in ACTIVATIONS},
     "sigmoid output": lambda: of("mlp", 7, 2, widths=(16,), activation="relu", output="sigmoid"),
     "no hidden layer": lambda: of("mlp", 4, 2, widths=()),
+    "no hidden layer, forward": lambda: of("mlp", 2, 4, widths=()),
     "residual": lambda: of("mlp", 6, 6, widths=(12,), residual=True),
     "bilinear": lambda: of("bilinear", 9, 9, widths=(4, 3)),
     "conserved": lambda: of("mlp", 6, 6, widths=(12,), residual=True, conserve=(1.0, 2.0, 0.5, 1.0, 3.0, 0.0)),
