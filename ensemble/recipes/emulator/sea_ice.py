@@ -13,9 +13,9 @@ The formula is made for this recipe, as a truth with known derivatives. It is no
     freeze = 1 / (1 + exp((sst - T_f(sss) - t) / WIDTH))            part of a cell where ice withstands it
     aice = cover · freeze
 
-Here T = COLDER + softplus(-tsfc - COLDER): the ice below a melting surface is colder than it. By construction aice falls with sst,
-sss, tair, tsfc and sice, and rises with hi and hs. With the seven further inputs (EXTRA), downwelling radiation and humidity
-lower t, and drift opens the ice: aice is multiplied by 1 - OPENING (1 - exp(-|d|² / DRIFT²)) with the drift
+T = COLDER + softplus(-tsfc - COLDER): the ice below a melting surface is colder than it. By construction aice falls with
+sst, sss, tair, tsfc and sice, and rises with hi and hs. With the seven further inputs (EXTRA), radiation and humidity lower
+t, and drift opens the ice: aice is multiplied by 1 - OPENING (1 - exp(-|d|² / DRIFT²)) with the drift
 d = (uocn, vocn) + 0.02 (uatm, vatm), by the rule that ice drifts with 2 % of the wind.
 """
 

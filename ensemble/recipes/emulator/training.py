@@ -7,10 +7,10 @@
 The loss of an example is the mean over its outputs of the squared error, in standard deviations of the output; plus
 `recipe.jacobian_weight` times the same of the product of the Jacobian with a random direction. A direction has an entry ±d
 for each input, whose signs are drawn anew for each example in each epoch, so that the expected term is the sum over the
-inputs of their derivatives' squared errors, each times d². For Lorenz-96 d is the standard deviation of the states. For sea
-ice it is the change of an input that changes the output by one standard deviation (by the root mean square of the true
-derivative), so that the term is the sum of the squared relative errors: an input with little influence counts as much as
-others.
+inputs of their derivatives' squared errors, each times d². For sea ice, d is the change of an input that changes the output
+by one standard deviation, by the root mean square of the true derivative: an input with little influence counts as much as
+others. For Lorenz-96, d is the same for all points, such that a whole direction changes an output by one standard deviation.
+With a residual network, outputs and derivatives are both taken less those of the inputs.
 
 Means and standard deviations are those of the whole training split, to the same bits on any number of ranks
 (ensemble/data/statistics.py), and are buffers of the network, which takes and gives physical units.
@@ -33,9 +33,9 @@ from ensemble.neural.optim import adamw
 from ensemble.recipes.emulator import lorenz96, networks
 from ensemble.recipes.emulator.settings import RecipeConfig
 
-LORENZ96, SEA_ICE = "lorenz96", "sea_ice"
-DRAWN_ROTATION, DRAWN_SIGNS = 0, 1
-"""Keys of independent draws for a row."""
+LORENZ96 = "lorenz96"
+NUM_MEASURED = 1000
+"""Training states of Lorenz-96 by which the size of directions is chosen."""
 
 
 def make(config: RecipeConfig, data: str) -> "Emulation":
@@ -55,11 +55,11 @@ class Derivatives:
 class PairRows:
     """The inputs and outputs of one split; with `derivatives`, also random directions and the derivatives along them."""
 
-    def __init__(self, folder: Path, split: str, rotate: bool, derivatives: Derivatives | None):
-        self.opened_with = folder, split, rotate, derivatives
+    def __init__(self, folder: Path, split: str, derivatives: Derivatives | None):
+        self.opened_with = folder, split, derivatives
         table = open_table(folder / "pairs" / split)
         self.columns = {name: Column(table, name) for name in table.column_names}
-        self.rotate, self.derivatives = rotate, derivatives
+        self.derivatives = derivatives
 
     def __len__(self) -> int:
         return len(self.columns["inputs"])
@@ -74,11 +74,6 @@ class PairRows:
         What is drawn is a function of the row and the epoch.
         """
         found = {name: self.columns[name].take(rows) for name in ("inputs", "outputs")}
-        if self.rotate:
-            num_points = found["inputs"].shape[1]
-            shift = mixed(rows, epoch, DRAWN_ROTATION)[:, None] % np.uint64(num_points)
-            place = (np.arange(num_points) + shift.astype(np.int64)) % num_points
-            found = {name: np.take_along_axis(values, place, axis=1) for name, values in found.items()}
         if self.derivatives is not None:
             direction = signs(rows, epoch, found["inputs"].shape[1]) * self.derivatives.size
             found["direction"] = direction.astype(np.float32)
@@ -143,11 +138,10 @@ class Emulation:
         if split not in self._rows:
             if split not in self.about["splits"]:
                 raise UserError(f"{self.folder} has no split '{split}': it has {', '.join(self.about['splits'])}")
-            is_learned = split == "train"
-            wants = self.facts["formula"] and (split == "validation" or (is_learned and self.config.jacobian_weight))
+            is_known = bool(self.facts["formula"])
+            wants = is_known and (split == "validation" or (split == "train" and self.config.jacobian_weight > 0))
             derivatives = Derivatives(self.facts["system"], self._direction_sizes()) if wants else None
-            rotate = is_learned and self.config.rotate and self.facts["system"] == LORENZ96
-            self._rows[split] = PairRows(self.folder, split, rotate, derivatives)
+            self._rows[split] = PairRows(self.folder, split, derivatives)
         return self._rows[split]
 
     def statistics(self) -> tuple[Statistics, Statistics]:
@@ -170,15 +164,18 @@ class Emulation:
     def _direction_sizes(self) -> np.ndarray:
         """Of the entries of random directions, (inputs,); all ranks of a launched job take part, once."""
         if self._sizes is None:
-            of_inputs, of_outputs = self.statistics()
-            self._sizes = of_inputs.deviation
-            if self.facts["system"] == SEA_ICE:
-                table = open_table(self.folder / "pairs" / "train")
-                found = statistics.of_shards(
-                    [_Taken(table, ("jacobian",))], **statistics.ranks(), names=self.facts["inputs"]
-                )
+            deviation = self.statistics()[1].deviation
+            table = open_table(self.folder / "pairs" / "train")
+            if self.facts["system"] == LORENZ96:
+                states = Column(table, "inputs").take(np.arange(min(NUM_MEASURED, table.num_rows))).astype(np.float64)
+                direction = signs(np.arange(len(states)), 0, states.shape[1])
+                change = lorenz96.tangent(states, direction) - (direction if self.is_residual else 0)
+                self._sizes = np.full(states.shape[1], deviation[0] / np.sqrt((change**2).mean()))
+            else:
+                slopes = _Taken(table, ("jacobian",))
+                found = statistics.of_shards([slopes], **statistics.ranks(), names=self.facts["inputs"])
                 slope = np.sqrt(found.mean**2 + found.variance)
-                self._sizes = np.divide(of_outputs.deviation, slope, out=np.zeros_like(slope), where=slope > 0)
+                self._sizes = np.divide(deviation, slope, out=np.zeros_like(slope), where=slope > 0)
         return self._sizes
 
     def model(self) -> networks.Emulator:
@@ -316,7 +313,7 @@ def mixed(row: np.ndarray, *keys: int) -> np.ndarray:
 
 def signs(row: np.ndarray, epoch: int, num_inputs: int) -> np.ndarray:
     """Random signs, (rows, num_inputs), ±1.0: bits of `mixed`."""
-    words = [mixed(row, epoch, DRAWN_SIGNS, number) for number in range(-(-num_inputs // 64))]
+    words = [mixed(row, epoch, number) for number in range(-(-num_inputs // 64))]
     bits = np.unpackbits(np.stack(words, axis=1).view(np.uint8), axis=1, count=num_inputs)
     return 2.0 * bits - 1.0
 
