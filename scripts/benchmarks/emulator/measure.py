@@ -68,7 +68,7 @@ def emulator_lorenz96(seeds: int) -> dict[str, Any]:
             file = ROOT / "ensemble/recipes/emulator/presets" / f"{preset}.yaml"
             for seed in range(seeds):
                 member = Path(scratch) / f"{preset}_{seed}"
-                words = ["--recipe", "emulator", "--config", file, f"data={data}", f"out={member}", f"seed={seed}"]
+                words = ["--recipe", "emulator", "--config", str(file), f"data={data}", f"out={member}", f"seed={seed}"]
                 used = timed([*ONE_THREAD, sys.executable, SCRIPTS / "train.py", *words])
                 of_preset[str(seed)] = {"cpu_s": used["cpu_s"], **_examined(member, data, Path(scratch))}
                 print(f"{preset} {seed}: {of_preset[str(seed)]}", flush=True)

@@ -41,7 +41,7 @@ class Timed(training.Emulation):
 
 
 def of_rank(accelerator: "Accelerator", rounds: int, out: Path) -> None:
-    """Write found.json into `out`: for each batch size, milliseconds of a step and our throughput by that of the plain loop."""
+    """Write found.json into `out`: for each batch size, milliseconds of a step, and our throughput by the plain loop's."""
     found = {}
     for batch_size, num_steps in BATCHES.items():
         blocks: tuple[list[float], list[float]] = ([], [])
