@@ -105,6 +105,7 @@ class Emulation:
         self._rows: dict[str, PairRows] = {}
         self._statistics: tuple[Statistics, Statistics] | None = None
         self._sizes: np.ndarray | None = None
+        self._weight: torch.Tensor | None = None
 
     def check(self) -> None:
         """Raise `UserError` for settings that are impossible, or impossible with these data."""
@@ -206,14 +207,13 @@ class Emulation:
 
     def step(self, model: torch.nn.Module, batch: Batch, state: Any) -> tuple[torch.Tensor, torch.Tensor, Any]:
         """The sum of the examples' losses, and their number."""
-        outputs = batch["outputs"]
-        scale = self._scale(outputs)
+        outputs, weight = batch["outputs"], self._output_weight(batch["outputs"])
         if self.config.jacobian_weight:
             found, change = model(batch["inputs"], batch["direction"])
-            slope_error = ((change - batch["change"]) / scale).square().mean(dim=1)
+            slope_error = (change - batch["change"]).square() @ weight
+            loss = (found - outputs).square() @ weight + self.config.jacobian_weight * slope_error
         else:
-            found, slope_error = model(batch["inputs"]), 0.0
-        loss = ((found - outputs) / scale).square().mean(dim=1) + self.config.jacobian_weight * slope_error
+            loss = (model(batch["inputs"]) - outputs).square() @ weight
         return loss.sum(), torch.tensor(float(len(outputs)), device=outputs.device), state
 
     def predict(self, model: torch.nn.Module, batch: Batch) -> Batch:
@@ -270,8 +270,12 @@ class Emulation:
     def _column(self, split: str, name: str) -> np.ndarray:
         return Column(open_table(self.folder / "rows" / split), name).all()
 
-    def _scale(self, like: torch.Tensor) -> torch.Tensor:
-        return torch.as_tensor(_positive(self.statistics()[1].deviation), dtype=like.dtype, device=like.device)
+    def _output_weight(self, like: torch.Tensor) -> torch.Tensor:
+        """1 / (outputs · variance) of each output, (O,): the weights of squared errors in the loss; made once."""
+        if self._weight is None or (self._weight.dtype, self._weight.device) != (like.dtype, like.device):
+            deviation = _positive(self.statistics()[1].deviation)
+            self._weight = torch.as_tensor(1 / (len(deviation) * deviation**2), dtype=like.dtype, device=like.device)
+        return self._weight
 
     def _output_mean(self) -> np.ndarray:
         """Of the outputs themselves; sums of squares about it keep their digits."""
