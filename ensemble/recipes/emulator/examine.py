@@ -25,6 +25,8 @@ if TYPE_CHECKING:
 
 NUM_SAMPLED = 300
 """Entries of the Jacobians in `sample`."""
+LEAST_SHOWN = 0.02
+"""The size of such an entry relative to the largest."""
 NUM_STATES = 400
 """States of a ring whose Jacobians are compared: each has inputs × outputs entries."""
 ORBIT_STEPS = 80
@@ -111,10 +113,8 @@ def scores(member: str, data: str, split: str) -> dict[str, Any]:
         scored |= {"ceiling": ceiling, "share_of_ceiling": scored["r_squared"] / ceiling}
     random = np.random.default_rng(0)
     scaled = [(of * deviation).reshape(-1) for of in (truth, slopes)]
-    sampled = random.choice(len(scaled[0]), min(NUM_SAMPLED, len(scaled[0])), replace=False)
-    if is_ring:  # nearly all entries of a ring's Jacobian are nearly 0
-        large = np.flatnonzero(np.abs(scaled[0]) > 0.05 * np.abs(scaled[0]).max())
-        sampled = random.choice(large, min(NUM_SAMPLED, len(large)), replace=False)
+    large = np.flatnonzero(np.abs(scaled[0]) > LEAST_SHOWN * np.abs(scaled[0]).max())  # most entries are nearly 0
+    sampled = random.choice(large, min(NUM_SAMPLED, len(large)), replace=False)
     return {
         **scored,
         "jacobian": {

@@ -51,11 +51,17 @@ def multiplied(name: str, factor: float, units: str | None) -> Change:
     return change
 
 
-def test_the_rules_of_mask_latitude_and_concentration(file: Path) -> None:
+def test_the_rules_of_mask_latitude_and_concentration(file: Path, tmp_path: Path) -> None:
     """Land, the tropics or open water would be learned from."""
+
+    def change(dataset: xarray.Dataset) -> xarray.Dataset:
+        dataset["aice_h"].values[0, :10:3], dataset["aice_h"].values[0, 1:10:3] = 0, 1.2
+        return dataset
+
+    path = changed(file, tmp_path, change)
     reader = netcdf.Reader(config(min_latitude=50.0))
-    found = [points for _, points in reader.read(file)]
-    with xarray.open_dataset(file) as dataset:
+    found = [points for _, points in reader.read(path)]
+    with xarray.open_dataset(path) as dataset:
         ice, mask, latitude = (np.asarray(dataset[name].values) for name in ("aice_h", "umask", "ULAT"))
     expected = (mask == 1) & (np.abs(latitude) > 50) & (ice[0] > 0) & (ice[0] <= 1)
     assert sum(len(points.row) for points in found) == expected.sum() > 100
@@ -120,6 +126,14 @@ def on_land_everywhere(dataset: xarray.Dataset) -> xarray.Dataset:
     return dataset
 
 
+def without_target(dataset: xarray.Dataset) -> xarray.Dataset:
+    """Of one point, where nothing says whether there is ice."""
+    is_sea = (dataset["umask"].values == 1) & (np.abs(dataset["ULAT"].values) > 60)
+    row, column = np.argwhere(is_sea)[3]
+    dataset["aice_h"].values[0, row, column] = np.nan
+    return dataset
+
+
 def set_units(name: str, units: str) -> Change:
     return multiplied(name, 1, units)
 
@@ -131,6 +145,7 @@ FAULTS: dict[str, tuple[Change, str]] = {
     "tropics": (lambda dataset: dataset.isel(nj=slice(20, 28)), "no sea point lies beyond 40 degrees"),
     "no ice": (multiplied("aice_h", 0, None), "aice_h is at no sea point above 0 and at most 1"),
     "NaN": (with_nan, r"hs_h has no value \(NaN\) at 1 of .* the first at row \d+ and column \d+"),
+    "NaN in the target": (without_target, r"aice_h has no value \(NaN\) at 1 of"),
     "order": (
         lambda dataset: dataset.assign(hi_h=dataset["hi_h"].transpose("time", "ni", "nj")),
         r"hi_h has the dimensions \(time, ni, nj\), but aice_h needs \(time, nj, ni\) in this order",
