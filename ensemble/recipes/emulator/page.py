@@ -108,7 +108,9 @@ def pictures(run: Run, series: dict[str, Any]) -> list[Described]:
         found.append(("Phase plot", caption, "Trajectories of the true model and of the networks.", orbits))
     known = {name: of for name, of in examined.items() if "sample" in of}
     if known:
-        caption = "Larger entries of the Jacobian, drawn at random from the test split. On the grey line a derivative is right."
+        caption = (
+            "Larger entries of the Jacobian, drawn at random from the test split. On the grey line a derivative is right."
+        )
         found.append(("Jacobian and truth", caption, "Derivatives of the networks against the true ones.", slopes))
     return found
 
