@@ -20,7 +20,8 @@ MAX_ROOT_MODULES = 12
 HEAVY = {
     "accelerate", "datasets", "evaluate", "fastapi", "holidays", "huggingface_hub", "jinja2", "lightgbm", "matplotlib",
     "numba", "numpy", "omegaconf", "onnx", "onnxruntime", "pandas", "polars", "prometheus_client", "pyarrow", "pydantic",
-    "netCDF4", "safetensors", "scipy", "sklearn", "tensorboard", "torch", "tqdm", "transformers", "uvicorn", "xarray", "xgboost",
+    "netCDF4",
+    "safetensors", "scipy", "sklearn", "tensorboard", "torch", "tqdm", "transformers", "uvicorn", "xarray", "xgboost",
 }  # fmt: skip
 
 
@@ -350,7 +351,7 @@ def test_a_planted_name_is_caught(source: str) -> None:
     assert not names_of_recipes('"""Of hot_sellers."""\ntable = candidates = 1')
 
 
-SCRIPT_OF_ONE_RECIPE = {"compare_rankings": "next_item"}
+SCRIPT_OF_ONE_RECIPE = {"assimilate": "emulator", "compare_rankings": "next_item"}
 
 
 def test_a_script_of_one_recipe_imports_only_that() -> None:

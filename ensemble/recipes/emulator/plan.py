@@ -1,38 +1,37 @@
 """The members of an emulator: trees, and networks that learn the Jacobian too where it is known."""
 
+from pathlib import Path
 from typing import Any
+
+import yaml
 
 from ensemble.pipeline.plan import Planned
 
 TREES: dict[str, Any] = {"learning_rate": 0.1, "num_rounds": 400, "max_leaves": 63, "early_stopping_rounds": 30}
-SEA_ICE: dict[str, Any] = {
-    "batch_size": 512, "max_epochs": 14, "learning_rate": 5e-3, "recipe.widths": "[64,64,64]", "recipe.output": "sigmoid",
-}  # fmt: skip
-"""Three hidden layers of 64 with GELU, as in the source's successor, and an output between 0 and 1."""
-SOURCE: dict[str, Any] = {
-    "batch_size": 512, "max_epochs": 14, "learning_rate": 1e-2, "recipe.widths": "[16]", "recipe.activation": "relu",
-    "recipe.output": "sigmoid",
-}  # fmt: skip
-"""The network of the source, with the activation that its README names."""
-BILINEAR: dict[str, Any] = {
-    "batch_size": 256, "max_epochs": 8, "learning_rate": 5e-3, "recipe.network": "bilinear", "recipe.widths": "[24,24]",
-}  # fmt: skip
-PERCEPTRON: dict[str, Any] = {
-    "batch_size": 256, "max_epochs": 16, "learning_rate": 2e-3, "recipe.widths": "[256]", "recipe.residual": True,
-}  # fmt: skip
-SEA_ICE_JACOBIAN, LORENZ96_JACOBIAN = 0.1, 0.1
-"""Weights of the Jacobian's error in the loss."""
+JACOBIAN = "recipe.jacobian_weight"
+
+
+def _preset(name: str) -> dict[str, Any]:
+    """The settings of a preset, by the names of the command line."""
+    found = yaml.safe_load((Path(__file__).parent / "presets" / f"{name}.yaml").read_text(encoding="utf-8"))
+    of_recipe = {f"recipe.{key}": value for key, value in found.pop("recipe").items()}
+    return {key: _word(value) for key, value in {**found, **of_recipe}.items()}
+
+
+def _word(value: Any) -> Any:
+    """A list without blanks, as one word of a command line."""
+    return f"[{','.join(map(str, value))}]" if isinstance(value, list) else value
 
 
 def plan(about: dict[str, Any], num_threads: int) -> list[Planned]:
     """The trees first, since they take a small part of the time."""
     facts = about["emulator"]
     if facts["system"] == "sea_ice":
-        weight = {"recipe.jacobian_weight": SEA_ICE_JACOBIAN} if facts["formula"] else {}
-        tanh = {"seed": about["config"]["seed"] + 1, "recipe.activation": "tanh"}
-        networks = {"mlp": {**SEA_ICE, **weight}, "mlp_tanh": {**SEA_ICE, **weight, **tanh}, "mlp_16": SOURCE}
+        mlp = _preset("sea_ice") if facts["formula"] else {**_preset("sea_ice"), JACOBIAN: 0.0}
+        tanh = {**mlp, "seed": about["config"]["seed"] + 1, "recipe.activation": "tanh"}
+        networks = {"mlp": mlp, "mlp_tanh": tanh, "mlp_16": _preset("sea_ice_source")}
     else:
-        networks = {"bilinear": BILINEAR, "mlp": {**PERCEPTRON, "recipe.jacobian_weight": LORENZ96_JACOBIAN}}
+        networks = {"bilinear": _preset("lorenz96_bilinear"), "mlp": _preset("lorenz96_mlp")}
     trees = [
         Planned(name=library, kind="trees", settings={"library": library, **TREES}) for library in ("xgboost", "lightgbm")
     ]

@@ -13,9 +13,9 @@ The formula is made for this recipe, as a truth with known derivatives. It is no
     freeze = 1 / (1 + exp((sst - T_f(sss) - t) / WIDTH))            part of a cell where ice withstands it
     aice = cover · freeze
 
-Here T = 0.5 + softplus(-tsfc - 0.5), so that the brine formula stays within its range. By construction aice falls with sst,
-sss, tair, tsfc and sice, and rises with hi and hs. With the seven further inputs (EXTRA), downwelling radiation and humidity
-lower t, and drift opens the ice: aice is multiplied by 1 - OPENING (1 - exp(-|d|² / DRIFT²)) with the drift
+T = COLDER + softplus(-tsfc - COLDER): the ice below a melting surface is colder than it. By construction aice falls with
+sst, sss, tair, tsfc and sice, and rises with hi and hs. With the seven further inputs (EXTRA), radiation and humidity lower
+t, and drift opens the ice: aice is multiplied by 1 - OPENING (1 - exp(-|d|² / DRIFT²)) with the drift
 d = (uocn, vocn) + 0.02 (uatm, vatm), by the rule that ice drifts with 2 % of the wind.
 """
 
@@ -42,7 +42,7 @@ SNOW, WEAKEST, COVERING = 0.8, 0.2, 0.6
 LIMIT, AIR, MILD, AIR_RANGE, WIDTH = 0.9, 1.0, -8.0, 4.0, 0.25
 LONGWAVE, LONGWAVE_MEAN, SHORTWAVE, HUMIDITY = 2.0e-3, 230.0, 1.5e-3, 100.0
 OPENING, DRIFT, WIND_FACTOR = 0.4, 0.35, 0.02
-BRINE_STRENGTH = 5.88
+BRINE_STRENGTH, COLDER = 5.88, 2.0
 
 
 def concentration(inputs: np.ndarray) -> np.ndarray:
@@ -67,8 +67,8 @@ def _evaluate(inputs: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
     tair, tsfc, sst, sss, hs, hi, sice = columns[: len(INPUTS)]
     slope = np.zeros_like(columns)
     # cover and its derivatives
-    below = 0.5 + np.logaddexp(0, -tsfc - 0.5)
-    below_by_tsfc = -_logistic(-tsfc - 0.5)
+    below = COLDER + np.logaddexp(0, -tsfc - COLDER)
+    below_by_tsfc = -_logistic(-tsfc - COLDER)
     brine = sice * (0.532 + 49.185 / below) / 1000
     root = np.sqrt(brine)
     strength = np.exp(-BRINE_STRENGTH * root)

@@ -139,5 +139,3 @@ class RecipeConfig:
     jacobian_weight: float = 0.0
     """Weight of the Jacobian's error in the loss; 0 for a loss of values alone. The data must have true derivatives, as
     generated sea ice and Lorenz-96 have."""
-    rotate: bool = True
-    """Rotate each training state of Lorenz-96 by a random number of points, since all points of the ring are alike."""

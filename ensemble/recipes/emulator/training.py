@@ -5,9 +5,12 @@
         data=runs/emulator/prepared out=runs/emulator/members/mlp recipe.jacobian_weight=0.1
 
 The loss of an example is the mean over its outputs of the squared error, in standard deviations of the output; plus
-`recipe.jacobian_weight` times the same of the product of the Jacobian with a random direction. The directions are ±1
-standard deviation in each input, drawn anew for each example in each epoch, so that the expected term is the squared error
-of the whole Jacobian, in the same units.
+`recipe.jacobian_weight` times the same of the product of the Jacobian with a random direction. A direction has an entry ±d
+for each input, whose signs are drawn anew for each example in each epoch, so that the expected term is the sum over the
+inputs of their derivatives' squared errors, each times d². For sea ice, d is the change of an input that changes the output
+by one standard deviation, by the root mean square of the true derivative: an input with little influence counts as much as
+others. For Lorenz-96, d is the same for all points, such that a whole direction changes an output by one standard deviation.
+With a residual network, outputs and derivatives are both taken less those of the inputs.
 
 Means and standard deviations are those of the whole training split, to the same bits on any number of ranks
 (ensemble/data/statistics.py), and are buffers of the network, which takes and gives physical units.
@@ -30,9 +33,9 @@ from ensemble.neural.optim import adamw
 from ensemble.recipes.emulator import lorenz96, networks
 from ensemble.recipes.emulator.settings import RecipeConfig
 
-LORENZ96, SEA_ICE = "lorenz96", "sea_ice"
-DRAWN_ROTATION, DRAWN_SIGNS = 0, 1
-"""Keys of independent draws for a row."""
+LORENZ96 = "lorenz96"
+NUM_MEASURED = 1000
+"""Training states of Lorenz-96 by which the size of directions is chosen."""
 
 
 def make(config: RecipeConfig, data: str) -> "Emulation":
@@ -45,18 +48,18 @@ class Derivatives:
     """How true derivatives of the rows are made."""
 
     system: str
-    deviation: np.ndarray
-    """(inputs,), the standard deviations of the training inputs."""
+    size: np.ndarray
+    """(inputs,), the size of a direction's entries; the signs are random."""
 
 
 class PairRows:
     """The inputs and outputs of one split; with `derivatives`, also random directions and the derivatives along them."""
 
-    def __init__(self, folder: Path, split: str, rotate: bool, derivatives: Derivatives | None):
-        self.opened_with = folder, split, rotate, derivatives
+    def __init__(self, folder: Path, split: str, derivatives: Derivatives | None):
+        self.opened_with = folder, split, derivatives
         table = open_table(folder / "pairs" / split)
         self.columns = {name: Column(table, name) for name in table.column_names}
-        self.rotate, self.derivatives = rotate, derivatives
+        self.derivatives = derivatives
 
     def __len__(self) -> int:
         return len(self.columns["inputs"])
@@ -71,13 +74,8 @@ class PairRows:
         What is drawn is a function of the row and the epoch.
         """
         found = {name: self.columns[name].take(rows) for name in ("inputs", "outputs")}
-        if self.rotate:
-            num_points = found["inputs"].shape[1]
-            shift = mixed(rows, epoch, DRAWN_ROTATION)[:, None] % np.uint64(num_points)
-            place = (np.arange(num_points) + shift.astype(np.int64)) % num_points
-            found = {name: np.take_along_axis(values, place, axis=1) for name, values in found.items()}
         if self.derivatives is not None:
-            direction = signs(rows, epoch, found["inputs"].shape[1]) * self.derivatives.deviation
+            direction = signs(rows, epoch, found["inputs"].shape[1]) * self.derivatives.size
             found["direction"] = direction.astype(np.float32)
             if self.derivatives.system == LORENZ96:
                 change = lorenz96.tangent(found["inputs"].astype(np.float64), direction)
@@ -106,6 +104,8 @@ class Emulation:
         self.check()
         self._rows: dict[str, PairRows] = {}
         self._statistics: tuple[Statistics, Statistics] | None = None
+        self._sizes: np.ndarray | None = None
+        self._weight: torch.Tensor | None = None
 
     def check(self) -> None:
         """Raise `UserError` for settings that are impossible, or impossible with these data."""
@@ -123,7 +123,7 @@ class Emulation:
         if num_inputs != num_outputs and (config.residual or config.conserve):
             name = "residual" if config.residual else "conserve"
             raise UserError(
-                f"recipe.{name} needs as many outputs as inputs, but {system} has {num_inputs} and {num_outputs}"
+                f"recipe.{name} needs as many outputs as inputs, and {system} has {num_outputs} for {num_inputs}"
             )
         if config.output == "sigmoid" and (system == LORENZ96 or self.is_residual):
             raise UserError(
@@ -139,11 +139,10 @@ class Emulation:
         if split not in self._rows:
             if split not in self.about["splits"]:
                 raise UserError(f"{self.folder} has no split '{split}': it has {', '.join(self.about['splits'])}")
-            is_learned = split == "train"
-            wants = self.facts["formula"] and (split == "validation" or (is_learned and self.config.jacobian_weight))
-            derivatives = Derivatives(self.facts["system"], self.statistics()[0].deviation) if wants else None
-            rotate = is_learned and self.config.rotate and self.facts["system"] == LORENZ96
-            self._rows[split] = PairRows(self.folder, split, rotate, derivatives)
+            is_known = bool(self.facts["formula"])
+            wants = is_known and (split == "validation" or (split == "train" and self.config.jacobian_weight > 0))
+            derivatives = Derivatives(self.facts["system"], self._direction_sizes()) if wants else None
+            self._rows[split] = PairRows(self.folder, split, derivatives)
         return self._rows[split]
 
     def statistics(self) -> tuple[Statistics, Statistics]:
@@ -154,13 +153,31 @@ class Emulation:
         if self._statistics is None:
             table = open_table(self.folder / "pairs" / "train")
             names = [*self.facts["inputs"], *self.facts["outputs"]]
-            found = statistics.of_shards([_Pairs(table, self.is_residual)], **statistics.ranks(), names=names)
+            pairs = _Taken(table, ("inputs", "outputs"), self.is_residual)
+            found = statistics.of_shards([pairs], **statistics.ranks(), names=names)
             num_inputs = len(self.facts["inputs"])
             both = found.of_columns(slice(None, num_inputs)), found.of_columns(slice(num_inputs, None))
             if self.facts["system"] == LORENZ96:
                 both = tuple(of.of_all().repeated(len(of.mean)) for of in both)  # type: ignore[assignment]
             self._statistics = both
         return self._statistics
+
+    def _direction_sizes(self) -> np.ndarray:
+        """Of the entries of random directions, (inputs,); all ranks of a launched job take part, once."""
+        if self._sizes is None:
+            deviation = self.statistics()[1].deviation
+            table = open_table(self.folder / "pairs" / "train")
+            if self.facts["system"] == LORENZ96:
+                states = Column(table, "inputs").take(np.arange(min(NUM_MEASURED, table.num_rows))).astype(np.float64)
+                direction = signs(np.arange(len(states)), 0, states.shape[1])
+                change = lorenz96.tangent(states, direction) - (direction if self.is_residual else 0)
+                self._sizes = np.full(states.shape[1], deviation[0] / np.sqrt((change**2).mean()))
+            else:
+                slopes = _Taken(table, ("jacobian",))
+                found = statistics.of_shards([slopes], **statistics.ranks(), names=self.facts["inputs"])
+                slope = np.sqrt(found.mean**2 + found.variance)
+                self._sizes = np.divide(deviation, slope, out=np.zeros_like(slope), where=slope > 0)
+        return self._sizes
 
     def model(self) -> networks.Emulator:
         """New weights; with the statistics of the training split, or none where the data have no such split."""
@@ -190,14 +207,13 @@ class Emulation:
 
     def step(self, model: torch.nn.Module, batch: Batch, state: Any) -> tuple[torch.Tensor, torch.Tensor, Any]:
         """The sum of the examples' losses, and their number."""
-        outputs = batch["outputs"]
-        scale = self._scale(outputs)
+        outputs, weight = batch["outputs"], self._output_weight(batch["outputs"])
         if self.config.jacobian_weight:
             found, change = model(batch["inputs"], batch["direction"])
-            slope_error = ((change - batch["change"]) / scale).square().mean(dim=1)
+            slope_error = (change - batch["change"]).square() @ weight
+            loss = (found - outputs).square() @ weight + self.config.jacobian_weight * slope_error
         else:
-            found, slope_error = model(batch["inputs"]), 0.0
-        loss = ((found - outputs) / scale).square().mean(dim=1) + self.config.jacobian_weight * slope_error
+            loss = (model(batch["inputs"]) - outputs).square() @ weight
         return loss.sum(), torch.tensor(float(len(outputs)), device=outputs.device), state
 
     def predict(self, model: torch.nn.Module, batch: Batch) -> Batch:
@@ -254,8 +270,12 @@ class Emulation:
     def _column(self, split: str, name: str) -> np.ndarray:
         return Column(open_table(self.folder / "rows" / split), name).all()
 
-    def _scale(self, like: torch.Tensor) -> torch.Tensor:
-        return torch.as_tensor(_positive(self.statistics()[1].deviation), dtype=like.dtype, device=like.device)
+    def _output_weight(self, like: torch.Tensor) -> torch.Tensor:
+        """1 / (outputs · variance) of each output, (O,): the weights of squared errors in the loss; made once."""
+        if self._weight is None or (self._weight.dtype, self._weight.device) != (like.dtype, like.device):
+            deviation = _positive(self.statistics()[1].deviation)
+            self._weight = torch.as_tensor(1 / (len(deviation) * deviation**2), dtype=like.dtype, device=like.device)
+        return self._weight
 
     def _output_mean(self) -> np.ndarray:
         """Of the outputs themselves; sums of squares about it keep their digits."""
@@ -263,20 +283,24 @@ class Emulation:
         return of_outputs.mean + of_inputs.mean if self.is_residual else of_outputs.mean
 
 
-class _Pairs:
-    """Inputs and outputs of a table side by side, as `statistics.of_shards` reads them; a piece at a time is in memory."""
+class _Taken:
+    """Columns of a table side by side, as `statistics.of_shards` reads them; a piece at a time is in memory.
 
-    def __init__(self, table: Any, is_residual: bool):
-        self.inputs, self.outputs = Column(table, "inputs"), Column(table, "outputs")
-        self.is_residual = is_residual
+    With `is_residual` the second one is taken less the first.
+    """
+
+    def __init__(self, table: Any, names: tuple[str, ...], is_residual: bool = False):
+        self.columns, self.is_residual = [Column(table, name) for name in names], is_residual
 
     def __len__(self) -> int:
-        return len(self.inputs)
+        return len(self.columns[0])
 
     def __getitem__(self, rows: slice) -> np.ndarray:
         numbers = np.arange(*rows.indices(len(self)))
-        before, after = (column.take(numbers).astype(np.float64) for column in (self.inputs, self.outputs))
-        return np.concatenate([before, after - before if self.is_residual else after], axis=1)
+        taken = [column.take(numbers).astype(np.float64) for column in self.columns]
+        if self.is_residual:
+            taken[1] -= taken[0]
+        return np.concatenate(taken, axis=1)
 
 
 def mixed(row: np.ndarray, *keys: int) -> np.ndarray:
@@ -293,7 +317,7 @@ def mixed(row: np.ndarray, *keys: int) -> np.ndarray:
 
 def signs(row: np.ndarray, epoch: int, num_inputs: int) -> np.ndarray:
     """Random signs, (rows, num_inputs), ±1.0: bits of `mixed`."""
-    words = [mixed(row, epoch, DRAWN_SIGNS, number) for number in range(-(-num_inputs // 64))]
+    words = [mixed(row, epoch, number) for number in range(-(-num_inputs // 64))]
     bits = np.unpackbits(np.stack(words, axis=1).view(np.uint8), axis=1, count=num_inputs)
     return 2.0 * bits - 1.0
 
