@@ -19,9 +19,9 @@ def main() -> None:
     folders.refuse_inside(Path(settings.out))
     folders.refuse_foreign_file(Path(settings.out), "page")
 
-    from ensemble.recipes.emulator.assimilation import member
+    from ensemble.recipes.emulator import trained
 
-    network = member.of_lorenz96(settings.member, settings.data) if settings.member and settings.data else None
+    network = trained.of_lorenz96(settings.member, settings.data) if settings.member and settings.data else None
 
     from ensemble.recipes.emulator.assimilation import experiment, models, page
 

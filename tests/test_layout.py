@@ -48,7 +48,9 @@ SHARED = tuple(
     if path.stem not in ("recipes", "recipe", "__pycache__")
 )
 MODELS = tuple(
-    f"{recipe}.{file}" for recipe in BUILT_IN.values() for file in ("model", "hyper_connections", "layers", "losses")
+    f"{recipe}.{file}"
+    for recipe in BUILT_IN.values()
+    for file in ("model", "hyper_connections", "layers", "losses", "networks")
 )
 TRAINING_HELPERS = tuple(f"ensemble.neural.{name}" for name in ("carry", "loader", "optim", "optimizers", "settings"))
 RULES = (

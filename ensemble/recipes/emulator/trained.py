@@ -1,4 +1,4 @@
-"""A trained neural member of this recipe as the forecast model of an assimilation."""
+"""The network of a trained neural member, for assimilation and export."""
 
 from typing import TYPE_CHECKING
 
@@ -9,8 +9,9 @@ if TYPE_CHECKING:
 
 
 def network_of(folder: str, data: str) -> "Emulator":
-    """The network of a member, with its best weights; `UserError` if the member is of another recipe.
+    """The network of a member with its best weights, on the CPU; `UserError` if the member is of another recipe.
 
+    data : the prepared data that the member learned from
     It is to be called before anything else imports torch.
     """
     from ensemble.neural import launch
@@ -23,7 +24,7 @@ def network_of(folder: str, data: str) -> "Emulator":
     network = NeuralMember(folder, accelerator, data).model
     if not isinstance(network, Emulator):
         raise UserError(f"{folder} is a {type(network).__name__}, no network of the recipe emulator: name another member")
-    return network.cpu()
+    return network.cpu().eval().requires_grad_(False)
 
 
 def of_lorenz96(folder: str, data: str) -> "Emulator":
