@@ -1,5 +1,6 @@
 # make demo   raw reviews -> members -> ensemble -> runs/demo/report.html
 # make demo-sudoku   generated puzzles -> networks -> ensemble -> runs/sudoku_demo/report.html, which plays boards
+# make demo-emulator   generated sea ice -> networks and trees -> ensemble -> runs/emulator_demo/report.html, with Jacobians
 # make test   all tests          make check  lint, types, layout        make fix  format and mend
 # make bench  what the READMEs state, measured into slurm/results/*.json          make torture  runs that are killed, and go on
 # make pains  what users of plain Accelerate report, reproduced beside this project: ten minutes
@@ -11,6 +12,7 @@ PYTHON ?= python3
 VENV ?= .venv
 DEMO ?= runs/demo
 SUDOKU ?= runs/sudoku_demo
+EMULATOR ?= runs/emulator_demo
 SEEDS ?= 0 1
 SIZE ?= full
 TABLES ?= ../shared/data/tables
@@ -24,7 +26,7 @@ ifeq ($(SIZE),short)
 MARKET := market.num_products=800 market.num_reviews=40000
 endif
 
-.PHONY: demo demo-sudoku test test-parallel test-serial test-slurm torture check fix figures bench bench-autogluon bench-tables pains clean
+.PHONY: demo demo-sudoku demo-emulator test test-parallel test-serial test-slurm torture check fix figures bench bench-autogluon bench-tables pains clean
 
 demo: $(VENV)/installed
 	rm -rf "$(DEMO)/raw"
@@ -46,6 +48,9 @@ demo-sudoku: $(VENV)/installed
 		out=$(SUDOKU)/ensemble overwrite=true
 	$(BIN)/python scripts/report.py ensemble=$(SUDOKU)/ensemble data=$(SUDOKU)/prepared \
 		predictions=$(SUDOKU)/predictions out=$(SUDOKU)/report.html
+
+demo-emulator: $(VENV)/installed
+	$(BIN)/python scripts/fit.py --recipe emulator out=$(EMULATOR) num_times=4 time_limit=0 overwrite=true
 
 # All three stages run, also after one that fails; tests/conftest.py says which test is in which
 test: $(VENV)/installed-dev

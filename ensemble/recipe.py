@@ -30,6 +30,7 @@ process loads only the libraries that it needs. `ensemble/recipes/README.md` is 
                   prepare_words(about) -> [word]          the command that prepared the data
     page.html.j2  a template that extends "page.html.j2"
     card.py       parts(about, scores) -> Parts           the recipe's sentences of the model card
+    export.py     export(member, data, out, dtype) -> [line]      scripts/export_model.py of a neural member; lines to print
 
 `about` is a manifest of prepared data. Shared code reaches these modules through `Recipe`, imports none of them by itself,
 and names none of them.
@@ -62,6 +63,7 @@ BUILT_IN = {
     "candidates": "ensemble.recipes.next_item.candidates",
     "table": "ensemble.recipes.table",
     "sudoku": "ensemble.recipes.sudoku",
+    "emulator": "ensemble.recipes.emulator",
 }
 """Name of each recipe of this project: its package."""
 DEFAULT = "hot_sellers"

@@ -3,6 +3,8 @@
 python scripts/benchmark.py help_times | seeds | real | panel | memory | loader | overhead | scaling | knobs | threads
                             | trees | autogluon | tables | tables_300 | next_item | next_item_growth
                             | sudoku_data | sudoku_demo | pains
+                            | emulator_skill | emulator_lorenz96 | emulator_throughput
+                            | emulator_jacobian | emulator_cpp | emulator_dapper
 python scripts/benchmark.py figures [check=true]      # fill the READMEs' figures from those files, or compare them
 """
 
@@ -15,7 +17,7 @@ from ensemble import configuration, errors
 
 TOPICS = (
     "demo", "data", "overhead", "scaling", "knobs", "autogluon", "tables", "trees", "next_item", "next_item_growth",
-    "sudoku", "pains", "figures",
+    "sudoku", "emulator", "emulator_physics", "pains", "figures",
 )  # fmt: skip
 """The folders of scripts/benchmarks; each has its settings beside it."""
 

@@ -20,7 +20,8 @@ MAX_ROOT_MODULES = 12
 HEAVY = {
     "accelerate", "datasets", "evaluate", "fastapi", "holidays", "huggingface_hub", "jinja2", "lightgbm", "matplotlib",
     "numba", "numpy", "omegaconf", "onnx", "onnxruntime", "pandas", "polars", "prometheus_client", "pyarrow", "pydantic",
-    "safetensors", "scipy", "sklearn", "tensorboard", "torch", "tqdm", "transformers", "uvicorn", "xgboost",
+    "netCDF4",
+    "safetensors", "scipy", "sklearn", "tensorboard", "torch", "tqdm", "transformers", "uvicorn", "xarray", "xgboost",
 }  # fmt: skip
 
 
@@ -47,7 +48,9 @@ SHARED = tuple(
     if path.stem not in ("recipes", "recipe", "__pycache__")
 )
 MODELS = tuple(
-    f"{recipe}.{file}" for recipe in BUILT_IN.values() for file in ("model", "hyper_connections", "layers", "losses")
+    f"{recipe}.{file}"
+    for recipe in BUILT_IN.values()
+    for file in ("model", "hyper_connections", "layers", "losses", "networks")
 )
 TRAINING_HELPERS = tuple(f"ensemble.neural.{name}" for name in ("carry", "loader", "optim", "optimizers", "settings"))
 RULES = (
@@ -288,7 +291,7 @@ def test_the_root_holds_few_modules() -> None:
     assert len(list((ROOT / "ensemble").glob("*.py"))) <= MAX_ROOT_MODULES
 
 
-NAMES = re.compile("hot_?sellers?|next_?item|sudoku", re.IGNORECASE)
+NAMES = re.compile("hot_?sellers?|next_?item|sudoku|emulator", re.IGNORECASE)
 """Of recipes whose name is no ordinary word."""
 WORDS = {"table", "candidates"}
 """Names of recipes that are ordinary words: only comparisons with them count."""
@@ -350,7 +353,7 @@ def test_a_planted_name_is_caught(source: str) -> None:
     assert not names_of_recipes('"""Of hot_sellers."""\ntable = candidates = 1')
 
 
-SCRIPT_OF_ONE_RECIPE = {"compare_rankings": "next_item"}
+SCRIPT_OF_ONE_RECIPE = {"assimilate": "emulator", "compare_rankings": "next_item"}
 
 
 def test_a_script_of_one_recipe_imports_only_that() -> None:

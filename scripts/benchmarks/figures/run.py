@@ -49,9 +49,13 @@ PREPARE = ("ensemble/data", "ensemble/arrow.py", HOT_SELLERS)
 JOINING = ("ensemble/combine", "ensemble/metrics", "ensemble/predictor", "ensemble/predictions.py")
 TABLE = ("ensemble/data", "ensemble/arrow.py", "ensemble/recipes/table", "ensemble/pipeline", f"{BENCHMARKS}/tables")
 SUDOKU = "ensemble/recipes/sudoku"
+EMULATOR = ("ensemble/recipes/emulator", f"{BENCHMARKS}/emulator")
 NEXT_ITEM = ("ensemble/recipes/next_item", "ensemble/neural")
 MEASURED = {
     "autogluon": (*PREPARE, *NEURAL, *TREES, *JOINING, f"{BENCHMARKS}/autogluon"),
+    "emulator_lorenz96": (*EMULATOR, "ensemble/neural"),
+    "emulator_skill": (*EMULATOR, "ensemble/neural", *TREES, *JOINING),
+    "emulator_throughput": (*EMULATOR, "ensemble/neural"),
     "help_times": ("scripts/*.py", "ensemble/configuration.py", "ensemble/recipe.py", "ensemble/errors.py"),
     "knobs": (*NEURAL, f"{BENCHMARKS}/knobs"),
     "loader": (*NEURAL, f"{BENCHMARKS}/data"),

@@ -1,0 +1,189 @@
+"""Mean, standard deviation, least, greatest and count of columns, to the same bits on any number of ranks.
+
+The rows of all shards, one shard after the other, are cut into blocks of a fixed number of rows, whatever the lengths of the
+shards. A block is reduced by a two-pass sum in float64, and blocks are merged in pairs by their numbers (Chan, Golub and
+LeVeque, Updating formulae and a pairwise algorithm for computing sample variances, 1979). A rank reduces a range of blocks;
+the results of all blocks are exchanged, and every rank merges all of them. So the result depends on the rows and their order
+alone, neither on the number of ranks nor on how the rows are spread over files.
+
+    statistics = of_shards([array_of_file_1, array_of_file_2])                    # one process
+    statistics = of_shards(shards, **ranks())                                    # every rank of a launched job
+
+E[x²] − E[x]² in float32 is not an alternative: for a mean of 1e4 and a standard deviation of 1 it gives a variance of 8.
+"""
+
+import dataclasses
+import sys
+from collections.abc import Callable, Sequence
+from typing import Any, Protocol
+
+import numpy as np
+
+from ensemble.errors import UserError
+
+BLOCK_ROWS = 4096
+"""Rows of a block. Another number changes the last bits of the results."""
+Exchange = Callable[[np.ndarray], Sequence[np.ndarray]]
+"""Takes the array of this rank, and returns those of all ranks in their order."""
+
+
+class Shard(Protocol):
+    """Rows in one place: a (rows, columns) array, or anything that gives such arrays for slices of its rows."""
+
+    def __len__(self) -> int: ...
+
+    def __getitem__(self, rows: slice) -> Any: ...
+
+
+@dataclasses.dataclass(frozen=True)
+class Statistics:
+    """Of each column, over its values that are not NaN; arrays of shape (columns,), float64 but for `count`.
+
+    A column without a value has NaN for all of them but `count`.
+    """
+
+    count: np.ndarray
+    """Values that are not NaN, int64."""
+    mean: np.ndarray
+    variance: np.ndarray
+    """The mean squared distance from the mean, 0 or more."""
+    least: np.ndarray
+    greatest: np.ndarray
+
+    @property
+    def deviation(self) -> np.ndarray:
+        """The standard deviation: the root of `variance`."""
+        return np.sqrt(self.variance)
+
+    def of_columns(self, columns: slice) -> "Statistics":
+        """Those of some of the columns."""
+        return Statistics(*(getattr(self, field.name)[columns] for field in dataclasses.fields(self)))
+
+    def of_all(self) -> "Statistics":
+        """Those of the values of all columns together, as one column."""
+        has_values = self.count > 0
+        weight = self.count[has_values] / max(1, self.count.sum())
+        mean = (weight * self.mean[has_values]).sum()
+        variance = (weight * (self.variance[has_values] + (self.mean[has_values] - mean) ** 2)).sum()
+        least, greatest = (
+            of[has_values].min(initial=start) for of, start in ((self.least, np.inf), (-self.greatest, np.inf))
+        )
+        if not has_values.any():
+            mean = variance = least = greatest = np.nan
+        return Statistics(*(np.array([of]) for of in (self.count.sum(), mean, variance, least, -greatest)))
+
+    def repeated(self, times: int) -> "Statistics":
+        """Those of one column, for so many columns."""
+        return Statistics(*(np.repeat(getattr(self, field.name), times) for field in dataclasses.fields(self)))
+
+    def to_dict(self) -> dict[str, list[float]]:
+        """For JSON."""
+        return {field.name: getattr(self, field.name).tolist() for field in dataclasses.fields(self)}
+
+
+def of_shards(
+    shards: Sequence[Shard],
+    *,
+    rank: int = 0,
+    num_ranks: int = 1,
+    exchange: Exchange | None = None,
+    names: Sequence[str] = (),
+) -> Statistics:
+    """Statistics of the columns of all shards together.
+
+    shards : (rows, columns) each, of any lengths, also 0. Every rank is given all of them, and reads a part of their rows.
+    rank, num_ranks, exchange : of a launched job; see `ranks`. With one rank nothing is exchanged.
+    names : of the columns, for errors.
+    Raises `UserError` for an infinite value. Peak memory is that of a block and of five numbers for each block and column.
+    """
+    ends = np.cumsum([len(shard) for shard in shards], dtype=np.int64)
+    num_rows = int(ends[-1]) if len(ends) else 0
+    num_blocks = -(-num_rows // BLOCK_ROWS)
+    if not num_blocks:
+        raise UserError("there are no rows to take statistics of: check the data")
+    first, last = (number * num_blocks // num_ranks for number in (rank, rank + 1))
+    num_columns = np.asarray(shards[int(np.searchsorted(ends, 0, side="right"))][0:1]).shape[1]
+    mine = np.empty((last - first, 5, num_columns))
+    for number in range(first, last):
+        mine[number - first] = _of_block(_rows(shards, ends, number * BLOCK_ROWS, min((number + 1) * BLOCK_ROWS, num_rows)))
+    parts = [mine] if exchange is None or num_ranks == 1 else list(exchange(mine))
+    blocks = np.concatenate(parts)
+    assert blocks.shape == (num_blocks, 5, num_columns)
+    while len(blocks) > 1:
+        merged = _merged(blocks[0 : len(blocks) - 1 : 2], blocks[1::2])
+        blocks = np.concatenate([merged, blocks[len(merged) * 2 :]])
+    count, mean, squares, least, greatest = blocks[0]
+    has_values = count > 0
+    infinite = np.flatnonzero(has_values & (np.isinf(least) | np.isinf(greatest)))
+    if infinite.size:  # after the exchange, so that every rank raises it
+        name = names[infinite[0]] if names else f"number {infinite[0]}"
+        raise UserError(f"the column {name} has infinite values, which have no mean: remove them from the data")
+    return Statistics(
+        count=count.astype(np.int64),
+        mean=np.where(has_values, mean, np.nan),
+        variance=np.divide(squares, count, out=np.full(num_columns, np.nan), where=has_values),
+        least=np.where(has_values, least, np.nan),
+        greatest=np.where(has_values, greatest, np.nan),
+    )
+
+
+def ranks() -> dict[str, Any]:
+    """The arguments of `of_shards` for this process: those of its rank, if it is one of a launched job, or none."""
+    if "torch" not in sys.modules:
+        return {}
+    import torch.distributed as distributed
+
+    if not (distributed.is_available() and distributed.is_initialized()) or distributed.get_world_size() == 1:
+        return {}
+    num_ranks = distributed.get_world_size()
+
+    def exchange(mine: np.ndarray) -> Sequence[np.ndarray]:
+        everyone: list[Any] = [None] * num_ranks
+        distributed.all_gather_object(everyone, mine)
+        return everyone
+
+    return {"rank": distributed.get_rank(), "num_ranks": num_ranks, "exchange": exchange}
+
+
+def _rows(shards: Sequence[Shard], ends: np.ndarray, begin: int, end: int) -> np.ndarray:
+    """Rows [begin, end) of all shards, float64."""
+    parts = []
+    number = int(np.searchsorted(ends, begin, side="right"))
+    while begin < end:
+        start = int(ends[number]) - len(shards[number])
+        stop = min(end, int(ends[number]))
+        if stop > begin:
+            parts.append(np.asarray(shards[number][begin - start : stop - start], np.float64))
+        begin, number = max(begin, stop), number + 1
+    return np.concatenate(parts) if len(parts) > 1 else parts[0]
+
+
+def _of_block(rows: np.ndarray) -> np.ndarray:
+    """Count, mean, sum of squared distances from the mean, least and greatest of each column, (5, columns)."""
+    columns = np.ascontiguousarray(rows.T)  # so that each sum is pairwise over contiguous numbers
+    is_value = ~np.isnan(columns)
+    count = is_value.sum(axis=1)
+    divisor = np.maximum(count, 1)
+    with np.errstate(invalid="ignore"):  # of infinite values, which are refused later
+        # The values less a first guess of the mean: their sum corrects it
+        guess = np.where(is_value, columns, 0).sum(axis=1) / divisor
+        distance = np.where(is_value, columns - guess[:, None], 0)
+        correction = distance.sum(axis=1) / divisor
+        squares = np.maximum((distance**2).sum(axis=1) - count * correction**2, 0)
+    least = np.where(is_value, columns, np.inf).min(axis=1)
+    greatest = np.where(is_value, columns, -np.inf).max(axis=1)
+    return np.stack([count, guess + correction, squares, least, greatest])
+
+
+def _merged(first: np.ndarray, second: np.ndarray) -> np.ndarray:
+    """Pairs of (pairs, 5, columns) as one each, by the formula of Chan et al."""
+    (count_1, mean_1, squares_1, least_1, most_1), (count_2, mean_2, squares_2, least_2, most_2) = (
+        np.moveaxis(of, 1, 0) for of in (first, second)
+    )
+    count = count_1 + count_2
+    share = np.divide(count_2, count, out=np.zeros_like(count), where=count > 0)
+    with np.errstate(invalid="ignore"):
+        distance = mean_2 - mean_1
+        mean = mean_1 + share * distance
+        squares = squares_1 + squares_2 + distance**2 * count_1 * share
+    return np.stack([count, mean, squares, np.minimum(least_1, least_2), np.maximum(most_1, most_2)], axis=1)

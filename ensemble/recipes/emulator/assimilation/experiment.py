@@ -1,0 +1,154 @@
+"""Twin experiments with the true model and an emulator: analysis errors, and Jacobians of the emulator against the truth."""
+
+import dataclasses
+from collections.abc import Mapping
+from functools import partial
+from typing import Any
+
+import numpy as np
+
+from ensemble import configuration
+from ensemble.errors import UserError
+from ensemble.recipes.emulator import lorenz96
+from ensemble.recipes.emulator.assimilation import twin as twins
+from ensemble.recipes.emulator.assimilation.kalman import extended_kalman_filter
+from ensemble.recipes.emulator.assimilation.letkf import letkf
+from ensemble.recipes.emulator.assimilation.models import Model, Truth
+from ensemble.recipes.emulator.assimilation.settings import METHODS, AssimilateConfig
+from ensemble.recipes.emulator.assimilation.twin import Twin
+from ensemble.recipes.emulator.assimilation.variational import four_d_var
+
+NUM_JACOBIANS = 200
+TRUTH, EMULATOR = "true model", "emulator"
+
+
+@dataclasses.dataclass(frozen=True)
+class JacobianErrors:
+    """Of an emulator, on NUM_JACOBIANS states of the scored cycles; all relative to the true model.
+
+    one_step : root mean square error of M(x)
+    relative : Frobenius norm of the error of all Jacobians by that of the true ones
+    true, emulated : (NUM_JACOBIANS, N, N)
+    """
+
+    one_step: float
+    relative: float
+    true: np.ndarray
+    emulated: np.ndarray
+
+
+@dataclasses.dataclass(frozen=True)
+class Assimilated:
+    """What `run` returns.
+
+    errors : by method and model, root mean square errors over the points, (cycles, seeds)
+    analyses : by method and model, of the first seed, (cycles, N)
+    """
+
+    twin: Twin
+    errors: dict[str, dict[str, np.ndarray]]
+    analyses: dict[str, dict[str, np.ndarray]]
+    jacobians: JacobianErrors | None
+
+
+def run(settings: AssimilateConfig, emulator: Model | None) -> Assimilated:
+    """Every method with the true model, and with `emulator` if there is one, on the same observations."""
+    check(settings)
+    seeds = range(settings.seeds)
+    twin = twins.draw(settings.cycles, seeds, settings.spin_up)
+    filters = {
+        "ekf": partial(extended_kalman_filter, inflation=settings.inflation),
+        "4dvar": partial(
+            four_d_var,
+            window=settings.window,
+            background_variance=settings.background_variance,
+            num_outer=settings.outer_loops,
+        ),
+        "letkf": partial(
+            letkf,
+            num_members=settings.members,
+            inflation=settings.ensemble_inflation,
+            radius=settings.radius,
+            seeds=seeds,
+        ),
+    }
+    models: dict[str, Model] = {TRUTH: Truth(), **({EMULATOR: emulator} if emulator else {})}
+    errors: dict[str, dict[str, np.ndarray]] = {}
+    analyses: dict[str, dict[str, np.ndarray]] = {}
+    for method in settings.methods:
+        errors[method], analyses[method] = {}, {}
+        for name, model in models.items():
+            with np.errstate(over="ignore", invalid="ignore"):
+                try:
+                    found = filters[method](model, twin)
+                except np.linalg.LinAlgError:  # an emulator diverged: its error is not finite
+                    found = np.full_like(twin.truth, np.inf)
+                errors[method][name] = twin.scored(found)
+            analyses[method][name] = found[-settings.cycles :, 0]
+    return Assimilated(twin, errors, analyses, jacobian_errors(emulator, twin) if emulator else None)
+
+
+def jacobian_errors(emulator: Model, twin: Twin) -> JacobianErrors:
+    states = twin.truth[twin.spin_up :].reshape(-1, twin.truth.shape[-1])
+    chosen = states[np.linspace(0, len(states) - 1, NUM_JACOBIANS).astype(int)]
+    true, emulated = lorenz96.jacobian(chosen), emulator.jacobian(chosen)
+    return JacobianErrors(
+        one_step=float(np.sqrt(np.mean((emulator.step(chosen) - lorenz96.step(chosen)) ** 2))),
+        relative=float(np.linalg.norm(emulated - true) / np.linalg.norm(true)),
+        true=true,
+        emulated=emulated,
+    )
+
+
+def table(errors: Mapping[str, Mapping[str, np.ndarray]]) -> list[dict[str, Any]]:
+    """A row for each method and model: mean error, least and greatest of the seeds, and the ratio to the true model."""
+    rows: list[dict[str, Any]] = []
+    for method, of_method in errors.items():
+        true = float(of_method[TRUTH].mean())
+        for name, values in of_method.items():
+            of_seeds = values.mean(axis=0)
+            rows.append(
+                {
+                    "method": METHODS[method],
+                    "model": name,
+                    "mean": float(values.mean()),
+                    "least": float(of_seeds.min()),
+                    "most": float(of_seeds.max()),
+                    "ratio": float(values.mean()) / true,
+                }
+            )
+    return rows
+
+
+def as_text(rows: list[dict[str, Any]]) -> str:
+    """The table for the screen."""
+    lines = [f"{'method':24} {'model':12} {'analysis RMSE':>13}   {'seeds':15}   by truth"]
+    lines += ["{method:24} {model:12} {mean:13.4f}   {least:.4f} – {most:.4f}   {ratio:8.3f}".format(**row) for row in rows]
+    return "\n".join(lines)
+
+
+def check(settings: AssimilateConfig) -> None:
+    """Raise `UserError` for a setting that cannot be."""
+    for method in settings.methods:
+        if method not in METHODS:
+            raise UserError(f"methods={list(settings.methods)}: there is no '{method}', there are {', '.join(METHODS)}")
+    configuration.check(
+        settings,
+        methods=(len(settings.methods) > 0, "one method at least"),
+        cycles=(settings.cycles >= 1, "at least 1"),
+        spin_up=(settings.spin_up >= 0, "0 or more"),
+        seeds=(settings.seeds >= 1, "at least 1"),
+        inflation=(settings.inflation >= 1, "at least 1"),
+        window=(settings.window >= 1, "at least 1"),
+        background_variance=(settings.background_variance > 0, "more than 0"),
+        outer_loops=(settings.outer_loops >= 1, "at least 1"),
+        members=(settings.members >= 2, "at least 2"),
+        ensemble_inflation=(settings.ensemble_inflation >= 1, "at least 1"),
+        radius=(settings.radius > 0, "more than 0"),
+    )
+    if bool(settings.member) == bool(settings.model) or settings.model not in ("", "truth"):
+        raise UserError(
+            f"model={settings.model} and member={settings.member}: give model=truth, or member=FOLDER with data=FOLDER"
+        )
+    if bool(settings.member) != bool(settings.data):
+        raise UserError(f"member={settings.member} and data={settings.data} go together: give both, or model=truth alone")

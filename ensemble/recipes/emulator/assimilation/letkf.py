@@ -1,0 +1,82 @@
+"""The local ensemble transform Kalman filter.
+
+Source: B. R. Hunt, E. J. Kostelich and I. Szunyogh, Physica D 230, 2007. The taper is that of G. Gaspari and S. E. Cohn,
+Quarterly Journal of the Royal Meteorological Society 125, 1999, equation 4.10.
+"""
+
+from collections.abc import Sequence
+
+import numpy as np
+
+from ensemble.recipes.emulator.assimilation.models import Model
+from ensemble.recipes.emulator.assimilation.twin import OBSERVATION_VARIANCE, Twin
+
+TAPER_PER_RADIUS = (10 / 3) ** 0.5
+"""Half the support of the taper that has the curvature of exp(-d²/2) at distance d = 0, as in DAPPER."""
+
+
+def letkf(model: Model, twin: Twin, num_members: int, inflation: float, radius: float, seeds: Sequence[int]) -> np.ndarray:
+    """Analyses (means of the ensemble), (T, S, N).
+
+    inflation : factor of the analysis' perturbations, after each analysis
+    radius : points; near 0 the weight of an observation falls with its distance d as exp(-½ (d / radius)²)
+    seeds : of the first ensemble and of the rotations, one for each experiment
+    """
+    draws = [np.random.default_rng([2, seed]) for seed in seeds]
+    num_points = twin.start.shape[-1]
+    weights_NN = localisation(num_points, radius) / OBSERVATION_VARIANCE
+    first = np.stack([draw.normal(0, OBSERVATION_VARIANCE**0.5, (num_members, num_points)) for draw in draws])
+    ensemble = twin.start[:, None] + first  # (S, members, N)
+    analyses = np.empty_like(twin.observations)
+    for time, observed in enumerate(twin.observations):
+        ensemble = model.step(ensemble.reshape(-1, num_points)).reshape(ensemble.shape)
+        mean = ensemble.mean(axis=1)
+        mean, perturbations = transformed(mean, ensemble - mean[:, None], observed - mean, weights_NN)
+        rotations = np.stack([rotation(num_members, draw) for draw in draws])
+        ensemble = mean[:, None] + inflation * rotations @ perturbations
+        analyses[time] = mean
+    return analyses
+
+
+def transformed(
+    mean: np.ndarray, perturbations: np.ndarray, innovation: np.ndarray, weights_NN: np.ndarray
+) -> tuple[np.ndarray, np.ndarray]:
+    """The analysis' mean (S, N) and perturbations (S, members, N), from those of the forecast.
+
+    innovation : (S, N), observations less the mean
+    weights_NN : inverse error variance of observation j in the analysis of point i
+    """
+    num_seeds, num_members, num_points = perturbations.shape
+    products = (perturbations[:, :, None] * perturbations[:, None]).reshape(num_seeds, num_members**2, num_points)
+    precision = (products @ weights_NN.T).reshape(num_seeds, num_members, num_members, num_points).transpose(0, 3, 1, 2)
+    values, vectors = np.linalg.eigh(precision)  # (S, N, members), (S, N, members, members)
+    values = np.maximum(values, 0) + num_members - 1
+    pull = ((perturbations * innovation[:, None]) @ weights_NN.T).transpose(0, 2, 1)  # (S, N, members)
+    in_eigenvectors = (vectors.swapaxes(-1, -2) @ pull[..., None])[..., 0]
+    mean_weights = (vectors @ (in_eigenvectors / values)[..., None])[..., 0]
+    transform = (vectors * ((num_members - 1) / values[..., None, :]) ** 0.5) @ vectors.swapaxes(-1, -2)
+    at_points = perturbations.transpose(0, 2, 1)[..., None, :]  # (S, N, 1, members)
+    new_mean = mean + (at_points @ mean_weights[..., None])[..., 0, 0]
+    return new_mean, (at_points @ transform)[..., 0, :].transpose(0, 2, 1)
+
+
+def localisation(num_points: int, radius: float) -> np.ndarray:
+    """(N, N): weight of each observation in the analysis of each point of the ring, 1 at distance 0."""
+    steps = np.abs(np.arange(num_points)[:, None] - np.arange(num_points))
+    return taper(np.minimum(steps, num_points - steps) / (TAPER_PER_RADIUS * radius))
+
+
+def taper(distances: np.ndarray) -> np.ndarray:
+    """Gaspari and Cohn's correlation of fifth order, for distances in units of half its support."""
+    near, far = np.minimum(distances, 1), np.clip(distances, 1, 2)
+    inner = 1 - 5 / 3 * near**2 + 5 / 8 * near**3 + near**4 / 2 - near**5 / 4
+    outer = 4 - 5 * far + 5 / 3 * far**2 + 5 / 8 * far**3 - far**4 / 2 + far**5 / 12 - 2 / (3 * far)
+    return np.where(distances <= 1, inner, np.where(distances < 2, outer, 0.0))
+
+
+def rotation(num_members: int, draw: np.random.Generator) -> np.ndarray:
+    """A random orthogonal matrix (members, members) that leaves the mean of the members as it is."""
+    ones = np.full((num_members, 1), num_members**-0.5)
+    basis = np.linalg.qr(np.hstack((ones, draw.normal(size=(num_members, num_members - 1)))))[0][:, 1:]
+    inner, upper = np.linalg.qr(draw.normal(size=(num_members - 1, num_members - 1)))
+    return ones @ ones.T + basis @ (inner * np.sign(np.diag(upper))) @ basis.T

@@ -1,0 +1,50 @@
+"""The twin experiment: a true trajectory, and observations of all of its points with unit variance at every time step.
+
+The set-up is that of P. Sakov and P. R. Oke, Tellus 60A, 2008, section 4, as in DAPPER's `mods/Lorenz96/sakov2008.py`.
+"""
+
+import dataclasses
+from collections.abc import Sequence
+
+import numpy as np
+
+from ensemble.recipes.emulator import lorenz96
+
+OBSERVATION_VARIANCE = 1.0
+
+
+@dataclasses.dataclass(frozen=True)
+class Twin:
+    """Several independent experiments side by side, one for each seed.
+
+    truth, observations : (T, S, N) with T = spin_up + number of scored cycles
+    start : (S, N), the first background state
+    spin_up : cycles before the first one that is scored
+    """
+
+    truth: np.ndarray
+    observations: np.ndarray
+    start: np.ndarray
+    spin_up: int = 0
+
+    def scored(self, analyses: np.ndarray) -> np.ndarray:
+        """Root mean square errors over the points, (num_cycles, S), of analyses (T, S, N) after the spin-up."""
+        return np.sqrt(((analyses - self.truth) ** 2).mean(axis=-1))[self.spin_up :]
+
+
+def draw(num_cycles: int, seeds: Sequence[int], spin_up: int) -> Twin:
+    """Twin experiments; each seed has a trajectory and observation errors of its own.
+
+    The start is the truth one step before the first observation, with errors of variance OBSERVATION_VARIANCE.
+    """
+    num_times = spin_up + num_cycles
+    states = np.stack([lorenz96.trajectory(num_times + 1, _trajectory_seed(seed)) for seed in seeds], axis=1)
+    spread = OBSERVATION_VARIANCE**0.5
+    errors = np.stack([np.random.default_rng(seed).normal(0, spread, states[:, 0].shape) for seed in seeds], axis=1)
+    noisy = states + errors
+    return Twin(states[1:], noisy[1:], noisy[0], spin_up)
+
+
+def _trajectory_seed(seed: int) -> int:
+    """Another one than the seeds of training data, which are small numbers."""
+    return 1_000_000 + seed

@@ -1,0 +1,81 @@
+"""Strong-constraint 4D-Var by the Gauss–Newton method.
+
+    J(x₀) = ½ (x₀ - x_b)ᵀ B⁻¹ (x₀ - x_b) + ½ Σ_k (y_k - x_k)ᵀ R⁻¹ (y_k - x_k),    x_k = M(x_{k-1}),  B = b I, R = r I
+
+The gradient is that of the adjoint model. With the few points of Lorenz-96, the Hessian of the linearised problem is
+computed from the Jacobians and inverted exactly, where large models need an inner iteration.
+Source: P. Courtier, J.-N. Thépaut and A. Hollingsworth, Quarterly Journal of the Royal Meteorological Society 120, 1994.
+"""
+
+import numpy as np
+
+from ensemble.recipes.emulator.assimilation.models import Model
+from ensemble.recipes.emulator.assimilation.twin import OBSERVATION_VARIANCE, Twin
+
+
+def four_d_var(model: Model, twin: Twin, window: int, background_variance: float, num_outer: int) -> np.ndarray:
+    """Analyses, (T, S, N): the trajectory in each window that fits its observations and the background best.
+
+    The background of a window is the forecast from the analysis of the one before.
+
+    window : times of observation in a window, which do not overlap
+    background_variance : b
+    num_outer : linearisations of each window
+    """
+    background = twin.start
+    analyses = np.empty_like(twin.observations)
+    for begin in range(0, len(twin.observations), window):
+        observed = twin.observations[begin : begin + window]
+        start = background
+        for _ in range(num_outer):
+            states = trajectory(model, start, len(observed))
+            start = start + increment(model, states, observed, background, background_variance)
+        states = trajectory(model, start, len(observed))
+        analyses[begin : begin + window] = states[1:]
+        background = states[-1]
+    return analyses
+
+
+def trajectory(model: Model, start: np.ndarray, num_steps: int) -> np.ndarray:
+    """(num_steps + 1, S, N), the first one `start`."""
+    states = [start]
+    for _ in range(num_steps):
+        states.append(model.step(states[-1]))
+    return np.stack(states)
+
+
+def cost(states: np.ndarray, observed: np.ndarray, background: np.ndarray, background_variance: float) -> np.ndarray:
+    """J of each experiment, (S,), for a trajectory (K + 1, S, N) and observations (K, S, N) of all but its first state."""
+    from_background = ((states[0] - background) ** 2).sum(axis=-1) / background_variance
+    return (from_background + ((observed - states[1:]) ** 2).sum(axis=(0, -1)) / OBSERVATION_VARIANCE) / 2
+
+
+def gradient(
+    model: Model, states: np.ndarray, observed: np.ndarray, background: np.ndarray, background_variance: float
+) -> np.ndarray:
+    """The derivative of `cost` by the first state, (S, N), by the adjoint model."""
+    misfits = (states[1:] - observed) / OBSERVATION_VARIANCE
+    return (states[0] - background) / background_variance + adjoint_sweep(model, states, misfits)
+
+
+def increment(
+    model: Model, states: np.ndarray, observed: np.ndarray, background: np.ndarray, background_variance: float
+) -> np.ndarray:
+    """The change of the first state, (S, N), that minimises J with the model linearised around `states`."""
+    num_steps, num_seeds, num_points = observed.shape
+    jacobians = model.jacobian(states[:-1].reshape(-1, num_points)).reshape(num_steps, num_seeds, num_points, num_points)
+    unit = np.eye(num_points)
+    hessian, product = unit / background_variance, unit
+    for jacobian in jacobians:
+        product = jacobian @ product
+        hessian = hessian + product.swapaxes(-1, -2) @ product / OBSERVATION_VARIANCE
+    slope = gradient(model, states, observed, background, background_variance)
+    return -np.linalg.solve(hessian, slope[..., None])[..., 0]
+
+
+def adjoint_sweep(model: Model, states: np.ndarray, forcings: np.ndarray) -> np.ndarray:
+    """The derivative of Σ_k forcing_k · x_k by x₀, (S, N), from forcings (K, S, N)."""
+    result = np.zeros_like(states[0])
+    for state, forcing in zip(states[-2::-1], forcings[::-1], strict=True):
+        result = model.adjoint(state, result + forcing)
+    return result

@@ -1,0 +1,322 @@
+"""A trained network as one file for other programs: AOTInductor, ONNX or TorchScript. Each takes and gives physical units.
+
+    .pt2    compiled by AOTInductor, for C++ and Python with libtorch: the models `forward`, `jacobian`, `tangent`, `adjoint`
+    .onnx   for ONNX Runtime: input `x`; outputs `y` and `jacobian`
+    .ts     TorchScript, for saber-pytorch and older programs: methods `forward`, `jacobian`, `tangent`, `adjoint`, and
+            saber-pytorch's `jac_physical(inputs, mask)`. PyTorch has deprecated it.
+
+The size of the batch is free in all of them. Each file is compared with the network before it gets its name. Each has a JSON
+text with names, units, statistics and the fingerprint of the data; a `.pt2` also the instruction set of the machine that
+compiled it, which other machines must have (`load_pt2`, and cpp/ for C++).
+"""
+
+import json
+import logging
+import platform
+import tempfile
+import warnings
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import torch
+
+from ensemble import folders
+from ensemble.errors import Failure, UserError
+from ensemble.recipes.emulator.networks import STATISTICS, Emulator
+
+METHODS = ("forward", "jacobian", "tangent", "adjoint")
+METADATA = "emulator"
+"""The key of the JSON text in each format."""
+TOLERANCE = {torch.float32: 2e-5, torch.float64: 1e-12}
+"""Of the largest difference from the network, relative to the largest value."""
+CHECKED_BATCHES = (1, 3, 64)
+EXAMPLE_BATCH = 4
+INSTRUCTION_SETS = ("sse", "ssse", "avx", "fma", "f16c", "bmi", "abm", "popcnt", "movbe", "adx", "aes", "vaes", "gfni",
+                    "vpclmul", "pclmul", "sha", "amx", "asimd", "sve")  # fmt: skip
+"""First letters of the processor's flags for which a compiler writes instructions."""
+
+
+def export(
+    network: Emulator, about: dict[str, Any], out: str | Path, dtype: str = "float32", methods: Sequence[str] = METHODS
+) -> dict[str, Any]:
+    """Write the network to `out`, whose suffix chooses the format, once it is seen to give what the network gives.
+
+    about : the manifest of the data that the network learned from
+    dtype : float32 or float64, of the file's inputs and outputs
+    methods : those that a `.pt2` file has; each takes 5 to 12 CPU seconds to compile
+
+    Returns the format, the number of compared rows and the largest relative difference. Raises `UserError` for a file that
+    cannot be written, `Failure` for one that differs from the network. Then nothing is written.
+    """
+    out = Path(out)
+    write = WRITERS.get(out.suffix)
+    if write is None:
+        raise UserError(f"out={out}: the format follows from the suffix, which is one of {', '.join(WRITERS)}")
+    if dtype not in ("float32", "float64"):
+        raise UserError(f"dtype={dtype} is not float32 or float64")
+    network = network.to(getattr(torch, dtype)).eval().requires_grad_(False)
+    metadata = describe(network, about)
+    with folders.new_file(out, "exported model") as scratch, tempfile.TemporaryDirectory() as folder:
+        file = Path(folder) / f"model{out.suffix}"
+        loaded = write(network, metadata, file, methods) if write is write_pt2 else write(network, metadata, file)
+        found = compared(network, loaded)
+        if not found["difference"] <= TOLERANCE[network.input_mean.dtype]:
+            raise Failure(
+                f"{out.name} differs from the network by {found['difference']:.1e}: this is an error of the export"
+            )
+        scratch.write_bytes(file.read_bytes())
+    return {"format": FORMATS[out.suffix], **found}
+
+
+def describe(network: Emulator, about: dict[str, Any]) -> dict[str, Any]:
+    """What a file says of its network, as JSON."""
+    facts = about["emulator"]
+    statistics = {name: getattr(network, name).double().tolist() for name in STATISTICS}
+    return {
+        "mark": folders.MARK,
+        "fingerprint": about["fingerprint"],
+        "system": facts["system"],
+        "inputs": facts["inputs"],
+        "outputs": facts["outputs"],
+        "units": facts["units"],
+        "normalisation": statistics,
+        "residual": network.residual,
+        "dtype": str(network.input_mean.dtype).removeprefix("torch."),
+        "torch": str(torch.__version__),
+    }
+
+
+def texts_of(metadata: dict[str, Any]) -> dict[str, str]:
+    """The JSON text, and what C++ needs without a parser of JSON: words joined by spaces."""
+    plain = {name: " ".join(metadata[name]) for name in ("inputs", "outputs", "instruction_set") if name in metadata}
+    return {METADATA: json.dumps(metadata), "dtype": metadata["dtype"], **plain}
+
+
+Method = Callable[..., torch.Tensor]
+
+
+def compared(network: Emulator, methods: dict[str, Method]) -> dict[str, Any]:
+    """The largest difference of any method from the network's, relative to the largest value, on several sizes of batch."""
+    worst, num_rows = 0.0, 0
+    for size in CHECKED_BATCHES:
+        arguments = arguments_of(network, size, seed=size)
+        num_rows += size
+        for name, method in methods.items():
+            expected = getattr(network, name)(*arguments[name])
+            got = method(*arguments[name])
+            if got.shape != expected.shape:
+                raise Failure(f"{name} of the exported file gives {tuple(got.shape)}, not {tuple(expected.shape)}")
+            difference = float((got - expected).abs().max() / expected.abs().max().clamp_min(1e-30))
+            worst = max(worst, difference if difference == difference else float("inf"))
+    return {"rows": num_rows, "difference": worst, "methods": list(methods)}
+
+
+def arguments_of(network: Emulator, batch: int, seed: int) -> dict[str, tuple[torch.Tensor, ...]]:
+    """Random arguments of each method, distributed as the training data are."""
+    draw = torch.Generator().manual_seed(seed)
+    like = network.input_mean
+
+    def normal(size: int) -> torch.Tensor:
+        return torch.randn(batch, size, generator=draw, dtype=like.dtype)
+
+    x = network.input_mean + network.input_std * normal(network.num_inputs)
+    dx, dy = normal(network.num_inputs) * network.input_std, normal(network.num_outputs)
+    return {"forward": (x,), "jacobian": (x,), "tangent": (x, dx), "adjoint": (x, dy)}
+
+
+class _Method(torch.nn.Module):
+    """One method of a network as the forward pass of a module."""
+
+    def __init__(self, network: Emulator, name: str):
+        super().__init__()
+        self.network, self.name = network, name
+
+    def forward(self, *arguments: torch.Tensor) -> torch.Tensor:
+        return getattr(self.network, self.name)(*arguments)
+
+
+def exported_program(network: Emulator, name: str) -> torch.export.ExportedProgram:
+    """A method by `torch.export`, with a free size of the batch."""
+    arguments = arguments_of(network, EXAMPLE_BATCH, seed=0)[name]
+    batch = torch.export.Dim("batch", min=1)
+    return torch.export.export(_Method(network, name), arguments, dynamic_shapes=(({0: batch},) * len(arguments),))
+
+
+# ------------------------------------------------------------------------------------------------ AOTInductor
+
+
+def write_pt2(
+    network: Emulator, metadata: dict[str, Any], file: Path, methods: Sequence[str] = METHODS
+) -> dict[str, Method]:
+    """A model for each method in one package; it needs a C++ compiler."""
+    from torch._inductor import aot_compile
+    from torch._inductor.cpp_builder import get_cpp_compiler
+    from torch._inductor.package import package_aoti
+
+    try:
+        get_cpp_compiler()
+    except Exception:
+        raise UserError(".pt2 files need a C++ compiler: apt install g++, or choose .onnx") from None
+    texts = texts_of({**metadata, "methods": list(methods), "instruction_set": instruction_set()})
+    models = {}
+    for name in methods:
+        program = exported_program(network, name)
+        options = {"aot_inductor.package": True, "aot_inductor.metadata": dict(texts)}
+        with quiet():
+            models[name] = aot_compile(program.module(), program.example_inputs[0], options=options)
+    package_aoti(str(file), models)  # type: ignore[arg-type]
+    return load_pt2(file)[0]
+
+
+def load_pt2(file: str | Path) -> tuple[dict[str, Method], dict[str, Any]]:
+    """The methods of a `.pt2` file, and its metadata; `UserError` where the processor lacks instructions of the file."""
+    from torch._inductor.package import load_package
+
+    reader: Any = torch._C._aoti.AOTIModelPackageLoader
+    metadata = json.loads(reader.load_metadata_from_package(str(file), "forward")[METADATA])
+    missing = sorted(set(metadata["instruction_set"]) - set(instruction_set()))
+    if missing:
+        raise UserError(
+            f"{file} was compiled for a processor with {', '.join(missing)}, which this one lacks: export the member again "
+            "on this machine"
+        )
+    return {name: load_package(str(file), name, run_single_threaded=True) for name in metadata["methods"]}, metadata
+
+
+def instruction_set() -> list[str]:
+    """The machine and the flags of its processor for which compilers write instructions."""
+    flags: set[str] = set()
+    cpuinfo = Path("/proc/cpuinfo")
+    for line in cpuinfo.read_text(encoding="utf-8").splitlines() if cpuinfo.exists() else ():
+        name, _, values = line.partition(":")
+        if name.strip().lower() in ("flags", "features"):
+            flags.update(flag for flag in values.split() if flag.startswith(INSTRUCTION_SETS))
+            break
+    return [platform.machine(), *sorted(flags)]
+
+
+# ------------------------------------------------------------------------------------------------ ONNX
+
+
+class _WithJacobian(torch.nn.Module):
+    def __init__(self, network: Emulator):
+        super().__init__()
+        self.network = network
+
+    def forward(self, x: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
+        return self.network(x), self.network.jacobian(x)
+
+
+def write_onnx(network: Emulator, metadata: dict[str, Any], file: Path) -> dict[str, Method]:
+    """One graph with the outputs `y` (B, O) and `jacobian` (B, O, I)."""
+    try:
+        import onnx
+        import onnxruntime
+        import onnxscript  # noqa: F401
+    except ModuleNotFoundError as error:
+        raise UserError(f"the package {error.name} is not installed: pip install 'accelerate-ensemble[export]'") from None
+    arguments = arguments_of(network, EXAMPLE_BATCH, seed=0)["forward"]
+    with quiet():
+        program = torch.onnx.export(
+            _WithJacobian(network),
+            arguments,
+            dynamo=True,
+            dynamic_shapes=({0: torch.export.Dim("batch", min=1)},),
+            input_names=["x"],
+            output_names=["y", "jacobian"],
+            verbose=False,
+        )
+    assert program is not None
+    model = program.model_proto
+    onnx.helper.set_model_props(model, {METADATA: json.dumps(metadata)})
+    onnx.checker.check_model(model)
+    file.write_bytes(model.SerializeToString())
+    options = onnxruntime.SessionOptions()
+    options.intra_op_num_threads = 1
+    try:
+        session = onnxruntime.InferenceSession(str(file), options, providers=["CPUExecutionProvider"])
+    except onnxruntime.capi.onnxruntime_pybind11_state.NotImplemented as error:
+        raise UserError(
+            f"ONNX Runtime cannot compute this network in {metadata['dtype']} ({str(error)[-70:]}): choose dtype=float32, "
+            "or the format .pt2"
+        ) from None
+
+    def method(name: str) -> Method:
+        return lambda x: torch.from_numpy(np.asarray(session.run([name], {"x": x.numpy()})[0]))
+
+    return {"forward": method("y"), "jacobian": method("jacobian")}
+
+
+# ------------------------------------------------------------------------------------------------ TorchScript
+
+
+class _Scripted(torch.nn.Module):
+    """The methods of a traced network, and the interface of saber-pytorch's surface emulators around them."""
+
+    input_names: list[str]
+    input_levels: list[int]
+    output_names: list[str]
+    output_levels: list[int]
+
+    def __init__(self, traced: Any, metadata: dict[str, Any]):
+        super().__init__()
+        self.network = traced
+        self.input_names, self.output_names = list(metadata["inputs"]), list(metadata["outputs"])
+        self.input_levels, self.output_levels = [0] * len(self.input_names), [0] * len(self.output_names)
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        return self.network(x)
+
+    @torch.jit.export
+    def jacobian(self, x: torch.Tensor) -> torch.Tensor:
+        return self.network.jacobian(x)
+
+    @torch.jit.export
+    def tangent(self, x: torch.Tensor, dx: torch.Tensor) -> torch.Tensor:
+        return self.network.tangent(x, dx)
+
+    @torch.jit.export
+    def adjoint(self, x: torch.Tensor, dy: torch.Tensor) -> torch.Tensor:
+        return self.network.adjoint(x, dy)
+
+    @torch.jit.export
+    def jac_physical(self, inputs: torch.Tensor, mask: torch.Tensor) -> torch.Tensor:
+        """inputs (B, I), mask (B, 1) with 0 for rows whose Jacobian is to be 0."""
+        return self.network.masked_jacobian(inputs, mask[:, 0] > 0.5)
+
+
+def write_ts(network: Emulator, metadata: dict[str, Any], file: Path) -> dict[str, Method]:
+    """A module with METHODS and `jac_physical`; the metadata are an extra file in it."""
+    arguments: dict[str, Any] = arguments_of(network, EXAMPLE_BATCH, seed=0)
+    arguments["masked_jacobian"] = (*arguments["forward"], torch.ones(EXAMPLE_BATCH, dtype=torch.bool))
+    with quiet():
+        traced = torch.jit.trace_module(network, arguments)
+        scripted = torch.jit.script(_Scripted(traced, metadata))
+        torch.jit.save(scripted, str(file), _extra_files=texts_of(metadata))
+        loaded = torch.jit.load(str(file))
+    return {name: getattr(loaded, name) for name in METHODS}
+
+
+@contextmanager
+def quiet() -> Iterator[None]:
+    """PyTorch warns of the deprecation of TorchScript and of its own internals, of which the user can change nothing."""
+    logger = logging.getLogger("torch.onnx")
+    level = logger.level
+    logger.setLevel(logging.ERROR)
+    try:
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore")
+            yield
+    finally:
+        logger.setLevel(level)
+
+
+WRITERS: dict[str, Callable[..., dict[str, Method]]] = {
+    ".pt2": write_pt2,
+    ".onnx": write_onnx,
+    ".ts": write_ts,
+}
+FORMATS = {".pt2": "AOTInductor", ".onnx": "ONNX", ".ts": "TorchScript, which PyTorch has deprecated"}

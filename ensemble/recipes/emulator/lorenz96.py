@@ -1,0 +1,112 @@
+"""The Lorenz-96 model with its tangent-linear and adjoint models, in NumPy float64.
+
+    dx_i/dt = (x_{i+1} - x_{i-2}) x_{i-1} - x_i + F,    i = 1 … N on a ring, N = 40, F = 8
+
+One step is a Runge–Kutta step of fourth order over STEP = 0.05 (6 hours in the usual scaling).
+Source: E. N. Lorenz, Predictability: a problem partly solved, ECMWF Seminar on Predictability, 1996.
+
+The last axis of every array is the ring; the axes before it are batch axes and are broadcast.
+"""
+
+import numpy as np
+
+NUM_POINTS = 40
+FORCING = 8.0
+STEP = 0.05
+NUM_SPIN_UP_STEPS = 1000
+SPIN_UP_SPREAD = 0.01
+"""Standard deviation of the perturbation from which a trajectory starts."""
+
+
+def tendency(states: np.ndarray) -> np.ndarray:
+    """dx/dt, (..., N)."""
+    before_2, before_1, after_1 = _neighbours(states)
+    return (after_1 - before_2) * before_1 - states + FORCING
+
+
+def step(states: np.ndarray) -> np.ndarray:
+    """States one time step later, (B, N)."""
+    slope_1, slope_2, slope_3 = _slopes(states)
+    slope_4 = tendency(states + STEP * slope_3)
+    return states + STEP / 6 * (slope_1 + 2 * (slope_2 + slope_3) + slope_4)
+
+
+def tangent(states: np.ndarray, directions: np.ndarray) -> np.ndarray:
+    """M'(x) v, the tangent-linear model of one step.
+
+    states : (B, N), x
+    directions : (B, N), v
+    """
+    stages = _stages(states)
+    change_1 = _tangent_tendency(stages[0], directions)
+    change_2 = _tangent_tendency(stages[1], directions + STEP / 2 * change_1)
+    change_3 = _tangent_tendency(stages[2], directions + STEP / 2 * change_2)
+    change_4 = _tangent_tendency(stages[3], directions + STEP * change_3)
+    return directions + STEP / 6 * (change_1 + 2 * (change_2 + change_3) + change_4)
+
+
+def adjoint(states: np.ndarray, directions: np.ndarray) -> np.ndarray:
+    """M'(x)ᵀ w, the adjoint model of one step; the arguments are those of `tangent`."""
+    stages = _stages(states)
+    change_4 = _adjoint_tendency(stages[3], STEP / 6 * directions)
+    change_3 = _adjoint_tendency(stages[2], STEP / 3 * directions + STEP * change_4)
+    change_2 = _adjoint_tendency(stages[1], STEP / 3 * directions + STEP / 2 * change_3)
+    change_1 = _adjoint_tendency(stages[0], STEP / 6 * directions + STEP / 2 * change_2)
+    return directions + change_1 + change_2 + change_3 + change_4
+
+
+def jacobian(states: np.ndarray) -> np.ndarray:
+    """M'(x), (B, N, N): row i, column j is the derivative of the new value i by the old value j."""
+    columns = tangent(states[..., None, :], np.eye(states.shape[-1]))
+    return np.swapaxes(columns, -1, -2)
+
+
+def trajectory(num_states: int, seed: int, every: int = 1, num_points: int = NUM_POINTS) -> np.ndarray:
+    """States on the attractor, (num_states, N), `every` steps apart, after NUM_SPIN_UP_STEPS steps from a perturbed rest."""
+    state = FORCING + SPIN_UP_SPREAD * np.random.default_rng(seed).normal(size=num_points)
+    for _ in range(NUM_SPIN_UP_STEPS):
+        state = step(state)
+    states = np.empty((num_states, num_points))
+    for number in range(num_states):
+        states[number] = state
+        if number < num_states - 1:
+            for _ in range(every):
+                state = step(state)
+    return states
+
+
+def _neighbours(states: np.ndarray) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
+    """Views of x_{i-2}, x_{i-1} and x_{i+1} in one padded copy."""
+    padded = np.concatenate((states[..., -2:], states, states[..., :1]), axis=-1)
+    num_points = states.shape[-1]
+    return padded[..., :num_points], padded[..., 1 : num_points + 1], padded[..., 3:]
+
+
+def _slopes(states: np.ndarray) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
+    """The first three tendencies of a Runge–Kutta step."""
+    slope_1 = tendency(states)
+    slope_2 = tendency(states + STEP / 2 * slope_1)
+    return slope_1, slope_2, tendency(states + STEP / 2 * slope_2)
+
+
+def _stages(states: np.ndarray) -> tuple[np.ndarray, np.ndarray, np.ndarray, np.ndarray]:
+    """The four states at which a Runge–Kutta step evaluates the tendency."""
+    slope_1, slope_2, slope_3 = _slopes(states)
+    return states, states + STEP / 2 * slope_1, states + STEP / 2 * slope_2, states + STEP * slope_3
+
+
+def _tangent_tendency(states: np.ndarray, directions: np.ndarray) -> np.ndarray:
+    """The derivative of `tendency` along `directions`."""
+    before_2, before_1, after_1 = _neighbours(states)
+    change_before_2, change_before_1, change_after_1 = _neighbours(directions)
+    return (change_after_1 - change_before_2) * before_1 + (after_1 - before_2) * change_before_1 - directions
+
+
+def _adjoint_tendency(states: np.ndarray, directions: np.ndarray) -> np.ndarray:
+    """The transpose of `_tangent_tendency`, applied to `directions`."""
+    before_2, before_1, after_1 = _neighbours(states)
+    by_after_1 = directions * before_1
+    by_before_1 = directions * (after_1 - before_2)
+    return (
+        np.roll(by_after_1, 1, axis=-1) - np.roll(by_after_1, -2, axis=-1) + np.roll(by_before_1, -1, axis=-1) - directions
+    )

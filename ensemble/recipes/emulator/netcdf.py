@@ -1,0 +1,284 @@
+"""Points of sea ice from NetCDF files of any size: checked, converted to the units of sea_ice.py, and filtered.
+
+A file has the target with the dimensions (time, row, column) or (row, column), the inputs with the same dimensions in the
+same order, and latitudes, longitudes and the mask with the last two of them. Values are read in pieces of some rows of the
+grid at one time. Kept are points of the sea (mask 1) beyond `min_latitude` on both hemispheres whose concentration is above
+`min_concentration` and at most 1. A kept point without a value is an error, as are variables that are missing, have
+another order of dimensions, or have other units than in the files before.
+"""
+
+import dataclasses
+from collections.abc import Iterator, Sequence
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from ensemble.errors import UserError
+from ensemble.recipes.emulator import sea_ice
+from ensemble.recipes.emulator.settings import PrepareConfig
+
+ENGINE = "netcdf4"
+MOST_CONCENTRATION = 1.5
+"""A fraction is at most 1, and rounding adds little; a larger value is a percentage."""
+CELSIUS, KELVIN, PRACTICAL, METRES, FRACTION = (1.0, 0.0), (1.0, -273.15), (1.0, 0.0), (1.0, 0.0), (1.0, 0.0)
+KNOWN_UNITS: dict[str, dict[str, tuple[float, float]]] = {
+    "degC": {
+        **dict.fromkeys(("degc", "c", "celsius", "deg_c", "degree_c", "degrees_c", "degrees_celsius"), CELSIUS),
+        **dict.fromkeys(("k", "kelvin", "degk"), KELVIN),
+    },
+    "psu": dict.fromkeys(("psu", "ppt", "g/kg", "g kg-1", "1e-3", "0.001", "1", "pss-78"), PRACTICAL),
+    "m": {**dict.fromkeys(("m", "meter", "meters", "metre", "metres"), METRES), "cm": (0.01, 0.0)},
+    "1": {**dict.fromkeys(("1", "fraction", "none", "dimensionless"), FRACTION), "%": (0.01, 0.0), "percent": (0.01, 0.0)},
+    "m/s": {**dict.fromkeys(("m/s", "m s-1", "m s^-1", "m s**-1"), (1.0, 0.0)), "cm/s": (0.01, 0.0)},
+    "kg/kg": {**dict.fromkeys(("kg/kg", "kg kg-1", "kg kg**-1", "1"), (1.0, 0.0)), "g/kg": (1e-3, 0.0)},
+    "W/m2": dict.fromkeys(("w/m2", "w/m^2", "w m-2", "w m^-2", "w m**-2"), (1.0, 0.0)),
+}  # fmt: skip
+"""By the unit of sea_ice.py: the units that are understood, in small letters, each with factor and summand."""
+POSSIBLE = {
+    "degC": (-120.0, 60.0), "psu": (0.0, 60.0), "m": (0.0, 100.0), "m/s": (-150.0, 150.0), "kg/kg": (0.0, 0.1),
+    "W/m2": (0.0, 2000.0),
+}  # fmt: skip
+"""The values that a kept point can have, by unit."""
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class Points:
+    """Kept points, in the order of time, row and column."""
+
+    inputs: np.ndarray
+    """(n, inputs) float32."""
+    target: np.ndarray
+    """(n,) float32."""
+    latitude: np.ndarray
+    """(n,) float32, degrees."""
+    longitude: np.ndarray
+    row: np.ndarray
+    """(n,) int64, of the grid."""
+    column: np.ndarray
+
+
+@dataclasses.dataclass(frozen=True)
+class _Place:
+    """A piece of a file: its first row at one time."""
+
+    path: Path
+    time: int
+    first_row: int
+
+
+def library() -> Any:
+    """xarray; `UserError` if it or its NetCDF library is not installed."""
+    try:
+        import netCDF4  # noqa: F401
+        import xarray
+    except ImportError as error:
+        raise UserError(
+            f"{error.name} is not installed, which reads and writes NetCDF: pip install 'accelerate-ensemble[emulator]'"
+        ) from None
+    return xarray
+
+
+def input_names(num_inputs: int) -> tuple[str, ...]:
+    """The inputs of sea ice in their order: 7, or 14 with those of the ocean's and the atmosphere's forcing."""
+    return sea_ice.INPUTS if num_inputs == len(sea_ice.INPUTS) else sea_ice.INPUTS + sea_ice.EXTRA
+
+
+class Reader:
+    """Reads files one after the other, and remembers what they must have in common."""
+
+    def __init__(self, config: PrepareConfig):
+        self.config = config
+        self.names = input_names(config.inputs)
+        self.shape: tuple[int, int] | None = None
+        """Rows and columns of the grid."""
+        self.formulas: set[str] = set()
+        """What the files name as the formula that made them; '' for one that names none."""
+        self.counts = {"points": 0, "land": 0, "low latitude": 0, "concentration": 0}
+        """Points read, and those left out by each rule, in this order."""
+        self._units: dict[str, tuple[tuple[float, float], str, Path]] = {}
+
+    def read(self, path: Path) -> Iterator[tuple[int, Points]]:
+        """The number of the time and the kept points of each piece of a file; `UserError` for what is wrong with it."""
+        xarray = library()
+        try:
+            dataset = xarray.open_dataset(path, engine=ENGINE, decode_times=False, cache=False)
+        except (OSError, ValueError, TypeError) as error:
+            raise UserError(f"{path} cannot be read as NetCDF ({' '.join(str(error).split())}): give another file") from None
+        with dataset:
+            yield from self._pieces(dataset, path)
+
+    def _pieces(self, dataset: Any, path: Path) -> Iterator[tuple[int, Points]]:
+        config = self.config
+        target, inputs = (
+            self._field(dataset, path, sea_ice.OUTPUT),
+            [self._field(dataset, path, name) for name in self.names],
+        )
+        dims = target.dims
+        if len(dims) not in (2, 3):
+            raise UserError(
+                f"{path}: {target.name} has the dimensions {_listed(dims)}, not time, row and column: select one level of it"
+            )
+        for field in inputs:
+            if field.dims != dims:
+                _refuse_dimensions(path, field, dims, target.name)
+        grid = dims[-2:]
+        latitude = self._of_grid(dataset, path, config.names.latitude, "names.latitude", target)
+        longitude = self._of_grid(dataset, path, config.names.longitude, "names.longitude", target)
+        is_sea = np.ones(latitude.shape, bool)
+        if config.names.mask:
+            is_sea = self._of_grid(dataset, path, config.names.mask, "names.mask", target) == 1
+        if self.shape and self.shape != latitude.shape:
+            raise UserError(
+                f"{path}: the grid of {target.name} has {latitude.shape} points, and that of the files before {self.shape}: "
+                "give files of one grid"
+            )
+        self.shape = latitude.shape
+        self.formulas.add(str(dataset.attrs.get("formula", "")))
+        scales = [
+            self._scale(path, field, name)
+            for field, name in zip([target, *inputs], (sea_ice.OUTPUT, *self.names), strict=True)
+        ]
+        is_polar = np.abs(latitude) > config.min_latitude
+        num_kept = 0
+        rows_at_once = max(1, config.chunk_points // latitude.shape[1])
+        for time in range(target.sizes[dims[0]] if len(dims) == 3 else 1):
+            for first in range(0, latitude.shape[0], rows_at_once):
+                rows = slice(first, min(first + rows_at_once, latitude.shape[0]))
+                where = {grid[0]: rows, **({dims[0]: time} if len(dims) == 3 else {})}
+                self.counts["points"] += is_sea[rows].size
+                self.counts["land"] += int((~is_sea[rows]).sum())
+                self.counts["low latitude"] += int((is_sea[rows] & ~is_polar[rows]).sum())
+                at = _Place(path, time, first)
+                ice, is_ice = self._ice(at, target.isel(where), scales[0], is_sea[rows] & is_polar[rows])
+                row, column = np.nonzero(is_ice)
+                if not len(row):
+                    continue
+                num_kept += len(row)
+                values = np.empty((len(row), len(inputs)), np.float32)
+                for number, (field, scale) in enumerate(zip(inputs, scales[1:], strict=True)):
+                    piece = _converted(field.isel(where).values, scale)
+                    _refuse_missing(at, field.name, piece, is_ice)
+                    values[:, number] = piece[is_ice]
+                    _refuse_impossible(path, field.name, self.names[number], values[:, number])
+                yield (
+                    time,
+                    Points(
+                        inputs=values,
+                        target=ice[is_ice].astype(np.float32),
+                        latitude=latitude[rows][is_ice].astype(np.float32),
+                        longitude=longitude[rows][is_ice].astype(np.float32),
+                        row=row.astype(np.int64) + first,
+                        column=column.astype(np.int64),
+                    ),
+                )
+        if not num_kept:
+            self._refuse_empty(path, target.name, is_sea, is_polar)
+
+    def _ice(
+        self, at: "_Place", target: Any, scale: tuple[float, float], is_point: np.ndarray
+    ) -> tuple[np.ndarray, np.ndarray]:
+        """The concentration in a piece of the grid, and where it is that of a point to keep; (rows, columns) each."""
+        if not is_point.any():
+            return np.zeros(is_point.shape), is_point
+        ice = _converted(target.values, scale)
+        _refuse_missing(at, target.name, ice, is_point)
+        largest = np.max(ice, where=is_point, initial=-np.inf)
+        if largest > MOST_CONCENTRATION:
+            raise UserError(
+                f"{at.path}: {target.name} reaches {largest:g}, but a concentration is at most 1: write the right units "
+                "into the file, such as %"
+            )
+        is_ice = is_point & (ice > self.config.min_concentration) & (ice <= 1)
+        self.counts["concentration"] += int(is_point.sum() - is_ice.sum())
+        return ice, is_ice
+
+    def _field(self, dataset: Any, path: Path, name: str) -> Any:
+        return _variable(dataset, path, getattr(self.config.names, name), f"names.{name}")
+
+    def _of_grid(self, dataset: Any, path: Path, name: str, setting: str, target: Any) -> np.ndarray:
+        """A variable of the grid, (rows, columns) float64."""
+        variable = _variable(dataset, path, name, setting)
+        grid = target.dims[-2:]
+        shape = tuple(target.sizes[dim] for dim in grid)
+        values = np.asarray(variable.values, np.float64)
+        if variable.dims == grid:
+            return values
+        if "latitude" in setting and variable.dims == grid[:1]:
+            return np.broadcast_to(values[:, None], shape)
+        if "longitude" in setting and variable.dims == grid[1:]:
+            return np.broadcast_to(values, shape)
+        _refuse_dimensions(path, variable, grid, target.name)
+        raise AssertionError
+
+    def _scale(self, path: Path, field: Any, name: str) -> tuple[float, float]:
+        """Factor and summand to the unit of sea_ice.py; the same for all files."""
+        wanted, unit = sea_ice.UNITS[name], str(field.attrs.get("units", "")).strip()
+        scale = KNOWN_UNITS[wanted].get(unit.lower()) if unit else (1.0, 0.0)
+        if scale is None:
+            raise UserError(
+                f"{path}: {field.name} has the units {unit!r}, which are not understood: convert it to {wanted}, or "
+                f"name another variable with names.{name}="
+            )
+        before, unit_before, first = self._units.setdefault(name, (scale, unit, path))
+        if scale != before:
+            raise UserError(
+                f"{path}: {field.name} has the units {unit or 'none'!r}, but {unit_before or 'none'!r} in {first}: convert "
+                "one of the files, so that all have the same units"
+            )
+        return scale
+
+    def _refuse_empty(self, path: Path, target: str, is_sea: np.ndarray, is_polar: np.ndarray) -> None:
+        config = self.config
+        if not is_sea.any():
+            why = f"{config.names.mask} is 1 at no point"
+        elif not (is_sea & is_polar).any():
+            why = f"no sea point lies beyond {config.min_latitude:g} degrees of latitude"
+        else:
+            why = f"{target} is at no sea point above {config.min_concentration:g} and at most 1"
+        raise UserError(
+            f"{path} has no point to keep: {why}; check the file, names.mask, min_latitude and min_concentration"
+        )
+
+
+def _variable(dataset: Any, path: Path, name: str, setting: str) -> Any:
+    if name not in dataset.variables:
+        listed = ", ".join(sorted(map(str, dataset.variables)))
+        raise UserError(f"{path} has no variable {name}, it has {listed}: name the right one with {setting}=")
+    return dataset[name]
+
+
+def _refuse_dimensions(path: Path, variable: Any, dims: Sequence[str], target: str) -> None:
+    raise UserError(
+        f"{path}: {variable.name} has the dimensions {_listed(variable.dims)}, but {target} needs {_listed(dims)} in this "
+        "order: transpose it, or name another variable"
+    )
+
+
+def _listed(dims: Sequence[str]) -> str:
+    return f"({', '.join(map(str, dims))})"
+
+
+def _converted(values: np.ndarray, scale: tuple[float, float]) -> np.ndarray:
+    return np.asarray(values, np.float64) * scale[0] + scale[1]
+
+
+def _refuse_missing(at: _Place, name: str, values: np.ndarray, is_needed: np.ndarray) -> None:
+    missing = np.argwhere(is_needed & ~np.isfinite(values))
+    if len(missing):
+        row, column = missing[0]
+        raise UserError(
+            f"{at.path}: {name} has no value (NaN) at {len(missing):,} of {int(is_needed.sum()):,} points to keep "
+            f"of time {at.time}, the first at row {row + at.first_row} and column {column}: correct the file, or its mask"
+        )
+
+
+def _refuse_impossible(path: Path, stored: str, name: str, values: np.ndarray) -> None:
+    unit = sea_ice.UNITS[name]
+    least, most = POSSIBLE[unit]
+    bad = np.flatnonzero((values < least) | (values > most))
+    if len(bad):
+        raise UserError(
+            f"{path}: {stored} is {values[bad[0]]:g} {unit} at a point to keep, outside {least:g} to {most:g}: correct "
+            "the units in the file"
+        )

@@ -1,0 +1,49 @@
+"""The members of an emulator: trees, and networks that learn the Jacobian too where it is known."""
+
+from pathlib import Path
+from typing import Any
+
+import yaml
+
+from ensemble.pipeline.plan import Planned
+
+TREES: dict[str, Any] = {"learning_rate": 0.1, "num_rounds": 400, "max_leaves": 63, "early_stopping_rounds": 30}
+JACOBIAN = "recipe.jacobian_weight"
+
+
+def _preset(name: str) -> dict[str, Any]:
+    """The settings of a preset, by the names of the command line."""
+    found = yaml.safe_load((Path(__file__).parent / "presets" / f"{name}.yaml").read_text(encoding="utf-8"))
+    of_recipe = {f"recipe.{key}": value for key, value in found.pop("recipe").items()}
+    return {key: _word(value) for key, value in {**found, **of_recipe}.items()}
+
+
+def _word(value: Any) -> Any:
+    """A list without blanks, as one word of a command line."""
+    return f"[{','.join(map(str, value))}]" if isinstance(value, list) else value
+
+
+def plan(about: dict[str, Any], num_threads: int) -> list[Planned]:
+    """The trees first, since they take a small part of the time."""
+    facts = about["emulator"]
+    if facts["system"] == "sea_ice":
+        mlp = _preset("sea_ice") if facts["formula"] else {**_preset("sea_ice"), JACOBIAN: 0.0}
+        tanh = {**mlp, "seed": about["config"]["seed"] + 1, "recipe.activation": "tanh"}
+        networks = {"mlp": mlp, "mlp_tanh": tanh, "mlp_16": _preset("sea_ice_source")}
+    else:
+        networks = {"bilinear": _preset("lorenz96_bilinear"), "mlp": _preset("lorenz96_mlp")}
+    trees = [
+        Planned(name=library, kind="trees", settings={"library": library, **TREES}) for library in ("xgboost", "lightgbm")
+    ]
+    return [
+        *trees,
+        *(
+            Planned(name=name, kind="neural", settings=settings, share=4.0, least_seconds=20.0)
+            for name, settings in networks.items()
+        ),
+    ]
+
+
+def combining(about: dict[str, Any]) -> dict[str, str]:
+    """Weights that are 0 or more with the sum 1, without a comparison of combiners."""
+    return {"combiner": "simplex"}

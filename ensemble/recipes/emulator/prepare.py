@@ -1,0 +1,378 @@
+"""Data of the recipe emulator: points of sea ice from NetCDF files, or states of Lorenz-96, each with what follows from it.
+
+    python scripts/prepare_data.py --recipe emulator out=runs/emulator/prepared                       # generated sea ice
+    python scripts/prepare_data.py --recipe emulator out=runs/emulator/prepared 'source=[iced.*.nc]'   # files
+    python scripts/prepare_data.py --recipe emulator out=runs/lorenz96/prepared system=lorenz96
+
+OUT/rows/SPLIT has one row for each output with flat features, for trees and for scores: a point of sea ice, or a point of
+the ring with `stencil` neighbours on each side. OUT/pairs/SPLIT has the arrays from which networks learn: `inputs`,
+`outputs` and, for sea ice whose formula is known, the true `jacobian` (outputs × inputs). A row's `pair` and `output` are
+the row and the column of `outputs` that it stands for.
+
+All points of a tile of the sea ice grid, at all times, are in one split, since neighbouring points are alike. The splits of
+Lorenz-96 are independent trajectories. Nothing is held in memory but `chunk_points` points at a time.
+"""
+
+import dataclasses
+from collections.abc import Iterator
+from contextlib import ExitStack, contextmanager
+from pathlib import Path
+from tempfile import TemporaryDirectory
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+
+from ensemble import configuration, folders
+from ensemble.arrow import TableWriter
+from ensemble.data import reviews
+from ensemble.errors import UserError
+from ensemble.recipes.emulator import generator, lorenz96, netcdf, sea_ice
+from ensemble.recipes.emulator.settings import PrepareConfig
+from ensemble.task import Task
+
+KIND = "prepared data"
+SPLITS = ("train", "validation", "blend", "test")
+NUM_GROUPS = 10
+"""Values of `group`, the blocks of rows by which combiners are compared."""
+NUM_STARTS = 50
+"""Trajectories of a split of Lorenz-96 that run side by side."""
+LORENZ96 = "lorenz96"
+OF_SEA_ICE = ("shares", "inputs", "names", "min_latitude", "min_concentration", "tile", "keep")
+OF_LORENZ96 = ("num_states", "num_scored", "every", "num_points", "stencil", "points_of_state")
+"""Settings of each system in the manifest."""
+
+
+def prepare(config: PrepareConfig) -> dict[str, Any]:
+    """Write the prepared folder and return its manifest; `UserError` for what the user can fix."""
+    _check(config)
+    with ExitStack() as stack:
+        folder = stack.enter_context(folders.new_folder(config.out, config.overwrite, KIND))
+        about = _sea_ice(config, folder, stack) if config.system == "sea_ice" else _lorenz96(config, folder)
+        return folders.write_manifest(folder, {"kind": KIND, "recipe": "emulator", "schema_version": 1, **about})
+
+
+def _check(config: PrepareConfig) -> None:
+    configuration.check(
+        config,
+        inputs=(config.inputs in (7, 14), "7 or 14"),
+        min_latitude=(0 <= config.min_latitude < 90, "0 or more and below 90"),
+        min_concentration=(0 <= config.min_concentration < 1, "0 or more and below 1"),
+        tile=(config.tile >= 1, "at least 1"),
+        keep=(0 < config.keep <= 1, "more than 0 and at most 1"),
+        chunk_points=(config.chunk_points >= 1, "at least 1"),
+        num_files=(config.num_files >= 1, "at least 1"),
+        num_times=(config.num_times >= 1, "at least 1"),
+        num_rows=(config.num_rows >= 8, "at least 8"),
+        num_columns=(config.num_columns >= 8, "at least 8"),
+        noise=(0 <= config.noise <= generator.LARGEST_NOISE, f"0 to {generator.LARGEST_NOISE}"),
+        num_states=(config.num_states >= NUM_STARTS, f"at least {NUM_STARTS}"),
+        num_scored=(config.num_scored >= NUM_STARTS, f"at least {NUM_STARTS}"),
+        every=(config.every >= 1, "at least 1"),
+        num_points=(config.num_points >= 4, "at least 4"),
+        stencil=(1 <= config.stencil <= (config.num_points - 1) // 2, "at least 1, and less than half of num_points"),
+        points_of_state=(1 <= config.points_of_state <= config.num_points, "1 to num_points"),
+        seed=(config.seed >= 0, "0 or more"),
+    )
+    shares = config.shares
+    if len(shares) != len(SPLITS) or min(shares, default=0) <= 0 or abs(sum(shares) - 1) > 1e-9:
+        raise UserError(f"shares={list(shares)} must be {len(SPLITS)} parts above 0 with the sum 1: of {', '.join(SPLITS)}")
+    if config.system == LORENZ96 and (config.source or config.raw):
+        given = "source" if config.source else "raw"
+        raise UserError(f"{given}= is for system=sea_ice, and states of Lorenz-96 are computed: leave it out")
+    if config.source and config.raw:
+        raise UserError("raw= is the folder for generated files, and source= names files: leave one of them out")
+
+
+# ------------------------------------------------------------------------------------------------------------- sea ice
+
+
+def _sea_ice(config: PrepareConfig, folder: Path, stack: ExitStack) -> dict[str, Any]:
+    if config.source:
+        files = reviews.expand_sources(config.source, Path("."))
+    else:
+        files = generator.write(stack.enter_context(_raw_folder(config)), config)
+    reader = netcdf.Reader(config)
+    names = reader.names
+    # A formula is the truth of all rows, or of none
+    formula = _formula(files)
+    writers = {
+        split: _Writers(folder, split, _sea_ice_schemas(names, bool(formula)), config.chunk_points) for split in SPLITS
+    }
+    tiles: dict[str, set[int]] = {split: set() for split in SPLITS}
+    num_rows = 0
+    for file_number, file in enumerate(files):
+        for time, points in reader.read(file):
+            assert reader.shape is not None
+            points = _drawn(points, config, file_number, time, reader.shape[0])
+            tile, split_of, group = _tiles(points, config, reader.shape)
+            row_id = num_rows + np.arange(len(tile))
+            num_rows += len(tile)
+            for number, split in enumerate(SPLITS):
+                here = np.flatnonzero(split_of == number)
+                if len(here):
+                    tiles[split].update(np.unique(tile[here]).tolist())
+                    writers[split].add(_sea_ice_columns(points, names, here, row_id, tile, group, bool(formula)))
+    for split, writer in writers.items():
+        writer.close()
+        if not writer.num_rows:
+            raise UserError(
+                f"the split {split} has no row: {num_rows:,} points in tiles of {config.tile} × {config.tile} are too few: "
+                "lower tile, or give more data"
+            )
+    emulator = {
+        "system": "sea_ice",
+        "inputs": list(names),
+        "outputs": [sea_ice.OUTPUT],
+        "formula": formula,
+        "units": {name: sea_ice.UNITS[name] for name in (*names, sea_ice.OUTPUT)},
+    }
+    generated = () if config.source else ("noise", "num_files", "num_times", "num_rows", "num_columns")
+    return {
+        "task": _task(sea_ice.OUTPUT, "tile"),
+        "sources": folders.sources(files) if config.source else [],
+        "config": _config(config, *OF_SEA_ICE, *generated),
+        "splits": {split: {"rows": writers[split].num_rows, "tiles": len(tiles[split])} for split in SPLITS},
+        "features": [_feature(name, sea_ice.MEANINGS[name], sea_ice.UNITS[name]) for name in names],
+        "points": reader.counts,
+        "emulator": emulator,
+        "alike": {"emulator": emulator},
+    }
+
+
+@contextmanager
+def _raw_folder(config: PrepareConfig) -> Iterator[Path]:
+    if config.raw:
+        with folders.new_folder(config.raw, config.overwrite, "generated sea ice") as folder:
+            yield folder
+            folders.write_manifest(folder, {"kind": "generated sea ice", "seed": config.seed})
+    else:
+        with TemporaryDirectory() as name:
+            yield Path(name)
+
+
+def _formula(files: list[Path]) -> str:
+    """The formula that made all files, or '' if they name none; `UserError` if some do."""
+    xarray = netcdf.library()
+    found = {}
+    for file in files:
+        try:
+            with xarray.open_dataset(file, engine=netcdf.ENGINE, decode_times=False) as dataset:
+                found[file] = str(dataset.attrs.get("formula", ""))
+        except (OSError, ValueError, TypeError):
+            continue  # the reader names it
+    if len(set(found.values())) > 1:
+        (first, one), (second, other) = next((a, b) for a in found.items() for b in found.items() if a[1] != b[1])
+        raise UserError(
+            f"{first} names the formula {one!r}, and {second} {other!r}: prepare generated and other files apart"
+        )
+    formula = next(iter(found.values()), "")
+    return formula if formula == sea_ice.FORMULA else ""
+
+
+def _drawn(points: netcdf.Points, config: PrepareConfig, file: int, time: int, num_rows: int) -> netcdf.Points:
+    """The part of the points that is kept, drawn for each point whatever the pieces are."""
+    if config.keep >= 1:
+        return points
+    is_kept = np.empty(len(points.row), bool)
+    for row in np.unique(points.row).tolist():
+        here = points.row == row
+        drawn = np.random.default_rng([config.seed, 3, file, time, row]).random(int(points.column[here].max()) + 1)
+        is_kept[here] = drawn[points.column[here]] < config.keep
+    return netcdf.Points(**{field.name: getattr(points, field.name)[is_kept] for field in dataclasses.fields(points)})
+
+
+def _tiles(
+    points: netcdf.Points, config: PrepareConfig, shape: tuple[int, int]
+) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
+    """Of each point its tile, the number of its split, and its group."""
+    tiles_in_row = -(-shape[1] // config.tile)
+    num_tiles = tiles_in_row * -(-shape[0] // config.tile)
+    random = np.random.default_rng([config.seed, 2])
+    split_of = np.searchsorted(np.cumsum(config.shares)[:-1], random.random(num_tiles), side="right")
+    group = random.integers(0, NUM_GROUPS, num_tiles)
+    tile = points.row // config.tile * tiles_in_row + points.column // config.tile
+    return tile, split_of[tile], group[tile]
+
+
+def _sea_ice_schemas(names: tuple[str, ...], has_jacobian: bool) -> tuple[pa.Schema, pa.Schema]:
+    whole = [(name, pa.int64()) for name in ("row_id", "group", "tile", "pair", "output")]
+    rows = pa.schema([*whole, *((name, pa.float32()) for name in ("latitude", "longitude", *names, sea_ice.OUTPUT))])
+    return rows, _pairs_schema(len(names), 1, has_jacobian)
+
+
+def _sea_ice_columns(
+    points: netcdf.Points,
+    names: tuple[str, ...],
+    here: np.ndarray,
+    row_id: np.ndarray,
+    tile: np.ndarray,
+    group: np.ndarray,
+    has_jacobian: bool,
+) -> tuple[dict[str, np.ndarray], dict[str, np.ndarray]]:
+    inputs, target = points.inputs[here], points.target[here]
+    rows = {
+        "row_id": row_id[here],
+        "group": group[here],
+        "tile": tile[here],
+        "output": np.zeros(len(here), np.int64),
+        "latitude": points.latitude[here],
+        "longitude": points.longitude[here],
+        sea_ice.OUTPUT: target,
+        **dict(zip(names, inputs.T, strict=True)),
+    }
+    pairs = {"inputs": inputs, "outputs": target[:, None]}
+    if has_jacobian:
+        pairs["jacobian"] = sea_ice.jacobian(inputs).astype(np.float32)
+    return rows, pairs
+
+
+# ------------------------------------------------------------------------------------------------------------- Lorenz-96
+
+
+def _lorenz96(config: PrepareConfig, folder: Path) -> dict[str, Any]:
+    offsets = range(-config.stencil, config.stencil + 1)
+    features = [("x" if not offset else f"x_{'minus' if offset < 0 else 'plus'}_{abs(offset)}") for offset in offsets]
+    whole = [(name, pa.int64()) for name in ("row_id", "group", "state", "pair", "output")]
+    rows_schema = pa.schema([*whole, *((name, pa.float32()) for name in (*features, "next"))])
+    schemas = rows_schema, _pairs_schema(config.num_points, config.num_points, has_jacobian=False)
+    facts, first_state = {}, 0
+    for number, split in enumerate(SPLITS):
+        num_states = config.num_states if split == "train" else config.num_scored
+        states, after = _trajectories(config, number, num_states)
+        random = np.random.default_rng([config.seed, 4, number])
+        num_shown = config.points_of_state if split == "train" else config.num_points
+        # Each row of the table is a random order of the points
+        point = np.sort(
+            random.permuted(np.tile(np.arange(config.num_points), (num_states, 1)), axis=1)[:, :num_shown], axis=1
+        )
+        state = np.repeat(np.arange(num_states), num_shown)
+        point = point.ravel()
+        stencil = (point[:, None] + np.array(offsets)) % config.num_points
+        rows = {
+            "row_id": (first_state + state) * config.num_points + point,
+            "group": state * NUM_GROUPS // num_states,
+            "state": first_state + state,
+            "output": point,
+            "next": after[state, point],
+            **dict(zip(features, states[state[:, None], stencil].T, strict=True)),
+        }
+        writer = _Writers(folder, split, schemas, config.chunk_points)
+        writer.add((rows, {"inputs": states, "outputs": after}), pair=state)
+        writer.close()
+        facts[split] = {"rows": len(state), "states": num_states}
+        first_state += num_states
+    emulator = {
+        "system": LORENZ96,
+        "inputs": [f"x_{point}" for point in range(config.num_points)],
+        "outputs": [f"x_{point}" for point in range(config.num_points)],
+        "formula": f"ensemble.recipes.emulator.lorenz96, F={lorenz96.FORCING:g}, step {lorenz96.STEP:g}",
+        "units": {},
+    }
+    places = {name: f"the point {offset:+d} places from this one" for name, offset in zip(features, offsets, strict=True)}
+    return {
+        "task": _task("next", "state"),
+        "sources": [],
+        "config": _config(config, *OF_LORENZ96),
+        "splits": facts,
+        "features": [_feature(name, place, "") for name, place in places.items()],
+        "emulator": emulator,
+        "alike": {"emulator": emulator, "stencil": config.stencil},
+    }
+
+
+def _trajectories(config: PrepareConfig, number: int, num_states: int) -> tuple[np.ndarray, np.ndarray]:
+    """States of NUM_STARTS trajectories, each on the attractor, and the states one step later, (num_states, N) float32."""
+    random = np.random.default_rng([config.seed, 5, number])
+    state = lorenz96.FORCING + lorenz96.SPIN_UP_SPREAD * random.normal(size=(NUM_STARTS, config.num_points))
+    for _ in range(lorenz96.NUM_SPIN_UP_STEPS):
+        state = lorenz96.step(state)
+    length = -(-num_states // NUM_STARTS)
+    states = np.empty((length, NUM_STARTS, config.num_points), np.float32)
+    after = np.empty_like(states)
+    for time in range(length):
+        states[time] = state
+        state = lorenz96.step(state)
+        after[time] = state
+        for _ in range(config.every - 1):
+            state = lorenz96.step(state)
+    return tuple(of.reshape(-1, config.num_points)[:num_states] for of in (states, after))  # type: ignore[return-value]
+
+
+# ------------------------------------------------------------------------------------------------------------- shared
+
+
+class _Writers:
+    """The two tables of a split. Rows are held until there are `at_once`, so that a reader finds few, long chunks."""
+
+    def __init__(self, folder: Path, split: str, schemas: tuple[pa.Schema, pa.Schema], at_once: int):
+        self.writers = [
+            TableWriter(folder / kind / split, schema) for kind, schema in zip(("rows", "pairs"), schemas, strict=True)
+        ]
+        self.at_once, self.num_held, self.num_rows, self.num_pairs = at_once, 0, 0, 0
+        self._held: tuple[list[pa.Table], list[pa.Table]] = ([], [])
+
+    def add(self, columns: tuple[dict[str, np.ndarray], dict[str, np.ndarray]], pair: np.ndarray | None = None) -> None:
+        """Append rows and pairs. pair : of each row, from 0; one row for each pair if not given."""
+        rows, pairs = columns
+        num_pairs = len(pairs["inputs"])
+        rows["pair"] = self.num_pairs + (np.arange(num_pairs) if pair is None else pair)
+        for held, writer, of in zip(self._held, self.writers, (rows, pairs), strict=True):
+            held.append(
+                pa.table(
+                    {
+                        name: _array(of[name], kind)
+                        for name, kind in zip(writer.schema.names, writer.schema.types, strict=True)
+                    }
+                )
+            )
+        self.num_pairs += num_pairs
+        self.num_rows += len(rows["pair"])
+        self.num_held += len(rows["pair"])
+        if self.num_held >= self.at_once:
+            self._flush()
+
+    def close(self) -> None:
+        """Write what is held, and end both files."""
+        self._flush()
+        for writer in self.writers:
+            writer.__exit__(None, None, None)
+
+    def _flush(self) -> None:
+        for held, writer in zip(self._held, self.writers, strict=True):
+            if held:
+                writer.write(pa.concat_tables(held))
+            held.clear()
+        self.num_held = 0
+
+
+def _array(values: np.ndarray, kind: pa.DataType) -> pa.Array:
+    if pa.types.is_fixed_size_list(kind):
+        return pa.FixedSizeListArray.from_arrays(
+            pa.array(np.ascontiguousarray(values).ravel(), kind.value_type), kind.list_size
+        )
+    return pa.array(values, kind)
+
+
+def _pairs_schema(num_inputs: int, num_outputs: int, has_jacobian: bool) -> pa.Schema:
+    sizes = {
+        "inputs": num_inputs,
+        "outputs": num_outputs,
+        **({"jacobian": num_outputs * num_inputs} if has_jacobian else {}),
+    }
+    return pa.schema([(name, pa.list_(pa.float32(), size)) for name, size in sizes.items()])
+
+
+def _task(target: str, cluster: str) -> dict[str, Any]:
+    task = Task(kind="regression", target=target, metric="root_mean_squared_error", group="group", cluster=cluster)
+    return dataclasses.asdict(task)
+
+
+def _feature(name: str, meaning: str, unit: str) -> dict[str, Any]:
+    return {"name": name, "meaning": meaning, "unit": unit, "source": "emulator"}
+
+
+def _config(config: PrepareConfig, *names: str) -> dict[str, Any]:
+    """The settings that decide what was written."""
+    found = configuration.to_dict(config)
+    return {name: found[name] for name in ("system", "seed", *names)}

@@ -1,0 +1,141 @@
+"""Settings of the recipe emulator. Nothing heavy is imported here, so that `--help` answers at once."""
+
+import dataclasses
+from typing import Literal
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class NamesConfig:
+    """Names of the variables in NetCDF files; the defaults are those of CICE's history files."""
+
+    tair: str = "Tair_h"
+    """Air temperature."""
+    tsfc: str = "Tsfc_h"
+    """Temperature of the snow or ice surface."""
+    sst: str = "sst_h"
+    """Sea surface temperature."""
+    sss: str = "sss_h"
+    """Sea surface salinity."""
+    hs: str = "hs_h"
+    """Snow thickness."""
+    hi: str = "hi_h"
+    """Ice thickness."""
+    sice: str = "sice_h"
+    """Bulk salinity of the ice."""
+    aice: str = "aice_h"
+    """Ice concentration, the target."""
+    latitude: str = "ULAT"
+    """Latitudes in degrees, with the two last dimensions of the target, or with the first of these alone."""
+    longitude: str = "ULON"
+    """Longitudes in degrees, in the same way."""
+    mask: str = "umask"
+    """1 at sea points, with the two last dimensions of the target; empty if the files have none."""
+    uocn: str = "uocn_h"
+    """Eastward ocean current, with inputs=14."""
+    vocn: str = "vocn_h"
+    """Northward ocean current, with inputs=14."""
+    uatm: str = "uatm_h"
+    """Eastward wind, with inputs=14."""
+    vatm: str = "vatm_h"
+    """Northward wind, with inputs=14."""
+    qref: str = "Qref_h"
+    """Specific humidity at 2 m, with inputs=14."""
+    flwdn: str = "flwdn_h"
+    """Downwelling longwave radiation, with inputs=14."""
+    fswdn: str = "fswdn_h"
+    """Downwelling shortwave radiation, with inputs=14."""
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class PrepareConfig:
+    """Everything that scripts/prepare_data.py takes for emulator."""
+
+    out: str = "???"
+    """The folder of prepared data to write."""
+    system: Literal["sea_ice", "lorenz96"] = "sea_ice"
+    """What is emulated: the ice concentration of a point, or one step of the Lorenz-96 model."""
+    seed: int = 0
+    """Of generated data, and of the split of sea ice."""
+    shares: tuple[float, ...] = (0.6, 0.1, 0.1, 0.2)
+    """Parts of the tiles of the sea ice grid in train, validation, blend and test."""
+
+    source: tuple[str, ...] = ()
+    """NetCDF files or globs of sea ice; empty to generate files."""
+    raw: str = ""
+    """The folder for generated NetCDF files, without source; empty to keep none."""
+    inputs: int = 7
+    """Inputs of sea ice: 7, or 14 with currents, wind, humidity and radiation."""
+    names: NamesConfig = dataclasses.field(default_factory=NamesConfig)
+    """Names of the variables in the files."""
+    min_latitude: float = 40.0
+    """Only points farther from the equator, in degrees, are kept."""
+    min_concentration: float = 0.0
+    """Only points with a higher ice concentration are kept."""
+    tile: int = 8
+    """Points along each side of a tile. All points of a tile, at all times, are in one split."""
+    keep: float = 1.0
+    """The part of the points that is kept, drawn at random."""
+    chunk_points: int = 1_000_000
+    """Points of the grid that are in memory at a time."""
+    num_files: int = 2
+    """Files to generate."""
+    num_times: int = 2
+    """Times in each generated file."""
+    num_rows: int = 160
+    """Latitudes of the generated grid."""
+    num_columns: int = 240
+    """Longitudes of the generated grid."""
+    noise: float = 0.05
+    """Standard deviation of the noise of the generated concentration a, relative to 4 a (1 - a); at most 0.14."""
+
+    num_states: int = 50_000
+    """Training states of Lorenz-96."""
+    num_scored: int = 1_000
+    """States of each other split of Lorenz-96."""
+    every: int = 4
+    """Steps between the states of a trajectory of Lorenz-96."""
+    num_points: int = 40
+    """Points of the ring of Lorenz-96."""
+    stencil: int = 4
+    """Neighbours on each side that are features of trees, for each point of Lorenz-96."""
+    points_of_state: int = 2
+    """Points of a training state of Lorenz-96 from which trees learn; networks learn from all points."""
+
+    overwrite: bool = False
+    """Replace `out` if it exists."""
+
+
+TRAINING = {
+    "batch_size": 512,
+    "max_epochs": 30.0,
+    "learning_rate": 5e-3,
+    "weight_decay": 0.0,
+    "warmup_steps": 100,
+    "clip_norm": 0.0,
+    "evaluations_per_epoch": 1,
+    "patience": 1000,
+    "precision": "no",
+    "log_every": 50,
+}
+"""Other defaults of `TrainConfig`. The precision is float32 also on GPUs, for derivatives need more digits than bf16 has."""
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class RecipeConfig:
+    """Settings of scripts/train.py under `recipe.`."""
+
+    network: Literal["mlp", "bilinear"] = "mlp"
+    """A perceptron; or a convolution on a ring whose layers multiply neighbours, for Lorenz-96."""
+    widths: tuple[int, ...] = (64, 64, 64)
+    """Widths of the hidden layers; of bilinear, the channels."""
+    activation: Literal["gelu", "relu", "tanh", "sigmoid"] = "gelu"
+    """Of the hidden layers of mlp."""
+    output: Literal["linear", "sigmoid"] = "linear"
+    """Of the last layer of mlp: sigmoid bounds the output to 0 to 1, as a concentration is."""
+    residual: bool = False
+    """Add the inputs to the outputs of mlp, for a step of a model; bilinear always does so."""
+    conserve: tuple[float, ...] = ()
+    """Weights of a sum that outputs and inputs have in common, one for each input; empty for none."""
+    jacobian_weight: float = 0.0
+    """Weight of the Jacobian's error in the loss; 0 for a loss of values alone. The data must have true derivatives, as
+    generated sea ice and Lorenz-96 have."""

@@ -1,0 +1,41 @@
+"""The network of a trained neural member, for assimilation and export."""
+
+from typing import TYPE_CHECKING
+
+from ensemble.errors import UserError
+
+if TYPE_CHECKING:
+    from ensemble.recipes.emulator.networks import Emulator
+
+
+def network_of(folder: str, data: str) -> "Emulator":
+    """The network of a member with its best weights, on the CPU; `UserError` if the member is of another recipe.
+
+    data : the prepared data that the member learned from
+    It is to be called before anything else imports torch.
+    """
+    from ensemble.neural import launch
+
+    accelerator = launch.start()
+
+    from ensemble.neural.predict import NeuralMember
+    from ensemble.recipes.emulator.networks import Emulator
+
+    network = NeuralMember(folder, accelerator, data).model
+    if not isinstance(network, Emulator):
+        raise UserError(f"{folder} is a {type(network).__name__}, no network of the recipe emulator: name another member")
+    return network.cpu().eval().requires_grad_(False)
+
+
+def of_lorenz96(folder: str, data: str) -> "Emulator":
+    """The same; `UserError` for a network of another problem."""
+    from ensemble.recipes.emulator import lorenz96
+
+    network = network_of(folder, data)
+    sizes = network.num_inputs, network.num_outputs
+    if sizes != (lorenz96.NUM_POINTS, lorenz96.NUM_POINTS):
+        raise UserError(
+            f"{folder} has {sizes[0]} inputs and {sizes[1]} outputs: name a member that maps the "
+            f"{lorenz96.NUM_POINTS} points of Lorenz-96 to the next state"
+        )
+    return network

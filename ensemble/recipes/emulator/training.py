@@ -1,0 +1,327 @@
+"""emulator: networks that learn the values of a model, and its derivatives where the data have them.
+
+    python scripts/prepare_data.py --recipe emulator out=runs/emulator/prepared
+    accelerate launch --config_file accelerate_configs/single_cpu.yaml scripts/train.py --recipe emulator \
+        data=runs/emulator/prepared out=runs/emulator/members/mlp recipe.jacobian_weight=0.1
+
+The loss of an example is the mean over its outputs of the squared error, in standard deviations of the output; plus
+`recipe.jacobian_weight` times the same of the product of the Jacobian with a random direction. A direction has an entry ±d
+for each input, whose signs are drawn anew for each example in each epoch, so that the expected term is the sum over the
+inputs of their derivatives' squared errors, each times d². For sea ice, d is the change of an input that changes the output
+by one standard deviation, by the root mean square of the true derivative: an input with little influence counts as much as
+others. For Lorenz-96, d is the same for all points, such that a whole direction changes an output by one standard deviation.
+With a residual network, outputs and derivatives are both taken less those of the inputs.
+
+Means and standard deviations are those of the whole training split, to the same bits on any number of ranks
+(ensemble/data/statistics.py), and are buffers of the network, which takes and gives physical units.
+"""
+
+import dataclasses
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import torch
+
+from ensemble import configuration, folders
+from ensemble.arrow import Column, open_table
+from ensemble.data import inputs, statistics
+from ensemble.data.statistics import Statistics
+from ensemble.errors import UserError
+from ensemble.neural.loader import Batch
+from ensemble.neural.optim import adamw
+from ensemble.recipes.emulator import lorenz96, networks
+from ensemble.recipes.emulator.settings import RecipeConfig
+
+LORENZ96 = "lorenz96"
+NUM_MEASURED = 1000
+"""Training states of Lorenz-96 by which the size of directions is chosen."""
+
+
+def make(config: RecipeConfig, data: str) -> "Emulation":
+    """The recipe on a folder of prepared data; `UserError` when the two do not go together."""
+    return Emulation(config, Path(data))
+
+
+@dataclasses.dataclass(frozen=True)
+class Derivatives:
+    """How true derivatives of the rows are made."""
+
+    system: str
+    size: np.ndarray
+    """(inputs,), the size of a direction's entries; the signs are random."""
+
+
+class PairRows:
+    """The inputs and outputs of one split; with `derivatives`, also random directions and the derivatives along them."""
+
+    def __init__(self, folder: Path, split: str, derivatives: Derivatives | None):
+        self.opened_with = folder, split, derivatives
+        table = open_table(folder / "pairs" / split)
+        self.columns = {name: Column(table, name) for name in table.column_names}
+        self.derivatives = derivatives
+
+    def __len__(self) -> int:
+        return len(self.columns["inputs"])
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        """A DataLoader's worker opens the files itself: a pickled memory map is a copy of the whole file."""
+        return PairRows, self.opened_with
+
+    def gather(self, rows: np.ndarray, epoch: int = 0) -> Batch:
+        """inputs (B, I) and outputs (B, O); direction (B, I) and its product with the true Jacobian, change (B, O). float32.
+
+        What is drawn is a function of the row and the epoch.
+        """
+        found = {name: self.columns[name].take(rows) for name in ("inputs", "outputs")}
+        if self.derivatives is not None:
+            direction = signs(rows, epoch, found["inputs"].shape[1]) * self.derivatives.size
+            found["direction"] = direction.astype(np.float32)
+            if self.derivatives.system == LORENZ96:
+                change = lorenz96.tangent(found["inputs"].astype(np.float64), direction)
+            else:
+                jacobian = self.columns["jacobian"].take(rows).reshape(len(rows), -1, direction.shape[1])
+                change = np.einsum("boi,bi->bo", jacobian, direction)
+            found["change"] = change.astype(np.float32)
+        return {name: torch.from_numpy(values) for name, values in found.items()}
+
+
+class Emulation:
+    """The recipe; see `ensemble.recipe.NeuralRecipe` for what each method owes."""
+
+    name = "emulator"
+    monitor, higher_is_better = "root_mean_squared_error", False
+    output = "value"
+
+    def __init__(self, config: RecipeConfig, folder: Path):
+        self.config, self.folder = config, folder
+        self.about = folders.read_manifest(folder)
+        if self.about["recipe"] != self.name:
+            raise UserError(f"{folder} was prepared for the recipe {self.about['recipe']}, not for {self.name}")
+        self.facts = self.about["emulator"]
+        self.fingerprint, self.inputs = self.about["fingerprint"], inputs.meaning(self.about)
+        self.is_residual = config.residual or config.network == "bilinear"
+        self.check()
+        self._rows: dict[str, PairRows] = {}
+        self._statistics: tuple[Statistics, Statistics] | None = None
+        self._sizes: np.ndarray | None = None
+        self._weight: torch.Tensor | None = None
+
+    def check(self) -> None:
+        """Raise `UserError` for settings that are impossible, or impossible with these data."""
+        config, system = self.config, self.facts["system"]
+        num_inputs, num_outputs = (len(self.facts[name]) for name in ("inputs", "outputs"))
+        configuration.check(
+            config,
+            "recipe.",
+            widths=(len(config.widths) > 0 and min(config.widths) >= 1, "one number or more, each at least 1"),
+            jacobian_weight=(config.jacobian_weight >= 0, "0 or more"),
+            conserve=(len(config.conserve) in (0, num_inputs), f"empty, or a weight for each of the {num_inputs} inputs"),
+        )
+        if system != LORENZ96 and config.network == "bilinear":
+            raise UserError(f"recipe.network=bilinear is for states on a ring, not for {system}: choose mlp")
+        if num_inputs != num_outputs and (config.residual or config.conserve):
+            name = "residual" if config.residual else "conserve"
+            raise UserError(
+                f"recipe.{name} needs as many outputs as inputs, and {system} has {num_outputs} for {num_inputs}"
+            )
+        if config.output == "sigmoid" and (system == LORENZ96 or self.is_residual):
+            raise UserError(
+                f"recipe.output=sigmoid gives values between 0 and 1, which those of {system} are not: use linear"
+            )
+        if config.jacobian_weight and not self.facts["formula"]:
+            raise UserError(
+                f"recipe.jacobian_weight={config.jacobian_weight:g} needs true derivatives, and {self.folder} has none, "
+                "being of files without a formula: set it to 0"
+            )
+
+    def rows(self, split: str) -> PairRows:
+        if split not in self._rows:
+            if split not in self.about["splits"]:
+                raise UserError(f"{self.folder} has no split '{split}': it has {', '.join(self.about['splits'])}")
+            is_known = bool(self.facts["formula"])
+            wants = is_known and (split == "validation" or (split == "train" and self.config.jacobian_weight > 0))
+            derivatives = Derivatives(self.facts["system"], self._direction_sizes()) if wants else None
+            self._rows[split] = PairRows(self.folder, split, derivatives)
+        return self._rows[split]
+
+    def statistics(self) -> tuple[Statistics, Statistics]:
+        """Of the inputs and of the outputs of the training split; with a residual network, of outputs less inputs.
+
+        All ranks of a launched job take part. The points of a ring are alike, and have the statistics of all together.
+        """
+        if self._statistics is None:
+            table = open_table(self.folder / "pairs" / "train")
+            names = [*self.facts["inputs"], *self.facts["outputs"]]
+            pairs = _Taken(table, ("inputs", "outputs"), self.is_residual)
+            found = statistics.of_shards([pairs], **statistics.ranks(), names=names)
+            num_inputs = len(self.facts["inputs"])
+            both = found.of_columns(slice(None, num_inputs)), found.of_columns(slice(num_inputs, None))
+            if self.facts["system"] == LORENZ96:
+                both = tuple(of.of_all().repeated(len(of.mean)) for of in both)  # type: ignore[assignment]
+            self._statistics = both
+        return self._statistics
+
+    def _direction_sizes(self) -> np.ndarray:
+        """Of the entries of random directions, (inputs,); all ranks of a launched job take part, once."""
+        if self._sizes is None:
+            deviation = self.statistics()[1].deviation
+            table = open_table(self.folder / "pairs" / "train")
+            if self.facts["system"] == LORENZ96:
+                states = Column(table, "inputs").take(np.arange(min(NUM_MEASURED, table.num_rows))).astype(np.float64)
+                direction = signs(np.arange(len(states)), 0, states.shape[1])
+                change = lorenz96.tangent(states, direction) - (direction if self.is_residual else 0)
+                self._sizes = np.full(states.shape[1], deviation[0] / np.sqrt((change**2).mean()))
+            else:
+                slopes = _Taken(table, ("jacobian",))
+                found = statistics.of_shards([slopes], **statistics.ranks(), names=self.facts["inputs"])
+                slope = np.sqrt(found.mean**2 + found.variance)
+                self._sizes = np.divide(deviation, slope, out=np.zeros_like(slope), where=slope > 0)
+        return self._sizes
+
+    def model(self) -> networks.Emulator:
+        """New weights; with the statistics of the training split, or none where the data have no such split."""
+        config = self.config
+        num_inputs, num_outputs = (len(self.facts[name]) for name in ("inputs", "outputs"))
+        scales = {
+            "input_mean": np.zeros(num_inputs), "input_std": np.ones(num_inputs),
+            "output_mean": np.zeros(num_outputs), "output_std": np.ones(num_outputs),
+        }  # fmt: skip
+        if "train" in self.about["splits"]:
+            for name, of in zip(("input", "output"), self.statistics(), strict=True):
+                scales |= {f"{name}_mean": of.mean, f"{name}_std": _positive(of.deviation)}
+        return networks.build(
+            config.network,
+            num_inputs,
+            num_outputs,
+            widths=config.widths,
+            activation=config.activation,
+            output=config.output,
+            residual=config.residual,
+            conserve=config.conserve,
+            statistics=scales,
+        )
+
+    def optimizers(self, model: torch.nn.Module, learning_rate: float, weight_decay: float) -> list[torch.optim.Optimizer]:
+        return [adamw(model, learning_rate, weight_decay)]
+
+    def step(self, model: torch.nn.Module, batch: Batch, state: Any) -> tuple[torch.Tensor, torch.Tensor, Any]:
+        """The sum of the examples' losses, and their number."""
+        outputs, weight = batch["outputs"], self._output_weight(batch["outputs"])
+        if self.config.jacobian_weight:
+            found, change = model(batch["inputs"], batch["direction"])
+            slope_error = (change - batch["change"]).square() @ weight
+            loss = (found - outputs).square() @ weight + self.config.jacobian_weight * slope_error
+        else:
+            loss = (model(batch["inputs"]) - outputs).square() @ weight
+        return loss.sum(), torch.tensor(float(len(outputs)), device=outputs.device), state
+
+    def predict(self, model: torch.nn.Module, batch: Batch) -> Batch:
+        return {"prediction": model(batch["inputs"]).float(), "target": batch["outputs"]}
+
+    def sums(self, model: torch.nn.Module, batch: Batch) -> Batch:
+        """What each example adds to the metrics, (B, O) each."""
+        outputs = batch["outputs"]
+        found, added = None, {}
+        if "direction" in batch:
+            found, change = model(batch["inputs"], batch["direction"])
+            added["slope_error"] = (change - batch["change"]).square()
+            added["slope"] = batch["change"].square()
+        found = model(batch["inputs"]) if found is None else found
+        centre = torch.as_tensor(self._output_mean(), dtype=outputs.dtype, device=outputs.device)
+        return {
+            **added,
+            "rows": torch.ones_like(outputs),
+            "squared_error": (found - outputs).double().square(),
+            "distance": (outputs - centre).double(),
+            "squared_distance": (outputs - centre).double().square(),
+        }
+
+    def metrics(self, sums: dict[str, np.ndarray]) -> dict[str, float]:
+        """In physical units, over all outputs together; jacobian_error is relative, along random directions.
+
+        The R² of several outputs is 1 less the sum of all squared errors over the sum of squares about each output's mean.
+        """
+        rows, error = sums["rows"], sums["squared_error"].sum()
+        spread = (sums["squared_distance"] - sums["distance"] ** 2 / rows).sum()
+        found = {
+            "root_mean_squared_error": float(np.sqrt(error / rows.sum())),
+            "r_squared": float(1 - error / spread) if spread > 0 else float("nan"),
+        }
+        if "slope" in sums:
+            found["jacobian_error"] = float(np.sqrt(sums["slope_error"].sum() / sums["slope"].sum()))
+        return found
+
+    def describe(self, split: str) -> dict[str, np.ndarray]:
+        """row_id, group and cluster of the rows of prediction files."""
+        task = self.about["task"]
+        return {name: self._column(split, of) for name, of in
+                {"row_id": "row_id", "group": task["group"], "cluster": task["cluster"]}.items()}  # fmt: skip
+
+    def columns(self, split: str, found: dict[str, np.ndarray]) -> dict[str, Any]:
+        """A prediction file with one row for each row of the split's table: an output of a pair."""
+        pair, output = self._column(split, "pair"), self._column(split, "output")
+        return {
+            **self.describe(split),
+            "target": self._column(split, self.about["task"]["target"]).astype(np.float64),
+            "prediction": found["prediction"][pair, output].astype(np.float64),
+        }
+
+    def _column(self, split: str, name: str) -> np.ndarray:
+        return Column(open_table(self.folder / "rows" / split), name).all()
+
+    def _output_weight(self, like: torch.Tensor) -> torch.Tensor:
+        """1 / (outputs · variance) of each output, (O,): the weights of squared errors in the loss; made once."""
+        if self._weight is None or (self._weight.dtype, self._weight.device) != (like.dtype, like.device):
+            deviation = _positive(self.statistics()[1].deviation)
+            self._weight = torch.as_tensor(1 / (len(deviation) * deviation**2), dtype=like.dtype, device=like.device)
+        return self._weight
+
+    def _output_mean(self) -> np.ndarray:
+        """Of the outputs themselves; sums of squares about it keep their digits."""
+        of_inputs, of_outputs = self.statistics()
+        return of_outputs.mean + of_inputs.mean if self.is_residual else of_outputs.mean
+
+
+class _Taken:
+    """Columns of a table side by side, as `statistics.of_shards` reads them; a piece at a time is in memory.
+
+    With `is_residual` the second one is taken less the first.
+    """
+
+    def __init__(self, table: Any, names: tuple[str, ...], is_residual: bool = False):
+        self.columns, self.is_residual = [Column(table, name) for name in names], is_residual
+
+    def __len__(self) -> int:
+        return len(self.columns[0])
+
+    def __getitem__(self, rows: slice) -> np.ndarray:
+        numbers = np.arange(*rows.indices(len(self)))
+        taken = [column.take(numbers).astype(np.float64) for column in self.columns]
+        if self.is_residual:
+            taken[1] -= taken[0]
+        return np.concatenate(taken, axis=1)
+
+
+def mixed(row: np.ndarray, *keys: int) -> np.ndarray:
+    """64 random bits for each row and keys, uint64: rounds of SplitMix64 (Steele, Lea and Flood 2014)."""
+    state = row.astype(np.uint64)
+    for key in (*keys, len(keys)):
+        with np.errstate(over="ignore"):
+            state = state + np.uint64(0x9E3779B97F4A7C15) * np.uint64(key + 1)
+            state = (state ^ (state >> np.uint64(30))) * np.uint64(0xBF58476D1CE4E5B9)
+            state = (state ^ (state >> np.uint64(27))) * np.uint64(0x94D049BB133111EB)
+            state = state ^ (state >> np.uint64(31))
+    return state
+
+
+def signs(row: np.ndarray, epoch: int, num_inputs: int) -> np.ndarray:
+    """Random signs, (rows, num_inputs), ±1.0: bits of `mixed`."""
+    words = [mixed(row, epoch, number) for number in range(-(-num_inputs // 64))]
+    bits = np.unpackbits(np.stack(words, axis=1).view(np.uint8), axis=1, count=num_inputs)
+    return 2.0 * bits - 1.0
+
+
+def _positive(deviation: np.ndarray) -> np.ndarray:
+    """A column of one value is left as it is."""
+    return np.where(deviation > 0, deviation, 1.0)

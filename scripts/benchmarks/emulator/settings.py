@@ -1,0 +1,47 @@
+"""Settings of the benchmarks in measure.py. Nothing heavy is imported here."""
+
+import dataclasses
+
+from benchmarks.results import Results
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class EmulatorSkill(Results):
+    """Sea ice from generation to page: scores beside the ceiling, Jacobians, CPU seconds; three CPU minutes."""
+
+    num_times: int = 4
+    """Times in each generated file; 4 are those of make demo-emulator."""
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class EmulatorLorenz96(Results):
+    """Networks of the presets for Lorenz-96, trained and tested, each a CPU minute."""
+
+    seeds: int = 1
+    """Trainings of each preset."""
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class EmulatorThroughput(Results):
+    """Rows a CPU second of the training loop, beside a plain loop that indexes tensors by a permutation; two CPU minutes."""
+
+    rounds: int = 8
+    """Blocks of our loop, each between two of the plain one, for each batch size."""
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class EmulatorThroughputRank:
+    """The process that `emulator_throughput` launches; it writes no JSON of its own."""
+
+    rounds: int = 8
+    """As in `emulator_throughput`."""
+    out: str = "???"
+    """A folder with the prepared data, for the runs and the figures."""
+
+
+SCHEMAS: dict[str, type] = {
+    "emulator_skill": EmulatorSkill,
+    "emulator_lorenz96": EmulatorLorenz96,
+    "emulator_throughput": EmulatorThroughput,
+    "emulator-throughput-rank": EmulatorThroughputRank,
+}

@@ -1,0 +1,1 @@
+"""What the networks of the recipe emulator cost and how they serve data assimilation."""

@@ -1,0 +1,70 @@
+"""Analysis errors of EKF and LETKF on Lorenz-96 beside DAPPER's, for the set-up of its `mods/Lorenz96/sakov2008.py`.
+
+Both observe all 40 points with unit variance at every step, use the same inflation, ensemble size and localisation radius,
+and are scored over the same number of cycles after 400 of spin-up. Truth and noise differ, so means over seeds are compared.
+DAPPER's EKF linearises differently: its Jacobian is the exponential of the one at the beginning of the step.
+"""
+
+import json
+import subprocess
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from ensemble.errors import UserError
+from ensemble.recipes.emulator.assimilation.settings import AssimilateConfig
+
+FOREIGN_RUN = Path(__file__).with_name("foreign_run.py")
+
+
+def measured(python: str, seeds: int, cycles: int, member: str, data: str) -> dict[str, Any]:
+    """Mean, standard error and values of the seeds of each method: with the true model, with the member, and DAPPER's."""
+    if not Path(python).exists():
+        raise UserError(
+            f"there is no {python}: python3 -m venv V && V/bin/pip install dapper==1.7.1, and give python=V/bin/python"
+        )
+    from ensemble.recipes.emulator import trained
+
+    network = trained.of_lorenz96(member, data) if member else None
+
+    from ensemble.recipes.emulator.assimilation import experiment, models
+
+    which = {"member": member, "data": data} if member else {"model": "truth"}
+    settings = AssimilateConfig(**which, out="", seeds=seeds, cycles=cycles)
+    found = experiment.run(settings, models.Emulated(network) if network else None)
+    print(experiment.as_text(experiment.table(found.errors)), flush=True)
+    words = [
+        seeds,
+        cycles,
+        settings.spin_up,
+        settings.inflation,
+        settings.members,
+        settings.ensemble_inflation,
+        settings.radius,
+    ]
+    done = subprocess.run([python, "-P", FOREIGN_RUN, *map(str, words)], capture_output=True, text=True, check=False)
+    if done.returncode:
+        raise UserError(f"DAPPER ended with {done.returncode}: {done.stderr.strip()[-400:]}")
+    theirs = json.loads(done.stdout.splitlines()[-1])
+    ours = {
+        method: {name: _summary(values.mean(axis=0).tolist()) for name, values in of_method.items()}
+        for method, of_method in found.errors.items()
+    }
+    return {
+        "cycles": cycles,
+        "spin_up": settings.spin_up,
+        "dapper_version": theirs["version"],
+        "analysis_rmse": {
+            method: {**of_method, **({"DAPPER": _summary(theirs[method])} if method in theirs else {})}
+            for method, of_method in ours.items()
+        },
+    }
+
+
+def _summary(values: list[float]) -> dict[str, Any]:
+    return {
+        "mean": round(float(np.mean(values)), 4),
+        "standard_error": round(float(np.std(values, ddof=1) / len(values) ** 0.5), 4) if len(values) > 1 else None,
+        "seeds": [round(value, 4) for value in values],
+    }

@@ -1,0 +1,83 @@
+"""A network of 14 → 64 × 3 → 1 in C++ (TorchScript and AOTInductor) beside Python: one row and 100,000 rows, one thread.
+
+The program of ensemble/recipes/emulator/cpp is built with CMake against the installed torch.
+"""
+
+import json
+import os
+import shutil
+import statistics
+import subprocess
+import time
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import torch
+
+from benchmarks.timing import ROOT
+from ensemble.errors import UserError
+from ensemble.recipes.emulator import formats, networks
+
+SOURCE = ROOT / "ensemble/recipes/emulator/cpp"
+NUM_INPUTS, WIDTHS, NUM_ROWS = 14, (64, 64, 64), 100_000
+ROWS_OF_FILE = 1000
+
+
+def measured(build: str) -> dict[str, Any]:
+    """Median microseconds of one row and seconds of 100,000 rows, of forward and jacobian, in each way."""
+    torch.set_num_threads(1)
+    torch.manual_seed(0)
+    ones = {name: torch.ones(NUM_INPUTS if name.startswith("input") else 1) for name in networks.STATISTICS}
+    network = networks.build("mlp", NUM_INPUTS, 1, widths=WIDTHS, statistics=ones).requires_grad_(False)
+    names = [f"x{number}" for number in range(NUM_INPUTS)]
+    about = {"fingerprint": "", "emulator": {"system": "random", "inputs": names, "outputs": ["y"], "units": {}}}
+    folder = Path(build)
+    program = built(folder)
+    rows = torch.randn(ROWS_OF_FILE, NUM_INPUTS)
+    csv = folder / "rows.csv"
+    csv.write_text("\n".join([",".join(names), *(",".join(map(repr, row)) for row in rows.tolist())]), encoding="utf-8")
+    found: dict[str, Any] = {"python_eager": _of_python(network, rows)}
+    for suffix in (".ts", ".pt2"):
+        file = folder / f"model{suffix}"
+        formats.export(network, about, file, "float32", ("forward", "jacobian"))
+        done = subprocess.run(
+            [program, file, csv, "time"],
+            check=True,
+            capture_output=True,
+            text=True,
+            env={**os.environ, "OMP_NUM_THREADS": "1"},
+        )
+        found[f"cpp{suffix}"] = json.loads(done.stdout)
+        print(f"{suffix}: {found[f'cpp{suffix}']}", flush=True)
+    return {"network": [NUM_INPUTS, *WIDTHS, 1], "dtype": "float32", **found}
+
+
+def built(folder: Path) -> Path:
+    """The program, compiled in `folder`."""
+    if not (shutil.which("cmake") and shutil.which("g++")):
+        raise UserError("cmake and g++ are needed: apt-get install cmake g++ ninja-build")
+    generator = ["-G", "Ninja"] if shutil.which("ninja") else []
+    where = f"-DCMAKE_PREFIX_PATH={torch.utils.cmake_prefix_path}"
+    subprocess.run(["cmake", *generator, "-S", SOURCE, "-B", folder, where], check=True, stdout=subprocess.DEVNULL)
+    subprocess.run(["cmake", "--build", folder], check=True, stdout=subprocess.DEVNULL)
+    return folder / "emulate"
+
+
+def _of_python(network: networks.Emulator, rows: torch.Tensor) -> dict[str, Any]:
+    one, many = rows[:1], rows.repeat(NUM_ROWS // len(rows), 1)
+    return {
+        name: {"one_us": round(1e6 * _median(method, one, 2000), 3), "100k_s": round(_median(method, many, 7), 5)}
+        for name, method in (("forward", network.forward), ("jacobian", network.jacobian))
+    }
+
+
+def _median(method: Callable[[torch.Tensor], torch.Tensor], x: torch.Tensor, rounds: int) -> float:
+    times = []
+    with torch.inference_mode():
+        method(x)
+        for _ in range(rounds):
+            began = time.perf_counter()
+            method(x)
+            times.append(time.perf_counter() - began)
+    return statistics.median(times)

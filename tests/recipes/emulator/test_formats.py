@@ -1,0 +1,151 @@
+"""Exported files: what they compute, what they say of themselves, and which are refused."""
+
+import json
+import shutil
+import zipfile
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+import small_networks
+import torch
+
+from ensemble.errors import Failure, UserError
+from ensemble.recipes.emulator import formats
+from ensemble.recipes.emulator.formats import METHODS
+from ensemble.recipes.emulator.networks import Emulator
+
+BATCH = 5
+"""Another size than that of the example with which files are written."""
+
+
+def expected(network: Emulator, dtype: torch.dtype) -> dict[str, tuple[tuple[torch.Tensor, ...], torch.Tensor]]:
+    """Arguments and results of each method."""
+    network = network.to(dtype).requires_grad_(False)
+    arguments = formats.arguments_of(network, BATCH, seed=11)
+    return {name: (arguments[name], getattr(network, name)(*arguments[name])) for name in METHODS}
+
+
+@pytest.mark.parametrize("name", small_networks.NAMES)
+def test_every_method_can_be_exported_with_a_free_batch(name: str) -> None:
+    """A size of the batch would be written into the file, or a method would need automatic differentiation."""
+    network = small_networks.network(name).double().requires_grad_(False)
+    for method, (arguments, result) in expected(network, torch.float64).items():
+        exported = formats.exported_program(network, method).module()
+        torch.testing.assert_close(exported(*arguments), result, rtol=1e-12, atol=1e-13)
+        assert exported(*(argument[:1] for argument in arguments)).shape[0] == 1
+
+
+@pytest.mark.parametrize("name", small_networks.NAMES)
+def test_torchscript(name: str, tmp_path: Path) -> None:
+    """saber-pytorch could not load the file, or would get normalised units."""
+    network = small_networks.network(name)
+    about = small_networks.about(network)
+    found = formats.export(network, about, tmp_path / "m.ts", "float64")
+    assert found["difference"] <= 1e-12
+    extra = dict.fromkeys((formats.METADATA, "inputs", "dtype"), "")
+    with formats.quiet():
+        loaded = torch.jit.load(str(tmp_path / "m.ts"), _extra_files=extra)
+    for method, (arguments, result) in expected(network, torch.float64).items():
+        torch.testing.assert_close(getattr(loaded, method)(*arguments), result, rtol=1e-12, atol=1e-13)
+    metadata = json.loads(extra[formats.METADATA])
+    assert metadata["fingerprint"] == "f00d"
+    assert metadata["units"] == {"in0": "degC"}
+    assert metadata["normalisation"]["input_mean"] == network.input_mean.tolist()
+    assert (extra["dtype"], extra["inputs"]) == (b"float64", " ".join(metadata["inputs"]).encode())
+    assert loaded.input_names == about["emulator"]["inputs"]
+    assert loaded.output_levels == [0] * network.num_outputs
+    x, mask = expected(network, torch.float64)["forward"][0][0], torch.tensor([[1.0], [0.0], [1.0], [1.0], [0.0]])
+    jacobian = loaded.jac_physical(x.where(mask > 0, torch.nan), mask)
+    torch.testing.assert_close(jacobian, network.jacobian(x) * mask[:, :, None], rtol=1e-12, atol=1e-13)
+
+
+def test_onnx(tmp_path: Path) -> None:
+    """ONNX Runtime would give other values, or only batches of one size."""
+    onnx, onnxruntime = pytest.importorskip("onnx"), pytest.importorskip("onnxruntime")
+    pytest.importorskip("onnxscript")
+    network = small_networks.network("mlp")
+    formats.export(network, small_networks.about(network), tmp_path / "m.onnx")
+    session = onnxruntime.InferenceSession(str(tmp_path / "m.onnx"))
+    results = expected(network, torch.float32)
+    y, jacobian = session.run(["y", "jacobian"], {"x": results["forward"][0][0].numpy()})
+    np.testing.assert_allclose(y, results["forward"][1], rtol=1e-4, atol=1e-5)
+    np.testing.assert_allclose(jacobian, results["jacobian"][1], rtol=1e-4, atol=1e-5)
+    properties = {entry.key: entry.value for entry in onnx.load(str(tmp_path / "m.onnx")).metadata_props}
+    assert json.loads(properties[formats.METADATA])["outputs"] == ["out0", "out1"]
+
+
+@pytest.fixture(scope="module")
+def compiled(tmp_path_factory: pytest.TempPathFactory) -> tuple[Emulator, Path]:
+    """A `.pt2` file with two methods: each takes a C++ compiler many seconds."""
+    if not any(map(shutil.which, ("g++", "clang++", "c++"))):
+        pytest.skip("there is no C++ compiler: apt-get install g++")
+    network = small_networks.network("mlp")
+    path = tmp_path_factory.mktemp("compiled") / "m.pt2"
+    found = formats.export(network, small_networks.about(network), path, "float64", ("forward", "jacobian"))
+    assert found["difference"] <= 1e-12
+    return network, path
+
+
+def test_aotinductor(compiled: tuple[Emulator, Path]) -> None:
+    """The compiled file would compute something else than the network."""
+    network, path = compiled
+    methods, metadata = formats.load_pt2(path)
+    results = expected(network, torch.float64)
+    for name, method in methods.items():
+        torch.testing.assert_close(method(*results[name][0]), results[name][1], rtol=1e-12, atol=1e-13)
+    assert list(methods) == ["forward", "jacobian"]
+    assert metadata["fingerprint"] == "f00d"
+    assert metadata["instruction_set"] == formats.instruction_set()
+
+
+def test_another_processor_is_refused(compiled: tuple[Emulator, Path], monkeypatch: pytest.MonkeyPatch) -> None:
+    """The program would end with SIGILL."""
+    monkeypatch.setattr(formats, "instruction_set", lambda: ["x86_64"])
+    with pytest.raises(
+        UserError, match=r"was compiled for a processor with .*, which this one lacks: export the member again"
+    ):
+        formats.load_pt2(compiled[1])
+
+
+def test_a_file_that_differs_is_not_written(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A wrong file would be used."""
+
+    def wrong(network: Emulator, metadata: dict[str, Any], file: Path) -> dict[str, formats.Method]:
+        methods = formats.write_ts(network, metadata, file)
+        return {**methods, "adjoint": lambda x, dy: 1.0001 * methods["adjoint"](x, dy)}
+
+    monkeypatch.setitem(formats.WRITERS, ".ts", wrong)
+    network = small_networks.network("mlp")
+    with pytest.raises(Failure, match=r"m\.ts differs from the network by 1\.0e-04"):
+        formats.export(network, small_networks.about(network), tmp_path / "m.ts")
+    assert not list(tmp_path.iterdir())
+
+
+def test_what_cannot_be_written_is_refused(tmp_path: Path) -> None:
+    """A file of the user would be lost; another suffix would give a file that nothing reads."""
+    network = small_networks.network("mlp")
+    about = small_networks.about(network)
+    with pytest.raises(UserError, match=r"one of \.pt2, \.onnx, \.ts"):
+        formats.export(network, about, tmp_path / "m.pth")
+    with pytest.raises(UserError, match="dtype=float16 is not float32 or float64"):
+        formats.export(network, about, tmp_path / "m.ts", "float16")
+    (tmp_path / "m.ts").write_text("mine")
+    with pytest.raises(UserError, match="is not replaced"):
+        formats.export(network, about, tmp_path / "m.ts")
+    assert (tmp_path / "m.ts").read_text() == "mine"
+
+
+@pytest.mark.parametrize("suffix", [".ts", ".pt2"])
+def test_an_older_export_is_replaced(suffix: str, tmp_path: Path, request: pytest.FixtureRequest) -> None:
+    """The mark would not be where it is looked for: a second export would be refused."""
+    from ensemble import folders
+
+    network = small_networks.network("mlp")
+    path = request.getfixturevalue("compiled")[1] if suffix == ".pt2" else tmp_path / "m.ts"
+    if suffix == ".ts":
+        formats.export(network, small_networks.about(network), path)
+        formats.export(network, small_networks.about(network), path)
+    folders.refuse_foreign_file(path, "exported model")
+    assert zipfile.is_zipfile(path)

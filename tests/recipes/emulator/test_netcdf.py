@@ -1,0 +1,216 @@
+"""NetCDF files of sea ice: what is kept, and what is wrong with a file in one sentence that names file and variable."""
+
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+import small_emulators
+import xarray
+
+from ensemble.arrow import Column, open_table
+from ensemble.errors import UserError
+from ensemble.recipes.emulator import generator, netcdf, prepare, sea_ice
+from ensemble.recipes.emulator.settings import NamesConfig, PrepareConfig
+
+Change = Callable[[xarray.Dataset], xarray.Dataset]
+
+
+def config(**changed: Any) -> PrepareConfig:
+    return PrepareConfig(**{"out": "unused", **small_emulators.SMALL, **changed})
+
+
+@pytest.fixture(scope="module")
+def file(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A generated file; tests change copies of it."""
+    (path,) = generator.write(tmp_path_factory.mktemp("raw"), config(inputs=14))
+    return path
+
+
+def changed(file: Path, out: Path, change: Change, name: str = "changed.nc") -> Path:
+    with xarray.open_dataset(file) as dataset:
+        change(dataset.load()).to_netcdf(out / name)
+    return out / name
+
+
+def read(*files: Path, **settings: Any) -> netcdf.Points:
+    """All points of some files."""
+    reader = netcdf.Reader(config(**settings))
+    pieces = [points for file in files for _, points in reader.read(file)]
+    return netcdf.Points(**{name: np.concatenate([getattr(piece, name) for piece in pieces]) for name in vars(pieces[0])})
+
+
+def multiplied(name: str, factor: float, units: str | None) -> Change:
+    def change(dataset: xarray.Dataset) -> xarray.Dataset:
+        dataset[name] = dataset[name] * factor
+        if units is not None:
+            dataset[name].attrs["units"] = units
+        return dataset
+
+    return change
+
+
+def test_the_rules_of_mask_latitude_and_concentration(file: Path, tmp_path: Path) -> None:
+    """Land, the tropics or open water would be learned from."""
+
+    def change(dataset: xarray.Dataset) -> xarray.Dataset:
+        dataset["aice_h"].values[0, :10:3], dataset["aice_h"].values[0, 1:10:3] = 0, 1.2
+        return dataset
+
+    path = changed(file, tmp_path, change)
+    reader = netcdf.Reader(config(min_latitude=50.0))
+    found = [points for _, points in reader.read(path)]
+    with xarray.open_dataset(path) as dataset:
+        ice, mask, latitude = (np.asarray(dataset[name].values) for name in ("aice_h", "umask", "ULAT"))
+    expected = (mask == 1) & (np.abs(latitude) > 50) & (ice[0] > 0) & (ice[0] <= 1)
+    assert sum(len(points.row) for points in found) == expected.sum() > 100
+    assert all(expected[points.row, points.column].all() for points in found)
+    assert min(points.latitude.min() for points in found) < -50
+    assert reader.counts["points"] == ice.size == sum(list(reader.counts.values())[1:]) + expected.sum()
+
+
+def test_pieces_have_the_points_of_the_whole(file: Path) -> None:
+    """Rows between two pieces would be lost or kept twice."""
+    whole, pieces = read(file), read(file, chunk_points=100)
+    for name in vars(whole):
+        assert np.array_equal(getattr(whole, name), getattr(pieces, name)), name
+
+
+def test_fourteen_inputs_are_in_their_order(file: Path) -> None:
+    """A wind would stand in the column of a current."""
+    points = read(file, inputs=14)
+    with xarray.open_dataset(file) as dataset:
+        for column, name in enumerate((*sea_ice.INPUTS, *sea_ice.EXTRA)):
+            stored = dataset[getattr(NamesConfig(), name)].values[0, points.row, points.column]
+            assert np.array_equal(stored, points.inputs[:, column]), name
+        assert np.array_equal(dataset["aice_h"].values[0, points.row, points.column], points.target)
+
+
+def test_units_are_converted(file: Path, tmp_path: Path) -> None:
+    """A percentage would be a concentration of 100, and kelvin a heat that no ice survives."""
+
+    def change(dataset: xarray.Dataset) -> xarray.Dataset:
+        dataset["sst_h"] = dataset["sst_h"].astype(np.float64) + 273.15
+        dataset["sst_h"].attrs["units"] = "K"
+        return multiplied("aice_h", 100, "%")(multiplied("hi_h", 100, "cm")(dataset))
+
+    expected, found = read(file), read(changed(file, tmp_path, change))
+    assert np.allclose(found.inputs, expected.inputs, atol=1e-5)
+    assert np.allclose(found.target, expected.target, atol=1e-6)
+
+
+def test_other_names_and_one_dimensional_coordinates(file: Path, tmp_path: Path) -> None:
+    """Files of a regular grid, of one time, or of other names could not be read."""
+
+    def change(dataset: xarray.Dataset) -> xarray.Dataset:
+        dataset = dataset.isel(time=0).rename({"sst_h": "SST"}).drop_vars("umask")
+        dataset["ULAT"], dataset["ULON"] = dataset["ULAT"][:, 0], dataset["ULON"][0]
+        return dataset.fillna(0)
+
+    found = read(changed(file, tmp_path, change), names=NamesConfig(sst="SST", mask=""))
+    expected = read(file)
+    assert np.array_equal(found.inputs, expected.inputs)  # the concentration is 0 on land
+    assert np.array_equal(found.longitude, expected.longitude)
+
+
+def with_nan(dataset: xarray.Dataset) -> xarray.Dataset:
+    ice = dataset["aice_h"].values[0]
+    row, column = np.argwhere((dataset["umask"].values == 1) & (ice > 0))[7]
+    dataset["hs_h"].values[0, row, column] = np.nan
+    return dataset
+
+
+def on_land_everywhere(dataset: xarray.Dataset) -> xarray.Dataset:
+    dataset["umask"][:] = 0
+    return dataset
+
+
+def without_target(dataset: xarray.Dataset) -> xarray.Dataset:
+    """Of one point, where nothing says whether there is ice."""
+    is_sea = (dataset["umask"].values == 1) & (np.abs(dataset["ULAT"].values) > 60)
+    row, column = np.argwhere(is_sea)[3]
+    dataset["aice_h"].values[0, row, column] = np.nan
+    return dataset
+
+
+def set_units(name: str, units: str) -> Change:
+    return multiplied(name, 1, units)
+
+
+FAULTS: dict[str, tuple[Change, str]] = {
+    "missing": (lambda dataset: dataset.drop_vars("sss_h"), r"has no variable sss_h, it has .*Tair_h.* names\.sss="),
+    "no mask": (lambda dataset: dataset.drop_vars("umask"), r"has no variable umask, .* names\.mask="),
+    "masked": (on_land_everywhere, "has no point to keep: umask is 1 at no point"),
+    "tropics": (lambda dataset: dataset.isel(nj=slice(20, 28)), "no sea point lies beyond 40 degrees"),
+    "no ice": (multiplied("aice_h", 0, None), "aice_h is at no sea point above 0 and at most 1"),
+    "NaN": (with_nan, r"hs_h has no value \(NaN\) at 1 of .* the first at row \d+ and column \d+"),
+    "NaN in the target": (without_target, r"aice_h has no value \(NaN\) at 1 of"),
+    "order": (
+        lambda dataset: dataset.assign(hi_h=dataset["hi_h"].transpose("time", "ni", "nj")),
+        r"hi_h has the dimensions \(time, ni, nj\), but aice_h needs \(time, nj, ni\) in this order",
+    ),
+    "order of the grid": (lambda dataset: dataset.assign(ULAT=dataset["ULAT"].T), r"ULAT has the dimensions \(ni, nj\)"),
+    "unknown unit": (set_units("sst_h", "degF"), "sst_h has the units 'degF', which are not understood"),
+    "percent without a unit": (multiplied("aice_h", 100, ""), "aice_h reaches .*, but a concentration is at most 1"),
+    "kelvin without a unit": (
+        lambda dataset: dataset.assign(sst_h=dataset["sst_h"] + 273.15),
+        "sst_h is 27.* degC at a point to keep, outside -120 to 60",
+    ),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("fault", FAULTS)
+def test_a_fault_is_one_sentence(file: Path, tmp_path: Path, fault: str) -> None:
+    """Wrong values would be learned, or a traceback of a library would not name the variable."""
+    change, sentence = FAULTS[fault]
+    path = changed(file, tmp_path, change)
+    with pytest.raises(UserError, match=f"^{path}.*{sentence}") as raised:
+        read(path)
+    assert "\n" not in str(raised.value)
+
+
+def test_mixed_units_of_two_files(file: Path, tmp_path: Path) -> None:
+    """Half of the temperatures would be 273 degrees too high."""
+
+    def change(dataset: xarray.Dataset) -> xarray.Dataset:
+        dataset["sst_h"] = dataset["sst_h"] + 273.15
+        dataset["sst_h"].attrs["units"] = "K"
+        return dataset
+
+    path = changed(file, tmp_path, change)
+    with pytest.raises(UserError, match=f"^{path}: sst_h has the units 'K', but 'degC' in {file}: convert one"):
+        read(file, path)
+
+
+def test_what_is_no_netcdf_and_what_is_another_grid(file: Path, tmp_path: Path) -> None:
+    """A truncated download would end in a traceback; and tiles of two grids would be other places."""
+    (tmp_path / "text.nc").write_text("no NetCDF")
+    with pytest.raises(UserError, match=r"text\.nc cannot be read as NetCDF"):
+        read(tmp_path / "text.nc")
+    smaller = changed(file, tmp_path, lambda dataset: dataset.isel(ni=slice(0, 20)))
+    with pytest.raises(UserError, match=r"changed\.nc: the grid of aice_h has \(48, 20\) points"):
+        read(file, smaller)
+
+
+def test_nothing_is_left_of_a_refused_preparation(file: Path, tmp_path: Path) -> None:
+    """Half of the rows would look like prepared data."""
+    bad = changed(file, tmp_path, with_nan)
+    with pytest.raises(UserError, match="hs_h has no value"):
+        prepare.prepare(config(out=str(tmp_path / "out"), source=(str(file), str(bad))))
+    assert {path.name for path in tmp_path.iterdir()} == {"changed.nc"}
+
+
+def test_generated_files_are_prepared_like_files_of_a_user(file: Path, tmp_path: Path) -> None:
+    """A source would be split otherwise than generated data, or depend on the size of the pieces."""
+    one = prepare.prepare(config(out=str(tmp_path / "one"), source=(str(file),), inputs=14))
+    pieces = prepare.prepare(config(out=str(tmp_path / "pieces"), source=(str(file),), inputs=14, chunk_points=150))
+    generated = prepare.prepare(config(out=str(tmp_path / "generated"), inputs=14, raw=str(tmp_path / "raw")))
+    assert [path.name for path in (tmp_path / "raw").glob("*.nc")] == [file.name]
+    assert one["splits"] == pieces["splits"] == generated["splits"]
+    assert one["emulator"] == generated["emulator"]
+    for split in one["splits"]:
+        tables = [open_table(tmp_path / name / "pairs" / split) for name in ("one", "pieces", "generated")]
+        for name in tables[0].column_names:
+            first, *others = (Column(table, name).all() for table in tables)
+            assert all(np.array_equal(first, other) for other in others), (split, name)

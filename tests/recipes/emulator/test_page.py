@@ -1,0 +1,124 @@
+"""The report of emulator: shares of the ceiling, Jacobians of networks beside the truth, and how a browser shows it."""
+
+import re
+from pathlib import Path
+from typing import Any
+
+import chromium
+import numpy as np
+import pytest
+import small_emulators
+from accelerate import Accelerator
+from scripts_run import fork
+
+from ensemble import predictions
+from ensemble.neural import loop
+from ensemble.neural.settings import config_class
+from ensemble.predictor import fit as predictor
+from ensemble.recipes.emulator import examine, lorenz96, page, sea_ice, training
+from ensemble.recipes.emulator.settings import RecipeConfig
+from ensemble.report import page as report
+from ensemble.report import run as report_run
+
+NETWORKS: dict[str, dict[str, Any]] = {
+    "sea_ice": {"widths": (16,), "output": "sigmoid", "jacobian_weight": 0.1},
+    "lorenz96": {"network": "bilinear", "widths": (4,)},
+}
+
+
+@pytest.fixture(scope="module", params=NETWORKS)
+def run(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A finished run: a network that was trained for a moment, and a made-up member, the formula itself."""
+    system, folder = request.param, tmp_path_factory.mktemp(request.param)
+    data = getattr(small_emulators, system)(folder).rename(folder / "prepared")
+    network, member = RecipeConfig(**NETWORKS[system]), folder / "members" / "net"
+    words = {"data": str(data), "out": str(member), "batch_size": 50, "max_epochs": 3.0, "learning_rate": 1e-2}
+    settings = config_class("emulator")(**words, warmup_steps=0, recipe=network, trackers=())
+    loop.train(training.make(network, str(data)), settings, Accelerator(cpu=True))
+    fork("predict", f"member={member}", f"data={data}", f"out={folder / 'predictions'}")
+    for split in ("blend", "test"):
+        found = predictions.read(folder / "predictions" / f"net.{split}.parquet")
+        columns = {name: column.all() for name, column in training.PairRows(data, split, None).columns.items()}
+        table = training.open_table(data / "rows" / split)
+        pair, output = (training.Column(table, name).all() for name in ("pair", "output"))
+        inputs = columns["inputs"].astype(np.float64)
+        exact = sea_ice.concentration(inputs)[:, None] if system == "sea_ice" else lorenz96.step(inputs)
+        made_up = {**vars(found), "member": "formula", "prediction": exact[pair, output], "config": {}}
+        predictions.write(folder / "predictions" / f"formula.{split}.parquet", predictions.Predictions(**made_up))
+    predictor.fit(folder / "predictions", data, folder / "ensemble", num_draws=10)
+    report.write(folder / "ensemble", data, folder / "predictions", folder / "report.html")
+    return folder
+
+
+def parts(run: Path) -> dict[str, Any]:
+    return page.parts(report_run.read(run / "ensemble", run / "prepared", run / "predictions"))
+
+
+def test_the_formula_reaches_the_ceiling(run: Path) -> None:
+    """Shares would be of other rows, or in another order of rows than the predictions."""
+    found = parts(run)
+    rows = {row["name"]: row for row in found["values"]["rows"]}
+    if found["is_sea_ice"]:
+        assert rows["formula"]["share"] == pytest.approx(1, abs=1e-9)
+        assert 0.9 < found["values"]["ceiling"] < 1
+        assert rows["net"]["share"] < 0.999
+    else:
+        assert found["values"]["ceiling"] is None
+        assert rows["formula"]["r_squared"] > 1 - 1e-9
+
+
+def test_the_jacobian_is_that_of_the_member(run: Path) -> None:
+    """The table would show another network, or an error of other inputs."""
+    expected = examine.scores(str(run / "members" / "net"), str(run / "prepared"), "test")["jacobian"]
+    found = parts(run)["jacobians"]
+    assert list(found["members"]) == ["net"]  # the formula is no network
+    assert found["members"]["net"] == expected["all"]
+    names = (
+        list(sea_ice.INPUTS)
+        if len(found["rows"]) == 7 and "tair" in expected["inputs"]
+        else ["-3", "-2", "-1", "+0", "+1", "+2", "+3"]
+    )
+    assert [row["input"] for row in found["rows"]] == names
+    for row in found["rows"]:
+        assert row["members"]["net"] == expected["inputs"][row["input"]]
+    text = re.sub(r"<.*?>", "", (run / "report.html").read_text(encoding="utf-8"))
+    assert f"{expected['all']['error']:.3f}" in text
+
+
+def test_a_true_jacobian_has_no_error() -> None:
+    """An error would be taken relative to the network's own size, or a sign be compared with nothing."""
+    truth = np.random.default_rng(0).normal(size=(50, 3, 3))
+    assert examine._compared(truth, truth) == {
+        "error": 0.0, "mean": truth.mean(), "true_mean": truth.mean(), "right_sign": pytest.approx(1.0),
+    }  # fmt: skip
+    doubled = examine._compared(2 * truth, truth)
+    assert doubled["error"] == pytest.approx(1)
+    assert examine._compared(-truth, truth)["right_sign"] == 0
+    ring = np.arange(3 * 16).reshape(3, 4, 4)
+    assert examine._diagonal(ring, 1)[0].tolist() == [1, 6, 11, 12]
+    assert examine._diagonal(ring, -1)[0].tolist() == [3, 4, 9, 14]
+
+
+def test_the_commands_of_the_page_prepare_the_same_data(run: Path) -> None:
+    """Who wants to make the page again would get other data."""
+    text = (run / "report.html").read_text(encoding="utf-8")
+    command = re.search(r"python scripts/prepare_data.py --recipe emulator [^<]*", text)
+    assert command
+    is_ring = run.name.startswith("lorenz96")
+    assert ("system=lorenz96" in command[0]) == is_ring
+    assert ("num_points=8" if is_ring else "num_columns=48") in command[0]
+
+
+def test_the_page_in_a_browser(run: Path, tmp_path: Path) -> None:
+    """A picture would be missing, or a phone scroll sideways."""
+    with chromium.started(tmp_path) as browser:
+        for width, scheme in ((1200, "light"), (390, "dark")):
+            chromium.show(browser, run / "report.html", width, scheme)
+            assert browser.get_log("browser") == []
+            assert browser.execute_script("return document.documentElement.scrollWidth") <= width
+        titles = [title.text for title in browser.find_elements("css selector", "figure h3")]
+        expected = {"Predicted and true", "Jacobian and truth"}
+        expected |= (
+            {"Phase plot"} if run.name.startswith("lorenz96") else {"Errors in the Arctic", "Errors in the Antarctic"}
+        )
+        assert expected <= set(titles)

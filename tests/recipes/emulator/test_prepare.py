@@ -1,0 +1,133 @@
+"""Prepared data of the recipe emulator: rows for trees, pairs for networks, and splits that share no place."""
+
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+import small_emulators
+import xarray
+
+from ensemble import folders
+from ensemble.arrow import Column, open_table
+from ensemble.data import prepared
+from ensemble.errors import UserError
+from ensemble.recipes.emulator import generator, lorenz96, prepare, sea_ice
+from ensemble.recipes.emulator.settings import PrepareConfig
+
+SPLITS = ("train", "validation", "blend", "test")
+
+
+@pytest.fixture(scope="module")
+def ice(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    return small_emulators.sea_ice(tmp_path_factory.mktemp("ice"), num_times=2, num_files=2)
+
+
+@pytest.fixture(scope="module")
+def ring(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    return small_emulators.lorenz96(tmp_path_factory.mktemp("ring"))
+
+
+def columns(folder: Path, kind: str, split: str) -> dict[str, np.ndarray]:
+    table = open_table(folder / kind / split)
+    return {name: Column(table, name).all() for name in table.column_names}
+
+
+@pytest.mark.parametrize("system", ["ice", "ring"])
+def test_both_tables_hold_the_same_examples(system: str, request: pytest.FixtureRequest) -> None:
+    """The predictions of networks would be joined with other rows than those of trees."""
+    folder: Path = request.getfixturevalue(system)
+    about = folders.verify(folder)
+    prepared.check("emulator", folder, about)
+    for split in SPLITS:
+        rows, pairs = columns(folder, "rows", split), columns(folder, "pairs", split)
+        assert about["splits"][split]["rows"] == len(rows["row_id"]) > 50
+        assert np.array_equal(rows[about["task"]["target"]], pairs["outputs"][rows["pair"], rows["output"]])
+        for feature in about["features"]:
+            name = feature["name"]
+            if system == "ice":
+                place = about["emulator"]["inputs"].index(name)
+            else:
+                place = (rows["output"] + int(name.replace("x_minus_", "-").replace("x_plus_", "").replace("x", "0"))) % 8
+            assert np.array_equal(rows[name], pairs["inputs"][rows["pair"], place]), name
+
+
+def test_tiles_of_the_ice_are_in_one_split(ice: Path) -> None:
+    """A test point would be the neighbour of a training point, at the same or at another time."""
+    tiles = [set(columns(ice, "rows", split)["tile"].tolist()) for split in SPLITS]
+    assert sum(map(len, tiles)) == len(set.union(*tiles)) > 30
+    rows = {split: columns(ice, "rows", split) for split in SPLITS}
+    places = [set(zip(of["latitude"].tolist(), of["longitude"].tolist(), strict=True)) for of in rows.values()]
+    assert sum(map(len, places)) == len(set.union(*places))
+
+
+def test_the_noise_is_centred_and_the_formula_is_the_truth(ice: Path) -> None:
+    """The ceiling of the scores would be wrong, or the Jacobian that of other inputs."""
+    pairs = columns(ice, "pairs", "train")
+    clean = sea_ice.concentration(pairs["inputs"])
+    scaled = (pairs["outputs"][:, 0] - clean) / (4 * clean * (1 - clean))
+    is_clear = (clean > 0.05) & (clean < 0.95)
+    assert abs(scaled[is_clear].mean()) < 5 * 0.05 / np.sqrt(is_clear.sum())
+    assert scaled[is_clear].std() == pytest.approx(0.05, rel=0.1)
+    assert np.allclose(pairs["jacobian"], sea_ice.jacobian(pairs["inputs"]), rtol=1e-5, atol=1e-7)
+
+
+def test_files_without_the_formula_have_no_jacobian(tmp_path: Path) -> None:
+    """Real ice would be compared with an invented formula."""
+    config = PrepareConfig(out=str(tmp_path / "out"), **small_emulators.SMALL)
+    (file,) = generator.write(tmp_path, config)
+    with xarray.open_dataset(file) as dataset:
+        dataset.load().drop_attrs(deep=False).to_netcdf(tmp_path / "real.nc")
+    about = prepare.prepare(PrepareConfig(**{**vars(config), "source": (str(tmp_path / "real.nc"),)}))
+    assert about["emulator"]["formula"] == ""
+    assert open_table(tmp_path / "out" / "pairs" / "train").column_names == ["inputs", "outputs"]
+    with pytest.raises(UserError, match="prepare generated and other files apart"):
+        prepare.prepare(
+            PrepareConfig(**{**vars(config), "out": str(tmp_path / "both"), "source": (str(tmp_path / "*.nc"),)})
+        )
+
+
+def test_a_part_of_the_points_does_not_depend_on_the_pieces(tmp_path: Path) -> None:
+    """`keep` would draw other points with another `chunk_points`."""
+    kept = [small_emulators.sea_ice(tmp_path / str(size), keep=0.5, chunk_points=size) for size in (60, 10_000)]
+    whole = columns(small_emulators.sea_ice(tmp_path / "whole"), "rows", "train")
+    one, other = (columns(folder, "rows", "train") for folder in kept)
+    assert all(np.array_equal(one[name], other[name]) for name in one)
+    assert len(one["row_id"]) == pytest.approx(0.5 * len(whole["row_id"]), rel=0.15)
+
+
+def test_pairs_of_the_ring_are_steps_of_the_model(ring: Path) -> None:
+    """The target would be another state than the next."""
+    for split in SPLITS:
+        pairs = columns(ring, "pairs", split)
+        expected = lorenz96.step(pairs["inputs"].astype(np.float64))
+        assert np.allclose(pairs["outputs"], expected, atol=2e-5), split
+        assert pairs["inputs"].std() == pytest.approx(3.6, abs=0.6), "not on the attractor"
+
+
+def test_trajectories_of_splits_differ(ring: Path) -> None:
+    """A test state would be one of training, or a neighbour in time."""
+    states = [columns(ring, "pairs", split)["inputs"] for split in SPLITS]
+    for number, one in enumerate(states):
+        for other in states[number + 1 :]:
+            assert np.abs(one[:, None] - other[None]).max(axis=2).min() > 0.1
+
+
+FAULTS: dict[str, dict[str, Any]] = {
+    r"shares=\[0.5, 0.5\] must be 4 parts": {"shares": (0.5, 0.5)},
+    "inputs=9 is impossible: it must be 7 or 14": {"inputs": 9},
+    "noise=0.5 is impossible": {"noise": 0.5},
+    "source= is for system=sea_ice": {"system": "lorenz96", "source": ("a.nc",)},
+    "raw= is the folder for generated files": {"raw": "raw", "source": ("a.nc",)},
+    "stencil=20 is impossible": {"system": "lorenz96", "stencil": 20},
+    "no file matches 'nothing": {"source": ("nothing*.nc",)},
+    "the split .* has no row: .* lower tile": {**small_emulators.SMALL, "tile": 24},
+}
+
+
+@pytest.mark.parametrize("sentence", FAULTS)
+def test_impossible_settings_are_refused(tmp_path: Path, sentence: str) -> None:
+    """They would fail later with a traceback, and leave a folder behind."""
+    with pytest.raises(UserError, match=sentence):
+        prepare.prepare(PrepareConfig(out=str(tmp_path / "out"), **FAULTS[sentence]))
+    assert not list(tmp_path.iterdir())

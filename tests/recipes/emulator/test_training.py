@@ -1,0 +1,199 @@
+"""The recipe's rows, loss and metrics, and a training of both systems from prepared data to prediction files."""
+
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+import small_emulators
+import torch
+from accelerate import Accelerator
+
+from ensemble import folders, predictions
+from ensemble.errors import UserError
+from ensemble.neural import evaluation, loop
+from ensemble.neural.predict import NeuralMember
+from ensemble.neural.settings import config_class
+from ensemble.recipes.emulator import examine, lorenz96, sea_ice, training
+from ensemble.recipes.emulator.settings import RecipeConfig
+
+torch.set_num_threads(1)
+SETTINGS: dict[str, dict[str, Any]] = {
+    "ice": {"widths": (24, 24), "output": "sigmoid", "jacobian_weight": 0.3},
+    "ring": {"network": "bilinear", "widths": (8,), "jacobian_weight": 0.1},
+}
+
+
+@pytest.fixture(scope="module")
+def data(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Path]:
+    folder = tmp_path_factory.mktemp("data")
+    return {"ice": small_emulators.sea_ice(folder), "ring": small_emulators.lorenz96(folder, num_states=600)}
+
+
+def recipe(data: dict[str, Path], system: str, **changed: Any) -> training.Emulation:
+    return training.make(RecipeConfig(**{**SETTINGS[system], **changed}), str(data[system]))
+
+
+@pytest.fixture(scope="module")
+def trained(data: dict[str, Path], tmp_path_factory: pytest.TempPathFactory) -> dict[str, Path]:
+    """The folders of a run of each system."""
+    accelerator, out = Accelerator(cpu=True), tmp_path_factory.mktemp("runs")
+    for system in SETTINGS:
+        of = recipe(data, system)
+        settings = config_class("emulator")(
+            data=str(data[system]), out=str(out / system), recipe=of.config, batch_size=50, max_epochs=30,
+            learning_rate=1e-2, warmup_steps=10, trackers=(), evaluations_per_epoch=1,
+        )  # fmt: skip
+        loop.train(of, settings, accelerator)
+        accelerator.free_memory()
+    return {system: out / system for system in SETTINGS}
+
+
+def test_statistics_are_those_of_the_training_split(data: dict[str, Path]) -> None:
+    """Inputs would not be normalised, or with statistics of other rows."""
+    for system in SETTINGS:
+        of = recipe(data, system)
+        columns = of.rows("train").columns
+        inputs, outputs = (columns[name].all().astype(np.float64) for name in ("inputs", "outputs"))
+        model = of.model()
+        if system == "ring":
+            expected = [inputs.mean(), inputs.std(), (outputs - inputs).mean(), (outputs - inputs).std()]
+        else:
+            expected = [inputs.mean(axis=0), inputs.std(axis=0), 0.0, 1.0]  # of a sigmoid
+        names = ("input_mean", "input_std", "output_mean", "output_std")
+        for name, values in zip(names, expected, strict=True):
+            assert np.allclose(getattr(model, name).numpy(), values, rtol=1e-5, atol=1e-6), (system, name)
+
+
+@pytest.mark.parametrize("system", SETTINGS)
+def test_directions_follow_from_row_and_epoch(data: dict[str, Path], system: str) -> None:
+    """The loss would depend on how a batch is cut, or each epoch would have the same directions."""
+    rows = recipe(data, system).rows("train")
+    whole, later = rows.gather(np.arange(40)), rows.gather(np.arange(40), 1)
+    some = rows.gather(np.array([31, 2]))
+    assert all(torch.equal(some[name], whole[name][[31, 2]]) for name in some)
+    assert 0.3 < (whole["direction"] != later["direction"]).float().mean() < 0.7
+    assert 0.3 < (whole["direction"] > 0).float().mean() < 0.7
+    assert "direction" in recipe(data, system, jacobian_weight=0.0).rows("validation").gather(np.arange(2))
+    assert recipe(data, system, jacobian_weight=0.0).rows("train").gather(np.arange(2)).keys() == {"inputs", "outputs"}
+
+
+def test_changes_are_true_derivatives(data: dict[str, Path]) -> None:
+    """The network would be drawn to a wrong Jacobian."""
+    ice = recipe(data, "ice").rows("train").gather(np.arange(60))
+    true = np.einsum("bi,bi->b", sea_ice.jacobian(ice["inputs"].numpy()), ice["direction"].double().numpy())
+    assert np.allclose(ice["change"][:, 0].numpy(), true, rtol=1e-4, atol=1e-6)
+    ring = recipe(data, "ring").rows("train").gather(np.arange(60), 3)
+    states, directions = ring["inputs"].double().numpy(), ring["direction"].double().numpy()
+    step = 1e-5
+    difference = (lorenz96.step(states + step * directions) - lorenz96.step(states - step * directions)) / (2 * step)
+    assert np.allclose(ring["change"].numpy(), difference, rtol=1e-4, atol=1e-4)
+
+
+def test_a_direction_changes_the_outputs_by_one_deviation(data: dict[str, Path]) -> None:
+    """A weight of the Jacobian would mean something else with other data, or for an input of little influence."""
+    for system, expected in (("ice", np.sqrt(7.0)), ("ring", 1.0)):
+        of = recipe(data, system)
+        batch = of.rows("train").gather(np.arange(len(of.rows("train"))))
+        change = (batch["change"] - (batch["direction"] if system == "ring" else 0)).numpy()
+        assert np.sqrt(((change / of.statistics()[1].deviation) ** 2).mean()) == pytest.approx(expected, rel=0.1)
+
+
+@pytest.mark.parametrize("system", SETTINGS)
+def test_the_loss_is_a_sum_over_examples(data: dict[str, Path], system: str) -> None:
+    """The gradient would depend on how a batch is cut; or an example's loss would be that of (B, 1) beside (B,)."""
+    of = recipe(data, system)
+    model, batch = (
+        of.model().double(),
+        {name: tensor.double() for name, tensor in of.rows("train").gather(np.arange(30)).items()},
+    )
+    whole, count, _ = of.step(model, batch, None)
+    halves = [
+        of.step(model, {name: tensor[part] for name, tensor in batch.items()}, None) for part in (slice(7), slice(7, None))
+    ]
+    assert whole.item() == pytest.approx(sum(loss.item() for loss, _, _ in halves), rel=1e-12)
+    assert float(count) == 30
+    found, change = model(batch["inputs"], batch["direction"])
+    scale = torch.as_tensor(of.statistics()[1].deviation)
+    squared = ((found - batch["outputs"]) / scale) ** 2 + of.config.jacobian_weight * (
+        (change - batch["change"]) / scale
+    ) ** 2
+    assert whole.item() == pytest.approx(squared.mean(dim=1).sum().item(), rel=1e-9)
+
+
+@pytest.mark.parametrize("system", SETTINGS)
+def test_metrics_are_those_of_all_rows(data: dict[str, Path], system: str) -> None:
+    """R² would be a mean over batches, or lose its digits far from 0."""
+    of = recipe(data, system)
+    model, accelerator = of.model(), Accelerator(cpu=True)
+    scores = evaluation.score(of, model, "validation", 17, accelerator)
+    found = evaluation.predict(of, model, "validation", 17, accelerator)
+    error = found["prediction"].astype(np.float64) - found["target"]
+    spread = ((found["target"] - found["target"].mean(axis=0, dtype=np.float64)) ** 2).sum()
+    assert scores["root_mean_squared_error"] == pytest.approx(np.sqrt((error**2).mean()), rel=1e-6)
+    assert scores["r_squared"] == pytest.approx(1 - (error**2).sum() / spread, rel=1e-6)
+    assert scores["jacobian_error"] > 0
+
+
+@pytest.mark.parametrize("system", SETTINGS)
+def test_a_trained_network_has_values_and_derivatives(trained: dict[str, Path], data: dict[str, Path], system: str) -> None:
+    """Nothing would be learned, or values alone."""
+    scores = examine.scores(str(trained[system]), str(data[system]), "test")
+    assert scores["r_squared"] > 0.95
+    assert scores["jacobian"]["all"]["error"] < 0.4
+    assert scores["jacobian"]["all"]["right_sign"] > 0.9
+    assert (scores.get("share_of_ceiling", 0.9) < 1) == ("ceiling" in scores or system == "ring")
+
+
+@pytest.mark.parametrize("system", SETTINGS)
+def test_predictions_are_in_the_rows_of_the_trees(
+    trained: dict[str, Path], data: dict[str, Path], system: str, tmp_path: Path, accelerator: Accelerator
+) -> None:
+    """The ensemble would join predictions of other points."""
+    about = folders.read_manifest(data[system])
+    member = NeuralMember(trained[system], accelerator, data[system])
+    file = predictions.Predictions(split="test", member="mlp", **member.predict(data[system], "test"))
+    predictions.write(tmp_path / "mlp.test.parquet", file)
+    table = training.open_table(data[system] / "rows" / "test")
+    columns = {name: training.Column(table, name).all() for name in table.column_names}
+    assert np.array_equal(file.row_id, columns["row_id"])
+    assert np.array_equal(file.target, columns[about["task"]["target"]].astype(np.float64))
+    assert np.array_equal(file.cluster, columns[about["task"]["cluster"]])
+    error = file.prediction - file.target
+    assert 1 - (error**2).mean() / file.target.var() > 0.95
+
+
+REFUSED: dict[str, tuple[str, dict[str, Any]]] = {
+    "bilinear is for states on a ring": ("ice", {"network": "bilinear"}),
+    r"recipe\.residual needs as many outputs as inputs, and sea_ice has 1 for 7": ("ice", {"residual": True}),
+    r"recipe\.output=sigmoid gives values": ("ring", {"network": "mlp", "output": "sigmoid"}),
+    r"recipe\.widths=\(\) is impossible": ("ice", {"widths": ()}),
+    r"recipe\.jacobian_weight=-1.* is impossible": ("ice", {"jacobian_weight": -1.0}),
+    r"recipe\.conserve=.* is impossible": ("ring", {"conserve": (1.0, 1.0)}),
+}
+
+
+@pytest.mark.parametrize("sentence", REFUSED)
+def test_impossible_settings_are_refused(data: dict[str, Path], sentence: str) -> None:
+    """They would fail in the middle of a training, with a traceback."""
+    system, changed = REFUSED[sentence]
+    with pytest.raises(UserError, match=sentence):
+        recipe(data, system, **changed)
+
+
+def test_a_jacobian_that_nobody_knows_is_refused(data: dict[str, Path], monkeypatch: pytest.MonkeyPatch) -> None:
+    """Files of real ice would fail in the first batch."""
+    about = folders.read_manifest(data["ice"])
+    unknown = {**about, "emulator": {**about["emulator"], "formula": ""}}
+    monkeypatch.setattr(folders, "read_manifest", lambda folder: unknown)
+    with pytest.raises(UserError, match=r"recipe\.jacobian_weight=0.3 needs true derivatives"):
+        recipe(data, "ice")
+    assert "direction" not in recipe(data, "ice", jacobian_weight=0.0).rows("validation").gather(np.arange(3))
+
+
+def test_a_conserved_sum_is_kept(data: dict[str, Path]) -> None:
+    """The setting would have no effect."""
+    of = recipe(data, "ring", network="mlp", residual=True, conserve=(1.0,) * 8)
+    batch = of.rows("test").gather(np.arange(20))
+    found = of.model()(batch["inputs"])
+    assert torch.allclose(found.sum(dim=1), batch["inputs"].sum(dim=1), atol=1e-4)
