@@ -99,7 +99,7 @@ def _batch(batch_size: int) -> Batch:
     return {name: torch.from_numpy(array.astype(np.int64)) for name, array in arrays.items()}
 
 
-def pair(name: str, width: int, model: type, losses: type, batch: Batch) -> tuple[Step, Step]:
+def pair(name: str, width: int, model: type, losses: type, batch: Batch, micro_batch_size: int) -> tuple[Step, Step]:
     """Steps of the reference and of ours, which begin with equal weights."""
     size, (_, _, repeated) = len(batch["puzzle"]), REFERENCES[name]
     torch.manual_seed(0)
@@ -124,7 +124,7 @@ def pair(name: str, width: int, model: type, losses: type, batch: Batch) -> tupl
     counts = [sum(parameter.numel() for parameter in of.parameters()) for of in (ours, wrapped)]
     if counts[0] != counts[1]:
         raise UserError(f"ours has {counts[0]} parameters and the reference {counts[1]}: they must be equal")
-    return _their_step(wrapped, batch), _our_step(ours, shape, batch)
+    return _their_step(wrapped, batch), _our_step(ours, shape, batch, micro_batch_size)
 
 
 def _copy(ours: Reasoner, inner: Any) -> None:
@@ -140,10 +140,16 @@ def _copy(ours: Reasoner, inner: Any) -> None:
             if level is None or module is None:
                 continue
             for layer, mixer, perceptron in zip(level.layers, module.mixers, module.perceptrons, strict=True):
-                layer.self_attn.qkv_proj.weight.copy_(mixer.project.weight)
+                layer.self_attn.qkv_proj.weight.copy_(_halves(mixer.project.weight, len(mixer.project.weight) // 3))
                 layer.self_attn.o_proj.weight.copy_(mixer.join.weight)
                 layer.mlp.gate_up_proj.weight.copy_(perceptron.widen.weight)
                 layer.mlp.down_proj.weight.copy_(perceptron.narrow.weight)
+
+
+def _halves(weight: torch.Tensor, width: int) -> torch.Tensor:
+    """Rows of queries and keys in the order of the reference, whose RoPE pairs the halves of a head; ours pairs neighbours."""
+    turned = weight[: 2 * width].view(-1, HEAD_WIDTH // 2, 2, width).transpose(1, 2).reshape(2 * width, width)
+    return torch.cat([turned, weight[2 * width :]])
 
 
 def _their_step(wrapped: torch.nn.Module, batch: Batch) -> Step:
@@ -164,7 +170,7 @@ def _their_step(wrapped: torch.nn.Module, batch: Batch) -> Step:
     return step
 
 
-def _our_step(model: Reasoner, shape: Shape, batch: Batch) -> Step:
+def _our_step(model: Reasoner, shape: Shape, batch: Batch, micro_batch_size: int) -> Step:
     """As in the loop of ensemble.neural, with the recipe's own `step`."""
     recipe = Sudoku.__new__(Sudoku)  # without a folder of data, whose batch is given
     recipe.config = RecipeConfig(
@@ -173,16 +179,20 @@ def _our_step(model: Reasoner, shape: Shape, batch: Batch) -> Step:
     )  # type: ignore[arg-type]  # fmt: skip
     recipe.board, recipe._used, recipe._offered = board_of(SIDE), torch.zeros(()), 0
     (optimizer,) = recipe.optimizers(model, RATE, WEIGHT_DECAY)
-    state: Batch | None = None
+    size = len(batch["puzzle"])
+    parts = [{name: of[first : first + micro_batch_size] for name, of in batch.items()} for first in range(0, size, micro_batch_size)]
+    states: list[Batch | None] = [None] * len(parts)
 
     def step() -> float:
-        nonlocal state
-        loss, count, state = recipe.step(model, batch, state)
-        mean = loss / count
-        mean.backward()
+        total = 0.0
+        for number, part in enumerate(parts):
+            loss, _, states[number] = recipe.step(model, part, states[number])
+            mean = loss / size
+            mean.backward()
+            total += float(mean.detach())
         optimizer.step()
         optimizer.zero_grad()
-        return float(mean.detach())
+        return total
 
     return step
 
