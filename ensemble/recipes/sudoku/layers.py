@@ -23,6 +23,9 @@ EPSILON = 1e-5
 ROPE_BASE = 10_000.0
 ROUNDED_TO = 256
 """Of the inner widths of the references' perceptrons."""
+ROWS_IN_CACHE = 2048
+"""That a perceptron takes at a time on a CPU where no gradient is asked for. The widened rows of a whole batch are memory that
+the allocator asks the system for anew in each call."""
 
 
 def truncated_normal(*size: int, std: float) -> nn.Parameter:
@@ -103,6 +106,11 @@ class Perceptron(nn.Module):
         self.widen, self.narrow = Linear(width, 2 * inner_width), Linear(inner_width, width)
 
     def forward(self, x: torch.Tensor) -> torch.Tensor:
+        if torch.is_grad_enabled() or x.device.type != "cpu":
+            return self._whole(x)
+        return torch.cat([self._whole(rows) for rows in x.reshape(-1, x.shape[-1]).split(ROWS_IN_CACHE)]).view(x.shape)
+
+    def _whole(self, x: torch.Tensor) -> torch.Tensor:
         gated: torch.Tensor = Gated.apply(self.widen(x))
         return self.narrow(gated)
 

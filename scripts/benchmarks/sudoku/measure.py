@@ -12,7 +12,7 @@ from typing import Any
 
 import numpy as np
 
-from benchmarks.sudoku import plain, training
+from benchmarks.sudoku import plain, throughput, training
 from benchmarks.timing import SCRIPTS, timed
 from ensemble.data.census import Census
 from ensemble.errors import UserError
@@ -88,6 +88,14 @@ Work = Callable[[int], Any]
 def sudoku_demo(seeds: int) -> dict[str, Any]:
     """See training.py."""
     return training.measured(seeds)
+
+
+def sudoku_throughput(hrm: str, trm: str, widths: tuple[int, ...], batch_size: int, rounds: int) -> dict[str, Any]:
+    """See throughput.py."""
+    folder_of = {name: folder for name, folder in (("hrm", hrm), ("trm", trm)) if folder}
+    if not folder_of:
+        raise UserError("hrm= and trm= are both empty: give the folder of at least one reference")
+    return throughput.measured(folder_of, tuple(widths), batch_size, rounds)
 
 
 def _compared(rounds: int, ours: Work, num_ours: int, theirs: Work, num_theirs: int) -> dict[str, Any]:

@@ -24,6 +24,22 @@ class SudokuDemo(Results):
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
+class SudokuThroughput(Results):
+    """Training steps beside those of the reference models, in turn, on one thread; ten CPU minutes."""
+
+    hrm: str = ""
+    """A folder with the source of sapientinc/HRM; empty to leave it out."""
+    trm: str = ""
+    """A folder with the source of SamsungSAILMontreal/TinyRecursiveModels; empty to leave it out."""
+    widths: tuple[int, ...] = (64, 128, 256)
+    """Widths of the latent states; multiples of 32, the width of a head."""
+    batch_size: int = 128
+    """Puzzles of a step."""
+    rounds: int = 3
+    """Timed steps of ours; the reference has one more."""
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
 class SudokuCompile:
     """The first puzzles of a process, which `sudoku_data` times; it writes no JSON."""
 
@@ -34,5 +50,6 @@ class SudokuCompile:
 SCHEMAS: dict[str, type] = {
     "sudoku_data": SudokuData,
     "sudoku_demo": SudokuDemo,
+    "sudoku_throughput": SudokuThroughput,
     "sudoku-compile": SudokuCompile,
 }

@@ -38,7 +38,6 @@ SIDE, CLUES = 9, 32
 HEAD_WIDTH = 32
 SEGMENTS = 16
 RATE, WEIGHT_DECAY = 1e-4, 1.0
-COMPARED_STEPS = 4
 TOLERANCE = 1e-5
 """Relative difference of the losses of a step."""
 REFERENCES: dict[str, tuple[str, str, dict[str, int]]] = {
@@ -74,23 +73,29 @@ def measured(folder_of: dict[str, str], widths: tuple[int, ...], batch_size: int
 
 
 def _compared(theirs: Step, ours: Step, batch_size: int, rounds: int) -> dict[str, Any]:
-    differences = [abs(theirs() / ours() - 1) for _ in range(COMPARED_STEPS)]
-    if max(differences) > TOLERANCE:
-        raise UserError(f"losses differ by {max(differences):.1e}, more than {TOLERANCE}: the two do not compute the same")
-    seconds = [_seconds((theirs, ours)[number % 2]) for number in range(2 * rounds + 1)]
+    """A warm-up of each, then theirs, ours, theirs … theirs; the losses of equal steps are compared."""
+    both = (theirs, ours)
+    steps = [_timed(both[number % 2]) for number in range(2)] + [_timed(both[number % 2]) for number in range(2 * rounds + 1)]
+    losses = [loss for _, loss in steps]
+    difference = max(abs(one / other - 1) for one, other in zip(losses[:-1:2], losses[1::2], strict=True))
+    if difference > TOLERANCE:
+        raise UserError(f"losses differ by {difference:.1e}, more than {TOLERANCE}: the two do not compute the same")
+    seconds = [spent for spent, _ in steps[2:]]
     ratios, _ = by_neighbours(seconds[::2], seconds[1::2])
     return {
         "reference_puzzles_per_cpu_s": round(batch_size / statistics.median(seconds[::2]), 2),
         "ours_puzzles_per_cpu_s": round(batch_size / statistics.median(seconds[1::2]), 2),
-        "times_faster": {"median": round(1 / statistics.median(ratios), 3), "least": round(1 / max(ratios), 3)},
-        "largest_difference_of_losses": max(differences),
+        "times_faster": {"median": round(1 / statistics.median(ratios), 2), "least": round(1 / max(ratios), 2)},
+        "steps_compared": rounds + 1,
+        "largest_difference_of_losses": float(f"{difference:.1e}"),
     }
 
 
-def _seconds(step: Step) -> float:
+def _timed(step: Step) -> tuple[float, float]:
+    """CPU seconds, and the loss."""
     began = time.process_time()
-    step()
-    return time.process_time() - began
+    loss = step()
+    return time.process_time() - began, loss
 
 
 def _batch(batch_size: int) -> Batch:
@@ -99,7 +104,7 @@ def _batch(batch_size: int) -> Batch:
     return {name: torch.from_numpy(array.astype(np.int64)) for name, array in arrays.items()}
 
 
-def pair(name: str, width: int, model: type, losses: type, batch: Batch, micro_batch_size: int) -> tuple[Step, Step]:
+def pair(name: str, width: int, model: type, losses: type, batch: Batch) -> tuple[Step, Step]:
     """Steps of the reference and of ours, which begin with equal weights."""
     size, (_, _, repeated) = len(batch["puzzle"]), REFERENCES[name]
     torch.manual_seed(0)
@@ -124,7 +129,7 @@ def pair(name: str, width: int, model: type, losses: type, batch: Batch, micro_b
     counts = [sum(parameter.numel() for parameter in of.parameters()) for of in (ours, wrapped)]
     if counts[0] != counts[1]:
         raise UserError(f"ours has {counts[0]} parameters and the reference {counts[1]}: they must be equal")
-    return _their_step(wrapped, batch), _our_step(ours, shape, batch, micro_batch_size)
+    return _their_step(wrapped, batch), _our_step(ours, shape, batch)
 
 
 def _copy(ours: Reasoner, inner: Any) -> None:
@@ -170,7 +175,7 @@ def _their_step(wrapped: torch.nn.Module, batch: Batch) -> Step:
     return step
 
 
-def _our_step(model: Reasoner, shape: Shape, batch: Batch, micro_batch_size: int) -> Step:
+def _our_step(model: Reasoner, shape: Shape, batch: Batch) -> Step:
     """As in the loop of ensemble.neural, with the recipe's own `step`."""
     recipe = Sudoku.__new__(Sudoku)  # without a folder of data, whose batch is given
     recipe.config = RecipeConfig(
@@ -179,20 +184,16 @@ def _our_step(model: Reasoner, shape: Shape, batch: Batch, micro_batch_size: int
     )  # type: ignore[arg-type]  # fmt: skip
     recipe.board, recipe._used, recipe._offered = board_of(SIDE), torch.zeros(()), 0
     (optimizer,) = recipe.optimizers(model, RATE, WEIGHT_DECAY)
-    size = len(batch["puzzle"])
-    parts = [{name: of[first : first + micro_batch_size] for name, of in batch.items()} for first in range(0, size, micro_batch_size)]
-    states: list[Batch | None] = [None] * len(parts)
+    state: Batch | None = None
 
     def step() -> float:
-        total = 0.0
-        for number, part in enumerate(parts):
-            loss, _, states[number] = recipe.step(model, part, states[number])
-            mean = loss / size
-            mean.backward()
-            total += float(mean.detach())
+        nonlocal state
+        loss, count, state = recipe.step(model, batch, state)
+        mean = loss / count
+        mean.backward()
         optimizer.step()
         optimizer.zero_grad()
-        return total
+        return float(mean.detach())
 
     return step
 
