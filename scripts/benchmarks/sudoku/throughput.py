@@ -75,7 +75,9 @@ def measured(folder_of: dict[str, str], widths: tuple[int, ...], batch_size: int
 def _compared(theirs: Step, ours: Step, batch_size: int, rounds: int) -> dict[str, Any]:
     """A warm-up of each, then theirs, ours, theirs … theirs; the losses of equal steps are compared."""
     both = (theirs, ours)
-    steps = [_timed(both[number % 2]) for number in range(2)] + [_timed(both[number % 2]) for number in range(2 * rounds + 1)]
+    steps = [_timed(both[number % 2]) for number in range(2)] + [
+        _timed(both[number % 2]) for number in range(2 * rounds + 1)
+    ]
     losses = [loss for _, loss in steps]
     difference = max(abs(one / other - 1) for one, other in zip(losses[:-1:2], losses[1::2], strict=True))
     if difference > TOLERANCE:
