@@ -27,8 +27,8 @@ def scores(
 
     puzzles, solutions, boards : (n, cells) digits from 1, 0 for blanks of puzzles. clues, backtracks, segments : (n,).
     by_clues and by_backtracks have exact, its interval, the number of puzzles and, if `segments` are given, their mean.
-    Intervals are of 95 %, [low, high]: of exact by Wilson's formula, of the others over draws of puzzles; null for fewer than
-    two puzzles.
+    Intervals are of 95 %, [low, high]: of exact by Wilson's formula, of the others over draws of puzzles, or null for fewer
+    than two puzzles.
     """
     right, is_blank = boards == solutions, puzzles == 0
     solved = right.all(axis=1)

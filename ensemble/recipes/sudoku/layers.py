@@ -24,8 +24,8 @@ ROPE_BASE = 10_000.0
 ROUNDED_TO = 256
 """Of the inner widths of the references' perceptrons."""
 ROWS_IN_CACHE = 2048
-"""That a perceptron takes at a time on a CPU where no gradient is asked for. The widened rows of a whole batch are memory that
-the allocator asks the system for anew in each call."""
+"""That a perceptron takes at a time on a CPU where no gradient is asked for. For the widened rows of a whole batch, the
+allocator would ask the system for memory in each call."""
 
 
 def truncated_normal(*size: int, std: float) -> nn.Parameter:
@@ -56,7 +56,7 @@ def reference_inner_width(width: int) -> int:
 class NormedSum(torch.autograd.Function):
     """RMSNorm without weights of x + y over the last dimension, in float32 or float64.
 
-    With n = (x + y) / r, where r is the root of the mean square + EPSILON, the gradient of both is (g − n · mean(g · n)) / r.
+    With n = (x + y) / r, where r is the root of the mean square + EPSILON, both gradients are (g − n · mean(g · n)) / r.
     Autograd of torch's own norm reads and writes memory some six times more.
     """
 
@@ -118,8 +118,8 @@ class Perceptron(nn.Module):
 class Attention(nn.Module):
     """Softmax attention of all tokens to all tokens.
 
-    RoPE turns pairs of neighbouring channels, as in its source (Su et al. 2021, arXiv:2104.09864). The reference HRM pairs the
-    two halves of a head, which is the same up to the order of the rows of `project`.
+    RoPE turns pairs of neighbouring channels, as in its source (Su et al. 2021, arXiv:2104.09864). The reference HRM pairs
+    the two halves of a head, which is the same up to the order of the rows of `project`.
     """
 
     def __init__(self, num_tokens: int, width: int, num_heads: int, has_rope: bool):

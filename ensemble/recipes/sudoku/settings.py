@@ -97,8 +97,8 @@ class RecipeConfig:
     """Share of training puzzles in which a random part of the blank cells is given too, in the first epoch. Their solution
     stays the same; a network learns from them long before it solves a whole puzzle."""
     reveal_least: float = 0.0
-    """The least part of the blank cells that is given in such a puzzle, in the first epoch. Boards of 9 × 9 with few clues are
-    not learned without it."""
+    """The least part of the blank cells that is given in such a puzzle, in the first epoch. Training on minimal puzzles of
+    9 × 9 did not begin to learn without it."""
     reveal_epochs: float = 8.0
     """Epochs in which `reveal` and `reveal_least` fall to 0, along a line; 0 for shares that stay."""
     puzzle_embedding: bool = False

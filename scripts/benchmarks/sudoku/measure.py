@@ -12,7 +12,7 @@ from typing import Any
 
 import numpy as np
 
-from benchmarks.sudoku import plain, throughput, training
+from benchmarks.sudoku import plain, selection, throughput, training
 from benchmarks.timing import SCRIPTS, timed
 from ensemble.data.census import Census
 from ensemble.errors import UserError
@@ -88,6 +88,17 @@ Work = Callable[[int], Any]
 def sudoku_demo(seeds: int) -> dict[str, Any]:
     """See training.py."""
     return training.measured(seeds)
+
+
+def sudoku_9x9(folder: str, clues: tuple[int, ...], epochs: int) -> dict[str, Any]:
+    """See training.py."""
+    Path(folder).mkdir(parents=True, exist_ok=True)
+    return training.nine(Path(folder), tuple(clues), epochs)
+
+
+def sudoku_selection(epochs: int) -> dict[str, Any]:
+    """See selection.py."""
+    return selection.measured(epochs)
 
 
 def sudoku_throughput(hrm: str, trm: str, widths: tuple[int, ...], batch_size: int, rounds: int) -> dict[str, Any]:

@@ -24,6 +24,26 @@ class SudokuDemo(Results):
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
+class SudokuNine(Results):
+    """The preset sudoku_9x9_cpu trained and tested by number of clues, on one thread."""
+
+    folder: str = "runs/sudoku_9x9"
+    """Where data and trainings are kept; the command goes on with what is there."""
+    clues: tuple[int, ...] = (45, 36, 30)
+    """Given digits of each puzzle."""
+    epochs: int = 0
+    """Of each training; 0 for the preset's."""
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class SudokuSelection(Results):
+    """Latent starts, symmetries and several networks side by side, at equal cost; three CPU minutes."""
+
+    epochs: int = 4
+    """Of the network that is trained alone; short, so that some puzzles fail."""
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
 class SudokuThroughput(Results):
     """Training steps beside those of the reference models, in turn, on one thread; ten CPU minutes."""
 
@@ -50,6 +70,8 @@ class SudokuCompile:
 SCHEMAS: dict[str, type] = {
     "sudoku_data": SudokuData,
     "sudoku_demo": SudokuDemo,
+    "sudoku_9x9": SudokuNine,
+    "sudoku_selection": SudokuSelection,
     "sudoku_throughput": SudokuThroughput,
     "sudoku-compile": SudokuCompile,
 }

@@ -4,9 +4,9 @@ The references are folders with the source of sapientinc/HRM and SamsungSAILMont
 changed. Two packages that they import are replaced in `sys.modules`: flash_attn, which needs a GPU, by
 `torch.nn.functional.scaled_dot_product_attention`, and einops by the two transpositions for which TRM uses it.
 
-Both sides have the same weights, module calls, optimizer (AdamATan2), batch and losses, in float32. The references' tables of
-symbols are cut to ours: they have a padding symbol, and a blank as an answer. Neither has a puzzle embedding or exploration.
-A step is the segment with its loss, the backward pass and the optimizer.
+Both sides have the same weights, module calls, optimizer (AdamATan2), batch and losses, in float32. The references' tables
+of symbols are cut to ours: they have a padding symbol, and a blank as an answer. Neither has a puzzle embedding or
+exploration. A step is the segment with its loss, the backward pass and the optimizer.
 """
 
 import importlib
@@ -118,7 +118,8 @@ def pair(name: str, width: int, model: type, losses: type, batch: Batch) -> tupl
     wrapped = losses(
         model(
             {
-                "batch_size": size, "seq_len": SIDE**2, "puzzle_emb_ndim": 0, "num_puzzle_identifiers": 1, "vocab_size": SIDE,
+                "batch_size": size, "seq_len": SIDE**2, "puzzle_emb_ndim": 0, "num_puzzle_identifiers": 1,
+                "vocab_size": SIDE,
                 "H_cycles": shape.high_cycles, "L_cycles": shape.low_cycles, "H_layers": shape.num_layers,
                 "L_layers": shape.num_layers, "hidden_size": width, "expansion": 4, "num_heads": shape.num_heads,
                 "pos_encodings": "rope", "halt_max_steps": SEGMENTS, "halt_exploration_prob": 0.0,
@@ -154,7 +155,7 @@ def _copy(ours: Reasoner, inner: Any) -> None:
 
 
 def _halves(weight: torch.Tensor, width: int) -> torch.Tensor:
-    """Rows of queries and keys in the order of the reference, whose RoPE pairs the halves of a head; ours pairs neighbours."""
+    """Queries and keys in the order of the reference, whose RoPE pairs the halves of a head; ours pairs neighbours."""
     turned = weight[: 2 * width].view(-1, HEAD_WIDTH // 2, 2, width).transpose(1, 2).reshape(2 * width, width)
     return torch.cat([turned, weight[2 * width :]])
 

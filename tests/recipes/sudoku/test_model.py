@@ -10,7 +10,13 @@ import torch
 import torch.nn.functional as F
 
 from ensemble.recipes.sudoku.layers import (
-    EPSILON, Attention, Gated, Module, NormedSum, reference_inner_width, truncated_normal,
+    EPSILON,
+    Attention,
+    Gated,
+    Module,
+    NormedSum,
+    reference_inner_width,
+    truncated_normal,
 )  # fmt: skip
 from ensemble.recipes.sudoku.model import Reasoner, Shape
 
