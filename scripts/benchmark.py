@@ -2,7 +2,8 @@
 
 python scripts/benchmark.py help_times | seeds | real | panel | memory | loader | overhead | scaling | knobs | threads
                             | trees | autogluon | tables | tables_300 | next_item | next_item_growth
-                            | sudoku_data | sudoku_demo | sudoku_9x9 | sudoku_selection | sudoku_throughput
+                            | sudoku_data | sudoku_demo | sudoku_9x9 | sudoku_selection | sudoku_table
+                            | sudoku_throughput
 python scripts/benchmark.py figures [check=true]      # fill the READMEs' figures from those files, or compare them
 """
 

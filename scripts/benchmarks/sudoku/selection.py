@@ -1,7 +1,7 @@
 """Candidates of one network and of several, at equal cost of training and of prediction, on 6 × 6 boards with 18 clues.
 
-Trainings are so short that a good part of the test puzzles fails. Of the puzzles that the first candidate does not solve, the
-share that another candidate solves is that of failures of selection; the others are failures of search.
+Trainings are so short that a good part of the test puzzles fails. Of the puzzles that the first candidate does not solve,
+the share that another candidate solves is that of failures of selection; the others are failures of search.
 """
 
 import tempfile

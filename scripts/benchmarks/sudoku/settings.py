@@ -44,6 +44,20 @@ class SudokuSelection(Results):
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
+class SudokuTable(Results):
+    """Steps of SparseSignSGD on a large table: CPU time, and memory beside the table; it takes 5 GB."""
+
+    num_rows: int = 10_000_000
+    """Rows of the table."""
+    width: int = 128
+    """Columns of the table."""
+    batch_size: int = 768
+    """Uses in each step, of rows drawn at random."""
+    steps: int = 100
+    """Steps to train."""
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
 class SudokuThroughput(Results):
     """Training steps beside those of the reference models, in turn, on one thread; ten CPU minutes."""
 
@@ -72,6 +86,7 @@ SCHEMAS: dict[str, type] = {
     "sudoku_demo": SudokuDemo,
     "sudoku_9x9": SudokuNine,
     "sudoku_selection": SudokuSelection,
+    "sudoku_table": SudokuTable,
     "sudoku_throughput": SudokuThroughput,
     "sudoku-compile": SudokuCompile,
 }

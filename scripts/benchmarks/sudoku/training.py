@@ -54,7 +54,8 @@ def _scores(member: Path, data: Path, *words: str) -> dict[str, Any]:
 def nine(folder: Path, clues: tuple[int, ...], epochs: int) -> dict[str, Any]:
     """By number of clues the scores of the test puzzles, CPU seconds, and scores of validation puzzles during training.
 
-    A training in `folder` that was cut off goes on, by `--resume auto`, and one that is done is not repeated; `cpu_s` adds up.
+    A training in `folder` that was cut off goes on, by `--resume auto`, and one that is done is not repeated; `cpu_s` adds
+    up.
     """
     found = {}
     for number in clues:
@@ -73,7 +74,7 @@ def nine(folder: Path, clues: tuple[int, ...], epochs: int) -> dict[str, Any]:
             "cpu_s": cpu_s,
             "epochs": config["max_epochs"],
             "settings": config["recipe"],
-            "curve": {str(line["step"]): [line["exact"], line["blanks"]] for line in lines if line["kind"] == "validation"},
+            "curve": {str(line["step"]): [line["exact"], line["blanks"]] for line in lines if line["kind"] == "val"},
             **{name: scores[name] for name in ("puzzles", "exact", "exact_interval", "blanks", "by_backtracks")},
         }
         print(f"{number} clues: {found[str(number)]}", flush=True)
