@@ -79,7 +79,7 @@ def _networks(run: Run) -> dict[str, Any]:
 
 def _scores(run: Run) -> dict[str, dict[str, Any]]:
     """`board_scores.scores` of each candidate, the ensemble's first."""
-    return {name: run.scores["boards"][name] for name in run.candidates}
+    return {name: run.diversity["boards"][name] for name in run.candidates}
 
 
 def _share(of: dict[str, Any]) -> dict[str, float]:

@@ -63,19 +63,22 @@ def nine(folder: Path, clues: tuple[int, ...], epochs: int) -> dict[str, Any]:
         if not data.exists():
             prepare(data, *NINE, f"clues={number}")
         cpu_s = folders.read_json(spent)["cpu_s"] if spent.exists() else 0.0
-        if not (member / "final").exists():
+        if not (member / "final").exists():  # that a training writes as its last
             words = [f"max_epochs={epochs}"] if epochs else []
             cpu_s += train(PRESETS / "sudoku_9x9_cpu.yaml", data, member, *words, "--resume", "auto")["cpu_s"]
             folders.write_json(spent, {"cpu_s": cpu_s})
         config = folders.read_json(member / "config.json")
+        summary = folders.read_json(member / "summary.json")
         lines = [json.loads(line) for line in (member / "metrics.jsonl").read_text(encoding="utf-8").splitlines()]
         scores = examined(member, data)
         found[str(number)] = {
             "cpu_s": cpu_s,
+            "data": folders.read_manifest(data)["config"],
+            **{name: summary[name] for name in ("status", "steps", "best_step")},
             "epochs": config["max_epochs"],
             "settings": config["recipe"],
             "curve": {str(line["step"]): [line["exact"], line["blanks"]] for line in lines if line["kind"] == "val"},
             **{name: scores[name] for name in ("puzzles", "exact", "exact_interval", "blanks", "by_backtracks")},
         }
         print(f"{number} clues: {found[str(number)]}", flush=True)
-    return {"data": list(NINE), "clues": found}
+    return {"clues": found}

@@ -31,7 +31,7 @@ def test_hrm_goes_through_the_whole_chain(tmp_path: Path) -> None:
     fork("predict", f"member={member}", f"data={data}", f"out={found}")
     fork("ensemble_predictor", "fit", f"predictions={found}", f"data={data}", f"out={joined}")
     fork("report", f"ensemble={joined}", f"data={data}", f"predictions={found}", f"out={page}")
-    boards = folders.read_json(joined / "scores.json")["boards"]
+    boards = folders.read_json(joined / "ensemble.json")["diversity"]["boards"]
     assert boards.keys() == {"ensemble", "hrm"}
     assert all(of["puzzles"] == 10 for of in boards.values())
     text = page.read_text(encoding="utf-8")
