@@ -2,7 +2,8 @@
 
 python scripts/benchmark.py help_times | seeds | real | panel | memory | loader | overhead | scaling | knobs | threads
                             | trees | autogluon | tables | tables_300 | next_item | next_item_growth
-                            | sudoku_data | sudoku_demo | pains
+                            | sudoku_data | sudoku_demo | sudoku_9x9 | sudoku_selection | sudoku_table
+                            | sudoku_throughput | pains
                             | emulator_skill | emulator_lorenz96 | emulator_throughput
                             | emulator_jacobian | emulator_cpp | emulator_dapper
 python scripts/benchmark.py figures [check=true]      # fill the READMEs' figures from those files, or compare them

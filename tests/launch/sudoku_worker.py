@@ -26,8 +26,8 @@ if TYPE_CHECKING:
 BATCH_SIZE, NUM_EPOCHS = 16, 2  # 35 rows: steps of 16, 16 and 3; of the last one, rank 1 of 2 has none
 RUNS: dict[str, tuple[dict[str, Any], int]] = {
     "carried": ({"variant": "hrm", "puzzle_embedding": True, "high_cycles": 2, "low_cycles": 2}, 1),
-    "one segment": ({"variant": "trm", "mixing": "attention", "low_cycles": 2, "segments": 1}, 1),
-    "starts": ({"variant": "trm", "starts": 3}, 2),
+    "one segment": ({"variant": "trm", "mixing": "attention", "low_cycles": 2, "segments": 1}, 2),
+    "starts": ({"variant": "trm", "starts": 3, "puzzle_embedding": True}, 4),
 }
 """Settings of the recipe, and the number of accumulated micro-batches."""
 KILLED_AT = 5
@@ -101,12 +101,16 @@ def train(recipe: Any, config: TrainConfig, accelerator: Any, resume: str = "") 
 
 
 def uses() -> tuple["torch.Tensor", "torch.Tensor"]:
-    """Ids and gradients of a global batch of 12 uses: some rows are used by several ranks, some by one of them."""
+    """Ids and gradients of a global batch of 13 uses, of which ranks have unequal numbers.
+
+    Some rows are used by several ranks, some by one of them, and row 8 by none: its gradient is 0, as on an idle rank.
+    """
     import torch
 
     generator = torch.Generator().manual_seed(0)
-    ids = torch.tensor([0, 99_999, 7, 7, 0, 3, 99_999, 0, 5, 7, 11, 0])
+    ids = torch.tensor([0, 99_999, 7, 7, 0, 3, 99_999, 0, 5, 7, 11, 0, 8])
     gradients = torch.randn(len(ids), COLUMNS, generator=generator)
+    gradients[-1] = 0.0
     # In float32, the order of this sum decides its sign
     gradients[ids == 0] = torch.tensor([1e8, 1.0, -1e8, -0.5])[:, None].expand(-1, COLUMNS)
     return ids, gradients

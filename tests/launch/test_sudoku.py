@@ -60,7 +60,7 @@ def test_the_gradient_is_that_of_one_process(launched: Path, data: Path) -> None
         torch.nn.utils.vector_to_parameters(found["weights"][step], body)
         loss_sum, count, _ = recipe.step(model, rows.gather(micro.rows, micro.epoch), None)
         gradient = torch.autograd.grad(loss_sum / count, body)
-        assert error(found["gradients"][step], torch.cat([part.flatten() for part in gradient])) <= 1e-6, step
+        assert error(found["gradients"][step], torch.cat([part.flatten() for part in gradient])) <= 1e-12, step
 
 
 @pytest.mark.parametrize("name", ["carried", "starts"])
@@ -72,10 +72,10 @@ def test_what_is_learned_does_not_depend_on_the_cut(
     recipe = worker["make"](data, **worker["RUNS"][name][0])
     expected = worker["train"](recipe, worker["settings"](tmp_path / "alone", 1), accelerator)
     assert error(found["weights"][-1], found["weights"][0]) > 0.01, "nothing was learned"
-    assert error(found["weights"], expected["weights"]) <= 1e-8
+    assert error(found["weights"], expected["weights"]) <= 1e-10
     assert error(found["gradients"], expected["gradients"]) <= 1e-6
     assert found.keys() == expected.keys()
-    assert "table" not in found or torch.equal(found["table"], expected["table"])
+    assert torch.equal(found["table"], expected["table"]), "only the sign of its gradient counts"
 
 
 def test_both_optimizers_are_in_the_checkpoint(launched: Path) -> None:
@@ -100,6 +100,19 @@ def test_a_killed_run_goes_on_bit_for_bit(launched: Path, data: Path) -> None:
     assert all(torch.equal(expected[name], found[name]) for name in expected)
 
 
+def test_it_goes_on_on_another_number_of_ranks(launched: Path, data: Path, accelerator: Accelerator, tmp_path: Path) -> None:
+    """Places would lose the states that they carry, or get those of other places."""
+    recipe = worker["make"](data, **worker["RUNS"]["carried"][0])
+    begin = str(launched / "carried" / "checkpoints" / "step-00000004")
+    worker["train"](recipe, worker["settings"](tmp_path / "alone", 1), accelerator, begin)
+    expected, found = last_checkpoint(launched / "carried"), last_checkpoint(tmp_path / "alone")
+    for name in ("carry.{}.steps", "carry.{}.halted", "carry.{}.puzzle", "carry.{}.high", "carry.{}.low"):
+        of_two = torch.cat([expected[name.format(first)] for first in (0, 8)])
+        assert torch.allclose(found[name.format(0)].double(), of_two.double(), rtol=0, atol=1e-8), name
+    trained = load_file(launched / "carried/final/model.safetensors")
+    assert all(error(found[name].double(), expected[name].double()) <= 1e-8 for name in trained)
+
+
 def test_signs_are_the_same_on_one_two_and_four_ranks(launched: Path, data: Path, tmp_path: Path) -> None:
     """The sign of each rank's own sum, sums in the order of the ranks, or rows that nobody used, would show."""
     code, errors = launch(FOUR_RANKS, data, tmp_path, "signs")
@@ -110,7 +123,7 @@ def test_signs_are_the_same_on_one_two_and_four_ranks(launched: Path, data: Path
     assert all(torch.equal(table, alone) for table in (*of_two, *of_four))
     ids, gradients = worker["uses"]()
     expected = torch.ones_like(alone)
-    for row in ids.unique().tolist():
+    for row in ids[:-1].unique().tolist():
         sign = gradients[ids == row].double().sum(0).sign().float()
         for _ in range(2):
             expected[row] = expected[row] * (1 - 0.01 * 0.1) - 0.01 * sign

@@ -1,4 +1,4 @@
-"""How many boards are solved, and which: by clues, by difficulty, by segments; with bootstrap intervals over puzzles."""
+"""How many boards are solved, and which: by clues, by difficulty, by segments; with intervals over puzzles."""
 
 import itertools
 from typing import Any
@@ -7,8 +7,10 @@ import numpy as np
 
 from ensemble.metrics.bootstrap import intervals
 
-DIFFICULTIES = (0, 1, 3, 10, 30, 100, 1000)
-"""Where the parts by the solver's backtracks begin."""
+BACKTRACKS = (0, 1, 4, 16, 64)
+"""The first number of the solver's backtracks of each level of difficulty."""
+STANDARD_ERRORS = 1.96
+"""On each side of a 95 % interval."""
 NUM_DRAWS = 500
 SEED = 0
 
@@ -25,12 +27,13 @@ def scores(
 
     puzzles, solutions, boards : (n, cells) digits from 1, 0 for blanks of puzzles. clues, backtracks, segments : (n,).
     by_clues and by_backtracks have exact, its interval, the number of puzzles and, if `segments` are given, their mean.
-    An interval is that of 95 % over draws of puzzles, [low, high]; null for fewer than two puzzles.
+    Intervals are of 95 %, [low, high]: of exact by Wilson's formula, of the others over draws of puzzles, or null for fewer
+    than two puzzles.
     """
     right, is_blank = boards == solutions, puzzles == 0
     solved = right.all(axis=1)
     right_blanks, num_blanks = (right & is_blank).sum(axis=1), is_blank.sum(axis=1)
-    found = _with_intervals({"exact": (solved, np.ones(len(solved))), "blanks": (right_blanks, num_blanks)})
+    found = {**_share(solved), **_with_intervals({"blanks": (right_blanks, num_blanks)})}
     if segments is not None:
         found |= _with_intervals({"segments": (segments, np.ones(len(solved)))})
 
@@ -38,20 +41,31 @@ def scores(
         parts = {}
         for number, name in names.items():
             rows = part == number
-            columns = {"exact": (solved[rows], np.ones(rows.sum()))}
-            columns |= {} if segments is None else {"segments": (segments[rows], np.ones(rows.sum()))}
-            parts[name] = {"puzzles": int(rows.sum()), **_with_intervals(columns)}
+            parts[name] = {"puzzles": int(rows.sum()), **_share(solved[rows])}
+            if segments is not None:
+                parts[name] |= _with_intervals({"segments": (segments[rows], np.ones(rows.sum()))})
         return parts
 
-    difficulty = np.searchsorted(DIFFICULTIES, backtracks, side="right") - 1
-    ends = [f"–{after - 1}" if after - 1 > begin else "" for begin, after in itertools.pairwise(DIFFICULTIES)]
-    by_number = [f"{begin}{end}" for begin, end in zip(DIFFICULTIES, [*ends, "+"], strict=True)]
+    level = np.searchsorted(BACKTRACKS, backtracks, side="right") - 1
+    names = [
+        f"{begin} to {after - 1}" if after - 1 > begin else str(begin) for begin, after in itertools.pairwise(BACKTRACKS)
+    ]
+    names.append(f"{BACKTRACKS[-1]} and more")
     return {
         "puzzles": len(solved),
         **found,
         "by_clues": of_parts(clues, {int(number): str(number) for number in np.unique(clues)}),
-        "by_backtracks": of_parts(difficulty, {int(number): by_number[number] for number in np.unique(difficulty)}),
+        "by_backtracks": of_parts(level, {int(number): names[number] for number in np.unique(level)}),
     }
+
+
+def _share(solved: np.ndarray) -> dict[str, Any]:
+    """Also of no puzzle or of all solved, where draws of puzzles would have no spread."""
+    n, share = len(solved), float(solved.mean())
+    squared = STANDARD_ERRORS**2 / n
+    middle = (share + squared / 2) / (1 + squared)
+    half = STANDARD_ERRORS * float(np.sqrt(share * (1 - share) / n + squared / (4 * n))) / (1 + squared)
+    return {"exact": share, "exact_interval": [max(0.0, middle - half), min(1.0, middle + half)]}
 
 
 def _with_intervals(columns: dict[str, tuple[np.ndarray, np.ndarray]]) -> dict[str, Any]:

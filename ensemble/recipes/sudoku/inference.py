@@ -53,6 +53,10 @@ class Predicted(NamedTuple):
     """Segments until a candidate halted, or all of them; (B,) int64."""
     calls: torch.Tensor
     """Segments of all candidates together, which is what the prediction cost; (B,) int64."""
+    candidates: torch.Tensor
+    """The probabilities of each candidate when they were joined; (B, N, cells, side) float64."""
+    halting: torch.Tensor
+    """Their logits of halting; (B, N)."""
 
 
 def checked(how: How, variant: str, starts: int, votes: int, select: str) -> How:
@@ -109,6 +113,8 @@ def predict(model: torch.nn.Module, puzzle: torch.Tensor, board: Board, shape: S
     left = torch.arange(num_puzzles, device=puzzle.device)
     probabilities = torch.zeros(num_puzzles, board.cells, board.side, dtype=torch.float64, device=puzzle.device)
     segments = torch.zeros_like(left)
+    candidates = torch.zeros(num_puzzles, num_candidates, board.cells, board.side, dtype=torch.float64, device=puzzle.device)
+    logits = torch.zeros(num_puzzles, num_candidates, device=puzzle.device)
     for number in range(1, how.segments + 1):
         found = one_segment(model, images, puzzle_id, is_new, high, low)
         is_last = number == how.segments
@@ -129,6 +135,7 @@ def predict(model: torch.nn.Module, puzzle: torch.Tensor, board: Board, shape: S
                 ],
                 dim=1,
             )
+            candidates[done], logits[done] = each, halting[is_done].to(logits.dtype)
             probabilities[done] = joined(each, halting[is_done], how.select)
             segments[done] = number
         high, low = (of.view(len(images), how.starts, *of.shape[1:]) for of in (found.high, found.low))
@@ -139,7 +146,7 @@ def predict(model: torch.nn.Module, puzzle: torch.Tensor, board: Board, shape: S
             left = left[~is_done]
             if not len(left):
                 break
-    return Predicted(probabilities, segments, segments * num_candidates)
+    return Predicted(probabilities, segments, segments * num_candidates, candidates, logits)
 
 
 def joined(each: torch.Tensor, halting: torch.Tensor, select: str) -> torch.Tensor:

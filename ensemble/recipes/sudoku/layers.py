@@ -12,15 +12,20 @@ Letters of shapes: B rows, L tokens, D width, H heads.
 """
 
 import math
+from typing import Any
 
 import torch
 import torch.nn.functional as F
 from torch import nn
+from torch.autograd.function import once_differentiable
 
 EPSILON = 1e-5
 ROPE_BASE = 10_000.0
 ROUNDED_TO = 256
 """Of the inner widths of the references' perceptrons."""
+ROWS_IN_CACHE = 2048
+"""That a perceptron takes at a time on a CPU where no gradient is asked for. For the widened rows of a whole batch, the
+allocator would ask the system for memory in each call."""
 
 
 def truncated_normal(*size: int, std: float) -> nn.Parameter:
@@ -48,6 +53,51 @@ def reference_inner_width(width: int) -> int:
     return -(-8 * width // (3 * ROUNDED_TO)) * ROUNDED_TO
 
 
+class NormedSum(torch.autograd.Function):
+    """RMSNorm without weights of x + y over the last dimension, in float32 or float64.
+
+    With n = (x + y) / r, where r is the root of the mean square + EPSILON, both gradients are (g − n · mean(g · n)) / r.
+    Autograd of torch's own norm reads and writes memory some six times more.
+    """
+
+    @staticmethod
+    def forward(ctx: Any, x: torch.Tensor, y: torch.Tensor) -> torch.Tensor:
+        total = precise(x) + y
+        scale = torch.linalg.vector_norm(total, dim=-1, keepdim=True).square_().div_(x.shape[-1]).add_(EPSILON).rsqrt_()
+        normed = total.mul_(scale)
+        ctx.save_for_backward(normed, scale)
+        return normed
+
+    @staticmethod
+    @once_differentiable  # type: ignore[untyped-decorator]
+    def backward(ctx: Any, gradient: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
+        normed, scale = ctx.saved_tensors
+        along = (gradient * normed).mean(dim=-1, keepdim=True)
+        of_sum = torch.addcmul(gradient, normed, along, value=-1).mul_(scale)
+        return of_sum, of_sum
+
+
+class Gated(torch.autograd.Function):
+    """silu(first half) · second half, of the last dimension. The backward pass writes both halves into one tensor."""
+
+    @staticmethod
+    def forward(ctx: Any, x: torch.Tensor) -> torch.Tensor:
+        ctx.save_for_backward(x)
+        gate, value = x.chunk(2, dim=-1)
+        return F.silu(gate).mul_(value)
+
+    @staticmethod
+    @once_differentiable  # type: ignore[untyped-decorator]
+    def backward(ctx: Any, gradient: torch.Tensor) -> torch.Tensor:
+        (x,) = ctx.saved_tensors
+        gate, value = x.chunk(2, dim=-1)
+        of_x = torch.empty_like(x)
+        of_gate, of_value = of_x.chunk(2, dim=-1)
+        torch.mul(gradient, F.silu(gate), out=of_value)
+        torch.ops.aten.silu_backward(gradient * value, gate, grad_input=of_gate)
+        return of_x
+
+
 class Perceptron(nn.Module):
     """SwiGLU: W₂(silu(W_g x) · W_u x)."""
 
@@ -56,37 +106,47 @@ class Perceptron(nn.Module):
         self.widen, self.narrow = Linear(width, 2 * inner_width), Linear(inner_width, width)
 
     def forward(self, x: torch.Tensor) -> torch.Tensor:
-        gate, value = self.widen(x).chunk(2, dim=-1)
-        return self.narrow(F.silu(gate) * value)
+        if torch.is_grad_enabled() or x.device.type != "cpu":
+            return self._whole(x)
+        return torch.cat([self._whole(rows) for rows in x.reshape(-1, x.shape[-1]).split(ROWS_IN_CACHE)]).view(x.shape)
+
+    def _whole(self, x: torch.Tensor) -> torch.Tensor:
+        gated: torch.Tensor = Gated.apply(self.widen(x))
+        return self.narrow(gated)
 
 
 class Attention(nn.Module):
-    """Softmax attention of all tokens to all tokens."""
+    """Softmax attention of all tokens to all tokens.
+
+    RoPE turns pairs of neighbouring channels, as in its source (Su et al. 2021, arXiv:2104.09864). The reference HRM pairs
+    the two halves of a head, which is the same up to the order of the rows of `project`.
+    """
 
     def __init__(self, num_tokens: int, width: int, num_heads: int, has_rope: bool):
         super().__init__()
         self.num_heads = num_heads
         self.project, self.join = Linear(width, 3 * width), Linear(width, width)
         self.has_rope = has_rope
-        self.cosine: torch.Tensor
-        self.sine: torch.Tensor
+        self.turns: torch.Tensor
         if has_rope:
             frequency = ROPE_BASE ** -(torch.arange(0, width // num_heads, 2) / (width // num_heads))
-            angle = torch.outer(torch.arange(num_tokens), frequency).repeat(1, 2)
-            self.register_buffer("cosine", angle.cos(), persistent=False)
-            self.register_buffer("sine", angle.sin(), persistent=False)
+            angle = torch.outer(torch.arange(num_tokens), frequency)
+            # Cosine and sine for each token and pair, (L, 1, D / H / 2, 2)
+            self.register_buffer("turns", torch.stack([angle.cos(), angle.sin()], dim=-1)[:, None], persistent=False)
 
     def forward(self, x_BLD: torch.Tensor) -> torch.Tensor:
         num_rows, num_tokens, width = x_BLD.shape
-        query, key, value = self.project(x_BLD).view(num_rows, num_tokens, 3, self.num_heads, -1).permute(2, 0, 3, 1, 4)
+        projected = self.project(x_BLD).view(num_rows, num_tokens, 3, self.num_heads, -1)
+        query, key, value = projected.unbind(2)
         if self.has_rope:
-            query, key = self._rotated(query), self._rotated(key)
-        mixed = F.scaled_dot_product_attention(query, key, value)
+            query, key = self._turned(projected[:, :, :2].flatten(2, 3)).unflatten(2, (2, -1)).unbind(2)
+        mixed = F.scaled_dot_product_attention(query.transpose(1, 2), key.transpose(1, 2), value.transpose(1, 2))
         return self.join(mixed.transpose(1, 2).reshape(num_rows, num_tokens, width))
 
-    def _rotated(self, x: torch.Tensor) -> torch.Tensor:
-        first, second = x.chunk(2, dim=-1)
-        return x * self.cosine + torch.cat([-second, first], dim=-1) * self.sine
+    def _turned(self, x: torch.Tensor) -> torch.Tensor:
+        """x : (B, L, heads, D / H). Complex numbers make one pass of what would be five."""
+        pairs, turns = (torch.view_as_complex(precise(of)) for of in (x.unflatten(-1, (-1, 2)), self.turns))
+        return torch.view_as_real(pairs * turns).flatten(-2).to(x.dtype)
 
 
 class Heads(nn.Module):
@@ -134,8 +194,8 @@ class Module(nn.Module):
 
     def forward(self, x_BLD: torch.Tensor) -> torch.Tensor:
         for mixer, perceptron in zip(self.mixers, self.perceptrons, strict=True):
-            x_BLD = norm(x_BLD + mixer(x_BLD))
-            x_BLD = norm(x_BLD + perceptron(x_BLD))
+            x_BLD = NormedSum.apply(x_BLD, mixer(x_BLD))
+            x_BLD = NormedSum.apply(x_BLD, perceptron(x_BLD))
         return x_BLD
 
 
@@ -162,6 +222,6 @@ class PuzzleEmbedding(nn.Module):
         self.table.grad = added if self.table.grad is None else self.table.grad + added
 
 
-def norm(x: torch.Tensor) -> torch.Tensor:
-    """RMSNorm over the last dimension, without weights, computed in float32."""
-    return F.rms_norm(x, x.shape[-1:], eps=EPSILON)
+def precise(x: torch.Tensor) -> torch.Tensor:
+    """In float32, unless it is in float64."""
+    return x if x.dtype == torch.float64 else x.float()

@@ -4,12 +4,9 @@ A member that is a network is run once more on some puzzles of the test split, a
 (`played.py`), for the player of boards.html.j2.
 """
 
-import itertools
 from typing import Any
 
-import numpy as np
-
-from ensemble.arrow import Column, open_table
+from ensemble.predictor.fit import ENSEMBLE
 from ensemble.recipes.sudoku import played
 from ensemble.report.commands import settings_words
 from ensemble.report.pictures import Described, in_percent
@@ -19,32 +16,24 @@ NEEDED = ("sudoku",)
 """Entries of the manifest that the page shows."""
 LEAST_PUZZLES = 10
 """Of a level of difficulty, to be shown."""
-CONFIDENCE = 1.96
-"""Standard errors on each side of a 95 % interval."""
-BACKTRACKS = (0, 1, 4, 16, 64)
-"""The first number of backtracks of each level."""
 
 
 def parts(run: Run) -> dict[str, Any]:
     """The variables of this folder's page.html.j2."""
-    puzzles = _Puzzles(run)
-    rows, shares = [], []
-    for name, candidate in run.candidates.items():
-        is_solved, blanks = puzzles.scores(candidate)
-        rows.append({"name": name, **_share(is_solved), "blanks": blanks})
-        shares.append(is_solved.mean())
+    scores = _scores(run)
+    rows = [{"name": name, "blanks": of["blanks"], **_share(of)} for name, of in scores.items()]
     board = run.about["sudoku"]
     return {
-        "exact": {"rows": rows, "best": max(shares), "puzzles": puzzles.num_puzzles},
-        "levels": _levels(run, puzzles),
+        "exact": {"rows": rows, "best": max(row["share"] for row in rows), "puzzles": scores[ENSEMBLE]["puzzles"]},
+        "levels": _levels(scores),
         "boards": {"members": _networks(run), **{name: board[name] for name in ("side", "box_rows", "box_columns")}},
     }
 
 
 def pictures(run: Run, series: dict[str, Any]) -> list[Described]:
     """The share of solved puzzles after each segment; and by the number of clues, if puzzles differ in it."""
-    puzzles, networks = _Puzzles(run), _networks(run)
-    clues = _groups(puzzles.columns["clues"])
+    scores, networks = _scores(run), _networks(run)
+    clues = _large_parts(scores[ENSEMBLE]["by_clues"])
 
     def by_segment(axes: Any) -> None:
         for name, of in networks.items():
@@ -54,9 +43,9 @@ def pictures(run: Run, series: dict[str, Any]) -> list[Described]:
         in_percent(axes.yaxis)
 
     def by_clues(axes: Any) -> None:
-        for name, candidate in run.candidates.items():
-            exact, _ = puzzles.scores(candidate)
-            axes.plot(list(clues), [exact[rows].mean() for rows in clues.values()], marker="o", markersize=3, **series[name])
+        for name, of in scores.items():
+            shares = [of["by_clues"][number]["exact"] for number in clues]
+            axes.plot([int(number) for number in clues], shares, marker="o", markersize=3, **series[name])
         axes.set(ylim=(-0.02, 1.02), xlabel="clues", ylabel="puzzles solved")
         in_percent(axes.yaxis)
 
@@ -88,58 +77,31 @@ def _networks(run: Run) -> dict[str, Any]:
     return {name: of for name, of in found.items() if of}
 
 
-class _Puzzles:
-    """The test puzzles, and which cells of which puzzle the rows of the prediction files are."""
-
-    def __init__(self, run: Run):
-        table = open_table(run.folder_of["data"] / "rows" / run.test.split)
-        self.columns = {name: Column(table, name).all() for name in table.column_names}
-        cells = run.about["sudoku"]["cells"]
-        row_of = {row_id: row for row, row_id in enumerate(self.columns["row_id"].tolist())}
-        self._puzzle = np.array([row_of[puzzle] for puzzle in (run.test.row_id // cells).tolist()])
-        self._is_blank = self.columns["puzzle"][self._puzzle, run.test.row_id % cells] == 0
-        self._target = run.test.target
-        self.num_puzzles = len(row_of)
-
-    def scores(self, probabilities: np.ndarray) -> tuple[np.ndarray, float]:
-        """Whether each puzzle is solved, (num_puzzles,) bool, and the share of the blank cells that are right."""
-        is_right = probabilities.argmax(axis=1) == self._target
-        wrong = np.bincount(self._puzzle, ~is_right, self.num_puzzles)
-        return wrong == 0, float(is_right[self._is_blank].mean())
+def _scores(run: Run) -> dict[str, dict[str, Any]]:
+    """`board_scores.scores` of each candidate, the ensemble's first."""
+    return {name: run.diversity["boards"][name] for name in run.candidates}
 
 
-def _share(is_solved: np.ndarray) -> dict[str, float]:
-    """A share with Wilson's 95 % interval: puzzles are independent."""
-    n, share = len(is_solved), float(is_solved.mean())
-    squared = CONFIDENCE**2 / n
-    middle = (share + squared / 2) / (1 + squared)
-    half = CONFIDENCE * float(np.sqrt(share * (1 - share) / n + squared / (4 * n))) / (1 + squared)
-    return {"share": share, "low": max(0.0, middle - half), "high": min(1.0, middle + half)}
+def _share(of: dict[str, Any]) -> dict[str, float]:
+    low, high = of["exact_interval"]
+    return {"share": of["exact"], "low": low, "high": high}
 
 
-def _groups(values: np.ndarray) -> dict[int, np.ndarray]:
-    """The rows of each value that enough puzzles have."""
-    found = {int(value): np.flatnonzero(values == value) for value in np.unique(values)}
-    return {value: rows for value, rows in found.items() if len(rows) >= LEAST_PUZZLES}
+def _large_parts(parts: dict[str, dict[str, Any]]) -> list[str]:
+    """The names of those that have enough puzzles."""
+    return [name for name, part in parts.items() if part["puzzles"] >= LEAST_PUZZLES]
 
 
-def _levels(run: Run, puzzles: _Puzzles) -> list[dict[str, Any]]:
+def _levels(scores: dict[str, dict[str, Any]]) -> list[dict[str, Any]]:
     """For each level of difficulty, the share of puzzles that each candidate solves; [] if all puzzles are of one level."""
-    level = np.searchsorted(BACKTRACKS, puzzles.columns["backtracks"], side="right") - 1
-    groups = _groups(level)
-    if len(groups) < 2:
+    levels = _large_parts(scores[ENSEMBLE]["by_backtracks"])
+    if len(levels) < 2:
         return []
-    exact = {name: puzzles.scores(candidate)[0] for name, candidate in run.candidates.items()}
-    words = [
-        str(first) if following == first + 1 else f"{first} to {following - 1}"
-        for first, following in itertools.pairwise(BACKTRACKS)
-    ]
-    words.append(f"{BACKTRACKS[-1]} and more")
     return [
         {
-            "words": words[number],
-            "puzzles": len(rows),
-            "solved": {name: _share(of[rows]) for name, of in exact.items()},
+            "words": level,
+            "puzzles": scores[ENSEMBLE]["by_backtracks"][level]["puzzles"],
+            "solved": {name: _share(of["by_backtracks"][level]) for name, of in scores.items()},
         }
-        for number, rows in groups.items()
+        for level in levels
     ]

@@ -79,12 +79,13 @@ class PuzzleRows:
             puzzle, solution = symmetries.apply(puzzle), symmetries.apply(solution)
             draw = partial(_uniform, key[:, None])
             whether, share = draw(DRAWN_SHARE, np.arange(2)).T
-            done = min(1.0, epoch / self.config.reveal_epochs) if self.config.reveal_epochs else 0.0
-            share = np.where(whether < self.config.reveal * (1 - done), share, 0.0)
+            left = max(0.0, 1 - epoch / self.config.reveal_epochs) if self.config.reveal_epochs else 1.0
+            least = self.config.reveal_least * left
+            share = np.where(whether < self.config.reveal * left, least + (1 - least) * share, 0.0)
             puzzle = np.where(draw(DRAWN_CELLS, np.arange(self.board.cells)) < share[:, None], solution, puzzle)
             whether, segments = draw(DRAWN_EXPLORATION, np.arange(2)).T
-            least = 2 + np.floor(segments * max(1, self.config.segments - 1)).astype(np.int64)
-            patience = np.where(whether < self.config.exploration, least, 0)
+            fewest = 2 + np.floor(segments * max(1, self.config.segments - 1)).astype(np.int64)
+            patience = np.where(whether < self.config.exploration, fewest, 0)
         arrays = {"puzzle": puzzle, "solution": solution, "puzzle_id": np.zeros(len(rows)), "patience": patience}
         return {name: torch.from_numpy(array.astype(np.int64)) for name, array in arrays.items()}
 
@@ -306,6 +307,7 @@ def _checked(config: RecipeConfig) -> RecipeConfig:
         halt_probability=(0 < config.halt_probability < 1, "between 0 and 1"),
         exploration=(0 <= config.exploration <= 1, "between 0 and 1"),
         reveal=(0 <= config.reveal <= 1, "between 0 and 1"),
+        reveal_least=(0 <= config.reveal_least <= 1, "between 0 and 1"),
         reveal_epochs=(config.reveal_epochs >= 0, "0 or more"),
         puzzle_rate=(config.puzzle_rate > 0, "more than 0"),
         starts=(config.starts >= 1, "at least 1"),

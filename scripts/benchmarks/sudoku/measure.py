@@ -1,6 +1,7 @@
 """What the data of sudoku cost, in CPU seconds of one thread, beside plain Python; and the compilation of the first run."""
 
 import os
+import resource
 import statistics
 import sys
 import tempfile
@@ -11,13 +12,16 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
+import torch
 
-from benchmarks.sudoku import plain, training
+from benchmarks.sudoku import plain, selection, throughput, training
 from benchmarks.timing import SCRIPTS, timed
 from ensemble.data.census import Census
 from ensemble.errors import UserError
+from ensemble.neural.optimizers import SparseSignSGD
 from ensemble.recipes.sudoku import puzzles, readers
 from ensemble.recipes.sudoku.boards import Board, board_of
+from ensemble.recipes.sudoku.layers import PuzzleEmbedding
 from ensemble.recipes.sudoku.orbits import canonical_forms
 from ensemble.recipes.sudoku.symmetry import symmetries_of
 
@@ -88,6 +92,57 @@ Work = Callable[[int], Any]
 def sudoku_demo(seeds: int) -> dict[str, Any]:
     """See training.py."""
     return training.measured(seeds)
+
+
+def sudoku_9x9(folder: str, clues: tuple[int, ...], epochs: int) -> dict[str, Any]:
+    """See training.py."""
+    Path(folder).mkdir(parents=True, exist_ok=True)
+    return training.nine(Path(folder), tuple(clues), epochs)
+
+
+def sudoku_table(num_rows: int, width: int, batch_size: int, steps: int) -> dict[str, Any]:
+    """The table itself in MB, peak memory of the process without it and with training, and CPU milliseconds of a step."""
+    torch.set_num_threads(1)
+    embedding = PuzzleEmbedding(num_rows, width)
+    torch.nn.init.ones_(embedding.table)  # otherwise the system has not given the memory yet
+    before = _peak_mb()
+    optimizer = SparseSignSGD([embedding.table], lr=0.01, weight_decay=0.1)
+    generator, seconds, moved = torch.Generator().manual_seed(0), [], set()
+    for _ in range(steps):
+        ids = torch.randint(num_rows, (batch_size,), generator=generator)
+        target = torch.randn(batch_size, width, generator=generator)
+        began = time.process_time()
+        (embedding(ids) * target).sum().backward()
+        optimizer.step()
+        optimizer.zero_grad()
+        seconds.append(time.process_time() - began)
+        moved |= set(ids.tolist())
+    touched = sum(int((part != 1).any(dim=1).sum()) for part in embedding.table.split(100_000))
+    assert touched == len(moved)
+    return {
+        "table_mb": round(embedding.table.nbytes / 1e6),
+        "peak_mb_before_the_first_step": before,
+        "peak_mb": _peak_mb(),
+        "rows_trained": touched,
+        "cpu_ms_a_step": round(1e3 * statistics.median(seconds), 2),
+    }
+
+
+def _peak_mb() -> float:
+    return round(resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 1e3, 1)
+
+
+def sudoku_selection(epochs: int) -> dict[str, Any]:
+    """See selection.py."""
+    return selection.measured(epochs)
+
+
+def sudoku_throughput(hrm: str, trm: str, widths: tuple[int, ...], batch_size: int, rounds: int) -> dict[str, Any]:
+    """See throughput.py."""
+    folder_of = {name: folder for name, folder in (("hrm", hrm), ("trm", trm)) if folder}
+    if not folder_of:
+        raise UserError("hrm= and trm= are both empty: give the folder of at least one reference")
+    return throughput.measured(folder_of, tuple(widths), batch_size, rounds)
 
 
 def _compared(rounds: int, ours: Work, num_ours: int, theirs: Work, num_theirs: int) -> dict[str, Any]:

@@ -41,23 +41,25 @@ def test_boards_are_solved_as_a_whole() -> None:
     assert found["exact"] == 0.75
     assert found["blanks"] == pytest.approx(1 - 10 / 120)
     assert found["segments"] == 2.5
-    low, high = found["exact_interval"]
-    assert 0.55 < low < 0.7 < 0.8 < high < 0.95
+    assert found["exact_interval"] == pytest.approx([0.5981, 0.8581], abs=1e-4), "Wilson's interval of 30 of 40"
+    low, high = found["blanks_interval"]
+    assert 0.8 < low < 0.9 < 0.93 < high < 1
     by_clues = found["by_clues"]
     assert {name: part["puzzles"] for name, part in by_clues.items()} == {"17": 20, "18": 20}
     assert (by_clues["17"]["exact"], by_clues["18"]["exact"]) == (0.5, 1.0)
     assert (by_clues["17"]["segments"], by_clues["18"]["segments"]) == (2.0, 3.0)
     by_backtracks = found["by_backtracks"]
-    assert {name: part["puzzles"] for name, part in by_backtracks.items()} == {"0": 10, "1–2": 10, "1000+": 20}
+    assert {name: part["puzzles"] for name, part in by_backtracks.items()} == {"0": 10, "1 to 3": 10, "64 and more": 20}
     assert by_backtracks["0"]["exact"] == 0.7
     json.dumps(found, allow_nan=False)
 
 
-def test_one_puzzle_has_no_interval() -> None:
+def test_one_puzzle_has_no_interval_of_draws() -> None:
     """NaN is no JSON."""
     one = {name: column[:1] for name, column in boards().items()}
     found = scores(**{**one, "segments": None})  # type: ignore[arg-type]
-    assert found["exact_interval"] is None
+    assert found["blanks_interval"] is None
+    assert found["exact_interval"] == pytest.approx([0, 0.7935], abs=1e-4)
     assert found["exact"] == 0.0
     assert "segments" not in found
     json.dumps(found, allow_nan=False)

@@ -2,12 +2,22 @@
 
 import dataclasses
 import math
+from functools import partial
 from typing import Any
 
 import pytest
 import torch
+import torch.nn.functional as F
 
-from ensemble.recipes.sudoku.layers import Attention, Module, norm, reference_inner_width, truncated_normal
+from ensemble.recipes.sudoku.layers import (
+    EPSILON,
+    Attention,
+    Gated,
+    Module,
+    NormedSum,
+    reference_inner_width,
+    truncated_normal,
+)  # fmt: skip
 from ensemble.recipes.sudoku.model import Reasoner, Shape
 
 SHAPE = Shape(
@@ -169,18 +179,16 @@ def test_rope_depends_on_distances_only() -> None:
     torch.manual_seed(0)
     attention = Attention(12, 16, 2, has_rope=True).double()
     x = torch.randn(1, 6, 16, dtype=torch.float64)
-    query, key, _ = attention.project(x).view(1, 6, 3, 2, -1).permute(2, 0, 3, 1, 4)
+    query, key, _ = attention.project(x).view(1, 6, 3, 2, -1).unbind(2)
 
     def scores(offset: int) -> torch.Tensor:
-        part = slice(offset, offset + 6)
-        whole = attention.cosine, attention.sine
-        attention.cosine, attention.sine = attention.cosine[part], attention.sine[part]
-        found = attention._rotated(query) @ attention._rotated(key).transpose(-1, -2)
-        attention.cosine, attention.sine = whole
+        whole, attention.turns = attention.turns, attention.turns[offset : offset + 6]
+        found = torch.einsum("blhd,bmhd->bhlm", attention._turned(query), attention._turned(key))
+        attention.turns = whole
         return found
 
     torch.testing.assert_close(scores(0), scores(5), rtol=0, atol=1e-5)
-    assert not torch.allclose(scores(0), query @ key.transpose(-1, -2))
+    assert not torch.allclose(scores(0), torch.einsum("blhd,bmhd->bhlm", query, key))
 
 
 def test_blocks_are_normed_after_the_sum() -> None:
@@ -188,10 +196,22 @@ def test_blocks_are_normed_after_the_sum() -> None:
     torch.manual_seed(0)
     block = Module(16, 16, 1, 2, 24, mixing="heads", has_rope=False).double()
     x = 100 * torch.randn(2, 16, 16, dtype=torch.float64)
+    norm = partial(F.rms_norm, normalized_shape=(16,), eps=EPSILON)
     mixed = norm(x + block.mixers[0](x))
     found = block(x)
     torch.testing.assert_close(found, norm(mixed + block.perceptrons[0](mixed)))
     torch.testing.assert_close(found.square().mean(-1), torch.ones(2, 16, dtype=torch.float64), rtol=1e-4, atol=1e-4)
+
+
+def test_gradients_written_by_hand_are_those_of_the_functions() -> None:
+    """Training would follow another direction than that of the loss."""
+    torch.manual_seed(0)
+    x, y, wide = (torch.randn(3, size, dtype=torch.float64, requires_grad=True) for size in (5, 5, 8))
+    torch.autograd.gradcheck(NormedSum.apply, (x, y))
+    torch.autograd.gradcheck(Gated.apply, (wide,))
+    assert torch.equal(Gated.apply(wide), F.silu(wide[:, :4]) * wide[:, 4:])
+    half = NormedSum.apply(x.bfloat16(), y.bfloat16())
+    assert half.dtype == torch.float32, "the sum of squares would be of 8 bits"
 
 
 def test_the_puzzle_embedding_has_a_sparse_gradient_of_each_use() -> None:

@@ -1,5 +1,6 @@
 """The recipe's step, rows and metrics, and a training from prepared data to prediction files."""
 
+import json
 import sys
 from pathlib import Path
 from typing import Any
@@ -10,12 +11,14 @@ import pytest
 import small_sudokus
 import torch
 from accelerate import Accelerator
+from recorded_ranks import last_checkpoint
+from safetensors.torch import load_file
 
 from ensemble import configuration, folders, predictions
 from ensemble.errors import UserError
-from ensemble.neural import loop
+from ensemble.neural import loop, speed
 from ensemble.neural.predict import NeuralMember
-from ensemble.neural.settings import config_class
+from ensemble.neural.settings import TrainConfig, config_class
 from ensemble.predictor import members
 from ensemble.recipes.sudoku import training
 from ensemble.recipes.sudoku.losses import cross_entropy
@@ -111,6 +114,10 @@ def test_only_halted_places_take_what_is_offered(data: Path) -> None:
         assert torch.equal(after[name][[0, 3]], offered[name][[0, 3]])
         assert torch.equal(after[name][[1, 2, 4, 5]], state[name][[1, 2, 4, 5]])
     assert after["steps"].tolist() == [1, 3, 4, 1, 2, 3]
+    _, _, fresh = of.step(model, offered, None)
+    for name in ("high", "low"):
+        torch.testing.assert_close(after[name][[0, 3]], fresh[name][[0, 3]], rtol=0, atol=1e-6)
+        assert not torch.allclose(after[name][[1, 2, 4, 5]], fresh[name][[1, 2, 4, 5]], atol=1e-2)
     assert after["halted"].tolist() == [False, False, True, False, False, False], "the last segment ends a puzzle"
     assert not any(tensor.requires_grad for tensor in after.values())
     assert of.metrics({name: np.array(1.0) for name in ("puzzles", "exact", "blanks", "right_blanks", "segments")}
@@ -127,6 +134,32 @@ def test_a_place_halts_when_its_logit_says_so_and_patience_allows(data: Path) ->
     assert state["halted"].tolist() == [True, False, True, False, True, True]
     _, _, state = of.step(model, batch, state)
     assert state["halted"].tolist() == [True, True, True, False, True, True]
+
+
+def test_with_the_continue_loss_the_higher_logit_decides(data: Path) -> None:
+    """A place would halt although one more segment is worth more, or never at all."""
+    of = recipe(data, continue_loss=True, segments=3)
+    model: Any = of.model()
+    batch = batch_of(of) | {"patience": torch.zeros(6, dtype=torch.long)}
+    for bias, halts_after in (([1.0, 2.0], 3), ([-1.0, -2.0], 1)):
+        model.to_halting.bias.data = torch.tensor(bias)
+        state = None
+        for segment in (1, 2, 3):
+            _, _, state = of.step(model, batch, state)
+            assert state["halted"].all() == (segment % halts_after == 0)
+            assert state["halted"].any() == state["halted"].all()
+
+
+def test_the_gradient_of_the_puzzle_embedding_shows_in_a_shared_one(data: Path) -> None:
+    """Infinity in a gradient of which DDP and the norm know nothing would be stepped with, on one rank or on all."""
+    of = recipe(data, puzzle_embedding=True, positions="learned")
+    model: Any = of.model()
+    for first in (0, 6):  # as in accumulation
+        of.step(model, of.rows("train").gather(np.arange(first, first + 6)), None)[0].backward()
+    assert model.puzzles.table.grad._nnz() == 12
+    of_table = model.puzzles.table.grad.to_dense().sum(0)
+    assert of_table.norm() > 1e-3
+    torch.testing.assert_close(model.positions[0].grad[0], of_table, rtol=1e-4, atol=1e-6)
 
 
 def test_the_loss_is_a_sum_over_puzzles(data: Path) -> None:
@@ -196,6 +229,84 @@ def test_settings_that_cannot_be_are_refused(data: Path, changed: dict[str, Any]
     """A traceback, or a training that ignores a setting."""
     with pytest.raises(UserError, match=message):
         recipe(data, **changed)
+
+
+def run_settings(out: Path, **changed: Any) -> TrainConfig:
+    """Steps of 16, 16 and 3 puzzles in an epoch."""
+    small: dict[str, Any] = {
+        "batch_size": 16,
+        "max_epochs": 3,
+        "learning_rate": 3e-3,
+        "weight_decay": 0.1,
+        "warmup_steps": 2,
+    }
+    small |= {"clip_norm": 0, "patience": 100, "evaluations_per_epoch": 1, "trackers": (), "log_every": 1}
+    return TrainConfig(data="puzzles", out=str(out), **(small | changed))
+
+
+def test_the_schedule_scales_each_optimizers_own_rate(data: Path, tmp_path: Path) -> None:
+    """The puzzle embedding would be stepped at the body's rate, or at its own peak throughout."""
+    of, rates = recipe(data, puzzle_embedding=True), []
+    once = of.optimizers
+
+    def optimizers(*arguments: Any) -> list[torch.optim.Optimizer]:
+        both = once(*arguments)
+        both[1].register_step_pre_hook(lambda *_: rates.append([each.param_groups[0]["lr"] for each in both]))
+        return both
+
+    of.optimizers = optimizers  # type: ignore[method-assign]
+    loop.train(of, run_settings(tmp_path / "run", max_epochs=1, schedule="linear"), Accelerator(cpu=True))
+    assert rates == [pytest.approx([3e-3 * scale, 0.01 * scale]) for scale in (0.5, 1.0, 0.0)]
+
+
+def test_a_run_that_was_cut_off_between_micro_batches_goes_on_bit_for_bit(data: Path, tmp_path: Path) -> None:
+    """What places carry, the moments or the puzzle embedding would be lost, or the embedding replaced by its average."""
+    common = {"max_epochs": 2, "micro_batch_size": 4, "ema_decay": 0.9, "checkpoint_steps": 2}
+    whole, cut = (run_settings(tmp_path / name, **common) for name in ("whole", "cut"))
+    loop.train(recipe(data, puzzle_embedding=True), whole, Accelerator(cpu=True))
+    of, num_calls = recipe(data, puzzle_embedding=True), 0
+    once = of.step
+
+    def step(*arguments: Any) -> Any:
+        nonlocal num_calls
+        num_calls += 1
+        if num_calls == 16:  # in step 5, after one trial and 4, 4, 1 and 4 micro-batches
+            raise KeyboardInterrupt
+        return once(*arguments)
+
+    of.step = step  # type: ignore[method-assign]
+    with pytest.raises(KeyboardInterrupt):
+        loop.train(of, cut, Accelerator(cpu=True))
+    loop.train(recipe(data, puzzle_embedding=True), cut, Accelerator(cpu=True), "last")
+    expected, found = (last_checkpoint(tmp_path / name) for name in ("whole", "cut"))
+    assert "carry.12.low" in found
+    assert expected.keys() == found.keys()
+    assert all(torch.equal(expected[name], found[name]) for name in expected)
+    table = "puzzles.table"
+    assert found[table].any()
+    for name in ("best", "final"):
+        assert load_file(tmp_path / "cut" / name / "model.safetensors").keys() >= {table, "high_start", "low_start"}
+    assert torch.equal(load_file(tmp_path / "cut/final/model.safetensors")[table], found[table]), "it was averaged"
+
+
+def test_in_fp16_an_overflow_leaves_the_puzzle_embedding_alone(
+    data: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The scaler finds no gradient that it checked and asserts, or the table keeps infinities."""
+    accelerator = Accelerator(cpu=True)
+    monkeypatch.setattr(accelerator.state, "_mixed_precision", "fp16")
+    monkeypatch.setattr(accelerator, "native_amp", False)
+    monkeypatch.setattr(accelerator, "scaler", None)
+    speed.use_fp16_on_cpu(accelerator)
+    accelerator.scaler = torch.amp.GradScaler("cpu", init_scale=2.0**24)
+    summary = loop.train(recipe(data, puzzle_embedding=True), run_settings(tmp_path / "run"), accelerator)
+    assert summary["precision"] == "fp16"
+    lines = map(json.loads, (tmp_path / "run" / "metrics.jsonl").read_text().splitlines())
+    skipped = [line for line in lines if line["kind"] == "event"]
+    assert 0 < len(skipped) < 9
+    assert all("fp16 overflowed" in line["event"] for line in skipped)
+    table = load_file(tmp_path / "run/final/model.safetensors")["puzzles.table"]
+    assert 0 < table.abs().max() <= 0.01 * (9 - len(skipped))
 
 
 @pytest.fixture(scope="module")

@@ -1,0 +1,233 @@
+"""Training steps of the recipe beside those of the reference models: puzzles a CPU second on one thread.
+
+The references are folders with the source of sapientinc/HRM and SamsungSAILMontreal/TinyRecursiveModels, of which nothing is
+changed. Two packages that they import are replaced in `sys.modules`: flash_attn, which needs a GPU, by
+`torch.nn.functional.scaled_dot_product_attention`, and einops by the two transpositions for which TRM uses it.
+
+Both sides have the same weights, module calls, optimizer (AdamATan2), batch and losses, in float32. The references' tables
+of symbols are cut to ours: they have a padding symbol, and a blank as an answer. Neither has a puzzle embedding or
+exploration. A step is the segment with its loss, the backward pass and the optimizer.
+"""
+
+import importlib
+import statistics
+import sys
+import time
+import types
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import torch
+import torch.nn.functional as F
+
+from benchmarks.runs import by_neighbours, enough
+from ensemble.errors import UserError
+from ensemble.neural.loader import Batch
+from ensemble.neural.optimizers import AdamATan2
+from ensemble.recipes.sudoku import puzzles
+from ensemble.recipes.sudoku.boards import board_of
+from ensemble.recipes.sudoku.layers import reference_inner_width
+from ensemble.recipes.sudoku.model import Reasoner, Shape
+from ensemble.recipes.sudoku.settings import RecipeConfig
+from ensemble.recipes.sudoku.training import Sudoku
+
+SIDE, CLUES = 9, 32
+HEAD_WIDTH = 32
+SEGMENTS = 16
+RATE, WEIGHT_DECAY = 1e-4, 1.0
+TOLERANCE = 1e-5
+"""Relative difference of the losses of a step."""
+REFERENCES: dict[str, tuple[str, str, dict[str, int]]] = {
+    "hrm": (
+        "models.hrm.hrm_act_v1",
+        "HierarchicalReasoningModel_ACTV1",
+        {"num_layers": 4, "high_cycles": 2, "low_cycles": 2},
+    ),
+    "trm": (
+        "models.recursive_reasoning.trm",
+        "TinyRecursiveReasoningModel_ACTV1",
+        {"num_layers": 2, "high_cycles": 3, "low_cycles": 6},
+    ),
+}
+"""Module, class, and the published numbers of layers and cycles."""
+Step = Callable[[], float]
+"""Makes one training step, and returns the mean loss of a puzzle."""
+
+
+def measured(folder_of: dict[str, str], widths: tuple[int, ...], batch_size: int, rounds: int) -> dict[str, Any]:
+    """By reference and width: puzzles a CPU second of both, the ratio, and the largest difference of their losses."""
+    enough(rounds, 2)
+    torch.set_num_threads(1)
+    batch = _batch(batch_size)
+    found: dict[str, Any] = {}
+    for name, folder in folder_of.items():
+        found[name] = {}
+        for width in widths:
+            with imported(Path(folder), name) as (model, losses):
+                found[name][str(width)] = _compared(*pair(name, width, model, losses, batch), batch_size, rounds)
+            print(f"{name} {width}: {found[name][str(width)]}", flush=True)
+    return {"batch_size": batch_size, "rounds": rounds, **found}
+
+
+def _compared(theirs: Step, ours: Step, batch_size: int, rounds: int) -> dict[str, Any]:
+    """A warm-up of each, then theirs, ours, theirs … theirs; the losses of equal steps are compared."""
+    both = (theirs, ours)
+    steps = [_timed(both[number % 2]) for number in range(2)] + [
+        _timed(both[number % 2]) for number in range(2 * rounds + 1)
+    ]
+    losses = [loss for _, loss in steps]
+    difference = max(abs(one / other - 1) for one, other in zip(losses[:-1:2], losses[1::2], strict=True))
+    if difference > TOLERANCE:
+        raise UserError(f"losses differ by {difference:.1e}, more than {TOLERANCE}: the two do not compute the same")
+    seconds = [spent for spent, _ in steps[2:]]
+    ratios, _ = by_neighbours(seconds[::2], seconds[1::2])
+    return {
+        "reference_puzzles_per_cpu_s": round(batch_size / statistics.median(seconds[::2]), 2),
+        "ours_puzzles_per_cpu_s": round(batch_size / statistics.median(seconds[1::2]), 2),
+        "times_faster": {"median": round(1 / statistics.median(ratios), 2), "least": round(1 / max(ratios), 2)},
+        "steps_compared": rounds + 1,
+        "largest_difference_of_losses": float(f"{difference:.1e}"),
+    }
+
+
+def _timed(step: Step) -> tuple[float, float]:
+    """CPU seconds, and the loss."""
+    began = time.process_time()
+    loss = step()
+    return time.process_time() - began, loss
+
+
+def _batch(batch_size: int) -> Batch:
+    puzzle, solution = puzzles.generate(board_of(SIDE), seed=0, first=0, count=batch_size, clues=CLUES, threads=1)
+    arrays = {"puzzle": puzzle, "solution": solution, "puzzle_id": np.zeros(batch_size), "patience": np.zeros(batch_size)}
+    return {name: torch.from_numpy(array.astype(np.int64)) for name, array in arrays.items()}
+
+
+def pair(name: str, width: int, model: type, losses: type, batch: Batch) -> tuple[Step, Step]:
+    """Steps of the reference and of ours, which begin with equal weights."""
+    size, (_, _, repeated) = len(batch["puzzle"]), REFERENCES[name]
+    torch.manual_seed(0)
+    shape = Shape(
+        side=SIDE, box_rows=3, box_columns=3, variant=name, mixing="attention", positions="rope", width=width,
+        num_heads=width // HEAD_WIDTH, inner_width=reference_inner_width(width), num_starts=1, num_puzzle_ids=0, **repeated,
+    )  # fmt: skip
+    ours = Reasoner(shape)
+    wrapped = losses(
+        model(
+            {
+                "batch_size": size, "seq_len": SIDE**2, "puzzle_emb_ndim": 0, "num_puzzle_identifiers": 1,
+                "vocab_size": SIDE,
+                "H_cycles": shape.high_cycles, "L_cycles": shape.low_cycles, "H_layers": shape.num_layers,
+                "L_layers": shape.num_layers, "hidden_size": width, "expansion": 4, "num_heads": shape.num_heads,
+                "pos_encodings": "rope", "halt_max_steps": SEGMENTS, "halt_exploration_prob": 0.0,
+                "forward_dtype": "float32", "puzzle_emb_len": 0,
+            }
+        ),
+        "stablemax_cross_entropy",
+    )  # fmt: skip
+    _copy(ours, wrapped.model.inner)
+    counts = [sum(parameter.numel() for parameter in of.parameters()) for of in (ours, wrapped)]
+    if counts[0] != counts[1]:
+        raise UserError(f"ours has {counts[0]} parameters and the reference {counts[1]}: they must be equal")
+    return _their_step(wrapped, batch), _our_step(ours, shape, batch)
+
+
+def _copy(ours: Reasoner, inner: Any) -> None:
+    """Our weights, into the reference."""
+    with torch.no_grad():
+        inner.embed_tokens.embedding_weight = torch.nn.Parameter(ours.digits.weight.clone())
+        inner.lm_head.weight.copy_(ours.to_digits.weight)
+        inner.q_head.weight.copy_(ours.to_halting.weight)
+        inner.q_head.bias.copy_(ours.to_halting.bias)
+        inner.H_init.copy_(ours.high_start[0])
+        inner.L_init.copy_(ours.low_start[0])
+        for level, module in ((inner.L_level, ours.low), (getattr(inner, "H_level", None), ours.high)):
+            if level is None or module is None:
+                continue
+            for layer, mixer, perceptron in zip(level.layers, module.mixers, module.perceptrons, strict=True):
+                layer.self_attn.qkv_proj.weight.copy_(_halves(mixer.project.weight, len(mixer.project.weight) // 3))
+                layer.self_attn.o_proj.weight.copy_(mixer.join.weight)
+                layer.mlp.gate_up_proj.weight.copy_(perceptron.widen.weight)
+                layer.mlp.down_proj.weight.copy_(perceptron.narrow.weight)
+
+
+def _halves(weight: torch.Tensor, width: int) -> torch.Tensor:
+    """Queries and keys in the order of the reference, whose RoPE pairs the halves of a head; ours pairs neighbours."""
+    turned = weight[: 2 * width].view(-1, HEAD_WIDTH // 2, 2, width).transpose(1, 2).reshape(2 * width, width)
+    return torch.cat([turned, weight[2 * width :]])
+
+
+def _their_step(wrapped: torch.nn.Module, batch: Batch) -> Step:
+    """As in `train_batch` of the reference's pretrain.py."""
+    inputs = {"inputs": batch["puzzle"], "labels": batch["solution"] - 1, "puzzle_identifiers": batch["puzzle_id"]}
+    optimizer = AdamATan2(wrapped.parameters(), RATE, weight_decay=WEIGHT_DECAY)
+    carry = wrapped.initial_carry(inputs)  # type: ignore[operator]
+
+    def step() -> float:
+        nonlocal carry
+        carry, loss, _, _, _ = wrapped(carry=carry, batch=inputs, return_keys=[])
+        mean = loss / len(batch["puzzle"])
+        mean.backward()
+        optimizer.step()
+        optimizer.zero_grad()
+        return float(mean.detach())
+
+    return step
+
+
+def _our_step(model: Reasoner, shape: Shape, batch: Batch) -> Step:
+    """As in the loop of ensemble.neural, with the recipe's own `step`."""
+    recipe = Sudoku.__new__(Sudoku)  # without a folder of data, whose batch is given
+    recipe.config = RecipeConfig(
+        variant=shape.variant, mixing=shape.mixing, positions=shape.positions, width=shape.width, segments=SEGMENTS,
+        continue_loss=shape.variant == "hrm",
+    )  # type: ignore[arg-type]  # fmt: skip
+    recipe.board, recipe._used, recipe._offered = board_of(SIDE), torch.zeros(()), 0
+    (optimizer,) = recipe.optimizers(model, RATE, WEIGHT_DECAY)
+    state: Batch | None = None
+
+    def step() -> float:
+        nonlocal state
+        loss, count, state = recipe.step(model, batch, state)
+        mean = loss / count
+        mean.backward()
+        optimizer.step()
+        optimizer.zero_grad()
+        return float(mean.detach())
+
+    return step
+
+
+@contextmanager
+def imported(folder: Path, name: str) -> Iterator[tuple[type, type]]:
+    """The reference's model and its loss head. Both references have a package `models`, which is forgotten afterwards."""
+    module, model, _ = REFERENCES[name]
+    if not (folder / f"{module.replace('.', '/')}.py").is_file():
+        raise UserError(f"{name}={folder} has no {module.replace('.', '/')}.py: give a folder with the reference's source")
+    flash, einops = types.ModuleType("flash_attn"), types.ModuleType("einops")
+    flash.flash_attn_func, einops.rearrange = _attention, _rearranged  # type: ignore[attr-defined]
+    replaced = {"flash_attn": flash, "einops": einops}
+    before = {known: sys.modules.get(known) for known in replaced}
+    sys.modules |= replaced
+    sys.path.insert(0, str(folder))
+    try:
+        yield getattr(importlib.import_module(module), model), importlib.import_module("models.losses").ACTLossHead
+    finally:
+        sys.path.remove(str(folder))
+        for known in [known for known in sys.modules if known in replaced or known.split(".")[0] == "models"]:
+            del sys.modules[known]
+        sys.modules |= {known: of for known, of in before.items() if of is not None}
+
+
+def _attention(q: torch.Tensor, k: torch.Tensor, v: torch.Tensor, causal: bool) -> torch.Tensor:
+    """Of (B, L, heads, width), as flash_attn has them."""
+    query, key, value = (of.transpose(1, 2) for of in (q, k, v))
+    return F.scaled_dot_product_attention(query, key, value, is_causal=causal).transpose(1, 2).contiguous()
+
+
+def _rearranged(tensor: torch.Tensor, pattern: str) -> torch.Tensor:
+    assert pattern in ("B S H D -> B H S D", "B H S D -> B S H D")
+    return tensor.transpose(1, 2)
