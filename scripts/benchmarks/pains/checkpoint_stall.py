@@ -1,6 +1,6 @@
 """Training stands still while a checkpoint is written: accelerate#3746.
 
-Seconds are CPU seconds of the main thread by which a checkpoint makes the run longer. They do not depend on what else
+Seconds are CPU seconds of the main thread by which a checkpoint makes its step longer. They do not depend on what else
 runs on the machine; wall seconds are in the JSON beside them. Accelerate's `save_state` writes before it returns. This
 project copies, and writes in the background; it also makes checksums and syncs the files, which Accelerate does not.
 `synchronous` is what the same checkpoint of this project costs if it is written before training goes on.
@@ -100,13 +100,13 @@ def reproduce(folder: Path, short: bool) -> dict[str, Any]:
     side = {
         name: sides.Side(
             rows=LAST_STEP * 16,
-            seconds=largest[name]["thread"]["longer_s"],
-            note=f"{largest[name]['thread']['longer_s'] / 0.6:.2f} % of the time at one checkpoint a minute",
+            seconds=largest[name]["thread"]["stop_s"],
+            note=f"{largest[name]['thread']['stop_s'] / 0.6:.2f} % of the time at one checkpoint a minute",
         )
         for name in ("plain", "here")
     }
     plain, here = largest["plain"]["thread"], largest["here"]["thread"]
-    return {**side, "more": {"sizes": sizes, "reproduces": plain["longer_s"] > here["longer_s"]}}
+    return {**side, "more": {"sizes": sizes, "reproduces": plain["stop_s"] > here["stop_s"]}}
 
 
 def measured(record: Path, peak_mb: float) -> dict[str, Any]:
