@@ -1,6 +1,6 @@
 """Training stands still while a checkpoint is written: accelerate#3746.
 
-Seconds are CPU seconds of the main thread by which a checkpoint makes the run longer. They do not depend on what else
+Seconds are CPU seconds of the main thread by which a checkpoint makes its step longer. They do not depend on what else
 runs on the machine; wall seconds are in the JSON beside them. Accelerate's `save_state` writes before it returns. This
 project copies, and writes in the background; it also makes checksums and syncs the files, which Accelerate does not.
 `synchronous` is what the same checkpoint of this project costs if it is written before training goes on.
@@ -16,9 +16,10 @@ from benchmarks.pains import rows, sides
 from benchmarks.timing import timed
 
 THREADS = ("accelerate#3746", "pytorch/torchtune#2006")
-SAVE_AT, LAST_STEP = (10, 25, 40), 55
-"""Steps with a checkpoint; those before the next one show how fast steps are without."""
-WARM_UP_STEPS = 3
+SAVE_EVERY, LAST_STEP = 6, 24
+"""A checkpoint after so many steps; those before the first one show how fast steps are without."""
+SAVE_AT = tuple(range(SAVE_EVERY, LAST_STEP, SAVE_EVERY))
+WARM_UP_STEPS = 2
 WIDTHS = {"1 M": 1_000, "10 M": 3_162, "100 M": 10_000}
 """Parameters: width of a square matrix."""
 
@@ -77,12 +78,17 @@ def reproduce(folder: Path, short: bool) -> dict[str, Any]:
         out = folder / f"plain-{width}"
         out.mkdir()
         used = timed(sides.plain_command("checkpoint_stall", out, *words, start=sides.launcher(1)))
-        plain = measured(out, SAVE_AT, used["peak_mb"])
+        plain = measured(out, used["peak_mb"])
         shutil.rmtree(out)
         data, run = sides.prepared(folder, LAST_STEP * 16), folder / f"here-{width}"
-        settings: dict[str, Any] = {"recipe__extra_width": width, "max_epochs": 1, "checkpoint_steps": 15, "keep_last": 1}
+        settings: dict[str, Any] = {
+            "recipe__extra_width": width,
+            "max_epochs": 1,
+            "checkpoint_steps": SAVE_EVERY,
+            "keep_last": 1,
+        }
         used = timed(sides.train_command(data, run, sides.launcher(1), **settings))
-        here = measured(sides.record_of(run), (15, 30, 45), used["peak_mb"])
+        here = measured(sides.record_of(run), used["peak_mb"])
         shutil.rmtree(run)
         out = folder / f"written-{width}"
         out.mkdir()
@@ -94,16 +100,16 @@ def reproduce(folder: Path, short: bool) -> dict[str, Any]:
     side = {
         name: sides.Side(
             rows=LAST_STEP * 16,
-            seconds=largest[name]["thread"]["longer_s"],
-            note=f"{largest[name]['thread']['longer_s'] / 0.6:.2f} % of the time at one checkpoint a minute",
+            seconds=largest[name]["thread"]["stop_s"],
+            note=f"{largest[name]['thread']['stop_s'] / 0.6:.2f} % of the time at one checkpoint a minute",
         )
         for name in ("plain", "here")
     }
     plain, here = largest["plain"]["thread"], largest["here"]["thread"]
-    return {**side, "more": {"sizes": sizes, "reproduces": plain["longer_s"] > here["longer_s"]}}
+    return {**side, "more": {"sizes": sizes, "reproduces": plain["stop_s"] > here["stop_s"]}}
 
 
-def measured(record: Path, saves: tuple[int, ...], peak_mb: float) -> dict[str, Any]:
+def measured(record: Path, peak_mb: float) -> dict[str, Any]:
     """Seconds of a step, of what a checkpoint adds to the step with it, and to the run; and the peak memory.
 
     By the CPU time of the main thread, and by the clock.
@@ -114,8 +120,8 @@ def measured(record: Path, saves: tuple[int, ...], peak_mb: float) -> dict[str, 
     for name in ("thread", "wall"):
         times = [line[f"{name}_s"] for line in lines]
         intervals = [after - before for before, after in itertools.pairwise(times)]  # number n lies after step n + 1
-        step = statistics.median(intervals[WARM_UP_STEPS : saves[0] - 1])
-        windows = [intervals[save - 1 : save - 1 + min(saves[1] - saves[0], LAST_STEP - save)] for save in saves]
+        step = statistics.median(intervals[WARM_UP_STEPS : SAVE_EVERY - 1])
+        windows = [intervals[save - 1 : save - 1 + SAVE_EVERY - (save == SAVE_AT[-1])] for save in SAVE_AT]
         found[name] = {
             "step_s": round(step, 4),
             "stop_s": round(statistics.median(window[0] - step for window in windows), 3),
