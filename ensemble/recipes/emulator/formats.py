@@ -91,8 +91,11 @@ def describe(network: Emulator, about: dict[str, Any]) -> dict[str, Any]:
 
 def texts_of(metadata: dict[str, Any]) -> dict[str, str]:
     """The JSON text, and what C++ needs without a parser of JSON: words joined by spaces."""
-    plain = {name: " ".join(metadata[name]) for name in ("inputs", "outputs", "instruction_set") if name in metadata}
-    return {METADATA: json.dumps(metadata), "dtype": metadata["dtype"], **plain}
+    texts = {METADATA: json.dumps(metadata), "dtype": str(metadata["dtype"])}
+    for name in ("inputs", "outputs", "instruction_set"):
+        if name in metadata:
+            texts[name] = " ".join(metadata[name])
+    return texts
 
 
 Method = Callable[..., torch.Tensor]

@@ -30,8 +30,8 @@ def measured(python: str, seeds: int, cycles: int, member: str, data: str) -> di
 
     from ensemble.recipes.emulator.assimilation import experiment, models
 
-    which = {"member": member, "data": data} if member else {"model": "truth"}
-    settings = AssimilateConfig(**which, out="", seeds=seeds, cycles=cycles)
+    model = "" if member else "truth"
+    settings = AssimilateConfig(model=model, member=member, data=data, out="", seeds=seeds, cycles=cycles)
     found = experiment.run(settings, models.Emulated(network) if network else None)
     print(experiment.as_text(experiment.table(found.errors)), flush=True)
     words = [
