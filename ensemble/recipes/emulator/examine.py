@@ -29,7 +29,8 @@ LEAST_SHOWN = 0.02
 """The size of such an entry relative to the largest."""
 NUM_STATES = 400
 """States of a ring whose Jacobians are compared: each has inputs × outputs entries."""
-ORBIT_STEPS = 80
+ORBIT_STEPS, LARGEST = 80, 1e6
+"""Steps of `orbit`, and the size at which a network that diverges is held."""
 AT_ONCE = 4096
 MOST_DISTANT = 3
 """Distances on a ring in `jacobian`; beyond them one step has almost no influence."""
@@ -156,7 +157,7 @@ def _orbit(state: "np.ndarray", model: Any) -> dict[str, list[list[float]]]:
     with torch.no_grad():
         for _ in range(ORBIT_STEPS):
             true.append(lorenz96.step(true[-1][None])[0])
-            own.append(model(own[-1][None])[0])
+            own.append(model(own[-1][None])[0].clamp(-LARGEST, LARGEST))
     return {
         "true": np.round(np.stack(true)[:, :2], 3).tolist(),
         "network": np.round(torch.stack(own)[:, :2].double().numpy(), 3).tolist(),

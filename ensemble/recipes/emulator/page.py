@@ -81,7 +81,10 @@ def pictures(run: Run, series: dict[str, Any]) -> list[Described]:
         axes.plot(*true[0], "o", color=colour("ink"), markersize=5)
         for name, of in with_orbit.items():
             axes.plot(*np.array(of["orbit"]["network"]).T, **{**series[name], "linewidth": 1.1})
-        axes.set(xlabel="first point of the ring", ylabel="second point")
+        low, high = true.min(axis=0), true.max(axis=0)  # a trajectory that diverges leaves the axes
+        margin = 0.2 * (high - low)
+        limits = dict(zip(("xlim", "ylim"), zip(low - margin, high + margin, strict=True), strict=True))
+        axes.set(**limits, xlabel="first point of the ring", ylabel="second point")
 
     found: list[Described] = [
         (

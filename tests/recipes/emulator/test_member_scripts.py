@@ -1,0 +1,72 @@
+"""scripts/assimilate.py and scripts/export_model.py with a trained member."""
+
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+import small_emulators
+import torch
+from accelerate import Accelerator
+from scripts_run import ENVIRONMENT, ROOT, run
+
+from ensemble.neural import loop
+from ensemble.neural.predict import NeuralMember
+from ensemble.neural.settings import config_class
+from ensemble.recipes.emulator import formats, training
+from ensemble.recipes.emulator.settings import RecipeConfig
+
+
+@pytest.fixture(scope="module")
+def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """Prepared data of the full ring, and a member that was trained for a moment."""
+    folder = tmp_path_factory.mktemp("full_ring")
+    data = small_emulators.lorenz96(folder, num_points=40).rename(folder / "prepared")
+    network = RecipeConfig(network="bilinear", widths=(4,))
+    words = {"data": str(data), "out": str(folder / "member"), "batch_size": 20, "max_epochs": 10.0, "learning_rate": 1e-2}
+    settings = config_class("emulator")(**words, warmup_steps=0, recipe=network, trackers=())
+    loop.train(training.make(network, str(data)), settings, Accelerator(cpu=True))
+    return folder
+
+
+def refused(script: str, *words: str) -> str:
+    """What a script printed as its only line of an error."""
+    command = [sys.executable, str(ROOT / f"scripts/{script}.py"), *words]
+    done = subprocess.run(command, env=ENVIRONMENT, capture_output=True, text=True, timeout=240, check=False)
+    assert done.returncode == 2, done.stderr
+    assert done.stderr.count("\n") == 1
+    return done.stderr
+
+
+def test_assimilation_with_a_member(folder: Path) -> None:
+    """The weights of the member would not reach the filter, or torch would be imported before the launcher's settings."""
+    words = ["cycles=20", "spin_up=10", "seeds=1", "methods=[letkf]"]
+    printed = run(
+        "assimilate", f"member={folder / 'member'}", f"data={folder / 'prepared'}", f"out={folder / 'p.html'}", *words
+    )
+    assert "emulator" in printed
+    assert "Jacobian: relative error" in printed
+    assert "Jacobian against truth" in (folder / "p.html").read_text(encoding="utf-8")
+
+
+def test_export_of_a_member(folder: Path) -> None:
+    """The file would have random weights, or the names of other data."""
+    out = folder / "m.ts"
+    words = [f"member={folder / 'member'}", f"data={folder / 'prepared'}", f"out={out}", "dtype=float64"]
+    assert "TorchScript, which PyTorch has deprecated, float64, forward, jacobian" in run("export_model", *words)
+    with formats.quiet():
+        loaded = torch.jit.load(str(out))
+    network = NeuralMember(folder / "member", Accelerator(cpu=True), folder / "prepared").model.double()
+    x = torch.randn(3, 40, generator=torch.Generator().manual_seed(0), dtype=torch.float64)
+    torch.testing.assert_close(loaded(x), network(x), rtol=1e-12, atol=1e-13)
+    assert loaded.input_names[:2] == ["x_0", "x_1"]
+
+
+def test_mistakes_are_one_sentence(folder: Path, tmp_path: Path) -> None:
+    """Someone would read a traceback, or lose a file."""
+    member = f"member={folder / 'member'}"
+    assert "give data=" in refused("export_model", member, f"out={tmp_path / 'm.ts'}")
+    (tmp_path / "notes.html").write_text("mine")
+    words = [member, f"data={folder / 'prepared'}", f"out={tmp_path / 'notes.html'}"]
+    assert "is not replaced" in refused("assimilate", *words)
+    assert (tmp_path / "notes.html").read_text() == "mine"
