@@ -8,6 +8,7 @@ import tempfile
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import torch
 from accelerate import Accelerator
 
@@ -94,7 +95,9 @@ class _Solver:
         self.member = NeuralMember(member, accelerator, data)
         self.recipe: Any = self.member.recipe_of(data)
         columns = self.recipe.rows("test").columns
-        self.puzzle, self.solution = (torch.from_numpy(columns[name].all()).long() for name in ("puzzle", "solution"))
+        self.puzzle, self.solution = (
+            torch.from_numpy(columns[name].all().astype(np.int64)) for name in ("puzzle", "solution")
+        )
 
     def predicted(self, **words: Any) -> Predicted:
         how = How(segments=self.recipe.config.predict_segments, **words)
