@@ -27,12 +27,12 @@ def main() -> None:
     with folders.checked(
         settings.out, lambda folder: prepared.check(name, folder, folders.read_json(folder / folders.NAME))
     ):
-        about = prepare(settings)
-    prepared.check(name, settings.out, about)
-    for split, facts in about["splits"].items():
+        manifest = prepare(settings)
+    prepared.check(name, settings.out, manifest)
+    for split, facts in manifest["splits"].items():
         others = [f"{fact.replace('_', ' ')} {value}" for fact, value in facts.items() if fact != "rows"]
         print(f"{split:>10}  {facts['rows']:,} rows  {'  '.join(others)}")
-    print(f"{settings.out}: fingerprint {about['fingerprint']}")
+    print(f"{settings.out}: fingerprint {manifest['fingerprint']}")
 
 
 if __name__ == "__main__":

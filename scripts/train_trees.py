@@ -42,8 +42,8 @@ def main() -> None:
     from ensemble.trees import distributed, threads
 
     if words.recipe or settings.verify == "full":
-        about = folders.read_manifest(settings.data, settings.verify == "full")
-        recipe.check_named(words.recipe, about, settings.data)
+        manifest = folders.read_manifest(settings.data, settings.verify == "full")
+        recipe.check_named(words.recipe, manifest, settings.data)
 
     where = distributed.place(os.environ)
     if settings.library == "both":

@@ -89,8 +89,8 @@ def main() -> None:
     from ensemble import folders
     from ensemble.predictor import card, fit
 
-    about = folders.read_manifest(settings.data, settings.verify == "full")
-    recipe.check_named(named, about, settings.data)
+    manifest = folders.read_manifest(settings.data, settings.verify == "full")
+    recipe.check_named(named, manifest, settings.data)
     scores = fit.fit(
         settings.predictions,
         settings.data,
@@ -103,7 +103,7 @@ def main() -> None:
         settings.calibration,
         settings.on,
     )
-    order = "forward in time" if recipe.follows_time(about) else "each block by what was fitted before it"
+    order = "forward in time" if recipe.follows_time(manifest) else "each block by what was fitted before it"
     print(f"what each way to combine would have given on {scores['fitted_on']}, {order}:")
     for name, of in scores["combiner"]["cross_fitted"].items():
         taken = "  taken" if name == scores["combiner"]["method"] else ""
@@ -113,7 +113,7 @@ def main() -> None:
     print(f"{scores['split']}: {scores['rows']:,} rows{positives}; {metric.replace('_', ' ')} with its 95 % interval")
     if scores["left_out"]:
         print(scores["left_out"])
-    print("\n".join(card.score_lines(scores, about["task"]["group"])))
+    print("\n".join(card.score_lines(scores, manifest["task"]["group"])))
 
 
 if __name__ == "__main__":

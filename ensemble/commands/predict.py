@@ -51,43 +51,45 @@ def main() -> None:
     from ensemble import folders
     from ensemble.predictor import members
 
-    about = folders.read_manifest(settings.data, settings.verify == "full")
-    recipe.check_named(named, about, settings.data)
+    manifest = folders.read_manifest(settings.data, settings.verify == "full")
+    recipe.check_named(named, manifest, settings.data)
     if "/" in settings.name:
         raise errors.UserError(f"name={settings.name} is no name of a file: leave the '/' out")
     if settings.member != "baselines":
-        predict(settings, about)
+        predict(settings, manifest)
         return
-    for member in members.baselines(about):
-        predict(dataclasses.replace(settings, member=member), about)
-    if not members.baselines(about):
-        print(f"the recipe {about['recipe']} has no baselines")
+    for member in members.baselines(manifest):
+        predict(dataclasses.replace(settings, member=member), manifest)
+    if not members.baselines(manifest):
+        print(f"the recipe {manifest['recipe']} has no baselines")
 
 
-def predict(settings: PredictConfig, about: dict[str, Any]) -> None:
+def predict(settings: PredictConfig, manifest: dict[str, Any]) -> None:
     """Predict the splits of one member or baseline."""
     from ensemble.predictor import bag, members
 
     folder = Path(settings.member)
-    baseline = members.baselines(about).get(settings.member)
-    kind = baseline or members.kind_of(folder, about)
-    splits = settings.splits or bag.usual_splits(folder, about, baseline == "baseline")
-    members.check_splits(splits, settings.data, about)
+    baseline = members.baselines(manifest).get(settings.member)
+    kind = baseline or members.kind_of(folder, manifest)
+    splits = settings.splits or bag.default_splits(folder, manifest, baseline == "baseline")
+    members.check_splits(splits, settings.data, manifest)
     options = {"starts": settings.starts, "votes": settings.votes, "select": settings.select}
     options = options if any(options.values()) else {}
     if baseline and options:
         raise errors.UserError(f"starts, votes and select are for networks, not for {settings.member}: leave them out")
     loaded = (
-        members.load_baseline(settings.member, about)
+        members.load_baseline(settings.member, manifest)
         if baseline
         else members.load(folder, settings.data, settings.threads, options)
     )
     if settings.contributions and not loaded.write_contributions:
         raise errors.UserError(f"contributions=true is for one tree member, which {folder} is not: leave it out")
     name = settings.name or folder.resolve().name
-    members.check_name(name, about)
+    members.check_name(name, manifest)
     where = None if baseline == "ranking" else folder
-    for split, path, num_rows in members.write_splits(loaded, name, kind, splits, settings.data, about, settings.out, where):
+    for split, path, num_rows in members.write_splits(
+        loaded, name, kind, splits, settings.data, manifest, settings.out, where
+    ):
         print(f"{path}: {num_rows:,} rows")
         if settings.contributions and loaded.write_contributions:
             print(loaded.write_contributions(settings.data, split, name, settings.out))

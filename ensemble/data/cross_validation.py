@@ -58,9 +58,9 @@ class CrossValidation:
     """Of `forward`: the first time of the folds -1, 0, 1 …, in the unit of the column `time`."""
 
     @classmethod
-    def of(cls, about: dict[str, Any]) -> "CrossValidation | None":
+    def of(cls, manifest: dict[str, Any]) -> "CrossValidation | None":
         """That of prepared data with the manifest `about`; None if they have a validation split instead."""
-        entry = about.get(KEY)
+        entry = manifest.get(KEY)
         return None if entry is None else cls(**{**entry, "begins": tuple(entry["begins"])})
 
     def to_dict(self) -> dict[str, Any]:

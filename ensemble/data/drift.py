@@ -72,29 +72,29 @@ def verdict(index: float, chance: float) -> str:
     return "large" if excess > LARGE else "moderate" if excess > SMALL else ""
 
 
-def columns(folder: str | Path, about: dict[str, Any], split: str) -> Iterator[tuple[dict[str, Any], np.ndarray]]:
+def columns(folder: str | Path, manifest: dict[str, Any], split: str) -> Iterator[tuple[dict[str, Any], np.ndarray]]:
     """The features of prepared data, each with its values in a split, or in some of its rows."""
     table = open_table(Path(folder) / "rows" / split)
     step = max(1, -(-table.num_rows // MOST_ROWS))
-    for feature in about["features"]:
+    for feature in manifest["features"]:
         yield feature, table[feature["name"]].to_numpy()[::step]
 
 
-def bins_of_train(folder: str | Path, about: dict[str, Any]) -> dict[str, dict[str, Any]]:
+def bins_of_train(folder: str | Path, manifest: dict[str, Any]) -> dict[str, dict[str, Any]]:
     """Of each feature, as JSON."""
     return {
         feature["name"]: dataclasses.asdict(Bins.of(values, "values" in feature))
-        for feature, values in columns(folder, about, SPLIT)
+        for feature, values in columns(folder, manifest, SPLIT)
     }
 
 
-def warning(bins: dict[str, dict[str, Any]], folder: str | Path, about: dict[str, Any]) -> str:
+def warning(bins: dict[str, dict[str, Any]], folder: str | Path, manifest: dict[str, Any]) -> str:
     """A sentence on the features of the split forecast that differ much from train, the most first; empty without such.
 
     bins : what `bins_of_train` returned.
     """
     different = {}
-    for feature, values in columns(folder, about, FORECAST) if bins else ():
+    for feature, values in columns(folder, manifest, FORECAST) if bins else ():
         if "part" in feature or feature["unit"].startswith("days since"):  # later rows have later dates
             continue
         index, chance = Bins(**bins[feature["name"]]).stability_index(values)

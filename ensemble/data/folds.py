@@ -16,7 +16,7 @@ from ensemble.errors import UserError
 
 def write_folds(
     folder: Path,
-    about: dict[str, Any],
+    manifest: dict[str, Any],
     splits_of_folds: list[dict[str, Any]],
     shared: Sequence[str],
     write_rows: Callable[[Path, int], None],
@@ -36,15 +36,15 @@ def write_folds(
             for file in sorted((folder / name).iterdir()):
                 link(file, fold / name / file.name)
         write_rows(fold / "rows", number)
-        written = folders.write_manifest(fold, {**about, "splits": splits, "fold": number}, checksums)
+        written = folders.write_manifest(fold, {**manifest, "splits": splits, "fold": number}, checksums)
         entries.append({"fingerprint": written["fingerprint"], "splits": splits})
     return entries
 
 
-def folder_of(data: str | Path, about: dict[str, Any], number: int) -> Path:
+def folder_of(data: str | Path, manifest: dict[str, Any], number: int) -> Path:
     """The folder of a fold, which must be the one that the manifest `about` of `data` lists; `UserError` if it is not."""
     folder = Path(data) / "folds" / str(number)
     its = folders.read_manifest(folder)["fingerprint"]
-    if its != (listed := about["folds"][number]["fingerprint"]):
+    if its != (listed := manifest["folds"][number]["fingerprint"]):
         raise UserError(f"{folder} is {its}, but {data} was prepared with {listed} there: prepare both again")
     return folder

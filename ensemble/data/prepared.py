@@ -17,38 +17,38 @@ LARGEST_TARGET = 1e150
 GUIDE = "see ensemble/recipes/README.md"
 
 
-def check(name: str, folder: str | Path, about: dict[str, Any]) -> None:
+def check(name: str, folder: str | Path, manifest: dict[str, Any]) -> None:
     """Raise `UserError` for a manifest of the recipe `name`, or a column of its rows, that members could not use."""
-    missing = [entry for entry in ("recipe", "config", "splits", "features") if entry not in about]
-    missing += [f"rows of the split {split}" for split, facts in about.get("splits", {}).items() if "rows" not in facts]
+    missing = [entry for entry in ("recipe", "config", "splits", "features") if entry not in manifest]
+    missing += [f"rows of the split {split}" for split, facts in manifest.get("splits", {}).items() if "rows" not in facts]
     if missing:
         raise UserError(f"the manifest that the recipe {name} wrote lacks {', '.join(missing)}: {GUIDE}")
-    if about["recipe"] != name:
-        raise UserError(f"the recipe {name} wrote recipe={about['recipe']} into its manifest: write {name} there")
-    for feature in about["features"]:
+    if manifest["recipe"] != name:
+        raise UserError(f"the recipe {name} wrote recipe={manifest['recipe']} into its manifest: write {name} there")
+    for feature in manifest["features"]:
         if feature.get("unit") == "category" and not feature.get("categories"):
             raise UserError(f"the feature {feature['name']} has the unit category, but no categories: give their number")
-    if "task" not in about:  # members of such a recipe are networks with files of their own
+    if "task" not in manifest:  # members of such a recipe are networks with files of their own
         return
-    task = task_of(about)
+    task = task_of(manifest)
     if task.kind not in KINDS:
         raise UserError(f"the task is of kind {task.kind}: choose one of {', '.join(KINDS)}")
     if task.kind == "multiclass" and len(task.classes) < 2:
         raise UserError("a multiclass task names its classes: give Task(…, classes=(…))")
-    for split in about["splits"]:
+    for split in manifest["splits"]:
         schema = open_table(Path(folder) / "rows" / split).schema
         _check_columns(
             split, schema, ["row_id", task.group, task.cluster], pa.types.is_integer, "whole numbers, such as int64"
         )
         _check_columns(split, schema, [task.target], _holds_targets, "float32 or float64, or a fixed-size list of integers")
-        names = [feature["name"] for feature in about["features"]]
+        names = [feature["name"] for feature in manifest["features"]]
         _check_columns(split, schema, names, lambda kind: kind == pa.float32(), "float32")
-    tables = {split: open_table(Path(folder) / "rows" / split) for split in about["splits"]}
+    tables = {split: open_table(Path(folder) / "rows" / split) for split in manifest["splits"]}
     _check_row_ids(tables)
     for split, table in tables.items():
         if split != FORECAST and not pa.types.is_fixed_size_list(table.schema.field(task.target).type):
             _check_target(split, table, task.target)
-    for sentence in unknown_values(tables, [feature["name"] for feature in about["features"]]):
+    for sentence in unknown_values(tables, [feature["name"] for feature in manifest["features"]]):
         print(f"warning: {sentence}")
 
 

@@ -18,10 +18,10 @@ def stage(source: str | Path, out: str | Path) -> tuple[int, bool]:
     Raises `UserError` for data that are damaged, a disk without room for them, or an `out` that holds anything else.
     """
     source, out = Path(source), Path(out)
-    about = folders.read_manifest(source)
-    num_bytes = sum(entry["bytes"] for entry in about["files"].values())
+    manifest = folders.read_manifest(source)
+    num_bytes = sum(entry["bytes"] for entry in manifest["files"].values())
     if out.exists():
-        if folders.verify(out)["fingerprint"] != about["fingerprint"]:
+        if folders.verify(out)["fingerprint"] != manifest["fingerprint"]:
             raise UserError(f"{out} holds other data than {source}: choose another folder")
         return num_bytes, False
     out.parent.mkdir(parents=True, exist_ok=True)
@@ -31,7 +31,7 @@ def stage(source: str | Path, out: str | Path) -> tuple[int, bool]:
             "slurm/site.sh empty, or name a larger disk"
         )
     with folders.new_folder(out, False, KIND) as folder:
-        for name in (*about["files"], folders.NAME):
+        for name in (*manifest["files"], folders.NAME):
             (folder / name).parent.mkdir(parents=True, exist_ok=True)
             shutil.copyfile(source / name, folder / name)
         folders.verify(folder)

@@ -21,7 +21,7 @@ STARTING_S = 16.0
 
 
 def train(
-    member: Planned, data: Path, folder: Path, about: dict[str, Any], config: Any, seconds: float, resume: bool
+    member: Planned, data: Path, folder: Path, manifest: dict[str, Any], config: Any, seconds: float, resume: bool
 ) -> bool:
     """Train the member; whether it is whole afterwards. With `seconds` it stops in time.
 
@@ -34,7 +34,7 @@ def train(
         return True
     launcher = [sys.executable, "-m", "accelerate.commands.launch", "--quiet", *_hardware(config.accelerate_config)]
     limit = [f"max_seconds={max(seconds - STARTING_S, 1)}"] if seconds else []
-    command = [*launcher, "-m", "ensemble.commands.train", *words(member, data, folder, about, config), *limit]
+    command = [*launcher, "-m", "ensemble.commands.train", *words(member, data, folder, manifest, config), *limit]
     code = _run(command, ["--resume", "auto"] if resume else [])
     if code == PREEMPTED or ((folder / "status").is_file() and "preempted" in (folder / "status").read_text()):
         raise Preempted(member.name)
@@ -43,10 +43,10 @@ def train(
     return not code
 
 
-def words(member: Planned, data: Path, folder: Path, about: dict[str, Any], config: Any) -> list[str]:
+def words(member: Planned, data: Path, folder: Path, manifest: dict[str, Any], config: Any) -> list[str]:
     """The words of scripts/train.py that train the member."""
     settings = {"seed": getattr(config, "seed", 0), **member.settings, "data": data, "out": folder}
-    return ["--recipe", about["recipe"], *(f"{name}={value}" for name, value in settings.items())]
+    return ["--recipe", manifest["recipe"], *(f"{name}={value}" for name, value in settings.items())]
 
 
 def predict(name: str, folder: Path, data: Path, out: Path) -> None:

@@ -55,29 +55,29 @@ class FollowUp:
     """Time that predictions, preparation and comparison take at most."""
 
 
-def plan(about: dict[str, Any], num_threads: int) -> list[Planned]:
+def plan(manifest: dict[str, Any], num_threads: int) -> list[Planned]:
     """The members for prepared data with the manifest `about`, the most valuable first."""
-    its = recipe.of(about)
+    its = recipe.of(manifest)
     if of_recipe := its.get("plan", "plan"):
-        found: list[Planned] = of_recipe(about, num_threads)
+        found: list[Planned] = of_recipe(manifest, num_threads)
     else:
         trees = [
             Planned(name=library, kind="trees", settings={"library": library, "refit": True})
             for library in ("xgboost", "lightgbm")
-            if about.get("features") and "task" in about
+            if manifest.get("features") and "task" in manifest
         ]
         network = its.get("training", "make") and Planned(name="network", kind="neural", share=4, least_seconds=20)
         found = [*trees, *([network] if network else [])]
     return [one for one in found if _is_installed(one.settings.get("library", ""))]
 
 
-def follow_up(about: dict[str, Any], data: Path, rankings: Path) -> FollowUp | None:
+def follow_up(manifest: dict[str, Any], data: Path, rankings: Path) -> FollowUp | None:
     """The follow-up of data with the manifest `about` in the folder `data`, if the recipe has one.
 
     rankings : the folder of the predictions of members and baselines.
     """
-    of_recipe = recipe.of(about).get("plan", "follow_up")
-    planned: FollowUp | None = of_recipe(about, data, rankings) if of_recipe else None
+    of_recipe = recipe.of(manifest).get("plan", "follow_up")
+    planned: FollowUp | None = of_recipe(manifest, data, rankings) if of_recipe else None
     return planned
 
 

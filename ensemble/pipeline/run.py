@@ -50,26 +50,26 @@ def fit(config: Any, name: str, resume: bool, budget: Budget) -> list[dict[str, 
     from ensemble.trees import threads
 
     out = Path(config.out)
-    about = prepare(config, name, resume)
-    planned = chosen(about, config, threads.settle(config.threads))
-    _say(budget, f"prepared {_num_rows(about):,} rows")
-    then = follow_up(about, out / PREPARED, out / RANKINGS)
+    manifest = prepare(config, name, resume)
+    planned = chosen(manifest, config, threads.settle(config.threads))
+    _say(budget, f"prepared {_num_rows(manifest):,} rows")
+    then = follow_up(manifest, out / PREPARED, out / RANKINGS)
     own, after = ([member for member in planned if (member.data == PREPARED) == is_own] for is_own in (True, False))
     trained: list[Planned] = []
-    _train(own, after, trained, about, _finish_seconds(about) + (then.seconds if then else 0), config, resume, budget)
+    _train(own, after, trained, manifest, _finish_seconds(manifest) + (then.seconds if then else 0), config, resume, budget)
     if then:
-        about = _follow(then, about, trained, config, resume, budget)
-        _train(after, [], trained, about, _finish_seconds(about), config, resume, budget)
+        manifest = _follow(then, manifest, trained, config, resume, budget)
+        _train(after, [], trained, manifest, _finish_seconds(manifest), config, resume, budget)
     if not trained:
         raise UserError("no member could be trained, as the warnings explain: name other members, or give other data")
-    return _finish(out, about, trained, config, budget, then)
+    return _finish(out, manifest, trained, config, budget, then)
 
 
 def _train(
     planned: list[Planned],
     after: list[Planned],
     trained: list[Planned],
-    about: dict[str, Any],
+    manifest: dict[str, Any],
     finish: float,
     config: Any,
     resume: bool,
@@ -92,9 +92,9 @@ def _train(
         seconds = max(left * share_of(member, later, left), LEAST_S) if config.time_limit else 0.0
         _say(budget, f"{member.name}" + (f": at most {seconds:.0f} s" if config.time_limit else ""))
         folder = out / "members" / member.name
-        go_on = resume and not is_stale(folder, about["fingerprint"])
+        go_on = resume and not is_stale(folder, manifest["fingerprint"])
         if member.kind == "neural":
-            done = network.train(member, out / member.data, folder, about, config, seconds, go_on)
+            done = network.train(member, out / member.data, folder, manifest, config, seconds, go_on)
         else:
             try:
                 train_trees(member, config, num_threads, seconds, go_on, overwrite or resume)
@@ -106,17 +106,17 @@ def _train(
             trained.append(member)
 
 
-def _finish_seconds(about: dict[str, Any]) -> float:
+def _finish_seconds(manifest: dict[str, Any]) -> float:
     """Time to combine the members of data and to write the report, at most."""
-    return FINISH_S + FINISH_PER_ROW_S * about["splits"]["train"]["rows"]
+    return FINISH_S + FINISH_PER_ROW_S * manifest["splits"]["train"]["rows"]
 
 
-def _num_rows(about: dict[str, Any]) -> int:
-    return sum(split["rows"] for split in about["splits"].values())
+def _num_rows(manifest: dict[str, Any]) -> int:
+    return sum(split["rows"] for split in manifest["splits"].values())
 
 
 def _follow(
-    then: FollowUp, about: dict[str, Any], trained: list[Planned], config: Any, resume: bool, budget: Budget
+    then: FollowUp, manifest: dict[str, Any], trained: list[Planned], config: Any, resume: bool, budget: Budget
 ) -> dict[str, Any]:
     """Predict with the members and baselines, and prepare the data of the follow-up from that; returns their manifest.
 
@@ -126,12 +126,12 @@ def _follow(
 
     out = Path(config.out)
     rankings, folder = out / RANKINGS, out / then.recipe
-    models = {member.name: bag.model_of(out / "members" / member.name) for member in trained}
-    content = {"kind": RANKINGS, "data": about["fingerprint"], "models": models}
+    models = {member.name: bag.model_fingerprint(out / "members" / member.name) for member in trained}
+    content = {"kind": RANKINGS, "data": manifest["fingerprint"], "models": models}
     if not (resume and _holds(rankings, content)):
         _say(budget, f"predicting with {', '.join([*models, 'the baselines'])}")
         with folders.new_folder(rankings, overwrite=True, kind=RANKINGS) as scratch:
-            _predict(trained, about, out / PREPARED, scratch, config)
+            _predict(trained, manifest, out / PREPARED, scratch, config)
             folders.write_manifest(scratch, content)
     sources = folders.sources(sorted(rankings.glob("*.parquet")))
     if not (resume and _holds(folder, {"recipe": then.recipe, "sources": sources})):
@@ -165,9 +165,9 @@ def prepare(config: Any, name: str, resume: bool) -> dict[str, Any]:
     _check(config)
     out = Path(config.out)
     with _opened(out, config, name, resume) as begun:
-        about = _prepare(out / PREPARED, config, name, begun, threads.settle(config.threads))
-        _note(out, about["fingerprint"])
-    return about
+        manifest = _prepare(out / PREPARED, config, name, begun, threads.settle(config.threads))
+        _note(out, manifest["fingerprint"])
+    return manifest
 
 
 def prepared(config: Any, name: str) -> dict[str, Any]:
@@ -175,10 +175,10 @@ def prepared(config: Any, name: str) -> dict[str, Any]:
     _check(config)
     out = Path(config.out)
     begun = _begun(out, config, name)
-    about = folders.read_manifest(out / PREPARED)
-    if about["fingerprint"] != begun.get(PREPARED):
+    manifest = folders.read_manifest(out / PREPARED)
+    if manifest["fingerprint"] != begun.get(PREPARED):
         raise UserError(f"{out / PREPARED} is not of the fit in {out}: prepare the data again with --stage prepare")
-    return about
+    return manifest
 
 
 def _check(config: Any) -> None:
@@ -275,14 +275,14 @@ def _prepare(folder: Path, config: Any, name: str, begun: dict[str, Any] | None,
     """The manifest of the prepared data, which are not made again if the fit that goes on has made them."""
     settings = preparation(config, name, str(folder))
     if begun and begun.get(PREPARED) and (folder / folders.NAME).is_file():
-        about = folders.read_manifest(folder)
-        if about["fingerprint"] == begun[PREPARED]:
-            _refuse_other_sources(config, about, folder)
-            return about
+        manifest = folders.read_manifest(folder)
+        if manifest["fingerprint"] == begun[PREPARED]:
+            _refuse_other_sources(config, manifest, folder)
+            return manifest
     elif begun and hasattr(settings, "overwrite"):
         settings = dataclasses.replace(settings, overwrite=True)  # what is there was killed half-way, or is an older fit's
 
-    _write(folder, name, settings, lambda about: chosen(about, config, num_threads))
+    _write(folder, name, settings, lambda manifest: chosen(manifest, config, num_threads))
     return folders.read_manifest(folder)
 
 
@@ -291,22 +291,22 @@ def _write(folder: Path, name: str, settings: Any, check: Callable[[dict[str, An
     from ensemble.data import prepared
 
     def check_all(scratch: Path) -> None:
-        about = folders.read_manifest(scratch)
-        prepared.check(name, scratch, about)
-        check(about)
+        manifest = folders.read_manifest(scratch)
+        prepared.check(name, scratch, manifest)
+        check(manifest)
 
     with folders.checked(folder, check_all):
         recipe.named(name).require("prepare", "prepare", "cannot prepare data")(settings)
 
 
-def _refuse_other_sources(config: Any, about: dict[str, Any], folder: Path) -> None:
+def _refuse_other_sources(config: Any, manifest: dict[str, Any], folder: Path) -> None:
     """Members would be of the old files, and the user believe that they were of the new ones."""
     from ensemble.data import reviews
 
     given = [*getattr(config, "source", ()), *getattr(config, "metadata", ())]
-    if not given or "sources" not in about or any(source.startswith("hub:") for source in given):
+    if not given or "sources" not in manifest or any(source.startswith("hub:") for source in given):
         return
-    before = {source["sha256"]: source["name"] for source in about["sources"]}
+    before = {source["sha256"]: source["name"] for source in manifest["sources"]}
     now = {source["sha256"]: source["name"] for source in folders.sources(reviews.expand_sources(given, ""))}
     if changed := sorted({name for sha, name in {**before, **now}.items() if (sha in before) != (sha in now)}):
         raise UserError(
@@ -315,9 +315,9 @@ def _refuse_other_sources(config: Any, about: dict[str, Any], folder: Path) -> N
         )
 
 
-def chosen(about: dict[str, Any], config: Any, num_threads: int) -> list[Planned]:
+def chosen(manifest: dict[str, Any], config: Any, num_threads: int) -> list[Planned]:
     """The members that are planned for the data, or those of them that the settings name."""
-    planned, names = plan(about, num_threads), config.members
+    planned, names = plan(manifest, num_threads), config.members
     known = {member.name: member for member in planned}
     for name in names:
         if name not in known:
@@ -362,16 +362,16 @@ def train_trees(
 
 
 def _finish(
-    out: Path, about: dict[str, Any], trained: list[Planned], config: Any, budget: Budget, then: FollowUp | None
+    out: Path, manifest: dict[str, Any], trained: list[Planned], config: Any, budget: Budget, then: FollowUp | None
 ) -> list[dict[str, Any]]:
     """Predict, combine, compare and report."""
     from ensemble.predictor import fit as combiner
     from ensemble.predictor import leaderboard
 
     data, predictions = out / (then.recipe if then else PREPARED), out / "predictions"
-    names = _predict([member for member in trained if member.data == data.name], about, data, predictions, config)
+    names = _predict([member for member in trained if member.data == data.name], manifest, data, predictions, config)
     _say(budget, "combining")
-    combining = recipe.of(about).get("plan", "combining")
+    combining = recipe.of(manifest).get("plan", "combining")
     scores = combiner.fit(
         predictions,
         data,
@@ -381,7 +381,7 @@ def _finish(
         getattr(config, "seed", 0),
         overwrite=True,
         compare=False,
-        **(combining(about) if combining else {}),
+        **(combining(manifest) if combining else {}),
     )
     if then:
         compare = recipe.of(folders.read_manifest(out / PREPARED)).require(
@@ -399,7 +399,7 @@ def _finish(
     return board
 
 
-def _predict(trained: list[Planned], about: dict[str, Any], data: Path, folder: Path, config: Any) -> list[str]:
+def _predict(trained: list[Planned], manifest: dict[str, Any], data: Path, folder: Path, config: Any) -> list[str]:
     """Write the predictions of members and baselines for `data`, with the manifest `about`; returns their names."""
     from ensemble.predictor import bag, members
 
@@ -410,11 +410,11 @@ def _predict(trained: list[Planned], about: dict[str, Any], data: Path, folder: 
             network.predict(member.name, model, data, folder)
             continue
         loaded, kind = members.load(model, data, config.threads), members.kind_of(model)
-        splits = bag.usual_splits(model, about, is_baseline=False)
-        list(members.write_splits(loaded, member.name, kind, splits, data, about, folder, model))
-    for name, kind in members.baselines(about).items():
-        splits = bag.usual_splits(Path(name), about, is_baseline=True)
-        list(members.write_splits(members.load_baseline(name, about), name, kind, splits, data, about, folder))
+        splits = bag.default_splits(model, manifest, is_baseline=False)
+        list(members.write_splits(loaded, member.name, kind, splits, data, manifest, folder, model))
+    for name, kind in members.baselines(manifest).items():
+        splits = bag.default_splits(Path(name), manifest, is_baseline=True)
+        list(members.write_splits(members.load_baseline(name, manifest), name, kind, splits, data, manifest, folder))
         names.append(name)
     return names
 

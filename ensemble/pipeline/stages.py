@@ -38,37 +38,37 @@ def run(stage: str, config: Any, name: str, task: int = 0, num_tasks: int = 1) -
         raise UserError("--stage is for time_limit=0 without overwrite=true: tasks have limits of Slurm's, and begin again")
     if not 0 <= task < num_tasks:
         raise UserError(f"--task {task} --num-tasks {num_tasks} is impossible: tasks are counted from 0")
-    about = whole.prepare(config, name, resume=True) if stage == "prepare" else whole.prepared(config, name)
+    manifest = whole.prepare(config, name, resume=True) if stage == "prepare" else whole.prepared(config, name)
     num_threads = threads.settle(config.threads)
-    planned = whole.chosen(about, config, num_threads)
+    planned = whole.chosen(manifest, config, num_threads)
     # Members of a follow-up train on predictions of the others, so the fit without --stage trains them
     trees = [member for member in planned if member.kind == "trees" and member.data == PREPARED]
     if stage == "prepare":
-        _write_words(planned, about, config)
+        _write_words(planned, manifest, config)
     elif stage == "copies":
-        _grow_copies(trees, about, config, num_threads, slice(task, None, num_tasks))
+        _grow_copies(trees, manifest, config, num_threads, slice(task, None, num_tasks))
     else:
         for member in trees[task::num_tasks]:
             _warned(whole.train_trees, member, config, num_threads)
 
 
-def _write_words(planned: list[Planned], about: dict[str, Any], config: Any) -> None:
+def _write_words(planned: list[Planned], manifest: dict[str, Any], config: Any) -> None:
     """Those of the first neural member."""
     out = Path(config.out)
     words = [
-        network.words(member, out / PREPARED, out / "members" / member.name, about, config)
+        network.words(member, out / PREPARED, out / "members" / member.name, manifest, config)
         for member in planned
         if member.kind == "neural"
     ]
     folders.write_text(out / WORDS, "".join(f"{word}\n" for word in words[0]) if words else "")
 
 
-def _grow_copies(trees: list[Planned], about: dict[str, Any], config: Any, num_threads: int, share: slice) -> None:
+def _grow_copies(trees: list[Planned], manifest: dict[str, Any], config: Any, num_threads: int, share: slice) -> None:
     """As many copies at once as there are threads; a single copy is the member itself, and is left to the next stage."""
     from ensemble.trees import single_copy
     from ensemble.trees.boosting import Stopped
 
-    cv, members = CrossValidation.of(about), Path(config.out) / "members"
+    cv, members = CrossValidation.of(manifest), Path(config.out) / "members"
     num_copies = cv.num_folds if cv and cv.num_folds > 1 else 0
     is_whole = {member.name: (members / member.name / folders.NAME).is_file() for member in trees}
     mine = [(member, copy) for member in trees for copy in range(num_copies)][share]

@@ -20,7 +20,7 @@ from ensemble.arrow import open_table
 from ensemble.errors import UserError
 from ensemble.predictor import bag, new_data
 from ensemble.predictor import fit as predictor
-from ensemble.predictor.loaded import _Stage
+from ensemble.predictor.loaded import _Worker
 from ensemble.recipes.hot_sellers import baselines
 from ensemble.trees import bagging as tree_bag
 from ensemble.trees import threads
@@ -70,7 +70,7 @@ def test_out_of_fold_each_copy_speaks_of_its_block(trained: Path, folded: Path) 
         assert np.array_equal(found[name], np.concatenate([part[name] for part in parts]))
     assert len(np.unique(found["row_id"])) == len(found["row_id"])
     assert found["fingerprint"] == folders.read_manifest(folded)["fingerprint"]
-    assert found["config"]["model"] == bag.model_of(trained)
+    assert found["config"]["model"] == bag.model_fingerprint(trained)
     target_of = dict(zip(found["row_id"].tolist(), found["target"].tolist(), strict=True))
     blend = open_table(folded / "rows/blend")
     assert blend["hot"].to_pylist() == [target_of[row] for row in blend["row_id"].to_pylist()]
@@ -106,7 +106,7 @@ def test_a_member_that_is_no_bag_is_asked_itself(trained: Path, folded: Path) ->
     alone = bag.load(trained / "1", ask)(folded / "folds/1", "blend")
     assert np.array_equal(alone["prediction"], TreeMember(trained / "1").predict(folded / "folds/1", "blend")["prediction"])
     assert bag.kind_of(trained / "1") == bag.kind_of(trained) == "xgboost"
-    assert bag.model_of(trained / "1") == folders.read_json(trained / "1/manifest.json")["fingerprint"]
+    assert bag.model_fingerprint(trained / "1") == folders.read_json(trained / "1/manifest.json")["fingerprint"]
 
 
 # ------------------------------------------------------------------------------------------------ no leak
@@ -199,16 +199,16 @@ def test_copies_of_other_folds_are_refused(copied: Path, folded: Path, prepared:
 
 def test_the_name_of_a_bag_is_of_all_its_copies(copied: Path) -> None:
     """A copy trained anew after the ensemble was fitted would go unnoticed."""
-    before = bag.model_of(copied)
+    before = bag.model_fingerprint(copied)
     summary = folders.read_json(copied / "1/summary.json")
     folders.write_json(copied / "1/summary.json", {**summary, "kind": "xgboosu"})
     assert bag.kind_of(copied) is None
     with pytest.raises(UserError, match="was changed after it was written"):
-        bag.model_of(copied)
+        bag.model_fingerprint(copied)
     (copied / "1/manifest.json").unlink()
     folders.write_manifest(copied / "1", {"kind": "tree member"})
-    assert bag.model_of(copied) != before
-    assert bag.model_of(copied / "nowhere") is None
+    assert bag.model_fingerprint(copied) != before
+    assert bag.model_fingerprint(copied / "nowhere") is None
 
 
 # ------------------------------------------------------------------------------------------------ the scripts
@@ -258,15 +258,15 @@ def test_files_of_a_bag_are_those_of_any_member(files: Path, trained: Path, fold
         template, _ = predictions.align(both)
         assert template.fingerprint == folders.read_manifest(folded)["fingerprint"]
         assert both[1].config["kind"] == "xgboost"
-        assert (both[1].config["folder"], both[1].config["model"]) == (str(trained), bag.model_of(trained))
-    like = folders.read_manifest(folded)
-    about = {"recipe": like["recipe"], "like": like, "name": "xgboost", "folder": str(trained), "threads": 1}
-    stage = _Stage("xgboost", about)
+        assert (both[1].config["folder"], both[1].config["model"]) == (str(trained), bag.model_fingerprint(trained))
+    manifest = folders.read_manifest(folded)
+    member = {"name": "xgboost", "folder": str(trained), "threads": 1}
+    worker = _Worker("xgboost", {"recipe": manifest["recipe"], "manifest": manifest, **member})
     try:
-        stage.answer()
-        stage.ask({"data": str(folded), "out": str(tmp_path / "served.parquet")})
+        worker.wait()
+        worker.run({"data": str(folded), "out": str(tmp_path / "served.parquet")})
     finally:
-        stage.end()
+        worker.end()
     served = predictions.read(tmp_path / "served.parquet")
     assert np.array_equal(served.prediction, both[1].prediction)
 

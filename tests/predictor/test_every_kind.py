@@ -154,7 +154,7 @@ def test_data_without_a_forecast_are_enough(kind: str, tmp_path: Path) -> None:
     assert {path.name for path in (tmp_path / "ensemble").iterdir()} == {
         "README.md", "ensemble.json", "like.json", "manifest.json", "scores.json", "test.parquet",
     }  # fmt: skip
-    sentence = "member net was not predicted by scripts/predict.py, so it cannot be asked: fit without it"
+    sentence = "the predictions of member net are not from scripts/predict.py, so it cannot predict new rows: fit without it"
     with pytest.raises(UserError, match=sentence):
         new_data.predict(tmp_path / "ensemble", ("new.csv",), (), tmp_path / "new", {})
     with pytest.raises(UserError, match=sentence):

@@ -80,7 +80,7 @@ def test_a_foreign_member_of_any_scale_joins(copied: Path, prepared: Path, tmp_p
     shown = pq.read_table(tmp_path / "ensemble" / "forecast.parquet")["vague"].to_numpy()
     assert 0 < shown.min() < shown.max() < 1
     change(copied / "vague.test.parquet", output="probability")
-    with pytest.raises(UserError, match="member vague says a probability on test, and a score on another split"):
+    with pytest.raises(UserError, match="member vague predicts a probability on test, and a score on another split"):
         fit(copied, prepared, tmp_path / "again")
 
 

@@ -86,7 +86,7 @@ def test_what_cannot_be_forecast_is_refused(
     for split in SPLITS:
         change(foreign / f"clear.{split}.parquet", config={})
     fit(foreign, prepared, tmp_path / "ensemble")
-    with pytest.raises(UserError, match=r"member clear was not predicted by scripts/predict.py"):
+    with pytest.raises(UserError, match=r"the predictions of member clear are not from scripts/predict.py"):
         new_data.predict(tmp_path / "ensemble", (str(raw_market[0]),), (), tmp_path / "new", {})
     with pytest.raises(UserError, match=r"learned with product metadata, and none are given: add metadata="):
         new_data.predict(fitted / "ensemble", (str(raw_market[0]),), (), tmp_path / "new", {})
@@ -123,7 +123,7 @@ def test_a_member_trained_anew_is_refused(fitted: Path, raw_market: tuple[Path, 
     (member / folders.NAME).unlink()
     folders.write_manifest(member, {"kind": "tree member"})
     source, metadata = map(str, raw_market)
-    with pytest.raises(UserError, match=r"member xgboost at .* was trained anew after the ensemble was fitted"):
+    with pytest.raises(UserError, match=r"member xgboost at .* was trained again after the ensemble was fitted"):
         new_data.predict(folder / "ensemble", (source,), (metadata,), tmp_path / "new", {})
 
 

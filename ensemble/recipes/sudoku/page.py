@@ -12,8 +12,8 @@ import numpy as np
 from ensemble.arrow import Column, open_table
 from ensemble.recipes.sudoku import played
 from ensemble.report.commands import settings_words
-from ensemble.report.pictures import Described, in_percent
 from ensemble.report.run import Run
+from ensemble.report.svg import Picture, format_percent
 
 NEEDED = ("sudoku",)
 """Entries of the manifest that the page shows."""
@@ -33,7 +33,7 @@ def parts(run: Run) -> dict[str, Any]:
         is_solved, blanks = puzzles.scores(candidate)
         rows.append({"name": name, **_share(is_solved), "blanks": blanks})
         shares.append(is_solved.mean())
-    board = run.about["sudoku"]
+    board = run.manifest["sudoku"]
     return {
         "exact": {"rows": rows, "best": max(shares), "puzzles": puzzles.num_puzzles},
         "levels": _levels(run, puzzles),
@@ -41,7 +41,7 @@ def parts(run: Run) -> dict[str, Any]:
     }
 
 
-def pictures(run: Run, series: dict[str, Any]) -> list[Described]:
+def pictures(run: Run, series: dict[str, Any]) -> list[Picture]:
     """The share of solved puzzles after each segment; and by the number of clues, if puzzles differ in it."""
     puzzles, networks = _Puzzles(run), _networks(run)
     clues = _groups(puzzles.columns["clues"])
@@ -51,16 +51,16 @@ def pictures(run: Run, series: dict[str, Any]) -> list[Described]:
             share = of["solved_after"]
             axes.plot(range(1, 1 + len(share)), share, marker="o", markersize=3, **series[name])
         axes.set(ylim=(-0.02, 1.02), xlabel="segment", ylabel="puzzles solved")
-        in_percent(axes.yaxis)
+        format_percent(axes.yaxis)
 
     def by_clues(axes: Any) -> None:
         for name, candidate in run.candidates.items():
             exact, _ = puzzles.scores(candidate)
             axes.plot(list(clues), [exact[rows].mean() for rows in clues.values()], marker="o", markersize=3, **series[name])
         axes.set(ylim=(-0.02, 1.02), xlabel="clues", ylabel="puzzles solved")
-        in_percent(axes.yaxis)
+        format_percent(axes.yaxis)
 
-    found: list[Described] = []
+    found: list[Picture] = []
     if networks:
         caption = f"Of the first {played.NUM_LOOKED_AT} test puzzles or fewer, from one latent start, without votes."
         found.append(
@@ -94,7 +94,7 @@ class _Puzzles:
     def __init__(self, run: Run):
         table = open_table(run.folder_of["data"] / "rows" / run.test.split)
         self.columns = {name: Column(table, name).all() for name in table.column_names}
-        cells = run.about["sudoku"]["cells"]
+        cells = run.manifest["sudoku"]["cells"]
         row_of = {row_id: row for row, row_id in enumerate(self.columns["row_id"].tolist())}
         self._puzzle = np.array([row_of[puzzle] for puzzle in (run.test.row_id // cells).tolist()])
         self._is_blank = self.columns["puzzle"][self._puzzle, run.test.row_id % cells] == 0

@@ -264,7 +264,7 @@ def test_bodies_that_do_not_end(fitted: Path) -> None:
     with begin(service.port, "content-length: 1000", b'{"reviews": [') as slow:
         answer = received(slow)
     assert answer.startswith("HTTP/1.1 408 ")
-    assert "the body had not come after 2 s: send it faster" in answer
+    assert "the body had not arrived after 2 s: send it faster" in answer
     assert 1 < time.monotonic() - began < 60
     begin(service.port, "content-length: 1000", b'{"reviews": [').close()
     with begin(service.port, "transfer-encoding: chunked", b"5\r\nhello\r\nno number\r\n") as broken:
