@@ -1,4 +1,4 @@
-"""Checks that the folder which a recipe prepared is what members expect, for scripts/prepare_data.py."""
+"""Checks of the folder that a recipe prepared: its manifest and columns must be such as members can use."""
 
 from pathlib import Path
 from typing import Any
@@ -13,12 +13,13 @@ from ensemble.task import KINDS, task_of
 
 TRAIN = "train"
 LARGEST_TARGET = 1e150
-"""The square of a larger number is infinite."""
+"""The square of a much larger number is infinite."""
 GUIDE = "see ensemble/recipes/README.md"
 
 
 def check(name: str, folder: str | Path, manifest: dict[str, Any]) -> None:
-    """Raise `UserError` for a manifest of the recipe `name`, or a column of its rows, that members could not use."""
+    """Raise `UserError` for a manifest or column that members could not use. name : of the recipe that prepared the
+    folder."""
     missing = [entry for entry in ("recipe", "config", "splits", "features") if entry not in manifest]
     missing += [f"rows of the split {split}" for split, facts in manifest.get("splits", {}).items() if "rows" not in facts]
     if missing:
@@ -53,22 +54,22 @@ def check(name: str, folder: str | Path, manifest: dict[str, Any]) -> None:
 
 
 def unknown_values(tables: dict[str, pa.Table], features: list[str]) -> list[str]:
-    """What a user is to know of missing values in features that are never missing in train.
+    """Warnings of missing values in features that are never missing in train.
 
-    A text that train does not have is a missing value in the prepared rows.
+    A category that is not in train is a missing value in prepared rows.
     """
     others = {split: table for split, table in tables.items() if split != TRAIN}
-    found = []
+    warnings = []
     for name in features if TRAIN in tables else ():
         counts = {split: int(np.isnan(table[name].to_numpy()).sum()) for split, table in others.items()}
         if any(counts.values()) and not np.isnan(tables[TRAIN][name].to_numpy()).any():
             where = ", ".join(
                 f"{count:,} of {others[split].num_rows:,} rows of {split}" for split, count in counts.items() if count
             )
-            found.append(
+            warnings.append(
                 f"the feature {name} is empty or unknown in {where}, and never in train: see ensemble/trees/unknown.py"
             )
-    return found
+    return warnings
 
 
 def _holds_targets(kind: pa.DataType) -> bool:
@@ -82,12 +83,13 @@ def _check_row_ids(tables: dict[str, pa.Table]) -> None:
     if (np.diff(ids) > 0).all():
         return
     ids.sort()
-    again = np.flatnonzero(ids[1:] == ids[:-1])
-    if again.size:
-        one = ids[again[0]]
-        where = " and ".join(f"rows/{split}" for split, table in tables.items() if (table["row_id"].to_numpy() == one).any())
+    repeated = ids[1:][ids[1:] == ids[:-1]]
+    if repeated.size:
+        row_id = repeated[0]
+        splits = [split for split, table in tables.items() if (table["row_id"].to_numpy() == row_id).any()]
         raise UserError(
-            f"the row_id {one} stands more than once in {where}: each row of all splits has a row_id of its own; {GUIDE}"
+            f"the row_id {row_id} is more than once in {' and '.join(f'rows/{split}' for split in splits)}: each row of all "
+            f"splits has a row_id of its own; {GUIDE}"
         )
 
 
@@ -95,10 +97,10 @@ def _check_target(split: str, table: pa.Table, name: str) -> None:
     target = table[name].to_numpy().astype(np.float64)
     bad = np.flatnonzero(~(np.abs(target) <= LARGEST_TARGET))
     if bad.size:
-        rule = f"only rows of the split {FORECAST} have none, and none is beyond {LARGEST_TARGET:g}"
+        rule = f"only rows of the split {FORECAST} have no target, and none is beyond {LARGEST_TARGET:g}"
         raise UserError(
-            f"the target {name} of {bad.size:,} of {len(target):,} rows of rows/{split} is no number to learn, the first is "
-            f"{target[bad[0]]:g} with row_id {table['row_id'][int(bad[0])]}: {rule}; {GUIDE}"
+            f"the target {name} of {bad.size:,} of {len(target):,} rows of rows/{split} is missing or too large, the first "
+            f"is {target[bad[0]]:g} with row_id {table['row_id'][int(bad[0])]}: {rule}; {GUIDE}"
         )
 
 

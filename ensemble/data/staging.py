@@ -1,4 +1,4 @@
-"""Prepared data on a node's own disk: copied whole or not at all, and every file held against its checksum.
+"""Copy prepared data to a node's own disk, and compare every file with its checksum.
 
 python scripts/stage_data.py source=runs/demo/prepared out=/local/scratch/prepared
 """
@@ -13,9 +13,9 @@ KIND = "staged data"
 
 
 def stage(source: str | Path, out: str | Path) -> tuple[int, bool]:
-    """Copy prepared data to `out`, unless the same is there already: the number of bytes, and whether they were copied.
+    """Copy prepared data to `out` unless the same data are there; returns the number of bytes, and whether they were copied.
 
-    Raises `UserError` for data that are damaged, a disk without room for them, or an `out` that holds anything else.
+    Raises `UserError` for damaged data, a disk without room for them, and an `out` with other content.
     """
     source, out = Path(source), Path(out)
     manifest = folders.read_manifest(source)

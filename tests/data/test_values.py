@@ -129,7 +129,7 @@ def test_truth_values_and_votes(tmp_path: Path) -> None:
     assert census.notes == {kinds["verified_purchase"]: 2, kinds["helpful_vote"]: 1}
     assert census.dropped == {}
     assert census.rows_kept == len(rows)
-    assert census.offenders[kinds["helpful_vote"]] == [(str(file), 3, "helpful_vote=many")]
+    assert census.examples[kinds["helpful_vote"]] == [(str(file), 3, "helpful_vote=many")]
     assert "a.csv:13: verified_purchase=maybe" in census.table()
     assert census.to_dict()["notes"][kinds["verified_purchase"]]["count"] == 2
     json_file = write_json(tmp_path / "a.jsonl", ["u"], verified_purchase="yes", helpful_vote="1,203")
@@ -193,7 +193,7 @@ def test_json_floats_that_are_not_exact_are_bad_rows(tmp_path: Path) -> None:
     census = Census()
     ids = read(lines, census=census)["user_id"].to_list()
     assert ids == ["4", "9007199254740993", "9007199254740992", "9007199254740991"]
-    assert [offender.line for offender in census.offenders[BAD_ID]] == [2, 3]
+    assert [example.line for example in census.examples[BAD_ID]] == [2, 3]
 
 
 def test_json_ids_that_are_no_text_are_bad_rows(tmp_path: Path) -> None:
@@ -202,7 +202,7 @@ def test_json_ids_that_are_no_text_are_bad_rows(tmp_path: Path) -> None:
     census = Census()
     assert read(write_json(tmp_path / "a.jsonl", ids), census=census)["user_id"].to_list() == [*ids[:4], "end"]
     assert census.dropped == {BAD_ID: 5}
-    assert [offender.line for offender in census.offenders[BAD_ID]] == [5, 6, 7, 8, 9]
+    assert [example.line for example in census.examples[BAD_ID]] == [5, 6, 7, 8, 9]
     for file in (
         write_parquet(tmp_path / "a.parquet", ["a\0b", "b"]),
         write_delimited(tmp_path / "a.csv", ["a\0b", "b"], ","),

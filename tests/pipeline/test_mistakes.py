@@ -88,7 +88,7 @@ TABLES: dict[str, tuple[bytes, str]] = {
     ),
     "cut gzip": (
         gzip.compress(GOOD)[:60],
-        "the gzip stream of x.csv breaks off near byte 60, after 36 decompressed bytes: get the",
+        "the gzip stream of x.csv ends early near byte 60, after 36 decompressed bytes: get the",
     ),
     "gzip of nothing": (
         gzip.compress(b""),
@@ -318,7 +318,7 @@ COMMANDS = {
     "… --recipe hot_sellers": "the command line: there is no setting 'target'; known are: out, source, metadata, raw,",
     "… --recipe next_item": "the command line: there is no setting 'target'; known are: out, source, format, columns, raw,",
     "out=new --recipe next_item": "no reviews are given: name at least one file, glob or hub:CATEGORY",
-    "out=new --recipe next_item source=[t.csv]": "t.csv fits no known format of reviews (its columns are a, b, y)",
+    "out=new --recipe next_item source=[t.csv]": "t.csv has no known format of reviews (its columns are a, b, y)",
     "out=new --recipe next_item source=[walks.txt] core=1 members=[tabm]": "members=['tabm']: there is no member 'tabm' "
     "here, there are sasrec, lightgbm, xgboost",
     "out=new --recipe next_item source=[few.txt] core=1": "the validation split has 60 sequences, and trees need at least "

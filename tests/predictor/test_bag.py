@@ -181,7 +181,7 @@ def test_copies_of_other_folds_are_refused(copied: Path, folded: Path, prepared:
     (copied / "1").rename(copied / "x")
     (copied / "2").rename(copied / "1")
     (copied / "x").rename(copied / "2")
-    with pytest.raises(UserError, match="whose blend split may hold rows that it was trained on"):
+    with pytest.raises(UserError, match="whose blend split may contain training rows"):
         bag.load(copied, ask)(folded, "oof")
     (copied / "1").rename(copied / "x")
     with pytest.raises(UserError, match=r"the bag .* has no copy 1: train it on folds/1 of the prepared data"):
