@@ -13,7 +13,7 @@ process loads only the libraries that it needs. `ensemble/recipes/README.md` is 
                   ANY_FEATURES                            True if it learns from data of any recipe with flat features
     baselines.py  kinds(about) -> {name: kind}            predictions that need no training, by the name of member=…
                   predict(data, split, name) -> columns     row_id, target, prediction, group, cluster: see predictions.py
-    plan.py       plan(about, num_threads) -> [Planned]   the members of scripts/fit.py: see pipeline/plan.py
+    plan.py       plan(about, num_threads) -> [PlannedMember]     the members of scripts/fit.py: see pipeline/plan.py
                   combining(about) -> {name: value}       how they are combined
                   follow_up(about, data, rankings) -> FollowUp     further members, of a recipe without a task
     comparison.py compare(…) -> scores                    of all members of such a recipe: see recipes/next_item

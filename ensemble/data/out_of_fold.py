@@ -44,7 +44,8 @@ def read(folder: Path, data: str | Path, task: Task, fingerprint: str) -> dict[s
     trained_on = (table.schema.metadata or {}).get(b"fingerprint", b"").decode()
     if trained_on != fingerprint:
         raise UserError(
-            f"{folder} was trained on data {trained_on}, and {data} is {fingerprint}: predict the data that it was trained on"
+            f"{folder} was trained on data {trained_on}, and {data} is {fingerprint}: predict the data that it was "
+            "trained on"
         )
     rows = open_table(Path(data) / "rows" / SPLIT)
     row_id = table["row_id"].to_numpy()

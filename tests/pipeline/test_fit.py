@@ -123,7 +123,7 @@ def test_killed_anywhere_it_goes_on_to_the_same_bits(
 
     fit(table, tmp_path / "whole")
     out = tmp_path / "out"
-    killed(monkeypatch, table, out, run, "_say")
+    killed(monkeypatch, table, out, run, "_print_progress")
     prepared = (out / "prepared/manifest.json").stat().st_mtime_ns
     for number, where in enumerate(
         [(train, "_write", 1, True), (train, "_write", 1), (combiner, "fit", 1), (combiner, "fit", 1, True)]
@@ -152,7 +152,7 @@ def test_what_a_kill_left_of_the_preparation_is_cleared_away(
         with pytest.raises(Killed):
             fit(table, out)
     assert sorted(path.name.split("-")[0] for path in out.iterdir()) == [".prepared.writing", "fit.json"]
-    with pytest.raises(UserError, match=r"out holds a fit: add --resume auto to go on with it, or overwrite=true"):
+    with pytest.raises(UserError, match=r"out contains a fit: add --resume auto to continue it, or overwrite=true"):
         fit(table, out)
     fit(table, out, resume=True)
     assert not list(out.glob(".*"))
@@ -161,14 +161,14 @@ def test_what_a_kill_left_of_the_preparation_is_cleared_away(
 def test_going_on_needs_the_same_settings(table: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """Half of the members would be of another target, and their ensemble be of neither."""
     out = tmp_path / "out"
-    killed(monkeypatch, table, out, run, "_say")
+    killed(monkeypatch, table, out, run, "_print_progress")
     before = snapshot(out)
     for other in ({"seed": 1}, {"members": ("xgboost",)}, {"num_folds": 4}, {"drop": ()}):
-        with pytest.raises(UserError, match=r"out was begun with other settings: give the same, or add overwrite=true"):
+        with pytest.raises(UserError, match=r"out was fitted with other settings: give the same, or add overwrite=true"):
             fit(table, out, resume=True, **other)
     assert snapshot(out) == before
     fit(table, out, resume=True, time_limit=1e6, num_draws=3)
-    with pytest.raises(UserError, match="holds a fit: add --resume auto"):
+    with pytest.raises(UserError, match="contains a fit: add --resume auto"):
         fit(table, out)
 
 
@@ -182,11 +182,11 @@ def test_going_on_with_a_moved_file(table: Path, tmp_path: Path) -> None:
 def test_going_on_with_other_files_is_refused(table: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """A corrected table would be believed to be learned, while all members are of the old one."""
     out = tmp_path / "out"
-    killed(monkeypatch, table, out, run, "_say")
+    killed(monkeypatch, table, out, run, "_print_progress")
     before, content = snapshot(out), table.read_bytes()
     table.write_bytes(content.replace(b"coral", b"denim", 1))
     with pytest.raises(
-        UserError, match=r"people\.csv changed since .*prepared was made: put the old content back, or begin anew"
+        UserError, match=r"people\.csv changed since .*prepared was prepared: restore the old content, or start again"
     ):
         fit(table, out, resume=True)
     assert snapshot(out) == before
@@ -252,7 +252,7 @@ def test_a_stopped_member_stops_the_fit(table: Path, tmp_path: Path, monkeypatch
         ({"threads": -1}, "threads=-1 is impossible: it must be 0 or more"),
         ({"time_limit": -1.0}, "time_limit=-1.0 is impossible: it must be 0 or more"),
         ({"time_limit": float("nan")}, "time_limit=nan is impossible"),
-        ({"accelerate_config": "no.yaml"}, "accelerate_config=no.yaml is no file: name one of accelerate, or write auto"),
+        ({"accelerate_config": "no.yaml"}, "accelerate_config=no.yaml is no file: name one of Accelerate, or write auto"),
         ({"embargo": 3.0}, "embargo=3 needs an order in time"),
     ],
 )
@@ -263,7 +263,7 @@ def test_a_mistake_leaves_nothing(
     """A folder would be in the way of the corrected command; or an earlier fit be half replaced."""
     out = tmp_path / "deep" / "out"
     if is_begun:
-        killed(monkeypatch, table, out, run, "_say")
+        killed(monkeypatch, table, out, run, "_print_progress")
     before = snapshot(tmp_path)
     with pytest.raises(UserError) as caught:
         fit(table, out, **{"overwrite": is_begun, **settings})
@@ -285,11 +285,11 @@ def test_an_empty_folder_of_the_users_stays(table: Path, tmp_path: Path) -> None
 @pytest.mark.parametrize(
     ("content", "sentence"),
     [
-        ({"thesis.txt": "irreplaceable"}, "exists and holds no fit of this project: choose another out"),
+        ({"thesis.txt": "irreplaceable"}, "exists and contains no fit of this project: choose another out"),
         ({"fit.json": '{"mine": 1}'}, "fit.json is not of this project, so nothing is written beside it: choose another"),
         ({"fit.json": "[1]"}, "fit.json is not of this project, so nothing is written beside it: choose another"),
         ({"fit.json": "{"}, "fit.json is damaged"),
-        (None, "exists and holds no fit of this project: choose another out"),
+        (None, "exists and contains no fit of this project: choose another out"),
     ],
 )
 @pytest.mark.parametrize("resume", [False, True])

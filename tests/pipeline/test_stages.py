@@ -10,7 +10,7 @@ from fits import bits, configured, fit, planned, snapshot
 from ensemble import folders
 from ensemble.errors import UserError
 from ensemble.pipeline import network, run, stages
-from ensemble.pipeline.plan import Planned, Preempted
+from ensemble.pipeline.plan import PlannedMember, Preempted
 from ensemble.trees import single_copy, train
 from ensemble.trees.boosting import CannotLearn, Stopped
 
@@ -60,7 +60,7 @@ def test_the_words_of_the_neural_member(config: Any, tmp_path: Path, monkeypatch
     """A cluster would train it with other settings than the fit does, or wait for one that is not planned."""
     stages.run("prepare", config, "table")
     assert (tmp_path / "out/network.words").read_text() == ""
-    neural = Planned(name="mlp", kind="neural", settings={"batch_size": 64})
+    neural = PlannedMember(name="mlp", kind="neural", settings={"batch_size": 64})
     monkeypatch.setattr(run, "plan", lambda about, num_threads: [*planned("lightgbm"), neural])
     stages.run("prepare", config, "table")
     words = (tmp_path / "out/network.words").read_text().splitlines()
@@ -127,7 +127,7 @@ def test_a_network_that_is_whole_is_not_trained_again(
     """The last job of a cluster's fit, on a node without GPUs, would go on with a network of another job."""
     begun: list[list[str]] = []
     monkeypatch.setattr(network, "_run", lambda command, more: begun.append(more) or 0)
-    folder, member = tmp_path / "mlp", Planned(name="mlp", kind="neural")
+    folder, member = tmp_path / "mlp", PlannedMember(name="mlp", kind="neural")
     folder.mkdir()
     (folder / "status").write_text("running\n")
     folders.write_manifest(folder, {"kind": "run"}, only=())
@@ -165,7 +165,7 @@ def test_tasks_need_the_settings_of_their_preparation(config: Any, table: Path, 
     """Half of the copies would be of another target."""
     stages.run("prepare", config, "table")
     before = snapshot(tmp_path)
-    with pytest.raises(UserError, match="out was begun with other settings: give the same"):
+    with pytest.raises(UserError, match="out was fitted with other settings: give the same"):
         stages.run("copies", configured(table, tmp_path / "out", seed=1), "table")
     fit(table, tmp_path / "other", seed=1)
     (tmp_path / "out/prepared").rename(tmp_path / "aside")
