@@ -148,7 +148,7 @@ def test_what_a_kill_left_of_the_preparation_is_cleared_away(
     with monkeypatch.context() as patch:
         kill(patch, table_prepare, "write_rows", 1, True)
         patch.setattr(folders.shutil, "rmtree", lambda *words, **more: None)  # a kill clears nothing away
-        patch.setattr(run, "_undo", lambda *files: None)
+        patch.setattr(run, "_remove_new", lambda *files: None)
         with pytest.raises(Killed):
             fit(table, out)
     assert sorted(path.name.split("-")[0] for path in out.iterdir()) == [".prepared.writing", "fit.json"]
