@@ -148,7 +148,14 @@ def fit(
         "intervals": None if intervals is None else dataclasses.asdict(intervals),
         "diversity": analysis,
         **({"bins_of_train": drift.bins_of_train(data, manifest)} if cv else {}),
-        "members": _member_entries(files[on], member_names, Path(out)),
+        "members": {
+            file.member: {
+                "folder": os.path.relpath(file.config["folder"], Path(out).resolve()),
+                "model": file.config.get("model"),
+            }
+            for file in files[on]
+            if file.member in member_names and "folder" in file.config
+        },
     }
 
     with folders.new_folder(out, overwrite, ENSEMBLE) as scratch:
@@ -167,10 +174,13 @@ def _read_files(
     folder: Path, data: str | Path, manifest: dict[str, Any], members: tuple[str, ...], on: str, scored: str
 ) -> tuple[list[str], dict[str, list[Predictions]]]:
     """The names of members and baselines, and by split their prediction files in the order of these names."""
-    names = sorted(members) or _names(folder, on)
-    reserved = reserved_names(manifest)
+    names = sorted(members) or sorted(path.name.removesuffix(f".{on}.parquet") for path in folder.glob(f"*.{on}.parquet"))
+    if not names:
+        raise UserError(
+            f"there are no prediction files of {on} in {folder}: write them with scripts/predict.py, or check the path"
+        )
     for name in names:
-        if name in reserved:
+        if name in reserved_names(manifest):
             raise UserError(
                 f"no member may be called '{name}', a name that the ensemble uses itself: predict again with another name=…"
             )
@@ -179,16 +189,6 @@ def _read_files(
         split: [_read(folder / f"{name}.{split}.parquet", name, split, manifest["fingerprint"], data) for name in names]
         for split in splits
     }
-
-
-def _names(folder: Path, on: str) -> list[str]:
-    names = sorted(path.name.removesuffix(f".{on}.parquet") for path in folder.glob(f"*.{on}.parquet"))
-    if not names:
-        which = "" if on == "blend" else f" of {on}"
-        raise UserError(
-            f"there are no prediction files{which} in {folder}: write them with scripts/predict.py, or check the path"
-        )
-    return names
 
 
 def _read(path: Path, name: str, split: str, fingerprint: str, data: str | Path) -> Predictions:
@@ -229,15 +229,6 @@ def _baseline(
     return combine.ranked_prediction(
         blend.target[counted], blend_column[counted], blend.group[counted], test_column, test.group, weight
     )
-
-
-def _member_entries(files: list[Predictions], member_names: list[str], out: Path) -> dict[str, dict[str, Any]]:
-    """Of each member that has a folder, its path relative to the ensemble's and the fingerprint of its model."""
-    return {
-        file.member: {"folder": os.path.relpath(file.config["folder"], out.resolve()), "model": file.config.get("model")}
-        for file in files
-        if file.member in member_names and "folder" in file.config
-    }
 
 
 def _as_file(template: Predictions, prediction: np.ndarray, ensemble: combine.Ensemble) -> Predictions:

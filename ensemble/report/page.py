@@ -105,7 +105,7 @@ def render(run: Run) -> str:
         used_rows=used,
         scored=used_rows.place(run.scores),
         yes=(run.manifest.get("target", {}).get("names") or [run.words.yes])[-1],
-        board=_board(run) if used else [],
+        board=leaderboard.rows(run.scores, {each.name: each.folder for each in run.members if each.folder}) if used else [],
         decision=decision.costs(run) if used and run.task.kind == "binary" and not run.scores["undefined"] else None,
         quality=quality.features(run) if used else [],
         drift=quality.drift(run) if used else None,
@@ -127,10 +127,6 @@ def render(run: Run) -> str:
             )
         variables |= recipe_variables
     return environment.get_template(template).render(variables)
-
-
-def _board(run: Run) -> list[dict[str, Any]]:
-    return leaderboard.rows(run.scores, {member.name: member.folder for member in run.members if member.folder})
 
 
 def _dashes(lengths: Iterable[float]) -> str:

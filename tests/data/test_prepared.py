@@ -66,7 +66,7 @@ def numbers(first: float) -> np.ndarray:
     [
         ("train", {"row_id": numbers(1).astype(int)}, "the row_id 1 is more than once in rows/train:"),
         ("blend", {"row_id": np.arange(NUM_ROWS)}, "the row_id 0 is more than once in rows/train and rows/blend:"),
-        ("train", {"target": numbers(np.nan)}, "the target target of 1 of 20 rows of rows/train is no number"),
+        ("train", {"target": numbers(np.nan)}, "the target target of 1 of 20 rows of rows/train is missing"),
         ("blend", {"target": numbers(np.nan)}, "of rows/blend is missing or too large, the first is nan with row_id 200"),
         ("test", {"target": numbers(-np.inf)}, "of rows/test is missing or too large, the first is -inf with row_id 300"),
         ("train", {"target": numbers(1e200)}, "the first is 1e+200 with row_id 0: only rows of the split forecast"),

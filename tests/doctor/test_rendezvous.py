@@ -53,7 +53,7 @@ def test_a_wrong_place_is_one_sentence(environment: dict[str, str], sentence: st
 
 
 @pytest.mark.parametrize(
-    ("head", "sentence", "mend"),
+    ("head", "sentence", "fix"),
     [
         ("192.0.2.1", "the head node, 192.0.2.1 (192.0.2.1), port {port}, does not answer", "see that the head node runs"),
         ("127.0.0.1", "does not answer: Connection refused", "have 127.0.0.1 resolve to the head node"),

@@ -69,7 +69,7 @@ def test_killed_and_stopped_it_ends_with_the_same_bits(start: Callable[..., Any]
     assert any(path.name.startswith(".prepared.writing-") for path in (tmp_path / "out").iterdir())
     done = start("out", *resume, where=STOPPED)
     assert done.returncode == 75, done.stderr
-    assert "stopped while lightgbm was trained: go on with --resume auto" in done.stderr
+    assert "stopped while lightgbm was trained: continue with --resume auto" in done.stderr
     assert (tmp_path / "out/members/lightgbm.checkpoint/status").read_text() == "preempted\n"
     done = start("out", *resume, where=KILLED)  # when 20 trees more are grown, and some of them anew
     assert done.returncode == -signal.SIGKILL, done.stderr

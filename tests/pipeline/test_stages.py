@@ -144,8 +144,8 @@ def test_a_network_that_is_whole_is_not_trained_again(
 @pytest.mark.parametrize(
     ("stage", "settings", "task", "sentence"),
     [
-        ("prepare", {"time_limit": 60.0}, (0, 1), "--stage is for time_limit=0 without overwrite=true"),
-        ("prepare", {"overwrite": True}, (0, 1), "--stage is for time_limit=0 without overwrite=true"),
+        ("prepare", {"time_limit": 60.0}, (0, 1), "--stage needs time_limit=0 and no overwrite=true"),
+        ("prepare", {"overwrite": True}, (0, 1), "--stage needs time_limit=0 and no overwrite=true"),
         ("copies", {}, (4, 4), "--task 4 --num-tasks 4 is impossible"),
         ("copies", {}, (-1, 4), "--task -1 --num-tasks 4 is impossible"),
         ("copies", {}, (0, 1), "fit.json does not exist"),

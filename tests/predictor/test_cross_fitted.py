@@ -98,7 +98,10 @@ def test_weights_of_rows_count(tmp_path: Path) -> None:
 def test_what_it_cannot_be_fitted_on_is_refused(tmp_path: Path) -> None:
     """A blend that data for cross-validation do not have would be looked for, or a foreign file be joined."""
     data, files = made(tmp_path)
-    for on, sentence in (("blend", "there are no prediction files in"), ("train", "on=train is no split that weights can")):
+    for on, sentence in (
+        ("blend", "there are no prediction files of blend in"),
+        ("train", "on=train is no split that weights can"),
+    ):
         with pytest.raises(UserError, match=sentence):
             predictor.fit(files, data, tmp_path / "out", on=on)
     (files / "vague.oof.parquet").unlink()

@@ -177,7 +177,7 @@ def test_the_card_is_of_the_task(whole: tuple[str, Path]) -> None:
 def test_weights_are_fitted_out_of_fold(tmp_path: Path) -> None:
     """on=oof would still ask for blend, or blend's weights be taken for those of the folds."""
     folder = table(tmp_path, "binary", ("blend", "test"), on="oof")
-    with pytest.raises(UserError, match="no prediction files in"):
+    with pytest.raises(UserError, match="no prediction files of blend in"):
         fitted(folder)
     out_of_fold = fitted(folder, on="oof")
     assert out_of_fold["fitted_on"] == "oof"

@@ -64,7 +64,7 @@ def cut(folder: Path) -> None:
         (remove("vague.forecast.parquet"), "vague.forecast.parquet does not exist: write it"),
         (lambda folder: (folder / "vague.test.parquet").write_bytes(b"PAR1"), "is not a sound Parquet file"),
         (remove("[cv]*"), "there is no member in .*, only baselines"),
-        (remove("*"), "there are no prediction files in"),
+        (remove("*"), "there are no prediction files of blend in"),
         (of_vague("test", "prediction", second_is(np.nan)), "1 of .* predictions are NaN"),
         (of_vague("blend", "prediction", second_is(1.5)), "member 'vague' predicts 1.5 .*, which is no probability"),
         (of_vague("test", "row_id", last_is_first), "is predicted more than once"),

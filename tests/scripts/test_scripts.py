@@ -175,7 +175,7 @@ CASES = {
     "ensemble_predictor fit": "has no default: add",
     f"{FIT} member=[a]": "there is no setting 'member'; did you mean 'members'?",
     f"{FIT} num_draws=0": "num_draws=0 is impossible: it must be at least 1",
-    FIT: "there are no prediction files in files: write them with scripts/predict.py",
+    FIT: "there are no prediction files of blend in files: write them with scripts/predict.py",
     f"{FIT} members=[nobody]": "the prediction file files/nobody.blend.parquet does not exist",
     FORECAST: "ensemble/like.json does not exist",
     f"{FORECAST} ensemble=nowhere": "nowhere/ensemble.json does not exist: check the path",
