@@ -59,7 +59,7 @@ class CrossValidation:
     """First time of the folds -1, 0, 1 …, in the unit of the column `time`; for `forward`."""
 
     @classmethod
-    def of(cls, manifest: dict[str, Any]) -> "CrossValidation | None":
+    def from_manifest(cls, manifest: dict[str, Any]) -> "CrossValidation | None":
         """The cross-validation of prepared data with this manifest; None if they have a validation split."""
         entry = manifest.get(KEY)
         return None if entry is None else cls(**{**entry, "begins": tuple(entry["begins"])})

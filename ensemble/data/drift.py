@@ -39,7 +39,7 @@ class Bins:
     is_category: bool
 
     @classmethod
-    def of(cls, values: np.ndarray, is_category: bool) -> "Bins":
+    def from_values(cls, values: np.ndarray, is_category: bool) -> "Bins":
         """The bins of a column of train, in which NaN is a missing value."""
         known = values[~np.isnan(values)]
         if is_category:
@@ -86,7 +86,7 @@ def columns(folder: str | Path, manifest: dict[str, Any], split: str) -> Iterato
 def bins_of_train(folder: str | Path, manifest: dict[str, Any]) -> dict[str, dict[str, Any]]:
     """The bins of each feature in train, for JSON."""
     return {
-        feature["name"]: dataclasses.asdict(Bins.of(values, "values" in feature))
+        feature["name"]: dataclasses.asdict(Bins.from_values(values, "values" in feature))
         for feature, values in columns(folder, manifest, SPLIT)
     }
 

@@ -68,7 +68,7 @@ def _train_copies(trees: list[PlannedMember], manifest: dict[str, Any], config: 
     from ensemble.trees import single_copy
     from ensemble.trees.boosting import Stopped
 
-    cv, members = CrossValidation.of(manifest), Path(config.out) / "members"
+    cv, members = CrossValidation.from_manifest(manifest), Path(config.out) / "members"
     num_copies = cv.num_folds if cv and cv.num_folds > 1 else 0
     is_complete = {member.name: (members / member.name / folders.NAME).is_file() for member in trees}
     copies = [(member, copy) for member in trees for copy in range(num_copies)][share]

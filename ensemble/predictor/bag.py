@@ -71,7 +71,7 @@ def default_splits(folder: Path, manifest: dict[str, Any], is_baseline: bool) ->
     """
     if splits := recipe.of(manifest).get("outputs", "PREDICTED_SPLITS"):
         return list(splits)
-    if CrossValidation.of(manifest):
+    if CrossValidation.from_manifest(manifest):
         fitting = [OUT_OF_FOLD]
     elif is_baseline:
         fitting = [BLOCK, *([OUT_OF_FOLD] if manifest.get("folds") else [])]

@@ -153,7 +153,7 @@ def default_parts(manifest: dict[str, Any], scores: dict[str, Any]) -> Parts:
         f"there are {scores['clusters']:,}.",
         limits=[
             "- The scores hold for rows from the same source; rows from other sources were not measured.",
-            *([] if CrossValidation.of(manifest) else [SPLIT.format(fitted_on(scores))]),
+            *([] if CrossValidation.from_manifest(manifest) else [SPLIT.format(fitted_on(scores))]),
         ],
     )
 

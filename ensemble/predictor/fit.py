@@ -68,7 +68,7 @@ def fit(
         if value < least:
             raise UserError(f"{name}={value} is impossible: it must be at least {least}")
     manifest = folders.read_manifest(data)
-    cv = CrossValidation.of(manifest)
+    cv = CrossValidation.from_manifest(manifest)
     on = on or (OUT_OF_FOLD if cv else "blend")
     if on not in FITTED_ON:
         raise UserError(f"on={on} is no split that weights can be fitted on: name {' or '.join(FITTED_ON)}")

@@ -18,7 +18,7 @@ def sentences(manifest: dict[str, Any], scores: dict[str, Any]) -> dict[str, str
 
     manifest : of the data. scores : as in scores.json.
     """
-    cv = CrossValidation.of(manifest)
+    cv = CrossValidation.from_manifest(manifest)
     if cv is None:
         return {}
     return {

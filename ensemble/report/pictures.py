@@ -31,7 +31,7 @@ def draw_all(run: Run) -> dict[str, Any]:
         for title, caption, label, paint in (*BY_KIND[run.task.kind](run, styles), *further)
     ]
     labels = tables.metric_labels(run)
-    rows = "validation" if CrossValidation.of(run.manifest) is None else "early-stopping rows"
+    rows = "validation" if CrossValidation.from_manifest(run.manifest) is None else "early-stopping rows"
     learning = [
         curve
         for position, member in enumerate(run.members, start=1)

@@ -74,9 +74,9 @@ def numbers(first: float) -> np.ndarray:
 )  # fmt: skip
 def test_rows_that_no_member_can_use_are_refused(split: str, changes: Any, sentence: str, tmp_path: Path) -> None:
     """The member would be trained for an hour before the ensemble refuses it."""
-    about = write(tmp_path, split, **changes)
+    manifest = write(tmp_path, split, **changes)
     with pytest.raises(UserError, match=re.escape(sentence)):
-        prepared.check("small", tmp_path, about)
+        prepared.check("small", tmp_path, manifest)
 
 
 def test_values_that_train_never_had_are_counted(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:

@@ -137,9 +137,9 @@ def test_parquet_with_dates_and_struct_of_lists(tmp_path):
         pl.from_epoch("timestamp", time_unit="ms").dt.replace_time_zone("UTC").dt.convert_time_zone("Asia/Tokyo")
     )
     frame.write_parquet(tmp_path / "r.parquet")
-    found = read(tmp_path / "r.parquet")
-    assert found["time_ms"].to_list() == [NOON_MS, NOON_MS]
-    assert found["num_images"].to_list() == [2, 0]
+    frame = read(tmp_path / "r.parquet")
+    assert frame["time_ms"].to_list() == [NOON_MS, NOON_MS]
+    assert frame["num_images"].to_list() == [2, 0]
 
 
 def test_2018_json_lines(tmp_path):
@@ -647,8 +647,8 @@ def test_sources_are_files_and_globs(tmp_path):
     """A file would be left out, read twice, or come in an order that changes from run to run."""
     for name in ("b.jsonl", "a.jsonl", "c.csv", "odd[1].csv"):
         write(tmp_path / name, name)
-    found = expand_sources([str(tmp_path / "c.csv"), f"{tmp_path}/*.jsonl", f"{tmp_path}/a*", tmp_path / "odd[1].csv"], "")
-    assert [path.name for path in found] == ["c.csv", "a.jsonl", "b.jsonl", "odd[1].csv"]
+    paths = expand_sources([str(tmp_path / "c.csv"), f"{tmp_path}/*.jsonl", f"{tmp_path}/a*", tmp_path / "odd[1].csv"], "")
+    assert [path.name for path in paths] == ["c.csv", "a.jsonl", "b.jsonl", "odd[1].csv"]
 
 
 @pytest.mark.parametrize(
@@ -718,7 +718,7 @@ def test_hub_source(tmp_path):
     threading.Thread(target=server.serve_forever, daemon=True).start()
     try:
         address = f"http://127.0.0.1:{server.server_port}"
-        found, unknown = run_hub_script(
+        path, unknown = run_hub_script(
             tmp_path, "hub:All_Beauty", "hub:All_Booty", HF_ENDPOINT=address, HF_HOME=str(tmp_path)
         )
         run_hub_script(tmp_path / "new", "hub:All_Booty", HF_ENDPOINT=address, HF_HOME=str(tmp_path))
@@ -726,7 +726,7 @@ def test_hub_source(tmp_path):
     finally:
         server.shutdown()
         server.server_close()
-    assert read(Path(found)).height == 1
+    assert read(Path(path)).height == 1
     assert unknown.startswith("error: there is no category 'All_Booty'")
 
 

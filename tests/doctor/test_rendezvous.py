@@ -28,12 +28,12 @@ def test_where_a_process_is(environment: dict[str, str], expected: tuple[int, in
 def test_two_job_steps_meet_on_different_ports() -> None:
     """Two jobs on one node would collide; two nodes of one never find each other."""
     slurm = {"SLURM_PROCID": "0", "SLURM_STEP_NUM_TASKS": "2", "SLURM_STEP_NODELIST": "n", "SLURM_JOB_ID": "7"}
-    one, other = (
+    each, other = (
         rendezvous.job_position({**slurm, "SLURM_STEP_ID": step, "SLURM_PROCID": rank}) for step, rank in ("00", "01")
     )
     next_step = rendezvous.job_position({**slurm, "SLURM_STEP_ID": "1"})
-    assert one.port == other.port != next_step.port
-    assert 20000 <= one.port < 30000
+    assert each.port == other.port != next_step.port
+    assert 20000 <= each.port < 30000
 
 
 @pytest.mark.parametrize(
@@ -105,5 +105,5 @@ def test_a_node_that_is_lost_later_is_named() -> None:
     head.streams[2].connection.shutdown(socket.SHUT_RDWR)
     assert meetings[2].exchange("alone", 30) == {2: "alone"}
     assert "the head node, 127.0.0.1, was lost" in meetings[2].findings[0].value
-    for one in every:
-        one.close()
+    for each in every:
+        each.close()

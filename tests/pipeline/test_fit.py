@@ -37,8 +37,8 @@ def test_a_table_becomes_an_ensemble(kind: str, settings: dict[str, Any], tmp_pa
     people(kind).write_csv(tmp_path / "people.csv")
     out = tmp_path / "out"
     board = fit(tmp_path / "people.csv", out, **settings)
-    about = folders.read_manifest(out / "prepared")
-    assert about["task"]["kind"] == kind
+    manifest = folders.read_manifest(out / "prepared")
+    assert manifest["task"]["kind"] == kind
     assert {row["split"] for row in board} == {"test" if "test" in settings else "oof"}
     by_name = {row["member"]: row for row in board}
     assert set(by_name) == {"ensemble", "lightgbm", "xgboost", "base rate"}
@@ -78,12 +78,12 @@ def test_a_leaderboard_of_undefined_scores_can_be_printed() -> None:
 
 def test_the_same_command_gives_the_same_bits(table: Path, tmp_path: Path) -> None:
     """Whoever repeats a fit would get another ensemble."""
-    found = []
+    result = []
     for name in "ab":
         fit(table, tmp_path / name)
-        found.append(bits(tmp_path / name))
-    assert found[0].keys() == found[1].keys()
-    assert [name for name in found[0] if found[0][name] != found[1][name] and "predictions/" not in name] == []
+        result.append(bits(tmp_path / name))
+    assert result[0].keys() == result[1].keys()
+    assert [name for name in result[0] if result[0][name] != result[1][name] and "predictions/" not in name] == []
     files = [predictions.read(tmp_path / name / "predictions/xgboost.forecast.parquet") for name in "ab"]
     assert files[0].prediction.tobytes() == files[1].prediction.tobytes()
 
@@ -91,26 +91,26 @@ def test_the_same_command_gives_the_same_bits(table: Path, tmp_path: Path) -> No
 # ------------------------------------------------------------------------------------------------ going on
 
 
-def kill(monkeypatch: pytest.MonkeyPatch, where: Any, name: str, number: int = 1, is_after: bool = False) -> None:
-    whole, calls = getattr(where, name), []
+def kill(monkeypatch: pytest.MonkeyPatch, module: Any, name: str, number: int = 1, is_after: bool = False) -> None:
+    original, calls = getattr(module, name), []
 
     def call(*arguments: Any, **named: Any) -> Any:
         calls.append(1)
         if len(calls) == number and not is_after:
             raise Killed
-        found = whole(*arguments, **named)
+        result = original(*arguments, **named)
         if len(calls) == number:
             raise Killed
-        return found
+        return result
 
-    monkeypatch.setattr(where, name, call)
+    monkeypatch.setattr(module, name, call)
 
 
 def killed(
-    monkeypatch: pytest.MonkeyPatch, table: Path, out: Path, *where: Any, resume: bool = False, **settings: Any
+    monkeypatch: pytest.MonkeyPatch, table: Path, out: Path, *module: Any, resume: bool = False, **settings: Any
 ) -> None:
     with monkeypatch.context() as patch:
-        kill(patch, *where)
+        kill(patch, *module)
         with pytest.raises(Killed):
             fit(table, out, resume, **settings)
 
@@ -125,18 +125,18 @@ def test_killed_anywhere_it_goes_on_to_the_same_bits(
     out = tmp_path / "out"
     killed(monkeypatch, table, out, run, "_print_progress")
     prepared = (out / "prepared/manifest.json").stat().st_mtime_ns
-    for number, where in enumerate(
+    for number, module in enumerate(
         [(train, "_write", 1, True), (train, "_write", 1), (combiner, "fit", 1), (combiner, "fit", 1, True)]
     ):
-        killed(monkeypatch, table, out, *where, resume=True)
+        killed(monkeypatch, table, out, *module, resume=True)
         assert capsys.readouterr().err.count("is whole already") == [0, 1, 1, 2][number]
     board = fit(table, out, resume=True)
     assert capsys.readouterr().err.count("is whole already") == 2
     assert (out / "prepared/manifest.json").stat().st_mtime_ns == prepared
     assert {row["member"] for row in board} == {"ensemble", "lightgbm", "xgboost", "base rate"}
-    expected, found = bits(tmp_path / "whole"), bits(out)
-    assert expected.keys() == found.keys()
-    assert [name for name in found if found[name] != expected[name] and "predictions/" not in name] == []
+    expected, result = bits(tmp_path / "whole"), bits(out)
+    assert expected.keys() == result.keys()
+    assert [name for name in result if result[name] != expected[name] and "predictions/" not in name] == []
 
 
 def test_what_a_kill_left_of_the_preparation_is_cleared_away(
@@ -215,8 +215,8 @@ def test_anew_means_all_of_it(
         patch.setattr(
             run.folders,
             "write_json",
-            lambda file, content, whole=folders.write_json: (
-                None if file.name == "fit.json" and content.get("prepared") else whole(file, content)
+            lambda file, content, original=folders.write_json: (
+                None if file.name == "fit.json" and content.get("prepared") else original(file, content)
             ),
         )
         with pytest.raises(Killed):
@@ -226,9 +226,9 @@ def test_anew_means_all_of_it(
     capsys.readouterr()
     fit(table, out, resume=True)
     assert capsys.readouterr().err.count("is whole already") == 1
-    expected, found = bits(tmp_path / "expected"), bits(out)
-    assert expected.keys() == found.keys()
-    assert [name for name in found if found[name] != expected[name] and "predictions/" not in name] == []
+    expected, result = bits(tmp_path / "expected"), bits(out)
+    assert expected.keys() == result.keys()
+    assert [name for name in result if result[name] != expected[name] and "predictions/" not in name] == []
 
 
 def test_a_stopped_member_stops_the_fit(table: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -362,12 +362,12 @@ def test_a_member_that_cannot_learn_is_left_out(
     table: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     """One library's refusal of the rows would end the whole fit."""
-    whole = train.train
+    original = train.train
 
     def refuse(config: Any, resume: str) -> dict[str, Any]:
         if config.library in refused:
             raise CannotLearn(f"{config.library} cannot learn")
-        return whole(config, resume)
+        return original(config, resume)
 
     monkeypatch.setattr(train, "train", refuse)
     refused = ["lightgbm"]

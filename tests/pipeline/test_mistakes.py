@@ -425,7 +425,7 @@ def test_a_wrong_command_gets_one_sentence(
     """The person would see a traceback, or lose a file."""
     words = command.replace("…", "out=new source=[t.csv] target=y").split()
     if command not in AS_PROCESSES:
-        found = refused(words, desk, monkeypatch, capsys)
+        result = refused(words, desk, monkeypatch, capsys)
     else:
         before = snapshot(desk)
         done = child("fit", *words, folder=desk)
@@ -433,9 +433,9 @@ def test_a_wrong_command_gets_one_sentence(
         assert "Traceback" not in done.stderr
         assert done.stderr.count("error: ") == 1
         assert snapshot(desk) == before
-        found = done.stderr.splitlines()[-1]
-    assert COMMANDS[command] in found
-    assert "\n" not in found
+        result = done.stderr.splitlines()[-1]
+    assert COMMANDS[command] in result
+    assert "\n" not in result
 
 
 def test_there_are_a_hundred() -> None:

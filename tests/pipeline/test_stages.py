@@ -44,16 +44,16 @@ def test_stages_make_the_same_ensemble(
     ]
     assert sorted(path.name for path in (tmp_path / "out").iterdir()) == ["fit.json", "members", "network.words", "prepared"]
     assert sorted(path.name for path in (tmp_path / "out/members").iterdir()) == ["lightgbm", "xgboost"]
-    made = {file: file.stat().st_mtime_ns for file in (tmp_path / "out").rglob("*") if file.is_file()}
+    times_before = {file: file.stat().st_mtime_ns for file in (tmp_path / "out").rglob("*") if file.is_file()}
     run_stages(config)  # as after a job that was requeued at its end
     board = fit(table, tmp_path / "out", resume=True)
     assert "grown" not in capsys.readouterr().err
-    again = [file for file, time in made.items() if file.stat().st_mtime_ns != time]
-    assert {file.name for file in again} <= {"fit.json", "network.words"}
+    changed = [file for file, time in times_before.items() if file.stat().st_mtime_ns != time]
+    assert {file.name for file in changed} <= {"fit.json", "network.words"}
     assert [row["member"] for row in board][-1] == "base rate"
-    expected, found = bits(tmp_path / "local"), bits(tmp_path / "out")
-    assert expected.keys() == found.keys()
-    assert [name for name in found if found[name] != expected[name] and "predictions/" not in name] == []
+    expected, result = bits(tmp_path / "local"), bits(tmp_path / "out")
+    assert expected.keys() == result.keys()
+    assert [name for name in result if result[name] != expected[name] and "predictions/" not in name] == []
 
 
 def test_the_words_of_the_neural_member(config: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -61,7 +61,7 @@ def test_the_words_of_the_neural_member(config: Any, tmp_path: Path, monkeypatch
     stages.run("prepare", config, "table")
     assert (tmp_path / "out/network.words").read_text() == ""
     neural = PlannedMember(name="mlp", kind="neural", settings={"batch_size": 64})
-    monkeypatch.setattr(run, "plan", lambda about, num_threads: [*planned("lightgbm"), neural])
+    monkeypatch.setattr(run, "plan", lambda manifest, num_threads: [*planned("lightgbm"), neural])
     stages.run("prepare", config, "table")
     words = (tmp_path / "out/network.words").read_text().splitlines()
     out = tmp_path / "out"
@@ -71,7 +71,7 @@ def test_the_words_of_the_neural_member(config: Any, tmp_path: Path, monkeypatch
 def test_members_of_a_follow_up_are_left_to_the_fit(config: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """A task would look for data that are made from predictions of members which are still being trained."""
     later = dataclasses.replace(planned("xgboost")[0], data="candidates")
-    monkeypatch.setattr(run, "plan", lambda about, num_threads: [*planned("lightgbm"), later])
+    monkeypatch.setattr(run, "plan", lambda manifest, num_threads: [*planned("lightgbm"), later])
     run_stages(config)
     assert [path.name for path in (tmp_path / "out/members").iterdir()] == ["lightgbm"]
 

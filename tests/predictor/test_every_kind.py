@@ -46,7 +46,7 @@ def table(folder: Path, kind: str, splits: tuple[str, ...] = ("blend", "test", "
         rows = pa.table({"row_id": ids[::-1] + 2000, "id": pa.array([f"row {row}" for row in ids[::-1]])})
         with TableWriter(data / "rows" / "forecast", rows.schema) as writer:
             writer.write(rows)
-    about = folders.write_manifest(
+    manifest = folders.write_manifest(
         data,
         {
             "kind": "prepared data",
@@ -70,7 +70,7 @@ def table(folder: Path, kind: str, splits: tuple[str, ...] = ("blend", "test", "
                 recipe="table",
                 split=on if split == "blend" else split,
                 member=name,
-                fingerprint=about["fingerprint"],
+                fingerprint=manifest["fingerprint"],
                 output=OUTPUTS_OF[kind][0],
                 classes=classes,
                 config={"kind": "xgboost"},
@@ -111,8 +111,8 @@ def test_scores_are_those_of_the_task(whole: tuple[str, Path]) -> None:
     assert test.output == OUTPUTS_OF[kind][0]
     assert not re.search("product|week", (folder / "scores.json").read_text(encoding="utf-8"))  # words of another recipe
     assert (scores["clusters"], scores["groups"]) == (len(np.unique(test.cluster)), len(np.unique(test.group)))
-    again = metrics.task_scores(kind, test.target, test.prediction, test.group)[METRIC[kind]]
-    assert again == pytest.approx(value["ensemble"])
+    recomputed = metrics.task_scores(kind, test.target, test.prediction, test.group)[METRIC[kind]]
+    assert recomputed == pytest.approx(value["ensemble"])
     description = folders.read_json(folder / "ensemble.json")
     assert combine.Ensemble.from_dict(description["combiner"]).kind == kind
     assert set(description["diversity"]) == {"error_correlation", "without", "weights_of", "weights"}
@@ -133,8 +133,8 @@ def test_the_rows_of_a_table_are_forecast(whole: tuple[str, Path]) -> None:
     place = [row["row_id"] - 2000 for row in rows]
     if kind == "multiclass":
         assert place == list(range(NUM_ROWS))
-        found = [[row[f"probability of {name}"] for name in NAMES_OF_CLASSES] for row in rows]
-        np.testing.assert_array_equal(found, expected)
+        result = [[row[f"probability of {name}"] for name in NAMES_OF_CLASSES] for row in rows]
+        np.testing.assert_array_equal(result, expected)
         return
     np.testing.assert_array_equal([row["prediction"] for row in rows], expected[place])
     if kind == "ranking":
@@ -196,16 +196,16 @@ def test_members_of_another_task_are_refused(tmp_path: Path) -> None:
     for split in ("blend", "test"):
         path = folder / "files" / f"net.{split}.parquet"
         file = pq.read_table(path)
-        about = json.loads(file.schema.metadata[predictions.KEY]) | {"classes": ["ash", "birch", "elm", "cedar"]}
-        pq.write_table(file.replace_schema_metadata({predictions.KEY: json.dumps(about)}), path)
+        metadata = json.loads(file.schema.metadata[predictions.KEY]) | {"classes": ["ash", "birch", "elm", "cedar"]}
+        pq.write_table(file.replace_schema_metadata({predictions.KEY: json.dumps(metadata)}), path)
     with pytest.raises(UserError, match=r"member text says .* 4 classes \(ash, birch, cedar, …\), but net of 4 classes"):
         fitted(folder)
     values = table(tmp_path / "values", "regression", ("blend", "test"))
     for split in ("blend", "test"):
         path = values / "files" / f"net.{split}.parquet"
         file = pq.read_table(path)
-        about = json.loads(file.schema.metadata[predictions.KEY]) | {"output": "score"}
-        pq.write_table(file.replace_schema_metadata({predictions.KEY: json.dumps(about)}), path)
+        metadata = json.loads(file.schema.metadata[predictions.KEY]) | {"output": "score"}
+        pq.write_table(file.replace_schema_metadata({predictions.KEY: json.dumps(metadata)}), path)
     with pytest.raises(UserError, match="member 'net' says score, but a regression task is answered by value: leave it out"):
         fitted(values)
 

@@ -33,7 +33,7 @@ def test_the_ensemble_leaves_its_files(files: Path, prepared: Path, tmp_path: Pa
     assert scores["members"] == ["clear", "vague"]
     assert set(scores["scores"]) == {"ensemble", "clear", "vague", "momentum", "base rate"}
     assert set(scores["weights"]) == {"clear", "vague"}
-    value = {name: of["average_precision"]["value"] for name, of in scores["scores"].items()}
+    value = {name: facts["average_precision"]["value"] for name, facts in scores["scores"].items()}
     assert value["ensemble"] > value["vague"] > value["base rate"]
     assert value["base rate"] == pytest.approx(scores["base_rate"])
     test = predictions.read(tmp_path / "ensemble/test.parquet")
@@ -43,11 +43,11 @@ def test_the_ensemble_leaves_its_files(files: Path, prepared: Path, tmp_path: Pa
 
 def test_the_order_of_members_does_not_matter(files: Path, prepared: Path, tmp_path: Path) -> None:
     """The forecast would depend on how the command was typed."""
-    found = []
+    result = []
     for number, members in enumerate([("clear", "vague", "momentum"), ("momentum", "vague", "clear"), ()]):
         scores = fit(files, prepared, tmp_path / str(number), members=members)
-        found.append((scores, (tmp_path / str(number) / "forecast.csv").read_bytes()))
-    assert found[0] == found[1] == found[2]
+        result.append((scores, (tmp_path / str(number) / "forecast.csv").read_bytes()))
+    assert result[0] == result[1] == result[2]
 
 
 def test_what_tells_which_member_to_drop_is_written(files: Path, prepared: Path, tmp_path: Path) -> None:
@@ -59,14 +59,14 @@ def test_what_tells_which_member_to_drop_is_written(files: Path, prepared: Path,
     few = fit(files, prepared, tmp_path / "few", combiner="greedy", compare=False)
     assert set(few["combiner"]["cross_fitted"]) == {"equal", "best_member", "greedy", "auto"}
     assert few["weights"] == scores["weights"]
-    found = description["diversity"]
+    result = description["diversity"]
     for part in ("by_week", "by_category"):
-        assert sum(of["rows"] for of in found[part].values()) == scores["rows"]
-    assert set(found["by_category"]) <= {name or "unknown" for name in folders.read_manifest(prepared)["categories"]}
-    assert len(found["by_week"]) == scores["groups"]
-    assert set(found["drift"]["log_loss"]) == {"ensemble", "clear", "vague"}
-    assert found["without"]["clear"]["log_loss"] > found["without"]["vague"]["log_loss"]
-    assert found["weights"]["clear"]["low"] > found["weights"]["vague"]["high"]
+        assert sum(facts["rows"] for facts in result[part].values()) == scores["rows"]
+    assert set(result["by_category"]) <= {name or "unknown" for name in folders.read_manifest(prepared)["categories"]}
+    assert len(result["by_week"]) == scores["groups"]
+    assert set(result["drift"]["log_loss"]) == {"ensemble", "clear", "vague"}
+    assert result["without"]["clear"]["log_loss"] > result["without"]["vague"]["log_loss"]
+    assert result["weights"]["clear"]["low"] > result["weights"]["vague"]["high"]
 
 
 def test_a_foreign_member_of_any_scale_joins(copied: Path, prepared: Path, tmp_path: Path) -> None:

@@ -278,11 +278,11 @@ def test_a_forked_child_ends_as_a_process_does(end: str, server: ScriptServer, t
         text=True,
         check=False,
     )
-    found = server.run(str(script.with_suffix("")), "a", "b=1", folder=tmp_path)
-    assert (found.returncode, found.stdout) == (expected.returncode, expected.stdout)
+    result = server.run(str(script.with_suffix("")), "a", "b=1", folder=tmp_path)
+    assert (result.returncode, result.stdout) == (expected.returncode, expected.stdout)
     # A traceback in the child has the frames of the server too
-    assert found.stderr.splitlines()[-1:] == expected.stderr.splitlines()[-1:]
-    assert len(found.stderr.splitlines()) >= len(expected.stderr.splitlines())
+    assert result.stderr.splitlines()[-1:] == expected.stderr.splitlines()[-1:]
+    assert len(result.stderr.splitlines()) >= len(expected.stderr.splitlines())
 
 
 @pytest.mark.parametrize("script", SCRIPTS)

@@ -26,7 +26,7 @@ NOT_RANKED = ("catboost", "tabm")
 def plan(about: dict[str, Any], num_threads: int) -> list[PlannedMember]:
     """The members, the most valuable for their time first."""
     settings = SMALL if about["splits"]["train"]["rows"] < FEW_ROWS else LARGE
-    cv = CrossValidation.of(about)
+    cv = CrossValidation.from_manifest(about)
     # Copies that are fitted on nearly all rows of their folds need not be grown anew on those that stopped them
     common = {**COMMON, "regrow": cv is None or cv.stop_share == 1}
     planned = [
@@ -42,7 +42,7 @@ def combining(about: dict[str, Any]) -> dict[str, str]:
 
     Where folds follow each other in time nothing is calibrated: the share of a class changes from block to block.
     """
-    cv = CrossValidation.of(about)
+    cv = CrossValidation.from_manifest(about)
     by_kind = {"binary": "platt", "multiclass": "temperature"}
     calibration = "none" if cv and cv.scheme == "forward" else by_kind.get(about["task"]["kind"], "")
     return {"combiner": "simplex", **({"calibration": calibration} if about["task"]["kind"] in by_kind else {})}
