@@ -106,17 +106,17 @@ def test_only_the_named_members_take_part(files: Path, prepared: Path, tmp_path:
 
 
 def test_a_perfect_member_is_warned_of(
-    files: Path, prepared: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+    copied: Path, prepared: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     """A member that has seen the target would take all weight, and nobody would look."""
-    assert fit(files, prepared, tmp_path / "sound")["warnings"] == []
+    assert fit(copied, prepared, tmp_path / "sound")["warnings"] == []
     assert "warning" not in capsys.readouterr().err
     for split in SPLITS:
-        path = files / f"vague.{split}.parquet"
+        path = copied / f"vague.{split}.parquet"
         member = predictions.read(path)
         order = np.nan_to_num(member.target) + member.prediction
         change(path, prediction=order / 2)
-    scores = fit(files, prepared, tmp_path / "leaky")
+    scores = fit(copied, prepared, tmp_path / "leaky")
     (sentence,) = scores["warnings"]
     assert sentence.startswith("member vague is right on all rows of blend (roc_auc 1.000000): look for a feature that")
     assert f"warning: {sentence}" in capsys.readouterr().err

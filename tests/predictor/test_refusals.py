@@ -52,9 +52,9 @@ def last_is_first(values: np.ndarray) -> np.ndarray:
 def cut(folder: Path) -> None:
     path = folder / "vague.test.parquet"
     table = pq.read_table(path)[:-1]
-    manifest = json.loads(table.schema.metadata[predictions.KEY])
-    del manifest["checksums"]  # as another program writes it
-    pq.write_table(table.replace_schema_metadata({predictions.KEY: json.dumps(manifest)}), path)
+    metadata = json.loads(table.schema.metadata[predictions.KEY])
+    del metadata["checksums"]  # as another program writes it
+    pq.write_table(table.replace_schema_metadata({predictions.KEY: json.dumps(metadata)}), path)
 
 
 @pytest.mark.parametrize(

@@ -424,7 +424,7 @@ def test_says_when_a_score_is_not_defined(copy: Path, tmp_path: Path) -> None:
             intervals[name] = {"value": None, "low": None, "high": None}
     folders.write_json(path, {**scores, "undefined": "There is no positive among these rows."})
     seal(copy)
-    assert "There is no score: There is no positive among these rows." in text(write(copy, tmp_path / "report.html"))
+    assert "cannot be told: There is no positive among these rows." in text(write(copy, tmp_path / "report.html"))
 
 
 def test_every_feature_has_words() -> None:
