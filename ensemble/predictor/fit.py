@@ -33,8 +33,9 @@ from ensemble.data.inputs import FORECAST
 from ensemble.data.out_of_fold import NAME as OUT_OF_FOLD
 from ensemble.errors import UserError
 from ensemble.predictions import Predictions
-from ensemble.predictor import card, leaks, scoring
-from ensemble.predictor.forecast import reserved_names, write_forecast
+from ensemble.predictor import card, leaks, member_files, scoring
+from ensemble.predictor.forecast import write_forecast
+from ensemble.predictor.member_files import MemberFiles
 from ensemble.predictor.scoring import BASE_RATE, ENSEMBLE
 from ensemble.task import Task, task_of
 
@@ -75,50 +76,32 @@ def fit(
     scored = "test" if "test" in manifest["splits"] else on
     is_forward = cv is None or cv.scheme == "forward"
     task = task_of(manifest)
-    names, files = _read_files(Path(folder), data, manifest, members, on, scored)
-    aligned = {split: predictions.align(files_of_split) for split, files_of_split in files.items()}
-    is_baseline = np.array([file.config.get("kind") == "baseline" for file in files[on]])
-    member_names = [name for name, baseline in zip(names, is_baseline, strict=True) if not baseline]
-    if not member_names:
-        raise UserError(f"there is no member in {folder}, only baselines: train one and predict with it")
-
-    blend, blend_columns = aligned[on]
+    read = member_files.read(Path(folder), data, manifest, members, on, scored)
+    blend = read.rows[on]
     ensemble, cross_fitted = combine.fit_with_forecasts(
         blend.target,
-        blend_columns[:, ~is_baseline],
+        read.of_members(on),
         blend.group,
-        member_names,
+        read.member_names,
         kind=task.kind,
-        outputs=_outputs(files, member_names),
+        outputs=read.outputs(),
         combiner=combiner,
         calibration=calibration,
         weight=blend.weight,
         is_forward=is_forward,
         compare=compare,
     )
-    test, test_columns = aligned[scored]
-    if scored == on:
-        is_predicted = np.isfinite(cross_fitted.reshape(len(cross_fitted), -1)).all(axis=1)
-        test, test_columns = predictions.taken(test, is_predicted), test_columns[is_predicted]
-        candidates = {ENSEMBLE: cross_fitted[is_predicted]}
-    else:
-        candidates = {ENSEMBLE: ensemble.predict(test_columns[:, ~is_baseline], member_names, test.group)}
-    for number in np.flatnonzero(~is_baseline):
-        candidates[names[number]] = ensemble.probabilities(names[number], test_columns[:, number])
-    for number in np.flatnonzero(is_baseline):
-        candidates[names[number]] = _baseline(task, blend, blend_columns[:, number], test, test_columns[:, number])
-    weight, counted = counted_rows(blend.weight)
-    candidates[BASE_RATE] = combine.base_rate_prediction(
-        blend.target[counted], len(test.target), task.kind, len(task.classes), weight
+    test, candidates = _candidates(task, read, on, scored, ensemble, cross_fitted)
+    warnings = leaks.perfect(
+        task, blend, dict(zip(read.names, read.columns[on].swapaxes(0, 1), strict=True)), read.member_names
     )
-    warnings = leaks.perfect(task, blend, dict(zip(names, blend_columns.swapaxes(0, 1), strict=True)), member_names)
     for sentence in warnings:
         print(f"warning: {sentence}", file=sys.stderr)
     coverage, intervals = scoring.intervals_of(
         task, blend, cross_fitted, None if scored == on else test, candidates, is_forward
     )
     scores = {
-        **scoring.score(task, test, candidates, member_names, num_draws, seed),
+        **scoring.score(task, test, candidates, read.member_names, num_draws, seed),
         "split": scored,
         "fitted_on": on,
         "out_of_fold_rows": len(blend.row_id) if on == OUT_OF_FOLD else None,
@@ -130,7 +113,7 @@ def fit(
     analysis = diversity.on_blend(
         ensemble,
         blend.target,
-        blend_columns[:, ~is_baseline],
+        read.of_members(on),
         blend.group,
         blend.cluster,
         np.random.default_rng(seed),
@@ -139,7 +122,9 @@ def fit(
         diversity.NUM_DRAWS if cv is None or len(blend.target) <= MANY_ROWS else diversity.NUM_DRAWS // 3,
     )
     if scores_by_part := recipe.of(manifest).get("outputs", "scores_by_part"):
-        analysis |= scores_by_part(task.kind, test, {name: candidates[name] for name in (ENSEMBLE, *member_names)}, data)
+        analysis |= scores_by_part(
+            task.kind, test, {name: candidates[name] for name in (ENSEMBLE, *read.member_names)}, data
+        )
     description = {
         "recipe": manifest["recipe"],
         "fingerprint": manifest["fingerprint"],
@@ -153,8 +138,8 @@ def fit(
                 "folder": os.path.relpath(file.config["folder"], Path(out).resolve()),
                 "model": file.config.get("model"),
             }
-            for file in files[on]
-            if file.member in member_names and "folder" in file.config
+            for file in read.files[on]
+            if file.member in read.member_names and "folder" in file.config
         },
     }
 
@@ -162,61 +147,37 @@ def fit(
         for name, content in (("scores", scores), ("like", manifest), ("ensemble", description)):
             folders.write_json(scratch / f"{name}.json", content)
         predictions.write(scratch / f"{scored}.parquet", _as_file(test, candidates[ENSEMBLE], ensemble))
-        if FORECAST in aligned:
-            rows, columns = aligned[FORECAST]
-            write_forecast(scratch, data, rows, columns[:, ~is_baseline], ensemble, files[FORECAST], intervals)
+        if FORECAST in read.rows:
+            files, rows, columns = read.files[FORECAST], read.rows[FORECAST], read.of_members(FORECAST)
+            write_forecast(scratch, data, rows, columns, ensemble, files, intervals)
         card.write(scratch, manifest, scores)
         folders.write_manifest(scratch, {"kind": ENSEMBLE})
     return scores
 
 
-def _read_files(
-    folder: Path, data: str | Path, manifest: dict[str, Any], members: tuple[str, ...], on: str, scored: str
-) -> tuple[list[str], dict[str, list[Predictions]]]:
-    """The names of members and baselines, and by split their prediction files in the order of these names."""
-    names = sorted(members) or sorted(path.name.removesuffix(f".{on}.parquet") for path in folder.glob(f"*.{on}.parquet"))
-    if not names:
-        raise UserError(
-            f"there are no prediction files of {on} in {folder}: write them with scripts/predict.py, or check the path"
-        )
-    for name in names:
-        if name in reserved_names(manifest):
-            raise UserError(
-                f"no member may be called '{name}', a name that the ensemble uses itself: predict again with another name=…"
-            )
-    splits = dict.fromkeys((on, scored, *((FORECAST,) if FORECAST in manifest["splits"] else ())))
-    return names, {
-        split: [_read(folder / f"{name}.{split}.parquet", name, split, manifest["fingerprint"], data) for name in names]
-        for split in splits
-    }
+def _candidates(
+    task: Task, read: MemberFiles, on: str, scored: str, ensemble: combine.Ensemble, cross_fitted: np.ndarray
+) -> tuple[Predictions, dict[str, np.ndarray]]:
+    """The scored rows, and by name the predictions of ensemble, members, baselines and base rate for them.
 
-
-def _read(path: Path, name: str, split: str, fingerprint: str, data: str | Path) -> Predictions:
-    """A member's prediction file; `UserError` unless the file is of this member, this split and these data."""
-    file = predictions.read(path)
-    if (file.member, file.split) != (name, split):
-        raise UserError(
-            f"{path} holds {file.member}'s predictions of {file.split}: name it {file.member}.{file.split}.parquet"
-        )
-    if file.fingerprint != fingerprint:
-        raise UserError(
-            f"member {name} predicted {split} for data {file.fingerprint}, but {data} is {fingerprint}: "
-            "predict again with this data"
-        )
-    return file
-
-
-def _outputs(by_split: dict[str, list[Predictions]], member_names: list[str]) -> list[str]:
-    """What the predictions of each member are, such as probabilities; `UserError` if its splits differ in that."""
-    outputs: dict[str, str] = {}
-    for split, files in by_split.items():
-        for file in files:
-            if outputs.setdefault(file.member, file.output) != file.output:
-                raise UserError(
-                    f"member {file.member} predicts a {file.output} on {split}, and a {outputs[file.member]} on another "
-                    "split: predict again with one of them"
-                )
-    return [outputs[name] for name in member_names]
+    cross_fitted : the ensemble's predictions of `on`, NaN where there are none. They are scored if `scored` is `on`.
+    """
+    blend, test, columns = read.rows[on], read.rows[scored], read.columns[scored]
+    if scored == on:
+        is_predicted = np.isfinite(cross_fitted.reshape(len(cross_fitted), -1)).all(axis=1)
+        test, columns = predictions.taken(test, is_predicted), columns[is_predicted]
+        candidates = {ENSEMBLE: cross_fitted[is_predicted]}
+    else:
+        candidates = {ENSEMBLE: ensemble.predict(read.of_members(scored), read.member_names, test.group)}
+    for number in np.flatnonzero(~read.is_baseline):
+        candidates[read.names[number]] = ensemble.probabilities(read.names[number], columns[:, number])
+    for number in np.flatnonzero(read.is_baseline):
+        candidates[read.names[number]] = _baseline(task, blend, read.columns[on][:, number], test, columns[:, number])
+    weight, counted = counted_rows(blend.weight)
+    candidates[BASE_RATE] = combine.base_rate_prediction(
+        blend.target[counted], len(test.target), task.kind, len(task.classes), weight
+    )
+    return test, candidates
 
 
 def _baseline(
