@@ -18,7 +18,7 @@ from ensemble.data.cross_validation import SPLIT
 from ensemble.data.inputs import FORECAST
 
 MOST_ROWS = 200_000
-"""Most rows of a split that are compared; of more rows, evenly spaced ones are."""
+"""Most rows of a split that are compared; a larger split is sampled at even spacing."""
 NUM_BINS = 10
 RARE = 0.01
 """Categories with a smaller share of train share one bin."""
@@ -69,7 +69,7 @@ class Bins:
         return index, (counts.shape[1] - 1) * (1 / num_before + 1 / num_after)
 
 
-def verdict(index: float, chance: float) -> str:
+def severity(index: float, chance: float) -> str:
     """`large`, `moderate`, or empty for an index that is small or not significant. chance : as from `stability_index`."""
     excess = index - chance if index > 2 * chance else 0.0
     return "large" if excess > LARGE else "moderate" if excess > SMALL else ""
@@ -101,7 +101,7 @@ def warning(bins: dict[str, dict[str, Any]], folder: str | Path, manifest: dict[
         if "part" in feature or feature["unit"].startswith("days since"):  # later rows have later dates
             continue
         index, chance = Bins(**bins[feature["name"]]).stability_index(values)
-        if verdict(index, chance) == "large":
+        if severity(index, chance) == "large":
             index_of[feature["meaning"]] = index
     if not index_of:
         return ""

@@ -5,7 +5,7 @@ from typing import Any
 import numpy as np
 
 from ensemble.data.cross_validation import SPLIT
-from ensemble.data.drift import Bins, columns, verdict
+from ensemble.data.drift import Bins, columns, severity
 from ensemble.data.inputs import FORECAST
 from ensemble.report.forecast import feature_text
 from ensemble.report.run import Run
@@ -49,7 +49,7 @@ def drift(run: Run) -> dict[str, Any] | None:
                 "label": run.feature_labels[feature["name"]],
                 "index": index,
                 "chance": chance,
-                "verdict": verdict(index, chance),
+                "severity": severity(index, chance),
                 "missing": [float(np.isnan(values).mean()) for values in (before, after)],
                 "typical": [_typical(values, feature) for values in (before, after)],
                 "unseen": unseen.get(feature["name"], 0),
@@ -59,7 +59,7 @@ def drift(run: Run) -> dict[str, Any] | None:
     return {
         "rows": rows[:NUM_SHOWN],
         "num_others": max(0, len(rows) - NUM_SHOWN),
-        "num_shifted": sum(bool(row["verdict"]) for row in rows),
+        "num_shifted": sum(bool(row["severity"]) for row in rows),
     }
 
 

@@ -116,12 +116,12 @@ class Hub(BaseHTTPRequestHandler):
         self.wfile.write(body)
 
     def log_message(self, format: str, *words: Any) -> None:
-        """Nothing: requests are kept in `asked`."""
+        """Nothing: requests are kept in `requests`."""
 
 
 @pytest.fixture
 def hub() -> Iterator[ThreadingHTTPServer]:
-    handler = type("OwnHub", (Hub,), {"asked": []})
+    handler = type("OwnHub", (Hub,), {"requests": []})
     with ThreadingHTTPServer(("127.0.0.1", 0), handler) as server:
         thread = threading.Thread(target=server.serve_forever)
         thread.start()
