@@ -1,4 +1,4 @@
-"""The page that a person reads, and the checks behind it, which are waited for no longer than they may take."""
+"""The page of findings, and the time limit of checks."""
 
 import time
 from collections.abc import Iterator

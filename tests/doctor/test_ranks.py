@@ -1,4 +1,4 @@
-"""What PyTorch is asked in processes of their own."""
+"""Checks by PyTorch in processes of their own."""
 
 import os
 

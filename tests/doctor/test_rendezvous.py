@@ -1,4 +1,4 @@
-"""Where the nodes of a job meet, and what each learns of those that do not come or are lost."""
+"""The connections between the nodes of a job, and findings for nodes that do not connect or are lost."""
 
 import socket
 import threading
@@ -19,7 +19,7 @@ from ensemble.errors import UserError
         ({"SLURM_PROCID": "1", "SLURM_STEP_NUM_TASKS": "2", "SLURM_STEP_NODELIST": "n7"}, (1, 2, "n7")),
     ],
 )
-def test_where_a_process_is(environment: dict[str, str], expected: tuple[int, int, str]) -> None:
+def test_the_position_of_a_process(environment: dict[str, str], expected: tuple[int, int, str]) -> None:
     """Under srun, every node would think that it is alone; in a batch script, the doctor wait for nobody."""
     place = rendezvous.job_position(environment)
     assert (place.rank, place.num_nodes, place.head) == expected
@@ -46,7 +46,7 @@ def test_two_job_steps_meet_on_different_ports() -> None:
         ({"TORCHELASTIC_RUN_ID": "none"}, "without a launcher, and on several nodes by srun"),
     ],
 )
-def test_a_wrong_place_is_one_sentence(environment: dict[str, str], sentence: str) -> None:
+def test_invalid_variables_are_user_errors(environment: dict[str, str], sentence: str) -> None:
     """A traceback, or a wait for nothing."""
     with pytest.raises(UserError, match=sentence):
         rendezvous.job_position(environment)

@@ -115,7 +115,7 @@ def killed(
             fit(table, out, resume, **settings)
 
 
-def test_killed_anywhere_it_goes_on_to_the_same_bits(
+def test_a_fit_killed_at_any_stage_continues_to_the_same_bits(
     table: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     """A fit of an hour would begin anew, or end with another ensemble than one that was never killed."""
@@ -139,9 +139,7 @@ def test_killed_anywhere_it_goes_on_to_the_same_bits(
     assert [name for name in result if result[name] != expected[name] and "predictions/" not in name] == []
 
 
-def test_what_a_kill_left_of_the_preparation_is_cleared_away(
-    table: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_incomplete_preparation_is_removed(table: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """Gigabytes of half-written folders would stay for ever, or be in the way."""
     out = tmp_path / "out"
     out.mkdir()

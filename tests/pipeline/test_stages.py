@@ -121,7 +121,7 @@ def test_what_a_library_refuses_is_left_out(config: Any, monkeypatch: pytest.Mon
         )
 
 
-def test_a_network_that_is_whole_is_not_trained_again(
+def test_a_complete_network_is_not_trained_again(
     config: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     """The last job of a cluster's fit, on a node without GPUs, would go on with a network of another job."""

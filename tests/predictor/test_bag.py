@@ -1,4 +1,4 @@
-"""Bags: each row out of fold by the copy that never saw it, nothing by copies of other folds, forecasts as their mean."""
+"""Bags: out-of-fold predictions by the copy that was not trained on the row, and forecasts as the mean of copies."""
 
 import shutil
 import signal
@@ -59,10 +59,10 @@ def copied(trained: Path, tmp_path: Path) -> Path:
     return Path(shutil.copytree(trained, tmp_path / "bag"))
 
 
-# ------------------------------------------------------------------------------------------------ what a bag says
+# ------------------------------------------------------------------------------------------------ predictions of a bag
 
 
-def test_out_of_fold_each_copy_speaks_of_its_block(trained: Path, folded: Path) -> None:
+def test_out_of_fold_predictions_are_by_the_copy_of_the_fold(trained: Path, folded: Path) -> None:
     """A row would be predicted by a copy that learned from it, or under the name of other data."""
     columns = bag.load(trained, load_copy)(folded, "oof")
     parts = [TreeMember(trained / str(k)).predict(folded / f"folds/{k}", "blend") for k in range(NUM_FOLDS)]
@@ -77,7 +77,7 @@ def test_out_of_fold_each_copy_speaks_of_its_block(trained: Path, folded: Path) 
 
 
 @pytest.mark.parametrize("split", ["test", "forecast"])
-def test_later_the_mean_of_the_later_half_speaks(trained: Path, folded: Path, split: str) -> None:
+def test_other_splits_are_the_mean_of_the_later_copies(trained: Path, folded: Path, split: str) -> None:
     """The first copies, which learned from least, would spoil the forecast; or its reasons be nobody's."""
     columns = bag.load(trained, load_copy)(folded, split)
     parts = [TreeMember(trained / str(k)).predict(folded / f"folds/{k}", split) for k in (2, 3, 4)]
@@ -88,7 +88,7 @@ def test_later_the_mean_of_the_later_half_speaks(trained: Path, folded: Path, sp
     assert columns["reasons"] == parts[-1]["reasons"]
 
 
-def test_the_baseline_is_its_own_copy(folded: Path, prepared: Path) -> None:
+def test_a_baseline_predicts_all_blocks(folded: Path, prepared: Path) -> None:
     """It could not stand beside bags."""
     predict = bag.with_out_of_fold(baselines.predict)
     columns = predict(folded, "oof")
@@ -100,7 +100,7 @@ def test_the_baseline_is_its_own_copy(folded: Path, prepared: Path) -> None:
         predict(prepared, "oof")
 
 
-def test_a_member_that_is_no_bag_is_asked_itself(trained: Path, folded: Path) -> None:
+def test_a_single_member_is_no_bag(trained: Path, folded: Path) -> None:
     """One member in a folder would be taken for a bag of one."""
     assert bag.copies(trained / "1") == [trained / "1"]
     alone = bag.load(trained / "1", load_copy)(folded / "folds/1", "blend")
@@ -112,7 +112,7 @@ def test_a_member_that_is_no_bag_is_asked_itself(trained: Path, folded: Path) ->
 # ------------------------------------------------------------------------------------------------ no leak
 
 
-def test_the_future_changes_nothing_that_was_said(
+def test_later_data_change_no_earlier_prediction(
     trained: Path, folded: Path, raw_market: tuple[Path, Path], tmp_path: Path
 ) -> None:
     """A copy would have known what came after the rows that it forecasts, and the stack trust what cannot be had."""

@@ -50,7 +50,7 @@ def test_the_order_of_members_does_not_matter(files: Path, prepared: Path, tmp_p
     assert result[0] == result[1] == result[2]
 
 
-def test_what_tells_which_member_to_drop_is_written(files: Path, prepared: Path, tmp_path: Path) -> None:
+def test_what_each_member_adds_is_written(files: Path, prepared: Path, tmp_path: Path) -> None:
     """The user would have weights, and nothing to judge a member by; or weeks and categories that do not add up."""
     scores = fit(files, prepared, tmp_path / "ensemble", combiner="greedy")
     description = folders.read_json(tmp_path / "ensemble" / "ensemble.json")
@@ -105,7 +105,7 @@ def test_only_the_named_members_take_part(files: Path, prepared: Path, tmp_path:
     assert "clear" not in pq.read_table(tmp_path / "ensemble/forecast.parquet").column_names
 
 
-def test_a_perfect_member_is_warned_of(
+def test_a_perfect_member_gives_a_warning(
     copied: Path, prepared: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     """A member that has seen the target would take all weight, and nobody would look."""

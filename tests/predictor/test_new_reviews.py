@@ -1,4 +1,4 @@
-"""A forecast from new raw reviews, by members that are asked again."""
+"""A forecast from new raw reviews, by members that predict again."""
 
 import json
 import shutil

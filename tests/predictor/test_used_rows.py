@@ -1,4 +1,4 @@
-"""The sentences that state which rows did what."""
+"""The sentences on how rows were used."""
 
 from typing import Any
 

@@ -167,7 +167,7 @@ def text(page: str) -> str:
     return " ".join(html.unescape(re.sub(r"<[^>]*>", " ", body)).replace(report_words.THIN, " ").split())
 
 
-def test_says_the_numbers_that_matter(run: Path, page: str) -> None:
+def test_the_page_has_the_scores(run: Path, page: str) -> None:
     """The first sentence would not be that of the scores, or a part of the page would be lost."""
     words, scores = text(page), folders.read_json(run / "ensemble" / "scores.json")
     ensemble = scores["scores"]["ensemble"]
@@ -231,7 +231,7 @@ def test_pictures_are_apart_and_follow_the_colours(scaled_page_file: Path) -> No
         assert "var(--series-" in picture
 
 
-def test_tells_what_more_ranks_are_worth(scaled_page_file: Path, page: str, scaling: list[Path]) -> None:
+def test_the_page_has_the_measured_scaling(scaled_page_file: Path, page: str, scaling: list[Path]) -> None:
     """A figure of the measurement would be lost, or the planning table be taken for one."""
     scaled = scaled_page_file.read_text(encoding="utf-8")
     words = text(scaled)
@@ -415,7 +415,7 @@ def test_a_member_from_elsewhere_needs_no_folder(copy: Path, tmp_path: Path) -> 
     assert "strongest first" not in words  # nobody gave reasons
 
 
-def test_says_when_a_score_is_not_defined(copy: Path, tmp_path: Path) -> None:
+def test_an_undefined_score_is_explained(copy: Path, tmp_path: Path) -> None:
     """Real data can have a test split without one hot seller: the first sentence would fail on None."""
     path = copy / "ensemble" / "scores.json"
     scores = folders.read_json(path)
@@ -427,7 +427,7 @@ def test_says_when_a_score_is_not_defined(copy: Path, tmp_path: Path) -> None:
     assert "cannot be told: There is no positive among these rows." in text(write(copy, tmp_path / "report.html"))
 
 
-def test_every_feature_has_words() -> None:
+def test_every_feature_has_a_label() -> None:
     """A reason would read n(t−4, t] ÷ n(t−52, t], or two features would read alike."""
     words = [hot_page.feature_label({"name": feature.name, "meaning": "(t"}) for feature in features.FEATURES]
     assert not [line for line in words if re.search(r"[(\[]t|\{|_", line)]
