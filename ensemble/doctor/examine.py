@@ -28,7 +28,7 @@ def diagnose(wait_s: float) -> int:
         print(f"{finding.level}: {finding.value}", file=sys.stderr, flush=True)
     torch_info = ranks.run_torch_info()
     known = network.interfaces()
-    # Towards the head node, or from there to the others
+    # The interface towards the head node; on the head node, towards the others
     best = network.interface_towards(connections.head_address if position.rank else connections.own_address, known)
     findings = run_checks(_checks(torch_info, known, best, position.num_nodes == 1), CHECKS_LIMIT_S)
 

@@ -411,7 +411,7 @@ def test_a_member_from_elsewhere_needs_no_folder(copy: Path, tmp_path: Path) -> 
     words = text(write(copy, tmp_path / "report.html"))
     assert "How good it is" in words
     assert "Learning curves" not in words
-    assert "Why accuracy is not shown" in words
+    assert "Why accuracy is not in the table" in words
     assert "strongest first" not in words  # nobody gave reasons
 
 
