@@ -13,11 +13,11 @@ process loads only the libraries that it needs. `ensemble/recipes/README.md` is 
                   ANY_FEATURES                            True if it learns from data of any recipe with flat features
     baselines.py  kinds(about) -> {name: kind}            predictions that need no training, by the name of member=…
                   predict(data, split, name) -> columns     row_id, target, prediction, group, cluster: see predictions.py
-    plan.py       plan(about, num_threads) -> [Planned]   the members of scripts/fit.py: see pipeline/plan.py
+    plan.py       plan(about, num_threads) -> [PlannedMember]     the members of scripts/fit.py: see pipeline/plan.py
                   combining(about) -> {name: value}       how they are combined
                   follow_up(about, data, rankings) -> FollowUp     further members, of a recipe without a task
     comparison.py compare(…) -> scores                    of all members of such a recipe: see recipes/next_item
-    outputs.py    PREDICTED_SPLITS                        the only splits to predict; see `bag.usual_splits`
+    outputs.py    PREDICTED_SPLITS                        the only splits to predict; see `bag.default_splits`
                   write(path, columns, split, member)     another format than a prediction file
                   forecast_table(forecast) -> Table       the rows of forecast.parquet
                   RESERVED                                its columns, which no member may be named after
@@ -26,7 +26,7 @@ process loads only the libraries that it needs. `ensemble/recipes/README.md` is 
                   check(like, source, metadata)           refuses missing raw data before anything is written
     requests.py   Request, counts, problem, tables, facts, answer      a request to scripts/serve.py and what becomes of it
     page.py       parts(run) -> {name: value}             variables of the page's template
-                  pictures(run, series) -> [Described]    further pictures
+                  pictures(run, series) -> [Picture]      further pictures
                   prepare_words(about) -> [word]          the command that prepared the data
     page.html.j2  a template that extends "page.html.j2"
     card.py       parts(about, scores) -> Parts           the recipe's sentences of the model card

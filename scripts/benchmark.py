@@ -1,4 +1,4 @@
-"""Measure what the READMEs state, and write it to slurm/results/NAME.json with hardware, versions, date and command.
+"""Measure the figures of the READMEs, and write them to slurm/results/NAME.json with hardware, versions, date and command.
 
 python scripts/benchmark.py help_times | seeds | real | panel | memory | loader | overhead | scaling | knobs | threads
                             | trees | autogluon | tables | tables_300 | next_item | next_item_growth
@@ -6,7 +6,7 @@ python scripts/benchmark.py help_times | seeds | real | panel | memory | loader 
                             | sudoku_throughput | pains
                             | emulator_skill | emulator_lorenz96 | emulator_throughput
                             | emulator_jacobian | emulator_cpp | emulator_dapper
-python scripts/benchmark.py figures [check=true]      # fill the READMEs' figures from those files, or compare them
+python scripts/benchmark.py figures [check=true]      # update the figures in the READMEs from those files, or compare them
 """
 
 import importlib
@@ -20,19 +20,19 @@ TOPICS = (
     "demo", "data", "overhead", "scaling", "knobs", "autogluon", "tables", "trees", "next_item", "next_item_growth",
     "sudoku", "emulator", "emulator_physics", "pains", "figures",
 )  # fmt: skip
-"""The folders of scripts/benchmarks; each has its settings beside it."""
+"""The folders of scripts/benchmarks, each with a settings.py."""
 
 
 def main() -> None:
     topic_of: dict[str, str] = {}
     schemas: dict[str, type] = {}
     for topic in TOPICS:
-        of_topic = importlib.import_module(f"benchmarks.{topic}.settings").SCHEMAS
-        schemas |= of_topic
-        topic_of |= dict.fromkeys(of_topic, topic)
+        topic_schemas = importlib.import_module(f"benchmarks.{topic}.settings").SCHEMAS
+        schemas |= topic_schemas
+        topic_of |= dict.fromkeys(topic_schemas, topic)
     name, settings = configuration.from_subcommands(schemas, __doc__)
     package = f"benchmarks.{topic_of[name]}"
-    if not isinstance(settings, Results):  # a process that a benchmark starts, or figures; it writes no JSON
+    if not isinstance(settings, Results):  # a process that a benchmark starts, or `figures`: neither writes a JSON file
         importlib.import_module(f"{package}.run").run(settings)
         return
 
@@ -42,10 +42,10 @@ def main() -> None:
 
     arguments = configuration.to_dict(settings)
     results = Path(arguments.pop("results"))
-    about = timing.environment()
+    environment = timing.environment()
     figures = getattr(importlib.import_module(f"{package}.measure"), name)(**arguments)
     results.mkdir(parents=True, exist_ok=True)
-    folders.write_json(results / f"{name}.json", {"environment": about, **figures})
+    folders.write_json(results / f"{name}.json", {"environment": environment, **figures})
     print(f"written to {results / f'{name}.json'}")
 
 

@@ -1,4 +1,4 @@
-"""How good each next_item member and baseline is, by their ranking files: a table, all figures as JSON, and a picture.
+"""Compare next_item members and baselines by their ranking files: a table, all scores as JSON, and a picture.
 
 python scripts/compare_rankings.py rankings=runs/beauty/rankings data=runs/beauty/prepared out=runs/beauty/table
 python scripts/compare_rankings.py rankings=runs/beauty/rankings data=runs/beauty/prepared out=runs/beauty/table \\
@@ -12,26 +12,26 @@ from ensemble import configuration, errors
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class CompareConfig:
-    """What to compare, and where to."""
+    """The ranking files to compare, and the folder for the result."""
 
     rankings: str = "???"
-    """The folder of ranking files of scripts/predict.py, of validation and of the split that is compared."""
+    """The folder of ranking files of scripts/predict.py, for validation and for `split`."""
     data: str = "???"
-    """The prepared data that they are of."""
+    """The prepared data that were predicted."""
     out: str = "???"
     """The folder for table.md, scores.json and by_length.png."""
     split: str = "test"
-    """The split that is compared; on validation, the best member is chosen."""
+    """The split on which members are compared; the best member is chosen on validation."""
     candidates: str = ""
-    """Data of `prepare_data.py --recipe candidates`, whose members are to be in the table; empty for none."""
+    """Data of `prepare_data.py --recipe candidates`, whose members are added to the table; empty for none."""
     predictions: str = ""
     """The folder of prediction files on the candidates; empty for none."""
     ensemble: str = ""
-    """The folder of an ensemble fitted on them; empty for none."""
+    """The folder of an ensemble that was fitted on these; empty for none."""
     num_draws: int = 1000
     """Draws of the bootstrap over users."""
     seed: int = 0
-    """Of the bootstrap."""
+    """Seed of the bootstrap."""
     overwrite: bool = False
     """Replace `out` if it exists."""
 

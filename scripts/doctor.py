@@ -1,9 +1,9 @@
-"""Check what usually breaks a run, and say how to mend it: on this machine, or on every node of a Slurm job.
+"""Check this machine, or every node of a Slurm job, for the usual causes of failing runs, and print how to fix them.
 
     python scripts/doctor.py
     srun --ntasks-per-node=1 python scripts/doctor.py
 
-Each line is ok, a note, or a problem with its mend. Exit code 0 without problems, 1 with any.
+Each line is ok, a note, or a problem with a fix. Exit code 0 without problems, 1 with any.
 """
 
 import dataclasses
@@ -14,14 +14,14 @@ from ensemble import configuration, errors
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class DoctorConfig:
-    """How patient the doctor is."""
+    """Time limit of the checks of several nodes."""
 
     wait_s: int = 20
-    """Seconds in which every node of the job must have come; one that has not is named, and the others are checked."""
+    """Seconds in which every node of the job must connect; a node that does not is reported, and the others are checked."""
 
 
 def main() -> None:
-    # OmegaConf, which reads settings, may be what is missing
+    # OmegaConf, which reads settings, may not be installed
     settings = configuration.from_command_line(DoctorConfig, __doc__) if sys.argv[1:] else DoctorConfig()
     configuration.check(settings, wait_s=(settings.wait_s > 0, "above 0"))
 

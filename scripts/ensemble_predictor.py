@@ -1,4 +1,4 @@
-"""Fit the ensemble on prediction files, or forecast with it from new raw data.
+"""Fit an ensemble on prediction files, or forecast new raw data with it.
 
 python scripts/ensemble_predictor.py --help     # the text of ensemble/commands/ensemble_predictor.py
 """

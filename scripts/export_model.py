@@ -1,4 +1,6 @@
-"""A trained member to one file for other programs, compared with it first.
+"""Export a trained member to one file for other programs.
+
+The predictions of the file are compared with those of the member before it is written.
 
 python scripts/export_model.py member=runs/demo/members/xgboost out=runs/demo/xgboost.onnx data=runs/demo/prepared
 python scripts/export_model.py member=runs/emulator/members/mlp out=runs/emulator/mlp.pt2 data=runs/emulator/prepared
@@ -15,7 +17,7 @@ from ensemble import errors, recipe
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class ExportConfig:
-    """What to export, and where to."""
+    """The member to export, and the file to write."""
 
     member: str = "???"
     """The folder of a trained member."""
@@ -49,16 +51,17 @@ def main() -> None:
 
     from ensemble.trees import export
 
-    found = export.export(settings.member, settings.out, settings.data)
-    print(f"{settings.out}: differs by {found['difference']:.1e} at most on {found['rows']:,} rows")
-    if found["neutral"]:
-        names = ", ".join(found["neutral"][:5]) + (", …" if len(found["neutral"]) > 5 else "")
+    result = export.export(settings.member, settings.out, settings.data)
+    print(f"{settings.out}: differs by {result['difference']:.1e} at most on {result['rows']:,} rows")
+    if result["neutral"]:
+        names = ", ".join(result["neutral"][:5]) + (", …" if len(result["neutral"]) > 5 else "")
         print(
-            f"values that training never had in {len(found['neutral'])} features ({names}), such as missing ones, get a "
-            "neutral prediction, as from predict.py; such rows take longer"
+            f"values that were not in the training data in {len(result['neutral'])} features ({names}), such as missing "
+            "ones, get a neutral prediction, as from predict.py; such rows take longer"
         )
     for name in ("onnx", "native"):
-        print(f"one row by {name}: {found[f'{name}_us']['p50']} µs, one of a hundred over {found[f'{name}_us']['p99']} µs")
+        times = result[f"{name}_us"]
+        print(f"one row by {name}: median {times['p50']} µs, 99th percentile {times['p99']} µs")
 
 
 def export_neural(settings: ExportConfig, named: str) -> None:

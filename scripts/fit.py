@@ -1,4 +1,4 @@
-"""One command from raw data to a fitted ensemble with its report.
+"""Fit an ensemble to raw data and write its report.
 
 python scripts/fit.py --help     # the text of ensemble/commands/fit.py
 """

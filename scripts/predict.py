@@ -1,4 +1,4 @@
-"""A member's predictions for some splits.
+"""Predict splits with a member.
 
 python scripts/predict.py --help     # the text of ensemble/commands/predict.py
 """

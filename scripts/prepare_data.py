@@ -1,11 +1,11 @@
-"""Raw reviews, or any table, to prepared data: a folder that train.py (reviews), train_trees.py and predict.py read.
+"""Prepare raw reviews, or any table, as a folder of data that train.py, train_trees.py and predict.py read.
 
 python scripts/prepare_data.py out=runs/demo/prepared                                    # a generated market
 python scripts/prepare_data.py out=runs/beauty 'source=[hub:All_Beauty]' 'metadata=[hub:All_Beauty]'
 python scripts/prepare_data.py out=runs/mine 'source=[reviews/*.jsonl.gz]' 'metadata=[meta.jsonl.gz]'
 python scripts/prepare_data.py --recipe table 'source=[people.csv]' target=income out=runs/people
 python scripts/prepare_data.py --recipe candidates data=runs/beauty/prepared 'rankings=[runs/beauty/rankings]' \\
-    out=runs/beauty/candidates          # what next_item members rank highest, for trees and an ensemble to rank again
+out=runs/beauty/candidates          # the highest-ranked items of next_item members, to be ranked by trees and an ensemble
 """
 
 from typing import Any
@@ -14,7 +14,7 @@ from ensemble import configuration, errors, recipe
 
 
 def main() -> None:
-    parser = recipe.option(recipe.DEFAULT, f"what the data are for: {', '.join(recipe.BUILT_IN)}, or a package of your own")
+    parser = recipe.option(recipe.DEFAULT, f"recipe of the data: {', '.join(recipe.BUILT_IN)}, or a package of your own")
     name = parser.parse_known_args()[0].recipe
     settings: Any = configuration.from_command_line(recipe.prepare_config(name), __doc__, [parser])
 
@@ -23,16 +23,16 @@ def main() -> None:
     from ensemble import folders
     from ensemble.data import prepared
 
-    # Before the folder gets its name, so that data which members could not use replace no others
+    # Checked before the folder gets its name, so that data that members cannot use do not replace others
     with folders.checked(
         settings.out, lambda folder: prepared.check(name, folder, folders.read_json(folder / folders.NAME))
     ):
-        about = prepare(settings)
-    prepared.check(name, settings.out, about)
-    for split, facts in about["splits"].items():
-        others = [f"{fact.replace('_', ' ')} {value}" for fact, value in facts.items() if fact != "rows"]
-        print(f"{split:>10}  {facts['rows']:,} rows  {'  '.join(others)}")
-    print(f"{settings.out}: fingerprint {about['fingerprint']}")
+        manifest = prepare(settings)
+    prepared.check(name, settings.out, manifest)
+    for split, facts in manifest["splits"].items():
+        other_facts = [f"{fact.replace('_', ' ')} {value}" for fact, value in facts.items() if fact != "rows"]
+        print(f"{split:>10}  {facts['rows']:,} rows  {'  '.join(other_facts)}")
+    print(f"{settings.out}: fingerprint {manifest['fingerprint']}")
 
 
 if __name__ == "__main__":

@@ -1,4 +1,4 @@
-"""A finished run to one HTML page: the forecast, how good it is, what each member contributed, and the data.
+"""Write a finished run as one HTML page: the forecast, its scores, the members, and the data.
 
 python scripts/report.py ensemble=runs/demo/ensemble data=runs/demo/prepared predictions=runs/demo/predictions \\
     out=runs/demo/report.html
@@ -12,20 +12,20 @@ from ensemble import errors, recipe
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class ReportConfig:
-    """What to report on, and where to."""
+    """The folders of a run, and the page to write."""
 
     ensemble: str = "???"
-    """The folder of a fitted ensemble; it names the folders of its members."""
+    """The folder of a fitted ensemble, which has the paths of its members' folders."""
     data: str = "???"
-    """The prepared data that it was fitted on."""
+    """The prepared data on which it was fitted."""
     verify: Literal["changed", "full"] = "changed"
-    """Prepared data whose checksums are read: files that changed since they were last read, or all files."""
+    """Files of the prepared data whose checksums are read: those that changed since they were last read, or all (full)."""
     predictions: str = "???"
     """The folder of the members' prediction files."""
     out: str = "???"
     """The HTML file to write; an older report is replaced, no other file is."""
     scaling: tuple[str, ...] = ()
-    """JSON files of `benchmark.py scaling`, each of other hardware: how the training went on more ranks."""
+    """JSON files of `benchmark.py scaling`, one for each kind of hardware, for a section on training with more ranks."""
 
 
 def main() -> None:
@@ -36,8 +36,8 @@ def main() -> None:
 
     if named or settings.verify == "full":
         recipe.check_named(named, folders.read_manifest(settings.data, settings.verify == "full"), settings.data)
-    words = (settings.ensemble, settings.data, settings.predictions, settings.out, settings.scaling)
-    print(f"the report is in {page.write(*words)}")
+    path = page.write(settings.ensemble, settings.data, settings.predictions, settings.out, settings.scaling)
+    print(f"the report is in {path}")
 
 
 if __name__ == "__main__":

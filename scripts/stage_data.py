@@ -1,4 +1,4 @@
-"""Copy prepared data to a node's own disk, with checksums; slurm/stage.sh does it on each node of a job.
+"""Copy prepared data to a node's own disk and compare checksums; slurm/stage.sh runs it on each node of a job.
 
 python scripts/stage_data.py source=runs/demo/prepared out=/local/scratch/prepared
 """
@@ -11,12 +11,12 @@ from ensemble import configuration, errors
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class StageConfig:
-    """What to copy, and where to."""
+    """The data to copy, and the folder to write."""
 
     source: str = "???"
     """The folder of prepared data."""
     out: str = "???"
-    """The folder to write; left as it is if it holds the same data."""
+    """The folder to write; it is not changed if it has the same data."""
 
 
 def main() -> None:
@@ -25,8 +25,8 @@ def main() -> None:
     from ensemble.data import staging
 
     num_bytes, copied = staging.stage(settings.source, settings.out)
-    done = "copied and checked" if copied else "there already, checked"
-    print(f"{socket.gethostname()}: {settings.out}: {num_bytes / 1e6:.1f} MB {done}")
+    result = "copied and checked" if copied else "there already, checked"
+    print(f"{socket.gethostname()}: {settings.out}: {num_bytes / 1e6:.1f} MB {result}")
 
 
 if __name__ == "__main__":

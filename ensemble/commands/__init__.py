@@ -1,4 +1,4 @@
-"""The commands that are also there without a checkout of the project, one module each; scripts/ has a file for each of them.
+"""The commands of an installed package, one module each. scripts/ has a file of the same name for each.
 
 accelerate-ensemble fit 'source=[people.csv]' target=income out=runs/people
 accelerate-ensemble predict ensemble=runs/people/ensemble 'source=[new.csv]' out=runs/new

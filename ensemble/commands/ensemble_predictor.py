@@ -1,4 +1,4 @@
-"""Fit the ensemble on its members' prediction files, or forecast with it from new raw data.
+"""Fit an ensemble on prediction files of its members, or forecast new raw data with it.
 
 python scripts/ensemble_predictor.py fit predictions=runs/demo/predictions data=runs/demo/prepared out=runs/demo/ensemble
 python scripts/ensemble_predictor.py predict ensemble=runs/demo/ensemble 'source=[all.jsonl]' out=runs/new
@@ -14,54 +14,55 @@ AS_PREPARED = -1.0
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class FitConfig:
-    """Fit weights and calibration on blend or out of fold, score on test, forecast."""
+    """Fit weights and calibration on blend or on out-of-fold predictions, score on test, and forecast."""
 
     predictions: str = "???"
     """The folder of prediction files, MEMBER.SPLIT.parquet, for blend (or oof), test and, if there is one, forecast."""
     data: str = "???"
-    """The prepared data that they are of."""
+    """The prepared data that were predicted."""
     verify: Literal["changed", "full"] = "changed"
-    """Prepared data whose checksums are read: files that changed since they were last read, or all files."""
+    """Files of the prepared data whose checksums are read: those that changed since they were last read, or all (full)."""
     out: str = "???"
     """The folder of the ensemble to write."""
     members: tuple[str, ...] = ()
     """Names of the members and baselines; empty for all in the folder."""
     combiner: str = "auto"
-    """Finds the weights: auto, equal, best_member, greedy, shrunk, simplex; of some kinds of task also logistic, nnls, ridge
-    or rank_average."""
+    """How the weights are computed: auto, equal, best_member, greedy, shrunk, simplex; for some kinds of task also logistic,
+    nnls, ridge or rank_average."""
     calibration: str = "auto"
-    """Calibrates probabilities: auto, none, platt, temperature, or isotonic (1,000 rows of the rarer class)."""
+    """How probabilities are calibrated: auto, none, platt, temperature, or isotonic (needs 1,000 rows of the rarer
+    class)."""
     on: str = ""
-    """The split that both are fitted on: blend, or oof, rows predicted out of fold; empty for oof where the data are for
+    """The split on which both are fitted: blend, or oof (out-of-fold predictions); empty for oof if the data are for
     cross-validation, else blend."""
     num_draws: int = 200
-    """Draws of the bootstrap over products, or whatever else the rows belong to."""
+    """Draws of the bootstrap over clusters of rows, such as products."""
     seed: int = 0
-    """Of the bootstrap."""
+    """Seed of the bootstrap."""
     overwrite: bool = False
     """Replace `out` if it exists."""
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class PredictConfig:
-    """Forecast with a fitted ensemble: from raw reviews, old and new, or of new rows of a table."""
+    """Forecast raw reviews, or new rows of a table, with a fitted ensemble."""
 
     ensemble: str = "???"
     """The folder of a fitted ensemble."""
     source: tuple[str, ...] = ()
     """Files or globs of raw reviews: all reviews of all products of the categories, old and new, up to the day of the
-    forecast. Or of new rows of a table, with the columns that it had in training; the target is not needed."""
+    forecast. Or of new rows of a table, with the columns of the training table; the target is not needed."""
     metadata: tuple[str, ...] = ()
-    """Files or globs of product metadata; needed if the members learned with them."""
+    """Files or globs of product metadata; needed if the members were trained with metadata."""
     out: str = "???"
     """The folder for forecast.parquet and forecast.csv."""
     columns: dict[str, str] = dataclasses.field(default_factory=dict)
-    """For tables with unknown headers: product_id, user_id, rating and time, each with its column's name."""
+    """For review files with unknown headers: the names of the columns product_id, user_id, rating and time."""
     max_bad_fraction: float = 0.01
-    """The run stops when more than this part of the rows is bad."""
+    """The command fails if more than this share of the rows is bad."""
     min_matched: float = AS_PREPARED
-    """The run stops when less than this part of the products has metadata, or of the reviews text, if members read it; -1
-    for the value with which the data of the members were prepared."""
+    """The command fails if less than this share of the products has metadata, or of the reviews text if members use it; -1
+    for the value with which the training data were prepared."""
     overwrite: bool = False
     """Replace `out` if it exists."""
 
@@ -89,8 +90,8 @@ def main() -> None:
     from ensemble import folders
     from ensemble.predictor import card, fit
 
-    about = folders.read_manifest(settings.data, settings.verify == "full")
-    recipe.check_named(named, about, settings.data)
+    manifest = folders.read_manifest(settings.data, settings.verify == "full")
+    recipe.check_named(named, manifest, settings.data)
     scores = fit.fit(
         settings.predictions,
         settings.data,
@@ -103,17 +104,18 @@ def main() -> None:
         settings.calibration,
         settings.on,
     )
-    order = "forward in time" if recipe.follows_time(about) else "each block by what was fitted before it"
-    print(f"what each way to combine would have given on {scores['fitted_on']}, {order}:")
-    for name, of in scores["combiner"]["cross_fitted"].items():
-        taken = "  taken" if name == scores["combiner"]["method"] else ""
-        print(f"{name:>14}  " + "  ".join(f"{metric.replace('_', ' ')} {value:.5f}" for metric, value in of.items()) + taken)
+    order = "forward in time" if recipe.follows_time(manifest) else "each block by weights of other blocks"
+    print(f"cross-fitted scores of the combiners on {scores['fitted_on']}, {order}:")
+    for name, values in scores["combiner"]["cross_fitted"].items():
+        chosen = "  chosen" if name == scores["combiner"]["method"] else ""
+        text = "  ".join(f"{metric.replace('_', ' ')} {value:.5f}" for metric, value in values.items())
+        print(f"{name:>14}  {text}{chosen}")
     metric, base_rate = scores["metric"], scores["base_rate"]
     positives = "" if base_rate is None else f", {base_rate:.2%} positive"
     print(f"{scores['split']}: {scores['rows']:,} rows{positives}; {metric.replace('_', ' ')} with its 95 % interval")
     if scores["left_out"]:
         print(scores["left_out"])
-    print("\n".join(card.score_lines(scores, about["task"]["group"])))
+    print("\n".join(card.score_lines(scores, manifest["task"]["group"])))
 
 
 if __name__ == "__main__":

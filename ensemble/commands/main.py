@@ -1,4 +1,4 @@
-"""The console command `accelerate-ensemble`: its first word names what is done."""
+"""The console command `accelerate-ensemble`, whose first argument is the name of a command."""
 
 import importlib
 import sys
@@ -6,14 +6,14 @@ import sys
 from ensemble import errors
 
 COMMANDS = {
-    "fit": ("ensemble.commands.fit", "raw data to a fitted ensemble with its report"),
+    "fit": ("ensemble.commands.fit", "fit an ensemble to raw data and write its report"),
     "predict": ("ensemble.commands.ensemble_predictor", "forecast new rows with a fitted ensemble"),
 }
-"""Of each word the module, and what it does."""
+"""Name of each command: its module and its description."""
 
 
 def main() -> None:
-    """Run the command that the command line names; `--help` after its name describes its settings."""
+    """Run the command named on the command line; `--help` after its name describes its settings."""
     errors.run(_main)
 
 
@@ -21,10 +21,10 @@ def _main() -> None:
     word = sys.argv[1] if len(sys.argv) > 1 else "--help"
     if word in ("-h", "--help"):
         print("usage: accelerate-ensemble COMMAND [settings]\n")
-        print("\n".join(f"  {name:<9} {what}" for name, (_, what) in COMMANDS.items()))
+        print("\n".join(f"  {name:<9} {description}" for name, (_, description) in COMMANDS.items()))
         return
     if word not in COMMANDS:
         raise errors.UserError(f"there is no command '{word}': write {' or '.join(COMMANDS)}, or --help")
-    # `predict` is one of two words that scripts/ensemble_predictor.py takes
+    # `predict` is also the first argument of scripts/ensemble_predictor.py
     sys.argv = [f"{sys.argv[0]} {word}", *(["predict"] if word == "predict" else []), *sys.argv[2:]]
     importlib.import_module(COMMANDS[word][0]).main()

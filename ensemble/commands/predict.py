@@ -1,9 +1,9 @@
-"""A member's predictions for some splits: one prediction file each, or of next_item one ranking file.
+"""Predict splits with a member, and write a prediction file (for next_item a ranking file) for each.
 
 python scripts/predict.py member=runs/demo/members/xgboost data=runs/demo/prepared out=runs/demo/predictions
 python scripts/predict.py member=runs/demo/bags/xgboost data=runs/demo/prepared out=runs/demo/predictions   # a bag of copies
 python scripts/predict.py member=momentum data=runs/demo/prepared out=runs/demo/predictions                 # a baseline
-python scripts/predict.py member=co_occurrence data=runs/beauty/prepared out=runs/beauty/rankings           # of next_item
+python scripts/predict.py member=co_occurrence data=runs/beauty/prepared out=runs/beauty/rankings           # for next_item
 """
 
 import dataclasses
@@ -15,34 +15,36 @@ from ensemble import errors, recipe
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class PredictConfig:
-    """What to predict, with what, and where to."""
+    """The member, the data to predict, and the folder for the prediction files."""
 
     member: str = "???"
-    """The folder of a trained member, or of a bag of its copies, or a baseline of the data's recipe (momentum of
-    hot_sellers, popularity and co_occurrence of next_item, of candidates the name of a ranking file that they were made
-    from); baselines for all of the recipe's baselines."""
+    """The folder of a trained member, or of a bag of its copies; or a baseline of the data's recipe (momentum for
+    hot_sellers, popularity and co_occurrence for next_item, for candidates the name of a ranking file from which they were
+    made); or baselines for all baselines of the recipe."""
     data: str = "???"
-    """The folder of prepared data; for a bag the whole, not a fold."""
+    """The folder of prepared data; for a bag the data with the folds, not a fold."""
     verify: Literal["changed", "full"] = "changed"
-    """Prepared data whose checksums are read: files that changed since they were last read, or all files."""
+    """Files of the prepared data whose checksums are read: those that changed since they were last read, or all (full)."""
     out: str = "???"
-    """The folder for the prediction files, or of next_item the ranking files, named MEMBER.SPLIT.parquet."""
+    """The folder for the prediction files, or for next_item the ranking files, with the names MEMBER.SPLIT.parquet."""
     splits: tuple[str, ...] = ()
-    """The splits to predict; empty for blend, test and forecast; of a bag oof (its rows out of fold), test and forecast; of
+    """The splits to predict; empty for blend, test and forecast; for a bag oof (out-of-fold rows), test and forecast; for
     next_item validation and test."""
     name: str = ""
     """The member's name in the ensemble; empty for the name of its folder."""
     starts: int = 0
-    """Of sudoku: latent starts that reason in parallel; 0 for one."""
+    """For sudoku: number of random latent states from which each puzzle is solved; 0 for one."""
     votes: int = 0
-    """Of sudoku: symmetric images of the puzzle that are solved, the puzzle itself included; 0 for one."""
+    """For sudoku: number of symmetric images of the puzzle that are solved, the puzzle itself included; 0 for one."""
     select: Literal["", "mean", "vote", "surest", "first"] = ""
-    """Of sudoku, how starts and images are joined: the mean of their probabilities, the board that most of them end with,
-    the one with the highest probability of halting at the end, or the one that halts first; empty for mean."""
+    """For sudoku, how the results of starts and images are combined: mean of their probabilities, the most frequent board
+    (vote), the board with the highest halting probability at the end (surest), or the one that halts first; empty for
+    mean."""
     threads: int = 0
     """OpenMP threads of tree members; 0 for as many cores as are granted."""
     contributions: bool = False
-    """Of a tree member: also MEMBER.SPLIT.contributions.parquet, each feature's part of each prediction, and a picture."""
+    """For a tree member: also write MEMBER.SPLIT.contributions.parquet, the contribution of each feature to each prediction,
+    and a picture."""
 
 
 def main() -> None:
@@ -51,43 +53,45 @@ def main() -> None:
     from ensemble import folders
     from ensemble.predictor import members
 
-    about = folders.read_manifest(settings.data, settings.verify == "full")
-    recipe.check_named(named, about, settings.data)
+    manifest = folders.read_manifest(settings.data, settings.verify == "full")
+    recipe.check_named(named, manifest, settings.data)
     if "/" in settings.name:
-        raise errors.UserError(f"name={settings.name} is no name of a file: leave the '/' out")
+        raise errors.UserError(f"name={settings.name} cannot be a file name: leave the '/' out")
     if settings.member != "baselines":
-        predict(settings, about)
+        predict(settings, manifest)
         return
-    for member in members.baselines(about):
-        predict(dataclasses.replace(settings, member=member), about)
-    if not members.baselines(about):
-        print(f"the recipe {about['recipe']} has no baselines")
+    for member in members.baselines(manifest):
+        predict(dataclasses.replace(settings, member=member), manifest)
+    if not members.baselines(manifest):
+        print(f"the recipe {manifest['recipe']} has no baselines")
 
 
-def predict(settings: PredictConfig, about: dict[str, Any]) -> None:
+def predict(settings: PredictConfig, manifest: dict[str, Any]) -> None:
     """Predict the splits of one member or baseline."""
     from ensemble.predictor import bag, members
 
     folder = Path(settings.member)
-    baseline = members.baselines(about).get(settings.member)
-    kind = baseline or members.kind_of(folder, about)
-    splits = settings.splits or bag.usual_splits(folder, about, baseline == "baseline")
-    members.check_splits(splits, settings.data, about)
+    baseline = members.baselines(manifest).get(settings.member)
+    kind = baseline or members.kind_of(folder, manifest)
+    splits = settings.splits or bag.default_splits(folder, manifest, baseline == "baseline")
+    members.check_splits(splits, settings.data, manifest)
     options = {"starts": settings.starts, "votes": settings.votes, "select": settings.select}
     options = options if any(options.values()) else {}
     if baseline and options:
         raise errors.UserError(f"starts, votes and select are for networks, not for {settings.member}: leave them out")
     loaded = (
-        members.load_baseline(settings.member, about)
+        members.load_baseline(settings.member, manifest)
         if baseline
         else members.load(folder, settings.data, settings.threads, options)
     )
     if settings.contributions and not loaded.write_contributions:
         raise errors.UserError(f"contributions=true is for one tree member, which {folder} is not: leave it out")
     name = settings.name or folder.resolve().name
-    members.check_name(name, about)
+    members.check_name(name, manifest)
     where = None if baseline == "ranking" else folder
-    for split, path, num_rows in members.write_splits(loaded, name, kind, splits, settings.data, about, settings.out, where):
+    for split, path, num_rows in members.write_splits(
+        loaded, name, kind, splits, settings.data, manifest, settings.out, where
+    ):
         print(f"{path}: {num_rows:,} rows")
         if settings.contributions and loaded.write_contributions:
             print(loaded.write_contributions(settings.data, split, name, settings.out))

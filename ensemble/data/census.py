@@ -1,5 +1,6 @@
-"""How many rows a reader read, kept, and dropped for which reason: nothing is ever dropped in silence."""
+"""Counts of the rows that a reader read, kept and dropped, with the reason of each drop."""
 
+import itertools
 import re
 from collections.abc import Iterable, Sequence
 from typing import Any, NamedTuple
@@ -18,14 +19,15 @@ TOO_NEW = "date after the file's end"
 AFTER_UNTIL = "date after until, left out as asked"
 UNREADABLE = "note: rows kept with an unreadable {}, which is read as if it were empty"
 BAD_KINDS = (MALFORMED, NO_PRODUCT, NO_USER, BAD_ID, OTHER_UNIT, NO_TIME, BAD_RATING, TOO_OLD, TOO_NEW)
-"""Why a reader drops a row: the first of these that is true of it; `AFTER_UNTIL`, for which the user asked, is no fault."""
+"""The reasons for which a row is bad; a row is counted by the first one that applies. `AFTER_UNTIL` is not one of them,
+since the user asked for it."""
 
-NUM_OFFENDERS = 5
+NUM_EXAMPLES = 5
 _NO_JSON_NUMBER = re.compile(r":\s*-?(NaN|Infinity)\b")
 
 
-class Offender(NamedTuple):
-    """A row that was dropped, and where it stands."""
+class Example(NamedTuple):
+    """A row that was dropped, and its position."""
 
     file: str
     line: int
@@ -33,51 +35,52 @@ class Offender(NamedTuple):
 
 
 class Census:
-    """The counts, with the first offenders of each kind.
+    """The counts, with the first examples of each kind.
 
-    Always `rows_read == rows_kept + sum(dropped.values())`. Later stages drop rows too (duplicates): they call `drop`.
+    `rows_read == rows_kept + sum(dropped.values())` is always true. Later stages that drop rows (duplicates) call `drop`
+    too.
     """
 
     def __init__(self) -> None:
         self.rows_read = 0
         self.rows_kept = 0
         self.dropped: dict[str, int] = {}
-        self.offenders: dict[str, list[Offender]] = {}
+        self.examples: dict[str, list[Example]] = {}
         self.notes: dict[str, int] = {}
-        """Values of rows that were kept that could not be read, by kind."""
+        """By kind, the number of unreadable values in rows that were kept."""
         self.files: list[dict[str, str]] = []
-        """How each file was understood: its `file` (path) and `format`, and for reviews the unit of `time`."""
+        """Of each file its path (`file`) and `format`, and for reviews the unit of `time`."""
 
     def read(self, rows: int) -> None:
-        """Count rows that were read: they are kept until `drop` says otherwise."""
+        """Count rows that were read. They count as kept until they are passed to `drop`."""
         self.rows_read += rows
         self.rows_kept += rows
 
-    def drop(self, kind: str, count: int, offenders: Iterable[Offender] = ()) -> None:
-        """Count `count` of the rows read as dropped; the first few offenders of a kind are remembered."""
+    def drop(self, kind: str, count: int, examples: Iterable[Example] = ()) -> None:
+        """Count `count` of the rows read as dropped; the first `NUM_EXAMPLES` examples of a kind are stored."""
         if count == 0:
             return
         self.rows_kept -= count
         assert self.rows_kept >= 0, "more rows dropped than were read"
         self.dropped[kind] = self.dropped.get(kind, 0) + count
-        self._remember(kind, offenders)
+        self._store(kind, examples)
 
-    def note(self, kind: str, count: int, offenders: Iterable[Offender] = ()) -> None:
-        """Count `count` values that could not be read, of rows that are kept all the same."""
+    def note(self, kind: str, count: int, examples: Iterable[Example] = ()) -> None:
+        """Count `count` unreadable values of rows that are kept."""
         if count == 0:
             return
         self.notes[kind] = self.notes.get(kind, 0) + count
-        self._remember(kind, offenders)
+        self._store(kind, examples)
 
-    def _remember(self, kind: str, offenders: Iterable[Offender]) -> None:
-        first = self.offenders.setdefault(kind, [])
-        first.extend(offender for offender, _ in zip(offenders, range(NUM_OFFENDERS - len(first)), strict=False))
+    def _store(self, kind: str, examples: Iterable[Example]) -> None:
+        stored = self.examples.setdefault(kind, [])
+        stored.extend(itertools.islice(examples, NUM_EXAMPLES - len(stored)))
 
     def check(self, max_bad_fraction: float, kinds: Sequence[str] = BAD_KINDS, num_examined: int | None = None) -> None:
-        """Raise `UserError` with the list of what was dropped when more than `max_bad_fraction` of the rows were bad.
+        """Raise `UserError`, with the table of counts, if more than `max_bad_fraction` of the rows are bad.
 
-        Bad are the rows dropped as one of `kinds`; what a later stage drops (duplicates) is counted but is no fault of the
-        file. num_examined : rows that were looked at for these kinds; None for all rows read.
+        kinds : the reasons for which a row is bad; rows that later stages drop, such as duplicates, are not. num_examined :
+        number of rows that were examined for these reasons; None for all rows read.
         """
         bad = sum(self.dropped.get(kind, 0) for kind in kinds)
         num_rows = self.rows_read if num_examined is None else num_examined
@@ -89,9 +92,9 @@ class Census:
             advice = "all times of a file must have one unit, seconds or milliseconds since 1970: convert the others"
         elif self.dropped.get(TOO_NEW, 0) * 2 > bad:
             advice = "a file's end is its modification time unless you give it with until"
-        elif any("\ufffd" in offender.excerpt for offender in self.offenders.get(MALFORMED, ())):
+        elif any("\ufffd" in example.excerpt for example in self.examples.get(MALFORMED, ())):
             advice = "convert the files to UTF-8, as `iconv -f latin1 -t utf-8` does from Latin-1"
-        elif any(_NO_JSON_NUMBER.search(offender.excerpt) for offender in self.offenders.get(MALFORMED, ())):
+        elif any(_NO_JSON_NUMBER.search(example.excerpt) for example in self.examples.get(MALFORMED, ())):
             advice = "JSON has no NaN and no Infinity: write null for them"
         raise UserError(
             f"{bad:,} of {num_rows:,} rows are bad ({share:.2%}, allowed are {max_bad_fraction:.2%}): "
@@ -99,11 +102,11 @@ class Census:
         )
 
     def to_dict(self) -> dict[str, Any]:
-        """The whole census for a manifest: plain dicts, lists, strings and whole numbers."""
+        """The census as an entry of a manifest."""
 
         def described(counts: dict[str, int]) -> dict[str, Any]:
             return {
-                kind: {"count": count, "first": [offender._asdict() for offender in self.offenders[kind]]}
+                kind: {"count": count, "first": [example._asdict() for example in self.examples[kind]]}
                 for kind, count in counts.items()
             }
 
@@ -117,7 +120,7 @@ class Census:
         }
 
     def table(self) -> str:
-        """The census for the screen: how each file was understood, the counts, the first offenders."""
+        """The census as text: the format of each file, the counts, and the first examples of each kind."""
         counts = {"rows read": self.rows_read, **self.dropped, "rows kept": self.rows_kept, **self.notes}
         width = max(len(f"{count:,}") for count in counts.values())
         lines = [
@@ -126,6 +129,6 @@ class Census:
         ]
         for kind, count in counts.items():
             lines.append(f"  {count:>{width},}  {kind}")
-            for offender in self.offenders.get(kind, []):
-                lines.append(f"  {'':{width}}    {offender.file}:{offender.line}: {offender.excerpt}")
+            for example in self.examples.get(kind, []):
+                lines.append(f"  {'':{width}}    {example.file}:{example.line}: {example.excerpt}")
         return "\n".join(lines)

@@ -1,8 +1,9 @@
-"""Cross-validation: which rows of the split `train` fit a copy of a member, stop it early, and are predicted by it.
+"""Cross-validation: the rows on which each copy of a member is fitted, stopped early, and predicts.
 
 Prepared data with the manifest entry `cross_validation` have no validation split. Their split `train` has all labelled rows
-and a column `fold`. Copy k of a member is fitted on `fit`, is stopped early on `stop`, and predicts `held`. Together the
-copies give the out-of-fold predictions: each from a copy that learned nothing from its row, early stopping included.
+and a column `fold`. Copy k of a member is fitted on the rows `fit`, stopped early on the rows `stop`, and predicts the rows
+`held`. The copies together give the out-of-fold predictions: the copy that predicts a row was neither fitted nor stopped on
+it.
 
     scheme    folds                                     copy k holds out    stops on             is fitted on
     random    0 to K - 1, stratified by the target      fold k              fold (k + 1) % K     the other rows
@@ -10,12 +11,12 @@ copies give the out-of-fold predictions: each from a copy that learned nothing f
     forward   -2, -1, 0 to K - 1, rising in time        fold k              fold k - 1           the folds before that
     holdout   one copy, for many rows                   fold 0              fold 1               fold -1
 
-Of `forward`, a copy is fitted only on rows whose target is known before the rows that stop it begin, and stopped on those
-that are known before the rows that it holds out begin: `embargo` is the time after which a target is known. No group is on
-both sides. Folds below 0 have no out-of-fold prediction.
+With `forward`, a copy is fitted only on rows whose targets are known before its `stop` rows begin, and stopped on rows whose
+targets are known before its `held` rows begin. A target is known a time `embargo` after its row. Rows with equal clusters
+are in only one of `fit`, `stop` and `held`. Rows of folds below 0 have no out-of-fold prediction.
 
-Of `random`, a copy may be stopped on a part of fold (k + 1) % K alone, `stop_share`, and be fitted on the rest of it: of
-many rows a part is enough to find the number of steps.
+With `random`, a copy may be stopped on a part `stop_share` of fold (k + 1) % K and fitted on the rest of it: if there are
+many rows, a part of them is enough to find the number of steps.
 """
 
 import dataclasses
@@ -36,7 +37,7 @@ Scheme = Literal["random", "groups", "forward", "holdout"]
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class Fold:
-    """Row numbers of the split `train`, rising, each (n,) int64."""
+    """Row numbers in the split `train`, ascending, each (n,) int64."""
 
     fit: np.ndarray
     stop: np.ndarray
@@ -45,22 +46,22 @@ class Fold:
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class CrossValidation:
-    """The manifest entry of this name."""
+    """The manifest entry `cross_validation`."""
 
     scheme: Scheme
     num_folds: int
     """K, the number of copies."""
     embargo: float = 0.0
-    """In the unit of the column `time`."""
+    """Time from a row until its target is known, in the unit of the column `time`; for `forward`."""
     stop_share: float = 1.0
-    """Of `random`: the part of a fold that stops a copy."""
+    """Share of a fold on which a copy is stopped early; for `random`."""
     begins: tuple[float, ...] = ()
-    """Of `forward`: the first time of the folds -1, 0, 1 …, in the unit of the column `time`."""
+    """First time of the folds -1, 0, 1 …, in the unit of the column `time`; for `forward`."""
 
     @classmethod
-    def of(cls, about: dict[str, Any]) -> "CrossValidation | None":
-        """That of prepared data with the manifest `about`; None if they have a validation split instead."""
-        entry = about.get(KEY)
+    def from_manifest(cls, manifest: dict[str, Any]) -> "CrossValidation | None":
+        """The cross-validation of prepared data with this manifest; None if they have a validation split."""
+        entry = manifest.get(KEY)
         return None if entry is None else cls(**{**entry, "begins": tuple(entry["begins"])})
 
     def to_dict(self) -> dict[str, Any]:
@@ -69,7 +70,7 @@ class CrossValidation:
     def fold(self, number: int, fold: np.ndarray, time: np.ndarray | None, cluster: np.ndarray) -> Fold:
         """The rows of copy `number`, from the columns of the split `train`, each (num_rows,).
 
-        time : float64, needed by `forward` alone. cluster : rows with equal values are not on both sides of a forward fold.
+        time : float64, needed only for `forward`. cluster : no value is in more than one part of a forward fold.
         """
         assert 0 <= number < self.num_folds
         held = fold == number
@@ -91,7 +92,7 @@ class CrossValidation:
         return Fold(fit=np.flatnonzero(fit), stop=np.flatnonzero(stop), held=np.flatnonzero(held))
 
     def folds(self, data: str | Path, cluster: str) -> list[Fold]:
-        """Those of all copies, of the prepared folder `data`. cluster : the column of the task."""
+        """The rows of all copies, of the prepared folder `data`. cluster : the task's column with the clusters."""
         table = open_table(Path(data) / "rows" / SPLIT)
         time = table[TIME].to_numpy() if TIME in table.column_names else None
         columns = table[COLUMN].to_numpy(), time, table[cluster].to_numpy()

@@ -1,8 +1,9 @@
-"""How far the features of other rows differ from those that trained: the population stability index.
+"""Drift: how far the distribution of a feature in new rows differs from the training rows, as population stability index.
 
-It is the sum over bins of (p - q) ln(p / q), where p and q are the shares of a bin among the two groups of rows: tenths of
-the known values of train, or its categories, and missing values. By the usual rule it is small up to 0.1 and large from 0.25
-on. Of few rows it is above 0 by chance: by (bins - 1) (1 / n + 1 / m) on average.
+The index is the sum over bins of (p - q) ln(p / q), where p and q are the shares of a bin in the two sets of rows. The bins
+are tenths of the known values of train, or categories, and one bin for missing values. By the usual rule the index is small
+up to 0.1 and large from 0.25 on. If two sets of n and m rows have equal distributions, it is (bins - 1) (1 / n + 1 / m) on
+average.
 """
 
 import dataclasses
@@ -17,27 +18,29 @@ from ensemble.data.cross_validation import SPLIT
 from ensemble.data.inputs import FORECAST
 
 MOST_ROWS = 200_000
-"""Of a split that are looked at, evenly spaced."""
+"""Most rows of a split that are compared; a larger split is sampled at even spacing."""
 NUM_BINS = 10
 RARE = 0.01
-"""Categories with a smaller share of train are one bin."""
+"""Categories with a smaller share of train share one bin."""
 SMALL, LARGE = 0.1, 0.25
 MOST_NAMED = 5
+"""Most features in the warning."""
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class Bins:
-    """The bins of a feature, and how many rows of train are in each."""
+    """The bins of a feature, and the number of rows of train in each."""
 
     begins: list[float]
-    """Where a bin begins, rising, but for the first; or the codes of categories."""
+    """Lower ends of all bins but the first, ascending; or the codes of categories with a bin of their own."""
     counts: list[int]
-    """(len(begins) + 2,): of the bins and then missing values; of categories, all that are in no bin come before these."""
+    """(len(begins) + 2,): numbers of rows in the bins, the last one for missing values; for categories, the bin before the
+    last has all categories that are not in `begins`."""
     is_category: bool
 
     @classmethod
-    def of(cls, values: np.ndarray, is_category: bool) -> "Bins":
-        """Those of a column of train with NaN for missing values."""
+    def from_values(cls, values: np.ndarray, is_category: bool) -> "Bins":
+        """The bins of a column of train, in which NaN is a missing value."""
         known = values[~np.isnan(values)]
         if is_category:
             codes, counts = np.unique(known, return_counts=True)
@@ -48,7 +51,7 @@ class Bins:
         return dataclasses.replace(empty, counts=empty.count(values).tolist())
 
     def count(self, values: np.ndarray) -> np.ndarray:
-        """How many of these values are in each bin."""
+        """The number of these values in each bin."""
         begins, known = np.array(self.begins), values[~np.isnan(values)]
         if self.is_category:
             bins = np.where(np.isin(known, begins), np.searchsorted(begins, known), len(begins))
@@ -57,7 +60,7 @@ class Bins:
         return np.append(np.bincount(bins, minlength=len(begins) + 1), len(values) - len(known))
 
     def stability_index(self, values: np.ndarray) -> tuple[float, float]:
-        """The index of other values of the feature, and its expectation by chance."""
+        """The index of other values of the feature, and its expected value for equal distributions."""
         counts = np.stack([self.counts, self.count(values)]).astype(float)
         num_before, num_after = counts.sum(axis=1)
         counts = counts[:, counts.any(axis=0)]
@@ -66,46 +69,46 @@ class Bins:
         return index, (counts.shape[1] - 1) * (1 / num_before + 1 / num_after)
 
 
-def verdict(index: float, chance: float) -> str:
-    """large, moderate, or empty for an index that is small or may be by chance."""
+def severity(index: float, chance: float) -> str:
+    """`large`, `moderate`, or empty for an index that is small or not significant. chance : as from `stability_index`."""
     excess = index - chance if index > 2 * chance else 0.0
     return "large" if excess > LARGE else "moderate" if excess > SMALL else ""
 
 
-def columns(folder: str | Path, about: dict[str, Any], split: str) -> Iterator[tuple[dict[str, Any], np.ndarray]]:
-    """The features of prepared data, each with its values in a split, or in some of its rows."""
+def columns(folder: str | Path, manifest: dict[str, Any], split: str) -> Iterator[tuple[dict[str, Any], np.ndarray]]:
+    """Each feature of prepared data with its values in a split, (num_rows,), or in `MOST_ROWS` of its rows."""
     table = open_table(Path(folder) / "rows" / split)
     step = max(1, -(-table.num_rows // MOST_ROWS))
-    for feature in about["features"]:
+    for feature in manifest["features"]:
         yield feature, table[feature["name"]].to_numpy()[::step]
 
 
-def bins_of_train(folder: str | Path, about: dict[str, Any]) -> dict[str, dict[str, Any]]:
-    """Of each feature, as JSON."""
+def bins_of_train(folder: str | Path, manifest: dict[str, Any]) -> dict[str, dict[str, Any]]:
+    """The bins of each feature in train, for JSON."""
     return {
-        feature["name"]: dataclasses.asdict(Bins.of(values, "values" in feature))
-        for feature, values in columns(folder, about, SPLIT)
+        feature["name"]: dataclasses.asdict(Bins.from_values(values, "values" in feature))
+        for feature, values in columns(folder, manifest, SPLIT)
     }
 
 
-def warning(bins: dict[str, dict[str, Any]], folder: str | Path, about: dict[str, Any]) -> str:
-    """A sentence on the features of the split forecast that differ much from train, the most first; empty without such.
+def warning(bins: dict[str, dict[str, Any]], folder: str | Path, manifest: dict[str, Any]) -> str:
+    """A warning that names the features with a large drift from train to the split forecast; empty if there are none.
 
-    bins : what `bins_of_train` returned.
+    bins : from `bins_of_train`.
     """
-    different = {}
-    for feature, values in columns(folder, about, FORECAST) if bins else ():
+    index_of = {}
+    for feature, values in columns(folder, manifest, FORECAST) if bins else ():
         if "part" in feature or feature["unit"].startswith("days since"):  # later rows have later dates
             continue
         index, chance = Bins(**bins[feature["name"]]).stability_index(values)
-        if verdict(index, chance) == "large":
-            different[feature["meaning"]] = index
-    if not different:
+        if severity(index, chance) == "large":
+            index_of[feature["meaning"]] = index
+    if not index_of:
         return ""
-    ordered = sorted(different, key=lambda name: -different[name])
-    named = ", ".join(f"'{name}' ({different[name]:.2f})" for name in ordered[:MOST_NAMED])
+    ordered = sorted(index_of, key=lambda name: -index_of[name])
+    named = ", ".join(f"'{name}' ({index_of[name]:.2f})" for name in ordered[:MOST_NAMED])
     others = f" and {len(ordered) - MOST_NAMED} others" if len(ordered) > MOST_NAMED else ""
     return (
-        f"warning: the new rows are not like those that trained in {named}{others}: the population stability index is above "
+        f"warning: the new rows differ from the training rows in {named}{others}: the population stability index is above "
         f"{LARGE}, so predictions may be worse than the scores of the ensemble"
     )

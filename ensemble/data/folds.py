@@ -1,8 +1,8 @@
-"""Folds of prepared data: folders folds/0, folds/1 …, each prepared data like any other, on which copies of a member train.
+"""Folds of prepared data: folders folds/0, folds/1 …, each a folder of prepared data on which a copy of a member is trained.
 
-A fold has the splits train, validation, blend (the block out of this fold), test and, if there is one, forecast. The last
-fold has no block: it trains on everything before test. Of what the folders share each byte is on disk once, and a row has
-the same `row_id` in all of them. The recipe decides which rows make a fold.
+A fold has the splits train, validation, blend (the block that follows the fold), test and, if there is one, forecast. The
+last fold has no block: its training rows are all rows before test. Files that the folders have in common are hard links. A
+row has the same `row_id` in all folders. The recipe decides which rows are in a fold.
 """
 
 from collections.abc import Callable, Sequence
@@ -16,17 +16,17 @@ from ensemble.errors import UserError
 
 def write_folds(
     folder: Path,
-    about: dict[str, Any],
+    manifest: dict[str, Any],
     splits_of_folds: list[dict[str, Any]],
     shared: Sequence[str],
     write_rows: Callable[[Path, int], None],
     checksums: dict[tuple[int, int], str],
 ) -> list[dict[str, Any]]:
-    """Write folds/0, folds/1 … of the prepared `folder`, and return what its manifest is to say of each.
+    """Write folds/0, folds/1 … of the prepared `folder`, and return the entry `folds` of its manifest.
 
-    about : the whole's manifest to be. splits_of_folds : each fold's entry `splits`. shared : folders of `folder` that all
-    folds use. write_rows : writes a fold's rows to a
-    folder. checksums : as for `folders.write_manifest`.
+    manifest : what the manifest of `folder` will contain. splits_of_folds : the entry `splits` of each fold. shared :
+    folders of `folder` that all folds use. write_rows : a function of a folder and a fold's number that writes the fold's
+    rows there. checksums : as for `folders.write_manifest`.
     """
     entries = []
     for number, splits in enumerate(splits_of_folds):
@@ -36,15 +36,15 @@ def write_folds(
             for file in sorted((folder / name).iterdir()):
                 link(file, fold / name / file.name)
         write_rows(fold / "rows", number)
-        written = folders.write_manifest(fold, {**about, "splits": splits, "fold": number}, checksums)
+        written = folders.write_manifest(fold, {**manifest, "splits": splits, "fold": number}, checksums)
         entries.append({"fingerprint": written["fingerprint"], "splits": splits})
     return entries
 
 
-def folder_of(data: str | Path, about: dict[str, Any], number: int) -> Path:
-    """The folder of a fold, which must be the one that the manifest `about` of `data` lists; `UserError` if it is not."""
+def folder_of(data: str | Path, manifest: dict[str, Any], number: int) -> Path:
+    """The folder of a fold of `data`; `UserError` if its fingerprint is not the one in the manifest of `data`."""
     folder = Path(data) / "folds" / str(number)
-    its = folders.read_manifest(folder)["fingerprint"]
-    if its != (listed := about["folds"][number]["fingerprint"]):
-        raise UserError(f"{folder} is {its}, but {data} was prepared with {listed} there: prepare both again")
+    fingerprint = folders.read_manifest(folder)["fingerprint"]
+    if fingerprint != (listed := manifest["folds"][number]["fingerprint"]):
+        raise UserError(f"{folder} is {fingerprint}, but {data} was prepared with {listed} there: prepare both again")
     return folder

@@ -1,4 +1,4 @@
-"""What prepared data mean to a member that learned from them, and which data it may predict."""
+"""The columns and settings of prepared data that a member depends on, and the check that it may predict other data."""
 
 from pathlib import Path
 from typing import Any
@@ -8,31 +8,37 @@ from ensemble.errors import UserError
 FORECAST = "forecast"
 
 
-def meaning(about: dict[str, Any]) -> dict[str, Any]:
-    """From a manifest, what must be alike in any data that a member predicts: how rows were split may differ, no more.
+def meaning(manifest: dict[str, Any]) -> dict[str, Any]:
+    """The entries of a manifest that must be equal in all data that a member predicts; how rows were split may differ.
 
-    A manifest may say so itself, under `alike`; of one that does not, it is the features and the settings.
+    They are the entry `alike` if there is one, else the features and the settings of the preparation.
     """
-    if "alike" in about:
-        return about["alike"]
+    if "alike" in manifest:
+        return manifest["alike"]
     return {
-        "features": [feature["name"] for feature in about["features"]],
-        "panel": {name: value for name, value in about["config"].items() if name not in ("shares", "folds")},
-        **{name: about[name] for name in ("categories", "has_text") if name in about},
+        "features": [feature["name"] for feature in manifest["features"]],
+        "panel": {name: value for name, value in manifest["config"].items() if name not in ("shares", "folds")},
+        **{name: manifest[name] for name in ("categories", "has_text") if name in manifest},
     }
 
 
-def refuse_foreign(member: str | Path, learned: dict[str, Any], data: str | Path, about: dict[str, Any], split: str) -> None:
-    """Raise `UserError` for data that mean something else, and for splits whose rows a member may have been trained on.
+def refuse_foreign(
+    member: str | Path, trained_on: dict[str, Any], data: str | Path, manifest: dict[str, Any], split: str
+) -> None:
+    """Raise `UserError` for data with other features or settings, and for a split with rows that may be training rows.
 
-    `learned` has the fingerprint and the inputs (see `meaning`) of the data that the member learned from.
+    trained_on : `fingerprint` and `inputs` (see `meaning`) of the member's training data. data : to predict, with
+    `manifest`.
     """
-    here = meaning(about)
-    differing = [name for name in {**here, **learned["inputs"]} if here.get(name) != learned["inputs"].get(name)]
+    inputs, expected = meaning(manifest), trained_on["inputs"]
+    differing = [name for name in {**inputs, **expected} if inputs.get(name) != expected.get(name)]
     if differing:
-        raise UserError(f"{data} was prepared otherwise than the data {member} learned from: {', '.join(differing)} differ")
-    if split != FORECAST and about["fingerprint"] != learned["fingerprint"]:
         raise UserError(
-            f"{member} learned from data {learned['fingerprint']}, and {data} is {about['fingerprint']}, whose {split} "
-            "split may hold rows that it was trained on: predict on its own data, or only splits=[forecast]"
+            f"{data} was prepared in another way than the training data of {member}: {', '.join(differing)} differ: prepare "
+            "it with the same settings"
+        )
+    if split != FORECAST and manifest["fingerprint"] != trained_on["fingerprint"]:
+        raise UserError(
+            f"{member} was trained on data {trained_on['fingerprint']}, and {data} is {manifest['fingerprint']}, whose "
+            f"{split} split may contain training rows: predict the data that it was trained on, or only splits=[forecast]"
         )

@@ -1,4 +1,4 @@
-"""The bytes of a raw file, decompressed if it is gzip; and what is wrong with a file that cannot be read.
+"""The bytes of a raw file, decompressed if it is gzip, and errors for files that cannot be read.
 
 with Bytes(path) as stream:
     head = stream.read(1 << 20)
@@ -16,7 +16,7 @@ LONGEST_SHOWN = 160
 
 
 def require_file(path: Path) -> None:
-    """Raise `UserError` for a path that is no regular file, which would be read twice, as sources are, or wait for ever."""
+    """Raise `UserError` for a path that is no regular file. Sources are read more than once, which a pipe cannot be."""
     try:
         mode = path.stat().st_mode
     except FileNotFoundError:
@@ -43,9 +43,9 @@ def refuse_bare_returns(path: Path, head: bytes) -> None:
 
 
 class Bytes:
-    """The bytes of a file, decompressed if it is gzip, from the first to the last.
+    """A sequential reader of a file's bytes, decompressed if it is gzip.
 
-    Raises `UserError` for a file that cannot be opened, and where a gzip stream is damaged or breaks off.
+    Raises `UserError` for a file that cannot be opened, and where a gzip stream is damaged or incomplete.
     """
 
     def __init__(self, path: Path) -> None:
@@ -79,17 +79,17 @@ class Bytes:
 
     def _read_some(self, size: int) -> bytes:
         try:
-            # In small pieces, so that what precedes the damage is not lost with it.
+            # In small pieces, so that the bytes before a damaged one are not lost
             return self._gzip.read1(min(size, GZIP_BYTES)) if self._gzip else self._file.read(size)
         except EOFError:
-            what = "breaks off"
+            problem = "ends early"
         except (gzip.BadGzipFile, zlib.error) as error:
-            what = f"is damaged ({error})"
+            problem = f"is damaged ({error})"
         except OSError as error:
             raise UserError(
                 f"{self.name} cannot be read ({error.strerror or error}): check the disk, or copy it again"
             ) from None
         raise UserError(
-            f"the gzip stream of {self.name} {what} near byte {self._file.tell():,}, after {self.position:,} "
+            f"the gzip stream of {self.name} {problem} near byte {self._file.tell():,}, after {self.position:,} "
             "decompressed bytes: get the file again"
         )

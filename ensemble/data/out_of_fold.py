@@ -1,6 +1,6 @@
-"""The out-of-fold predictions of a member, in its folder: each of a row that the model which predicts it never learned from.
+"""The file out_of_fold.parquet in a member's folder: predictions of rows by copies that were not trained on them.
 
-They are made when the member is trained on data for cross-validation (cross_validation.py). Afterwards they are read.
+It is written when the member is trained on data for cross-validation (cross_validation.py).
 """
 
 from pathlib import Path
@@ -17,48 +17,48 @@ from ensemble.task import Task
 
 FILE = "out_of_fold.parquet"
 NAME = "oof"
-"""The split that prediction files call it."""
+"""The name of the split of these predictions in prediction files."""
 
 
-def write(folder: Path, fingerprint: str, found: dict[str, np.ndarray]) -> None:
+def write(folder: Path, fingerprint: str, columns: dict[str, np.ndarray]) -> None:
     """Write the file to a member's folder.
 
-    fingerprint : of the prepared data. found : `row_id`, (n,), and `prediction`, (n,) or (n, K).
+    fingerprint : of the prepared data. columns : `row_id`, (n,), and `prediction`, (n,) or (n, num_classes).
     """
-    prediction: Any = pa.array(found["prediction"].astype(np.float64).ravel())
-    if found["prediction"].ndim > 1:
-        prediction = pa.FixedSizeListArray.from_arrays(prediction, found["prediction"].shape[1])
-    table = pa.table({"row_id": found["row_id"], "prediction": prediction})
+    prediction: Any = pa.array(columns["prediction"].astype(np.float64).ravel())
+    if columns["prediction"].ndim > 1:
+        prediction = pa.FixedSizeListArray.from_arrays(prediction, columns["prediction"].shape[1])
+    table = pa.table({"row_id": columns["row_id"], "prediction": prediction})
     pq.write_table(table.replace_schema_metadata({"fingerprint": fingerprint}), folder / FILE)
 
 
 def read(folder: Path, data: str | Path, task: Task, fingerprint: str) -> dict[str, np.ndarray]:
-    """Columns of a prediction file: row_id, target, prediction, group, cluster and, if the task has some, weight.
+    """Columns of a prediction file: row_id, target, prediction, group, cluster and, if the task has weights, weight.
 
     folder : of the member, whose checksums were compared. data : the prepared data, with this fingerprint. Raises
-    `UserError` if the member has no such predictions, or not of these data.
+    `UserError` if the member has no out-of-fold predictions, or was trained on other data.
     """
     if not (folder / FILE).is_file():
         raise UserError(f"{folder} has no out-of-fold predictions: train it on data for cross-validation")
     table = pq.read_table(folder / FILE)
-    its = (table.schema.metadata or {}).get(b"fingerprint", b"").decode()
-    if its != fingerprint:
-        raise UserError(f"{folder} learned from data {its}, and {data} is {fingerprint}: predict on its own data")
+    trained_on = (table.schema.metadata or {}).get(b"fingerprint", b"").decode()
+    if trained_on != fingerprint:
+        raise UserError(
+            f"{folder} was trained on data {trained_on}, and {data} is {fingerprint}: predict the data that it was "
+            "trained on"
+        )
     rows = open_table(Path(data) / "rows" / SPLIT)
     row_id = table["row_id"].to_numpy()
     ids = rows["row_id"].to_numpy()
     order = np.argsort(ids, kind="stable")
-    place = order[np.searchsorted(ids, row_id, sorter=order)]
+    position = order[np.searchsorted(ids, row_id, sorter=order)]
     prediction = table["prediction"].combine_chunks()
-    values = prediction.flatten() if pa.types.is_fixed_size_list(prediction.type) else prediction
-    columns = {"target": task.target, "group": task.group, "cluster": task.cluster}
-    columns |= {"weight": task.weight} if task.weight else {}
-    found = {name: rows[column].to_numpy()[place] for name, column in columns.items()}
-    found |= {name: found[name].astype(np.float64) for name in ("target", "weight") if name in found}
-    return {
-        "row_id": row_id,
-        "prediction": values.to_numpy().reshape(len(table), -1).squeeze(axis=1)
-        if values is prediction
-        else values.to_numpy().reshape(len(table), -1),
-        **found,
-    }
+    if pa.types.is_fixed_size_list(prediction.type):
+        values = prediction.flatten().to_numpy().reshape(len(table), -1)
+    else:
+        values = prediction.to_numpy()
+    names = {"target": task.target, "group": task.group, "cluster": task.cluster}
+    names |= {"weight": task.weight} if task.weight else {}
+    columns = {name: rows[column].to_numpy()[position] for name, column in names.items()}
+    columns |= {name: columns[name].astype(np.float64) for name in ("target", "weight") if name in columns}
+    return {"row_id": row_id, "prediction": values, **columns}

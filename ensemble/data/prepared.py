@@ -1,4 +1,4 @@
-"""Checks that the folder which a recipe prepared is what members expect, for scripts/prepare_data.py."""
+"""Checks of the folder that a recipe prepared: its manifest and columns must be such as members can use."""
 
 from pathlib import Path
 from typing import Any
@@ -13,62 +13,63 @@ from ensemble.task import KINDS, task_of
 
 TRAIN = "train"
 LARGEST_TARGET = 1e150
-"""The square of a larger number is infinite."""
+"""The square of a much larger number is infinite."""
 GUIDE = "see ensemble/recipes/README.md"
 
 
-def check(name: str, folder: str | Path, about: dict[str, Any]) -> None:
-    """Raise `UserError` for a manifest of the recipe `name`, or a column of its rows, that members could not use."""
-    missing = [entry for entry in ("recipe", "config", "splits", "features") if entry not in about]
-    missing += [f"rows of the split {split}" for split, facts in about.get("splits", {}).items() if "rows" not in facts]
+def check(name: str, folder: str | Path, manifest: dict[str, Any]) -> None:
+    """Raise `UserError` for a manifest or column that members could not use. name : of the recipe that prepared the
+    folder."""
+    missing = [entry for entry in ("recipe", "config", "splits", "features") if entry not in manifest]
+    missing += [f"rows of the split {split}" for split, facts in manifest.get("splits", {}).items() if "rows" not in facts]
     if missing:
         raise UserError(f"the manifest that the recipe {name} wrote lacks {', '.join(missing)}: {GUIDE}")
-    if about["recipe"] != name:
-        raise UserError(f"the recipe {name} wrote recipe={about['recipe']} into its manifest: write {name} there")
-    for feature in about["features"]:
+    if manifest["recipe"] != name:
+        raise UserError(f"the recipe {name} wrote recipe={manifest['recipe']} into its manifest: write {name} there")
+    for feature in manifest["features"]:
         if feature.get("unit") == "category" and not feature.get("categories"):
             raise UserError(f"the feature {feature['name']} has the unit category, but no categories: give their number")
-    if "task" not in about:  # members of such a recipe are networks with files of their own
+    if "task" not in manifest:  # members of such a recipe are networks with files of their own
         return
-    task = task_of(about)
+    task = task_of(manifest)
     if task.kind not in KINDS:
         raise UserError(f"the task is of kind {task.kind}: choose one of {', '.join(KINDS)}")
     if task.kind == "multiclass" and len(task.classes) < 2:
         raise UserError("a multiclass task names its classes: give Task(…, classes=(…))")
-    for split in about["splits"]:
+    for split in manifest["splits"]:
         schema = open_table(Path(folder) / "rows" / split).schema
         _check_columns(
             split, schema, ["row_id", task.group, task.cluster], pa.types.is_integer, "whole numbers, such as int64"
         )
         _check_columns(split, schema, [task.target], _holds_targets, "float32 or float64, or a fixed-size list of integers")
-        names = [feature["name"] for feature in about["features"]]
+        names = [feature["name"] for feature in manifest["features"]]
         _check_columns(split, schema, names, lambda kind: kind == pa.float32(), "float32")
-    tables = {split: open_table(Path(folder) / "rows" / split) for split in about["splits"]}
+    tables = {split: open_table(Path(folder) / "rows" / split) for split in manifest["splits"]}
     _check_row_ids(tables)
     for split, table in tables.items():
         if split != FORECAST and not pa.types.is_fixed_size_list(table.schema.field(task.target).type):
             _check_target(split, table, task.target)
-    for sentence in unknown_values(tables, [feature["name"] for feature in about["features"]]):
+    for sentence in unknown_values(tables, [feature["name"] for feature in manifest["features"]]):
         print(f"warning: {sentence}")
 
 
 def unknown_values(tables: dict[str, pa.Table], features: list[str]) -> list[str]:
-    """What a user is to know of missing values in features that are never missing in train.
+    """Warnings of missing values in features that are never missing in train.
 
-    A text that train does not have is a missing value in the prepared rows.
+    A category that is not in train is a missing value in prepared rows.
     """
     others = {split: table for split, table in tables.items() if split != TRAIN}
-    found = []
+    warnings = []
     for name in features if TRAIN in tables else ():
         counts = {split: int(np.isnan(table[name].to_numpy()).sum()) for split, table in others.items()}
         if any(counts.values()) and not np.isnan(tables[TRAIN][name].to_numpy()).any():
             where = ", ".join(
                 f"{count:,} of {others[split].num_rows:,} rows of {split}" for split, count in counts.items() if count
             )
-            found.append(
+            warnings.append(
                 f"the feature {name} is empty or unknown in {where}, and never in train: see ensemble/trees/unknown.py"
             )
-    return found
+    return warnings
 
 
 def _holds_targets(kind: pa.DataType) -> bool:
@@ -82,12 +83,13 @@ def _check_row_ids(tables: dict[str, pa.Table]) -> None:
     if (np.diff(ids) > 0).all():
         return
     ids.sort()
-    again = np.flatnonzero(ids[1:] == ids[:-1])
-    if again.size:
-        one = ids[again[0]]
-        where = " and ".join(f"rows/{split}" for split, table in tables.items() if (table["row_id"].to_numpy() == one).any())
+    repeated = ids[1:][ids[1:] == ids[:-1]]
+    if repeated.size:
+        row_id = repeated[0]
+        splits = [split for split, table in tables.items() if (table["row_id"].to_numpy() == row_id).any()]
         raise UserError(
-            f"the row_id {one} stands more than once in {where}: each row of all splits has a row_id of its own; {GUIDE}"
+            f"the row_id {row_id} is more than once in {' and '.join(f'rows/{split}' for split in splits)}: each row of all "
+            f"splits has a row_id of its own; {GUIDE}"
         )
 
 
@@ -95,10 +97,10 @@ def _check_target(split: str, table: pa.Table, name: str) -> None:
     target = table[name].to_numpy().astype(np.float64)
     bad = np.flatnonzero(~(np.abs(target) <= LARGEST_TARGET))
     if bad.size:
-        rule = f"only rows of the split {FORECAST} have none, and none is beyond {LARGEST_TARGET:g}"
+        rule = f"only rows of the split {FORECAST} have no target, and none is beyond {LARGEST_TARGET:g}"
         raise UserError(
-            f"the target {name} of {bad.size:,} of {len(target):,} rows of rows/{split} is no number to learn, the first is "
-            f"{target[bad[0]]:g} with row_id {table['row_id'][int(bad[0])]}: {rule}; {GUIDE}"
+            f"the target {name} of {bad.size:,} of {len(target):,} rows of rows/{split} is missing or too large, the first "
+            f"is {target[bad[0]]:g} with row_id {table['row_id'][int(bad[0])]}: {rule}; {GUIDE}"
         )
 
 

@@ -1,13 +1,13 @@
-"""Files to raw rows: what a file is, told by what is in it and never by its name, and its rows in blocks.
+"""Read raw files in blocks of rows. The format of a file is recognised by its content, never by its name.
 
     file = look("reviews.jsonl.gz")             # JSON lines, CSV or TSV, plain or gzip; or Parquet
     for frame, malformed in read_blocks(file, {"time": "timestamp"}, {"time": pl.Int64()}, BLOCK_BYTES):
-        ...                                     # columns `time` and `source_line`; the malformed records apart
+        ...                                     # columns `time` and `source_line`; malformed records separately
 
-A block is parsed at once. Only where that fails is it read again record by record, to name its malformed lines and to keep
-the others; the same parser decides in the end, so a block's size never changes what is kept. CSV, with commas or semicolons,
-is quoted as in RFC 4180, so that a text may span lines and a stray quote is an error; tab-separated files have no quoting,
-but for those in whose head a field stands in quotes and no quote stands elsewhere.
+A block is parsed as a whole. Only if that fails it is parsed record by record, to name the malformed lines and to keep the
+others. The same parser is used in both cases, so the size of a block never changes which rows are kept. CSV, with commas or
+semicolons, is quoted as in RFC 4180: a text may span lines, and a stray quote is an error. Tab-separated files have no
+quoting, unless all quotes at the beginning of the file enclose fields.
 """
 
 import codecs
@@ -32,19 +32,20 @@ from ensemble.errors import UserError
 
 BLOCK_BYTES = 32 << 20
 HEAD_BYTES = 1 << 20
+"""Bytes at the beginning of a file by which its format is recognised."""
 HEAD_RECORDS = 1000
 LONGEST_RECORD_BYTES = 64 << 20
-PARQUET_ROW_BYTES = 400  # about one review with its text, to make Parquet's blocks as large as the others
-PARQUET_BUFFER_BYTES = 1 << 20  # without it a whole column of a row group is in memory
+PARQUET_ROW_BYTES = 400  # assumed size of a review with its text, so that blocks of Parquet are as large as those of text
+PARQUET_BUFFER_BYTES = 1 << 20  # without it, pyarrow reads a whole column of a row group into memory
 EXCERPT_CHARACTERS = 80
 MOST_EXACT = 2**53
-"""Whole numbers from here on are not all exact as floats."""
+"""From this number on, not all whole numbers are exact as float64."""
 
-csv.field_size_limit(LONGEST_RECORD_BYTES)  # the csv module refuses fields of more than 128 KiB, which reviews may be
+csv.field_size_limit(LONGEST_RECORD_BYTES)  # the default of the csv module, 128 KiB, is too small for some reviews
 
 PARQUET = b"PAR1"
 BEGINS_A_LIST = re.compile(rb"\s*\[\s*(?:[\[\]{\"\d-]|true\b|false\b|null\b)")
-"""Not a name in brackets, with which the header of a CSV may begin."""
+"""The beginning of a JSON list, but not a name in brackets, with which the header of a CSV may begin."""
 FOREIGN = {
     b"PK\x03\x04": "a zip archive",
     b"\x28\xb5\x2f\xfd": "compressed with zstd",
@@ -56,14 +57,14 @@ FOREIGN = {
 
 
 class Record(NamedTuple):
-    """A line of text, or several where a quoted newline is inside, with the number of the first."""
+    """A line of text, or several lines if it contains quoted newlines; `line` is the number of the first."""
 
     line: int
     octets: bytes
 
 
 Block = tuple[pl.DataFrame, list[Record]]
-"""Sound rows with their `source_line`, and the malformed records."""
+"""Rows with their `source_line`, and the malformed records."""
 
 
 class JsonLines:
@@ -72,9 +73,9 @@ class JsonLines:
     quoted = False  # whether a record may hold newlines, in quotes
 
     def parse(self, block: bytes, fields: Mapping[str, str], types: Mapping[str, pl.DataType]) -> pl.DataFrame | None:
-        """One row per record, blank ones left out; None where any record is malformed, or a value not of its field's type.
+        """One row per record, without blank ones; None if a record is malformed or a value has not the type of its field.
 
-        A field without a type is text, whatever its values are.
+        fields : a column of the result -> the file's column. types : of columns of the result; others are read as text.
         """
         schema = {column: types.get(field, pl.String()) for field, column in fields.items()}
         try:
@@ -83,8 +84,8 @@ class JsonLines:
             return None
         return frame.select(pl.col(column).alias(field) for field, column in fields.items())
 
-    def sound(self, octets: bytes) -> bool:
-        """A quick look at one record: False for most of those that `parse` would refuse, and for no other."""
+    def is_valid(self, octets: bytes) -> bool:
+        """A fast check of one record: False for most records that `parse` refuses, and only for such."""
         try:
             return isinstance(json.loads(octets), dict)
         except (ValueError, RecursionError):
@@ -93,19 +94,19 @@ class JsonLines:
 
 @dataclass(frozen=True, kw_only=True)
 class Delimited:
-    """Fields between commas, semicolons or tabs. `parse` and `sound` as in `JsonLines`; every column is text."""
+    """Fields between commas, semicolons or tabs. `parse` and `is_valid` as in `JsonLines`; every column is text."""
 
     header: list[str]
     delimiter: str
     quoted: bool
 
     def parse(self, block: bytes, fields: Mapping[str, str], types: Mapping[str, pl.DataType]) -> pl.DataFrame | None:
-        if not self._sound_quotes(block):
+        if not self._has_valid_quotes(block):
             return None
         names = [str(position) for position in range(len(self.header))]  # a header may have a name twice
         wanted = {field: names[self.header.index(column)] for field, column in fields.items()}
         try:
-            block.decode()  # pyarrow looks only at the columns that it converts
+            block.decode()  # pyarrow checks only the columns that it converts
             table = pa.csv.read_csv(
                 pa.BufferReader(block),
                 pa.csv.ReadOptions(use_threads=False, column_names=names, block_size=len(block) + 1),
@@ -120,35 +121,40 @@ class Delimited:
             return None
         return pl.DataFrame(table).select(pl.col(name).alias(field) for field, name in wanted.items())
 
-    def sound(self, octets: bytes) -> bool:
+    def is_valid(self, octets: bytes) -> bool:
         try:
             rows = _rows(octets.decode(), self.delimiter, self.quoted)
         except (UnicodeDecodeError, csv.Error):
             return False
-        return len(rows) == 1 and len(rows[0]) == len(self.header) and self._sound_quotes(octets)
+        return len(rows) == 1 and len(rows[0]) == len(self.header) and self._has_valid_quotes(octets)
 
-    def _sound_quotes(self, octets: bytes) -> bool:
+    def _has_valid_quotes(self, octets: bytes) -> bool:
         return not self.quoted or _well_quoted(octets, self.delimiter)
 
 
 @dataclass(frozen=True, kw_only=True)
 class RawFile:
-    """A file that was looked into."""
+    """A file whose format was recognised by `look`."""
 
     path: Path
-    layout: JsonLines | Delimited | None  # None is Parquet
-    names: list[str]  # of its columns, or of the keys seen in its head
-    head: list[dict[str, Any]]  # its first sound rows
-    start: int = 0  # bytes before the first record: the byte order mark, the header
-    first_line: int = 1  # of the first record
+    layout: JsonLines | Delimited | None
+    """None for Parquet."""
+    names: list[str]
+    """Names of the columns; of JSON lines the keys of the first records."""
+    head: list[dict[str, Any]]
+    """The first valid rows."""
+    start: int = 0
+    """Bytes before the first record: the byte order mark and the header."""
+    first_line: int = 1
+    """Line number of the first record."""
 
 
 def look(path: str | Path, headless: bool = False) -> RawFile:
-    """How a file is laid out, the names of its columns, and its first sound rows.
+    """Recognise the format of a file, the names of its columns, and its first valid rows.
 
-    headless : a CSV's first line is data, and its columns are named '1', '2', ….
+    headless : the first line of a CSV is data, and the columns get the names '1', '2', ….
 
-    Raises `UserError` for a file that is empty, damaged, or of a kind that is not read.
+    Raises `UserError` for a file that is empty, damaged, or of an unknown format.
     """
     path = Path(path)
     with Bytes(path) as stream:
@@ -176,10 +182,10 @@ def look(path: str | Path, headless: bool = False) -> RawFile:
     records = [record for block in blocks for record in _split(*block)][:HEAD_RECORDS]
     if json_lines:
         layout = JsonLines()
-        objects = [json.loads(record.octets) for record in records if layout.sound(record.octets)]
+        objects = [json.loads(record.octets) for record in records if layout.is_valid(record.octets)]
         if not objects:
             raise UserError(f"{path} begins with '{excerpt(text)}', which is no JSON object: write one on each line")
-        names = list(dict.fromkeys(name for each in objects for name in each))
+        names = list(dict.fromkeys(name for row in objects for name in row))
         return RawFile(path=path, layout=layout, names=names, head=objects, start=start)
     rows = [row for record in records for row in _rows(record.octets.decode(errors="replace"), delimiter, quoted)]
     if headless:
@@ -207,18 +213,20 @@ def look(path: str | Path, headless: bool = False) -> RawFile:
 
 
 def _no_objects(path: Path, text: bytes) -> str:
-    """What is wrong with a file that begins with a JSON list, by the lines after the first."""
+    """The error for a file that begins with a JSON list, depending on the lines after the first."""
     first, _, rest = (part.strip() for part in text.lstrip().partition(b"\n"))
     try:
         values = json.loads(first)
     except (ValueError, RecursionError):  # it ends on a later line, or after the head
         values, rest = [], b""
     has_objects = any(isinstance(value, dict) for value in values)
-    way = "`jq -c '.[]'`" if not rest or has_objects else "`jq -c '{id: .[0], x: .[1]}'`"
+    command = "`jq -c '.[]'`" if not rest or has_objects else "`jq -c '{id: .[0], x: .[1]}'`"
     if not rest:
-        return f"{path} is one JSON list: write one object per line, as {way} does"
+        return f"{path} is one JSON list: write one object per line, as {command} does"
     if BEGINS_A_LIST.match(rest):
-        return f"each line of {path} is a JSON list, such as '{excerpt(first)}': write one object per line, as {way} does"
+        return (
+            f"each line of {path} is a JSON list, such as '{excerpt(first)}': write one object per line, as {command} does"
+        )
     shown = f"the first line of {path} is a JSON list, '{excerpt(first)}', and the lines below it are"
     if rest.startswith(b"{"):
         return f"{shown} objects: remove it, or write an object in its place"
@@ -228,13 +236,14 @@ def _no_objects(path: Path, text: bytes) -> str:
 def read_blocks(
     file: RawFile, fields: Mapping[str, str], types: Mapping[str, pl.DataType], block_bytes: int
 ) -> Iterator[Block]:
-    """Blocks of about `block_bytes` of a file: frames with the columns of `fields` and `source_line`, and what is malformed.
+    """Blocks of about `block_bytes` of a file: frames with the columns of `fields` and `source_line`, and malformed records.
 
     fields : a column of the frame -> the file's column.
-    types : what a field's values in JSON lines usually are, which is faster than text. A block where one of them has
-        another type, and every CSV, comes as text. Parquet has types of its own.
+    types : the usual types of fields in JSON lines, which are faster to read than text. A block with a value of another
+    type,
+        and every CSV, is read as text. Parquet files contain types.
 
-    Raises `UserError` where the file turns out to be damaged, with the byte.
+    Raises `UserError` for a damaged file, with the position of the damage.
     """
     if file.layout is None:
         return _parquet_blocks(file.path, fields, block_bytes)
@@ -242,12 +251,12 @@ def read_blocks(
 
 
 def keys(file: RawFile) -> tuple[list[str], set[str], dict[str, tuple[float, int]]]:
-    """The keys of all records of a file of JSON lines, in their order; those that hold a list or an object somewhere; and
-    those that hold a float that is no id, with the first such float and its line.
+    """All keys of a file of JSON lines, in order of appearance; those with a list or an object as a value; and those with a
+    float that is no exact whole number, with the first such float and its line.
 
     Raises `UserError`, with the line, for a record that has a key twice.
     """
-    found: dict[str, None] = {}
+    keys_in_order: dict[str, None] = {}
     nested: set[str] = set()
     floats: dict[str, tuple[float, int]] = {}
     with Bytes(file.path) as stream:
@@ -263,22 +272,22 @@ def keys(file: RawFile) -> tuple[list[str], set[str], dict[str, tuple[float, int
                 names = dict.fromkeys(name for name, _ in pairs)
                 if len(names) < len(pairs):
                     twice = next(name for name in names if sum(name == other for other, _ in pairs) > 1)
-                    raise UserError(f"{file.path}, line {record.line}: the key '{twice}' stands twice: keep one of them")
-                found |= names
+                    raise UserError(f"{file.path}, line {record.line}: the key '{twice}' is there twice: keep one of them")
+                keys_in_order |= names
                 nested.update(name for name, value in pairs if isinstance(value, list | tuple))
                 for name, value in pairs:
                     if isinstance(value, float) and math.isfinite(value) and name not in floats and not is_exact(value):
                         floats[name] = (value, record.line)
-    return list(found), nested, floats
+    return list(keys_in_order), nested, floats
 
 
 def is_exact(number: float) -> bool:
-    """Whether a float is a whole number that no other whole number is rounded to, so that it can be an id."""
+    """Whether a float is a whole number, and no other whole number is rounded to it, so that it can be an id."""
     return number.is_integer() and abs(number) < MOST_EXACT
 
 
 def is_number(word: str) -> bool:
-    """Whether a field is a number, as Python writes them."""
+    """Whether a text is a number in Python's notation."""
     try:
         float(word)
     except ValueError:
@@ -287,7 +296,7 @@ def is_number(word: str) -> bool:
 
 
 def excerpt(octets: bytes) -> str:
-    """The beginning of some text, on one line."""
+    """The first `EXCERPT_CHARACTERS` characters of a text, on one line."""
     text = octets[: 4 * EXCERPT_CHARACTERS].decode(errors="replace").strip()
     return text.replace("\n", "\\n")[:EXCERPT_CHARACTERS]
 
@@ -304,7 +313,7 @@ def _batches(path: Path, columns: list[str] | None, num_rows: int) -> Iterator[p
     try:
         with pa.parquet.ParquetFile(path, buffer_size=PARQUET_BUFFER_BYTES) as file:
             for batch in file.iter_batches(num_rows, columns=columns, use_threads=False):
-                batch.validate(full=True)  # polars panics at text, or metadata, that is no UTF-8
+                batch.validate(full=True)  # polars panics at text or metadata that is not UTF-8
                 yield batch.replace_schema_metadata(None)
     except (pa.ArrowException, OSError, ValueError) as error:
         raise UserError(f"{path} is not a sound Parquet file ({' '.join(str(error).split())}): get it again") from None
@@ -321,7 +330,7 @@ def _text_blocks(
         stream.read(file.start)
         for block, ends, lines in _cut(stream.read, file.path, block_bytes, layout.quoted, file.first_line):
             frame = layout.parse(block, fields, types)
-            # A blank line is no row, but its record must not be taken for one that two rows fill.
+            # A blank line is no row, so with blank lines the number of rows proves nothing
             no_blanks = bool((np.diff(ends, prepend=0) > len(b"\r\n")).all())
             if frame is not None and frame.height == len(ends) and no_blanks:
                 yield _with_lines(frame, lines), []
@@ -330,7 +339,7 @@ def _text_blocks(
 
 
 def _salvage(records: list[Record], layout: JsonLines | Delimited, fields: Mapping[str, str]) -> Block:
-    """Read what can be read of a block that holds a malformed line, a blank one, or a value of an unexpected type."""
+    """Parse the valid records of a block with a malformed or blank line, or with a value of an unexpected type."""
     frames = [pl.DataFrame(schema={**dict.fromkeys(fields, pl.String), "source_line": pl.Int64})]
 
     def keep(part: list[Record]) -> bool:
@@ -348,13 +357,13 @@ def _salvage(records: list[Record], layout: JsonLines | Delimited, fields: Mappi
 
     if keep(records):
         return pl.concat(frames), []
-    sound: list[Record] = []
+    valid: list[Record] = []
     malformed: list[Record] = []
     for record in records:
-        # A quote that is never closed makes one record of many lines: each is then judged alone.
-        for piece in [record] if layout.sound(record.octets) else _lines(record):
-            (sound if layout.sound(piece.octets) else malformed).append(piece)
-    malformed += bisect(sound)
+        # A quote that is never closed makes one record of many lines: each line is then checked alone
+        for piece in [record] if layout.is_valid(record.octets) else _lines(record):
+            (valid if layout.is_valid(piece.octets) else malformed).append(piece)
+    malformed += bisect(valid)
     return pl.concat(frames), sorted(malformed)
 
 
@@ -382,7 +391,7 @@ def _rows(text: str, delimiter: str, quoted: bool) -> list[list[str]]:
 
 
 def _well_quoted(octets: bytes, delimiter: str) -> bool:
-    """Whether every quote opens a field, closes one, or stands doubled in one, so that `_cut` and pyarrow agree."""
+    """Whether every quote opens a field, closes one, or is doubled within one, so that `_cut` and pyarrow agree."""
     if b'"' not in octets:
         return True
     array = np.frombuffer(octets, np.uint8)
@@ -391,7 +400,7 @@ def _well_quoted(octets: bytes, delimiter: str) -> bool:
         return False
     opening, closing = quotes[::2], quotes[1::2]
     doubled = opening[1:] == closing[:-1] + 1
-    # What precedes the first byte is the last one, by Python's indexing: a newline, as it should be.
+    # Index -1, before the first byte, is the last byte, which is a newline
     opens = np.isin(array[opening - 1], np.frombuffer(delimiter.encode() + b"\n", np.uint8))
     closes = np.isin(array[closing + 1], np.frombuffer(delimiter.encode() + b"\r\n", np.uint8))
     opens[1:] |= doubled
@@ -400,7 +409,7 @@ def _well_quoted(octets: bytes, delimiter: str) -> bool:
 
 
 def _has_quoted_fields(head: bytes) -> bool:
-    """Whether quotes in the whole lines of a tab-separated head are those of RFC 4180."""
+    """Whether there are quotes in the complete lines of a tab-separated head, all as in RFC 4180."""
     lines = head[: head.rfind(b"\n") + 1] or head + b"\n"
     return b'"' in lines and _well_quoted(lines, "\t")
 
@@ -410,8 +419,8 @@ def _cut(
 ) -> Iterator[tuple[bytes, np.ndarray, np.ndarray]]:
     """Blocks that end where a record ends, with the end (a byte offset) and the first line of each of their records.
 
-    A newline ends a record unless an odd number of quotes precedes it. The last newline of a file gets added if it lacks.
-    A quote still open after `LONGEST_RECORD_BYTES`, or at the file's end, makes one record of what follows it.
+    A newline ends a record unless an odd number of quotes precedes it. A missing newline at the end of the file is added.
+    If a quote is still open after `LONGEST_RECORD_BYTES`, or at the end of the file, all that follows it is one record.
     """
     rest, line = b"", first_line
     while True:
@@ -421,12 +430,12 @@ def _cut(
             block += b"\n"
         octets = np.frombuffer(block, np.uint8)
         newlines = np.flatnonzero(octets == ord("\n"))
-        last = np.arange(len(newlines))  # of those, the last one of each record
+        last = np.arange(len(newlines))  # indices of the newlines that end a record
         if quoted and b'"' in block:
             last = last[np.searchsorted(np.flatnonzero(octets == ord('"')), newlines) % 2 == 0]
         if not piece or (len(last) == 0 and len(block) > LONGEST_RECORD_BYTES):
             if len(newlines) == 0 and block:
-                raise UserError(f"line {line} of {path} is longer than {LONGEST_RECORD_BYTES:,} bytes: cut it up")
+                raise UserError(f"line {line} of {path} is longer than {LONGEST_RECORD_BYTES:,} bytes: split it")
             last = np.union1d(last, np.arange(len(newlines))[-1:])
         if len(last):
             ends = newlines[last] + 1

@@ -1,4 +1,4 @@
-"""Raw review and metadata files to canonical polars frames: streamed in blocks, every bad row counted.
+"""Read raw review and metadata files as polars frames of one schema: in blocks, with every bad row counted.
 
     census = Census()
     for frame in read_reviews(expand_sources(["hub:All_Beauty", "more/*.jsonl.gz"], cache), census):
@@ -6,15 +6,15 @@
     print(census.table())
     census.check(max_bad_fraction=0.01)
 
-What can be read, recognised by what is in the file and never by its name:
+Formats, recognised by the content of a file and never by its name:
 
     JSON lines, plain or gzip     Amazon Reviews 2023 and 2018, reviews and metadata
     Parquet                       the same columns
     CSV and TSV, plain or gzip    Amazon Reviews 2023 (benchmark and joined), UserId,ProductId,Rating,Timestamp, MovieLens
-    any of them                   with the user's own mapping of columns
+    any of them                   with a mapping of columns from the user
 
-`records.py` reads the files, and knows nothing of reviews; here their columns get our names, and by `values.py` types and
-units. Times are UTC.
+`records.py` reads files of any content. This module gives the columns the names of the schema; `values.py` converts them to
+its types and units. Times are UTC.
 """
 
 import difflib
@@ -38,13 +38,13 @@ from ensemble.data.census import (
     NO_PRODUCT,
     NO_TIME,
     NO_USER,
-    NUM_OFFENDERS,
+    NUM_EXAMPLES,
     OTHER_UNIT,
     TOO_NEW,
     TOO_OLD,
     UNREADABLE,
     Census,
-    Offender,
+    Example,
 )
 from ensemble.errors import UserError
 
@@ -53,8 +53,8 @@ REVIEW_SCHEMA: dict[str, pl.DataType] = {
     "user_id": pl.String(),
     "time_ms": pl.Int64(),  # UTC, milliseconds since 1970
     "rating": pl.Float32(),  # stars, 0.5 to 5
-    "text": pl.String(),  # title, newline, text; null where the format has neither or they were not asked for
-    "helpful_votes": pl.Int32(),  # null where the format does not record them; the same for the next two
+    "text": pl.String(),  # title, newline, text; null if the format has neither, or with_text=False
+    "helpful_votes": pl.Int32(),  # null if the format does not have them; the same for the next two
     "verified": pl.Boolean(),
     "num_images": pl.Int32(),
     "source_file": pl.Int16(),  # index into the list of files
@@ -65,7 +65,7 @@ PRODUCT_SCHEMA: dict[str, pl.DataType] = {
     "title": pl.String(),
     "store": pl.String(),
     "category": pl.String(),  # the main category, or else the last of the categories
-    "price": pl.Float64(),  # null where unknown; the lowest of a range
+    "price": pl.Float64(),  # null if unknown; the lowest of a range
 }
 
 LOWEST_RATING, HIGHEST_RATING = 0.5, 5.0  # MovieLens gives half stars, from a half
@@ -79,17 +79,18 @@ Kind = Literal["reviews", "products"]
 
 
 class UnknownFormat(UserError):
-    """A file whose columns are those of no known format."""
+    """A file with the columns of no known format."""
 
 
 @dataclass(frozen=True, kw_only=True)
 class Format:
-    """Which column of a file holds which of our fields; the unit of time is told by the values."""
+    """The column of each field of the schema; the unit of time follows from its values."""
 
     name: str
     fields: Mapping[str, str]
+    """The schema's field -> the file's column."""
     sparse: tuple[str, ...] = ()
-    """Fields that a JSON line leaves out where they are zero or empty."""
+    """Fields that a JSON line omits if they are zero or empty."""
 
 
 FIELDS: dict[Kind, tuple[str, ...]] = {
@@ -101,7 +102,7 @@ YOUR_COLUMNS = "your columns"
 
 
 def _format(name: str, kind: Kind, columns: str, sparse: tuple[str, ...] = ()) -> Format:
-    """The format whose columns, in the order of `FIELDS`, are these; the last ones may be lacking."""
+    """The format with these columns, in the order of `FIELDS`; the last ones may be missing."""
     return Format(name=name, fields=dict(zip(FIELDS[kind], columns.split(), strict=False)), sparse=sparse)
 
 
@@ -128,7 +129,7 @@ FORMATS: dict[Kind, tuple[Format, ...]] = {
     ),
 }
 
-# What values in JSON usually are; `helpful_votes` and `price` are numbers in one release and text in the other: always text.
+# Usual types in JSON; `helpful_votes` and `price` are numbers in one release and text in the other, so they are read as text
 JSON_TYPES: dict[str, pl.DataType] = {
     "rating": pl.Float64(),
     "time": pl.Int64(),
@@ -140,28 +141,27 @@ JSON_TYPES: dict[str, pl.DataType] = {
 
 @dataclass(frozen=True, kw_only=True)
 class _Source:
-    """A file that was recognised."""
+    """A file and its format."""
 
     file: records.RawFile
     format: str
     fields: Mapping[str, str]
-    """Our field -> the file's column, for the fields that the file has. JSON lines may have any of them, also where none of
-    the first does."""
+    """The schema's field -> the file's column, for the fields that the file has. For JSON lines all fields of the format,
+    since later lines may have keys that the first do not have."""
     zero_where_absent: frozenset[str]
-    """Fields whose absence from a row means zero or an empty list; of others it means that nobody recorded them."""
+    """Fields whose absence from a row means zero or an empty list; the absence of others means that they are unknown."""
 
 
 def expand_sources(sources: Sequence[str | Path], cache_dir: str | Path, kind: Kind = "reviews") -> list[Path]:
-    """The files that paths, globs and `hub:CATEGORY` stand for, in their order, each once.
+    """The files of paths, globs and `hub:CATEGORY`, in their order, each once.
 
-    A category of `hub:` is downloaded into `cache_dir`: its reviews, or its metadata, depending on `kind`. A file that is
-    given twice, under another name, by a link or as a copy, is left out the second time, with a warning.
-    Raises `UserError` for no source at all, a path that is no regular file, a glob that matches nothing, and a download that
-    fails.
+    A category of `hub:` is downloaded into `cache_dir`: its reviews or its metadata, depending on `kind`. If a file is given
+    twice, under another name, by a link or as a copy, the second one is left out with a warning. Raises `UserError` for no
+    source, a path that is no regular file, a glob without matches, and a download that fails.
     """
     if not sources:
         raise UserError(f"no {kind} are given: name at least one file, glob or hub:CATEGORY")
-    found: list[Path] = []
+    files: list[Path] = []
     for source in map(str, sources):
         if source.startswith("hub:"):
             paths = [_download(source.removeprefix("hub:"), Path(cache_dir), kind)]
@@ -173,8 +173,8 @@ def expand_sources(sources: Sequence[str | Path], cache_dir: str | Path, kind: K
             paths = [Path(source)]
         for path in paths:
             octets.require_file(path)
-            found.append(path)
-    return _each_once(found)
+            files.append(path)
+    return _each_once(files)
 
 
 def _exists(source: str) -> bool:
@@ -185,22 +185,22 @@ def _exists(source: str) -> bool:
 
 
 def _each_once(files: list[Path]) -> list[Path]:
-    """The files without those that are another one by a link or by their content, with a warning for each."""
+    """The files without links to and copies of earlier ones, with a warning for each."""
     first: dict[tuple[int, int], Path] = {}
     by_size: dict[int, list[Path]] = {}
-    kept = []
+    distinct = []
     for path in files:
-        about = path.stat()
-        same = first.setdefault((about.st_dev, about.st_ino), path)
+        status = path.stat()
+        same = first.setdefault((status.st_dev, status.st_ino), path)
         if same is path:
-            alike = by_size.setdefault(about.st_size, [])
-            same = next((other for other in alike if folders.sha256(other) == folders.sha256(path)), path)
+            of_size = by_size.setdefault(status.st_size, [])
+            same = next((other for other in of_size if folders.sha256(other) == folders.sha256(path)), path)
         if same is path:
-            alike.append(path)
-            kept.append(path)
+            of_size.append(path)
+            distinct.append(path)
         else:
             print(f"warning: {path} is given twice, also as {same}: it is read once", file=sys.stderr)
-    return kept
+    return distinct
 
 
 def read_reviews(
@@ -214,15 +214,16 @@ def read_reviews(
 ) -> Iterator[pl.DataFrame]:
     """Read reviews as frames of `REVIEW_SCHEMA`, never empty, in the order of the files; `census` counts every row.
 
-    files : what `expand_sources` gives. All of them are recognised before the first block is read.
-    columns : our field -> the file's column, for files of another kind: product_id, user_id, rating and time are needed,
-        title, text, helpful_votes, verified and images may be given. Numbers count the columns of a CSV without header.
-    until_ms : reviews after this moment (UTC) are left out. By default reviews dated more than a day after their file's
+    files : from `expand_sources`. The formats of all files are recognised before the first block is read.
+    columns : the schema's field -> the file's column, for files of an unknown format: product_id, user_id, rating and time
+    are
+    required, title, text, helpful_votes, verified and images optional. Numbers count the columns of a CSV without header.
+    until_ms : reviews after this time (UTC) are left out. By default, reviews dated more than a day after their file's
         modification time are bad.
-    with_text : False leaves `text` null and does not pay for it.
-    block_bytes : of raw text in memory at once; it changes no row.
+    with_text : False leaves `text` null, which is faster.
+    block_bytes : size of the raw text that is in memory at once; it has no influence on the rows.
 
-    Raises `UserError` for an empty or damaged file (with the byte), and for one that no known format fits.
+    Raises `UserError` for an empty file, a damaged file (with the position of the damage), and one of an unknown format.
     """
     formats = FORMATS["reviews"]
     if columns is not None:
@@ -238,9 +239,10 @@ def read_reviews(
 def read_products(
     files: Sequence[str | Path], census: Census, *, block_bytes: int = records.BLOCK_BYTES
 ) -> Iterator[pl.DataFrame]:
-    """Read products' metadata as frames of `PRODUCT_SCHEMA`, never empty; give it a census of its own.
+    """Read the metadata of products as frames of `PRODUCT_SCHEMA`, never empty. census : another one than that of the
+    reviews.
 
-    A product may come more than once; a price that is no amount of money is null. Raises `UserError` as `read_reviews`.
+    A product may be there more than once; a price that is no amount of money is null. Raises `UserError` as `read_reviews`.
     """
     sources = [_recognise(Path(file), FORMATS["products"], "products") for file in files]
     for source in sources:
@@ -255,9 +257,9 @@ def _reviews(
         last_ms = until_ms if until_ms is not None else int((source.file.path.stat().st_mtime + DAY_S) * 1000)
         skip = () if with_text else ("title", "text")
         fields = {field: column for field, column in source.fields.items() if field not in skip}
-        odd_ids = _odd_ids(source)
+        invalid_ids = _invalid_ids(source)
         for raw in _blocks(source.file, fields, census, block_bytes):
-            rows = _with_ids(raw, source, odd_ids).with_columns(
+            rows = _with_ids(raw, source, invalid_ids).with_columns(
                 pl.col("rating").cast(pl.Float64, strict=False),
                 time_ms=values.time_ms(raw.schema["time"], time),
                 has_other_unit=values.has_other_unit(raw.schema["time"], time),
@@ -265,7 +267,7 @@ def _reviews(
             defects = {
                 NO_PRODUCT: pl.col("product_id").is_null(),
                 NO_USER: pl.col("user_id").is_null(),
-                BAD_ID: pl.col("is_odd"),
+                BAD_ID: pl.col("is_invalid_id"),
                 OTHER_UNIT: pl.col("has_other_unit"),
                 NO_TIME: pl.col("time_ms").is_null(),
                 BAD_RATING: ~pl.col("rating").is_between(LOWEST_RATING, HIGHEST_RATING).fill_null(False),
@@ -296,10 +298,10 @@ def _reviews(
 
 def _products(sources: list[_Source], census: Census, block_bytes: int) -> Iterator[pl.DataFrame]:
     for source in sources:
-        odd_ids, mark = _odd_ids(source), _decimal_mark(source, block_bytes)
+        invalid_ids, mark = _invalid_ids(source), _decimal_mark(source, block_bytes)
         for raw in _blocks(source.file, source.fields, census, block_bytes):
-            rows = _with_ids(raw, source, odd_ids)
-            defects = {NO_PRODUCT: pl.col("product_id").is_null(), BAD_ID: pl.col("is_odd")}
+            rows = _with_ids(raw, source, invalid_ids)
+            defects = {NO_PRODUCT: pl.col("product_id").is_null(), BAD_ID: pl.col("is_invalid_id")}
             good = _keep_good(raw, rows, defects, source.file, census, ("product_id", "title"))
             if good.is_empty():
                 continue
@@ -314,7 +316,7 @@ def _products(sources: list[_Source], census: Census, block_bytes: int) -> Itera
                 "product_id",
                 "title",
                 "store",
-                # the 2018 release has some main categories as a picture: <img … alt="AMAZON FASHION"/>
+                # Some main categories of the 2018 release are pictures: <img … alt="AMAZON FASHION"/>
                 category=pl.coalesce(
                     pl.col("main_category").str.extract('^<img.* alt="([^"]+)"'), "main_category", "categories"
                 ),
@@ -322,23 +324,24 @@ def _products(sources: list[_Source], census: Census, block_bytes: int) -> Itera
             )
 
 
-def _odd_ids(source: _Source) -> values.OddIds | None:
-    """What finds ids that are no text and no whole number, in a file that can have such."""
+def _invalid_ids(source: _Source) -> values.InvalidIds | None:
+    """The finder of invalid ids in a JSON-lines file; None for other files, whose columns have types."""
     if not isinstance(source.file.layout, records.JsonLines):
         return None
-    return values.OddIds(source.file, [source.fields[field] for field in values.IDS if field in source.fields])
+    return values.InvalidIds(source.file, [source.fields[field] for field in values.IDS if field in source.fields])
 
 
-def _with_ids(raw: pl.DataFrame, source: _Source, odd_ids: values.OddIds | None) -> pl.DataFrame:
-    """The ids as text, and whether one `is_odd`: no text and no whole number, or text with a NUL in it."""
+def _with_ids(raw: pl.DataFrame, source: _Source, invalid_ids: values.InvalidIds | None) -> pl.DataFrame:
+    """The rows with ids as text, and the column `is_invalid_id`: an id is neither text nor a whole number, or has a NUL."""
     fields = [field for field in values.IDS if field in raw.columns]
     lines, path = raw["source_line"], source.file.path
     ids = [values.identifiers(raw[field], lines, path, source.fields[field]) for field in fields]
     has_nul = pl.any_horizontal(pl.col(fields).str.contains("\0", literal=True)).fill_null(False)
-    rows = raw.with_columns(ids).with_columns(is_odd=has_nul)
-    if odd_ids is None:
+    rows = raw.with_columns(ids).with_columns(is_invalid_id=has_nul)
+    if invalid_ids is None:
         return rows
-    return rows.with_columns(is_odd=rows["is_odd"] | odd_ids.among(rows.select(*fields, "source_line")))
+    is_invalid = rows["is_invalid_id"] | invalid_ids.are_invalid(rows.select(*fields, "source_line"))
+    return rows.with_columns(is_invalid_id=is_invalid)
 
 
 def _filled(source: _Source, field: str, value: pl.Expr) -> pl.Expr:
@@ -346,7 +349,7 @@ def _filled(source: _Source, field: str, value: pl.Expr) -> pl.Expr:
 
 
 def _decimal_mark(source: _Source, block_bytes: int) -> str:
-    """How the prices of a file are written; '.' where it has none."""
+    """The decimal mark of a file's prices; '.' if it has no prices."""
     if "price" not in source.fields:
         return "."
     blocks = records.read_blocks(source.file, {"price": source.fields["price"]}, {}, block_bytes)
@@ -359,11 +362,11 @@ def _time_unit(source: _Source) -> str:
 
 
 def _blocks(file: records.RawFile, fields: Mapping[str, str], census: Census, block_bytes: int) -> Iterator[pl.DataFrame]:
-    """Frames with one column per field, and `source_line`; malformed lines go to the census."""
+    """Frames with one column per field, and `source_line`; malformed lines are counted in the census."""
     for frame, malformed in records.read_blocks(file, fields, JSON_TYPES, block_bytes):
         census.read(frame.height + len(malformed))
-        offenders = (Offender(str(file.path), record.line, records.excerpt(record.octets)) for record in malformed)
-        census.drop(MALFORMED, len(malformed), offenders)
+        examples = (Example(str(file.path), record.line, records.excerpt(record.octets)) for record in malformed)
+        census.drop(MALFORMED, len(malformed), examples)
         yield frame
 
 
@@ -375,57 +378,58 @@ def _keep_good(
     census: Census,
     shown: Sequence[str],
 ) -> pl.DataFrame:
-    """The rows without a defect; the others are counted by the first one they have, with their raw values as excerpt."""
-    first_defect = pl.coalesce(pl.when(has_it).then(pl.lit(kind)) for kind, has_it in defects.items())
+    """The rows without a defect. The others are counted by their first defect, with the raw values of `shown` as
+    examples."""
+    first_defect = pl.coalesce(pl.when(has_defect).then(pl.lit(kind)) for kind, has_defect in defects.items())
     defect = rows.select(defect=first_defect)["defect"]
     if defect.null_count() == rows.height:
         return rows
     for (kind,), bad in raw.with_columns(defect).drop_nulls("defect").group_by("defect", maintain_order=True):
-        offenders = (
-            Offender(str(file.path), row["source_line"], ", ".join(f"{field}={_shown(row[field])}" for field in shown))
-            for row in bad.head(NUM_OFFENDERS).iter_rows(named=True)
+        examples = (
+            Example(str(file.path), row["source_line"], ", ".join(f"{field}={_shown(row[field])}" for field in shown))
+            for row in bad.head(NUM_EXAMPLES).iter_rows(named=True)
         )
-        census.drop(str(kind), bad.height, offenders)
+        census.drop(str(kind), bad.height, examples)
     return rows.filter(defect.is_null())
 
 
 def _note_unreadable(good: pl.DataFrame, source: _Source, census: Census) -> None:
-    """Count the values of optional fields that cannot be read; their rows are kept, with the value as not recorded."""
+    """Count unreadable values of optional fields. Their rows are kept, with the value as unknown."""
     for field, value in (("verified", values.verified()), ("helpful_votes", values.helpful_votes())):
         if field not in source.fields or good.schema[field] == pl.Boolean or good.schema[field].is_numeric():
             continue
         if bad := good.select(values.is_unreadable(field, value).sum()).item():
-            first = good.filter(values.is_unreadable(field, value)).head(NUM_OFFENDERS)
-            offenders = (
-                Offender(str(source.file.path), line, f"{source.fields[field]}={_shown(shown)}")
+            first = good.filter(values.is_unreadable(field, value)).head(NUM_EXAMPLES)
+            examples = (
+                Example(str(source.file.path), line, f"{source.fields[field]}={_shown(shown)}")
                 for line, shown in first.select("source_line", field).iter_rows()
             )
-            census.note(UNREADABLE.format(source.fields[field]), bad, offenders)
+            census.note(UNREADABLE.format(source.fields[field]), bad, examples)
 
 
 def _shown(value: Any) -> str:
-    """A value in an excerpt, the same whether it was parsed as a number or as text."""
+    """A value in an example, the same whether it was parsed as a number or as text."""
     return "" if value is None else str(value).removesuffix(".0")[: records.EXCERPT_CHARACTERS]
 
 
 def _recognise(path: Path, formats: Sequence[Format], kind: Kind) -> _Source:
-    """Which of the formats a file has, told by the names of its columns."""
-    yours = formats[0].name == YOUR_COLUMNS
-    file = records.look(path, headless=yours and all(column.isdigit() for column in formats[0].fields.values()))
+    """The file with its format, which is recognised by the names of its columns."""
+    is_mapped = formats[0].name == YOUR_COLUMNS
+    file = records.look(path, headless=is_mapped and all(column.isdigit() for column in formats[0].fields.values()))
     seen = f"its columns are {', '.join(file.names)[:300]}"
     if kind == "products" and _fits_any(file, "reviews"):
-        raise UserError(f"{path} holds reviews, not product metadata ({seen}): give it among the reviews")
+        raise UserError(f"{path} contains reviews, not product metadata ({seen}): give it among the reviews")
     for format in formats:
         is_json = isinstance(file.layout, records.JsonLines)
         present = {field for field, column in format.fields.items() if column in file.names}
-        # A key that none of the first JSON lines has may stand in later ones
+        # Later JSON lines may have keys that none of the first has
         fields = {field: column for field, column in format.fields.items() if is_json or field in present}
-        lost = [column for field, column in format.fields.items() if field not in present]
-        if yours and lost and not (is_json and values.have_keys(path, lost)):
-            raise UserError(f"{path} has no column '{lost[0]}', which columns names: {seen}")
+        missing = [column for field, column in format.fields.items() if field not in present]
+        if is_mapped and missing and not (is_json and values.have_keys(path, missing)):
+            raise UserError(f"{path} has no column '{missing[0]}', which columns names: {seen}")
         if _fits(format, file, kind):
             if not file.head:
-                raise UserError(f"{path} holds no sound row among its first ({seen}): check how it was made")
+                raise UserError(f"{path} has no valid row among its first ({seen}): check how it was made")
             if twice := [column for column in fields.values() if file.names.count(column) > 1]:
                 raise UserError(f"{path} has two columns '{twice[0]}': rename one of them in its header")
             if file.layout is None:
@@ -433,17 +437,19 @@ def _recognise(path: Path, formats: Sequence[Format], kind: Kind) -> _Source:
             zero = frozenset(present | set(format.sparse))
             return _Source(file=file, format=format.name, fields=fields, zero_where_absent=zero)
     if kind == "reviews" and _fits_any(file, "products"):
-        raise UserError(f"{path} holds product metadata, not reviews ({seen}): give it as the metadata")
-    advice = "say with columns which are product_id, user_id, rating and time" if kind == "reviews" else "convert it"
-    raise UnknownFormat(f"{path} fits no known format of {kind} ({seen}): {advice}; {_nearest(file, formats, kind)}")
+        raise UserError(f"{path} contains product metadata, not reviews ({seen}): give it as the metadata")
+    advice = "name with columns which are product_id, user_id, rating and time" if kind == "reviews" else "convert it"
+    raise UnknownFormat(f"{path} has no known format of {kind} ({seen}): {advice}; {_nearest(file, formats, kind)}")
 
 
 def _nearest(file: records.RawFile, formats: Sequence[Format], kind: Kind) -> str:
-    """Which known format has most of its columns in a file, and which it lacks."""
-    needed = {format.name: [format.fields[field] for field in REQUIRED_FIELDS[kind]] for format in formats}
-    lacking = {name: [column for column in columns if column not in file.names] for name, columns in needed.items()}
-    name = min(lacking, key=lambda name: len(lacking[name]))
-    return f"the nearest format, {name}, also needs {', '.join(lacking[name])}"
+    """The known format of which a file lacks fewest columns, and these columns."""
+    missing = {
+        format.name: [column for field in REQUIRED_FIELDS[kind] if (column := format.fields[field]) not in file.names]
+        for format in formats
+    }
+    name = min(missing, key=lambda name: len(missing[name]))
+    return f"the nearest format, {name}, also needs {', '.join(missing[name])}"
 
 
 def _fits(format: Format, file: records.RawFile, kind: Kind) -> bool:
@@ -455,13 +461,13 @@ def _fits_any(file: records.RawFile, kind: Kind) -> bool:
 
 
 def _check_columns(columns: Mapping[str, str]) -> None:
-    """Raise `UserError` for a mapping that names a field of ours that is not there, or lacks one that is needed."""
+    """Raise `UserError` for a mapping with an unknown field, without a required one, or with a column for two fields."""
     known = FIELDS["reviews"]
     for field in columns:
         if field not in known:
             near = difflib.get_close_matches(field, known, n=1)
-            mend = f"did you mean '{near[0]}'?" if near else f"known are {', '.join(known)}"
-            raise UserError(f"columns maps '{field}', which is no field of a review; {mend}")
+            fix = f"did you mean '{near[0]}'?" if near else f"known are {', '.join(known)}"
+            raise UserError(f"columns maps '{field}', which is no field of a review; {fix}")
     of_column: dict[str, str] = {}
     for field, column in columns.items():
         if other := of_column.get(column):
@@ -469,11 +475,11 @@ def _check_columns(columns: Mapping[str, str]) -> None:
         of_column[column] = field
     for field in REQUIRED_FIELDS["reviews"]:
         if field not in columns:
-            raise UserError(f"columns does not say which column is the {field}: add {field}=NAME")
+            raise UserError(f"columns does not name the column of the {field}: add {field}=NAME")
 
 
 def _download(category: str, cache_dir: Path, kind: Kind) -> Path:
-    """One file of the Amazon Reviews 2023 data set, from the hub or from `cache_dir`."""
+    """One file of the dataset Amazon Reviews 2023, from the Hub or from `cache_dir`."""
     from huggingface_hub import hf_hub_download
     from huggingface_hub.errors import EntryNotFoundError, HTTPError, RemoteEntryNotFoundError
 
@@ -483,11 +489,11 @@ def _download(category: str, cache_dir: Path, kind: Kind) -> Path:
     try:
         return Path(hf_hub_download(HUB_REPOSITORY, name, repo_type="dataset", cache_dir=cache_dir))
     except RemoteEntryNotFoundError:
-        if is_new:  # the library has made it, to note that the file does not exist
+        if is_new:  # huggingface_hub has made the folder, to record that the file does not exist
             shutil.rmtree(cache_dir, ignore_errors=True)
         raise UserError(
             f"there is no category '{category}' in {HUB_REPOSITORY}: write it as there, as in hub:All_Beauty"
         ) from None
     except (EntryNotFoundError, HTTPError, OSError, ValueError) as error:
-        why = " ".join(str(error).split())[:100]
-        raise UserError(f"hub:{category} cannot be downloaded ({why}…): {by_hand}") from None
+        reason = " ".join(str(error).split())[:100]
+        raise UserError(f"hub:{category} cannot be downloaded ({reason}…): {by_hand}") from None

@@ -1,4 +1,4 @@
-"""Prepared data on a node's own disk: copied whole or not at all, and every file held against its checksum.
+"""Copy prepared data to a node's own disk, and compare every file with its checksum.
 
 python scripts/stage_data.py source=runs/demo/prepared out=/local/scratch/prepared
 """
@@ -13,15 +13,15 @@ KIND = "staged data"
 
 
 def stage(source: str | Path, out: str | Path) -> tuple[int, bool]:
-    """Copy prepared data to `out`, unless the same is there already: the number of bytes, and whether they were copied.
+    """Copy prepared data to `out` unless the same data are there; returns the number of bytes, and whether they were copied.
 
-    Raises `UserError` for data that are damaged, a disk without room for them, or an `out` that holds anything else.
+    Raises `UserError` for damaged data, a disk without room for them, and an `out` with other content.
     """
     source, out = Path(source), Path(out)
-    about = folders.read_manifest(source)
-    num_bytes = sum(entry["bytes"] for entry in about["files"].values())
+    manifest = folders.read_manifest(source)
+    num_bytes = sum(entry["bytes"] for entry in manifest["files"].values())
     if out.exists():
-        if folders.verify(out)["fingerprint"] != about["fingerprint"]:
+        if folders.verify(out)["fingerprint"] != manifest["fingerprint"]:
             raise UserError(f"{out} holds other data than {source}: choose another folder")
         return num_bytes, False
     out.parent.mkdir(parents=True, exist_ok=True)
@@ -31,7 +31,7 @@ def stage(source: str | Path, out: str | Path) -> tuple[int, bool]:
             "slurm/site.sh empty, or name a larger disk"
         )
     with folders.new_folder(out, False, KIND) as folder:
-        for name in (*about["files"], folders.NAME):
+        for name in (*manifest["files"], folders.NAME):
             (folder / name).parent.mkdir(parents=True, exist_ok=True)
             shutil.copyfile(source / name, folder / name)
         folders.verify(folder)

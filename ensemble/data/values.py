@@ -1,9 +1,8 @@
-"""The columns of review and metadata files, whatever their type, to the values of `reviews.REVIEW_SCHEMA`.
+"""Conversion of columns of review and metadata files to the types and units of `reviews.REVIEW_SCHEMA`.
 
-Ids are text, exactly as written: `007`, ` 7` and `7` are three ids, and `None` is one too; only an empty cell, or one
-of blanks alone, is missing.
-Whole numbers of any length are ids in their decimal form. Floating-point numbers are ids only if all of them are whole and
-below 2^53: that is how pandas writes a column of integers in which some are missing.
+Ids are text, exactly as in the file: `007`, ` 7` and `7` are three ids, and `None` is an id. Only an empty cell, or one with
+only blanks, is missing. Whole numbers of any length are ids in their decimal form. Floating-point numbers are ids only if
+all of them are whole and below 2^53: pandas writes a column of integers with missing values like that.
 """
 
 import ast
@@ -23,18 +22,19 @@ IDS = ("product_id", "user_id")
 SMALLEST_MILLISECONDS = 1e11  # in seconds this would be the year 5138, in milliseconds it is 1973
 SMALLEST_MICROSECONDS = 1e14
 SMALLEST_NANOSECONDS = 1e17
-LARGEST_TIME = 1e20  # in nanoseconds the year 5138; beyond it a number is no time
+LARGEST_TIME = 1e20  # in nanoseconds the year 5138; a larger number is no time
 YEAR_1995_S = 788_918_400
 MOST_EXACT: dict[pl.DataType, int] = {pl.Float64(): records.MOST_EXACT, pl.Float32(): 2**24}
-"""From here on two whole numbers have one value in floating point."""
+"""From this number on, two whole numbers may have the same floating-point value."""
 ODD_TEXT = r"^[\[{]|^(?:true|false)$|^-?\d+(?:\.\d+)?(?:[eE][-+]?\d+)?$"
+"""Text of an id that may have been a list, an object, a truth value or a number in JSON."""
 INTEGER = r"^-?\d+$"
 ROUNDED = r"^-?\d{16,}$"
-"""What a float from 2^53 on looks like as text."""
+"""Text of a float that is 2^53 or more."""
 LINES_AT_ONCE_BYTES = 1 << 17
 
 NUMBER, TEXT, DATE, TRUTH, LIST = "numbers", "text", "dates", "true or false", "lists"
-HOLDS: dict[str, tuple[str, ...]] = {
+ACCEPTED: dict[str, tuple[str, ...]] = {
     "product_id": (TEXT, NUMBER),
     "user_id": (TEXT, NUMBER),
     "rating": (NUMBER, TEXT),
@@ -43,22 +43,22 @@ HOLDS: dict[str, tuple[str, ...]] = {
     "images": (LIST, TEXT),
     "categories": (LIST, TEXT),
 }
-"""What a column of Parquet may hold to be a field; all others are text or numbers."""
+"""Types of Parquet columns that are accepted for a field; for other fields text and numbers are."""
 
 
 def check_types(path: Path, fields: Mapping[str, str]) -> None:
-    """Raise `UserError` for a column of a Parquet file whose type cannot be that field, such as a list as an id.
+    """Raise `UserError` for a column of a Parquet file whose type its field cannot have, such as a list as an id.
 
-    fields : our field -> the file's column, each of which the file has once.
+    fields : the schema's field -> the file's column, which the file has exactly once.
     """
     schema = pq.read_schema(path)
     for field, column in fields.items():
-        holds = HOLDS.get(field, (TEXT, NUMBER))
-        found = pl.DataFrame(schema.empty_table().select([column])).schema[column]
-        if not found.is_(pl.Null) and _kind(found, field) not in holds:
+        accepted = ACCEPTED.get(field, (TEXT, NUMBER))
+        dtype = pl.DataFrame(schema.empty_table().select([column])).schema[column]
+        if not dtype.is_(pl.Null) and _kind(dtype, field) not in accepted:
             raise UserError(
                 f"the column '{column}' of {path} has the type {schema.field(column).type}, and the {field} must be "
-                f"{' or '.join(holds)}: convert the column, or name another one with columns"
+                f"{' or '.join(accepted)}: convert the column, or name another one with columns"
             )
 
 
@@ -78,7 +78,7 @@ def _kind(dtype: pl.DataType, field: str) -> str:
 
 
 def identifiers(values: pl.Series, lines: pl.Series, path: Path, column: str) -> pl.Series:
-    """A column of ids as text; null where a cell is empty or blank. Raises `UserError` for a number that is not whole."""
+    """A column of ids as text; null for empty and blank cells. Raises `UserError` for a number that is not whole."""
     if values.dtype.is_float() or values.dtype.is_decimal():
         values = _whole(values, lines, path, column)
     text = values.cast(pl.String)
@@ -86,7 +86,7 @@ def identifiers(values: pl.Series, lines: pl.Series, path: Path, column: str) ->
 
 
 def _whole(values: pl.Series, lines: pl.Series, path: Path, column: str) -> pl.Series:
-    """Floating-point or decimal numbers as integers."""
+    """Floating-point or decimal numbers as the text of integers."""
     if values.dtype.is_decimal():
         whole, integers = values.cast(pl.String).str.extract(r"^(-?\d+)(?:\.0*)?$"), None
     else:
@@ -96,20 +96,21 @@ def _whole(values: pl.Series, lines: pl.Series, path: Path, column: str) -> pl.S
         whole = integers.cast(pl.Int64).cast(pl.String)
     lost = values.is_not_null() & whole.is_null()
     if lost.any():
-        at = int(lost.arg_max() or 0)
+        first = int(lost.arg_max() or 0)
         raise UserError(
-            f"{path}, row {lines[at]}: the id {values[at]} in the column '{column}' is a floating-point number that is no "
-            "exact whole number: ids are text or integers, so write the column as one of them"
+            f"{path}, row {lines[first]}: the id {values[first]} in the column '{column}' is a floating-point number that "
+            "is no exact whole number: ids are text or integers, so write the column as one of them"
         )
     return whole
 
 
-class OddIds:
-    """Which lines of a JSON-lines file have an id that is neither text nor an exact whole number.
+class InvalidIds:
+    """Finds the lines of a JSON-lines file with an id that is neither text nor an exact whole number.
 
-    Parsed as text, an object or `true` looks like the text that reads the same. So where an id reads like one, its line is
-    read once more: from then on the file is read twice, side by side. Files of ordinary ids are not. Long whole numbers are
-    looked at only where one of the first records has a float as an id, as pandas writes whole numbers beside gaps.
+    Parsed as text, an object or `true` cannot be distinguished from a string with the same characters. So if the text of an
+    id matches `ODD_TEXT`, its line is parsed once more from the file, which is then read a second time in parallel. Files
+    without such ids are read once. Long whole numbers are checked only if one of the first records has a float as an id, as
+    pandas writes columns of integers with missing values.
     """
 
     def __init__(self, file: records.RawFile, columns: Sequence[str]):
@@ -118,32 +119,35 @@ class OddIds:
         self._rows: Iterator[tuple[int, bytes]] | None = None
         self._line = 0
 
-    def among(self, texts: pl.DataFrame) -> pl.Series:
-        """(num_rows,) bool, for blocks in the file's order. texts : one column per id, as parsed, and `source_line`."""
+    def are_invalid(self, texts: pl.DataFrame) -> pl.Series:
+        """Whether each row has an invalid id, (num_rows,) bool. It must be called with the blocks in the order of the file.
+
+        texts : one column for each id, as text, and `source_line`.
+        """
         ids = pl.all().exclude("source_line")
         suspect = ids.str.contains(ODD_TEXT) & ~ids.str.contains(INTEGER)
         suspect |= ids.str.contains(ROUNDED) & self._has_floats
         lines = texts.filter(pl.any_horizontal(suspect).fill_null(False))["source_line"]
-        wanted = set(lines.to_list())
+        suspect_lines = set(lines.to_list())
         if self._rows is None:
             self._rows = enumerate(_lines(self.path), 1)
-        odd = []
-        while wanted and self._line < lines[-1]:
+        invalid = []
+        while suspect_lines and self._line < lines[-1]:
             self._line, line = next(self._rows)
-            if self._line in wanted and self._has_odd(line):
-                odd.append(self._line)
-        return texts["source_line"].is_in(odd)
+            if self._line in suspect_lines and self._has_invalid_id(line):
+                invalid.append(self._line)
+        return texts["source_line"].is_in(invalid)
 
-    def _has_odd(self, line: bytes) -> bool:
+    def _has_invalid_id(self, line: bytes) -> bool:
         try:
             row = json.loads(line)
         except (ValueError, RecursionError):  # such as a number of more than 4,300 digits
             return True
-        return any(_is_odd(row.get(column)) for column in self.columns)
+        return any(_is_invalid_id(row.get(column)) for column in self.columns)
 
 
 def have_keys(path: Path, columns: Sequence[str]) -> bool:
-    """Whether each key stands in some line of a JSON-lines file."""
+    """Whether each of the keys is in some line of a JSON-lines file."""
     missing = {json.dumps(column, ensure_ascii=False).encode() for column in columns}
     for line in _lines(path):
         missing -= {key for key in missing if key in line}
@@ -152,7 +156,7 @@ def have_keys(path: Path, columns: Sequence[str]) -> bool:
     return False
 
 
-def _is_odd(value: object) -> bool:
+def _is_invalid_id(value: object) -> bool:
     if isinstance(value, float):
         return not records.is_exact(value)
     return isinstance(value, bool | list | dict)
@@ -171,7 +175,8 @@ def _lines(path: Path) -> Iterator[bytes]:
 
 
 def time_unit(values: Sequence[object], path: Path, column: str) -> str:
-    """How a file writes time: 'milliseconds', 'seconds' (since 1970) or 'dates', by the first values of its column."""
+    """The format of a column of times: 'milliseconds', 'seconds' (since 1970) or 'dates'. values : the first of the
+    column."""
     values = [value for value in values if value not in (None, "")]
     if any(isinstance(value, datetime.date) for value in values):  # a column of dates in Parquet
         return "dates"
@@ -179,12 +184,12 @@ def time_unit(values: Sequence[object], path: Path, column: str) -> str:
     dates = texts.select(time_ms(pl.String(), "dates")).to_series().drop_nulls()
     numbers = texts["time"].cast(pl.Float64, strict=False)
     numbers = numbers.filter(numbers.is_finite())
-    fine = numbers.filter((numbers >= SMALLEST_MICROSECONDS) & (numbers < LARGEST_TIME))
-    if 2 * len(fine) > max(len(numbers), len(dates)):
-        unit, divisor = ("nanoseconds", 10**6) if fine[0] >= SMALLEST_NANOSECONDS else ("microseconds", 1000)
+    finer = numbers.filter((numbers >= SMALLEST_MICROSECONDS) & (numbers < LARGEST_TIME))
+    if 2 * len(finer) > max(len(numbers), len(dates)):
+        unit, divisor = ("nanoseconds", 10**6) if finer[0] >= SMALLEST_NANOSECONDS else ("microseconds", 1000)
         raise UserError(
-            f"the times of {path}, column '{column}', are {unit} since 1970, as in {fine[0]:.0f}: divide them by {divisor:,}"
-            ", for times are read in seconds or milliseconds"
+            f"the times of {path}, column '{column}', are {unit} since 1970, as in {finer[0]:.0f}: divide them by "
+            f"{divisor:,}, for times are read in seconds or milliseconds"
         )
     if len(numbers) >= max(len(dates), 1):
         return "milliseconds" if (numbers >= SMALLEST_MILLISECONDS).sum() > len(numbers) / 2 else "seconds"
@@ -198,7 +203,7 @@ def time_unit(values: Sequence[object], path: Path, column: str) -> str:
 
 
 def time_ms(dtype: pl.DataType, unit: str) -> pl.Expr:
-    """The moment in UTC milliseconds; null where the value is none."""
+    """The column `time` as UTC milliseconds since 1970; null for values that are no time. unit : from `time_unit`."""
     time = pl.col("time")
     if dtype.is_temporal():
         return time.dt.epoch("ms")
@@ -215,7 +220,7 @@ def time_ms(dtype: pl.DataType, unit: str) -> pl.Expr:
 
 
 def has_other_unit(dtype: pl.DataType, unit: str) -> pl.Expr:
-    """Whether a number is a plausible time in another unit than its file's, in which it would be no plausible one."""
+    """Whether a number is no plausible time in its file's unit, but is one in another unit."""
     if dtype.is_temporal() or unit == "dates":
         return pl.lit(False)
     number = pl.col("time").cast(pl.Float64, strict=False)
@@ -230,13 +235,13 @@ def has_other_unit(dtype: pl.DataType, unit: str) -> pl.Expr:
 
 
 def word(field: str) -> pl.Expr:
-    """A title or a name without blanks around it; null where there is none, as empty files and pandas write it."""
+    """A title or a name without surrounding blanks; null for an empty one, as pandas or another program writes it."""
     text = pl.col(field).cast(pl.String).str.strip_chars()
     return pl.when(text.is_in(["", "None", "null", "nan"])).then(None).otherwise(text).alias(field)
 
 
 def text(fields: Sequence[str]) -> pl.Expr | None:
-    """Title, newline, text; null where a row has neither."""
+    """The columns `fields`, such as title and text, joined by newlines; null in rows without any of them."""
     if not fields:
         return None
     texts = [pl.col(field).cast(pl.String) for field in fields]
@@ -246,7 +251,7 @@ def text(fields: Sequence[str]) -> pl.Expr | None:
 
 
 def helpful_votes() -> pl.Expr:
-    """Votes as a whole number; the 2018 release writes '1,234'."""
+    """Votes as a whole number; the 2018 release has '1,234'."""
     number = pl.col("helpful_votes").cast(pl.String).str.replace_all(",", "", literal=True).cast(pl.Float64, strict=False)
     return number.clip(-(2**31), 2**31 - 1).cast(pl.Int32, strict=False)
 
@@ -259,13 +264,13 @@ def verified() -> pl.Expr:
 
 
 def is_unreadable(field: str, value: pl.Expr) -> pl.Expr:
-    """Whether a cell holds something of which `value`, the field's reading, is null."""
+    """Whether a cell is not empty, but `value`, the field as converted, is null."""
     text = pl.col(field).cast(pl.String).str.strip_chars().str.to_lowercase()
     return value.is_null() & ~text.is_in(["", "none", "null", "nan", "-"]).fill_null(True)
 
 
 def lists(values: pl.Series) -> pl.Series:
-    """A column of lists: as it is, from a struct of lists (Parquet), or from text that prints a list (CSV)."""
+    """A column of lists, from lists, from a struct of lists (Parquet), or from lists printed as text (CSV)."""
     if isinstance(values.dtype, pl.Struct):
         return values.struct.field(values.dtype.fields[0].name).alias(values.name)
     if values.dtype != pl.String:
@@ -274,7 +279,7 @@ def lists(values: pl.Series) -> pl.Series:
 
 
 def _list(text: str | None) -> list[str]:
-    """The items of a list printed as JSON or by Python; a word that is no list is one item."""
+    """The items of a list printed as JSON or by Python; another text is a single item."""
     if text in (None, "", "[]", "None", "null"):
         return []
     for parse in (json.loads, ast.literal_eval):
@@ -290,40 +295,41 @@ def _list(text: str | None) -> list[str]:
 # ---------------------------------------------------------------------------------------------------------------- prices
 
 AMOUNT = r"^(?:(?i)from\s+)?(?:USD|EUR|GBP|[$€£])?\s*(\d[\d.,]*)(?:\s*(?:USD|EUR|GBP|[$€£]))?(?:\s*-.*)?$"
-WITH = {  # what numbers look like by their decimal mark, and those of which no number with the other mark is
+WITH = {  # by decimal mark: a pattern of numbers, and a pattern of numbers that cannot have the other mark
     ".": (r"^(?:\d{1,3}(?:,\d{3})+|\d+)(?:\.\d+)?$", r"^\d+\.(?:\d{1,2}|\d{4,})$|,\d{3}\.\d|,\d{3},"),
     ",": (r"^(?:\d{1,3}(?:\.\d{3})+|\d+)(?:,\d+)?$", r"^\d+,(?:\d{1,2}|\d{4,})$|\.\d{3},\d|\.\d{3}\."),
 }
 TOLERATED_MARKS = 0.01
-"""The part of a file's prices that may contradict its decimal mark; these are no amounts."""
+"""The share of a file's prices that may contradict its decimal mark; these prices become null."""
 
 
 def decimal_mark(prices: Iterator[pl.Series], path: Path) -> str:
-    """Whether a file writes prices with a decimal point or comma: '.' unless its prices show a comma.
+    """The decimal mark of a file's prices, '.' or ','; '.' unless more prices have a comma.
 
-    `12,50` shows a comma, `12.50` a point, and `1,234` could be either. Raises `UserError` for a file that shows both.
+    `12,50` has a decimal comma, `12.50` a decimal point, and `1,234` could have either. Raises `UserError` for a file with
+    both.
     """
-    shown = dict.fromkeys(WITH, 0)
+    count_of = dict.fromkeys(WITH, 0)
     first: dict[str, str] = {}
     for values in prices:
         if values.dtype.is_numeric():
             continue
         amounts = values.cast(pl.String).str.strip_chars().str.extract(AMOUNT).drop_nulls()
-        for mark, (_, sign) in WITH.items():
-            found = amounts.filter(amounts.str.contains(sign))
-            shown[mark] += len(found)
-            if len(found):
-                first.setdefault(mark, found[0])
-    if min(shown.values()) > TOLERATED_MARKS * sum(shown.values()):
+        for mark, (_, only_with_mark) in WITH.items():
+            matches = amounts.filter(amounts.str.contains(only_with_mark))
+            count_of[mark] += len(matches)
+            if len(matches):
+                first.setdefault(mark, matches[0])
+    if min(count_of.values()) > TOLERATED_MARKS * sum(count_of.values()):
         raise UserError(
-            f"prices of {path} have a decimal point, as in {first['.']} ({shown['.']:,} of them), and a decimal comma, as "
-            f"in {first[',']} ({shown[',']:,}): write all of them with a point"
+            f"prices of {path} have a decimal point, as in {first['.']} ({count_of['.']:,} of them), and a decimal comma, "
+            f"as in {first[',']} ({count_of[',']:,}): write all of them with a point"
         )
-    return "," if shown[","] > shown["."] else "."
+    return "," if count_of[","] > count_of["."] else "."
 
 
 def price(mark: str) -> pl.Expr:
-    """The amount of money, the lowest of a range; null where there is none."""
+    """The column `price` as an amount of money, of a range the lowest; null if it is none. mark : from `decimal_mark`."""
     amount = pl.col("price").cast(pl.String).str.strip_chars().str.extract(AMOUNT)
     other = "," if mark == "." else "."
     plain = amount.str.replace_all(other, "", literal=True).str.replace(mark, ".", literal=True)

@@ -1,1 +1,1 @@
-"""Checks of what usually breaks a run; scripts/doctor.py."""
+"""Checks of the usual causes of failing runs, on a machine or on the nodes of a job; scripts/doctor.py."""

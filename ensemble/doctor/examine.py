@@ -1,4 +1,4 @@
-"""Checks what usually breaks a run, on this machine or on all nodes of a job, and prints it with the mend of each problem.
+"""Run all checks on this machine or on all nodes of a job, and print the findings with a fix for each problem.
 
 Everything has a time limit, and nothing that may hang or crash (a driver, a file system, a collective) runs in this thread.
 """
@@ -12,69 +12,69 @@ from pathlib import Path
 from typing import Any
 
 from ensemble import cores
-from ensemble.doctor import machine, network, ranks
-from ensemble.doctor import meeting as meetings
-from ensemble.doctor.findings import Finding, note, ok, page, problem, run
+from ensemble.doctor import machine, network, ranks, rendezvous
+from ensemble.doctor.findings import Finding, note, ok, page, problem, run_checks
 
 CHECKS_LIMIT_S = 30
-"""For a node's checks, but for what PyTorch is asked."""
+"""Seconds for the checks of a node, without those that PyTorch runs."""
 
 
 def diagnose(wait_s: float) -> int:
-    """Check, print the page on the head node (or on one that did not find it), and return the number of problems."""
-    here = meetings.place()
-    meeting = meetings.meet(here, wait_s)
-    for finding in meeting.findings:  # at once: the rest takes its time
-        print(f"{finding.level}: {finding.found}", file=sys.stderr, flush=True)
-    about = ranks.ask_about()
+    """Run the checks and return the number of problems. The head node prints all findings, as does one that cannot reach
+    it."""
+    position = rendezvous.job_position()
+    connections = rendezvous.meet(position, wait_s)
+    for finding in connections.findings:  # at once, since the other checks take a minute
+        print(f"{finding.level}: {finding.value}", file=sys.stderr, flush=True)
+    torch_info = ranks.run_torch_info()
     known = network.interfaces()
-    # Towards the head node, or from there to the others
-    best = network.interface_towards(meeting.head_address if here.rank else meeting.own_address, known)
-    findings = run(_checks(about, known, best, here.num_nodes == 1), CHECKS_LIMIT_S)
+    # The interface towards the head node; on the head node, towards the others
+    best = network.interface_towards(connections.head_address if position.rank else connections.own_address, known)
+    findings = run_checks(_checks(torch_info, known, best, position.num_nodes == 1), CHECKS_LIMIT_S)
 
-    with contextlib.closing(meeting), network.listen(0) as test_port:
+    with contextlib.closing(connections), network.listen(0) as test_port:
         own = network.Node(
-            name=here.name, machine=network.machine(), address=meeting.own_address, port=network.port_of(test_port)
+            name=position.name, machine=network.machine(), address=connections.own_address, port=network.port_of(test_port)
         )
         report = {
             "node": dataclasses.asdict(own),
-            "num_gpus": None if "failed" in about else len(about["gpus"]),
+            "num_gpus": None if "failed" in torch_info else len(torch_info["gpus"]),
             "store_port": network.free_port(),
         }
-        # A node may have to wait for the head node, which waits for its last guest
-        reports = meeting.exchange(report, wait_s + ranks.ABOUT_LIMIT_S + CHECKS_LIMIT_S)
-        nodes = [network.Node(**found["node"]) for found in reports.values()]
-        several = len(nodes) < here.num_nodes or len({node.machine for node in nodes}) > 1
-        together = {
+        # A node may have to wait for the head node, which waits for the last of the other nodes
+        reports = connections.exchange(report, wait_s + ranks.TORCH_INFO_LIMIT_S + CHECKS_LIMIT_S)
+        nodes = [network.Node(**node_report["node"]) for node_report in reports.values()]
+        several = len(nodes) < position.num_nodes or len({node.machine for node in nodes}) > 1
+        checks = {
             "own name": lambda: network.check_own_name(known, os.environ, best, several),
             "peers": lambda: network.check_peers(own, nodes),
         }
-        findings += run(together, CHECKS_LIMIT_S)
+        findings += run_checks(checks, CHECKS_LIMIT_S)
         environment = network.ranks_environment(known, best, several)
-        findings += _all_reduce(here.rank, reports, meeting.head_address, environment)
-        told = _told(here, [*meeting.findings, *findings])
-        everything = meeting.exchange(told, ranks.ALL_REDUCE_LIMIT_S + 2 * CHECKS_LIMIT_S)
+        findings += _all_reduce(position.rank, reports, connections.head_address, environment)
+        report = _report(position, [*connections.findings, *findings])
+        final_reports = connections.exchange(report, ranks.ALL_REDUCE_LIMIT_S + 2 * CHECKS_LIMIT_S)
 
-    # Who was lost in the last exchange is known now
-    everything[here.rank] = _told(here, [*meeting.findings, *findings])
+    # Again, since the last exchange may have added findings on nodes that were lost
+    final_reports[position.rank] = _report(position, [*connections.findings, *findings])
     by_name: dict[str, list[Finding]] = {}
-    for rank, answer in everything.items():
-        name = answer["name"] if answer["name"] not in by_name else f"{answer['name']} (rank {rank})"
-        by_name[name] = [Finding(**finding) for finding in answer["findings"]]
+    for rank, node_report in final_reports.items():
+        name = node_report["name"] if node_report["name"] not in by_name else f"{node_report['name']} (rank {rank})"
+        by_name[name] = [Finding(**finding) for finding in node_report["findings"]]
     text, num_problems = page(by_name)
-    if here.rank == 0 or 0 not in everything:
+    if position.rank == 0 or 0 not in final_reports:
         print(f"{', '.join(by_name)}, from {Path.cwd()}\n\n{text}", flush=True)
     return num_problems
 
 
-def _checks(about: Mapping[str, Any], known: Sequence[network.Interface], best: str, alone: bool) -> dict[str, Any]:
-    """What a node checks of itself, in the order of the page."""
+def _checks(torch_info: Mapping[str, Any], known: Sequence[network.Interface], best: str, alone: bool) -> dict[str, Any]:
+    """The checks of a single node by name, in the order of the page."""
     environment = os.environ
     checks: dict[str, Any] = {
         "python": machine.python,
         "libraries": machine.libraries,
         "project": machine.code,
-        "GPUs": lambda: machine.gpus(about, environment, machine.nvidia_driver()),
+        "GPUs": lambda: machine.gpus(torch_info, environment, machine.nvidia_driver()),
         "cores": lambda: machine.check_cores(environment, cores.limits(environment), os.cpu_count() or 1),
         "open files": machine.open_files,
         "locked memory": machine.locked_memory,
@@ -82,16 +82,16 @@ def _checks(about: Mapping[str, Any], known: Sequence[network.Interface], best: 
         "scratch": machine.scratch,
         "interfaces": lambda: network.check_interfaces(known, environment, best),
     }
-    if alone:  # else, the nodes have met on it
+    if alone:  # several nodes have used the port for the rendezvous
         checks["port"] = lambda: network.check_port(environment)
     return checks
 
 
 def plan(reports: Mapping[int, Mapping[str, Any]]) -> tuple[str, list[tuple[int, int]]]:
-    """The backend of the all-reduce, and by rank (node, index of its GPU).
+    """The backend of the all-reduce, and for each of its ranks (number of the node, index of the GPU).
 
-    NCCL where every node has GPUs and a machine of its own, one rank on each GPU; else Gloo, one rank a node, two where
-    one is alone.
+    NCCL with one rank on each GPU if every node has GPUs and is a machine of its own. Else Gloo with one rank on each node,
+    or two on a single node.
     """
     gpus = [(node, index) for node, report in reports.items() for index in range(report["num_gpus"])]
     machines = {report["node"]["machine"] for report in reports.values()}
@@ -103,27 +103,27 @@ def plan(reports: Mapping[int, Mapping[str, Any]]) -> tuple[str, list[tuple[int,
 def _all_reduce(
     node: int, reports: Mapping[int, Mapping[str, Any]], head_address: str, environment: Mapping[str, str]
 ) -> list[Finding]:
-    if 0 not in reports:  # the head node was not found
+    """Run this node's ranks of the all-reduce."""
+    if 0 not in reports:  # without the head node
         return []
     if any(report["num_gpus"] is None for report in reports.values()):
         return [note("all-reduce", "not tried, since PyTorch cannot be loaded everywhere")] if node == 0 else []
     backend, places = plan(reports)
-    own = [(rank, device) for rank, (its_node, device) in enumerate(places) if its_node == node]
+    own = [(rank, device) for rank, (other_node, device) in enumerate(places) if other_node == node]
     port = reports[0]["store_port"]
-    answer, failure = ranks.ask_all_reduce(backend, own, len(places), head_address, port, environment)
-    what = f"{len(places)} {'GPUs by NCCL' if backend == 'nccl' else 'CPU ranks by Gloo'}"
-    if failure or answer is None:
-        mend = "mend the problems above first; NCCL_DEBUG=INFO or TORCH_CPP_LOG_LEVEL=INFO tells more"
-        return [problem("all-reduce", f"{what}: {failure}", mend)]
-    size, time_ms = f"{ranks.MESSAGE_MIB} MiB", 1000 * answer["each_s"]
-    found = f"{answer['bus_gb_s']:.3g} GB/s by the bus: {what}, {size} in {time_ms:.3g} ms, {answer['repeats']} times"
-    findings = [ok("all-reduce", found)]
-    set_here = {name: environment.get(name, "") for name in ("GLOO_SOCKET_IFNAME", "NCCL_SOCKET_IFNAME")}
-    changed = [f"{name}={value or 'nothing'}" for name, value in set_here.items() if value != os.environ.get(name, "")]
+    result, failure = ranks.run_all_reduce(backend, own, len(places), head_address, port, environment)
+    ranks_used = f"{len(places)} {'GPUs by NCCL' if backend == 'nccl' else 'CPU ranks by Gloo'}"
+    if failure or result is None:
+        fix = "fix the problems above first; NCCL_DEBUG=INFO or TORCH_CPP_LOG_LEVEL=INFO prints more"
+        return [problem("all-reduce", f"{ranks_used}: {failure}", fix)]
+    time = f"{ranks.MESSAGE_MIB} MiB in {1000 * result['each_s']:.3g} ms, {result['repeats']} times"
+    findings = [ok("all-reduce", f"{result['bus_gb_s']:.3g} GB/s by the bus: {ranks_used}, {time}")]
+    interfaces = {name: environment.get(name, "") for name in ("GLOO_SOCKET_IFNAME", "NCCL_SOCKET_IFNAME")}
+    changed = [f"{name}={value or 'nothing'}" for name, value in interfaces.items() if value != os.environ.get(name, "")]
     if changed:
-        findings.append(note("all-reduce", f"measured with {' '.join(changed)}, as mended above"))
+        findings.append(note("all-reduce", f"measured with {' '.join(changed)}, the fix above"))
     return findings
 
 
-def _told(here: meetings.Place, findings: Sequence[Finding]) -> dict[str, Any]:
-    return {"name": here.name, "findings": [dataclasses.asdict(finding) for finding in findings]}
+def _report(position: rendezvous.JobPosition, findings: Sequence[Finding]) -> dict[str, Any]:
+    return {"name": position.name, "findings": [dataclasses.asdict(finding) for finding in findings]}

@@ -1,4 +1,4 @@
-"""The network as one node sees it: interfaces, its own name, a free port, and whether it reaches the others."""
+"""Checks of a node's network: interfaces, its own name, a free port, and connections to the other nodes."""
 
 import concurrent.futures
 import contextlib
@@ -12,9 +12,9 @@ from pathlib import Path
 from ensemble.doctor.findings import Finding, note, ok, problem, shorten
 
 PUBLIC_ADDRESS = "192.0.2.1"
-"""Kept for documentation (RFC 5737): the route to it is the one that leads out of this machine."""
+"""Reserved for documentation (RFC 5737); its route is the default route of this machine."""
 CONNECT_S = 3
-"""To connect to a port within a cluster takes milliseconds; a firewall that drops packets answers never."""
+"""A connection within a cluster takes milliseconds; a firewall that drops packets never answers."""
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -23,7 +23,7 @@ class Interface:
 
     name: str
     addresses: tuple[str, ...]
-    """IPv4 and IPv6, without those that hold on one cable only."""
+    """IPv4 and IPv6, without link-local ones."""
     up: bool
 
     @property
@@ -33,19 +33,19 @@ class Interface:
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class Node:
-    """What the others must know of a node."""
+    """A node as the other nodes see it."""
 
     name: str
     machine: str
     """Equal for two processes with the same network."""
     address: str
-    """Through which it talks to the head node."""
+    """The address of its connection to the head node."""
     port: int
-    """Where it listens for the others' test."""
+    """At which it listens for the test connections of the others."""
 
 
 def interfaces() -> list[Interface]:
-    """All of them; none where psutil is missing, which another check names."""
+    """All network interfaces; none if psutil is missing, which another check reports."""
     try:
         import psutil
     except ImportError:
@@ -66,7 +66,7 @@ def interfaces() -> list[Interface]:
 
 
 def machine() -> str:
-    """Which machine, container or network namespace this process is in."""
+    """An identifier of the machine, container or network namespace of this process."""
     boot, namespace = Path("/proc/sys/kernel/random/boot_id"), Path("/proc/self/ns/net")
     if boot.exists() and namespace.is_symlink():
         return f"{boot.read_text().strip()} {namespace.readlink()}"
@@ -78,7 +78,7 @@ def is_loopback(address: str) -> bool:
 
 
 def addresses_of(name: str) -> list[str]:
-    """What a name resolves to, empty if to nothing."""
+    """The addresses to which a name resolves; empty for an unknown name."""
     try:
         return list(dict.fromkeys(str(entry[4][0]) for entry in socket.getaddrinfo(name, None, type=socket.SOCK_STREAM)))
     except (OSError, UnicodeError):
@@ -86,9 +86,9 @@ def addresses_of(name: str) -> list[str]:
 
 
 def interface_towards(address: str, known: Sequence[Interface]) -> str:
-    """The name of the interface by which an address is reached, empty if there is none; nothing is sent.
+    """The name of the interface by which an address is reached; empty if there is none. Nothing is sent.
 
-    For an address of this machine itself, the interface that leads out of it, or else the first that could.
+    For an address of this machine, the interface of the default route, or else the first usable one.
     """
     if is_loopback(address):
         address = PUBLIC_ADDRESS
@@ -96,15 +96,15 @@ def interface_towards(address: str, known: Sequence[Interface]) -> str:
         with contextlib.suppress(OSError):
             stream.connect((address, 9))
         own = stream.getsockname()[0]
-    leading = [interface for interface in known if own in interface.addresses]
-    return next((interface.name for interface in [*leading, *known] if interface.usable), "")
+    preferred = [interface for interface in known if own in interface.addresses]
+    return next((interface.name for interface in [*preferred, *known] if interface.usable), "")
 
 
 # ------------------------------------------------------------------------------------------------ checks of one node
 
 
 def matches_nccl(pattern: str, name: str) -> bool:
-    """Whether NCCL_SOCKET_IFNAME lets NCCL use an interface: prefixes by commas, `=` for whole names, `^` for all others.
+    """Whether a value of NCCL_SOCKET_IFNAME allows an interface: prefixes and commas, `=` for whole names, `^` to exclude.
 
     https://docs.nvidia.com/deeplearning/nccl/user-guide/docs/env.html
     """
@@ -116,9 +116,9 @@ def matches_nccl(pattern: str, name: str) -> bool:
 
 
 def wrong_variables(known: Sequence[Interface], environment: Mapping[str, str]) -> Iterator[tuple[str, str]]:
-    """The variables that name interfaces by which nobody can talk, each with what is wrong.
+    """The environment variables that name unusable interfaces, each with the reason.
 
-    Gloo takes whole names by commas and stops at one that has no address; NCCL takes patterns, of which one must match.
+    Gloo accepts whole names with commas and fails at one without an address; NCCL accepts patterns, of which one must match.
     """
     by_name = {interface.name: interface for interface in known}
     for name in [word for word in environment.get("GLOO_SOCKET_IFNAME", "").split(",") if word]:
@@ -134,61 +134,62 @@ def wrong_variables(known: Sequence[Interface], environment: Mapping[str, str]) 
 
 
 def check_interfaces(known: Sequence[Interface], environment: Mapping[str, str], best: str) -> Iterator[Finding]:
-    """`best` is the interface that leads to the other nodes, or out of this machine."""
+    """best : the interface that leads to the other nodes, or that of the default route."""
     usable = [interface for interface in known if interface.usable]
     if usable:
         yield ok("interfaces", ", ".join(f"{interface.name} {' '.join(interface.addresses)}" for interface in usable))
     elif known:  # psutil may be what is missing
-        yield note("interfaces", "none but the loopback is up with an address: this machine can only talk to itself")
+        yield note("interfaces", "only the loopback is up with an address: this machine has no connection to others")
     for variable, fault in wrong_variables(known, environment) if known else ():
-        mend = f"write {variable}={best} into slurm/site.sh" if best else f"unset {variable}"
-        yield problem("interfaces", f"{variable}={environment[variable]}: {fault}", mend)
+        fix = f"write {variable}={best} into slurm/site.sh" if best else f"unset {variable}"
+        yield problem("interfaces", f"{variable}={environment[variable]}: {fault}", fix)
 
 
 def own_name_misleads(known: Sequence[Interface], environment: Mapping[str, str]) -> str:
-    """Why Gloo would give the other nodes an address that leads them nowhere, empty if it would not.
+    """Why Gloo would give the other nodes an address at which they cannot reach this one; empty if it would not.
 
-    Unless GLOO_SOCKET_IFNAME is set, each rank listens on the first address of its own host's name that it has, or else on
-    the loopback. Of two ranks the one with the higher address connects to the other: if that listens on 127.0.0.1, to
-    itself: «connectFullMesh failed … Connection refused» (measured, torch 2.13; one such node among 10.x.x.x may go well).
+    Unless GLOO_SOCKET_IFNAME is set, each rank listens at the first address of its host's name that the host has, or else at
+    the loopback. Of two ranks the one with the higher address connects to the other. If that one listens at 127.0.0.1, the
+    rank connects to itself: «connectFullMesh failed … Connection refused» (measured with torch 2.13; a single such node may
+    work).
     """
     if environment.get("GLOO_SOCKET_IFNAME") or not known:
         return ""
-    found = addresses_of(socket.gethostname())
+    resolved = addresses_of(socket.gethostname())
     own = [address for interface in known for address in interface.addresses]
-    taken = next((address for address in found if is_loopback(address) or address in own), "")
-    if taken and not is_loopback(taken):
+    used = next((address for address in resolved if is_loopback(address) or address in own), "")
+    if used and not is_loopback(used):
         return ""
-    return f"the host's own name is {taken or ' '.join(found) or 'unknown'} to itself"
+    return f"the host's own name is {used or ' '.join(resolved) or 'unknown'} to itself"
 
 
 def check_own_name(
     known: Sequence[Interface], environment: Mapping[str, str], best: str, several: bool
 ) -> Iterator[Finding]:
-    """`several` machines are there, or are expected."""
+    """several : whether the job has several machines."""
     fault = own_name_misleads(known, environment)
     setting = f"write GLOO_SOCKET_IFNAME={best or '…'} into slurm/site.sh"
     if fault and several:
-        yield problem("own name", f"{fault}: Gloo's ranks on other nodes would not find this one", setting)
+        yield problem("own name", f"{fault}: Gloo's ranks on other nodes could not reach this one", setting)
     elif fault:
-        yield note("own name", f"{fault}: no harm on one machine", f"for several nodes, {setting}")
+        yield note("own name", f"{fault}: no problem on one machine", f"for several nodes, {setting}")
     elif known:
-        yield ok("own name", "Gloo has an address that leads other nodes here")
+        yield ok("own name", "it resolves to an address at which Gloo's ranks on other nodes reach this one")
 
 
 def check_port(environment: Mapping[str, str]) -> Iterator[Finding]:
-    """MASTER_PORT if it is set, else any."""
+    """Whether MASTER_PORT is free; without it, whether any port is."""
     port = environment.get("MASTER_PORT") or "0"
     try:
         with listen(int(port)):
-            yield ok("port", f"MASTER_PORT={port} is free" if port != "0" else "free ones are there")
+            yield ok("port", f"MASTER_PORT={port} is free" if port != "0" else "there are free ports")
     except (OSError, ValueError, OverflowError) as error:
         reason = os.strerror(error.errno) if isinstance(error, OSError) and error.errno else error
         yield problem("port", f"MASTER_PORT={port} cannot be used: {reason}", "unset MASTER_PORT, or take another, as 29501")
 
 
 def listen(port: int) -> socket.socket:
-    """A socket that takes connections by IPv4, and by IPv6 where there is any."""
+    """A socket that accepts connections by IPv4, and by IPv6 if the machine has it."""
     if socket.has_dualstack_ipv6():
         return socket.create_server(("", port), family=socket.AF_INET6, dualstack_ipv6=True)
     return socket.create_server(("", port))
@@ -207,26 +208,26 @@ def port_of(stream: socket.socket) -> int:
 
 
 def check_peers(own: Node, nodes: Sequence[Node]) -> Iterator[Finding]:
-    """Whether each other node's name leads to it, and whether a port that it listens on can be reached."""
-    # The first task of each other machine: a second one on the head node's knows no address but 127.0.0.1
+    """Whether the name of each other node resolves to it, and whether a port of it can be reached."""
+    # The first task of each other machine: a second one on the head node's machine has only the address 127.0.0.1
     peers = list({node.machine: node for node in reversed(nodes) if node.machine != own.machine}.values())[::-1]
     if not peers:
         return
     with concurrent.futures.ThreadPoolExecutor(min(32, len(peers))) as pool:
         resolved = dict(zip(peers, pool.map(lambda peer: addresses_of(peer.name), peers), strict=True))
         reached = dict(zip(peers, pool.map(lambda peer: connects(peer.address, peer.port), peers), strict=True))
-    if astray := [peer for peer in peers if all(is_loopback(address) for address in resolved[peer])]:
-        where = shorten([f"{peer.name} leads to {' '.join(resolved[peer]) or 'nothing'}" for peer in astray])
-        mend = "mend DNS, or /etc/hosts of every node; until then, name the head node by its address"
-        yield problem("names", f"{where} here, and not to that node", mend)
+    if unresolved := [peer for peer in peers if all(is_loopback(address) for address in resolved[peer])]:
+        names = shorten([f"{peer.name} resolves to {' '.join(resolved[peer]) or 'nothing'}" for peer in unresolved])
+        fix = "correct DNS, or /etc/hosts of every node; until then, name the head node by its address"
+        yield problem("names", f"{names} here, and not to that node", fix)
     else:
-        yield ok("names", "every other node's name leads to it")
+        yield ok("names", "the name of every other node resolves to it")
     if closed := [peer for peer in peers if not reached[peer]]:
-        where = shorten([f"{peer.name} ({peer.address}:{peer.port})" for peer in closed])
-        mend = "ask for all ports between compute nodes to be open: ranks listen on ports that the system gives them"
-        yield problem("ports", f"{where}: no connection", mend)
+        addresses = shorten([f"{peer.name} ({peer.address}:{peer.port})" for peer in closed])
+        fix = "have all ports between compute nodes opened: ranks listen at ports that the system assigns"
+        yield problem("ports", f"{addresses}: no connection", fix)
     else:
-        yield ok("ports", "every other node can be connected to, on any port")
+        yield ok("ports", "every other node accepts connections, at any port")
 
 
 def connects(address: str, port: int) -> bool:
@@ -236,12 +237,13 @@ def connects(address: str, port: int) -> bool:
 
 
 def ranks_environment(known: Sequence[Interface], best: str, several: bool) -> dict[str, str]:
-    """The environment for an all-reduce: with what the mends of this module say, so that it can be measured at all."""
+    """The environment for an all-reduce, with the fixes of this module, so that bandwidth can be measured in spite of
+    them."""
     environment = dict(os.environ)
-    mended = {variable for variable, _ in wrong_variables(known, environment)}
+    wrong = {variable for variable, _ in wrong_variables(known, environment)}
     if several and own_name_misleads(known, environment):
-        mended.add("GLOO_SOCKET_IFNAME")
-    for variable in mended:
+        wrong.add("GLOO_SOCKET_IFNAME")
+    for variable in wrong:
         environment.pop(variable, None)
         if best:
             environment[variable] = best

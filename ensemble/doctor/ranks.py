@@ -1,10 +1,10 @@
-"""What only PyTorch can tell, asked in processes of their own: its versions and GPUs, and a 2-second all-reduce.
+"""Checks by PyTorch in processes of their own: its versions and GPUs, and an all-reduce of 2 seconds.
 
-    python -m ensemble.doctor.ranks about
+    python -m ensemble.doctor.ranks torch-info
     RANK=… WORLD_SIZE=… MASTER_ADDR=… MASTER_PORT=… python -m ensemble.doctor.ranks all-reduce gloo|nccl DEVICE
 
-Each prints one line of JSON. So a driver that hangs, a library that crashes or a node that stays silent costs a time limit,
-and the doctor goes on.
+Each prints one line of JSON. A driver that hangs, a library that crashes or a node that does not answer ends with the time
+limit, and the doctor continues.
 """
 
 import concurrent.futures
@@ -18,7 +18,7 @@ import time
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-ABOUT_LIMIT_S = 60
+TORCH_INFO_LIMIT_S = 60
 """Python and PyTorch from a slow network file system take half a minute."""
 ALL_REDUCE_S = 2.0
 ALL_REDUCE_LIMIT_S = 60
@@ -26,25 +26,28 @@ TIMED_OUT = "no answer within the time limit"
 MESSAGE_MIB = 25
 """DistributedDataParallel's default bucket (bucket_cap_mb): the message that a training sends."""
 COMMAND = [sys.executable, "-P", "-m", "ensemble.doctor.ranks"]
-"""-P: a folder `data` or a file torch.py where the user stands must not be taken for the library."""
+"""With -P a folder `data` or a file torch.py in the current folder does not replace the library."""
 
 
-def ask_about() -> dict[str, Any]:
-    """What `about` prints, or {"failed": why}."""
-    answers, failure = _outcomes([(["about"], None)], ABOUT_LIMIT_S)
-    return answers[0] or {"failed": failure}
+def run_torch_info() -> dict[str, Any]:
+    """The result of `torch_info` in another process, or {"failed": reason}."""
+    results, failure = _run_all([(["torch-info"], None)], TORCH_INFO_LIMIT_S)
+    return results[0] or {"failed": failure}
 
 
-def ask_all_reduce(
+def run_all_reduce(
     backend: str, places: Sequence[tuple[int, int]], num_ranks: int, address: str, port: int, environment: Mapping[str, str]
 ) -> tuple[dict[str, Any] | None, str]:
-    """Start this node's ranks, each (rank, index of its GPU); the first one's answer, and why it failed if it did."""
+    """Run this node's ranks of an all-reduce; returns the result of the first one, or None and the reason of a failure.
+
+    places : (rank, index of the GPU) of each. address, port : of the head node.
+    """
     common = {**environment, "WORLD_SIZE": str(num_ranks), "MASTER_ADDR": address, "MASTER_PORT": str(port)}
-    # Several ranks a node would else each start as many threads as there are cores, which spin while they wait
+    # By default each of several ranks on a node starts as many threads as there are cores, which spin while they wait
     common |= {"OMP_NUM_THREADS": "1", "OMP_WAIT_POLICY": "PASSIVE"}
     ranks = [(["all-reduce", backend, str(device)], {**common, "RANK": str(rank)}) for rank, device in places]
-    answers, failure = _outcomes(ranks, ALL_REDUCE_LIMIT_S)
-    return (None if failure else answers[0]), failure
+    results, failure = _run_all(ranks, ALL_REDUCE_LIMIT_S)
+    return (None if failure else results[0]), failure
 
 
 _OWN_GROUP: dict[str, Any] = {
@@ -56,12 +59,12 @@ _OWN_GROUP: dict[str, Any] = {
 }
 
 
-def _outcomes(
+def _run_all(
     starts: Sequence[tuple[list[str], dict[str, str] | None]], limit_s: float
 ) -> tuple[list[dict[str, Any] | None], str]:
-    """Start a process for each (words, environment); the line of JSON of each, None where it failed, and the first failure.
+    """Run a process for each (arguments, environment); returns their results, None for a failed one, and the first failure.
 
-    All processes have ended on return, also if this one is interrupted while it starts them.
+    All processes have ended on return, also if this process is interrupted.
     """
     deadline = time.monotonic() + limit_s
     processes: list[subprocess.Popen[str]] = []
@@ -69,34 +72,34 @@ def _outcomes(
         try:
             for words, environment in starts:
                 processes.append(subprocess.Popen([*COMMAND, *words], env=environment, **_OWN_GROUP))
-            outcomes = list(pool.map(lambda process: _outcome(process, deadline), processes))
-        except BaseException:  # Ctrl-C, or the job's end: else the pool would wait for them
+            outcomes = list(pool.map(lambda process: _result(process, deadline), processes))
+        except BaseException:  # Ctrl-C or SIGTERM; otherwise the pool would wait for the processes
             for process in processes:
                 if process.poll() is None:
                     os.killpg(process.pid, signal.SIGKILL)
             raise
-    # What a rank says that lost its peers comes after what the peer says that failed first; time limits come last
+    # The earliest failure is the cause: ranks whose peers failed end later, and time limits come last
     failures = sorted((failed_s, failure) for _, failed_s, failure in outcomes if failure)
     return [answer for answer, _, _ in outcomes], failures[0][1] if failures else ""
 
 
-def _outcome(process: subprocess.Popen[str], deadline: float) -> tuple[dict[str, Any] | None, float, str]:
-    """The answer, the time of its end, and why there is none."""
+def _result(process: subprocess.Popen[str], deadline: float) -> tuple[dict[str, Any] | None, float, str]:
+    """The result of a process (None if it failed), the time of its end, and the reason of a failure."""
     try:
-        said, complaint = process.communicate(timeout=max(0.1, deadline - time.monotonic()))
+        output, errors = process.communicate(timeout=max(0.1, deadline - time.monotonic()))
     except subprocess.TimeoutExpired:
         os.killpg(process.pid, signal.SIGKILL)
         process.communicate()
         return None, time.monotonic(), TIMED_OUT
-    answers = [line for line in said.splitlines() if line.startswith("{")]  # NCCL_DEBUG writes here too
-    if process.returncode == 0 and answers:
-        return json.loads(answers[-1]), time.monotonic(), ""
-    last = complaint.strip().splitlines()[-1:] or [f"exit code {process.returncode}"]
-    return None, time.monotonic(), last[0]
+    results = [line for line in output.splitlines() if line.startswith("{")]  # NCCL_DEBUG writes here too
+    if process.returncode == 0 and results:
+        return json.loads(results[-1]), time.monotonic(), ""
+    last_line = errors.strip().splitlines()[-1:] or [f"exit code {process.returncode}"]
+    return None, time.monotonic(), last_line[0]
 
 
-def about() -> dict[str, Any]:
-    """CUDA that PyTorch was built for (None: for CPUs), cuDNN, NCCL, the GPUs, and why there are none if CUDA says so."""
+def torch_info() -> dict[str, Any]:
+    """Versions of CUDA (None if PyTorch is built for CPUs), cuDNN and NCCL, the GPUs, and CUDA's error if there are none."""
     import torch
 
     error = ""
@@ -105,8 +108,7 @@ def about() -> dict[str, Any]:
             torch.cuda.init()
         except (RuntimeError, AssertionError) as reason:
             error = str(reason).splitlines()[0]
-    found = range(0 if error else torch.cuda.device_count())
-    gpus = [torch.cuda.get_device_properties(index) for index in found]
+    gpus = [torch.cuda.get_device_properties(index) for index in range(0 if error else torch.cuda.device_count())]
     nccl = torch.cuda.nccl.version() if gpus and torch.distributed.is_nccl_available() else ()
     return {
         "cuda": torch.version.cuda,
@@ -121,10 +123,10 @@ def about() -> dict[str, Any]:
 
 
 def all_reduce(backend: str, device_index: int) -> dict[str, Any]:
-    """Sum a message over all ranks again and again for two seconds: seconds of one, and GB/s by the bus.
+    """Repeat an all-reduce of a message for two seconds: the seconds of one, and the bus bandwidth in GB/s.
 
-    Bus bandwidth is size ÷ time × 2 (n − 1) ÷ n: what each rank sends and receives in the best case, whatever their number
-    n, so that it can be held against the speed of a link (NVIDIA/nccl-tests, doc/PERFORMANCE.md).
+    Bus bandwidth is size ÷ time × 2 (n − 1) ÷ n for n ranks: what each rank at least sends and receives. It does not depend
+    on n, so it can be compared with the speed of a link (NVIDIA/nccl-tests, doc/PERFORMANCE.md).
     """
     import torch
     from torch import distributed
@@ -136,21 +138,21 @@ def all_reduce(backend: str, device_index: int) -> dict[str, Any]:
     distributed.init_process_group(backend, timeout=datetime.timedelta(seconds=ALL_REDUCE_LIMIT_S / 2))
     num_ranks, rank = distributed.get_world_size(), distributed.get_rank()
     message = torch.full((MESSAGE_MIB * 2**20 // 4,), float(rank + 1), device=device)
-    distributed.all_reduce(message)  # also makes the connections
+    distributed.all_reduce(message)  # the first one also makes the connections
     assert torch.all(message == num_ranks * (num_ranks + 1) / 2), "the sum over the ranks is wrong"
     message.zero_()
 
     def seconds_of(repeats: int) -> float:
-        """The slowest rank's, so that all go on with the same number."""
+        """Seconds of one all-reduce on the slowest rank, which is the same number on all ranks."""
         distributed.barrier()
         start = time.perf_counter()
         for _ in range(repeats):
             distributed.all_reduce(message)
         if backend == "nccl":
             torch.cuda.synchronize()
-        took = torch.tensor([time.perf_counter() - start], dtype=torch.float64, device=device)
-        distributed.all_reduce(took, distributed.ReduceOp.MAX)
-        return took.item() / repeats
+        elapsed = torch.tensor([time.perf_counter() - start], dtype=torch.float64, device=device)
+        distributed.all_reduce(elapsed, distributed.ReduceOp.MAX)
+        return elapsed.item() / repeats
 
     repeats = max(1, int(ALL_REDUCE_S / seconds_of(2)))
     each_s = seconds_of(repeats)
@@ -159,8 +161,8 @@ def all_reduce(backend: str, device_index: int) -> dict[str, Any]:
 
 
 if __name__ == "__main__":
-    if sys.argv[1] == "about":
-        print(json.dumps(about()), flush=True)
+    if sys.argv[1] == "torch-info":
+        print(json.dumps(torch_info()), flush=True)
     else:
         print(json.dumps(all_reduce(sys.argv[2], int(sys.argv[3]))), flush=True)
         os._exit(0)  # as errors.run does: Gloo's threads can hang the interpreter's end

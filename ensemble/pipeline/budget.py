@@ -1,4 +1,4 @@
-"""The time that a command may take."""
+"""The time limit of a command."""
 
 import math
 import time
@@ -10,18 +10,19 @@ Clock = Callable[[], float]
 
 
 class Budget:
-    """Seconds that are left of a limit; the start of the process counts, and so do its imports."""
+    """A limit in seconds, counted from the start of the process, so that its imports count."""
 
     def __init__(self, limit: float, clock: Clock = time.monotonic, passed: float | None = None):
-        """limit : seconds, 0 for none. passed : seconds before now that count; None for those of this process."""
+        """limit : seconds, 0 for no limit. passed : seconds that have passed already; None for those since the process
+        started."""
         self.limit, self._clock = limit, clock
         if passed is None:
             passed = max(0.0, time.time() - psutil.Process().create_time())
-        self._began = clock() - passed
+        self._start = clock() - passed
 
     def passed(self) -> float:
-        return self._clock() - self._began
+        return self._clock() - self._start
 
     def left(self) -> float:
-        """Infinite without a limit; may be negative."""
+        """Seconds left: infinite without a limit, negative after its end."""
         return self.limit - self.passed() if self.limit else math.inf

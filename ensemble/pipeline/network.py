@@ -1,4 +1,4 @@
-"""Neural members of a fit: `accelerate launch -m ensemble.commands.train`, which is scripts/train.py."""
+"""Training and prediction of neural members, in processes of `accelerate launch -m ensemble.commands.train`."""
 
 import os
 import shutil
@@ -10,32 +10,32 @@ from typing import Any
 
 from ensemble import folders, recipe
 from ensemble.errors import PREEMPTED, Failure, UserError
-from ensemble.pipeline.plan import Planned, Preempted
+from ensemble.pipeline.plan import PlannedMember, Preempted
 
-OF_A_RUN = (
+FILES_OF_A_RUN = (
     "best", "checkpoints", "config.json", "curves.txt", "environment.json", "final", "manifest.json", "metrics.jsonl",
     "profile", "status", "summary.json", "tensorboard", "train.log", "val.log",
 )  # fmt: skip
 STARTING_S = 16.0
-"""Seconds that the launcher, imports and predictions take, which are not training."""
+"""Seconds of a member's time that the launcher, imports and predictions take."""
 
 
 def train(
-    member: Planned, data: Path, folder: Path, about: dict[str, Any], config: Any, seconds: float, resume: bool
+    member: PlannedMember, data: Path, folder: Path, manifest: dict[str, Any], config: Any, seconds: float, resume: bool
 ) -> bool:
-    """Train the member; whether it is whole afterwards. With `seconds` it stops in time.
+    """Train a member, for at most `seconds` (0: without a limit); returns whether the training succeeded.
 
-    Without `resume` an earlier run in its folder is replaced, which only a fit with overwrite=true, or with other data, has.
+    Without `resume` an earlier run in its folder is replaced. Raises `Preempted` if it was stopped by a signal.
     """
     if not resume:
         _remove(folder)
-    elif _is_whole(folder):
+    elif _is_complete(folder):
         print(f"{folder} is whole already", file=sys.stderr)
         return True
     launcher = [sys.executable, "-m", "accelerate.commands.launch", "--quiet", *_hardware(config.accelerate_config)]
     limit = [f"max_seconds={max(seconds - STARTING_S, 1)}"] if seconds else []
-    command = [*launcher, "-m", "ensemble.commands.train", *words(member, data, folder, about, config), *limit]
-    code = _run(command, ["--resume", "auto"] if resume else [])
+    command = [*launcher, "-m", "ensemble.commands.train", *words(member, data, folder, manifest, config), *limit]
+    code = _run([*command, *(["--resume", "auto"] if resume else [])])
     if code == PREEMPTED or ((folder / "status").is_file() and "preempted" in (folder / "status").read_text()):
         raise Preempted(member.name)
     if code:
@@ -43,22 +43,22 @@ def train(
     return not code
 
 
-def words(member: Planned, data: Path, folder: Path, about: dict[str, Any], config: Any) -> list[str]:
-    """The words of scripts/train.py that train the member."""
+def words(member: PlannedMember, data: Path, folder: Path, manifest: dict[str, Any], config: Any) -> list[str]:
+    """The arguments of scripts/train.py for a member."""
     settings = {"seed": getattr(config, "seed", 0), **member.settings, "data": data, "out": folder}
-    return ["--recipe", about["recipe"], *(f"{name}={value}" for name, value in settings.items())]
+    return ["--recipe", manifest["recipe"], *(f"{name}={value}" for name, value in settings.items())]
 
 
 def predict(name: str, folder: Path, data: Path, out: Path) -> None:
     """Write the prediction files of a neural member."""
     script = [sys.executable, "-m", "ensemble.commands.predict", *recipe.words_of_command_line()]
     words = [f"member={folder}", f"data={data}", f"out={out}", f"name={name}"]
-    if code := _run([*script, *words], [], subprocess.DEVNULL):
+    if code := _run([*script, *words], subprocess.DEVNULL):
         raise Failure(f"predictions of {name} ended with exit code {code}")
 
 
-def _is_whole(folder: Path) -> bool:
-    """Whether the run in a folder has ended well; a manifest is there until a run goes on."""
+def _is_complete(folder: Path) -> bool:
+    """Whether the training in a folder is done. A training that is continued removes the manifest first."""
     try:
         folders.verify(folder)
         return (folder / "status").read_text() == "done\n"
@@ -67,10 +67,13 @@ def _is_whole(folder: Path) -> bool:
 
 
 def _remove(folder: Path) -> None:
-    """Delete an earlier run; `UserError` if there is anything in it that no run writes."""
+    """Delete the folder of an earlier training; `UserError` if it contains a file that no training writes."""
     for file in sorted(folder.iterdir()) if folder.is_dir() else ():
-        if file.name not in OF_A_RUN:
-            raise UserError(f"{file} is not of a run, so {folder} is not replaced: move it elsewhere, or choose another out")
+        if file.name not in FILES_OF_A_RUN:
+            raise UserError(
+                f"{file} was not written by a training, so {folder} is not replaced: move it elsewhere, or choose another "
+                "out"
+            )
     shutil.rmtree(folder, ignore_errors=True)
 
 
@@ -83,11 +86,9 @@ def _hardware(accelerate_config: str) -> list[str]:
     return [*processes, *precision, *(["--multi_gpu"] if num_gpus > 1 else [] if num_gpus else ["--cpu"])]
 
 
-def _run(command: list[str], more: list[str], output: int | None = None) -> int:
-    """The exit code of a command in a process group of its own, which gets the signals that this process gets."""
-    process = subprocess.Popen(
-        [*command, *more], start_new_session=True, stdin=subprocess.DEVNULL, stdout=output, env={**os.environ}
-    )
+def _run(command: list[str], output: int | None = None) -> int:
+    """Run a command in a process group of its own, which is ended with this process; returns the exit code."""
+    process = subprocess.Popen(command, start_new_session=True, stdin=subprocess.DEVNULL, stdout=output)
     try:
         return process.wait()
     except BaseException:

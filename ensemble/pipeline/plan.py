@@ -1,11 +1,11 @@
-"""Which members a fit trains, in which order, and how much of the time each may take.
+"""The members that a fit trains, in order, and the share of the time for each.
 
-A recipe may have a module `plan.py` with `plan(about, num_threads) -> list[Planned]`, and with `combining(about)`, which
-names a combiner and a calibration of combine/ that are used without a comparison. Without one, its neural network, XGBoost
-and LightGBM are trained with their default settings, and its baselines are compared.
+A recipe may have a module `plan.py` with `plan(manifest, num_threads) -> list[PlannedMember]`. It may also have
+`combining(manifest)`, which returns the names of a combiner and a calibration of combine/ that are used without a
+comparison. For a recipe without plan.py, the neural network, XGBoost and LightGBM are trained with their default settings.
 
-The data of a recipe whose members rank items have no task. Such a recipe has `follow_up(about, data, rankings) -> FollowUp`,
-and its plan has members that train on the data of the follow-up. They come after the others.
+The data of a recipe whose members rank items have no task. Such a recipe has `follow_up(manifest, data, rankings) ->
+FollowUp`, and the last members of its plan are trained on the data of the follow-up.
 """
 
 import dataclasses
@@ -16,19 +16,17 @@ from typing import Any, Literal
 from ensemble import recipe
 
 OPTIONAL_LIBRARIES = {"catboost": "catboost"}
-"""Libraries of tree members that may be absent, and the package that is imported."""
-
-
+"""Libraries of tree members that need not be installed: name of the library -> name of the package."""
 PREPARED = "prepared"
 """The folder of the prepared data of a fit."""
 
 
 class Preempted(Exception):
-    """A member was stopped by a signal, and has kept its work."""
+    """The training of a member was stopped by a signal and can be continued."""
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
-class Planned:
+class PlannedMember:
     """A member to be trained."""
 
     name: str
@@ -36,49 +34,48 @@ class Planned:
     settings: dict[str, Any] = dataclasses.field(default_factory=dict)
     """Of scripts/train_trees.py, or of scripts/train.py."""
     share: float = 1.0
-    """Its part of the time that is left; the parts are those of the members that are still to be trained."""
+    """Weight of this member when the remaining time is divided among the members that are not trained yet."""
     least_seconds: float = 2.0
-    """It is not begun with less time than that."""
+    """The training is not started with less time."""
     data: str = PREPARED
-    """The folder of the fit with the data that it trains on: prepared, or the name of the follow-up's recipe."""
+    """The folder of the training data within the fit's: prepared, or the name of the follow-up's recipe."""
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class FollowUp:
-    """A recipe whose data are made from the predictions of a fit's members, so that further members train on them."""
+    """A second recipe, whose data are prepared from the predictions of the members. Further members are trained on them."""
 
     recipe: str
-    """Its name, and that of the folder of its data. These data have a task."""
+    """Name of the second recipe, and of the folder of its data, which have a task."""
     settings: dict[str, Any]
     """Of its preparation, without `out`."""
     seconds: float
-    """Time that predictions, preparation and comparison take at most."""
+    """Most seconds that predictions, preparation and comparison take."""
 
 
-def plan(about: dict[str, Any], num_threads: int) -> list[Planned]:
-    """The members for prepared data with the manifest `about`, the most valuable first."""
-    its = recipe.of(about)
-    if of_recipe := its.get("plan", "plan"):
-        found: list[Planned] = of_recipe(about, num_threads)
+def plan(manifest: dict[str, Any], num_threads: int) -> list[PlannedMember]:
+    """The members for prepared data with this manifest, the most valuable first, without those of missing libraries."""
+    data_recipe = recipe.of(manifest)
+    if recipe_plan := data_recipe.get("plan", "plan"):
+        planned: list[PlannedMember] = recipe_plan(manifest, num_threads)
     else:
-        trees = [
-            Planned(name=library, kind="trees", settings={"library": library, "refit": True})
+        planned = [
+            PlannedMember(name=library, kind="trees", settings={"library": library, "refit": True})
             for library in ("xgboost", "lightgbm")
-            if about.get("features") and "task" in about
+            if manifest.get("features") and "task" in manifest
         ]
-        network = its.get("training", "make") and Planned(name="network", kind="neural", share=4, least_seconds=20)
-        found = [*trees, *([network] if network else [])]
-    return [one for one in found if _is_installed(one.settings.get("library", ""))]
+        if data_recipe.get("training", "make"):
+            planned.append(PlannedMember(name="network", kind="neural", share=4, least_seconds=20))
+    return [member for member in planned if _is_installed(member.settings.get("library", ""))]
 
 
-def follow_up(about: dict[str, Any], data: Path, rankings: Path) -> FollowUp | None:
-    """The follow-up of data with the manifest `about` in the folder `data`, if the recipe has one.
+def follow_up(manifest: dict[str, Any], data: Path, rankings: Path) -> FollowUp | None:
+    """The follow-up for prepared `data` with this manifest; None if the recipe has none.
 
     rankings : the folder of the predictions of members and baselines.
     """
-    of_recipe = recipe.of(about).get("plan", "follow_up")
-    planned: FollowUp | None = of_recipe(about, data, rankings) if of_recipe else None
-    return planned
+    function = recipe.of(manifest).get("plan", "follow_up")
+    return function(manifest, data, rankings) if function else None
 
 
 def _is_installed(library: str) -> bool:

@@ -1,11 +1,11 @@
-"""Parts of a fit as tasks of a cluster; the fit that follows them with --resume auto finds their work done.
+"""Stages of a fit as tasks of a cluster. A fit with --resume auto afterwards uses their results.
 
-    prepare    the folder, the prepared data, and in network.words the words of scripts/train.py for the neural member
+    prepare    the folder, the prepared data, and network.words with the arguments of scripts/train.py for the neural member
     copies     the copies of the tree members on the folds of a cross-validation, each on one core (trees/single_copy.py)
     members    the tree members, from their copies
 
-Of copies and members a task does every `num_tasks`-th, so that any number of tasks does all of them. A task that was killed
-begins again: what is whole is not done twice, and what is not goes on from its last checkpoint.
+Each task trains every `num_tasks`-th of the copies or members, so any number of tasks may be started. A task that was killed
+is started again: it skips what is complete, and continues from the last checkpoint.
 """
 
 import sys
@@ -19,74 +19,74 @@ from ensemble import folders
 from ensemble.data.cross_validation import CrossValidation
 from ensemble.errors import UserError
 from ensemble.pipeline import network
-from ensemble.pipeline import run as whole
-from ensemble.pipeline.plan import PREPARED, Planned, Preempted
+from ensemble.pipeline import run as pipeline
+from ensemble.pipeline.plan import PREPARED, PlannedMember, Preempted
 from ensemble.signals import StopSignals
 
 WORDS = "network.words"
-"""In the folder of the fit: the words of scripts/train.py, one a line; empty without a neural member."""
+"""The file in the folder of the fit with the arguments of scripts/train.py, one in a line; empty without a neural member."""
 
 
 def run(stage: str, config: Any, name: str, task: int = 0, num_tasks: int = 1) -> None:
-    """Do a stage of a fit of the recipe `name`, or the share of `task`.
+    """Run a stage of a fit of the recipe `name`, or the part of the stage that belongs to `task`.
 
-    Raises `UserError` for a mistake of the user's, and `Preempted`.
+    Raises `UserError` for a mistake of the user, and `Preempted`.
     """
     from ensemble.trees import threads
 
     if config.time_limit or getattr(config, "overwrite", False):
-        raise UserError("--stage is for time_limit=0 without overwrite=true: tasks have limits of Slurm's, and begin again")
+        raise UserError("--stage needs time_limit=0 and no overwrite=true: Slurm limits the time of tasks and restarts them")
     if not 0 <= task < num_tasks:
         raise UserError(f"--task {task} --num-tasks {num_tasks} is impossible: tasks are counted from 0")
-    about = whole.prepare(config, name, resume=True) if stage == "prepare" else whole.prepared(config, name)
+    manifest = pipeline.prepare(config, name, resume=True) if stage == "prepare" else pipeline.prepared(config, name)
     num_threads = threads.settle(config.threads)
-    planned = whole.chosen(about, config, num_threads)
-    # Members of a follow-up train on predictions of the others, so the fit without --stage trains them
+    planned = pipeline.chosen(manifest, config, num_threads)
+    # Members of a follow-up are trained on predictions of the others, so the fit without --stage trains them
     trees = [member for member in planned if member.kind == "trees" and member.data == PREPARED]
     if stage == "prepare":
-        _write_words(planned, about, config)
+        _write_words(planned, manifest, config)
     elif stage == "copies":
-        _grow_copies(trees, about, config, num_threads, slice(task, None, num_tasks))
+        _train_copies(trees, manifest, config, num_threads, slice(task, None, num_tasks))
     else:
         for member in trees[task::num_tasks]:
-            _warned(whole.train_trees, member, config, num_threads)
+            _warn_if_refused(pipeline.train_trees, member, config, num_threads)
 
 
-def _write_words(planned: list[Planned], about: dict[str, Any], config: Any) -> None:
-    """Those of the first neural member."""
+def _write_words(planned: list[PlannedMember], manifest: dict[str, Any], config: Any) -> None:
+    """Write the arguments of scripts/train.py for the first neural member."""
     out = Path(config.out)
     words = [
-        network.words(member, out / PREPARED, out / "members" / member.name, about, config)
+        network.words(member, out / PREPARED, out / "members" / member.name, manifest, config)
         for member in planned
         if member.kind == "neural"
     ]
     folders.write_text(out / WORDS, "".join(f"{word}\n" for word in words[0]) if words else "")
 
 
-def _grow_copies(trees: list[Planned], about: dict[str, Any], config: Any, num_threads: int, share: slice) -> None:
-    """As many copies at once as there are threads; a single copy is the member itself, and is left to the next stage."""
+def _train_copies(trees: list[PlannedMember], manifest: dict[str, Any], config: Any, num_threads: int, share: slice) -> None:
+    """Train copies, `num_threads` in parallel. A member with one copy is trained in the next stage."""
     from ensemble.trees import single_copy
     from ensemble.trees.boosting import Stopped
 
-    cv, members = CrossValidation.of(about), Path(config.out) / "members"
+    cv, members = CrossValidation.from_manifest(manifest), Path(config.out) / "members"
     num_copies = cv.num_folds if cv and cv.num_folds > 1 else 0
-    is_whole = {member.name: (members / member.name / folders.NAME).is_file() for member in trees}
-    mine = [(member, copy) for member in trees for copy in range(num_copies)][share]
+    is_complete = {member.name: (members / member.name / folders.NAME).is_file() for member in trees}
+    copies = [(member, copy) for member in trees for copy in range(num_copies)][share]
     with StopSignals() as stop, ThreadPoolExecutor(num_threads) as pool:
 
-        def grow(member: Planned, copy: int) -> None:
-            _warned(single_copy.grow, whole.trees_config(member, config, 1), copy, lambda: stop.asked)
+        def train(member: PlannedMember, copy: int) -> None:
+            _warn_if_refused(single_copy.grow, pipeline.trees_config(member, config, 1), copy, lambda: stop.asked)
 
-        tasks = [(member, pool.submit(grow, member, copy)) for member, copy in mine if not is_whole[member.name]]
-        for member, task in tasks:
+        futures = [(member, pool.submit(train, member, copy)) for member, copy in copies if not is_complete[member.name]]
+        for member, future in futures:
             try:
-                task.result()
+                future.result()
             except Stopped:
                 raise Preempted(member.name) from None
 
 
-def _warned(train: Any, *arguments: Any) -> None:
-    """A member that its library cannot learn is left out with a warning, as in the fit."""
+def _warn_if_refused(train: Any, *arguments: Any) -> None:
+    """Call `train`. If the library cannot be trained on the rows, the member is left out with a warning, as in the fit."""
     from ensemble.trees.boosting import CannotLearn
 
     try:
@@ -97,7 +97,7 @@ def _warned(train: Any, *arguments: Any) -> None:
 
 @contextmanager
 def status_kept(folder: str) -> Iterator[None]:
-    """Keep the file `status` in a folder for slurm/job.sh, as trainings do: running, preempted, failed or done."""
+    """Write the file `status` in a folder for slurm/job.sh, as trainings do: running, preempted, failed or done."""
     file = Path(folder) / "status"
 
     def write(word: str) -> None:

@@ -1,12 +1,13 @@
-"""A bag: copies of one member, each trained on a fold of the prepared data, in the folders 0, 1 … of the bag's own.
+"""A bag: copies of one member, each trained on a fold of the prepared data, in the folders 0, 1 … of the bag's folder.
 
     python scripts/train_trees.py folds=true data=runs/demo/prepared out=runs/demo/bags/xgboost
     python scripts/predict.py member=runs/demo/bags/xgboost data=runs/demo/prepared out=runs/demo/predictions
 
-Any script trains copy K, with data=DATA/folds/K and out=BAG/K. What each says of the block that follows its fold makes the
-prediction file of the split `oof`: each row once, by a copy that saw neither it nor anything that overlaps its horizon. So
-a stack can be fitted without a blend split. The last copy has no block: it learns from all weeks before test. On test and in
-forecasts a bag says the mean of the later half of its copies; the first learn from so little that they would do harm.
+Any script trains copy K, with data=DATA/folds/K and out=BAG/K. Each fold is followed by a block of rows. The predictions of
+all blocks are the prediction file of the split `oof`. Each row is in it once, predicted by a copy that was trained neither
+on the row nor on anything that overlaps the row's horizon. So an ensemble can be fitted without a blend split. The last copy
+has no block: it is trained on all weeks before test. On test and in forecasts, a bag predicts the mean of the later half of
+its copies, since the first copies are trained on too few rows.
 """
 
 import hashlib
@@ -24,10 +25,10 @@ from ensemble.data.out_of_fold import NAME as OUT_OF_FOLD
 from ensemble.errors import UserError
 
 BLOCK = "blend"
-"""The split of a fold that holds its block."""
+"""The split of a fold with the rows of its block."""
 COLUMNS = ("row_id", "target", "prediction", "group", "cluster")
 Predict = Callable[[str | Path, str], dict[str, Any]]
-"""Prepared data and a split, to the arguments of `predictions.Predictions`."""
+"""A function of a folder of prepared data and a split; it returns the arguments of `predictions.Predictions`."""
 
 
 def copies(folder: Path) -> list[Path]:
@@ -42,110 +43,116 @@ def copies(folder: Path) -> list[Path]:
 
 
 def kind_of(folder: Path) -> str | None:
-    """What kind of member is in a folder, or in all of a bag's; None if that cannot be told."""
+    """The kind of the member in a folder, or of all copies of a bag; None if it is unknown or differs between copies."""
     summaries = [folders.read_json(copy / "summary.json") for copy in copies(folder)]
     kinds = {summary.get("kind") if isinstance(summary, dict) else None for summary in summaries}
     return kinds.pop() if len(kinds) == 1 else None
 
 
-def model_of(folder: Path) -> str | None:
-    """What names the trained model in a folder, or a bag's, after reading all of it; None if it is not there."""
-    names = []
+def model_fingerprint(folder: Path) -> str | None:
+    """A hash of the model of a member or of a bag, after its checksums were compared; None if there is no model."""
+    fingerprints = []
     for copy in copies(folder):
-        model = copy / "best" if (copy / "best").is_dir() else copy  # a neural member's is its best checkpoint
+        model = copy / "best" if (copy / "best").is_dir() else copy  # the model of a neural member is its best checkpoint
         if not (model / folders.NAME).is_file():
             return None
-        if (copy / folders.NAME).is_file():  # a neural member has one of its own once its training is done
+        if (copy / folders.NAME).is_file():  # the run of a neural member has a manifest once its training is done
             folders.verify(copy)
-        names.append(folders.verify(model)["fingerprint"])
-    return names[0] if len(names) == 1 else hashlib.sha256(" ".join(names).encode()).hexdigest()[:16]
+        fingerprints.append(folders.verify(model)["fingerprint"])
+    if len(fingerprints) == 1:
+        return fingerprints[0]
+    return hashlib.sha256(" ".join(fingerprints).encode()).hexdigest()[:16]
 
 
-def usual_splits(folder: Path, about: dict[str, Any], is_baseline: bool) -> list[str]:
-    """The splits that an ensemble needs of a member, of a bag, or of a baseline, which is compared with both.
+def default_splits(folder: Path, manifest: dict[str, Any], is_baseline: bool) -> list[str]:
+    """The splits that an ensemble needs from a member, from a bag, or from a baseline, which is compared with both.
 
-    A recipe may say otherwise, by `outputs.PREDICTED_SPLITS`.
+    A recipe may name others, as `outputs.PREDICTED_SPLITS`.
     """
-    if splits := recipe.of(about).get("outputs", "PREDICTED_SPLITS"):
+    if splits := recipe.of(manifest).get("outputs", "PREDICTED_SPLITS"):
         return list(splits)
-    if CrossValidation.of(about):
+    if CrossValidation.from_manifest(manifest):
         fitting = [OUT_OF_FOLD]
     elif is_baseline:
-        fitting = [BLOCK, *([OUT_OF_FOLD] if about.get("folds") else [])]
+        fitting = [BLOCK, *([OUT_OF_FOLD] if manifest.get("folds") else [])]
     else:
         fitting = [BLOCK if copies(folder) == [folder] else OUT_OF_FOLD]
-    return [*fitting, *(split for split in ("test", FORECAST) if split in about["splits"])]
+    return [*fitting, *(split for split in ("test", FORECAST) if split in manifest["splits"])]
 
 
 def load(folder: Path, load_copy: Callable[[Path], Predict]) -> Predict:
-    """What asks the member in a folder, or the bag that is there."""
-    found = copies(folder)
-    return load_copy(folder) if found == [folder] else Bag(folder, [load_copy(copy) for copy in found]).predict
+    """The `predict` of the member in a folder, or of the bag there. load_copy : loads the member in a folder."""
+    members = copies(folder)
+    return load_copy(folder) if members == [folder] else Bag(folder, [load_copy(copy) for copy in members]).predict
 
 
 class Bag:
-    """The copies in a folder, in memory."""
+    """The copies of a bag, in memory."""
 
-    def __init__(self, folder: Path, ask: list[Predict]):
-        self.folder, self._ask, self._model = folder, ask, model_of(folder)
+    def __init__(self, folder: Path, copies: list[Predict]):
+        self.folder, self._copies, self._model = folder, copies, model_fingerprint(folder)
 
     def predict(self, data: str | Path, split: str) -> dict[str, Any]:
-        """Of oof, each row by the copy that never saw it; of test and the forecast, the mean of the copies that speak.
+        """Predict oof, each row by the copy that was not trained on it; or test or forecast, by the mean of the later
+        copies.
 
-        `data` are the whole of which the copies learned the folds, or for a forecast any that mean the same. Raises
-        `UserError` for others, and for a split whose rows copies were trained on.
+        data : the prepared data with the folds that the copies were trained on; for a forecast any with the same columns.
+        Raises `UserError` for other data, and for a split with rows that copies were trained on.
         """
-        speakers = range(len(self._ask) // 2, len(self._ask))
+        later = range(len(self._copies) // 2, len(self._copies))
         if split == FORECAST:
-            found = _mean([self._ask[number](data, split) for number in speakers])
+            columns = _mean([self._copies[number](data, split) for number in later])
         elif split == OUT_OF_FOLD:
-            found = out_of_fold(self._ask, data)
+            columns = out_of_fold(self._copies, data)
         elif split == "test":
-            where = _folders(self._ask, data)
-            found = {**_mean([self._ask[number](where[number], split) for number in speakers]), **_whole(data)}
+            folds_of_copies = _folders(self._copies, data)
+            columns = _mean([self._copies[number](folds_of_copies[number], split) for number in later])
+            columns |= _fingerprint(data)
         else:
             raise UserError(
                 f"copies of the bag {self.folder} were trained on rows of {split}: predict oof, test or forecast"
             )
-        return {**found, "config": {**found["config"], "model": self._model, "copies": len(self._ask)}}
+        return {**columns, "config": {**columns["config"], "model": self._model, "copies": len(self._copies)}}
 
 
 def with_out_of_fold(predict: Predict) -> Predict:
-    """What has learned nothing, as the baseline, is its own copy on every fold."""
+    """`predict` of a baseline, which is not trained, extended to the split oof: it predicts the blocks of all folds."""
 
-    def of_any_split(data: str | Path, split: str) -> dict[str, Any]:
+    def predict_any_split(data: str | Path, split: str) -> dict[str, Any]:
         if split != OUT_OF_FOLD:
             return predict(data, split)
         return out_of_fold([predict] * max(1, len(folders.read_manifest(data).get("folds", ()))), data)
 
-    return of_any_split
+    return predict_any_split
 
 
-def out_of_fold(ask: list[Predict], data: str | Path) -> dict[str, Any]:
-    """The blocks of all folds of `data`, one after the other, each as the copy of its fold predicts it."""
-    with_block = list(zip(ask, _folders(ask, data), strict=True))[:-1]
+def out_of_fold(copies: list[Predict], data: str | Path) -> dict[str, Any]:
+    """The predictions of the blocks of all folds of `data`, in the order of the folds, each by the copy of its fold."""
+    with_block = list(zip(copies, _folders(copies, data), strict=True))[:-1]
     parts = [predict(folder, BLOCK) for predict, folder in with_block]
     names = [*COLUMNS, *(["weight"] if "weight" in parts[0] else [])]
     columns = {name: np.concatenate([part[name] for part in parts]) for name in names}
-    return {**parts[-1], **columns, **_whole(data)}
+    return {**parts[-1], **columns, **_fingerprint(data)}
 
 
-def _folders(ask: list[Predict], data: str | Path) -> list[Path]:
-    about = folders.read_manifest(data)
-    num_folds = len(about.get("folds", ()))
-    if num_folds != len(ask):
+def _folders(copies: list[Predict], data: str | Path) -> list[Path]:
+    """The folder of the fold of each copy."""
+    manifest = folders.read_manifest(data)
+    num_folds = len(manifest.get("folds", ()))
+    if num_folds != len(copies):
         raise UserError(
-            f"the bag has {len(ask)} copies, but {data} has {num_folds} folds: name the data whose folds they learned from"
+            f"the bag has {len(copies)} copies, but {data} has {num_folds} folds: name the data whose folds they were "
+            "trained on"
         )
-    return [folds.folder_of(data, about, number) for number in range(num_folds)]
+    return [folds.folder_of(data, manifest, number) for number in range(num_folds)]
 
 
-def _whole(data: str | Path) -> dict[str, Any]:
-    """The copies name the folds that they were asked about; what they said is of the whole."""
+def _fingerprint(data: str | Path) -> dict[str, Any]:
+    """The entry `fingerprint` of predictions of `data`, in place of that of a fold."""
     return {"fingerprint": folders.read_manifest(data)["fingerprint"]}
 
 
 def _mean(parts: list[dict[str, Any]]) -> dict[str, Any]:
-    """The mean of what copies say of the same rows; the reasons are those of the last, which learned from most."""
+    """The mean of several copies' predictions of the same rows; the reasons are those of the last copy."""
     assert all(np.array_equal(part["row_id"], parts[-1]["row_id"]) for part in parts)
     return {**parts[-1], "prediction": np.mean([part["prediction"] for part in parts], axis=0)}

@@ -1,8 +1,7 @@
-"""The ensemble's model card: README.md with the head that the Hugging Face Hub reads, and what a user must know below it.
+"""The ensemble's model card: README.md with YAML metadata for the Hugging Face Hub, and the facts that a user needs.
 
-It is made from what the folder holds, so that it cannot say anything else than the report: data and their dates, scores
-with intervals, members with their weights, and the limits of it all. A recipe may describe its data in its own words, by
-`parts` in its card.py.
+It is made from the same files as the report: data and their dates, scores with intervals, members with their weights, and
+limits. A recipe may describe its data with its own sentences, as `parts` in its card.py.
 """
 
 import dataclasses
@@ -13,6 +12,7 @@ from ensemble import recipe
 from ensemble.data.cross_validation import CrossValidation
 from ensemble.data.out_of_fold import NAME as OUT_OF_FOLD
 from ensemble.predictor import used_rows
+from ensemble.predictor.scoring import BASE_RATE, ENSEMBLE
 from ensemble.task import task_of
 
 NAME = "README.md"
@@ -22,78 +22,79 @@ SHOWN = {
     "regression": ("root_mean_squared_error", "mean_absolute_error", "r_squared"),
     "ranking": ("ndcg_at_5", "ndcg_at_10", "mean_reciprocal_rank", "recall_at_10"),
 }
-"""By kind of task, the metrics of the table."""
+"""By kind of task, the metrics in the table of scores."""
 HUB_TASK = {
     "binary": "tabular-classification",
     "multiclass": "tabular-classification",
     "regression": "tabular-regression",
     "ranking": "other",
 }
-"""By kind of task, the Hub's word for it; it has none for a ranking."""
+"""By kind of task, the name of the task on the Hub, which has none for a ranking."""
 
 SPLIT = "- Members stopped early on validation, weights and calibration were fitted on {}, and test was only scored."
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class Parts:
-    """What a recipe says in the card; each sentence or line is Markdown."""
+    """The sentences of a recipe in the card; each sentence or line is Markdown."""
 
     purpose: str
     """What is predicted."""
     data: list[str]
-    """The lines below the head "Data"."""
+    """The lines of the section "Data"."""
     counts: str
-    """What the scores are of."""
+    """The rows that are scored, and how the intervals are computed."""
     limits: list[str]
-    """The first lines below the head "Limits"."""
+    """The first lines of the section "Limits"."""
     tags: tuple[str, ...] = ()
-    """For the Hub, beside those of every ensemble."""
+    """Tags on the Hub beside those of every ensemble."""
 
 
-def write(folder: Path, about: dict[str, Any], scores: dict[str, Any]) -> None:
-    """Write the card; `about` is the manifest of the data, `scores` what scores.json holds."""
-    parts = (recipe.of(about).get("card", "parts") or of_rows)(about, scores)
-    (folder / NAME).write_text(f"{_head(about, scores, parts)}\n{_text(about, scores, parts)}", encoding="utf-8")
+def write(folder: Path, manifest: dict[str, Any], scores: dict[str, Any]) -> None:
+    """Write the card. manifest : of the data. scores : the content of scores.json."""
+    parts = (recipe.of(manifest).get("card", "parts") or default_parts)(manifest, scores)
+    text = f"{_metadata(manifest, scores, parts)}\n{_text(manifest, scores, parts)}"
+    (folder / NAME).write_text(text, encoding="utf-8")
 
 
-def _head(about: dict[str, Any], scores: dict[str, Any], parts: Parts) -> str:
-    """The YAML between two lines of dashes, made and checked by the Hub's own library."""
+def _metadata(manifest: dict[str, Any], scores: dict[str, Any], parts: Parts) -> str:
+    """The YAML block that the Hub reads, made and checked by huggingface_hub."""
     from huggingface_hub import EvalResult, ModelCardData
 
     kind = scores["kind"]
     results = [
         EvalResult(
             task_type=HUB_TASK[kind],
-            dataset_type=about["recipe"],
-            dataset_name=f"{about['recipe']} {about['fingerprint']}",
+            dataset_type=manifest["recipe"],
+            dataset_name=f"{manifest['recipe']} {manifest['fingerprint']}",
             dataset_split="train" if scores["split"] == OUT_OF_FOLD else scores["split"],
             metric_type=name,
-            metric_name=_label(about, scores, name),
+            metric_name=_label(manifest, scores, name),
             metric_value=round(interval["value"], 6),
             metric_args={"low": interval["low"], "high": interval["high"], "confidence": 0.95},
         )
         for name in SHOWN[kind]
         if (interval := scores["scores"]["ensemble"][name])["value"] is not None
     ]
-    head = ModelCardData(
+    metadata = ModelCardData(
         library_name="accelerate-ensemble",
         pipeline_tag=HUB_TASK[kind],
-        tags=["ensemble", "tabular", *parts.tags, about["recipe"]],
-        model_name=f"{about['recipe']} ensemble" if results else None,
+        tags=["ensemble", "tabular", *parts.tags, manifest["recipe"]],
+        model_name=f"{manifest['recipe']} ensemble" if results else None,
         eval_results=results or None,
     )
-    return f"---\n{head.to_yaml()}\n---"
+    return f"---\n{metadata.to_yaml()}\n---"
 
 
-def _text(about: dict[str, Any], scores: dict[str, Any], parts: Parts) -> str:
-    shown, metric, used = SHOWN[scores["kind"]], scores["metric"], used_rows.sentences(about, scores)
+def _text(manifest: dict[str, Any], scores: dict[str, Any], parts: Parts) -> str:
+    shown, metric, used = SHOWN[scores["kind"]], scores["metric"], used_rows.sentences(manifest, scores)
     place = used_rows.place(scores).removeprefix("the ").removesuffix(" split")
     rows = [
-        f"| {name} | {_weight(scores, name)} | {' | '.join(_cell(of[metric]) for metric in shown)} |"
-        for name, of in scores["scores"].items()
+        f"| {name} | {_weight(scores, name)} | {' | '.join(_cell(intervals[each]) for each in shown)} |"
+        for name, intervals in scores["scores"].items()
     ]
     lines = [
-        f"# {about['recipe']} ensemble",
+        f"# {manifest['recipe']} ensemble",
         "",
         parts.purpose,
         "",
@@ -101,57 +102,58 @@ def _text(about: dict[str, Any], scores: dict[str, Any], parts: Parts) -> str:
         "",
         *parts.data,
         "",
-        *(["## Which rows did what", "", *(f"- {step}: {sentence}" for step, sentence in used.items()), ""] if used else []),
+        *(["## How rows were used", "", *(f"- {step}: {sentence}" for step, sentence in used.items()), ""] if used else []),
         f"## Scores on {place}",
         "",
         parts.counts,
         "",
-        f"| | weight | {' | '.join(_label(about, scores, name) for name in shown)} |",
+        f"| | weight | {' | '.join(_label(manifest, scores, name) for name in shown)} |",
         f"|---|---|{'---|' * len(shown)}",
         *rows,
         "",
-        f"{_label(about, scores, metric)} less that of {scores['best_member']}, the member that is best on {place}: "
+        f"{_label(manifest, scores, metric)} less that of {scores['best_member']}, the best member on {place}: "
         f"{_cell(scores['gain_over_best_member'][metric])}.",
         "",
         "## Limits",
         "",
         *parts.limits,
-        "- This folder holds the combiner. The members' models are beside it where it was fitted, and are not part of it.",
-        "- Whether this may be shared follows from the terms of the data; the card names no licence.",
+        "- This folder contains the combiner. The models of the members are other folders and are not part of it.",
+        "- Whether this may be shared depends on the terms of the data; the card names no licence.",
     ]
     return "\n".join([*lines, ""])
 
 
-def of_rows(about: dict[str, Any], scores: dict[str, Any]) -> Parts:
-    """Of data that are rows of some kind; a recipe may say it otherwise, by `parts` in its card.py."""
-    task = task_of(about)
-    target = about.get("target", {}).get("column", task.target)
-    facts = list(dict.fromkeys(name for of in about["splits"].values() for name in of))
-    used = [
-        f"| {split} | {' | '.join(_fact(of.get(name, '')) for name in facts)} |" for split, of in about["splits"].items()
+def default_parts(manifest: dict[str, Any], scores: dict[str, Any]) -> Parts:
+    """The sentences for a recipe without `parts` in its card.py."""
+    task = task_of(manifest)
+    target = manifest.get("target", {}).get("column", task.target)
+    columns = list(dict.fromkeys(name for facts in manifest["splits"].values() for name in facts))
+    rows = [
+        f"| {split} | {' | '.join(_fact(facts.get(name, '')) for name in columns)} |"
+        for split, facts in manifest["splits"].items()
     ]
-    answer = {
+    purpose = {
         "binary": f"For each row: the probability of `{target}`.",
         "multiclass": f"For each row: the probability of each of {len(task.classes)} classes of `{target}`.",
         "regression": f"For each row: the value of `{target}`.",
-        "ranking": f"For the rows of each group: a score by which they are ordered, highest `{target}` first.",
+        "ranking": f"For the rows of each group: a score that orders them, highest `{target}` first.",
     }[task.kind]
-    unit = recipe.of(about).words.unit
+    unit = recipe.of(manifest).words.unit
     drawn = "whole clusters" if unit == "row" else f"{unit}s"
     return Parts(
-        purpose=answer,
+        purpose=purpose,
         data=[
-            f"Fingerprint `{about['fingerprint']}`. Sources: {sources(about)}. {len(about['features'])} features.",
+            f"Fingerprint `{manifest['fingerprint']}`. Sources: {sources(manifest)}. {len(manifest['features'])} features.",
             "",
-            f"| split | {' | '.join(facts)} |",
-            f"|---|{'---|' * len(facts)}",
-            *used,
+            f"| split | {' | '.join(columns)} |",
+            f"|---|{'---|' * len(columns)}",
+            *rows,
         ],
-        counts=f"{scores['rows']:,} rows, with 95 % intervals by {scores['num_draws']:,} draws of {drawn}; there are "
-        f"{scores['clusters']:,}.",
+        counts=f"{scores['rows']:,} rows, with 95 % intervals by a bootstrap of {scores['num_draws']:,} draws of {drawn}; "
+        f"there are {scores['clusters']:,}.",
         limits=[
-            "- It learned from these rows; others that come about in another way are not measured here.",
-            *([] if CrossValidation.of(about) else [SPLIT.format(fitted_on(scores))]),
+            "- The scores hold for rows from the same source; rows from other sources were not measured.",
+            *([] if CrossValidation.from_manifest(manifest) else [SPLIT.format(fitted_on(scores))]),
         ],
     )
 
@@ -160,8 +162,8 @@ def _fact(value: Any) -> str:
     return f"{value:,}" if isinstance(value, int) else str(value)
 
 
-def sources(about: dict[str, Any]) -> str:
-    named = ", ".join(f"{source['name']} ({source['sha256'][:12]}…)" for source in about.get("sources", ()))
+def sources(manifest: dict[str, Any]) -> str:
+    named = ", ".join(f"{source['name']} ({source['sha256'][:12]}…)" for source in manifest.get("sources", ()))
     return named or "none named"
 
 
@@ -169,8 +171,8 @@ def fitted_on(scores: dict[str, Any]) -> str:
     return "blend" if scores["fitted_on"] == "blend" else "rows predicted out of fold"
 
 
-def _label(about: dict[str, Any], scores: dict[str, Any], metric: str) -> str:
-    return scores["metrics"][metric]["label"].replace("each group", f"each {recipe.of(about).words.block}")
+def _label(manifest: dict[str, Any], scores: dict[str, Any], metric: str) -> str:
+    return scores["metrics"][metric]["label"].replace("each group", f"each {recipe.of(manifest).words.block}")
 
 
 def _weight(scores: dict[str, Any], name: str) -> str:
@@ -187,16 +189,17 @@ def _cell(interval: dict[str, float | None]) -> str:
 def score_lines(scores: dict[str, Any], group: str) -> list[str]:
     """A line for each candidate: its score on test, the interval, and a member's weight; `scores` as in scores.json.
 
-    A baseline of a binary task only orders the rows of a group, the week of a product: its file, scored as it is, gives
-    another number, so the line names the group.
+    A baseline of a binary task is scored by its ranks within each group, so its line names the column `group`. A score of
+    its prediction file would be another number.
     """
     lines = []
-    known = (*scores["members"], "ensemble", "base rate")
-    for name, of in scores["scores"].items():
+    probabilities = (*scores["members"], ENSEMBLE, BASE_RATE)
+    for name, intervals in scores["scores"].items():
         value, low, high = (
-            "–" if (number := of[scores["metric"]][key]) is None else f"{number:.4f}" for key in ("value", "low", "high")
+            "–" if (number := intervals[scores["metric"]][key]) is None else f"{number:.4f}"
+            for key in ("value", "low", "high")
         )
         weight = f"  weight {scores['weights'][name]:.2f}" if name in scores["weights"] else ""
-        how = f"  ranked within its {group}" if scores["kind"] == "binary" and name not in known else ""
-        lines.append(f"{name:>14}  {value}  [{low}, {high}]{weight}{how}")
+        ranked = f"  ranked within its {group}" if scores["kind"] == "binary" and name not in probabilities else ""
+        lines.append(f"{name:>14}  {value}  [{low}, {high}]{weight}{ranked}")
     return lines

@@ -1,18 +1,18 @@
-"""Prediction files to a fitted ensemble, its scores, and a ranked forecast.
+"""Fit an ensemble on prediction files: weights and calibration, scores with intervals, and a ranked forecast.
 
-Weights and calibration are fitted on the split blend, or on out-of-fold predictions (the split oof). Scores are those of the
-split test. Data for cross-validation may have none: then each out-of-fold row is scored by weights and calibration that were
-fitted on other rows.
+Weights and calibration are fitted on the split blend, or on out-of-fold predictions (the split oof). The split test is
+scored. Data for cross-validation may have no test split. Then each out-of-fold row is scored by weights and calibration that
+were fitted on other rows.
 
-    ensemble.json      weights, calibration, members and where they are, what each way to combine would have given, how alike
-                       the members are, what each adds, where and when each fails, and warnings, such as of a leak
+    ensemble.json      weights, calibration, the folders of the members, the cross-fitted score of each way to combine, error
+                       correlations, what each member adds, scores by part of the data, and warnings, such as of a leak
     scores.json        every metric of the ensemble, its members and the baselines, with bootstrap intervals
-    test.parquet       the ensemble's own prediction file of the split that is scored, or oof.parquet
+    test.parquet       the ensemble's prediction file of the scored split; oof.parquet if that is oof
     forecast.parquet   the ranked forecast, also as forecast.csv, if the data have rows to forecast (forecast.py)
-    like.json          the manifest of the data, by which new raw data are prepared alike
+    like.json          the manifest of the data, by which new raw data are prepared in the same way
     README.md          the model card
 
-It joins files by row id and loads none of the members' libraries. new_data.py forecasts with what it wrote.
+Files are joined by row id. No library of a member is loaded. new_data.py predicts new rows with the result.
 """
 
 import dataclasses
@@ -33,14 +33,14 @@ from ensemble.data.inputs import FORECAST
 from ensemble.data.out_of_fold import NAME as OUT_OF_FOLD
 from ensemble.errors import UserError
 from ensemble.predictions import Predictions
-from ensemble.predictor import card, leaks, scoring
-from ensemble.predictor.forecast import RESERVED, write_forecast
-from ensemble.predictor.scoring import ENSEMBLE
+from ensemble.predictor import card, leaks, member_files, scoring
+from ensemble.predictor.forecast import write_forecast
+from ensemble.predictor.member_files import MemberFiles
+from ensemble.predictor.scoring import BASE_RATE, ENSEMBLE
 from ensemble.task import Task, task_of
 
-BASE_RATE = "base rate"
 MANY_ROWS = 10_000
-"""Out-of-fold rows above which the weights' bootstrap has fewer draws: it takes longer, and the weights vary less."""
+"""With more out-of-fold rows, the bootstrap of the weights has fewer draws: each takes longer, and the weights vary less."""
 FITTED_ON = ("blend", OUT_OF_FOLD)
 
 
@@ -57,89 +57,63 @@ def fit(
     on: str = "",
     compare: bool = True,
 ) -> dict[str, Any]:
-    """Fit, score, forecast; writes `out` and returns the scores, with what each way would have given.
+    """Fit an ensemble, score it and forecast with it; write the folder `out` and return the content of scores.json.
 
-    folder : prediction files, MEMBER.SPLIT.parquet. data : the prepared data they are of. members : names, all if empty.
-    num_draws, seed : of the bootstrap over clusters. combiner, calibration : as for `combine.fit`. on : blend, or oof, the
-    rows that were predicted out of fold; empty for oof where the data are for cross-validation, else blend. compare :
-    whether a named combiner is compared with others, for the page. Raises `UserError` before anything is written.
+    folder : the prediction files, MEMBER.SPLIT.parquet. data : the prepared data that were predicted. members : names of
+    members and baselines, all in the folder if empty. num_draws, seed : of the bootstrap over clusters. combiner,
+    calibration : as for `combine.fit`. on : the split that weights and calibration are fitted on, blend or oof; empty for
+    oof if the data are for cross-validation, else blend. compare : whether a combiner that is named is compared with the
+    others, for the report. Raises `UserError` before anything is written.
     """
     for name, value, least in (("num_draws", num_draws, 1), ("seed", seed, 0)):
         if value < least:
             raise UserError(f"{name}={value} is impossible: it must be at least {least}")
-    about = folders.read_manifest(data)
-    cv = CrossValidation.of(about)
+    manifest = folders.read_manifest(data)
+    cv = CrossValidation.from_manifest(manifest)
     on = on or (OUT_OF_FOLD if cv else "blend")
     if on not in FITTED_ON:
         raise UserError(f"on={on} is no split that weights can be fitted on: name {' or '.join(FITTED_ON)}")
-    scored = "test" if "test" in about["splits"] else on
+    scored = "test" if "test" in manifest["splits"] else on
     is_forward = cv is None or cv.scheme == "forward"
-    task, its_recipe = task_of(about), recipe.of(about)
-    reserved = (ENSEMBLE, BASE_RATE, *RESERVED, *(its_recipe.get("outputs", "RESERVED") or ()))
-    names = sorted(members) or _names(Path(folder), on)
-    for name in names:
-        if name in reserved:
-            raise UserError(
-                f"no member may be called '{name}', a name of the ensemble's own: predict again with another name=…"
-            )
-    by_split = {
-        split: [_read(Path(folder) / f"{name}.{split}.parquet", name, split, about["fingerprint"], data) for name in names]
-        for split in dict.fromkeys((on, scored, FORECAST))
-        if split != FORECAST or FORECAST in about["splits"]
-    }
-    aligned = {split: predictions.align(files) for split, files in by_split.items()}
-    is_baseline = np.array([file.config.get("kind") == "baseline" for file in by_split[on]])
-    member_names = [name for name, baseline in zip(names, is_baseline, strict=True) if not baseline]
-    if not member_names:
-        raise UserError(f"there is no member in {folder}, only baselines: train one and predict with it")
-
-    blend, of_blend = aligned[on]
-    test, of_test = aligned[scored]
-    outputs = _outputs(by_split, member_names)
+    task = task_of(manifest)
+    read = member_files.read(Path(folder), data, manifest, members, on, scored)
+    blend = read.rows[on]
     ensemble, cross_fitted = combine.fit_with_forecasts(
         blend.target,
-        of_blend[:, ~is_baseline],
+        read.of_members(on),
         blend.group,
-        member_names,
+        read.member_names,
         kind=task.kind,
-        outputs=outputs,
+        outputs=read.outputs(),
         combiner=combiner,
         calibration=calibration,
         weight=blend.weight,
         is_forward=is_forward,
         compare=compare,
     )
-    if scored == on:
-        there = np.isfinite(cross_fitted.reshape(len(cross_fitted), -1)).all(axis=1)
-        test, of_test = predictions.taken(test, there), of_test[there]
-        candidates = {ENSEMBLE: cross_fitted[there]}
-    else:
-        candidates = {ENSEMBLE: ensemble.predict(of_test[:, ~is_baseline], member_names, test.group)}
-    for number in np.flatnonzero(~is_baseline):
-        candidates[names[number]] = ensemble.probabilities(names[number], of_test[:, number])
-    for number in np.flatnonzero(is_baseline):
-        candidates[names[number]] = _baseline(task, blend, of_blend[:, number], test, of_test[:, number])
-    weight, counted = counted_rows(blend.weight)
-    candidates[BASE_RATE] = combine.base_rate_prediction(
-        blend.target[counted], len(test.target), task.kind, len(task.classes), weight
+    test, candidates = _candidates(task, read, on, scored, ensemble, cross_fitted)
+    warnings = leaks.perfect(
+        task, blend, dict(zip(read.names, read.columns[on].swapaxes(0, 1), strict=True)), read.member_names
     )
-    warnings = leaks.perfect(task, blend, dict(zip(names, of_blend.swapaxes(0, 1), strict=True)), member_names)
     for sentence in warnings:
         print(f"warning: {sentence}", file=sys.stderr)
-    scores = scoring.score(task, test, candidates, member_names, num_draws, seed)
-    scores["split"] = scored
-    scores["fitted_on"] = on
-    scores["out_of_fold_rows"] = len(blend.row_id) if on == OUT_OF_FOLD else None
-    scores["intervals"], ends = scoring.intervals_of(
+    coverage, intervals = scoring.intervals_of(
         task, blend, cross_fitted, None if scored == on else test, candidates, is_forward
     )
-    scores["warnings"] = warnings
-    scores["weights"] = dict(zip(ensemble.member_names, ensemble.weights, strict=True))
-    scores["combiner"] = {"method": ensemble.method, "cross_fitted": ensemble.cross_fitted}
-    about_members = diversity.on_blend(
+    scores = {
+        **scoring.score(task, test, candidates, read.member_names, num_draws, seed),
+        "split": scored,
+        "fitted_on": on,
+        "out_of_fold_rows": len(blend.row_id) if on == OUT_OF_FOLD else None,
+        "intervals": coverage,
+        "warnings": warnings,
+        "weights": dict(zip(ensemble.member_names, ensemble.weights, strict=True)),
+        "combiner": {"method": ensemble.method, "cross_fitted": ensemble.cross_fitted},
+    }
+    analysis = diversity.on_blend(
         ensemble,
         blend.target,
-        of_blend[:, ~is_baseline],
+        read.of_members(on),
         blend.group,
         blend.cluster,
         np.random.default_rng(seed),
@@ -147,86 +121,74 @@ def fit(
         is_forward,
         diversity.NUM_DRAWS if cv is None or len(blend.target) <= MANY_ROWS else diversity.NUM_DRAWS // 3,
     )
-    scores_by_part = its_recipe.get("outputs", "scores_by_part")
-    if scores_by_part:
-        forecasts = {name: candidates[name] for name in (ENSEMBLE, *member_names)}
-        about_members |= scores_by_part(task.kind, test, forecasts, data)
+    if scores_by_part := recipe.of(manifest).get("outputs", "scores_by_part"):
+        analysis |= scores_by_part(
+            task.kind, test, {name: candidates[name] for name in (ENSEMBLE, *read.member_names)}, data
+        )
+    description = {
+        "recipe": manifest["recipe"],
+        "fingerprint": manifest["fingerprint"],
+        "combiner": ensemble.to_dict(),
+        "warnings": warnings,
+        "intervals": None if intervals is None else dataclasses.asdict(intervals),
+        "diversity": analysis,
+        **({"bins_of_train": drift.bins_of_train(data, manifest)} if cv else {}),
+        "members": {
+            file.member: {
+                "folder": os.path.relpath(file.config["folder"], Path(out).resolve()),
+                "model": file.config.get("model"),
+            }
+            for file in read.files[on]
+            if file.member in read.member_names and "folder" in file.config
+        },
+    }
 
     with folders.new_folder(out, overwrite, ENSEMBLE) as scratch:
-        folders.write_json(scratch / "scores.json", scores)
-        folders.write_json(scratch / "like.json", about)
-        description = {
-            "recipe": about["recipe"],
-            "fingerprint": about["fingerprint"],
-            "combiner": ensemble.to_dict(),
-            "warnings": warnings,
-            "intervals": None if ends is None else dataclasses.asdict(ends),
-            "diversity": about_members,
-            **({"bins_of_train": drift.bins_of_train(data, about)} if cv else {}),
-            "members": {
-                file.member: {
-                    "folder": os.path.relpath(file.config["folder"], Path(out).resolve()),
-                    "model": file.config.get("model"),
-                }
-                for file in by_split[on]
-                if file.member in member_names and "folder" in file.config
-            },
-        }
-        folders.write_json(scratch / "ensemble.json", description)
+        for name, content in (("scores", scores), ("like", manifest), ("ensemble", description)):
+            folders.write_json(scratch / f"{name}.json", content)
         predictions.write(scratch / f"{scored}.parquet", _as_file(test, candidates[ENSEMBLE], ensemble))
-        if FORECAST in aligned:
-            template, of_forecast = aligned[FORECAST]
-            write_forecast(scratch, data, template, of_forecast[:, ~is_baseline], ensemble, by_split[FORECAST], ends)
-        card.write(scratch, about, scores)
+        if FORECAST in read.rows:
+            files, rows, columns = read.files[FORECAST], read.rows[FORECAST], read.of_members(FORECAST)
+            write_forecast(scratch, data, rows, columns, ensemble, files, intervals)
+        card.write(scratch, manifest, scores)
         folders.write_manifest(scratch, {"kind": ENSEMBLE})
     return scores
 
 
-def _names(folder: Path, on: str) -> list[str]:
-    names = sorted(path.name.removesuffix(f".{on}.parquet") for path in folder.glob(f"*.{on}.parquet"))
-    if not names:
-        of = "" if on == "blend" else f" of {on}"
-        raise UserError(
-            f"there are no prediction files{of} in {folder}: write them with scripts/predict.py, or check the path"
-        )
-    return names
+def _candidates(
+    task: Task, read: MemberFiles, on: str, scored: str, ensemble: combine.Ensemble, cross_fitted: np.ndarray
+) -> tuple[Predictions, dict[str, np.ndarray]]:
+    """The scored rows, and by name the predictions of ensemble, members, baselines and base rate for them.
+
+    cross_fitted : the ensemble's predictions of `on`, NaN where there are none. They are scored if `scored` is `on`.
+    """
+    blend, test, columns = read.rows[on], read.rows[scored], read.columns[scored]
+    if scored == on:
+        is_predicted = np.isfinite(cross_fitted.reshape(len(cross_fitted), -1)).all(axis=1)
+        test, columns = predictions.taken(test, is_predicted), columns[is_predicted]
+        candidates = {ENSEMBLE: cross_fitted[is_predicted]}
+    else:
+        candidates = {ENSEMBLE: ensemble.predict(read.of_members(scored), read.member_names, test.group)}
+    for number in np.flatnonzero(~read.is_baseline):
+        candidates[read.names[number]] = ensemble.probabilities(read.names[number], columns[:, number])
+    for number in np.flatnonzero(read.is_baseline):
+        candidates[read.names[number]] = _baseline(task, blend, read.columns[on][:, number], test, columns[:, number])
+    weight, counted = counted_rows(blend.weight)
+    candidates[BASE_RATE] = combine.base_rate_prediction(
+        blend.target[counted], len(test.target), task.kind, len(task.classes), weight
+    )
+    return test, candidates
 
 
-def _read(path: Path, name: str, split: str, fingerprint: str, data: str | Path) -> Predictions:
-    """A member's prediction file, which must be what its name says, and of this data."""
-    file = predictions.read(path)
-    if (file.member, file.split) != (name, split):
-        raise UserError(
-            f"{path} holds {file.member}'s predictions of {file.split}: name it {file.member}.{file.split}.parquet"
-        )
-    if file.fingerprint != fingerprint:
-        raise UserError(
-            f"member {name} predicted {split} for data {file.fingerprint}, but {data} is {fingerprint}: "
-            "predict again with this data"
-        )
-    return file
-
-
-def _outputs(by_split: dict[str, list[Predictions]], member_names: list[str]) -> list[str]:
-    """What each member says, which must be the same in all splits."""
-    outputs: dict[str, str] = {}
-    for split, files in by_split.items():
-        for file in files:
-            if outputs.setdefault(file.member, file.output) != file.output:
-                raise UserError(
-                    f"member {file.member} says a {file.output} on {split}, and a {outputs[file.member]} on another split: "
-                    "predict again with one of them"
-                )
-    return [outputs[name] for name in member_names]
-
-
-def _baseline(task: Task, blend: Predictions, of_blend: np.ndarray, test: Predictions, of_test: np.ndarray) -> np.ndarray:
-    """A baseline's predictions of test; of a binary task it only ranks, and blend makes probabilities of its scores."""
+def _baseline(
+    task: Task, blend: Predictions, blend_column: np.ndarray, test: Predictions, test_column: np.ndarray
+) -> np.ndarray:
+    """A baseline's predictions of test. Those of a binary task only rank; probabilities of them are fitted on blend."""
     if task.kind != "binary":
-        return of_test
+        return test_column
     weight, counted = counted_rows(blend.weight)
     return combine.ranked_prediction(
-        blend.target[counted], of_blend[counted], blend.group[counted], of_test, test.group, weight
+        blend.target[counted], blend_column[counted], blend.group[counted], test_column, test.group, weight
     )
 
 

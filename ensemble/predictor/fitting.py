@@ -1,7 +1,7 @@
-"""A fit that is started from Python: the command of scripts/fit.py in a process of its own.
+"""`Predictor.fit`: it runs the command of scripts/fit.py in a process of its own.
 
-The tree libraries read their settings of threads when they are imported, and must not share a process with PyTorch. So
-nothing is trained in the process that asks for it.
+The tree libraries read their number of threads when they are imported, and must not share a process with PyTorch. So nothing
+is trained in the process of the caller.
 """
 
 import json
@@ -19,10 +19,10 @@ COMMAND = [sys.executable, "-m", "ensemble.commands.fit"]
 
 
 def fit(source: Any, out: str | Path, name: str, resume: bool, settings: dict[str, Any]) -> None:
-    """Fit in the folder `out`, with the settings of scripts/fit.py; its progress is printed on standard error.
+    """Fit an ensemble in the folder `out`, with the settings of scripts/fit.py; progress is printed on standard error.
 
-    source : a path, several of them, or a frame of rows (see frames.py). name : of the recipe. Raises `UserError` for a
-    mistake in them, and `Failure` if the process ends otherwise.
+    source : a path, a list of paths, or a DataFrame (see frames.py). name : of the recipe. Raises `UserError` for a mistake
+    in the arguments, and `Failure` if the process fails or is stopped.
     """
     with tempfile.TemporaryDirectory(prefix="ensemble-") as scratch:
         if isinstance(source, (str, Path)):
@@ -35,8 +35,8 @@ def fit(source: Any, out: str | Path, name: str, resume: bool, settings: dict[st
             files = [f"{scratch}/rows.parquet"]
             pq.write_table(to_arrow(source)[0], files[0])
         config = Path(scratch) / "settings.yaml"
-        given = {**settings, "source": files, "out": str(out)}
-        config.write_text(json.dumps(given, default=_plain), encoding="utf-8")  # JSON is YAML
+        content = json.dumps({**settings, "source": files, "out": str(out)}, default=_path_as_text)
+        config.write_text(content, encoding="utf-8")  # JSON is YAML
         words = ["--recipe", name, "--config", str(config), *(["--resume", "auto"] if resume else [])]
         if name not in recipe.BUILT_IN:
             recipe.named(name)
@@ -59,7 +59,7 @@ def fit(source: Any, out: str | Path, name: str, resume: bool, settings: dict[st
         raise Failure(f"the fit ended with exit code {code}: {last}")
 
 
-def _plain(value: Any) -> Any:
+def _path_as_text(value: Any) -> str:
     if isinstance(value, Path):
         return str(value)
     raise UserError(f"{value!r} is no setting: give a text, a number, true or false, or a list of them")

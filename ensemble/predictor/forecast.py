@@ -1,9 +1,9 @@
 """The ranked forecast, as Parquet and as CSV.
 
-forecast.parquet   rank, what names the row, the ensemble's forecast, and `reasons`: see reasons.py
-forecast.csv       the same, with the reasons in one column of words, `why`
+forecast.parquet   rank, columns that identify the row, the ensemble's prediction, and `reasons`: see reasons.py
+forecast.csv       the same, with the reasons as one column of text, `why`
 
-A recipe may name its rows in its own way, by `outputs.forecast_table`.
+A recipe may provide other columns, as `outputs.forecast_table`.
 """
 
 import dataclasses
@@ -23,13 +23,14 @@ from ensemble.data.inputs import FORECAST
 from ensemble.predictions import Predictions
 from ensemble.predictor import reasons
 from ensemble.predictor.intervals import Intervals
+from ensemble.predictor.scoring import BASE_RATE, ENSEMBLE
 
 DAYS_SINCE = "days since "
-"""The unit of a feature that is a date begins so."""
+"""The unit of a feature that is a date begins with this."""
 ENDS = ("lower_90", "upper_90")
-"""Columns of the ends of the prediction interval; see intervals.py."""
+"""Columns with the ends of the prediction interval; see intervals.py."""
 RESERVED = ("rank", "reasons", "why")
-"""Columns of forecast.parquet, after which no member may be named."""
+"""Columns of forecast.parquet and forecast.csv, which no member may be named after."""
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -37,18 +38,24 @@ class Forecast:
     """The ensemble's forecast of n rows, in the order of their row ids."""
 
     data: Path
-    about: dict[str, Any]
+    manifest: dict[str, Any]
     """The manifest of `data`."""
     template: Predictions
+    """A prediction file of these rows, for the columns that all members have in common."""
     columns: np.ndarray
     """The members' predictions, (n, num_members), or (n, num_members, num_classes)."""
     ensemble: combine.Ensemble
     prediction: np.ndarray
-    """The ensemble's own, (n,), or (n, num_classes)."""
+    """The ensemble's predictions, (n,), or (n, num_classes)."""
     order: np.ndarray
-    """(n,): the rows as they are written, the highest prediction first."""
+    """(n,): numbers of the rows in the order in which they are written, the highest prediction first."""
     ends: tuple[np.ndarray, np.ndarray] | None = None
-    """Of the prediction intervals, each (n,)."""
+    """Lower and upper ends of the prediction intervals, each (n,)."""
+
+
+def reserved_names(manifest: dict[str, Any]) -> tuple[str, ...]:
+    """Names that no member of an ensemble on data with this manifest may have."""
+    return (ENSEMBLE, BASE_RATE, *RESERVED, *(recipe.of(manifest).get("outputs", "RESERVED") or ()))
 
 
 def write_forecast(
@@ -60,17 +67,17 @@ def write_forecast(
     files: list[Predictions],
     intervals: Intervals | None = None,
 ) -> None:
-    """forecast.parquet and forecast.csv: one row per row of the split, the highest first.
+    """Write forecast.parquet and forecast.csv, the row with the highest prediction first.
 
-    template, columns : as `predictions.align` gives them for `files`, whose reasons are combined. intervals : of a
-    regression, for the columns of both ends. Rows of a ranking are ranked within their group, and those of a multiclass task
-    are in the order of their ids, with a column for each class.
+    template, columns : what `predictions.align` returns for `files`. files : the members' prediction files, whose reasons
+    are combined. intervals : the prediction intervals of a regression. Rows of a ranking task are ranked within their group.
+    Rows of a multiclass task are in the order of their ids, with a column for each class.
     """
-    about = folders.read_manifest(data)
+    manifest = folders.read_manifest(data)
     prediction = ensemble.predict(columns, ensemble.member_names, template.group)
     forecast = Forecast(
         data=Path(data),
-        about=about,
+        manifest=manifest,
         template=template,
         columns=columns,
         ensemble=ensemble,
@@ -78,30 +85,29 @@ def write_forecast(
         order=_order(ensemble.kind, template, prediction),
         ends=None if intervals is None else intervals(prediction),
     )
-    table = (recipe.of(about).get("outputs", "forecast_table") or _of_rows)(forecast)
-    why = reasons.of_ensemble(files, ensemble, prediction) or [[] for _ in forecast.order]
-    table = table.append_column("reasons", pa.array([why[row] for row in forecast.order], predictions.REASONS))
-    pq.write_table(table, out / "forecast.parquet", compression="zstd")
-    features = {feature["name"]: feature for feature in about["features"]}
-    sentences = [_sentence(why[row], features) for row in forecast.order]
-    csv = table.drop_columns(["reasons"]).append_column("why", pa.array(sentences, pa.string()))
-    pyarrow.csv.write_csv(csv, out / "forecast.csv")
+    table = (recipe.of(manifest).get("outputs", "forecast_table") or _forecast_table)(forecast)
+    reasons_of_rows = reasons.of_ensemble(files, ensemble, prediction) or [[] for _ in forecast.order]
+    ordered = [reasons_of_rows[row] for row in forecast.order]
+    parquet = table.append_column("reasons", pa.array(ordered, predictions.REASONS))
+    pq.write_table(parquet, out / "forecast.parquet", compression="zstd")
+    features = {feature["name"]: feature for feature in manifest["features"]}
+    sentences = [_sentence(reasons_of_row, features) for reasons_of_row in ordered]
+    pyarrow.csv.write_csv(table.append_column("why", pa.array(sentences, pa.string())), out / "forecast.csv")
 
 
 def _sentence(reasons_of_row: reasons.Reasons, features: dict[str, dict[str, Any]]) -> str:
-    words = []
+    parts = []
     for reason in reasons_of_row:
         feature = features.get(reason["feature"], {})
-        value, name = value_in_words(reason["value"], feature), reason["feature"]
-        if "text" in feature:  # a number of a column of free text
-            name = feature["meaning"]
-        words.append(f"{name} = " + (f"{reason['value']:.4g}" if value is None else value))
+        value = value_as_text(reason["value"], feature)
+        name = feature["meaning"] if "text" in feature else reason["feature"]  # "text": computed from a column of free text
+        parts.append(f"{name} = " + (f"{reason['value']:.4g}" if value is None else value))
     lowers = "lowers it: " if reasons_of_row and reasons_of_row[0]["contribution"] < 0 else ""
-    return lowers + "; ".join(words)
+    return lowers + "; ".join(parts)
 
 
-def value_in_words(value: float, feature: dict[str, Any]) -> str | None:
-    """The value of a category, a date or a number above an offset as the column has it; None for other features.
+def value_as_text(value: float, feature: dict[str, Any]) -> str | None:
+    """A category, a date or a number with an offset, as it is in the raw column; None for other features.
 
     feature : an entry of the manifest's `features`.
     """
@@ -121,12 +127,12 @@ def value_in_words(value: float, feature: dict[str, Any]) -> str | None:
 def _order(kind: str, template: Predictions, prediction: np.ndarray) -> np.ndarray:
     if kind == "multiclass":
         return np.argsort(template.row_id, kind="stable")
-    falling = (template.row_id, -prediction)
-    return np.lexsort((*falling, template.group)) if kind == "ranking" else np.lexsort(falling)
+    keys = (template.row_id, -prediction)  # the last key is the first that decides
+    return np.lexsort((*keys, template.group)) if kind == "ranking" else np.lexsort(keys)
 
 
-def _of_rows(forecast: Forecast) -> pa.Table:
-    """The row's number, its `id` where the data have one, and the forecast: one column, or one for each class."""
+def _forecast_table(forecast: Forecast) -> pa.Table:
+    """The row id, the `id` if the data have one, and the prediction: one column, or one for each class."""
     template, prediction, order = forecast.template, forecast.prediction, forecast.order
     names = {"row_id": template.row_id[order]}
     rows = open_table(forecast.data / "rows" / FORECAST)
@@ -134,8 +140,8 @@ def _of_rows(forecast: Forecast) -> pa.Table:
         by_row_id = np.argsort(rows["row_id"].to_numpy(), kind="stable")  # the template's order
         names["id"] = rows["id"].take(by_row_id[order])
     if forecast.ensemble.kind == "multiclass":
-        shares = {f"probability of {name}": prediction[order, number] for number, name in enumerate(template.classes)}
-        return pa.table({**names, **shares})
+        classes = {f"probability of {name}": prediction[order, number] for number, name in enumerate(template.classes)}
+        return pa.table({**names, **classes})
     rank = np.arange(1, len(order) + 1)
     if forecast.ensemble.kind == "ranking":
         group = template.group[order]
@@ -147,7 +153,7 @@ def _of_rows(forecast: Forecast) -> pa.Table:
 
 
 def _names_of(folder: Path, codes: np.ndarray) -> Any:
-    """The texts behind codes, if the prepared data have a table of `code`, rising, and `name` for them; else the codes."""
+    """The texts of integer codes, from a table with the columns `code` (ascending) and `name`; the codes without a table."""
     if not folder.is_dir():
         return codes
     table = open_table(folder)

@@ -1,4 +1,4 @@
-"""Rows that a user has in memory: pandas, polars or Arrow to Arrow, and back to the same kind."""
+"""Conversion of pandas and polars DataFrames to Arrow tables, and of results back to the same kind of frame."""
 
 import sys
 from collections.abc import Callable
@@ -8,14 +8,14 @@ import pyarrow as pa
 
 from ensemble.errors import UserError
 
-Back = Callable[[pa.Table], Any]
+FromArrow = Callable[[pa.Table], Any]
 
 
-def to_arrow(rows: Any) -> tuple[pa.Table, Back]:
-    """The rows as a table, and what makes the same kind of frame of a result.
+def to_arrow(rows: Any) -> tuple[pa.Table, FromArrow]:
+    """The rows as an Arrow table, and a function that converts an Arrow table to the same kind of frame as `rows`.
 
     rows : a pandas or polars DataFrame, or an Arrow table. Raises `UserError` for anything else, and for a column of mixed
-    types. A library is not imported for this: a frame of it can only come from a process that has it.
+    types. Neither library is imported here: whoever passes a frame has imported it.
     """
     if isinstance(rows, pa.Table):
         return rows, lambda table: table
@@ -23,17 +23,17 @@ def to_arrow(rows: Any) -> tuple[pa.Table, Back]:
     if kind == "polars" and hasattr(rows, "to_arrow"):
         return rows.to_arrow(), lambda table: sys.modules["polars"].from_arrow(table)
     if kind == "pandas" and hasattr(rows, "columns"):
-        return _of_pandas(rows), lambda table: table.to_pandas()
+        return _from_pandas(rows), lambda table: table.to_pandas()
     raise UserError(
         f"rows are of the type {type(rows).__name__}: give a path, a pandas or polars DataFrame, or an Arrow table"
     )
 
 
-def _of_pandas(rows: Any) -> pa.Table:
+def _from_pandas(rows: Any) -> pa.Table:
     names = [str(name) for name in rows.columns]
-    again = sorted({name for name in names if names.count(name) > 1})
-    if again:
-        raise UserError(f"two columns are named '{again[0]}': rename one")
+    repeated = sorted({name for name in names if names.count(name) > 1})
+    if repeated:
+        raise UserError(f"two columns are named '{repeated[0]}': rename one")
     columns = []
     for position, name in enumerate(names):
         try:

@@ -1,4 +1,4 @@
-"""A fitted ensemble to the Hugging Face Hub, or what would be sent there."""
+"""Upload of a fitted ensemble to the Hugging Face Hub."""
 
 import sys
 from pathlib import Path
@@ -8,32 +8,32 @@ from ensemble.errors import Failure, UserError
 
 
 def push(folder: str | Path, repository: str, private: bool = True) -> str:
-    """Upload a folder with a card as one commit, and return its address; '' if offline.
+    """Upload a folder with a model card as one commit, and return the address of the commit; '' if offline.
 
-    With HF_HUB_OFFLINE=1 nothing is sent. What is, or would be, is printed first. The token is that of HF_TOKEN, or of
-    `hf auth login`. Raises `UserError` for a folder that is not sound and for a refusal that the user can mend, `Failure`
-    for a Hub that does not answer.
+    The files are printed first. With HF_HUB_OFFLINE=1 they are not sent. The token is taken from HF_TOKEN or from `hf auth
+    login`. Raises `UserError` for a damaged folder and for a request that the Hub refuses, `Failure` if the Hub does not
+    answer.
     """
     import httpx2
     from huggingface_hub import HfApi, constants, get_token
     from huggingface_hub.errors import HfHubHTTPError, HFValidationError
 
     folder = Path(folder)
-    about = folders.verify(folder)
-    if "README.md" not in about["files"]:
+    manifest = folders.verify(folder)
+    if "README.md" not in manifest["files"]:
         raise UserError(f"{folder} has no model card README.md: fit the ensemble again with this version")
-    files = {name: entry["bytes"] for name, entry in about["files"].items()}
+    files = {name: entry["bytes"] for name, entry in manifest["files"].items()}
     files[folders.NAME] = (folder / folders.NAME).stat().st_size
     for name, num_bytes in sorted(files.items()):
         print(f"{num_bytes:>12,}  {name}")
-    whole = f"{len(files)} files, {sum(files.values()):,} bytes"
-    where = f"the {'private' if private else 'public'} repository {repository}"
+    total = f"{len(files)} files, {sum(files.values()):,} bytes"
+    destination = f"the {'private' if private else 'public'} repository {repository}"
     if constants.HF_HUB_OFFLINE:
-        print(f"offline: nothing was sent; {whole} would go to {where}")
+        print(f"offline: nothing was sent; {total} would go to {destination}")
         return ""
     if not get_token():
         raise UserError("there is no token for the Hub: set HF_TOKEN, or log in with `hf auth login`")
-    print(f"{whole} go to {where}", file=sys.stderr)
+    print(f"{total} go to {destination}", file=sys.stderr)
     hub = HfApi()
     try:
         hub.create_repo(repository, private=private, exist_ok=True)
@@ -45,7 +45,7 @@ def push(folder: str | Path, repository: str, private: bool = True) -> str:
             repo_id=repository,
             folder_path=folder,
             allow_patterns=sorted(files),
-            commit_message=f"{about['kind']} {about['fingerprint']}",
+            commit_message=f"{manifest['kind']} {manifest['fingerprint']}",
         )
     except HFValidationError as error:
         raise UserError(f"repository={repository} is no name on the Hub ({error}): write OWNER/NAME") from None

@@ -10,24 +10,25 @@ from ensemble import folders
 def rows(scores: dict[str, Any], folder_of: Mapping[str, Path]) -> list[dict[str, Any]]:
     """A row for each candidate, the best first, with `value`, `low` and `high` of the metric of the task.
 
-    scores : as in scores.json. folder_of : the folders of the members; of others, seconds and megabytes are None.
+    scores : as in scores.json. folder_of : the folders of the members. For candidates without a folder, seconds and
+    megabytes are None.
     """
-    metric, found = scores["metric"], []
-    for name, of in scores["scores"].items():
+    metric, board = scores["metric"], []
+    for name, intervals in scores["scores"].items():
         summary, size = {}, None
         if name in folder_of and (folder_of[name] / "summary.json").is_file():
             summary = folders.read_json(folder_of[name] / "summary.json")
             size = sum(file.stat().st_size for file in folder_of[name].rglob("*") if file.is_file())
-        found.append(
+        board.append(
             {
                 "member": name,
                 "metric": metric,
                 "split": scores["split"],
-                **of[metric],
+                **intervals[metric],
                 "weight": scores["weights"].get(name),
                 "seconds": summary.get("seconds"),
                 "megabytes": None if size is None else round(size / 1e6, 2),
             }
         )
     sign = -1 if scores["metrics"][metric]["higher_is_better"] else 1
-    return sorted(found, key=lambda row: (row["value"] is None, sign * (row["value"] or 0)))
+    return sorted(board, key=lambda row: (row["value"] is None, sign * (row["value"] or 0)))

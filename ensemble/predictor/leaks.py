@@ -1,4 +1,4 @@
-"""Members that predict blend too well: a reason to look for a leak."""
+"""Warnings of a leak: members whose predictions of blend are too good."""
 
 import numpy as np
 
@@ -10,18 +10,18 @@ from ensemble.task import Task
 
 PERFECT = 0.9999
 PERFECT_BY = {"binary": "roc_auc", "multiclass": "accuracy", "regression": "r_squared", "ranking": "ndcg_at_10"}
-"""By kind of task, the score of blend that is a reason to look for a leak, from `PERFECT` on; the best is 1."""
+"""By kind of task, the metric that is compared with `PERFECT`; the best value of each is 1."""
 
 
 def perfect(task: Task, blend: Predictions, predictions: dict[str, np.ndarray], member_names: list[str]) -> list[str]:
-    """A sentence for each member whose predictions of blend leave nothing to be wrong about.
+    """A warning for each member whose score on blend is `PERFECT` or higher.
 
-    That is seldom skill: a feature of it states the target, or it was trained on rows of blend.
+    The usual cause is a feature that contains the target, or rows of blend among the training rows.
     """
     metric = PERFECT_BY[task.kind]
     weight, counted = counted_rows(blend.weight)
     target, group = blend.target[counted], blend.group[counted]
-    found = []
+    warnings = []
     for name in member_names:
         prediction = predictions[name][counted]
         if metric == "r_squared":
@@ -31,8 +31,8 @@ def perfect(task: Task, blend: Predictions, predictions: dict[str, np.ndarray], 
         else:
             score = metrics.METRIC_OF[metric].function(target, prediction, group, weight)
         if score >= PERFECT:
-            found.append(
+            warnings.append(
                 f"member {name} is right on all rows of {blend.split} ({metric} {score:.6f}): look for a feature that "
-                "states the target, or for rows of that split among those that it learned from"
+                "contains the target, or for rows of that split among its training rows"
             )
-    return found
+    return warnings

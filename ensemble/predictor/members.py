@@ -1,7 +1,7 @@
-"""The one way to ask a member of any kind for predictions: its folder, or a baseline's name, to `predict(data, split)`.
+"""Load a member of any kind, or a baseline, and predict with it.
 
-Scripts, the service and the ensemble use this module and no other. A member's library is loaded when the member is: PyTorch
-and the tree libraries do not share a process, since each brings an OpenMP runtime of its own.
+Scripts, the service and the ensemble use this module and no other. A member's library is loaded with the member. PyTorch and
+the tree libraries must not share a process, since each brings an OpenMP runtime of its own.
 """
 
 import dataclasses
@@ -18,29 +18,30 @@ from ensemble.predictor.bag import Predict
 
 
 @dataclasses.dataclass(frozen=True)
-class Loaded:
-    """A member, a bag of copies, or a baseline, ready to predict."""
+class LoadedMember:
+    """A member, a bag of copies, or a baseline, in memory."""
 
     predict: Predict
     is_main_process: bool = True
-    """False on the ranks of a distributed prediction that are not to write files."""
+    """False on the ranks of a distributed prediction that must not write files."""
     write_contributions: Callable[[str | Path, str, str, str | Path], Path] | None = None
-    """data, split, name and folder to a file with each feature's part of each prediction; None if it cannot be had."""
+    """A function of data, split, name and folder that writes the contribution of each feature to each prediction, and
+    returns the path of the file; None for a member without contributions."""
 
 
 @dataclasses.dataclass(frozen=True)
 class Kind:
     """A kind of member: the entry `kind` of its summary.json."""
 
-    words: str
-    """For people."""
+    label: str
+    """The name of the kind in the report."""
     is_tree: bool
-    load: Callable[[Path, str | Path, int, dict[str, Any]], Loaded]
-    """Folder of the member, prepared data that are like those to predict, number of threads (0: all granted cores), and how
-    it predicts: `options` of `load`."""
+    load: Callable[[Path, str | Path, int, dict[str, Any]], LoadedMember]
+    """A function of the member's folder, prepared data with the same columns as the data to predict, the number of threads
+    (0: all granted cores), and the `options` of `load`."""
 
 
-def _load_neural(folder: Path, data: str | Path, threads: int, options: dict[str, Any]) -> Loaded:
+def _load_neural(folder: Path, data: str | Path, threads: int, options: dict[str, Any]) -> LoadedMember:
     if threads:
         os.environ["OMP_NUM_THREADS"] = str(threads)
 
@@ -50,13 +51,13 @@ def _load_neural(folder: Path, data: str | Path, threads: int, options: dict[str
 
     from ensemble.neural.predict import NeuralMember
 
-    ask = bag.load(folder, lambda copy: NeuralMember(copy, accelerator, data, options).predict)
-    return Loaded(ask, accelerator.is_main_process)
+    predict = bag.load(folder, lambda copy: NeuralMember(copy, accelerator, data, options).predict)
+    return LoadedMember(predict, accelerator.is_main_process)
 
 
-def _load_trees(folder: Path, data: str | Path, threads: int, options: dict[str, Any]) -> Loaded:
+def _load_trees(folder: Path, data: str | Path, threads: int, options: dict[str, Any]) -> LoadedMember:
     if options:
-        raise UserError(f"{', '.join(options)} are choices of neural members, and {folder} holds trees: leave them out")
+        raise UserError(f"{', '.join(options)} are settings of neural members, and {folder} holds trees: leave them out")
 
     from ensemble.trees import threads as openmp
 
@@ -66,9 +67,9 @@ def _load_trees(folder: Path, data: str | Path, threads: int, options: dict[str,
     from ensemble.trees.predict import TreeMember
 
     if bag.copies(folder) != [folder]:
-        return Loaded(bag.load(folder, lambda copy: TreeMember(copy).predict))
+        return LoadedMember(bag.load(folder, lambda copy: TreeMember(copy).predict))
     member = TreeMember(folder)
-    return Loaded(member.predict, write_contributions=member.write_contributions)
+    return LoadedMember(member.predict, write_contributions=member.write_contributions)
 
 
 KINDS = {
@@ -80,38 +81,39 @@ KINDS = {
 
 
 BASELINE_KINDS = ("baseline", "ranking")
-"""A baseline, which members are compared with; or scores of a member that the data hold, which joins the ensemble."""
+"""`baseline`: members are compared with it. `ranking`: it is a column of the data with scores of a member, and joins the
+ensemble as a member."""
 TREES = tuple(name for name, kind in KINDS.items() if kind.is_tree)
 
 
 def kind_in_summary(folder: Path) -> str | None:
-    """What summary.json of one trained member names; None if it names nothing."""
+    """The entry `kind` of summary.json of one trained member; None if there is no such entry."""
     summary = folders.read_json(folder / "summary.json")
     return summary.get("kind") if isinstance(summary, dict) else None
 
 
-def baselines(about: dict[str, Any]) -> dict[str, str]:
+def baselines(manifest: dict[str, Any]) -> dict[str, str]:
     """Name and kind of each baseline of data with this manifest; none if its recipe has no baselines."""
-    kinds = recipe.of(about).get("baselines", "kinds")
-    found = kinds(about) if kinds else {}
-    for name, kind in found.items():
+    kinds = recipe.of(manifest).get("baselines", "kinds")
+    kind_of_name: dict[str, str] = kinds(manifest) if kinds else {}
+    for name, kind in kind_of_name.items():
         if kind not in BASELINE_KINDS:
             raise UserError(
                 f"the baseline {name} is of kind '{kind}', not one of {', '.join(BASELINE_KINDS)}: see recipe.py"
             )
-    return found
+    return kind_of_name
 
 
-def kind_of(folder: Path, about: dict[str, Any] | None = None) -> str:
+def kind_of(folder: Path, manifest: dict[str, Any] | None = None) -> str:
     """The kind of the member in a folder, or of all copies of a bag; `UserError` if it is none of `KINDS`.
 
-    `about` is the manifest of the data that are to be predicted, whose baselines the error names.
+    manifest : of the data to predict, for the names of baselines in the error.
     """
-    names = ", ".join(baselines(about)) if about and not folder.exists() else ""
+    names = ", ".join(baselines(manifest)) if manifest and not folder.exists() else ""
     if names:
         raise UserError(
             f"{folder / 'summary.json'} does not exist: check the path, or name a baseline of the recipe "
-            f"{about['recipe'] if about else ''}: {names}"
+            f"{manifest['recipe'] if manifest else ''}: {names}"
         )
     kind = bag.kind_of(folder)
     if kind not in KINDS:
@@ -121,77 +123,77 @@ def kind_of(folder: Path, about: dict[str, Any] | None = None) -> str:
     return kind
 
 
-def check_name(name: str, about: dict[str, Any]) -> None:
-    """Raise `UserError` for a name that no member of an ensemble may have, for it is the ensemble's own."""
-    from ensemble.predictor.fit import BASE_RATE, ENSEMBLE
-    from ensemble.predictor.forecast import RESERVED
+def check_name(name: str, manifest: dict[str, Any]) -> None:
+    """Raise `UserError` for a name that no member of an ensemble may have."""
+    from ensemble.predictor.forecast import reserved_names
 
-    if name in (ENSEMBLE, BASE_RATE, *RESERVED, *(recipe.of(about).get("outputs", "RESERVED") or ())):
-        raise UserError(f"name={name} is a name of the ensemble's own, which no member may have: give another name=…")
+    if name in reserved_names(manifest):
+        raise UserError(f"name={name} is a name that the ensemble uses itself: give another name=…")
 
 
-def check_splits(splits: Sequence[str], data: str | Path, about: dict[str, Any]) -> None:
+def check_splits(splits: Sequence[str], data: str | Path, manifest: dict[str, Any]) -> None:
     """Raise `UserError` for a split that members cannot predict on data with this manifest."""
-    predicted = recipe.of(about).get("outputs", "PREDICTED_SPLITS")
-    known = [name for name in about["splits"] if not predicted or name in predicted]
+    predicted = recipe.of(manifest).get("outputs", "PREDICTED_SPLITS")
+    known = [name for name in manifest["splits"] if not predicted or name in predicted]
     for split in splits:
         if split not in known and (predicted or split != OUT_OF_FOLD):
             raise UserError(f"{data} has no split '{split}' to predict: it has {', '.join(known)}")
 
 
-def load(folder: Path, data: str | Path, threads: int = 0, options: dict[str, Any] | None = None) -> Loaded:
-    """Load a trained member or bag, its checksums compared; `data` are prepared data like those that it is to predict.
+def load(folder: Path, data: str | Path, threads: int = 0, options: dict[str, Any] | None = None) -> LoadedMember:
+    """Load a trained member or bag after its checksums were compared.
 
-    options : starts, votes and select, all three, for recipes with a choice of how to predict: see `NeuralRecipe`.
+    data : prepared data with the same columns as the data to predict. options : starts, votes and select, all three, for
+    recipes with such a choice: see `NeuralRecipe`.
     """
-    bag.model_of(folder)
+    bag.model_fingerprint(folder)
     return KINDS[kind_of(folder)].load(folder, data, threads, options or {})
 
 
-def load_baseline(name: str, about: dict[str, Any]) -> Loaded:
-    """A baseline of the recipe of `about`, by a name of `baselines`."""
-    predict = recipe.of(about).require("baselines", "predict", "has no baselines")
+def load_baseline(name: str, manifest: dict[str, Any]) -> LoadedMember:
+    """A baseline of the recipe of the data with this manifest; `name` is a key of `baselines`."""
+    predict = recipe.of(manifest).require("baselines", "predict", "has no baselines")
 
     def checked(data: str | Path, split: str) -> dict[str, Any]:
-        here = folders.read_manifest(data)
-        if split not in here["splits"]:
-            raise UserError(f"{data} has no split '{split}': it has {', '.join(here['splits'])}")
-        common = {"recipe": here["recipe"], "fingerprint": here["fingerprint"], "config": {}}
+        manifest = folders.read_manifest(data)
+        if split not in manifest["splits"]:
+            raise UserError(f"{data} has no split '{split}': it has {', '.join(manifest['splits'])}")
+        common = {"recipe": manifest["recipe"], "fingerprint": manifest["fingerprint"], "config": {}}
         return {**common, **predict(data, split, name)}
 
-    return Loaded(bag.with_out_of_fold(checked))
+    return LoadedMember(bag.with_out_of_fold(checked))
 
 
 def write_splits(
-    loaded: Loaded,
+    loaded: LoadedMember,
     name: str,
     kind: str,
     splits: Sequence[str],
     data: str | Path,
-    about: dict[str, Any],
+    manifest: dict[str, Any],
     out: str | Path,
     folder: Path | None = None,
 ) -> Iterator[tuple[str, Path, int]]:
-    """Predict splits of `data`, and write NAME.SPLIT.parquet for each to `out`; yields split, file and number of rows.
+    """Predict splits of `data`, and write `out`/NAME.SPLIT.parquet for each; yields the split, the path and the number of
+    rows.
 
-    folder : of the member, which the files name; None for a member without one. Nothing is yielded on ranks that do not
-    write.
+    folder : of the member, which is stored in the files; None for a member without one. Ranks that do not write yield
+    nothing.
     """
     where = {} if folder is None else {"folder": os.path.abspath(folder)}
     for split in splits:
         columns = loaded.predict(data, split)
         if loaded.is_main_process:
             path = Path(out) / f"{name}.{split}.parquet"
-            write(path, about, {**columns, "config": {**columns["config"], "kind": kind, **where}}, split, name)
+            write(path, manifest, {**columns, "config": {**columns["config"], "kind": kind, **where}}, split, name)
             yield split, path, len(columns["row_id"])
 
 
-def write(path: Path, about: dict[str, Any], columns: dict[str, Any], split: str, member: str) -> None:
-    """Write what `predict` returned: a prediction file, or the format of the data's recipe."""
+def write(path: Path, manifest: dict[str, Any], columns: dict[str, Any], split: str, member: str) -> None:
+    """Write the columns that `predict` returned as a prediction file, or in the format of the data's recipe."""
     from ensemble import predictions
 
-    written = recipe.of(about).get("outputs", "write")
-    if written:
-        written(path, columns, split, member)
+    if write_format := recipe.of(manifest).get("outputs", "write"):
+        write_format(path, columns, split, member)
     else:
         predictions.write(path, predictions.Predictions(**columns, split=split, member=member))

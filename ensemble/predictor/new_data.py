@@ -1,6 +1,6 @@
-"""A forecast from new raw data: prepare them like those the members learned from, ask each member, combine, rank.
+"""A forecast from new raw data: prepare them like the training data, predict with each member, combine, and rank.
 
-Tree members are loaded here, a network in a process of its own. Of the recipe this needs `new_data.py`.
+Tree members are loaded in this process, a network in a process of its own. The recipe must have a module `new_data.py`.
 """
 
 import subprocess
@@ -29,26 +29,28 @@ def predict(
 ) -> Path:
     """Forecast with the ensemble in `folder`; returns the path of forecast.csv.
 
-    source, metadata : files of raw data. settings : further ones of the recipe's preparation. Writes `out` with
-    forecast.parquet, forecast.csv, the prepared data and the members' prediction files.
+    source, metadata : files of raw data. settings : further settings of the recipe's preparation. Writes the folder `out`
+    with forecast.parquet, forecast.csv, the prepared data and the members' prediction files.
     """
-    description, like = read_fitted(folder)
+    description, fitted_manifest = read_fitted(folder)
     ensemble = combine.Ensemble.from_dict(description["combiner"])
-    where = member_folders(folder, description, ensemble.member_names)
-    present = [name for name in ensemble.member_names if where[name].is_dir()]
+    folder_of = member_folders(folder, description, ensemble.member_names)
+    present = [name for name in ensemble.member_names if folder_of[name].is_dir()]
     for name in present or ensemble.member_names:
         check_member(name, Path(folder), description["members"][name])
     ensemble = ensemble.of(present)
-    preparation = of_recipe(like)
-    preparation.check(like, bool(source), bool(metadata))
+    preparation = preparation_module(fitted_manifest)
+    preparation.check(fitted_manifest, bool(source), bool(metadata))
     with folders.new_folder(out, overwrite, "forecast") as scratch:
         data = scratch / "prepared"
-        about = preparation.prepare(like, {"out": str(data), "source": source, "metadata": metadata, **settings})
-        if warning := drift.warning(description.get("bins_of_train", {}), data, about):
+        manifest = preparation.prepare(
+            fitted_manifest, {"out": str(data), "source": source, "metadata": metadata, **settings}
+        )
+        if warning := drift.warning(description.get("bins_of_train", {}), data, manifest):
             print(warning)
         files = []
         for name in ensemble.member_names:
-            _ask_member(name, where[name], data, scratch / "predictions")
+            _predict_with_member(name, folder_of[name], data, scratch / "predictions")
             files.append(predictions.read(scratch / "predictions" / f"{name}.{FORECAST}.parquet"))
         template, columns = predictions.align(files)
         write_forecast(scratch, data, template, columns, ensemble, files, intervals_of(description))
@@ -57,67 +59,73 @@ def predict(
 
 
 def read_fitted(folder: str | Path) -> tuple[dict[str, Any], dict[str, Any]]:
-    """ensemble.json and like.json of an ensemble that forecasts from raw data; `UserError` if it is no sound one."""
-    description, like = (folders.read_json(Path(folder) / name) for name in ("ensemble.json", "like.json"))
+    """ensemble.json and like.json of an ensemble; `UserError` if it is damaged or its recipe cannot prepare raw data."""
+    description, manifest = (folders.read_json(Path(folder) / name) for name in ("ensemble.json", "like.json"))
     folders.verify(folder)
-    if recipe.of(like).module("new_data") is None:
+    if recipe.of(manifest).module("new_data") is None:
         raise UserError(
-            f"{folder} cannot prepare new raw data, as its recipe {like['recipe']} has no new_data.py: give the new rows, "
-            "without a target, to scripts/prepare_data.py, and fit again"
+            f"{folder} cannot prepare new raw data, as its recipe {manifest['recipe']} has no new_data.py: give the new "
+            "rows, without a target, to scripts/prepare_data.py, and fit again"
         )
-    return description, like
+    return description, manifest
 
 
 def meaning(folder: str | Path) -> str:
-    """What the column `prediction` of a forecast is, where that is a probability of a class with a name; else empty."""
-    like = folders.read_json(Path(folder) / "like.json")
-    names = like.get("target", {}).get("names", ())
-    if like["task"]["kind"] != "binary" or not names:
+    """Which class the probabilities in the column `prediction` of a forecast are of; empty unless the classes have names."""
+    manifest = folders.read_json(Path(folder) / "like.json")
+    names = manifest.get("target", {}).get("names", ())
+    if manifest["task"]["kind"] != "binary" or not names:
         return ""
-    return f"; prediction is the probability that {like['target']['column']} is {names[-1]}"
+    return f"; prediction is the probability that {manifest['target']['column']} is {names[-1]}"
 
 
 def intervals_of(description: dict[str, Any]) -> Intervals | None:
-    """The prediction intervals in ensemble.json, if it is of a regression."""
-    found = description.get("intervals")
-    return Intervals.from_dict(found) if found else None
+    """The prediction intervals in ensemble.json; None if the task is no regression."""
+    return Intervals.from_dict(description["intervals"]) if description.get("intervals") else None
 
 
-def of_recipe(like: dict[str, Any]) -> ModuleType:
-    """The module that prepares new raw data like those of the manifest `like`, which `read_fitted` returned."""
-    module = recipe.of(like).module("new_data")
+def preparation_module(manifest: dict[str, Any]) -> ModuleType:
+    """The module new_data.py of the recipe, whose presence `read_fitted` checks. manifest : of the training data."""
+    module = recipe.of(manifest).module("new_data")
     assert module is not None
     return module
 
 
 def member_folders(folder: str | Path, description: dict[str, Any], names: Sequence[str]) -> dict[str, Path]:
-    """Where each member is, by the ensemble's description; `UserError` for one that only gave prediction files."""
+    """The folder of each member, by ensemble.json; `UserError` for a member of which only prediction files are known."""
     for name in names:
         if name not in description["members"]:
-            raise UserError(f"member {name} was not predicted by scripts/predict.py, so it cannot be asked: fit without it")
+            raise UserError(
+                f"the predictions of member {name} are not from scripts/predict.py, so it cannot predict new rows: fit "
+                "without it"
+            )
     return {name: Path(folder, description["members"][name]["folder"]).resolve() for name in names}
 
 
-def check_member(name: str, ensemble: Path, about: dict[str, str]) -> None:
-    """The member must be where it was, and be the one whose predictions the weights were fitted on."""
-    member = ensemble / about["folder"]
-    model = bag.model_of(member)
+def check_member(name: str, ensemble: Path, entry: dict[str, str]) -> None:
+    """Raise `UserError` if a member is missing, or is not the model whose predictions the weights were fitted on.
+
+    entry : of the member in ensemble.json.
+    """
+    member = ensemble / entry["folder"]
+    model = bag.model_fingerprint(member)
     if model is None:
         raise UserError(f"member {name} of the ensemble is not at {member}: put it back, or fit the ensemble again")
-    if model != about["model"]:
-        raise UserError(f"member {name} at {member} was trained anew after the ensemble was fitted: predict and fit again")
+    if model != entry["model"]:
+        raise UserError(f"member {name} at {member} was trained again after the ensemble was fitted: predict and fit again")
 
 
-def _ask_member(name: str, member: Path, data: Path, out: Path) -> None:
-    """Write a member's predictions. Trees predict in this process, which may not have PyTorch; a network in its own."""
+def _predict_with_member(name: str, member: Path, data: Path, out: Path) -> None:
+    """Write a member's prediction file: trees in this process unless it has loaded PyTorch, others in a process of their
+    own."""
     kind = members.kind_of(member)
     if members.KINDS[kind].is_tree and "torch" not in sys.modules:
-        about = folders.read_manifest(data)
-        list(members.write_splits(members.load(member, data), name, kind, [FORECAST], data, about, out, member))
+        manifest = folders.read_manifest(data)
+        list(members.write_splits(members.load(member, data), name, kind, [FORECAST], data, manifest, out, member))
         return
     command = [sys.executable, "-P", "-m", "ensemble.commands.predict", *recipe.words_of_command_line()]
     words = [f"member={member}", f"data={data}", f"out={out}", f"name={name}", f"splits=[{FORECAST}]"]
-    done = subprocess.run([*command, *words], capture_output=True, text=True, check=False)
-    if done.returncode:
-        last = (done.stderr.strip().splitlines() or ["no message"])[-1].removeprefix("error: ")
-        raise UserError(f"member {name} could not predict: {last}")
+    process = subprocess.run([*command, *words], capture_output=True, text=True, check=False)
+    if process.returncode:
+        last_line = (process.stderr.strip().splitlines() or ["no message"])[-1].removeprefix("error: ")
+        raise UserError(f"member {name} could not predict: {last_line}")

@@ -1,8 +1,8 @@
-"""Why the ensemble predicts what it does: the contributions of its members, by their influence on the ensemble.
+"""Contributions of features to the predictions of the ensemble, summed over its members.
 
-The contribution of a feature is in log odds, in the unit of the target, in the score, or of the likeliest class before the
+A contribution is in log odds, in the unit of the target, in the score, or to the score of the likeliest class before the
 softmax; see ensemble/trees/contributions.py. A member's contributions are multiplied by its weight in the ensemble and by
-the slope of its scale, and summed over the members that give some.
+the slope of its scale, and summed over the members that have contributions.
 """
 
 from typing import Any
@@ -18,11 +18,11 @@ Reasons = list[dict[str, Any]]
 
 
 def of_ensemble(files: list[Predictions], ensemble: combine.Ensemble, prediction: np.ndarray) -> list[Reasons] | None:
-    """For each row, in the order of row ids, the features that contribute most, the strongest first.
+    """For each row, in the order of row ids, the `NUM_REASONS` features with the largest contributions, the largest first.
 
-    files : predictions of the members, in any order of rows. prediction : of the ensemble, in the order of row ids, (n,) or
-    (n, K). All reasons of a row have one sign: that of the sum of its contributions. None if no member with weight has
-    reasons; a row that no member explains has [].
+    files : prediction files of the members, in any order of rows. prediction : of the ensemble, in the order of row ids,
+    (n,) or (n, num_classes). Only contributions with the sign of the row's sum are listed. None if no member with a weight
+    has contributions; a row without contributions has [].
     """
     influence = influences(ensemble)
     members = [(file, influence[file.member]) for file in files if file.reasons and influence.get(file.member)]
@@ -35,20 +35,24 @@ def of_ensemble(files: list[Predictions], ensemble: combine.Ensemble, prediction
         for position, row in enumerate(np.argsort(file.row_id, kind="stable")):
             for reason in file.reasons[row]:
                 if reason.get("class") in (None, likeliest[position]):
-                    of = total[position].setdefault(reason["feature"], [reason["value"], 0.0])
-                    of[1] += factor * reason["contribution"]
-    return [_strongest(of) for of in total]
+                    value_and_sum = total[position].setdefault(reason["feature"], [reason["value"], 0.0])
+                    value_and_sum[1] += factor * reason["contribution"]
+    return [_largest(contributions) for contributions in total]
 
 
 def influences(ensemble: combine.Ensemble) -> dict[str, float]:
-    """By member, how much the ensemble moves with it: its weight, times the slope of its scale."""
-    of = ensemble.combination
-    slopes = [scale.slope if isinstance(scale, Line) else 1.0 for scale in of.scales]
-    return {name: weight * slope for name, weight, slope in zip(ensemble.member_names, of.weights, slopes, strict=True)}
+    """By member, the change of the ensemble's prediction for a unit of the member's: its weight times the slope of its
+    scale."""
+    slopes = [scale.slope if isinstance(scale, Line) else 1.0 for scale in ensemble.combination.scales]
+    return {
+        name: weight * slope
+        for name, weight, slope in zip(ensemble.member_names, ensemble.combination.weights, slopes, strict=True)
+    }
 
 
-def _strongest(of_row: dict[str, list[float]]) -> Reasons:
-    sign = 1 if sum(contribution for _, contribution in of_row.values()) >= 0 else -1
-    same: list[tuple[str, float, float]] = [(name, of[0], of[1]) for name, of in of_row.items() if sign * of[1] > 0]
-    ordered = sorted(same, key=lambda reason: -abs(reason[2]))[:NUM_REASONS]
+def _largest(contributions: dict[str, list[float]]) -> Reasons:
+    """contributions : of one row, by feature its value and its contribution."""
+    sign = 1 if sum(contribution for _, contribution in contributions.values()) >= 0 else -1
+    same_sign = [(name, pair[0], pair[1]) for name, pair in contributions.items() if sign * pair[1] > 0]
+    ordered = sorted(same_sign, key=lambda reason: -abs(reason[2]))[:NUM_REASONS]
     return [{"feature": name, "value": value, "contribution": contribution} for name, value, contribution in ordered]

@@ -1,6 +1,7 @@
 """The scores of an ensemble, its members and the baselines, with intervals, as scores.json has them."""
 
 import dataclasses
+from collections.abc import Callable
 from typing import Any
 
 import numpy as np
@@ -13,6 +14,9 @@ from ensemble.predictor import intervals
 from ensemble.task import Task
 
 ENSEMBLE = "ensemble"
+"""Name of the ensemble among the members."""
+BASE_RATE = "base rate"
+"""Name of the prediction that is the same for every row: the base rate, the mean or the class shares of blend."""
 
 
 def intervals_of(
@@ -23,52 +27,41 @@ def intervals_of(
     candidates: dict[str, np.ndarray],
     is_forward: bool,
 ) -> tuple[dict[str, Any] | None, intervals.Intervals | None]:
-    """The prediction intervals of a regression, fitted on cross-fitted predictions, and their coverage.
+    """The coverage of the prediction intervals of a regression, and the intervals; (None, None) for other tasks.
 
-    test : a split that took no part in the fit, if there is one; else the coverage is cross-fitted too.
+    The intervals are fitted on cross-fitted predictions. test : a split that took no part in the fit, on which the coverage
+    is measured; None to cross-fit the coverage as well.
     """
-    there = np.isfinite(cross_fitted) if task.kind == "regression" else np.zeros(0, bool)
-    if not there.any():
+    is_predicted = np.isfinite(cross_fitted) if task.kind == "regression" else np.zeros(0, bool)
+    if not is_predicted.any():
         return None, None
-    target, prediction, group = blend.target[there], cross_fitted[there], blend.group[there]
-    found = intervals.fit(target, prediction)
+    target, prediction, group = blend.target[is_predicted], cross_fitted[is_predicted], blend.group[is_predicted]
+    fitted = intervals.fit(target, prediction)
     if test is None:
-        return intervals.cross_fitted(target, prediction, group, is_forward), found
-    return intervals.coverage(*found(candidates[ENSEMBLE]), test.target), found
+        return intervals.cross_fitted(target, prediction, group, is_forward), fitted
+    return intervals.coverage(*fitted(candidates[ENSEMBLE]), test.target), fitted
 
 
 def score(
     task: Task, test: Predictions, candidates: dict[str, np.ndarray], member_names: list[str], num_draws: int, seed: int
 ) -> dict[str, Any]:
+    """The scores of all candidates with bootstrap intervals, and the gain over the best member; most of scores.json.
+
+    candidates : by name the predictions of the rows of `test`, (num_rows,) or (num_rows, num_classes). Rows of weight 0 are
+    left out.
+    """
     weight, counted = counted_rows(test.weight)
     candidates = {name: candidate[counted] for name, candidate in candidates.items()}
     test = dataclasses.replace(test, **{name: getattr(test, name)[counted] for name in ("target", "group", "cluster")})
-    scores = {
-        name: metrics.bootstrap_scores(
-            test.target,
-            candidate,
-            test.group,
-            test.cluster,
-            weight=weight,
-            kind=task.kind,
-            num_draws=num_draws,
-            generator=np.random.default_rng(seed),
-        )
-        for name, candidate in candidates.items()
-    }
+
+    def bootstrap(function: Callable[..., Any], *compared: np.ndarray) -> Any:
+        options = {"weight": weight, "kind": task.kind, "num_draws": num_draws}
+        return function(test.target, *compared, test.group, test.cluster, generator=np.random.default_rng(seed), **options)
+
+    scores = {name: bootstrap(metrics.bootstrap_scores, candidate) for name, candidate in candidates.items()}
     sign = 1 if metrics.METRIC_OF[task.metric].higher_is_better else -1
     best = max(member_names, key=lambda name: sign * scores[name][task.metric].value)
-    gain = metrics.bootstrap_difference(
-        test.target,
-        candidates[ENSEMBLE],
-        candidates[best],
-        test.group,
-        test.cluster,
-        weight=weight,
-        kind=task.kind,
-        num_draws=num_draws,
-        generator=np.random.default_rng(seed),
-    )
+    gain = bootstrap(metrics.bootstrap_difference, candidates[ENSEMBLE], candidates[best])
     return {
         "kind": task.kind,
         "metric": task.metric,
@@ -82,12 +75,15 @@ def score(
         "left_out": metrics.what_is_left_out(test.target, test.group, task.kind),
         "num_draws": num_draws,
         "members": member_names,
-        "scores": {name: {metric: _finite(interval) for metric, interval in of.items()} for name, of in scores.items()},
+        "scores": {name: _as_json(intervals_of_metrics) for name, intervals_of_metrics in scores.items()},
         "best_member": best,
-        "gain_over_best_member": {metric: _finite(interval) for metric, interval in gain.items()},
+        "gain_over_best_member": _as_json(gain),
     }
 
 
-def _finite(interval: metrics.Interval) -> dict[str, float | None]:
-    """JSON has no NaN."""
-    return {name: value if np.isfinite(value) else None for name, value in interval._asdict().items()}
+def _as_json(intervals_of_metrics: dict[str, metrics.Interval]) -> dict[str, dict[str, float | None]]:
+    """By metric: value, low and high. JSON has no NaN: None stands for it."""
+    return {
+        metric: {name: value if np.isfinite(value) else None for name, value in interval._asdict().items()}
+        for metric, interval in intervals_of_metrics.items()
+    }

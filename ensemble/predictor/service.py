@@ -1,16 +1,16 @@
-"""A loaded ensemble over HTTP: a request holds raw reviews, its answer the ranked forecast.
+"""A loaded ensemble over HTTP: a request contains raw reviews, its response the ranked forecast.
 
     python scripts/serve.py ensemble=runs/demo/ensemble port=8000
     curl -H 'content-type: application/json' -d @request.json http://127.0.0.1:8000/predict
 
-    POST /predict   {"reviews": […], "products": […]} to {"forecast": […]}; the recipe's requests.py has the fields
-    GET /schema     the JSON schema of a request, its limits, and what the ensemble is
-    GET /health     200 once the members are loaded, 503 when one of their processes is gone
+    POST /predict   {"reviews": […], "products": […]} to {"forecast": […]}; requests.py of the recipe defines the fields
+    GET /schema     the JSON schema of a request, its limits, and the members and weights of the ensemble
+    GET /health     200 once the members are loaded, 503 when one of their processes has ended
     GET /metrics    counts and latencies for Prometheus
 
-What is wrong with a request is answered with 422 and names the field, what is too large with 413, a body that comes too
-slowly with 408, and one that breaks off is counted as 400. SIGTERM ends the service after the requests under way; those that
-take longer than stop_timeout_s are answered with 503.
+An invalid request is answered with status 422 and the name of the field, one that is too large with 413, a body that arrives
+too slowly with 408. A body that is not complete is counted as 400. SIGTERM ends the service after the requests under way;
+those that take longer than stop_timeout_s are answered with 503.
 """
 
 import asyncio
@@ -48,9 +48,9 @@ ROUTES = ("/predict", "/schema", "/health", "/metrics")
 
 
 def serve(settings: ServeConfig) -> None:
-    """Load the ensemble and answer requests until SIGTERM or Ctrl-C; those under way are finished first.
+    """Load the ensemble and answer requests until SIGTERM or Ctrl-C; requests under way are finished first.
 
-    Raises `UserError` for an ensemble that cannot be loaded, impossible limits, and an address that cannot be listened at.
+    Raises `UserError` for an ensemble that cannot be loaded, impossible limits, and an address that is not available.
     """
     for name in ("max_reviews", "max_bytes", "body_timeout_s", "stop_timeout_s"):
         if getattr(settings, name) < 1:
@@ -60,8 +60,8 @@ def serve(settings: ServeConfig) -> None:
         Predictor.load(settings.ensemble, settings.threads) as predictor,
     ):
         for number in (signal.SIGINT, signal.SIGTERM):
-            signal.signal(number, lambda *_: None)  # uvicorn raises the one that stopped it again: it was obeyed
-        # A request makes tens of thousands of objects: the collector would look through all libraries' again and again
+            signal.signal(number, lambda *_: None)  # after it has stopped, uvicorn raises the signal again
+        # A request creates tens of thousands of objects, and each collection would scan the objects of all libraries
         gc.collect()
         gc.freeze()
         gc.set_threshold(100_000, 10, 10)
@@ -80,7 +80,7 @@ def serve(settings: ServeConfig) -> None:
 def make_app(predictor: Predictor, settings: ServeConfig) -> ASGIApp:
     """The routes that the module's docstring lists, and their metrics."""
     app = FastAPI(title="accelerate-ensemble", openapi_url=None)
-    requests_of = _requests_of(predictor)
+    request_module = _request_module(predictor)
     registry = CollectorRegistry()
     ProcessCollector(registry=registry)
     requests = Counter("ensemble_requests", "Requests by route and status", ("route", "status"), registry=registry)
@@ -100,10 +100,10 @@ def make_app(predictor: Predictor, settings: ServeConfig) -> ASGIApp:
             async with asyncio.timeout(settings.body_timeout_s):
                 body = await _body(request, settings.max_bytes)
         except TimeoutError:
-            sentence = f"the body had not come after {settings.body_timeout_s} s: send it faster, or less of it"
+            sentence = f"the body had not arrived after {settings.body_timeout_s} s: send it faster, or less of it"
             return _refusal(HTTPStatus.REQUEST_TIMEOUT, [], sentence)
         except ClientDisconnect:
-            return _refusal(HTTPStatus.BAD_REQUEST, [], "the body broke off before it was whole: send the request again")
+            return _refusal(HTTPStatus.BAD_REQUEST, [], "the connection closed before the body was complete: send it again")
         if body is None:
             return _refusal(
                 HTTPStatus.REQUEST_ENTITY_TOO_LARGE, [], f"a request may have at most {settings.max_bytes} bytes: send less"
@@ -115,15 +115,15 @@ def make_app(predictor: Predictor, settings: ServeConfig) -> ASGIApp:
 
     @app.get("/schema")
     def schema() -> dict[str, Any]:
-        like = predictor.like
+        manifest = predictor.manifest
         return {
-            "request": requests_of.Request.model_json_schema(),
+            "request": request_module.Request.model_json_schema(),
             "limits": {"max_reviews": settings.max_reviews, "max_bytes": settings.max_bytes},
             "ensemble": {
-                "recipe": like["recipe"],
-                "fingerprint": like["fingerprint"],
+                "recipe": manifest["recipe"],
+                "fingerprint": manifest["fingerprint"],
                 "members": dict(zip(predictor.ensemble.member_names, predictor.ensemble.weights, strict=True)),
-                **requests_of.facts(like),
+                **request_module.facts(manifest),
             },
         }
 
@@ -138,78 +138,78 @@ def make_app(predictor: Predictor, settings: ServeConfig) -> ASGIApp:
         return Response(generate_latest(registry), media_type=CONTENT_TYPE_LATEST)
 
     async def measured(scope: Scope, receive: Receive, send: Send) -> None:
-        """The app itself, its requests counted and timed."""
+        """The app, with its requests counted and timed."""
         if scope["type"] != "http":
             return await app(scope, receive, send)
-        began = time.perf_counter()
-        route = scope["path"] if scope["path"] in ROUTES else "other"  # any path for a label would fill the memory
+        start = time.perf_counter()
+        route = scope["path"] if scope["path"] in ROUTES else "other"  # a label for every path would fill the memory
         status, is_answered = HTTPStatus.INTERNAL_SERVER_ERROR.value, False
 
-        async def noting(message: Message) -> None:
+        async def send_and_record(message: Message) -> None:
             nonlocal status, is_answered
             status, is_answered = message.get("status", status), True
             await send(message)
 
         try:
-            await app(scope, receive, noting)
-        except asyncio.CancelledError:  # the time for what was under way is up; uvicorn would log it as our mistake
+            await app(scope, receive, send_and_record)
+        except asyncio.CancelledError:  # stop_timeout_s has passed; uvicorn would log this as an error of the app
             if not is_answered:
-                refusal = _refusal(HTTPStatus.SERVICE_UNAVAILABLE, [], "the service is being stopped: ask another")
-                await refusal(scope, receive, noting)
+                refusal = _refusal(HTTPStatus.SERVICE_UNAVAILABLE, [], "the service is being stopped: use another")
+                await refusal(scope, receive, send_and_record)
         finally:
             requests.labels(route, str(status)).inc()
-            seconds.labels(route).observe(time.perf_counter() - began)
+            seconds.labels(route).observe(time.perf_counter() - start)
 
     return measured
 
 
 def _predict(predictor: Predictor, settings: ServeConfig, body: bytes) -> tuple[Response, int, int]:
-    """The answer to a request's body, and how many reviews went in and products came out."""
-    requests_of = _requests_of(predictor)
+    """The response to a request's body, the number of reviews in the request, and of products in the response."""
+    request_module = _request_module(predictor)
     try:
-        request = requests_of.Request.model_validate_json(body)
+        request = request_module.Request.model_validate_json(body)
     except ValidationError as error:
-        details = error.errors(include_url=False, include_context=False, include_input=False)
-        return JSONResponse({"detail": [{**one, "loc": ["body", *one["loc"]]} for one in details[:100]]}, 422), 0, 0
-    counts = requests_of.counts(request)
+        details = error.errors(include_url=False, include_context=False, include_input=False)[:100]
+        return JSONResponse({"detail": [{**each, "loc": ["body", *each["loc"]]} for each in details]}, 422), 0, 0
+    counts = request_module.counts(request)
     for name, count in counts.items():
         if count > settings.max_reviews:
             sentence = f"{count} {name} are more than the {settings.max_reviews} that a request may have: send fewer"
             return _refusal(HTTPStatus.REQUEST_ENTITY_TOO_LARGE, [name], sentence), 0, 0
-    if problem := requests_of.problem(request, predictor.like):
+    if problem := request_module.problem(request, predictor.manifest):
         return _refusal(HTTPStatus.UNPROCESSABLE_ENTITY, *problem), 0, 0
     source = next(iter(counts))
     try:
-        forecast = predictor.predict(*requests_of.tables(request))
+        forecast = predictor.predict(*request_module.tables(request))
     except UserError as error:
         return _refusal(HTTPStatus.UNPROCESSABLE_ENTITY, [source], str(error)), 0, 0
     except Failure as error:
         print(f"failed: {error}", file=sys.stderr, flush=True)
-        return _refusal(HTTPStatus.SERVICE_UNAVAILABLE, [], "a member could not answer: look at the service's log"), 0, 0
-    about = {name.decode(): value.decode() for name, value in (forecast.schema.metadata or {}).items()}
-    found = forecast.to_pylist()
-    for row in found:
+        return _refusal(HTTPStatus.SERVICE_UNAVAILABLE, [], "a member could not predict: look at the service's log"), 0, 0
+    metadata = {name.decode(): value.decode() for name, value in (forecast.schema.metadata or {}).items()}
+    rows = forecast.to_pylist()
+    for row in rows:
         row["members"] = {name: row.pop(name) for name in predictor.ensemble.member_names if name in row}
-    answer = {**requests_of.answer(about), "forecast": found}
-    content = to_json(answer, inf_nan_mode="null")  # the value of an unknown feature, for which JSON has no number
-    return Response(content, media_type="application/json"), counts[source], len(found)
+    answer = {**request_module.answer(metadata), "forecast": rows}
+    content = to_json(answer, inf_nan_mode="null")  # the value of an unknown feature is NaN, which JSON does not have
+    return Response(content, media_type="application/json"), counts[source], len(rows)
 
 
-def _requests_of(predictor: Predictor) -> ModuleType:
-    """What a request holds, by the ensemble's recipe."""
-    found = recipe.of(predictor.like).module("requests")
-    if found is None:
-        raise UserError(f"the recipe {predictor.like['recipe']} has no requests.py, so it cannot be served over HTTP")
-    return found
+def _request_module(predictor: Predictor) -> ModuleType:
+    """The module requests.py of the ensemble's recipe, which defines the fields of a request."""
+    module = recipe.of(predictor.manifest).module("requests")
+    if module is None:
+        raise UserError(f"the recipe {predictor.manifest['recipe']} has no requests.py, so it cannot be served over HTTP")
+    return module
 
 
 async def _body(request: Request, max_bytes: int) -> bytes | None:
-    """The request's body, or None if it is longer than it may be; then the rest is not kept.
+    """The request's body, or None if it has more than `max_bytes`; then the rest is not read.
 
-    A length that is announced in the head is judged before anything is read.
+    A header Content-Length above `max_bytes` is refused before anything is read.
     """
-    announced = request.headers.get("content-length", "")
-    if announced.isdecimal() and int(announced) > max_bytes:
+    content_length = request.headers.get("content-length", "")
+    if content_length.isdecimal() and int(content_length) > max_bytes:
         return None
     body = bytearray()
     async for chunk in request.stream():
@@ -220,7 +220,7 @@ async def _body(request: Request, max_bytes: int) -> bytes | None:
 
 
 def _refusal(status: HTTPStatus, place: list[str | int], sentence: str) -> Response:
-    """In the form of a field's fault; what may not have been read to its end is not followed by another request."""
+    """An error in the format of pydantic's. The connection is closed if the request may not have been read to its end."""
     unread = (HTTPStatus.REQUEST_TIMEOUT, HTTPStatus.BAD_REQUEST, HTTPStatus.SERVICE_UNAVAILABLE)
     headers = {"connection": "close"} if status in unread else None
     return JSONResponse({"detail": [{"loc": ["body", *place], "msg": sentence, "type": "refused"}]}, status, headers)
@@ -230,4 +230,4 @@ def _listen(host: str, port: int) -> socket.socket:
     try:
         return socket.create_server((host, port))
     except (OSError, OverflowError) as error:
-        raise UserError(f"host={host} port={port} cannot be listened at ({error}): choose another, or port=0") from None
+        raise UserError(f"host={host} port={port} is not available ({error}): choose another, or port=0") from None

@@ -1,25 +1,25 @@
-"""What scripts/serve.py can be told. Nothing heavy is imported here, so that `--help` answers at once."""
+"""Settings of scripts/serve.py. Nothing heavy is imported here, so that `--help` answers at once."""
 
 import dataclasses
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class ServeConfig:
-    """Where the service listens, and how much it takes in one request."""
+    """The address of the service, and the limits of a request."""
 
     ensemble: str = "???"
-    """The folder of a fitted ensemble; its members must be where they were when it was fitted."""
+    """The folder of a fitted ensemble; the folders of its members must not have moved since it was fitted."""
     host: str = "127.0.0.1"
-    """The address to listen at; 0.0.0.0 for all of the machine's. There is no log-in: put a proxy before it."""
+    """The address to listen at; 0.0.0.0 for all addresses of the machine. There is no log-in: put a proxy before it."""
     port: int = 8000
-    """The port to listen at; 0 for any that is free."""
+    """The port to listen at; 0 for any free port."""
     threads: int = 0
     """Threads of each member's process; 0 for as many cores as are granted."""
     max_reviews: int = 100_000
-    """Reviews, and products, in one request; more are answered with 413."""
+    """Most reviews, and most products, in one request; a larger request is answered with status 413."""
     max_bytes: int = 64 << 20
-    """Size of one request's body; a longer one is answered with 413 and not read on."""
+    """Largest size of a request's body in bytes; a larger body is answered with status 413 and not read to its end."""
     body_timeout_s: int = 30
-    """Seconds in which a request's body must have come; a slower one is answered with 408."""
+    """Seconds in which the body of a request must arrive; a slower one is answered with status 408."""
     stop_timeout_s: int = 60
-    """After SIGTERM, seconds in which requests under way may finish."""
+    """Seconds after SIGTERM in which requests under way may finish."""

@@ -1,4 +1,4 @@
-"""Which rows of data for cross-validation did what, in sentences for the report and the model card."""
+"""Sentences for the report and the model card: how each row of data for cross-validation was used."""
 
 from typing import Any
 
@@ -13,34 +13,34 @@ SPLIT_USE = {
 }
 
 
-def sentences(about: dict[str, Any], scores: dict[str, Any]) -> dict[str, str]:
-    """By the step of the fit; empty for data with a validation split.
+def sentences(manifest: dict[str, Any], scores: dict[str, Any]) -> dict[str, str]:
+    """A sentence for each step of the fit; empty for data with a validation split.
 
-    about : the manifest of the data. scores : as in scores.json.
+    manifest : of the data. scores : as in scores.json.
     """
-    cv = CrossValidation.of(about)
+    cv = CrossValidation.from_manifest(manifest)
     if cv is None:
         return {}
     return {
-        "training": _training(about, cv),
-        "out-of-fold predictions": _predicted(about, cv, scores["out_of_fold_rows"]),
+        "training": _training(manifest, cv),
+        "out-of-fold predictions": _predicted(manifest, cv, scores["out_of_fold_rows"]),
         "weights and calibration": "Fitted on the out-of-fold predictions."
         if scores["fitted_on"] == OUT_OF_FOLD
         else f"Fitted on the split {scores['fitted_on']}.",
-        "scores": _scored(about, cv, scores),
+        "scores": _scored(manifest, cv, scores),
         "new rows": "Predicted by models that are fitted again on all rows."
         if cv.scheme == "forward"
-        else "Predicted by the mean of the copies of each member, or by models fitted again on all rows where refit=true.",
+        else "Predicted by the mean of the copies of each member, or, with refit=true, by models fitted again on all rows.",
     }
 
 
 def place(scores: dict[str, Any]) -> str:
-    """The rows that are scored, within a sentence."""
+    """The rows that are scored, as words within a sentence."""
     return "out-of-fold predictions" if scores["split"] == OUT_OF_FOLD else f"the {scores['split']} split"
 
 
-def _training(about: dict[str, Any], cv: CrossValidation) -> str:
-    rows, config = f"{about['splits']['train']['rows']:,} rows with a known target", about["config"]
+def _training(manifest: dict[str, Any], cv: CrossValidation) -> str:
+    rows, config = f"{manifest['splits']['train']['rows']:,} rows with a known target", manifest["config"]
     if cv.scheme == "holdout":
         return (
             f"{rows}: one copy of each member. One part of the rows fits it, one decides when its training stops, and one "
@@ -49,7 +49,7 @@ def _training(about: dict[str, Any], cv: CrossValidation) -> str:
     num_fit = cv.num_folds - 2
     copies = f"Each member has {cv.num_folds} copies."
     if cv.scheme == "forward":
-        unit = " days" if isinstance(about["splits"]["train"].get("from"), str) and cv.embargo else ""
+        unit = " days" if isinstance(manifest["splits"]["train"].get("from"), str) and cv.embargo else ""
         embargo = f", less an embargo of {cv.embargo:g}{unit}" if cv.embargo else ""
         return (
             f"{rows}, in {cv.num_folds} blocks forward in time, by {config.get('time')}. {copies} A copy predicts one "
@@ -62,20 +62,23 @@ def _training(about: dict[str, Any], cv: CrossValidation) -> str:
     )
 
 
-def _predicted(about: dict[str, Any], cv: CrossValidation, num_rows: int) -> str:
-    others = about["splits"]["train"]["rows"] - num_rows
-    found = f"{num_rows:,} rows, each by the copy that learned nothing from it."
+def _predicted(manifest: dict[str, Any], cv: CrossValidation, num_rows: int) -> str:
+    others = manifest["splits"]["train"]["rows"] - num_rows
+    sentence = f"{num_rows:,} rows, each by the copy that was not fitted on it."
     if cv.scheme == "forward":
-        return f"{found} The other {others:,} rows, before the first block, have none: they only train."
-    return f"{found} The other {others:,} rows have none: they only train." if others else found
+        return f"{sentence} The other {others:,} rows, before the first block, have none: they are only used for training."
+    return f"{sentence} The other {others:,} rows have none: they are only used for training." if others else sentence
 
 
-def _scored(about: dict[str, Any], cv: CrossValidation, scores: dict[str, Any]) -> str:
+def _scored(manifest: dict[str, Any], cv: CrossValidation, scores: dict[str, Any]) -> str:
     rows = f"The scores are of {scores['rows']:,} rows"
     if scores["split"] != OUT_OF_FOLD:
         how = "the last in time" if cv.scheme == "forward" else "set aside at random"
-        return f"{rows} of the {scores['split']} split, {how}, from which nothing was learned."
+        return f"{rows} of the {scores['split']} split, {how}, on which nothing was fitted."
     others = scores["out_of_fold_rows"] - scores["rows"]
-    which = "earlier" if cv.scheme == "forward" else "other"
-    found = f"{rows} with out-of-fold predictions. For each, weights and calibration were fitted on {which} rows."
-    return f"{found} {others:,} rows are not scored, since none are {which} or their weight is 0." if others else found
+    if cv.scheme == "forward":
+        which, reason = "earlier", "there are no earlier rows or their weight is 0"
+    else:
+        which, reason = "other", "there are no other rows or their weight is 0"
+    sentence = f"{rows} with out-of-fold predictions. For each, weights and calibration were fitted on {which} rows."
+    return f"{sentence} {others:,} rows are not scored, since {reason}." if others else sentence

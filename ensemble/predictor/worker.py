@@ -1,15 +1,16 @@
-"""One stage of a loaded ensemble, in a process of its own: it loads once and then answers tasks until its input ends.
+"""The worker process of a loaded ensemble: it loads the preparation of data, or one member, and runs tasks.
 
-PyTorch, the tree libraries and polars each bring threads of their own and do not share a process here, so the preparation
-of the data and each member have one. On standard input, the first line describes the stage and each later one a task, in
-JSON; each is answered by a line on standard output:
+PyTorch, the tree libraries and polars each start threads of their own and must not share a process. So the preparation of
+the data and each member have a worker process each. A worker reads lines of JSON from standard input: the first describes
+what to load (`WorkerConfig`), each later line is a task. It ends when its input ends. It answers each line with a line of
+JSON on standard output:
 
-    {}                      done, or loaded
-    {"mistake": sentence}   what was asked cannot be done, and the sentence says why
-    {"failure": sentence}   something broke, and the traceback is on standard error
+    {}                      the worker has loaded, or the task is done
+    {"mistake": sentence}   a mistake of the user, as the sentence of a `UserError`
+    {"failure": sentence}   any other exception; the traceback is on standard error
 
-Arrays travel in files: prepared data as a folder, predictions as a prediction file. A member is read from JSON and from
-safetensors, UBJ or LightGBM's text, after its checksums were compared; there is nothing here that could read a pickle.
+Arrays are passed in files: prepared data as a folder, predictions as a prediction file. A member is read from JSON and from
+safetensors, UBJ or LightGBM's text, after its checksums were compared. No pickle is read.
 """
 
 import json
@@ -27,29 +28,32 @@ from ensemble import recipe
 from ensemble.data.inputs import FORECAST
 from ensemble.errors import UserError
 
+WorkerConfig = dict[str, Any]
+"""`recipe`; `manifest`, of the data that the ensemble was fitted on; for a member also `name`, `folder` and `threads`."""
 Task = dict[str, Any]
-Stage = Callable[[Task], None]
+"""For the preparation `source`, `metadata` and `out`; for a member `data`, the prepared folder, and `out`, a file."""
+RunTask = Callable[[Task], None]
 
 
 def main() -> None:
-    """Load the stage that the first line describes, and answer those that follow."""
+    """Load what the first line describes, and run the tasks of the lines that follow."""
     for number in (signal.SIGINT, signal.SIGTERM):
-        signal.signal(number, signal.SIG_IGN)  # they reach the whole group, and requests under way are to be finished
+        signal.signal(number, signal.SIG_IGN)  # they reach the whole process group; requests under way must finish
     answers = os.fdopen(os.dup(1), "w", encoding="utf-8")
-    os.dup2(os.open(os.devnull, os.O_WRONLY), 1)  # what libraries and stages print is no answer
-    about = json.loads(sys.stdin.readline())
-    if about["recipe"] not in recipe.BUILT_IN:  # the process that started this one trusts it already
-        recipe.named(about["recipe"])
-    stages: list[Stage] = []
-    _answer(answers, lambda: stages.append((load_member if "folder" in about else load_preparation)(about)))
-    for line in sys.stdin if stages else ():
-        _answer(answers, partial(stages[0], json.loads(line)))
+    os.dup2(os.open(os.devnull, os.O_WRONLY), 1)  # text that libraries print is no answer
+    config = json.loads(sys.stdin.readline())
+    if config["recipe"] not in recipe.BUILT_IN:  # the process that started this one trusts it already
+        recipe.named(config["recipe"])
+    loaded: list[RunTask] = []
+    _answer(answers, lambda: loaded.append((load_member if "folder" in config else load_preparation)(config)))
+    for line in sys.stdin if loaded else ():
+        _answer(answers, partial(loaded[0], json.loads(line)))
 
 
-def _answer(answers: IO[str], work: Callable[[], None]) -> None:
+def _answer(answers: IO[str], run: Callable[[], None]) -> None:
     answer = {}
     try:
-        work()
+        run()
     except UserError as error:
         answer = {"mistake": str(error)}
     except Exception as error:
@@ -58,30 +62,30 @@ def _answer(answers: IO[str], work: Callable[[], None]) -> None:
     print(json.dumps(answer), file=answers, flush=True)
 
 
-def load_preparation(about: Task) -> Stage:
-    """Raw data to prepared data like those that the members learned from; a task has `source`, `metadata` and `out`."""
+def load_preparation(config: WorkerConfig) -> RunTask:
+    """The recipe's preparation of new raw data, in the same way as the training data."""
     from ensemble.predictor import new_data
 
-    return partial(new_data.of_recipe(about["like"]).prepare, about["like"])
+    return partial(new_data.preparation_module(config["manifest"]).prepare, config["manifest"])
 
 
-def load_member(about: Task) -> Stage:
-    """A member; a task has the folder of prepared `data` and the prediction file `out`."""
+def load_member(config: WorkerConfig) -> RunTask:
+    """A member, which predicts the split forecast."""
     from ensemble import folders
     from ensemble.predictor import members
 
     with tempfile.TemporaryDirectory(prefix="ensemble-") as empty:  # there are no rows yet
-        like = {name: value for name, value in about["like"].items() if name not in ("files", "fingerprint")}
-        folders.write_manifest(Path(empty), {**like, "splits": {}})
-        member = members.load(Path(about["folder"]), empty, about["threads"])
-    return partial(_predict, member.predict, about["name"])
+        manifest = {name: value for name, value in config["manifest"].items() if name not in ("files", "fingerprint")}
+        folders.write_manifest(Path(empty), {**manifest, "splits": {}})
+        member = members.load(Path(config["folder"]), empty, config["threads"])
+    return partial(_predict, member.predict, config["name"])
 
 
-def _predict(ask: Callable[[str, str], dict[str, Any]], name: str, task: Task) -> None:
+def _predict(predict: Callable[[str, str], dict[str, Any]], name: str, task: Task) -> None:
     from ensemble import predictions
 
-    found = ask(task["data"], FORECAST)
-    predictions.write(task["out"], predictions.Predictions(**found, member=name, split=FORECAST))
+    columns = predict(task["data"], FORECAST)
+    predictions.write(task["out"], predictions.Predictions(**columns, member=name, split=FORECAST))
 
 
 if __name__ == "__main__":

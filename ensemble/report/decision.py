@@ -1,7 +1,8 @@
-"""From which probability to decide for yes, by what a missed yes costs as a multiple of a false alarm.
+"""Decision thresholds of a binary task, by the cost of a missed positive as a multiple of the cost of a false alarm.
 
-With costs m of a missed yes and 1 of a false alarm, a calibrated probability p costs least if yes is decided from
-p = 1 / (1 + m) on. So the threshold follows from the costs alone, and what it gives is measured on the rows that are scored.
+With the cost m of a missed positive and 1 of a false alarm, the expected cost of calibrated probabilities is lowest if rows
+with p >= 1 / (1 + m) are predicted positive. So the threshold is not fitted. Precision, recall and cost are measured on the
+scored rows.
 """
 
 from typing import Any
@@ -12,10 +13,11 @@ from ensemble.predictor.fit import ENSEMBLE
 from ensemble.report.run import Run
 
 SHOWN = (0.2, 0.5, 1.0, 2.0, 5.0, 10.0, 20.0, 50.0)
-"""Costs of a missed yes of the rows of the table."""
+"""Costs of a missed positive in the table."""
 PER_DECADE = 20
+"""Steps of the slider for a factor of 10 in cost."""
 EXPONENTS = (-26, 40)
-"""Of the first and the last step of the slider, in parts of a decade: from 0.05 to 100."""
+"""First and last step of the slider: costs from 10^(-26 / 20) = 0.05 to 10^(40 / 20) = 100."""
 
 
 def costs(run: Run) -> dict[str, Any]:
@@ -29,21 +31,25 @@ def costs(run: Run) -> dict[str, Any]:
 
 
 def at(run: Run, cost: float) -> dict[str, float]:
-    """The threshold for a cost of a missed yes, and what it gives; numbers are per 1,000 rows, costs in false alarms."""
+    """The threshold for a cost of a missed positive, with precision, recall, and counts and costs per 1,000 rows.
+
+    `yes` counts the rows that are predicted positive. `blind` is the lower of the costs of predicting all rows positive, or
+    none. Costs are in units of the cost of a false alarm.
+    """
     target, weight = run.test.target, run.test.weight
     weight = np.ones(len(target)) if weight is None else weight
     per_thousand = 1000 / weight.sum()
     threshold = 1 / (1 + cost)
-    is_yes = run.candidates[ENSEMBLE] >= threshold
-    named, positives = weight[is_yes].sum(), weight @ target
-    hits = weight[is_yes] @ target[is_yes]
-    false_alarms, missed = named - hits, positives - hits
+    is_predicted = run.candidates[ENSEMBLE] >= threshold
+    predicted, positives = weight[is_predicted].sum(), weight @ target
+    hits = weight[is_predicted] @ target[is_predicted]
+    false_alarms, missed = predicted - hits, positives - hits
     return {
         "cost": cost,
         "threshold": threshold,
-        "precision": float(hits / named) if named else 0.0,
+        "precision": float(hits / predicted) if predicted else 0.0,
         "recall": float(hits / positives) if positives else 0.0,
-        "yes": float(named * per_thousand),
+        "yes": float(predicted * per_thousand),
         "false_alarms": float(false_alarms * per_thousand),
         "missed": float(missed * per_thousand),
         "total": float((false_alarms + cost * missed) * per_thousand),

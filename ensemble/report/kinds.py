@@ -1,6 +1,6 @@
-"""What the report draws of values, classes and orders: title, caption, label and painter of each picture.
+"""The curves of the scored rows, by kind of task.
 
-Each function takes the run, and how each candidate is drawn; a painter fills matplotlib's axes.
+Each function takes the run and matplotlib's line style of each candidate, and returns the pictures.
 """
 
 from collections.abc import Callable
@@ -10,127 +10,186 @@ import numpy as np
 
 from ensemble import metrics
 from ensemble.predictor.fit import ENSEMBLE
+from ensemble.predictor.used_rows import place
 from ensemble.report.run import Run
+from ensemble.report.svg import Picture, colour, format_percent
 
-Described = tuple[str, str, str, Callable[[Any], None]]
 NUM_BINS = 20
 NUM_DECILES = 10
 NUM_SIZES = 6
 NUM_PLACES = 10
-MUTED = "#000001"  # the page's `muted`, as report_pictures has it
+RARE = 0.2
+"""Base rate below which the reliability diagram has square-root scales."""
 
 
-def values(run: Run, series: dict[str, Any]) -> list[Described]:
-    """Of numbers: what was seen where a value was said, and how far off it was."""
-    target, said = run.test.target, run.candidates[ENSEMBLE]
+def binary(run: Run, styles: dict[str, Any]) -> list[Picture]:
+    """Precision against recall, and the reliability of the probabilities."""
+    is_rare = run.test.target.mean() < RARE
+    return [
+        (
+            "Precision and recall",
+            f"With a lower threshold, more of the {run.words.positives} are found, and fewer of those predicted are "
+            f"{run.words.yes}.",
+            f"Precision against recall on {place(run.scores)}.",
+            _precision_recall(run, styles),
+        ),
+        (
+            "Reliability",
+            "On the grey line, predicted probabilities equal observed frequencies."
+            + (" Square-root scales." if is_rare else ""),
+            f"The share that {run.words.became_yes} against the predicted probability.",
+            _reliability(run, styles, is_rare),
+        ),
+    ]
 
-    def observed(axes: Any) -> None:
-        bins = _equal_bins(said, NUM_BINS)
-        middle = np.array([np.median(said[bins == number]) for number in np.unique(bins)])
+
+def _precision_recall(run: Run, styles: dict[str, Any]) -> Callable[[Any], None]:
+    def paint(axes: Any) -> None:
+        for name, probability in run.candidates.items():
+            curve = metrics.precision_recall(run.test.target, probability)
+            axes.plot(curve.recall, curve.precision, **styles[name])
+        axes.axhline(float(run.test.target.mean()), color=colour("muted"), linewidth=1)
+        axes.set(
+            xlim=(0, 1),
+            ylim=(0, 1),
+            xlabel=f"recall: found, of all {run.words.positives}",
+            ylabel=f"precision: {run.words.yes}, of all predicted",
+        )
+        format_percent(axes.xaxis, axes.yaxis)
+
+    return paint
+
+
+def _reliability(run: Run, styles: dict[str, Any], is_rare: bool) -> Callable[[Any], None]:
+    def paint(axes: Any) -> None:
+        curves = {name: metrics.reliability(run.test.target, probability) for name, probability in run.candidates.items()}
+        top = max(max(curve.prediction.max(), curve.observed.max()) for curve in curves.values())
+        top = min(1.0, np.ceil(20 * top + 0.2) / 20)
+        axes.plot([0, 1], [0, 1], color=colour("muted"), linewidth=1)
+        for name, curve in curves.items():
+            axes.plot(curve.prediction, curve.observed, marker="o", markersize=3.5, **styles[name])
+        # Most probabilities are near 0: square-root scales give them more room
+        for axis in ("x", "y") if is_rare else ():
+            functions = (lambda values: np.sqrt(np.maximum(values, 0)), np.square)
+            getattr(axes, f"set_{axis}scale")("function", functions=functions)
+            ticks = [tick for tick in (0, 0.01, 0.05, 0.1, 0.2, 0.3, 0.5, 0.7, 1.0) if tick <= top]
+            getattr(axes, f"set_{axis}ticks")(ticks)
+        axes.set(
+            xlim=(0, top),
+            ylim=(0, top),
+            xlabel="mean predicted probability",
+            ylabel=f"share that {run.words.became_yes}",
+        )
+        format_percent(axes.xaxis, axes.yaxis)
+
+    return paint
+
+
+def regression(run: Run, styles: dict[str, Any]) -> list[Picture]:
+    """Quantiles of the target against the prediction, and the error by decile of the prediction."""
+    target, prediction = run.test.target, run.candidates[ENSEMBLE]
+
+    def predicted_and_observed(axes: Any) -> None:
+        bins = _equal_bins(prediction, NUM_BINS)
+        middle = np.array([np.median(prediction[bins == each]) for each in np.unique(bins)])
         low, quarter, half, three, high = np.array(
-            [np.quantile(target[bins == number], (0.05, 0.25, 0.5, 0.75, 0.95)) for number in np.unique(bins)]
+            [np.quantile(target[bins == each], (0.05, 0.25, 0.5, 0.75, 0.95)) for each in np.unique(bins)]
         ).T
-        colour = series[ENSEMBLE]["color"]
-        axes.fill_between(middle, low, high, color=colour, alpha=0.15, linewidth=0)
-        axes.fill_between(middle, quarter, three, color=colour, alpha=0.3, linewidth=0)
-        axes.plot(middle, half, **series[ENSEMBLE])
+        line_colour = styles[ENSEMBLE]["color"]
+        axes.fill_between(middle, low, high, color=line_colour, alpha=0.15, linewidth=0)
+        axes.fill_between(middle, quarter, three, color=line_colour, alpha=0.3, linewidth=0)
+        axes.plot(middle, half, **styles[ENSEMBLE])
         ends = [middle.min(), middle.max()]
-        axes.plot(ends, ends, color=MUTED, linewidth=1)
-        axes.set(xlabel="said by the ensemble", ylabel="seen")
-        _plain_numbers(axes.xaxis, axes.yaxis)
+        axes.plot(ends, ends, color=colour("muted"), linewidth=1)
+        axes.set(xlabel="predicted by the ensemble", ylabel="observed")
+        _format_numbers(axes.xaxis, axes.yaxis)
 
     def error_by_decile(axes: Any) -> None:
-        bins = _equal_bins(said, NUM_DECILES)
+        bins = _equal_bins(prediction, NUM_DECILES)
         places = np.unique(bins)
         for name, candidate in run.candidates.items():
-            errors = [np.abs(candidate - target)[bins == number].mean() for number in places]
-            axes.plot(places + 1, errors, marker="o", markersize=3.5, **series[name])
+            errors = [np.abs(candidate - target)[bins == each].mean() for each in places]
+            axes.plot(places + 1, errors, marker="o", markersize=3.5, **styles[name])
         axes.set_xticks(range(1, NUM_DECILES + 1))
-        axes.set(ylim=(0, None), xlabel="tenth of the rows, by what the ensemble said", ylabel="mean absolute error")
-        _plain_numbers(axes.yaxis)
+        axes.set(ylim=(0, None), xlabel="decile of the ensemble's prediction", ylabel="mean absolute error")
+        _format_numbers(axes.yaxis)
 
     return [
         (
             "Predicted and observed",
-            "Half of the rows lie in the dark band, nine of ten in the pale one; the line is their middle. On the grey line "
-            "a value means what it says.",
-            "Quantiles of what was seen against the value that the ensemble said.",
-            observed,
+            "The dark band contains half of the observed values, the pale one 90 %; the line is the median. On the grey "
+            "line, prediction and observation are equal.",
+            "Quantiles of the observed values against the ensemble's prediction.",
+            predicted_and_observed,
         ),
         (
             "Error by decile",
-            "Whether small values or large ones are hard: rows in tenths, from the lowest forecast to the highest.",
+            "Whether small or large values are harder to predict: the rows in tenths, by the ensemble's prediction.",
             "Mean absolute error in each tenth of the rows.",
             error_by_decile,
         ),
     ]
 
 
-def classes(run: Run, series: dict[str, Any]) -> list[Described]:
-    """Of classes: whether a probability means what it says."""
+def multiclass(run: Run, styles: dict[str, Any]) -> list[Picture]:
+    """The reliability of the probability of the likeliest class."""
 
     def reliability(axes: Any) -> None:
         for name, candidate in run.candidates.items():
-            right = candidate.argmax(axis=1) == run.test.target
-            curve = metrics.reliability(right.astype(float), candidate.max(axis=1), NUM_DECILES)
-            axes.plot(curve.prediction, curve.observed, marker="o", markersize=3.5, **series[name])
-        axes.plot([0, 1], [0, 1], color=MUTED, linewidth=1)
-        least = 1 / len(run.task.classes)
+            is_right = candidate.argmax(axis=1) == run.test.target
+            curve = metrics.reliability(is_right.astype(float), candidate.max(axis=1), NUM_DECILES)
+            axes.plot(curve.prediction, curve.observed, marker="o", markersize=3.5, **styles[name])
+        axes.plot([0, 1], [0, 1], color=colour("muted"), linewidth=1)
         axes.set(
-            xlim=(0.9 * least, 1),
+            xlim=(0.9 / len(run.task.classes), 1),
             ylim=(0, 1),
-            xlabel="said: probability of the likeliest class",
-            ylabel="seen: it came true",
+            xlabel="predicted probability of the likeliest class",
+            ylabel="share of rows of that class",
         )
-        for axis in (axes.xaxis, axes.yaxis):
-            axis.set_major_formatter(lambda value, position: f"{100 * value:.0f}\u202f%")
+        format_percent(axes.xaxis, axes.yaxis)
 
-    caption = "On the grey line the probability of the likeliest class means what it says. Rows in tenths."
-    return [
-        ("Reliability", caption, "The share that came true against the probability of the likeliest class.", reliability)
-    ]
+    caption = "On the grey line, the probability of the likeliest class equals the share of its rows. Rows in tenths."
+    return [("Reliability", caption, "The share of rows of the likeliest class against its probability.", reliability)]
 
 
-def orders(run: Run, series: dict[str, Any]) -> list[Described]:
-    """Of orders: how good they are in small and large groups, and what stands in each place."""
+def ranking(run: Run, styles: dict[str, Any]) -> list[Picture]:
+    """NDCG by group size, and the mean relevance in each of the first places."""
     target, group = run.test.target, run.test.group
-    _, number, size_of = np.unique(group, return_inverse=True, return_counts=True)
-    size = size_of[number]
+    _, index, size_of = np.unique(group, return_inverse=True, return_counts=True)
+    size = size_of[index]
 
     def by_size(axes: Any) -> None:
         ends = np.unique(np.quantile(size_of, np.linspace(0, 1, NUM_SIZES + 1)[1:], method="higher"))
         bins = np.searchsorted(ends, size)
         ndcg = metrics.METRIC_OF["ndcg_at_10"].function
         for name, candidate in run.candidates.items():
-            scores = [
-                ndcg(target[bins == place], candidate[bins == place], group[bins == place]) for place in range(len(ends))
-            ]
-            axes.plot(range(len(ends)), scores, marker="o", markersize=3.5, **series[name])
+            scores = [ndcg(target[bins == each], candidate[bins == each], group[bins == each]) for each in range(len(ends))]
+            axes.plot(range(len(ends)), scores, marker="o", markersize=3.5, **styles[name])
         begins = [int(size_of.min()), *(ends[:-1] + 1)]
-        words = [f"{begin}" if begin == end else f"{begin}–{end}" for begin, end in zip(begins, ends, strict=True)]
-        axes.set_xticks(range(len(ends)), words)
+        labels = [f"{begin}" if begin == end else f"{begin}–{end}" for begin, end in zip(begins, ends, strict=True)]
+        axes.set_xticks(range(len(ends)), labels)
         axes.set(xlabel="rows of the group", ylabel="NDCG@10")
 
     def by_place(axes: Any) -> None:
         for name, candidate in run.candidates.items():
-            order = np.lexsort((-candidate, number))
-            place = np.arange(len(order)) - (np.cumsum(size_of) - size_of)[number[order]]
+            order = np.lexsort((-candidate, index))
+            place = np.arange(len(order)) - (np.cumsum(size_of) - size_of)[index[order]]
             means = [target[order][place == each].mean() for each in range(min(NUM_PLACES, int(size_of.max())))]
-            axes.plot(np.arange(len(means)) + 1, means, marker="o", markersize=3.5, **series[name])
-        axes.axhline(target.mean(), color=MUTED, linewidth=1)
+            axes.plot(np.arange(len(means)) + 1, means, marker="o", markersize=3.5, **styles[name])
+        axes.axhline(target.mean(), color=colour("muted"), linewidth=1)
         axes.set_xticks(range(1, NUM_PLACES + 1))
         axes.set(xlabel="place in its group", ylabel="mean relevance")
 
     return [
         (
             "NDCG by group size",
-            "Whether large groups are harder to order: groups of like size together.",
+            "Whether large groups are harder to rank: groups in bins of similar size.",
             "NDCG at 10 by the number of rows of the group.",
             by_size,
         ),
         (
             "Relevance by place",
-            "What stands in each place; grey is the mean of all rows, which no order would give.",
+            "Mean relevance of the rows in each place; grey is the mean of all rows, that of a random order.",
             "Mean relevance in each of the first places.",
             by_place,
         ),
@@ -138,12 +197,12 @@ def orders(run: Run, series: dict[str, Any]) -> list[Described]:
 
 
 def _equal_bins(values: np.ndarray, num_bins: int) -> np.ndarray:
-    """For each value the number of its bin, of as many rows each; equal values stay together."""
+    """For each value the number of its bin, of bins with equally many rows; equal values are in one bin."""
     _, block, size = np.unique(values, return_inverse=True, return_counts=True)
     middle = (np.cumsum(size) - size / 2) / len(values)
     return np.minimum((middle * num_bins).astype(int), num_bins - 1)[block]
 
 
-def _plain_numbers(*axes: Any) -> None:
+def _format_numbers(*axes: Any) -> None:
     for axis in axes:
         axis.set_major_formatter(lambda value, position: f"{value:,.6g}".replace("-", "−"))

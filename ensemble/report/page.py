@@ -1,12 +1,11 @@
-"""A finished run to one HTML page that needs no network: which products, how good is the forecast, what did each member add.
+"""Write a finished run as one HTML page that needs no network: the forecast, its scores, the members, and the data.
 
     python scripts/report.py ensemble=runs/demo/ensemble data=runs/demo/prepared predictions=runs/demo/predictions \\
         out=runs/demo/report.html 'scaling=[slurm/results/scaling.json]'
 
-Everything on the page is read from files that the stages before left: the ensemble's folder, the manifest of the prepared
-data, the members' prediction files, and their folders, which ensemble.json names; what training gains from more ranks, where
-a file of that benchmark is given. The words and their layout are in page.html.j2; here the numbers are gathered and the
-pictures drawn. It takes two seconds.
+Everything on the page is read from files: the ensemble's folder, the manifest of the prepared data, the members' prediction
+files, and their folders, which ensemble.json names. The sentences and their layout are in page.html.j2; this module gathers
+the numbers and draws the pictures. It takes two seconds.
 """
 
 from collections.abc import Iterable, Sequence
@@ -17,7 +16,7 @@ from typing import Any
 from ensemble import folders, metrics, recipe
 from ensemble.errors import UserError
 from ensemble.predictor import leaderboard, used_rows
-from ensemble.report import commands, decision, forecast, pictures, quality, tables
+from ensemble.report import commands, decision, forecast, pictures, quality, svg, tables
 from ensemble.report.run import Run, read
 from ensemble.report.words import (
     PLANNED_SPEED_UP,
@@ -25,7 +24,7 @@ from ensemble.report.words import (
     day,
     duration,
     megabytes,
-    method_words,
+    method_description,
     number,
     percent,
     significant,
@@ -43,10 +42,10 @@ def write(
     out: str | Path,
     scaling: Sequence[str | Path] = (),
 ) -> Path:
-    """Write the page in one rename, over an older report but over no other file, and return its path.
+    """Write the page in one rename and return its path. An older report is replaced, no other file is.
 
-    `scaling` are JSON files of that benchmark, for a part of the page on training with more ranks.
-    Raises `UserError` for whatever is missing, damaged or of other data, before anything is written.
+    scaling : JSON files of that benchmark, for a section on training with more ranks.
+    Raises `UserError` for files that are missing, damaged or of other data, before anything is written.
     """
     out = Path(out)
     if out.is_dir():
@@ -60,77 +59,76 @@ def write(
 
 
 def render(run: Run) -> str:
-    """The page, from the template beside this module, or from the recipe's that extends it."""
+    """The page, from the template beside this module, or from a template of the recipe that extends it."""
     import jinja2
 
-    shared, of_recipe = (jinja2.FileSystemLoader(folder) for folder in (Path(__file__).parent, run.recipe.folder))
+    shared, recipe_loader = (jinja2.FileSystemLoader(folder) for folder in (Path(__file__).parent, run.recipe.folder))
     environment = jinja2.Environment(
-        loader=jinja2.ChoiceLoader([shared, jinja2.PrefixLoader({"recipe": of_recipe})]),
+        loader=jinja2.ChoiceLoader([shared, jinja2.PrefixLoader({"recipe": recipe_loader})]),
         autoescape=True,
         undefined=jinja2.StrictUndefined,
         trim_blocks=True,
         lstrip_blocks=True,
     )
-    for words in (percent, number, significant, day, duration, megabytes):
-        environment.filters[words.__name__] = words
+    for text_format in (percent, number, significant, day, duration, megabytes):
+        environment.filters[text_format.__name__] = text_format
     environment.filters["score"] = partial(tables.score, run.task.kind)
-    used = used_rows.sentences(run.about, run.scores)
+    used = used_rows.sentences(run.manifest, run.scores)
     variables: dict[str, Any] = dict(
         mark=folders.MARK,
-        series_of={name: pictures.fold(position) for position, name in enumerate(run.candidates)},
-        dashes=[_dashes(lengths) for lengths in pictures.DASHES],
-        about={**dict.fromkeys(OPTIONAL), **run.about},
-        target_name=run.about.get("target", {}).get("column", run.task.target),
+        series_of={name: svg.series_number(position) for position, name in enumerate(run.candidates)},
+        dashes=[_dashes(lengths) for lengths in svg.DASHES],
+        manifest={**dict.fromkeys(OPTIONAL), **run.manifest},
+        target_name=run.manifest.get("target", {}).get("column", run.task.target),
         task=run.task,
         words=run.words,
         sentence="",
-        forward_in_time=recipe.follows_time(run.about),
-        drawn="groups" if run.about["config"].get("group") else f"{run.words.unit}s",
+        forward_in_time=recipe.follows_time(run.manifest),
+        drawn="groups" if run.manifest["config"].get("group") else f"{run.words.unit}s",
         scores=run.scores,
         forecast=forecast.rows(run) if run.forecast is not None else None,
         table=tables.score_table(run),
         confusion=tables.confusion(run) if run.task.kind == "multiclass" else None,
-        pictures=pictures.draw(run),
+        pictures=pictures.draw_all(run),
         members=[tables.member_row(member) for member in run.members],
         combiner=run.combiner,
-        ways=tables.ways(run.combiner.cross_fitted, run.combiner.method, bool(used)),
-        way_metrics=list(next(iter(run.combiner.cross_fitted.values()), {})),
-        metric_words=tables.metric_words(run),
-        rises={name: metric.higher_is_better for name, metric in metrics.METRICS[run.task.kind].items()},
-        calibrators=tables.ways(run.combiner.cross_fitted_calibrators, run.combiner.calibrator, bool(used)),
+        combiners=tables.methods(run.combiner.cross_fitted, run.combiner.method, bool(used)),
+        method_metrics=list(next(iter(run.combiner.cross_fitted.values()), {})),
+        metric_labels=tables.metric_labels(run),
+        higher_is_better={name: metric.higher_is_better for name, metric in metrics.METRICS[run.task.kind].items()},
+        calibrators=tables.methods(run.combiner.cross_fitted_calibrators, run.combiner.calibrator, bool(used)),
         diversity=run.diversity,
-        method_words=method_words(run.combiner.method, bool(used)),
+        method_description=method_description(run.combiner.method, bool(used)),
         importance=tables.importance(run),
         permutation=tables.permutation(run),
         split_use=used_rows.SPLIT_USE if used else SPLIT_USE,
         used_rows=used,
         scored=used_rows.place(run.scores),
-        yes=(run.about.get("target", {}).get("names") or [run.words.yes])[-1],
-        board=_board(run) if used else [],
+        yes=(run.manifest.get("target", {}).get("names") or [run.words.yes])[-1],
+        board=leaderboard.rows(run.scores, {each.name: each.folder for each in run.members if each.folder}) if used else [],
         decision=decision.costs(run) if used and run.task.kind == "binary" and not run.scores["undefined"] else None,
         quality=quality.features(run) if used else [],
         drift=quality.drift(run) if used else None,
-        feature_words=run.feature_words,
+        feature_labels=run.feature_labels,
         versions=run.versions,
         commands=commands.commands(run),
         scaling=run.scaling,
         planned=PLANNED_SPEED_UP,
-        planned_dashes=_dashes(pictures.PLANNED_DASHES),
+        planned_dashes=_dashes(svg.PLANNED_DASHES),
     )
     template = f"recipe/{TEMPLATE}" if (run.recipe.folder / TEMPLATE).exists() else TEMPLATE
     if parts := run.recipe.get("page", "parts"):
-        of_recipe_page = parts(run)
-        unknown = sorted(of_recipe_page.keys() - variables.keys()) if template == TEMPLATE else []
+        recipe_variables = parts(run)
+        unknown = sorted(recipe_variables.keys() - variables.keys()) if template == TEMPLATE else []
         if unknown:
-            raise UserError(f"parts(run) of the recipe {run.recipe.name} sets {unknown[0]}, which the page does not show")
-        variables |= of_recipe_page
+            raise UserError(
+                f"parts(run) of the recipe {run.recipe.name} sets {unknown[0]}, which the page does not show: remove it, or "
+                f"add a {TEMPLATE} to the recipe"
+            )
+        variables |= recipe_variables
     return environment.get_template(template).render(variables)
 
 
-def _board(run: Run) -> list[dict[str, Any]]:
-    return leaderboard.rows(run.scores, {member.name: member.folder for member in run.members if member.folder})
-
-
 def _dashes(lengths: Iterable[float]) -> str:
-    """A picture's dashes, as a legend draws them."""
+    """The SVG attribute for the dashes of a line in the legend."""
     return " ".join(f"{1.5 * length:g}" for length in lengths)

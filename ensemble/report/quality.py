@@ -1,54 +1,55 @@
-"""The features of the rows that train: missing and different values; and how far the rows to forecast differ from them."""
+"""Missing and distinct values of each feature in the training rows, and the drift from them to the rows to forecast."""
 
 from typing import Any
 
 import numpy as np
 
 from ensemble.data.cross_validation import SPLIT
-from ensemble.data.drift import Bins, columns, verdict
+from ensemble.data.drift import Bins, columns, severity
 from ensemble.data.inputs import FORECAST
-from ensemble.predictor.forecast import value_in_words
+from ensemble.report.forecast import feature_text
 from ensemble.report.run import Run
-from ensemble.report.words import feature_value
 
 NUM_SHOWN = 15
 
 
 def features(run: Run) -> list[dict[str, Any]]:
-    """Of each feature in train: the share of missing values, the number of different ones, the most frequent, the range."""
-    found = []
-    for feature, values in columns(run.folder_of["data"], run.about, SPLIT):
+    """Of each feature in train: the share of missing values, the number of distinct values, the mode, and the range."""
+    facts = []
+    for feature, values in columns(run.folder_of["data"], run.manifest, SPLIT):
         known = values[~np.isnan(values)]
-        different, counts = np.unique(known, return_counts=True)
+        distinct, counts = np.unique(known, return_counts=True)
         is_ordered = known.size and "values" not in feature
-        found.append(
+        facts.append(
             {
                 "name": feature["name"],
                 "missing": 1 - len(known) / max(1, len(values)),
-                "different": len(different),
-                "most_frequent": _words(different[counts.argmax()], feature) if known.size else "–",
+                "distinct": len(distinct),
+                "most_frequent": feature_text(float(distinct[counts.argmax()]), feature) if known.size else "–",
                 "share": counts.max() / len(values) if known.size else None,
-                "range": [_words(end, feature) for end in (known.min(), known.max())] if is_ordered else None,
+                "range": [feature_text(float(end), feature) for end in (known.min(), known.max())] if is_ordered else None,
             }
         )
-    return found
+    return facts
 
 
 def drift(run: Run) -> dict[str, Any] | None:
-    """The features that differ most between train and the rows to forecast, the largest difference first; None without."""
-    if FORECAST not in run.about["splits"]:
+    """The features whose distributions in train and in the rows to forecast differ most; None without rows to forecast."""
+    if FORECAST not in run.manifest["splits"]:
         return None
-    rows, unseen = [], run.about.get("unseen", {})
+    rows, unseen = [], run.manifest.get("unseen", {})
     for (feature, before), (_, after) in zip(
-        columns(run.folder_of["data"], run.about, SPLIT), columns(run.folder_of["data"], run.about, FORECAST), strict=True
+        columns(run.folder_of["data"], run.manifest, SPLIT),
+        columns(run.folder_of["data"], run.manifest, FORECAST),
+        strict=True,
     ):
-        index, chance = Bins.of(before, "values" in feature).stability_index(after)
+        index, chance = Bins.from_values(before, "values" in feature).stability_index(after)
         rows.append(
             {
-                "words": run.feature_words[feature["name"]],
+                "label": run.feature_labels[feature["name"]],
                 "index": index,
                 "chance": chance,
-                "verdict": verdict(index, chance),
+                "severity": severity(index, chance),
                 "missing": [float(np.isnan(values).mean()) for values in (before, after)],
                 "typical": [_typical(values, feature) for values in (before, after)],
                 "unseen": unseen.get(feature["name"], 0),
@@ -58,7 +59,7 @@ def drift(run: Run) -> dict[str, Any] | None:
     return {
         "rows": rows[:NUM_SHOWN],
         "num_others": max(0, len(rows) - NUM_SHOWN),
-        "num_shifted": sum(bool(row["verdict"]) for row in rows),
+        "num_shifted": sum(bool(row["severity"]) for row in rows),
     }
 
 
@@ -68,11 +69,6 @@ def _typical(values: np.ndarray, feature: dict[str, Any]) -> str:
     if not known.size:
         return "–"
     if "values" in feature or feature["unit"] == "0 or 1":
-        different, counts = np.unique(known, return_counts=True)
-        return _words(different[counts.argmax()], feature)
-    return _words(np.median(known), feature)
-
-
-def _words(value: float, feature: dict[str, Any]) -> str:
-    words = value_in_words(float(value), feature)
-    return feature_value(float(value), feature["unit"], []) if words is None else words
+        distinct, counts = np.unique(known, return_counts=True)
+        return feature_text(float(distinct[counts.argmax()]), feature)
+    return feature_text(float(np.median(known)), feature)

@@ -1,4 +1,4 @@
-"""A finished run, gathered from the folders that the stages before left, and checked to belong together."""
+"""`Run`: the content of the folders of an ensemble, its data and its prediction files, for the report."""
 
 import dataclasses
 import json
@@ -24,110 +24,119 @@ from ensemble.task import Task, task_of
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class Member:
-    """What a member's folder says of it; all empty for a member that has no folder, only prediction files."""
+    """The files in a member's folder; empty for a member of which only prediction files are known."""
 
     name: str
     weight: float
-    folder: Path | None
-    settings: dict[str, Any]
-    summary: dict[str, Any]
-    history: list[dict[str, Any]]
-    importance: dict[str, float]
+    folder: Path | None = None
+    settings: dict[str, Any] = dataclasses.field(default_factory=dict)
+    """config.json."""
+    summary: dict[str, Any] = dataclasses.field(default_factory=dict)
+    """summary.json."""
+    history: list[dict[str, Any]] = dataclasses.field(default_factory=list)
+    """The lines of metrics.jsonl."""
+    importance: dict[str, float] = dataclasses.field(default_factory=dict)
+    """importance.json of a tree member."""
     permutation: dict[str, Any] = dataclasses.field(default_factory=dict)
-    """Its permutation.json, if it has one."""
+    """permutation.json, if there is one."""
 
     @property
     def higher_is_better(self) -> bool:
-        """Of `metric`."""
+        """Whether a higher value of `metric` is better."""
         known = METRIC_OF.get(self.metric)
         return self.summary.get("higher_is_better", known.higher_is_better if known else True)
 
     @property
     def metric(self) -> str:
-        """The one that its training was stopped by; empty if unknown."""
+        """The metric of early stopping; empty if unknown."""
         names = [name for name in self.summary if name.startswith("validation_")]
         return names[0].removeprefix("validation_") if names else ""
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class Run:
-    """All that the page is made of.
-
-    `candidates` are forecasts of the test split, the ensemble's first: probabilities of a yes, on the members' own scales
-    values and scores, each (num_rows,), or probabilities of classes (num_rows, num_classes).
-    """
+    """All content of the report."""
 
     folder_of: dict[str, Path]
-    about: dict[str, Any]
+    """Of ensemble, data and predictions."""
+    manifest: dict[str, Any]
+    """Of the prepared data."""
     task: Task
     scores: dict[str, Any]
+    """scores.json."""
     combiner: Ensemble
     diversity: dict[str, Any]
+    """Error correlations of the members, and what each adds; see combine/diversity.py."""
     forecast: pa.Table | None
     explained_by: tuple[str, ...]
     """Members whose contributions are the reasons of the forecast."""
     test: Predictions
+    """The ensemble's prediction file of the scored rows."""
     candidates: dict[str, np.ndarray]
+    """Predictions of the scored rows, the ensemble's first: probabilities of a binary target, values, or ranking scores on
+    each member's scale, each (num_rows,); or probabilities of classes (num_rows, num_classes)."""
     members: list[Member]
     versions: dict[str, str]
+    """Of the libraries that wrote the ensemble's prediction file."""
     scaling: list[dict[str, Any]]
+    """Measurements of training on more ranks, one for each file; see `_scaling`."""
 
     @property
     def recipe(self) -> Recipe:
-        return recipe.of(self.about)
+        return recipe.of(self.manifest)
 
     @property
     def words(self) -> Words:
-        """What the recipe calls rows and positive answers."""
+        """The recipe's words for rows and positive targets."""
         return self.recipe.words
 
     @property
-    def feature_words(self) -> dict[str, str]:
-        """What each feature is, for people: what the recipe calls it, or its meaning in the folders."""
-        words = self.recipe.get("page", "feature_words") or (lambda feature: feature["meaning"])
-        return {feature["name"]: words(feature) for feature in self.about.get("features", ())}
+    def feature_labels(self) -> dict[str, str]:
+        """By feature its label on the page: from `page.feature_label` of the recipe, or its meaning in the manifest."""
+        label = self.recipe.get("page", "feature_label") or (lambda feature: feature["meaning"])
+        return {feature["name"]: label(feature) for feature in self.manifest.get("features", ())}
 
 
 def read(ensemble: Path, data: Path, prediction_folder: Path, scaling: Sequence[str | Path] = ()) -> Run:
-    """Gather a run from its folders, and check that all of it belongs together."""
+    """Read a run from its folders; `UserError` for files that are missing, damaged, or of other data."""
     description = _read_json(ensemble / "ensemble.json", ("fingerprint", "combiner", "diversity", "members"))
     folders.verify(ensemble)
     needed_scores = ("scores", "members", "best_member", "gain_over_best_member", "weights", "clusters", "groups")
     scores = _read_json(ensemble / "scores.json", needed_scores)
     combiner = Ensemble.from_dict(description["combiner"])
-    about = folders.read_manifest(data)
-    its_recipe = recipe.of(about)
-    _require(about, ("splits", "features", "config", *(its_recipe.get("page", "NEEDED") or ())), data / folders.NAME)
-    task = task_of(about)
-    if about["fingerprint"] != description["fingerprint"]:
+    manifest = folders.read_manifest(data)
+    needed = recipe.of(manifest).get("page", "NEEDED") or ()
+    _require(manifest, ("splits", "features", "config", *needed), data / folders.NAME)
+    task = task_of(manifest)
+    if manifest["fingerprint"] != description["fingerprint"]:
         raise UserError(
-            f"the ensemble {ensemble} was fitted on data {description['fingerprint']}, but {data} is {about['fingerprint']}"
-            ": name the data it was fitted on, or fit it again"
+            f"the ensemble {ensemble} was fitted on data {description['fingerprint']}, but {data} is "
+            f"{manifest['fingerprint']}: name the data it was fitted on, or fit it again"
         )
     names = combiner.member_names
     scored = scores.get("split", "test")
-    own = predictions.read(ensemble / f"{scored}.parquet")
+    ensemble_file = predictions.read(ensemble / f"{scored}.parquet")
     files = [predictions.read(prediction_folder / f"{name}.{scored}.parquet") for name in names]
-    if scored != "test":  # rows that no weights were fitted before have no forecast of the ensemble
-        files = [predictions.taken(file, np.isin(file.row_id, own.row_id)) for file in files]
-    test, columns = predictions.align([own, *files])
-    weight = dict(zip(names, combiner.weights, strict=True))
+    if scored != "test":  # the ensemble has no cross-fitted prediction of some rows, such as those of the first block
+        files = [predictions.taken(file, np.isin(file.row_id, ensemble_file.row_id)) for file in files]
+    test, columns = predictions.align([ensemble_file, *files])
+    weights = dict(zip(names, combiner.weights, strict=True))
     forecast: pa.Table | None = None
     columns_of: dict[str, list[str]] = {}
-    if FORECAST in about["splits"]:
+    if FORECAST in manifest["splits"]:
         forecast = _read_parquet(ensemble / "forecast.parquet", pq.read_table)
-        if needed := its_recipe.get("page", "FORECAST_COLUMNS"):
+        if needed := recipe.of(manifest).get("page", "FORECAST_COLUMNS"):
             _require(dict.fromkeys(forecast.column_names), (*needed, *names), ensemble / "forecast.parquet")
         columns_of = {name: _schema(prediction_folder / f"{name}.{FORECAST}.parquet").names for name in sorted(names)}
     return Run(
         folder_of={"ensemble": ensemble, "data": data, "predictions": prediction_folder},
-        about=about,
+        manifest=manifest,
         task=task,
         scores=scores,
         combiner=combiner,
         diversity=description["diversity"],
         forecast=forecast,
-        explained_by=tuple(name for name, of in columns_of.items() if "reasons" in of and weight[name]),
+        explained_by=tuple(name for name, column_names in columns_of.items() if "reasons" in column_names and weights[name]),
         test=test,
         candidates={
             ENSEMBLE: columns[:, 0],
@@ -136,10 +145,7 @@ def read(ensemble: Path, data: Path, prediction_folder: Path, scaling: Sequence[
                 for name, column in zip(names, np.moveaxis(columns[:, 1:], 1, 0), strict=True)
             },
         },
-        members=[
-            _member(name, weight, ensemble, description["members"].get(name))
-            for name, weight in zip(names, combiner.weights, strict=True)
-        ],
+        members=[_member(name, weight, ensemble, description["members"].get(name)) for name, weight in weights.items()],
         versions=json.loads((_schema(ensemble / f"{scored}.parquet").metadata or {})[predictions.KEY]).get("versions", {}),
         scaling=[_scaling(Path(file), position) for position, file in enumerate(scaling, start=1)],
     )
@@ -170,17 +176,17 @@ def _schema(path: Path) -> pa.Schema:
     return _read_parquet(path, pq.read_schema)
 
 
-def _member(name: str, weight: float, ensemble: Path, where: dict[str, str] | None) -> Member:
-    """`where` is what ensemble.json says of the member: its folder, relative to the ensemble's, and its model."""
-    if where is None:
-        return Member(name=name, weight=weight, folder=None, settings={}, summary={}, history=[], importance={})
-    folder = (ensemble / where["folder"]).resolve()
+def _member(name: str, weight: float, ensemble: Path, entry: dict[str, str] | None) -> Member:
+    """entry : of the member in ensemble.json, with its folder relative to the ensemble's; None if it has no folder."""
+    if entry is None:
+        return Member(name=name, weight=weight)
+    folder = (ensemble / entry["folder"]).resolve()
     if folder.is_relative_to(Path.cwd()):
         folder = folder.relative_to(Path.cwd())
     if not folder.is_dir():
         raise UserError(f"member {name} of the ensemble is not at {folder}: put it back, or fit the ensemble again")
     summary = _read_json(folder / "summary.json", ("kind", "seconds"))
-    bag.model_of(folder)  # compares checksums
+    bag.model_fingerprint(folder)  # compares checksums
     try:
         history = [json.loads(line) for line in (folder / "metrics.jsonl").read_text(encoding="utf-8").splitlines()]
     except FileNotFoundError:
@@ -200,20 +206,20 @@ def _member(name: str, weight: float, ensemble: Path, where: dict[str, str] | No
 
 
 def _scaling(file: Path, position: int) -> dict[str, Any]:
-    """What a file of `benchmark.py scaling` measured, on what, and what its hours are of: GPUs, or ranks on CPUs."""
-    found = _read_json(file, ("environment", "batch_size", "rounds", "by_ranks", "price_per_gpu_hour"))
-    rows, environment = found["by_ranks"], found["environment"]
+    """A file of `benchmark.py scaling`, with the hardware, and the unit of `hours`: GPU, or rank on CPUs."""
+    content = _read_json(file, ("environment", "batch_size", "rounds", "by_ranks", "price_per_gpu_hour"))
+    rows, environment = content["by_ranks"], content["environment"]
     unit = "GPU" if "gpu_hours" in rows[0] else "rank"
     hours = f"{unit.lower()}_hours"
     for row in rows:
         _require(row, ("ranks", "nodes", "device", "samples_per_s", "speed_up", "efficiency", "data_wait", hours), file)
     cores = f"{environment['processor']}, {environment['cores']} cores"
     return {
-        **found,
+        **content,
         "file": str(file),
         "series": position,
         "hardware": rows[0]["device"] if unit == "GPU" else cores,
         "unit": unit,
-        "price": found["price_per_gpu_hour"] if unit == "GPU" else None,
+        "price": content["price_per_gpu_hour"] if unit == "GPU" else None,
         "rows": [{**row, "hours": row[hours]} for row in rows],
     }

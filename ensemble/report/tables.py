@@ -1,4 +1,4 @@
-"""The report's tables: scores with intervals, ways to combine, members, importance, confusion."""
+"""The tables of the report: scores with intervals, combiners, members, importance, confusion."""
 
 import math
 from typing import Any
@@ -9,81 +9,102 @@ from ensemble import metrics
 from ensemble.predictor.fit import BASE_RATE, ENSEMBLE
 from ensemble.predictor.members import KINDS
 from ensemble.report.run import Member, Run
-from ensemble.report.words import METRIC_WORDS, method_words, number
+from ensemble.report.words import METRIC_DESCRIPTIONS, method_description, number
 
-NUM_FEATURES = 15  # in the picture of the trees' feature importance
-NUM_CLASSES = 12  # of the confusion table; more do not fit on a page
-ACCURACY = ("accuracy", "accuracy_always_no")  # of a yes or no: apart, because they say nothing where yes is rare
+NUM_FEATURES = 15
+"""Features in the pictures of importance."""
+NUM_CLASSES = 12
+"""Classes in the confusion table; more do not fit on a page."""
+ACCURACY = ("accuracy", "accuracy_always_no")
+"""Metrics of a binary task that are not in the table of scores, since they mean little where positives are rare."""
 
 
-def ways(cross_fitted: dict[str, dict[str, float]], taken: str, out_of_fold: bool) -> list[dict[str, Any]]:
-    """What each way to combine, or to calibrate, would have given on later rows, and which was taken; [] for no choice."""
-    if set(cross_fitted) <= {"", "auto"}:  # values and orders are not calibrated
+def methods(cross_fitted: dict[str, dict[str, float]], chosen: str, out_of_fold: bool) -> list[dict[str, Any]]:
+    """The cross-fitted scores of each combiner or calibrator, and which one was chosen; [] without a choice."""
+    if set(cross_fitted) <= {"", "auto"}:  # values and ranking scores are not calibrated
         return []
     return [
-        {"name": name.replace("_", " "), "words": method_words(name, out_of_fold), "taken": name == taken, **of}
-        for name, of in cross_fitted.items()
+        {
+            "name": name.replace("_", " "),
+            "description": method_description(name, out_of_fold),
+            "is_chosen": name == chosen,
+            **scores,
+        }
+        for name, scores in cross_fitted.items()
     ]
 
 
 def score_table(run: Run) -> dict[str, Any]:
-    """Columns, rows and the gain over the best member, written out."""
+    """Columns, rows and the gain over the best member, with numbers as text; `main` is the metric of the task."""
     scores, kind = run.scores["scores"], run.task.kind
-    of_kind = metrics.METRICS[kind]
-    names = [name for name in of_kind if not (kind == "binary" and name in ACCURACY)]
-    rows = []
-    for candidate, of in scores.items():
-        role = "" if candidate == ENSEMBLE else "member" if candidate in run.scores["members"] else "baseline"
-        if role == "baseline" and kind == "binary" and candidate != BASE_RATE:
-            role += f", ranked within its {run.task.group}"  # its scores only order the rows of a group
-        cells = [_interval(kind, name, of[name]) for name in names]
-        rows.append({"name": candidate, "kind": role, "cells": cells, "accuracy": of.get("accuracy", {}).get("value")})
-    for column, name in enumerate(names):
-        higher, known = of_kind[name].higher_is_better, [of[name]["value"] for of in scores.values()]
-        known = [value for value in known if value is not None and higher is not None]
-        best = _written(kind, name, max(known) if higher else min(known)) if known else None
-        for row in rows:
-            row["cells"][column]["best"] = row["cells"][column]["value"] == best  # as written: equal to the eye is equal
-    gain = run.scores["gain_over_best_member"]
-    main = run.task.metric
-    words = run.recipe.get("page", "METRIC_WORDS") or {
+    names = [name for name in metrics.METRICS[kind] if not (kind == "binary" and name in ACCURACY)]
+    descriptions = run.recipe.get("page", "METRIC_DESCRIPTIONS") or {
         name: text.replace("was yes", run.words.became_yes).replace("is yes", f"is {run.words.yes}")
-        for name, text in METRIC_WORDS[kind].items()
+        for name, text in METRIC_DESCRIPTIONS[kind].items()
     }
+    gain = run.scores["gain_over_best_member"]
     return {
-        "columns": [{**of_kind[name]._asdict(), "label": _label(run, name), "words": words[name]} for name in names],
-        "rows": rows,
+        "columns": [
+            {**metrics.METRICS[kind][name]._asdict(), "label": _label(run, name), "description": descriptions[name]}
+            for name in names
+        ],
+        "rows": _score_rows(run, names),
         "gain": [
             {**_interval(kind, name, gain[name], signed=True), "verdict": _verdict(kind, name, gain[name])} for name in names
         ],
-        "main": {
-            "words": metric_words(run)[main],
-            "higher_is_better": of_kind[main].higher_is_better,
-            "ensemble": _interval(kind, main, scores[ENSEMBLE][main]),
-            "others": [
-                {"name": name, **_interval(kind, main, of[main])}
-                for name, of in scores.items()
-                if name not in run.candidates
-            ],
-            "gain": gain[main],
-            **_ends_of_gain(kind, main, gain[main]),
-            "size": _written(kind, main, abs(gain[main]["value"] or 0)),
-            "verdict": _verdict(kind, main, gain[main]),
-        },
+        "main": _main_score(run),
         "always_no": scores[ENSEMBLE].get("accuracy_always_no", {}).get("value"),
     }
 
 
-def _ends_of_gain(kind: str, name: str, gain: dict[str, float | None]) -> dict[str, str]:
-    """The interval of a gain, in which more is better also where a lower score is."""
+def _score_rows(run: Run, names: list[str]) -> list[dict[str, Any]]:
+    """A row for each candidate, with a cell for each metric of `names`; the best cells of a column are marked."""
+    scores, kind = run.scores["scores"], run.task.kind
+    rows = []
+    for candidate, intervals in scores.items():
+        role = "" if candidate == ENSEMBLE else "member" if candidate in run.scores["members"] else "baseline"
+        if role == "baseline" and kind == "binary" and candidate != BASE_RATE:
+            role += f", ranked within its {run.task.group}"  # its scores only order the rows of a group
+        cells = [_interval(kind, name, intervals[name]) for name in names]
+        accuracy = intervals.get("accuracy", {}).get("value")
+        rows.append({"name": candidate, "kind": role, "cells": cells, "accuracy": accuracy})
+    for column, name in enumerate(names):
+        higher_is_better = metrics.METRICS[kind][name].higher_is_better
+        values = [intervals[name]["value"] for intervals in scores.values()]
+        values = [value for value in values if value is not None and higher_is_better is not None]
+        best = _as_text(kind, name, max(values) if higher_is_better else min(values)) if values else None
+        for row in rows:
+            row["cells"][column]["best"] = row["cells"][column]["value"] == best  # equal when rounded is equal
+    return rows
+
+
+def _main_score(run: Run) -> dict[str, Any]:
+    """The score by the metric of the task, and the gain over the best member, whose interval is positive for a gain."""
+    scores, kind, metric = run.scores["scores"], run.task.kind, run.task.metric
+    gain = run.scores["gain_over_best_member"][metric]
     low, high = gain["low"], gain["high"]
-    if not metrics.METRICS[kind][name].higher_is_better and low is not None and high is not None:
+    higher_is_better = metrics.METRICS[kind][metric].higher_is_better
+    if not higher_is_better and low is not None and high is not None:
         low, high = -high, -low
-    return {"low": _written(kind, name, low), "high": _written(kind, name, high)}
+    return {
+        "label": metric_labels(run)[metric],
+        "higher_is_better": higher_is_better,
+        "ensemble": _interval(kind, metric, scores[ENSEMBLE][metric]),
+        "others": [
+            {"name": name, **_interval(kind, metric, intervals[metric])}
+            for name, intervals in scores.items()
+            if name not in run.candidates
+        ],
+        "gain": gain,
+        "low": _as_text(kind, metric, low),
+        "high": _as_text(kind, metric, high),
+        "size": _as_text(kind, metric, abs(gain["value"] or 0)),
+        "verdict": _verdict(kind, metric, gain),
+    }
 
 
-def metric_words(run: Run) -> dict[str, str]:
-    """What each metric of the task is called within a sentence."""
+def metric_labels(run: Run) -> dict[str, str]:
+    """The label of each metric of the task, as within a sentence."""
     labels = {name: metric.label for name, metric in metrics.METRICS[run.task.kind].items()}
     return {name: label if label[1:2].isupper() else label[0].lower() + label[1:] for name, label in labels.items()}
 
@@ -94,20 +115,20 @@ def _label(run: Run, name: str) -> str:
 
 
 def _interval(kind: str, name: str, interval: dict[str, float | None], signed: bool = False) -> dict[str, Any]:
-    value, low, high = (_written(kind, name, interval[end], signed) for end in ("value", "low", "high"))
+    value, low, high = (_as_text(kind, name, interval[end], signed) for end in ("value", "low", "high"))
     return {"value": value, "interval": f"{low} to {high}" if interval["low"] is not None else ""}
 
 
-def _written(kind: str, name: str, value: float | None, signed: bool = False) -> str:
+def _as_text(kind: str, name: str, value: float | None, signed: bool = False) -> str:
     digits = {"lift_at_5pct": 2, "log_loss": 4, "multiclass_log_loss": 4, "brier": 4, "calibration_error": 4}.get(name, 3)
-    if kind == "regression" and name != "r_squared" and value:  # in the target's own unit, however large that is
+    if kind == "regression" and name != "r_squared" and value:  # in the target's unit: four significant digits
         digits = max(0, min(6, 3 - math.floor(math.log10(abs(value)))))
     return f"{'+' if signed and value is not None and value > 0 else ''}{number(value, digits)}"
 
 
 def score(kind: str, value: float | None, name: str, digits: int = 3) -> str:
-    """A score with so many digits; of a number's errors four that count."""
-    return _written(kind, name, value) if kind == "regression" else number(value, digits)
+    """A score with `digits` digits after the decimal point; errors of a regression with four significant digits."""
+    return _as_text(kind, name, value) if kind == "regression" else number(value, digits)
 
 
 def _verdict(kind: str, name: str, gain: dict[str, float | None]) -> str:
@@ -120,13 +141,14 @@ def _verdict(kind: str, name: str, gain: dict[str, float | None]) -> str:
 
 
 def member_row(member: Member) -> dict[str, Any]:
-    summary = member.summary
+    """The row of a member in the table of members."""
+    summary, kind = member.summary, member.summary.get("kind")
     size = f"{summary['trees']:,} trees" if "trees" in summary else ""
     size = f"{summary['parameters']:,} weights" if "parameters" in summary else size
     return {
         "name": member.name,
         "weight": member.weight,
-        "kind": _kind_words(summary.get("kind")),
+        "kind": KINDS[kind].label if kind in KINDS else kind or "–",
         "size": size or "–",
         "seconds": summary.get("seconds"),
         "validation": summary.get(f"validation_{member.metric}"),
@@ -134,40 +156,35 @@ def member_row(member: Member) -> dict[str, Any]:
     }
 
 
-def _kind_words(kind: str | None) -> str:
-    return KINDS[kind].words if kind in KINDS else kind or "–"
-
-
 def importance(run: Run) -> dict[str, Any]:
-    """Each tree member's gain by feature, as a part of its whole gain; the features that gained most first."""
+    """The gain of the splits on each feature as a share of a tree member's total gain, the largest first."""
     trees = {member.name: member.importance for member in run.members if sum(member.importance.values())}
     shares = {
         name: {feature: gain / sum(importance.values()) for feature, gain in importance.items()}
         for name, importance in trees.items()
     }
-    features = run.feature_words
     rows: list[dict[str, Any]] = [
-        {"name": name, "words": words, "shares": {member: of.get(name, 0.0) for member, of in shares.items()}}
-        for name, words in features.items()
+        {"label": label, "shares": {member: of_features.get(name, 0.0) for member, of_features in shares.items()}}
+        for name, label in run.feature_labels.items()
     ]
     rows = sorted(rows, key=lambda row: -sum(row["shares"].values()))[:NUM_FEATURES] if shares else []
     return {"members": list(shares), "rows": rows, "scale": max((max(row["shares"].values()) for row in rows), default=1.0)}
 
 
 def permutation(run: Run) -> dict[str, Any] | None:
-    """By feature, how much worse the score of each member is with it permuted; by the members' weights, the most first."""
-    found = {member.name: member.permutation for member in run.members if member.permutation}
-    if not found:
+    """By feature, how much worse each member's score is with it permuted; the largest weighted sum over members first."""
+    permutations = {member.name: member.permutation for member in run.members if member.permutation}
+    if not permutations:
         return None
     weight = {member.name: max(member.weight, 0) for member in run.members}
     rows: list[dict[str, Any]] = [
-        {"words": words, "worse": {member: of["worse"].get(name, 0.0) for member, of in found.items()}}
-        for name, words in run.feature_words.items()
+        {"label": label, "worse": {member: each["worse"].get(name, 0.0) for member, each in permutations.items()}}
+        for name, label in run.feature_labels.items()
     ]
     rows.sort(key=lambda row: -sum(weight[member] * value for member, value in row["worse"].items()))
-    first = next(iter(found.values()))
+    first = next(iter(permutations.values()))
     return {
-        "members": list(found),
+        "members": list(permutations),
         "metric": first["metric"],
         "num_rows": first["rows"],
         "rows": rows[:NUM_FEATURES],
@@ -176,11 +193,11 @@ def permutation(run: Run) -> dict[str, Any] | None:
 
 
 def confusion(run: Run) -> dict[str, Any]:
-    """Of the rows of each class, the part that the ensemble gave to each: the likeliest, of the classes with most rows."""
+    """The share of the rows of each class for which the ensemble predicts each class; of the classes with most rows."""
     classes, target = run.task.classes, run.test.target.astype(int)
-    named = run.candidates[ENSEMBLE].argmax(axis=1)
+    predicted = run.candidates[ENSEMBLE].argmax(axis=1)
     counts = np.zeros((len(classes), len(classes)), int)
-    np.add.at(counts, (target, named), 1)
+    np.add.at(counts, (target, predicted), 1)
     shown = np.sort(np.argsort(-counts.sum(axis=1), kind="stable")[:NUM_CLASSES])
     return {
         "classes": [classes[number] for number in shown],
@@ -191,7 +208,7 @@ def confusion(run: Run) -> dict[str, Any]:
                 "cells": [
                     {
                         "share": counts[number, other] / counts[number].sum() if counts[number].sum() else None,
-                        "right": other == number,
+                        "is_right": other == number,
                     }
                     for other in shown
                 ],

@@ -1,4 +1,4 @@
-"""The report's words: what features, metrics and splits are called, and how numbers are written for people."""
+"""Descriptions of metrics, combiners and splits in the report, and the formats of its numbers."""
 
 import datetime
 import math
@@ -6,76 +6,75 @@ import math
 THIN = "\u202f"  # a narrow space that does not break, between a number and its unit
 
 SPLIT_USE = {
-    "train": "members learn",
-    "validation": "members stop learning in time",
+    "train": "members are trained",
+    "validation": "early stopping",
     "blend": "weights and calibration are fitted",
     "test": "the scores above",
     "forecast": "the forecast above",
 }
-METHOD_WORDS = {
-    "equal": "the same weight for each",
-    "best_member": "all weight on the member of lowest loss",
+METHOD_DESCRIPTIONS = {
+    "equal": "the same weight for each member",
+    "best_member": "all weight on the member with the lowest loss",
     "greedy": "members added one by one, with replacement, while that helps",
-    "shrunk": "halfway from greedy's weights to equal ones",
-    "simplex": "the weights of lowest loss, none negative, 1 together",
+    "shrunk": "the mean of greedy's weights and equal weights",
+    "simplex": "the weights of lowest loss that are not negative and sum to 1",
     "logistic": "logistic regression; weights may be negative",
-    "nnls": "least squared error, no weight negative",
-    "ridge": "the same with a penalty; weights may be negative",
-    "rank_average": "the same weight for each member's rank among the rows of blend",
-    "auto": "each block by the way that the blocks before it would have chosen",
-    "platt": "slope and intercept of the average's log odds",
-    "temperature": "its slope alone",
-    "isotonic": "a rising curve, for blends of many rows",
+    "nnls": "least squares without negative weights",
+    "ridge": "least squares with a penalty; weights may be negative",
+    "rank_average": "the mean of the members' ranks among the rows of blend",
+    "auto": "each block with the method that was chosen on the blocks before it",
+    "platt": "slope and intercept for the log odds of the average",
+    "temperature": "a slope for the log odds of the average",
+    "isotonic": "isotonic regression, for many rows",
 }
-METHOD_WORDS_OUT_OF_FOLD = {
-    "rank_average": "the same weight for each member's rank among the rows that weights are fitted on",
-    "isotonic": "a rising curve, for many rows",
-    "auto": "each block by the way that was chosen on other blocks",
+METHOD_DESCRIPTIONS_OUT_OF_FOLD = {
+    "rank_average": "the mean of the members' ranks among the rows that weights are fitted on",
+    "auto": "each block with the method that was chosen on other blocks",
 }
-"""Where weights are fitted on out-of-fold predictions."""
-METRIC_WORDS = {
+"""Descriptions that differ if weights are fitted on out-of-fold predictions."""
+METRIC_DESCRIPTIONS = {
     "binary": {
-        "average_precision": "The area under the precision-recall curve: 1 is perfect, the base rate is blind.",
-        "roc_auc": "How often a row that is yes is ranked above one that is no: 1 is perfect, 0.5 is blind.",
-        "log_loss": "The mean surprise at what happened: confident mistakes cost most.",
-        "brier": "The mean squared distance between the probability and what happened.",
-        "calibration_error": "How far the probability lies from the share that was yes; saying the base rate has none.",
-        "precision_at_5pct": "Of the rows in each block’s top 5 %, the part that was yes.",
+        "average_precision": "The area under the precision-recall curve: 1 is perfect, the base rate is a random order.",
+        "roc_auc": "How often a row that is yes is ranked above one that is no: 1 is perfect, 0.5 is a random order.",
+        "log_loss": "The mean of −log of the probability of what happened: confident mistakes cost most.",
+        "brier": "The mean squared difference between the probability and what happened.",
+        "calibration_error": "The mean difference between the probability and the share that was yes, over bins.",
+        "precision_at_5pct": "Of the rows in each block’s top 5 %, the share that was yes.",
         "lift_at_5pct": "That precision as a multiple of the base rate.",
     },
     "multiclass": {
-        "multiclass_log_loss": "The mean surprise at the class that came true: confident mistakes cost most.",
-        "accuracy": "The part of the rows whose likeliest class came true.",
-        "balanced_accuracy": "The mean over classes of the part of their rows that was named: rare ones count like others.",
-        "macro_f1": "The mean over classes of F1, which is high where a class is both found and rarely named in vain.",
-        "brier": "The squared distance between the probabilities and what happened, summed over classes: from 0 to 2.",
+        "multiclass_log_loss": "The mean of −log of the probability of the true class: confident mistakes cost most.",
+        "accuracy": "The share of the rows whose likeliest class is the true one.",
+        "balanced_accuracy": "The mean of the recalls of the classes: rare classes count as much as frequent ones.",
+        "macro_f1": "The mean of F1 over classes; F1 is high if both precision and recall of a class are high.",
+        "brier": "The squared difference between the probabilities and what happened, summed over classes: from 0 to 2.",
     },
     "regression": {
         "root_mean_squared_error": "The root of the mean squared error, in the target’s unit: large errors count most.",
-        "mean_absolute_error": "The mean distance from the truth, in the target’s unit.",
-        "r_squared": "The part of the target’s variance that is explained: 1 is perfect, 0 is saying the mean.",
-        "mean_error": "Prediction less truth, in the target’s unit: 0 where it errs to both sides alike.",
+        "mean_absolute_error": "The mean absolute difference from the true value, in the target’s unit.",
+        "r_squared": "The share of the target’s variance that is explained: 1 is perfect, 0 is a prediction of the mean.",
+        "mean_error": "The mean of prediction less true value, in the target’s unit: the bias.",
     },
     "ranking": {
         "ndcg_at_5": "How near the first 5 places of a group are to the best order: 1 is perfect.",
         "ndcg_at_10": "How near the first 10 places of a group are to the best order: 1 is perfect.",
         "mean_reciprocal_rank": "The mean of 1 ÷ the place of the first relevant row.",
-        "recall_at_10": "The part of a group’s relevant rows that stands in its first 10 places.",
+        "recall_at_10": "The share of a group’s relevant rows that are in its first 10 places.",
     },
 }
-"""By kind of task; a recipe may have its own, as `METRIC_WORDS` in page.py."""
+"""By kind of task; a recipe may have others, as `METRIC_DESCRIPTIONS` in page.py."""
 PLANNED_SPEED_UP = {1: 1.0, 2: 1.85, 4: 3.43, 8: 6.0}
-"""By GPUs, from the planning table that the project was given: nobody measured it here, and the page says so."""
+"""By number of GPUs, from the planning table that the project was given. It was not measured, and the page states that."""
 
 
-def method_words(method: str, out_of_fold: bool) -> str:
+def method_description(method: str, out_of_fold: bool) -> str:
     """What a combiner or calibrator does."""
-    own = METHOD_WORDS_OUT_OF_FOLD.get(method) if out_of_fold else None
-    return own or METHOD_WORDS.get(method, "")
+    own = METHOD_DESCRIPTIONS_OUT_OF_FOLD.get(method) if out_of_fold else None
+    return own or METHOD_DESCRIPTIONS.get(method, "")
 
 
 def feature_value(value: float, unit: str, categories: list[str]) -> str:
-    """A feature's value with as many digits as a person wants, and its unit where the words do not say it."""
+    """A feature's value with about three significant digits and the sign of its unit."""
     if math.isnan(value):
         return "unknown"
     if unit == "share":
@@ -94,7 +93,7 @@ def feature_value(value: float, unit: str, categories: list[str]) -> str:
 
 
 def percent(value: float | None, digits: int | None = None) -> str:
-    """0.0489 as "4.9 %": one digit below 10 %, none above, unless `digits` says."""
+    """0.0489 as "4.9 %": with one digit below 10 %, with none above; or with `digits`."""
     if value is None:
         return "–"
     digits = (1 if abs(value) < 0.0995 else 0) if digits is None else digits
@@ -102,7 +101,7 @@ def percent(value: float | None, digits: int | None = None) -> str:
 
 
 def number(value: float | None, digits: int | None = None) -> str:
-    """A number with thousands separators; about three significant digits and no idle zeros, unless `digits` says."""
+    """A number with thousands separators, about three significant digits and no trailing zeros; or with `digits`."""
     if value is None or math.isnan(value):
         return "–"
     text = f"{value:,.{(0 if abs(value) >= 100 else 1 if abs(value) >= 10 else 2) if digits is None else digits}f}"
@@ -114,7 +113,7 @@ def number(value: float | None, digits: int | None = None) -> str:
 
 
 def significant(value: float | None) -> str:
-    """A positive number with three significant digits or, where it is large, all before the point."""
+    """A positive number with three significant digits, or with all digits before the decimal point if these are more."""
     return number(value, max(0, 2 - math.floor(math.log10(value))) if value else None)
 
 

@@ -38,7 +38,7 @@ def grow(config: TreesConfig, number: int, asked: Callable[[], int] = lambda: 0)
     """
     train.check(config)
     about = rows.description(config.data)
-    cv = CrossValidation.of(about)
+    cv = CrossValidation.from_manifest(about)
     assert cv is not None
     train_rows = rows.TreeData(config.data, "train", about)
     config, goal, settings = train.settled(dataclasses.replace(config, threads=1, memory="in_core"), train_rows)

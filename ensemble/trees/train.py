@@ -68,7 +68,7 @@ def train(config: TreesConfig, resume: str = "", where: Place = ALONE) -> dict[s
             raise UserError(f"objective=ranking keeps the rows of a {goal.task.group} together: train it on one rank")
         state = {"fingerprint": about["fingerprint"], "num_ranks": group.num_ranks, "config": settings}
         state["scaling"] = dataclasses.asdict(goal.scaling)
-        cv = CrossValidation.of(about)
+        cv = CrossValidation.from_manifest(about)
         if config.library == "catboost" and not cv:
             raise UserError(f"library=catboost is for data for cross-validation, and {config.data} has none: take another")
         if cv and group.num_ranks > 1:

@@ -12,15 +12,15 @@ GENERATOR = np.random.default_rng(0)
 
 
 def stability_index(before: np.ndarray, after: np.ndarray, is_category: bool) -> tuple[float, float]:
-    kept = json.loads(json.dumps(dataclasses.asdict(Bins.of(before, is_category))))
-    return Bins(**kept).stability_index(after)
+    content = json.loads(json.dumps(dataclasses.asdict(Bins.from_values(before, is_category))))
+    return Bins(**content).stability_index(after)
 
 
 def test_equal_distributions_differ_by_chance_only() -> None:
     """Each forecast of a few rows would be called drift."""
     before = GENERATOR.normal(size=5000)
-    found = np.array([stability_index(before, GENERATOR.normal(size=40), False) for _ in range(200)])
-    assert found[:, 0].mean() == pytest.approx(found[:, 1].mean(), rel=0.3)
+    result = np.array([stability_index(before, GENERATOR.normal(size=40), False) for _ in range(200)])
+    assert result[:, 0].mean() == pytest.approx(result[:, 1].mean(), rel=0.3)
     assert stability_index(before, GENERATOR.normal(size=5000), False)[0] < 0.02
 
 

@@ -64,19 +64,19 @@ def numbers(first: float) -> np.ndarray:
 @pytest.mark.parametrize(
     ("split", "changes", "sentence"),
     [
-        ("train", {"row_id": numbers(1).astype(int)}, "the row_id 1 stands more than once in rows/train:"),
-        ("blend", {"row_id": np.arange(NUM_ROWS)}, "the row_id 0 stands more than once in rows/train and rows/blend:"),
-        ("train", {"target": numbers(np.nan)}, "the target target of 1 of 20 rows of rows/train is no number"),
-        ("blend", {"target": numbers(np.nan)}, "of rows/blend is no number to learn, the first is nan with row_id 200"),
-        ("test", {"target": numbers(-np.inf)}, "of rows/test is no number to learn, the first is -inf with row_id 300"),
+        ("train", {"row_id": numbers(1).astype(int)}, "the row_id 1 is more than once in rows/train:"),
+        ("blend", {"row_id": np.arange(NUM_ROWS)}, "the row_id 0 is more than once in rows/train and rows/blend:"),
+        ("train", {"target": numbers(np.nan)}, "the target target of 1 of 20 rows of rows/train is missing"),
+        ("blend", {"target": numbers(np.nan)}, "of rows/blend is missing or too large, the first is nan with row_id 200"),
+        ("test", {"target": numbers(-np.inf)}, "of rows/test is missing or too large, the first is -inf with row_id 300"),
         ("train", {"target": numbers(1e200)}, "the first is 1e+200 with row_id 0: only rows of the split forecast"),
     ],
 )  # fmt: skip
 def test_rows_that_no_member_can_use_are_refused(split: str, changes: Any, sentence: str, tmp_path: Path) -> None:
     """The member would be trained for an hour before the ensemble refuses it."""
-    about = write(tmp_path, split, **changes)
+    manifest = write(tmp_path, split, **changes)
     with pytest.raises(UserError, match=re.escape(sentence)):
-        prepared.check("small", tmp_path, about)
+        prepared.check("small", tmp_path, manifest)
 
 
 def test_values_that_train_never_had_are_counted(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:

@@ -30,7 +30,7 @@ from ensemble.data.reviews import (
     TOO_NEW,
     TOO_OLD,
     Census,
-    Offender,
+    Example,
     expand_sources,
     read_products,
     read_reviews,
@@ -82,7 +82,7 @@ def read(*files, census=None, **options):
 
 
 def bad_lines(census):
-    return {kind: [offender.line for offender in offenders] for kind, offenders in census.offenders.items()}
+    return {kind: [example.line for example in examples] for kind, examples in census.examples.items()}
 
 
 # ------------------------------------------------------------------------------------------------------- formats
@@ -137,9 +137,9 @@ def test_parquet_with_dates_and_struct_of_lists(tmp_path):
         pl.from_epoch("timestamp", time_unit="ms").dt.replace_time_zone("UTC").dt.convert_time_zone("Asia/Tokyo")
     )
     frame.write_parquet(tmp_path / "r.parquet")
-    found = read(tmp_path / "r.parquet")
-    assert found["time_ms"].to_list() == [NOON_MS, NOON_MS]
-    assert found["num_images"].to_list() == [2, 0]
+    frame = read(tmp_path / "r.parquet")
+    assert frame["time_ms"].to_list() == [NOON_MS, NOON_MS]
+    assert frame["num_images"].to_list() == [2, 0]
 
 
 def test_2018_json_lines(tmp_path):
@@ -175,7 +175,7 @@ def test_beauty_csv_with_its_trailing_comma_and_last_line(tmp_path):
     frame = read(write(tmp_path / "r.csv.gz", gzip.compress(text.encode())), census=census)
     assert frame["product_id"].to_list() == ["1", "130414089X"]
     assert frame["source_line"].to_list() == [2, 3]
-    assert census.offenders == {MALFORMED: [Offender(str(tmp_path / "r.csv.gz"), 4, "Delete")]}
+    assert census.examples == {MALFORMED: [Example(str(tmp_path / "r.csv.gz"), 4, "Delete")]}
     assert "Amazon ratings, time in seconds" in census.table()
 
 
@@ -299,7 +299,7 @@ def test_every_kind_of_bad_row_is_counted_with_its_line(tmp_path, odd):
     assert frame["source_line"].to_list() == list(range(1, 2 * len(cases) + 2, 2))
     assert bad_lines(census) == {kind: lines[:5] for kind, lines in expected.items()}
     assert census.dropped == {kind: len(lines) for kind, lines in expected.items()}
-    assert census.offenders[AFTER_UNTIL][0].excerpt == f"product_id=P001, user_id=U001, rating=5, time={UNTIL_MS + 1}"
+    assert census.examples[AFTER_UNTIL][0].excerpt == f"product_id=P001, user_id=U001, rating=5, time={UNTIL_MS + 1}"
 
 
 def test_broken_lines_of_json(tmp_path):
@@ -312,7 +312,7 @@ def test_broken_lines_of_json(tmp_path):
     assert frame["source_line"].to_list() == list(range(1, 2 * len(BROKEN_LINES) + 2, 2))
     assert census.dropped == {MALFORMED: len(BROKEN_LINES)}
     assert bad_lines(census) == {MALFORMED: [2, 4, 6, 8, 10]}
-    assert census.offenders[MALFORMED][0].excerpt == "not json"
+    assert census.examples[MALFORMED][0].excerpt == "not json"
 
 
 def test_mistyped_values_are_salvaged(tmp_path):
@@ -460,11 +460,11 @@ def test_census_counts_what_later_stages_drop():
     """Duplicates would vanish from the sum, or stop the run as if the file were damaged."""
     census = Census()
     census.read(10)
-    census.drop(BAD_RATING, 1, [Offender("f", 3, "rating=9")])
-    census.drop("duplicate", 6, (Offender("f", line, "again") for line in range(6)))
-    census.drop("duplicate", 1, [Offender("f", 9, "again")])
+    census.drop(BAD_RATING, 1, [Example("f", 3, "rating=9")])
+    census.drop("duplicate", 6, (Example("f", line, "again") for line in range(6)))
+    census.drop("duplicate", 1, [Example("f", 9, "again")])
     assert (census.rows_read, census.rows_kept, census.dropped) == (10, 2, {BAD_RATING: 1, "duplicate": 7})
-    assert [offender.line for offender in census.offenders["duplicate"]] == [0, 1, 2, 3, 4]
+    assert [example.line for example in census.examples["duplicate"]] == [0, 1, 2, 3, 4]
     assert json.loads(json.dumps(census.to_dict()))["dropped"][BAD_RATING] == {
         "count": 1,
         "first": [{"file": "f", "line": 3, "excerpt": "rating=9"}],
@@ -496,7 +496,7 @@ def test_a_truncated_gzip_names_file_and_offset(tmp_path):
     file = write(tmp_path / "r.jsonl.gz", packed[: len(packed) // 2])
     frames = []
     with pytest.raises(
-        UserError, match=rf"{file} breaks off near byte {len(packed) // 2:,}, after ([\d,]+) decomp"
+        UserError, match=rf"{file} ends early near byte {len(packed) // 2:,}, after ([\d,]+) decomp"
     ) as error:
         frames.extend(read_reviews([file], Census(), block_bytes=1_000_000))
     offset = int(str(error.value).split("after ")[1].split()[0].replace(",", ""))
@@ -530,7 +530,7 @@ def test_a_damaged_parquet_is_refused(tmp_path):
         (b"", "is empty"),
         (b"\n \n", "is empty"),
         (gzip.compress(b"", mtime=0), "is empty"),
-        (b"UserId,ProductId,Rating,Timestamp,\n", "holds no sound row"),
+        (b"UserId,ProductId,Rating,Timestamp,\n", "has no valid row"),
         (b"[{}]", "is one JSON list: write one object per line, as `jq -c '.\\[\\]'` does"),
         (b'[\n {"a": 1},\n {"a": 2}\n]\n', "is one JSON list"),
         (
@@ -543,15 +543,15 @@ def test_a_damaged_parquet_is_refused(tmp_path):
         ),
         (b'[{"a": 1}, {"a": 2}]\n[{"a": 3}]\n', r"each line of .* as `jq -c '\.\[\]'` does"),
         (b"[1, 2]\nand so on\n", "is a JSON list, .* and the lines below it are not: write one JSON object per line"),
-        (b"[who],[what]\n1,2\n", r"fits no known format of reviews \(its columns are \[who\], \[what\]\)"),
+        (b"[who],[what]\n1,2\n", r"has no known format of reviews \(its columns are \[who\], \[what\]\)"),
         (b"{\n  'rating': 5\n}", r"begins with '\{\\n .*', which is no JSON object"),
         (b"PK\x03\x04rest", "is a zip archive"),
         (b"\xff\xfeU\x00", "is text in UTF-16"),
         (b"\x28\xb5\x2f\xfdrest", "is compressed with zstd"),
         (b"\n\x16\xcb", "is no UTF-8 text"),
-        (b"who,what\n1,2\n", r"fits no known format of reviews \(its columns are who, what\): say with columns"),
-        (json_lines({"a": 1, "b": 2}), r"fits no known format of reviews \(its columns are a, b\)"),
-        (json_lines({"parent_asin": "P", "title": "T", "categories": []}), "holds product metadata, not reviews"),
+        (b"who,what\n1,2\n", r"has no known format of reviews \(its columns are who, what\): name with columns"),
+        (json_lines({"a": 1, "b": 2}), r"has no known format of reviews \(its columns are a, b\)"),
+        (json_lines({"parent_asin": "P", "title": "T", "categories": []}), "contains product metadata, not reviews"),
         (json_lines(review(timestamp="soon")), r"no time in its column 'timestamp', as in 'soon'"),
         (json_lines(review(timestamp=None)), "no time in its column 'timestamp': it must"),
         (b"user_id,parent_asin,rating,rating,timestamp\na,b,1,2,1600000000\n", "two columns 'rating'"),
@@ -566,14 +566,14 @@ def test_files_that_are_something_else(tmp_path, content, message):
 def test_all_files_are_recognised_before_the_first_is_read(tmp_path):
     """A wrong second file would stop the run only after the first was read to its end."""
     files = [write(tmp_path / "a.jsonl", json_lines(review())), write(tmp_path / "b.txt", "hello")]
-    with pytest.raises(UserError, match=r"b\.txt fits no known format"):
+    with pytest.raises(UserError, match=r"b\.txt has no known format"):
         read_reviews(files, Census())
 
 
 @pytest.mark.parametrize(
     ("columns", "message"),
     [
-        ({"user_id": "who", "product_id": "what", "rating": "stars"}, "which column is the time: add time="),
+        ({"user_id": "who", "product_id": "what", "rating": "stars"}, "does not name the column of the time: add time="),
         ({"user": "who"}, "columns maps 'user', which is no field of a review; did you mean 'user_id'"),
         (
             {"user_id": "who", "product_id": "what", "rating": "stars", "time": "then"},
@@ -636,7 +636,7 @@ def test_2018_metadata_whose_types_vary(tmp_path):
 
 def test_reviews_given_as_metadata(tmp_path):
     """Reviews taken for metadata would give each product a review's title."""
-    with pytest.raises(UserError, match="holds reviews, not product metadata"):
+    with pytest.raises(UserError, match="contains reviews, not product metadata"):
         products(write(tmp_path / "r.jsonl", json_lines(review(categories=[]))))
 
 
@@ -647,8 +647,8 @@ def test_sources_are_files_and_globs(tmp_path):
     """A file would be left out, read twice, or come in an order that changes from run to run."""
     for name in ("b.jsonl", "a.jsonl", "c.csv", "odd[1].csv"):
         write(tmp_path / name, name)
-    found = expand_sources([str(tmp_path / "c.csv"), f"{tmp_path}/*.jsonl", f"{tmp_path}/a*", tmp_path / "odd[1].csv"], "")
-    assert [path.name for path in found] == ["c.csv", "a.jsonl", "b.jsonl", "odd[1].csv"]
+    paths = expand_sources([str(tmp_path / "c.csv"), f"{tmp_path}/*.jsonl", f"{tmp_path}/a*", tmp_path / "odd[1].csv"], "")
+    assert [path.name for path in paths] == ["c.csv", "a.jsonl", "b.jsonl", "odd[1].csv"]
 
 
 @pytest.mark.parametrize(
@@ -718,7 +718,7 @@ def test_hub_source(tmp_path):
     threading.Thread(target=server.serve_forever, daemon=True).start()
     try:
         address = f"http://127.0.0.1:{server.server_port}"
-        found, unknown = run_hub_script(
+        path, unknown = run_hub_script(
             tmp_path, "hub:All_Beauty", "hub:All_Booty", HF_ENDPOINT=address, HF_HOME=str(tmp_path)
         )
         run_hub_script(tmp_path / "new", "hub:All_Booty", HF_ENDPOINT=address, HF_HOME=str(tmp_path))
@@ -726,7 +726,7 @@ def test_hub_source(tmp_path):
     finally:
         server.shutdown()
         server.server_close()
-    assert read(Path(found)).height == 1
+    assert read(Path(path)).height == 1
     assert unknown.startswith("error: there is no category 'All_Booty'")
 
 

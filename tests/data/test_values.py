@@ -27,7 +27,7 @@ def read(*files: Path, census: Census | None = None, **options: Any) -> pl.DataF
 
 
 def write_json(file: Path, ids: list[Any], **more: Any) -> Path:
-    rows = [{"parent_asin": "P", "user_id": one, "rating": 5, "timestamp": NOON_MS} | more for one in ids]
+    rows = [{"parent_asin": "P", "user_id": value, "rating": 5, "timestamp": NOON_MS} | more for value in ids]
     file.write_text("".join(json.dumps(row) + "\n" for row in rows), encoding="utf-8")
     return file
 
@@ -42,7 +42,7 @@ def write_parquet(file: Path, ids: Any, **more: Any) -> Path:
 
 def write_delimited(file: Path, ids: list[str], delimiter: str) -> Path:
     quote = '"' if delimiter == "," else ""
-    lines = [delimiter.join(["P", quote + one.replace('"', '""') + quote, "5", str(NOON_MS)]) for one in ids]
+    lines = [delimiter.join(["P", quote + value.replace('"', '""') + quote, "5", str(NOON_MS)]) for value in ids]
     with open(file, "w", encoding="utf-8", newline="") as stream:  # "\r" stays as it is
         stream.write("\n".join([delimiter.join(COLUMNS), *lines, ""]))
     return file
@@ -66,7 +66,7 @@ def test_ids_of_text_come_out_as_they_went_in(tmp_path: Path, ids: list[str]) ->
     """`007` and `7`, `None` and nothing, or two long numbers would be one user; the same file in another format, others."""
     files = [write_json(tmp_path / "a.jsonl", ids), write_parquet(tmp_path / "a.parquet", ids)]
     files.append(write_delimited(tmp_path / "a.csv", ids, ","))
-    if not any(set('\t\r\n"') & set(one) for one in ids):
+    if not any(set('\t\r\n"') & set(value) for value in ids):
         files.append(write_delimited(tmp_path / "a.tsv", ids, "\t"))
     for file in files:
         for block_bytes in (200, 1 << 20):
@@ -78,9 +78,9 @@ def test_ids_of_text_come_out_as_they_went_in(tmp_path: Path, ids: list[str]) ->
 def test_whole_numbers_are_ids_in_their_decimal_form(tmp_path: Path, ids: list[int]) -> None:
     """From 2^53 on, users would collide."""
     for file in (write_json(tmp_path / "a.jsonl", ids), write_parquet(tmp_path / "a.parquet", ids)):
-        assert read(file)["user_id"].to_list() == [str(one) for one in ids]
-    longer = [one * 10**15 for one in ids]
-    assert read(write_json(tmp_path / "b.jsonl", longer))["user_id"].to_list() == [str(one) for one in longer]
+        assert read(file)["user_id"].to_list() == [str(value) for value in ids]
+    longer = [value * 10**15 for value in ids]
+    assert read(write_json(tmp_path / "b.jsonl", longer))["user_id"].to_list() == [str(value) for value in longer]
 
 
 def test_an_empty_or_blank_cell_is_a_missing_id(tmp_path: Path) -> None:
@@ -129,7 +129,7 @@ def test_truth_values_and_votes(tmp_path: Path) -> None:
     assert census.notes == {kinds["verified_purchase"]: 2, kinds["helpful_vote"]: 1}
     assert census.dropped == {}
     assert census.rows_kept == len(rows)
-    assert census.offenders[kinds["helpful_vote"]] == [(str(file), 3, "helpful_vote=many")]
+    assert census.examples[kinds["helpful_vote"]] == [(str(file), 3, "helpful_vote=many")]
     assert "a.csv:13: verified_purchase=maybe" in census.table()
     assert census.to_dict()["notes"][kinds["verified_purchase"]]["count"] == 2
     json_file = write_json(tmp_path / "a.jsonl", ["u"], verified_purchase="yes", helpful_vote="1,203")
@@ -193,7 +193,7 @@ def test_json_floats_that_are_not_exact_are_bad_rows(tmp_path: Path) -> None:
     census = Census()
     ids = read(lines, census=census)["user_id"].to_list()
     assert ids == ["4", "9007199254740993", "9007199254740992", "9007199254740991"]
-    assert [offender.line for offender in census.offenders[BAD_ID]] == [2, 3]
+    assert [example.line for example in census.examples[BAD_ID]] == [2, 3]
 
 
 def test_json_ids_that_are_no_text_are_bad_rows(tmp_path: Path) -> None:
@@ -202,7 +202,7 @@ def test_json_ids_that_are_no_text_are_bad_rows(tmp_path: Path) -> None:
     census = Census()
     assert read(write_json(tmp_path / "a.jsonl", ids), census=census)["user_id"].to_list() == [*ids[:4], "end"]
     assert census.dropped == {BAD_ID: 5}
-    assert [offender.line for offender in census.offenders[BAD_ID]] == [5, 6, 7, 8, 9]
+    assert [example.line for example in census.examples[BAD_ID]] == [5, 6, 7, 8, 9]
     for file in (
         write_parquet(tmp_path / "a.parquet", ["a\0b", "b"]),
         write_delimited(tmp_path / "a.csv", ["a\0b", "b"], ","),

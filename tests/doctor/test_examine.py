@@ -14,7 +14,7 @@ from processes import command_of
 from ensemble.doctor import examine, network, ranks
 
 
-def test_a_broken_machine_is_told_what_to_mend(tmp_path: Path) -> None:
+def test_each_problem_has_a_fix(tmp_path: Path) -> None:
     """The checks would work one by one, and not be asked by the script; or its exit code say that all is well."""
     core = min(os.sched_getaffinity(0))
     code, page, errors = run(
@@ -80,7 +80,7 @@ def rank_environment(rank: int, port: int) -> dict[str, str]:
     return {"RANK": str(rank), "WORLD_SIZE": "2", "MASTER_ADDR": "127.0.0.1", "MASTER_PORT": str(port)}
 
 
-def test_two_ranks_meet_in_spite_of_a_stranger(tmp_path: Path) -> None:
+def test_two_ranks_connect_despite_another_client(tmp_path: Path) -> None:
     """A scan of ports would take the place of a node; a second page be printed; the exit codes differ."""
     port = network.free_port()
     with started(DOCTOR, tmp_path, **rank_environment(0, port)) as head:
@@ -112,7 +112,7 @@ def test_a_node_that_never_comes_is_named(tmp_path: Path) -> None:
     assert "all-reduce" in page, "the others that came are checked all the same"
 
 
-def test_a_doctor_that_is_sent_away_leaves_nothing(tmp_path: Path) -> None:
+def test_a_terminated_doctor_leaves_no_process(tmp_path: Path) -> None:
     """Processes of a cancelled check would go on in the node, or hold the job's end for a minute."""
     with started(DOCTOR, tmp_path) as process:
         family: list[psutil.Process] = []

@@ -1,4 +1,4 @@
-"""The page that a person reads, and the checks behind it, which are waited for no longer than they may take."""
+"""The page of findings, and the time limit of checks."""
 
 import time
 from collections.abc import Iterator
@@ -12,13 +12,13 @@ from ensemble.doctor.findings import Finding, ok, problem
 def test_equal_findings_come_once_and_different_versions_are_a_problem() -> None:
     """A page of 64 nodes would have 64 × 20 lines; nodes that run different code would pass."""
     same, one = ok("cores", "2"), problem("disk", "full", "make room")
-    told = {f"n{i}": [ok("torch", "2.13" if i else "2.9", same_everywhere=True), same] for i in range(6)}
-    told["n3"].append(one)
-    merged = findings.merge(told)
-    assert merged[1:] == [(same, list(told)), (one, ["n3"])]
+    reported = {f"n{i}": [ok("torch", "2.13" if i else "2.9", same_everywhere=True), same] for i in range(6)}
+    reported["n3"].append(one)
+    merged = findings.merge(reported)
+    assert merged[1:] == [(same, list(reported)), (one, ["n3"])]
     assert merged[0][0].level == "problem"
-    assert merged[0][0].found == "differs: 2.9 on n0; 2.13 on n1, n2, n3, n4 and 1 more"
-    text, num_problems = findings.page(told)
+    assert merged[0][0].value == "differs: 2.9 on n0; 2.13 on n1, n2, n3, n4 and 1 more"
+    text, num_problems = findings.page(reported)
     assert num_problems == 2
     assert [line.split()[:3] for line in text.splitlines()[:1]] == [["problem", "torch", "all"]]
     assert "all 6 nodes  2\n" in text
@@ -34,12 +34,12 @@ def test_a_check_that_hangs_or_fails_does_not_stop_the_others() -> None:
         raise RuntimeError("why")
         yield
 
-    told = findings.run(
+    reported = findings.run_checks(
         {"hangs": lambda: time.sleep(TIMEOUT_S) or [], "fails": fails, "works": lambda: [ok("works", "1")]}, limit_s=0.2
     )
-    assert [(finding.check, finding.level) for finding in told] == [
+    assert [(finding.check, finding.level) for finding in reported] == [
         ("hangs", "problem"),
         ("fails", "note"),
         ("works", "ok"),
     ]
-    assert told[1].found == "could not be checked: RuntimeError: why"
+    assert reported[1].value == "could not be checked: RuntimeError: why"

@@ -1,4 +1,4 @@
-"""What one machine tells of itself; what needs a GPU is tested by its pure part."""
+"""Checks of one machine. Of checks that need a GPU, the part without a GPU is tested."""
 
 import contextlib
 import resource
@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from doctor_process import found
+from doctor_process import only_finding
 
 from ensemble.doctor import machine, ranks
 
@@ -32,9 +32,9 @@ def test_missing_and_old_libraries_are_named_with_the_command(tmp_path: Path) ->
     """A user would learn from an ImportError in the middle of a run."""
     pyproject = tmp_path / "pyproject.toml"
     pyproject.write_text('[project]\ndependencies = ["torch>=99.1", "no-such-library>=1", "numpy>=1"]\n')
-    finding = found(machine.libraries(pyproject), "problem")
-    assert "is older than 99.1; no-such-library is missing" in finding.found
-    assert finding.mend.endswith("-m pip install 'torch>=99.1' 'no-such-library>=1'")
+    finding = only_finding(machine.libraries(pyproject), "problem")
+    assert "is older than 99.1; no-such-library is missing" in finding.value
+    assert finding.fix.endswith("-m pip install 'torch>=99.1' 'no-such-library>=1'")
     assert [one.level for one in machine.libraries()] == ["ok", "ok", "ok"]
 
 
@@ -80,9 +80,9 @@ def test_why_there_is_no_gpu(
 ) -> None:
     """A CPU build, an old driver and a hidden GPU have different mends, and a user would try the wrong one."""
     about = {"cuda": "12.8", "cudnn": 91002, "nccl": "2.27.3", "gpus": gpus, "error": "", **changes}
-    told = list(machine.gpus(about, environment, driver))
-    assert expected in next(finding for finding in told if finding.level == level).found
-    assert {finding.level for finding in told} <= {"ok", level}
+    reported = list(machine.gpus(about, environment, driver))
+    assert expected in next(finding for finding in reported if finding.level == level).value
+    assert {finding.level for finding in reported} <= {"ok", level}
 
 
 @pytest.mark.parametrize(
@@ -97,19 +97,19 @@ def test_why_there_is_no_gpu(
 )
 def test_threads_against_cores(environment: dict[str, str], limits: dict[str, int], level: str, expected: str) -> None:
     """Threads that wait for cores which were never granted would make every run ten times slower."""
-    told = machine.check_cores(environment, limits, 8)
-    (threads,) = [finding for finding in told if finding.check == "threads"]
-    assert (threads.level, expected in threads.found) == (level, True)
+    reported = machine.check_cores(environment, limits, 8)
+    (threads,) = [finding for finding in reported if finding.check == "threads"]
+    assert (threads.level, expected in threads.value) == (level, True)
 
 
 def test_limits_of_the_process(tmp_path: Path) -> None:
     """Workers would end with «Too many open files», and NCCL without InfiniBand."""
     with soft_limit(resource.RLIMIT_NOFILE, 512):
-        assert "512" in found(machine.open_files(), "problem").found
+        assert "512" in only_finding(machine.open_files(), "problem").value
     with soft_limit(resource.RLIMIT_NOFILE, 2048):
-        assert "ulimit -n 4096" in found(machine.open_files(), "note").mend
+        assert "ulimit -n 4096" in only_finding(machine.open_files(), "note").fix
     with soft_limit(resource.RLIMIT_MEMLOCK, 65536):
-        assert "65536 bytes" in found(machine.locked_memory(tmp_path), "problem").found
+        assert "65536 bytes" in only_finding(machine.locked_memory(tmp_path), "problem").value
         assert list(machine.locked_memory(tmp_path / "none")) == [], "only where there is InfiniBand"
 
 
@@ -128,10 +128,10 @@ def tiny_disk(tmp_path: Path) -> Iterator[Path]:
 def test_a_full_or_read_only_disk_is_named(tiny_disk: Path) -> None:
     """A job would stage its data for an hour and then fail; workers would end by a bus error."""
     environment = {"SCRATCH_FOLDER": str(tiny_disk)}
-    assert "No space left" in found(machine.scratch(environment), "problem").found
-    assert "of 0.001 GB" in found(machine.shared_memory(tiny_disk), "problem").found
+    assert "No space left" in only_finding(machine.scratch(environment), "problem").value
+    assert "of 0.001 GB" in only_finding(machine.shared_memory(tiny_disk), "problem").value
     subprocess.run(["mount", "-o", "remount,ro", str(tiny_disk)], check=True)
-    assert "Read-only" in found(machine.scratch(environment), "problem").found
+    assert "Read-only" in only_finding(machine.scratch(environment), "problem").value
 
 
 def test_a_sound_folder_is_left_as_it_was(tmp_path: Path) -> None:

@@ -45,22 +45,22 @@ def test_nccl_patterns(pattern: str, name: str, matches: bool) -> None:
 def test_variables_that_name_interfaces(variable: str, value: str, fault: str) -> None:
     """A run would hang, or stop with a line of C++."""
     assert [what for _, what in network.wrong_variables(KNOWN, {variable: value})] == ([fault] if fault else [])
-    told = list(network.check_interfaces(KNOWN, {variable: value}, "eth0"))
-    assert [finding.mend for finding in told[1:]] == ([f"write {variable}=eth0 into slurm/site.sh"] if fault else [])
-    assert told[0].found == "eth0 10.0.0.1"
+    reported = list(network.check_interfaces(KNOWN, {variable: value}, "eth0"))
+    assert [finding.fix for finding in reported[1:]] == ([f"write {variable}=eth0 into slurm/site.sh"] if fault else [])
+    assert reported[0].value == "eth0 10.0.0.1"
 
 
 def test_names_and_ports_of_peers() -> None:
     """A run would fail on the first name that leads nowhere, or hang on the first port that is closed."""
     own = Node(name="own", machine="a", address="127.0.0.1", port=1)
     peer = Node(name="nowhere.invalid", machine="b", address="127.0.0.1", port=network.free_port())
-    told = list(network.check_peers(own, [own, peer]))
-    assert [(finding.level, finding.check) for finding in told] == [("problem", "names"), ("problem", "ports")]
+    reported = list(network.check_peers(own, [own, peer]))
+    assert [(finding.level, finding.check) for finding in reported] == [("problem", "names"), ("problem", "ports")]
     with network.listen(0) as stream:
         peer = Node(name="localhost", machine="b", address="127.0.0.1", port=network.port_of(stream))
-        told = list(network.check_peers(own, [own, peer]))
-    assert [(finding.level, finding.check) for finding in told] == [("problem", "names"), ("ok", "ports")]
-    assert "leads to" in told[0].found
+        reported = list(network.check_peers(own, [own, peer]))
+    assert [(finding.level, finding.check) for finding in reported] == [("problem", "names"), ("ok", "ports")]
+    assert "resolves to" in reported[0].value
     assert list(network.check_peers(own, [own, dataclasses.replace(own, name="second task")])) == []
 
 
@@ -70,5 +70,5 @@ def test_a_second_task_on_the_head_node_is_not_looked_for() -> None:
     with network.listen(0) as stream:
         head = Node(name="localhost", machine="b", address="127.0.0.1", port=network.port_of(stream))
         second = dataclasses.replace(head, port=network.free_port())
-        told = list(network.check_peers(own, [head, second, own]))
-    assert [(finding.level, finding.check) for finding in told] == [("problem", "names"), ("ok", "ports")]
+        reported = list(network.check_peers(own, [head, second, own]))
+    assert [(finding.level, finding.check) for finding in reported] == [("problem", "names"), ("ok", "ports")]

@@ -1,4 +1,4 @@
-"""What PyTorch is asked in processes of their own."""
+"""Checks by PyTorch in processes of their own."""
 
 import os
 
@@ -12,6 +12,6 @@ from ensemble.doctor import network, ranks
 def test_an_all_reduce_without_its_peer_ends(monkeypatch: pytest.MonkeyPatch) -> None:
     """A collective that hangs would hold the doctor, or outlive it."""
     monkeypatch.setattr(ranks, "ALL_REDUCE_LIMIT_S", 2)
-    answer, failure = ranks.ask_all_reduce("gloo", [(0, 0)], 2, "127.0.0.1", network.free_port(), dict(os.environ))
+    answer, failure = ranks.run_all_reduce("gloo", [(0, 0)], 2, "127.0.0.1", network.free_port(), dict(os.environ))
     assert (answer, failure) == (None, "no answer within the time limit")
     assert not [child for child in psutil.Process().children() if "all-reduce" in command_of(child)]

@@ -80,6 +80,6 @@ def test_a_host_that_takes_its_own_name_for_127_0_0_1(two_hosts: list[list[str]]
     assert "doctor0 the host's own name is 127.0.0.1 to itself" in line
     assert line.endswith("→ write GLOO_SOCKET_IFNAME=doctor0 into slurm/site.sh")
     names = line_of(page, "problem", "names")
-    assert "doctor1 doctor0 leads to 127.0.0.1 here, and not to that node" in names
+    assert "doctor1 doctor0 resolves to 127.0.0.1 here, and not to that node" in names
     assert "measured with GLOO_SOCKET_IFNAME=doctor0" in line_of(page, "note", "all-reduce")
     assert "GB/s" in line_of(page, "ok", "all-reduce")

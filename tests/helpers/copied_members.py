@@ -51,7 +51,7 @@ def config_of(library: str, data: Path, out: Path | str = "", **settings: Any) -
 
 
 def folds_of(data: Path) -> list[Fold]:
-    cv = CrossValidation.of(folders.read_manifest(data))
+    cv = CrossValidation.from_manifest(folders.read_manifest(data))
     assert cv
     return cv.folds(data, "cluster")
 

@@ -1,4 +1,4 @@
-"""scripts/doctor.py as a process of a test, and what it says."""
+"""scripts/doctor.py as a process of a test, and its output."""
 
 import sys
 from collections.abc import Iterator, Sequence
@@ -19,7 +19,7 @@ def run(command: Sequence[str], folder: Path, **environment: str) -> tuple[int, 
 
 
 def line_of(page: str, level: str, check: str) -> str:
-    """The line of a page with the lines that go on with it."""
+    """A line of the page with its continuation lines."""
     lines = page.splitlines()
     start = next((number for number, line in enumerate(lines) if line.startswith(f"{level:<8} {check:<14} ")), None)
     assert start is not None, f"no {level} on {check}:\n{page}"
@@ -27,7 +27,7 @@ def line_of(page: str, level: str, check: str) -> str:
     return " ".join(" ".join(lines[start:end]).split())
 
 
-def found(told: Iterator[Finding], level: str) -> Finding:
+def only_finding(findings: Iterator[Finding], level: str) -> Finding:
     """The only finding of that level."""
-    (finding,) = [finding for finding in told if finding.level == level]
+    (finding,) = [finding for finding in findings if finding.level == level]
     return finding

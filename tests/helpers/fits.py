@@ -9,7 +9,7 @@ import polars as pl
 from ensemble import verification
 from ensemble.pipeline import run
 from ensemble.pipeline.budget import Budget
-from ensemble.pipeline.plan import Planned
+from ensemble.pipeline.plan import PlannedMember
 from ensemble.pipeline.settings import config_class
 
 NUM_ROWS, NUM_NEW = 110, 10
@@ -32,8 +32,8 @@ def people(kind: str = "binary") -> pl.DataFrame:
     return frame.with_columns(y=pl.when(pl.int_range(NUM_ROWS) < NUM_ROWS - NUM_NEW).then("y"))
 
 
-def planned(*names: str) -> list[Planned]:
-    return [Planned(name=name, kind="trees", settings={"library": name.split("-")[0], **SETTINGS}) for name in names]
+def planned(*names: str) -> list[PlannedMember]:
+    return [PlannedMember(name=name, kind="trees", settings={"library": name.split("-")[0], **SETTINGS}) for name in names]
 
 
 def configured(table: Path, out: Path, **settings: Any) -> Any:

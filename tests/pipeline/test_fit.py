@@ -37,8 +37,8 @@ def test_a_table_becomes_an_ensemble(kind: str, settings: dict[str, Any], tmp_pa
     people(kind).write_csv(tmp_path / "people.csv")
     out = tmp_path / "out"
     board = fit(tmp_path / "people.csv", out, **settings)
-    about = folders.read_manifest(out / "prepared")
-    assert about["task"]["kind"] == kind
+    manifest = folders.read_manifest(out / "prepared")
+    assert manifest["task"]["kind"] == kind
     assert {row["split"] for row in board} == {"test" if "test" in settings else "oof"}
     by_name = {row["member"]: row for row in board}
     assert set(by_name) == {"ensemble", "lightgbm", "xgboost", "base rate"}
@@ -78,12 +78,12 @@ def test_a_leaderboard_of_undefined_scores_can_be_printed() -> None:
 
 def test_the_same_command_gives_the_same_bits(table: Path, tmp_path: Path) -> None:
     """Whoever repeats a fit would get another ensemble."""
-    found = []
+    result = []
     for name in "ab":
         fit(table, tmp_path / name)
-        found.append(bits(tmp_path / name))
-    assert found[0].keys() == found[1].keys()
-    assert [name for name in found[0] if found[0][name] != found[1][name] and "predictions/" not in name] == []
+        result.append(bits(tmp_path / name))
+    assert result[0].keys() == result[1].keys()
+    assert [name for name in result[0] if result[0][name] != result[1][name] and "predictions/" not in name] == []
     files = [predictions.read(tmp_path / name / "predictions/xgboost.forecast.parquet") for name in "ab"]
     assert files[0].prediction.tobytes() == files[1].prediction.tobytes()
 
@@ -91,31 +91,31 @@ def test_the_same_command_gives_the_same_bits(table: Path, tmp_path: Path) -> No
 # ------------------------------------------------------------------------------------------------ going on
 
 
-def kill(monkeypatch: pytest.MonkeyPatch, where: Any, name: str, number: int = 1, is_after: bool = False) -> None:
-    whole, calls = getattr(where, name), []
+def kill(monkeypatch: pytest.MonkeyPatch, module: Any, name: str, number: int = 1, is_after: bool = False) -> None:
+    original, calls = getattr(module, name), []
 
     def call(*arguments: Any, **named: Any) -> Any:
         calls.append(1)
         if len(calls) == number and not is_after:
             raise Killed
-        found = whole(*arguments, **named)
+        result = original(*arguments, **named)
         if len(calls) == number:
             raise Killed
-        return found
+        return result
 
-    monkeypatch.setattr(where, name, call)
+    monkeypatch.setattr(module, name, call)
 
 
 def killed(
-    monkeypatch: pytest.MonkeyPatch, table: Path, out: Path, *where: Any, resume: bool = False, **settings: Any
+    monkeypatch: pytest.MonkeyPatch, table: Path, out: Path, *module: Any, resume: bool = False, **settings: Any
 ) -> None:
     with monkeypatch.context() as patch:
-        kill(patch, *where)
+        kill(patch, *module)
         with pytest.raises(Killed):
             fit(table, out, resume, **settings)
 
 
-def test_killed_anywhere_it_goes_on_to_the_same_bits(
+def test_a_fit_killed_at_any_stage_continues_to_the_same_bits(
     table: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     """A fit of an hour would begin anew, or end with another ensemble than one that was never killed."""
@@ -123,36 +123,34 @@ def test_killed_anywhere_it_goes_on_to_the_same_bits(
 
     fit(table, tmp_path / "whole")
     out = tmp_path / "out"
-    killed(monkeypatch, table, out, run, "_say")
+    killed(monkeypatch, table, out, run, "_print_progress")
     prepared = (out / "prepared/manifest.json").stat().st_mtime_ns
-    for number, where in enumerate(
+    for number, module in enumerate(
         [(train, "_write", 1, True), (train, "_write", 1), (combiner, "fit", 1), (combiner, "fit", 1, True)]
     ):
-        killed(monkeypatch, table, out, *where, resume=True)
+        killed(monkeypatch, table, out, *module, resume=True)
         assert capsys.readouterr().err.count("is whole already") == [0, 1, 1, 2][number]
     board = fit(table, out, resume=True)
     assert capsys.readouterr().err.count("is whole already") == 2
     assert (out / "prepared/manifest.json").stat().st_mtime_ns == prepared
     assert {row["member"] for row in board} == {"ensemble", "lightgbm", "xgboost", "base rate"}
-    expected, found = bits(tmp_path / "whole"), bits(out)
-    assert expected.keys() == found.keys()
-    assert [name for name in found if found[name] != expected[name] and "predictions/" not in name] == []
+    expected, result = bits(tmp_path / "whole"), bits(out)
+    assert expected.keys() == result.keys()
+    assert [name for name in result if result[name] != expected[name] and "predictions/" not in name] == []
 
 
-def test_what_a_kill_left_of_the_preparation_is_cleared_away(
-    table: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_incomplete_preparation_is_removed(table: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """Gigabytes of half-written folders would stay for ever, or be in the way."""
     out = tmp_path / "out"
     out.mkdir()
     with monkeypatch.context() as patch:
         kill(patch, table_prepare, "write_rows", 1, True)
         patch.setattr(folders.shutil, "rmtree", lambda *words, **more: None)  # a kill clears nothing away
-        patch.setattr(run, "_undo", lambda *files: None)
+        patch.setattr(run, "_remove_new", lambda *files: None)
         with pytest.raises(Killed):
             fit(table, out)
     assert sorted(path.name.split("-")[0] for path in out.iterdir()) == [".prepared.writing", "fit.json"]
-    with pytest.raises(UserError, match=r"out holds a fit: add --resume auto to go on with it, or overwrite=true"):
+    with pytest.raises(UserError, match=r"out contains a fit: add --resume auto to continue it, or overwrite=true"):
         fit(table, out)
     fit(table, out, resume=True)
     assert not list(out.glob(".*"))
@@ -161,14 +159,14 @@ def test_what_a_kill_left_of_the_preparation_is_cleared_away(
 def test_going_on_needs_the_same_settings(table: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """Half of the members would be of another target, and their ensemble be of neither."""
     out = tmp_path / "out"
-    killed(monkeypatch, table, out, run, "_say")
+    killed(monkeypatch, table, out, run, "_print_progress")
     before = snapshot(out)
     for other in ({"seed": 1}, {"members": ("xgboost",)}, {"num_folds": 4}, {"drop": ()}):
-        with pytest.raises(UserError, match=r"out was begun with other settings: give the same, or add overwrite=true"):
+        with pytest.raises(UserError, match=r"out was fitted with other settings: give the same, or add overwrite=true"):
             fit(table, out, resume=True, **other)
     assert snapshot(out) == before
     fit(table, out, resume=True, time_limit=1e6, num_draws=3)
-    with pytest.raises(UserError, match="holds a fit: add --resume auto"):
+    with pytest.raises(UserError, match="contains a fit: add --resume auto"):
         fit(table, out)
 
 
@@ -182,11 +180,11 @@ def test_going_on_with_a_moved_file(table: Path, tmp_path: Path) -> None:
 def test_going_on_with_other_files_is_refused(table: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """A corrected table would be believed to be learned, while all members are of the old one."""
     out = tmp_path / "out"
-    killed(monkeypatch, table, out, run, "_say")
+    killed(monkeypatch, table, out, run, "_print_progress")
     before, content = snapshot(out), table.read_bytes()
     table.write_bytes(content.replace(b"coral", b"denim", 1))
     with pytest.raises(
-        UserError, match=r"people\.csv changed since .*prepared was made: put the old content back, or begin anew"
+        UserError, match=r"people\.csv changed since .*prepared was prepared: restore the old content, or start again"
     ):
         fit(table, out, resume=True)
     assert snapshot(out) == before
@@ -215,8 +213,8 @@ def test_anew_means_all_of_it(
         patch.setattr(
             run.folders,
             "write_json",
-            lambda file, content, whole=folders.write_json: (
-                None if file.name == "fit.json" and content.get("prepared") else whole(file, content)
+            lambda file, content, original=folders.write_json: (
+                None if file.name == "fit.json" and content.get("prepared") else original(file, content)
             ),
         )
         with pytest.raises(Killed):
@@ -226,9 +224,9 @@ def test_anew_means_all_of_it(
     capsys.readouterr()
     fit(table, out, resume=True)
     assert capsys.readouterr().err.count("is whole already") == 1
-    expected, found = bits(tmp_path / "expected"), bits(out)
-    assert expected.keys() == found.keys()
-    assert [name for name in found if found[name] != expected[name] and "predictions/" not in name] == []
+    expected, result = bits(tmp_path / "expected"), bits(out)
+    assert expected.keys() == result.keys()
+    assert [name for name in result if result[name] != expected[name] and "predictions/" not in name] == []
 
 
 def test_a_stopped_member_stops_the_fit(table: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -252,7 +250,7 @@ def test_a_stopped_member_stops_the_fit(table: Path, tmp_path: Path, monkeypatch
         ({"threads": -1}, "threads=-1 is impossible: it must be 0 or more"),
         ({"time_limit": -1.0}, "time_limit=-1.0 is impossible: it must be 0 or more"),
         ({"time_limit": float("nan")}, "time_limit=nan is impossible"),
-        ({"accelerate_config": "no.yaml"}, "accelerate_config=no.yaml is no file: name one of accelerate, or write auto"),
+        ({"accelerate_config": "no.yaml"}, "accelerate_config=no.yaml is no file: name one of Accelerate, or write auto"),
         ({"embargo": 3.0}, "embargo=3 needs an order in time"),
     ],
 )
@@ -263,7 +261,7 @@ def test_a_mistake_leaves_nothing(
     """A folder would be in the way of the corrected command; or an earlier fit be half replaced."""
     out = tmp_path / "deep" / "out"
     if is_begun:
-        killed(monkeypatch, table, out, run, "_say")
+        killed(monkeypatch, table, out, run, "_print_progress")
     before = snapshot(tmp_path)
     with pytest.raises(UserError) as caught:
         fit(table, out, **{"overwrite": is_begun, **settings})
@@ -285,11 +283,11 @@ def test_an_empty_folder_of_the_users_stays(table: Path, tmp_path: Path) -> None
 @pytest.mark.parametrize(
     ("content", "sentence"),
     [
-        ({"thesis.txt": "irreplaceable"}, "exists and holds no fit of this project: choose another out"),
+        ({"thesis.txt": "irreplaceable"}, "exists and contains no fit of this project: choose another out"),
         ({"fit.json": '{"mine": 1}'}, "fit.json is not of this project, so nothing is written beside it: choose another"),
         ({"fit.json": "[1]"}, "fit.json is not of this project, so nothing is written beside it: choose another"),
         ({"fit.json": "{"}, "fit.json is damaged"),
-        (None, "exists and holds no fit of this project: choose another out"),
+        (None, "exists and contains no fit of this project: choose another out"),
     ],
 )
 @pytest.mark.parametrize("resume", [False, True])
@@ -362,12 +360,12 @@ def test_a_member_that_cannot_learn_is_left_out(
     table: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     """One library's refusal of the rows would end the whole fit."""
-    whole = train.train
+    original = train.train
 
     def refuse(config: Any, resume: str) -> dict[str, Any]:
         if config.library in refused:
             raise CannotLearn(f"{config.library} cannot learn")
-        return whole(config, resume)
+        return original(config, resume)
 
     monkeypatch.setattr(train, "train", refuse)
     refused = ["lightgbm"]

@@ -25,17 +25,17 @@ from ensemble.recipes.next_item import plan
 plan.TREES.update(num_rounds=12, learning_rate=0.3)
 plan._preset = lambda about: {{"max_epochs": 3, "learning_rate": 0.01, "batch_size": 32, "recipe.width": 16}}
 
-def kill_at(where, name, number):
-    whole, calls = getattr(where, name), []
+def kill_at(module, name, number):
+    whole, calls = getattr(module, name), []
     @functools.wraps(whole)
     def call(*arguments, **named):
         calls.append(1)
         if len(calls) == number:
             os.kill(os.getpid(), signal.SIGKILL)
         return whole(*arguments, **named)
-    setattr(where, name, call)
+    setattr(module, name, call)
 
-{where}
+{statement}
 import fit
 from ensemble import errors
 if __name__ == "__main__":
@@ -55,9 +55,9 @@ def start(tmp_path: Path, child: Callable[..., Any]) -> Callable[..., Any]:
     """Runs the command, which may kill itself; its output and exit code."""
     walks.raw(tmp_path, num_users=NUM_USERS, jumps=0.3)
 
-    def start(out: str, *words: str, where: str = "") -> Any:
+    def start(out: str, *words: str, statement: str = "") -> Any:
         script = tmp_path / "script.py"
-        script.write_text(PROLOGUE.format(scripts=str(ROOT / "scripts"), where=where))
+        script.write_text(PROLOGUE.format(scripts=str(ROOT / "scripts"), statement=statement))
         return child(str(script.with_suffix("")), "source=[raw.txt]", f"out={out}", *WORDS, *words, folder=tmp_path)
 
     return start
@@ -70,21 +70,21 @@ def times(folder: Path) -> dict[Path, int]:
 def test_killed_between_its_parts_it_ends_with_the_same_bits(start: Callable[..., Any], tmp_path: Path) -> None:
     """The chain would break off, train the network twice, or give other trees for the same data."""
     out, resume = tmp_path / "out", ("--resume", "auto")
-    done = start("out", *resume, where=RANKED)
+    done = start("out", *resume, statement=RANKED)
     assert done.returncode == -signal.SIGKILL, done.stderr
     assert (out / "members/sasrec/status").read_text() == "done\n"
     assert not (out / "candidates").exists()
-    made = times(out / "members/sasrec") | times(out / "rankings")
+    times_before = times(out / "members/sasrec") | times(out / "rankings")
     assert len(list((out / "rankings").glob("*.parquet"))) == 6
-    done = start("out", *resume, where=GROWING)  # when LightGBM is whole
+    done = start("out", *resume, statement=GROWING)  # when LightGBM is whole
     assert done.returncode == -signal.SIGKILL, done.stderr
     assert "sasrec is whole already" in done.stderr
     assert "predicting with" not in done.stderr
-    made |= times(out / "candidates")
+    times_before |= times(out / "candidates")
     done = start("out", *resume)
     assert done.returncode == 0, done.stderr
     assert "lightgbm is whole already" in done.stderr
-    assert {file: file.stat().st_mtime_ns for file in made} == made
+    assert {file: file.stat().st_mtime_ns for file in times_before} == times_before
     assert {path.name for path in out.iterdir()} == FILES
 
     compared = folders.read_json(out / "all/scores.json")
@@ -116,9 +116,9 @@ def test_killed_between_its_parts_it_ends_with_the_same_bits(start: Callable[...
 )
 def test_the_network_has_the_settings_of_a_preset(users: int, events: int, preset: str) -> None:
     """It would be trained with settings that no one measured, or none of the training's."""
-    about = {"recipe": "next_item", "users": users, "events": events, "splits": {"validation": {"rows": users}}}
-    sasrec = of_recipe.plan(about, 1)[0]
-    words = network.words(sasrec, Path("prepared"), Path("sasrec"), about, None)[2:]
+    manifest = {"recipe": "next_item", "users": users, "events": events, "splits": {"validation": {"rows": users}}}
+    sasrec = of_recipe.plan(manifest, 1)[0]
+    words = network.words(sasrec, Path("prepared"), Path("sasrec"), manifest, None)[2:]
     file = ROOT / f"ensemble/recipes/next_item/presets/{preset}.yaml"
     schema = settings.config_class("next_item")
     assert configuration.load(schema, None, words) == configuration.load(schema, file, ["data=prepared", "out=sasrec"])
@@ -128,10 +128,10 @@ def test_time_is_kept_for_the_follow_up(tmp_path: Path, monkeypatch: pytest.Monk
     """The network would take all of the time, or a limit that is too short for it be exceeded by its start."""
     monkeypatch.setattr(run, "plan", plan.plan)
     walks.raw(tmp_path, num_users=NUM_USERS)
-    given: dict[str, float] = {}
+    seconds_of: dict[str, float] = {}
 
-    def train(member: Any, data: Path, folder: Path, about: Any, config: Any, seconds: float, resume: bool) -> bool:
-        given[member.name] = seconds
+    def train(member: Any, data: Path, folder: Path, manifest: Any, config: Any, seconds: float, resume: bool) -> bool:
+        seconds_of[member.name] = seconds
         return False  # as a network that failed
 
     monkeypatch.setattr(network, "train", train)
@@ -144,9 +144,9 @@ def test_time_is_kept_for_the_follow_up(tmp_path: Path, monkeypatch: pytest.Monk
         return {row["member"]: row for row in run.fit(config, "next_item", False, Budget(limit, passed=0.0))}
 
     board = fit("out", 3600.0)
-    kept = of_recipe.FOLLOW_S + 2 * NUM_USERS * of_recipe.FOLLOW_PER_SEQUENCE_S + run.FINISH_S
-    assert 2000 < given["sasrec"] < (3600 - kept) * 6 / 8
+    reserved_s = of_recipe.FOLLOW_S + 2 * NUM_USERS * of_recipe.FOLLOW_PER_SEQUENCE_S + run.FINISH_S
+    assert 2000 < seconds_of["sasrec"] < (3600 - reserved_s) * 6 / 8
     assert board.keys() == {"ensemble", "lightgbm", "xgboost", "popularity", "co_occurrence"}
-    given.clear()
+    seconds_of.clear()
     assert "ensemble" in fit("short", 40.0)
-    assert not given
+    assert not seconds_of

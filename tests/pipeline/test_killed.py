@@ -25,8 +25,8 @@ from ensemble.recipes import table
 from ensemble.recipes.table import plan as its
 its.COMMON.update(num_rounds=40, early_stopping_rounds=40)
 
-def send_at(where, name, number, which):
-    whole, calls = getattr(where, name), []
+def send_at(module, name, number, which):
+    whole, calls = getattr(module, name), []
     @functools.wraps(whole)
     def call(*arguments, **named):
         calls.append(1)
@@ -34,9 +34,9 @@ def send_at(where, name, number, which):
             os.kill(os.getpid(), which)
             time.sleep(0.5)  # a thread reads what asks to stop
         return whole(*arguments, **named)
-    setattr(where, name, call)
+    setattr(module, name, call)
 
-{where}
+{statement}
 import fit
 from ensemble import errors
 if __name__ == "__main__":
@@ -53,9 +53,9 @@ COMBINING = "from ensemble.predictor import fit as combiner; send_at(combiner, '
 def start(table: Path, tmp_path: Path, child: Callable[..., Any]) -> Callable[..., Any]:
     """Runs the command, which may send a signal to itself; its output and exit code."""
 
-    def start(out: str, *words: str, where: str = "") -> Any:
+    def start(out: str, *words: str, statement: str = "") -> Any:
         script = tmp_path / "script.py"
-        script.write_text(PROLOGUE.format(scripts=str(ROOT / "scripts"), where=where))
+        script.write_text(PROLOGUE.format(scripts=str(ROOT / "scripts"), statement=statement))
         return child(str(script.with_suffix("")), f"source=[{table}]", f"out={out}", *WORDS, *words, folder=tmp_path)
 
     return start
@@ -64,17 +64,17 @@ def start(table: Path, tmp_path: Path, child: Callable[..., Any]) -> Callable[..
 def test_killed_and_stopped_it_ends_with_the_same_bits(start: Callable[..., Any], tmp_path: Path) -> None:
     """A job that is requeued would begin anew, stop for ever, or end with another ensemble."""
     resume = ("--resume", "auto")
-    done = start("out", *resume, where=PREPARING)
+    done = start("out", *resume, statement=PREPARING)
     assert done.returncode == -signal.SIGKILL, done.stderr
     assert any(path.name.startswith(".prepared.writing-") for path in (tmp_path / "out").iterdir())
-    done = start("out", *resume, where=STOPPED)
+    done = start("out", *resume, statement=STOPPED)
     assert done.returncode == 75, done.stderr
-    assert "stopped while lightgbm was trained: go on with --resume auto" in done.stderr
+    assert "stopped while lightgbm was trained: continue with --resume auto" in done.stderr
     assert (tmp_path / "out/members/lightgbm.checkpoint/status").read_text() == "preempted\n"
-    done = start("out", *resume, where=KILLED)  # when 20 trees more are grown, and some of them anew
+    done = start("out", *resume, statement=KILLED)  # when 20 trees more are grown, and some of them anew
     assert done.returncode == -signal.SIGKILL, done.stderr
     assert "going on after 20 trees" in done.stderr
-    done = start("out", *resume, where=COMBINING)
+    done = start("out", *resume, statement=COMBINING)
     assert done.returncode == 143, done.stderr
     done = start("out", *resume)
     assert done.returncode == 0, done.stderr
@@ -83,9 +83,9 @@ def test_killed_and_stopped_it_ends_with_the_same_bits(start: Callable[..., Any]
     assert "out of fold" in board[-5]
     whole = start("whole")
     assert whole.returncode == 0, whole.stderr
-    expected, found = bits(tmp_path / "whole"), bits(tmp_path / "out")
-    assert expected.keys() == found.keys()
-    names = [name for name in found if found[name] != expected[name]]
+    expected, result = bits(tmp_path / "whole"), bits(tmp_path / "out")
+    assert expected.keys() == result.keys()
+    names = [name for name in result if result[name] != expected[name]]
     assert all(name.startswith("predictions/") for name in names)  # which name the member's folder
     for name in names:
         files = [predictions.read(tmp_path / out / name).prediction for out in ("whole", "out")]

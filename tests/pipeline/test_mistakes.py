@@ -88,7 +88,7 @@ TABLES: dict[str, tuple[bytes, str]] = {
     ),
     "cut gzip": (
         gzip.compress(GOOD)[:60],
-        "the gzip stream of x.csv breaks off near byte 60, after 36 decompressed bytes: get the",
+        "the gzip stream of x.csv ends early near byte 60, after 36 decompressed bytes: get the",
     ),
     "gzip of nothing": (
         gzip.compress(b""),
@@ -273,7 +273,7 @@ COMMANDS = {
     "… seed=999999999999": "the command line: seed=999999999999 is impossible: it must be a whole number from 0 to",
     "… members=[gpt]": "members=['gpt']: there is no member 'gpt' here, there are ",
     "… members={a:b}": "members={'a:b': ''} does not fit: write a list, as in",
-    "… accelerate_config=no.yaml": "accelerate_config=no.yaml is no file: name one of accelerate, or write auto",
+    "… accelerate_config=no.yaml": "accelerate_config=no.yaml is no file: name one of Accelerate, or write auto",
     "… metric=auc": "metric=auc does not fit a binary target: write one of log_loss, roc_auc, average_precision",
     "… metric=root_mean_squared_error": "metric=root_mean_squared_error does not fit a binary target: write one of",
     "… task=guess": "the command line: task=guess does not fit: write one of '', binary, multiclass, regression,",
@@ -318,7 +318,7 @@ COMMANDS = {
     "… --recipe hot_sellers": "the command line: there is no setting 'target'; known are: out, source, metadata, raw,",
     "… --recipe next_item": "the command line: there is no setting 'target'; known are: out, source, format, columns, raw,",
     "out=new --recipe next_item": "no reviews are given: name at least one file, glob or hub:CATEGORY",
-    "out=new --recipe next_item source=[t.csv]": "t.csv fits no known format of reviews (its columns are a, b, y)",
+    "out=new --recipe next_item source=[t.csv]": "t.csv has no known format of reviews (its columns are a, b, y)",
     "out=new --recipe next_item source=[walks.txt] core=1 members=[tabm]": "members=['tabm']: there is no member 'tabm' "
     "here, there are sasrec, lightgbm, xgboost",
     "out=new --recipe next_item source=[few.txt] core=1": "the validation split has 60 sequences, and trees need at least "
@@ -327,16 +327,16 @@ COMMANDS = {
     "… --config list.yaml": "the configuration file list.yaml must hold `key: value` lines, not a list or a single",
     "… overwrite=perhaps": "the command line: overwrite=perhaps does not fit: write true or false",
     "… extra": "'extra' is no setting: write key=value, as in out=…",
-    "out=taken source=[t.csv] target=y": "taken exists and holds no fit of this project: choose another out",
-    "out=taken source=[t.csv] target=y overwrite=true": "taken exists and holds no fit of this project: choose another",
-    "out=taken source=[t.csv] target=y --resume auto": "taken exists and holds no fit of this project: choose another",
-    "out=t.csv source=[t.csv] target=y": "t.csv exists and holds no fit of this project: choose another out",
+    "out=taken source=[t.csv] target=y": "taken exists and contains no fit of this project: choose another out",
+    "out=taken source=[t.csv] target=y overwrite=true": "taken exists and contains no fit of this project: choose another",
+    "out=taken source=[t.csv] target=y --resume auto": "taken exists and contains no fit of this project: choose another",
+    "out=t.csv source=[t.csv] target=y": "t.csv exists and contains no fit of this project: choose another out",
     "out=t.csv/new source=[t.csv] target=y": "the folder t.csv/new cannot be created: Not a directory",
-    "out=. source=[t.csv] target=y": ". exists and holds no fit of this project: choose another out",
+    "out=. source=[t.csv] target=y": ". exists and contains no fit of this project: choose another out",
     "out= source=[t.csv] target=y": "the setting 'out' is empty: write out=…",
     "out=foreign source=[t.csv] target=y overwrite=true": "foreign/fit.json is not of this project, so nothing is",
     "out=damaged source=[t.csv] target=y --resume auto": "damaged/fit.json is damaged (Expecting value: line 1 column",
-    "out=folder source=[folder/inside.csv] target=y": "folder exists and holds no fit of this project: choose another",
+    "out=folder source=[folder/inside.csv] target=y": "folder exists and contains no fit of this project: choose another",
     "out=deep/er/new source=[t.csv] target=z": "target=z: the table has no such column; it has a, b, y",
     "out=new source=[words.csv] target=y source=[t.csv] target=nothing": "target=nothing: the table has no such",
     "out=prepared/new source=[t.csv] target=y": "prepared data: choose a place outside of it",
@@ -425,7 +425,7 @@ def test_a_wrong_command_gets_one_sentence(
     """The person would see a traceback, or lose a file."""
     words = command.replace("…", "out=new source=[t.csv] target=y").split()
     if command not in AS_PROCESSES:
-        found = refused(words, desk, monkeypatch, capsys)
+        result = refused(words, desk, monkeypatch, capsys)
     else:
         before = snapshot(desk)
         done = child("fit", *words, folder=desk)
@@ -433,9 +433,9 @@ def test_a_wrong_command_gets_one_sentence(
         assert "Traceback" not in done.stderr
         assert done.stderr.count("error: ") == 1
         assert snapshot(desk) == before
-        found = done.stderr.splitlines()[-1]
-    assert COMMANDS[command] in found
-    assert "\n" not in found
+        result = done.stderr.splitlines()[-1]
+    assert COMMANDS[command] in result
+    assert "\n" not in result
 
 
 def test_there_are_a_hundred() -> None:

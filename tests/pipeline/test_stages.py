@@ -10,7 +10,7 @@ from fits import bits, configured, fit, planned, snapshot
 from ensemble import folders
 from ensemble.errors import UserError
 from ensemble.pipeline import network, run, stages
-from ensemble.pipeline.plan import Planned, Preempted
+from ensemble.pipeline.plan import PlannedMember, Preempted
 from ensemble.trees import single_copy, train
 from ensemble.trees.boosting import CannotLearn, Stopped
 
@@ -44,24 +44,24 @@ def test_stages_make_the_same_ensemble(
     ]
     assert sorted(path.name for path in (tmp_path / "out").iterdir()) == ["fit.json", "members", "network.words", "prepared"]
     assert sorted(path.name for path in (tmp_path / "out/members").iterdir()) == ["lightgbm", "xgboost"]
-    made = {file: file.stat().st_mtime_ns for file in (tmp_path / "out").rglob("*") if file.is_file()}
+    times_before = {file: file.stat().st_mtime_ns for file in (tmp_path / "out").rglob("*") if file.is_file()}
     run_stages(config)  # as after a job that was requeued at its end
     board = fit(table, tmp_path / "out", resume=True)
     assert "grown" not in capsys.readouterr().err
-    again = [file for file, time in made.items() if file.stat().st_mtime_ns != time]
-    assert {file.name for file in again} <= {"fit.json", "network.words"}
+    changed = [file for file, time in times_before.items() if file.stat().st_mtime_ns != time]
+    assert {file.name for file in changed} <= {"fit.json", "network.words"}
     assert [row["member"] for row in board][-1] == "base rate"
-    expected, found = bits(tmp_path / "local"), bits(tmp_path / "out")
-    assert expected.keys() == found.keys()
-    assert [name for name in found if found[name] != expected[name] and "predictions/" not in name] == []
+    expected, result = bits(tmp_path / "local"), bits(tmp_path / "out")
+    assert expected.keys() == result.keys()
+    assert [name for name in result if result[name] != expected[name] and "predictions/" not in name] == []
 
 
 def test_the_words_of_the_neural_member(config: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """A cluster would train it with other settings than the fit does, or wait for one that is not planned."""
     stages.run("prepare", config, "table")
     assert (tmp_path / "out/network.words").read_text() == ""
-    neural = Planned(name="mlp", kind="neural", settings={"batch_size": 64})
-    monkeypatch.setattr(run, "plan", lambda about, num_threads: [*planned("lightgbm"), neural])
+    neural = PlannedMember(name="mlp", kind="neural", settings={"batch_size": 64})
+    monkeypatch.setattr(run, "plan", lambda manifest, num_threads: [*planned("lightgbm"), neural])
     stages.run("prepare", config, "table")
     words = (tmp_path / "out/network.words").read_text().splitlines()
     out = tmp_path / "out"
@@ -71,7 +71,7 @@ def test_the_words_of_the_neural_member(config: Any, tmp_path: Path, monkeypatch
 def test_members_of_a_follow_up_are_left_to_the_fit(config: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """A task would look for data that are made from predictions of members which are still being trained."""
     later = dataclasses.replace(planned("xgboost")[0], data="candidates")
-    monkeypatch.setattr(run, "plan", lambda about, num_threads: [*planned("lightgbm"), later])
+    monkeypatch.setattr(run, "plan", lambda manifest, num_threads: [*planned("lightgbm"), later])
     run_stages(config)
     assert [path.name for path in (tmp_path / "out/members").iterdir()] == ["lightgbm"]
 
@@ -121,31 +121,31 @@ def test_what_a_library_refuses_is_left_out(config: Any, monkeypatch: pytest.Mon
         )
 
 
-def test_a_network_that_is_whole_is_not_trained_again(
+def test_a_complete_network_is_not_trained_again(
     config: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     """The last job of a cluster's fit, on a node without GPUs, would go on with a network of another job."""
-    begun: list[list[str]] = []
-    monkeypatch.setattr(network, "_run", lambda command, more: begun.append(more) or 0)
-    folder, member = tmp_path / "mlp", Planned(name="mlp", kind="neural")
+    options: list[list[str]] = []
+    monkeypatch.setattr(network, "_run", lambda command: options.append(command[-2:]) or 0)
+    folder, member = tmp_path / "mlp", PlannedMember(name="mlp", kind="neural")
     folder.mkdir()
     (folder / "status").write_text("running\n")
     folders.write_manifest(folder, {"kind": "run"}, only=())
     for status, number in (("running", 1), ("done", 1)):
         (folder / "status").write_text(f"{status}\n")
         assert network.train(member, tmp_path, folder, {"recipe": "table"}, config, 0.0, True)
-        assert begun == [["--resume", "auto"]] * number
+        assert options == [["--resume", "auto"]] * number
     assert "mlp is whole already" in capsys.readouterr().err
     (folder / folders.NAME).unlink()  # as a run leaves it that goes on
     assert network.train(member, tmp_path, folder, {"recipe": "table"}, config, 0.0, True)
-    assert len(begun) == 2
+    assert len(options) == 2
 
 
 @pytest.mark.parametrize(
     ("stage", "settings", "task", "sentence"),
     [
-        ("prepare", {"time_limit": 60.0}, (0, 1), "--stage is for time_limit=0 without overwrite=true"),
-        ("prepare", {"overwrite": True}, (0, 1), "--stage is for time_limit=0 without overwrite=true"),
+        ("prepare", {"time_limit": 60.0}, (0, 1), "--stage needs time_limit=0 and no overwrite=true"),
+        ("prepare", {"overwrite": True}, (0, 1), "--stage needs time_limit=0 and no overwrite=true"),
         ("copies", {}, (4, 4), "--task 4 --num-tasks 4 is impossible"),
         ("copies", {}, (-1, 4), "--task -1 --num-tasks 4 is impossible"),
         ("copies", {}, (0, 1), "fit.json does not exist"),
@@ -165,7 +165,7 @@ def test_tasks_need_the_settings_of_their_preparation(config: Any, table: Path, 
     """Half of the copies would be of another target."""
     stages.run("prepare", config, "table")
     before = snapshot(tmp_path)
-    with pytest.raises(UserError, match="out was begun with other settings: give the same"):
+    with pytest.raises(UserError, match="out was fitted with other settings: give the same"):
         stages.run("copies", configured(table, tmp_path / "out", seed=1), "table")
     fit(table, tmp_path / "other", seed=1)
     (tmp_path / "out/prepared").rename(tmp_path / "aside")

@@ -28,15 +28,15 @@ class Recorder:
     """Stands for the training of members: notes what each was given, and lets time pass."""
 
     def __init__(self, monkeypatch: pytest.MonkeyPatch, takes: dict[str, float]):
-        self.given: dict[str, float] = {}
+        self.seconds_of: dict[str, float] = {}
         self.clock, self.finished = Clock(), []
         self.takes = takes
 
         def train_trees(member: Any, config: Any, threads: int, seconds: float, *rest: Any) -> None:
-            self.given[member.name] = seconds
+            self.seconds_of[member.name] = seconds
             self.clock.now += self.takes.get(member.name, 0)
 
-        def finish(out: Path, about: Any, trained: list[Any], *rest: Any) -> list[Any]:
+        def finish(out: Path, manifest: Any, trained: list[Any], *rest: Any) -> list[Any]:
             self.finished = [member.name for member in trained]
             return []
 
@@ -52,17 +52,17 @@ def test_the_time_is_divided_among_the_members(table: Path, tmp_path: Path, monk
     """The first member would take all of it, or the last less than is left."""
     finish = run.FINISH_S + run.FINISH_PER_ROW_S * 100
     recorder = Recorder(monkeypatch, {"lightgbm": 20.0, "xgboost": 5.0})
-    monkeypatch.setattr(run, "plan", lambda about, threads: planned("lightgbm", "xgboost", "xgboost-2"))
+    monkeypatch.setattr(run, "plan", lambda manifest, threads: planned("lightgbm", "xgboost", "xgboost-2"))
     recorder.fit(table, tmp_path / "a", 70.0 + finish, passed=10.0)
-    assert recorder.given == pytest.approx({"lightgbm": 60 / 3, "xgboost": 40 / 2, "xgboost-2": 35.0})
+    assert recorder.seconds_of == pytest.approx({"lightgbm": 60 / 3, "xgboost": 40 / 2, "xgboost-2": 35.0})
     assert recorder.finished == ["lightgbm", "xgboost", "xgboost-2"]
     slow = dataclasses.replace(planned("xgboost-2")[0], least_seconds=25.0)  # 20 s of 60 would be too little for it
-    monkeypatch.setattr(run, "plan", lambda about, threads: [*planned("lightgbm", "xgboost"), slow])
+    monkeypatch.setattr(run, "plan", lambda manifest, threads: [*planned("lightgbm", "xgboost"), slow])
     recorder.fit(table, tmp_path / "c", 60.0 + finish)
-    assert recorder.given == pytest.approx({"lightgbm": 60 / 2, "xgboost": 40.0, "xgboost-2": 35.0})
-    monkeypatch.setattr(run, "plan", lambda about, threads: planned("lightgbm", "xgboost", "xgboost-2"))
+    assert recorder.seconds_of == pytest.approx({"lightgbm": 60 / 2, "xgboost": 40.0, "xgboost-2": 35.0})
+    monkeypatch.setattr(run, "plan", lambda manifest, threads: planned("lightgbm", "xgboost", "xgboost-2"))
     recorder.fit(table, tmp_path / "b", 0.0)
-    assert set(recorder.given.values()) == {0.0}  # without a limit
+    assert set(recorder.seconds_of.values()) == {0.0}  # without a limit
 
 
 @pytest.mark.parametrize(("limit", "trained"), [(30.0, ["lightgbm"]), (1.0, ["lightgbm"]), (90.0, ["lightgbm", "xgboost"])])
@@ -75,25 +75,25 @@ def test_members_are_left_out_when_time_is_short(
     recorder.fit(table, tmp_path / "out", limit)
     assert recorder.finished == trained
     assert ("no time is left for xgboost" in capsys.readouterr().err) == (len(trained) == 1)
-    assert all(seconds >= run.LEAST_S for seconds in recorder.given.values())  # 0 would mean: no limit
+    assert all(seconds >= run.LEAST_S for seconds in recorder.seconds_of.values())  # 0 would mean: no limit
 
 
 def test_a_member_ends_in_its_time(table: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """The limit would be divided, and no one keep it."""
-    monkeypatch.setattr(run, "plan", lambda about, threads: planned("xgboost"))
-    given: list[float] = []
-    whole = train.train
+    monkeypatch.setattr(run, "plan", lambda manifest, threads: planned("xgboost"))
+    seconds_of: list[float] = []
+    original = train.train
 
     def stopped(config: Any, resume: str) -> dict[str, Any]:
         import dataclasses
 
-        given.append(config.max_seconds)
-        return whole(dataclasses.replace(config, num_rounds=4000, max_seconds=1e-9), resume)
+        seconds_of.append(config.max_seconds)
+        return original(dataclasses.replace(config, num_rounds=4000, max_seconds=1e-9), resume)
 
     monkeypatch.setattr(train, "train", stopped)
     config = configured(table, tmp_path / "out", time_limit=50.0)
     run.fit(config, "table", False, Budget(50.0, Clock(), 0.0))
-    assert given == [pytest.approx(50 - run.FINISH_S - run.FINISH_PER_ROW_S * 100)]
+    assert seconds_of == [pytest.approx(50 - run.FINISH_S - run.FINISH_PER_ROW_S * 100)]
     assert folders.read_json(tmp_path / "out/members/xgboost/summary.json")["trees"] <= 4
 
 
@@ -122,12 +122,12 @@ def run_began() -> float:
 
 def test_libraries_that_are_absent_are_left_out(monkeypatch: pytest.MonkeyPatch) -> None:
     """A fit would end at a package that is optional."""
-    about = {"recipe": "table", "task": {"kind": "binary"}, "splits": {"train": {"rows": 500}}, "features": [{}]}
-    names = {member.name for member in plans.plan(about, 2) if member.kind == "trees"}
+    manifest = {"recipe": "table", "task": {"kind": "binary"}, "splits": {"train": {"rows": 500}}, "features": [{}]}
+    names = {member.name for member in plans.plan(manifest, 2) if member.kind == "trees"}
     assert {"lightgbm", "xgboost"} <= names
     monkeypatch.setitem(plans.OPTIONAL_LIBRARIES, "catboost", "no_such_package")
-    assert "catboost" not in {member.name for member in plans.plan(about, 2)}
-    ranking = {**about, "task": {"kind": "ranking"}}
+    assert "catboost" not in {member.name for member in plans.plan(manifest, 2)}
+    ranking = {**manifest, "task": {"kind": "ranking"}}
     assert "catboost" not in {member.name for member in plans.plan(ranking, 2)}
 
 
@@ -138,8 +138,8 @@ def test_the_settings_of_planned_members_exist(tmp_path: Path) -> None:
 
     for kind in ("binary", "multiclass", "regression", "ranking"):
         for rows in (200, 50_000):
-            about = {"recipe": "table", "task": {"kind": kind}, "splits": {"train": {"rows": rows}}, "features": [{}] * 5}
-            for member in plans.plan(about, 2):
+            manifest = {"recipe": "table", "task": {"kind": kind}, "splits": {"train": {"rows": rows}}, "features": [{}] * 5}
+            for member in plans.plan(manifest, 2):
                 if member.kind == "trees":
                     settings = {**member.settings, "data": "d", "out": "o"}
                     train.check(configuration.from_dict(TreesConfig, settings))

@@ -1,4 +1,4 @@
-"""Bags: each row out of fold by the copy that never saw it, nothing by copies of other folds, forecasts as their mean."""
+"""Bags: out-of-fold predictions by the copy that was not trained on the row, and forecasts as the mean of copies."""
 
 import shutil
 import signal
@@ -20,7 +20,7 @@ from ensemble.arrow import open_table
 from ensemble.errors import UserError
 from ensemble.predictor import bag, new_data
 from ensemble.predictor import fit as predictor
-from ensemble.predictor.loaded import _Stage
+from ensemble.predictor.loaded import _Worker
 from ensemble.recipes.hot_sellers import baselines
 from ensemble.trees import bagging as tree_bag
 from ensemble.trees import threads
@@ -42,7 +42,7 @@ def config(data: Path, out: Path, **settings: Any) -> TreesConfig:
     return TreesConfig(library="xgboost", data=str(data), out=str(out), **{**values, **settings})
 
 
-def ask(copy: Path) -> bag.Predict:
+def load_copy(copy: Path) -> bag.Predict:
     return TreeMember(copy).predict
 
 
@@ -59,60 +59,60 @@ def copied(trained: Path, tmp_path: Path) -> Path:
     return Path(shutil.copytree(trained, tmp_path / "bag"))
 
 
-# ------------------------------------------------------------------------------------------------ what a bag says
+# ------------------------------------------------------------------------------------------------ predictions of a bag
 
 
-def test_out_of_fold_each_copy_speaks_of_its_block(trained: Path, folded: Path) -> None:
+def test_out_of_fold_predictions_are_by_the_copy_of_the_fold(trained: Path, folded: Path) -> None:
     """A row would be predicted by a copy that learned from it, or under the name of other data."""
-    found = bag.load(trained, ask)(folded, "oof")
+    columns = bag.load(trained, load_copy)(folded, "oof")
     parts = [TreeMember(trained / str(k)).predict(folded / f"folds/{k}", "blend") for k in range(NUM_FOLDS)]
     for name in bag.COLUMNS:
-        assert np.array_equal(found[name], np.concatenate([part[name] for part in parts]))
-    assert len(np.unique(found["row_id"])) == len(found["row_id"])
-    assert found["fingerprint"] == folders.read_manifest(folded)["fingerprint"]
-    assert found["config"]["model"] == bag.model_of(trained)
-    target_of = dict(zip(found["row_id"].tolist(), found["target"].tolist(), strict=True))
+        assert np.array_equal(columns[name], np.concatenate([part[name] for part in parts]))
+    assert len(np.unique(columns["row_id"])) == len(columns["row_id"])
+    assert columns["fingerprint"] == folders.read_manifest(folded)["fingerprint"]
+    assert columns["config"]["model"] == bag.model_fingerprint(trained)
+    target_of = dict(zip(columns["row_id"].tolist(), columns["target"].tolist(), strict=True))
     blend = open_table(folded / "rows/blend")
     assert blend["hot"].to_pylist() == [target_of[row] for row in blend["row_id"].to_pylist()]
 
 
 @pytest.mark.parametrize("split", ["test", "forecast"])
-def test_later_the_mean_of_the_later_half_speaks(trained: Path, folded: Path, split: str) -> None:
+def test_other_splits_are_the_mean_of_the_later_copies(trained: Path, folded: Path, split: str) -> None:
     """The first copies, which learned from least, would spoil the forecast; or its reasons be nobody's."""
-    found = bag.load(trained, ask)(folded, split)
+    columns = bag.load(trained, load_copy)(folded, split)
     parts = [TreeMember(trained / str(k)).predict(folded / f"folds/{k}", split) for k in (2, 3, 4)]
-    np.testing.assert_allclose(found["prediction"], np.mean([part["prediction"] for part in parts], axis=0), rtol=1e-12)
-    whole = open_table(folded / "rows" / split)
-    assert np.array_equal(found["row_id"], whole["row_id"].to_numpy())
-    assert found["fingerprint"] == folders.read_manifest(folded)["fingerprint"]
-    assert found["reasons"] == parts[-1]["reasons"]
+    np.testing.assert_allclose(columns["prediction"], np.mean([part["prediction"] for part in parts], axis=0), rtol=1e-12)
+    table = open_table(folded / "rows" / split)
+    assert np.array_equal(columns["row_id"], table["row_id"].to_numpy())
+    assert columns["fingerprint"] == folders.read_manifest(folded)["fingerprint"]
+    assert columns["reasons"] == parts[-1]["reasons"]
 
 
-def test_the_baseline_is_its_own_copy(folded: Path, prepared: Path) -> None:
+def test_a_baseline_predicts_all_blocks(folded: Path, prepared: Path) -> None:
     """It could not stand beside bags."""
     predict = bag.with_out_of_fold(baselines.predict)
-    found = predict(folded, "oof")
+    columns = predict(folded, "oof")
     first, *_ = (baselines.predict(folded / f"folds/{k}", "blend") for k in range(NUM_FOLDS))
-    assert np.array_equal(found["prediction"][: len(first["prediction"])], first["prediction"])
-    assert len(found["row_id"]) == sum(len(content(folded / f"folds/{k}", "blend")) for k in range(NUM_FOLDS))
+    assert np.array_equal(columns["prediction"][: len(first["prediction"])], first["prediction"])
+    assert len(columns["row_id"]) == sum(len(content(folded / f"folds/{k}", "blend")) for k in range(NUM_FOLDS))
     assert np.array_equal(predict(folded, "test")["prediction"], baselines.predict(folded, "test")["prediction"])
     with pytest.raises(UserError, match="has 0 folds"):
         predict(prepared, "oof")
 
 
-def test_a_member_that_is_no_bag_is_asked_itself(trained: Path, folded: Path) -> None:
+def test_a_single_member_is_no_bag(trained: Path, folded: Path) -> None:
     """One member in a folder would be taken for a bag of one."""
     assert bag.copies(trained / "1") == [trained / "1"]
-    alone = bag.load(trained / "1", ask)(folded / "folds/1", "blend")
+    alone = bag.load(trained / "1", load_copy)(folded / "folds/1", "blend")
     assert np.array_equal(alone["prediction"], TreeMember(trained / "1").predict(folded / "folds/1", "blend")["prediction"])
     assert bag.kind_of(trained / "1") == bag.kind_of(trained) == "xgboost"
-    assert bag.model_of(trained / "1") == folders.read_json(trained / "1/manifest.json")["fingerprint"]
+    assert bag.model_fingerprint(trained / "1") == folders.read_json(trained / "1/manifest.json")["fingerprint"]
 
 
 # ------------------------------------------------------------------------------------------------ no leak
 
 
-def test_the_future_changes_nothing_that_was_said(
+def test_later_data_change_no_earlier_prediction(
     trained: Path, folded: Path, raw_market: tuple[Path, Path], tmp_path: Path
 ) -> None:
     """A copy would have known what came after the rows that it forecasts, and the stack trust what cannot be had."""
@@ -120,24 +120,24 @@ def test_the_future_changes_nothing_that_was_said(
     changed = prepare_changed(folded, raw_market, tmp_path / "changed", after=after)
     tree_bag.train(config(changed, tmp_path / "bag"))
 
-    def said(member: Path, data: Path) -> dict[tuple[str, int], bytes]:
+    def predictions_of(member: Path, data: Path) -> dict[tuple[str, int], bytes]:
         ids = open_table(data / "products")["product_id"].to_pylist()
-        found = bag.load(member, ask)(data, "oof")
-        rows = zip(found["cluster"].tolist(), found["group"].tolist(), found["prediction"], strict=True)
+        columns = bag.load(member, load_copy)(data, "oof")
+        rows = zip(columns["cluster"].tolist(), columns["group"].tolist(), columns["prediction"], strict=True)
         return {(ids[product], week): value.tobytes() for product, week, value in rows}
 
-    before, now = said(trained, folded), said(tmp_path / "bag", changed)
+    before, after_change = predictions_of(trained, folded), predictions_of(tmp_path / "bag", changed)
     known = [key for key in before if key[1] <= after]
     assert len(known) > 1000
-    assert {key: before[key] for key in known} == {key: now[key] for key in known}
-    assert before != now, "nothing was changed"
+    assert {key: before[key] for key in known} == {key: after_change[key] for key in known}
+    assert before != after_change, "nothing was changed"
 
 
 def test_from_shuffled_labels_nothing_is_learned(folded: Path, trained: Path, tmp_path: Path) -> None:
     """The canary: a copy that had seen its own block would know even labels that nothing explains."""
     data = Path(shutil.copytree(folded, tmp_path / "data"))
-    about = folders.read_manifest(data)
-    for number, entry in enumerate(about["folds"]):
+    manifest = folders.read_manifest(data)
+    for number, entry in enumerate(manifest["folds"]):
         fold = data / f"folds/{number}"
         for file in sorted(fold.glob("rows/*/*.arrow")):
             with pa.OSFile(str(file)) as source:
@@ -148,18 +148,18 @@ def test_from_shuffled_labels_nothing_is_learned(folded: Path, trained: Path, tm
             table = table.set_column(table.column_names.index("hot"), "hot", pa.array(hot))
             with pa.OSFile(str(file), "wb") as sink, pa.ipc.new_stream(sink, table.schema) as writer:
                 writer.write_table(table)
-        its = folders.read_json(fold / "manifest.json")
+        manifest_of_fold = folders.read_json(fold / "manifest.json")
         (fold / "manifest.json").unlink()
-        rest = {name: value for name, value in its.items() if name not in ("files", "fingerprint")}
+        rest = {name: value for name, value in manifest_of_fold.items() if name not in ("files", "fingerprint")}
         entry["fingerprint"] = folders.write_manifest(fold, rest)["fingerprint"]
     (data / "manifest.json").unlink()
-    rest = {name: value for name, value in about.items() if name not in ("files", "fingerprint")}
+    rest = {name: value for name, value in manifest.items() if name not in ("files", "fingerprint")}
     folders.write_manifest(data, rest, leave_out="folds")
     tree_bag.train(config(data, tmp_path / "bag"))
 
-    def above_chance(member: Path, of: Path) -> float:
-        found = bag.load(member, ask)(of, "oof")
-        return float(average_precision_score(found["target"], found["prediction"]) - found["target"].mean())
+    def above_chance(member: Path, data: Path) -> float:
+        columns = bag.load(member, load_copy)(data, "oof")
+        return float(average_precision_score(columns["target"], columns["prediction"]) - columns["target"].mean())
 
     assert above_chance(tmp_path / "bag", data) < 0.02
     assert above_chance(trained, folded) > 0.04, "this test could not fail"
@@ -173,23 +173,23 @@ def test_copies_of_other_folds_are_refused(copied: Path, folded: Path, prepared:
     with pytest.raises(
         UserError, match=r"copies of the bag .* were trained on rows of blend: predict oof, test or forecast"
     ):
-        bag.load(copied, ask)(folded, "blend")
+        bag.load(copied, load_copy)(folded, "blend")
     with pytest.raises(UserError, match=r"the bag has 5 copies, but .* has 0 folds: name the data whose folds"):
-        bag.load(copied, ask)(prepared, "oof")
-    forecast = bag.load(copied, ask)(prepared, "forecast")  # whose rows nobody was trained on
+        bag.load(copied, load_copy)(prepared, "oof")
+    forecast = bag.load(copied, load_copy)(prepared, "forecast")  # whose rows nobody was trained on
     assert len(forecast["prediction"]) == folders.read_manifest(prepared)["splits"]["forecast"]["rows"]
     (copied / "1").rename(copied / "x")
     (copied / "2").rename(copied / "1")
     (copied / "x").rename(copied / "2")
-    with pytest.raises(UserError, match="whose blend split may hold rows that it was trained on"):
-        bag.load(copied, ask)(folded, "oof")
+    with pytest.raises(UserError, match="whose blend split may contain training rows"):
+        bag.load(copied, load_copy)(folded, "oof")
     (copied / "1").rename(copied / "x")
     with pytest.raises(UserError, match=r"the bag .* has no copy 1: train it on folds/1 of the prepared data"):
-        bag.load(copied, ask)
+        bag.load(copied, load_copy)
     shutil.rmtree(copied / "4")
     (copied / "x").rename(copied / "1")
     with pytest.raises(UserError, match=r"the bag has 4 copies, but .* has 5 folds"):
-        bag.load(copied, ask)(folded, "test")
+        bag.load(copied, load_copy)(folded, "test")
     with pytest.raises(UserError, match=r"has no folds: leave folds=true out"):
         tree_bag.train(config(prepared, tmp_path / "out"))
     with pytest.raises(UserError, match="folds=true searches no settings"):
@@ -199,16 +199,16 @@ def test_copies_of_other_folds_are_refused(copied: Path, folded: Path, prepared:
 
 def test_the_name_of_a_bag_is_of_all_its_copies(copied: Path) -> None:
     """A copy trained anew after the ensemble was fitted would go unnoticed."""
-    before = bag.model_of(copied)
+    before = bag.model_fingerprint(copied)
     summary = folders.read_json(copied / "1/summary.json")
     folders.write_json(copied / "1/summary.json", {**summary, "kind": "xgboosu"})
     assert bag.kind_of(copied) is None
     with pytest.raises(UserError, match="was changed after it was written"):
-        bag.model_of(copied)
+        bag.model_fingerprint(copied)
     (copied / "1/manifest.json").unlink()
     folders.write_manifest(copied / "1", {"kind": "tree member"})
-    assert bag.model_of(copied) != before
-    assert bag.model_of(copied / "nowhere") is None
+    assert bag.model_fingerprint(copied) != before
+    assert bag.model_fingerprint(copied / "nowhere") is None
 
 
 # ------------------------------------------------------------------------------------------------ the scripts
@@ -225,15 +225,15 @@ def test_a_killed_bag_goes_on_with_the_next_copy(trained: Path, folded: Path, tm
             time.sleep(0.01)
         process.send_signal(signal.SIGKILL)
         process.wait()
-    whole = (tmp_path / "bag/0/model.ubj").stat()
-    code, said = run([*line, "--resume", "auto"], tmp_path)
-    assert code == 0, said
-    assert f"{tmp_path.name}" not in said
-    assert "bag/0 is whole already" in said
-    assert (tmp_path / "bag/0/model.ubj").stat() == whole
+    before = (tmp_path / "bag/0/model.ubj").stat()
+    code, output = run([*line, "--resume", "auto"], tmp_path)
+    assert code == 0, output
+    assert f"{tmp_path.name}" not in output
+    assert "bag/0 is whole already" in output
+    assert (tmp_path / "bag/0/model.ubj").stat() == before
     for number in range(NUM_FOLDS + 1):
-        ours, theirs = (folder / f"{number}/model.ubj" for folder in (tmp_path / "bag", trained))
-        assert ours.read_bytes() == theirs.read_bytes()
+        resumed, uninterrupted = (folder / f"{number}/model.ubj" for folder in (tmp_path / "bag", trained))
+        assert resumed.read_bytes() == uninterrupted.read_bytes()
 
 
 @pytest.fixture(scope="module")
@@ -241,32 +241,32 @@ def files(trained: Path, folded: Path, tmp_path_factory: pytest.TempPathFactory)
     """The prediction files of the bag and the baseline, written by the script."""
     folder = tmp_path_factory.mktemp("files")
     for member in (trained, "momentum"):
-        code, said = run(
+        code, output = run(
             [sys.executable, PREDICT, f"member={member}", f"data={folded}", f"out={folder}", "threads=1"], folder
         )
-        assert code == 0, said
+        assert code == 0, output
     return folder
 
 
 def test_files_of_a_bag_are_those_of_any_member(files: Path, trained: Path, folded: Path, tmp_path: Path) -> None:
     """The ensemble could not read what a bag says, or the service would forecast otherwise than predict.py."""
     names = sorted(path.name for path in files.iterdir())
-    wanted = [f"momentum.{split}.parquet" for split in ("blend", "forecast", "oof", "test")]
-    assert names == [*wanted, *(f"xgboost.{split}.parquet" for split in ("forecast", "oof", "test"))]
+    expected = [f"momentum.{split}.parquet" for split in ("blend", "forecast", "oof", "test")]
+    assert names == [*expected, *(f"xgboost.{split}.parquet" for split in ("forecast", "oof", "test"))]
     for split in ("oof", "test", "forecast"):
         both = [predictions.read(files / f"{name}.{split}.parquet") for name in ("momentum", "xgboost")]
         template, _ = predictions.align(both)
         assert template.fingerprint == folders.read_manifest(folded)["fingerprint"]
         assert both[1].config["kind"] == "xgboost"
-        assert (both[1].config["folder"], both[1].config["model"]) == (str(trained), bag.model_of(trained))
-    like = folders.read_manifest(folded)
-    about = {"recipe": like["recipe"], "like": like, "name": "xgboost", "folder": str(trained), "threads": 1}
-    stage = _Stage("xgboost", about)
+        assert (both[1].config["folder"], both[1].config["model"]) == (str(trained), bag.model_fingerprint(trained))
+    manifest = folders.read_manifest(folded)
+    member = {"name": "xgboost", "folder": str(trained), "threads": 1}
+    worker = _Worker("xgboost", {"recipe": manifest["recipe"], "manifest": manifest, **member})
     try:
-        stage.answer()
-        stage.ask({"data": str(folded), "out": str(tmp_path / "served.parquet")})
+        worker.wait()
+        worker.run({"data": str(folded), "out": str(tmp_path / "served.parquet")})
     finally:
-        stage.end()
+        worker.end()
     served = predictions.read(tmp_path / "served.parquet")
     assert np.array_equal(served.prediction, both[1].prediction)
 
@@ -300,25 +300,25 @@ def test_neural_copies_make_a_bag(folded: Path, tmp_path: Path) -> None:
         assert base_rate == pytest.approx(rows["hot"].to_numpy().mean(), rel=1e-5)
     tiny = ["max_epochs=0.2", "recipe.width=8", "recipe.num_layers=1", "recipe.num_reviews=0", "batch_size=128"]
     line = [*ACCELERATE, "--quiet", *SINGLE_CPU, TRAIN, f"data={folded}/folds/0", "out=bag/0", *tiny]
-    code, said = run(line, tmp_path)
-    assert code == 0, said
+    code, output = run(line, tmp_path)
+    assert code == 0, output
     for number in range(1, NUM_FOLDS + 1):  # the others' weights would be as good as any, but their folds must be theirs
         shutil.copytree(tmp_path / "bag/0", tmp_path / f"bag/{number}")
         best = tmp_path / f"bag/{number}/best"
         state = folders.read_json(best / "state.json")
-        its = folders.read_manifest(folded / f"folds/{number}")["fingerprint"]
-        folders.write_json(best / "state.json", {**state, "fingerprint": its})
-        about = folders.read_json(best / "manifest.json")
+        fingerprint = folders.read_manifest(folded / f"folds/{number}")["fingerprint"]
+        folders.write_json(best / "state.json", {**state, "fingerprint": fingerprint})
+        manifest = folders.read_json(best / "manifest.json")
         (best / "manifest.json").unlink()
-        folders.write_manifest(best, {name: about[name] for name in about if name not in ("files", "fingerprint")})
-    code, said = run(
+        folders.write_manifest(best, {name: manifest[name] for name in manifest if name not in ("files", "fingerprint")})
+    code, output = run(
         [sys.executable, PREDICT, "member=bag", f"data={folded}", "out=predictions", "splits=[oof,forecast]"], tmp_path
     )
-    assert code == 0, said
-    found = predictions.read(tmp_path / "predictions/bag.oof.parquet")
-    assert sorted(found.row_id) == sorted(
+    assert code == 0, output
+    columns = predictions.read(tmp_path / "predictions/bag.oof.parquet")
+    assert sorted(columns.row_id) == sorted(
         row for k in range(NUM_FOLDS) for row in open_table(folded / f"folds/{k}/rows/blend")["row_id"].to_pylist()
     )
-    assert found.config["kind"] == "neural"
+    assert columns.config["kind"] == "neural"
     forecast = predictions.read(tmp_path / "predictions/bag.forecast.parquet")
     assert len(forecast.row_id) == folders.read_manifest(folded)["splits"]["forecast"]["rows"]

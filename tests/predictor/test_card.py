@@ -30,10 +30,10 @@ def fitted(prepared: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
     """The folder of an ensemble of one member, with its card."""
     folder = tmp_path_factory.mktemp("card")
     for split in ("blend", "test", "forecast"):
-        found = baselines.predict(prepared, split)
-        growth = found["prediction"]
-        found |= {"prediction": growth / (growth + 1), "config": {"kind": "xgboost"}}
-        predictions.write(folder / f"files/member.{split}.parquet", Predictions(**found, split=split, member="member"))
+        columns = baselines.predict(prepared, split)
+        growth = columns["prediction"]
+        columns |= {"prediction": growth / (growth + 1), "config": {"kind": "xgboost"}}
+        predictions.write(folder / f"files/member.{split}.parquet", Predictions(**columns, split=split, member="member"))
     predictor.fit(folder / "files", prepared, folder / "ensemble", num_draws=20)
     return folder / "ensemble"
 
@@ -41,7 +41,7 @@ def fitted(prepared: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
 def test_the_card_says_what_the_folder_holds(fitted: Path, prepared: Path) -> None:
     """A reader of the Hub would see other figures, dates or data than those that were measured."""
     read = ModelCard.load(fitted / card.NAME)
-    scores, about = folders.read_json(fitted / "scores.json"), folders.read_manifest(prepared)
+    scores, manifest = folders.read_json(fitted / "scores.json"), folders.read_manifest(prepared)
     assert read.data.library_name == "accelerate-ensemble"
     by_metric = {result.metric_type: result for result in read.data.eval_results or []}
     assert set(by_metric) == set(card.SHOWN["binary"])
@@ -49,8 +49,8 @@ def test_the_card_says_what_the_folder_holds(fitted: Path, prepared: Path) -> No
         interval = scores["scores"]["ensemble"][name]
         assert result.metric_value == pytest.approx(interval["value"], abs=1e-6)
         assert result.metric_args == {"low": interval["low"], "high": interval["high"], "confidence": 0.95}
-    assert f"`{about['fingerprint']}`" in read.text
-    for split, facts in about["splits"].items():
+    assert f"`{manifest['fingerprint']}`" in read.text
+    for split, facts in manifest["splits"].items():
         assert (
             f"| {split} | {facts['first_week']} | {facts['last_week']} | {facts['rows']:,} | {facts['hot']:,} |" in read.text
         )
@@ -61,8 +61,8 @@ def test_the_card_says_what_the_folder_holds(fitted: Path, prepared: Path) -> No
 def test_a_score_that_is_undefined_is_left_out(fitted: Path, prepared: Path, tmp_path: Path) -> None:
     """The Hub refuses a head with a NaN or an empty value, and the whole card with it."""
     scores = folders.read_json(fitted / "scores.json")
-    for of in scores["scores"].values():
-        of["roc_auc"] = dict.fromkeys(of["roc_auc"])
+    for intervals in scores["scores"].values():
+        intervals["roc_auc"] = dict.fromkeys(intervals["roc_auc"])
     card.write(tmp_path, folders.read_manifest(prepared), scores)
     read = ModelCard.load(tmp_path / card.NAME)
     assert {result.metric_type for result in read.data.eval_results or []} == set(card.SHOWN["binary"]) - {"roc_auc"}
@@ -72,7 +72,7 @@ def test_a_score_that_is_undefined_is_left_out(fitted: Path, prepared: Path, tmp
 class Hub(BaseHTTPRequestHandler):
     """What `create_repo` and `upload_folder` ask of the Hub; the requests are kept."""
 
-    asked: list[tuple[str, str, str | None, bytes]]
+    requests: list[tuple[str, str, str | None, bytes]]
     refuse = False
     private = True
 
@@ -104,7 +104,7 @@ class Hub(BaseHTTPRequestHandler):
             self.rfile.readline()
         else:
             body = self.rfile.read(int(self.headers.get("Content-Length", 0)))
-        self.asked.append((self.command, self.path, self.headers.get("Authorization"), body))
+        self.requests.append((self.command, self.path, self.headers.get("Authorization"), body))
         return body
 
     def _answer(self, status: int, content: dict[str, Any]) -> None:
@@ -116,12 +116,12 @@ class Hub(BaseHTTPRequestHandler):
         self.wfile.write(body)
 
     def log_message(self, format: str, *words: Any) -> None:
-        """Nothing: requests are kept in `asked`."""
+        """Nothing: requests are kept in `requests`."""
 
 
 @pytest.fixture
 def hub() -> Iterator[ThreadingHTTPServer]:
-    handler = type("OwnHub", (Hub,), {"asked": []})
+    handler = type("OwnHub", (Hub,), {"requests": []})
     with ThreadingHTTPServer(("127.0.0.1", 0), handler) as server:
         thread = threading.Thread(target=server.serve_forever)
         thread.start()
@@ -146,11 +146,11 @@ def test_what_is_uploaded_is_the_folder(fitted: Path, hub: ThreadingHTTPServer, 
     done = push(fitted, tmp_path, HF_ENDPOINT=address(hub), HF_TOKEN="hf_test")
     assert done.returncode == 0, done.stderr
     assert done.stdout.splitlines()[-1] == f"uploaded: {address(hub)}/me/forecast/commit/1"
-    asked = hub.RequestHandlerClass.asked  # type: ignore[attr-defined]
-    assert {token for method, _, token, _ in asked if method == "POST"} == {"Bearer hf_test"}
-    created = next(json.loads(body) for _, path, _, body in asked if path == "/api/repos/create")
+    requests = hub.RequestHandlerClass.requests  # type: ignore[attr-defined]
+    assert {token for method, _, token, _ in requests if method == "POST"} == {"Bearer hf_test"}
+    created = next(json.loads(body) for _, path, _, body in requests if path == "/api/repos/create")
     assert (created["name"], created["visibility"]) == ("forecast", "private")
-    lines = next(body for _, path, _, body in asked if path.endswith("/commit/main")).splitlines()
+    lines = next(body for _, path, _, body in requests if path.endswith("/commit/main")).splitlines()
     sent = {line["value"]["path"]: line["value"]["content"] for line in map(json.loads, lines) if line["key"] == "file"}
     assert {name: base64.b64decode(content) for name, content in sent.items()} == {
         path.name: path.read_bytes() for path in fitted.iterdir()
@@ -162,11 +162,11 @@ def test_offline_it_says_what_it_would_send(fitted: Path, hub: ThreadingHTTPServ
     done = push(fitted, tmp_path, HF_ENDPOINT=address(hub), HF_HUB_OFFLINE="1")
     assert (done.returncode, done.stderr) == (0, "")
     *files, last = done.stdout.splitlines()
-    told = {name: int(size.replace(",", "")) for size, name in map(str.split, files)}
-    assert told == {path.name: path.stat().st_size for path in fitted.iterdir()}
-    whole = f"{len(told)} files, {sum(told.values()):,} bytes"
-    assert last == f"offline: nothing was sent; {whole} would go to the private repository me/forecast"
-    assert not hub.RequestHandlerClass.asked  # type: ignore[attr-defined]
+    sizes = {name: int(size.replace(",", "")) for size, name in map(str.split, files)}
+    assert sizes == {path.name: path.stat().st_size for path in fitted.iterdir()}
+    total = f"{len(sizes)} files, {sum(sizes.values()):,} bytes"
+    assert last == f"offline: nothing was sent; {total} would go to the private repository me/forecast"
+    assert not hub.RequestHandlerClass.requests  # type: ignore[attr-defined]
 
 
 def test_what_cannot_be_uploaded_is_said_in_a_sentence(fitted: Path, hub: ThreadingHTTPServer, tmp_path: Path) -> None:
@@ -179,7 +179,7 @@ def test_what_cannot_be_uploaded_is_said_in_a_sentence(fitted: Path, hub: Thread
     done = push(fitted, tmp_path, HF_ENDPOINT=address(hub), HF_TOKEN="hf_test")
     assert done.returncode == 2, done.stderr
     assert "error: me/forecast exists and is public: name another" in done.stderr.splitlines()[-1]
-    assert not any(path.endswith("/commit/main") for _, path, _, _ in hub.RequestHandlerClass.asked)  # type: ignore[attr-defined]
+    assert not any(path.endswith("/commit/main") for _, path, _, _ in hub.RequestHandlerClass.requests)  # type: ignore[attr-defined]
     hub.RequestHandlerClass.refuse = True  # type: ignore[attr-defined]
     done = push(fitted, tmp_path, HF_ENDPOINT=address(hub), HF_TOKEN="hf_test")
     assert done.returncode == 2, done.stderr

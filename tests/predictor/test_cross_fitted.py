@@ -20,7 +20,7 @@ NUM_ROWS = 400
 TEST, WEIGHT, TIME = {"test": 0.25}, {"weight": "w"}, {"time": "day"}
 
 
-def made(folder: Path, **settings: Any) -> tuple[Path, Path]:
+def make_data(folder: Path, **settings: Any) -> tuple[Path, Path]:
     """Prepared data and the prediction files of two members, of which `clear` knows more."""
     generator = np.random.default_rng(0)
     x = generator.standard_normal(NUM_ROWS)
@@ -28,10 +28,10 @@ def made(folder: Path, **settings: Any) -> tuple[Path, Path]:
     weight = np.where(np.arange(NUM_ROWS) % 5 == 0, 0.0, 1.0 + np.arange(NUM_ROWS) % 3)
     pl.DataFrame({"x": x, "w": weight, "day": np.arange(NUM_ROWS), "y": target}).write_parquet(folder / "t.parquet")
     drop = tuple(name for name in ("w", "day") if name not in settings.values())
-    about = prepare(
+    manifest = prepare(
         PrepareConfig(out=str(folder / "data"), source=(str(folder / "t.parquet"),), target="y", drop=drop, **settings)
     )
-    for split in about["splits"]:
+    for split in manifest["splits"]:
         rows = open_table(folder / "data/rows" / split)
         of = rows.filter(rows["fold"].to_numpy() >= 0) if split == "train" else rows
         arrays = {name: of[name].to_numpy() for name in ("row_id", "target", "group", "cluster")}
@@ -40,7 +40,7 @@ def made(folder: Path, **settings: Any) -> tuple[Path, Path]:
             logit = 3 * arrays["target"] - 1.5 + noise * np.random.default_rng(number).standard_normal(len(of))
             file = Predictions(
                 **{**arrays, **more, "target": arrays["target"].astype(float)}, prediction=1 / (1 + np.exp(-logit)),
-                output="probability", recipe="table", fingerprint=about["fingerprint"], config={"kind": "xgboost"},
+                output="probability", recipe="table", fingerprint=manifest["fingerprint"], config={"kind": "xgboost"},
                 split="oof" if split == "train" else split, member=name, reasons=None,
             )  # fmt: skip
             predictions.write(folder / "files" / f"{name}.{file.split}.parquet", file)
@@ -49,7 +49,7 @@ def made(folder: Path, **settings: Any) -> tuple[Path, Path]:
 
 def test_without_a_test_each_row_is_scored_by_what_others_fitted(tmp_path: Path) -> None:
     """The score would be that of the rows on which weights and calibration were fitted."""
-    data, files = made(tmp_path)
+    data, files = make_data(tmp_path)
     scores = predictor.fit(files, data, tmp_path / "out", num_draws=20)
     assert (scores["split"], scores["fitted_on"], scores["rows"]) == ("oof", "oof", NUM_ROWS)
     assert sum(scores["weights"].values()) == pytest.approx(1)
@@ -63,7 +63,7 @@ def test_without_a_test_each_row_is_scored_by_what_others_fitted(tmp_path: Path)
 
 def test_with_a_test_it_is_scored_there(tmp_path: Path) -> None:
     """Rows that were set aside would count for nothing."""
-    data, files = made(tmp_path, **TEST)
+    data, files = make_data(tmp_path, **TEST)
     scores = predictor.fit(files, data, tmp_path / "out", num_draws=20)
     num_test = folders.read_manifest(data)["splits"]["test"]["rows"]
     assert (scores["split"], scores["fitted_on"], scores["rows"]) == ("test", "oof", num_test)
@@ -74,7 +74,7 @@ def test_with_a_test_it_is_scored_there(tmp_path: Path) -> None:
 
 def test_forward_in_time_the_first_rows_are_not_scored(tmp_path: Path) -> None:
     """A row would be scored by weights that were fitted on later rows."""
-    data, files = made(tmp_path, **TIME)
+    data, files = make_data(tmp_path, **TIME)
     num_oof = len(predictions.read(files / "clear.oof.parquet").row_id)
     scores = predictor.fit(files, data, tmp_path / "out", num_draws=5)
     written = predictions.read(tmp_path / "out/oof.parquet")
@@ -85,7 +85,7 @@ def test_forward_in_time_the_first_rows_are_not_scored(tmp_path: Path) -> None:
 
 def test_weights_of_rows_count(tmp_path: Path) -> None:
     """Rows without weight would be scored, or the others count alike."""
-    data, files = made(tmp_path, **WEIGHT)
+    data, files = make_data(tmp_path, **WEIGHT)
     scores = predictor.fit(files, data, tmp_path / "out", num_draws=5)
     written = predictions.read(tmp_path / "out/oof.parquet")
     assert written.weight is not None
@@ -97,8 +97,11 @@ def test_weights_of_rows_count(tmp_path: Path) -> None:
 
 def test_what_it_cannot_be_fitted_on_is_refused(tmp_path: Path) -> None:
     """A blend that data for cross-validation do not have would be looked for, or a foreign file be joined."""
-    data, files = made(tmp_path)
-    for on, sentence in (("blend", "there are no prediction files in"), ("train", "on=train is no split that weights can")):
+    data, files = make_data(tmp_path)
+    for on, sentence in (
+        ("blend", "there are no prediction files of blend in"),
+        ("train", "on=train is no split that weights can"),
+    ):
         with pytest.raises(UserError, match=sentence):
             predictor.fit(files, data, tmp_path / "out", on=on)
     (files / "vague.oof.parquet").unlink()

@@ -46,7 +46,7 @@ def table(folder: Path, kind: str, splits: tuple[str, ...] = ("blend", "test", "
         rows = pa.table({"row_id": ids[::-1] + 2000, "id": pa.array([f"row {row}" for row in ids[::-1]])})
         with TableWriter(data / "rows" / "forecast", rows.schema) as writer:
             writer.write(rows)
-    about = folders.write_manifest(
+    manifest = folders.write_manifest(
         data,
         {
             "kind": "prepared data",
@@ -70,7 +70,7 @@ def table(folder: Path, kind: str, splits: tuple[str, ...] = ("blend", "test", "
                 recipe="table",
                 split=on if split == "blend" else split,
                 member=name,
-                fingerprint=about["fingerprint"],
+                fingerprint=manifest["fingerprint"],
                 output=OUTPUTS_OF[kind][0],
                 classes=classes,
                 config={"kind": "xgboost"},
@@ -111,8 +111,8 @@ def test_scores_are_those_of_the_task(whole: tuple[str, Path]) -> None:
     assert test.output == OUTPUTS_OF[kind][0]
     assert not re.search("product|week", (folder / "scores.json").read_text(encoding="utf-8"))  # words of another recipe
     assert (scores["clusters"], scores["groups"]) == (len(np.unique(test.cluster)), len(np.unique(test.group)))
-    again = metrics.task_scores(kind, test.target, test.prediction, test.group)[METRIC[kind]]
-    assert again == pytest.approx(value["ensemble"])
+    recomputed = metrics.task_scores(kind, test.target, test.prediction, test.group)[METRIC[kind]]
+    assert recomputed == pytest.approx(value["ensemble"])
     description = folders.read_json(folder / "ensemble.json")
     assert combine.Ensemble.from_dict(description["combiner"]).kind == kind
     assert set(description["diversity"]) == {"error_correlation", "without", "weights_of", "weights"}
@@ -133,8 +133,8 @@ def test_the_rows_of_a_table_are_forecast(whole: tuple[str, Path]) -> None:
     place = [row["row_id"] - 2000 for row in rows]
     if kind == "multiclass":
         assert place == list(range(NUM_ROWS))
-        found = [[row[f"probability of {name}"] for name in NAMES_OF_CLASSES] for row in rows]
-        np.testing.assert_array_equal(found, expected)
+        result = [[row[f"probability of {name}"] for name in NAMES_OF_CLASSES] for row in rows]
+        np.testing.assert_array_equal(result, expected)
         return
     np.testing.assert_array_equal([row["prediction"] for row in rows], expected[place])
     if kind == "ranking":
@@ -154,7 +154,7 @@ def test_data_without_a_forecast_are_enough(kind: str, tmp_path: Path) -> None:
     assert {path.name for path in (tmp_path / "ensemble").iterdir()} == {
         "README.md", "ensemble.json", "like.json", "manifest.json", "scores.json", "test.parquet",
     }  # fmt: skip
-    sentence = "member net was not predicted by scripts/predict.py, so it cannot be asked: fit without it"
+    sentence = "the predictions of member net are not from scripts/predict.py, so it cannot predict new rows: fit without it"
     with pytest.raises(UserError, match=sentence):
         new_data.predict(tmp_path / "ensemble", ("new.csv",), (), tmp_path / "new", {})
     with pytest.raises(UserError, match=sentence):
@@ -170,14 +170,14 @@ def test_the_card_is_of_the_task(whole: tuple[str, Path]) -> None:
     assert shown == {name: pytest.approx(scores["scores"]["ensemble"][name]["value"], abs=1e-6) for name in card.SHOWN[kind]}
     assert "`tree`" in read.text
     assert "| blend | 600 | 0.25 |" in read.text
-    assert f"less that of {scores['best_member']}, the member that is best on test" in read.text
+    assert f"less that of {scores['best_member']}, the best member on test" in read.text
     assert not any(word in read.text for word in ("product", "week", "hot", "None"))
 
 
 def test_weights_are_fitted_out_of_fold(tmp_path: Path) -> None:
     """on=oof would still ask for blend, or blend's weights be taken for those of the folds."""
     folder = table(tmp_path, "binary", ("blend", "test"), on="oof")
-    with pytest.raises(UserError, match="no prediction files in"):
+    with pytest.raises(UserError, match="no prediction files of blend in"):
         fitted(folder)
     out_of_fold = fitted(folder, on="oof")
     assert out_of_fold["fitted_on"] == "oof"
@@ -196,16 +196,16 @@ def test_members_of_another_task_are_refused(tmp_path: Path) -> None:
     for split in ("blend", "test"):
         path = folder / "files" / f"net.{split}.parquet"
         file = pq.read_table(path)
-        about = json.loads(file.schema.metadata[predictions.KEY]) | {"classes": ["ash", "birch", "elm", "cedar"]}
-        pq.write_table(file.replace_schema_metadata({predictions.KEY: json.dumps(about)}), path)
+        metadata = json.loads(file.schema.metadata[predictions.KEY]) | {"classes": ["ash", "birch", "elm", "cedar"]}
+        pq.write_table(file.replace_schema_metadata({predictions.KEY: json.dumps(metadata)}), path)
     with pytest.raises(UserError, match=r"member text says .* 4 classes \(ash, birch, cedar, …\), but net of 4 classes"):
         fitted(folder)
     values = table(tmp_path / "values", "regression", ("blend", "test"))
     for split in ("blend", "test"):
         path = values / "files" / f"net.{split}.parquet"
         file = pq.read_table(path)
-        about = json.loads(file.schema.metadata[predictions.KEY]) | {"output": "score"}
-        pq.write_table(file.replace_schema_metadata({predictions.KEY: json.dumps(about)}), path)
+        metadata = json.loads(file.schema.metadata[predictions.KEY]) | {"output": "score"}
+        pq.write_table(file.replace_schema_metadata({predictions.KEY: json.dumps(metadata)}), path)
     with pytest.raises(UserError, match="member 'net' says score, but a regression task is answered by value: leave it out"):
         fitted(values)
 

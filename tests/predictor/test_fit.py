@@ -33,7 +33,7 @@ def test_the_ensemble_leaves_its_files(files: Path, prepared: Path, tmp_path: Pa
     assert scores["members"] == ["clear", "vague"]
     assert set(scores["scores"]) == {"ensemble", "clear", "vague", "momentum", "base rate"}
     assert set(scores["weights"]) == {"clear", "vague"}
-    value = {name: of["average_precision"]["value"] for name, of in scores["scores"].items()}
+    value = {name: facts["average_precision"]["value"] for name, facts in scores["scores"].items()}
     assert value["ensemble"] > value["vague"] > value["base rate"]
     assert value["base rate"] == pytest.approx(scores["base_rate"])
     test = predictions.read(tmp_path / "ensemble/test.parquet")
@@ -43,14 +43,14 @@ def test_the_ensemble_leaves_its_files(files: Path, prepared: Path, tmp_path: Pa
 
 def test_the_order_of_members_does_not_matter(files: Path, prepared: Path, tmp_path: Path) -> None:
     """The forecast would depend on how the command was typed."""
-    found = []
+    result = []
     for number, members in enumerate([("clear", "vague", "momentum"), ("momentum", "vague", "clear"), ()]):
         scores = fit(files, prepared, tmp_path / str(number), members=members)
-        found.append((scores, (tmp_path / str(number) / "forecast.csv").read_bytes()))
-    assert found[0] == found[1] == found[2]
+        result.append((scores, (tmp_path / str(number) / "forecast.csv").read_bytes()))
+    assert result[0] == result[1] == result[2]
 
 
-def test_what_tells_which_member_to_drop_is_written(files: Path, prepared: Path, tmp_path: Path) -> None:
+def test_what_each_member_adds_is_written(files: Path, prepared: Path, tmp_path: Path) -> None:
     """The user would have weights, and nothing to judge a member by; or weeks and categories that do not add up."""
     scores = fit(files, prepared, tmp_path / "ensemble", combiner="greedy")
     description = folders.read_json(tmp_path / "ensemble" / "ensemble.json")
@@ -59,14 +59,14 @@ def test_what_tells_which_member_to_drop_is_written(files: Path, prepared: Path,
     few = fit(files, prepared, tmp_path / "few", combiner="greedy", compare=False)
     assert set(few["combiner"]["cross_fitted"]) == {"equal", "best_member", "greedy", "auto"}
     assert few["weights"] == scores["weights"]
-    found = description["diversity"]
+    result = description["diversity"]
     for part in ("by_week", "by_category"):
-        assert sum(of["rows"] for of in found[part].values()) == scores["rows"]
-    assert set(found["by_category"]) <= {name or "unknown" for name in folders.read_manifest(prepared)["categories"]}
-    assert len(found["by_week"]) == scores["groups"]
-    assert set(found["drift"]["log_loss"]) == {"ensemble", "clear", "vague"}
-    assert found["without"]["clear"]["log_loss"] > found["without"]["vague"]["log_loss"]
-    assert found["weights"]["clear"]["low"] > found["weights"]["vague"]["high"]
+        assert sum(facts["rows"] for facts in result[part].values()) == scores["rows"]
+    assert set(result["by_category"]) <= {name or "unknown" for name in folders.read_manifest(prepared)["categories"]}
+    assert len(result["by_week"]) == scores["groups"]
+    assert set(result["drift"]["log_loss"]) == {"ensemble", "clear", "vague"}
+    assert result["without"]["clear"]["log_loss"] > result["without"]["vague"]["log_loss"]
+    assert result["weights"]["clear"]["low"] > result["weights"]["vague"]["high"]
 
 
 def test_a_foreign_member_of_any_scale_joins(copied: Path, prepared: Path, tmp_path: Path) -> None:
@@ -80,7 +80,7 @@ def test_a_foreign_member_of_any_scale_joins(copied: Path, prepared: Path, tmp_p
     shown = pq.read_table(tmp_path / "ensemble" / "forecast.parquet")["vague"].to_numpy()
     assert 0 < shown.min() < shown.max() < 1
     change(copied / "vague.test.parquet", output="probability")
-    with pytest.raises(UserError, match="member vague says a probability on test, and a score on another split"):
+    with pytest.raises(UserError, match="member vague predicts a probability on test, and a score on another split"):
         fit(copied, prepared, tmp_path / "again")
 
 
@@ -105,18 +105,18 @@ def test_only_the_named_members_take_part(files: Path, prepared: Path, tmp_path:
     assert "clear" not in pq.read_table(tmp_path / "ensemble/forecast.parquet").column_names
 
 
-def test_a_perfect_member_is_warned_of(
-    files: Path, prepared: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+def test_a_perfect_member_gives_a_warning(
+    copied: Path, prepared: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     """A member that has seen the target would take all weight, and nobody would look."""
-    assert fit(files, prepared, tmp_path / "sound")["warnings"] == []
+    assert fit(copied, prepared, tmp_path / "sound")["warnings"] == []
     assert "warning" not in capsys.readouterr().err
     for split in SPLITS:
-        path = files / f"vague.{split}.parquet"
+        path = copied / f"vague.{split}.parquet"
         member = predictions.read(path)
         order = np.nan_to_num(member.target) + member.prediction
         change(path, prediction=order / 2)
-    scores = fit(files, prepared, tmp_path / "leaky")
+    scores = fit(copied, prepared, tmp_path / "leaky")
     (sentence,) = scores["warnings"]
     assert sentence.startswith("member vague is right on all rows of blend (roc_auc 1.000000): look for a feature that")
     assert f"warning: {sentence}" in capsys.readouterr().err

@@ -17,10 +17,10 @@ def test_parquet_and_csv_hold_one_ranked_forecast(files: Path, prepared: Path, t
     """The two would disagree, the best product not stand first, or a title stand beside another product's probability."""
     fit(files, prepared, tmp_path / "ensemble")
     table = pq.read_table(tmp_path / "ensemble/forecast.parquet")
-    about = folders.read_manifest(prepared)
-    assert table.schema.metadata == {b"week": about["last_week"].encode(), b"horizon_weeks": b"12", b"lacking": b"{}"}
+    manifest = folders.read_manifest(prepared)
+    assert table.schema.metadata == {b"week": manifest["last_week"].encode(), b"horizon_weeks": b"12", b"lacking": b"{}"}
     rows = table.to_pylist()
-    assert [row["rank"] for row in rows] == list(range(1, about["splits"]["forecast"]["rows"] + 1))
+    assert [row["rank"] for row in rows] == list(range(1, manifest["splits"]["forecast"]["rows"] + 1))
     assert all(above["probability"] >= below["probability"] for above, below in itertools.pairwise(rows))
     assert rows[0]["probability"] > rows[-1]["probability"]
     products = open_table(prepared / "products").to_pylist()
@@ -29,10 +29,10 @@ def test_parquet_and_csv_hold_one_ranked_forecast(files: Path, prepared: Path, t
     number = {product["product_id"]: row for row, product in enumerate(products)}
     for row in rows:
         product = products[number[row["product_id"]]]
-        assert (row["title"], row["category"]) == (product["title"], about["categories"][product["category"]])
+        assert (row["title"], row["category"]) == (product["title"], manifest["categories"][product["category"]])
         assert row["clear"] == by_product[number[row["product_id"]]]
-        assert [(one["feature"], one["value"]) for one in row["reasons"]] == [
-            (one["feature"], one["value"]) for one in REASONS
+        assert [(reason["feature"], reason["value"]) for reason in row["reasons"]] == [
+            (reason["feature"], reason["value"]) for reason in REASONS
         ]
     with open(tmp_path / "ensemble/forecast.csv", newline="", encoding="utf-8") as stream:
         lines = list(csv.DictReader(stream))

@@ -20,9 +20,9 @@ def values(num_rows: int, seed: int) -> tuple[np.ndarray, np.ndarray]:
 def test_nine_of_ten_new_targets_are_within() -> None:
     """The intervals would be too narrow for large values and too wide for small ones."""
     prediction, target = values(4000, 0)
-    found = Intervals.from_dict(json.loads(json.dumps(dataclasses.asdict(intervals.fit(target, prediction)))))
+    result = Intervals.from_dict(json.loads(json.dumps(dataclasses.asdict(intervals.fit(target, prediction)))))
     prediction, target = values(4000, 1)
-    low, high = found(prediction)
+    low, high = result(prediction)
     is_within = (low <= target) & (target <= high)
     for part in (prediction < 30, prediction > 70):
         assert is_within[part].mean() == pytest.approx(0.9, abs=0.03)
@@ -38,9 +38,9 @@ def test_the_coverage_is_of_rows_that_gave_no_quantiles() -> None:
         held = group // 2 == block
         low, high = intervals.fit(target[~held], prediction[~held])(prediction[held])
         within += ((low <= target[held]) & (target[held] <= high)).tolist()
-    found = intervals.cross_fitted(target, prediction, group, False)
-    assert found is not None
-    assert (found["rows"], found["coverage"]) == (60, pytest.approx(np.mean(within)))
+    result = intervals.cross_fitted(target, prediction, group, False)
+    assert result is not None
+    assert (result["rows"], result["coverage"]) == (60, pytest.approx(np.mean(within)))
     forward = intervals.cross_fitted(target, prediction, group, True)
     assert forward is not None
     assert forward["rows"] < 60  # the first block has no rows before it

@@ -11,19 +11,19 @@ from ensemble.predictor import members
 
 def test_a_baseline_is_of_its_recipe(prepared: Path) -> None:
     """Products would be ranked as if users had taken them, or the baselines of a recipe be unknown to its users."""
-    about = folders.read_manifest(prepared)
-    assert members.baselines(about) == {"momentum": "baseline"}
+    manifest = folders.read_manifest(prepared)
+    assert members.baselines(manifest) == {"momentum": "baseline"}
     sentence = "popularity/summary.json does not exist: .* or name a baseline of the recipe hot_sellers: momentum"
     with pytest.raises(UserError, match=sentence):
-        members.kind_of(Path("popularity"), about)
+        members.kind_of(Path("popularity"), manifest)
 
 
 def test_an_unknown_split_is_named(prepared: Path) -> None:
     """A slip in a split's name would end in a traceback."""
-    about = folders.read_manifest(prepared)
+    manifest = folders.read_manifest(prepared)
     sentence = "has no split 'tset'.* it has train, validation, blend, test, forecast"
     with pytest.raises(UserError, match=sentence):
-        members.load_baseline("momentum", about).predict(prepared, "tset")
+        members.load_baseline("momentum", manifest).predict(prepared, "tset")
     with pytest.raises(UserError, match=sentence):
-        members.check_splits(["blend", "tset"], prepared, about)
-    members.check_splits(["train", "oof"], prepared, about)
+        members.check_splits(["blend", "tset"], prepared, manifest)
+    members.check_splits(["train", "oof"], prepared, manifest)

@@ -1,4 +1,4 @@
-"""A forecast from new raw reviews, by members that are asked again."""
+"""A forecast from new raw reviews, by members that predict again."""
 
 import json
 import shutil
@@ -22,9 +22,9 @@ def test_the_same_raw_reviews_give_the_same_forecast(fitted: Path, raw_market: t
                f"metadata=[{products}]", f"out={out}")  # fmt: skip
     assert done.returncode == 0, done.stderr
     assert done.stdout.splitlines()[-1] == f"the ranked forecast is in {out}/forecast.csv"
-    expected, found = (pq.read_table(folder / "forecast.parquet") for folder in (fitted / "ensemble", out))
-    assert found.schema.metadata == expected.schema.metadata
-    assert str(found.to_pylist()) == str(expected.to_pylist())  # as text, for a NaN among the reasons equals none
+    expected, result = (pq.read_table(folder / "forecast.parquet") for folder in (fitted / "ensemble", out))
+    assert result.schema.metadata == expected.schema.metadata
+    assert str(result.to_pylist()) == str(expected.to_pylist())  # as text, for a NaN among the reasons equals none
     assert (out / "forecast.csv").read_bytes() == (fitted / "ensemble/forecast.csv").read_bytes()
     assert [path.name for path in tmp_path.iterdir()] == ["new"]
 
@@ -40,7 +40,7 @@ def test_later_reviews_move_the_forecast(fitted: Path, raw_market: tuple[Path, P
     path = new_data.predict(fitted / "ensemble", (str(earlier),), (str(products),), tmp_path / "new", {})
     table = pq.read_table(path.with_suffix(".parquet"))
     before = pq.read_table(fitted / "ensemble/forecast.parquet")
-    weeks = [np.datetime64(of.schema.metadata[b"week"].decode()) for of in (table, before)]
+    weeks = [np.datetime64(parquet_table.schema.metadata[b"week"].decode()) for parquet_table in (table, before)]
     assert weeks[1] - weeks[0] == np.timedelta64(28, "D")
     assert 0 < table["probability"].to_numpy().max() < 1
 
@@ -86,7 +86,7 @@ def test_what_cannot_be_forecast_is_refused(
     for split in SPLITS:
         change(foreign / f"clear.{split}.parquet", config={})
     fit(foreign, prepared, tmp_path / "ensemble")
-    with pytest.raises(UserError, match=r"member clear was not predicted by scripts/predict.py"):
+    with pytest.raises(UserError, match=r"the predictions of member clear are not from scripts/predict.py"):
         new_data.predict(tmp_path / "ensemble", (str(raw_market[0]),), (), tmp_path / "new", {})
     with pytest.raises(UserError, match=r"learned with product metadata, and none are given: add metadata="):
         new_data.predict(fitted / "ensemble", (str(raw_market[0]),), (), tmp_path / "new", {})
@@ -103,16 +103,16 @@ def test_a_missing_member_is_made_up_for(
         shutil.copy(folder / f"predictions/xgboost.{split}.parquet", folder / f"predictions/lost.{split}.parquet")
         values = pq.read_table(folder / f"predictions/lost.{split}.parquet")["prediction"].to_numpy()
         change(folder / f"predictions/lost.{split}.parquet", prediction=values**2, **change_to)
-        there = {"config": {"kind": "xgboost", "folder": str(folder / "members/xgboost")}}
-        about = json.loads(pq.read_schema(folder / f"predictions/xgboost.{split}.parquet").metadata[predictions.KEY])
-        change(folder / f"predictions/xgboost.{split}.parquet", config={**about["config"], **there["config"]})
+        real_config = {"config": {"kind": "xgboost", "folder": str(folder / "members/xgboost")}}
+        metadata = json.loads(pq.read_schema(folder / f"predictions/xgboost.{split}.parquet").metadata[predictions.KEY])
+        change(folder / f"predictions/xgboost.{split}.parquet", config={**metadata["config"], **real_config["config"]})
     fit(folder / "predictions", prepared, folder / "two", combiner="equal")
     source, metadata = map(str, raw_market)
     path = new_data.predict(folder / "two", (source,), (metadata,), tmp_path / "new", {})
     assert "warning: lost of the ensemble is missing: the others' weights make up for it" in capsys.readouterr().err
-    found = pq.read_table(path.with_suffix(".parquet"))
-    assert "lost" not in found.column_names
-    assert 0 < found["probability"].to_numpy().max() < 1
+    result = pq.read_table(path.with_suffix(".parquet"))
+    assert "lost" not in result.column_names
+    assert 0 < result["probability"].to_numpy().max() < 1
 
 
 def test_a_member_trained_anew_is_refused(fitted: Path, raw_market: tuple[Path, Path], tmp_path: Path) -> None:
@@ -123,7 +123,7 @@ def test_a_member_trained_anew_is_refused(fitted: Path, raw_market: tuple[Path, 
     (member / folders.NAME).unlink()
     folders.write_manifest(member, {"kind": "tree member"})
     source, metadata = map(str, raw_market)
-    with pytest.raises(UserError, match=r"member xgboost at .* was trained anew after the ensemble was fitted"):
+    with pytest.raises(UserError, match=r"member xgboost at .* was trained again after the ensemble was fitted"):
         new_data.predict(folder / "ensemble", (source,), (metadata,), tmp_path / "new", {})
 
 

@@ -28,43 +28,46 @@ def ensemble(weights: dict[str, float], slopes: tuple[float, ...] = (1, 1), kind
 def file(member: str, of_rows: list[dict[str, float]], row_ids: list[int], of_class: int | None = None) -> Predictions:
     """A member's contributions by feature for some rows, to one class where there are several."""
     ids, more = np.array(row_ids), {} if of_class is None else {"class": of_class}
-    found = [
-        [{"feature": name, "value": 7.0, "contribution": contribution, **more} for name, contribution in of.items()]
-        for of in of_rows
+    result = [
+        [{"feature": name, "value": 7.0, "contribution": contribution, **more} for name, contribution in row.items()]
+        for row in of_rows
     ]
     base = {**dict.fromkeys(("row_id", "target", "prediction", "group", "cluster"), ids), "fingerprint": "f"}
-    return Predictions(**base, recipe="r", split="forecast", member=member, reasons=found)
+    return Predictions(**base, recipe="r", split="forecast", member=member, reasons=result)
 
 
 def test_contributions_are_summed_by_influence() -> None:
     """A member with little weight, or on a flat scale, would explain the ensemble as much as the others."""
     files = [file("a", [{"x": 1.0, "y": 0.5}], [1]), file("b", [{"y": 2.0, "z": 0.1}], [1])]
-    found = reasons.of_ensemble(files, ensemble({"a": 0.75, "b": 0.25}, (1, 2)), np.array([0.5]))
-    assert found is not None
-    assert [one["feature"] for one in found[0]] == ["y", "x", "z"]
-    assert [one["contribution"] for one in found[0]] == pytest.approx([0.75 * 0.5 + 0.25 * 2 * 2.0, 0.75, 0.05])
+    result = reasons.of_ensemble(files, ensemble({"a": 0.75, "b": 0.25}, (1, 2)), np.array([0.5]))
+    assert result is not None
+    assert [reason["feature"] for reason in result[0]] == ["y", "x", "z"]
+    assert [reason["contribution"] for reason in result[0]] == pytest.approx([0.75 * 0.5 + 0.25 * 2 * 2.0, 0.75, 0.05])
 
 
 def test_what_lowers_a_prediction_is_its_reason_too() -> None:
     """A row below the average would have no reason, or one against its prediction."""
     rows = [{"x": -1.0, "y": 0.2}, {"x": 1.0, "y": -0.2}]
-    found = reasons.of_ensemble([file("a", rows, [5, 3])], ensemble({"a": 1.0}, (1,)), np.array([0.9, 0.1]))
-    assert found is not None
-    assert [[(one["feature"], one["contribution"]) for one in of] for of in found] == [[("x", 1.0)], [("x", -1.0)]]
+    result = reasons.of_ensemble([file("a", rows, [5, 3])], ensemble({"a": 1.0}, (1,)), np.array([0.9, 0.1]))
+    assert result is not None
+    assert [[(reason["feature"], reason["contribution"]) for reason in row] for row in result] == [
+        [("x", 1.0)],
+        [("x", -1.0)],
+    ]
 
 
 def test_reasons_are_of_the_class_that_the_ensemble_predicts() -> None:
     """The reasons of a member that predicts another class would be given for the ensemble's."""
     files = [file("a", [{"x": 1.0}], [1], 0), file("b", [{"y": 1.0}], [1], 2)]
-    found = reasons.of_ensemble(files, ensemble({"a": 0.5, "b": 0.5}, kind="multiclass"), np.array([[0.2, 0.3, 0.5]]))
-    assert found is not None
-    assert [one["feature"] for one in found[0]] == ["y"]
+    result = reasons.of_ensemble(files, ensemble({"a": 0.5, "b": 0.5}, kind="multiclass"), np.array([[0.2, 0.3, 0.5]]))
+    assert result is not None
+    assert [reason["feature"] for reason in result[0]] == ["y"]
 
 
 def test_a_member_without_weight_explains_nothing() -> None:
     """The first member by name would explain an ensemble that it has no part in."""
     files = [file("a", [{"x": 1.0}], [1]), file("b", [{"y": 1.0}], [1])]
-    found = reasons.of_ensemble(files, ensemble({"a": 0.0, "b": 1.0}), np.array([0.5]))
-    assert found is not None
-    assert [one["feature"] for one in found[0]] == ["y"]
+    result = reasons.of_ensemble(files, ensemble({"a": 0.0, "b": 1.0}), np.array([0.5]))
+    assert result is not None
+    assert [reason["feature"] for reason in result[0]] == ["y"]
     assert reasons.of_ensemble(files[:1], ensemble({"a": 0.0, "b": 1.0}), np.array([0.5])) is None

@@ -52,9 +52,9 @@ def last_is_first(values: np.ndarray) -> np.ndarray:
 def cut(folder: Path) -> None:
     path = folder / "vague.test.parquet"
     table = pq.read_table(path)[:-1]
-    about = json.loads(table.schema.metadata[predictions.KEY])
-    del about["checksums"]  # as another program writes it
-    pq.write_table(table.replace_schema_metadata({predictions.KEY: json.dumps(about)}), path)
+    metadata = json.loads(table.schema.metadata[predictions.KEY])
+    del metadata["checksums"]  # as another program writes it
+    pq.write_table(table.replace_schema_metadata({predictions.KEY: json.dumps(metadata)}), path)
 
 
 @pytest.mark.parametrize(
@@ -64,7 +64,7 @@ def cut(folder: Path) -> None:
         (remove("vague.forecast.parquet"), "vague.forecast.parquet does not exist: write it"),
         (lambda folder: (folder / "vague.test.parquet").write_bytes(b"PAR1"), "is not a sound Parquet file"),
         (remove("[cv]*"), "there is no member in .*, only baselines"),
-        (remove("*"), "there are no prediction files in"),
+        (remove("*"), "there are no prediction files of blend in"),
         (of_vague("test", "prediction", second_is(np.nan)), "1 of .* predictions are NaN"),
         (of_vague("blend", "prediction", second_is(1.5)), "member 'vague' predicts 1.5 .*, which is no probability"),
         (of_vague("test", "row_id", last_is_first), "is predicted more than once"),
@@ -116,8 +116,8 @@ def test_impossible_settings_are_refused(
 
 def test_other_data_are_refused(files: Path, prepared_copy: Path, tmp_path: Path) -> None:
     """The forecast would name products of other data."""
-    about = folders.read_manifest(prepared_copy)
+    manifest = folders.read_manifest(prepared_copy)
     (prepared_copy / folders.NAME).unlink()
-    folders.write_manifest(prepared_copy, {**about, "first_week": "1999-01-04"})
+    folders.write_manifest(prepared_copy, {**manifest, "first_week": "1999-01-04"})
     with pytest.raises(UserError, match=r"member clear predicted blend for data .*: predict again with this data"):
         fit(files, prepared_copy, tmp_path / "ensemble")

@@ -1,4 +1,4 @@
-"""The sentences that state which rows did what."""
+"""The sentences on how rows were used."""
 
 from typing import Any
 
@@ -10,14 +10,14 @@ from ensemble.predictor import used_rows
 SCORES = {"split": "oof", "fitted_on": "oof", "rows": 700, "out_of_fold_rows": 750}
 
 
-def about(cv: CrossValidation | None, **config: Any) -> dict[str, Any]:
+def manifest(cv: CrossValidation | None, **config: Any) -> dict[str, Any]:
     entry = {} if cv is None else {"cross_validation": cv.to_dict()}
     return {"splits": {"train": {"rows": 1000, "from": "2024-01-01"}}, "config": config, **entry}
 
 
 def test_data_with_a_validation_split_have_none() -> None:
     """The page of hot sellers would have another part."""
-    assert used_rows.sentences(about(None), SCORES) == {}
+    assert used_rows.sentences(manifest(None), SCORES) == {}
 
 
 @pytest.mark.parametrize(
@@ -44,7 +44,7 @@ def test_data_with_a_validation_split_have_none() -> None:
 )
 def test_each_scheme_is_described(cv: CrossValidation, config: dict[str, Any], parts: list[str]) -> None:
     """The page would state another division than that of the data, or leave out rows that are not predicted or scored."""
-    words = " ".join(used_rows.sentences(about(cv, **config), SCORES).values())
+    words = " ".join(used_rows.sentences(manifest(cv, **config), SCORES).values())
     for part in [*parts, "1,000 rows", "750 rows", "700 rows", "50 rows are not scored"]:
         assert part in words, part
     assert "blend" not in words
@@ -54,7 +54,7 @@ def test_each_scheme_is_described(cv: CrossValidation, config: dict[str, Any], p
 def test_a_test_split_is_scored_where_there_is_one() -> None:
     """The score would be called out-of-fold though it is of rows that were set aside."""
     scores = {**SCORES, "split": "test", "rows": 200}
-    found = used_rows.sentences(about(CrossValidation(scheme="random", num_folds=8)), scores)
-    assert "200 rows of the test split, set aside at random" in found["scores"]
+    result = used_rows.sentences(manifest(CrossValidation(scheme="random", num_folds=8)), scores)
+    assert "200 rows of the test split, set aside at random" in result["scores"]
     assert used_rows.place(scores) == "the test split"
     assert used_rows.place(SCORES) == "out-of-fold predictions"

@@ -18,11 +18,11 @@ def run(weight: np.ndarray | None = None) -> Any:
 
 def test_the_threshold_follows_from_the_costs() -> None:
     """A user would act on a probability that costs more than another."""
-    found = decision.at(run(), 1.0)
-    assert found["threshold"] == 0.5
-    assert (found["precision"], found["recall"]) == (pytest.approx(2 / 3), pytest.approx(2 / 3))
-    assert (found["yes"], found["false_alarms"], found["missed"]) == (300, 100, 100)
-    assert (found["total"], found["blind"]) == (200, 300)
+    result = decision.at(run(), 1.0)
+    assert result["threshold"] == 0.5
+    assert (result["precision"], result["recall"]) == (pytest.approx(2 / 3), pytest.approx(2 / 3))
+    assert (result["yes"], result["false_alarms"], result["missed"]) == (300, 100, 100)
+    assert (result["total"], result["blind"]) == (200, 300)
     dear = decision.at(run(), 9.0)
     assert dear["threshold"] == pytest.approx(0.1)
     assert (dear["recall"], dear["false_alarms"], dear["total"], dear["blind"]) == (1, 500, 500, 700)
@@ -31,14 +31,14 @@ def test_the_threshold_follows_from_the_costs() -> None:
 
 def test_weights_count() -> None:
     """Rows that stand for several would count as one."""
-    found = decision.at(run(np.array([1, 1, 3, 1, 1, 1, 1, 1, 0, 0.0])), 1.0)
-    assert found["precision"] == pytest.approx(2 / 5)
-    assert found["false_alarms"] == 300
+    result = decision.at(run(np.array([1, 1, 3, 1, 1, 1, 1, 1, 0, 0.0])), 1.0)
+    assert result["precision"] == pytest.approx(2 / 5)
+    assert result["false_alarms"] == 300
 
 
 def test_the_slider_begins_at_equal_costs() -> None:
     """The slider and the table would disagree on the first numbers that a reader sees."""
-    found = decision.costs(run())
-    first, row = found["steps"][found["start"]], next(row for row in found["table"] if row["cost"] == 1)
+    result = decision.costs(run())
+    first, row = result["steps"][result["start"]], next(row for row in result["table"] if row["cost"] == 1)
     assert first == pytest.approx(list(row.values()), rel=1e-3)
-    assert (found["steps"][0][0], found["steps"][-1][0]) == (pytest.approx(0.05, rel=0.01), 100)
+    assert (result["steps"][0][0], result["steps"][-1][0]) == (pytest.approx(0.05, rel=0.01), 100)

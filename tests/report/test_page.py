@@ -51,19 +51,19 @@ def run(raw_market: tuple[Path, Path], tmp_path_factory: pytest.TempPathFactory)
 
     generator = np.random.default_rng(0)
     for split in ("blend", "test", "forecast"):
-        found = baselines.predict(folder / "prepared", split)
-        write_predictions(folder, split, "momentum", **found)
+        result = baselines.predict(folder / "prepared", split)
+        write_predictions(folder, split, "momentum", **result)
         for name, noise, kind in (("net", 1.5, "neural"), ("trees", 1.0, "xgboost")):
-            logit = 2 * np.nan_to_num(found["target"]) - 3 + generator.normal(0, noise, len(found["target"]))
-            found |= {
+            logit = 2 * np.nan_to_num(result["target"]) - 3 + generator.normal(0, noise, len(result["target"]))
+            result |= {
                 "prediction": 1 / (1 + np.exp(-logit)),
                 "config": {"kind": kind, "folder": str(folder / "members" / name)},
             }
             if split == "forecast" and kind == "xgboost":
-                found["reasons"] = [
-                    [{"feature": "share_4w_of_52w", "value": 0.0167, "contribution": 0.6}] for _ in found["target"]
+                result["reasons"] = [
+                    [{"feature": "share_4w_of_52w", "value": 0.0167, "contribution": 0.6}] for _ in result["target"]
                 ]
-            write_predictions(folder, split, name, **found)
+            write_predictions(folder, split, name, **result)
     history = [{"kind": "val", "step": step, "average_precision": 0.3 - 1 / step} for step in range(5, 40)]
     losses = [{"kind": "train", "step": step, "loss": 1 / step} for step in range(5, 40)]
     write_member(folder / "members" / "net", {**SUMMARY, "kind": "neural", "parameters": 12345}, [*losses, *history])
@@ -73,9 +73,9 @@ def run(raw_market: tuple[Path, Path], tmp_path_factory: pytest.TempPathFactory)
     return folder
 
 
-def write_predictions(folder: Path, split: str, member: str, **found: Any) -> None:
+def write_predictions(folder: Path, split: str, member: str, **result: Any) -> None:
     path = folder / "predictions" / f"{member}.{split}.parquet"
-    predictions.write(path, Predictions(**found, split=split, member=member))
+    predictions.write(path, Predictions(**result, split=split, member=member))
 
 
 def write_member(folder: Path, summary: dict[str, Any], history: list[dict[str, Any]]) -> None:
@@ -106,9 +106,10 @@ def write_scaling(file: Path, device: str, speeds: dict[int, tuple[float, ...]],
     """What the benchmark writes, from speeds of each round by ranks, on trainings of 100,000 samples."""
     runs = {
         ranks: [
-            Training(ranks=ranks, device=device, seconds=1e5 / speed, samples_per_s=speed, data_wait=0.0123) for speed in of
+            Training(ranks=ranks, device=device, seconds=1e5 / speed, samples_per_s=speed, data_wait=0.0123)
+            for speed in measured
         ]
-        for ranks, of in speeds.items()
+        for ranks, measured in speeds.items()
     }
     launches = [Launch(ranks=ranks, nodes=-(-ranks // 4), words=[]) for ranks in speeds]
     folders.write_json(
@@ -166,7 +167,7 @@ def text(page: str) -> str:
     return " ".join(html.unescape(re.sub(r"<[^>]*>", " ", body)).replace(report_words.THIN, " ").split())
 
 
-def test_says_the_numbers_that_matter(run: Path, page: str) -> None:
+def test_the_page_has_the_scores(run: Path, page: str) -> None:
     """The first sentence would not be that of the scores, or a part of the page would be lost."""
     words, scores = text(page), folders.read_json(run / "ensemble" / "scores.json")
     ensemble = scores["scores"]["ensemble"]
@@ -177,11 +178,11 @@ def test_says_the_numbers_that_matter(run: Path, page: str) -> None:
     lift = f"{ensemble['lift_at_5pct']['value']:.1f}"
     assert f"top 5 %, {precision} became hot sellers, {lift} times the base rate of {base_rate}" in words
     assert f"{ensemble['average_precision']['value']:.3f} {ensemble['average_precision']['low']:.3f} to" in words
-    about = folders.read_manifest(run / "prepared")
+    manifest = folders.read_manifest(run / "prepared")
     for part in (
-        f"Forecast from the week of {report_words.day(about['last_week'])} for the 4 weeks after it",
+        f"Forecast from the week of {report_words.day(manifest['last_week'])} for the 4 weeks after it",
         "share of 52 weeks’ reviews in the last 4: 1.7 %",  # the reason, in words
-        "always saying no",
+        "“no” for every row",
         "members added one by one",  # how the combiners were compared
         "1 min 23 s",
         "12,345 weights",
@@ -189,8 +190,8 @@ def test_says_the_numbers_that_matter(run: Path, page: str) -> None:
         "weeks since its first review 75.0 % trees",  # importance, as a part of the whole
         "dropped: malformed line 1",
         "{a line <i>cut</i>",
-        about["sources"][0]["sha256"],
-        about["fingerprint"],
+        manifest["sources"][0]["sha256"],
+        manifest["fingerprint"],
     ):
         assert part in words, part
 
@@ -230,7 +231,7 @@ def test_pictures_are_apart_and_follow_the_colours(scaled_page_file: Path) -> No
         assert "var(--series-" in picture
 
 
-def test_tells_what_more_ranks_are_worth(scaled_page_file: Path, page: str, scaling: list[Path]) -> None:
+def test_the_page_has_the_measured_scaling(scaled_page_file: Path, page: str, scaling: list[Path]) -> None:
     """A figure of the measurement would be lost, or the planning table be taken for one."""
     scaled = scaled_page_file.read_text(encoding="utf-8")
     words = text(scaled)
@@ -243,7 +244,7 @@ def test_tells_what_more_ranks_are_worth(scaled_page_file: Path, page: str, scal
         "8 2 NVIDIA A100-SXM4-80GB 6,400 6,200 to 6,700 6.40 6.26 to 6.63 80 % 78 % to 83 % 0.0347 1.25 1.2 %",
         "rank-hours a training waits for data",
         "GPU-hours a training cost a million samples waits for data",
-        "no measurement of it: 1.85 × on 2 (92 %), 3.43 × on 4 (86 %), 6.0 × on 8 (75 %) GPUs.",
+        "no measurement: 1.85 × on 2 (92 %), 3.43 × on 4 (86 %), 6.0 × on 8 (75 %) GPUs.",
     ):
         assert part in words, part
     assert "Training on more ranks" not in text(page)
@@ -403,36 +404,36 @@ def test_a_member_from_elsewhere_needs_no_folder(copy: Path, tmp_path: Path) -> 
     """Prediction files of another program join the ensemble, but the report would demand its training logs."""
     for name in ("net", "trees"):
         for split in ("blend", "test", "forecast"):
-            found = predictions.read(copy / "predictions" / f"{name}.{split}.parquet")
-            fields = {field: getattr(found, field) for field in predictions.COLUMNS}
-            write_predictions(copy, split, name, **fields, recipe=found.recipe, fingerprint=found.fingerprint)
+            result = predictions.read(copy / "predictions" / f"{name}.{split}.parquet")
+            fields = {field: getattr(result, field) for field in predictions.COLUMNS}
+            write_predictions(copy, split, name, **fields, recipe=result.recipe, fingerprint=result.fingerprint)
     predictor.fit(copy / "predictions", copy / "prepared", copy / "ensemble", num_draws=2, overwrite=True)
     words = text(write(copy, tmp_path / "report.html"))
     assert "How good it is" in words
-    assert "How they learned" not in words
-    assert "Why accuracy means nothing here" in words
+    assert "Learning curves" not in words
+    assert "Why accuracy is not in the table" in words
     assert "strongest first" not in words  # nobody gave reasons
 
 
-def test_says_when_a_score_is_not_defined(copy: Path, tmp_path: Path) -> None:
+def test_an_undefined_score_is_explained(copy: Path, tmp_path: Path) -> None:
     """Real data can have a test split without one hot seller: the first sentence would fail on None."""
     path = copy / "ensemble" / "scores.json"
     scores = folders.read_json(path)
-    for of in [*scores["scores"].values(), scores["gain_over_best_member"]]:
+    for intervals in [*scores["scores"].values(), scores["gain_over_best_member"]]:
         for name in ("average_precision", "lift_at_5pct"):
-            of[name] = {"value": None, "low": None, "high": None}
+            intervals[name] = {"value": None, "low": None, "high": None}
     folders.write_json(path, {**scores, "undefined": "There is no positive among these rows."})
     seal(copy)
     assert "cannot be told: There is no positive among these rows." in text(write(copy, tmp_path / "report.html"))
 
 
-def test_every_feature_has_words() -> None:
+def test_every_feature_has_a_label() -> None:
     """A reason would read n(t−4, t] ÷ n(t−52, t], or two features would read alike."""
-    words = [hot_page.feature_words({"name": feature.name, "meaning": "(t"}) for feature in features.FEATURES]
+    words = [hot_page.feature_label({"name": feature.name, "meaning": "(t"}) for feature in features.FEATURES]
     assert not [line for line in words if re.search(r"[(\[]t|\{|_", line)]
     assert len(set(words)) == len(words)
-    assert hot_page.feature_words({"name": "growth_1w", "meaning": ""}) == "growth in reviews over 1 week"
-    assert hot_page.feature_words({"name": "of_tomorrow", "meaning": "what it means"}) == "what it means"
+    assert hot_page.feature_label({"name": "growth_1w", "meaning": ""}) == "growth in reviews over 1 week"
+    assert hot_page.feature_label({"name": "of_tomorrow", "meaning": "what it means"}) == "what it means"
 
 
 @pytest.mark.parametrize(

@@ -168,8 +168,8 @@ CASES = {
     "predict data=nowhere out=new member=momentum": "there is no prepared data at nowhere",
     "predict data=prepared out=file member=momentum": "the prediction file file/momentum.blend.parquet cannot be written",
     "predict data=prepared out=new member=popularity": "or name a baseline of the recipe hot_sellers: momentum",
-    f"{PREDICT} name=ensemble": "name=ensemble is a name of the ensemble's own, which no member may have",
-    f"{PREDICT} name=rank": "name=rank is a name of the ensemble's own",
+    f"{PREDICT} name=ensemble": "name=ensemble is a name that the ensemble uses itself: give another name=",
+    f"{PREDICT} name=rank": "name=rank is a name that the ensemble uses itself",
     f"{PREDICT} member=": "the setting 'member' is empty: write member=…",
     f"{PREDICT} out=prepared/predictions": "which is prepared data: choose a place outside of it",
     f"{PREDICT} name={'x' * 300}": "cannot be written: File name too long",
@@ -186,7 +186,7 @@ CASES = {
     "ensemble_predictor fit": "has no default: add",
     f"{FIT} member=[a]": "there is no setting 'member'; did you mean 'members'?",
     f"{FIT} num_draws=0": "num_draws=0 is impossible: it must be at least 1",
-    FIT: "there are no prediction files in files: write them with scripts/predict.py",
+    FIT: "there are no prediction files of blend in files: write them with scripts/predict.py",
     f"{FIT} members=[nobody]": "the prediction file files/nobody.blend.parquet does not exist",
     FORECAST: "ensemble/like.json does not exist",
     f"{FORECAST} ensemble=nowhere": "nowhere/ensemble.json does not exist: check the path",
@@ -198,7 +198,7 @@ CASES = {
     f"{SERVE} ensemble=nowhere threads=-1": "threads=-1 is impossible: give a number of cores, or 0",
     f"{SERVE} ensemble=nowhere max_reviews=0": "max_reviews=0 is impossible: it must be at least 1",
     f"{SERVE} ensemble=nowhere max_byte=1": "there is no setting 'max_byte'; did you mean 'max_bytes'?",
-    "serve ensemble=nowhere port=99999": "host=127.0.0.1 port=99999 cannot be listened at",
+    "serve ensemble=nowhere port=99999": "host=127.0.0.1 port=99999 is not available",
     # push_to_hub
     "push_to_hub ensemble=ensemble": "the setting 'repository' has no default: add repository=…",
     f"{PUSH} ensemble=nowhere": "nowhere/manifest.json does not exist: check the path",
@@ -289,11 +289,11 @@ def test_a_forked_child_ends_as_a_process_does(end: str, server: ScriptServer, t
         text=True,
         check=False,
     )
-    found = server.run(str(script.with_suffix("")), "a", "b=1", folder=tmp_path)
-    assert (found.returncode, found.stdout) == (expected.returncode, expected.stdout)
+    result = server.run(str(script.with_suffix("")), "a", "b=1", folder=tmp_path)
+    assert (result.returncode, result.stdout) == (expected.returncode, expected.stdout)
     # A traceback in the child has the frames of the server too
-    assert found.stderr.splitlines()[-1:] == expected.stderr.splitlines()[-1:]
-    assert len(found.stderr.splitlines()) >= len(expected.stderr.splitlines())
+    assert result.stderr.splitlines()[-1:] == expected.stderr.splitlines()[-1:]
+    assert len(result.stderr.splitlines()) >= len(expected.stderr.splitlines())
 
 
 @pytest.mark.parametrize("script", SCRIPTS)

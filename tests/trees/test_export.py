@@ -212,7 +212,7 @@ def test_what_cannot_be_exported_is_refused(data: Prepare, trained: Train, tmp_p
     (copy / "model.ubj").write_bytes(b"x" * (copy / "model.ubj").stat().st_size)
     with pytest.raises(UserError, match="was changed after it was written"):
         export.export(copy, tmp_path / "member.onnx")
-    with pytest.raises(UserError, match=r"is .*, whose test split may hold rows"):
+    with pytest.raises(UserError, match=r"is .*, whose test split may contain training rows"):
         export.export(trained("xgboost", "binary"), tmp_path / "member.onnx", data("regression"))
     rows = xgboost.DMatrix(np.ones((4, 2)), np.ones(4))
     booster = xgboost.train({"objective": "count:poisson", "nthread": 1}, rows, 1)

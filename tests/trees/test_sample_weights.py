@@ -48,7 +48,7 @@ def test_weights_reach_early_stopping_files_and_scores(library: str, tmp_path: P
     settings = {"num_rounds": 60, "learning_rate": 0.2, "threads": 1, "regrow": False}
     summary = train.train(TreesConfig(library=library, data=str(data), out=str(out), **settings))  # type: ignore[arg-type]
     member = TreeMember(out)
-    rows, cv = TreeData(data, "train", description(data)), CrossValidation.of(description(data))
+    rows, cv = TreeData(data, "train", description(data)), CrossValidation.from_manifest(description(data))
     assert cv
     stops = [rows.take(fold.stop) for fold in cv.folds(data, "cluster")]
     predicted = [

@@ -43,7 +43,7 @@ def test_neither_held_out_rows_nor_the_row_itself_are_in_a_number(tmp_path: Path
     """A category's number would hold the answer that is to be predicted."""
     data = prepared(tmp_path)
     rows = TreeData(data, "train", folders.read_manifest(data))
-    cv = CrossValidation.of(folders.read_manifest(data))
+    cv = CrossValidation.from_manifest(folders.read_manifest(data))
     assert cv is not None
     fold = cv.folds(data, rows.task.cluster)[0]
     goal = goal_of(TreesConfig(data=str(data), out="unused", library="lightgbm"), rows)

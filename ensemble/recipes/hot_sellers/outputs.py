@@ -20,7 +20,7 @@ RESERVED = (*PRODUCT_COLUMNS, "reasons", "why")
 
 def forecast_table(forecast: Forecast) -> pa.Table:
     """One row per product, the likeliest first, with each member's probability; week, horizon and `lacking` as metadata."""
-    about, order = forecast.about, forecast.order
+    about, order = forecast.manifest, forecast.order
     products = open_table(forecast.data / "products").take(forecast.template.cluster[order])
     categories = np.array(about["categories"])
     table = pa.table(

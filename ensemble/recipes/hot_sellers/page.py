@@ -14,15 +14,15 @@ from ensemble.recipes.hot_sellers.outputs import PRODUCT_COLUMNS
 from ensemble.recipes.hot_sellers.weekly import monday
 from ensemble.report.commands import settings_words
 from ensemble.report.forecast import explained_by
-from ensemble.report.pictures import Described, colour
 from ensemble.report.run import Run
+from ensemble.report.svg import Picture, colour
 from ensemble.report.words import feature_value, number
 
 NEEDED = ("features", "census", "categories", "last_week")
 """Entries of the manifest that the page shows."""
 FORECAST_COLUMNS = (*PRODUCT_COLUMNS, "reasons")
 NUM_PRODUCTS = 50
-METRIC_WORDS = {
+METRIC_DESCRIPTIONS = {
     "average_precision": "The area under the precision-recall curve: 1 is perfect, the base rate is blind.",
     "roc_auc": "How often a hot product is ranked above one that is not: 1 is perfect, 0.5 is blind.",
     "log_loss": "The mean surprise at what happened: confident mistakes cost most.",
@@ -83,11 +83,11 @@ def parts(run: Run) -> dict[str, Any]:
     return {
         "headline": _headline(run),
         "forecast": _products(run),
-        "timeline": _timeline(run.about),
+        "timeline": _timeline(run.manifest),
     }
 
 
-def pictures(run: Run, series: dict[str, Any]) -> list[Described]:
+def pictures(run: Run, series: dict[str, Any]) -> list[Picture]:
     """Average precision week by week."""
     target = run.test.target
 
@@ -117,7 +117,7 @@ def prepare_words(about: dict[str, Any]) -> list[str]:
     return [*files, *settings_words(about["config"], "panel.")]
 
 
-def feature_words(feature: dict[str, Any]) -> str:
+def feature_label(feature: dict[str, Any]) -> str:
     """What a feature of the manifest's table is, for people; its documented meaning where we have no better words."""
     for pattern, words in FEATURE_WORDS:
         if found := re.fullmatch(pattern, feature["name"]):
@@ -131,19 +131,19 @@ def _products(run: Run) -> dict[str, Any]:
     table = run.forecast.slice(0, NUM_PRODUCTS)
     probability = table["probability"].to_numpy()
     of_members = np.stack([table[name].to_numpy() for name in run.combiner.member_names], axis=1)
-    features = {feature["name"]: feature for feature in run.about["features"]}
+    features = {feature["name"]: feature for feature in run.manifest["features"]}
     scale = min(1.0, np.ceil(10 * max(probability.max(), of_members.max())) / 10)
     rows = []
     for number_of_row, row in enumerate(table.to_pylist()):
         reasons = []
         for reason in row["reasons"] or ():
             feature = features.get(reason["feature"], {"name": reason["feature"], "meaning": reason["feature"], "unit": ""})
-            value = feature_value(reason["value"], feature["unit"], run.about["categories"])
+            value = feature_value(reason["value"], feature["unit"], run.manifest["categories"])
             odds = np.exp(abs(reason["contribution"]))
             reasons.append(
                 {
                     **feature,
-                    "words": run.feature_words.get(feature["name"], feature["meaning"]),
+                    "words": run.feature_labels.get(feature["name"], feature["meaning"]),
                     "value": value,
                     "odds": number(float(odds), 1),
                     "is_lower": reason["contribution"] < 0,
@@ -163,8 +163,8 @@ def _products(run: Run) -> dict[str, Any]:
 def _headline(run: Run) -> dict[str, Any]:
     assert run.forecast is not None
     scores = run.scores["scores"][ENSEMBLE]
-    week = datetime.date.fromisoformat(run.about["last_week"])
-    horizon_weeks = run.about["config"]["horizon_weeks"]
+    week = datetime.date.fromisoformat(run.manifest["last_week"])
+    horizon_weeks = run.manifest["config"]["horizon_weeks"]
     return {
         "week": week,
         "until": week + datetime.timedelta(weeks=1 + horizon_weeks, days=-1),

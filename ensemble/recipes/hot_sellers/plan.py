@@ -2,13 +2,13 @@
 
 from typing import Any
 
-from ensemble.pipeline.plan import Planned
+from ensemble.pipeline.plan import PlannedMember
 
 
-def plan(about: dict[str, Any], num_threads: int) -> list[Planned]:
+def plan(about: dict[str, Any], num_threads: int) -> list[PlannedMember]:
     """The trees first, since they take a small part of the time."""
     trees = [
-        Planned(name=library, kind="trees", settings={"library": library, "refit": True})
+        PlannedMember(name=library, kind="trees", settings={"library": library, "refit": True})
         for library in ("xgboost", "lightgbm")
     ]
-    return [*trees, Planned(name="transformer", kind="neural", share=4.0, least_seconds=20.0)]
+    return [*trees, PlannedMember(name="transformer", kind="neural", share=4.0, least_seconds=20.0)]

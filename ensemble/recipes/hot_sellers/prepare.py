@@ -184,8 +184,8 @@ def _refuse_inside(out: str, paths: list[Path]) -> None:
 def _placeless(census: dict[str, Any]) -> dict[str, Any]:
     """A census with file names for paths: the same raw files give the same fingerprint, wherever they lie."""
     kinds = (*census["dropped"].values(), *census.get("notes", {}).values())
-    offenders = (offender for kind in kinds for offender in kind["first"])
-    for entry in (*census["files"], *offenders):
+    examples = (example for kind in kinds for example in kind["first"])
+    for entry in (*census["files"], *examples):
         entry["file"] = Path(entry["file"]).name
     return census
 
@@ -347,9 +347,9 @@ class _Builder:
         if len(after) < len(before):
             place = ["source_file", "source_line"]
             lost = before.join(after.select(place), on=place, how="anti").select(*place, "product_id")
-            first = lost.head(reviews.NUM_OFFENDERS).iter_rows()
-            offenders = [reviews.Offender(self.files[file].name, line, product) for file, line, product in first]
-            census.drop(kind, len(lost), offenders)
+            first = lost.head(reviews.NUM_EXAMPLES).iter_rows()
+            examples = [reviews.Example(self.files[file].name, line, product) for file, line, product in first]
+            census.drop(kind, len(lost), examples)
 
     def _metadata(self, products: pl.DataFrame, category_code: dict[str, int]) -> pl.DataFrame:
         """Title, store, category code and price of the products, null where the metadata have none: (num_products, 5)."""

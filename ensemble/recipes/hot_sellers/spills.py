@@ -124,7 +124,7 @@ def spill_reviews(files: list[Path], spill: Path, census: reviews.Census, config
     if last_ms < first_ms:
         raise UserError(f"there is not one review in {', '.join(str(file) for file in files)}: check the files")
     first_week = int((first_ms - weekly.FIRST_MONDAY_MS) // weekly.WEEK_MS)
-    duplicates.say(files, units)
+    duplicates.print_precisions(files, units)
     return {
         "first_week": first_week,
         "last_week": weekly.last_complete_week(int(last_ms)),

@@ -108,7 +108,7 @@ def read(files: Sequence[Path], format: str, columns: dict[str, str], census: Ce
 def _without_copies(files: Sequence[Path], frames: list[pl.DataFrame], census: Census) -> list[pl.DataFrame]:
     """The events that no earlier file holds too, as precisely as both files know the time."""
     units = [duplicates.unit_of(frame["time"].to_numpy(), duplicates.UNITS_MS[0]) for frame in frames]
-    duplicates.say(files, units)
+    duplicates.print_precisions(files, units)
     copies = duplicates.copies_in_later_files(frames, units)
     census.drop(COPY, sum(int(is_copy.sum()) for is_copy in copies))
     return [frame.filter(~is_copy) for frame, is_copy in zip(frames, copies, strict=True)]

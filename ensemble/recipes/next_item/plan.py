@@ -5,7 +5,7 @@ from typing import Any
 
 from ensemble import configuration
 from ensemble.errors import UserError
-from ensemble.pipeline.plan import FollowUp, Planned
+from ensemble.pipeline.plan import FollowUp, PlannedMember
 
 CANDIDATES = "candidates"
 TREES = {"refit": True}
@@ -22,7 +22,7 @@ FOLLOW_S, FOLLOW_PER_SEQUENCE_S = 12.0, 3e-3
 """Seconds to predict, to prepare the candidates and to compare; MovieLens 100K takes 8 on one core for 1,886 sequences."""
 
 
-def plan(about: dict[str, Any], num_threads: int) -> list[Planned]:
+def plan(about: dict[str, Any], num_threads: int) -> list[PlannedMember]:
     """SASRec with the preset of the data that are most alike, then the trees."""
     sequences = about["splits"]["validation"]["rows"]
     if sequences < LEAST_SEQUENCES:
@@ -30,9 +30,9 @@ def plan(about: dict[str, Any], num_threads: int) -> list[Planned]:
             f"the validation split has {sequences} sequences, and trees need at least {LEAST_SEQUENCES} to learn from: "
             "give more users, or with split=time other moments"
         )
-    sasrec = Planned(name="sasrec", kind="neural", settings=_preset(about), share=6.0, least_seconds=25.0)
+    sasrec = PlannedMember(name="sasrec", kind="neural", settings=_preset(about), share=6.0, least_seconds=25.0)
     trees = [
-        Planned(name=library, kind="trees", settings={"library": library, **TREES}, data=CANDIDATES)
+        PlannedMember(name=library, kind="trees", settings={"library": library, **TREES}, data=CANDIDATES)
         for library in ("lightgbm", "xgboost")
     ]
     return [sasrec, *trees]

@@ -9,8 +9,8 @@ from typing import Any
 from ensemble.predictor.fit import ENSEMBLE
 from ensemble.recipes.sudoku import played
 from ensemble.report.commands import settings_words
-from ensemble.report.pictures import Described, in_percent
 from ensemble.report.run import Run
+from ensemble.report.svg import Picture, format_percent
 
 NEEDED = ("sudoku",)
 """Entries of the manifest that the page shows."""
@@ -22,7 +22,7 @@ def parts(run: Run) -> dict[str, Any]:
     """The variables of this folder's page.html.j2."""
     scores = _scores(run)
     rows = [{"name": name, "blanks": of["blanks"], **_share(of)} for name, of in scores.items()]
-    board = run.about["sudoku"]
+    board = run.manifest["sudoku"]
     return {
         "exact": {"rows": rows, "best": max(row["share"] for row in rows), "puzzles": scores[ENSEMBLE]["puzzles"]},
         "levels": _levels(scores),
@@ -30,7 +30,7 @@ def parts(run: Run) -> dict[str, Any]:
     }
 
 
-def pictures(run: Run, series: dict[str, Any]) -> list[Described]:
+def pictures(run: Run, series: dict[str, Any]) -> list[Picture]:
     """The share of solved puzzles after each segment; and by the number of clues, if puzzles differ in it."""
     scores, networks = _scores(run), _networks(run)
     clues = _large_parts(scores[ENSEMBLE]["by_clues"])
@@ -40,16 +40,16 @@ def pictures(run: Run, series: dict[str, Any]) -> list[Described]:
             share = of["solved_after"]
             axes.plot(range(1, 1 + len(share)), share, marker="o", markersize=3, **series[name])
         axes.set(ylim=(-0.02, 1.02), xlabel="segment", ylabel="puzzles solved")
-        in_percent(axes.yaxis)
+        format_percent(axes.yaxis)
 
     def by_clues(axes: Any) -> None:
         for name, of in scores.items():
             shares = [of["by_clues"][number]["exact"] for number in clues]
             axes.plot([int(number) for number in clues], shares, marker="o", markersize=3, **series[name])
         axes.set(ylim=(-0.02, 1.02), xlabel="clues", ylabel="puzzles solved")
-        in_percent(axes.yaxis)
+        format_percent(axes.yaxis)
 
-    found: list[Described] = []
+    found: list[Picture] = []
     if networks:
         caption = f"Of the first {played.NUM_LOOKED_AT} test puzzles or fewer, from one latent start, without votes."
         found.append(

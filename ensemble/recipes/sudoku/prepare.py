@@ -240,7 +240,7 @@ def _draw(config: PrepareConfig, board: Board, files: list[Path], wanted: int, c
         fault = np.select([*(solved.results == end for end in ends), is_wrong], [1, 2, 3, 4])
         for number, kind in enumerate(BAD_KINDS, 1):
             bad = rows[fault == number]
-            own.drop(kind, len(bad), map(raw.offender, sorted(bad)))
+            own.drop(kind, len(bad), map(raw.example, sorted(bad)))
         good = np.flatnonzero(fault == 0)
         most = len(order) if wanted == ALL else wanted - num_found
         new = good[_first_of_orbits(board, raw.puzzles[rows[good]], solved.solutions[good], seen, most, config.threads)]
@@ -267,7 +267,7 @@ def _pieces(order: np.ndarray) -> Iterator[np.ndarray]:
 def _add(census: Census, other: Census) -> None:
     census.read(other.rows_read)
     for kind, count in other.dropped.items():
-        census.drop(kind, count, other.offenders[kind])
+        census.drop(kind, count, other.examples[kind])
     census.files += other.files
 
 

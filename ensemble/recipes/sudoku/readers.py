@@ -19,7 +19,7 @@ from typing import NamedTuple
 import numpy as np
 
 from ensemble.data import records
-from ensemble.data.census import MALFORMED, Census, Offender
+from ensemble.data.census import MALFORMED, Census, Example
 from ensemble.data.octets import Bytes, refuse_bare_returns
 from ensemble.errors import UserError
 from ensemble.recipes.sudoku.boards import BOARDS, Board
@@ -56,10 +56,10 @@ class Raw(NamedTuple):
     line: np.ndarray
     """(n,) int64, from 1."""
 
-    def offender(self, row: int) -> Offender:
+    def example(self, row: int) -> Example:
         """Where a puzzle stands, and the puzzle."""
         text = "".join("0123456789ABCDEFG"[digit] for digit in self.puzzles[row])
-        return Offender(self.files[self.file[row]], int(self.line[row]), text[: records.EXCERPT_CHARACTERS])
+        return Example(self.files[self.file[row]], int(self.line[row]), text[: records.EXCERPT_CHARACTERS])
 
 
 def read(files: Sequence[Path], board: Board, census: Census) -> Raw:
@@ -123,7 +123,7 @@ def _parsed(
     path: Path, lines: list[bytes], first_line: int, layout: dict[str, int] | None, board: Board, census: Census
 ) -> tuple[np.ndarray, np.ndarray, np.ndarray, np.ndarray]:
     """The sound lines of a block, in arrays."""
-    puzzles, answers, ratings, numbers, offenders = [], [], [], [], []
+    puzzles, answers, ratings, numbers, examples = [], [], [], [], []
     num_rows = 0
     blank = b"0" * board.cells
     for number, line in enumerate(lines, first_line):
@@ -138,17 +138,17 @@ def _parsed(
             ratings.append(fields[2])
             numbers.append(number)
         else:
-            offenders.append((number, line))
+            examples.append((number, line))
     arrays = [
         np.frombuffer(b"".join(part).translate(_DIGITS), np.uint8).reshape(-1, board.cells) for part in (puzzles, answers)
     ]
     sound = (arrays[0] <= board.side).all(axis=1) & (arrays[1] <= board.side).all(axis=1)
     sound &= (arrays[1] == 0).all(axis=1) | (arrays[1] > 0).all(axis=1)
-    offenders += [(numbers[row], puzzles[row]) for row in np.flatnonzero(~sound)]
+    examples += [(numbers[row], puzzles[row]) for row in np.flatnonzero(~sound)]
     census.read(num_rows)
-    offenders.sort()
+    examples.sort()
     census.drop(
-        MALFORMED, len(offenders), [Offender(str(path), number, records.excerpt(line)) for number, line in offenders[:9]]
+        MALFORMED, len(examples), [Example(str(path), number, records.excerpt(line)) for number, line in examples[:9]]
     )
     line_numbers = np.array(numbers, np.int64)[sound]
     return arrays[0][sound], arrays[1][sound], np.array(ratings, np.int32)[sound], line_numbers
@@ -191,7 +191,7 @@ def _refuse_foreign(path: Path, head: bytes) -> None:
 
 def _refuse_other_side(path: Path, board: Board, census: Census) -> None:
     """Raise `UserError` for a file without one puzzle of this side, and name the side that it seems to have."""
-    first = next((of for of in census.offenders.get(MALFORMED, ()) if of.file == str(path)), None)
+    first = next((of for of in census.examples.get(MALFORMED, ()) if of.file == str(path)), None)
     shown = f"; the first other line is {first.line}: {first.excerpt}" if first else ""
     with Bytes(path) as stream:
         head = stream.read(LONGEST_LINE_BYTES)

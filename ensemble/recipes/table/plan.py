@@ -3,7 +3,7 @@
 from typing import Any
 
 from ensemble.data.cross_validation import CrossValidation
-from ensemble.pipeline.plan import Planned
+from ensemble.pipeline.plan import PlannedMember
 
 FEW_ROWS = 10_000
 SMALL: dict[str, dict[str, Any]] = {
@@ -23,17 +23,17 @@ NOT_RANKED = ("catboost", "tabm")
 """Members that do not learn to rank."""
 
 
-def plan(about: dict[str, Any], num_threads: int) -> list[Planned]:
+def plan(about: dict[str, Any], num_threads: int) -> list[PlannedMember]:
     """The members, the most valuable for their time first."""
     settings = SMALL if about["splits"]["train"]["rows"] < FEW_ROWS else LARGE
-    cv = CrossValidation.of(about)
+    cv = CrossValidation.from_manifest(about)
     # Copies that are fitted on nearly all rows of their folds need not be grown anew on those that stopped them
     common = {**COMMON, "regrow": cv is None or cv.stop_share == 1}
     planned = [
-        Planned(name=name, kind="trees", settings={"library": name, **common, **of}, share=SHARES[name])
+        PlannedMember(name=name, kind="trees", settings={"library": name, **common, **of}, share=SHARES[name])
         for name, of in settings.items()
     ]
-    planned.append(Planned(name="tabm", kind="neural", share=2.0, least_seconds=20.0))
+    planned.append(PlannedMember(name="tabm", kind="neural", share=2.0, least_seconds=20.0))
     return [member for member in planned if about["task"]["kind"] != "ranking" or member.name not in NOT_RANKED]
 
 
@@ -42,7 +42,7 @@ def combining(about: dict[str, Any]) -> dict[str, str]:
 
     Where folds follow each other in time nothing is calibrated: the share of a class changes from block to block.
     """
-    cv = CrossValidation.of(about)
+    cv = CrossValidation.from_manifest(about)
     by_kind = {"binary": "platt", "multiclass": "temperature"}
     calibration = "none" if cv and cv.scheme == "forward" else by_kind.get(about["task"]["kind"], "")
     return {"combiner": "simplex", **({"calibration": calibration} if about["task"]["kind"] in by_kind else {})}

@@ -17,7 +17,7 @@ import numpy as np
 import polars as pl
 
 from ensemble.data import records
-from ensemble.data.census import MALFORMED, Census, Offender
+from ensemble.data.census import MALFORMED, Census, Example
 from ensemble.errors import UserError
 
 NO_ID = "{} holds floats such as {}, and ids are texts or whole numbers below 2^53: write it as text"
@@ -95,8 +95,8 @@ def read(files: Sequence[Path], census: Census) -> Table:
         blocks = []
         for rows, malformed in records.read_blocks(file, fields, {}, records.BLOCK_BYTES):
             census.read(rows.height + len(malformed))
-            offenders = (Offender(path.name, record.line, records.excerpt(record.octets)) for record in malformed)
-            census.drop(MALFORMED, len(malformed), offenders)
+            examples = (Example(path.name, record.line, records.excerpt(record.octets)) for record in malformed)
+            census.drop(MALFORMED, len(malformed), examples)
             blocks.append(rows)
         if not blocks:
             raise UserError(f"{path} has no rows below its header: check how it was made, or leave it out")

@@ -123,7 +123,7 @@ class TabularNetwork:
                 f"whose own network --recipe {self.about['recipe']} trains"
             )
         self.task = task_of(self.about)
-        self.cross_validation = CrossValidation.of(self.about)
+        self.cross_validation = CrossValidation.from_manifest(self.about)
         self.config = sizes.of_network(config, self.task.kind, len(self.about["features"]), self.cross_validation)
         self.monitor, self.higher_is_better = MONITORS[self.task.kind]
         self.output = OUTPUTS[self.task.kind]

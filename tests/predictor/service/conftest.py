@@ -36,5 +36,5 @@ def service(fitted: Path) -> Iterator[Service]:
     """A service that all tests may ask, with limits that are easy to break."""
     running = Service(fitted / "ensemble", "max_reviews=20000", "max_bytes=8000000")
     yield running
-    code, said = running.stop()
-    assert (code, "Traceback" in said) == (0, False), said
+    code, output = running.stop()
+    assert (code, "Traceback" in output) == (0, False), output

@@ -44,40 +44,40 @@ def sign_again(fitted: Path, name: str) -> None:
     (folder / folders.NAME).unlink()
     fingerprint = folders.write_manifest(folder, {"kind": "tree member"})["fingerprint"]
     ensemble = fitted / "ensemble"
-    about = folders.read_json(ensemble / "ensemble.json")
-    about["members"][name]["model"] = fingerprint
-    folders.write_json(ensemble / "ensemble.json", about)
+    description = folders.read_json(ensemble / "ensemble.json")
+    description["members"][name]["model"] = fingerprint
+    folders.write_json(ensemble / "ensemble.json", description)
     (ensemble / folders.NAME).unlink()
     folders.write_manifest(ensemble, {"kind": "ensemble"})
 
 
 def test_the_forecast_is_that_of_the_files(predictor: Predictor, fitted: Path, request_rows: Any) -> None:
     """A loaded member would predict otherwise than from its files, or a table lose what the raw files say."""
-    given = requests.Request(**request_rows)
-    assert given.products
-    found = predictor.predict(requests.review_table(given.reviews), requests.product_table(given.products))
-    assert found.equals(pq.read_table(fitted / "ensemble/forecast.parquet"), check_metadata=True)
+    request = requests.Request(**request_rows)
+    assert request.products
+    forecast = predictor.predict(requests.review_table(request.reviews), requests.product_table(request.products))
+    assert forecast.equals(pq.read_table(fitted / "ensemble/forecast.parquet"), check_metadata=True)
 
 
 def test_members_are_read_once(fitted: Path, request_rows: Any, tmp_path: Path) -> None:
     """Every request would wait for the members to be loaded: here they are gone after the first load."""
     folder = Path(shutil.copytree(fitted, tmp_path / "moved"))
-    given = requests.Request(**request_rows)
-    assert given.products
+    request = requests.Request(**request_rows)
+    assert request.products
     with Predictor.load(folder / "ensemble", threads=1) as loaded:
         shutil.rmtree(folder)
-        found = loaded.predict(requests.review_table(given.reviews), requests.product_table(given.products))
-    assert found.equals(pq.read_table(fitted / "ensemble/forecast.parquet"))
+        forecast = loaded.predict(requests.review_table(request.reviews), requests.product_table(request.products))
+    assert forecast.equals(pq.read_table(fitted / "ensemble/forecast.parquet"))
 
 
 def test_a_request_that_cannot_be_prepared_disturbs_nothing(predictor: Predictor, request_rows: Any) -> None:
     """A mistake would come as a traceback, name a scratch file, or leave the processes out of step."""
-    given = requests.Request(**request_rows)
-    table = requests.review_table(given.reviews)
+    request = requests.Request(**request_rows)
+    table = requests.review_table(request.reviews)
     with pytest.raises(UserError, match="the members learned with product metadata, and none are given: add metadata"):
         predictor.predict(table)
-    assert given.products
-    products = requests.product_table(given.products)
+    assert request.products
+    products = requests.product_table(request.products)
     with pytest.raises(UserError, match=r"^reviews ") as caught:
         predictor.predict(table.drop_columns(["rating"]), products)
     assert "/" not in str(caught.value)
@@ -86,16 +86,16 @@ def test_a_request_that_cannot_be_prepared_disturbs_nothing(predictor: Predictor
 
 def test_a_lost_process_is_named(fitted: Path, request_rows: Any) -> None:
     """A caller would wait for ever for a member that the kernel killed."""
-    given = requests.Request(**request_rows)
-    assert given.products
+    request = requests.Request(**request_rows)
+    assert request.products
     with Predictor.load(fitted / "ensemble", threads=1) as loaded:
         assert not loaded.lost()
-        process = loaded._stages["xgboost"]._process
+        process = loaded._workers["xgboost"]._process
         process.kill()
         process.wait()
         assert loaded.lost() == ["xgboost"]
         with pytest.raises(Failure, match="the process of xgboost has ended"):
-            loaded.predict(requests.review_table(given.reviews), requests.product_table(given.products))
+            loaded.predict(requests.review_table(request.reviews), requests.product_table(request.products))
 
 
 @pytest.mark.parametrize("file", ["xgboost/model.ubj", "lightgbm/model.txt", "transformer/best/model.safetensors"])

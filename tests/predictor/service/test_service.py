@@ -34,27 +34,27 @@ def encode(content: Any) -> bytes:
 
 
 @pytest.fixture(scope="module")
-def whole(request_rows: Any) -> bytes:
+def body_of_request(request_rows: Any) -> bytes:
     return encode(request_rows)
 
 
-def test_a_request_is_answered_with_the_forecast(service: Service, fitted: Path, whole: bytes) -> None:
+def test_a_request_is_answered_with_the_forecast(service: Service, fitted: Path, body_of_request: bytes) -> None:
     """The answer would not be the ensemble's, or hold what is no JSON."""
     import pyarrow.parquet as pq
 
-    status, body = ask(service.port, "POST", "/predict", whole)
+    status, body = ask(service.port, "POST", "/predict", body_of_request)
     assert status == 200, body
     answer = json.loads(body, parse_constant=pytest.fail)
     table = pq.read_table(fitted / "ensemble/forecast.parquet")
     assert answer["week"] == table.schema.metadata[b"week"].decode()
     assert answer["horizon_weeks"] == 12
     assert answer["lacking"] == {}
-    for row, kept in zip(answer["forecast"], table.to_pylist(), strict=True):
+    for row, expected in zip(answer["forecast"], table.to_pylist(), strict=True):
         assert {name: row[name] for name in ("rank", "product_id", "title", "category", "probability")} == {
-            name: kept[name] for name in ("rank", "product_id", "title", "category", "probability")
+            name: expected[name] for name in ("rank", "product_id", "title", "category", "probability")
         }
-        assert row["members"] == {name: kept[name] for name in ("lightgbm", "transformer", "xgboost")}
-        assert [reason["feature"] for reason in row["reasons"]] == [reason["feature"] for reason in kept["reasons"]]
+        assert row["members"] == {name: expected[name] for name in ("lightgbm", "transformer", "xgboost")}
+        assert [reason["feature"] for reason in row["reasons"]] == [reason["feature"] for reason in expected["reasons"]]
 
 
 @pytest.mark.parametrize(
@@ -117,11 +117,11 @@ def test_too_much_is_refused(service: Service) -> None:
 def test_schema_and_health(service: Service) -> None:
     """A client could not find out what to send, and a balancer not whether to send it."""
     status, body = ask(service.port, "GET", "/schema")
-    about = json.loads(body)
+    schema = json.loads(body)
     assert status == 200
-    assert {"parent_asin", "user_id", "rating", "timestamp"} == set(about["request"]["$defs"]["Review"]["required"])
-    assert about["limits"] == {"max_reviews": 20_000, "max_bytes": 8_000_000}
-    assert sum(about["ensemble"]["members"].values()) == pytest.approx(1)
+    assert {"parent_asin", "user_id", "rating", "timestamp"} == set(schema["request"]["$defs"]["Review"]["required"])
+    assert schema["limits"] == {"max_reviews": 20_000, "max_bytes": 8_000_000}
+    assert sum(schema["ensemble"]["members"].values()) == pytest.approx(1)
     assert ask(service.port, "GET", "/health") == (200, b'{"status":"ok","lost":[]}')
 
 
@@ -138,10 +138,10 @@ def samples(port: int) -> dict[str, float]:
     }
 
 
-def test_metrics_count(service: Service, whole: bytes, request_rows: Any) -> None:
+def test_metrics_count(service: Service, body_of_request: bytes, request_rows: Any) -> None:
     """A watch over the service would see no traffic, or a label for each path that anyone tries."""
     before = samples(service.port)
-    assert ask(service.port, "POST", "/predict", whole)[0] == 200
+    assert ask(service.port, "POST", "/predict", body_of_request)[0] == 200
     assert ask(service.port, "POST", "/predict", b"{")[0] == 422
     for number in range(3):
         assert ask(service.port, "GET", f"/guess-{number}")[0] == 404
@@ -210,18 +210,20 @@ def test_many_clients_at_once(service: Service, request_rows: Any) -> None:
     assert after < 1.1 * before + 20
 
 
-def test_what_is_under_way_is_finished(fitted: Path, whole: bytes) -> None:
+def test_what_is_under_way_is_finished(fitted: Path, body_of_request: bytes) -> None:
     """A rollout would cut clients off in the middle of their requests, or leave members without a service."""
     service = Service(fitted / "ensemble")
     children = psutil.Process(service.process.pid).children(recursive=True)
     assert len(children) == 4
     answers: list[tuple[int, bytes]] = []
-    asking = threading.Thread(target=lambda: answers.append(ask(service.port, "POST", "/predict", whole)))
+    asking = threading.Thread(target=lambda: answers.append(ask(service.port, "POST", "/predict", body_of_request)))
     for child in children:
         child.suspend()  # so that the request is not answered before the service is asked to stop, on any machine
     asking.start()
     deadline = time.monotonic() + TIMEOUT_S
-    while not any(of.status == psutil.CONN_ESTABLISHED for of in psutil.Process(service.process.pid).net_connections()):
+    while not any(
+        connection.status == psutil.CONN_ESTABLISHED for connection in psutil.Process(service.process.pid).net_connections()
+    ):
         assert time.monotonic() < deadline
         time.sleep(0.01)
     time.sleep(0.5)  # the request is read
@@ -264,7 +266,7 @@ def test_bodies_that_do_not_end(fitted: Path) -> None:
     with begin(service.port, "content-length: 1000", b'{"reviews": [') as slow:
         answer = received(slow)
     assert answer.startswith("HTTP/1.1 408 ")
-    assert "the body had not come after 2 s: send it faster" in answer
+    assert "the body had not arrived after 2 s: send it faster" in answer
     assert 1 < time.monotonic() - began < 60
     begin(service.port, "content-length: 1000", b'{"reviews": [').close()
     with begin(service.port, "transfer-encoding: chunked", b"5\r\nhello\r\nno number\r\n") as broken:
@@ -279,7 +281,7 @@ def test_bodies_that_do_not_end(fitted: Path) -> None:
     assert (code, "Traceback" in log, log.splitlines()[-1]) == (0, False, "stopped"), log
 
 
-def test_a_lost_member_is_no_health(fitted: Path, whole: bytes) -> None:
+def test_a_lost_member_is_no_health(fitted: Path, body_of_request: bytes) -> None:
     """A balancer would go on sending requests to a service that cannot answer."""
     service = Service(fitted / "ensemble")
     try:
@@ -288,6 +290,6 @@ def test_a_lost_member_is_no_health(fitted: Path, whole: bytes) -> None:
         answers = (ask(service.port, "GET", "/health") for _ in range(1000))
         status, body = next(answer for answer in answers if answer[1].count(b",") == 4)  # all four are seen to be gone
         assert (status, sorted(json.loads(body)["lost"])) == (503, ["lightgbm", "preparation", "transformer", "xgboost"])
-        assert ask(service.port, "POST", "/predict", whole)[0] == 503
+        assert ask(service.port, "POST", "/predict", body_of_request)[0] == 503
     finally:
         service.stop()

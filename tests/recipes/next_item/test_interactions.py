@@ -117,7 +117,7 @@ def test_ids_of_any_length_and_moments_before_1970(text: str, found: tuple[str, 
         ("auto", "u1 i7\nu2 i8\n", "^[^ ]*raw, line 1, .*: format=pairs fits the first lines, user and item"),
         ("auto", "u1\ti7\t1600000000\n", "^[^ ]*raw, line 1, .*: format=times fits"),
         ("auto", "u1 i7 i8\nu2 i8\n", "format=sequences fits the first lines"),
-        ("auto", "who,what,when\n1,2,1600000000\n", "^[^ ]*raw fits no known format of reviews"),
+        ("auto", "who,what,when\n1,2,1600000000\n", "^[^ ]*raw has no known format of reviews"),
         ("auto", "7 31\n7 3\x002\n", "line 2: there is a NUL in it"),
         ("auto", "7::31::5::978300761\r7::32::5::978300761\r", "end in carriage returns alone"),
         ("pairs", "7 31\n7 3\x002\n", "line 2: there is a NUL in it"),
@@ -182,7 +182,7 @@ def test_a_file_that_breaks_off_is_named(part: float, format: str, tmp_path: Pat
     whole = gzip.compress("\n".join(lines).encode())
     file = tmp_path / "raw.gz"
     file.write_bytes(whole[: int(part * len(whole))])
-    with pytest.raises(UserError, match=r"the gzip stream of .*raw\.gz breaks off near byte .*: get the file again"):
+    with pytest.raises(UserError, match=r"the gzip stream of .*raw\.gz ends early near byte .*: get the file again"):
         rows(file, format)
 
 

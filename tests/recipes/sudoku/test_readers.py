@@ -115,9 +115,9 @@ def test_a_malformed_line_is_counted_and_named(name: str, tmp_path: Path) -> Non
     raw, census = read(path)
     assert raw.line.tolist() == [2, 4]
     assert census.dropped == {MALFORMED: 1}
-    (offender,) = census.offenders[MALFORMED]
-    assert (offender.file, offender.line) == (str(path), 3)
-    assert MALFORMED_LINES[name].startswith(offender.excerpt)
+    (example,) = census.examples[MALFORMED]
+    assert (example.file, example.line) == (str(path), 3)
+    assert MALFORMED_LINES[name].startswith(example.excerpt)
     assert census.rows_read == census.rows_kept + 1 == 3
 
 
@@ -128,7 +128,7 @@ def test_a_malformed_row_of_csv_is_counted_and_named(row: str, tmp_path: Path) -
     path = write(tmp_path, ["source,question,answer,rating", f"x,{GOOD},{solution},3", row])
     raw, census = read(path)
     assert raw.line.tolist() == [2]
-    assert [offender.line for offender in census.offenders[MALFORMED]] == [3]
+    assert [example.line for example in census.examples[MALFORMED]] == [3]
 
 
 def test_files_that_hold_no_puzzles(tmp_path: Path) -> None:
@@ -153,6 +153,6 @@ def test_files_that_hold_no_puzzles(tmp_path: Path) -> None:
 def test_offenders_name_their_puzzle(tmp_path: Path) -> None:
     """A puzzle without a solution could not be found in its file."""
     raw, _ = read(write(tmp_path, ["# one", *FORMATS["dots"]]))
-    offender = raw.offender(2)
-    assert offender.line == 4
-    assert FORMATS["zeros"][2].startswith(offender.excerpt)
+    example = raw.example(2)
+    assert example.line == 4
+    assert FORMATS["zeros"][2].startswith(example.excerpt)

@@ -332,7 +332,7 @@ def trained(many: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
 def test_a_network_learns_and_writes_prediction_files(trained: Path, many: Path, tmp_path: Path) -> None:
     """Nothing would be learned, or a file would name other cells than it predicts."""
     about = folders.read_manifest(many)
-    loaded = members.Loaded(NeuralMember(trained, Accelerator(cpu=True), many).predict)
+    loaded = members.LoadedMember(NeuralMember(trained, Accelerator(cpu=True), many).predict)
     ((_, path, num_rows),) = members.write_splits(loaded, "trm", "neural", ["test"], many, about, tmp_path, trained)
     assert num_rows == 160
     found = predictions.read(path)

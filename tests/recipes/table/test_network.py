@@ -308,7 +308,7 @@ def test_data_of_another_recipe_train_one_copy(prepared: Path, tmp_path: Path, a
     about = folders.read_manifest(prepared)
     assert found["recipe"] == about["recipe"] == "hot_sellers"
     assert len(found["prediction"]) == about["splits"]["blend"]["rows"]
-    assert bag.usual_splits(tmp_path / "run", about, False)[0] == "blend"
+    assert bag.default_splits(tmp_path / "run", about, False)[0] == "blend"
 
 
 def test_only_this_network_fits_data_of_any_recipe(prepared: Path, tmp_path: Path) -> None:

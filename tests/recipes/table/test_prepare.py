@@ -363,12 +363,12 @@ def test_only_alike_data_may_be_predicted(people: pl.DataFrame, tmp_path: Path) 
     inputs.refuse_foreign("m", learned, "d", about, "test")
     other_split = prepare(tmp_path, people, target="income", seed=3, overwrite=True)
     inputs.refuse_foreign("m", learned, "d", other_split, "forecast")
-    with pytest.raises(UserError, match="may hold rows that it was trained on"):
+    with pytest.raises(UserError, match="may contain training rows"):
         inputs.refuse_foreign("m", learned, "d", other_split, "test")
     for frame in (people.drop("age"), people.with_columns(city=pl.col("city") + "!")):
         foreign = prepare(tmp_path, frame, target="income", overwrite=True)
         with pytest.raises(
-            UserError, match=r"prepared otherwise than the data m learned from: (features|categories) differ"
+            UserError, match=r"prepared in another way than the training data of m: (features|categories) differ"
         ):
             inputs.refuse_foreign("m", learned, "d", foreign, "forecast")
     assert folders.verify(tmp_path / "out")["fingerprint"] == foreign["fingerprint"]

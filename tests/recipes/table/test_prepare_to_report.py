@@ -90,7 +90,7 @@ def value(scores: dict[str, Any], name: str, metric: str) -> float:
 PARTS = {
     "regression": ("Predicted and observed", "Error by decile", "Root mean squared error", "Prediction intervals"),
     "binary": ("Precision and recall", "ROC-AUC", "yes is “yes”, no is “no”", "Decision threshold"),
-    "multiclass": ("Confusion", "was, and was taken for low mid top", "Macro F1"),
+    "multiclass": ("Confusion", "true class, by predicted class low mid top", "Macro F1"),
     "ranking": ("NDCG by group size", "Relevance by place", "Recall@10"),
 }
 CASES = {

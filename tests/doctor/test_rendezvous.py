@@ -1,4 +1,4 @@
-"""Where the nodes of a job meet, and what each learns of those that do not come or are lost."""
+"""The connections between the nodes of a job, and findings for nodes that do not connect or are lost."""
 
 import socket
 import threading
@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from ensemble.doctor import meeting, network
+from ensemble.doctor import network, rendezvous
 from ensemble.errors import UserError
 
 
@@ -19,19 +19,21 @@ from ensemble.errors import UserError
         ({"SLURM_PROCID": "1", "SLURM_STEP_NUM_TASKS": "2", "SLURM_STEP_NODELIST": "n7"}, (1, 2, "n7")),
     ],
 )
-def test_where_a_process_is(environment: dict[str, str], expected: tuple[int, int, str]) -> None:
+def test_the_position_of_a_process(environment: dict[str, str], expected: tuple[int, int, str]) -> None:
     """Under srun, every node would think that it is alone; in a batch script, the doctor wait for nobody."""
-    place = meeting.place(environment)
+    place = rendezvous.job_position(environment)
     assert (place.rank, place.num_nodes, place.head) == expected
 
 
 def test_two_job_steps_meet_on_different_ports() -> None:
     """Two jobs on one node would collide; two nodes of one never find each other."""
     slurm = {"SLURM_PROCID": "0", "SLURM_STEP_NUM_TASKS": "2", "SLURM_STEP_NODELIST": "n", "SLURM_JOB_ID": "7"}
-    one, other = (meeting.place({**slurm, "SLURM_STEP_ID": step, "SLURM_PROCID": rank}) for step, rank in ("00", "01"))
-    next_step = meeting.place({**slurm, "SLURM_STEP_ID": "1"})
-    assert one.port == other.port != next_step.port
-    assert 20000 <= one.port < 30000
+    each, other = (
+        rendezvous.job_position({**slurm, "SLURM_STEP_ID": step, "SLURM_PROCID": rank}) for step, rank in ("00", "01")
+    )
+    next_step = rendezvous.job_position({**slurm, "SLURM_STEP_ID": "1"})
+    assert each.port == other.port != next_step.port
+    assert 20000 <= each.port < 30000
 
 
 @pytest.mark.parametrize(
@@ -39,52 +41,54 @@ def test_two_job_steps_meet_on_different_ports() -> None:
     [
         ({"RANK": "one", "WORLD_SIZE": "2"}, "RANK=one is impossible"),
         ({"RANK": "2", "WORLD_SIZE": "2", "MASTER_ADDR": "a"}, "it must be less than WORLD_SIZE=2"),
-        ({"RANK": "0", "WORLD_SIZE": "2"}, "nothing says where to meet: export MASTER_ADDR"),
+        ({"RANK": "0", "WORLD_SIZE": "2"}, "the head node is unknown: export MASTER_ADDR"),
         ({"RANK": "1", "WORLD_SIZE": "2", "MASTER_ADDR": "a", "MASTER_PORT": "65536"}, "MASTER_PORT=65536 is impossible"),
-        ({"TORCHELASTIC_RUN_ID": "none"}, "without one, and on several nodes by srun"),
+        ({"TORCHELASTIC_RUN_ID": "none"}, "without a launcher, and on several nodes by srun"),
     ],
 )
-def test_a_wrong_place_is_one_sentence(environment: dict[str, str], sentence: str) -> None:
+def test_invalid_variables_are_user_errors(environment: dict[str, str], sentence: str) -> None:
     """A traceback, or a wait for nothing."""
     with pytest.raises(UserError, match=sentence):
-        meeting.place(environment)
+        rendezvous.job_position(environment)
 
 
 @pytest.mark.parametrize(
-    ("head", "sentence", "mend"),
+    ("head", "sentence", "fix"),
     [
         ("192.0.2.1", "the head node, 192.0.2.1 (192.0.2.1), port {port}, does not answer", "see that the head node runs"),
-        ("127.0.0.1", "does not answer: Connection refused", "have 127.0.0.1 lead to the head node"),
+        ("127.0.0.1", "does not answer: Connection refused", "have 127.0.0.1 resolve to the head node"),
         ("nowhere.invalid", "the head node, nowhere.invalid (an unknown name)", "export MASTER_ADDR as its address"),
     ],
 )
 def test_a_head_node_that_does_not_answer_is_named(
-    head: str, sentence: str, mend: str, monkeypatch: pytest.MonkeyPatch
+    head: str, sentence: str, fix: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """A name that leads nowhere, or to the node itself, would be taken for a head node that is late."""
-    monkeypatch.setattr(meeting, "HANDSHAKE_S", 0.1)
+    monkeypatch.setattr(rendezvous, "HANDSHAKE_S", 0.1)
     port = network.free_port()
-    here = meeting.Place(rank=1, num_nodes=2, name="n1", head=head, port=port)
-    (finding,) = meeting.meet(here, 0.4).findings
-    assert sentence.format(port=port) in finding.found
-    assert mend in finding.mend
+    position = rendezvous.JobPosition(rank=1, num_nodes=2, name="n1", head=head, port=port)
+    (finding,) = rendezvous.meet(position, 0.4).findings
+    assert sentence.format(port=port) in finding.value
+    assert fix in finding.fix
 
 
 def test_a_node_that_is_lost_later_is_named() -> None:
     """The head node would wait for it, or take its silence for health."""
     port = network.free_port()
     places = [
-        meeting.Place(rank=rank, num_nodes=3, name=f"n{rank}", head="127.0.0.1", port=port, names=("n0", "n1", "n2"))
+        rendezvous.JobPosition(
+            rank=rank, num_nodes=3, name=f"n{rank}", head="127.0.0.1", port=port, names=("n0", "n1", "n2")
+        )
         for rank in range(3)
     ]
-    meetings: dict[int, meeting.Meeting] = {}
+    meetings: dict[int, rendezvous.Connections] = {}
     guests = [
-        threading.Thread(target=lambda place=place: meetings.update({place.rank: meeting.meet(place, 30)}))
+        threading.Thread(target=lambda place=place: meetings.update({place.rank: rendezvous.meet(place, 30)}))
         for place in places[1:]
     ]
     for guest in guests:
         guest.start()
-    head = meeting.meet(places[0], 30)
+    head = rendezvous.meet(places[0], 30)
     for guest in guests:
         guest.join()
     assert head.findings == []
@@ -96,10 +100,10 @@ def test_a_node_that_is_lost_later_is_named() -> None:
     assert head.exchange("from 0", 30) == {0: "from 0", 2: "from 2"}
     guest.join()
     assert answers == {0: "from 0", 2: "from 2"}
-    assert [finding.found for finding in head.findings] == ["n1 was lost on the way"]
+    assert [finding.value for finding in head.findings] == ["n1 was lost on the way"]
     # And the others go on alone when the head node is lost
     head.streams[2].connection.shutdown(socket.SHUT_RDWR)
     assert meetings[2].exchange("alone", 30) == {2: "alone"}
-    assert "the head node, 127.0.0.1, was lost" in meetings[2].findings[0].found
-    for one in every:
-        one.close()
+    assert "the head node, 127.0.0.1, was lost" in meetings[2].findings[0].value
+    for each in every:
+        each.close()

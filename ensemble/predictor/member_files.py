@@ -1,0 +1,101 @@
+"""The prediction files of an ensemble's members and baselines, checked and joined by row id."""
+
+import dataclasses
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from ensemble import predictions
+from ensemble.data.inputs import FORECAST
+from ensemble.errors import UserError
+from ensemble.predictions import Predictions
+from ensemble.predictor.forecast import reserved_names
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class MemberFiles:
+    """Prediction files of n members and baselines, which are in the same order everywhere."""
+
+    names: list[str]
+    is_baseline: np.ndarray
+    """(n,) bool."""
+    files: dict[str, list[Predictions]]
+    """By split, a file for each name."""
+    rows: dict[str, Predictions]
+    """By split, the rows, with the columns that all files have in common."""
+    columns: dict[str, np.ndarray]
+    """By split, the predictions, (num_rows, n), or (num_rows, n, num_classes)."""
+
+    @property
+    def member_names(self) -> list[str]:
+        return [name for name, is_baseline in zip(self.names, self.is_baseline, strict=True) if not is_baseline]
+
+    def of_members(self, split: str) -> np.ndarray:
+        """The predictions of the members alone."""
+        return self.columns[split][:, ~self.is_baseline]
+
+    def outputs(self) -> list[str]:
+        """What the predictions of each member are, such as probabilities; `UserError` if its splits differ in that."""
+        outputs: dict[str, str] = {}
+        for split, files in self.files.items():
+            for file in files:
+                if outputs.setdefault(file.member, file.output) != file.output:
+                    raise UserError(
+                        f"member {file.member} predicts a {file.output} on {split}, and a {outputs[file.member]} on another "
+                        "split: predict again with one of them"
+                    )
+        return [outputs[name] for name in self.member_names]
+
+
+def read(
+    folder: Path, data: str | Path, manifest: dict[str, Any], names: tuple[str, ...], on: str, scored: str
+) -> MemberFiles:
+    """Read the files of the splits `on`, `scored` and, if the data have it, forecast.
+
+    folder : with the files. data : the prepared data, with `manifest`. names : of members and baselines; all with a file of
+    `on` if empty. Raises `UserError` for missing files, files of other data, reserved names, and if there are only
+    baselines.
+    """
+    sorted_names = sorted(names or (path.name.removesuffix(f".{on}.parquet") for path in folder.glob(f"*.{on}.parquet")))
+    if not sorted_names:
+        raise UserError(
+            f"there are no prediction files of {on} in {folder}: write them with scripts/predict.py, or check the path"
+        )
+    for name in sorted_names:
+        if name in reserved_names(manifest):
+            raise UserError(
+                f"no member may be called '{name}', a name that the ensemble uses itself: predict again with another name=…"
+            )
+    files = {
+        split: [
+            _read(folder / f"{name}.{split}.parquet", name, split, manifest["fingerprint"], data) for name in sorted_names
+        ]
+        for split in dict.fromkeys((on, scored, *((FORECAST,) if FORECAST in manifest["splits"] else ())))
+    }
+    aligned = {split: predictions.align(files_of_split) for split, files_of_split in files.items()}
+    is_baseline = np.array([file.config.get("kind") == "baseline" for file in files[on]])
+    if is_baseline.all():
+        raise UserError(f"there is no member in {folder}, only baselines: train one and predict with it")
+    return MemberFiles(
+        names=sorted_names,
+        is_baseline=is_baseline,
+        files=files,
+        rows={split: rows for split, (rows, _) in aligned.items()},
+        columns={split: columns for split, (_, columns) in aligned.items()},
+    )
+
+
+def _read(path: Path, name: str, split: str, fingerprint: str, data: str | Path) -> Predictions:
+    """A member's prediction file; `UserError` unless the file is of this member, this split and these data."""
+    file = predictions.read(path)
+    if (file.member, file.split) != (name, split):
+        raise UserError(
+            f"{path} holds {file.member}'s predictions of {file.split}: name it {file.member}.{file.split}.parquet"
+        )
+    if file.fingerprint != fingerprint:
+        raise UserError(
+            f"member {name} predicted {split} for data {file.fingerprint}, but {data} is {fingerprint}: "
+            "predict again with this data"
+        )
+    return file

@@ -1,0 +1,75 @@
+"""Drawing of the report's pictures: matplotlib's SVG with the page's colours, so that they fit its light and dark scheme."""
+
+import io
+import re
+from collections.abc import Callable
+from typing import Any
+
+from markupsafe import Markup, escape
+
+from ensemble.report.words import THIN
+
+Paint = Callable[[Any], None]
+Picture = tuple[str, str, str, Paint]
+"""Title, caption, text for screen readers, and a function that draws into matplotlib's axes."""
+PALETTE = ("ink", "muted", "line", "series-0", "series-1", "series-2", "series-3", "series-4", "series-5", "series-6")
+PLANNED_DASHES = (2, 3)
+DASHES: tuple[tuple[float, ...], ...] = ((), (5, 1.5), (1.5, 1.5), (7, 1.5, 1.5, 1.5), (3, 3), (9, 3), (1, 3))
+
+
+def colour(name: str) -> str:
+    """A placeholder that `draw` replaces by the page's colour of this name; black, matplotlib's default, becomes its ink."""
+    return f"#0000{PALETTE.index(name):02x}"
+
+
+def series_number(position: int) -> int:
+    """Number of the colour of the candidate at a position. The ensemble, at 0, has its own; members share the others."""
+    return 1 + (position - 1) % (len(DASHES) - 1) if position else 0
+
+
+def series_style(position: int) -> dict[str, Any]:
+    """matplotlib's arguments for the line of the candidate at a position; the ensemble, at 0, has the thickest line."""
+    number = series_number(position)
+    dashes = DASHES[number] or (None, None)
+    width, order = (1.5 if number else 2.4), (2.5 if number else 3)
+    return {"color": colour(f"series-{number}"), "dashes": dashes, "linewidth": width, "zorder": order}
+
+
+def format_percent(*axes: Any) -> None:
+    for axis in axes:
+        axis.set_major_formatter(lambda value, position: f"{100 * value:.0f}{THIN}%")
+
+
+def draw(name: str, paint: Paint, label: str) -> Markup:
+    """The axes that `paint` fills, as SVG with the page's colours and font, unique ids, and a text for screen readers."""
+    import matplotlib
+    from matplotlib.figure import Figure
+
+    style: Any = {
+        "svg.fonttype": "none",
+        "svg.hashsalt": name,
+        "font.size": 11.5,
+        "axes.edgecolor": colour("line"),
+        "axes.labelcolor": colour("muted"),
+        "axes.grid": True,
+        "grid.color": colour("line"),
+        "grid.linewidth": 0.7,
+        **dict.fromkeys(("axes.spines.top", "axes.spines.right"), False),
+        **dict.fromkeys(("xtick.color", "ytick.color"), colour("line")),
+        **dict.fromkeys(("xtick.labelcolor", "ytick.labelcolor"), colour("muted")),
+        **dict.fromkeys(("xtick.major.size", "ytick.major.size", "xtick.minor.size", "ytick.minor.size"), 0),
+    }
+    stream = io.StringIO()
+    with matplotlib.rc_context(style):
+        figure = Figure(figsize=(5, 3.6), layout="constrained")
+        paint(figure.add_subplot())
+        no_metadata = dict.fromkeys(("Date", "Creator", "Format", "Type"))
+        figure.savefig(stream, format="svg", transparent=True, metadata=no_metadata)
+    svg = stream.getvalue()
+    body = svg[svg.index(">", svg.index("<svg")) + 1 :]
+    body = re.sub(r"<style.*?</style>", "", body, flags=re.DOTALL)  # it would apply to the whole page
+    body = re.sub(r"font-family: [^;\"]*;? ?", "", body)
+    body = re.sub(r' id="', f' id="{name}-', body)
+    body = re.sub(r'(href="#|url\(#)', rf"\1{name}-", body)
+    body = re.sub(r"#0000([0-9a-f]{2})", lambda match: f"var(--{PALETTE[int(match[1], 16)]})", body)
+    return Markup(f'<svg viewBox="0 0 360 259.2" role="img" aria-label="{escape(label)}">{body}')
