@@ -37,7 +37,7 @@ class UserError(ValueError):
     """Whether every rank raises it alike; then rank 0 prints it for all of them."""
 
 
-def alike(sentence: str) -> UserError:
+def error_on_all_ranks(sentence: str) -> UserError:
     """An error that every rank raises with this sentence."""
     error = UserError(sentence)
     error.on_all_ranks = True

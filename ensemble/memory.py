@@ -8,11 +8,11 @@ from ensemble import cores
 MEMINFO = Path("/proc/meminfo")
 
 
-def left(cgroup: Path | None = None) -> int | None:
+def available(cgroup: Path | None = None) -> int | None:
     """Bytes that this process may still take: of the machine, and of each cgroup that it is in; None if unknown."""
     found = []
     with suppress(OSError, KeyError):
-        found.append(1024 * numbers(MEMINFO)["MemAvailable"])
+        found.append(1024 * read_numbers(MEMINFO)["MemAvailable"])
     for folder in cores.cgroup_folders("memory", cgroup):
         # Pages of files that nobody has looked at lately are given back on demand
         for limit, used, pages in (
@@ -21,11 +21,11 @@ def left(cgroup: Path | None = None) -> int | None:
         ):
             with suppress(OSError, ValueError, KeyError):  # "max" is no number
                 most, now = (int((folder / name).read_text()) for name in (limit, used))
-                found.append(most - now + numbers(folder / "memory.stat")[pages])
+                found.append(most - now + read_numbers(folder / "memory.stat")[pages])
     return max(0, min(found)) if found else None
 
 
-def numbers(file: Path) -> dict[str, int]:
+def read_numbers(file: Path) -> dict[str, int]:
     """The lines of a file that are a name and a number."""
     lines = (line.replace(":", " ").split() for line in file.read_text().splitlines())
     return {line[0]: int(line[1]) for line in lines if len(line) > 1 and line[1].isdigit()}

@@ -130,7 +130,7 @@ def read(path: str | Path) -> Predictions:
 
 def write_checked(path: Path, what: str, table: pa.Table, about: dict[str, Any]) -> None:
     """Write a table in one rename, with checksums, and with `about` and the versions under `KEY` in its metadata."""
-    about = {**about, "checksums": verification.of_columns(table), "versions": versions()}
+    about = {**about, "checksums": verification.column_checksums(table), "versions": versions()}
     table = table.replace_schema_metadata({KEY: json.dumps(about).encode()})
     with new_file(path, what) as scratch:
         pq.write_table(table, scratch, compression="zstd", write_page_checksum=True)
@@ -205,7 +205,7 @@ def align(members: list[Predictions]) -> tuple[Predictions, np.ndarray]:
     return template, np.stack(columns, axis=1)
 
 
-def taken(predictions: Predictions, rows: np.ndarray) -> Predictions:
+def select_rows(predictions: Predictions, rows: np.ndarray) -> Predictions:
     """Some rows of a prediction file. rows : their numbers, or (num_rows,) bool."""
     names = [*COLUMNS, *([] if predictions.weight is None else [WEIGHT])]
     return dataclasses.replace(predictions, reasons=None, **{name: getattr(predictions, name)[rows] for name in names})

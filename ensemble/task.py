@@ -19,7 +19,7 @@ class Task:
     """The column to predict; NaN in a forecast. Of a multiclass task it may be a fixed-size list of integers: then each
     element is an example, with a row of its own in prediction files, and the recipe defines their row ids and classes."""
     metric: str
-    """A key of `metrics.METRIC_OF`, by which members stop early and combiners are compared."""
+    """A key of `metrics.METRIC_FUNCTIONS`, by which members stop early and combiners are compared."""
     group: str
     """The column of examples that are ranked against each other: the week, the user. It grows with time, if there is any."""
     cluster: str

@@ -56,7 +56,7 @@ def sha256(file: Path) -> str:
         return hashlib.file_digest(stream, "sha256").hexdigest()
 
 
-def of_columns(table: Any) -> dict[str, str]:
+def column_checksums(table: Any) -> dict[str, str]:
     """By name, the SHA-256 of the values of each column of an Arrow table.
 
     Row groups, chunks and compression make no difference.
@@ -77,7 +77,7 @@ def refuse_changed_columns(path: str | Path, table: Any, checksums: Any, key: st
     """
     if checksums is None:
         return
-    found, expected = of_columns(table), checksums if isinstance(checksums, dict) else {}
+    found, expected = column_checksums(table), checksums if isinstance(checksums, dict) else {}
     for name in {**expected, **found}:
         if found.get(name) != expected.get(name):
             raise UserError(

@@ -32,7 +32,7 @@ def main() -> None:
 
     from ensemble.trees import threads
 
-    threads.settle(1)
+    threads.configure(1)
 
     from ensemble.trees import export
 

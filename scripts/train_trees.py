@@ -45,27 +45,27 @@ def main() -> None:
         about = folders.read_manifest(settings.data, settings.verify == "full")
         recipe.check_named(words.recipe, about, settings.data)
 
-    where = distributed.place(os.environ)
+    rank_info = distributed.rank_info(os.environ)
     if settings.library == "both":
         from ensemble.trees import both
 
-        summary = both.train(settings, sys.argv, where)
+        summary = both.train(settings, sys.argv, rank_info)
     else:
-        settings = dataclasses.replace(settings, threads=threads.settle(settings.threads))
+        settings = dataclasses.replace(settings, threads=threads.configure(settings.threads))
         if settings.folds:
             from ensemble.trees import bagging
 
-            summary = bagging.train(settings, words.resume, where)
+            summary = bagging.train(settings, words.resume, rank_info)
         elif settings.search.trials or settings.search.seconds:
             from ensemble.trees import search
 
-            summary = search.search(settings, words.resume, where)
+            summary = search.search(settings, words.resume, rank_info)
             print(summary.pop("table"))
         else:
             from ensemble.trees import train
 
-            summary = train.train(settings, words.resume, where)
-    if where.rank == 0:
+            summary = train.train(settings, words.resume, rank_info)
+    if rank_info.rank == 0:
         print("  ".join(f"{name} {value}" for name, value in summary.items() if not isinstance(value, dict)))
     if summary["status"] == "preempted":
         sys.exit(errors.PREEMPTED)

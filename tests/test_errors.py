@@ -63,7 +63,7 @@ def test_our_own_mistakes_keep_their_traceback(error: str) -> None:
     ("body", "message"),
     [
         ("raise errors.UserError('x=3 is too much: choose 2')", "x=3 is too much: choose 2"),
-        ("raise errors.alike('x=3 is too much: choose 2')", "x=3 is too much: choose 2"),
+        ("raise errors.error_on_all_ranks('x=3 is too much: choose 2')", "x=3 is too much: choose 2"),
         ("raise ValueError('ours')", "ValueError: ours"),
         ("raise errors.Failure('rank 1 died')", None),
         ("print('done')", None),

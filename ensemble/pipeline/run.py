@@ -51,7 +51,7 @@ def fit(config: Any, name: str, resume: bool, budget: Budget) -> list[dict[str, 
 
     out = Path(config.out)
     about = prepare(config, name, resume)
-    planned = chosen(about, config, threads.settle(config.threads))
+    planned = chosen(about, config, threads.configure(config.threads))
     _say(budget, f"prepared {_num_rows(about):,} rows")
     then = follow_up(about, out / PREPARED, out / RANKINGS)
     own, after = ([member for member in planned if (member.data == PREPARED) == is_own] for is_own in (True, False))
@@ -83,7 +83,7 @@ def _train(
     from ensemble.trees.boosting import CannotLearn
 
     out, overwrite = Path(config.out), bool(getattr(config, "overwrite", False))
-    num_threads = threads.settle(config.threads)
+    num_threads = threads.configure(config.threads)
     for position, member in enumerate(planned):
         left, later = budget.left() - finish, [*planned[position + 1 :], *after]
         if left < member.least_seconds and (trained or any(one.least_seconds < member.least_seconds for one in later)):
@@ -165,7 +165,7 @@ def prepare(config: Any, name: str, resume: bool) -> dict[str, Any]:
     _check(config)
     out = Path(config.out)
     with _opened(out, config, name, resume) as begun:
-        about = _prepare(out / PREPARED, config, name, begun, threads.settle(config.threads))
+        about = _prepare(out / PREPARED, config, name, begun, threads.configure(config.threads))
         _note(out, about["fingerprint"])
     return about
 

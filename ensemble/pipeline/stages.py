@@ -39,7 +39,7 @@ def run(stage: str, config: Any, name: str, task: int = 0, num_tasks: int = 1) -
     if not 0 <= task < num_tasks:
         raise UserError(f"--task {task} --num-tasks {num_tasks} is impossible: tasks are counted from 0")
     about = whole.prepare(config, name, resume=True) if stage == "prepare" else whole.prepared(config, name)
-    num_threads = threads.settle(config.threads)
+    num_threads = threads.configure(config.threads)
     planned = whole.chosen(about, config, num_threads)
     # Members of a follow-up train on predictions of the others, so the fit without --stage trains them
     trees = [member for member in planned if member.kind == "trees" and member.data == PREPARED]
@@ -75,7 +75,7 @@ def _grow_copies(trees: list[Planned], about: dict[str, Any], config: Any, num_t
     with StopSignals() as stop, ThreadPoolExecutor(num_threads) as pool:
 
         def grow(member: Planned, copy: int) -> None:
-            _warned(single_copy.grow, whole.trees_config(member, config, 1), copy, lambda: stop.asked)
+            _warned(single_copy.train_copy, whole.trees_config(member, config, 1), copy, lambda: stop.asked)
 
         tasks = [(member, pool.submit(grow, member, copy)) for member, copy in mine if not is_whole[member.name]]
         for member, task in tasks:

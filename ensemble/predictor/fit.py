@@ -96,7 +96,7 @@ def fit(
     blend, of_blend = aligned[on]
     test, of_test = aligned[scored]
     outputs = _outputs(by_split, member_names)
-    ensemble, cross_fitted = combine.fit_with_forecasts(
+    ensemble, cross_fitted = combine.fit_cross_fitted(
         blend.target,
         of_blend[:, ~is_baseline],
         blend.group,
@@ -111,7 +111,7 @@ def fit(
     )
     if scored == on:
         there = np.isfinite(cross_fitted.reshape(len(cross_fitted), -1)).all(axis=1)
-        test, of_test = predictions.taken(test, there), of_test[there]
+        test, of_test = predictions.select_rows(test, there), of_test[there]
         candidates = {ENSEMBLE: cross_fitted[there]}
     else:
         candidates = {ENSEMBLE: ensemble.predict(of_test[:, ~is_baseline], member_names, test.group)}
@@ -136,7 +136,7 @@ def fit(
     scores["warnings"] = warnings
     scores["weights"] = dict(zip(ensemble.member_names, ensemble.weights, strict=True))
     scores["combiner"] = {"method": ensemble.method, "cross_fitted": ensemble.cross_fitted}
-    about_members = diversity.on_blend(
+    about_members = diversity.measure(
         ensemble,
         blend.target,
         of_blend[:, ~is_baseline],

@@ -100,7 +100,7 @@ def orders(run: Run, series: dict[str, Any]) -> list[Described]:
     def by_size(axes: Any) -> None:
         ends = np.unique(np.quantile(size_of, np.linspace(0, 1, NUM_SIZES + 1)[1:], method="higher"))
         bins = np.searchsorted(ends, size)
-        ndcg = metrics.METRIC_OF["ndcg_at_10"].function
+        ndcg = metrics.METRIC_FUNCTIONS["ndcg_at_10"].function
         for name, candidate in run.candidates.items():
             scores = [
                 ndcg(target[bins == place], candidate[bins == place], group[bins == place]) for place in range(len(ends))

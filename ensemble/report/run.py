@@ -14,7 +14,7 @@ from ensemble import folders, predictions, recipe
 from ensemble.combine import Ensemble
 from ensemble.data.inputs import FORECAST
 from ensemble.errors import UserError
-from ensemble.metrics import METRIC_OF
+from ensemble.metrics import METRIC_FUNCTIONS
 from ensemble.predictions import Predictions
 from ensemble.predictor import bag, members
 from ensemble.predictor.fit import ENSEMBLE
@@ -39,7 +39,7 @@ class Member:
     @property
     def higher_is_better(self) -> bool:
         """Of `metric`."""
-        known = METRIC_OF.get(self.metric)
+        known = METRIC_FUNCTIONS.get(self.metric)
         return self.summary.get("higher_is_better", known.higher_is_better if known else True)
 
     @property
@@ -109,7 +109,7 @@ def read(ensemble: Path, data: Path, prediction_folder: Path, scaling: Sequence[
     own = predictions.read(ensemble / f"{scored}.parquet")
     files = [predictions.read(prediction_folder / f"{name}.{scored}.parquet") for name in names]
     if scored != "test":  # rows that no weights were fitted before have no forecast of the ensemble
-        files = [predictions.taken(file, np.isin(file.row_id, own.row_id)) for file in files]
+        files = [predictions.select_rows(file, np.isin(file.row_id, own.row_id)) for file in files]
     test, columns = predictions.align([own, *files])
     weight = dict(zip(names, combiner.weights, strict=True))
     forecast: pa.Table | None = None

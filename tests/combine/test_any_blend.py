@@ -72,7 +72,7 @@ def test_a_week_is_judged_by_earlier_ones_only(blend: Blend, last: int) -> None:
             found = fit_combinations("binary", kinds, target[rows], inputs[rows], np.zeros(3, bool))
             return {name: combination for (name, _), combination in found.items()}
 
-        return selection.forward_forecasts(fit_all, inputs, selection.forward_folds(group, 4), group)
+        return selection.cross_fitted_predictions(fit_all, inputs, selection.forward_folds(group, 4), group)
 
     before = forecasts(target, inputs)
     after = forecasts(np.where(later, 1 - target, target), np.where(later[:, None], -inputs, inputs))

@@ -7,7 +7,7 @@ import pytest
 from blends import NAMES, Blend, blend_of
 
 from ensemble.combine import selection
-from ensemble.combine.fitting import OUTPUTS_OF, Ensemble, fit_with_forecasts
+from ensemble.combine.fitting import OUTPUTS_OF, Ensemble, fit_cross_fitted
 
 NUM_ROWS = 360
 FIXED = {
@@ -21,7 +21,7 @@ FIXED = {
 def fitted(kind: str, blend: Blend, is_forward: bool, **settings: Any) -> tuple[Ensemble, np.ndarray]:
     combiner, calibration = FIXED[kind]
     settings = {"combiner": combiner, "calibration": calibration, "weight": None, **settings}
-    return fit_with_forecasts(
+    return fit_cross_fitted(
         blend.target, blend.predictions, blend.group, NAMES, kind=kind, outputs=OUTPUTS_OF[kind][:1] * 3,
         is_forward=is_forward, **settings,
     )  # fmt: skip

@@ -17,7 +17,7 @@ def test_diversity_names_the_member_to_drop() -> None:
     members = np.column_stack([predictions, echo])
     ensemble = fit(target, members, group, names, combiner="greedy")
     cluster = np.arange(4000) % 97
-    found = diversity.on_blend(ensemble, target, members, group, cluster, np.random.default_rng(0))
+    found = diversity.measure(ensemble, target, members, group, cluster, np.random.default_rng(0))
     assert json.loads(json.dumps(found)) == found
     correlation = found["error_correlation"]
     assert correlation["trees"]["echo"] > 0.99
@@ -31,7 +31,7 @@ def test_diversity_names_the_member_to_drop() -> None:
         assert 0 <= drawn["low"] <= drawn["high"] <= 1
         assert drawn["low"] - 0.1 <= weight <= drawn["high"] + 0.1
     assert found["weights_of"] == "greedy"
-    again = diversity.on_blend(ensemble, target, members, group, cluster, np.random.default_rng(0))
+    again = diversity.measure(ensemble, target, members, group, cluster, np.random.default_rng(0))
     assert again == found
 
 
@@ -39,7 +39,7 @@ def test_one_member_has_nothing_beside_it() -> None:
     """A single member would fail on being left out."""
     target, predictions, group = market()
     ensemble = fit(target, predictions[:, :1], group, ["trees"])
-    found = diversity.on_blend(ensemble, target, predictions[:, :1], group, group, np.random.default_rng(0))
+    found = diversity.measure(ensemble, target, predictions[:, :1], group, group, np.random.default_rng(0))
     assert found["without"] == {}
     assert found["weights"] == {"trees": {"mean": 1.0, "low": 1.0, "high": 1.0}}
 
@@ -50,7 +50,9 @@ def test_scores_by_part_and_their_drift() -> None:
     fading = np.where(np.random.default_rng(0).random(12_000) < group / WEEKS, 0.2, predictions[:, 0])
     forecasts = {"steady": predictions[:, 0], "fading": fading}
     target[group == 5] = 0
-    weeks = diversity.by_part("binary", target, forecasts, group, group, [f"week {number}" for number in range(WEEKS)])
+    weeks = diversity.scores_by_part(
+        "binary", target, forecasts, group, group, [f"week {number}" for number in range(WEEKS)]
+    )
     assert weeks["week 5"]["average_precision"] == {"steady": None, "fading": None}
     here = group == 3
     assert weeks["week 3"]["log_loss"]["steady"] == pytest.approx(loss(target[here], predictions[here, 0]))

@@ -10,12 +10,12 @@ from blends import CLASSES, GROUP_SIZE, KINDS, NAMES, Blend, blend_of, loss
 
 from ensemble.combine import Ensemble, base_rate_prediction, diversity, fit, selection
 from ensemble.combine.combination import distinct_members, fit_combinations, scaled_to
-from ensemble.combine.fitting import OUTPUTS_OF, inputs_of
-from ensemble.combine.losses import loss_of
+from ensemble.combine.fitting import OUTPUTS_OF, member_inputs
+from ensemble.combine.losses import task_loss
 from ensemble.combine.scales import IDENTITY, class_temperature_scale, platt_scale
 from ensemble.combine.weights import COMBINERS, SAFE, best_member_weights, greedy_weights, simplex_weights
 from ensemble.errors import UserError
-from ensemble.metrics import METRIC_OF, METRICS, task_scores
+from ensemble.metrics import METRIC_FUNCTIONS, METRICS, task_scores
 
 MAIN = {
     "binary": "log_loss",
@@ -30,7 +30,7 @@ safe_ways = pytest.mark.parametrize(
 
 
 def inputs(kind: str, blend: Blend) -> np.ndarray:
-    return inputs_of(blend.predictions, NAMES, OUTPUTS_OF[kind][:1] * 3)
+    return member_inputs(blend.predictions, NAMES, OUTPUTS_OF[kind][:1] * 3)
 
 
 def fitted(kind: str, blend: Blend, **settings: Any) -> Ensemble:
@@ -40,7 +40,7 @@ def fitted(kind: str, blend: Blend, **settings: Any) -> Ensemble:
 def cost(kind: str, target: np.ndarray, prediction: np.ndarray, group: np.ndarray) -> float:
     """The main metric, the lower the better."""
     value = task_scores(kind, target, prediction, group)[MAIN[kind]]
-    return -value if METRIC_OF[MAIN[kind]].higher_is_better else value
+    return -value if METRIC_FUNCTIONS[MAIN[kind]].higher_is_better else value
 
 
 @every_kind
@@ -52,7 +52,7 @@ def test_weights_never_lose_to_the_best_member(kind: str, seed: int) -> None:
     columns = inputs(kind, blend)
     scales = [scale(blend.target, column) for column in np.moveaxis(columns, 1, 0)]
     averaged = scaled_to(COMBINERS[kind]["equal"].space, scales, columns, blend.group)
-    of_kind = loss_of(kind, blend.target, blend.group)
+    of_kind = task_loss(kind, blend.target, blend.group)
     best = min(of_kind.mean(blend.target, averaged[..., member]) for member in range(3))
     assert of_kind.mean(blend.target, averaged @ best_member_weights(blend.target, averaged, of_kind)) == best
     for find_weights in (greedy_weights, simplex_weights):
@@ -117,7 +117,7 @@ def test_the_ensemble_beats_its_members_on_new_rows(kind: str) -> None:
     found = cost(kind, new.target, ensemble.predict(new.predictions, NAMES, new.group), new.group)
     best = min(cost(kind, new.target, new.predictions[:, member], new.group) for member in range(3))
     assert found < best - (0.02 if kind != "regression" else 0.5)
-    assert set(ensemble.cross_fitted[ensemble.method]) == set(selection.SHOWN[kind]) <= set(METRICS[kind])
+    assert set(ensemble.cross_fitted[ensemble.method]) == set(selection.REPORTED_METRICS[kind]) <= set(METRICS[kind])
 
 
 @every_kind
@@ -135,7 +135,7 @@ def test_random_labels_give_no_gain(kind: str) -> None:
     if kind in ("binary", "multiclass"):
         assert found < known + spread  # and no harm
     auto = ensemble.cross_fitted["auto"][MAIN[kind]]
-    signed = -auto if METRIC_OF[MAIN[kind]].higher_is_better else auto
+    signed = -auto if METRIC_FUNCTIONS[MAIN[kind]].higher_is_better else auto
     assert signed > cost(kind, target, blindly, blend.group) - spread
 
 
@@ -153,7 +153,7 @@ def test_a_block_is_judged_by_earlier_ones_only(kind: str) -> None:
             found = fit_combinations(kind, ways, target[rows], columns[rows], np.zeros(3, bool), blend.group[rows])
             return {name: combination for (name, _), combination in found.items()}
 
-        return selection.forward_forecasts(fit_all, columns, folds, blend.group)
+        return selection.cross_fitted_predictions(fit_all, columns, folds, blend.group)
 
     before, wrong = forecasts(blend.target, columns), columns.copy()
     target = blend.target.copy()
@@ -205,7 +205,7 @@ def test_a_missing_member_is_made_up_for(kind: str, capsys: pytest.CaptureFixtur
     ensemble = fitted(kind, blend, combiner="shrunk")
     without = ensemble.predict(blend.predictions[:, [2, 0]], ["text", "trees"], blend.group)
     assert capsys.readouterr().err == "warning: net of the ensemble is missing: the others' weights make up for it\n"
-    assert sum(ensemble.combination.of([0, 2]).weights) == pytest.approx(1)
+    assert sum(ensemble.combination.subset([0, 2]).weights) == pytest.approx(1)
     blindly = base_rate_prediction(blend.target, 1000, kind, CLASSES)
     assert cost(kind, blend.target, without, blend.group) < cost(kind, blend.target, blindly, blend.group)
 
@@ -230,14 +230,16 @@ def test_what_each_member_adds_is_told(kind: str) -> None:
     members, names = np.concatenate([predictions, echo], axis=1), [*NAMES, "echo"]
     ensemble = fit(target, members, group, names, kind=kind, combiner="greedy")
     cluster = group if kind == "ranking" else np.arange(800) % 97
-    found = diversity.on_blend(ensemble, target, members, group, cluster, np.random.default_rng(0))
+    found = diversity.measure(ensemble, target, members, group, cluster, np.random.default_rng(0))
     assert json.loads(json.dumps(found)) == found
     assert found["error_correlation"]["trees"]["echo"] > 0.4
     assert all(found["error_correlation"][name][name] == pytest.approx(1) for name in names)
-    metric = selection.SHOWN[kind][0]
-    sign = -1 if METRIC_OF[metric].higher_is_better else 1
+    metric = selection.REPORTED_METRICS[kind][0]
+    sign = -1 if METRIC_FUNCTIONS[metric].higher_is_better else 1
     assert sign * found["without"]["net"][metric] > sign * found["without"]["echo"][metric]
-    by_part = diversity.by_part(kind, target, {"net": predictions[:, 1]}, group, np.arange(800) // 400, ["one", "two"])
+    by_part = diversity.scores_by_part(
+        kind, target, {"net": predictions[:, 1]}, group, np.arange(800) // 400, ["one", "two"]
+    )
     assert json.loads(json.dumps(by_part)) == by_part
     assert by_part["two"]["rows"] == 400
     half = task_scores(kind, target[400:], predictions[400:, 1], group[400:])
@@ -258,9 +260,9 @@ def test_a_target_of_another_kind_is_refused() -> None:
             fitted(kind, blend)
     for kind in ("multiclass", "ranking"):
         blend = blend_of(kind, 400)
-        with pytest.raises(UserError, match="all 400 rows of blend have the target 0, which tells no weights apart"):
+        with pytest.raises(UserError, match="all 400 rows of blend have the target 0, so no weights can be fitted"):
             fitted(kind, blend._replace(target=np.zeros(400)))
-    with pytest.raises(UserError, match="is of probabilities, and these members say scores"):
+    with pytest.raises(UserError, match="is for probabilities, and these members give scores"):
         fitted("ranking", blend_of("ranking", 400), calibration="platt")
 
 

@@ -9,7 +9,7 @@ from blends import KINDS, blend_of
 
 from ensemble import metrics
 from ensemble.errors import UserError
-from ensemble.metrics import METRIC_OF, METRICS, task_scores
+from ensemble.metrics import METRIC_FUNCTIONS, METRICS, task_scores
 from ensemble.metrics.ranking import Ndcg, RankingScorer
 
 NUM_ROWS = 1000
@@ -88,7 +88,7 @@ def test_ndcg_is_that_of_scikit_learn(sizes: tuple[int, ...]) -> None:
                 if target[here].any()
             ]
             assert ours[f"ndcg_at_{places}"] == pytest.approx(np.mean(known), rel=1e-12)
-        fast = METRIC_OF["ndcg_at_10"].function(target[shuffle], values[shuffle], group[shuffle])
+        fast = METRIC_FUNCTIONS["ndcg_at_10"].function(target[shuffle], values[shuffle], group[shuffle])
         assert fast == pytest.approx(ours["ndcg_at_10"], rel=1e-12)
         assert Ndcg(target, group)(values) == pytest.approx(fast, rel=1e-12)
 
@@ -140,7 +140,7 @@ def test_row_order_changes_nothing(kind: str) -> None:
     shuffle = np.random.default_rng(1).permutation(NUM_ROWS)
     turned = {name: column[shuffle] for name, column in rows.items()}
     assert scores(kind, rows) == pytest.approx(scores(kind, turned), rel=1e-12)
-    for metric in METRIC_OF.values():
+    for metric in METRIC_FUNCTIONS.values():
         if kind in metric.kinds:
             pair = [metric.function(of["target"], of["prediction"], of["group"]) for of in (rows, turned)]
             assert pair[0] == pytest.approx(pair[1], rel=1e-12)
@@ -152,11 +152,11 @@ def test_one_number_is_that_of_all_scores(kind: str) -> None:
     rows = rows_of(kind)
     found = scores(kind, rows)
     assert list(found) == list(METRICS[kind])
-    mine = [name for name, metric in METRIC_OF.items() if kind in metric.kinds]
+    mine = [name for name, metric in METRIC_FUNCTIONS.items() if kind in metric.kinds]
     assert mine
     for name in mine:
-        assert METRIC_OF[name].higher_is_better == METRICS[kind][name].higher_is_better
-        value = METRIC_OF[name].function(rows["target"], rows["prediction"], rows["group"])
+        assert METRIC_FUNCTIONS[name].higher_is_better == METRICS[kind][name].higher_is_better
+        value = METRIC_FUNCTIONS[name].function(rows["target"], rows["prediction"], rows["group"])
         assert value == pytest.approx(found[name], rel=1e-12)
 
 
@@ -219,7 +219,7 @@ def test_what_is_undefined_is_said(kind: str, target: np.ndarray, undefined: set
     intervals = metrics.bootstrap_scores(**rows, kind=kind, num_draws=3, generator=np.random.default_rng(0))
     assert {name for name, interval in intervals.items() if math.isnan(interval.low)} == undefined
     if kind == "ranking":
-        assert math.isnan(METRIC_OF["ndcg_at_10"].function(target, rows["prediction"], rows["group"]))
+        assert math.isnan(METRIC_FUNCTIONS["ndcg_at_10"].function(target, rows["prediction"], rows["group"]))
 
 
 @pytest.mark.parametrize(
@@ -248,4 +248,4 @@ def test_classes_that_tie_count_in_part() -> None:
     target, prediction = np.arange(4.0), np.full((4, 4), 0.25)
     found = task_scores("multiclass", target, prediction, np.zeros(4))
     assert found["accuracy"] == found["balanced_accuracy"] == pytest.approx(1 / 4)
-    assert METRIC_OF["accuracy"].function(target, prediction, np.zeros(4)) == pytest.approx(1 / 4)
+    assert METRIC_FUNCTIONS["accuracy"].function(target, prediction, np.zeros(4)) == pytest.approx(1 / 4)

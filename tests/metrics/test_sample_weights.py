@@ -6,7 +6,7 @@ from blends import KINDS, WEEKS, blend_of
 from sklearn import metrics as known
 
 from ensemble import metrics
-from ensemble.metrics import METRIC_OF, METRICS
+from ensemble.metrics import METRIC_FUNCTIONS, METRICS
 
 NUM_ROWS = 1000
 generator = np.random.default_rng(3)
@@ -36,10 +36,10 @@ KNOWN = {
 @pytest.mark.parametrize("name", KNOWN)
 def test_metrics_of_early_stopping_are_those_of_scikit_learn(name: str) -> None:
     """Trees would stop by a score that rows of weight 0 have a part in."""
-    target, prediction, group = rows_of(METRIC_OF[name].kinds[0])
-    ours = METRIC_OF[name].function(target, prediction, group, fractions)
+    target, prediction, group = rows_of(METRIC_FUNCTIONS[name].kinds[0])
+    ours = METRIC_FUNCTIONS[name].function(target, prediction, group, fractions)
     assert ours == pytest.approx(KNOWN[name](target, prediction, sample_weight=fractions), rel=1e-9)
-    assert ours != pytest.approx(METRIC_OF[name].function(target, prediction, group), rel=1e-6)
+    assert ours != pytest.approx(METRIC_FUNCTIONS[name].function(target, prediction, group), rel=1e-6)
 
 
 def test_ndcg_of_weighted_groups_is_that_of_scikit_learn() -> None:
@@ -54,7 +54,7 @@ def test_ndcg_of_weighted_groups_is_that_of_scikit_learn() -> None:
         k=10,
         sample_weight=of_group[with_relevant],
     )
-    ndcg = METRIC_OF["ndcg_at_10"].function
+    ndcg = METRIC_FUNCTIONS["ndcg_at_10"].function
     weight = of_group[group]
     assert ndcg(target, prediction, group, weight) == pytest.approx(expected)
     best = np.lexsort((-prediction, group))[::20]  # the first place of each group
@@ -93,9 +93,12 @@ def test_intervals_of_weighted_rows_are_those_of_copies(kind: str) -> None:
 def test_a_unit_of_weights_changes_nothing() -> None:
     """Weights of a thousand would widen the top 5 % from one row to all of them."""
     target, prediction, group = rows_of("binary")
-    found = [metrics.task_scores("binary", target, prediction, group, metrics.relative(fractions * by)) for by in (1, 1e-3)]
+    found = [
+        metrics.task_scores("binary", target, prediction, group, metrics.relative_weights(fractions * by))
+        for by in (1, 1e-3)
+    ]
     assert found[0] == pytest.approx(found[1])
-    alike = metrics.relative(np.full(NUM_ROWS, 0.1))
+    alike = metrics.relative_weights(np.full(NUM_ROWS, 0.1))
     plain = metrics.task_scores("binary", target, prediction, group)
     assert metrics.task_scores("binary", target, prediction, group, alike) == pytest.approx(plain)
 

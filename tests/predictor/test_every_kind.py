@@ -206,7 +206,7 @@ def test_members_of_another_task_are_refused(tmp_path: Path) -> None:
         file = pq.read_table(path)
         about = json.loads(file.schema.metadata[predictions.KEY]) | {"output": "score"}
         pq.write_table(file.replace_schema_metadata({predictions.KEY: json.dumps(about)}), path)
-    with pytest.raises(UserError, match="member 'net' says score, but a regression task is answered by value: leave it out"):
+    with pytest.raises(UserError, match="member 'net' has output score, but a regression task needs value: leave it out"):
         fitted(values)
 
 

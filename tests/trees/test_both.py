@@ -18,7 +18,7 @@ from ensemble import folders
 from ensemble.errors import FAILED, PREEMPTED, USER_ERROR, UserError
 from ensemble.trees import both, threads, train
 from ensemble.trees.checkpoint import Checkpoints
-from ensemble.trees.distributed import ALONE, LIBRARIES, Place
+from ensemble.trees.distributed import LIBRARIES, SINGLE_RANK, RankInfo
 from ensemble.trees.settings import SearchConfig, TreesConfig
 
 ROOT = Path(__file__).resolve().parents[2]
@@ -77,7 +77,7 @@ def test_each_member_is_what_it_would_be_alone(
 
 def test_on_one_core_there_is_nothing_to_try(capfd: pytest.CaptureFixture[str], tmp_path: Path) -> None:
     """Seconds would be spent to find what can be known."""
-    assert both._way(TreesConfig(library="both", data=str(tmp_path / "none")), 1)[0] == "one_after_other"
+    assert both._choose_together(TreesConfig(library="both", data=str(tmp_path / "none")), 1)[0] == "one_after_other"
     assert "there is one core" in capfd.readouterr().err
 
 
@@ -85,8 +85,8 @@ def test_memory_that_is_short_for_both_is_used_by_one_at_a_time(
     prepared: Path, monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str]
 ) -> None:
     """Two trainings that fit one by one would be killed together."""
-    monkeypatch.setattr("ensemble.trees.memory.left", lambda: 150_000_000)
-    assert both._way(TreesConfig(library="both", data=str(prepared)), 2)[0] == "one_after_other"
+    monkeypatch.setattr("ensemble.trees.memory.available", lambda: 150_000_000)
+    assert both._choose_together(TreesConfig(library="both", data=str(prepared)), 2)[0] == "one_after_other"
     assert "memory does not suffice" in capfd.readouterr().err
 
 
@@ -101,9 +101,14 @@ def test_cores_are_halved() -> None:
 
 @pytest.mark.parametrize(
     ("where", "search", "sentence"),
-    [(Place(1, 2, "", 0), SearchConfig(), "not on 2 ranks"), (ALONE, SearchConfig(trials=3), "searches no settings")],
+    [
+        (RankInfo(1, 2, "", 0), SearchConfig(), "not on 2 ranks"),
+        (SINGLE_RANK, SearchConfig(trials=3), "searches no settings"),
+    ],
 )
-def test_what_cannot_be_done_with_both_is_refused(where: Place, search: SearchConfig, sentence: str, tmp_path: Path) -> None:
+def test_what_cannot_be_done_with_both_is_refused(
+    where: RankInfo, search: SearchConfig, sentence: str, tmp_path: Path
+) -> None:
     """Ranks would wait for each other in the wrong library, or a search write where a member is expected."""
     config = TreesConfig(library="both", data="data", out=str(tmp_path / "members"), search=search)
     with pytest.raises(UserError, match=sentence):
@@ -162,7 +167,7 @@ def start(prepared: Path) -> Iterator[Callable[..., subprocess.Popen[str]]]:
             subprocess.Popen(line, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, start_new_session=True)
         )
         deadline = time.monotonic() + 120
-        while not all(Checkpoints(out / library, "").found() for library in libraries):
+        while not all(Checkpoints(out / library, "").all() for library in libraries):
             assert started[-1].poll() is None, started[-1].communicate()
             assert time.monotonic() < deadline
             time.sleep(0.01)
@@ -235,7 +240,7 @@ def test_none_is_left_behind_by_a_parent_that_is_killed(start: Any, tmp_path: Pa
 @pytest.mark.parametrize(
     ("word", "sentence"),
     [
-        ("metric=rmse", "error: metric=rmse does not judge a binary task: choose average_precision"),
+        ("metric=rmse", "error: metric=rmse does not score a binary task: choose average_precision"),
         (
             "monotone={reviews_4: 1}",
             "error: monotone names the feature reviews_4, which is not there: did you mean reviews_4w?",
@@ -258,5 +263,5 @@ def test_what_a_trial_refuses_is_passed_on(prepared: Path, tmp_path: Path, monke
     """What only the training itself can see, such as a wrong weight, would be lost with the process of the trial."""
     monkeypatch.setattr(both, "_check", lambda config: None)
     config = TreesConfig(library="both", data=str(prepared), out=str(tmp_path / "members"), threads=2, metric="rmse")
-    with pytest.raises(UserError, match="metric=rmse does not judge a binary task"):
-        both.train(config, ["scripts/train_trees.py"], ALONE)
+    with pytest.raises(UserError, match="metric=rmse does not score a binary task"):
+        both.train(config, ["scripts/train_trees.py"], SINGLE_RANK)

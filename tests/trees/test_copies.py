@@ -33,8 +33,8 @@ from ensemble.task import Task
 from ensemble.trees import boosting, copies, predict, stored, threads, train, unknown
 from ensemble.trees.boosting import CannotLearn, Training
 from ensemble.trees.checkpoint import Checkpoints
-from ensemble.trees.copies import Grown
-from ensemble.trees.predict import TreeMember, mean_of, module_of
+from ensemble.trees.copies import TrainingResult
+from ensemble.trees.predict import TreeMember, average_predictions, library_module
 from ensemble.trees.rows import TreeData
 from ensemble.trees.settings import TreesConfig
 
@@ -63,7 +63,7 @@ def data_of(tmp_path_factory: pytest.TempPathFactory) -> Any:
 
 def pinned(library: str, monkeypatch: pytest.MonkeyPatch) -> Any:
     """The library; all copies get as many trees as `num_rounds`, whatever the rows that stop them say."""
-    module = module_of(library)
+    module = library_module(library)
     if hasattr(module, "grow"):
         grow = module.grow
         return types.SimpleNamespace(
@@ -73,7 +73,9 @@ def pinned(library: str, monkeypatch: pytest.MonkeyPatch) -> Any:
     return module
 
 
-def grown(module: Any, library: str, data: Path, rows: TreeData, is_forward: bool = False, **settings: Any) -> Grown:
+def grown(
+    module: Any, library: str, data: Path, rows: TreeData, is_forward: bool = False, **settings: Any
+) -> TrainingResult:
     settings.setdefault("early_stopping_rounds", 1000)
     config = config_of(library, data, **settings)
     return copies.train(module, config, rows, folds_of(data), Training(), is_forward)
@@ -204,8 +206,8 @@ def test_a_training_that_was_killed_ends_with_the_same_bits(
     if library != "catboost":  # which keeps nothing of a training that was killed
         killed(config, monkeypatch, Checkpoints, "write", 1, "")
         killed(config, monkeypatch, Checkpoints, "write", 1, "auto")
-        assert [folder.name for folder in Checkpoints(out, "").found()] == ["trees-00000008", "trees-00000004"]
-    killed(config, monkeypatch, unknown, "learn", 2, "auto")  # all trees are grown
+        assert [folder.name for folder in Checkpoints(out, "").all()] == ["trees-00000008", "trees-00000004"]
+    killed(config, monkeypatch, unknown, "describe", 2, "auto")  # all trees are grown
     assert not out.exists()
     assert train.train(config, "auto")["status"] == "done"
     assert content(out) == content(tmp_path / "whole")
@@ -346,15 +348,15 @@ def test_copies_are_not_grown_anew_without_time(data_of: Any, tmp_path: Path) ->
     for num_chunks in (1, 2):
         grown_before = [0]
         training = Training(
-            watch=lambda history, seen=grown_before: seen.append(len(history)),
+            on_chunk=lambda history, seen=grown_before: seen.append(len(history)),
             seconds_left=lambda seen=grown_before, num=num_chunks: 100.0 * (seen[-1] < num * SETTINGS["chunk_rounds"]),
         )
         config = config_of("xgboost", data, early_stopping_rounds=1000, num_rounds=1000)
-        found = copies.train(module_of("xgboost"), config, rows_of(data), folds_of(data), training, False)
+        found = copies.train(library_module("xgboost"), config, rows_of(data), folds_of(data), training, False)
         # The first chunk is grown in any case
         assert len(found.history) == (num_chunks + 1) * SETTINGS["chunk_rounds"]
         still = dataclasses.replace(config, regrow=False, num_rounds=len(found.history))
-        expected = copies.train(module_of("xgboost"), still, rows_of(data), folds_of(data), Training(), False)
+        expected = copies.train(library_module("xgboost"), still, rows_of(data), folds_of(data), Training(), False)
         assert found.out_of_fold
         assert expected.out_of_fold
         assert np.array_equal(found.out_of_fold["prediction"], expected.out_of_fold["prediction"])
@@ -371,16 +373,16 @@ def test_new_rows_get_the_mean_of_the_copies(
     data = data_of(kind)
     train.train(config_of(library, data, tmp_path / "m"))
     files = sorted(path.name for path in (tmp_path / "m").glob("model*"))
-    module = module_of(library)
+    module = library_module(library)
     assert files == predict.model_files(module.FILE, 3)
-    monkeypatch.setattr(threads, "settle", lambda asked=0: 1)  # which other tests have done
+    monkeypatch.setattr(threads, "configure", lambda requested=0: 1)  # which other tests have done
     loaded = members.load(tmp_path / "m", data, 1)
     found = loaded.predict(data, "forecast")
     member = TreeMember(tmp_path / "m")
     features = np.concatenate(list(TreeData(data, "forecast", folders.read_manifest(data)).batches()))
     scales = zip(member._boosters, member._scalings, strict=True)
     each = [scale.value(module.predict(booster, features)) for booster, scale in scales]
-    assert np.array_equal(found["prediction"], mean_of(found["output"], each))
+    assert np.array_equal(found["prediction"], average_predictions(found["output"], each))
     assert (np.min(each, axis=0) - 1e-9 <= found["prediction"]).all() or kind == "multiclass"
     assert any(found["reasons"])
     file = member.write_contributions(data, "forecast", "mine", tmp_path)
@@ -398,14 +400,14 @@ def test_new_rows_get_the_mean_of_the_copies(
 
 def test_the_mean_of_predictions() -> None:
     """The mean of probabilities of several models would be no probability, or not that of the shown contributions."""
-    assert mean_of("probability", [np.array([0.2]), np.array([0.8])]) == pytest.approx([0.5])
-    assert mean_of("probability", [np.array([0.0, 1.0])] * 2) == pytest.approx([0, 1], abs=1e-6)
-    shares = mean_of("probabilities", [np.array([[0.5, 0.5, 0.0]]), np.array([[0.5, 0.125, 0.375]])])
+    assert average_predictions("probability", [np.array([0.2]), np.array([0.8])]) == pytest.approx([0.5])
+    assert average_predictions("probability", [np.array([0.0, 1.0])] * 2) == pytest.approx([0, 1], abs=1e-6)
+    shares = average_predictions("probabilities", [np.array([[0.5, 0.5, 0.0]]), np.array([[0.5, 0.125, 0.375]])])
     assert shares[0, 0] / shares[0, 1] == pytest.approx(2)
     assert shares.sum() == pytest.approx(1)
-    assert mean_of("value", [np.array([1.0]), np.array([4.0])]) == pytest.approx([2.5])
+    assert average_predictions("value", [np.array([1.0]), np.array([4.0])]) == pytest.approx([2.5])
     alone = np.array([0.0, 0.25])
-    assert mean_of("probability", [alone]) is alone
+    assert average_predictions("probability", [alone]) is alone
 
 
 def test_forward_in_time_all_rows_are_learned_for_new_ones(
@@ -464,7 +466,7 @@ def test_other_out_of_fold_predictions_are_refused(trained: Path, data_of: Any, 
     ("settings", "sentence"),
     [
         ({"memory": "low"}, "memory=low is not for cross-validation, and"),
-        ({"library": "catboost", "objective": "regression"}, "objective=regression target=target gives scores, whose order"),
+        ({"library": "catboost", "objective": "regression"}, "objective=regression target=target gives scores, of which only the order has a meaning"),
         (
             {"library": "catboost", "monotone": {"size": 1}},
             "monotone= is not passed on to CatBoost: take xgboost or lightgbm",

@@ -138,7 +138,7 @@ def test_the_file_says_what_it_is(library: str, data: Prepare, trained: Train, t
 @pytest.mark.parametrize("library", LIBRARIES)
 def test_categories_are_told_apart(library: str, trained: Train) -> None:
     """The tests here could not fail for categories: no tree would split on them, or only into one and the rest."""
-    booster = member.module_of(library).load(trained(library, "binary") / member.module_of(library).FILE)
+    booster = member.library_module(library).load(trained(library, "binary") / member.library_module(library).FILE)
     trees = export.READERS[library](booster).trees
     splits = [node for tree in trees for node in tree if isinstance(node, export.Split)]
     assert max(len(split.categories or ()) for split in splits) > 1

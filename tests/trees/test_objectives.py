@@ -20,11 +20,12 @@ from ensemble import predictions
 from ensemble.arrow import TableWriter
 from ensemble.commands import predict
 from ensemble.errors import UserError
-from ensemble.metrics import METRIC_OF
+from ensemble.metrics import METRIC_FUNCTIONS
 from ensemble.predictor import fit
 from ensemble.task import Task
-from ensemble.trees import boosting, distributed, objective, threads, train
+from ensemble.trees import boosting, distributed, threads, train
 from ensemble.trees.checkpoint import Checkpoints
+from ensemble.trees.objective import OUTPUT_OF, dataset_of, grades, objective_of
 from ensemble.trees.predict import MODULES, TreeMember
 from ensemble.trees.rows import TreeData
 from ensemble.trees.scaling import Scaling
@@ -158,7 +159,7 @@ def history_of(out: Path) -> list[dict[str, Any]]:
 
 def score(metric: str, found: dict[str, Any], prediction: np.ndarray | None = None) -> float:
     prediction = found["prediction"] if prediction is None else prediction
-    return METRIC_OF[metric].function(found["target"], prediction, found["group"])
+    return METRIC_FUNCTIONS[metric].function(found["target"], prediction, found["group"])
 
 
 # What is learned
@@ -173,7 +174,7 @@ def test_each_objective_learns(kind: str, library: str, data: Any, tmp_path: Pat
     found = TreeMember(out).predict(data(kind), "test")
     file = tmp_path / "member.test.parquet"
     predictions.write(file, predictions.Predictions(**found, member="member", split="test"))
-    assert predictions.read(file).output == objective.OUTPUT_OF[kind] == summary["output"]
+    assert predictions.read(file).output == OUTPUT_OF[kind] == summary["output"]
     num_rows = NUM_ROWS["test"]
     if kind == "multiclass":
         assert found["prediction"].shape == (num_rows, 3)
@@ -183,7 +184,10 @@ def test_each_objective_learns(kind: str, library: str, data: Any, tmp_path: Pat
         assert found["prediction"].shape == (num_rows,)
         constant = np.full(num_rows, found["target"].mean())
     ours, blind = score(metric, found), score(metric, found, constant)
-    assert ours > blind + 0.5 * (1 - blind) if METRIC_OF[metric].higher_is_better else ours < 0.7 * blind, (ours, blind)
+    assert ours > blind + 0.5 * (1 - blind) if METRIC_FUNCTIONS[metric].higher_is_better else ours < 0.7 * blind, (
+        ours,
+        blind,
+    )
     importance = json.loads((out / "importance.json").read_text())
     assert next(iter(importance)) == "first"
     assert list(importance)[-1] == "noise"
@@ -200,7 +204,7 @@ def test_the_forecast_of_any_kind_says_why(kind: str, library: str, data: Any, t
     (features,) = rows.batches()
     library_module = module(library)
     booster = library_module.load(tmp_path / "out" / FILES[library])
-    scaling = Scaling.in_summary(manifest.read_json(tmp_path / "out/summary.json"))
+    scaling = Scaling.all_from_summary(manifest.read_json(tmp_path / "out/summary.json"), 1)[0]
     assert scaling.is_identity == (kind != "regression")
     parts = scaling.parts(library_module.contributions(booster, features))[:, :-1]
     assert parts.shape == features.shape
@@ -397,19 +401,19 @@ def test_groups_are_gathered(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) ->
 
     folder = prepare(tmp_path / "data", "ranking", change, weight="weight")
     rows = TreeData(folder, "train", manifest.read_manifest(folder))
-    lesson = objective.lesson_of(objective.goal_of(config("xgboost", folder, tmp_path), rows), rows)
+    dataset = dataset_of(objective_of(config("xgboost", folder, tmp_path), rows), rows)
     table = read(folder, "train")
     table = table[table["weight"] > 0].sort_values("group", kind="stable")
-    assert lesson.group_sizes is not None
-    assert np.array_equal(lesson.group_sizes, table.groupby("group").size())
-    assert np.array_equal(lesson.target, table["target"])
-    assert np.array_equal(lesson.rows.column("row_id"), table["row_id"])
-    assert lesson.weight == pytest.approx(table.groupby("group")["weight"].transform("mean").to_numpy())
+    assert dataset.group_sizes is not None
+    assert np.array_equal(dataset.group_sizes, table.groupby("group").size())
+    assert np.array_equal(dataset.target, table["target"])
+    assert np.array_equal(dataset.rows.column("row_id"), table["row_id"])
+    assert dataset.weight == pytest.approx(table.groupby("group")["weight"].transform("mean").to_numpy())
     features = table[rows.features].to_numpy()
-    assert np.array_equal(np.concatenate(list(lesson.rows.batches())), features, equal_nan=True)
-    assert np.array_equal(lesson.rows.feature_table().to_pandas().to_numpy(), features, equal_nan=True)
-    goal = objective.goal_of(config("xgboost", folder, tmp_path, target="other", objective="ranking"), rows)
-    assert len(objective.lesson_of(goal, rows).rows) == (table["first"] <= 2).sum()
+    assert np.array_equal(np.concatenate(list(dataset.rows.batches())), features, equal_nan=True)
+    assert np.array_equal(dataset.rows.feature_table().to_pandas().to_numpy(), features, equal_nan=True)
+    objective = objective_of(config("xgboost", folder, tmp_path, target="other", objective="ranking"), rows)
+    assert len(dataset_of(objective, rows).rows) == (table["first"] <= 2).sum()
 
 
 def test_xgboost_gets_each_row_its_own(data: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -420,26 +424,26 @@ def test_xgboost_gets_each_row_its_own(data: Any, tmp_path: Path, monkeypatch: p
     for kind in ("ranking", "regression"):
         rows = TreeData(data(kind), "train", manifest.read_manifest(data(kind)))
         settings = config("xgboost", data(kind), tmp_path)
-        lesson = objective.lesson_of(objective.goal_of(settings, rows), rows)
+        dataset = dataset_of(objective_of(settings, rows), rows)
         per_row = np.arange(len(rows)).astype(np.float32)
-        lesson = dataclasses.replace(lesson, weight=per_row if kind == "regression" else per_row // GROUP_SIZE)
+        dataset = dataclasses.replace(dataset, weight=per_row if kind == "regression" else per_row // GROUP_SIZE)
         for memory in ("in_core", "low"):
             settings = dataclasses.replace(settings, memory=memory)
-            matrix = xgb.matrix(settings, lesson, tmp_path, f"{kind}-{memory}")
-            assert np.array_equal(matrix.get_label(), lesson.target)
+            matrix = xgb.matrix(settings, dataset, tmp_path, f"{kind}-{memory}")
+            assert np.array_equal(matrix.get_label(), dataset.target)
             if kind == "ranking":
-                assert np.array_equal(np.diff(matrix.get_uint_info("group_ptr")), lesson.group_sizes)
+                assert np.array_equal(np.diff(matrix.get_uint_info("group_ptr")), dataset.group_sizes)
                 assert np.array_equal(matrix.get_weight(), np.arange(len(rows) // GROUP_SIZE))
             else:
-                assert np.array_equal(matrix.get_weight(), lesson.weight)
+                assert np.array_equal(matrix.get_weight(), dataset.weight)
 
 
 def test_large_groups_are_cut_for_lightgbm(data: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """A week of more than 10,000 products would end in LightGBM's traceback."""
     from ensemble.trees import lgbm
 
-    assert lgbm._cut(np.array([3, 10_000, 10_001, 25_000])).tolist() == [3, 10_000, 5_000, 5_001, 8_333, 8_333, 8_334]
-    monkeypatch.setattr(lgbm, "MOST_RANKED", 7)
+    assert lgbm._divided(np.array([3, 10_000, 10_001, 25_000])).tolist() == [3, 10_000, 5_000, 5_001, 8_333, 8_333, 8_334]
+    monkeypatch.setattr(lgbm, "MAX_GROUP_ROWS", 7)
     train.train(config("lightgbm", data("ranking"), tmp_path / "out"))
     found = TreeMember(tmp_path / "out").predict(data("ranking"), "test")
     assert score("ndcg_at_10", found) > 0.8
@@ -450,10 +454,10 @@ def test_grades_are_places_within_the_group() -> None:
     generator = np.random.default_rng(0)
     sizes = np.array([1, 5, 40, 200])
     values = generator.integers(0, 60, sizes.sum()).astype(np.float32)
-    found, start = objective.grades(values, sizes), 0
+    found, start = grades(values, sizes), 0
     for size in sizes:
-        own, grades = values[start : start + size], found[start : start + size]
-        assert grades.tolist() == [31 * (own < value).sum() // size for value in own]
+        own, of_group = values[start : start + size], found[start : start + size]
+        assert of_group.tolist() == [31 * (own < value).sum() // size for value in own]
         start += size
     assert (found.min(), found.max()) == (0, 30)
 
@@ -478,7 +482,7 @@ def test_the_named_metric_stops(kind: str, metric: str, library: str, data: Any,
     out = tmp_path / "out"
     summary = train.train(config(library, data(kind), out, metric=metric, num_rounds=120, early_stopping_rounds=12))
     scores = np.array([entry[metric] for entry in history_of(out)])
-    best = int(scores.argmax() if METRIC_OF[metric].higher_is_better else scores.argmin())
+    best = int(scores.argmax() if METRIC_FUNCTIONS[metric].higher_is_better else scores.argmin())
     assert summary["trees"] == best + 1
     assert len(scores) == best + 1 + 12 < 120
     assert summary[f"validation_{metric}"] == scores[best]
@@ -593,8 +597,8 @@ def test_low_memory_grows_the_same_trees(kind: str, data: Any, tmp_path: Path) -
         ("binary", {"objective": "rank"}, r"objective=rank is unknown: choose binary, multiclass, regression, ranking, or "),
         ("binary", {"target": "noizy"}, r"target=noizy is no column to learn from: did you mean noisy\?"),
         ("binary", {"target": "first"}, r"target=first is no column to learn from: there are truth, noisy, weight, target"),
-        ("binary", {"metric": "accuracy"}, r"metric=accuracy does not judge a binary task: choose average_precision, "),
-        ("regression", {"metric": "rmse"}, r"metric=rmse does not judge a regression task: choose root_mean_squared_error"),
+        ("binary", {"metric": "accuracy"}, r"metric=accuracy does not score a binary task: choose average_precision, "),
+        ("regression", {"metric": "rmse"}, r"metric=rmse does not score a regression task: choose root_mean_squared_error"),
         (
             "binary",
             {"objective": "multiclass", "target": "noisy"},
@@ -614,12 +618,12 @@ def test_low_memory_grows_the_same_trees(kind: str, data: Any, tmp_path: Path) -
         (
             "binary",
             {"objective": "regression", "metric": "log_loss"},
-            r"metric=log_loss judges a probability, and .* gives scores, .*: choose average_precision, roc_auc",
+            r"metric=log_loss scores a probability, and .* gives scores, .*: choose average_precision, roc_auc",
         ),
         (
             "binary",
             {"monotone": {"frist": 1}},
-            r"monotone names the feature frist, which is not there: did you mean first\?",
+            r"monotone names the feature frist, which does not exist: did you mean first\?",
         ),
         (
             "binary",
@@ -631,7 +635,7 @@ def test_low_memory_grows_the_same_trees(kind: str, data: Any, tmp_path: Path) -
             {"monotone": {"code": 1}},
             r"monotone names code, whose values are categories without an order: leave it",
         ),
-        ("multiclass", {"monotone": {"first": 1}}, r"monotone= means nothing with several classes"),
+        ("multiclass", {"monotone": {"first": 1}}, r"monotone= is not possible with several classes"),
     ],
 )
 def test_what_does_not_fit_is_refused(
@@ -650,7 +654,7 @@ def test_what_cannot_be_judged_is_refused(library: str, tmp_path: Path) -> None:
         hidden = (found["row_id"] >= 1000) & (found["cluster"] == 9)
         return {**found, "target": np.where(hidden, np.nan, found["target"])}
 
-    with pytest.raises(UserError, match="a row to be judged by has no target: prepare the data without such rows"):
+    with pytest.raises(UserError, match="a validation row has no target: prepare the data without such rows"):
         train.train(config(library, prepare(tmp_path / "data", "regression", hide), tmp_path / "out"))
     assert [path.name for path in tmp_path.iterdir()] == ["data"]
 
@@ -698,7 +702,7 @@ def test_hot_sellers_by_another_lesson_join_the_ensemble(
         settings = ["num_rounds=20", "min_leaf_weight=0.1", "threads=1"]
         run("train_trees.py", f"data={prepared}", f"out={tmp_path / name}", *settings, *words)
     train.train(config("lightgbm", prepared, tmp_path / "native"))
-    monkeypatch.setattr(threads, "settle", lambda number: number)  # once per process, and XGBoost is loaded here
+    monkeypatch.setattr(threads, "configure", lambda number: number)  # once per process, and XGBoost is loaded here
     about = manifest.read_manifest(prepared)
     for name in ("native", *others):
         predict.predict(

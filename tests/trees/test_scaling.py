@@ -95,13 +95,13 @@ def test_contributions_reasons_and_export_speak_of_the_target(library: str, tmp_
 
 def test_the_scale_is_that_of_the_rows_that_are_learned() -> None:
     """Missing targets or one of 1e300 would leave a scale of NaN or infinity."""
-    assert Scaling.of(np.array([])).is_identity
-    assert Scaling.of(np.array([5.0, 5.0])) == Scaling(center=5.0, scale=1.0)
-    assert Scaling.of(np.array([-1e300, 1e300])) == Scaling(center=0.0, scale=1e300)
+    assert Scaling.fit(np.array([])).is_identity
+    assert Scaling.fit(np.array([5.0, 5.0])) == Scaling(center=5.0, scale=1.0)
+    assert Scaling.fit(np.array([-1e300, 1e300])) == Scaling(center=0.0, scale=1e300)
     target = 1.7e12 + np.arange(1000)
-    scaling = Scaling.of(target)
+    scaling = Scaling.fit(target)
     assert np.abs(scaling.value(scaling.learned(target)) - target).max() < 1e-3
-    assert Scaling.in_summary({}).is_identity
+    assert Scaling.all_from_summary({}, 1)[0].is_identity
 
 
 def test_a_training_goes_on_only_on_its_own_scale(library: str, tmp_path: Path) -> None:
@@ -112,7 +112,7 @@ def test_a_training_goes_on_only_on_its_own_scale(library: str, tmp_path: Path) 
     assert stored == summary["scaling"]  # type: ignore[comparison-overlap]
     state = {"fingerprint": "f00d", "num_ranks": 1, "config": {}}
     with pytest.raises(train.UserError, match="learned the target on another scale"):
-        train._refuse_foreign(Path("member.checkpoint"), state, {**state, "scaling": stored})
+        train._check_same_training(Path("member.checkpoint"), state, {**state, "scaling": stored})
     identity = {"center": 0.0, "scale": 1.0}
-    train._refuse_foreign(Path("member.checkpoint"), state, {**state, "scaling": identity})
+    train._check_same_training(Path("member.checkpoint"), state, {**state, "scaling": identity})
     folders.verify(tmp_path / library)

@@ -19,7 +19,7 @@ import pytest
 from ensemble import configuration, folders
 from ensemble.errors import PREEMPTED, UserError
 from ensemble.trees import search, train
-from ensemble.trees.distributed import Place
+from ensemble.trees.distributed import RankInfo
 from ensemble.trees.settings import SearchConfig, TreesConfig
 from ensemble.trees.trials import JOURNAL, NUM_RANDOM, Pruned, Range, Trial, Trials
 
@@ -258,7 +258,7 @@ def test_what_cannot_be_searched_is_refused(prepared: Path, tmp_path: Path) -> N
     with pytest.raises(UserError, match="is no search"):
         search.search(settings(prepared, tmp_path), "auto")
     with pytest.raises(UserError, match="not by 2 ranks"):
-        search.search(settings(prepared, tmp_path / "search"), "", Place(0, 2, "", 0))
+        search.search(settings(prepared, tmp_path / "search"), "", RankInfo(0, 2, "", 0))
     with pytest.raises(UserError, match=r"search\.lost_after_s=0\.0 is impossible"):
         search.search(settings(prepared, tmp_path / "search", lost_after_s=0.0))
     assert not (tmp_path / "search").exists()

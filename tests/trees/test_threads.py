@@ -95,10 +95,10 @@ GRANTED = {"SLURM_CPUS_PER_TASK": "8"}
             0,
             {**GRANTED, "OMP_NUM_THREADS": "1"},
             8,
-            "would have left 7 of the job's 8 cores idle, and is not obeyed: threads=1",
+            "would leave 7 of the job's 8 cores idle and is ignored: use threads=1",
         ),
         (1, {**GRANTED, "OMP_NUM_THREADS": "1"}, 1, ""),
-        (0, {"OMP_NUM_THREADS": "2"}, 2, "OMP_NUM_THREADS=2 leaves 6 of 8 cores idle: threads=8 does not"),
+        (0, {"OMP_NUM_THREADS": "2"}, 2, "OMP_NUM_THREADS=2 leaves 6 of 8 cores idle: use threads=8"),
         (0, {"OMP_NUM_THREADS": "16"}, 8, ""),
         (0, {"OMP_NUM_THREADS": "four"}, 8, ""),
         (16, {}, 16, "16 threads on 8 cores wait for each other"),
@@ -129,7 +129,7 @@ def test_the_smallest_limit_is_settled_and_an_order_goes_before() -> None:
     """The libraries would be told different numbers, or threads=3 be overruled."""
     code = (
         "import json, os\nfrom ensemble.trees import threads\n"
-        "chosen = threads.settle({})\n"
+        "chosen = threads.configure({})\n"
         "print(json.dumps([chosen, os.environ['OMP_NUM_THREADS'], os.environ['OMP_WAIT_POLICY']]))"
     )
     assert json.loads(settled(code.format(""), SLURM_CPUS_PER_TASK="1").stdout) == [1, "1", "PASSIVE"]
@@ -144,7 +144,7 @@ def test_settling_too_late_is_our_own_mistake(monkeypatch: pytest.MonkeyPatch) -
     """The settings would be made where OpenMP reads them no more, and nobody would notice but the clock."""
     monkeypatch.setitem(sys.modules, "xgboost", None)
     with pytest.raises(AssertionError, match="OpenMP has read its settings already"):
-        threads.settle(1)
+        threads.configure(1)
 
 
 def test_a_negative_number_of_threads_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -152,4 +152,4 @@ def test_a_negative_number_of_threads_is_refused(monkeypatch: pytest.MonkeyPatch
     for name in ("xgboost", "lightgbm"):
         monkeypatch.delitem(sys.modules, name, raising=False)
     with pytest.raises(UserError, match="threads=-1 is impossible: give a number of cores, or 0"):
-        threads.settle(-1)
+        threads.configure(-1)

@@ -92,7 +92,7 @@ def reference(request: pytest.FixtureRequest, lessons: Path, tmp_path_factory: p
 
 def saved_trees(out: Path) -> int:
     """Of the newest checkpoint; 0 if there is none."""
-    return max((int(folder.name.removeprefix("trees-")) for folder in Checkpoints(out, "").found()), default=0)
+    return max((int(folder.name.removeprefix("trees-")) for folder in Checkpoints(out, "").all()), default=0)
 
 
 def kill(line: list[str], out: Path, num_trees: int, pause_s: float) -> int:

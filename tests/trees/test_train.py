@@ -20,7 +20,7 @@ from ensemble.recipes.hot_sellers import prepare
 from ensemble.recipes.hot_sellers.settings import MarketConfig, PrepareConfig
 from ensemble.trees import threads, train
 from ensemble.trees.distributed import LIBRARIES
-from ensemble.trees.objective import Lesson
+from ensemble.trees.objective import Dataset
 from ensemble.trees.predict import MODULES, TreeMember
 from ensemble.trees.rows import TreeData
 from ensemble.trees.settings import TreesConfig
@@ -88,7 +88,7 @@ def test_xgboost_gets_every_batch(prepared: Path, monkeypatch: pytest.MonkeyPatc
 
     monkeypatch.setattr("ensemble.trees.rows.ROWS_PER_BATCH", 97)
     data = rows(prepared, "train")
-    matrix = xgboost.QuantileDMatrix(xgb._Batches(Lesson(rows=data, target=data.column("hot"))))
+    matrix = xgboost.QuantileDMatrix(xgb._Batches(Dataset(rows=data, target=data.column("hot"))))
     assert matrix.num_row() == len(data)
     assert matrix.feature_names == data.features
     assert np.array_equal(matrix.get_label(), data.column("hot"))
@@ -270,7 +270,7 @@ def test_the_forecast_says_why(trained: Path, prepared: Path) -> None:
 
 def test_only_the_likeliest_are_explained(trained: Path, prepared: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """With millions of products the explanations would take longer than the forecast."""
-    monkeypatch.setattr("ensemble.trees.predict.ROWS_WITH_REASONS", (5, 5))
+    monkeypatch.setattr("ensemble.trees.predict.EXPLAINED_ROWS", (5, 5))
     found = TreeMember(trained).predict(prepared, "forecast")
     explained = {row for row, reasons in enumerate(found["reasons"]) if reasons}
     assert explained <= set(np.argsort(-found["prediction"], kind="stable")[:5])
@@ -365,7 +365,7 @@ for script, words in (("train_trees", ["library={library}", "out={tmp_path}/memb
     sys.argv = [script, "data={prepared}", *words]
     if script == "predict":
         from ensemble.trees import threads
-        threads.settle = lambda asked: 1  # it was settled for the training
+        threads.configure = lambda asked: 1  # it was settled for the training
     runpy.run_path(f"{ROOT}/scripts/{{script}}.py", run_name="__main__")
 print(json.dumps([seen, sorted({{"torch", "polars", "accelerate", "transformers"}} & sys.modules.keys())]))
 """

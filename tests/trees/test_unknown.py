@@ -93,13 +93,13 @@ def test_an_unknown_value_is_neutral(kind: str, library: str, made: Any, capsys:
     for name in ("colour", "size"):
         assert f"warning: 20 of 60 rows of forecast have an empty or unknown value in '{name}', which training" in errors
     assert "'gaps'" not in errors
-    plain = loaded._ask(features)
+    plain = loaded._predict(features)
     known = ~is_unknown.any(axis=1)
     assert np.array_equal(found["prediction"][known], plain[known])
     worst = 0.0
     for row in order[~known]:
         variants = np.where(is_unknown[row], learned, features[row])
-        predictions = loaded._ask(variants)
+        predictions = loaded._predict(variants)
         low, high = np.quantile(predictions, [0.25, 0.75], axis=0)
         slack = 0.02 * np.ptp(predictions, axis=0) if is_unknown[row].sum() > 1 else 1e-6
         assert (low - slack <= found["prediction"][row]).all()
@@ -132,19 +132,19 @@ def test_a_category_that_no_row_had_is_unknown(library: str, made: Any, tmp_path
     about = folders.read_manifest(data)
     rows = TreeData(data, "train", about)
     rows.categories = {"colour": 7}
-    from ensemble.trees.objective import goal_of
+    from ensemble.trees.objective import objective_of
 
-    goal = goal_of(TreesConfig(data=str(data), out=str(tmp_path)), rows)
-    content = unknown.learn(goal, [rows])
+    objective = objective_of(TreesConfig(data=str(data), out=str(tmp_path)), rows)
+    content = unknown.describe(objective, [rows])
     assert content["complete"] == ["colour", "size"]
     assert content["unseen"] == {"colour": [6]}
     shares = np.bincount(np.array(content["reference"]["colour"]).astype(int)) / unknown.NUM_REFERENCE
     assert shares == pytest.approx(np.bincount(rows.column("colour").astype(int)) / len(rows), abs=1 / 63)
     folders.write_json(tmp_path / unknown.FILE, content)
-    known = unknown.Known.load(tmp_path, rows.features)
+    known = unknown.SeenValues.load(tmp_path, rows.features)
     features = np.array([[6, 0, np.nan], [5, 0, np.nan], [np.nan, np.nan, 1]], np.float32)
-    assert known.unknown(features).tolist() == [[True, False, False], [False, False, False], [True, True, False]]
-    assert not unknown.Known.load(tmp_path / "older", rows.features).unknown(features).any()
+    assert known.is_unknown(features).tolist() == [[True, False, False], [False, False, False], [True, True, False]]
+    assert not unknown.SeenValues.load(tmp_path / "older", rows.features).is_unknown(features).any()
 
 
 def test_probabilities_between_quartiles_sum_to_one() -> None:
@@ -200,6 +200,6 @@ def test_an_exported_file_is_neutral_too(library: str, kind: str, made: Any, tmp
 
 def test_a_wrong_neutral_prediction_is_never_written(made: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """The file would be compared on values alone that training had."""
-    monkeypatch.setattr(unknown.Known, "unknown", lambda self, features: np.zeros(features.shape, bool))
+    monkeypatch.setattr(unknown.SeenValues, "is_unknown", lambda self, features: np.zeros(features.shape, bool))
     with pytest.raises(Failure, match="nothing was written"):
         export.export(made("regression", "lightgbm"), tmp_path / "member.onnx")
