@@ -355,9 +355,11 @@ def test_a_file_without_its_classes_is_named(tmp_path: Path) -> None:
 def test_members_of_other_classes_are_refused() -> None:
     """Two members with classes in another order would be averaged class by wrong class."""
     turned = of_classes(member="b", classes=("birch", "ash", "cedar"))
-    with pytest.raises(UserError, match=r"member b says probabilities of 3 classes \(birch, .*\), but xgboost of 3 classes"):
+    with pytest.raises(
+        UserError, match=r"member b predicts probabilities of 3 classes \(birch, .*\), but xgboost of 3 classes"
+    ):
         predictions.align([of_classes(), turned])
-    with pytest.raises(UserError, match="member b says probabilities of no classes, but xgboost"):
+    with pytest.raises(UserError, match="member b predicts probabilities of no classes, but xgboost"):
         predictions.align([of_classes(), forecast(member="b")])
 
 

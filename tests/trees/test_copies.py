@@ -466,7 +466,10 @@ def test_other_out_of_fold_predictions_are_refused(trained: Path, data_of: Any, 
     ("settings", "sentence"),
     [
         ({"memory": "low"}, "memory=low is not for cross-validation, and"),
-        ({"library": "catboost", "objective": "regression"}, "objective=regression target=target gives scores, of which only the order has a meaning"),
+        (
+            {"library": "catboost", "objective": "regression"},
+            "metric=log_loss scores a probability, and objective=regression target=target gives scores, of which only",
+        ),
         (
             {"library": "catboost", "monotone": {"size": 1}},
             "monotone= is not passed on to CatBoost: take xgboost or lightgbm",
