@@ -133,7 +133,12 @@ class Ensemble:
         return cls(**{**content, **named, "combination": combination})
 
 
-def fit(
+def fit(*arguments: Any, **settings: Any) -> Ensemble:
+    """The ensemble of `fit_cross_fitted`, which documents the arguments."""
+    return fit_cross_fitted(*arguments, **settings)[0]
+
+
+def fit_cross_fitted(
     target: np.ndarray,
     predictions: np.ndarray,
     group: np.ndarray,
@@ -146,36 +151,6 @@ def fit(
     num_folds: int = 5,
     weight: np.ndarray | None = None,
     is_forward: bool = True,
-) -> Ensemble:
-    """The ensemble of `fit_cross_fitted`, which documents the arguments."""
-    return fit_cross_fitted(
-        target,
-        predictions,
-        group,
-        member_names,
-        kind=kind,
-        outputs=outputs,
-        combiner=combiner,
-        calibration=calibration,
-        num_folds=num_folds,
-        weight=weight,
-        is_forward=is_forward,
-    )[0]
-
-
-def fit_cross_fitted(
-    target: np.ndarray,
-    predictions: np.ndarray,
-    group: np.ndarray,
-    member_names: Sequence[str],
-    *,
-    kind: str,
-    outputs: Sequence[str],
-    combiner: str,
-    calibration: str,
-    num_folds: int = 5,
-    weight: np.ndarray | None,
-    is_forward: bool,
     compare: bool = True,
 ) -> tuple[Ensemble, np.ndarray]:
     """Fit an ensemble as the module's docstring describes, and predict its rows cross-fitted. Nothing is random.

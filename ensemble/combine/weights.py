@@ -15,8 +15,6 @@ GREEDY_STEPS = 50  # weights are multiples of 2 % or more
 SEARCH_STEPS = (0.3, 0.1, 0.03, 0.01)  # fractions of the way to a member; a blend cannot resolve smaller ones
 EQUAL = "equal"
 
-SAFE = (EQUAL, "best_member", "greedy", "shrunk", "simplex", "rank_average")  # weights ≥ 0 with sum 1, for few positives
-
 Space = Literal["logit", "probability", "value", "log", "standard", "rank"]
 Find = Callable[[np.ndarray, np.ndarray, Loss], np.ndarray]
 
@@ -146,40 +144,36 @@ def logistic_weights(target: np.ndarray, columns: np.ndarray, loss: Loss = LOG_L
     return LogisticRegression(solver="newton-cholesky").fit(columns, target, loss.weight).coef_[0]
 
 
+_CONVEX: dict[str, Find] = {
+    EQUAL: equal_weights,
+    "best_member": best_member_weights,
+    "greedy": greedy_weights,
+    "shrunk": shrunk_weights,
+    "simplex": simplex_weights,
+}
+"""Combiners for every kind of task, with weights that are ≥ 0 and sum to 1."""
+SAFE = (*_CONVEX, "rank_average")
+"""The combiners for few positives."""
+
+
+def _convex(space: Space) -> dict[str, Combiner]:
+    return {name: Combiner(find, space) for name, find in _CONVEX.items()}
+
+
 COMBINERS: dict[str, dict[str, Combiner]] = {
     "binary": {
-        EQUAL: Combiner(equal_weights, "logit"),
-        "best_member": Combiner(best_member_weights, "logit"),
-        "greedy": Combiner(greedy_weights, "logit"),
-        "shrunk": Combiner(shrunk_weights, "logit"),
-        "simplex": Combiner(simplex_weights, "logit"),
+        **_convex("logit"),
         "logistic": Combiner(logistic_weights, "logit"),
         "nnls": Combiner(nnls_weights, "probability"),
         "ridge": Combiner(ridge_weights, "probability"),
         "rank_average": Combiner(equal_weights, "logit", ranks=True),
     },
-    "multiclass": {
-        EQUAL: Combiner(equal_weights, "log"),
-        "best_member": Combiner(best_member_weights, "log"),
-        "greedy": Combiner(greedy_weights, "log"),
-        "shrunk": Combiner(shrunk_weights, "log"),
-        "simplex": Combiner(simplex_weights, "log"),
-    },
+    "multiclass": _convex("log"),
     "regression": {
-        EQUAL: Combiner(equal_weights, "value"),
-        "best_member": Combiner(best_member_weights, "value"),
-        "greedy": Combiner(greedy_weights, "value"),
-        "shrunk": Combiner(shrunk_weights, "value"),
-        "simplex": Combiner(simplex_weights, "value"),
+        **_convex("value"),
         "nnls": Combiner(nnls_weights, "value"),
         "ridge": Combiner(ridge_weights, "value"),
     },
-    "ranking": {
-        EQUAL: Combiner(equal_weights, "standard"),
-        "best_member": Combiner(best_member_weights, "standard"),
-        "greedy": Combiner(greedy_weights, "standard"),
-        "shrunk": Combiner(shrunk_weights, "standard"),
-        "simplex": Combiner(simplex_weights, "standard"),
-        "rank_average": Combiner(equal_weights, "rank"),
-    },
+    "ranking": {**_convex("standard"), "rank_average": Combiner(equal_weights, "rank")},
 }
+"""By kind of task, in the order in which equally good combiners are preferred."""

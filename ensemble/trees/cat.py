@@ -151,14 +151,9 @@ def train_copy(
 def _seconds_of_a_tree(config: TreesConfig, objective: Objective, rows: TreeData) -> float:
     """Measured on a few trees, without the first."""
     times: list[float] = []
-
-    class Clock:
-        def after_iteration(self, info: Any) -> bool:
-            times.append(time.monotonic())
-            return True
-
+    clock = _StopCallback(lambda: bool(times.append(time.monotonic())))  # type: ignore[func-returns-value]
     few = {**parameters(config, objective), "iterations": PROBED_TREES}
-    catboost.CatBoost(few).fit(pool(objective, rows), callbacks=[Clock()])
+    catboost.CatBoost(few).fit(pool(objective, rows), callbacks=[clock])
     return (times[-1] - times[0]) / max(1, len(times) - 1)
 
 
@@ -177,10 +172,6 @@ def first_rounds(booster: Any, num_rounds: int) -> Any:
 
 def to_bytes(booster: Any) -> bytes:
     return bytes(booster._serialize_model())
-
-
-def save(booster: Any, file: Path) -> None:
-    booster.save_model(str(file), format="cbm")
 
 
 def load(file: Path) -> Any:
@@ -209,16 +200,13 @@ def predict(booster: Any, features: np.ndarray) -> np.ndarray:
 def contributions(booster: Any, features: np.ndarray, of_class: np.ndarray | None = None) -> np.ndarray:
     """The contribution of each feature to the log odds or value, and the base value: shape (n, F + 1).
 
-    With several classes, to those in `of_class`: (n,), or (n, m) for a result of (n, m, F + 1); None for the likeliest one.
+    of_class : with several classes, those to explain, (n,), or (n, m) for a result of (n, m, F + 1).
     """
     names = feature_names(booster)
     categories = [names[number] for number in booster.get_cat_feature_indices()]
     data = catboost.Pool(frame(features, names, categories), cat_features=categories)
     parts = booster.get_feature_importance(data, type="ShapValues", thread_count=1)
-    if parts.ndim == 3:
-        of_class = predict(booster, features).argmax(axis=1) if of_class is None else of_class
-        parts = of_classes(parts, of_class)
-    return parts
+    return parts if of_class is None else of_classes(parts, of_class)
 
 
 def importance(booster: Any) -> dict[str, float]:

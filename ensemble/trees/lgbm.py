@@ -156,10 +156,6 @@ def load_first_rounds(model: bytes, num_rounds: int) -> Any:
     return lightgbm.Booster(model_str=to_bytes(booster, num_rounds).decode())
 
 
-def save(booster: Any, file: Path) -> None:
-    file.write_bytes(to_bytes(booster))
-
-
 def load(file: Path) -> Any:
     """A booster that predicts on the calling thread alone, so that several threads may call it at once."""
     try:
@@ -182,14 +178,12 @@ def predict(booster: Any, features: np.ndarray) -> np.ndarray:
 def contributions(booster: Any, features: np.ndarray, of_class: np.ndarray | None = None) -> np.ndarray:
     """The contribution of each feature to the log odds, value or score, and the base value: shape (n, F + 1).
 
-    With several classes, to those in `of_class`: (n,), or (n, m) for a result of (n, m, F + 1); None for the likeliest one.
+    of_class : with several classes, those to explain, (n,), or (n, m) for a result of (n, m, F + 1).
     """
     parts = np.asarray(booster.predict(features, pred_contrib=True, num_threads=booster.params.get("num_threads", 0)))
-    num_classes = booster.num_model_per_iteration()
-    if num_classes > 1:
-        of_class = predict(booster, features).argmax(axis=1) if of_class is None else of_class
-        parts = of_classes(parts.reshape(len(parts), num_classes, -1), of_class)
-    return parts
+    if of_class is None:
+        return parts
+    return of_classes(parts.reshape(len(parts), booster.num_model_per_iteration(), -1), of_class)
 
 
 def importance(booster: Any) -> dict[str, float]:

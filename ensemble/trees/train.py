@@ -325,7 +325,7 @@ def _write(
         files = model_files(library.FILE, len(result.models))
         gains = Counter[str]()
         for file, model in zip(files, result.models, strict=True):
-            library.save(model.booster, folder / file)
+            (folder / file).write_bytes(library.to_bytes(model.booster))
             gains.update(library.importance(model.booster))
         folders.write_json(folder / unknown.FILE, seen)
         names = library.feature_names(result.models[0].booster)

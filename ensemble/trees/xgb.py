@@ -202,10 +202,6 @@ def load_first_rounds(model: bytes, num_rounds: int) -> Any:
     return xgboost.Booster({"nthread": 1}, model_file=bytearray(model))[:num_rounds]
 
 
-def save(booster: Any, file: Path) -> None:
-    file.write_bytes(to_bytes(booster))
-
-
 def load(file: Path) -> Any:
     """A booster that predicts on the calling thread alone, so that several threads may call it at once."""
     booster = xgboost.Booster()
@@ -229,15 +225,12 @@ def predict(booster: Any, features: np.ndarray) -> np.ndarray:
 def contributions(booster: Any, features: np.ndarray, of_class: np.ndarray | None = None) -> np.ndarray:
     """The contribution of each feature to the log odds, value or score, and the base value: shape (n, F + 1).
 
-    With several classes, to those in `of_class`: (n,), or (n, m) for a result of (n, m, F + 1); None for the likeliest one.
+    of_class : with several classes, those to explain, (n,), or (n, m) for a result of (n, m, F + 1).
     """
     names, types = feature_names(booster), booster.feature_types
     data = xgboost.DMatrix(features, feature_names=names, feature_types=types, enable_categorical=types is not None)
     parts = booster.predict(data, pred_contribs=True)
-    if parts.ndim == 3:
-        of_class = predict(booster, features).argmax(axis=1) if of_class is None else of_class
-        parts = of_classes(parts, of_class)
-    return parts
+    return parts if of_class is None else of_classes(parts, of_class)
 
 
 def importance(booster: Any) -> dict[str, float]:

@@ -206,11 +206,11 @@ def test_the_forecast_of_any_kind_says_why(kind: str, library: str, data: Any, t
     booster = library_module.load(tmp_path / "out" / FILES[library])
     scaling = Scaling.all_from_summary(manifest.read_json(tmp_path / "out/summary.json"), 1)[0]
     assert scaling.is_identity == (kind != "regression")
-    parts = scaling.parts(library_module.contributions(booster, features))[:, :-1]
+    likeliest = found["prediction"].argmax(axis=1) if kind == "multiclass" else None
+    parts = scaling.parts(library_module.contributions(booster, features, likeliest))[:, :-1]
     assert parts.shape == features.shape
     if kind == "multiclass":
         # Softmax of the likeliest class rises with its parts: its log odds by the others' cannot be had from them alone
-        likeliest = found["prediction"].argmax(axis=1)
         high = parts[:, 0][likeliest == 2]
         assert np.corrcoef(high, features[likeliest == 2, 0])[0, 1] > 0.5
         low = parts[:, 0][likeliest == 0]
