@@ -29,7 +29,7 @@ def test_damaged_ensemble_is_refused() -> None:
     ],
 )
 def test_unusable_blend_is_refused(change: dict[str, np.ndarray], sentence: str) -> None:
-    """A blend that says nothing would give weights that mean nothing."""
+    """A blend without information would give meaningless weights."""
     target, predictions, group = market()
     with pytest.raises(UserError, match=sentence):
         fit(**{"target": target, "predictions": predictions, "group": group, "member_names": NAMES, **change})

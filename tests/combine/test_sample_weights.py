@@ -41,15 +41,15 @@ def test_a_row_of_weight_2_is_two_rows(kind: str) -> None:
     is_score = np.array([kind == "binary", False, False])  # by its rank
     inputs, of_copies = (member_inputs(of.predictions, NAMES, outputs) for of in (blend, twice))
     weight = times.astype(float)
-    found = fit_combinations(kind, ways, blend.target, inputs, is_score, blend.group, weight)
+    result = fit_combinations(kind, ways, blend.target, inputs, is_score, blend.group, weight)
     expected = fit_combinations(kind, ways, twice.target, of_copies, is_score, twice.group)
     for way in ways:
-        ours, theirs = (of[way](of_copies, twice.group) for of in (found, expected))
+        ours, theirs = (of[way](of_copies, twice.group) for of in (result, expected))
         # Leave-one-out, by which ridge finds its strength, leaves out one of two copies
         close = {"ridge": 1e-2, "logistic": 1e-3, "simplex": 1e-4}.get(way[0], 1e-6)
         assert np.abs(ours - theirs).max() < close * np.ptp(theirs), way
     loss, of_twice = task_loss(kind, blend.target, blend.group, weight), task_loss(kind, twice.target, twice.group)
-    ours, theirs = found[ways[0]](inputs, blend.group), expected[ways[0]](of_copies, twice.group)
+    ours, theirs = result[ways[0]](inputs, blend.group), expected[ways[0]](of_copies, twice.group)
     assert loss.mean(blend.target, ours) == pytest.approx(of_twice.mean(twice.target, theirs))
 
 
@@ -86,5 +86,5 @@ def test_the_baselines_know_the_weights() -> None:
     assert shares[0] == pytest.approx([4 / 7, 3 / 7])
     blend, score = blend_of("binary"), blend_of("binary").predictions[:, 0]
     rare = np.where(blend.target == 1, 0.1, 1.0)
-    found = combine.ranked_prediction(blend.target, score, blend.group, score, blend.group, rare / rare.mean())
-    assert found.mean() == pytest.approx(np.average(blend.target, weights=rare), rel=0.3)
+    result = combine.ranked_prediction(blend.target, score, blend.group, score, blend.group, rare / rare.mean())
+    assert result.mean() == pytest.approx(np.average(blend.target, weights=rare), rel=0.3)

@@ -199,10 +199,10 @@ def test_ranks_that_do_not_fit_together_are_refused(
     """Two jobs that were given one port would mix, or a wrong variable end in a wait."""
     environments = {2: names}
     ends = start(group_line(tmp_path, timeout_s=30), 3, environments=environments).ends()
-    told = [errors.strip() for code, _, errors in ends if code == 2]
+    output = [errors.strip() for code, _, errors in ends if code == 2]
     assert ends[0][0] == 2, ends
-    assert len(told) >= 2, "rank 0, and the one that does not fit; the third may come too late to be told"
-    for errors in told:
+    assert len(output) >= 2, "rank 0, and the one that does not fit; the third may connect too late"
+    for errors in output:
         assert errors.startswith(f"error: {sentence}")
         assert errors.endswith("start every rank with the same names, and a RANK of its own")
     assert 0 not in [code for code, _, _ in ends]
@@ -210,7 +210,7 @@ def test_ranks_that_do_not_fit_together_are_refused(
 
 @pytest.mark.parametrize("victim", [0, 1, 2])
 def test_a_rank_that_dies_is_named_at_once(victim: int, tmp_path: Path, start: Any) -> None:
-    """The others would wait in their library for minutes, and say only that a socket broke."""
+    """The others would wait in their library for minutes, and print only that a socket broke."""
     # A lock that is never released stands for a collective: the main thread runs no Python until it returns
     ranks = start(group_line(tmp_path, "import threading; lock = threading.Lock(); lock.acquire(); lock.acquire()", 600), 3)
     for process in ranks.processes:
@@ -302,8 +302,8 @@ def market(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 def score(out: Path, data: Path, split: str) -> float:
-    found = TreeMember(out).predict(data, split)
-    return metrics.binary_scores(found["target"], found["prediction"], found["group"])["average_precision"]
+    result = TreeMember(out).predict(data, split)
+    return metrics.binary_scores(result["target"], result["prediction"], result["group"])["average_precision"]
 
 
 @pytest.fixture(scope="module", params=LIBRARIES)
@@ -407,7 +407,7 @@ def test_what_rank_0_refuses_ends_all(prepared: Path, tmp_path: Path, start: Any
 
 @pytest.mark.parametrize("library", LIBRARIES)
 def test_what_rank_0_cannot_write_ends_all(library: str, prepared: Path, tmp_path: Path, start: Any) -> None:
-    """With a full disk, rank 0 would say farewell to ranks that still grow, and wait for them."""
+    """With a full disk, rank 0 would close the collective while other ranks train, and wait for them."""
     line = training_line(library, prepared, tmp_path / "out")
     program = f"""
 import runpy, sys

@@ -58,7 +58,7 @@ def test_a_cgroup_without_a_limit_is_none(version: int, most: str, machine: Path
     assert memory.available(machine) == 1000 * MEGABYTE
 
 
-def test_what_does_not_fit_is_grown_with_less() -> None:
+def test_low_memory_mode_if_memory_is_short() -> None:
     """A training would be killed without a word where it could have run."""
     gigabyte = 10**9
     needs = memory.needed("xgboost", 10_000_000, 50)
@@ -107,8 +107,8 @@ def test_low_memory_goes_on_to_the_same_bits(
     monkeypatch.setattr("ensemble.trees.rows.ROWS_PER_BATCH", 500)  # several files
     monkeypatch.setitem(memory.SAMPLED_ROWS, "low", 1000)
     settings = config(library, prepared, tmp_path / "again", memory="low")
-    told = train.train(config(library, prepared, tmp_path / "whole", memory="low"))
-    assert told["memory"] == "low"
+    output = train.train(config(library, prepared, tmp_path / "whole", memory="low"))
+    assert output["memory"] == "low"
     interrupt(settings, monkeypatch)
     interrupt(settings, monkeypatch, "last")
     (tmp_path / "again.checkpoint/.pages-0").mkdir()  # killed by force
@@ -139,8 +139,8 @@ def test_going_on_keeps_to_the_mode(
     assert model(tmp_path / "out") == model(tmp_path / "low")
 
 
-def test_the_summary_tells_the_peak(prepared: Path, tmp_path: Path) -> None:
-    """Nobody would know how much memory to ask a job for; or what was there before, or the parent had, would be told."""
+def test_the_summary_contains_the_peak_memory(prepared: Path, tmp_path: Path) -> None:
+    """The memory to request for a job would be unknown, or include that of earlier work or of the parent process."""
     code = """
 import sys
 from ensemble.trees import threads; threads.configure(1)

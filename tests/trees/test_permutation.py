@@ -49,13 +49,13 @@ def predict(features: np.ndarray) -> np.ndarray:
 
 def test_the_score_falls_by_what_a_feature_gives() -> None:
     """A feature without use would seem to matter, or the importances be in another order."""
-    found = permutation.importance(objective(), Rows(), FOLDS, [predict] * 3, 10)  # type: ignore[arg-type]
-    assert found is not None
-    assert found["rows"] == NUM_ROWS
-    assert found["worse"]["none"] == 0
+    result = permutation.importance(objective(), Rows(), FOLDS, [predict] * 3, 10)  # type: ignore[arg-type]
+    assert result is not None
+    assert result["rows"] == NUM_ROWS
+    assert result["worse"]["none"] == 0
     # The difference of two independent values has twice their variance
-    assert found["worse"]["strong"] == pytest.approx(3 * np.sqrt(2), rel=0.1)
-    assert found["worse"]["weak"] == pytest.approx(np.sqrt(2), rel=0.1)
+    assert result["worse"]["strong"] == pytest.approx(3 * np.sqrt(2), rel=0.1)
+    assert result["worse"]["weak"] == pytest.approx(np.sqrt(2), rel=0.1)
 
 
 def test_each_copy_predicts_what_it_holds_out() -> None:

@@ -240,7 +240,7 @@ def test_going_on_is_asked_for(prepared: Path, tmp_path: Path, monkeypatch: pyte
 def test_other_settings_and_data_are_refused(
     prepared: Path, prepared_copy: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Half of the trees would be grown with other settings than the member's config.json says."""
+    """Half of the trees would be trained with other settings than those in the member's config.json."""
     interrupt(config("xgboost", prepared, tmp_path / "out"), monkeypatch, 1)
     for name, value in (("learning_rate", 0.07), ("seed", 1), ("chunk_rounds", 8)):
         with pytest.raises(
@@ -272,11 +272,11 @@ def test_what_is_whole_is_left_alone(
 ) -> None:
     """A job that is requeued after its last line would fail, or train all night for the same member."""
     settings = config("xgboost", prepared, tmp_path / "out")
-    told = train.train(settings)
+    output = train.train(settings)
     before = (tmp_path / "out/manifest.json").stat().st_mtime_ns
     (tmp_path / "out.checkpoint").mkdir()  # killed before it was cleared away
     (tmp_path / ".out.writing-0123abcd").mkdir()
-    assert train.train(settings, "auto") == told
+    assert train.train(settings, "auto") == output
     assert (tmp_path / "out/manifest.json").stat().st_mtime_ns == before
     assert "is whole already" in capsys.readouterr().err
     assert [path.name for path in tmp_path.iterdir()] == ["out"]

@@ -61,8 +61,8 @@ def test_weights_reach_early_stopping_files_and_scores(library: str, tmp_path: P
     assert summary["validation_log_loss"] == pytest.approx(expected, abs=1e-5)
     assert expected < 0.45
     for split in ("oof", "test"):
-        found = {**member.predict(data, split), "config": {"kind": library}}
-        predictions.write(files / f"m.{split}.parquet", predictions.Predictions(**found, split=split, member="m"))
+        result = {**member.predict(data, split), "config": {"kind": library}}
+        predictions.write(files / f"m.{split}.parquet", predictions.Predictions(**result, split=split, member="m"))
     test = predictions.read(files / "m.test.parquet")
     assert test.weight is not None
     scores = fit.fit(files, data, tmp_path / "ensemble", num_draws=50)

@@ -34,7 +34,7 @@ def settings(data: Path, out: Path, library: str = "xgboost", **of_search: Any) 
 
 
 def tried(out: Path) -> list[dict[str, str]]:
-    """The table of a search's trials, less what a clock says."""
+    """The table of a search's trials, without the seconds."""
     with open(out / "trials.csv", encoding="utf-8", newline="") as file:
         return [{name: value for name, value in row.items() if name != "seconds"} for row in csv.DictReader(file)]
 
@@ -264,7 +264,7 @@ def test_what_cannot_be_searched_is_refused(prepared: Path, tmp_path: Path) -> N
     assert not (tmp_path / "search").exists()
 
 
-def test_without_optuna_a_search_says_what_to_install() -> None:
+def test_without_optuna_the_error_names_the_package() -> None:
     """Whoever left the extra out would see a traceback."""
     code = "import sys; sys.modules['optuna'] = None\nfrom ensemble.trees import trials"
     done = subprocess.run([sys.executable, "-c", code], cwd=ROOT, capture_output=True, text=True, check=False)

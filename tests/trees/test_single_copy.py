@@ -42,15 +42,15 @@ def same(out: Path, whole: Path) -> bool:
 
 def grown_trees(library: str, monkeypatch: pytest.MonkeyPatch) -> list[int]:
     """Counts the trees, or of CatBoost the copies, that are grown from now on in copies with rows that stop them."""
-    found: list[int] = []
+    result: list[int] = []
     module = library_module(library)
     if library == "catboost":
         train_copy = module.train_copy
-        monkeypatch.setattr(module, "train_copy", lambda c, n, *rest: (found.append(n), train_copy(c, n, *rest))[1])
+        monkeypatch.setattr(module, "train_copy", lambda c, n, *rest: (result.append(n), train_copy(c, n, *rest))[1])
     else:
         update = module.Booster.update
-        monkeypatch.setattr(module.Booster, "update", lambda self: (found.append(1), update(self))[1])
-    return found
+        monkeypatch.setattr(module.Booster, "update", lambda self: (result.append(1), update(self))[1])
+    return result
 
 
 @pytest.mark.parametrize("patience", [1, 20])

@@ -87,7 +87,7 @@ def test_a_member_keeps_its_numbers(library: str, tmp_path: Path) -> None:
         export.export(tmp_path / "member", tmp_path / "member.onnx")
 
 
-def test_copies_that_were_grown_by_tasks_have_the_same_numbers(tmp_path: Path) -> None:
+def test_copies_trained_by_tasks_have_the_same_codes(tmp_path: Path) -> None:
     """A task would grow its copy from categories, and the member from means of the target."""
     data = prepared(tmp_path)
     config = {"num_rounds": 30, "learning_rate": 0.2, "threads": 1, "library": "lightgbm", "data": str(data)}
