@@ -242,8 +242,7 @@ def refuse_foreign_file(path: Path, what: str) -> None:
 
 
 def write_text(path: Path, text: str) -> None:
-    """Write beside `path`, sync, rename: a reader sees the old file or the new one, never a part, also with other
-    writers."""
+    """Write beside `path`, sync, rename: readers see the old file or the new one, never a part."""
     scratch = path.with_name(f".{path.name}.writing-{uuid.uuid4().hex[:8]}")
     try:
         scratch.write_text(text, encoding="utf-8")

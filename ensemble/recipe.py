@@ -226,8 +226,7 @@ def follows_time(about: dict[str, Any]) -> bool:
 
 
 def check_named(name: str, about: dict[str, Any], data: str | Path, is_training: bool = False) -> None:
-    """Raise `UserError` if the user named (not '') another recipe than the data's, whose network cannot train on the
-    data."""
+    """Raise `UserError` if the user named (not '') another recipe than the data's, whose network needs other data."""
     if name and name != about["recipe"] and not (is_training and named(name).get("training", "ANY_FEATURES")):
         raise UserError(
             f"{data} was prepared for the recipe {about['recipe']}, not for {name}: give --recipe {about['recipe']}"

@@ -90,8 +90,7 @@ class Ensemble:
         return to_predictions(self.kind, present.combination(inputs, group))
 
     def probabilities(self, name: str, prediction: np.ndarray) -> np.ndarray:
-        """One member's predictions, unchanged; in a binary task, scores are converted to probabilities by their rank on
-        blend."""
+        """A member's predictions, unchanged; scores of a binary task as probabilities by their rank on blend."""
         position = self.member_names.index(name)
         if self.kind == "binary" and self.outputs[position] == "score":
             return expit(self.combination.scales[position](prediction))

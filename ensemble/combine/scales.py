@@ -102,8 +102,7 @@ def platt_scale(target: np.ndarray, logit: np.ndarray, weight: np.ndarray | None
 
 
 def temperature_scale(target: np.ndarray, logit: np.ndarray, weight: np.ndarray | None = None) -> Line:
-    """A slope with the lowest log loss, without an intercept (Guo et al. 2017, "On calibration of modern neural
-    networks")."""
+    """The slope with the lowest log loss, without an intercept (Guo et al. 2017, https://arxiv.org/abs/1706.04599)."""
     return _temperature(target, logit, mean_loss("binary", weight))
 
 

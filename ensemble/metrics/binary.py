@@ -53,8 +53,7 @@ def _blocks(target: np.ndarray, prediction: np.ndarray, weight: np.ndarray) -> t
 
 
 def roc_auc(target: np.ndarray, prediction: np.ndarray, weight: np.ndarray | None = None) -> float:
-    """The share of pairs of a positive and a negative in the right order, for any scores, (num_rows,); NaN without a
-    pair."""
+    """The share of pairs of a positive and a negative that any scores, (num_rows,), rank correctly; NaN without one."""
     if weight is None:
         order = np.argsort(-prediction, kind="stable")
         starts = starts_of(prediction[order])

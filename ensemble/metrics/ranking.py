@@ -98,8 +98,7 @@ class Ndcg:
 
 
 def _mean_of_ties(values: np.ndarray, ties: np.ndarray) -> np.ndarray:
-    """Each value replaced by the mean of its run of ties; values : (num_groups, width), ties : whether the next one is
-    equal."""
+    """Values (num_groups, width), each replaced by the mean of its ties; ties : whether a value equals the next."""
     begins = np.concatenate([np.ones((len(values), 1), bool), ~ties], axis=1).ravel()
     starts = np.flatnonzero(begins)
     size = np.diff(np.append(starts, begins.size))
@@ -160,8 +159,7 @@ class RankingScorer:
         return np.divide(gain, best, out=np.full(self.num_groups, np.nan), where=best > 0)
 
     def _gain(self, mass: np.ndarray, gain: np.ndarray, starts: np.ndarray, places: int) -> np.ndarray:
-        """The discounted gain of the first places of each group: the mean gain of each block at the discounts of its
-        places."""
+        """The discounted gain of each group: the mean gain of each block times the discounts of its places."""
         sizes, first = self._places(mass, starts)
         gains = np.add.reduceat(mass * gain, starts) / np.where(sizes > 0, sizes, 1)
         discounts = np.concatenate([[0.0], np.cumsum(1 / np.log2(np.arange(places) + 2))])

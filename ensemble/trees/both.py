@@ -126,8 +126,7 @@ class _Children:
                 self._pumps[-1].start()
 
     def wait(self) -> tuple[int, str]:
-        """Wait for all; return 0, or the exit code (negative for a signal) of the first that failed, and a sentence about
-        it."""
+        """Wait for all; return 0, or the exit code of the first that failed (< 0 for a signal), and a sentence."""
         first = ""
         while any(process.poll() is None for process in self.processes.values()):
             time.sleep(POLL_S)

@@ -15,8 +15,7 @@ from ensemble.memory import read_numbers
 Mode = Literal["in_core", "low"]
 STATUS = Path("/proc/self/status")
 SAMPLED_ROWS = {"in_core": 200_000, "low": 50_000}
-"""Rows, as float64, from which LightGBM computes its bins. The default, 200,000, takes more memory than the bins of 1 M
-rows."""
+"""Rows, as float64, from which LightGBM computes its bins. The default is 200,000."""
 
 
 def needed(library: str, num_rows: int, num_features: int, num_classes: int = 1) -> int:

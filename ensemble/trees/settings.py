@@ -58,8 +58,7 @@ class TreesConfig:
     num_rounds: int = 600
     """The largest number of trees."""
     early_stopping_rounds: int = 50
-    """Stop after so many trees without a better score on validation; with several classes, one tree per class counts as
-    one."""
+    """Stop after so many rounds without a better score on validation; a round is a tree, or one for each class."""
     refit: bool = False
     """Then train as many trees again on train and validation together: this adds the newest rows, and doubles the time. On
     data for cross-validation: predict new rows with trees trained on all rows, instead of the mean of the copies; this is
@@ -67,8 +66,7 @@ class TreesConfig:
     regrow: bool = True
     """On data for cross-validation: train each copy again with the best number of trees, with its validation rows added."""
     num_refits: int = 1
-    """On data for cross-validation: the number of boosters that are trained on all rows, each with its seed, and
-    averaged."""
+    """On data for cross-validation: how many boosters on all rows are averaged, each with its own seed."""
     max_leaves: int = 31
     """Leaves of a tree."""
     min_leaf_weight: float = 10.0
@@ -89,8 +87,7 @@ class TreesConfig:
     seed: int = 0
     """Seed of the draws of rows and features."""
     chunk_rounds: int = 10
-    """Trees after which the random generators are seeded again; a killed training loses at most these and those of
-    checkpoint_s."""
+    """Trees after which the random generators are seeded again; a checkpoint is possible there."""
     checkpoint_s: float = 30.0
     """Seconds between checkpoints, which are written at the end of a chunk; 0 for one after each chunk."""
     max_seconds: float = 0.0

@@ -214,8 +214,7 @@ class Trials:
 
     @contextlib.contextmanager
     def page_folder(self) -> Iterator[Path]:
-        """A folder for rows that this task keeps on disk. If the task is killed, the task that frees its trial deletes
-        it."""
+        """A folder for rows that this task keeps on disk; if it is killed, the task that frees its trial deletes it."""
         folder = self.folder / f".pages-{self._token}"
         folder.mkdir()
         try:
