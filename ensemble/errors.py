@@ -61,12 +61,11 @@ def run(main: Callable[[], None]) -> None:
         # Each library raises its own class, but all messages contain that of the operating system
         if os.strerror(errno.ENOSPC) in str(error):
             sentence = f"there is no room left on the disk ({error}): free some, or write elsewhere"
-            print(f"error: {sentence}", file=sys.stderr)
-            code = USER_ERROR
         elif isinstance(error, OSError) and error.errno == errno.ENAMETOOLONG:
             shown = str(error.filename or "")
             shown = shown if len(shown) <= 100 else f"{shown[:100]}…"
             sentence = f"the name {shown} is too long: a file's name may have 255 bytes, a path 4,095"
+        if sentence:
             print(f"error: {sentence}", file=sys.stderr)
             code = USER_ERROR
         else:

@@ -89,21 +89,13 @@ def train(config: TreesConfig, resume: str = "", rank_info: RankInfo = SINGLE_RA
                 save_checkpoint=lambda model, history: checkpoints.write(model, {**state, "history": history}),
                 stored_copies=stored_copies,
             )
-            learned = [train_rows]
             try:
                 if cv:
-                    folds = cv.folds(config.data, objective.task.cluster)
+                    folds, learned = cv.folds(config.data, objective.task.cluster), [train_rows]
                     with refusals_explained(config):
                         result = copies.train(library, config, train_rows, folds, training, cv.scheme == "forward")
                 else:
-                    validation = rows.TreeData(config.data, "validation", about)
-                    booster, history, best_round = library.train(config, train_rows, validation, training)
-                    if config.refit:
-                        shard = rows.TreeData(config.data, "validation", about, group.rank, group.num_ranks)
-                        booster = _refit(library, config, best_round, train_rows.joined(shard), validation, training)
-                        learned.append(validation)
-                    model = copies.Model(booster=booster, scaling=objective.scaling)
-                    result = copies.TrainingResult(models=[model], history=history, best_round=best_round)
+                    result, learned = _train_single(library, config, objective, train_rows, about, training)
             except Stopped:
                 if group.rank == 0:
                     checkpoints.set_status("preempted")
@@ -152,20 +144,29 @@ def _check_fit(config: TreesConfig, objective: Objective, is_cross_validation: b
         raise UserError(f"memory=low is not for cross-validation, and {config.data} has folds: leave it out")
 
 
-def _refit(
+def _train_single(
     library: ModuleType,
     config: TreesConfig,
-    num_rounds: int,
-    all_rows: rows.TreeData,
-    validation: rows.TreeData,
+    objective: Objective,
+    train_rows: rows.TreeData,
+    about: dict[str, Any],
     training: Training,
-) -> Any:
-    """The booster of `num_rounds` trees on training and validation rows."""
-    page_folder = training.page_folder and training.page_folder / "refit"
-    if page_folder:
-        page_folder.mkdir()
-    refit = Training(group=training.group, page_folder=page_folder, stop_requested=training.stop_requested, is_refit=True)
-    return library.train(dataclasses.replace(config, num_rounds=num_rounds), all_rows, validation, refit)[0]
+) -> tuple[copies.TrainingResult, list[rows.TreeData]]:
+    """Train one booster, with `config.refit` again on training and validation rows; the result and the learned rows."""
+    group, validation = training.group, rows.TreeData(config.data, "validation", about)
+    booster, history, best_round = library.train(config, train_rows, validation, training)
+    learned = [train_rows]
+    if config.refit:
+        shard = rows.TreeData(config.data, "validation", about, group.rank, group.num_ranks)
+        page_folder = training.page_folder and training.page_folder / "refit"
+        if page_folder:
+            page_folder.mkdir()
+        refit = Training(group=group, page_folder=page_folder, stop_requested=training.stop_requested, is_refit=True)
+        refit_config = dataclasses.replace(config, num_rounds=best_round)
+        booster, _, _ = library.train(refit_config, train_rows.joined(shard), validation, refit)
+        learned.append(validation)
+    model = copies.Model(booster=booster, scaling=objective.scaling)
+    return copies.TrainingResult(models=[model], history=history, best_round=best_round), learned
 
 
 def resolve(config: TreesConfig, train_rows: rows.TreeData) -> tuple[TreesConfig, Objective, dict[str, Any]]:
