@@ -1,4 +1,4 @@
-"""A trained tree member to one ONNX file, compared with it first. It needs pip install 'accelerate-ensemble[export]'.
+"""Export a trained tree member to one ONNX file, after comparing both: pip install 'accelerate-ensemble[export]'.
 
 python scripts/export_model.py member=runs/demo/members/xgboost out=runs/demo/xgboost.onnx data=runs/demo/prepared
 """
@@ -11,14 +11,14 @@ from ensemble import configuration, errors
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class ExportConfig:
-    """What to export, and where to."""
+    """The member to export, and the file to write."""
 
     member: str = "???"
     """The folder of a trained member."""
     out: str = "???"
-    """The file to write; an older exported model is replaced, no other file is."""
+    """The file to write; only an older exported model is replaced."""
     data: str = ""
-    """The prepared data that it learned from, to compare on their rows too, and to name the categories in the file."""
+    """The prepared data of the training, to compare on their rows too, and to name the categories in the file."""
 
 
 def main() -> None:
@@ -36,16 +36,16 @@ def main() -> None:
 
     from ensemble.trees import export
 
-    found = export.export(settings.member, settings.out, settings.data)
-    print(f"{settings.out}: differs by {found['difference']:.1e} at most on {found['rows']:,} rows")
-    if found["neutral"]:
-        names = ", ".join(found["neutral"][:5]) + (", …" if len(found["neutral"]) > 5 else "")
+    result = export.export(settings.member, settings.out, settings.data)
+    print(f"{settings.out}: differs by {result['difference']:.1e} at most on {result['rows']:,} rows")
+    if result["neutral"]:
+        names = ", ".join(result["neutral"][:5]) + (", …" if len(result["neutral"]) > 5 else "")
         print(
-            f"values that training never had in {len(found['neutral'])} features ({names}), such as missing ones, get a "
+            f"values that training never had in {len(result['neutral'])} features ({names}), such as missing ones, get a "
             "neutral prediction, as from predict.py; such rows take longer"
         )
     for name in ("onnx", "native"):
-        print(f"one row by {name}: {found[f'{name}_us']['p50']} µs, one of a hundred over {found[f'{name}_us']['p99']} µs")
+        print(f"one row by {name}: {result[f'{name}_us']['p50']} µs, one of a hundred over {result[f'{name}_us']['p99']} µs")
 
 
 if __name__ == "__main__":

@@ -4,19 +4,19 @@
     python scripts/train_trees.py library=lightgbm data=runs/demo/prepared out=runs/demo/members/lightgbm --resume auto
     python scripts/train_trees.py library=both data=runs/demo/prepared out=runs/demo/members
 
-On N nodes, the same line is started once on each, with its RANK (0 to N - 1), WORLD_SIZE=N, and MASTER_ADDR and MASTER_PORT,
-where rank 0 listens, in the environment; slurm/train_tree_models.slurm does that. Each learns from its shard of the rows,
-through the library's own collective, all end with the same trees, and rank 0 writes the member.
+On N nodes, the same command is started once on each, with RANK (0 to N - 1), WORLD_SIZE=N, MASTER_ADDR and MASTER_PORT,
+where rank 0 listens, in the environment; slurm/train_tree_models.slurm does this. Each rank trains on its shard of the rows
+through the library's own collective. All end with the same trees, and rank 0 writes the member.
 
-With search.trials or search.seconds it searches settings on validation instead (it needs pip install -e '.[search]'), and
-writes the best of them as YAML for --config. Started again with --resume auto it goes on, and started elsewhere it helps:
+With search.trials or search.seconds, settings are searched on validation instead (it needs pip install -e '.[search]'), and
+the best are written as YAML for --config. With --resume auto, the command resumes a search, or joins one of other processes:
 
     python scripts/train_trees.py library=xgboost data=runs/demo/prepared out=runs/demo/search search.trials=50
     python scripts/train_trees.py --config runs/demo/search/best.yaml data=runs/demo/prepared out=runs/demo/members/tuned
 
-Until the member is whole, its checkpoints and the file `status` are in OUT.checkpoint: running (or killed, when nothing
-runs), preempted, lost (a rank or its machine died) or failed, then the reason. Exit codes beside those of every script: 75
-after SIGTERM, SIGINT or SIGUSR1, when all was saved: go on with --resume auto.
+Until the member is finished, its checkpoints and the file `status` are in OUT.checkpoint. The status is running (also after
+a kill), preempted, lost (a rank or its machine died) or failed, then the reason. The exit code is 75 after SIGTERM, SIGINT
+or SIGUSR1, when the state was saved: resume with --resume auto. The other codes are those of every script.
 """
 
 import dataclasses
@@ -33,7 +33,7 @@ def main() -> None:
         "--resume",
         default="",
         choices=("auto", "last"),
-        help="go on from the newest sound checkpoint of out: auto starts if there is none, last demands one",
+        help="resume from the newest valid checkpoint of out; auto starts if there is none, last is an error then",
     )
     words, _ = parser.parse_known_args()
     settings = configuration.from_command_line(TreesConfig, __doc__, [parser])

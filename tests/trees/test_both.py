@@ -261,7 +261,7 @@ def test_a_wrong_setting_has_one_error_message(
 
 def test_what_a_trial_refuses_is_passed_on(prepared: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """What only the training itself can see, such as a wrong weight, would be lost with the process of the trial."""
-    monkeypatch.setattr(both, "_check", lambda config: None)
+    monkeypatch.setattr(both, "objective_of", lambda config, rows: None)
     config = TreesConfig(library="both", data=str(prepared), out=str(tmp_path / "members"), threads=2, metric="rmse")
     with pytest.raises(UserError, match="metric=rmse does not score a binary task"):
         both.train(config, ["scripts/train_trees.py"], SINGLE_RANK)
