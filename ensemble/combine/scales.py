@@ -6,12 +6,13 @@ and logs of probabilities (num_rows, num_classes); the result is normalised to a
 """
 
 import dataclasses
+import functools
 from collections.abc import Callable
 from typing import Any
 
 import numpy as np
 
-from ensemble.combine.losses import Loss, clipped_logit, expit, log_softmax, mean_loss, weighted_mean
+from ensemble.combine.losses import clipped_logit, expit, log_softmax, mean_loss, weighted_mean
 
 MAX_KNOTS = 1000  # of a curve through ranks: finer than any fraction of rows that a metric resolves
 ISOTONIC_LEAST = 1000  # rows of the rarer class: a step function fitted to fewer rows follows their noise
@@ -101,16 +102,17 @@ def platt_scale(target: np.ndarray, logit: np.ndarray, weight: np.ndarray | None
     return Line(slope=float(line[0] / spread), intercept=float(line[1] - line[0] * center / spread))
 
 
-def temperature_scale(target: np.ndarray, logit: np.ndarray, weight: np.ndarray | None = None) -> Line:
+def temperature_scale(target: np.ndarray, logit: np.ndarray, weight: np.ndarray | None = None, kind: str = "binary") -> Line:
     """The slope with the lowest log loss, without an intercept (Guo et al. 2017, https://arxiv.org/abs/1706.04599)."""
-    return _temperature(target, logit, mean_loss("binary", weight))
-
-
-def _temperature(target: np.ndarray, logit: np.ndarray, loss: Loss) -> Line:
     from scipy.optimize import minimize_scalar
 
+    loss = mean_loss(kind, weight)
     exponent = minimize_scalar(lambda power: loss.mean(target, 2.0**power * logit), bounds=(-8, 8), method="bounded").x
     return Line(slope=float(2.0**exponent), intercept=0.0)
+
+
+class_temperature_scale = functools.partial(temperature_scale, kind="multiclass")
+"""The same for logs of probabilities of classes; the likeliest class of a row stays the same."""
 
 
 def isotonic_scale(target: np.ndarray, logit: np.ndarray, weight: np.ndarray | None = None) -> Curve:
@@ -140,11 +142,6 @@ def rank_scale(target: np.ndarray, score: np.ndarray, weight: np.ndarray | None 
         value, rank_logit = value[knots], rank_logit[knots]
     line = platt_scale(target, np.interp(score, value, rank_logit), weight)
     return Curve(at=tuple(value.tolist()), value=tuple(line(rank_logit).tolist()))
-
-
-def class_temperature_scale(target: np.ndarray, logs: np.ndarray, weight: np.ndarray | None = None) -> Line:
-    """`temperature_scale` for classes; the likeliest class of a row stays the same."""
-    return _temperature(target, logs, mean_loss("multiclass", weight))
 
 
 def class_platt_scale(target: np.ndarray, logs: np.ndarray, weight: np.ndarray | None = None) -> ClassLine:

@@ -54,14 +54,8 @@ def _blocks(target: np.ndarray, prediction: np.ndarray, weight: np.ndarray) -> t
 
 def roc_auc(target: np.ndarray, prediction: np.ndarray, weight: np.ndarray | None = None) -> float:
     """The share of pairs of a positive and a negative that any scores, (num_rows,), rank correctly; NaN without one."""
-    if weight is None:
-        order = np.argsort(-prediction, kind="stable")
-        starts = starts_of(prediction[order])
-        positive = np.add.reduceat(target[order].astype(float), starts)
-        negative = np.diff(np.append(starts, len(order))) - positive
-    else:
-        positive, mass = _blocks(target, prediction, weight)
-        negative = mass - positive
+    positive, mass = _blocks(target, prediction, np.ones(len(target)) if weight is None else weight)
+    negative = mass - positive
     below = negative.sum() - np.cumsum(negative)
     pairs = positive.sum() * negative.sum()
     return float((positive * (below + negative / 2)).sum() / pairs) if pairs else float("nan")
