@@ -179,7 +179,7 @@ def test_nothing_is_left_when_training_fails(
     def fail(*_: Any) -> None:
         raise RuntimeError("out of disk")
 
-    monkeypatch.setattr(library, "save", fail)
+    monkeypatch.setattr(library, "importance", fail)
     with pytest.raises(RuntimeError, match="out of disk"):
         train.train(config(library, prepared, tmp_path / "member", num_rounds=2))
     assert list(tmp_path.iterdir()) == []
