@@ -64,10 +64,10 @@ def data_of(tmp_path_factory: pytest.TempPathFactory) -> Any:
 def pinned(library: str, monkeypatch: pytest.MonkeyPatch) -> Any:
     """The library; all copies get `num_rounds` trees, whatever their validation scores."""
     module = library_module(library)
-    if hasattr(module, "grow"):
-        grow = module.grow
+    if hasattr(module, "train_copies"):
+        grow = module.train_copies
         return types.SimpleNamespace(
-            **{**vars(module), "grow": lambda config, *rest: (*grow(config, *rest)[:2], config.num_rounds)}
+            **{**vars(module), "train_copies": lambda config, *rest: (*grow(config, *rest)[:2], config.num_rounds)}
         )
     monkeypatch.setattr(boosting, "best_round", lambda history, metric: len(history))
     return module
