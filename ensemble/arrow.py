@@ -1,7 +1,7 @@
-"""Arrow folders that `datasets.load_from_disk` opens, written in constant memory and gathered without per-row work.
+"""Arrow folders that `datasets.load_from_disk` opens, written in constant memory and gathered without a loop over rows.
 
-Measured on 2 cores: a vectorised gather from memory-mapped Arrow reads millions of rows a CPU second, `dataset[i]` about
-six thousand; so a batch here is a handful of numpy index operations over views of the mapped file.
+Measured on 2 cores: a vectorised gather from memory-mapped Arrow reads millions of rows per CPU second, `dataset[i]` about
+six thousand. So a batch is gathered by a few numpy index operations on views of the mapped file.
 """
 
 import dataclasses
@@ -29,11 +29,11 @@ DTYPES = {
     pa.string(): "string",
     pa.bool_(): "bool",
 }
-"""As `datasets` names them."""
+"""The names of types in `datasets`."""
 
 
 class TableWriter:
-    """Writes record batches of one schema to a folder, as a stream: only the batch at hand is in memory."""
+    """Writes record batches of one schema to a folder as a stream: only the current batch is in memory."""
 
     def __init__(self, folder: Path, schema: pa.Schema):
         folder.mkdir(parents=True)
@@ -41,7 +41,7 @@ class TableWriter:
         self._writer = pa.ipc.new_stream(str(folder / FILE), schema)
 
     def write(self, table: pa.Table) -> None:
-        """Append a table as one record batch, so that a reader sees few, long chunks."""
+        """Append a table as one record batch, so that a reader gets few, long chunks."""
         if table.num_rows:
             (batch,) = table.cast(self.schema).combine_chunks().to_batches()
             self._writer.write_batch(batch)
@@ -57,13 +57,13 @@ class TableWriter:
 
 
 def write_table(folder: Path, table: pa.Table) -> None:
-    """A folder with the rows of one table."""
+    """Write a folder with the rows of one table."""
     with TableWriter(folder, table.schema) as writer:
         writer.write(table)
 
 
 def join(folder: Path, parts: Sequence[Path]) -> None:
-    """An Arrow folder with the rows of `parts`, which have one schema, one after the other; the disk holds them once."""
+    """Write an Arrow folder with the rows of `parts`, which have one schema, one after the other, by linking their files."""
     folder.mkdir(parents=True)
     names = [f"data-{number:05d}-of-{len(parts):05d}.arrow" for number in range(len(parts))]
     for part, name in zip(parts, names, strict=True):
@@ -73,7 +73,7 @@ def join(folder: Path, parts: Sequence[Path]) -> None:
 
 
 def link(source: Path, target: Path) -> None:
-    """A second name for a file; a copy where the disk knows no such thing."""
+    """Give a file a second name; copy it where the file system has no hard links."""
     try:
         os.link(source, target)
     except OSError:
@@ -81,10 +81,10 @@ def link(source: Path, target: Path) -> None:
 
 
 def _describe(folder: Path, schema: pa.Schema, num_rows: int, names: Sequence[str]) -> None:
-    """The two JSON files beside the data by which `datasets` knows the folder."""
+    """Write the two JSON files by which `datasets` recognises the folder."""
     info: dict[str, Any] = {"description": "", "citation": "", "homepage": "", "license": ""}
     kinds = {field.name: DTYPES.get(field.type) for field in schema}
-    if all(kinds.values()):  # so that `datasets`, whose import takes a second, is not needed
+    if all(kinds.values()):  # without `datasets`, whose import takes a second
         info["features"] = {name: {"dtype": kind, "id": None, "_type": "Value"} for name, kind in kinds.items()}
     else:
         from datasets import DatasetInfo, Features
@@ -104,8 +104,8 @@ def _describe(folder: Path, schema: pa.Schema, num_rows: int, names: Sequence[st
 
 
 def open_table(folder: str | Path) -> pa.Table:
-    """The memory-mapped table in an Arrow folder; `UserError` when it is missing or damaged."""
-    try:  # not by `datasets`, whose import takes a second
+    """The memory-mapped table in an Arrow folder; `UserError` if it is missing or damaged."""
+    try:  # without `datasets`, whose import takes a second
         state, info = (
             json.loads((Path(folder) / name).read_text(encoding="utf-8")) for name in ("state.json", "dataset_info.json")
         )
@@ -119,10 +119,10 @@ def open_table(folder: str | Path) -> pa.Table:
 
 
 class Column:
-    """One column of a memory-mapped table, gathered by row number.
+    """A column of a memory-mapped table, from which rows are gathered by number.
 
-    Numbers give arrays of shape (n,), fixed-size lists of length k arrays of shape (n, k). The file is never read whole:
-    each chunk is a numpy view of the mapping.
+    Numbers give arrays of shape (n,), fixed-size lists of length k arrays of shape (n, k). The file is never read as a
+    whole: each chunk is a numpy view of the mapped file.
     """
 
     def __init__(self, table: pa.Table, name: str):
@@ -146,7 +146,7 @@ class Column:
         return result
 
     def all(self) -> np.ndarray:
-        """The whole column: a view where the file has one chunk, a copy otherwise."""
+        """The whole column: a view if the table has one chunk, otherwise a copy."""
         return self._views[0] if len(self._views) == 1 else np.concatenate(self._views)
 
 
@@ -159,7 +159,7 @@ def _view(array: pa.Array) -> np.ndarray:
 
 
 def ranges(begin: np.ndarray, end: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-    """Concatenate the integer ranges [begin, end): their members, and for each member the number of its range.
+    """Concatenate the integer ranges [begin, end): their integers, and for each integer the number of its range.
 
     `begin` and `end` have shape (n,); the results have shape (sum of lengths,).
     """
@@ -170,7 +170,10 @@ def ranges(begin: np.ndarray, end: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
 
 
 def stored_names(columns: Iterable[str], taken: Iterable[str]) -> dict[str, str]:
-    """A name for each column that both tree libraries take, since neither takes brackets, commas or quotes; all differ."""
+    """A distinct name for each column, without the brackets, commas and quotes that the tree libraries refuse.
+
+    taken : names that are used already.
+    """
     used, names = set(taken), {}
     for column in columns:
         name = plain = re.sub(r"\W+", "_", column).strip("_") or "column"

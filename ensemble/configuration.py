@@ -1,9 +1,9 @@
-"""Configuration: a frozen dataclass, a YAML file over it, `key=value` words over both.
+"""Configuration: a frozen dataclass, overridden by a YAML file, overridden by `key=value` words.
 
     config = load(TrainConfig, "my.yaml", ["batch_size=256", "recipe.width=64"])
 
-A config class is frozen and keyword-only, and has a sentence (a string literal) under each field: `describe` prints them
-for `--help`. OmegaConf checks names and types; the errors here say in one sentence what it found.
+A config class is frozen and keyword-only, and has a sentence (a string literal) under each field, which `describe` prints
+for `--help`. OmegaConf checks names and types; the errors raised here describe the problem in one sentence.
 """
 
 import argparse
@@ -23,10 +23,10 @@ Config = TypeVar("Config")
 
 
 def load(schema: type[Config], file: str | Path | None = None, overrides: Sequence[str] = ()) -> Config:
-    """The defaults of `schema`, then the YAML `file`, then the `key=value` words, each over the one before.
+    """The defaults of `schema`, overridden by the YAML `file`, overridden by the `key=value` words.
 
-    Raises `UserError` for a file that is missing or no YAML mapping, a word without `=`, an unknown key (naming the
-    nearest known one), a value of the wrong type (saying how to write it) and a setting that must be given and is not.
+    Raises `UserError` for a file that is missing or no YAML mapping, a word without `=`, an unknown key (with the nearest
+    known one), a value of the wrong type (with the right form) and a required setting without a value.
     """
     import yaml
     from omegaconf import OmegaConf, errors
@@ -39,12 +39,12 @@ def load(schema: type[Config], file: str | Path | None = None, overrides: Sequen
         if not key or not equals:
             raise UserError(f"'{word}' is no setting: write key=value, as in {next(field_names(schema))}=…")
         kind = _kind(schema, key)
-        # As it stands: a path may hold what YAML would take for a comment or a number, and it reads no as false
+        # The text as it is: YAML would read parts of a path as a comment or a number, and `no` as false
         if kind is str or _is_choice(kind):
             layers.append(("the command line", _nested(key, text)))
             continue
         try:
-            if kind == tuple[str, ...]:  # texts too: yes is no truth value in missing=[yes,NA]
+            if kind == tuple[str, ...]:  # BaseLoader keeps texts: yes is no truth value in missing=[yes,NA]
                 listed = yaml.load(text, Loader=yaml.BaseLoader) if text.strip()[:1] in "[]{}" else [text]
                 layers.append(("the command line", _nested(key, "" if listed is None else listed)))
                 continue
@@ -64,24 +64,24 @@ def load(schema: type[Config], file: str | Path | None = None, overrides: Sequen
                 raise UserError(f"{origin}: {key}={value} does not fit: {_advice(key, kind, value)}") from None
             _refuse_out_of_range(origin, key, value)
     try:
-        found = OmegaConf.to_object(merged)
-        _refuse_empty(found)
-        return found  # type: ignore[return-value]
+        config = OmegaConf.to_object(merged)
+        _refuse_empty(config)
+        return config  # type: ignore[return-value]
     except errors.MissingMandatoryValue as error:
         raise UserError(f"the setting '{error.full_key}' has no default: add {error.full_key}=…") from None
-    except errors.OmegaConfBaseException as error:  # ${…} that leads nowhere
+    except errors.OmegaConfBaseException as error:  # an interpolation ${…} of an unknown setting
         raise UserError(f"the setting '{error.full_key}' cannot be worked out: {str(error).splitlines()[0]}") from None
 
 
 def _nested(key: str, value: Any) -> dict[str, Any]:
-    """A dotted setting as dicts in dicts."""
+    """A dotted setting as nested dicts."""
     for name in reversed(key.split(".")):
         value = {name: value}
     return value
 
 
 def _kind(schema: type, key: str) -> Any:
-    """The type of a dotted setting, None if there is none."""
+    """The type of a dotted setting; None if it does not exist."""
     kind: Any = schema
     for name in key.split("."):
         if not dataclasses.is_dataclass(kind):
@@ -95,7 +95,7 @@ def _is_choice(kind: Any) -> bool:
 
 
 def _settings(schema: type, layer: dict[str, Any], prefix: str = "") -> Iterator[tuple[str, Any, Any]]:
-    """Each setting in a layer: dotted name, type (None if unknown), value. Groups are followed; other dicts are values."""
+    """The dotted name, type (None if unknown) and value of each setting in a layer. Values may be dicts."""
     types = {field.name: field.type for field in dataclasses.fields(schema)}
     for name, value in layer.items():
         kind = types.get(name)
@@ -106,7 +106,7 @@ def _settings(schema: type, layer: dict[str, Any], prefix: str = "") -> Iterator
 
 
 def _advice(key: str, kind: Any, value: Any) -> str:
-    """How to write a value instead, with the nearest choice where it looks like a slip."""
+    """The right form of a value, with the nearest choice if it seems to be misspelt."""
     choices = {str(choice).lower(): choice for choice in typing.get_args(kind)} if _is_choice(kind) else {}
     near = difflib.get_close_matches(str(value).lower(), list(choices), n=1, cutoff=0.75)
     form = _form(key, kind, value)
@@ -114,7 +114,7 @@ def _advice(key: str, kind: Any, value: Any) -> str:
 
 
 def _refuse_out_of_range(origin: str, key: str, value: Any) -> None:
-    """Libraries take whole numbers of 64 bits, and seeds of 32."""
+    """Raise `UserError` for integers beyond 64 bits, and for seeds that are no 32-bit integer."""
     low, high = (0, 2**32 - 1) if key.rsplit(".", 1)[-1] == "seed" else (-(2**63), 2**63 - 1)
     for number in value.values() if isinstance(value, dict) else value if isinstance(value, list) else [value]:
         if isinstance(number, int) and not low <= number <= high:
@@ -122,7 +122,7 @@ def _refuse_out_of_range(origin: str, key: str, value: Any) -> None:
 
 
 def _refuse_empty(config: Any, prefix: str = "") -> None:
-    """A setting without a default must be given, and not as an empty text."""
+    """Raise `UserError` for an empty text in a required setting."""
     for field in dataclasses.fields(config):
         value, name = getattr(config, field.name), f"{prefix}{field.name}"
         if dataclasses.is_dataclass(value):
@@ -132,12 +132,12 @@ def _refuse_empty(config: Any, prefix: str = "") -> None:
 
 
 def _in_a_line(error: Exception) -> str:
-    """The message of a parser about a text that it cannot read."""
+    """The message of a parser's error in one line."""
     return "it is nested too deeply" if isinstance(error, RecursionError) else " ".join(str(error).split())[:500]
 
 
 def _form(key: str, kind: Any, value: Any) -> str:
-    """How a value of type `kind` is written."""
+    """The form of a value of type `kind`, for an error message."""
     if dataclasses.is_dataclass(kind):
         return f"its settings one by one, as in {key}.{next(field_names(kind))}=…"  # type: ignore[arg-type]
     words = {bool: "true or false", int: "a whole number", float: "a number", str: "a text"}
@@ -155,7 +155,7 @@ def _form(key: str, kind: Any, value: Any) -> str:
 
 
 def from_dict(schema: type[Config], content: dict[str, Any]) -> Config:
-    """The config that `to_dict` turned to JSON; `UserError` when it does not fit the class (another version wrote it)."""
+    """The config from the result of `to_dict`; `UserError` if it does not fit the class, as after a change of version."""
     from omegaconf import OmegaConf, errors
 
     merged = OmegaConf.structured(schema)
@@ -167,14 +167,14 @@ def from_dict(schema: type[Config], content: dict[str, Any]) -> Config:
 
 
 def check(config: Any, prefix: str = "", **rules: tuple[bool, str]) -> None:
-    """Raise `UserError` for the first rule that does not hold: field name = (whether it holds, what must be)."""
+    """Raise `UserError` for the first rule that is violated: field name = (whether it holds, what must hold)."""
     for name, (holds, rule) in rules.items():
         if not holds:
             raise UserError(f"{prefix}{name}={getattr(config, name)} is impossible: it must be {rule}")
 
 
 def read_yaml(file: str | Path) -> dict[str, Any]:
-    """The mapping in a YAML file; `UserError` for a file that is missing, damaged, or holds anything else."""
+    """The mapping in a YAML file; `UserError` for a file that is missing, damaged, or contains anything else."""
     import yaml
     from omegaconf import OmegaConf
 
@@ -192,9 +192,9 @@ def read_yaml(file: str | Path) -> dict[str, Any]:
 def from_command_line(
     schema: type[Config], description: str | None, parents: Sequence[argparse.ArgumentParser] = ()
 ) -> Config:
-    """`load` with the words of the command line: `[--config FILE] [key=value …]`; `--help` describes every field.
+    """`load` with the words of the command line, `[--config FILE] [key=value …]`; `--help` describes every field.
 
-    `parents` are parsers, made with add_help=False, of a script's other options.
+    parents : parsers of a script's other options, made with add_help=False.
     """
     parser = argparse.ArgumentParser(parents=list(parents), **_help(schema, description))
     _add_settings(parser)
@@ -205,7 +205,7 @@ def from_command_line(
 def from_subcommands(
     schemas: dict[str, type], description: str | None, parents: Sequence[argparse.ArgumentParser] = ()
 ) -> tuple[str, Any]:
-    """The same for a script whose first word names a command, each with its own config class: the word, and the config."""
+    """The same for a script whose first word is a command, each with its own config class: the command and the config."""
     parser = argparse.ArgumentParser(description=description, formatter_class=argparse.RawDescriptionHelpFormatter)
     commands = parser.add_subparsers(dest="command", required=True)
     for name, schema in schemas.items():
@@ -234,7 +234,7 @@ def to_dict(config: Any) -> dict[str, Any]:
 
 
 def field_names(schema: type) -> Iterator[str]:
-    """Every settable name of a config class, nested ones dotted."""
+    """The name of every setting of a config class; those of nested classes are dotted."""
     for field in dataclasses.fields(schema):
         if dataclasses.is_dataclass(field.type):
             yield from (f"{field.name}.{name}" for name in field_names(field.type))  # type: ignore[arg-type]
@@ -279,12 +279,12 @@ def _unknown_key(schema: type, key: str) -> str:
     near = difflib.get_close_matches(key, names, n=1) or [
         leaves[leaf] for leaf in difflib.get_close_matches(key.rsplit(".", 1)[-1], list(leaves), n=1)
     ]
-    mend = f"did you mean '{near[0]}'?" if near else f"known are: {', '.join(names)}"
-    return f"there is no setting '{key}'; {mend}"
+    advice = f"did you mean '{near[0]}'?" if near else f"known are: {', '.join(names)}"
+    return f"there is no setting '{key}'; {advice}"
 
 
 def _unlock(node: Any) -> None:
-    """OmegaConf makes a frozen dataclass read-only; merging needs it writable until the object is built."""
+    """Make a config writable: OmegaConf makes that of a frozen dataclass read-only."""
     from omegaconf import OmegaConf
 
     OmegaConf.set_readonly(node, False)

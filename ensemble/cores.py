@@ -1,4 +1,4 @@
-"""How many cores this process was granted, which may be fewer than the machine has; it imports nothing of ours."""
+"""How many cores this process may use, which may be fewer than the machine has. Imports no other module of the package."""
 
 import math
 import os
@@ -11,33 +11,33 @@ OWN_CGROUP = Path("/proc/self/cgroup")
 
 
 def granted() -> int:
-    """The least that any authority grants. Ranks that one launcher started share them."""
+    """The smallest of the limits. All ranks started by one launcher share these cores."""
     return min(limits(os.environ).values())
 
 
 def limits(environment: Mapping[str, str], cgroup: Path | None = None) -> dict[str, int]:
-    """What each authority grants, in cores: the affinity mask, Slurm's allocation, the cgroup (default: `CGROUP`).
+    """The limits in cores: the affinity mask, Slurm's allocation, and the CPU quota of the cgroup (default: `CGROUP`).
 
-    Under `srun`, what Slurm grants is for the task: where that is a launcher, for all the ranks that it starts.
+    Under `srun`, Slurm's limit is that of the task; if the task is a launcher, all the ranks that it starts share it.
     """
-    found = {"affinity": len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1}
-    found |= named(environment, "SLURM_CPUS_PER_TASK")
+    cores = {"affinity": len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1}
+    cores |= named(environment, "SLURM_CPUS_PER_TASK")
     quota = _cgroup_quota(cgroup or CGROUP)
     if quota is not None:
-        found["cgroup"] = max(1, math.floor(quota))
-    return found
+        cores["cgroup"] = max(1, math.floor(quota))
+    return cores
 
 
 def named(environment: Mapping[str, str], name: str) -> dict[str, int]:
-    """The number of cores that a variable gives, under its name; nothing if it gives none."""
+    """The number of cores in an environment variable, under its name; empty if it contains none."""
     text = environment.get(name, "")
     return {name: int(text)} if text.isdigit() and int(text) > 0 else {}
 
 
 def cgroup_folders(controller: str, cgroup: Path | None = None) -> Iterator[Path]:
-    """The folders whose limits hold for this process: its own group's, and all above it, of cgroup v2 and v1.
+    """The folders whose limits apply to this process: its own group and all parents, in cgroup v2 and v1.
 
-    In a container its own group is the root of what it sees; in a job of Slurm it is some levels down, and each may limit.
+    In a container, the process sees its own group as the root. In a Slurm job it is some levels down, each with its limit.
     """
     root = cgroup or CGROUP
     own = [root, root / controller]
@@ -52,7 +52,7 @@ def cgroup_folders(controller: str, cgroup: Path | None = None) -> Iterator[Path
 
 
 def _cgroup_quota(cgroup: Path) -> float | None:
-    """The least CPU quota in cores of cgroup v2 and v1, None where there is none."""
+    """The smallest CPU quota in cores of cgroup v2 and v1; None if there is none."""
     quotas = []
     for folder in cgroup_folders("cpu", cgroup):
         with suppress(OSError, ValueError):
@@ -60,5 +60,5 @@ def _cgroup_quota(cgroup: Path) -> float | None:
             quotas.append((quota, period))
         with suppress(OSError):
             quotas.append(((folder / "cpu.cfs_quota_us").read_text(), (folder / "cpu.cfs_period_us").read_text()))
-    # "max", or -1: no limit
+    # "max" or -1 means no limit
     return min((int(quota) / int(period) for quota, period in quotas if quota.strip().isdigit()), default=None)

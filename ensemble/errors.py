@@ -1,12 +1,12 @@
-"""What a user can get wrong, and how a script says so.
+"""Errors of users, and the exit codes of scripts.
 
-Everything that a user can cause (a wrong path, key, value or combination, a damaged file) is a `UserError` whose
-message is one sentence: what was wrong, the value, what to do. Our own mistakes are assertions and keep their traceback.
+Everything that a user can cause (a wrong path, key, value or combination, a damaged file) is a `UserError` whose message is
+one sentence: what is wrong, the value, what to do. Our own mistakes are assertions, with a traceback.
 
-Exit codes of every script: 0 done, 1 failed (a traceback follows, or one sentence where nobody can mend it), 2 the
-user's mistake (one sentence), 75 a training that was asked to stop and saved all it had, 130 Ctrl-C, 143 SIGTERM. Under
-`accelerate launch` these are the workers' codes. A sentence that all of them raise alike comes from rank 0, any other from
-each that raises it; the launcher itself then leaves with 1, after a traceback of its own whose last line has the sentence.
+Exit codes of every script: 0 done, 1 failed (with a traceback, or with one sentence if no one can fix it), 2 an error of the
+user (one sentence), 75 a training that was asked to stop and has saved its state, 130 Ctrl-C, 143 SIGTERM. Under `accelerate
+launch` these are the codes of the workers. An error that all ranks raise alike is printed by rank 0, any other by each rank
+that raises it; then the launcher exits with 1, after a traceback of its own whose last line contains the sentence.
 """
 
 import atexit
@@ -28,18 +28,18 @@ _is_command = False
 
 
 class Failure(RuntimeError):
-    """Nobody's mistake, such as a machine that died; the message says all there is to say."""
+    """A failure without anyone's mistake, such as a machine that died; the message is all that is printed."""
 
 
 class UserError(ValueError):
-    """A mistake that the person at the keyboard can mend; the message says how."""
+    """An error that the user can fix; the message is one sentence with the value, the rule and the fix."""
 
     on_all_ranks = False
-    """Whether every rank raises it alike; then rank 0 prints it for all of them."""
+    """Whether every rank raises the same error; then only rank 0 prints it."""
 
 
-def alike(sentence: str) -> UserError:
-    """An error that every rank raises with this sentence."""
+def error_on_all_ranks(sentence: str) -> UserError:
+    """An error that every rank raises with this message."""
     error = UserError(sentence)
     error.on_all_ranks = True
     return error
@@ -51,10 +51,10 @@ def is_command() -> bool:
 
 
 def run(main: Callable[[], None]) -> None:
-    """Run a script's `main` and leave with the exit code that the module's docstring documents."""
+    """Run a script's `main`, and exit with one of the codes in the module's docstring."""
     global _is_command
     _is_command = True
-    signal.signal(signal.SIGTERM, _leave)  # so that half-written folders are cleared away, as after Ctrl-C
+    signal.signal(signal.SIGTERM, _exit_on_sigterm)  # so that half-written folders are deleted, as after Ctrl-C
     code, sentence = 0, ""
     try:
         main()
@@ -66,15 +66,14 @@ def run(main: Callable[[], None]) -> None:
         print(f"failed: {error}", file=sys.stderr)
         code = FAILED
     except Exception as error:
-        # Each library has its own class for it, but they all quote the operating system
+        # Each library raises its own class, but all messages contain that of the operating system
         if os.strerror(errno.ENOSPC) in str(error):
             sentence = f"there is no room left on the disk ({error}): free some, or write elsewhere"
-            print(f"error: {sentence}", file=sys.stderr)
-            code = USER_ERROR
         elif isinstance(error, OSError) and error.errno == errno.ENAMETOOLONG:
             shown = str(error.filename or "")
             shown = shown if len(shown) <= 100 else f"{shown[:100]}…"
             sentence = f"the name {shown} is too long: a file's name may have 255 bytes, a path 4,095"
+        if sentence:
             print(f"error: {sentence}", file=sys.stderr)
             code = USER_ERROR
         else:
@@ -86,10 +85,10 @@ def run(main: Callable[[], None]) -> None:
     except SystemExit as error:
         code = int(error.code or 0)
     if sentence:
-        _tell_launcher(sentence)
+        _write_launcher_error(sentence)
     if "torch" in sys.modules:
-        # Neither by destroying a process group nor through the interpreter's end: now and then, Gloo's threads hang the
-        # former, which waits for them and holds the lock they wait for, and abort the latter, which they outlive
+        # Gloo's threads make both usual ways to exit fail now and then: destroying the process group waits for them while
+        # holding the lock that they wait for, and they abort the interpreter if they outlive it
         atexit._run_exitfuncs()
         sys.stdout.flush()
         sys.stderr.flush()
@@ -98,8 +97,8 @@ def run(main: Callable[[], None]) -> None:
         sys.exit(code)
 
 
-def _tell_launcher(sentence: str) -> None:
-    """Write the sentence to the file whose content torchelastic's launcher shows at the end of its traceback."""
+def _write_launcher_error(sentence: str) -> None:
+    """Write the sentence to the file that torchelastic's launcher prints at the end of its traceback."""
     if file := os.environ.get("TORCHELASTIC_ERROR_FILE"):
         import json
 
@@ -108,5 +107,5 @@ def _tell_launcher(sentence: str) -> None:
             json.dump({"message": message}, stream)
 
 
-def _leave(number: int, frame: object) -> None:
+def _exit_on_sigterm(number: int, frame: object) -> None:
     sys.exit(TERMINATED)

@@ -1,8 +1,8 @@
-"""A folder that is either whole or not there, and the manifest that says what is in it.
+"""Folders that are complete or absent, and the manifest that lists their content.
 
-Prepared data, a tree member, a checkpoint and a fitted ensemble are each such a folder: it is written beside its final
-name, synced, and renamed. `manifest.json` says its kind and lists every file with its size and SHA-256; the `fingerprint`
-over the manifest names the data, so that members trained on different data can never be joined by accident.
+Prepared data, a tree member, a checkpoint and a fitted ensemble are such folders: written under another name, synced, and
+renamed. `manifest.json` contains the kind of the folder, and the size and SHA-256 of every file. The `fingerprint`, a hash
+of the manifest, identifies the data, so members that were trained on different data cannot be combined by accident.
 """
 
 import hashlib
@@ -22,22 +22,22 @@ from ensemble.verification import sha256
 
 NAME = "manifest.json"
 MARK = "written by accelerate-ensemble"
-"""In the first or last bytes of each single file that a command may replace."""
+"""Contained in the first or last bytes of each single file that a command may replace."""
 _MARKS = (MARK.encode(), b'"versions": {"accelerate-ensemble"')
 _MARKED_BYTES = 1 << 18
 _SCRATCH = re.compile(r"\..+\.(writing|old)-[0-9a-f]{8}|\.(step|trees)-[0-9]{8}\.old|\.pages-[0-9a-z]+")
 _checks: dict[Path, Callable[[Path], None]] = {}
-"""What must hold of a folder that is being written, before it gets its name: see `checked`."""
+"""Checks of folders before they are renamed to their final name, by path: see `checked`."""
 
 
 @contextmanager
 def new_folder(path: str | Path, overwrite: bool, kind: str) -> Iterator[Path]:
-    """Yield a scratch folder beside `path`; rename it to `path` at the end, or delete it if anything was raised.
+    """Yield a scratch folder beside `path`; rename it to `path` at the end, or delete it if an exception was raised.
 
-    What `overwrite` replaces stays where it is until the new folder is whole. `kind` is what the manifest of
-    a folder of this kind has: a folder of another is not replaced, unless it is empty; nor is one with a file that its
-    manifest does not list. An empty folder is used without `overwrite` too.
-    Raises `UserError` when `path` exists and may not be replaced, or when its parent cannot be written.
+    A folder that `overwrite` replaces stays until the new one is complete. `kind` is the kind in the manifests of such
+    folders. A folder of another kind is not replaced, nor one with a file that its manifest does not list. An empty folder
+    is used without `overwrite` too. Raises `UserError` if `path` exists and may not be replaced, or if its parent cannot be
+    written.
     """
     target = Path(path).resolve()  # a link to a folder elsewhere stays a link
     refuse_inside(path)
@@ -55,7 +55,7 @@ def new_folder(path: str | Path, overwrite: bool, kind: str) -> Iterator[Path]:
             )
     if target.exists() and (target.is_mount() or target == Path.cwd()):
         raise UserError(f"{path} cannot be replaced as a whole, being the current folder or a disk: name a folder inside it")
-    unique = uuid.uuid4().hex[:8]  # process ids repeat: in a container every run may have the same
+    unique = uuid.uuid4().hex[:8]  # process ids repeat: in a container every run may have the same one
     scratch, old = (target.with_name(f".{target.name}.{state}-{unique}") for state in ("writing", "old"))
     try:
         scratch.mkdir(parents=True)
@@ -86,12 +86,12 @@ def new_folder(path: str | Path, overwrite: bool, kind: str) -> Iterator[Path]:
 
 
 def _is_free(target: Path) -> bool:
-    """Nothing is there, or an empty folder."""
+    """Whether the path does not exist, or is an empty folder."""
     return not target.exists() or (target.is_dir() and not any(target.iterdir()))
 
 
 def _content(folder: Path) -> dict[str, Any]:
-    """The manifest of a folder, sound or not; empty if there is none."""
+    """The manifest of a folder, valid or not; empty if there is none."""
     try:
         content = json.loads((folder / NAME).read_text(encoding="utf-8"))
     except (OSError, ValueError, RecursionError):
@@ -104,9 +104,9 @@ def _kind(folder: Path) -> str | None:
 
 
 def foreign(folder: Path, own: Iterable[str] = ()) -> str | None:
-    """The first file in a folder that the project did not write there: no manifest lists it, nor does `own`.
+    """The first file in a folder that the project did not write: neither its manifest nor `own` lists it.
 
-    The folders of folds count by their own manifests if the folder's manifest names their fingerprints.
+    Folders of folds have manifests of their own, which count if the folder's manifest contains their fingerprints.
     """
     written = {*own, *_listed(folder)}
     for file in sorted(folder.rglob("*")):
@@ -130,7 +130,7 @@ def _listed(folder: Path) -> Iterator[str]:
 
 
 def set_aside(folder: Path, own: Iterable[str] = ()) -> Path:
-    """Rename a damaged folder to damaged-NAME, in place of an older one of the project's, and return the new path."""
+    """Rename a damaged folder to damaged-NAME, replacing an older one that the project wrote; return the new path."""
     aside = folder.with_name(f"damaged-{folder.name}")
     if aside.exists() and not discard(aside, own):
         aside = aside.with_name(f"{aside.name}-{uuid.uuid4().hex[:8]}")
@@ -138,9 +138,9 @@ def set_aside(folder: Path, own: Iterable[str] = ()) -> Path:
 
 
 def prune(folder: Path) -> None:
-    """Delete a folder that the project wrote; one with a file of the user's stays.
+    """Delete a folder that the project wrote, unless it contains a file of the user's.
 
-    It is out of the way by one rename: a deletion that is cut short must not look like a damaged folder.
+    It is renamed first, so that an interrupted deletion does not look like a damaged folder.
     """
     if not foreign(folder):
         gone = folder.with_name(f".{folder.name}.old")
@@ -149,7 +149,7 @@ def prune(folder: Path) -> None:
 
 
 def discard(folder: Path, own: Iterable[str] = ()) -> bool:
-    """Delete a folder that the project wrote, unless it holds a file that `foreign` names; whether it is gone."""
+    """Delete a folder that the project wrote, unless `foreign` finds a file in it; return whether it was deleted."""
     if not folder.is_dir() or foreign(folder, own):
         return False
     shutil.rmtree(folder, ignore_errors=True)
@@ -157,7 +157,7 @@ def discard(folder: Path, own: Iterable[str] = ()) -> bool:
 
 
 def discard_scratch(paths: Iterable[Path]) -> None:
-    """Delete what a killed process left half-written, which has a name that only this project gives."""
+    """Delete what a killed process left half-written, recognised by a name that only this project uses."""
     for path in paths:
         if _SCRATCH.fullmatch(path.name):
             if path.is_dir() and not path.is_symlink():
@@ -167,7 +167,7 @@ def discard_scratch(paths: Iterable[Path]) -> None:
 
 
 def refuse_inside(path: str | Path) -> None:
-    """Raise `UserError` for an output inside a folder with a manifest, which would no longer match its manifest."""
+    """Raise `UserError` for an output inside a folder with a manifest, which would not match its content any more."""
     for folder in Path(path).resolve().parents:
         content = _content(folder)
         if "fingerprint" in content and "files" in content:
@@ -177,7 +177,7 @@ def refuse_inside(path: str | Path) -> None:
 
 @contextmanager
 def checked(path: str | Path, check: Callable[[Path], None]) -> Iterator[None]:
-    """Within it, `new_folder` of `path` calls `check` with the whole folder, before that takes its place."""
+    """Within this context, `new_folder` of `path` calls `check` with the complete folder before renaming it."""
     target = Path(path).resolve()
     _checks[target] = check
     try:
@@ -187,7 +187,7 @@ def checked(path: str | Path, check: Callable[[Path], None]) -> Iterator[None]:
 
 
 def recover(path: Path) -> None:
-    """Put back a folder whose replacement was killed between its two renames."""
+    """Restore a folder whose replacement was killed between its two renames."""
     for old in sorted(path.parent.glob(f".{path.name}.old-*")):
         if not path.exists():
             old.rename(path)
@@ -195,10 +195,10 @@ def recover(path: Path) -> None:
 
 @contextmanager
 def new_file(path: Path, what: str) -> Iterator[Path]:
-    """Yield a scratch path beside `path`, and sync and rename it at the end, or delete it if anything was raised.
+    """Yield a scratch path beside `path`; sync and rename it at the end, or delete it if an exception was raised.
 
-    Raises `UserError`, which calls the file `what`, when it cannot be written, or would replace a file that does not have
-    the project's mark in it.
+    Raises `UserError`, which calls the file `what`, if it cannot be written, or would replace a file without the project's
+    mark.
     """
     refuse_inside(path)
     refuse_foreign_file(path, what)
@@ -211,18 +211,18 @@ def new_file(path: Path, what: str) -> Iterator[Path]:
             sync(scratch)
             scratch.rename(path)
         finally:
-            with suppress(OSError):  # the name may be too long even to ask for
+            with suppress(OSError):  # even this fails if the name is too long
                 scratch.unlink(missing_ok=True)
             with suppress(OSError):
                 if is_new:
-                    path.parent.rmdir()  # which fails unless it is empty
+                    path.parent.rmdir()  # fails unless it is empty
     except OSError as error:
-        why = os.strerror(error.errno) if error.errno else error  # pyarrow's own text is longer
+        why = os.strerror(error.errno) if error.errno else error  # the text of pyarrow is longer
         raise UserError(f"the {what} {path} cannot be written: {why}") from None
 
 
 def refuse_foreign_file(path: Path, what: str) -> None:
-    """Raise `UserError` if something is at `path` that no command of this project wrote."""
+    """Raise `UserError` if `path` exists and was not written by a command of this project."""
     if not path.exists():
         return
     if not path.is_file():
@@ -242,7 +242,7 @@ def refuse_foreign_file(path: Path, what: str) -> None:
 
 
 def write_text(path: Path, text: str) -> None:
-    """Write beside `path`, sync, rename: a reader sees the old file or the new one, never a part, whoever else writes."""
+    """Write beside `path`, sync, rename: readers see the old file or the new one, never a part."""
     scratch = path.with_name(f".{path.name}.writing-{uuid.uuid4().hex[:8]}")
     try:
         scratch.write_text(text, encoding="utf-8")
@@ -253,12 +253,12 @@ def write_text(path: Path, text: str) -> None:
 
 
 def write_json(path: Path, content: Any) -> None:
-    """Write JSON as `write_text` writes."""
+    """Write JSON in the way of `write_text`."""
     write_text(path, json.dumps(content, indent=1, ensure_ascii=False) + "\n")
 
 
 def read_json(path: Path) -> Any:
-    """The content of a JSON file; `UserError` when it is missing or damaged."""
+    """The content of a JSON file; `UserError` if it is missing or damaged."""
     try:
         return json.loads(path.read_text(encoding="utf-8"))
     except FileNotFoundError:
@@ -274,10 +274,10 @@ def write_manifest(
     leave_out: str | None = None,
     only: Iterable[str] | None = None,
 ) -> dict[str, Any]:
-    """Add the list of files and the fingerprint to `content`, and write it as the folder's manifest.
+    """Add the list of files and the fingerprint to `content`, write it as the folder's manifest, and return it.
 
-    checksums : by device and inode; it is added to, so that a file of several folders is read once. leave_out : a folder
-    in it whose files are not listed, for they have manifests of their own. only : names of the files to list, not all.
+    checksums : by device and inode; new ones are added, so that a file of several folders is read once. leave_out : a
+    subfolder whose files are not listed, since they have manifests of their own. only : names of the files to list, not all.
     """
     checksums = {} if checksums is None else checksums
     files = {}
@@ -296,15 +296,15 @@ def write_manifest(
 
 
 def sources(files: Iterable[Path]) -> list[dict[str, Any]]:
-    """A manifest's entry `sources`: of each file the name, the size and the checksum, but no folder."""
+    """The entry `sources` of a manifest: name, size and checksum of each file, without its folder."""
     return [{"name": file.name, "bytes": file.stat().st_size, "sha256": sha256(file)} for file in files]
 
 
 def read_manifest(folder: str | Path, is_full: bool = False) -> dict[str, Any]:
-    """The manifest of prepared data, after checking that it is sound and that every file is as it was written.
+    """The manifest of prepared data, after checking that it is valid and that every file is unchanged.
 
-    Checksums are read of files that changed since they were last read (verification.py); with `is_full`, of all.
-    Raises `UserError` for a folder of another kind, and naming the first file that is missing or is not as it was written.
+    Checksums are read for files that changed since they were last read (verification.py), or with `is_full` for all files.
+    Raises `UserError` for a folder of another kind, and for the first file that is missing or was changed.
     """
     folder = Path(folder)
     if not folder.is_dir():
@@ -324,7 +324,7 @@ def _changed(file: Path) -> UserError:
 
 
 def verify(folder: str | Path) -> dict[str, Any]:
-    """The manifest of any folder, after reading every file; `UserError` names the first that is not as it was written."""
+    """The manifest of any folder, after reading every file; `UserError` for the first file that was changed."""
     manifest = _read(Path(folder))
     for name, entry in manifest["files"].items():
         if sha256(Path(folder) / name) != entry["sha256"]:
@@ -354,7 +354,7 @@ def _fingerprint(manifest: dict[str, Any]) -> str:
 
 
 def sync(path: Path) -> None:
-    """Ask the operating system to bring a file, or a folder's list of names, to the disk."""
+    """Write a file, or the list of names of a folder, from the cache of the operating system to the disk."""
     descriptor = os.open(path, os.O_RDONLY)
     try:
         os.fsync(descriptor)

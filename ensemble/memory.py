@@ -1,4 +1,4 @@
-"""How much memory is left for this process."""
+"""How much memory is available to this process."""
 
 from contextlib import suppress
 from pathlib import Path
@@ -8,24 +8,24 @@ from ensemble import cores
 MEMINFO = Path("/proc/meminfo")
 
 
-def left(cgroup: Path | None = None) -> int | None:
-    """Bytes that this process may still take: of the machine, and of each cgroup that it is in; None if unknown."""
-    found = []
+def available(cgroup: Path | None = None) -> int | None:
+    """Bytes that this process may still allocate, by the machine and by each of its cgroups; None if unknown."""
+    limits = []
     with suppress(OSError, KeyError):
-        found.append(1024 * numbers(MEMINFO)["MemAvailable"])
+        limits.append(1024 * read_numbers(MEMINFO)["MemAvailable"])
     for folder in cores.cgroup_folders("memory", cgroup):
-        # Pages of files that nobody has looked at lately are given back on demand
+        # Pages of inactive files are freed on demand
         for limit, used, pages in (
             ("memory.max", "memory.current", "inactive_file"),
             ("memory.limit_in_bytes", "memory.usage_in_bytes", "total_inactive_file"),
         ):
             with suppress(OSError, ValueError, KeyError):  # "max" is no number
-                most, now = (int((folder / name).read_text()) for name in (limit, used))
-                found.append(most - now + numbers(folder / "memory.stat")[pages])
-    return max(0, min(found)) if found else None
+                limit_bytes, used_bytes = (int((folder / name).read_text()) for name in (limit, used))
+                limits.append(limit_bytes - used_bytes + read_numbers(folder / "memory.stat")[pages])
+    return max(0, min(limits)) if limits else None
 
 
-def numbers(file: Path) -> dict[str, int]:
-    """The lines of a file that are a name and a number."""
+def read_numbers(file: Path) -> dict[str, int]:
+    """The lines of a file that consist of a name and a number."""
     lines = (line.replace(":", " ").split() for line in file.read_text().splitlines())
     return {line[0]: int(line[1]) for line in lines if len(line) > 1 and line[1].isdigit()}

@@ -1,23 +1,23 @@
-"""The prediction file: the one contract between members, the ensemble and the report.
+"""The prediction file, by which members, the ensemble and the report exchange predictions.
 
 A prediction file is Parquet, one row per example:
 
-    row_id       int64     names the example within the prepared data
-    target       float64   what happened; NaN in a forecast, where it is not known yet
+    row_id       int64     identifies the example within the prepared data
+    target       float64   the outcome; NaN in a forecast, where it is not known yet
     prediction   float64   a probability, score or value; never NaN. Or fixed_size_list<float64>[K]: K probabilities, sum 1
     group        int64     examples that are ranked against each other: the week, the user
-    cluster      int64     examples that are drawn together by the bootstrap: the product, the user
+    cluster      int64     examples that the bootstrap draws together: the product, the user
     weight       float64   optional: how much the example counts in fits and scores, 0 or more
-    reasons      list<struct<feature, value, contribution>>   optional: what each feature contributes to the prediction, the
-                 largest first, for the first rows of a forecast; of several classes also `class`, the number of the class
-                 to which it contributes
+    reasons      list<struct<feature, value, contribution>>   optional: the contributions of features to the prediction, the
+                 largest first, for the first rows of a forecast; with several classes also `class`, the number of the class
+                 to which they contribute
 
 and in its metadata, under the key `ensemble`, a JSON object with `recipe`, `split`, `member`, `fingerprint` (of the prepared
 data), `config`, `versions`, `checksums` of the columns, and `output`: probability (the default), score, of which only the
-order is known to mean something, value, of a target that is a number, or probabilities, one for each of the K names in
-`classes`; the target is then the number of a class. Files are joined by `row_id`, never by position.
+order has a meaning, value, for a numerical target, or probabilities, one for each of the K names in `classes`; the target is
+then the number of a class. Files are joined by `row_id`, never by position.
 
-A model of any other kind joins an ensemble with such files, by whatever program they are written, without checksums:
+A model of any other kind joins an ensemble by such files, written by any program, without checksums:
 
     table = pa.table({"row_id": …, "target": …, "prediction": …, "group": …, "cluster": …})
     about = {"recipe": "hot_sellers", "split": "blend", "member": "mine", "fingerprint": "f00d", "output": "score"}
@@ -55,7 +55,7 @@ TOLERANCE = 1e-4  # of the sum of a row's probabilities: those of float32 member
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class Predictions:
-    """The forecasts of one member for one split; arrays of shape (num_rows,), but probabilities (num_rows, num_classes)."""
+    """The predictions of one member for one split: (num_rows,) each; probabilities of classes (num_rows, num_classes)."""
 
     row_id: np.ndarray
     target: np.ndarray
@@ -94,9 +94,9 @@ def write(path: str | Path, predictions: Predictions) -> None:
 
 
 def read(path: str | Path) -> Predictions:
-    """Read and check a prediction file, from whichever program wrote it.
+    """Read and check a prediction file, written by any program.
 
-    Raises `UserError` when the file is missing or damaged, lacks a column or the metadata, or holds NaN or repeated ids.
+    Raises `UserError` if the file is missing or damaged, lacks a column or metadata, or contains NaN or repeated ids.
     """
     table, about = read_checked(path, "prediction file")
     missing = [name for name in COLUMNS if name not in table.column_names]
@@ -130,14 +130,14 @@ def read(path: str | Path) -> Predictions:
 
 def write_checked(path: Path, what: str, table: pa.Table, about: dict[str, Any]) -> None:
     """Write a table in one rename, with checksums, and with `about` and the versions under `KEY` in its metadata."""
-    about = {**about, "checksums": verification.of_columns(table), "versions": versions()}
+    about = {**about, "checksums": verification.column_checksums(table), "versions": versions()}
     table = table.replace_schema_metadata({KEY: json.dumps(about).encode()})
     with new_file(path, what) as scratch:
         pq.write_table(table, scratch, compression="zstd", write_page_checksum=True)
 
 
 def read_checked(path: str | Path, what: str) -> tuple[pa.Table, dict[str, Any]]:
-    """What `write_checked` wrote, or another program; `UserError` for a file that is missing, damaged or edited by hand."""
+    """The table and metadata of a file by `write_checked` or another program; `UserError` if missing, damaged or edited."""
     try:
         with pq.ParquetFile(path, page_checksum_verification=True) as file:
             table = file.read()
@@ -152,11 +152,11 @@ def read_checked(path: str | Path, what: str) -> tuple[pa.Table, dict[str, Any]]
 
 
 def align(members: list[Predictions]) -> tuple[Predictions, np.ndarray]:
-    """Join members by row id: a template with sorted rows, and their predictions of shape (num_rows, num_members).
+    """Join members by row id: a template with sorted rows, and their predictions, (num_rows, num_members).
 
-    Probabilities of classes have shape (num_rows, num_members, num_classes). The template has the weights of any member that
-    has some; a member without is of a program that knows none. Raises `UserError` when fingerprints, splits, recipes,
-    classes, row ids, targets, groups, clusters or weights differ, and when two members have one name.
+    Probabilities of classes have shape (num_rows, num_members, num_classes). The template has the weights of any member with
+    weights; members by other programs may have none. Raises `UserError` if fingerprints, splits, recipes, classes, row ids,
+    targets, groups, clusters or weights differ, and if two members have one name.
     """
     if not members:
         raise UserError("an ensemble needs at least one member: name the prediction files")
@@ -168,34 +168,33 @@ def align(members: list[Predictions]) -> tuple[Predictions, np.ndarray]:
     columns, weight = [], None
     for member in members:
         for what in ("fingerprint", "split", "recipe"):
-            ours, theirs = getattr(first, what), getattr(member, what)
-            if ours != theirs:
+            if getattr(member, what) != getattr(first, what):
                 raise UserError(
-                    f"member {member.member} has {what} {theirs}, but {first.member} has {ours}: "
-                    "predict with both on the same prepared data and split"
+                    f"member {member.member} has {what} {getattr(member, what)}, but {first.member} has "
+                    f"{getattr(first, what)}: predict with both on the same prepared data and split"
                 )
         if member.classes != first.classes:
             raise UserError(
-                f"member {member.member} says probabilities of {_listed(member.classes)}, but {first.member} of "
+                f"member {member.member} predicts probabilities of {_listed(member.classes)}, but {first.member} of "
                 f"{_listed(first.classes)}: predict with both on the same task"
             )
-        mine = np.argsort(member.row_id, kind="stable")
-        if not np.array_equal(member.row_id[mine], first.row_id[order]):
-            lost = np.setdiff1d(first.row_id, member.row_id)
-            foreign = np.setdiff1d(member.row_id, first.row_id)
-            example = f"row {lost[0]}" if lost.size else f"row {foreign[0]}"
+        member_order = np.argsort(member.row_id, kind="stable")
+        if not np.array_equal(member.row_id[member_order], first.row_id[order]):
+            missing = np.setdiff1d(first.row_id, member.row_id)
+            additional = np.setdiff1d(member.row_id, first.row_id)
+            example = f"row {missing[0]}" if missing.size else f"row {additional[0]}"
             raise UserError(
-                f"member {member.member} lacks {lost.size} of the rows of {first.member} and has {foreign.size} others "
-                f"(the first is {example}): predict again with both on the same split"
+                f"member {member.member} lacks {missing.size} of the rows of {first.member} and has {additional.size} "
+                f"others (the first is {example}): predict again with both on the same split"
             )
         for name in ("target", "group", "cluster"):
-            if not np.array_equal(getattr(member, name)[mine], getattr(first, name)[order], equal_nan=True):
+            if not np.array_equal(getattr(member, name)[member_order], getattr(first, name)[order], equal_nan=True):
                 raise UserError(f"member {member.member} has another {name} than {first.member}: predict again with both")
         if member.weight is not None:
-            if weight is not None and not np.array_equal(member.weight[mine], weight):
+            if weight is not None and not np.array_equal(member.weight[member_order], weight):
                 raise UserError(f"member {member.member} has other weights than the members before it: predict all again")
-            weight = member.weight[mine]
-        columns.append(member.prediction[mine])
+            weight = member.weight[member_order]
+        columns.append(member.prediction[member_order])
     template = dataclasses.replace(
         first,
         **{name: getattr(first, name)[order] for name in COLUMNS},
@@ -205,25 +204,25 @@ def align(members: list[Predictions]) -> tuple[Predictions, np.ndarray]:
     return template, np.stack(columns, axis=1)
 
 
-def taken(predictions: Predictions, rows: np.ndarray) -> Predictions:
-    """Some rows of a prediction file. rows : their numbers, or (num_rows,) bool."""
+def select_rows(predictions: Predictions, rows: np.ndarray) -> Predictions:
+    """Some rows of a prediction file. rows : row numbers, or (num_rows,) bool."""
     names = [*COLUMNS, *([] if predictions.weight is None else [WEIGHT])]
     return dataclasses.replace(predictions, reasons=None, **{name: getattr(predictions, name)[rows] for name in names})
 
 
 def versions() -> dict[str, str]:
     """The installed versions of the libraries that a prediction can depend on."""
-    found = {}
+    installed = {}
     for name in ("accelerate-ensemble", "torch", "accelerate", "datasets", "xgboost", "lightgbm", "polars", "numpy"):
         try:
-            found[name] = importlib.metadata.version(name)
+            installed[name] = importlib.metadata.version(name)
         except importlib.metadata.PackageNotFoundError:
             continue
-    return found
+    return installed
 
 
 def _check_metadata(about: dict[str, Any], path: Path) -> None:
-    """`UserError` for metadata of the wrong type, and for classes beside an output that has none."""
+    """`UserError` for metadata of the wrong type, and for classes with an output that has none."""
     for name in ("recipe", "split", "member", "fingerprint", "output"):
         if not isinstance(about.get(name, ""), str):
             raise UserError(f"{path}: the metadata '{name}' is {about[name]!r}: write a text")
@@ -236,7 +235,7 @@ def _check_metadata(about: dict[str, Any], path: Path) -> None:
 
 
 def _schema(output: str, classes: tuple[str, ...], optional: list[str]) -> pa.Schema:
-    """Of the columns. A whole number has no NaN, so nulls would make such a column float: only the floats may hold them."""
+    """The schema of the columns. Only floats may be null: a null would convert an integer column to floats."""
     kinds = {**COLUMNS, **dict.fromkeys(optional, pa.float64())}
     if output == "probabilities":
         kinds["prediction"] = pa.list_(pa.float64(), len(classes))
@@ -252,8 +251,8 @@ def _listed(classes: tuple[str, ...]) -> str:
 def _check_output(output: str, classes: tuple[str, ...], path: Path) -> None:
     if output not in OUTPUTS:
         raise UserError(f"{path}: output is '{output}', but a member's is one of {', '.join(OUTPUTS)}: name one of them")
-    wants_classes = output == "probabilities"
-    if wants_classes != bool(classes) or len(set(classes)) < len(classes) or (wants_classes and len(classes) < 2):
+    needs_classes = output == "probabilities"
+    if needs_classes != bool(classes) or len(set(classes)) < len(classes) or (needs_classes and len(classes) < 2):
         raise UserError(
             f"{path}: output is '{output}' with {_listed(classes)}: 'probabilities', and only they, have two or "
             "more classes of different names"

@@ -1,14 +1,15 @@
-"""What a recipe is, and how it is found. A recipe is one package (folder) that answers one question with the shared parts.
+"""The interface of a recipe, and how a recipe is found. A recipe is a package that answers one question with the shared
+parts.
 
 `--recipe NAME` takes a built-in name or an importable package of the user's own, such as `my_company.churn`. The package
-consists of the modules below. Only the first two are required; each is imported where it is used and not before, so a
-process loads only the libraries that it needs. `ensemble/recipes/README.md` is a guide with a worked example.
+consists of the modules below. Only the first two are required. Each is imported when it is first used, so a process loads
+only the libraries that it needs. `ensemble/recipes/README.md` is a guide with a worked example.
 
-    __init__.py   WORDS: Words                            how the report and the model card call rows and positive answers
+    __init__.py   WORDS: Words                            terms of the report and the model card for rows and positives
     settings.py   PrepareConfig                           settings of scripts/prepare_data.py; imports nothing heavy
                   RecipeConfig                            settings of scripts/train.py under `recipe.`
                   TRAINING                                other defaults of TrainConfig (neural/settings.py), by name
-    prepare.py    prepare(config) -> manifest             raw data to a folder of prepared data
+    prepare.py    prepare(config) -> manifest             converts raw data to a folder of prepared data
     training.py   make(config, data) -> NeuralRecipe      what scripts/train.py trains
                   ANY_FEATURES                            True if it learns from data of any recipe with flat features
     baselines.py  kinds(about) -> {name: kind}            predictions that need no training, by the name of member=…
@@ -24,7 +25,7 @@ process loads only the libraries that it needs. `ensemble/recipes/README.md` is 
                   scores_by_part(kind, test, forecasts, data)   further scores of the test split, for ensemble.json
     new_data.py   prepare(like, settings) -> manifest     new raw data, prepared like those of the manifest `like`
                   check(like, source, metadata)           refuses missing raw data before anything is written
-    requests.py   Request, counts, problem, tables, facts, answer      a request to scripts/serve.py and what becomes of it
+    requests.py   Request, counts, problem, tables, facts, answer      a request to scripts/serve.py and its response
     page.py       parts(run) -> {name: value}             variables of the page's template
                   pictures(run, series) -> [Picture]      further pictures
                   prepare_words(about) -> [word]          the command that prepared the data
@@ -32,8 +33,8 @@ process loads only the libraries that it needs. `ensemble/recipes/README.md` is 
     card.py       parts(about, scores) -> Parts           the recipe's sentences of the model card
     export.py     export(member, data, out, dtype) -> [line]      scripts/export_model.py of a neural member; lines to print
 
-`about` is a manifest of prepared data. Shared code reaches these modules through `Recipe`, imports none of them by itself,
-and names none of them.
+`about` is a manifest of prepared data. Shared code accesses these modules through `Recipe` only, and contains no recipe's
+name.
 """
 
 import argparse
@@ -75,49 +76,49 @@ _named_by_user: set[str] = set()
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class Words:
-    """How people call what the rows are."""
+    """Terms for the rows, in the report and the model card."""
 
     unit: str = "row"
-    """What the bootstrap draws, singular; its plural ends in s."""
+    """A cluster, which the bootstrap draws, such as product; its plural ends in s."""
     yes: str = "yes"
     """A binary target of 1, as an adjective or a noun."""
     positives: str = "rows of yes"
     """Rows whose target is 1."""
     became_yes: str = "was yes"
-    """A row's target turned out to be 1."""
+    """The outcome that a row's target is 1."""
     block: str = "block of rows"
-    """Rows with the same value of the task's `group` column."""
+    """Rows with the same value of the task's `group` column, such as week."""
     blocks: str = "rows"
-    """What the blend split consists of, in the order in which combiners are compared."""
+    """Plural of the parts of the blend split, in the order in which combiners are compared."""
     follow_time: bool = False
-    """Whether the splits follow each other in time; otherwise they do if the data's settings name a `time`."""
+    """Whether the splits follow each other in time. They also do if the data's settings name a `time`."""
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class Size:
-    """What a training takes of memory, at least; known before anything is allocated."""
+    """A lower bound of the memory that a training needs, known before anything is allocated."""
 
     num_parameters: int
     batch_bytes: int
-    """Of a micro-batch, with what its forward pass keeps for the backward pass."""
+    """Bytes of a micro-batch, with what its forward pass keeps for the backward pass."""
     settings: tuple[str, ...]
-    """The settings that it grows with."""
+    """The settings on which it depends."""
 
 
 class NeuralRecipe(Protocol):
-    """What the training loop asks of a recipe; `training.make(config, data)` returns one."""
+    """The interface of a recipe for the training loop; `training.make(config, data)` returns one."""
 
     name: str
     fingerprint: str
     """Of the prepared data."""
     inputs: dict[str, Any]
-    """What the model's inputs mean, as JSON: data to predict on must have the same."""
+    """The meaning of the model's inputs, as JSON; data to predict must have the same."""
     monitor: str
-    """The validation metric that chooses `best` and stops training early."""
+    """The validation metric that selects `best` and stops training early."""
     higher_is_better: bool
     """Whether a higher value of `monitor` is better."""
     output: str
-    """What `prediction` is: probability, probabilities of classes, value or score; or `RANKING`."""
+    """The type of `prediction`: probability, probabilities of classes, value or score; or `RANKING`."""
 
     def rows(self, split: str) -> "Rows": ...
 
@@ -128,57 +129,58 @@ class NeuralRecipe(Protocol):
     ) -> "list[torch.optim.Optimizer]": ...
 
     def step(self, model: "torch.nn.Module", batch: "Batch", state: "State") -> "tuple[torch.Tensor, torch.Tensor, State]":
-        """The *sum* of the losses, the number of things summed, and the state carried to the next batch (first None).
+        """The *sum* of the losses, the number of summed terms, and the state for the next batch (None for the first).
 
-        The state's tensors have the batch as first dimension: row k goes on from row k of the global batch before. They are
-        not to be changed in place. A rank that stands idle gets None also in the middle of a run.
+        The first dimension of the state's tensors is the batch: row k continues row k of the previous global batch. They
+        must not be changed in place. A rank without rows gets None also in the middle of a run.
         """
 
     def predict(self, model: "torch.nn.Module", batch: "Batch") -> "Batch":
-        """Tensors whose first dimension is the batch, `prediction` and `target` (float32, (B,)) among them.
+        """Tensors whose first dimension is the batch, among them `prediction` and `target` (float32, (B,)).
 
-        Of a task with weights also `weight`, (B,): `metrics` is given it, and the prediction file holds it.
+        For a task with weights also `weight`, (B,), for `metrics` and the prediction file.
         """
 
     def metrics(self, predictions: "dict[str, np.ndarray]") -> dict[str, float]:
         """Scores of a split, `monitor` among them, from the arrays of `predict`, each (num_rows, …).
 
-        A recipe that also has the method `sums` gets the sums over all rows of what that returns instead.
+        For a recipe with the method `sums`, the argument contains the sums of its results over all rows instead.
         """
 
-    # A recipe may also have `size(num_rows) -> Size`, by which a model that cannot fit into memory is refused, and
-    # `choose(config) -> config`, which replaces settings that the user left to it by values that follow from the data.
-    # `reasons(model, prediction)` gives the reasons of the rows of a forecast as in `predictions.Predictions`.
-    # `columns(split, found) -> columns`, with the arrays of `predict`, gives the arguments of `predictions.Predictions` if a
-    # row of the data is several rows of a prediction file, or has probabilities of classes.
-    # `predicting(starts, votes, select)` takes the settings of scripts/predict.py with these names (0 or "" if not given)
+    # Optional methods: `size(num_rows) -> Size`, by which a model that cannot fit into memory is refused.
+    # `choose(config) -> config` replaces settings that the user left open by values that depend on the data.
+    # `reasons(model, prediction)` returns the reasons of the rows of a forecast, as in `predictions.Predictions`.
+    # `columns(split, predicted) -> columns`, with the arrays of `predict`, returns the arguments of
+    # `predictions.Predictions`
+    # if a row of the data is several rows of a prediction file, or has probabilities of classes.
+    # `predicting(starts, votes, select)` gets the settings of scripts/predict.py with these names (0 or "" if not given).
 
     def describe(self, split: str) -> "dict[str, np.ndarray]":
         """row_id, group and cluster of a split's rows, for the prediction file."""
 
 
 class ScoredBySums(NeuralRecipe, Protocol):
-    """A recipe whose metrics need only sums over rows, so that no rank holds the predictions of a whole split."""
+    """A recipe whose metrics need only sums over rows, so no rank keeps the predictions of a whole split."""
 
     def sums(self, model: "torch.nn.Module", batch: "Batch") -> "Batch":
-        """What each row adds: float tensors whose first dimension is the batch; they are summed in float64."""
+        """The summands of each row: float tensors whose first dimension is the batch, which are summed in float64."""
 
 
 @dataclasses.dataclass(frozen=True)
 class Recipe:
-    """A recipe's package; its modules are imported when they are asked for."""
+    """A recipe's package; its modules are imported when they are first used."""
 
     name: str
     package: str
 
     def module(self, name: str) -> ModuleType | None:
-        """One of the modules that the docstring of this file lists; None if the recipe has none of that name."""
+        """One of the modules in the docstring of this file; None if the recipe does not have it."""
         if importlib.util.find_spec(f"{self.package}.{name}") is None:
             return None
         return importlib.import_module(f"{self.package}.{name}")
 
     def get(self, module: str, attribute: str) -> Any:
-        """`attribute` of one of the recipe's modules; None if there is no such module or attribute."""
+        """An attribute of one of the recipe's modules; None if the module or attribute does not exist."""
         return getattr(self.module(module), attribute, None)
 
     @property
@@ -187,21 +189,21 @@ class Recipe:
 
     @property
     def folder(self) -> Path:
-        """Where the package lies."""
+        """The folder of the package."""
         return Path(str(importlib.import_module(self.package).__file__)).parent
 
     def require(self, module: str, attribute: str, what: str) -> Any:
-        """The same as `get`, or a `UserError` that says `what` is missing."""
-        found = self.get(module, attribute)
-        if found is None:
+        """The same as `get`, or a `UserError` that the recipe `what`."""
+        value = self.get(module, attribute)
+        if value is None:
             raise UserError(f"the recipe {self.name} {what}: {self.package} has no {attribute} in {module}.py")
-        return found
+        return value
 
 
 def named(name: str) -> Recipe:
-    """The recipe that the user named on the command line or in Python; `UserError` if it cannot be imported.
+    """A recipe that the user named on the command line or in Python; `UserError` if it cannot be imported.
 
-    From then on, manifests with this name are trusted.
+    Afterwards, manifests with this name are trusted.
     """
     if name not in BUILT_IN:
         _require_package(name)
@@ -210,7 +212,7 @@ def named(name: str) -> Recipe:
 
 
 def of(about: dict[str, Any]) -> Recipe:
-    """The recipe of a manifest. One that is not built in is imported only if the user named it: see `named`."""
+    """The recipe in a manifest. If it is not built in, it is imported only if the user named it: see `named`."""
     name = about["recipe"]
     if name not in BUILT_IN and name not in _named_by_user:
         raise UserError(
@@ -226,7 +228,7 @@ def follows_time(about: dict[str, Any]) -> bool:
 
 
 def check_named(name: str, about: dict[str, Any], data: str | Path, is_training: bool = False) -> None:
-    """Raise `UserError` if the user named (not '') another recipe than the data's, whose network cannot train on them."""
+    """Raise `UserError` if the user named (not '') another recipe than the data's, whose network needs other data."""
     if name and name != about["recipe"] and not (is_training and named(name).get("training", "ANY_FEATURES")):
         raise UserError(
             f"{data} was prepared for the recipe {about['recipe']}, not for {name}: give --recipe {about['recipe']}"
@@ -234,7 +236,7 @@ def check_named(name: str, about: dict[str, Any], data: str | Path, is_training:
 
 
 def check_neural(name: str, trained: Any) -> None:
-    """Raise `UserError` if what a recipe's `make` returned is no `NeuralRecipe`."""
+    """Raise `UserError` if the result of a recipe's `make` is no `NeuralRecipe`."""
     methods = [member for member, value in vars(NeuralRecipe).items() if callable(value) and not member.startswith("_")]
     missing = [member for member in (*NeuralRecipe.__annotations__, *methods) if not hasattr(trained, member)]
     if missing:
@@ -246,7 +248,7 @@ def check_neural(name: str, trained: Any) -> None:
 
 
 def words_of_command_line() -> list[str]:
-    """The option by which another process of this project trusts the same packages."""
+    """The options with which another process of this project trusts the same packages."""
     return [word for name in sorted(_named_by_user) for word in ("--recipe", name)]
 
 
@@ -260,7 +262,7 @@ def from_command_line(schema: type, description: str | None) -> tuple[Any, str]:
 
 
 def option(default: str = "", text: str = "a package of your own that prepared the data") -> argparse.ArgumentParser:
-    """A parser for --recipe alone, as a parent of a script's own."""
+    """A parser with --recipe only, as a parent of a script's own parser."""
     parser = argparse.ArgumentParser(add_help=False)
     parser.add_argument("--recipe", default=default, metavar="NAME", help=text)
     return parser
@@ -272,14 +274,14 @@ def prepare_config(name: str) -> type:
 
 
 def _require_package(name: str) -> None:
-    """Find a user's package without a choice of ours: ordinary import, the current folder last on the path."""
+    """Raise `UserError` unless the user's package can be imported, with the current folder last on the path."""
     if os.getcwd() not in sys.path and "" not in sys.path:
         sys.path.append(os.getcwd())
     try:
-        found = importlib.util.find_spec(f"{name}.settings")
+        spec = importlib.util.find_spec(f"{name}.settings")
     except (ImportError, ValueError):
-        found = None
-    if found is None:
+        spec = None
+    if spec is None:
         near = difflib.get_close_matches(name.lower(), BUILT_IN, n=1)
         hint = f"did you mean '{near[0]}'? Known" if near else "known"
         raise UserError(

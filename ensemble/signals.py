@@ -1,7 +1,8 @@
 """Signals that ask a run to stop: SIGTERM (a scheduler), SIGINT (Ctrl-C), SIGUSR1 (Slurm's warning before a time limit).
 
-The first one lets the run finish its step and save; a second one, later than an echo of the first, ends the process at once.
-A scheduler signals every process of a job, and the launcher passes on what it got: the same request comes more than once.
+After the first signal the run finishes its step and saves. A second signal ends the process at once, unless it comes within
+`ECHO_S`: a scheduler signals every process of a job, and the launcher passes its signal on, so one request comes several
+times.
 """
 
 import os
@@ -13,14 +14,14 @@ from types import TracebackType
 
 STOP = (signal.SIGTERM, signal.SIGINT, signal.SIGUSR1)
 ECHO_S = 3.0
-"""Seconds in which a further signal is taken for the same request."""
+"""Seconds in which further signals count as the same request."""
 
 
 class StopSignals:
-    """While it is entered, `asked` is the number of the signal that asked to stop, or 0.
+    """A context manager; `asked` is the number of the first signal that asked to stop, or 0.
 
-    A thread of its own reads what the operating system delivers (`signal.set_wakeup_fd`), so that a second signal works
-    even while the main thread waits for another rank. A handler that was set meanwhile stays.
+    A thread reads the signals that the operating system delivers (`signal.set_wakeup_fd`), so a second signal works even
+    while the main thread waits for another rank. Handlers that are set in the meantime stay.
     """
 
     def __init__(self) -> None:
@@ -57,4 +58,4 @@ class StopSignals:
 
 
 def _wait_for_thread(number: int, frame: object) -> None:
-    """The handler: what the signal does is the thread's to say."""
+    """A handler that does nothing: the thread acts on the signal."""

@@ -1,4 +1,4 @@
-"""What prepared data ask for: the column to predict, what kind of answer it is, and by which metric it is judged."""
+"""The task of prepared data: the column to predict, the kind of target, and the metric."""
 
 import dataclasses
 from typing import Any
@@ -16,22 +16,22 @@ class Task:
     """binary (0 or 1), multiclass (0 to the number of classes − 1), regression (a number) or ranking (0, 1, 2 …, within
     a group)."""
     target: str
-    """The column to predict; NaN in a forecast. Of a multiclass task it may be a fixed-size list of integers: then each
-    element is an example, with a row of its own in prediction files, and the recipe defines their row ids and classes."""
+    """The column to predict; NaN in a forecast. In a multiclass task it may be a fixed-size list of integers: then each
+    element is an example, with a row of its own in prediction files, and the recipe defines its row id and classes."""
     metric: str
-    """A key of `metrics.METRIC_OF`, by which members stop early and combiners are compared."""
+    """A key of `metrics.METRIC_FUNCTIONS`, for early stopping and the comparison of combiners."""
     group: str
-    """The column of examples that are ranked against each other: the week, the user. It grows with time, if there is any."""
+    """The column of examples that are ranked against each other, such as the week or the user. A week grows with time."""
     cluster: str
-    """The column of examples that the bootstrap draws together: the product, the user."""
+    """The column of examples that the bootstrap draws together, such as the product or the user."""
     weight: str = ""
     """The column of sample weights; empty for 1 each."""
     classes: tuple[str, ...] = ()
-    """Of a multiclass task, their names."""
+    """The names of the classes of a multiclass task."""
 
 
 def task_of(about: dict[str, Any]) -> Task:
-    """The task of prepared data with this manifest; `UserError` for data without one."""
+    """The task in a manifest of prepared data; `UserError` if there is none."""
     if "task" not in about:
         raise UserError(
             f"these data of the recipe {about.get('recipe')} name no task: prepare them again if an older version prepared "

@@ -1,12 +1,12 @@
-"""Checksums of a folder's files, read again only for files that changed since they were last read; and of columns.
+"""Checksums of a folder's files, read again only for files that changed since they were last read; and those of columns.
 
-`.verified.json` beside a manifest holds the size, the modification time in nanoseconds and the inode of each file whose
-checksum was right. It is no part of the fingerprint. A file that still has these three is taken to be unchanged; any other
-is read. A copied folder has other inodes, so all of its files are read once. Where the folder cannot be written, the record
-is kept for the running process only.
+`.verified.json` beside a manifest contains the size, the modification time in nanoseconds and the inode of each file whose
+checksum was right. It is not part of the fingerprint. A file with these three values counts as unchanged; any other is read.
+A copied folder has other inodes, so all of its files are read once. If the folder cannot be written, the record is kept for
+the running process only.
 
-A change that restores size, modification time and inode, or a disk that returns other bytes than were written, is noticed by
-reading every file only: `is_full`.
+A change that restores size, modification time and inode, or a disk that returns other bytes than were written, is noticed
+only if every file is read: `is_full`.
 """
 
 import fcntl
@@ -30,9 +30,9 @@ _known: dict[str, dict[str, Stamp]] = {}
 
 
 def first_changed(folder: Path, manifest: dict[str, Any], is_full: bool = False) -> str | None:
-    """The first file of the manifest whose checksum differs from it; None if there is none.
+    """The first file of the manifest whose checksum is wrong; None if there is none.
 
-    Of several processes that ask at once, one reads the files, and the others wait for its record.
+    If several processes call this at once, one reads the files, and the others wait for its record.
     """
     files = manifest["files"]
     if not is_full and _is_recorded(folder, manifest, _stamps(folder, files)):
@@ -43,7 +43,7 @@ def first_changed(folder: Path, manifest: dict[str, Any], is_full: bool = False)
         for name, stamp in stamps.items():
             if record.get(name) != stamp and sha256(folder / name) != files[name]["sha256"]:
                 return str(name)
-        # What was written this very moment may be written once more without another modification time
+        # A file that was just written may be written again without a new modification time
         now = time.time_ns()
         sound = {name: stamp for name, stamp in stamps.items() if now - stamp[1] > _resolution_ns(stamp[1])}
         if sound != record:
@@ -56,30 +56,30 @@ def sha256(file: Path) -> str:
         return hashlib.file_digest(stream, "sha256").hexdigest()
 
 
-def of_columns(table: Any) -> dict[str, str]:
-    """By name, the SHA-256 of the values of each column of an Arrow table.
+def column_checksums(table: Any) -> dict[str, str]:
+    """The SHA-256 of the values of each column of an Arrow table, by name.
 
     Row groups, chunks and compression make no difference.
     """
-    found = {}
+    checksums = {}
     for name, column in zip(table.column_names, table.columns, strict=True):
         digest = hashlib.sha256()
         for octets in _octets(column.combine_chunks()):
             digest.update(octets)
-        found[name] = digest.hexdigest()
-    return found
+        checksums[name] = digest.hexdigest()
+    return checksums
 
 
 def refuse_changed_columns(path: str | Path, table: Any, checksums: Any, key: str) -> None:
-    """Raise `UserError` for a column that has other values than those of `checksums`, is missing, or was added.
+    """Raise `UserError` for a column whose values do not have the checksum in `checksums`, is missing, or was added.
 
-    checksums : from the metadata `key` of the file at `path`; None, as other programs leave it, is not compared.
+    checksums : from the metadata `key` of the file at `path`; None, as from other programs, is not compared.
     """
     if checksums is None:
         return
-    found, expected = of_columns(table), checksums if isinstance(checksums, dict) else {}
-    for name in {**expected, **found}:
-        if found.get(name) != expected.get(name):
+    actual, expected = column_checksums(table), checksums if isinstance(checksums, dict) else {}
+    for name in {**expected, **actual}:
+        if actual.get(name) != expected.get(name):
             raise UserError(
                 f"the column '{name}' of {path} was changed after the file was written (its checksum differs): predict "
                 f"again, or remove 'checksums' from the metadata '{key}' if the change is intended"
@@ -87,7 +87,7 @@ def refuse_changed_columns(path: str | Path, table: Any, checksums: Any, key: st
 
 
 def _octets(values: Any) -> Iterator[Any]:
-    """The values of an Arrow array as bytes, in an order that depends on the values alone."""
+    """The values of an Arrow array as bytes, which depend on the values only."""
     import numpy as np
     import pyarrow as pa
 
@@ -108,7 +108,7 @@ def _octets(values: Any) -> Iterator[Any]:
     elif pa.types.is_integer(kind) or pa.types.is_floating(kind) or pa.types.is_boolean(kind):
         yield np.ascontiguousarray(values.fill_null(0).to_numpy(zero_copy_only=False))
     else:
-        yield str(kind).encode()  # no column of ours
+        yield str(kind).encode()  # no type that this project writes
 
 
 def _is_recorded(folder: Path, manifest: dict[str, Any], stamps: dict[str, Stamp]) -> bool:
@@ -117,15 +117,15 @@ def _is_recorded(folder: Path, manifest: dict[str, Any], stamps: dict[str, Stamp
 
 
 def _stamps(folder: Path, names: Any) -> dict[str, Stamp]:
-    found = {}
+    stamps = {}
     for name in names:
         about = (folder / name).stat()
-        found[name] = [about.st_size, about.st_mtime_ns, about.st_ino]
-    return found
+        stamps[name] = [about.st_size, about.st_mtime_ns, about.st_ino]
+    return stamps
 
 
 def _resolution_ns(modified_ns: int) -> int:
-    """Some file systems keep whole seconds, or every second one; the others a clock's tick of a few milliseconds."""
+    """The resolution of a modification time: milliseconds, or on some file systems one or two seconds."""
     return 20_000_000 if modified_ns % 1_000_000_000 else 2_000_000_000
 
 
@@ -136,10 +136,10 @@ def _key(folder: Path, manifest: dict[str, Any]) -> str:
 def _record(folder: Path, manifest: dict[str, Any]) -> dict[str, Stamp]:
     try:
         content = json.loads((folder / NAME).read_text(encoding="utf-8"))
-        found = content["files"] if content["fingerprint"] == manifest["fingerprint"] else {}
+        stamps = content["files"] if content["fingerprint"] == manifest["fingerprint"] else {}
     except (OSError, ValueError, KeyError, TypeError, RecursionError):
-        found = {}
-    return found if isinstance(found, dict) and found else _known.get(_key(folder, manifest), {})
+        stamps = {}
+    return stamps if isinstance(stamps, dict) and stamps else _known.get(_key(folder, manifest), {})
 
 
 def _write(folder: Path, manifest: dict[str, Any], stamps: dict[str, Stamp]) -> None:
@@ -147,7 +147,7 @@ def _write(folder: Path, manifest: dict[str, Any], stamps: dict[str, Stamp]) -> 
     if not os.access(folder, os.W_OK):
         return
     scratch = folder / f"{NAME}.{uuid.uuid4().hex[:8]}"
-    with suppress(OSError):  # a full disk, or one that is not ours: the files are read again next time
+    with suppress(OSError):  # a full disk, or one without permission: the files are read again next time
         try:
             content = {"fingerprint": manifest["fingerprint"], "files": stamps}
             scratch.write_text(json.dumps(content), encoding="utf-8")
@@ -158,7 +158,7 @@ def _write(folder: Path, manifest: dict[str, Any], stamps: dict[str, Stamp]) -> 
 
 @contextmanager
 def _lock(folder: Path) -> Iterator[None]:
-    """Alone with the files, where the file system has locks; each reads for itself where no record can be left."""
+    """Lock the folder where the file system has locks; where no record can be written, each process reads the files."""
     descriptor = None
     if os.access(folder, os.W_OK):
         with suppress(OSError):

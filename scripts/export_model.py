@@ -22,7 +22,7 @@ class ExportConfig:
     member: str = "???"
     """The folder of a trained member."""
     out: str = "???"
-    """The file to write; an older exported model is replaced, no other file is."""
+    """The file to write; only an older exported model is replaced."""
     data: str = ""
     """The prepared data that it learned from: trees are compared on their rows too, and their categories get names; a
     neural member needs it."""
@@ -47,7 +47,7 @@ def main() -> None:
 
     from ensemble.trees import threads
 
-    threads.settle(1)
+    threads.configure(1)
 
     from ensemble.trees import export
 

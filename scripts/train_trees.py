@@ -4,20 +4,19 @@
     python scripts/train_trees.py library=lightgbm data=runs/demo/prepared out=runs/demo/members/lightgbm --resume auto
     python scripts/train_trees.py library=both data=runs/demo/prepared out=runs/demo/members
 
-On N nodes, start the same command once on each, with RANK (0 to N - 1), WORLD_SIZE=N, and MASTER_ADDR and MASTER_PORT of
-rank 0 in the environment, as slurm/train_tree_models.slurm does. Each rank trains on its shard of the rows with the
-collective of the library. All ranks end with the same trees, and rank 0 writes the member.
+On N nodes, the same command is started once on each, with RANK (0 to N - 1), WORLD_SIZE=N, MASTER_ADDR and MASTER_PORT,
+where rank 0 listens, in the environment; slurm/train_tree_models.slurm does this. Each rank trains on its shard of the rows
+through the library's own collective. All end with the same trees, and rank 0 writes the member.
 
-With search.trials or search.seconds, hyperparameters are searched by their score on validation (pip install -e '.[search]'),
-and the best are written as YAML for --config. With --resume auto a search is continued. Several processes may share a
-search:
+With search.trials or search.seconds, settings are searched on validation instead (it needs pip install -e '.[search]'), and
+the best are written as YAML for --config. With --resume auto, the command resumes a search, or joins one of other processes:
 
     python scripts/train_trees.py library=xgboost data=runs/demo/prepared out=runs/demo/search search.trials=50
     python scripts/train_trees.py --config runs/demo/search/best.yaml data=runs/demo/prepared out=runs/demo/members/tuned
 
-Until the member is complete, its checkpoints and the file `status` are in OUT.checkpoint. The status is running (or killed,
-if no process runs), preempted, lost (a rank or its machine has ended) or failed, with the reason. Exit codes beside those of
-every script: 75 after SIGTERM, SIGINT or SIGUSR1, when everything was saved: continue with --resume auto.
+Until the member is finished, its checkpoints and the file `status` are in OUT.checkpoint. The status is running (also after
+a kill), preempted, lost (a rank or its machine died) or failed, then the reason. The exit code is 75 after SIGTERM, SIGINT
+or SIGUSR1, when the state was saved: resume with --resume auto. The other codes are those of every script.
 """
 
 import dataclasses
@@ -34,7 +33,7 @@ def main() -> None:
         "--resume",
         default="",
         choices=("auto", "last"),
-        help="continue from the newest undamaged checkpoint of out: auto starts a new training if there is none, last fails",
+        help="resume from the newest valid checkpoint of out; auto starts if there is none, last is an error then",
     )
     words, _ = parser.parse_known_args()
     settings = configuration.from_command_line(TreesConfig, __doc__, [parser])
@@ -46,27 +45,27 @@ def main() -> None:
         manifest = folders.read_manifest(settings.data, settings.verify == "full")
         recipe.check_named(words.recipe, manifest, settings.data)
 
-    where = distributed.place(os.environ)
+    rank_info = distributed.rank_info(os.environ)
     if settings.library == "both":
         from ensemble.trees import both
 
-        summary = both.train(settings, sys.argv, where)
+        summary = both.train(settings, sys.argv, rank_info)
     else:
-        settings = dataclasses.replace(settings, threads=threads.settle(settings.threads))
+        settings = dataclasses.replace(settings, threads=threads.configure(settings.threads))
         if settings.folds:
             from ensemble.trees import bagging
 
-            summary = bagging.train(settings, words.resume, where)
+            summary = bagging.train(settings, words.resume, rank_info)
         elif settings.search.trials or settings.search.seconds:
             from ensemble.trees import search
 
-            summary = search.search(settings, words.resume, where)
+            summary = search.search(settings, words.resume, rank_info)
             print(summary.pop("table"))
         else:
             from ensemble.trees import train
 
-            summary = train.train(settings, words.resume, where)
-    if where.rank == 0:
+            summary = train.train(settings, words.resume, rank_info)
+    if rank_info.rank == 0:
         print("  ".join(f"{name} {value}" for name, value in summary.items() if not isinstance(value, dict)))
     if summary["status"] == "preempted":
         sys.exit(errors.PREEMPTED)

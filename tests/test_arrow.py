@@ -86,7 +86,7 @@ def test_no_description_of_a_failed_table(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("name", [FILE, "state.json", "dataset_info.json"])
 @pytest.mark.parametrize("damage", [None, b"", b"null", b"[1]", b"\xff\xfe\x00"])
-def test_damage_is_said_in_one_sentence(folder: Path, name: str, damage: bytes | None) -> None:
+def test_damage_is_reported_in_one_sentence(folder: Path, name: str, damage: bytes | None) -> None:
     """A damaged or missing file would end in a traceback from inside a library."""
     (folder / name).unlink() if damage is None else (folder / name).write_bytes(damage)
     with pytest.raises(UserError, match=r"table is not sound prepared data \(.*\): prepare it again$"):

@@ -87,15 +87,15 @@ def test_later_layers_win(tmp_path: Path) -> None:
 
 def test_values_have_their_types() -> None:
     """A number would arrive as text, or a list as OmegaConf's own kind, which JSON cannot hold."""
-    found = load("num_eggs=4", "oven.temperature_c=150", "toppings=[nut]", "words={a: b}", "name=2023-09-30")
-    types = {name: type(value) for name, value in vars(found).items()}
+    result = load("num_eggs=4", "oven.temperature_c=150", "toppings=[nut]", "words={a: b}", "name=2023-09-30")
+    types = {name: type(value) for name, value in vars(result).items()}
     assert types == {"name": str, "num_eggs": int, "vegan": bool, "toppings": tuple, "words": dict, "oven": Oven}
-    assert type(found.oven.temperature_c) is float
+    assert type(result.oven.temperature_c) is float
     assert load("toppings=nut").toppings == ("nut",)
     assert load("toppings=[yes,no,NA,1,null]").toppings == ("yes", "no", "NA", "1", "null")  # texts, as they are written
-    assert found.name == "2023-09-30"
+    assert result.name == "2023-09-30"
     with pytest.raises(dataclasses.FrozenInstanceError):
-        found.num_eggs = 5  # type: ignore[misc]
+        result.num_eggs = 5  # type: ignore[misc]
 
 
 @pytest.mark.parametrize(
@@ -302,13 +302,13 @@ def every_config_class() -> dict[str, type]:
         for root in (ROOT, ROOT / "scripts")
         for path in (root / ("ensemble" if root == ROOT else "benchmarks")).rglob("settings.py")
     ] + [load_module(path) for folder in ("scripts", "ensemble/commands") for path in (ROOT / folder).glob("[!_]*.py")]
-    found = {
+    result = {
         f"{module.__name__}.{name}": member
         for module in modules
         for name, member in inspect.getmembers(module, inspect.isclass)
         if dataclasses.is_dataclass(member) and member.__module__ == module.__name__
     }
-    return found | {f"recipe {name}": config_class(name) for name in ("hot_sellers", "next_item")}
+    return result | {f"recipe {name}": config_class(name) for name in ("hot_sellers", "next_item")}
 
 
 CONFIG_CLASSES = every_config_class()
@@ -341,12 +341,12 @@ def test_every_config_class_can_be_loaded(name: str) -> None:
     """A field would have a type or a default that OmegaConf refuses, or that the errors cannot describe."""
     schema: Any = CONFIG_CLASSES[name]
     required = [field.name for field in dataclasses.fields(schema) if field.default == "???"]
-    found: Any = configuration.load(schema, None, [f"{setting}=x" for setting in required])
-    assert configuration.from_dict(schema, json.loads(json.dumps(configuration.to_dict(found)))) == found
+    result: Any = configuration.load(schema, None, [f"{setting}=x" for setting in required])
+    assert configuration.from_dict(schema, json.loads(json.dumps(configuration.to_dict(result)))) == result
     for setting in configuration.field_names(schema):
         if configuration._kind(schema, setting) is str:
             continue  # a text is taken as it stands
-        wrong = "x" if isinstance(functools.reduce(getattr, setting.split("."), found), dict) else "{a: b}"
+        wrong = "x" if isinstance(functools.reduce(getattr, setting.split("."), result), dict) else "{a: b}"
         with pytest.raises(UserError, match=f"^the command line: {setting}=.* does not fit: write "):
             configuration.load(schema, None, [f"{setting}={wrong}"])
 

@@ -63,7 +63,7 @@ def test_our_own_mistakes_keep_their_traceback(error: str) -> None:
     ("body", "message"),
     [
         ("raise errors.UserError('x=3 is too much: choose 2')", "x=3 is too much: choose 2"),
-        ("raise errors.alike('x=3 is too much: choose 2')", "x=3 is too much: choose 2"),
+        ("raise errors.error_on_all_ranks('x=3 is too much: choose 2')", "x=3 is too much: choose 2"),
         ("raise ValueError('ours')", "ValueError: ours"),
         ("raise errors.Failure('rank 1 died')", None),
         ("print('done')", None),
@@ -72,7 +72,7 @@ def test_our_own_mistakes_keep_their_traceback(error: str) -> None:
 def test_the_launcher_gets_the_sentence(
     body: str, message: str | None, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """After the launcher's own traceback, the last lines would say nothing of the mistake."""
+    """After the launcher's own traceback, the last lines would not contain the error."""
     from torch.distributed.elastic.multiprocessing.errors import ProcessFailure
 
     monkeypatch.setenv("TORCHELASTIC_ERROR_FILE", str(tmp_path / "error.json"))

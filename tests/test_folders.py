@@ -51,7 +51,7 @@ def test_nothing_half_written_stays(tmp_path: Path, error: type[BaseException], 
     assert not exists or (out / "deep" / "file").read_text() == "old"
 
 
-def test_an_existing_folder_is_replaced_only_when_told(tmp_path: Path) -> None:
+def test_an_existing_folder_is_replaced_only_with_overwrite(tmp_path: Path) -> None:
     """A second run would destroy the first, or overwrite=true would leave files of it."""
     out = tmp_path / "out"
     write(out, "old")

@@ -193,7 +193,7 @@ def test_import_rules() -> None:
         ("ensemble.data.reviews", "from ensemble import predictions"),
         ("ensemble.data.reviews", "from ..neural import loader"),
         ("ensemble.arrow", "def f():\n    if True:\n        from ensemble.recipes import table"),
-        ("ensemble.neural.loop", "from ensemble.trees.threads import settle"),
+        ("ensemble.neural.loop", "from ensemble.trees.threads import configure"),
         ("ensemble.neural.predict", "from ensemble import combine"),
         ("ensemble.trees.xgb", "import ensemble.neural.loader as loader"),
         ("ensemble.trees.train", "from ensemble.predictor import fit"),
@@ -396,7 +396,7 @@ def test_the_package_and_its_settings_load_nothing_heavy() -> None:
 def test_trees_load_no_torch(prepared: Path) -> None:
     """Two OpenMP runtimes in one process: slow, or a crash; and torch where no one needs it."""
     loaded = loaded_by(
-        "from ensemble.trees import threads; threads.settle()\n"
+        "from ensemble.trees import threads; threads.configure()\n"
         "from ensemble.trees import train, xgb, lgbm\n"
         "from ensemble.arrow import open_table\n"
         f"open_table({str(prepared / 'rows' / 'train')!r}).to_pandas()"

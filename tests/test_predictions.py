@@ -260,7 +260,7 @@ def test_a_foreign_program_writes_the_same_contract(tmp_path: Path) -> None:
 
 
 def test_an_unknown_output_is_refused(tmp_path: Path) -> None:
-    """A member that says odds would be taken for one that says probabilities."""
+    """A member with odds would be taken for one with probabilities."""
     with pytest.raises(UserError, match="output is 'odds', but a member's is one of probability, score, value"):
         predictions.write(tmp_path / "x", forecast(output="odds"))
     assert not list(tmp_path.iterdir())
@@ -355,9 +355,11 @@ def test_a_file_without_its_classes_is_named(tmp_path: Path) -> None:
 def test_members_of_other_classes_are_refused() -> None:
     """Two members with classes in another order would be averaged class by wrong class."""
     turned = of_classes(member="b", classes=("birch", "ash", "cedar"))
-    with pytest.raises(UserError, match=r"member b says probabilities of 3 classes \(birch, .*\), but xgboost of 3 classes"):
+    with pytest.raises(
+        UserError, match=r"member b predicts probabilities of 3 classes \(birch, .*\), but xgboost of 3 classes"
+    ):
         predictions.align([of_classes(), turned])
-    with pytest.raises(UserError, match="member b says probabilities of no classes, but xgboost"):
+    with pytest.raises(UserError, match="member b predicts probabilities of no classes, but xgboost"):
         predictions.align([of_classes(), forecast(member="b")])
 
 

@@ -19,15 +19,15 @@ ROWS = Path("rows/test") / FILE
 @pytest.fixture
 def hashed(monkeypatch: pytest.MonkeyPatch) -> list[str]:
     """The files whose checksums are read; nothing is known from tests before."""
-    found: list[str] = []
+    result: list[str] = []
 
     def sha256(file: Path) -> str:
-        found.append(file.name)
+        result.append(file.name)
         return folders.sha256(file)
 
     monkeypatch.setattr(verification, "sha256", sha256)
     monkeypatch.setattr(verification, "_known", {})
-    return found
+    return result
 
 
 def age(folder: Path) -> None:

@@ -1,22 +1,22 @@
-"""The ensemble: fitted on blend, and asked for forecasts.
+"""The ensemble: fitted on blend, then used for predictions.
 
-The steps, each monotone in every member as long as its weight is not negative:
+The steps, each of which is monotone in every member whose weight is not negative:
 
-1. Each member's logit (of its probability, clipped to 1e-6 from 0 and 1) is Platt scaled: slope ≥ 0 and intercept. Members
-   trained with focal loss, class weights or too long speak on different scales; after this step their weights compare. Of a
-   member that says scores the rank among blend's rows takes the logit's place.
-2. The scaled logits are averaged, with weights that one of `weights.COMBINERS` finds.
-3. The average is calibrated once more, by one of `scales.CALIBRATORS`.
+1. The logit of each member's probability, clipped to 1e-6 from 0 and 1, is Platt scaled, with a slope ≥ 0 and an intercept.
+   Members that were trained with focal loss, class weights or for too long have different scales; after this step their
+   weights are comparable. For a member with scores, the rank among the rows of blend takes the place of the logit.
+2. The scaled logits are averaged, with the weights of one of `weights.COMBINERS`.
+3. The average is calibrated again, by one of `scales.CALIBRATORS`.
 
-So much for a binary task. Of a multiclass one the logs of the probabilities take the logits' place, with a temperature for
-each member. Values of a regression are averaged as they are. Scores of a ranking are averaged less their group's mean and by
-its spread, or by their ranks in it, so that each group and each member speaks on one scale; nothing is calibrated.
+This is a binary task. In a multiclass task, logs of the probabilities take the place of the logits, with a temperature for
+each member. In a regression, values are averaged as they are. In a ranking, scores are standardised within their group, or
+replaced by their ranks in it, so that groups and members have one scale; nothing is calibrated.
 
-`combiner=auto` compares all combiners block by block inside blend (selection.py) and takes the best of them only if it beats
-equal weights by more than half a standard error: fitted weights that are hardly better on blend are worse on test more often
-than not (CONTRIBUTING has the figures). With fewer than 1,000 rows of the rarer class only weights that are ≥ 0 and sum to 1
-are taken, and no isotonic calibration. `calibration=none` leaves out the steps 1 and 3. `calibration=auto` does the same
-among the calibrators: Platt's is the default of a binary task, temperature that of a multiclass one.
+`combiner=auto` compares all combiners block by block within blend (selection.py). The best one is chosen only if it is
+better than equal weights by more than half a standard error: fitted weights that are hardly better on blend are more often
+worse on test (figures in CONTRIBUTING.md). With fewer than 1,000 rows of the rarer class, only weights that are ≥ 0 and sum
+to 1 are chosen, and no isotonic calibration. `calibration=none` leaves out steps 1 and 3. `calibration=auto` compares the
+calibrators in the same way: the default is Platt scaling for a binary task, and a temperature for a multiclass one.
 """
 
 import dataclasses
@@ -27,13 +27,13 @@ from typing import Any
 import numpy as np
 
 from ensemble.combine import selection
-from ensemble.combine.combination import Combination, answer_of, distinct_members, fit_combinations
-from ensemble.combine.losses import expit, log_of, logit_of
+from ensemble.combine.combination import Combination, distinct_members, fit_combinations, to_predictions
+from ensemble.combine.losses import clipped_log, clipped_logit, expit
 from ensemble.combine.scales import CALIBRATORS, ISOTONIC_LEAST, NONE
 from ensemble.combine.selection import AUTO
 from ensemble.combine.weights import COMBINERS, EQUAL, SAFE
 from ensemble.errors import UserError
-from ensemble.metrics import relative
+from ensemble.metrics import relative_weights
 from ensemble.predictions import OUTPUTS, TOLERANCE
 
 OUTPUTS_OF = {
@@ -42,19 +42,19 @@ OUTPUTS_OF = {
     "regression": ("value",),
     "ranking": ("score", "value", "probability"),
 }
-"""By kind of task, what a member may say, its native output first."""
+"""By kind of task, the outputs of members that can be combined, the kind's own output first."""
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class Ensemble:
-    """A fitted combiner; `to_dict` and `from_dict` carry it through JSON without the loss of a bit."""
+    """A fitted ensemble; `to_dict` and `from_dict` convert it to and from JSON without the loss of a bit."""
 
     kind: str
     """Of the task: binary, multiclass, regression or ranking."""
     member_names: tuple[str, ...]
     """In the order of the weights."""
     outputs: tuple[str, ...]
-    """What each member says, of `OUTPUTS_OF` the kind."""
+    """The output of each member, one of `OUTPUTS_OF[kind]`."""
     method: str
     """The combiner, a key of `weights.COMBINERS[kind]`."""
     calibrator: str
@@ -62,43 +62,42 @@ class Ensemble:
     combination: Combination
     """Scales, weights and calibration, fitted to all of blend."""
     cross_fitted: dict[str, dict[str, float]]
-    """What each combiner, and choosing among them (auto), would have given on blocks after those that it was fitted on."""
+    """Cross-fitted scores on blend of each combiner, and of the automatic choice (auto)."""
     cross_fitted_calibrators: dict[str, dict[str, float]]
-    """The same for the calibrators, with the combiner that was taken."""
+    """The same for the calibrators, with the chosen combiner."""
     num_folds: int
-    """Blocks that were forecast for that."""
+    """The number of blocks of the cross-fitting."""
 
     @property
     def weights(self) -> tuple[float, ...]:
-        """Of the members, in their order."""
+        """One for each member."""
         return self.combination.weights
 
     def predict(self, predictions: np.ndarray, member_names: Sequence[str], group: np.ndarray | None = None) -> np.ndarray:
-        """The ensemble's probabilities, values or scores, shape (num_rows,); of classes (num_rows, num_classes).
+        """The ensemble's probabilities, values or scores (num_rows,), or probabilities of classes (num_rows, num_classes).
 
-        predictions: shape (num_rows, num_members), of classes (num_rows, num_members, num_classes); `member_names` names the
-        members, in any order. group: (num_rows,), needed for a ranking, whose rows are compared within it. A member that is
-        missing is warned of, and the others' weights grow to make up for it. Raises `UserError` for a member that was not
-        there in `fit`, when none of those that are there has weight, and for NaN and what is no probability.
+        predictions : (num_rows, num_members), or (num_rows, num_members, num_classes). member_names : of the columns, in any
+        order. group : (num_rows,), needed for a ranking, whose rows are compared within it. If a member is missing, a
+        warning is printed, and the weights of the others increase in proportion. Raises `UserError` for an unknown member,
+        if no remaining member has weight, and for NaN and invalid probabilities.
         """
         for name in member_names:
             if name not in self.member_names:
                 raise UserError(f"member '{name}' was not there when the ensemble was fitted: leave it out, or fit again")
-        there = self.of(member_names)
-        columns = [list(member_names).index(name) for name in there.member_names]
-        inputs = inputs_of(np.asarray(predictions)[:, columns], there.member_names, there.outputs)
-        return answer_of(self.kind, there.combination(inputs, group))
+        present = self.subset(member_names)
+        columns = [list(member_names).index(name) for name in present.member_names]
+        inputs = member_inputs(np.asarray(predictions)[:, columns], present.member_names, present.outputs)
+        return to_predictions(self.kind, present.combination(inputs, group))
 
     def probabilities(self, name: str, prediction: np.ndarray) -> np.ndarray:
-        """One member's own forecast, of the shape of `prediction`: as it is, but of a binary task a score as the probability
-        that its rank had on blend."""
+        """A member's predictions, unchanged; scores of a binary task as probabilities by their rank on blend."""
         position = self.member_names.index(name)
         if self.kind == "binary" and self.outputs[position] == "score":
             return expit(self.combination.scales[position](prediction))
         return prediction
 
-    def of(self, member_names: Sequence[str]) -> "Ensemble":
-        """The ensemble of those members that are named, with a warning for each that is not; see `predict`."""
+    def subset(self, member_names: Sequence[str]) -> "Ensemble":
+        """The ensemble of the named members, with a warning if any is missing; see `predict`."""
         missing = [name for name in self.member_names if name not in member_names]
         if not missing:
             return self
@@ -111,7 +110,7 @@ class Ensemble:
             self,
             member_names=tuple(self.member_names[position] for position in present),
             outputs=tuple(self.outputs[position] for position in present),
-            combination=self.combination.of(present),
+            combination=self.combination.subset(present),
         )
 
     def to_dict(self) -> dict[str, Any]:
@@ -120,7 +119,7 @@ class Ensemble:
 
     @classmethod
     def from_dict(cls, content: dict[str, Any]) -> "Ensemble":
-        """The ensemble that `to_dict` described; `UserError` when a part is missing or unknown."""
+        """From the result of `to_dict`; `UserError` if a part is missing or unknown."""
         names = {field.name for field in dataclasses.fields(cls)}
         if set(content) != names:
             different = ", ".join(sorted(names ^ set(content)))
@@ -133,7 +132,12 @@ class Ensemble:
         return cls(**{**content, **named, "combination": combination})
 
 
-def fit(
+def fit(*arguments: Any, **settings: Any) -> Ensemble:
+    """The ensemble of `fit_cross_fitted`, which documents the arguments."""
+    return fit_cross_fitted(*arguments, **settings)[0]
+
+
+def fit_cross_fitted(
     target: np.ndarray,
     predictions: np.ndarray,
     group: np.ndarray,
@@ -146,58 +150,27 @@ def fit(
     num_folds: int = 5,
     weight: np.ndarray | None = None,
     is_forward: bool = True,
-) -> Ensemble:
-    """The ensemble of `fit_with_forecasts`."""
-    return fit_with_forecasts(
-        target,
-        predictions,
-        group,
-        member_names,
-        kind=kind,
-        outputs=outputs,
-        combiner=combiner,
-        calibration=calibration,
-        num_folds=num_folds,
-        weight=weight,
-        is_forward=is_forward,
-    )[0]
-
-
-def fit_with_forecasts(
-    target: np.ndarray,
-    predictions: np.ndarray,
-    group: np.ndarray,
-    member_names: Sequence[str],
-    *,
-    kind: str,
-    outputs: Sequence[str],
-    combiner: str,
-    calibration: str,
-    num_folds: int = 5,
-    weight: np.ndarray | None,
-    is_forward: bool,
     compare: bool = True,
 ) -> tuple[Ensemble, np.ndarray]:
-    """Fit the combiner as the module's docstring says. Nothing in it is drawn at random.
+    """Fit an ensemble as the module's docstring describes, and predict its rows cross-fitted. Nothing is random.
 
-    compare: whether ways that are named by `combiner` and `calibration` are still compared with all others.
+    target : (num_rows,), 0 or 1, the number of a class, a number, or a relevance. predictions : (num_rows, num_members), or
+    of classes (num_rows, num_members, num_classes). group : (num_rows,), the week as a number that grows with time, or the
+    group of a ranking. kind : of the task. outputs : of each member; empty for the kind's own. num_folds : blocks of groups;
+    with fewer groups, each is a block. weight : (num_rows,), 0 for rows that do not count; None for 1 each. is_forward :
+    whether each block is predicted from earlier blocks only, not from all others. compare : whether all methods are scored
+    although `combiner` or `calibration` names one.
 
-    The second result is the forecast of each row by weights and calibration that were fitted on other blocks of groups, on
-    blocks before it if `is_forward`: (num_rows,), of classes (num_rows, num_classes); NaN for rows that have none.
+    The second result are the predictions of each row by weights and calibration that were fitted on other blocks:
+    (num_rows,), or (num_rows, num_classes); NaN for rows without one.
 
-    target: shape (num_rows,), 0 or 1, the number of a class, a number, or a relevance. predictions: shape (num_rows,
-    num_members), of classes (num_rows, num_members, num_classes). group: shape (num_rows,), the week as a number that grows
-    with time, or what is ranked together. kind: of the task. outputs: what each member says, if empty what is native to the
-    kind. With fewer weeks than `num_folds` + 1, each week but the first is a fold. weight: shape (num_rows,), how much each
-    row counts, 0 for not at all; None for 1 each.
-
-    Raises `UserError` for NaN (naming member and row), for predictions that are no probabilities, for targets that are none
-    of the kind's or all alike, for a blend of one week, and for a combiner or calibrator that is unknown or needs more rows.
+    Raises `UserError` for NaN (with member and row), for invalid probabilities and targets, for targets that are all equal,
+    for a blend of one group, and for a combiner or calibrator that is unknown or needs more rows.
     """
     outputs = tuple(outputs) or OUTPUTS_OF[kind][:1] * len(member_names)
     _check_outputs(kind, member_names, outputs)
     target, group = np.asarray(target, float), np.asarray(group)
-    inputs = inputs_of(predictions, member_names, outputs)
+    inputs = member_inputs(predictions, member_names, outputs)
     assert target.shape == group.shape == inputs.shape[:1]
     num_rows = len(target)
     weight, counted = counted_rows(weight)
@@ -213,87 +186,87 @@ def fit_with_forecasts(
     if combiner not in (AUTO, *COMBINERS[kind]):
         raise UserError(f"there is no combiner '{combiner}' for {kind} targets: name {AUTO}, {', '.join(COMBINERS[kind])}")
 
-    # In an order that neither the rows' nor the members' decides: sums have the same last bits, whatever comes first.
+    # In an order that depends on neither the rows' nor the members' order, so that sums have the same last bits
     distinct, _ = distinct_members(inputs)
-    last = [] if weight is None else [weight]
-    rows = np.lexsort((*last, *np.sort(distinct, axis=1).reshape(len(target), -1).T, target, group))
-    target, group, inputs = target[rows], group[rows], inputs[rows]
-    weight = None if weight is None else weight[rows]
+    last_key = [] if weight is None else [weight]
+    order = np.lexsort((*last_key, *np.sort(distinct, axis=1).reshape(len(target), -1).T, target, group))
+    target, group, inputs = target[order], group[order], inputs[order]
+    weight = None if weight is None else weight[order]
     is_score = np.array(outputs) == "score"
     folds = selection.folds_of(group, num_folds, is_forward)
 
-    def fit_ways(
-        combiners: Sequence[str], calibrators: Sequence[str], of_name: int
+    def fitter(
+        combiners: Sequence[str], calibrators: Sequence[str], key: int
     ) -> Callable[[np.ndarray], dict[str, Combination]]:
-        ways = [(one, other) for one in combiners for other in calibrators]
+        """A function that fits all pairs of names to some rows; the results are named by the pair's element `key`."""
+        methods = [(combiner, calibrator) for combiner in combiners for calibrator in calibrators]
 
         def fit_rows(rows: np.ndarray) -> dict[str, Combination]:
-            of_rows = None if weight is None else weight[rows]
-            found = fit_combinations(kind, ways, target[rows], inputs[rows], is_score, group[rows], of_rows)
-            return {way[of_name]: combination for way, combination in found.items()}
+            row_weight = None if weight is None else weight[rows]
+            fitted = fit_combinations(kind, methods, target[rows], inputs[rows], is_score, group[rows], row_weight)
+            return {method[key]: combination for method, combination in fitted.items()}
 
         return fit_rows
 
-    combiners = list(COMBINERS[kind]) if distinct.shape[1] > 1 else [EQUAL]  # one member has nothing to be weighed against
+    combiners = list(COMBINERS[kind]) if distinct.shape[1] > 1 else [EQUAL]  # with one member there is nothing to compare
     if combiner != AUTO and len(combiners) > 1 and not compare:
         combiners = list(dict.fromkeys((EQUAL, "best_member", combiner)))
     if combiner != AUTO and len(combiners) > 1:
         eligible: Sequence[str] = (combiner,)
     else:
         eligible = combiners if is_large else [name for name in combiners if name in SAFE]
-    first = fit_ways(combiners, calibrators[:1], 0)
-    rest = (target, inputs, group, folds, weight, is_forward)
-    method, cross_fitted, _, methods = _compare(kind, first, eligible, *rest)
+    blend = (target, inputs, group, folds, weight, is_forward)
+    method, cross_fitted, _, methods = _compare(kind, fitter(combiners, calibrators[:1], 0), eligible, *blend)
     if calibration != AUTO and not compare:
         calibrators = [calibration]
-    second = fit_ways([method], calibrators, 1)
+    fit_calibrators = fitter([method], calibrators, 1)
     eligible = calibrators if calibration == AUTO else (calibration,)
-    calibrator, cross_fitted_calibrators, forecast, _ = _compare(kind, second, eligible, *rest)
-    for other in sorted(set(methods) - {method}):  # the blocks for which other blocks choose another way
-        of_other = _compare(kind, fit_ways([other], calibrators, 1), eligible, *rest)[2]
-        for (_, held), chosen in zip(folds, methods, strict=True):
+    calibrator, cross_fitted_calibrators, prediction, _ = _compare(kind, fit_calibrators, eligible, *blend)
+    for other in sorted(set(methods) - {method}):  # blocks for which the other blocks choose another combiner
+        other_prediction = _compare(kind, fitter([other], calibrators, 1), eligible, *blend)[2]
+        for (_, held_out), chosen in zip(folds, methods, strict=True):
             if chosen == other:
-                forecast[held] = of_other[held]
-    forecasts = np.full((num_rows, *forecast.shape[1:]), np.nan)
-    forecasts[np.arange(num_rows)[counted][rows]] = answer_of(kind, forecast)
+                prediction[held_out] = other_prediction[held_out]
+    predicted = np.full((num_rows, *prediction.shape[1:]), np.nan)
+    predicted[np.arange(num_rows)[counted][order]] = to_predictions(kind, prediction)
     ensemble = Ensemble(
         kind=kind,
         member_names=tuple(member_names),
         outputs=outputs,
         method=method,
         calibrator=calibrator,
-        combination=second(np.ones(len(target), bool))[calibrator],
+        combination=fit_calibrators(np.ones(len(target), bool))[calibrator],
         cross_fitted=cross_fitted,
         cross_fitted_calibrators=cross_fitted_calibrators,
         num_folds=len(folds),
     )
-    return ensemble, forecasts
+    return ensemble, predicted
 
 
 def counted_rows(weight: np.ndarray | None) -> tuple[np.ndarray | None, np.ndarray | slice]:
-    """The weights of the rows that count, with mean 1, and which rows those are; all of them without weights."""
+    """The weights above 0, divided by their mean, and an index of their rows; None and all rows without weights."""
     if weight is None:
         return None, slice(None)
     counted = np.flatnonzero(np.asarray(weight) > 0)
-    return relative(np.asarray(weight)[counted]), counted
+    return relative_weights(np.asarray(weight)[counted]), counted
 
 
 def _check_outputs(kind: str, member_names: Sequence[str], outputs: Sequence[str]) -> None:
-    """`UserError` for a member that says what no task knows, or what is no answer to this one."""
+    """`UserError` for an unknown output, or one that does not fit the kind of task."""
     for name, output in zip(member_names, outputs, strict=True):
         if output not in OUTPUTS:
-            raise UserError(f"a member says '{output}', but the ensemble knows {', '.join(OUTPUTS)}: name one of them")
+            raise UserError(f"a member has output '{output}', but the ensemble knows {', '.join(OUTPUTS)}: name one of them")
         if output not in OUTPUTS_OF[kind]:
             raise UserError(
-                f"member '{name}' says {output}, but a {kind} task is answered by {' or '.join(OUTPUTS_OF[kind])}: leave it "
+                f"member '{name}' has output {output}, but a {kind} task needs {' or '.join(OUTPUTS_OF[kind])}: leave it "
                 "out, or train it on this task"
             )
 
 
-def inputs_of(predictions: np.ndarray, member_names: Sequence[str], outputs: Sequence[str]) -> np.ndarray:
-    """Logits of probabilities, logs of those of classes; scores and values as they are; in the shape of `predictions`.
+def member_inputs(predictions: np.ndarray, member_names: Sequence[str], outputs: Sequence[str]) -> np.ndarray:
+    """Logits of probabilities, logs of probabilities of classes, scores and values as they are; shaped like `predictions`.
 
-    Raises `UserError`, with member and row, for NaN and what is no probability.
+    Raises `UserError`, with member and row, for NaN and invalid probabilities.
     """
     inputs = np.array(predictions, float)
     assert inputs.shape[1:2] == (len(member_names),) == (len(outputs),), "one name per column"
@@ -301,29 +274,29 @@ def inputs_of(predictions: np.ndarray, member_names: Sequence[str], outputs: Seq
     is_probability, is_classes = (np.array(outputs) == output for output in ("probability", "probabilities"))
     assert is_classes.all() if inputs.ndim == 3 else not is_classes.any()
     if inputs.ndim == 3:
-        fine = (inputs >= 0).all(2) & (np.abs(inputs.sum(2) - 1) <= TOLERANCE)
+        is_valid = (inputs >= 0).all(2) & (np.abs(inputs.sum(2) - 1) <= TOLERANCE)
     else:
-        fine = np.where(is_probability, (inputs >= 0) & (inputs <= 1), np.isfinite(inputs))
-    bad = np.argwhere(~fine)
-    if bad.size:
-        row, member = bad[0]
-        said = ", ".join(f"{value:g}" for value in np.atleast_1d(inputs[row, member])[:5])
+        is_valid = np.where(is_probability, (inputs >= 0) & (inputs <= 1), np.isfinite(inputs))
+    invalid = np.argwhere(~is_valid)
+    if invalid.size:
+        row, member = invalid[0]
+        values = ", ".join(f"{value:g}" for value in np.atleast_1d(inputs[row, member])[:5])
         if inputs.ndim == 3:
-            what = "are no probabilities with sum 1"
+            problem = "are no probabilities with sum 1"
         else:
-            what = "is no probability" if is_probability[member] else "is no number"
+            problem = "is no probability" if is_probability[member] else "is no number"
         raise UserError(
-            f"member '{member_names[member]}' predicts {said} in row {row}, which {what}: "
+            f"member '{member_names[member]}' predicts {values} in row {row}, which {problem}: "
             "look at its training log, and predict again"
         )
     if inputs.ndim == 3:
-        return log_of(inputs)
-    inputs[:, is_probability] = logit_of(inputs[:, is_probability])
+        return clipped_log(inputs)
+    inputs[:, is_probability] = clipped_logit(inputs[:, is_probability])
     return inputs
 
 
 def check_binary_target(target: np.ndarray) -> None:
-    """Raise `UserError` for targets that are not 0 or 1, or all alike."""
+    """Raise `UserError` for targets other than 0 and 1, or that are all equal."""
     if not np.isin(target, (0, 1)).all():
         wrong = target[~np.isin(target, (0, 1))][0]
         raise UserError(
@@ -350,16 +323,18 @@ def _check_target(kind: str, target: np.ndarray, inputs: np.ndarray) -> None:
         raise UserError(f"a relevance is 0 or more, but blend has {target.min():g}: check the task and the split")
     if kind in ("multiclass", "ranking") and target.min() == target.max():
         raise UserError(
-            f"all {len(target)} rows of blend have the target {target[0]:g}, which tells no weights apart: give it more rows"
+            f"all {len(target)} rows of blend have the target {target[0]:g}, so no weights can be fitted: give it more rows"
         )
 
 
 def _calibrators(kind: str, target: np.ndarray, calibration: str, is_large: bool) -> list[str]:
-    """The names of those that can be fitted to these targets, the default first."""
+    """The calibrators that can be fitted to these targets, the default first."""
     if not CALIBRATORS[kind]:
         if calibration != AUTO:
             what = "values" if kind == "regression" else "scores"
-            raise UserError(f"calibration={calibration} is of probabilities, and these members say {what}: leave it {AUTO}")
+            raise UserError(
+                f"calibration={calibration} is for probabilities, and these members give {what}: leave it {AUTO}"
+            )
         return [""]
     if calibration not in (AUTO, NONE, *CALIBRATORS[kind]):
         raise UserError(f"there is no calibration '{calibration}': name {AUTO}, {NONE}, {', '.join(CALIBRATORS[kind])}")
@@ -376,7 +351,7 @@ def _calibrators(kind: str, target: np.ndarray, calibration: str, is_large: bool
 
 def _compare(
     kind: str,
-    fit_ways: Callable[[np.ndarray], dict[str, Combination]],
+    fit_methods: Callable[[np.ndarray], dict[str, Combination]],
     eligible: Sequence[str],
     target: np.ndarray,
     inputs: np.ndarray,
@@ -385,11 +360,14 @@ def _compare(
     weight: np.ndarray | None,
     is_forward: bool,
 ) -> tuple[str, dict[str, dict[str, float]], np.ndarray, list[str]]:
-    """The way to take, of which the first eligible is the default, what each way and choosing would have given, what
-    choosing forecasts, and the way that is chosen for each block."""
-    forecasts = selection.forward_forecasts(fit_ways, inputs, folds, group)
-    losses = {name: selection.losses_by_fold(kind, target, forecasts[name], folds, group, weight) for name in eligible}
-    forecasts[AUTO] = selection.auto_forecast(losses, forecasts, eligible[0], folds, is_forward)
-    scores = {name: selection.scores(kind, target, forecast, group, weight) for name, forecast in forecasts.items()}
+    """Compare methods, of which the first eligible one is the default.
+
+    Returns the chosen method, the cross-fitted scores of each method and of the choice (auto), the cross-fitted predictions
+    of the choice, and the method chosen for each block.
+    """
+    predictions = selection.cross_fitted_predictions(fit_methods, inputs, folds, group)
+    losses = {name: selection.losses_by_fold(kind, target, predictions[name], folds, group, weight) for name in eligible}
+    predictions[AUTO] = selection.auto_predictions(losses, predictions, eligible[0], folds, is_forward)
     chosen = selection.chosen_by_fold(losses, eligible[0], is_forward)
-    return selection.choose(losses, eligible[0]), scores, forecasts[AUTO], chosen
+    scores = {name: selection.scores(kind, target, prediction, group, weight) for name, prediction in predictions.items()}
+    return selection.choose(losses, eligible[0]), scores, predictions[AUTO], chosen

@@ -1,13 +1,13 @@
-"""What an ensemble must beat: the base rate, and a ranking without a model."""
+"""Baselines for an ensemble: the base rate, and a ranking without a model."""
 
 import numpy as np
 
 from ensemble.combine.fitting import check_binary_target
-from ensemble.combine.losses import expit, mean_of, rank_logit
+from ensemble.combine.losses import expit, rank_logit, weighted_mean
 from ensemble.combine.scales import platt_scale
 from ensemble.errors import UserError
 
-SMALLEST_SLOPE = 1e-6  # keeps an order, and moves no probability
+SMALLEST_SLOPE = 1e-6  # keeps the order without changing a probability
 
 
 def base_rate_prediction(
@@ -17,15 +17,15 @@ def base_rate_prediction(
     num_classes: int = 0,
     blend_weight: np.ndarray | None = None,
 ) -> np.ndarray:
-    """The baseline that knows nothing, for each of `num_rows` rows: blend's share of positives, or the mean of its targets.
+    """The base rate, for each of `num_rows` rows: the share of positives of blend, or the mean of its targets.
 
-    Of a multiclass task the share of each class, (num_rows, num_classes), counted with one more row of each, so that none is
-    impossible; of a ranking 0, a tie of all. blend_weight: of blend's rows, with mean 1; None for 1 each.
+    For a multiclass task the share of each class, (num_rows, num_classes), counted with one more row of each, so that none
+    is 0; for a ranking 0, a tie of all rows. blend_weight : of the rows of blend, with mean 1; None for 1 each.
     """
     if kind == "multiclass":
         count = np.bincount(np.asarray(blend_target, int), blend_weight, minlength=num_classes) + 1
         return np.tile(count / count.sum(), (num_rows, 1))
-    return np.full(num_rows, 0.0 if kind == "ranking" else mean_of(np.asarray(blend_target), blend_weight))
+    return np.full(num_rows, 0.0 if kind == "ranking" else weighted_mean(np.asarray(blend_target), blend_weight))
 
 
 def ranked_prediction(
@@ -36,12 +36,11 @@ def ranked_prediction(
     group: np.ndarray,
     blend_weight: np.ndarray | None = None,
 ) -> np.ndarray:
-    """A baseline that only ranks rows: probabilities, shape (num_rows,), for the rows of `score` and `group`.
+    """Probabilities (num_rows,) from a score that only ranks rows: (num_rows,), higher for rows that are likelier positive.
 
-    A score is any number that is higher for rows that are more likely to be positive. Its rank within the group becomes a
-    probability by Platt scaling on blend, so that log loss and Brier score are fair to it; the order within each group
-    stays the score's own, also where it pointed the wrong way on blend (the probabilities then hardly leave the base rate).
-    Raises `UserError` for a NaN score and a blend of one class.
+    The rank of a row within its group is converted to a probability by Platt scaling on blend, so log loss and Brier score
+    are fair to the baseline. The order within a group stays that of the score, also if it was wrong on blend; then the
+    probabilities are almost the base rate. Raises `UserError` for a NaN score and a blend of one class.
     """
     blend_target = np.asarray(blend_target, float)
     check_binary_target(blend_target)

@@ -1,21 +1,21 @@
-"""Calibrators: from a logit, or from any score, to a logit that says what it means; and the same for logs of classes.
+"""Calibrators: from a logit, or from any score, to a calibrated logit; and the same for logs of probabilities of classes.
 
-Each takes targets of 0 and 1, shape (num_rows,), logits of that shape, and weights of that shape with mean 1, or None for 1
-each. It returns a `Line` or a `Curve`; none ever turns an order around. Those of classes take the numbers of the classes
-that came true, and logs of shares, shape (num_rows, num_classes); what they return is shares again once it is made to sum
-to 1.
+A calibrator gets targets of 0 and 1, (num_rows,), logits (num_rows,), and weights (num_rows,) with mean 1, or None for 1
+each. It returns a `Line` or a `Curve`, which never reverse an order. Those for classes get the numbers of the true classes,
+and logs of probabilities (num_rows, num_classes); the result is normalised to a sum of 1 afterwards.
 """
 
 import dataclasses
+import functools
 from collections.abc import Callable
 from typing import Any
 
 import numpy as np
 
-from ensemble.combine.losses import Loss, expit, log_softmax, logit_of, mean_loss, mean_of
+from ensemble.combine.losses import clipped_logit, expit, log_softmax, mean_loss, weighted_mean
 
-MAX_KNOTS = 1000  # of a curve through ranks: finer than any share of rows that a forecast is judged by
-ISOTONIC_LEAST = 1000  # rows of the rarer class: a step function fitted to fewer follows their noise
+MAX_KNOTS = 1000  # of a curve through ranks: finer than any fraction of rows that a metric resolves
+ISOTONIC_LEAST = 1000  # rows of the rarer class: a step function fitted to fewer rows follows their noise
 TEMPERATURE_PRIOR = 5.0
 """Loss, summed over rows, of a slope e times too large or too small: few rows without a mistake leave it near 1."""
 
@@ -35,12 +35,12 @@ class Line:
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class Curve:
-    """A curve that never falls: straight between its knots, level before the first and after the last."""
+    """A piecewise linear curve that never falls, constant before the first knot and after the last."""
 
     at: tuple[float, ...]
-    """The knots, rising."""
+    """The scores at the knots, increasing."""
     value: tuple[float, ...]
-    """The logit at each knot."""
+    """The logits at the knots."""
 
     def __call__(self, score: np.ndarray) -> np.ndarray:
         return np.interp(score, self.at, self.value)
@@ -48,12 +48,12 @@ class Curve:
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class ClassLine:
-    """`slope * log + intercept`, with an intercept for each class."""
+    """`slope * log + intercept`, with one intercept for each class."""
 
     slope: float
     """Not negative."""
     intercepts: tuple[float, ...]
-    """In units of the log of a share; their sum is 0."""
+    """In units of the log of a probability; their sum is 0."""
 
     def __call__(self, logs: np.ndarray) -> np.ndarray:
         return self.slope * logs + np.array(self.intercepts)
@@ -64,7 +64,7 @@ IDENTITY = Line(slope=1.0, intercept=0.0)
 
 
 def from_dict(content: dict[str, Any]) -> Scale:
-    """The line or curve that `dataclasses.asdict` described; KeyError or TypeError for anything else."""
+    """From the result of `dataclasses.asdict`; KeyError or TypeError for anything else."""
     if "intercepts" in content:
         return ClassLine(slope=content["slope"], intercepts=tuple(content["intercepts"]))
     if "slope" in content:
@@ -73,30 +73,30 @@ def from_dict(content: dict[str, Any]) -> Scale:
 
 
 def platt_scale(target: np.ndarray, logit: np.ndarray, weight: np.ndarray | None = None) -> Line:
-    """Slope ≥ 0 and intercept that minimise the log loss of `slope * logit + intercept`.
+    """The slope ≥ 0 and the intercept with the lowest log loss of `slope * logit + intercept`.
 
-    The targets are drawn in by Platt's (1999) rule, to (n₊+1)/(n₊+2) and 1/(n₋+2), so a perfect separation of few rows
-    leaves the slope finite. A logit that points the wrong way gets slope 0, which is the base rate.
+    The targets are smoothed as by Platt (1999), to (n₊+1)/(n₊+2) and 1/(n₋+2), so the slope is finite even if few rows are
+    separated perfectly. A logit with the wrong sign gets slope 0, which is the base rate.
     """
     num_rows, num_positive = (len(target), target.sum()) if weight is None else (weight.sum(), weight @ target)
-    drawn_in = np.where(target == 1, (num_positive + 1) / (num_positive + 2), 1 / (num_rows - num_positive + 2))
+    smoothed = np.where(target == 1, (num_positive + 1) / (num_positive + 2), 1 / (num_rows - num_positive + 2))
     log_loss = mean_loss("binary", weight)
     center, spread = logit.mean(), logit.std() or 1.0
     standard = (logit - center) / spread
-    base_rate = mean_of(drawn_in, weight)
+    base_rate = weighted_mean(smoothed, weight)
     line = np.array([0.0, np.log(base_rate / (1 - base_rate))])
-    # Newton's method on two numbers: SciPy's L-BFGS-B is far slower where its BLAS threads have to wait for cores.
+    # Newton's method on two numbers: the BLAS threads of SciPy's L-BFGS-B wait for cores on a shared machine
     for _ in range(50):
         probability = expit(line[0] * standard + line[1])
-        error, curvature = probability - drawn_in, probability * (1 - probability)
-        gradient = np.array([mean_of(error * standard, weight), mean_of(error, weight)])
+        error, curvature = probability - smoothed, probability * (1 - probability)
+        gradient = np.array([weighted_mean(error * standard, weight), weighted_mean(error, weight)])
         if np.abs(gradient).max() < 1e-10:
             break
-        mixed = mean_of(curvature * standard, weight)
-        hessian = np.array([[mean_of(curvature * standard**2, weight), mixed], [mixed, mean_of(curvature, weight)]])
+        mixed, constant = weighted_mean(curvature * standard, weight), weighted_mean(curvature, weight)
+        hessian = np.array([[weighted_mean(curvature * standard**2, weight), mixed], [mixed, constant]])
         step = np.linalg.solve(hessian + 1e-12 * np.eye(2), gradient)
-        loss = log_loss.mean(drawn_in, line[0] * standard + line[1])
-        while log_loss.mean(drawn_in, (line - step)[0] * standard + (line - step)[1]) > loss + 1e-14:
+        loss = log_loss.mean(smoothed, line[0] * standard + line[1])
+        while log_loss.mean(smoothed, (line - step)[0] * standard + (line - step)[1]) > loss + 1e-14:
             step /= 2
         line -= step
     if line[0] <= 0:
@@ -104,16 +104,14 @@ def platt_scale(target: np.ndarray, logit: np.ndarray, weight: np.ndarray | None
     return Line(slope=float(line[0] / spread), intercept=float(line[1] - line[0] * center / spread))
 
 
-def temperature_scale(target: np.ndarray, logit: np.ndarray, weight: np.ndarray | None = None) -> Line:
-    """One number, the slope of lowest log loss; the logit 0 stays 0 (Guo et al. 2017, "On calibration of …").
+def temperature_scale(target: np.ndarray, logit: np.ndarray, weight: np.ndarray | None = None, kind: str = "binary") -> Line:
+    """The slope with the lowest log loss, without an intercept (Guo et al. 2017, https://arxiv.org/abs/1706.04599).
 
-    The slope has a prior, without which rows that are all predicted right make it infinite: see `TEMPERATURE_PRIOR`.
+    The slope has a prior, without which rows that are all predicted correctly make it infinite: see `TEMPERATURE_PRIOR`.
     """
-    return _temperature(target, logit, mean_loss("binary", weight))
-
-
-def _temperature(target: np.ndarray, logit: np.ndarray, loss: Loss) -> Line:
     from scipy.optimize import minimize_scalar
+
+    loss = mean_loss(kind, weight)
 
     def penalised(log_slope: float) -> float:
         return loss.mean(target, np.exp(log_slope) * logit) + TEMPERATURE_PRIOR * log_slope**2 / len(target)
@@ -122,74 +120,73 @@ def _temperature(target: np.ndarray, logit: np.ndarray, loss: Loss) -> Line:
     return Line(slope=float(np.exp(log_slope)), intercept=0.0)
 
 
-def isotonic_scale(target: np.ndarray, logit: np.ndarray, weight: np.ndarray | None = None) -> Curve:
-    """The rising curve of lowest squared error, by scikit-learn; its ends are drawn in to 1/(n+2), for finite logits.
+class_temperature_scale = functools.partial(temperature_scale, kind="multiclass")
+"""The same for logs of probabilities of classes; the likeliest class of a row stays the same."""
 
-    It needs no form, and many rows: `ISOTONIC_LEAST` of the rarer class. Where it is level, an order is lost.
+
+def isotonic_scale(target: np.ndarray, logit: np.ndarray, weight: np.ndarray | None = None) -> Curve:
+    """The increasing curve with the lowest squared error, by scikit-learn, clipped to 1/(n+2) from 0 and 1.
+
+    It needs many rows, `ISOTONIC_LEAST` of the rarer class. Rows on a constant piece of the curve lose their order.
     """
     from sklearn.isotonic import IsotonicRegression
 
     least = 1 / ((len(target) if weight is None else weight.sum()) + 2)
     fitted = IsotonicRegression(y_min=least, y_max=1 - least, out_of_bounds="clip").fit(logit, target, weight)
-    return Curve(at=tuple(fitted.X_thresholds_.tolist()), value=tuple(logit_of(fitted.y_thresholds_).tolist()))
+    return Curve(at=tuple(fitted.X_thresholds_.tolist()), value=tuple(clipped_logit(fitted.y_thresholds_).tolist()))
 
 
 def rank_scale(target: np.ndarray, score: np.ndarray, weight: np.ndarray | None = None) -> Curve:
-    """From a score on any scale to the logit of its rank among the rows given, as a share in (0, 1), Platt scaled.
+    """From a score on any scale to the Platt-scaled logit of its rank among the given rows, as a fraction in (0, 1).
 
-    Ties share their mean rank. Of many values only `MAX_KNOTS` are kept, close to each other at both ends.
+    Equal scores share their mean rank. Of many scores, `MAX_KNOTS` become knots, dense at both ends.
     """
     value, number, count = np.unique(score, return_inverse=True, return_counts=True)
     if weight is not None:
         count = np.bincount(number, weight)
-    rank_logit = logit_of((np.cumsum(count) - count / 2) / count.sum())
+    rank_logit = clipped_logit((np.cumsum(count) - count / 2) / count.sum())
     if len(value) > MAX_KNOTS:
         wanted = np.linspace(rank_logit[0], rank_logit[-1], MAX_KNOTS)
-        kept = np.unique(np.searchsorted(rank_logit, wanted).clip(0, len(value) - 1))
-        value, rank_logit = value[kept], rank_logit[kept]
+        knots = np.unique(np.searchsorted(rank_logit, wanted).clip(0, len(value) - 1))
+        value, rank_logit = value[knots], rank_logit[knots]
     line = platt_scale(target, np.interp(score, value, rank_logit), weight)
     return Curve(at=tuple(value.tolist()), value=tuple(line(rank_logit).tolist()))
 
 
-def class_temperature_scale(target: np.ndarray, logs: np.ndarray, weight: np.ndarray | None = None) -> Line:
-    """`temperature_scale` of classes: the likeliest class stays the likeliest."""
-    return _temperature(target, logs, mean_loss("multiclass", weight))
-
-
 def class_platt_scale(target: np.ndarray, logs: np.ndarray, weight: np.ndarray | None = None) -> ClassLine:
-    """`platt_scale` of classes, the same for two of them: one slope ≥ 0, and an intercept for each class.
+    """`platt_scale` for classes, equal to it for two of them: one slope ≥ 0, and an intercept for each class.
 
-    Alexandari et al. 2020, "Maximum likelihood with bias-corrected calibration …". A row of a class that came true n times
-    has the target (n+1)/(n+K) for it and 1/(n+K) for the K − 1 others: Platt's rule, by which none becomes impossible.
+    Alexandari et al. 2020, "Maximum likelihood with bias-corrected calibration …". The target of a row whose class has n
+    rows is (n+1)/(n+K) for this class and 1/(n+K) for the K − 1 others: Platt's rule, so that no class is impossible.
     """
     num_rows, num_classes = logs.shape
-    of_row = target.astype(int)
-    count = np.bincount(of_row, weight, minlength=num_classes)
+    true_class = target.astype(int)
+    count = np.bincount(true_class, weight, minlength=num_classes)
     total = num_rows if weight is None else weight.sum()
-    drawn_in = np.repeat(1 / (count[of_row] + num_classes), num_classes).reshape(logs.shape)
-    drawn_in[np.arange(num_rows), of_row] *= count[of_row] + 1
-    centred = logs - logs.mean(-1, keepdims=True)  # shares know no common factor
+    smoothed = np.repeat(1 / (count[true_class] + num_classes), num_classes).reshape(logs.shape)
+    smoothed[np.arange(num_rows), true_class] *= count[true_class] + 1
+    centred = logs - logs.mean(-1, keepdims=True)  # a common term does not change probabilities
     spread = centred.std() or 1.0
     standard = centred / spread
-    shares = mean_of(drawn_in, weight)
+    shares = weighted_mean(smoothed, weight)
     line = np.append(0.0, np.log(shares) - np.log(shares).mean())
 
     def loss(line: np.ndarray) -> float:
-        return -float(mean_of((drawn_in * log_softmax(line[0] * standard + line[1:])).sum(-1), weight))
+        return -float(weighted_mean((smoothed * log_softmax(line[0] * standard + line[1:])).sum(-1), weight))
 
     for _ in range(50):
         share = np.exp(log_softmax(line[0] * standard + line[1:]))
-        error = share - drawn_in
-        gradient = np.append(mean_of((error * standard).sum(-1), weight), mean_of(error, weight))
+        error = share - smoothed
+        gradient = np.append(weighted_mean((error * standard).sum(-1), weight), weighted_mean(error, weight))
         if np.abs(gradient).max() < 1e-10:
             break
         expected = (share * standard).sum(-1)
         hessian = np.empty((num_classes + 1, num_classes + 1))
-        hessian[0, 0] = mean_of((share * standard**2).sum(-1) - expected**2, weight)
-        hessian[0, 1:] = hessian[1:, 0] = mean_of(share * (standard - expected[:, None]), weight)
+        hessian[0, 0] = weighted_mean((share * standard**2).sum(-1) - expected**2, weight)
+        hessian[0, 1:] = hessian[1:, 0] = weighted_mean(share * (standard - expected[:, None]), weight)
         counted = share if weight is None else share * weight[:, None]
-        hessian[1:, 1:] = np.diag(mean_of(share, weight)) - counted.T @ share / total
-        # A common intercept changes nothing: the ones keep it at 0, and the matrix from being singular.
+        hessian[1:, 1:] = np.diag(weighted_mean(share, weight)) - counted.T @ share / total
+        # A common intercept changes nothing: the ones keep it at 0, and the matrix regular
         hessian[1:, 1:] += 1 / num_classes
         step = np.linalg.solve(hessian + 1e-12 * np.eye(num_classes + 1), gradient)
         least = loss(line)
@@ -209,4 +206,4 @@ CALIBRATORS: dict[str, dict[str, Callable[[np.ndarray, np.ndarray, np.ndarray | 
 }
 """By kind of task, the default first."""
 NONE = "none"
-"""In place of a calibrator: neither the members nor their average are calibrated, as where shares change in time."""
+"""Instead of a calibrator: neither the members nor their average are calibrated, as for shares that change over time."""

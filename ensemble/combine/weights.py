@@ -1,8 +1,7 @@
-"""Combiners: each finds the members' weights, shape (num_members,), from targets and the members' columns.
+"""Combiners: functions that compute the members' weights, (num_members,), from targets and the columns of the members.
 
-target: shape (num_rows,). columns: shape (num_rows, num_members), of a multiclass task (num_rows, num_classes, num_members),
-no two alike and none constant: on the scale that `COMBINERS` names. loss: what `losses.loss_of` gives for these rows, with
-their weights.
+target : (num_rows,). columns : (num_rows, num_members), or (num_rows, num_classes, num_members), all different and none
+constant, on the scale that `COMBINERS` names. loss : the result of `losses.task_loss` for these rows and their weights.
 """
 
 from collections.abc import Callable
@@ -10,28 +9,26 @@ from typing import Literal, NamedTuple
 
 import numpy as np
 
-from ensemble.combine.losses import LOG_LOSS, Loss, mean_of
+from ensemble.combine.losses import LOG_LOSS, Loss, weighted_mean
 
-GREEDY_STEPS = 50  # weights come in steps of at least 2 %
-SEARCH_STEPS = (0.3, 0.1, 0.03, 0.01)  # of the way to a member: finer than the blend can tell apart
+GREEDY_STEPS = 50  # weights are multiples of 2 % or more
+SEARCH_STEPS = (0.3, 0.1, 0.03, 0.01)  # fractions of the way to a member; a blend cannot resolve smaller ones
 EQUAL = "equal"
-
-SAFE = (EQUAL, "best_member", "greedy", "shrunk", "simplex", "rank_average")  # weights ≥ 0 with sum 1, for few positives
 
 Space = Literal["logit", "probability", "value", "log", "standard", "rank"]
 Find = Callable[[np.ndarray, np.ndarray, Loss], np.ndarray]
 
 
 class Combiner(NamedTuple):
-    """How to find weights, and what they are weights of."""
+    """A function that computes weights, and the scale of the columns that are averaged."""
 
     find: Find
     """Weights from targets, columns and the loss."""
     space: Space
-    """Scaled logits, probabilities (of a yes or no), values (of a number), logs of shares (of classes), or scores within
-    their group: less its mean, by its spread, or by the logit of the rank."""
+    """Scaled logits or probabilities (binary), values (regression), logs of probabilities (multiclass), or scores within
+    their group, standardised or as the logit of their rank (ranking)."""
     ranks: bool = False
-    """Whether every member goes in by its rank alone, not only those that say no probability."""
+    """Whether the rank replaces the prediction of every member, not only of those with scores."""
 
 
 def equal_weights(target: np.ndarray, columns: np.ndarray, loss: Loss = LOG_LOSS) -> np.ndarray:
@@ -40,15 +37,15 @@ def equal_weights(target: np.ndarray, columns: np.ndarray, loss: Loss = LOG_LOSS
 
 
 def best_member_weights(target: np.ndarray, columns: np.ndarray, loss: Loss = LOG_LOSS) -> np.ndarray:
-    """All weight on the member of the lowest loss."""
+    """All weight on the member with the lowest loss."""
     return np.eye(columns.shape[-1])[np.argmin([loss.mean(target, column) for column in _each(columns)])]
 
 
 def greedy_weights(target: np.ndarray, columns: np.ndarray, loss: Loss = LOG_LOSS) -> np.ndarray:
-    """Caruana et al. 2004, "Ensemble selection from libraries of models": add the member that helps most, again and again.
+    """Caruana et al. 2004, "Ensemble selection from libraries of models": repeatedly add the member that helps most.
 
-    Members may be added repeatedly; the weights are their shares in the best of the first 50 averages. The first average is
-    the best member, so the result is never worse.
+    A member may be added several times; the weights are the shares of the members in the best of the first 50 averages. The
+    first average is the best member, so the loss is never higher than its loss.
     """
     total, times_added = np.zeros(columns.shape[:-1]), np.zeros(columns.shape[-1])
     best_loss, best = np.inf, times_added
@@ -63,15 +60,15 @@ def greedy_weights(target: np.ndarray, columns: np.ndarray, loss: Loss = LOG_LOS
 
 
 def shrunk_weights(target: np.ndarray, columns: np.ndarray, loss: Loss = LOG_LOSS) -> np.ndarray:
-    """Halfway from greedy's weights to equal ones: with few positives the weights found are half noise."""
+    """The mean of greedy and equal weights: with few positives, half of the variation of fitted weights is noise."""
     return (greedy_weights(target, columns, loss) + equal_weights(target, columns)) / 2
 
 
 def simplex_weights(target: np.ndarray, columns: np.ndarray, loss: Loss = LOG_LOSS) -> np.ndarray:
-    """The weights ≥ 0, with sum 1, that minimise the loss itself, by SciPy's SLSQP. The problem is convex.
+    """The weights ≥ 0 with sum 1 that minimise the loss, by SciPy's SLSQP. The problem is convex.
 
-    Should the optimizer stop early, the best member alone is taken where it is better, so the result is never worse. A loss
-    without a slope is searched instead, from greedy's weights.
+    If the optimizer stops early, the best member alone is used where its loss is lower. A loss without a slope is minimised
+    by a search that starts from greedy weights.
     """
     from scipy.optimize import minimize
 
@@ -79,8 +76,8 @@ def simplex_weights(target: np.ndarray, columns: np.ndarray, loss: Loss = LOG_LO
         return _searched_weights(target, columns, loss)
     slope, num_members = loss.slope, columns.shape[-1]
     flat = columns.reshape(-1, num_members)
-    scale = loss.mean(target, columns.mean(-1)) or 1.0  # a loss near 1, whatever the unit: `ftol` is absolute
-    found = minimize(
+    scale = loss.mean(target, columns.mean(-1)) or 1.0  # makes the loss near 1 in any unit, since `ftol` is absolute
+    weights = minimize(
         lambda weights: loss.mean(target, columns @ weights) / scale,
         np.full(num_members, 1 / num_members),
         jac=lambda weights: slope(target, columns @ weights).reshape(-1) @ flat / (len(target) * scale),
@@ -89,13 +86,13 @@ def simplex_weights(target: np.ndarray, columns: np.ndarray, loss: Loss = LOG_LO
         constraints={"type": "eq", "fun": lambda weights: weights.sum() - 1, "jac": np.ones_like},
         options={"ftol": 1e-10},
     ).x
-    found[found < 1e-6] = 0  # what the optimizer leaves of a zero
+    weights[weights < 1e-6] = 0  # zeros with the rounding error of the optimizer
     best_member = best_member_weights(target, columns, loss)
-    return min(best_member, found / found.sum(), key=lambda weights: loss.mean(target, columns @ weights))
+    return min(best_member, weights / weights.sum(), key=lambda weights: loss.mean(target, columns @ weights))
 
 
 def _searched_weights(target: np.ndarray, columns: np.ndarray, loss: Loss) -> np.ndarray:
-    """From greedy's weights towards and away from each member by ever smaller steps, as long as the loss falls."""
+    """From greedy weights, steps of decreasing size towards and away from each member, as long as the loss falls."""
     weights = greedy_weights(target, columns, loss)
     least = loss.mean(target, columns @ weights)
     for step in SEARCH_STEPS:
@@ -106,32 +103,32 @@ def _searched_weights(target: np.ndarray, columns: np.ndarray, loss: Loss) -> np
                 for by in (step, -step):
                     moved = np.maximum(weights + by * (member - weights), 0)
                     moved /= moved.sum()
-                    found = loss.mean(target, columns @ moved)
-                    if found < least:
-                        weights, least, improved = moved, found, True
+                    moved_loss = loss.mean(target, columns @ moved)
+                    if moved_loss < least:
+                        weights, least, improved = moved, moved_loss, True
     return weights
 
 
 def _each(columns: np.ndarray) -> np.ndarray:
-    """The members' columns one after the other."""
+    """The members' columns, as the first axis."""
     return np.moveaxis(columns, -1, 0)
 
 
 def nnls_weights(target: np.ndarray, columns: np.ndarray, loss: Loss = LOG_LOSS) -> np.ndarray:
-    """The weights ≥ 0 of least squared error once the mean is right, by SciPy; their sum is free."""
+    """The weights ≥ 0 with the lowest squared error of centred columns, by SciPy; their sum is free."""
     from scipy.optimize import nnls
 
     weight = loss.weight
-    centred, answer = columns - mean_of(columns, weight), target - mean_of(target, weight)
+    centred, centred_target = columns - weighted_mean(columns, weight), target - weighted_mean(target, weight)
     if weight is not None:
-        centred, answer = centred * np.sqrt(weight)[:, None], answer * np.sqrt(weight)
-    return nnls(centred, answer)[0]
+        centred, centred_target = centred * np.sqrt(weight)[:, None], centred_target * np.sqrt(weight)
+    return nnls(centred, centred_target)[0]
 
 
 def ridge_weights(target: np.ndarray, columns: np.ndarray, loss: Loss = LOG_LOSS) -> np.ndarray:
-    """Least squares with a penalty on the weights' squares, as strong as leave-one-out finds best, by scikit-learn.
+    """Least squares with a penalty on squared weights, whose strength leave-one-out chooses, by scikit-learn.
 
-    Weights may be negative, so a higher prediction can lower the forecast.
+    Weights may be negative, so a higher prediction of a member can lower that of the ensemble.
     """
     from sklearn.linear_model import RidgeCV
 
@@ -147,40 +144,36 @@ def logistic_weights(target: np.ndarray, columns: np.ndarray, loss: Loss = LOG_L
     return LogisticRegression(solver="newton-cholesky").fit(columns, target, loss.weight).coef_[0]
 
 
+_CONVEX: dict[str, Find] = {
+    EQUAL: equal_weights,
+    "best_member": best_member_weights,
+    "greedy": greedy_weights,
+    "shrunk": shrunk_weights,
+    "simplex": simplex_weights,
+}
+"""Combiners for every kind of task, with weights that are ≥ 0 and sum to 1."""
+SAFE = (*_CONVEX, "rank_average")
+"""The combiners for few positives."""
+
+
+def _convex(space: Space) -> dict[str, Combiner]:
+    return {name: Combiner(find, space) for name, find in _CONVEX.items()}
+
+
 COMBINERS: dict[str, dict[str, Combiner]] = {
     "binary": {
-        EQUAL: Combiner(equal_weights, "logit"),
-        "best_member": Combiner(best_member_weights, "logit"),
-        "greedy": Combiner(greedy_weights, "logit"),
-        "shrunk": Combiner(shrunk_weights, "logit"),
-        "simplex": Combiner(simplex_weights, "logit"),
+        **_convex("logit"),
         "logistic": Combiner(logistic_weights, "logit"),
         "nnls": Combiner(nnls_weights, "probability"),
         "ridge": Combiner(ridge_weights, "probability"),
         "rank_average": Combiner(equal_weights, "logit", ranks=True),
     },
-    "multiclass": {
-        EQUAL: Combiner(equal_weights, "log"),
-        "best_member": Combiner(best_member_weights, "log"),
-        "greedy": Combiner(greedy_weights, "log"),
-        "shrunk": Combiner(shrunk_weights, "log"),
-        "simplex": Combiner(simplex_weights, "log"),
-    },
+    "multiclass": _convex("log"),
     "regression": {
-        EQUAL: Combiner(equal_weights, "value"),
-        "best_member": Combiner(best_member_weights, "value"),
-        "greedy": Combiner(greedy_weights, "value"),
-        "shrunk": Combiner(shrunk_weights, "value"),
-        "simplex": Combiner(simplex_weights, "value"),
+        **_convex("value"),
         "nnls": Combiner(nnls_weights, "value"),
         "ridge": Combiner(ridge_weights, "value"),
     },
-    "ranking": {
-        EQUAL: Combiner(equal_weights, "standard"),
-        "best_member": Combiner(best_member_weights, "standard"),
-        "greedy": Combiner(greedy_weights, "standard"),
-        "shrunk": Combiner(shrunk_weights, "standard"),
-        "simplex": Combiner(simplex_weights, "standard"),
-        "rank_average": Combiner(equal_weights, "rank"),
-    },
+    "ranking": {**_convex("standard"), "rank_average": Combiner(equal_weights, "rank")},
 }
+"""By kind of task, in the order in which equally good combiners are preferred."""

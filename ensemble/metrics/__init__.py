@@ -1,14 +1,14 @@
-"""How good a forecast is, for each kind of task, and how sure one can be of that.
+"""Metrics of predictions for each kind of task, with bootstrap intervals.
 
     scores = task_scores("binary", target, prediction, group)                              # {"average_precision": 0.41, …}
     intervals = bootstrap_scores(target, prediction, group, cluster, kind="ranking", generator=rng)
     gain = bootstrap_difference(target, ensemble, best_member, group, cluster, generator=rng)
-    METRIC_OF["ndcg_at_10"].function(target, prediction, group)                            # one number, for early stopping
+    METRIC_FUNCTIONS["ndcg_at_10"].function(target, prediction, group)                     # one metric, for early stopping
 
-Rows may carry weights: a weight of 2 gives exactly what the row standing there twice would give (ranking.py says what that
-means of a group). The bootstrap rests on that: it sorts once, draws weights, and copies no row. Rows with equal predictions
-are always treated as one block, so no score depends on the order of the rows. Only the precision and the lift in the top 5 %
-depend on the unit of the weights, which `relative` removes.
+Rows may have weights: a weight of 2 gives exactly the scores of a table with that row twice (for groups, see ranking.py).
+The bootstrap uses this: it sorts once, draws weights, and copies no row. Rows with equal predictions are treated as one
+block, so no score depends on the order of the rows. Only the precision and the lift in the top 5 % depend on the unit of the
+weights; `relative_weights` removes it.
 """
 
 from collections.abc import Callable
@@ -19,30 +19,30 @@ import numpy as np
 from ensemble.metrics import binary, multiclass, ranking, regression
 from ensemble.metrics.binary import TOP_FRACTION, average_precision, precision_recall, reliability
 from ensemble.metrics.bootstrap import Interval, Scorer, intervals
-from ensemble.metrics.weighting import relative
+from ensemble.metrics.weighting import relative_weights
 
 __all__ = [
     "METRICS",
-    "METRIC_OF",
+    "METRIC_FUNCTIONS",
     "TOP_FRACTION",
     "Interval",
     "Metric",
-    "MetricOf",
+    "MetricFunction",
     "average_precision",
     "binary_scores",
     "bootstrap_difference",
     "bootstrap_scores",
+    "groups_left_out",
     "precision_recall",
-    "relative",
+    "relative_weights",
     "reliability",
     "task_scores",
-    "what_is_left_out",
     "why_undefined",
 ]
 
 
 class Metric(NamedTuple):
-    """What a report needs to know of a metric; `higher_is_better` is None for a mere reference."""
+    """A metric of the report; `higher_is_better` is None for a value that is only shown for reference."""
 
     label: str
     higher_is_better: bool | None
@@ -80,9 +80,9 @@ METRICS = {
         "recall_at_10": Metric("Recall@10", True),
     },
 }
-"""By kind of task, in the order of its scorer's scores."""
+"""By kind of task, in the order of the scores that its scorer returns."""
 BIASED = ("calibration_error",)
-"""Metrics that are larger in each draw of the bootstrap than on the rows themselves."""
+"""Metrics that are systematically larger in bootstrap draws than on the rows themselves."""
 
 SCORERS: dict[str, Callable[[np.ndarray, np.ndarray, np.ndarray], Scorer]] = {
     "binary": binary.BinaryScorer,
@@ -92,50 +92,50 @@ SCORERS: dict[str, Callable[[np.ndarray, np.ndarray, np.ndarray], Scorer]] = {
 }
 
 
-class MetricOf(NamedTuple):
-    """A metric by which members may stop early and ways to combine them be compared."""
+class MetricFunction(NamedTuple):
+    """A metric for early stopping and for the comparison of combiners."""
 
     function: Callable[..., float]
-    """Of target, prediction, group and optionally weight: (num_rows,) each, prediction (num_rows, num_classes) for a
-    multiclass task."""
+    """Called with target, prediction, group and optionally weight: (num_rows,) each, but prediction (num_rows, num_classes)
+    in a multiclass task."""
     higher_is_better: bool
     kinds: tuple[str, ...]
-    """Of the tasks that it is for."""
+    """The kinds of task for which it is defined."""
 
 
-def _of_rows(function: Callable[[np.ndarray, np.ndarray, np.ndarray | None], float]) -> Callable[..., float]:
-    """A metric that no group matters to."""
+def _ignoring_group(function: Callable[[np.ndarray, np.ndarray, np.ndarray | None], float]) -> Callable[..., float]:
+    """The function with an additional argument `group` that it does not use."""
     return lambda target, prediction, group, weight=None: function(target, prediction, weight)
 
 
-METRIC_OF: dict[str, MetricOf] = {
-    "average_precision": MetricOf(_of_rows(average_precision), True, ("binary",)),
-    "roc_auc": MetricOf(_of_rows(binary.roc_auc), True, ("binary",)),
-    "log_loss": MetricOf(_of_rows(binary.log_loss), False, ("binary",)),
-    "multiclass_log_loss": MetricOf(_of_rows(multiclass.log_loss), False, ("multiclass",)),
-    "accuracy": MetricOf(_of_rows(multiclass.accuracy), True, ("multiclass",)),
-    "root_mean_squared_error": MetricOf(_of_rows(regression.root_mean_squared_error), False, ("regression",)),
-    "mean_absolute_error": MetricOf(_of_rows(regression.mean_absolute_error), False, ("regression",)),
-    "ndcg_at_10": MetricOf(ranking.ndcg_at_10, True, ("ranking",)),
+METRIC_FUNCTIONS: dict[str, MetricFunction] = {
+    "average_precision": MetricFunction(_ignoring_group(average_precision), True, ("binary",)),
+    "roc_auc": MetricFunction(_ignoring_group(binary.roc_auc), True, ("binary",)),
+    "log_loss": MetricFunction(_ignoring_group(binary.log_loss), False, ("binary",)),
+    "multiclass_log_loss": MetricFunction(_ignoring_group(multiclass.log_loss), False, ("multiclass",)),
+    "accuracy": MetricFunction(_ignoring_group(multiclass.accuracy), True, ("multiclass",)),
+    "root_mean_squared_error": MetricFunction(_ignoring_group(regression.root_mean_squared_error), False, ("regression",)),
+    "mean_absolute_error": MetricFunction(_ignoring_group(regression.mean_absolute_error), False, ("regression",)),
+    "ndcg_at_10": MetricFunction(ranking.ndcg_at_10, True, ("ranking",)),
 }
 
 
 def task_scores(
     kind: str, target: np.ndarray, prediction: np.ndarray, group: np.ndarray, weight: np.ndarray | None = None
 ) -> dict[str, float]:
-    """Every metric of `METRICS[kind]`; `binary_scores` says what those of a yes or no are.
+    """Every metric of `METRICS[kind]`; those of a binary task are described in `binary_scores`.
 
-    target, group: shape (num_rows,). prediction: the same, of a multiclass task (num_rows, num_classes). `weight`, of shape
-    (num_rows,) and not negative, counts a row more than once, or not at all.
+    target, group : (num_rows,). prediction : (num_rows,), or (num_rows, num_classes) for a multiclass task. weight :
+    (num_rows,), not negative, how many times each row counts.
 
-    multiclass: multiclass_log_loss in nats and accuracy, balanced_accuracy (mean recall of the classes there are) and
-    macro_f1 (mean over the classes that came true or were named) of the likeliest class, of which those that tie count in
-    part; brier is the mean over rows of the sum over classes of squared errors, from 0 to 2. regression: the first two and
-    mean_error (prediction less target) in the target's unit; r_squared is 1 − squared error by variance, NaN for targets all
-    alike. ranking: NDCG with gains of 2^relevance − 1 and the discount log2, mean_reciprocal_rank of the first relevant row,
-    recall_at_10 the share of a group's relevant rows in its first 10 places; groups without a relevant row are left out.
-    All agree with scikit-learn's where it has them. What cannot be defined is NaN (`why_undefined` says so in words).
-    Raises `UserError` for targets and predictions that are none of the kind's.
+    multiclass: multiclass_log_loss in nats, accuracy, balanced_accuracy (mean recall of the classes in the target) and
+    macro_f1 (mean over the classes in target or predictions) of the likeliest class, where equally likely classes share the
+    row; brier is the mean over rows of the sum over classes of squared errors, from 0 to 2. regression: the first two and
+    mean_error (prediction − target) in the target's unit; r_squared is 1 − squared error / variance, NaN for a constant
+    target. ranking: NDCG with gains of 2^relevance − 1 and the discount log2, mean_reciprocal_rank of the first relevant
+    row, and recall_at_10, the share of a group's relevant rows in its first 10 places; groups without a relevant row are
+    left out. All agree with scikit-learn where it has them. An undefined score is NaN (`why_undefined` explains it). Raises
+    `UserError` for invalid targets and predictions.
     """
     weight = np.ones(len(target)) if weight is None else np.asarray(weight, float)
     assert weight.shape == np.shape(target)
@@ -146,19 +146,19 @@ def task_scores(
 def binary_scores(
     target: np.ndarray, prediction: np.ndarray, group: np.ndarray, weight: np.ndarray | None = None
 ) -> dict[str, float]:
-    """Every metric of `METRICS["binary"]` for probabilities of a yes-or-no target.
+    """Every metric of `METRICS["binary"]` for probabilities of a target of 0 and 1.
 
-    target, prediction, group: shape (num_rows,); 0 or 1, a probability, and the week (any integer). `weight`, of the same
-    shape and not negative, counts a row more than once, or not at all.
+    target, prediction, group : (num_rows,); 0 or 1, a probability, and the week (any integer). weight : (num_rows,), not
+    negative, how many times each row counts.
 
     average_precision, roc_auc, log_loss (in nats; predictions are clipped to 2.2e-16 from 0 and 1) and brier (mean squared
-    error) agree with scikit-learn's. calibration_error is the mean of |share of positives − mean prediction| over 20 bins
-    of equal mass, weighted by mass. precision_at_5pct takes, within each group, the 5 % of the rows with the highest
-    predictions (rounded down, at least one row); of rows tied at the border each is taken in part, which is the mean
-    over all ways to break the tie. lift_at_5pct divides it by the base rate. accuracy says yes from 0.5 on.
+    error) agree with scikit-learn. calibration_error is the mean of |share of positives − mean prediction| over 20 bins of
+    equal mass, weighted by mass. precision_at_5pct is the precision of the 5 % of the rows of each group with the highest
+    predictions (rounded down, at least one row); equal predictions at the border count in part, which is the mean over all
+    ways to break the tie. lift_at_5pct divides it by the base rate. accuracy has the threshold 0.5.
 
-    What cannot be defined is NaN: ROC-AUC where all targets are equal, average precision and lift where all are 0.
-    Raises `UserError` for a target that is not 0 or 1 and a prediction that is no probability.
+    Undefined scores are NaN: ROC-AUC if all targets are equal, average precision and lift if all are 0. Raises `UserError`
+    for a target other than 0 and 1, and for an invalid probability.
     """
     return task_scores("binary", target, prediction, group, weight)
 
@@ -174,16 +174,19 @@ def bootstrap_scores(
     num_draws: int = 200,
     generator: np.random.Generator,
 ) -> dict[str, Interval]:
-    """`task_scores`, each with its 95 % percentile interval from `num_draws` draws of whole clusters.
+    """`task_scores`, each with the 95 % percentile interval of `num_draws` bootstrap draws of whole clusters.
 
-    cluster: shape (num_rows,), the product: its rows are alike, so they are drawn with replacement together. weight: shape
-    (num_rows,), the same in each draw. Draws in which a metric is undefined are left out; with fewer than two clusters there
-    is nothing to draw and both ends are NaN. Resampling adds noise to each bin's gap, which makes a calibration error larger
-    in every draw. The draws of it are therefore shifted so that their median is the score, and the interval ends at 0.
+    cluster : (num_rows,), such as the product, whose rows depend on each other and are drawn together. weight : (num_rows,),
+    the same in each draw. Draws in which a metric is undefined are left out. With fewer than two clusters both ends are NaN.
+    Resampling adds noise to the gap of each bin, which makes the calibration error larger in every draw; its draws are
+    shifted so that their median is the score, and the interval ends at 0.
     """
-    (scores,), cluster, weight = _scores_of_draws(kind, target, [prediction], group, cluster, weight)
-    found = intervals(list(METRICS[kind]), scores, cluster, num_draws, generator, weight, BIASED)
-    return {name: of._replace(low=max(of.low, 0.0)) if name in BIASED else of for name, of in found.items()}
+    (scores,), cluster, weight = _draw_scorers(kind, target, [prediction], group, cluster, weight)
+    result = intervals(list(METRICS[kind]), scores, cluster, num_draws, generator, weight, BIASED)
+    return {
+        name: interval._replace(low=max(interval.low, 0.0)) if name in BIASED else interval
+        for name, interval in result.items()
+    }
 
 
 def bootstrap_difference(
@@ -198,19 +201,20 @@ def bootstrap_difference(
     num_draws: int = 200,
     generator: np.random.Generator,
 ) -> dict[str, Interval]:
-    """Score of `first` minus score of `second`, with the 95 % interval of that difference: both see the same draws.
+    """The score of `first` minus that of `second`, with the 95 % interval of the difference: both have the same draws.
 
-    Arguments as for `bootstrap_scores`, with two predictions for the same rows.
+    The other arguments are those of `bootstrap_scores`.
     """
-    (ours, theirs), cluster, weight = _scores_of_draws(kind, target, [first, second], group, cluster, weight)
+    scorers, cluster, weight = _draw_scorers(kind, target, [first, second], group, cluster, weight)
+    first_scores, second_scores = scorers
 
     def difference(weight: np.ndarray) -> np.ndarray:
-        return ours(weight) - theirs(weight)
+        return first_scores(weight) - second_scores(weight)
 
     return intervals(list(METRICS[kind]), difference, cluster, num_draws, generator, weight, BIASED)
 
 
-def _scores_of_draws(
+def _draw_scorers(
     kind: str,
     target: np.ndarray,
     predictions: list[np.ndarray],
@@ -218,24 +222,24 @@ def _scores_of_draws(
     cluster: np.ndarray,
     weight: np.ndarray | None,
 ) -> tuple[list[Callable[[np.ndarray], np.ndarray]], np.ndarray, np.ndarray | None]:
-    """The scores of each prediction by the weights of what is drawn, and the cluster and weight of that: each row.
+    """For each prediction a function from the weights of the drawn units to scores; the units' clusters and weights.
 
-    Or each group of a ranking, where none has rows of two clusters or weights: millions of candidates are those of some
-    thousand users.
+    A unit is a row, or a group of a ranking if the rows of each group have one cluster and one weight: then millions of
+    candidates are only some thousand users.
     """
     if kind == "ranking":
         _, first, number = np.unique(group, return_index=True, return_inverse=True)
-        of_group = np.asarray(cluster)[first]
+        cluster_of_group = np.asarray(cluster)[first]
         weight_of_group = None if weight is None else weight[first]
-        is_whole = weight is None or np.array_equal(weight[first][number], weight)
-        if is_whole and np.array_equal(of_group[number], cluster):
-            scorers = [ranking.RankingScorer(target, one, group) for one in predictions]
-            return [scorer.scores_of_groups for scorer in scorers], of_group, weight_of_group
-    return [SCORERS[kind](target, one, group).scores for one in predictions], cluster, weight
+        is_one_weight = weight is None or np.array_equal(weight[first][number], weight)
+        if is_one_weight and np.array_equal(cluster_of_group[number], cluster):
+            scorers = [ranking.RankingScorer(target, prediction, group) for prediction in predictions]
+            return [scorer.scores_of_groups for scorer in scorers], cluster_of_group, weight_of_group
+    return [SCORERS[kind](target, prediction, group).scores for prediction in predictions], cluster, weight
 
 
 def why_undefined(target: np.ndarray, kind: str = "binary") -> str | None:
-    """One sentence for the report on the scores that are NaN, or None when every score is defined."""
+    """A sentence for the report about scores that are NaN; None if every score is defined."""
     target = np.asarray(target)
     if kind == "binary" and not target.any():
         return "There is no positive among these rows, so average precision, ROC-AUC and lift are not defined."
@@ -248,11 +252,12 @@ def why_undefined(target: np.ndarray, kind: str = "binary") -> str | None:
     return None
 
 
-def what_is_left_out(target: np.ndarray, group: np.ndarray, kind: str) -> str | None:
-    """One sentence on the groups of a ranking that are not scored, or None when all are."""
+def groups_left_out(target: np.ndarray, group: np.ndarray, kind: str) -> str | None:
+    """A sentence about groups of a ranking that are not scored; None if all are."""
     if kind != "ranking" or not np.any(target):
         return None
-    groups, scored = (len(np.unique(of)) for of in (group, group[np.asarray(target) > 0]))
-    if scored == groups:
+    num_groups, num_scored = len(np.unique(group)), len(np.unique(group[np.asarray(target) > 0]))
+    if num_scored == num_groups:
         return None
-    return f"The scores are of the {scored:,} groups with a relevant row: {groups - scored:,} others have none."
+    others = num_groups - num_scored
+    return f"The scores are of the {num_scored:,} groups with a relevant row: {others:,} others have none."

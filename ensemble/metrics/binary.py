@@ -1,4 +1,4 @@
-"""Scores of probabilities of a yes or no.
+"""Metrics of probabilities for a target of 0 and 1.
 
 Rows with equal predictions are one block, so no score depends on the order of the rows.
 """
@@ -9,14 +9,14 @@ import numpy as np
 
 from ensemble.errors import UserError
 from ensemble.metrics.blocks import starts_of
-from ensemble.metrics.weighting import mean, weighted
+from ensemble.metrics.weighting import check_not_empty, mean, weighted
 
 TOP_FRACTION = 0.05
 CALIBRATION_BINS = 20  # of equal mass, so that the last bin holds the top 5 %, where most of the positives are
 
 
 class Reliability(NamedTuple):
-    """Mean prediction, share of positives and number of rows, each of shape (bins in use,), predictions rising."""
+    """Mean prediction, share of positives and number of rows of each non-empty bin, (num_bins,), predictions increasing."""
 
     prediction: np.ndarray
     observed: np.ndarray
@@ -24,7 +24,7 @@ class Reliability(NamedTuple):
 
 
 class PrecisionRecall(NamedTuple):
-    """Points of the curve, each array of shape (num_points,), the threshold falling and the recall rising."""
+    """Points of the curve, (num_points,) each, the threshold decreasing and the recall increasing."""
 
     recall: np.ndarray
     precision: np.ndarray
@@ -32,7 +32,7 @@ class PrecisionRecall(NamedTuple):
 
 
 def average_precision(target: np.ndarray, prediction: np.ndarray, weight: np.ndarray | None = None) -> float:
-    """The average precision of any scores, both (num_rows,): the mean over positives of the precision down to each."""
+    """The average precision of any scores, (num_rows,): the mean over the positives of the precision at their rank."""
     if weight is not None:
         positive, mass = _blocks(target, prediction, weight)
         above, total = np.cumsum(mass), positive.sum()
@@ -46,39 +46,33 @@ def average_precision(target: np.ndarray, prediction: np.ndarray, weight: np.nda
 
 
 def _blocks(target: np.ndarray, prediction: np.ndarray, weight: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-    """The weight of the positives and of all rows of each run of equal predictions, the highest prediction first."""
+    """The weight of the positives and of all rows in each block of equal predictions, the highest prediction first."""
     order = np.argsort(-prediction, kind="stable")
     starts = starts_of(prediction[order])
     return np.add.reduceat((target * weight)[order], starts), np.add.reduceat(weight[order], starts)
 
 
 def roc_auc(target: np.ndarray, prediction: np.ndarray, weight: np.ndarray | None = None) -> float:
-    """The share of pairs of a positive and a negative that any scores, (num_rows,), put in order; NaN without a pair."""
-    if weight is None:
-        order = np.argsort(-prediction, kind="stable")
-        starts = starts_of(prediction[order])
-        positive = np.add.reduceat(target[order].astype(float), starts)
-        negative = np.diff(np.append(starts, len(order))) - positive
-    else:
-        positive, mass = _blocks(target, prediction, weight)
-        negative = mass - positive
+    """The share of pairs of a positive and a negative that any scores, (num_rows,), rank correctly; NaN without one."""
+    positive, mass = _blocks(target, prediction, np.ones(len(target)) if weight is None else weight)
+    negative = mass - positive
     below = negative.sum() - np.cumsum(negative)
     pairs = positive.sum() * negative.sum()
     return float((positive * (below + negative / 2)).sum() / pairs) if pairs else float("nan")
 
 
 def log_loss(target: np.ndarray, prediction: np.ndarray, weight: np.ndarray | None = None) -> float:
-    """Mean of −log of the probability of what happened, in nats; probabilities are drawn in to 2.2e-16 from 0 and 1."""
+    """The mean of −log of the probability of the outcome, in nats; probabilities are clipped to 2.2e-16 from 0 and 1."""
     return mean(_log_losses(*_checked(target, prediction)), weight)
 
 
 def reliability(
     target: np.ndarray, prediction: np.ndarray, num_bins: int = CALIBRATION_BINS, weight: np.ndarray | None = None
 ) -> Reliability:
-    """Predicted against observed share of positives, in bins of equal numbers of rows, or of equal weight.
+    """Predicted and observed share of positives, in bins of equal numbers of rows, or of equal weight.
 
-    Rows with equal predictions stay together, so there can be fewer bins than `num_bins`, and of unequal size. With
-    `weight`, (num_rows,), `num_rows` is the weight of each bin.
+    Rows with equal predictions stay together, so there can be fewer bins than `num_bins`, of unequal size. With `weight`,
+    (num_rows,), `num_rows` is the weight of each bin.
     """
     target, prediction = _checked(target, prediction)
     _, block, size = np.unique(prediction, return_inverse=True, return_counts=True)
@@ -93,9 +87,9 @@ def reliability(
 
 
 def precision_recall(target: np.ndarray, prediction: np.ndarray, max_points: int = 200) -> PrecisionRecall:
-    """At most `max_points` points of the precision-recall curve, evenly spaced in recall, both ends kept.
+    """At most `max_points` points of the precision-recall curve, evenly spaced in recall, both ends included.
 
-    A target without positives has no curve: the arrays are empty.
+    Without positives there is no curve: the arrays are empty.
     """
     target, prediction = _checked(target, prediction)
     order = np.argsort(-prediction, kind="stable")
@@ -108,11 +102,10 @@ def precision_recall(target: np.ndarray, prediction: np.ndarray, max_points: int
 
 
 def _checked(target: np.ndarray, prediction: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-    """Both as float64, after the checks that `metrics.binary_scores` documents."""
+    """Both as float64, after the checks that `binary_scores` of the package documents."""
     target, prediction = np.asarray(target, float), np.asarray(prediction, float)
     assert target.shape == prediction.shape == (target.size,)
-    if target.size == 0:
-        raise UserError("there is not one row to score: check the split")
+    check_not_empty(target)
     bad = np.flatnonzero((target != 0) & (target != 1))
     if bad.size:
         raise UserError(
@@ -133,10 +126,10 @@ def _log_losses(target: np.ndarray, prediction: np.ndarray) -> np.ndarray:
 
 
 class BinaryScorer:
-    """See `Scorer`: all sorting is done here, once.
+    """A `bootstrap.Scorer`; all sorting is done once, in the constructor.
 
-    A block is a run of rows with equal predictions. `order` sorts by falling prediction; `group_order` by group, then by
-    falling prediction, and there a block also ends where its group ends.
+    A block consists of rows with equal predictions. `order` sorts by decreasing prediction; `group_order` by group, then by
+    decreasing prediction, with blocks that also end where a group ends.
     """
 
     def __init__(self, target: np.ndarray, prediction: np.ndarray, group: np.ndarray) -> None:
@@ -144,7 +137,7 @@ class BinaryScorer:
         groups, group = np.unique(group, return_inverse=True)
         assert group.shape == self.target.shape
         self.num_groups = len(groups)
-        # One column per plain mean: all of them in one product with the weights.
+        # One row for each plain mean: all means are one product with the weights
         self.row_losses = np.stack(
             [
                 _log_losses(self.target, prediction),
@@ -165,7 +158,7 @@ class BinaryScorer:
         self.block_group = sorted_group[self.group_starts]
 
     def scores(self, weight: np.ndarray) -> np.ndarray:
-        """All metrics, in the order of `METRICS["binary"]`: shape (num_metrics,)."""
+        """All metrics in the order of `METRICS["binary"]`, (num_metrics,)."""
         sorted_weight = weight[self.order]
         mass = np.add.reduceat(sorted_weight, self.starts)
         positive = np.add.reduceat(sorted_weight * self.sorted_target, self.starts)
@@ -199,7 +192,7 @@ class BinaryScorer:
         mass = np.add.reduceat(sorted_weight, self.group_starts)
         positive = np.add.reduceat(sorted_weight * self.group_target, self.group_starts)
         group_mass = np.bincount(self.block_group, mass, self.num_groups)
-        # The small number keeps 5 % of 60 rows at 3, whichever way the product is rounded.
+        # The small number makes 5 % of 60 rows 3 whichever way the product is rounded
         top_mass = np.minimum(np.maximum(np.floor(group_mass * TOP_FRACTION + 1e-9), 1), group_mass)
         mass_above = np.cumsum(mass) - mass - (np.cumsum(group_mass) - group_mass)[self.block_group]
         taken = np.clip(top_mass[self.block_group] - mass_above, 0, mass)
@@ -207,6 +200,6 @@ class BinaryScorer:
 
 
 def _equal_mass_bins(mass: np.ndarray, num_bins: int) -> np.ndarray:
-    """For blocks of rows in sorted order: the bin in which the middle of each block lies. A block is never divided."""
+    """For blocks of rows in sorted order, the bin of the middle of each block. A block is never divided."""
     middle = np.cumsum(mass) - mass / 2
     return np.minimum((middle * (num_bins / mass.sum())).astype(np.int64), num_bins - 1)

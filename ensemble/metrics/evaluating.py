@@ -1,4 +1,4 @@
-"""The scores in the form of HuggingFace's `evaluate`."""
+"""The metrics in the form of HuggingFace's `evaluate`."""
 
 import sys
 from typing import Any
@@ -9,11 +9,11 @@ import numpy as np
 def binary_metric(**options: Any) -> Any:
     """`binary_scores` as an `evaluate.Metric` that needs no network: compute(predictions=…, references=…, group=…).
 
-    `options` go to `evaluate.Metric` (keep_in_memory, num_process, process_id, experiment_id, cache_dir, …).
+    options : for `evaluate.Metric` (keep_in_memory, num_process, process_id, experiment_id, cache_dir, …).
     """
     import datasets
 
-    # `evaluate` tries to load these for pipelines that nothing here uses: seconds of every start
+    # `evaluate` tries to import these for pipelines that are not used here, which takes seconds of every start
     unused = [name for name in ("scipy", "transformers") if name not in sys.modules]
     sys.modules.update(dict.fromkeys(unused))  # type: ignore[arg-type]
     import evaluate

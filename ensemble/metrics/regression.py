@@ -1,9 +1,9 @@
-"""Scores of a forecast of numbers."""
+"""Metrics of predicted numbers."""
 
 import numpy as np
 
 from ensemble.errors import UserError
-from ensemble.metrics.weighting import mean
+from ensemble.metrics.weighting import check_not_empty, mean
 
 
 def root_mean_squared_error(target: np.ndarray, prediction: np.ndarray, weight: np.ndarray | None = None) -> float:
@@ -17,19 +17,18 @@ def mean_absolute_error(target: np.ndarray, prediction: np.ndarray, weight: np.n
 
 
 class RegressionScorer:
-    """See `Scorer`; every score is made of weighted means."""
+    """A `bootstrap.Scorer`; every score is computed from weighted means."""
 
     def __init__(self, target: np.ndarray, prediction: np.ndarray, group: np.ndarray) -> None:
         target, prediction = np.asarray(target, float), np.asarray(prediction, float)
         assert target.shape == prediction.shape == (target.size,)
-        if target.size == 0:
-            raise UserError("there is not one row to score: check the split")
+        check_not_empty(target)
         for what, values in (("target", target), ("prediction", prediction)):
             bad = np.flatnonzero(~np.isfinite(values))
             if bad.size:
                 raise UserError(f"the {what} of row {bad[0]} is {values[bad[0]]:g}, no number to score: check the split")
         error = prediction - target
-        centred = target - target.mean()  # so that the difference of two sums below keeps its digits
+        centred = target - target.mean()  # so that the difference of two sums in `scores` keeps its digits
         self.is_constant = not centred.any()
         self.rows = np.stack([error**2, np.abs(error), error, centred, centred**2])
 

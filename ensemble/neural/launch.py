@@ -17,7 +17,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any
 
-from ensemble.errors import UserError, alike
+from ensemble.errors import UserError, error_on_all_ranks
 from ensemble.neural import heartbeat
 from ensemble.neural.settings import TrainConfig
 
@@ -112,7 +112,7 @@ def together(accelerator: "Accelerator") -> Iterator[None]:
     for rank, (of_rank, of_host) in enumerate(found):
         if of_rank:
             if all(sentence == of_rank for sentence, _ in found):
-                raise alike(of_rank)
+                raise error_on_all_ranks(of_rank)
             who = f"rank {rank} of {accelerator.num_processes} (host {of_host}): "
             raise UserError(told or f"{who}{of_rank}")
 

@@ -39,7 +39,7 @@ def refuse_too_large(recipe: NeuralRecipe, config: TrainConfig, plan: BatchPlan,
 
     On other devices than CPUs only the weights are judged, which begin their life in the machine's memory.
     """
-    left = memory.left()
+    left = memory.available()
     if left is None or not hasattr(recipe, "size"):
         return
     size: Size = recipe.size(plan.micro_batch_size)

@@ -26,7 +26,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal
 
 from ensemble import folders
-from ensemble.errors import UserError, alike
+from ensemble.errors import UserError, error_on_all_ranks
 from ensemble.neural import checkpoint, environment, launch
 from ensemble.neural.heartbeat import RankLost, in_a_line, is_lost_peer
 from ensemble.neural.settings import FREE_TO_CHANGE
@@ -94,7 +94,9 @@ def open_run(run: Path, about: dict[str, Any], accelerator: "Accelerator", resum
     fingerprints = gather_object([about["fingerprint"]])
     for rank, fingerprint in enumerate(fingerprints):
         if fingerprint != fingerprints[0]:
-            raise alike(f"the data of rank {rank} is not that of rank 0: give every node a copy of the same folder")
+            raise error_on_all_ranks(
+                f"the data of rank {rank} is not that of rank 0: give every node a copy of the same folder"
+            )
     found, problem = None, None
     if accelerator.is_main_process:
         try:
@@ -105,7 +107,7 @@ def open_run(run: Path, about: dict[str, Any], accelerator: "Accelerator", resum
             problem = f"the folder {run} cannot be written: {error.strerror}"
     found, problem = launch.from_main_process(accelerator, (found, problem))
     if problem:
-        raise alike(problem)
+        raise error_on_all_ranks(problem)
     return found
 
 

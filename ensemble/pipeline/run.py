@@ -52,7 +52,7 @@ def fit(config: Any, name: str, resume: bool, budget: Budget) -> list[dict[str, 
 
     out = Path(config.out)
     manifest = prepare(config, name, resume)
-    planned = chosen(manifest, config, threads.settle(config.threads))
+    planned = chosen(manifest, config, threads.configure(config.threads))
     _print_progress(budget, f"prepared {_num_rows(manifest):,} rows")
     second = follow_up(manifest, out / PREPARED, out / RANKINGS)
     first_members = [member for member in planned if member.data == PREPARED]
@@ -86,7 +86,7 @@ def _train(
     from ensemble.trees.boosting import CannotLearn
 
     out, overwrite = Path(config.out), bool(getattr(config, "overwrite", False))
-    num_threads = threads.settle(config.threads)
+    num_threads = threads.configure(config.threads)
     for position, member in enumerate(planned):
         left, later = budget.left() - reserved_s, [*planned[position + 1 :], *later_members]
         if left < member.least_seconds and (trained or any(other.least_seconds < member.least_seconds for other in later)):
@@ -168,7 +168,7 @@ def prepare(config: Any, name: str, resume: bool) -> dict[str, Any]:
     _check(config)
     out = Path(config.out)
     with _opened(out, config, name, resume) as earlier:
-        manifest = _prepare(out / PREPARED, config, name, earlier, threads.settle(config.threads))
+        manifest = _prepare(out / PREPARED, config, name, earlier, threads.configure(config.threads))
         folders.write_json(out / SETTINGS, {**folders.read_json(out / SETTINGS), PREPARED: manifest["fingerprint"]})
     return manifest
 

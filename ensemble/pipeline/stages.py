@@ -39,7 +39,7 @@ def run(stage: str, config: Any, name: str, task: int = 0, num_tasks: int = 1) -
     if not 0 <= task < num_tasks:
         raise UserError(f"--task {task} --num-tasks {num_tasks} is impossible: tasks are counted from 0")
     manifest = pipeline.prepare(config, name, resume=True) if stage == "prepare" else pipeline.prepared(config, name)
-    num_threads = threads.settle(config.threads)
+    num_threads = threads.configure(config.threads)
     planned = pipeline.chosen(manifest, config, num_threads)
     # Members of a follow-up are trained on predictions of the others, so the fit without --stage trains them
     trees = [member for member in planned if member.kind == "trees" and member.data == PREPARED]
@@ -75,7 +75,7 @@ def _train_copies(trees: list[PlannedMember], manifest: dict[str, Any], config: 
     with StopSignals() as stop, ThreadPoolExecutor(num_threads) as pool:
 
         def train(member: PlannedMember, copy: int) -> None:
-            _warn_if_refused(single_copy.grow, pipeline.trees_config(member, config, 1), copy, lambda: stop.asked)
+            _warn_if_refused(single_copy.train_copy, pipeline.trees_config(member, config, 1), copy, lambda: stop.asked)
 
         futures = [(member, pool.submit(train, member, copy)) for member, copy in copies if not is_complete[member.name]]
         for member, future in futures:

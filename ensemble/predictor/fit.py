@@ -78,7 +78,7 @@ def fit(
     task = task_of(manifest)
     read = member_files.read(Path(folder), data, manifest, members, on, scored)
     blend = read.rows[on]
-    ensemble, cross_fitted = combine.fit_with_forecasts(
+    ensemble, cross_fitted = combine.fit_cross_fitted(
         blend.target,
         read.of_members(on),
         blend.group,
@@ -110,7 +110,7 @@ def fit(
         "weights": dict(zip(ensemble.member_names, ensemble.weights, strict=True)),
         "combiner": {"method": ensemble.method, "cross_fitted": ensemble.cross_fitted},
     }
-    analysis = diversity.on_blend(
+    analysis = diversity.measure(
         ensemble,
         blend.target,
         read.of_members(on),
@@ -165,7 +165,7 @@ def _candidates(
     blend, test, columns = read.rows[on], read.rows[scored], read.columns[scored]
     if scored == on:
         is_predicted = np.isfinite(cross_fitted.reshape(len(cross_fitted), -1)).all(axis=1)
-        test, columns = predictions.taken(test, is_predicted), columns[is_predicted]
+        test, columns = predictions.select_rows(test, is_predicted), columns[is_predicted]
         candidates = {ENSEMBLE: cross_fitted[is_predicted]}
     else:
         candidates = {ENSEMBLE: ensemble.predict(read.of_members(scored), read.member_names, test.group)}

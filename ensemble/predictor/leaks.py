@@ -4,7 +4,7 @@ import numpy as np
 
 from ensemble import metrics
 from ensemble.combine.fitting import counted_rows
-from ensemble.combine.losses import mean_of
+from ensemble.combine.losses import weighted_mean
 from ensemble.predictions import Predictions
 from ensemble.task import Task
 
@@ -26,10 +26,11 @@ def perfect(task: Task, blend: Predictions, predictions: dict[str, np.ndarray], 
         prediction = predictions[name][counted]
         if metric == "r_squared":
             score = 1 - float(
-                mean_of((prediction - target) ** 2, weight) / (mean_of((target - target.mean()) ** 2, weight) or 1)
+                weighted_mean((prediction - target) ** 2, weight)
+                / (weighted_mean((target - target.mean()) ** 2, weight) or 1)
             )
         else:
-            score = metrics.METRIC_OF[metric].function(target, prediction, group, weight)
+            score = metrics.METRIC_FUNCTIONS[metric].function(target, prediction, group, weight)
         if score >= PERFECT:
             warnings.append(
                 f"member {name} is right on all rows of {blend.split} ({metric} {score:.6f}): look for a feature that "

@@ -61,8 +61,8 @@ def _load_trees(folder: Path, data: str | Path, threads: int, options: dict[str,
 
     from ensemble.trees import threads as openmp
 
-    if not openmp.is_too_late():
-        openmp.settle(threads)
+    if not openmp.is_openmp_loaded():
+        openmp.configure(threads)
 
     from ensemble.trees.predict import TreeMember
 

@@ -38,7 +38,7 @@ def predict(
     present = [name for name in ensemble.member_names if folder_of[name].is_dir()]
     for name in present or ensemble.member_names:
         check_member(name, Path(folder), description["members"][name])
-    ensemble = ensemble.of(present)
+    ensemble = ensemble.subset(present)
     preparation = preparation_module(fitted_manifest)
     preparation.check(fitted_manifest, bool(source), bool(metadata))
     with folders.new_folder(out, overwrite, "forecast") as scratch:

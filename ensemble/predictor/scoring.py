@@ -8,7 +8,7 @@ import numpy as np
 
 from ensemble import metrics
 from ensemble.combine.fitting import counted_rows
-from ensemble.combine.losses import mean_of
+from ensemble.combine.losses import weighted_mean
 from ensemble.predictions import Predictions
 from ensemble.predictor import intervals
 from ensemble.task import Task
@@ -59,7 +59,7 @@ def score(
         return function(test.target, *compared, test.group, test.cluster, generator=np.random.default_rng(seed), **options)
 
     scores = {name: bootstrap(metrics.bootstrap_scores, candidate) for name, candidate in candidates.items()}
-    sign = 1 if metrics.METRIC_OF[task.metric].higher_is_better else -1
+    sign = 1 if metrics.METRIC_FUNCTIONS[task.metric].higher_is_better else -1
     best = max(member_names, key=lambda name: sign * scores[name][task.metric].value)
     gain = bootstrap(metrics.bootstrap_difference, candidates[ENSEMBLE], candidates[best])
     return {
@@ -70,9 +70,9 @@ def score(
         "weighted": weight is not None,
         "clusters": len(np.unique(test.cluster)),
         "groups": len(np.unique(test.group)),
-        "base_rate": float(mean_of(test.target, weight)) if task.kind == "binary" else None,
+        "base_rate": float(weighted_mean(test.target, weight)) if task.kind == "binary" else None,
         "undefined": metrics.why_undefined(test.target, task.kind),
-        "left_out": metrics.what_is_left_out(test.target, test.group, task.kind),
+        "left_out": metrics.groups_left_out(test.target, test.group, task.kind),
         "num_draws": num_draws,
         "members": member_names,
         "scores": {name: _as_json(intervals_of_metrics) for name, intervals_of_metrics in scores.items()},

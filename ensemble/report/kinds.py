@@ -161,7 +161,7 @@ def ranking(run: Run, styles: dict[str, Any]) -> list[Picture]:
     def by_size(axes: Any) -> None:
         ends = np.unique(np.quantile(size_of, np.linspace(0, 1, NUM_SIZES + 1)[1:], method="higher"))
         bins = np.searchsorted(ends, size)
-        ndcg = metrics.METRIC_OF["ndcg_at_10"].function
+        ndcg = metrics.METRIC_FUNCTIONS["ndcg_at_10"].function
         for name, candidate in run.candidates.items():
             scores = [ndcg(target[bins == each], candidate[bins == each], group[bins == each]) for each in range(len(ends))]
             axes.plot(range(len(ends)), scores, marker="o", markersize=3.5, **styles[name])

@@ -14,7 +14,7 @@ from ensemble import folders, predictions, recipe
 from ensemble.combine import Ensemble
 from ensemble.data.inputs import FORECAST
 from ensemble.errors import UserError
-from ensemble.metrics import METRIC_OF
+from ensemble.metrics import METRIC_FUNCTIONS
 from ensemble.predictions import Predictions
 from ensemble.predictor import bag, members
 from ensemble.predictor.fit import ENSEMBLE
@@ -43,7 +43,7 @@ class Member:
     @property
     def higher_is_better(self) -> bool:
         """Whether a higher value of `metric` is better."""
-        known = METRIC_OF.get(self.metric)
+        known = METRIC_FUNCTIONS.get(self.metric)
         return self.summary.get("higher_is_better", known.higher_is_better if known else True)
 
     @property
@@ -118,7 +118,7 @@ def read(ensemble: Path, data: Path, prediction_folder: Path, scaling: Sequence[
     ensemble_file = predictions.read(ensemble / f"{scored}.parquet")
     files = [predictions.read(prediction_folder / f"{name}.{scored}.parquet") for name in names]
     if scored != "test":  # the ensemble has no cross-fitted prediction of some rows, such as those of the first block
-        files = [predictions.taken(file, np.isin(file.row_id, ensemble_file.row_id)) for file in files]
+        files = [predictions.select_rows(file, np.isin(file.row_id, ensemble_file.row_id)) for file in files]
     test, columns = predictions.align([ensemble_file, *files])
     weights = dict(zip(names, combiner.weights, strict=True))
     forecast: pa.Table | None = None

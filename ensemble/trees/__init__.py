@@ -1,4 +1,4 @@
-"""Members trained on CPU cores.
+"""Tree members, trained on CPU cores by XGBoost, LightGBM and CatBoost.
 
-Call `threads.settle` before anything here imports a library: OpenMP reads its settings once.
+Call `threads.configure` before a module of this package imports one of the libraries: OpenMP reads its settings only once.
 """

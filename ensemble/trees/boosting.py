@@ -1,9 +1,9 @@
-"""Boosting in chunks of trees, so that a training that was killed goes on to the same bits; for both libraries.
+"""The boosting loop of both libraries. It grows trees in chunks, so that a resumed training ends with the same bits.
 
-They draw rows and features from generators whose state no model file holds. So the draws begin anew every `chunk_rounds`
-trees, from a seed made of the training's and the chunk's number: there, a training that never stopped and one that was read
-from a file are in the same state. The scores that early stopping looks at are in the file too, so where the chunks end does
-not change where the training does.
+The libraries draw rows and features from random generators whose state no model file contains. So the generators are seeded
+again every `chunk_rounds` trees, from the seed of the training and the number of the chunk. At the start of a chunk, an
+uninterrupted training and one that was loaded from a checkpoint are in the same state. A checkpoint also contains the scores
+for early stopping, so the chunks do not change where the training stops.
 """
 
 import dataclasses
@@ -16,78 +16,78 @@ from typing import Any, Protocol
 import numpy as np
 
 from ensemble.errors import UserError
-from ensemble.metrics import METRIC_OF
+from ensemble.metrics import METRIC_FUNCTIONS
 from ensemble.trees.distributed import RankGroup
 from ensemble.trees.progress import Progress
 from ensemble.trees.settings import TreesConfig
 from ensemble.trees.stored import StoredCopy
 
 Scores = dict[str, float]
-"""On validation: the metric of early stopping, and for probabilities of a yes the log loss."""
+"""Scores on validation by metric: that of early stopping, and the log loss if the output is a probability."""
 
 
-class Growth(Protocol):
-    """A library's booster on its data, one tree after the other."""
+class Booster(Protocol):
+    """A library's booster together with its training and validation data."""
 
     def seed(self, seed: int) -> None:
-        """Draw the rows and features of all further trees from `seed`, as a booster would that was just read from a file."""
+        """Set the seed of all further trees, with the same effect as on a booster that was just loaded from a file."""
 
-    def grow(self) -> Scores:
-        """Add a tree, and score all trees."""
+    def update_and_score(self) -> Scores:
+        """Run one boosting round, and return the scores of all trees."""
 
-    def model(self) -> bytes:
-        """All trees, as the library reads them."""
+    def to_bytes(self) -> bytes:
+        """All trees in the library's own format."""
 
 
-class SingleGrowth(Growth, Protocol):
-    """A library's booster that copies.py grows beside others; each library's module has one of the name `Growth`."""
+class SingleBooster(Booster, Protocol):
+    """A library's booster that copies.py trains beside others: the class `Booster` of xgb.py and lgbm.py."""
 
     def update(self) -> np.ndarray:
-        """Add a tree; predictions of all trees for the validation rows, (n,) or (n, K), on the scale that is learned."""
+        """Run one round; return predictions of the validation rows, (n,) or (n, K), on the scale of the learned target."""
 
-    def cut(self, num_rounds: int) -> Any:
-        """The booster of the first rounds."""
+    def first_rounds(self, num_rounds: int) -> Any:
+        """The booster with the trees of the first rounds only."""
 
 
 class CannotLearn(UserError):
-    """A library refuses the rows, such as those of a fold in which no feature varies; another may take them."""
+    """A library refuses the rows, such as those of a fold in which no feature varies. Another library may accept them."""
 
 
 class Stopped(Exception):
-    """The training was asked to stop, and has kept its trees."""
+    """The training was asked to stop, and has saved its trees."""
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class Training:
-    """What surrounds the trees; the defaults are one process that begins at the first tree and keeps no checkpoint."""
+    """Where a training runs and resumes. The defaults: one process, a new booster, no checkpoints."""
 
     group: RankGroup = dataclasses.field(default_factory=RankGroup)
-    """The ranks that grow them together."""
+    """The ranks that train together."""
     model: bytes | None = None
-    """The trees to go on from."""
+    """The trees to resume from, as `Booster.to_bytes` returned them."""
     history: tuple[Scores, ...] = ()
-    """Their scores."""
-    pages: Path | None = None
-    """The folder where XGBoost keeps its rows with memory=low."""
-    asked: Callable[[], int] = lambda: 0
-    """Whether this process was asked to stop."""
-    keep: Callable[[bytes, list[Scores]], None] = lambda model, history: None
+    """The scores after each tree of `model`."""
+    page_folder: Path | None = None
+    """The folder where XGBoost stores its rows with memory=low."""
+    stop_requested: Callable[[], int] = lambda: 0
+    """Returns a number other than 0 if this process was asked to stop."""
+    save_checkpoint: Callable[[bytes, list[Scores]], None] = lambda model, history: None
     """Writes a checkpoint; called on rank 0."""
     is_refit: bool = False
-    """Whether the rows of validation are learned too: their scores then say nothing, and all trees are kept."""
+    """Whether the validation rows are learned too. Their scores then mean nothing, and all trees are kept."""
     seconds_left: Callable[[], float] = lambda: math.inf
-    """Until the time is up: then the trees that there are become the member's."""
+    """Returns the time that is left; when it is up, the training ends with the trees it has."""
     is_copy: bool = False
-    """Whether other boosters grow beside it, on any of several threads."""
-    stored: Mapping[int, StoredCopy] = dataclasses.field(default_factory=dict)
-    """Copies that were grown in advance, by number."""
-    watch: Callable[[list[Scores]], None] = lambda history: None
-    """Sees the scores where a chunk ends; what it raises ends the training."""
+    """Whether other boosters are trained at the same time, each round on any of several threads."""
+    stored_copies: Mapping[int, StoredCopy] = dataclasses.field(default_factory=dict)
+    """Copies that were trained in advance, by number."""
+    on_chunk: Callable[[list[Scores]], None] = lambda history: None
+    """Called with the scores at the start of each chunk; an exception that it raises ends the training."""
     bins: list[Any] | None = None
-    """Where a library leaves the bins of its rows, and finds them, when it trains on the same rows again and again."""
+    """A list in which the binned rows are kept for further trainings on the same rows; None to bin them each time."""
 
     def binned(self, make: Callable[[], tuple[Any, Any]]) -> tuple[Any, Any]:
-        """What `make` returns for the training and the validation rows; made once where `bins` are kept."""
+        """The binned training and validation rows that `make` returns, or those in `bins`."""
         if self.bins is None:
             return make()
         if not self.bins:
@@ -95,45 +95,45 @@ class Training:
         return self.bins[0], self.bins[1]
 
 
-def boost(config: TreesConfig, metric: str, growth: Growth, training: Training) -> tuple[list[Scores], int]:
-    """Grow until it is enough by the metric: the scores after each tree, and the number of the best.
+def boost(config: TreesConfig, metric: str, booster: Booster, training: Training) -> tuple[list[Scores], int]:
+    """Train until early stopping by `metric`; return the scores after each tree, and the best number of trees.
 
-    Every rank scores the whole validation split, because average precision cannot be put together from parts; rank 0's
-    scores count on all of them, so that none can stop while another goes on. A request to stop is obeyed where a chunk
-    ends, by all ranks at once: `Stopped` is raised when the trees have been kept.
+    Every rank scores the whole validation split, since average precision is not a mean over parts. The scores of rank 0
+    decide on all ranks, so all stop at the same tree. A request to stop takes effect at the end of a chunk, on all ranks at
+    once: `Stopped` is raised after the trees were saved.
     """
     group, history = training.group, list(training.history)
-    kept_at = time.monotonic()
+    saved_at = time.monotonic()
     name = f"{config.library} refit" if training.is_refit else config.library
     with Progress(name, config.num_rounds, len(history), group.rank == 0) as progress:
         while len(history) < config.num_rounds and (training.is_refit or not _is_past_best(config, metric, history)):
-            chunk, place_in_chunk = divmod(len(history), config.chunk_rounds)
-            if place_in_chunk == 0:
-                asked = any(group.gather(bool(training.asked())))
-                due = time.monotonic() - kept_at >= config.checkpoint_s
-                if group.rank == 0 and len(history) > len(training.history) and (asked or due):
-                    training.keep(growth.model(), history)
-                    kept_at = time.monotonic()
-                if asked:
+            chunk, trees_in_chunk = divmod(len(history), config.chunk_rounds)
+            if trees_in_chunk == 0:
+                must_stop = any(group.gather(bool(training.stop_requested())))
+                is_due = time.monotonic() - saved_at >= config.checkpoint_s
+                if group.rank == 0 and len(history) > len(training.history) and (must_stop or is_due):
+                    training.save_checkpoint(booster.to_bytes(), history)
+                    saved_at = time.monotonic()
+                if must_stop:
                     raise Stopped
                 if history and any(group.gather(training.seconds_left() <= 0)):
                     break
-                training.watch(history)
-                growth.seed(chunk_seed(config.seed, chunk))
-            history.append(group.gather(growth.grow())[0])
+                training.on_chunk(history)
+                booster.seed(chunk_seed(config.seed, chunk))
+            history.append(group.gather(booster.update_and_score())[0])
             progress.update("" if training.is_refit else f"{metric} {history[-1][metric]:.4f}")
     return history, len(history) if training.is_refit else best_round(history, metric)
 
 
 def best_round(history: list[Scores], metric: str) -> int:
-    """The number of trees with the best score; of equal ones, the fewest. What is not defined is worse than any score."""
-    sign = 1 if METRIC_OF[metric].higher_is_better else -1
+    """The number of trees with the best score, and the fewest of equal ones. NaN is worse than any score."""
+    sign = 1 if METRIC_FUNCTIONS[metric].higher_is_better else -1
     scores = sign * np.array([scores[metric] for scores in history])
     return int(np.argmax(np.where(np.isnan(scores), -np.inf, scores))) + 1
 
 
 def chunk_seed(seed: int, chunk: int) -> int:
-    """30 bits; seed + chunk would give the second chunk of one seed the draws of the next seed's first."""
+    """30 bits. With seed + chunk, the second chunk of one seed would repeat the first chunk of the next seed."""
     return int(np.random.SeedSequence([seed, chunk]).generate_state(1)[0]) >> 2
 
 

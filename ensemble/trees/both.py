@@ -1,10 +1,10 @@
-"""A member by each library from one command: one after the other on all cores, or side by side on half of them each.
+"""A member of each library from one command: one after the other on all cores, or side by side on half of them each.
 
     python scripts/train_trees.py library=both data=runs/demo/prepared out=runs/demo/members
 
-Each library trains in a process of its own, by the same script, and writes its whole member to OUT/xgboost and OUT/lightgbm:
-OpenMP is set up once in a process, and two libraries would share its threads. Side by side wins where more threads do not
-help one of them, as on few rows; one after the other, where all cores do. together=auto tries both ways for some seconds.
+Each library trains in a process of its own, by the same script, and writes its member to OUT/xgboost and OUT/lightgbm.
+OpenMP is configured once per process, and two libraries would share its threads. Side by side is faster where one library
+gains little from more threads, as with few rows. together=auto tries both ways for some seconds.
 """
 
 import ctypes
@@ -28,43 +28,44 @@ from ensemble.trees import memory, rows, threads
 from ensemble.trees import train as member
 from ensemble.trees.boosting import Training
 from ensemble.trees.checkpoint import Checkpoints
-from ensemble.trees.distributed import LIBRARIES, Place
-from ensemble.trees.objective import goal_of
-from ensemble.trees.predict import module_of
+from ensemble.trees.distributed import LIBRARIES, RankInfo
+from ensemble.trees.objective import objective_of
+from ensemble.trees.predict import library_module
 from ensemble.trees.settings import TreesConfig
 
 SLOWER = "xgboost"
-"""On the demo's rows; it gets the odd core where no trial says which is slower."""
+"""The slower library on the demo's rows; without a trial, it gets the odd core."""
 TRIAL_ROWS, TRIAL_ROUNDS, NUM_TRIALS = 100_000, 20, 2
 PR_SET_PDEATHSIG = 1
 """prctl(2): the signal that a process gets when its parent dies."""
 POLL_S = 0.1
 
 
-def train(config: TreesConfig, line: list[str], where: Place) -> dict[str, Any]:
-    """Train both members by starting `line`, the words of the script, for each library; returns the `status`.
+def train(config: TreesConfig, command: list[str], rank_info: RankInfo) -> dict[str, Any]:
+    """Train both members by running `command`, the script and its words, for each library; return `status` and `out`.
 
-    It is done, or preempted when SIGTERM, SIGINT or SIGUSR1 came, which both get and save on. If one fails, the other is
-    asked to save and stop: `Failure` names the one that failed. Raises `UserError` for settings that neither can train with,
-    before any process starts, and for what a process refuses later.
+    The status is done, or preempted after SIGTERM, SIGINT or SIGUSR1, which are passed on to both processes, so that they
+    save. If one process fails, the other is asked to save and stop, and a `Failure` names the failed one. Raises `UserError`
+    for settings with which neither can train, before a process starts, and for errors of the user in a process.
     """
-    if where.num_ranks > 1:
-        raise UserError(f"library=both trains on one node, not on {where.num_ranks} ranks: start each library by itself")
+    if rank_info.num_ranks > 1:
+        raise UserError(f"library=both trains on one node, not on {rank_info.num_ranks} ranks: start each library by itself")
     if config.search.trials or config.search.seconds:
         raise UserError("library=both searches no settings: search those of each library by itself")
-    _check(config)
+    member.check(config)
+    objective_of(config, rows.TreeData(config.data, "train", rows.tree_manifest(config.data)))
     num_cores, _, _ = threads.choose(config.threads, os.environ)
-    together, slower = _way(config, num_cores)
+    together, slower = _choose_together(config, num_cores)
     cores_of = halves(num_cores, slower) if together == "side_by_side" else dict.fromkeys(LIBRARIES, num_cores)
-    lines = {
-        library: [sys.executable, *line, f"library={library}", f"out={Path(config.out, library)}", f"threads={number}"]
+    commands = {
+        library: [sys.executable, *command, f"library={library}", f"out={Path(config.out, library)}", f"threads={number}"]
         for library, number in cores_of.items()
     }
     checkpoints = Checkpoints(config.out, "")
     with _Children() as children:
         checkpoints.set_status("running")
         for names in [LIBRARIES] if together == "side_by_side" else [(library,) for library in LIBRARIES]:
-            children.start({library: lines[library] for library in names}, prefixed=len(names) > 1)
+            children.start({library: commands[library] for library in names}, prefixed=len(names) > 1)
             failed, sentence = children.wait()
             if failed == USER_ERROR:
                 checkpoints.clear()
@@ -79,51 +80,45 @@ def train(config: TreesConfig, line: list[str], where: Place) -> dict[str, Any]:
     return {"status": "done", "out": config.out}
 
 
-def _check(config: TreesConfig) -> None:
-    """`UserError` for settings that do not exist or do not fit the data, in the words that one library would be given."""
-    member.check(config)
-    goal_of(config, rows.TreeData(config.data, "train", rows.description(config.data)))
-
-
 def halves(num_cores: int, slower: str) -> dict[str, int]:
-    """The cores of each library, at least one; an odd one is the slower's."""
+    """The cores of each library, at least one; the slower library gets an odd one."""
     return {library: max(1, (num_cores + (library == slower)) // 2) for library in LIBRARIES}
 
 
 class _Children:
-    """The processes that train, while it is entered: it passes signals on to them, and none outlives it."""
+    """The processes that train, as a context manager: it passes signals on to them, and kills those left at the end."""
 
     def __init__(self) -> None:
         self.processes: dict[str, subprocess.Popen[str]] = {}
-        self._asked, self._pumps = 0, list[threading.Thread]()
+        self._signal_received, self._pumps = 0, list[threading.Thread]()
 
     def __enter__(self) -> "_Children":
-        self._before = {number: signal.signal(number, self._pass_on) for number in STOP}
+        self._handlers = {number: signal.signal(number, self._pass_on) for number in STOP}
         return self
 
     def __exit__(self, *_: object) -> None:
-        for number, handler in self._before.items():
+        for number, handler in self._handlers.items():
             signal.signal(number, handler)
         self._signal(signal.SIGKILL)
         for process in self.processes.values():
             process.wait()
 
-    def start(self, lines: dict[str, list[str]], prefixed: bool) -> None:
-        """With `prefixed`, each line that they print is printed with the library's name before it."""
-        if self._asked:
+    def start(self, commands: dict[str, list[str]], prefixed: bool) -> None:
+        """Start a process for each library; with `prefixed`, the library's name is put before each line of output."""
+        if self._signal_received:
             return
         pipe = subprocess.PIPE if prefixed else None
         prctl = ctypes.CDLL(None).prctl if sys.platform == "linux" else lambda *_: None
-        for library, line in lines.items():
+        for library, command in commands.items():
             self.processes[library] = subprocess.Popen(
-                line,
+                command,
                 stdout=pipe,
                 stderr=pipe,
                 text=True,
                 start_new_session=True,
-                preexec_fn=lambda: prctl(PR_SET_PDEATHSIG, signal.SIGTERM),  # so that none is left behind
+                preexec_fn=lambda: prctl(PR_SET_PDEATHSIG, signal.SIGTERM),  # so that none outlives this process
             )
-        for library in lines if prefixed else ():
+        for library in commands if prefixed else ():
             process = self.processes[library]
             for source, target in ((process.stdout, sys.stdout), (process.stderr, sys.stderr)):
                 assert source
@@ -131,7 +126,7 @@ class _Children:
                 self._pumps[-1].start()
 
     def wait(self) -> tuple[int, str]:
-        """Until all have ended: 0, or the code of the first that failed with a sentence about it, negative for a signal."""
+        """Wait for all; return 0, or the exit code of the first that failed (< 0 for a signal), and a sentence."""
         first = ""
         while any(process.poll() is None for process in self.processes.values()):
             time.sleep(POLL_S)
@@ -147,29 +142,30 @@ class _Children:
         if not first:
             return 0, ""
         code = self.processes[first].returncode
-        how = (
+        end = (
             f"was ended by {signal.Signals(-code).name}" if code < 0 else f"left with exit code {code}, see its lines above"
         )
         saved = [other for other, process in self.processes.items() if process.returncode == PREEMPTED]
-        also = f", and {saved[0]} was stopped and has saved its trees" if saved else ""
+        other = f", and {saved[0]} was stopped and has saved its trees" if saved else ""
         advice = "go on with --resume auto"
         if code == USER_ERROR:
-            has_other = any(process.returncode in (0, PREEMPTED) for process in self.processes.values())
-            again = ", with --resume auto if the data stay the same" if has_other else ""
-            advice = f"correct what its error names, and start again{again}"
-        return code, f"{first} {how}{also}: {advice}"
+            has_result = any(process.returncode in (0, PREEMPTED) for process in self.processes.values())
+            resume = ", with --resume auto if the data stay the same" if has_result else ""
+            advice = f"correct what its error names, and start again{resume}"
+        return code, f"{first} {end}{other}: {advice}"
 
     def preempted(self) -> bool:
-        """Whether one saved and left before its end, or was never begun."""
-        return bool(self._asked) or any(process.returncode for process in self.processes.values())
+        """Whether a process saved its trees before the end, or was not started because of a signal."""
+        return bool(self._signal_received) or any(process.returncode for process in self.processes.values())
 
     def _failed(self) -> str:
-        """The first that has left by no code of a training that ends or was stopped."""
-        expected = {None, 0, PREEMPTED, *({-self._asked, 128 + self._asked} if self._asked else ())}
+        """The first process with an exit code that neither a finished nor a stopped training has; '' if there is none."""
+        stopped = {-self._signal_received, 128 + self._signal_received} if self._signal_received else ()
+        expected = {None, 0, PREEMPTED, *stopped}
         return next((name for name, process in self.processes.items() if process.poll() not in expected), "")
 
     def _pass_on(self, number: int, frame: object) -> None:
-        self._asked = number
+        self._signal_received = number
         self._signal(number)
 
     def _signal(self, number: int) -> None:
@@ -180,56 +176,57 @@ class _Children:
 
 
 def _pump(library: str, source: IO[str], target: IO[str]) -> None:
+    """Copy lines from a pipe to a stream of this process."""
     with source:
         for line in source:
             print(f"{library:8} | {line}", end="", file=target, flush=True)
 
 
-def _way(config: TreesConfig, num_cores: int) -> tuple[str, str]:
-    """How to train, and which library is the slower."""
+def _choose_together(config: TreesConfig, num_cores: int) -> tuple[str, str]:
+    """The way to train, and the slower library."""
     if config.together != "auto":
         return config.together, SLOWER
     if num_cores == 1:
         print("together=one_after_other: there is one core", file=sys.stderr)
         return "one_after_other", SLOWER
-    about = rows.description(config.data)
+    about = rows.tree_manifest(config.data)
     num_rows, num_features = sum(about["splits"][name]["rows"] for name in ("train", "validation")), len(about["features"])
-    num_classes, left = max(1, len(task_of(about).classes)), memory.left()
+    num_classes, available = max(1, len(task_of(about).classes)), memory.available()
     needed = sum(memory.needed(library, num_rows, num_features, num_classes) for library in LIBRARIES)
-    if memory.mode_for(needed, left) == "low":
+    if memory.mode_for(needed, available) == "low":
         print("together=one_after_other: memory does not suffice for both at once", file=sys.stderr)
         return "one_after_other", SLOWER
-    whole = _trial(config, dict.fromkeys(LIBRARIES, num_cores), at_once=False)
-    half = _trial(config, dict.fromkeys(LIBRARIES, num_cores // 2), at_once=True)
-    in_turn, at_once = sum(whole.values()), max(half.values())
-    chosen = "side_by_side" if at_once < in_turn else "one_after_other"
+    on_all = _trial(config, dict.fromkeys(LIBRARIES, num_cores), at_once=False)
+    on_half = _trial(config, dict.fromkeys(LIBRARIES, num_cores // 2), at_once=True)
+    in_turn_s, at_once_s = sum(on_all.values()), max(on_half.values())
+    chosen = "side_by_side" if at_once_s < in_turn_s else "one_after_other"
     print(
-        f"together={chosen}: {TRIAL_ROUNDS} trees of each took {in_turn:.2f} s one after the other on {num_cores} cores, "
-        f"{at_once:.2f} s side by side on half of them",
+        f"together={chosen}: {TRIAL_ROUNDS} trees of each took {in_turn_s:.2f} s one after the other on {num_cores} cores, "
+        f"{at_once_s:.2f} s side by side on half of them",
         file=sys.stderr,
     )
-    return chosen, max(half, key=lambda library: half[library])
+    return chosen, max(on_half, key=lambda library: on_half[library])
 
 
 def _trial(config: TreesConfig, cores_of: dict[str, int], at_once: bool) -> dict[str, float]:
-    """Seconds in which each library trains a little, the least of some goes; in processes that are set up before."""
+    """The seconds of a short training of each library, the least of `NUM_TRIALS`, without the start of its process."""
     spawn = multiprocessing.get_context("spawn")
     connections: dict[str, Connection] = {}
     for library, number in cores_of.items():
         connections[library], other = spawn.Pipe()
-        process = spawn.Process(target=_train_a_little, args=(other, config, library, number), daemon=True)
+        process = spawn.Process(target=_trial_process, args=(other, config, library, number), daemon=True)
         process.start()
         other.close()
     seconds: dict[str, list[float]] = {library: [] for library in cores_of}
     try:
         for connection in connections.values():
-            _received(connection)
+            _receive(connection)
         for _ in range(NUM_TRIALS):
             for group in [list(connections)] if at_once else [[library] for library in connections]:
                 for library in group:
                     connections[library].send("begin")
                 for library in group:
-                    seconds[library].append(_received(connections[library]))
+                    seconds[library].append(_receive(connections[library]))
     except EOFError:
         raise Failure(
             "a trial of together=auto ended without a message, as after a kill: see the lines above, or write "
@@ -238,45 +235,45 @@ def _trial(config: TreesConfig, cores_of: dict[str, int], at_once: bool) -> dict
     finally:
         for connection in connections.values():
             connection.close()
-    return {library: min(its) for library, its in seconds.items()}
+    return {library: min(trials) for library, trials in seconds.items()}
 
 
-def _received(connection: Connection) -> Any:
-    """What a process of the trial sends; raises the error that ended it."""
-    answer = connection.recv()
-    if isinstance(answer, UserError):
-        raise answer
-    if isinstance(answer, Failure):
-        raise Failure(f"a trial of together=auto failed: {answer}")
-    return answer
+def _receive(connection: Connection) -> Any:
+    """A message of a trial's process; raises the error that ended the process."""
+    message = connection.recv()
+    if isinstance(message, UserError):
+        raise message
+    if isinstance(message, Failure):
+        raise Failure(f"a trial of together=auto failed: {message}")
+    return message
 
 
-def _train_a_little(connection: Connection, config: TreesConfig, library: Any, num_cores: int) -> None:
-    """In a process of the trial: sends when it is ready, for each word that comes, how long it trained, or its error."""
+def _trial_process(connection: Connection, config: TreesConfig, library: Any, num_cores: int) -> None:
+    """Send "ready", and for each message received the seconds of a training; send the error if one is raised."""
     with suppress(EOFError, BrokenPipeError):
         try:
-            _answer(connection, config, library, num_cores)
+            _run_trials(connection, config, library, num_cores)
         except UserError as error:
             connection.send(error)
         except Exception as error:
             connection.send(Failure(f"{type(error).__name__}: {' '.join(str(error).split())[:300]}"))
 
 
-def _answer(connection: Connection, config: TreesConfig, library: Any, num_cores: int) -> None:
+def _run_trials(connection: Connection, config: TreesConfig, library: Any, num_cores: int) -> None:
     with open(os.devnull, "w", encoding="utf-8") as nowhere, redirect_stderr(nowhere):
-        threads.settle(num_cores)
-        about = rows.description(config.data)
+        threads.configure(num_cores)
+        about = rows.tree_manifest(config.data)
         splits = []
         for name in ("train", "validation"):
             parts = max(1, about["splits"][name]["rows"] // TRIAL_ROWS)
             splits.append(rows.TreeData(config.data, name, about, 0, parts))
-        module = module_of(library)
-        its = dataclasses.replace(
+        module = library_module(library)
+        trial_config = dataclasses.replace(
             config, library=library, threads=num_cores, memory="in_core", num_rounds=TRIAL_ROUNDS,
             early_stopping_rounds=TRIAL_ROUNDS,
         )  # fmt: skip
         connection.send("ready")
         while connection.recv():
             began = time.monotonic()
-            module.train(its, splits[0], splits[1], Training())
+            module.train(trial_config, splits[0], splits[1], Training())
             connection.send(time.monotonic() - began)

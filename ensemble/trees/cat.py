@@ -1,7 +1,7 @@
 """CatBoost: symmetric trees; categories become statistics of the target, computed in a random order of the rows.
 
-It cannot add one tree at a time. So each copy of a cross-validation is stopped by its own rows, and all copies then get the
-mean of the numbers of trees that were found. It is optional: pip install 'accelerate-ensemble[catboost]'.
+CatBoost cannot add one tree at a time. So each copy of a cross-validation is stopped early by its own rows, and all copies
+then get the mean of their best numbers of trees. It is optional: pip install 'accelerate-ensemble[catboost]'.
 """
 
 import dataclasses
@@ -14,12 +14,13 @@ from typing import Any
 
 import numpy as np
 import pandas as pd
+from scipy.special import softmax
 
 from ensemble.errors import UserError
 from ensemble.trees.boosting import Scores, Stopped, Training
 from ensemble.trees.contributions import of_classes
 from ensemble.trees.copies import rate_in_time
-from ensemble.trees.objective import Goal, goal_of, lesson_of
+from ensemble.trees.objective import Objective, dataset_of, objective_of
 from ensemble.trees.rows import TreeData
 from ensemble.trees.settings import TreesConfig
 
@@ -32,12 +33,12 @@ FILE = "model.cbm"
 OBJECTIVES = {"binary": "Logloss", "regression": "RMSE", "multiclass": "MultiClass"}
 METRICS = {"Logloss": "log_loss", "RMSE": "root_mean_squared_error", "MultiClass": "multiclass_log_loss"}
 PROBED_TREES = 6
-UNKNOWN = -1
-"""The category of a missing value."""
+MISSING_CATEGORY = -1
+"""The category code of a missing value."""
 
 
-class _Watch:
-    """Ends a training that was asked to stop, or whose time is up."""
+class _StopCallback:
+    """A CatBoost callback that ends a training once `is_over` is true."""
 
     def __init__(self, is_over: Callable[[], bool]):
         self._is_over = is_over
@@ -46,15 +47,15 @@ class _Watch:
         return not self._is_over()
 
 
-def parameters(config: TreesConfig, goal: Goal) -> dict[str, Any]:
-    """The settings in CatBoost's words."""
-    if goal.objective not in OBJECTIVES:
-        raise UserError(f"library=catboost does not learn objective={goal.objective} here: take xgboost or lightgbm")
-    if any(goal.monotone):
+def parameters(config: TreesConfig, objective: Objective) -> dict[str, Any]:
+    """The settings by CatBoost's names."""
+    if objective.kind not in OBJECTIVES:
+        raise UserError(f"library=catboost does not learn objective={objective.kind} here: take xgboost or lightgbm")
+    if any(objective.monotone):
         raise UserError("monotone= is not passed on to CatBoost: take xgboost or lightgbm")
     return {
-        "loss_function": OBJECTIVES[goal.objective],
-        **({"classes_count": goal.num_classes} if goal.objective == "multiclass" else {}),
+        "loss_function": OBJECTIVES[objective.kind],
+        **({"classes_count": objective.num_classes} if objective.kind == "multiclass" else {}),
         "learning_rate": config.learning_rate,
         "depth": max(1, min(10, round(math.log2(config.max_leaves)))),
         "l2_leaf_reg": config.l2,
@@ -68,101 +69,99 @@ def parameters(config: TreesConfig, goal: Goal) -> dict[str, Any]:
     }
 
 
-def pool(goal: Goal, rows: TreeData) -> Any:
-    """Rows with their targets as CatBoost reads them."""
-    learned = lesson_of(goal, rows)
-    features = np.concatenate(list(learned.rows.batches()))
-    assert learned.target is not None
-    label = learned.target if goal.objective == "regression" else learned.target.astype(np.int64)
+def pool(objective: Objective, rows: TreeData) -> Any:
+    """The rows and targets in CatBoost's format."""
+    dataset = dataset_of(objective, rows)
+    features = np.concatenate(list(dataset.rows.batches()))
+    assert dataset.target is not None
+    label = dataset.target if objective.kind == "regression" else dataset.target.astype(np.int64)
     names = list(rows.categories)
-    return catboost.Pool(frame(features, rows.features, names), label=label, weight=learned.weight, cat_features=names)
+    return catboost.Pool(frame(features, rows.features, names), label=label, weight=dataset.weight, cat_features=names)
 
 
 def frame(features: np.ndarray, names: Sequence[str], categories: Sequence[str]) -> pd.DataFrame:
-    """Features (n, F) with the columns of `categories` as whole numbers."""
+    """Features (n, F) as a data frame, with the columns of `categories` as integers."""
     columns: dict[str, np.ndarray] = {}
     for name, column in zip(names, features.T, strict=True):
-        columns[name] = np.where(np.isnan(column), UNKNOWN, column).astype(np.int64) if name in categories else column
+        integers = np.where(np.isnan(column), MISSING_CATEGORY, column).astype(np.int64) if name in categories else column
+        columns[name] = integers
     return pd.DataFrame(columns, copy=False)
 
 
-def grow(
+def train_copies(
     config: TreesConfig,
     parts: Sequence[tuple[TreeData, TreeData | None]],
     training: Training,
     run: Callable[..., Any],
 ) -> tuple[list[Any], list[Scores], int]:
-    """A booster for each of `parts`, its rows and those that stop it; the mean scores, and the mean of the best rounds.
+    """Train a booster on each of `parts`, which are its rows and those for early stopping, or None.
 
-    Without rows that stop them the boosters get `config.num_rounds` trees. run : maps a function, several parts at once.
+    Returns the boosters, their mean scores, and the mean of their best numbers of trees. Boosters without rows for early
+    stopping get `config.num_rounds` trees. run : maps a function over numbers, several at once.
     """
-    goals = [goal_of(config, rows) for rows, _ in parts]
+    objectives = [objective_of(config, rows) for rows, _ in parts]
     num_at_once = max(1, min(config.threads, len(parts)))
     config = dataclasses.replace(config, threads=max(1, config.threads // num_at_once))
     seconds = training.seconds_left() / math.ceil(len(parts) / num_at_once)
     if math.isfinite(seconds) and parts[0][1] is not None:
-        rate = rate_in_time(config.learning_rate, _seconds_of_a_tree(config, goals[0], parts[0][0]), seconds)
+        rate = rate_in_time(config.learning_rate, _seconds_of_a_tree(config, objectives[0], parts[0][0]), seconds)
         config = dataclasses.replace(config, learning_rate=rate)
 
-    def one(number: int) -> tuple[Any, np.ndarray]:
-        if number in training.stored:
-            copy = training.stored[number]
+    def train(number: int) -> tuple[Any, np.ndarray]:
+        if number in training.stored_copies:
+            copy = training.stored_copies[number]
             return catboost.CatBoost().load_model(blob=copy.model), copy.predictions
         began = time.monotonic()
 
         def is_over() -> bool:
-            return bool(training.asked()) or time.monotonic() - began > seconds
+            return bool(training.stop_requested()) or time.monotonic() - began > seconds
 
-        return grow_one(config, number, *parts[number], is_over)
+        return train_copy(config, number, *parts[number], is_over)
 
-    results = list(run(one, range(len(parts))))
-    if training.asked():
+    results = list(run(train, range(len(parts))))
+    if training.stop_requested():
         raise Stopped
     boosters = [booster for booster, _ in results]
     curves = [
-        curve * (goal.scaling.scale if goal.objective == "regression" else 1)
-        for goal, (_, curve) in zip(goals, results, strict=True)
+        curve * (objective.scaling.scale if objective.kind == "regression" else 1)
+        for objective, (_, curve) in zip(objectives, results, strict=True)
     ]
     if not all(len(curve) for curve in curves):
         return boosters, [], config.num_rounds
     best = max(1, round(float(np.mean([np.argmin(curve) + 1 for curve in curves]))))
-    metric = METRICS[OBJECTIVES[goals[0].objective]]
+    metric = METRICS[OBJECTIVES[objectives[0].kind]]
     means = np.mean([np.pad(curve, (0, max(0, best - len(curve))), "edge")[:best] for curve in curves], axis=0)
     return boosters, [{metric: float(value)} for value in means], best
 
 
-def grow_one(
+def train_copy(
     config: TreesConfig, number: int, rows: TreeData, stop: TreeData | None, is_over: Callable[[], bool]
 ) -> tuple[Any, np.ndarray]:
-    """The booster of copy `number`, and after each tree its loss on the rows `stop`, if there are any, (T,)."""
-    goal = goal_of(config, rows)
-    booster = catboost.CatBoost({**parameters(config, goal), "random_seed": config.seed + number})
+    """The booster of copy `number`, and its loss on the rows `stop` after each tree, (T,), empty without such rows."""
+    objective = objective_of(config, rows)
+    booster = catboost.CatBoost({**parameters(config, objective), "random_seed": config.seed + number})
     early = {} if stop is None else {"early_stopping_rounds": config.early_stopping_rounds}
-    held_out = None if stop is None else pool(goal, stop)
-    booster.fit(pool(goal, rows), eval_set=held_out, use_best_model=False, callbacks=[_Watch(is_over)], **early)
+    held_out = None if stop is None else pool(objective, stop)
+    callbacks = [_StopCallback(is_over)]
+    booster.fit(pool(objective, rows), eval_set=held_out, use_best_model=False, callbacks=callbacks, **early)
     evaluated = booster.get_evals_result().get("validation", {}) if stop is not None else {}
-    return booster, np.array(evaluated.get(OBJECTIVES[goal.objective], ()))
+    return booster, np.array(evaluated.get(OBJECTIVES[objective.kind], ()))
 
 
-def _seconds_of_a_tree(config: TreesConfig, goal: Goal, rows: TreeData) -> float:
-    """Measured on a few trees, after the first."""
+def _seconds_of_a_tree(config: TreesConfig, objective: Objective, rows: TreeData) -> float:
+    """Measured on a few trees, without the first."""
     times: list[float] = []
-
-    class Clock:
-        def after_iteration(self, info: Any) -> bool:
-            times.append(time.monotonic())
-            return True
-
-    few = {**parameters(config, goal), "iterations": PROBED_TREES}
-    catboost.CatBoost(few).fit(pool(goal, rows), callbacks=[Clock()])
+    clock = _StopCallback(lambda: bool(times.append(time.monotonic())))  # type: ignore[func-returns-value]
+    few = {**parameters(config, objective), "iterations": PROBED_TREES}
+    catboost.CatBoost(few).fit(pool(objective, rows), callbacks=[clock])
     return (times[-1] - times[0]) / max(1, len(times) - 1)
 
 
-def cut(booster: Any, num_rounds: int) -> Any:
-    """The booster of the first rounds."""
+def first_rounds(booster: Any, num_rounds: int) -> Any:
+    """A booster with the first rounds only."""
     shorter = booster.copy()
     shorter.shrink(min(num_rounds, booster.tree_count_))
-    about = shorter.get_metadata()  # by which equal models differ: a random name, the time, the number of threads
+    about = shorter.get_metadata()  # in which equal models differ: a random name, the time, the number of threads
     about["model_guid"] = about["train_finish_time"] = ""
     params = json.loads(about["params"])
     for part in ("flat_params", "system_options"):
@@ -173,10 +172,6 @@ def cut(booster: Any, num_rounds: int) -> Any:
 
 def to_bytes(booster: Any) -> bytes:
     return bytes(booster._serialize_model())
-
-
-def save(booster: Any, file: Path) -> None:
-    booster.save_model(str(file), format="cbm")
 
 
 def load(file: Path) -> Any:
@@ -193,34 +188,28 @@ def feature_names(booster: Any) -> list[str]:
 
 
 def predict(booster: Any, features: np.ndarray) -> np.ndarray:
-    """Probabilities or values, shape (n,), of classes (n, K), for features of shape (n, F)."""
+    """Probabilities or values (n,), or probabilities of classes (n, K), for features (n, F)."""
     names, loss = feature_names(booster), booster.get_all_params()["loss_function"]
     categories = [names[number] for number in booster.get_cat_feature_indices()]
     raw = np.asarray(booster.predict(frame(features, names, categories), prediction_type="RawFormulaVal", thread_count=1))
     if loss == "Logloss":
         return 1 / (1 + np.exp(-raw))
-    if loss == "MultiClass":
-        odds = np.exp(raw - raw.max(axis=1, keepdims=True))
-        return odds / odds.sum(axis=1, keepdims=True)
-    return raw
+    return softmax(raw, axis=1) if loss == "MultiClass" else raw
 
 
 def contributions(booster: Any, features: np.ndarray, of_class: np.ndarray | None = None) -> np.ndarray:
-    """Each feature's part of the log odds or value, and what is there without any of them: shape (n, F + 1).
+    """The contribution of each feature to the log odds or value, and the base value: shape (n, F + 1).
 
-    With several classes, of those in `of_class`: (n,), or (n, m) for a result of (n, m, F + 1); None for the likeliest one.
+    of_class : with several classes, those to explain, (n,), or (n, m) for a result of (n, m, F + 1).
     """
     names = feature_names(booster)
     categories = [names[number] for number in booster.get_cat_feature_indices()]
     data = catboost.Pool(frame(features, names, categories), cat_features=categories)
     parts = booster.get_feature_importance(data, type="ShapValues", thread_count=1)
-    if parts.ndim == 3:
-        of_class = predict(booster, features).argmax(axis=1) if of_class is None else of_class
-        parts = of_classes(parts, of_class)
-    return parts
+    return parts if of_class is None else of_classes(parts, of_class)
 
 
 def importance(booster: Any) -> dict[str, float]:
-    """Share of the changes of predictions by feature."""
+    """CatBoost's importance by feature: by how much predictions change on average when the value of the feature changes."""
     gain = booster.get_feature_importance(type="PredictionValuesChange")
     return dict(zip(feature_names(booster), map(float, gain), strict=True))

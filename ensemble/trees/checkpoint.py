@@ -1,10 +1,11 @@
-"""The checkpoints of a training of trees, in a folder beside the member's, until the member is whole.
+"""The checkpoints of a training of trees, in a folder beside the member's, until the member is finished.
 
     OUT.checkpoint/status             running | preempted | lost | failed; after the last two, the reason on a second line
     OUT.checkpoint/trees-00000120/    model.ubj | model.txt   state.json   manifest.json
 
-They are written beside their name, synced and renamed, so a name that is there is whole; a damaged one is found by its
-checksums, named, and passed over for the one before it. Only rank 0 reads and writes them, anyone may write `status`.
+A checkpoint is written under another name, synced and renamed, so it is complete when it has its name. A damaged one is
+recognised by its checksums, reported, and skipped for the one before it. Only rank 0 reads and writes checkpoints; any rank
+may write `status`.
 """
 
 import shutil
@@ -17,26 +18,26 @@ from ensemble import folders
 from ensemble.errors import UserError
 
 KEEP_LAST = 2
-"""Checkpoints to keep; a damaged one costs only the trees since the one before it."""
+"""Checkpoints to keep; if the newest is damaged, only the trees since the one before it are lost."""
 
 
 class Checkpoints:
-    """Those of one member; `file` is the name of its model."""
+    """The checkpoints of a member; `file` is the name of the model's file."""
 
     def __init__(self, out: str | Path, file: str):
         target = Path(out).resolve()
         self.folder = target.with_name(f"{target.name}.checkpoint")
         self._target, self._file = target, file
         self._own = (file, "state.json", folders.NAME)
-        """Also of a checkpoint whose manifest is damaged."""
+        """The files of a checkpoint, also if its manifest is damaged."""
 
-    def found(self) -> list[Path]:
-        """The checkpoints, newest first."""
+    def all(self) -> list[Path]:
+        """The folders of the checkpoints, newest first."""
         return sorted(self.folder.glob("trees-*"), reverse=True)
 
-    def newest_sound(self) -> tuple[bytes, dict[str, Any]] | None:
-        """Model and state of the newest checkpoint whose every file is as it was written; a damaged one is set aside."""
-        for folder in self.found():
+    def newest_valid(self) -> tuple[bytes, dict[str, Any]] | None:
+        """Model and state of the newest checkpoint with the checksums of its manifest; damaged ones are renamed."""
+        for folder in self.all():
             try:
                 folders.verify(folder)
                 return (folder / self._file).read_bytes(), folders.read_json(folder / "state.json")
@@ -44,16 +45,17 @@ class Checkpoints:
                 aside = folders.set_aside(folder, self._own)
                 print(f"passing over a damaged checkpoint, now {aside.name}: {error}")
         return None
+        return None
 
     def write(self, model: bytes, state: dict[str, Any]) -> None:
-        """Add the checkpoint of `state["history"]`'s trees; `UserError` when the disk is full or cannot be written."""
+        """Write the checkpoint of the trees in `state["history"]`; `UserError` if the disk is full or cannot be written."""
         folder = self.folder / f"trees-{len(state['history']):08d}"
         try:
             with folders.new_folder(folder, True, "checkpoint") as scratch:
                 (scratch / self._file).write_bytes(model)
                 folders.write_json(scratch / "state.json", state)
                 folders.write_manifest(scratch, {"kind": "checkpoint"})
-            for old in self.found()[KEEP_LAST:]:
+            for old in self.all()[KEEP_LAST:]:
                 folders.prune(old)
         except OSError as error:
             raise UserError(f"{folder} cannot be written ({error}): make room, and go on with --resume auto") from None
@@ -63,30 +65,30 @@ class Checkpoints:
         folders.write_text(self.folder / "status", "".join(f"{line}\n" for line in (status, reason) if line))
 
     def set_lost(self, reason: str) -> None:
-        with suppress(OSError):  # a full disk must not hide the sentence
+        with suppress(OSError):  # a full disk must not hide the error
             self.set_status("lost", reason)
 
     @contextmanager
     def failure_marked(self) -> Iterator[None]:
-        """What is raised is the reason in `status`; where there is nothing to go on from, nothing is left."""
+        """Write an exception to `status`; if there are no checkpoints, delete the folder instead."""
         try:
             yield
         except BaseException as error:
             with suppress(OSError):
-                if self.found():
+                if self.all():
                     self.set_status("failed", f"{type(error).__name__}: {' '.join(str(error).split())[:300]}")
                 else:
                     self.clear()
             raise
 
     def sweep(self) -> None:
-        """Clear away what a kill left half-written, and put back a member that was killed between its two renames."""
+        """Delete what a killed process left half-written, and restore a member that was killed between its two renames."""
         folders.recover(self._target)
         folders.discard_scratch([*self._target.parent.glob(f".{self._target.name}.writing-*"), *self.folder.glob(".*")])
 
     @contextmanager
-    def pages(self, rank: int) -> Iterator[Path]:
-        """A folder for rows that a rank keeps on disk while it trains; on nodes without a shared disk, its own."""
+    def page_folder(self, rank: int) -> Iterator[Path]:
+        """A folder for rows that a rank keeps on disk during training; on nodes without a shared disk, one of its own."""
         folder = self.folder / f".pages-{rank}"
         shutil.rmtree(folder, ignore_errors=True)
         folder.mkdir(parents=True)
@@ -99,8 +101,8 @@ class Checkpoints:
                     self.folder.rmdir()
 
     def clear(self) -> None:
-        """Delete the checkpoints and the status; a file that no training wrote stays, and its folder with it."""
-        for folder in [*self.found(), *self.folder.glob("damaged-trees-*")]:
+        """Delete the checkpoints and the status; files that no training wrote are kept, with their folder."""
+        for folder in [*self.all(), *self.folder.glob("damaged-trees-*")]:
             folders.discard(folder, self._own)
         with suppress(OSError):
             folders.discard_scratch(self.folder.glob(".*"))

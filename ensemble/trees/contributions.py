@@ -1,14 +1,14 @@
-"""What each feature contributed to each prediction of a tree member (TreeSHAP, by the libraries themselves), as a file.
+"""The contribution of each feature to each prediction of a tree member, as a file; TreeSHAP, computed by the libraries.
 
     python scripts/predict.py member=runs/demo/members/xgboost data=runs/demo/prepared out=runs/demo/predictions \\
         contributions=true
 
-    MEMBER.SPLIT.contributions.parquet   row_id int64, base_value float32 (of a value float64), and a float32 column for each
-                                         feature
-    MEMBER.SPLIT.contributions.png       the twenty features that contributed most, and whether high values raise or lower
+    MEMBER.SPLIT.contributions.parquet   row_id int64, base_value float32 (float64 for a value), a float32 column per feature
+    MEMBER.SPLIT.contributions.png       the twenty features with the largest contributions, and their direction
 
-The numbers of a row sum to its log odds; to the value or the score, where the member says that; and with several classes to
-what the likeliest one has before the softmax. Lundberg et al. 2020, https://doi.org/10.1038/s42256-019-0138-9.
+The contributions of a row and its base value sum to the log odds, to the value or score if that is the member's output, or
+with several classes to the value of the likeliest class before the softmax. Lundberg et al. 2020,
+https://doi.org/10.1038/s42256-019-0138-9.
 """
 
 import json
@@ -37,17 +37,17 @@ UNIT_OF = {
 
 
 def of_classes(parts: np.ndarray, of_class: np.ndarray) -> np.ndarray:
-    """From contributions of all classes, (n, K, F + 1), those of some: (n,) or (n, m) numbers of classes."""
+    """From the contributions to all classes, (n, K, F + 1), those to `of_class`, numbers of classes (n,) or (n, m)."""
     return parts[np.arange(len(parts)).reshape(-1, *[1] * (of_class.ndim - 1)), of_class]
 
 
 def write(path: Path, rows: TreeData, blocks: Iterable[tuple[np.ndarray, np.ndarray]], about: dict[str, Any]) -> Path:
     """Write blocks of features (n, F) and contributions (n, F + 1), the base value last, in the order of the rows.
 
-    Nothing is left of either file when a block or the disk fails. Returns the path.
+    If a block raises an error or the disk is full, neither file is left. Returns the path.
     """
     if BASE in rows.features:
-        raise UserError(f"a feature is called {BASE}, as the column beside the features' own is: prepare it by another name")
+        raise UserError(f"a feature is called {BASE}, which is the name of a column beside the features: prepare it renamed")
     schema = pa.schema(
         [
             ("row_id", pa.int64()),
@@ -59,7 +59,7 @@ def write(path: Path, rows: TreeData, blocks: Iterable[tuple[np.ndarray, np.ndar
     row_id, summary, start = rows.column("row_id"), _Summary(len(rows.features)), 0
     with (
         new_file(path, "contributions") as scratch,
-        new_file(path.with_suffix(".png"), "picture of contributions") as drawn,
+        new_file(path.with_suffix(".png"), "picture of contributions") as picture,
     ):
         with pq.ParquetWriter(scratch, schema, compression="zstd", write_page_checksum=True) as file:
             for features, parts in blocks:
@@ -68,12 +68,12 @@ def write(path: Path, rows: TreeData, blocks: Iterable[tuple[np.ndarray, np.ndar
                 file.write_batch(pa.record_batch(arrays, schema=schema))
                 summary.add(features, parts[:, :-1])
                 start += len(parts)
-        _draw(drawn, rows, summary, f"{about['member']}, {about['split']}", UNIT_OF[about["output"]])
+        _draw(picture, rows, summary, f"{about['member']}, {about['split']}", UNIT_OF[about["output"]])
     return path
 
 
 class _Summary:
-    """Sums over the rows that have gone by, from which size and direction follow; all of shape (F,)."""
+    """Sums over rows, for the size and direction of the contributions; all of shape (F,)."""
 
     def __init__(self, num_features: int):
         self._num_rows = 0
@@ -95,12 +95,12 @@ class _Summary:
         """Correlation of a feature's known values with its contributions, -1 to 1; 0 where either is constant."""
         count, x, y, xx, yy, xy = self._sums
         with np.errstate(divide="ignore", invalid="ignore"):
-            found = (count * xy - x * y) / np.sqrt((count * xx - x * x) * (count * yy - y * y))
-        return np.clip(np.where(np.isfinite(found), found, 0), -1, 1)
+            correlation = (count * xy - x * y) / np.sqrt((count * xx - x * x) * (count * yy - y * y))
+        return np.clip(np.where(np.isfinite(correlation), correlation, 0), -1, 1)
 
 
 def _draw(file: Path, rows: TreeData, summary: _Summary, title: str, unit: str) -> None:
-    """A bar for each of the features that contributed most; its colour says what high values of the feature do."""
+    """Draw a bar for each of the features with the largest contributions, coloured by their direction."""
     import matplotlib
 
     matplotlib.use("Agg")
@@ -113,7 +113,7 @@ def _draw(file: Path, rows: TreeData, summary: _Summary, title: str, unit: str) 
     direction = np.where([name in rows.categories for name in rows.features], 0, summary.direction())  # codes have no order
     figure, axes = plt.subplots(figsize=(7, 6), layout="constrained")
     names = [rows.features[feature] for feature in top]
-    bars(axes, names, size[top], f"{title}: what the predictions are made of", color=colours.to_rgba(direction[top]))
+    bars(axes, names, size[top], f"{title}: contributions to the predictions", color=colours.to_rgba(direction[top]))
     axes.set_xlabel(f"mean of the absolute contribution ({unit})")
     bar = figure.colorbar(colours, ax=axes, ticks=[-1, 0, 1], shrink=0.5)
     bar.ax.set_yticklabels(["high values\nlower it", "neither", "high values\nraise it"])

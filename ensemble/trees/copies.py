@@ -1,12 +1,12 @@
-"""Copies of a tree member on the folds of cross-validation, grown side by side: a tree to each of them at a time.
+"""Copies of a tree member on the folds of cross-validation, trained together: one tree is added to each copy in turn.
 
-All copies stop at the same number of trees, the best by the score of the rows that stop them, put together: with few rows
-the score of one copy alone is too noisy to stop by. Each copy grows on one thread, several copies at once, so a member has
-the same bits on any number of cores; a single copy grows on all threads.
+All copies stop at the same number of trees, the best by the score of their validation rows taken together: with few rows the
+score of one copy alone is too noisy to stop by. Several copies are trained at once, each on one thread, so a member has the
+same bits on any number of cores. A single copy uses all threads.
 
-    grown = train(library, config, rows, folds, training)
-    grown.out_of_fold          predictions of the rows that the copies hold out
-    grown.models               what predicts new rows: the copies, or with config.refit boosters grown anew on all rows
+    result = train(library, config, rows, folds, training, is_forward)
+    result.out_of_fold         predictions of the rows that the copies hold out
+    result.models              models for new rows: the copies, or with config.refit boosters trained on all rows
 """
 
 import dataclasses
@@ -21,8 +21,8 @@ import numpy as np
 
 from ensemble.data.cross_validation import Fold
 from ensemble.trees import permutation, target_encoding, unknown
-from ensemble.trees.boosting import Scores, SingleGrowth, Training, boost
-from ensemble.trees.objective import Goal, Judge, goal_of
+from ensemble.trees.boosting import Scores, SingleBooster, Training, boost
+from ensemble.trees.objective import Objective, ValidationMetrics, objective_of
 from ensemble.trees.rows import TreeData
 from ensemble.trees.scaling import Scaling
 from ensemble.trees.settings import TreesConfig
@@ -30,17 +30,17 @@ from ensemble.trees.stored import StoredCopy, pack, unpack
 from ensemble.trees.target_encoding import NOTHING, TargetEncoding
 
 USUAL_TREES = 20.0
-"""Trees that a training takes until it is stopped early, times the learning rate: 400 trees at 0.05."""
+"""The usual number of trees until early stopping, times the learning rate: 400 trees at 0.05."""
 HIGHEST_RATE = 0.3
 FASTER = 1.2
-"""A training begins anew with another learning rate only if that is so many times the first."""
+"""A training starts again with a higher learning rate only if that is at least so many times the first one."""
 REGROWING = 1.2
-"""Time to grow the copies anew, at most, as a multiple of the time that the first growth took."""
+"""An upper bound of the time for a second training of the copies, as a multiple of the time of the first."""
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class Model:
-    """A booster, the scale of the target that it learned, and the numbers that its categories became."""
+    """A booster with the scaling of its target and the encoding of its categories."""
 
     booster: Any
     scaling: Scaling
@@ -48,70 +48,72 @@ class Model:
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
-class Grown:
-    """The result of a training."""
+class TrainingResult:
+    """What a training returns."""
 
     models: list[Model]
-    """Their mean predicts new rows."""
+    """Models whose mean predicts new rows."""
     history: list[Scores]
+    """The scores after each tree."""
     best_round: int
+    """The number of trees."""
     learning_rate: float | None = None
-    """If it is another than the one that was set, since the time was short."""
+    """The learning rate, if a higher one than the setting was used because time was short."""
     out_of_fold: dict[str, np.ndarray] | None = None
     """`row_id`, (n,), and `prediction` in the target's unit, (n,) or (n, K) for K classes."""
     permutation: dict[str, Any] | None = None
-    """Importance by permutation.py, if it is known."""
+    """Importance by permutation (permutation.py), if it was computed."""
 
 
 def train(
     library: ModuleType, config: TreesConfig, rows: TreeData, folds: Sequence[Fold], training: Training, is_forward: bool
-) -> Grown:
-    """Grow the copies, and predict what they hold out.
+) -> TrainingResult:
+    """Train the copies, and predict the rows that they hold out.
 
-    With `config.regrow` the copies are then grown anew, also on the rows that stopped them. With `config.refit`, or if folds
-    are forward in time, boosters on all rows predict new rows, not the copies.
+    With `config.regrow` the copies are then trained again, with their validation rows added. With `config.refit`, or if the
+    folds are forward in time, boosters on all rows predict new rows instead of the copies.
 
-    rows : the split `train`. training : its bins and pages are not used. Raises `Stopped` as `boost` does.
+    rows : the split `train`. training : its bins and page_folder are not used. Raises `Stopped` as `boost` does.
     """
-    goal, began = goal_of(config, rows), time.monotonic()
+    objective, began = objective_of(config, rows), time.monotonic()
 
     def seconds_left() -> float:
-        """Until the trees must do: growing them anew takes about as long again."""
+        """The time left for the first training; a second one takes about as long again."""
         return training.seconds_left() - (REGROWING * (time.monotonic() - began) if config.regrow or is_forward else 0)
 
     with ThreadPoolExecutor(max(1, config.threads)) as pool:
-        grow = partial(_grow_whole if hasattr(library, "grow") else _grow_together, library, rows=rows, run=pool.map)
-        limited = dataclasses.replace(training, seconds_left=seconds_left, watch=_Pace(config, training))
-        folded = [(fold.fit, fold.stop) for fold in folds]
+        train_parts = _train_separately if hasattr(library, "train_copies") else _train_together
+        fit = partial(train_parts, library, rows=rows, run=pool.map)
+        limited = dataclasses.replace(training, seconds_left=seconds_left, on_chunk=_Pace(config, training))
+        parts: Parts = [(fold.fit, fold.stop) for fold in folds]
         learning_rate = None
         try:
-            models, history, best_round = grow(config=config, parts=folded, training=limited)
-        except _TooSlow as found:
-            learning_rate = found.learning_rate
-            config = dataclasses.replace(config, learning_rate=found.learning_rate)
-            limited = dataclasses.replace(limited, watch=training.watch)
-            models, history, best_round = grow(config=config, parts=folded, training=limited)
+            models, history, best_round = fit(config=config, parts=parts, training=limited)
+        except _TooSlow as error:
+            learning_rate = error.learning_rate
+            config = dataclasses.replace(config, learning_rate=learning_rate)
+            limited = dataclasses.replace(limited, on_chunk=training.on_chunk)
+            models, history, best_round = fit(config=config, parts=parts, training=limited)
         learned = [fold.fit for fold in folds]
 
-        def grown_on(parts: Sequence[np.ndarray]) -> list[Model]:
-            """Boosters with as many trees on other rows."""
-            # It writes no checkpoint: those are of the first growth
-            again = Training(group=training.group, asked=training.asked, is_refit=True)
-            anew = dataclasses.replace(config, num_rounds=best_round)
-            return grow(config=anew, parts=[(part, None) for part in parts], training=again)[0]
+        def refit_on(parts: Sequence[np.ndarray]) -> list[Model]:
+            """Boosters with the best number of trees on other rows. Checkpoints contain the first training only."""
+            refit = Training(group=training.group, stop_requested=training.stop_requested, is_refit=True)
+            refit_config = dataclasses.replace(config, num_rounds=best_round)
+            return fit(config=refit_config, parts=[(part, None) for part in parts], training=refit)[0]
 
         if config.regrow and training.seconds_left() > REGROWING * (time.monotonic() - began):
             learned = [np.union1d(fold.fit, fold.stop) for fold in folds]
-            models = grown_on(learned)
-        known = [unknown.learn(goal, [rows.take(part)]) for part in learned]
-        parts = pool.map(lambda three: _predict(library, rows, *three), zip(models, known, folds, strict=True))
-        held = np.concatenate([fold.held for fold in folds])
-        out_of_fold = {"row_id": rows.column("row_id")[held], "prediction": np.concatenate(list(parts))}
-        asks = [_predictor(library, rows, model, its) for model, its in zip(models, known, strict=True)]
-        importance = permutation.importance(goal, rows, folds, asks, best_round)
+            models = refit_on(learned)
+        seen = [unknown.describe(objective, [rows.take(part)]) for part in learned]
+        predictors = [_predictor(library, rows, model, content) for model, content in zip(models, seen, strict=True)]
+        predictions = pool.map(partial(_predict_held_out, rows), predictors, folds)
+        held_out = np.concatenate([fold.held for fold in folds])
+        out_of_fold = {"row_id": rows.column("row_id")[held_out], "prediction": np.concatenate(list(predictions))}
+        importance = permutation.importance(objective, rows, folds, predictors, best_round)
         if config.refit or is_forward:
-            models = grown_on([np.arange(len(rows))] * max(1, config.num_refits))
-    return Grown(
+            models = refit_on([np.arange(len(rows))] * max(1, config.num_refits))
+    return TrainingResult(
         models=models,
         history=history,
         best_round=best_round,
@@ -122,90 +124,85 @@ def train(
 
 
 class _TooSlow(Exception):
-    """The time is too short for trees that learn so slowly."""
+    """The time does not suffice for this learning rate; `learning_rate` is one for which it does."""
 
     def __init__(self, learning_rate: float):
         self.learning_rate = learning_rate
 
 
 class _Pace:
-    """Watches the first trees of a training with a time limit, and raises `_TooSlow` if the usual number takes too long."""
+    """Measures the first chunk of a training, and raises `_TooSlow` if the usual number of trees does not fit the time."""
 
     def __init__(self, config: TreesConfig, training: Training):
         self._config, self._training, self._began = config, training, 0.0
 
     def __call__(self, history: list[Scores]) -> None:
-        self._training.watch(history)
+        self._training.on_chunk(history)
         if not history:
             self._began = time.monotonic()
         if len(history) == self._config.chunk_rounds and self._began:
-            of_a_tree = (time.monotonic() - self._began) / len(history)
-            rate = rate_in_time(self._config.learning_rate, of_a_tree * (1 + REGROWING), self._training.seconds_left())
+            seconds_of_a_tree = (time.monotonic() - self._began) / len(history)
+            rate = rate_in_time(
+                self._config.learning_rate, seconds_of_a_tree * (1 + REGROWING), self._training.seconds_left()
+            )
             if rate > FASTER * self._config.learning_rate:
                 raise _TooSlow(rate)
 
 
 def rate_in_time(learning_rate: float, seconds_of_a_tree: float, seconds_left: float) -> float:
-    """The learning rate with which `USUAL_TREES` / rate trees fit into the time; at least the one that was set."""
+    """The learning rate with which `USUAL_TREES` / rate trees fit into the time; at least the given one."""
     needed = seconds_of_a_tree * USUAL_TREES / learning_rate
     return max(learning_rate, min(HIGHEST_RATE, learning_rate * needed / max(seconds_left, 1e-3)))
 
 
 Parts = Sequence[tuple[np.ndarray, np.ndarray | None]]
-"""Of each copy the rows that it learns and those that stop it; None for as many trees as `config.num_rounds`."""
+"""For each copy, the rows to fit and those for early stopping; None for `config.num_rounds` trees without early stopping."""
 
 
-def _grow_together(
+def _train_together(
     library: ModuleType, *, rows: TreeData, run: Callable[..., Any], config: TreesConfig, parts: Parts, training: Training
 ) -> tuple[list[Model], list[Scores], int]:
-    """A tree to each copy at a time; all stop at the best number of trees by their pooled score."""
-    counts = rows.column(rows.task.weight) > 0 if rows.task.weight else np.ones(len(rows), bool)
-    stops = [fit[counts[fit]][:1] if stop is None else stop for fit, stop in parts]
-    copies = _Copies(
-        library, config, rows, [(fit, stop) for (fit, _), stop in zip(parts, stops, strict=True)], training, run
-    )
-    goal = goal_of(config, rows)
+    """Add a tree to each copy in turn; all stop at the number of trees that is best by their pooled score."""
+    is_counted = rows.column(rows.task.weight) > 0 if rows.task.weight else np.ones(len(rows), bool)
+    stops = [fit[is_counted[fit]][:1] if stop is None else stop for fit, stop in parts]
+    splits = [(fit, stop) for (fit, _), stop in zip(parts, stops, strict=True)]
+    objective, score = objective_of(config, rows), None
     if not training.is_refit:
-        copies.judged_by(Judge(dataclasses.replace(goal, scaling=Scaling()), rows.take(np.concatenate(stops))))
-    history, best_round = boost(config, goal.metric, copies, training)
+        score = ValidationMetrics(dataclasses.replace(objective, scaling=Scaling()), rows.take(np.concatenate(stops)))
+    copies = _Copies(library, config, rows, splits, training, run, score)
+    history, best_round = boost(config, objective.metric, copies, training)
     return copies.models(best_round), history, best_round
 
 
-def _grow_whole(
+def _train_separately(
     library: ModuleType, *, rows: TreeData, run: Callable[..., Any], config: TreesConfig, parts: Parts, training: Training
 ) -> tuple[list[Model], list[Scores], int]:
-    """Each copy as a whole, of a library that adds no tree at a time."""
-    taken = [(rows.take(fit), None if stop is None else rows.take(stop)) for fit, stop in parts]
-    boosters, history, best_round = library.grow(config, taken, training, run)
-    scalings = [goal_of(config, part).scaling for part, _ in taken]
-    pairs = zip(boosters, scalings, strict=True)
-    return (
-        [Model(booster=library.cut(booster, best_round), scaling=scaling) for booster, scaling in pairs],
-        history,
-        best_round,
-    )
+    """Train each copy by itself, with a library that cannot add one tree at a time."""
+    splits = [(rows.take(fit), None if stop is None else rows.take(stop)) for fit, stop in parts]
+    boosters, history, best_round = library.train_copies(config, splits, training, run)
+    models = [
+        Model(booster=library.first_rounds(booster, best_round), scaling=objective_of(config, fit).scaling)
+        for booster, (fit, _) in zip(boosters, splits, strict=True)
+    ]
+    return models, history, best_round
 
 
-def _predict(library: ModuleType, rows: TreeData, model: Model, content: dict[str, Any], fold: Fold) -> np.ndarray:
-    """The rows that a copy holds out."""
-    predict = _predictor(library, rows, model, content)
+def _predict_held_out(rows: TreeData, predict: permutation.Predict, fold: Fold) -> np.ndarray:
     return np.concatenate([predict(block) for block in rows.take(fold.held).batches()])
 
 
-def _predictor(
-    library: ModuleType, rows: TreeData, model: Model, content: dict[str, Any]
-) -> Callable[[np.ndarray], np.ndarray]:
-    """Of a copy, from features to predictions; what its rows never had is predicted as `unknown.py` describes."""
-    known = unknown.Known.of(content, rows.features)
+def _predictor(library: ModuleType, rows: TreeData, model: Model, content: dict[str, Any]) -> permutation.Predict:
+    """A function from features to a copy's predictions; unknown values are predicted as in unknown.py."""
+    seen = unknown.SeenValues.from_dict(content, rows.features)
 
     def predict(features: np.ndarray) -> np.ndarray:
         return library.predict(model.booster, model.encoding(features))
 
-    return lambda features: model.scaling.value(known.predict(predict, features)[0])
+    return lambda features: model.scaling.value(seen.predict(predict, features)[0])
 
 
 class _Copies:
-    """A `boosting.Growth` of several boosters."""
+    """A `boosting.Booster` that consists of several boosters."""
 
     def __init__(
         self,
@@ -215,97 +212,100 @@ class _Copies:
         parts: Sequence[tuple[np.ndarray, np.ndarray]],
         training: Training,
         run: Callable[..., Any],
+        score: Callable[[np.ndarray], Scores] | None,
     ):
-        self._library, self._run = library, run
-        goal = goal_of(config, rows)
+        """score : of the predictions of all rows for early stopping; None where the trees are not scored."""
+        self._run, self._score = run, score
+        objective = objective_of(config, rows)
         config = dataclasses.replace(config, threads=max(1, config.threads // len(parts)))
-        before = [None] * len(parts) if training.model is None else unpack(training.model)
+        models = [None] * len(parts) if training.model is None else unpack(training.model)
 
         def make(number: int) -> tuple[TargetEncoding, Any]:
-            encoding, encoded = target_encoding.learn(goal, rows, parts[number][0])
+            encoding, encoded = target_encoding.fit(objective, rows, parts[number][0])
             fit, stop = (encoded.take(part) for part in parts[number])
 
-            def grow_on(model: bytes | None) -> Any:
-                return library.Growth(config, fit, stop, Training(model=model, is_copy=True))
+            def make_booster(model: bytes | None) -> Any:
+                return library.Booster(config, fit, stop, Training(model=model, is_copy=True))
 
-            if number not in training.stored:
-                return encoding, grow_on(before[number])
-            copy, num_trees = training.stored[number], len(training.history)
-            return encoding, _Replayed(copy, goal_of(config, fit), library, num_trees, before[number], grow_on)
+            if number not in training.stored_copies:
+                return encoding, make_booster(models[number])
+            copy, num_trees = training.stored_copies[number], len(training.history)
+            return encoding, _StoredBooster(
+                copy, objective_of(config, fit), library, num_trees, models[number], make_booster
+            )
 
         made = list(run(make, range(len(parts))))
-        self._encodings, self._grown = [encoding for encoding, _ in made], [growth for _, growth in made]
-        self._judge: Callable[[np.ndarray], Scores] = lambda prediction: {}
-
-    def judged_by(self, judge: Callable[[np.ndarray], Scores]) -> None:
-        """Score the predictions of the rows that stop the copies after each tree."""
-        self._judge = judge
+        self._encodings, self._boosters = [encoding for encoding, _ in made], [booster for _, booster in made]
 
     def seed(self, seed: int) -> None:
-        for number, growth in enumerate(self._grown):
-            growth.seed(seed_of(seed, number))
+        for number, booster in enumerate(self._boosters):
+            booster.seed(copy_seed(seed, number))
 
-    def grow(self) -> Scores:
-        predictions = self._run(lambda growth: growth.goal.scaling.value(growth.update()), self._grown)
-        return self._judge(np.concatenate(list(predictions)))
+    def update_and_score(self) -> Scores:
+        values = self._run(lambda booster: booster.objective.scaling.value(booster.update()), self._boosters)
+        predictions = np.concatenate(list(values))
+        return self._score(predictions) if self._score else {}
 
-    def model(self) -> bytes:
-        return pack([growth.model() for growth in self._grown])
+    def to_bytes(self) -> bytes:
+        return pack([booster.to_bytes() for booster in self._boosters])
 
     def models(self, num_rounds: int) -> list[Model]:
-        """Those of the first rounds."""
+        """The models with the first rounds only."""
         return [
-            Model(booster=growth.cut(num_rounds), scaling=growth.goal.scaling, encoding=encoding)
-            for encoding, growth in zip(self._encodings, self._grown, strict=True)
+            Model(booster=booster.first_rounds(num_rounds), scaling=booster.objective.scaling, encoding=encoding)
+            for encoding, booster in zip(self._encodings, self._boosters, strict=True)
         ]
 
 
-class _Replayed:
-    """A `SingleGrowth` whose first trees are those of a stored copy.
+class _StoredBooster:
+    """A `SingleBooster` whose first trees are those of a stored copy.
 
-    Further trees are grown when they are needed. That is exact, since a stored copy ends where a chunk of trees ends.
+    Further trees are trained when they are needed. The bits are those of one training, since a stored copy ends where a
+    chunk of trees ends.
     """
 
     def __init__(
         self,
         copy: StoredCopy,
-        goal: Goal,
+        objective: Objective,
         library: ModuleType,
         num_trees: int,
         model: bytes | None,
-        grow_on: Callable[[bytes], SingleGrowth],
+        make_booster: Callable[[bytes], SingleBooster],
     ):
-        """num_trees, model : where the training goes on. grow_on : makes the growth that adds trees to a model."""
-        self.goal = goal
-        self._copy, self._library, self._num_trees, self._grow_on = copy, library, num_trees, grow_on
+        """num_trees, model : the state to resume from. make_booster : makes a booster that adds trees to a model."""
+        self.objective = objective
+        self._copy, self._library, self._num_trees, self._make_booster = copy, library, num_trees, make_booster
         self._seed = 0
-        self._growth: SingleGrowth | None = None
+        self._booster: SingleBooster | None = None
         if model is not None and num_trees > len(copy.predictions):
-            self._growth = grow_on(model)
+            self._booster = make_booster(model)
 
     def seed(self, seed: int) -> None:
         self._seed = seed
-        if self._growth:
-            self._growth.seed(seed)
+        if self._booster:
+            self._booster.seed(seed)
 
     def update(self) -> np.ndarray:
         self._num_trees += 1
-        if not self._growth and self._num_trees <= len(self._copy.predictions):
+        if not self._booster and self._num_trees <= len(self._copy.predictions):
             return self._copy.predictions[self._num_trees - 1]
-        if not self._growth:
-            self._growth = self._grow_on(self._copy.model)
-            self._growth.seed(self._seed)
-        return self._growth.update()
+        if not self._booster:
+            self._booster = self._make_booster(self._copy.model)
+            self._booster.seed(self._seed)
+        return self._booster.update()
 
-    def cut(self, num_rounds: int) -> Any:
-        return self._growth.cut(num_rounds) if self._growth else self._library.cut_model(self._copy.model, num_rounds)
+    def first_rounds(self, num_rounds: int) -> Any:
+        if self._booster:
+            return self._booster.first_rounds(num_rounds)
+        return self._library.load_first_rounds(self._copy.model, num_rounds)
 
-    def model(self) -> bytes:
-        if self._growth:
-            return self._growth.model()
-        return bytes(self._library.to_bytes(self._library.cut_model(self._copy.model, self._num_trees)))
+    def to_bytes(self) -> bytes:
+        if self._booster:
+            return self._booster.to_bytes()
+        return bytes(self._library.to_bytes(self._library.load_first_rounds(self._copy.model, self._num_trees)))
 
 
-def seed_of(seed: int, number: int) -> int:
-    """Of the draws of copy `number`."""
+def copy_seed(seed: int, number: int) -> int:
+    """The seed of copy `number`."""
     return (seed + 7919 * number) & 0x3FFFFFFF

@@ -1,4 +1,4 @@
-"""LightGBM: on the panel's Arrow table, the leanest of its inputs. Numbers only: version 4.7 aborts on string columns."""
+"""LightGBM, trained from an Arrow table, which takes the least memory. LightGBM 4.7 aborts on columns of strings."""
 
 import math
 from pathlib import Path
@@ -13,7 +13,7 @@ from ensemble.trees.boosting import Scores, Training, boost
 from ensemble.trees.contributions import of_classes
 from ensemble.trees.distributed import RankGroup, free_port
 from ensemble.trees.memory import SAMPLED_ROWS
-from ensemble.trees.objective import Goal, Judge, Lesson, goal_of, lesson_of
+from ensemble.trees.objective import Dataset, Objective, ValidationMetrics, dataset_of, objective_of
 from ensemble.trees.rows import TreeData
 from ensemble.trees.settings import TreesConfig
 
@@ -23,82 +23,87 @@ with imports.without("sklearn", "pandas"):
 
 FILE = "model.txt"
 OBJECTIVES = {"binary": "binary", "regression": "regression", "multiclass": "multiclass", "ranking": "lambdarank"}
-MOST_RANKED = 10_000
-"""Rows that LightGBM ranks against each other; a larger group is cut into equal parts."""
-LEAF_ROWS, SMALL = 20, 20
-"""Rows that LightGBM wants in a leaf; a part of 1 / SMALL of them in a copy with few rows."""
+MAX_GROUP_ROWS = 10_000
+"""Rows of a group that LightGBM's lambdarank accepts; a larger group is divided into equal parts."""
+LEAF_ROWS, MIN_LEAVES = 20, 20
+"""LightGBM's default `min_data_in_leaf`; a copy with fewer than LEAF_ROWS × MIN_LEAVES rows gets rows / MIN_LEAVES."""
 
 
-class Growth:
-    """The booster and its data; on several ranks the data are this rank's rows, and the whole validation split."""
+class Booster:
+    """A `boosting.SingleBooster`. On several ranks, it has this rank's training rows, and all validation rows."""
 
     def __init__(self, config: TreesConfig, rows: TreeData, validation: TreeData, training: Training):
-        self.goal = goal_of(config, rows)
-        settings = parameters(config, self.goal) | _network(training.group, config.timeout_s)
-        if training.is_copy and len(rows) < SMALL * LEAF_ROWS:  # else no leaf of a tiny table has enough rows
-            settings["min_data_in_leaf"] = max(1, len(rows) // SMALL)
-        data, held_out = training.binned(lambda: datasets(settings, lesson_of(self.goal, rows), Lesson(rows=validation)))
-        self._judge, self._row_fraction = Judge(self.goal, validation), config.row_fraction
+        self.objective = objective_of(config, rows)
+        settings = parameters(config, self.objective) | _network(training.group, config.timeout_s)
+        if training.is_copy and len(rows) < MIN_LEAVES * LEAF_ROWS:
+            settings["min_data_in_leaf"] = max(1, len(rows) // MIN_LEAVES)
+        data, held_out = training.binned(
+            lambda: datasets(settings, dataset_of(self.objective, rows), Dataset(rows=validation))
+        )
+        self._metrics, self._row_fraction = ValidationMetrics(self.objective, validation), config.row_fraction
         if training.model is not None:
-            self._before = lightgbm.Booster(model_str=training.model.decode())  # which the predictor does not keep alive
-            data._set_predictor(_InnerPredictor.from_booster(self._before, pred_parameter={"num_threads": config.threads}))
-            held_out._set_predictor(data._predictor)
+            self._resumed = lightgbm.Booster(model_str=training.model.decode())  # the predictor does not keep it alive
+            predictor = _InnerPredictor.from_booster(self._resumed, pred_parameter={"num_threads": config.threads})
+            data._set_predictor(predictor)
+            held_out._set_predictor(predictor)
         self.booster = lightgbm.Booster(settings, data)
         self.booster.add_valid(held_out, "validation")
 
     def seed(self, seed: int) -> None:
-        # LightGBM looks at a seed only when it changes, and for rows only when their fraction does; it copies them below 0.5
+        # LightGBM reads a seed only when it changes, and that of the rows only when their fraction changes. Below a
+        # fraction of 0.5 it copies the drawn rows.
         self.booster.reset_parameter({"bagging_fraction": (1 + self._row_fraction) / 2, "feature_fraction_seed": seed + 1})
         self.booster.reset_parameter(
             {"bagging_fraction": self._row_fraction, "feature_fraction_seed": seed, "bagging_seed": seed}
         )
 
-    def grow(self) -> Scores:
-        return self._judge(self.update())
+    def update_and_score(self) -> Scores:
+        return self._metrics(self.update())
 
     def update(self) -> np.ndarray:
         self.booster.update()
-        kept: list[np.ndarray] = []
+        predictions: list[np.ndarray] = []
 
-        def keep(prediction: np.ndarray, _: Any) -> list[Any]:
-            kept.append(np.array(prediction))
+        def copy(prediction: np.ndarray, _: Any) -> list[Any]:
+            predictions.append(np.array(prediction))
             return []
 
-        # What LightGBM keeps for the validation rows is taken, rather than predicted again
-        self.booster.eval_valid(keep)
-        return kept[0]
+        # LightGBM keeps the predictions of the validation rows, so they need not be computed again
+        self.booster.eval_valid(copy)
+        return predictions[0]
 
-    def cut(self, num_rounds: int) -> Any:
+    def first_rounds(self, num_rounds: int) -> Any:
         return lightgbm.Booster(model_str=to_bytes(self.booster, num_rounds).decode())
 
-    def model(self) -> bytes:
+    def to_bytes(self) -> bytes:
         return to_bytes(self.booster)
 
 
-def datasets(settings: dict[str, Any], lesson: Lesson, validation: Lesson) -> tuple[Any, Any]:
-    sizes = lesson.group_sizes
+def datasets(settings: dict[str, Any], dataset: Dataset, validation: Dataset) -> tuple[Any, Any]:
+    """LightGBM's datasets of training and validation rows."""
+    sizes = dataset.group_sizes
     data = lightgbm.Dataset(
-        table_of(lesson.rows),
-        label=lesson.target,
-        weight=lesson.weight,
-        group=None if sizes is None else _cut(sizes),
-        categorical_feature=list(lesson.rows.categories) or "auto",
+        table_of(dataset.rows),
+        label=dataset.target,
+        weight=dataset.weight,
+        group=None if sizes is None else _divided(sizes),
+        categorical_feature=list(dataset.rows.categories) or "auto",
         params=settings,
     )
     return data, data.create_valid(table_of(validation.rows), label=validation.target, params=settings)
 
 
-def _cut(group_sizes: np.ndarray) -> np.ndarray:
-    parts = [np.diff(np.linspace(0, size, -(-size // MOST_RANKED) + 1).astype(int)) for size in group_sizes.tolist()]
+def _divided(group_sizes: np.ndarray) -> np.ndarray:
+    parts = [np.diff(np.linspace(0, size, -(-size // MAX_GROUP_ROWS) + 1).astype(int)) for size in group_sizes.tolist()]
     return np.concatenate(parts)
 
 
-def parameters(config: TreesConfig, goal: Goal) -> dict[str, Any]:
-    """The settings in LightGBM's words."""
+def parameters(config: TreesConfig, objective: Objective) -> dict[str, Any]:
+    """The settings by LightGBM's names."""
     return {
-        "objective": OBJECTIVES[goal.objective],
-        **({"num_class": goal.num_classes} if goal.num_classes > 1 else {}),
-        **({"monotone_constraints": list(goal.monotone)} if any(goal.monotone) else {}),
+        "objective": OBJECTIVES[objective.kind],
+        **({"num_class": objective.num_classes} if objective.num_classes > 1 else {}),
+        **({"monotone_constraints": list(objective.monotone)} if any(objective.monotone) else {}),
         "metric": "None",
         "num_leaves": config.max_leaves,
         "learning_rate": config.learning_rate,
@@ -119,16 +124,16 @@ def parameters(config: TreesConfig, goal: Goal) -> dict[str, Any]:
 def train(
     config: TreesConfig, rows: TreeData, validation: TreeData, training: Training | None = None
 ) -> tuple[Any, list[Scores], int]:
-    """The booster cut to its best round, the scores on validation after each round, and the number of that round."""
+    """The booster up to its best round, the validation scores after each round, and the number of the best round."""
     training = training or Training()
-    with training.group.explained():
-        growth = Growth(config, rows, validation, training)
-        history, best = boost(config, growth.goal.metric, growth, training)
-        return growth.cut(best), history, best
+    with training.group.wait_for_lost_rank():
+        booster = Booster(config, rows, validation, training)
+        history, best = boost(config, booster.objective.metric, booster, training)
+        return booster.first_rounds(best), history, best
 
 
 def _network(group: RankGroup, timeout_s: float) -> dict[str, Any]:
-    """What LightGBM must know to sum its histograms over the ranks: where each of them listens."""
+    """The parameters by which LightGBM sums its histograms over the ranks."""
     if group.num_ranks == 1:
         return {}
     port = free_port()
@@ -144,22 +149,18 @@ def _network(group: RankGroup, timeout_s: float) -> dict[str, Any]:
 
 
 def to_bytes(booster: Any, num_rounds: int = -1) -> bytes:
-    """The trees, without the parameters that follow them, in which the machines' addresses stand."""
+    """The trees, without the parameters after them, which contain addresses of machines."""
     return booster.model_to_string(num_iteration=num_rounds).partition("\nparameters:")[0].encode()
 
 
-def cut_model(model: bytes, num_rounds: int) -> Any:
-    """The booster of the first rounds of a stored one."""
-    whole = lightgbm.Booster(model_str=model.decode())
-    return lightgbm.Booster(model_str=to_bytes(whole, num_rounds).decode())
-
-
-def save(booster: Any, file: Path) -> None:
-    file.write_bytes(to_bytes(booster))
+def load_first_rounds(model: bytes, num_rounds: int) -> Any:
+    """A booster with the first rounds of the trees that `to_bytes` returned."""
+    booster = lightgbm.Booster(model_str=model.decode())
+    return lightgbm.Booster(model_str=to_bytes(booster, num_rounds).decode())
 
 
 def load(file: Path) -> Any:
-    """A booster that predicts on the calling thread alone, so that several threads may ask it at once."""
+    """A booster that predicts on the calling thread alone, so that several threads may call it at once."""
     try:
         booster = lightgbm.Booster(model_file=file)
     except lightgbm.basic.LightGBMError:
@@ -173,25 +174,23 @@ def feature_names(booster: Any) -> list[str]:
 
 
 def predict(booster: Any, features: np.ndarray) -> np.ndarray:
-    """Probabilities, values or scores, shape (n,), of classes (n, K), for features of shape (n, F)."""
+    """Probabilities, values or scores (n,), or probabilities of classes (n, K), for features (n, F)."""
     return np.asarray(booster.predict(features, num_threads=booster.params.get("num_threads", 0)))
 
 
 def contributions(booster: Any, features: np.ndarray, of_class: np.ndarray | None = None) -> np.ndarray:
-    """Each feature's part of the log odds, value or score, and what is there without any of them: shape (n, F + 1).
+    """The contribution of each feature to the log odds, value or score, and the base value: shape (n, F + 1).
 
-    With several classes, of those in `of_class`: (n,), or (n, m) for a result of (n, m, F + 1); None for the likeliest one.
+    of_class : with several classes, those to explain, (n,), or (n, m) for a result of (n, m, F + 1).
     """
     parts = np.asarray(booster.predict(features, pred_contrib=True, num_threads=booster.params.get("num_threads", 0)))
-    num_classes = booster.num_model_per_iteration()
-    if num_classes > 1:
-        of_class = predict(booster, features).argmax(axis=1) if of_class is None else of_class
-        parts = of_classes(parts.reshape(len(parts), num_classes, -1), of_class)
-    return parts
+    if of_class is None:
+        return parts
+    return of_classes(parts.reshape(len(parts), booster.num_model_per_iteration(), -1), of_class)
 
 
 def importance(booster: Any) -> dict[str, float]:
-    """Total gain by feature, 0 for those never split on."""
+    """Total gain by feature; 0 for features without a split."""
     gain = booster.feature_importance(importance_type="gain")
     return dict(zip(feature_names(booster), map(float, gain), strict=True))
 

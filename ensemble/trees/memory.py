@@ -1,6 +1,6 @@
-"""How much memory a training needs beside the mapped data, and how much it took.
+"""How much memory a training of trees needs in addition to the mapped data, and the peak memory of this process.
 
-Measured with XGBoost 3.2 and LightGBM 4.7 on rows of 50 features with missing values, 1 and 2 million of them.
+Measured with XGBoost 3.2 and LightGBM 4.7 on 1 and 2 million rows of 50 features with missing values.
 """
 
 import resource
@@ -9,21 +9,21 @@ from contextlib import suppress
 from pathlib import Path
 from typing import Literal
 
-from ensemble.memory import left as left
-from ensemble.memory import numbers
+from ensemble.memory import available as available
+from ensemble.memory import read_numbers
 
 Mode = Literal["in_core", "low"]
 STATUS = Path("/proc/self/status")
 SAMPLED_ROWS = {"in_core": 200_000, "low": 50_000}
-"""Rows from which LightGBM takes its bins, in float64: the first is its default, more memory than its bins for 1 M rows."""
+"""Rows, as float64, from which LightGBM computes its bins. The default is 200,000."""
 
 
 def needed(library: str, num_rows: int, num_features: int, num_classes: int = 1) -> int:
-    """Bytes at most that a training in core takes, for training and validation rows together."""
+    """An upper bound in bytes for a training in core, for training and validation rows together."""
     if library == "xgboost":
         # Bins of 4 bytes where values are missing, a copy of 1 byte by columns, gradients, scores and their copies
         return int(num_rows * (5.2 * num_features + 55 * num_classes)) + 90_000_000
-    # Bins of 1 byte, gradients, scores and places of rows, then the sample
+    # Bins of 1 byte, gradients, scores and row indices, then the sample
     return int(num_rows * (1.1 * num_features + 55 * num_classes)) + 8 * SAMPLED_ROWS["in_core"] * num_features + 20_000_000
 
 
@@ -32,8 +32,8 @@ def mode_for(needed_bytes: int, left_bytes: int | None) -> Mode:
 
 
 def peak() -> float:
-    """The most memory in MB that this process has had at once, mapped files included."""
-    with suppress(OSError, KeyError):  # ru_maxrss may be that of whoever started this process
-        return numbers(STATUS)["VmHWM"] / 1e3
+    """The peak memory of this process in MB, mapped files included."""
+    with suppress(OSError, KeyError):  # ru_maxrss may be inherited from the process that started this one
+        return read_numbers(STATUS)["VmHWM"] / 1e3
     used = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
     return used / 1e6 if sys.platform == "darwin" else used / 1e3

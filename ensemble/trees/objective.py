@@ -1,7 +1,8 @@
-"""What trees learn from prepared data, and how they are judged: the settings and the data's task make a goal.
+"""What trees learn from prepared data, and how they are scored on validation.
 
-Trees may learn another column than the task's target, or another kind of answer: growth in numbers, say, where the task asks
-for the hot. They stop early by the task's metric on the task's target all the same, and so they are scored later.
+`objective_of` combines the settings with the task of the data. Trees may learn another column than the task's target, or
+another kind of objective: for example the growth as a number, while the task asks for a yes or no. Early stopping and later
+scores use the task's metric on the task's target in any case.
 """
 
 import dataclasses
@@ -11,7 +12,7 @@ import numpy as np
 import pyarrow as pa
 
 from ensemble.errors import UserError
-from ensemble.metrics import METRIC_OF
+from ensemble.metrics import METRIC_FUNCTIONS
 from ensemble.metrics.blocks import starts_of
 from ensemble.task import KINDS, Task
 from ensemble.trees.boosting import Scores
@@ -20,57 +21,58 @@ from ensemble.trees.scaling import Scaling
 from ensemble.trees.settings import TreesConfig
 
 OUTPUT_OF = {"binary": "probability", "multiclass": "probabilities", "regression": "value", "ranking": "score"}
-"""What a member says that learned a task of this kind itself."""
-OF_ORDER = ("average_precision", "roc_auc", "ndcg_at_10")
-"""The metrics that any scores can be judged by, since they look only at their order."""
+"""By kind of task, the output of a member that learned the task itself."""
+ORDER_METRICS = ("average_precision", "roc_auc", "ndcg_at_10")
+"""Metrics that depend on the order of the predictions only, so they apply to scores on any scale."""
 NUM_GRADES = 31
-"""Relevance that both libraries take: from 0 to 30, with gains of 2^relevance − 1."""
+"""Both libraries accept a relevance from 0 to 30, with gains of 2^relevance − 1."""
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
-class Goal:
-    """What `goal_of` made of the settings."""
+class Objective:
+    """What is learned, and by which metric training stops early; made by `objective_of`."""
 
     task: Task
-    """What the data ask for."""
-    objective: str
-    """What is learned: binary, regression, multiclass or ranking."""
+    """The task of the data."""
+    kind: str
+    """binary, regression, multiclass or ranking."""
     target: str
-    """The column it is learned from."""
+    """The column that is learned."""
     metric: str
     """The metric of early stopping."""
     output: str
-    """What predictions will be: probability, probabilities, value, or a score of which the order counts."""
+    """What predictions are: probability, probabilities, value, or score, of which only the order has a meaning."""
     monotone: tuple[int, ...]
-    """For each feature 1, -1 or 0; empty if none is constrained."""
+    """1, -1 or 0 for each feature; empty if none is constrained."""
     scaling: Scaling
-    """On which a regression target is learned."""
+    """How a regression target is standardised."""
 
     @property
     def num_classes(self) -> int:
-        """Of the objective multiclass; 1 otherwise."""
-        return len(self.task.classes) if self.objective == "multiclass" else 1
+        """The number of classes of a multiclass objective; 1 for others."""
+        return len(self.task.classes) if self.kind == "multiclass" else 1
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
-class Lesson:
-    """Rows, and what is to be learned from each; the rest is None for rows that are only predicted."""
+class Dataset:
+    """Rows with the target that is learned; for rows that are only predicted, the other fields are None."""
 
     rows: TreeData
+    """The features."""
     target: np.ndarray | None = None
     """(num_rows,) float32."""
     weight: np.ndarray | None = None
-    """(num_rows,) float32; None for 1 each. In ranking, the rows of a group share the mean of theirs."""
+    """(num_rows,) float32; None for 1 each. In a ranking, the rows of a group share the mean of their weights."""
     group_sizes: np.ndarray | None = None
-    """(num_groups,), where groups are ranked: their rows follow each other."""
+    """(num_groups,), for a ranking: the numbers of rows of consecutive groups."""
 
 
-def goal_of(config: TreesConfig, rows: TreeData) -> Goal:
-    """The settings' goal for data like `rows`; `UserError` for what does not exist or does not fit together."""
+def objective_of(config: TreesConfig, rows: TreeData) -> Objective:
+    """The objective of the settings for data like `rows`; `UserError` for settings that do not exist or do not fit."""
     task = rows.task
-    objective, target, metric = config.objective or task.kind, config.target or task.target, config.metric or task.metric
-    if objective not in KINDS:
-        raise UserError(f"objective={objective} is unknown: choose {', '.join(KINDS)}, or leave it empty for the task's own")
+    kind, target, metric = config.objective or task.kind, config.target or task.target, config.metric or task.metric
+    if kind not in KINDS:
+        raise UserError(f"objective={kind} is unknown: choose {', '.join(KINDS)}, or leave it empty for the task's own")
     columns = [
         field.name
         for field in rows.table.schema
@@ -78,54 +80,54 @@ def goal_of(config: TreesConfig, rows: TreeData) -> Goal:
     ]
     if target not in columns:
         raise UserError(f"target={target} is no column to learn from: {_nearest(target, columns)}")
-    if metric not in METRIC_OF or task.kind not in METRIC_OF[metric].kinds:
-        fitting = ", ".join(name for name, of in METRIC_OF.items() if task.kind in of.kinds)
-        raise UserError(f"metric={metric} does not judge a {task.kind} task: choose {fitting}")
+    if metric not in METRIC_FUNCTIONS or task.kind not in METRIC_FUNCTIONS[metric].kinds:
+        fitting = ", ".join(name for name, function in METRIC_FUNCTIONS.items() if task.kind in function.kinds)
+        raise UserError(f"metric={metric} does not score a {task.kind} task: choose {fitting}")
     output = OUTPUT_OF[task.kind]
-    if (objective, target) != (task.kind, task.target):
-        by_order = task.kind in ("binary", "ranking")
-        if objective == "multiclass" or not by_order:
+    if (kind, target) != (task.kind, task.target):
+        needs_order_only = task.kind in ("binary", "ranking")
+        if kind == "multiclass" or not needs_order_only:
             raise UserError(
-                f"objective={objective} target={target} gives no {output} of {task.target}, which is what this {task.kind} "
-                f"task asks for: leave both out{', or take regression or ranking' if by_order else ''}"
+                f"objective={kind} target={target} gives no {output} of {task.target}, which is what this {task.kind} "
+                f"task asks for: leave both out{', or take regression or ranking' if needs_order_only else ''}"
             )
         output = "score"
-        if metric not in OF_ORDER:
+        if metric not in ORDER_METRICS:
+            fitting = ", ".join(name for name in ORDER_METRICS if task.kind in METRIC_FUNCTIONS[name].kinds)
             raise UserError(
-                f"metric={metric} judges a {OUTPUT_OF[task.kind]}, and objective={objective} target={target} gives scores, "
-                f"whose order counts: choose {', '.join(name for name in OF_ORDER if task.kind in METRIC_OF[name].kinds)}"
+                f"metric={metric} scores a {OUTPUT_OF[task.kind]}, and objective={kind} target={target} gives scores, "
+                f"of which only the order has a meaning: choose {fitting}"
             )
-    if objective == "multiclass" and len(task.classes) < 2:
+    if kind == "multiclass" and len(task.classes) < 2:
         raise UserError("the data's task is multiclass and names no two classes: prepare them again with their names")
-    monotone = _monotone(config, rows, objective)
-    return Goal(
+    return Objective(
         task=task,
-        objective=objective,
+        kind=kind,
         target=target,
         metric=metric,
         output=output,
-        monotone=monotone,
-        scaling=_scaling(rows, target) if objective == "regression" else Scaling(),
+        monotone=_monotone(config, rows, kind),
+        scaling=_scaling(rows, target) if kind == "regression" else Scaling(),
     )
 
 
 def _scaling(rows: TreeData, target: str) -> Scaling:
-    """Of the target of all ranks' rows, so that all ranks learn on one scale; of rows that were taken, of those alone."""
+    """Fitted on the rows of all ranks, so that all ranks learn on one scale; after `TreeData.take`, on those rows only."""
     values = rows.column_of_all(target).astype(np.float64)
-    learned = np.isfinite(values)
+    is_learned = np.isfinite(values)
     if rows.task.weight:
-        learned &= rows.column_of_all(rows.task.weight) > 0
-    return Scaling.of(values[learned])
+        is_learned &= rows.column_of_all(rows.task.weight) > 0
+    return Scaling.fit(values[is_learned])
 
 
-def _monotone(config: TreesConfig, rows: TreeData, objective: str) -> tuple[int, ...]:
+def _monotone(config: TreesConfig, rows: TreeData, kind: str) -> tuple[int, ...]:
     if not config.monotone:
         return ()
-    if objective == "multiclass":
-        raise UserError("monotone= means nothing with several classes, whose probabilities cannot all rise: leave it out")
+    if kind == "multiclass":
+        raise UserError("monotone= is not possible with several classes, whose probabilities cannot all rise: leave it out")
     for name, sign in config.monotone.items():
         if name not in rows.features:
-            raise UserError(f"monotone names the feature {name}, which is not there: {_nearest(name, rows.features)}")
+            raise UserError(f"monotone names the feature {name}, which does not exist: {_nearest(name, rows.features)}")
         if sign not in (1, -1):
             raise UserError(f"monotone has {name}: {sign}: write 1 if the prediction may only rise with it, -1 if only fall")
         if name in rows.categories:
@@ -133,133 +135,133 @@ def _monotone(config: TreesConfig, rows: TreeData, objective: str) -> tuple[int,
     return tuple(config.monotone.get(name, 0) for name in rows.features)
 
 
-def _nearest(name: str, known: list[str]) -> str:
-    near = difflib.get_close_matches(name, known, n=1)
-    return f"did you mean {near[0]}?" if near else f"there are {', '.join(known)}"
+def _nearest(name: str, names: list[str]) -> str:
+    near = difflib.get_close_matches(name, names, n=1)
+    return f"did you mean {near[0]}?" if near else f"there are {', '.join(names)}"
 
 
-def lesson_of(goal: Goal, rows: TreeData) -> Lesson:
-    """What `rows` teach. Those without a target and those of weight 0 are left out; for ranking, groups are gathered.
+def dataset_of(objective: Objective, rows: TreeData) -> Dataset:
+    """The rows to learn: those with a target and a weight above 0, for a ranking sorted by group.
 
-    A target that is ranked and is no relevance (growth, say) becomes one of `NUM_GRADES` grades: 31 × the number of lower
-    values in the group ÷ the group's rows, rounded down, so that equal values have one grade. Raises `UserError` for values
-    that the objective cannot learn, and for weights and categories that are none.
+    A ranked target that is no relevance, such as growth, is converted to `NUM_GRADES` grades: 31 × the number of lower
+    values in the group ÷ the rows of the group, rounded down, so equal values have one grade. Raises `UserError` for values
+    that the objective cannot learn, and for invalid weights and categories.
     """
-    task = goal.task
-    target = rows.column(goal.target).astype(np.float64)
+    task = objective.task
+    target = rows.column(objective.target).astype(np.float64)
     weight = _weights(rows) if task.weight else None
     _check_categories(rows)
-    known = ~np.isnan(target) if weight is None else ~np.isnan(target) & (weight > 0)
-    if not known.any():
-        raise UserError(f"no row to learn from has a {goal.target}{f' and a {task.weight}' if task.weight else ''}")
-    taken, group_sizes = None, None
-    if goal.objective == "ranking":
-        taken = np.flatnonzero(known)
-        group = rows.column(task.group)[taken]
-        taken = taken[np.argsort(group, kind="stable")]
+    is_learned = ~np.isnan(target) if weight is None else ~np.isnan(target) & (weight > 0)
+    if not is_learned.any():
+        raise UserError(f"no row to learn from has a {objective.target}{f' and a {task.weight}' if task.weight else ''}")
+    order, group_sizes = None, None
+    if objective.kind == "ranking":
+        order = np.flatnonzero(is_learned)
+        group = rows.column(task.group)[order]
+        order = order[np.argsort(group, kind="stable")]
         _, group_sizes = np.unique(group, return_counts=True)
-    elif not known.all():
-        taken = np.flatnonzero(known)
-    if taken is not None:
-        rows, target = rows.take(taken), target[taken]
-        weight = None if weight is None else weight[taken]
+    elif not is_learned.all():
+        order = np.flatnonzero(is_learned)
+    if order is not None:
+        rows, target = rows.take(order), target[order]
+        weight = None if weight is None else weight[order]
     if group_sizes is not None:
-        target = _relevance(goal, target, group_sizes)
+        target = _relevance(objective, target, group_sizes)
         if weight is not None:
             starts = np.cumsum(group_sizes) - group_sizes
             weight = np.repeat((np.add.reduceat(weight, starts) / group_sizes).astype(np.float32), group_sizes)
     else:
-        _check_target(goal, target)
-    return Lesson(rows=rows, target=goal.scaling.learned(target), weight=weight, group_sizes=group_sizes)
+        _check_target(objective, target)
+    return Dataset(rows=rows, target=objective.scaling.learned(target), weight=weight, group_sizes=group_sizes)
 
 
-def _check_target(goal: Goal, target: np.ndarray) -> None:
-    if goal.objective == "regression":
-        good, rule = np.isfinite(target), "finite"
-    elif goal.objective == "binary":
-        good, rule = (target == 0) | (target == 1), "0 or 1"
+def _check_target(objective: Objective, target: np.ndarray) -> None:
+    if objective.kind == "regression":
+        is_valid, rule = np.isfinite(target), "finite"
+    elif objective.kind == "binary":
+        is_valid, rule = (target == 0) | (target == 1), "0 or 1"
     else:
-        last = goal.num_classes - 1
-        good, rule = (target % 1 == 0) & (target >= 0) & (target <= last), f"the number of a class, 0 to {last}"
-    if not good.all():
-        mend = ": take objective=regression or ranking" if goal.objective == "binary" else ": look at the prepared data"
-        raise UserError(f"{goal.target} is {target[~good][0]:g}, and for objective={goal.objective} it must be {rule}{mend}")
+        last = objective.num_classes - 1
+        is_valid, rule = (target % 1 == 0) & (target >= 0) & (target <= last), f"the number of a class, 0 to {last}"
+    if not is_valid.all():
+        fix = ": take objective=regression or ranking" if objective.kind == "binary" else ": look at the prepared data"
+        value = target[~is_valid][0]
+        raise UserError(f"{objective.target} is {value:g}, and for objective={objective.kind} it must be {rule}{fix}")
 
 
-def _relevance(goal: Goal, target: np.ndarray, group_sizes: np.ndarray) -> np.ndarray:
+def _relevance(objective: Objective, target: np.ndarray, group_sizes: np.ndarray) -> np.ndarray:
     is_relevance = (target % 1 == 0) & (target >= 0) & (target < NUM_GRADES)
     if is_relevance.all():
         return target
-    if goal.target == goal.task.target and goal.task.kind == "ranking":
+    if objective.target == objective.task.target and objective.task.kind == "ranking":
         raise UserError(
-            f"{goal.target} is {target[~is_relevance][0]:g}, and a relevance must be a whole number from 0 to "
+            f"{objective.target} is {target[~is_relevance][0]:g}, and a relevance must be a whole number from 0 to "
             f"{NUM_GRADES - 1}: prepare it so"
         )
     return grades(target, group_sizes)
 
 
 def grades(values: np.ndarray, group_sizes: np.ndarray) -> np.ndarray:
-    """Of values (num_rows,), the rows of a group behind each other: the grade of each within its group, float32."""
+    """The grade of each value within its group, (num_rows,) float32; the rows of a group are consecutive."""
     group = np.repeat(np.arange(len(group_sizes)), group_sizes)
     order = np.lexsort((values, group))
     starts = starts_of(values[order], group)
-    first_alike = np.repeat(starts, np.diff(np.append(starts, len(order))))
-    num_lower = first_alike - (np.cumsum(group_sizes) - group_sizes)[group]
-    found = np.empty(len(values), np.float32)
-    found[order] = NUM_GRADES * num_lower // group_sizes[group]
-    return found
+    first_equal = np.repeat(starts, np.diff(np.append(starts, len(order))))
+    num_lower = first_equal - (np.cumsum(group_sizes) - group_sizes)[group]
+    result = np.empty(len(values), np.float32)
+    result[order] = NUM_GRADES * num_lower // group_sizes[group]
+    return result
 
 
 def _weights(rows: TreeData) -> np.ndarray:
     weight = rows.column(rows.task.weight).astype(np.float32)
-    good = np.isfinite(weight) & (weight >= 0)
-    if not good.all():
-        raise UserError(f"the weight {rows.task.weight} is {weight[~good][0]:g}, and must be 0 or more: prepare it so")
+    is_valid = np.isfinite(weight) & (weight >= 0)
+    if not is_valid.all():
+        raise UserError(f"the weight {rows.task.weight} is {weight[~is_valid][0]:g}, and must be 0 or more: prepare it so")
     return weight
 
 
 def _check_categories(rows: TreeData) -> None:
     for name, num_categories in rows.categories.items():
         codes = rows.column(name)
-        good = np.isnan(codes) | (codes % 1 == 0) & (codes >= 0) & (codes < num_categories)
-        if not good.all():
+        is_valid = np.isnan(codes) | (codes % 1 == 0) & (codes >= 0) & (codes < num_categories)
+        if not is_valid.all():
             raise UserError(
-                f"the feature {name} is {codes[~good][0]:g}, and must be the number of a category, 0 to "
+                f"the feature {name} is {codes[~is_valid][0]:g}, and must be the number of a category, 0 to "
                 f"{num_categories - 1}, or NaN: prepare it so"
             )
 
 
-class Judge:
-    """Scores predictions for a whole split as the task asks for it, whatever was learned.
+class ValidationMetrics:
+    """Scores predictions of a whole split by the task's metric, whatever objective was learned.
 
-    Rows count by their weight, where the task has weights; without, no bit differs from scores that know no weights. Raises
-    `UserError` where what is to be scored against is missing.
+    Rows count by their weight if the task has weights; without weights, the bits are those of the unweighted scores. Raises
+    `UserError` if the split lacks targets or weights.
     """
 
-    def __init__(self, goal: Goal, split: TreeData):
-        self._target, self._group = split.column(goal.task.target), split.column(goal.task.group)
+    def __init__(self, objective: Objective, split: TreeData):
+        self._target, self._group = split.column(objective.task.target), split.column(objective.task.group)
         if np.isnan(self._target.astype(np.float64)).any():
-            raise UserError(f"a row to be judged by has no {goal.task.target}: prepare the data without such rows")
+            raise UserError(f"a validation row has no {objective.task.target}: prepare the data without such rows")
         self._counted, self._weight = None, None
-        if goal.task.weight:
+        if objective.task.weight:
             weight = _weights(split)
             self._counted = np.flatnonzero(weight > 0)
             if not self._counted.size:
-                raise UserError(f"no row of the validation split has a {goal.task.weight} above 0: give it some")
+                raise UserError(f"no row of the validation split has a {objective.task.weight} above 0: give it some")
             self._weight = weight[self._counted].astype(np.float64)
             self._target, self._group = self._target[self._counted], self._group[self._counted]
-        self._scaling = goal.scaling
-        names = ["log_loss"] if goal.output == "probability" else []
-        self._metrics = list(dict.fromkeys([*names, goal.metric]))
+        self._scaling = objective.scaling
+        names = ["log_loss"] if objective.output == "probability" else []
+        self._names = list(dict.fromkeys([*names, objective.metric]))
 
     def __call__(self, prediction: np.ndarray) -> Scores:
-        """`prediction`: probabilities, values or scores (num_rows,), probabilities of classes (num_rows, num_classes).
+        """The scores of probabilities, values or scores (num_rows,), or probabilities of classes (num_rows, num_classes).
 
-        Values are those that the library learned, and are scored in the target's unit.
+        Values are on the scale of the learned target; they are scored in the target's own unit.
         """
         prediction = self._scaling.value(prediction)
         if self._counted is not None:
             prediction = prediction[self._counted]
-        return {
-            name: METRIC_OF[name].function(self._target, prediction, self._group, self._weight) for name in self._metrics
-        }
+        rows = (self._target, prediction, self._group, self._weight)
+        return {name: METRIC_FUNCTIONS[name].function(*rows) for name in self._names}

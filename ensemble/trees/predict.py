@@ -1,8 +1,8 @@
-"""A trained tree member, asked for its predictions.
+"""Predictions and contributions of a trained tree member.
 
     python scripts/predict.py member=runs/demo/members/xgboost data=runs/demo/prepared out=runs/demo/predictions
 
-Call `threads.settle` before a member is loaded.
+Call `threads.configure` before loading a member.
 """
 
 import importlib
@@ -19,60 +19,59 @@ from typing import Any, TypeVar
 
 import numpy as np
 import pyarrow as pa
+from scipy.special import softmax
 
 from ensemble import folders
 from ensemble.data import inputs, out_of_fold
 from ensemble.data.reasons import EXPLAINED_CLASSES, order_of_forecast, strongest_reasons
 from ensemble.task import task_of
 from ensemble.trees import contributions, target_encoding
-from ensemble.trees.rows import TreeData, description
+from ensemble.trees.rows import TreeData, tree_manifest
 from ensemble.trees.scaling import Scaling
 from ensemble.trees.target_encoding import TargetEncoding
-from ensemble.trees.unknown import Known, sentences
+from ensemble.trees.unknown import SeenValues, warnings
 
 MODULES = {"xgboost": "ensemble.trees.xgb", "lightgbm": "ensemble.trees.lgbm", "catboost": "ensemble.trees.cat"}
 ROWS_PER_BLOCK = 1 << 15
-"""Rows that a thread stacks and predicts at once: few enough to stay in its cache, enough for a call to cost little."""
-ROWS_WITH_REASONS = (50, 1000)
-"""Rows of a forecast that are explained: at least, and at most."""
-LEAVES_EXPLAINED = 2_500_000
+"""Rows that a thread predicts at once: few enough for its cache, enough to make the cost of a call negligible."""
+EXPLAINED_ROWS = (50, 1000)
+"""The least and the largest number of rows of a forecast with contributions."""
+EXPLAINED_LEAVES = 2_500_000
 """Rows times leaves of the trees that explain them, which take about a second on one core. With many trees fewer rows are
-explained, and where even the fewest rows are too many, by fewer of the member's models."""
-Found = TypeVar("Found")
+explained; where even the least number of rows is too many, by fewer of the member's models."""
+Result = TypeVar("Result")
 
 
-def module_of(library: str) -> ModuleType:
-    """The one that speaks with the library; loads it."""
+def library_module(library: str) -> ModuleType:
+    """The module of this package that calls the library; importing it loads the library."""
     return importlib.import_module(MODULES[library])
 
 
 def model_files(file: str, number: int) -> list[str]:
-    """Names of the files of a member with so many models: `file` for one, and model.0.txt, model.1.txt … for several."""
+    """The files of a member with `number` models: `file` for one, and model.0.txt, model.1.txt … for several."""
     stem, suffix = file.split(".")
     return [file] if number == 1 else [f"{stem}.{position}.{suffix}" for position in range(number)]
 
 
-def mean_of(output: str, predictions: list[np.ndarray]) -> np.ndarray:
-    """The mean of the predictions of several models: of probabilities, that of their log odds, or of their logs.
+def average_predictions(output: str, predictions: list[np.ndarray]) -> np.ndarray:
+    """The mean prediction of several models; probabilities are averaged as log odds, those of classes as logs.
 
-    The result's log odds are then the sum of the models' mean contributions.
+    So the log odds of the result are the sum of the mean contributions of the models.
     """
     if len(predictions) == 1:
         return predictions[0]
     if output == "probability":
-        clipped = [np.clip(of, 1e-7, 1 - 1e-7) for of in predictions]
-        return 1 / (1 + np.exp(-np.mean([np.log(of) - np.log1p(-of) for of in clipped], axis=0)))
+        clipped = [np.clip(prediction, 1e-7, 1 - 1e-7) for prediction in predictions]
+        return 1 / (1 + np.exp(-np.mean([np.log(share) - np.log1p(-share) for share in clipped], axis=0)))
     if output == "probabilities":
-        logs = np.mean([np.log(np.maximum(of, 1e-12)) for of in predictions], axis=0)
-        odds = np.exp(logs - logs.max(axis=1, keepdims=True))
-        return odds / odds.sum(axis=1, keepdims=True)
+        return softmax(np.mean([np.log(np.maximum(shares, 1e-12)) for shares in predictions], axis=0), axis=1)
     return np.mean(predictions, axis=0)
 
 
 class TreeMember:
-    """A member in memory; the manifest's checksums are compared first, for on a damaged model both libraries abort.
+    """A member in memory. Checksums are compared before it is loaded: both libraries abort on a damaged model.
 
-    Raises `UserError` for a folder that is no sound member.
+    Raises `UserError` for a folder that is no valid member.
     """
 
     def __init__(self, folder: str | Path):
@@ -80,26 +79,26 @@ class TreeMember:
         self._summary = folders.read_json(self.folder / "summary.json")
         model = folders.verify(self.folder)["fingerprint"]
         self._config = {**folders.read_json(self.folder / "config.json"), "model": model}
-        self._library = module_of(self._summary["kind"])
+        self._library = library_module(self._summary["kind"])
         files = model_files(self._library.FILE, self._summary.get("models", 1))
         self._boosters = [self._library.load(self.folder / file) for file in files]
-        self._scalings = Scaling.all_in_summary(self._summary, len(files))
+        self._scalings = Scaling.all_from_summary(self._summary, len(files))
         names = self._library.feature_names(self._boosters[0])
         self._encodings = target_encoding.load(self.folder, names, len(files))
-        self._known = Known.load(self.folder, names)
+        self._seen = SeenValues.load(self.folder, names)
 
     def predict(self, data: str | Path, split: str) -> dict[str, Any]:
-        """Predictions of a split, and of the forecast what features contribute to them, for `predictions.Predictions`.
+        """The arguments of `predictions.Predictions` for a split; for a forecast, with contributions of the features.
 
-        Raises `UserError` for data or a split that it must not predict.
+        Raises `UserError` for data or a split that the member must not predict.
         """
         if split == out_of_fold.NAME:
             return self._out_of_fold(data)
         about, rows = self._open(data, split)
-        blocks = list(in_blocks(lambda block: self._known.predict(self._ask, block), rows))
-        prediction, counts = np.concatenate([of for of, _ in blocks]), np.sum([counts for _, counts in blocks], axis=0)
-        for sentence in sentences(counts, rows.features, len(rows), split):
-            print(f"warning: {sentence}", file=sys.stderr)
+        blocks = list(in_blocks(lambda block: self._seen.predict(self._predict, block), rows))
+        prediction, counts = np.concatenate([part for part, _ in blocks]), np.sum([counts for _, counts in blocks], axis=0)
+        for warning in warnings(counts, rows.features, len(rows), split):
+            print(f"warning: {warning}", file=sys.stderr)
         output = self._summary["output"]
         return {
             "row_id": rows.column("row_id"),
@@ -117,7 +116,7 @@ class TreeMember:
         }
 
     def _out_of_fold(self, data: str | Path) -> dict[str, Any]:
-        about = description(data)
+        about = tree_manifest(data)
         inputs.refuse_foreign(self.folder, self._summary, data, about, out_of_fold.NAME)
         task, output = task_of(about), self._summary["output"]
         return {
@@ -130,62 +129,65 @@ class TreeMember:
         }
 
     def _weight(self, rows: TreeData, split: str) -> dict[str, np.ndarray]:
-        """The weights of the rows, where the task has some; a forecast is not scored, so its rows need none."""
+        """The weights of the rows, if the task has weights; a forecast is not scored, so it needs none."""
         if not rows.task.weight or split == inputs.FORECAST:
             return {}
         return {"weight": rows.column(rows.task.weight).astype(np.float64)}
 
     def write_contributions(self, data: str | Path, split: str, name: str, out: str | Path) -> Path:
-        """Each feature's part of each prediction, to OUT/NAME.SPLIT.contributions.parquet, and a picture beside it.
+        """Write contributions to OUT/NAME.SPLIT.contributions.parquet, and a picture beside it.
 
         Raises `UserError` as `predict` does, and for a file that cannot be written.
         """
         about, rows = self._open(data, split)
         blocks = in_blocks(lambda block: (block.copy(), self._contributions(block)), rows)
-        words = {"recipe": about["recipe"], "split": split, "member": name, "fingerprint": about["fingerprint"]}
-        words["output"], words["model"] = self._summary["output"], self._config["model"]
-        return contributions.write(Path(out) / f"{name}.{split}.contributions.parquet", rows, blocks, words)
+        metadata = {"recipe": about["recipe"], "split": split, "member": name, "fingerprint": about["fingerprint"]}
+        metadata["output"], metadata["model"] = self._summary["output"], self._config["model"]
+        return contributions.write(Path(out) / f"{name}.{split}.contributions.parquet", rows, blocks, metadata)
 
-    def _ask(self, features: np.ndarray) -> np.ndarray:
-        """Predictions in the target's unit, those of several models averaged."""
-        predicted = [
-            scale.value(self._library.predict(model, encoding(features))) for model, scale, encoding in self._models()
+    def _predict(self, features: np.ndarray) -> np.ndarray:
+        """Predictions in the target's unit, averaged over the models."""
+        predictions = [
+            scaling.value(self._library.predict(booster, encoding(features)))
+            for booster, scaling, encoding in self._models()
         ]
-        return mean_of(self._summary["output"], predicted)
+        return average_predictions(self._summary["output"], predictions)
 
     def _models(self) -> list[tuple[Any, Scaling, TargetEncoding]]:
         return list(zip(self._boosters, self._scalings, self._encodings, strict=True))
 
     def _explained(self, num_classes: int) -> tuple[int, int]:
-        """The number of rows of a forecast that are explained, and by how many models."""
-        least, most = ROWS_WITH_REASONS
+        """The number of rows of a forecast with contributions, and the number of models that compute them."""
+        least, most = EXPLAINED_ROWS
         leaves = max(1, self._summary["trees"] * num_classes * self._config.get("max_leaves", 64))
-        num_models = max(1, min(len(self._boosters), LEAVES_EXPLAINED // (least * leaves)))
-        return max(least, min(most, LEAVES_EXPLAINED // (num_models * leaves))), num_models
+        num_models = max(1, min(len(self._boosters), EXPLAINED_LEAVES // (least * leaves)))
+        return max(least, min(most, EXPLAINED_LEAVES // (num_models * leaves))), num_models
 
     def _contributions(
         self, features: np.ndarray, of_class: np.ndarray | None = None, num_models: int | None = None
     ) -> np.ndarray:
-        """Of features (n, F) those of the likeliest class, (n, F + 1), or of the classes `of_class`, (n, m, F + 1).
+        """Contributions for features (n, F), (n, F + 1); with several classes, to the likeliest one of each row.
 
-        num_models : the first ones, whose mean it is; None for all.
+        of_class : other classes, (n, m), for a result of (n, m, F + 1). num_models : average over the first ones; None for
+        all.
         """
         if of_class is None and self._summary["output"] == "probabilities":
-            of_class = self._known.predict(self._ask, features)[0].argmax(axis=1)
+            of_class = self._seen.predict(self._predict, features)[0].argmax(axis=1)
 
         def explain(features: np.ndarray) -> np.ndarray:
             parts = [
-                scale.parts(self._library.contributions(model, encoding(features), of_class))
-                for model, scale, encoding in self._models()[:num_models]
+                scaling.parts(self._library.contributions(booster, encoding(features), of_class))
+                for booster, scaling, encoding in self._models()[:num_models]
             ]
             return parts[0] if len(parts) == 1 else np.mean(parts, axis=0)
 
-        return self._known.contributions(self._ask, explain, features)
+        return self._seen.contributions(self._predict, explain, features)
 
     def _reasons(self, rows: TreeData, prediction: np.ndarray) -> list[list[dict[str, Any]]]:
-        """For the first rows of a forecast, the features that contribute most (TreeSHAP): in log odds, in the unit of the
-        target, in the score, or before the softmax to each of the two likeliest classes. A value that training never had is
-        no reason.
+        """For the first rows of a forecast, the features with the largest contributions (TreeSHAP).
+
+        Their unit: log odds, the unit of the target, the score, or the value before the softmax of each of the two likeliest
+        classes. Unknown values are left out.
         """
         reasons: list[list[dict[str, Any]]] = [[] for _ in prediction]
         is_classes = prediction.ndim == 2
@@ -195,40 +197,41 @@ class TreeMember:
         features = np.stack([rows.column(name)[first] for name in rows.features], axis=1)
         classes = np.argsort(-prediction[first], axis=1, kind="stable")[:, :EXPLAINED_CLASSES] if is_classes else None
         parts = self._contributions(features, classes, num_models)[..., :-1].reshape(len(first), -1, len(rows.features))
-        parts = np.where(self._known.unknown(features)[:, None], 0, parts)
-        for row, of_row in zip(first.tolist(), strongest_reasons(rows.features, features, parts, classes), strict=True):
-            reasons[row] = of_row
+        parts = np.where(self._seen.is_unknown(features)[:, None], 0, parts)
+        strongest = strongest_reasons(rows.features, features, parts, classes)
+        for row, reasons_of_row in zip(first.tolist(), strongest, strict=True):
+            reasons[row] = reasons_of_row
         return reasons
 
     def _open(self, data: str | Path, split: str) -> tuple[dict[str, Any], TreeData]:
-        about = description(data)
+        about = tree_manifest(data)
         rows = TreeData(data, split, about)
         inputs.refuse_foreign(self.folder, self._summary, data, about, split)
         return about, rows
 
 
-def in_blocks(work: Callable[[np.ndarray], Found], rows: TreeData) -> Iterator[Found]:
-    """What `work` makes of the features (n, F) float32 of each block of rows, in their order; it must not keep them.
+def in_blocks(work: Callable[[np.ndarray], Result], rows: TreeData) -> Iterator[Result]:
+    """The results of `work` for the features (n, F) float32 of each block of rows, in order; `work` must not keep them.
 
-    Columns must be stacked to a matrix for the libraries. Each thread does so for its own blocks, just before it works on
-    them on its own: then this is as parallel as the trees, and the matrix is still in the cache. Few blocks are in memory.
+    The libraries need the columns as a matrix. Each thread fills the matrix of its own block just before it predicts, so
+    this work is as parallel as the trees, and the matrix is still in the cache. Only a few blocks are in memory at a time.
     """
     num_threads = int(os.environ.get("OMP_NUM_THREADS", "1"))
     num_rows = max(1, min(ROWS_PER_BLOCK, math.ceil(len(rows) / num_threads)))
-    own = threading.local()
+    of_thread = threading.local()
 
-    def stack(block: pa.RecordBatch) -> Found:
-        if not hasattr(own, "matrix"):  # new pages for each block would take longer than filling them
-            own.matrix = np.empty((num_rows, len(rows.features)), np.float32)
-        features = own.matrix[: block.num_rows]
+    def fill_and_work(block: pa.RecordBatch) -> Result:
+        if not hasattr(of_thread, "matrix"):  # allocating a matrix for each block would take longer than filling it
+            of_thread.matrix = np.empty((num_rows, len(rows.features)), np.float32)
+        features = of_thread.matrix[: block.num_rows]
         for number, column in enumerate(block.columns):
             features[:, number] = column.to_numpy(zero_copy_only=False)
         return work(features)
 
-    waiting: deque[Future[Found]] = deque()
+    waiting: deque[Future[Result]] = deque()
     with ThreadPoolExecutor(num_threads) as pool:
         for block in rows.feature_table().to_batches(max_chunksize=num_rows):
-            waiting.append(pool.submit(stack, block))
+            waiting.append(pool.submit(fill_and_work, block))
             if len(waiting) > 2 * num_threads:
                 yield waiting.popleft().result()
         while waiting:

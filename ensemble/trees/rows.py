@@ -1,4 +1,4 @@
-"""One split of prepared data as a tree library reads it: memory-mapped columns, a batch at a time, or a rank's shard."""
+"""One split of prepared data for a tree library: memory-mapped columns, batches of rows, and the shard of a rank."""
 
 import copy
 import math
@@ -19,10 +19,10 @@ NUM_BLOCKS = 1024
 
 
 class TreeData:
-    """One split as a tree library reads it; nothing is copied before a batch is asked for.
+    """One split for a tree library; nothing is copied before a batch is requested.
 
-    With `num_ranks` it is the shard of `rank`. Rows are stored by week, so each rank gets every num_ranks-th of about
-    `NUM_BLOCKS` equal blocks: all weeks on all ranks, as evenly as blocks can be dealt, and still memory-mapped.
+    With `num_ranks` above 1 it is the shard of `rank`. Rows are sorted by time, so the split is divided into about
+    `NUM_BLOCKS` equal blocks, and each rank gets every num_ranks-th block: rows of all times, and still memory-mapped.
     """
 
     def __init__(self, folder: str | Path, split: str, about: dict[str, Any], rank: int = 0, num_ranks: int = 1):
@@ -34,24 +34,25 @@ class TreeData:
         self.categories = {
             feature["name"]: feature["categories"] for feature in about["features"] if feature.get("categories")
         }
-        self._taken: np.ndarray | None = None
+        self._rows: np.ndarray | None = None
+        """The rows that `take` selected; None for all."""
         self.whole = self.table
         """The rows of all ranks."""
         if num_ranks > 1:
             self.table = _shard(self.table, rank, num_ranks)
 
     def __len__(self) -> int:
-        return self.table.num_rows if self._taken is None else len(self._taken)
+        return self.table.num_rows if self._rows is None else len(self._rows)
 
     def take(self, rows: np.ndarray) -> "TreeData":
-        """The same split with only these rows, in this order."""
-        taken = copy.copy(self)
-        taken._taken = rows if self._taken is None else self._taken[rows]
-        return taken
+        """The split with these rows only, in this order."""
+        selection = copy.copy(self)
+        selection._rows = rows if self._rows is None else self._rows[rows]
+        return selection
 
     def replaced(self, columns: dict[str, np.ndarray]) -> "TreeData":
-        """The same split with other values, (num_rows,) float32, of some features, which are no categories any more."""
-        assert self._taken is None
+        """The split with other values, (num_rows,) float32, for some features, which are no longer categorical."""
+        assert self._rows is None
         changed = copy.copy(self)
         for name, values in columns.items():
             changed.table = changed.table.set_column(changed.table.column_names.index(name), name, pa.array(values))
@@ -60,41 +61,41 @@ class TreeData:
         return changed
 
     def joined(self, other: "TreeData") -> "TreeData":
-        """These rows and then those of another split; nothing is copied."""
-        assert self._taken is None
-        assert other._taken is None
+        """These rows, followed by those of another split; nothing is copied."""
+        assert self._rows is None
+        assert other._rows is None
         both = copy.copy(self)
         both.table = pa.concat_tables([self.table, other.table])
         return both
 
     def column(self, name: str) -> np.ndarray:
-        whole = self.table[name].to_numpy()
-        return whole if self._taken is None else whole[self._taken]
+        column = self.table[name].to_numpy()
+        return column if self._rows is None else column[self._rows]
 
     def column_of_all(self, name: str) -> np.ndarray:
-        """A column of the rows of all ranks; of rows that were taken, of those."""
-        return self.whole[name].to_numpy() if self._taken is None else self.column(name)
+        """A column with the rows of all ranks; after `take`, with the selected rows."""
+        return self.whole[name].to_numpy() if self._rows is None else self.column(name)
 
     def feature_table(self) -> pa.Table:
-        """The features as an Arrow table of float32 columns: still memory-mapped, but for rows that were taken."""
-        if self._taken is None:
+        """The features as an Arrow table of float32 columns, memory-mapped unless `take` selected rows."""
+        if self._rows is None:
             return self.table.select(self.features)
-        return pa.table({name: Column(self.table, name).take(self._taken) for name in self.features})
+        return pa.table({name: Column(self.table, name).take(self._rows) for name in self.features})
 
     def batches(self) -> Iterator[np.ndarray]:
-        """Features (n, F) float32, a batch of rows at a time."""
-        columns = [Column(self.table, name) for name in self.features] if self._taken is not None else []
+        """Features (n, F) float32, in batches of rows."""
+        columns = [Column(self.table, name) for name in self.features] if self._rows is not None else []
         for start in range(0, len(self), ROWS_PER_BATCH):
-            if self._taken is None:
+            if self._rows is None:
                 batch = self.table.slice(start, ROWS_PER_BATCH)
                 yield np.stack([batch[name].to_numpy() for name in self.features], axis=1)
             else:
-                rows = self._taken[start : start + ROWS_PER_BATCH]
+                rows = self._rows[start : start + ROWS_PER_BATCH]
                 yield np.stack([column.take(rows) for column in columns], axis=1)
 
 
-def description(data: str | Path) -> dict[str, Any]:
-    """The manifest of data that trees can learn from; `UserError` for data of a recipe that gives no features or no task."""
+def tree_manifest(data: str | Path) -> dict[str, Any]:
+    """The manifest of data for trees; `UserError` for data of a recipe without a table of features or a task."""
     about = folders.read_manifest(data)
     lacking = "table of features" if not about.get("features") else "task" if "task" not in about else ""
     if lacking:
@@ -106,7 +107,7 @@ def description(data: str | Path) -> dict[str, Any]:
 
 
 def _shard(table: pa.Table, rank: int, num_ranks: int) -> pa.Table:
-    """Every num_ranks-th block of a table, from block `rank` on; nothing is copied."""
+    """Every num_ranks-th block of a table, starting at block `rank`; nothing is copied."""
     block = math.ceil(table.num_rows / max(NUM_BLOCKS, num_ranks))
     pieces = [table.slice(start, block) for start in range(rank * block, table.num_rows, num_ranks * block)]
     if num_ranks * block > table.num_rows:

@@ -1,8 +1,8 @@
-"""One copy of a tree member, grown by a task of its own, so that a cluster grows all copies of all members at once.
+"""One copy of a tree member, trained by a task of its own, so that a cluster trains all copies of all members at once.
 
-All copies of a member stop at one number of trees by their pooled score (copies.py), which a task alone cannot know. So it
-stops by the copy's own score, but only after `PATIENCE` times as many trees without a better one. It stores what it has
-grown (stored.py), and the member's training reads that. If a copy needs more trees then, the training grows them.
+All copies of a member stop at one number of trees, chosen by their pooled score (copies.py), which one task cannot know. So
+the task stops by the score of its own copy, after `PATIENCE` times as many trees without a better score. It stores the trees
+(stored.py), and the training of the member reads them. If the copy needs more trees then, that training adds them.
 """
 
 import dataclasses
@@ -16,9 +16,9 @@ import numpy as np
 
 from ensemble.data.cross_validation import CrossValidation, Fold
 from ensemble.trees import copies, rows, stored, target_encoding, train
-from ensemble.trees.boosting import Scores, SingleGrowth, Stopped, Training, best_round, boost
-from ensemble.trees.objective import Judge, goal_of
-from ensemble.trees.predict import module_of
+from ensemble.trees.boosting import Scores, SingleBooster, Stopped, Training, best_round, boost
+from ensemble.trees.objective import ValidationMetrics, objective_of
+from ensemble.trees.predict import library_module
 from ensemble.trees.rows import TreeData
 from ensemble.trees.scaling import Scaling
 from ensemble.trees.settings import TreesConfig
@@ -26,106 +26,108 @@ from ensemble.trees.settings import TreesConfig
 PATIENCE = 2
 
 
-class _Enough(Exception):
-    """No better score is to be expected."""
+class _EarlyStop(Exception):
+    """The score has not improved for long enough."""
 
 
-def grow(config: TreesConfig, number: int, asked: Callable[[], int] = lambda: 0) -> None:
-    """Grow copy `number` of the member that is to be written to `config.out`, and store it; one that is stored stays.
+def train_copy(config: TreesConfig, number: int, stop_requested: Callable[[], int] = lambda: 0) -> None:
+    """Train copy `number` of the member for `config.out`, and store it, unless it is stored already.
 
-    It grows on one thread, as in `copies.train`. A task that was killed goes on from its last checkpoint; CatBoost begins
-    the copy anew. Raises `Stopped` when `asked` is not 0, `CannotLearn` if the library refuses the rows.
+    The copy is trained on one thread, as in `copies.train`. A killed task resumes from its last checkpoint, except that
+    CatBoost starts the copy again. Raises `Stopped` if `stop_requested` returns a number other than 0, and `CannotLearn` if
+    the library refuses the rows.
     """
     train.check(config)
-    about = rows.description(config.data)
+    about = rows.tree_manifest(config.data)
     cv = CrossValidation.from_manifest(about)
     assert cv is not None
     train_rows = rows.TreeData(config.data, "train", about)
-    config, goal, settings = train.settled(dataclasses.replace(config, threads=1, memory="in_core"), train_rows)
+    config, objective, settings = train.resolve(dataclasses.replace(config, threads=1, memory="in_core"), train_rows)
     state = {"fingerprint": about["fingerprint"], "config": settings}
     checkpoints = stored.checkpoints_of(config.out, number)
     checkpoints.sweep()
-    found = checkpoints.newest_sound()
-    if found and not stored.is_of(found[1], state):
+    checkpoint = checkpoints.newest_valid()
+    if checkpoint and not stored.has_state(checkpoint[1], state):
         checkpoints.clear()
-        found = None
-    if found and found[1]["is_whole"]:
+        checkpoint = None
+    if checkpoint and checkpoint[1]["is_whole"]:
         print(f"copy {number} of {config.out} is grown already", file=sys.stderr)
         return
-    fold = cv.folds(config.data, goal.task.cluster)[number]
+    fold = cv.folds(config.data, objective.task.cluster)[number]
 
-    def keep(copy: stored.StoredCopy, history: list[Scores], is_whole: bool) -> None:
+    def save(copy: stored.StoredCopy, history: list[Scores], is_whole: bool) -> None:
         checkpoints.write(copy.to_bytes(), {**state, "history": history, "is_whole": is_whole})
 
-    library = module_of(config.library)
+    library = library_module(config.library)
     with train.refusals_explained(config):
-        if hasattr(library, "grow_one"):
+        if hasattr(library, "train_copy"):
             parts = train_rows.take(fold.fit), train_rows.take(fold.stop)
-            booster, curve = library.grow_one(config, number, *parts, lambda: bool(asked()))
-            if asked():
+            booster, losses = library.train_copy(config, number, *parts, lambda: bool(stop_requested()))
+            if stop_requested():
                 raise Stopped
-            keep(stored.StoredCopy(library.to_bytes(booster), curve), [], True)
+            save(stored.StoredCopy(library.to_bytes(booster), losses), [], True)
         else:
-            before = found and (stored.StoredCopy.from_bytes(found[0]), found[1]["history"])
-            copy, history = _grow(library, config, train_rows, fold, number, before, keep, asked)
-            keep(copy, history, True)
+            resumed = checkpoint and (stored.StoredCopy.from_bytes(checkpoint[0]), checkpoint[1]["history"])
+            copy, history = _train(library, config, train_rows, fold, number, resumed, save, stop_requested)
+            save(copy, history, True)
     print(f"grown: copy {number} of {config.out}", file=sys.stderr)
 
 
-def _grow(
+def _train(
     library: ModuleType,
     config: TreesConfig,
     train_rows: TreeData,
     fold: Fold,
     number: int,
-    before: tuple[stored.StoredCopy, list[Scores]] | None,
-    keep: Callable[[stored.StoredCopy, list[Scores], bool], None],
-    asked: Callable[[], int],
+    resumed: tuple[stored.StoredCopy, list[Scores]] | None,
+    save: Callable[[stored.StoredCopy, list[Scores], bool], None],
+    stop_requested: Callable[[], int],
 ) -> tuple[stored.StoredCopy, list[Scores]]:
-    """A tree at a time."""
-    goal, stop = goal_of(config, train_rows), train_rows.take(fold.stop)
-    its = before[0] if before else None
-    one = Training(model=its.model if its else None, is_copy=True)
-    _, encoded = target_encoding.learn(goal, train_rows, fold.fit)
-    growth = library.Growth(config, encoded.take(fold.fit), encoded.take(fold.stop), one)
-    judge = Judge(dataclasses.replace(goal, scaling=Scaling()), stop)
-    recorded = _Recorded(growth, number, judge, [] if its is None else list(its.predictions))
-    history: list[Scores] = before[1] if before else []
+    """With a library that adds one tree at a time."""
+    objective = objective_of(config, train_rows)
+    model, history, predictions = (resumed[0].model, resumed[1], resumed[0].predictions) if resumed else (None, [], ())
+    _, encoded = target_encoding.fit(objective, train_rows, fold.fit)
+    single = Training(model=model, is_copy=True)
+    booster = library.Booster(config, encoded.take(fold.fit), encoded.take(fold.stop), single)
+    metrics = ValidationMetrics(dataclasses.replace(objective, scaling=Scaling()), train_rows.take(fold.stop))
+    recorded = _RecordedBooster(booster, number, metrics, list(predictions))
 
-    def watch(now: list[Scores]) -> None:
-        history[:] = now
-        if now and len(now) - best_round(now, goal.metric) >= PATIENCE * config.early_stopping_rounds:
-            raise _Enough
+    def on_chunk(scores: list[Scores]) -> None:
+        history[:] = scores
+        if scores and len(scores) - best_round(scores, objective.metric) >= PATIENCE * config.early_stopping_rounds:
+            raise _EarlyStop
 
     training = Training(
-        model=one.model,
+        model=model,
         history=tuple(history),
-        asked=asked,
-        keep=lambda _, now: keep(recorded.copy(), now, False),
-        watch=watch,
+        stop_requested=stop_requested,
+        save_checkpoint=lambda _, scores: save(recorded.copy(), scores, False),
+        on_chunk=on_chunk,
     )
-    patient = dataclasses.replace(config, early_stopping_rounds=config.num_rounds)  # `watch` stops it, where a chunk ends
-    with suppress(_Enough):
-        history, _ = boost(patient, goal.metric, recorded, training)
+    no_early_stopping = dataclasses.replace(config, early_stopping_rounds=config.num_rounds)  # `on_chunk` stops it
+    with suppress(_EarlyStop):
+        history, _ = boost(no_early_stopping, objective.metric, recorded, training)
     return recorded.copy(), history
 
 
-class _Recorded:
-    """A `boosting.Growth` of one copy, with what it predicted after each tree."""
+class _RecordedBooster:
+    """A `boosting.Booster` of one copy that keeps its predictions after each tree."""
 
-    def __init__(self, growth: SingleGrowth, number: int, judge: Callable[[np.ndarray], Scores], before: list[np.ndarray]):
-        self._growth: Any = growth
-        self._number, self._judge, self._predictions = number, judge, before
+    def __init__(
+        self, booster: SingleBooster, number: int, metrics: Callable[[np.ndarray], Scores], predictions: list[np.ndarray]
+    ):
+        self._booster: Any = booster
+        self._number, self._metrics, self._predictions = number, metrics, predictions
 
     def seed(self, seed: int) -> None:
-        self._growth.seed(copies.seed_of(seed, self._number))
+        self._booster.seed(copies.copy_seed(seed, self._number))
 
-    def grow(self) -> Scores:
-        self._predictions.append(self._growth.update())
-        return self._judge(self._growth.goal.scaling.value(self._predictions[-1]))
+    def update_and_score(self) -> Scores:
+        self._predictions.append(self._booster.update())
+        return self._metrics(self._booster.objective.scaling.value(self._predictions[-1]))
 
-    def model(self) -> bytes:
-        return b""  # `copy` has it
+    def to_bytes(self) -> bytes:
+        return b""  # `copy` contains the trees
 
     def copy(self) -> stored.StoredCopy:
-        return stored.StoredCopy(self._growth.model(), np.stack(self._predictions))
+        return stored.StoredCopy(self._booster.to_bytes(), np.stack(self._predictions))

@@ -1,9 +1,9 @@
-"""Copies of a tree member that were grown in advance, each by a task of its own (single_copy.py), in OUT.copies.
+"""Copies of a tree member that were trained in advance, each by a task of its own (single_copy.py), in OUT.copies.
 
     OUT.copies/2.checkpoint/trees-00000120/    copy.bin   state.json   manifest.json: 120 trees of copy 2
 
-copy.bin has the trees and, of each number of trees, the predictions of the rows that stop the copy. So `copies.train` reads
-what it would have grown, finds the number of trees by the pooled score, and ends with the same bits.
+copy.bin contains the trees, and the predictions of the copy's rows for early stopping after each tree. So `copies.train`
+reads the trees instead of training them, chooses their number by the pooled score, and ends with the same bits.
 """
 
 import io
@@ -20,12 +20,12 @@ FILE = "copy.bin"
 
 
 class StoredCopy:
-    """The trees of a copy, and what it predicted with each number of them."""
+    """The trees of a copy, and its predictions with each number of trees."""
 
     def __init__(self, model: bytes, predictions: np.ndarray):
         self.model = model
         self.predictions = predictions
-        """(T, n) or (T, n, K) for T trees, of the rows that stop the copy; for CatBoost their losses, (T,)."""
+        """(T, n) or (T, n, K) for T trees, of the rows for early stopping; for CatBoost the losses, (T,)."""
 
     def to_bytes(self) -> bytes:
         file = io.BytesIO()
@@ -39,27 +39,27 @@ class StoredCopy:
 
 
 def checkpoints_of(out: str | Path, number: int) -> Checkpoints:
-    """Those of a copy of the member that is to be written to `out`."""
+    """The checkpoints of a copy of the member for `out`."""
     return Checkpoints(_folder(out) / str(number), FILE)
 
 
 def read(out: str | Path, num_copies: int, state: dict[str, Any]) -> dict[int, StoredCopy]:
-    """The copies that were grown to their end with the settings and data of `state`, by number."""
+    """By number, the copies that were finished with the settings and data of `state`."""
     copies = {}
     for number in range(num_copies) if _folder(out).is_dir() else ():
-        found = checkpoints_of(out, number).newest_sound()
-        if found and is_of(found[1], state) and found[1]["is_whole"]:
-            copies[number] = StoredCopy.from_bytes(found[0])
+        checkpoint = checkpoints_of(out, number).newest_valid()
+        if checkpoint and has_state(checkpoint[1], state) and checkpoint[1]["is_whole"]:
+            copies[number] = StoredCopy.from_bytes(checkpoint[0])
     return copies
 
 
-def is_of(its: dict[str, Any], state: dict[str, Any]) -> bool:
-    """Whether the state in a checkpoint is of the same data and settings."""
-    return all(its.get(name) == state[name] for name in ("fingerprint", "config"))
+def has_state(checkpoint_state: dict[str, Any], state: dict[str, Any]) -> bool:
+    """Whether a checkpoint was written with the data and settings of `state`."""
+    return all(checkpoint_state.get(name) == state[name] for name in ("fingerprint", "config"))
 
 
 def clear(out: str | Path) -> None:
-    """Delete the stored copies of a member that is whole."""
+    """Delete the stored copies of a finished member."""
     folder = _folder(out)
     for path in folder.glob("*.checkpoint") if folder.is_dir() else ():
         checkpoints_of(out, int(path.stem)).clear()
@@ -73,7 +73,7 @@ def _folder(out: str | Path) -> Path:
 
 
 def pack(models: Sequence[bytes]) -> bytes:
-    """Several models as one file: a line of JSON with their lengths, then the models."""
+    """Several models as one file: a line of JSON with their lengths, then their bytes."""
     return json.dumps([len(model) for model in models]).encode() + b"\n" + b"".join(models)
 
 

@@ -1,8 +1,8 @@
-"""How many OpenMP threads, and how they wait: settled once, before XGBoost or LightGBM is imported.
+"""How many OpenMP threads the tree libraries use, and how these wait: configured once, before a library is imported.
 
-On a shared machine two threads that spin while they wait run ten times slower than one; OMP_WAIT_POLICY=PASSIVE lets them
-sleep. XGBoost obeys the smallest of nthread, OMP_NUM_THREADS and the cgroup's quota, LightGBM only what it is told: so both
-are told the same number, and one line on stderr says which and why.
+Two threads that spin while they wait for cores of a shared machine run ten times slower than one thread. With
+OMP_WAIT_POLICY=PASSIVE they sleep. XGBoost uses the smallest of nthread, OMP_NUM_THREADS and the cgroup's quota, LightGBM
+the number in its parameters. So both get the same number, and a line on stderr gives the number and the reason.
 """
 
 import ctypes
@@ -16,54 +16,55 @@ from pathlib import Path
 from ensemble import cores
 from ensemble.errors import UserError
 
-_settled: list[int] = []
-"""The number of threads of this process, once it is settled."""
+_configured: list[int] = []
+"""The number of threads of this process, once it is configured."""
 
 
-def settle(asked: int = 0) -> int:
-    """Choose the number of threads, put it into the environment, say so, and return it; 0 leaves it to the machine."""
-    if _settled and (not asked or asked == _settled[0]):
-        return _settled[0]
-    assert not is_too_late(), "OpenMP has read its settings already"
-    if asked < 0:
-        raise UserError(f"threads={asked} is impossible: give a number of cores, or 0 for as many as are granted")
-    chosen, why, warnings = choose(asked, os.environ)
+def configure(requested: int = 0) -> int:
+    """Choose the number of threads, set it in the environment, print it, and return it; 0 requests all granted cores."""
+    if _configured and (not requested or requested == _configured[0]):
+        return _configured[0]
+    assert not is_openmp_loaded(), "OpenMP has read its settings already"
+    if requested < 0:
+        raise UserError(f"threads={requested} is impossible: give a number of cores, or 0 for as many as are granted")
+    chosen, reason, warnings = choose(requested, os.environ)
     os.environ["OMP_NUM_THREADS"] = str(chosen)
     policy = os.environ.setdefault("OMP_WAIT_POLICY", "PASSIVE")
-    print(f"OMP_NUM_THREADS={chosen} OMP_WAIT_POLICY={policy}: {why}", file=sys.stderr)
+    print(f"OMP_NUM_THREADS={chosen} OMP_WAIT_POLICY={policy}: {reason}", file=sys.stderr)
     for warning in warnings:
         print(f"warning: {warning}", file=sys.stderr)
     provide_openmp()
-    _settled[:] = [chosen]
+    _configured[:] = [chosen]
     return chosen
 
 
-def is_too_late() -> bool:
+def is_openmp_loaded() -> bool:
     """Whether a library has read the settings of OpenMP already."""
     return bool({"xgboost", "lightgbm"} & sys.modules.keys())
 
 
-def choose(asked: int, environment: Mapping[str, str], cgroup: Path | None = None) -> tuple[int, str, list[str]]:
-    """The number of threads, why, and a sentence on each setting that costs speed, or would have.
+def choose(requested: int, environment: Mapping[str, str], cgroup: Path | None = None) -> tuple[int, str, list[str]]:
+    """The number of threads, the reason, and a warning for each setting that costs speed or was ignored for that.
 
-    `asked` comes first. A job of Slurm owns its cores, so that a smaller OMP_NUM_THREADS, which job scripts export for other
-    programs, is not obeyed there; elsewhere it may be the user's wish to share the machine, and is.
+    `requested` takes precedence. A Slurm job owns its cores, so there a smaller OMP_NUM_THREADS is ignored: job scripts
+    export it for other programs. Elsewhere the user may have set it to share the machine.
     """
     limits = cores.limits(environment, cgroup)
-    granted, wished = min(limits.values()), cores.named(environment, "OMP_NUM_THREADS").get("OMP_NUM_THREADS")
-    why = f"{granted} cores are granted ({', '.join(f'{name} {number}' for name, number in limits.items())})"
+    granted, from_environment = min(limits.values()), cores.named(environment, "OMP_NUM_THREADS").get("OMP_NUM_THREADS")
+    reason = f"{granted} cores are granted ({', '.join(f'{name} {number}' for name, number in limits.items())})"
     chosen, warnings = granted, []
-    if asked:
-        chosen, why = asked, f"threads={asked} was asked for, {why}"
-    elif wished and wished < granted and "SLURM_CPUS_PER_TASK" in limits:
+    if requested:
+        chosen, reason = requested, f"threads={requested} was asked for, {reason}"
+    elif from_environment and from_environment < granted and "SLURM_CPUS_PER_TASK" in limits:
         warnings.append(
-            f"OMP_NUM_THREADS={wished} would have left {granted - wished} of the job's {granted} cores idle, and is not "
-            f"obeyed: threads={wished} is"
+            f"OMP_NUM_THREADS={from_environment} would leave {granted - from_environment} of the job's {granted} cores idle "
+            f"and is ignored: use threads={from_environment} to set the number"
         )
-    elif wished and wished < granted:
-        chosen, why = wished, f"OMP_NUM_THREADS asks for {wished}, {why}"
+    elif from_environment and from_environment < granted:
+        chosen, reason = from_environment, f"OMP_NUM_THREADS asks for {from_environment}, {reason}"
         warnings.append(
-            f"OMP_NUM_THREADS={wished} leaves {granted - wished} of {granted} cores idle: threads={granted} does not"
+            f"OMP_NUM_THREADS={from_environment} leaves {granted - from_environment} of {granted} cores idle: "
+            f"use threads={granted} for all"
         )
     if chosen > granted:
         warnings.append(
@@ -73,18 +74,15 @@ def choose(asked: int, environment: Mapping[str, str], cgroup: Path | None = Non
         warnings.append(
             "OMP_WAIT_POLICY=ACTIVE lets waiting threads spin, some ten times slower where cores are shared: unset it"
         )
-    return chosen, why, warnings
+    return chosen, reason, warnings
 
 
 def provide_openmp() -> None:
-    """LightGBM's wheel expects the system's libgomp; on a bare machine, lend it the one that PyTorch's wheel carries.
-
-    Only the shared object is loaded, PyTorch itself is not imported.
-    """
+    """Load PyTorch's copy of libgomp, without importing PyTorch, where the system lacks the one that LightGBM needs."""
     if not sys.platform.startswith("linux") or ctypes.util.find_library("gomp"):
         return
-    found = importlib.util.find_spec("torch")
-    for folder in (found.submodule_search_locations or []) if found else []:
+    torch = importlib.util.find_spec("torch")
+    for folder in (torch.submodule_search_locations or []) if torch else []:
         for library in sorted(Path(folder, "lib").glob("libgomp.so*")):
             ctypes.CDLL(str(library), mode=ctypes.RTLD_GLOBAL)
             return

@@ -1,11 +1,12 @@
-"""The trials of a search for settings, which any number of tasks on any nodes do together; kept in Optuna's journal.
+"""The trials of a search for settings, shared by any number of tasks on any nodes through Optuna's journal.
 
-    OUT/trials.journal       all that the tasks did, one line each; they append to it under a lock (SQLite breaks on NFS)
-    OUT/tasks/NAME/status    running | preempted | failed, then the reason; touched by a task as long as it lives
+    OUT/trials.journal       the record of all trials; tasks append lines to it under a lock (SQLite breaks on NFS)
+    OUT/tasks/NAME/status    running | preempted | failed, then the reason; a running task updates its modification time
 
-The budget is a row of places, each for one trial. A task takes the first free one under a second lock; that of a trial whose
-task died or was asked to stop is free again. What is tried at a place is drawn from the search's seed, the place and the
-trials that ended before: so a search by one task, killed anywhere and begun again, tries the same as one that never was.
+The trials of the budget are numbered; `place` is the number. A task takes the first free place under a second lock. The
+place of a trial whose task died or was stopped becomes free again. The settings at a place follow from the search's seed,
+the place, and the trials that ended before. So a search by one task that was killed and resumed tries the same settings as
+an uninterrupted one.
 """
 
 import contextlib
@@ -37,12 +38,12 @@ from optuna.trial import FrozenTrial, TrialState
 
 JOURNAL = "trials.journal"
 NUM_RANDOM = 10
-"""Trials at random before the sampler learns from them, and before any is pruned."""
+"""Random trials before the sampler uses the scores, and before trials are pruned."""
 WAIT_S = 0.5
 
 
 class Range(NamedTuple):
-    """What a setting is tried between, both ends included; `log`: evenly in its logarithm; whole numbers if the ends are."""
+    """The values to try, both ends included. `log`: uniform in the logarithm. Integers if the ends are integers."""
 
     low: float
     high: float
@@ -50,25 +51,25 @@ class Range(NamedTuple):
 
 
 class Pruned(Exception):
-    """A trial is behind the others, and not worth its time."""
+    """The trial's score is too low to continue."""
 
 
 class Trial:
-    """One that this task does: its place, and the settings to try there."""
+    """A trial of this task: its place, and the settings to try."""
 
     def __init__(self, trial: optuna.Trial, place: int, settings: dict[str, Any]):
         self.place, self.settings = place, settings
         self.record = trial
 
     def report(self, score: float, rung: int) -> None:
-        """Its best score when it passes a rung, where trials are compared; `Pruned` if half of them were better there."""
+        """Record the best score at a rung, where trials are compared; raise `Pruned` if half of the others were better."""
         self.record.report(score, rung)
         if self.record.should_prune():
             raise Pruned
 
 
-class Ended(NamedTuple):
-    """A trial that came to its end, or was pruned before; `facts` are those noted."""
+class EndedTrial(NamedTuple):
+    """A trial that was completed or pruned; `facts` are its number of trees and its seconds."""
 
     place: int
     pruned: bool
@@ -78,9 +79,10 @@ class Ended(NamedTuple):
 
 
 class Trials:
-    """Those of the search in `folder`, as the task that enters it sees them.
+    """The trials of the search in `folder`, as a context manager for a task.
 
-    `about` is what all tasks must agree on, `given` the settings to try first, brought into their `ranges`.
+    `agreed` are the values that all tasks of the search must share. `first` are the settings of the first trial; those for
+    the sampler are clipped to their `ranges`.
     """
 
     def __init__(
@@ -88,30 +90,30 @@ class Trials:
         folder: Path,
         config: SearchConfig,
         ranges: Mapping[str, Range],
-        given: Mapping[str, Any],
-        about: dict[str, Any],
+        first: Mapping[str, Any],
+        agreed: dict[str, Any],
         higher_is_better: bool,
     ):
-        self.folder, self._config, self._ranges, self._given = folder, config, ranges, given
-        self._about, self._higher_is_better = about, higher_is_better
+        self.folder, self._config, self._ranges, self._first = folder, config, ranges, first
+        self._agreed, self._higher_is_better = agreed, higher_is_better
         self._token = uuid.uuid4().hex[:8]
         self._name = config.task or self._token
-        self._own = folder / "tasks" / self._name
-        # Of a process that was killed; Optuna takes no less than 3
+        self._task_folder = folder / "tasks" / self._name
+        # Optuna requires at least 3 seconds until the lock of a killed process expires
         self._lock_seconds = max(3, int(config.lost_after_s / 4))
         self._claim = JournalFileOpenLock(str(folder / "claim"), self._lock_seconds)
         self._ended = threading.Event()
         self.preempted = False
-        """Set by a task that leaves before the end, to go on later: its status then stays."""
+        """Whether this task was stopped and will be resumed; its status is kept."""
 
     def __enter__(self) -> "Trials":
         optuna.logging.set_verbosity(optuna.logging.ERROR)
-        self._own.mkdir(parents=True, exist_ok=True)
+        self._task_folder.mkdir(parents=True, exist_ok=True)
         self._set_status("running")
         try:
-            self._study = self._opened()
+            self._study = self._open_study()
         except UserError:
-            self._go()
+            self._remove_task()
             raise
         threading.Thread(target=self._pulse, name="pulse", daemon=True).start()
         return self
@@ -122,16 +124,16 @@ class Trials:
             if self.preempted and error is None:
                 self._set_status("preempted")
             elif error is None or isinstance(error, UserError):
-                self._go()
+                self._remove_task()
             else:
                 self._set_status("failed", f"{type(error).__name__}: {' '.join(str(error).split())[:300]}")
 
-    def _opened(self) -> optuna.Study:
+    def _open_study(self) -> optuna.Study:
         file = (self.folder / JOURNAL).resolve()
         lock = JournalFileOpenLock(str(file), self._lock_seconds)
         try:
-            with _held(self._claim):
-                _mend(file, lock)
+            with _locked(self._claim):
+                _remove_partial_line(file, lock)
                 study = optuna.create_study(
                     storage=JournalStorage(JournalFileBackend(str(file), lock)),
                     study_name="search",
@@ -140,27 +142,27 @@ class Trials:
                     load_if_exists=True,
                 )
                 if "about" not in study.user_attrs:
-                    study.set_user_attr("about", self._about)
+                    study.set_user_attr("about", self._agreed)
         except ValueError as error:
             raise UserError(f"{file} is damaged ({error}): begin anew with overwrite=true and without --resume") from None
-        for name, its in study.user_attrs["about"].items():
-            if its != self._about.get(name):
+        for name, value in study.user_attrs["about"].items():
+            if value != self._agreed.get(name):
                 raise UserError(
-                    f"{self.folder} holds a search with {name}={its} (now {self._about.get(name)}): give it that again, or "
-                    "name another folder"
+                    f"{self.folder} holds a search with {name}={value} (now {self._agreed.get(name)}): give it that again, "
+                    "or name another folder"
                 )
         return study
 
-    def take(self, asked: Callable[[], int]) -> Trial | None:
-        """The next trial; None when the budget is spent, or `asked` to stop.
+    def take(self, stop_requested: Callable[[], int]) -> Trial | None:
+        """The next trial; None when the budget is spent, or `stop_requested` returns a number other than 0.
 
-        While other tasks do the last trials, this one waits for them: should one of them die, there is work again.
+        While other tasks run the last trials, this task waits: if one of them dies, its trial is free again.
         """
-        waiting = False
-        while not asked():
+        is_waiting = False
+        while not stop_requested():
             if self._config.seconds and self._seconds() >= self._config.seconds:
                 return None
-            with _held(self._claim):
+            with _locked(self._claim):
                 self._free_lost()
                 running, ended = (TrialState.RUNNING,), (TrialState.COMPLETE, TrialState.PRUNED)
                 states = {trial.user_attrs["place"]: trial.state for trial in self._all(*running, *ended)}
@@ -169,14 +171,14 @@ class Trials:
                     return self._begin(place)
             if TrialState.RUNNING not in states.values():
                 return None
-            if not waiting:
+            if not is_waiting:
                 print("waiting for the last trials, which other tasks do", file=sys.stderr)
-            waiting = True
+            is_waiting = True
             time.sleep(WAIT_S)
         return None
 
     def run(self, trial: Trial, work: Callable[[], tuple[float, dict[str, Any]]]) -> None:
-        """Do the work of a trial, which returns its score and what else to note; whatever it raises frees the place."""
+        """Run `work`, which returns the trial's score and facts, and record them; an exception frees the place."""
         began = time.monotonic()
         score, state = None, TrialState.PRUNED
         facts: dict[str, Any] = {}
@@ -193,10 +195,10 @@ class Trials:
             self._study.tell(trial.record, state=TrialState.FAIL, skip_if_finished=True)
             raise
 
-    def ended(self) -> list[Ended]:
-        """Those that came to an end, by place."""
-        found = [
-            Ended(
+    def ended(self) -> list[EndedTrial]:
+        """The completed and pruned trials, sorted by place."""
+        return sorted(
+            EndedTrial(
                 trial.user_attrs["place"],
                 trial.state == TrialState.PRUNED,
                 trial.values[0],
@@ -204,16 +206,15 @@ class Trials:
                 {name: trial.user_attrs[name] for name in ("trees", "seconds") if name in trial.user_attrs},
             )
             for trial in self._all(TrialState.COMPLETE, TrialState.PRUNED)
-        ]
-        return sorted(found)
+        )
 
     def importance(self) -> dict[str, float]:
-        """What part each setting has in what sets the best tenth of the trials apart (PED-ANOVA), largest first."""
+        """The importance of each setting for being among the best tenth of the trials (PED-ANOVA), largest first."""
         return optuna.importance.get_param_importances(self._study)
 
     @contextlib.contextmanager
-    def pages(self) -> Iterator[Path]:
-        """A folder for rows that this task keeps on disk; should it be killed, whoever frees its trial clears it away."""
+    def page_folder(self) -> Iterator[Path]:
+        """A folder for rows that this task keeps on disk; if it is killed, the task that frees its trial deletes it."""
         folder = self.folder / f".pages-{self._token}"
         folder.mkdir()
         try:
@@ -224,22 +225,22 @@ class Trials:
     def _begin(self, place: int) -> Trial:
         if place == 0 and not self._all(TrialState.WAITING):
             self._study.enqueue_trial(
-                {name: min(max(self._given[name], its.low), its.high) for name, its in self._ranges.items()}
+                {name: min(max(self._first[name], span.low), span.high) for name, span in self._ranges.items()}
             )
         record = self._study.ask()
         record.set_user_attr("owner", {"name": self._name, "token": self._token})
-        # Optuna 5 draws when it is first asked for a value
+        # Optuna 5 draws a value when it is suggested, so the sampler can still be replaced after `ask`
         seed = int(np.random.SeedSequence([self._config.seed, place]).generate_state(1)[0])
         self._study.sampler = optuna.samplers.TPESampler(seed=seed, n_startup_trials=NUM_RANDOM)
         settings: dict[str, Any] = {}
-        for name, its in self._ranges.items():
-            if isinstance(its.low, int):
-                settings[name] = record.suggest_int(name, its.low, int(its.high), log=its.log)
+        for name, span in self._ranges.items():
+            if isinstance(span.low, int):
+                settings[name] = record.suggest_int(name, span.low, int(span.high), log=span.log)
             else:
-                # Digits that a person can read: they are what is tried, and what is written at the end
-                settings[name] = float(f"{record.suggest_float(name, its.low, its.high, log=its.log):.4g}")
+                # Rounded to four digits, so that the files show exactly the value that was tried
+                settings[name] = float(f"{record.suggest_float(name, span.low, span.high, log=span.log):.4g}")
         if place == 0:
-            settings = dict(self._given)
+            settings = dict(self._first)
         record.set_user_attr("settings", settings)
         record.set_user_attr("place", place)
         return Trial(record, place, settings)
@@ -248,15 +249,15 @@ class Trials:
         return self._study.get_trials(deepcopy=False, states=states)
 
     def _seconds(self) -> float:
-        """Of the trials that this task has ended, before it was begun again too."""
+        """The seconds of this task's ended trials, including those before it was resumed."""
         ended = self._all(TrialState.COMPLETE, TrialState.PRUNED)
         return sum(trial.user_attrs["seconds"] for trial in ended if trial.user_attrs["owner"]["name"] == self._name)
 
     def _free_lost(self) -> None:
-        """Give up the trials of tasks that died; the claim is held, so that who has none yet died before it had it whole."""
+        """Free the trials of dead tasks. The caller holds the claim, so an owner that is missing died while it held it."""
         for trial in self._all(TrialState.RUNNING):
             owner, place = trial.user_attrs.get("owner"), trial.user_attrs.get("place")
-            if place is not None and owner and self._lives(**owner):
+            if place is not None and owner and self._is_alive(**owner):
                 continue
             with contextlib.suppress(UpdateFinishedTrialError):  # it ended just now
                 self._study.tell(trial.number, state=TrialState.FAIL, skip_if_finished=True)
@@ -264,45 +265,45 @@ class Trials:
                 print(f"a task died ({owner['name']}): its trial is done again", file=sys.stderr)
                 shutil.rmtree(self.folder / f".pages-{owner['token']}", ignore_errors=True)
 
-    def _lives(self, name: str, token: str) -> bool:
+    def _is_alive(self, name: str, token: str) -> bool:
         if name == self._name:
-            return token == self._token  # another is of this task, before it was begun again
+            return token == self._token  # another token is that of this task before it was resumed
         try:
             with open(self.folder / "tasks" / name / "status", "rb") as status:  # on NFS, opening asks the server
                 touched = os.fstat(status.fileno()).st_mtime
         except OSError:
             return False
-        now = self._own.joinpath("status").stat().st_mtime  # by the disk's clock, as this task touched it a moment ago
+        now = self._task_folder.joinpath("status").stat().st_mtime  # the disk's clock: this task touched it a moment ago
         return now - touched < self._config.lost_after_s
 
     def _pulse(self) -> None:
         while not self._ended.wait(self._config.lost_after_s / 8):
             with contextlib.suppress(OSError):
-                os.utime(self._own / "status")
+                os.utime(self._task_folder / "status")
 
     def _set_status(self, *lines: str) -> None:
-        folders.write_text(self._own / "status", "".join(f"{line}\n" for line in lines if line))
+        folders.write_text(self._task_folder / "status", "".join(f"{line}\n" for line in lines if line))
 
-    def _go(self) -> None:
-        """Leave nothing of this task but its trials."""
-        shutil.rmtree(self._own, ignore_errors=True)
-        with contextlib.suppress(OSError):  # not empty: others are at work
-            self._own.parent.rmdir()
+    def _remove_task(self) -> None:
+        """Delete the folder of this task; its trials stay in the journal."""
+        shutil.rmtree(self._task_folder, ignore_errors=True)
+        with contextlib.suppress(OSError):  # not empty: other tasks are running
+            self._task_folder.parent.rmdir()
 
 
 @contextlib.contextmanager
-def _held(lock: JournalFileOpenLock) -> Iterator[None]:
+def _locked(lock: JournalFileOpenLock) -> Iterator[None]:
     lock.acquire()
     try:
         yield
     finally:
-        with contextlib.suppress(RuntimeError):  # it was taken over
+        with contextlib.suppress(RuntimeError):  # the lock expired, and another task holds it
             lock.release()
 
 
-def _mend(file: Path, lock: JournalFileOpenLock) -> None:
-    """Cut off a line that a full disk left half-written: the next would be joined to it, and none could be read again."""
+def _remove_partial_line(file: Path, lock: JournalFileOpenLock) -> None:
+    """Remove a last line that a full disk left incomplete: the next line would be appended to it, and be unreadable."""
     if not file.exists():
         return
-    with _held(lock), open(file, "r+b") as journal:
+    with _locked(lock), open(file, "r+b") as journal:
         journal.truncate(journal.read().rfind(b"\n") + 1)

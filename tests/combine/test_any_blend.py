@@ -33,8 +33,8 @@ def test_rows_and_members_in_any_order(blend: Blend, random: Any) -> None:
 
 @few
 @given(blends, st.sampled_from(sorted(COMBINERS["binary"])), st.sampled_from(["platt", "temperature"]), st.integers(0, 2))
-def test_twins_and_constants_change_nothing(blend: Blend, combiner: str, calibration: str, member: int) -> None:
-    """A member that is given twice would count twice, and one that says the same of each row would move the others."""
+def test_equal_and_constant_members_change_nothing(blend: Blend, combiner: str, calibration: str, member: int) -> None:
+    """A member that is given twice would count twice, and a constant one would change the weights of others."""
     target, predictions, group = blend
     chosen = {"combiner": combiner, "calibration": calibration}
     alone = fit(target, predictions, group, NAMES, **chosen).predict(predictions, NAMES)
@@ -53,15 +53,15 @@ def test_weights_of_a_fit_are_shares(blend: Blend) -> None:
     target, predictions, _ = blend
     kinds = [(name, "platt") for name in (*SAFE, "rank_average", "nnls")]
     inputs = np.log(predictions / (1 - predictions))
-    for (name, _), found in fit_combinations("binary", kinds, target, inputs, np.zeros(3, bool)).items():
-        assert min(found.weights) >= 0
-        assert sum(found.weights) == pytest.approx(1) or name == "nnls"
+    for (name, _), result in fit_combinations("binary", kinds, target, inputs, np.zeros(3, bool)).items():
+        assert min(result.weights) >= 0
+        assert sum(result.weights) == pytest.approx(1) or name == "nnls"
 
 
 @few
 @given(blends, st.integers(1, 3))
-def test_a_week_is_judged_by_earlier_ones_only(blend: Blend, last: int) -> None:
-    """A way to combine would look at the weeks it is judged on, or at later ones."""
+def test_a_week_is_predicted_from_earlier_ones_only(blend: Blend, last: int) -> None:
+    """A method would be fitted to the weeks on which it is scored, or to later ones."""
     target, predictions, group = blend
     inputs = np.log(predictions / (1 - predictions))
     later = group > last
@@ -69,10 +69,10 @@ def test_a_week_is_judged_by_earlier_ones_only(blend: Blend, last: int) -> None:
     def forecasts(target: np.ndarray, inputs: np.ndarray) -> dict[str, np.ndarray]:
         def fit_all(rows: np.ndarray) -> dict[str, Any]:
             kinds = [(name, "platt") for name in COMBINERS["binary"]]
-            found = fit_combinations("binary", kinds, target[rows], inputs[rows], np.zeros(3, bool))
-            return {name: combination for (name, _), combination in found.items()}
+            result = fit_combinations("binary", kinds, target[rows], inputs[rows], np.zeros(3, bool))
+            return {name: combination for (name, _), combination in result.items()}
 
-        return selection.forward_forecasts(fit_all, inputs, selection.forward_folds(group, 4), group)
+        return selection.cross_fitted_predictions(fit_all, inputs, selection.forward_folds(group, 4), group)
 
     before = forecasts(target, inputs)
     after = forecasts(np.where(later, 1 - target, target), np.where(later[:, None], -inputs, inputs))

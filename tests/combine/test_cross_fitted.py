@@ -7,7 +7,7 @@ import pytest
 from blends import NAMES, Blend, blend_of
 
 from ensemble.combine import selection
-from ensemble.combine.fitting import OUTPUTS_OF, Ensemble, fit_with_forecasts
+from ensemble.combine.fitting import OUTPUTS_OF, Ensemble, fit_cross_fitted
 
 NUM_ROWS = 360
 FIXED = {
@@ -21,7 +21,7 @@ FIXED = {
 def fitted(kind: str, blend: Blend, is_forward: bool, **settings: Any) -> tuple[Ensemble, np.ndarray]:
     combiner, calibration = FIXED[kind]
     settings = {"combiner": combiner, "calibration": calibration, "weight": None, **settings}
-    return fit_with_forecasts(
+    return fit_cross_fitted(
         blend.target, blend.predictions, blend.group, NAMES, kind=kind, outputs=OUTPUTS_OF[kind][:1] * 3,
         is_forward=is_forward, **settings,
     )  # fmt: skip
@@ -61,13 +61,13 @@ def test_which_rows_have_a_forecast(is_forward: bool) -> None:
     blend = blend_of("binary", NUM_ROWS)
     order = np.random.default_rng(3).permutation(NUM_ROWS)
     _, sorted_ = fitted("binary", blend, is_forward)
-    ensemble, found = fitted("binary", Blend(*(part[order] for part in blend)), is_forward)
-    assert np.array_equal(found, sorted_[order], equal_nan=True)
-    assert ((found >= 0) & (found <= 1) | np.isnan(found)).all()
+    ensemble, result = fitted("binary", Blend(*(part[order] for part in blend)), is_forward)
+    assert np.array_equal(result, sorted_[order], equal_nan=True)
+    assert ((result >= 0) & (result <= 1) | np.isnan(result)).all()
     first = blend.group[order] <= np.array_split(np.unique(blend.group), 6)[0].max()
-    assert np.array_equal(np.isnan(found), first if is_forward else np.zeros(NUM_ROWS, bool))
+    assert np.array_equal(np.isnan(result), first if is_forward else np.zeros(NUM_ROWS, bool))
     whole = ensemble.predict(blend.predictions[order], NAMES)
-    assert 0 < np.nanmax(np.abs(whole - found)) < 0.3  # near what is fitted on all rows, and not the same
+    assert 0 < np.nanmax(np.abs(whole - result)) < 0.3  # near what is fitted on all rows, and not the same
 
 
 @pytest.mark.parametrize("kind", ["binary", "regression"])
@@ -75,11 +75,11 @@ def test_rows_without_weight_change_no_forecast(kind: str) -> None:
     """Rows that do not count would move the weights; or a row that counts have the forecast of another."""
     blend = blend_of(kind, NUM_ROWS)
     weight = np.where(np.arange(NUM_ROWS) % 3 == 0, 0.0, 2.0)
-    _, found = fitted(kind, blend, False, weight=weight)
+    _, result = fitted(kind, blend, False, weight=weight)
     counted = weight > 0
-    assert np.isnan(found[~counted]).all()
+    assert np.isnan(result[~counted]).all()
     _, expected = fitted(kind, Blend(*(part[counted] for part in blend)), False)
-    assert found[counted] == pytest.approx(expected, rel=1e-9)
+    assert result[counted] == pytest.approx(expected, rel=1e-9)
     heavy = np.where(np.arange(NUM_ROWS) % 3 == 0, 5.0, 1.0)
     assert not np.allclose(fitted(kind, blend, False, weight=heavy)[1], fitted(kind, blend, False)[1])
 

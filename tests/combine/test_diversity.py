@@ -17,31 +17,31 @@ def test_diversity_names_the_member_to_drop() -> None:
     members = np.column_stack([predictions, echo])
     ensemble = fit(target, members, group, names, combiner="greedy")
     cluster = np.arange(4000) % 97
-    found = diversity.on_blend(ensemble, target, members, group, cluster, np.random.default_rng(0))
-    assert json.loads(json.dumps(found)) == found
-    correlation = found["error_correlation"]
+    result = diversity.measure(ensemble, target, members, group, cluster, np.random.default_rng(0))
+    assert json.loads(json.dumps(result)) == result
+    correlation = result["error_correlation"]
     assert correlation["trees"]["echo"] > 0.99
     assert abs(correlation["trees"]["net"]) < 0.3
     assert all(correlation[name][name] == pytest.approx(1) for name in names)
-    without = {name: of["log_loss"] for name, of in found["without"].items()}
+    without = {name: of["log_loss"] for name, of in result["without"].items()}
     assert without["net"] > 0.01
     assert abs(without["echo"]) < 0.002
     for name, weight in zip(names, ensemble.weights, strict=True):
-        drawn = found["weights"][name]
+        drawn = result["weights"][name]
         assert 0 <= drawn["low"] <= drawn["high"] <= 1
         assert drawn["low"] - 0.1 <= weight <= drawn["high"] + 0.1
-    assert found["weights_of"] == "greedy"
-    again = diversity.on_blend(ensemble, target, members, group, cluster, np.random.default_rng(0))
-    assert again == found
+    assert result["weights_of"] == "greedy"
+    again = diversity.measure(ensemble, target, members, group, cluster, np.random.default_rng(0))
+    assert again == result
 
 
 def test_one_member_has_nothing_beside_it() -> None:
     """A single member would fail on being left out."""
     target, predictions, group = market()
     ensemble = fit(target, predictions[:, :1], group, ["trees"])
-    found = diversity.on_blend(ensemble, target, predictions[:, :1], group, group, np.random.default_rng(0))
-    assert found["without"] == {}
-    assert found["weights"] == {"trees": {"mean": 1.0, "low": 1.0, "high": 1.0}}
+    result = diversity.measure(ensemble, target, predictions[:, :1], group, group, np.random.default_rng(0))
+    assert result["without"] == {}
+    assert result["weights"] == {"trees": {"mean": 1.0, "low": 1.0, "high": 1.0}}
 
 
 def test_scores_by_part_and_their_drift() -> None:
@@ -50,7 +50,9 @@ def test_scores_by_part_and_their_drift() -> None:
     fading = np.where(np.random.default_rng(0).random(12_000) < group / WEEKS, 0.2, predictions[:, 0])
     forecasts = {"steady": predictions[:, 0], "fading": fading}
     target[group == 5] = 0
-    weeks = diversity.by_part("binary", target, forecasts, group, group, [f"week {number}" for number in range(WEEKS)])
+    weeks = diversity.scores_by_part(
+        "binary", target, forecasts, group, group, [f"week {number}" for number in range(WEEKS)]
+    )
     assert weeks["week 5"]["average_precision"] == {"steady": None, "fading": None}
     here = group == 3
     assert weeks["week 3"]["log_loss"]["steady"] == pytest.approx(loss(target[here], predictions[here, 0]))

@@ -10,12 +10,12 @@ from blends import CLASSES, GROUP_SIZE, KINDS, NAMES, Blend, blend_of, loss
 
 from ensemble.combine import Ensemble, base_rate_prediction, diversity, fit, selection
 from ensemble.combine.combination import distinct_members, fit_combinations, scaled_to
-from ensemble.combine.fitting import OUTPUTS_OF, inputs_of
-from ensemble.combine.losses import loss_of
+from ensemble.combine.fitting import OUTPUTS_OF, member_inputs
+from ensemble.combine.losses import task_loss
 from ensemble.combine.scales import IDENTITY, class_temperature_scale, platt_scale
 from ensemble.combine.weights import COMBINERS, SAFE, best_member_weights, greedy_weights, simplex_weights
 from ensemble.errors import UserError
-from ensemble.metrics import METRIC_OF, METRICS, task_scores
+from ensemble.metrics import METRIC_FUNCTIONS, METRICS, task_scores
 
 MAIN = {
     "binary": "log_loss",
@@ -30,7 +30,7 @@ safe_ways = pytest.mark.parametrize(
 
 
 def inputs(kind: str, blend: Blend) -> np.ndarray:
-    return inputs_of(blend.predictions, NAMES, OUTPUTS_OF[kind][:1] * 3)
+    return member_inputs(blend.predictions, NAMES, OUTPUTS_OF[kind][:1] * 3)
 
 
 def fitted(kind: str, blend: Blend, **settings: Any) -> Ensemble:
@@ -40,7 +40,7 @@ def fitted(kind: str, blend: Blend, **settings: Any) -> Ensemble:
 def cost(kind: str, target: np.ndarray, prediction: np.ndarray, group: np.ndarray) -> float:
     """The main metric, the lower the better."""
     value = task_scores(kind, target, prediction, group)[MAIN[kind]]
-    return -value if METRIC_OF[MAIN[kind]].higher_is_better else value
+    return -value if METRIC_FUNCTIONS[MAIN[kind]].higher_is_better else value
 
 
 @every_kind
@@ -52,14 +52,14 @@ def test_weights_never_lose_to_the_best_member(kind: str, seed: int) -> None:
     columns = inputs(kind, blend)
     scales = [scale(blend.target, column) for column in np.moveaxis(columns, 1, 0)]
     averaged = scaled_to(COMBINERS[kind]["equal"].space, scales, columns, blend.group)
-    of_kind = loss_of(kind, blend.target, blend.group)
+    of_kind = task_loss(kind, blend.target, blend.group)
     best = min(of_kind.mean(blend.target, averaged[..., member]) for member in range(3))
     assert of_kind.mean(blend.target, averaged @ best_member_weights(blend.target, averaged, of_kind)) == best
     for find_weights in (greedy_weights, simplex_weights):
-        found = find_weights(blend.target, averaged, of_kind)
-        assert found.min() >= 0
-        assert found.sum() == pytest.approx(1)
-        assert of_kind.mean(blend.target, averaged @ found) <= best + 1e-12
+        result = find_weights(blend.target, averaged, of_kind)
+        assert result.min() >= 0
+        assert result.sum() == pytest.approx(1)
+        assert of_kind.mean(blend.target, averaged @ result) <= best + 1e-12
     simplex = of_kind.mean(blend.target, averaged @ simplex_weights(blend.target, averaged, of_kind))
     assert simplex <= of_kind.mean(blend.target, averaged @ greedy_weights(blend.target, averaged, of_kind)) + 1e-8
     worst = averaged[..., :1] * [0.5, 1, -1]
@@ -70,9 +70,9 @@ def test_weights_never_lose_to_the_best_member(kind: str, seed: int) -> None:
 @safe_ways
 def test_weights_are_shares(kind: str, combiner: str) -> None:
     """Weights that are negative or do not sum to 1 would be read as shares on the page."""
-    found = fitted(kind, blend_of(kind, 400), combiner=combiner)
-    assert min(found.weights) >= 0
-    assert sum(found.weights) == pytest.approx(1)
+    result = fitted(kind, blend_of(kind, 400), combiner=combiner)
+    assert min(result.weights) >= 0
+    assert sum(result.weights) == pytest.approx(1)
 
 
 @every_kind
@@ -92,14 +92,14 @@ def test_rows_and_members_in_any_order(kind: str) -> None:
 
 @safe_ways
 @pytest.mark.parametrize("member", [0, 2])
-def test_twins_and_constants_change_nothing(kind: str, combiner: str, member: int) -> None:
-    """A member that is given twice would count twice, and one that says the same of each row would move the others."""
+def test_equal_and_constant_members_change_nothing(kind: str, combiner: str, member: int) -> None:
+    """A member that is given twice would count twice, and a constant one would change the weights of others."""
     target, predictions, group = blend_of(kind, 500, member)
     constant = np.full_like(predictions[:, :1], 0.3)
     if kind == "multiclass":
         constant[:] = np.arange(1, CLASSES + 1) / 10
     if kind == "ranking":
-        constant = group[:, None] / 3.0  # the same within each group: of an order it says nothing
+        constant = group[:, None] / 3.0  # the same within each group: it has no order
     alone = fitted(kind, Blend(target, predictions, group), combiner=combiner).predict(predictions, NAMES, group)
     more = np.concatenate([predictions, predictions[:, member : member + 1], constant], axis=1)
     names = [*NAMES, "twin", "constant"]
@@ -114,10 +114,10 @@ def test_twins_and_constants_change_nothing(kind: str, combiner: str, member: in
 def test_the_ensemble_beats_its_members_on_new_rows(kind: str) -> None:
     """The combination would be of no use."""
     ensemble, new = fitted(kind, blend_of(kind)), blend_of(kind, 8000, seed=1)
-    found = cost(kind, new.target, ensemble.predict(new.predictions, NAMES, new.group), new.group)
+    result = cost(kind, new.target, ensemble.predict(new.predictions, NAMES, new.group), new.group)
     best = min(cost(kind, new.target, new.predictions[:, member], new.group) for member in range(3))
-    assert found < best - (0.02 if kind != "regression" else 0.5)
-    assert set(ensemble.cross_fitted[ensemble.method]) == set(selection.SHOWN[kind]) <= set(METRICS[kind])
+    assert result < best - (0.02 if kind != "regression" else 0.5)
+    assert set(ensemble.cross_fitted[ensemble.method]) == set(selection.REPORTED_METRICS[kind]) <= set(METRICS[kind])
 
 
 @every_kind
@@ -129,19 +129,19 @@ def test_random_labels_give_no_gain(kind: str) -> None:
     ensemble = fitted(kind, blend._replace(target=target))
     blindly = base_rate_prediction(target, 3000, kind, CLASSES)
     known = cost(kind, new_target, blindly, new.group)
-    found = cost(kind, new_target, ensemble.predict(new.predictions, NAMES, new.group), new.group)
+    result = cost(kind, new_target, ensemble.predict(new.predictions, NAMES, new.group), new.group)
     spread = 0.02 if kind != "regression" else 0.2
-    assert found > known - spread
+    assert result > known - spread
     if kind in ("binary", "multiclass"):
-        assert found < known + spread  # and no harm
+        assert result < known + spread  # and no harm
     auto = ensemble.cross_fitted["auto"][MAIN[kind]]
-    signed = -auto if METRIC_OF[MAIN[kind]].higher_is_better else auto
+    signed = -auto if METRIC_FUNCTIONS[MAIN[kind]].higher_is_better else auto
     assert signed > cost(kind, target, blindly, blend.group) - spread
 
 
 @every_kind
-def test_a_block_is_judged_by_earlier_ones_only(kind: str) -> None:
-    """A way to combine would look at the weeks it is judged on, or at later ones."""
+def test_a_block_is_predicted_from_earlier_ones_only(kind: str) -> None:
+    """A method would be fitted to the weeks on which it is scored, or to later ones."""
     blend = blend_of(kind, 600)
     columns, folds = inputs(kind, blend), selection.forward_folds(blend.group, 4)
     (_, first), (_, second) = folds[0], folds[1]
@@ -150,10 +150,10 @@ def test_a_block_is_judged_by_earlier_ones_only(kind: str) -> None:
 
     def forecasts(target: np.ndarray, columns: np.ndarray) -> dict[str, np.ndarray]:
         def fit_all(rows: np.ndarray) -> dict[str, Any]:
-            found = fit_combinations(kind, ways, target[rows], columns[rows], np.zeros(3, bool), blend.group[rows])
-            return {name: combination for (name, _), combination in found.items()}
+            result = fit_combinations(kind, ways, target[rows], columns[rows], np.zeros(3, bool), blend.group[rows])
+            return {name: combination for (name, _), combination in result.items()}
 
-        return selection.forward_forecasts(fit_all, columns, folds, blend.group)
+        return selection.cross_fitted_predictions(fit_all, columns, folds, blend.group)
 
     before, wrong = forecasts(blend.target, columns), columns.copy()
     target = blend.target.copy()
@@ -205,7 +205,7 @@ def test_a_missing_member_is_made_up_for(kind: str, capsys: pytest.CaptureFixtur
     ensemble = fitted(kind, blend, combiner="shrunk")
     without = ensemble.predict(blend.predictions[:, [2, 0]], ["text", "trees"], blend.group)
     assert capsys.readouterr().err == "warning: net of the ensemble is missing: the others' weights make up for it\n"
-    assert sum(ensemble.combination.of([0, 2]).weights) == pytest.approx(1)
+    assert sum(ensemble.combination.subset([0, 2]).weights) == pytest.approx(1)
     blindly = base_rate_prediction(blend.target, 1000, kind, CLASSES)
     assert cost(kind, blend.target, without, blend.group) < cost(kind, blend.target, blindly, blend.group)
 
@@ -222,7 +222,7 @@ def test_nan_is_named(kind: str) -> None:
 
 
 @every_kind
-def test_what_each_member_adds_is_told(kind: str) -> None:
+def test_what_each_member_adds_is_measured(kind: str) -> None:
     """A user could not tell which member to drop, or what tells it could not be written as JSON."""
     target, predictions, group = blend_of(kind, 800)
     echo = predictions[:, :1].copy()
@@ -230,14 +230,16 @@ def test_what_each_member_adds_is_told(kind: str) -> None:
     members, names = np.concatenate([predictions, echo], axis=1), [*NAMES, "echo"]
     ensemble = fit(target, members, group, names, kind=kind, combiner="greedy")
     cluster = group if kind == "ranking" else np.arange(800) % 97
-    found = diversity.on_blend(ensemble, target, members, group, cluster, np.random.default_rng(0))
-    assert json.loads(json.dumps(found)) == found
-    assert found["error_correlation"]["trees"]["echo"] > 0.4
-    assert all(found["error_correlation"][name][name] == pytest.approx(1) for name in names)
-    metric = selection.SHOWN[kind][0]
-    sign = -1 if METRIC_OF[metric].higher_is_better else 1
-    assert sign * found["without"]["net"][metric] > sign * found["without"]["echo"][metric]
-    by_part = diversity.by_part(kind, target, {"net": predictions[:, 1]}, group, np.arange(800) // 400, ["one", "two"])
+    result = diversity.measure(ensemble, target, members, group, cluster, np.random.default_rng(0))
+    assert json.loads(json.dumps(result)) == result
+    assert result["error_correlation"]["trees"]["echo"] > 0.4
+    assert all(result["error_correlation"][name][name] == pytest.approx(1) for name in names)
+    metric = selection.REPORTED_METRICS[kind][0]
+    sign = -1 if METRIC_FUNCTIONS[metric].higher_is_better else 1
+    assert sign * result["without"]["net"][metric] > sign * result["without"]["echo"][metric]
+    by_part = diversity.scores_by_part(
+        kind, target, {"net": predictions[:, 1]}, group, np.arange(800) // 400, ["one", "two"]
+    )
     assert json.loads(json.dumps(by_part)) == by_part
     assert by_part["two"]["rows"] == 400
     half = task_scores(kind, target[400:], predictions[400:, 1], group[400:])
@@ -258,22 +260,22 @@ def test_a_target_of_another_kind_is_refused() -> None:
             fitted(kind, blend)
     for kind in ("multiclass", "ranking"):
         blend = blend_of(kind, 400)
-        with pytest.raises(UserError, match="all 400 rows of blend have the target 0, which tells no weights apart"):
+        with pytest.raises(UserError, match="all 400 rows of blend have the target 0, so no weights can be fitted"):
             fitted(kind, blend._replace(target=np.zeros(400)))
-    with pytest.raises(UserError, match="is of probabilities, and these members say scores"):
+    with pytest.raises(UserError, match="is for probabilities, and these members give scores"):
         fitted("ranking", blend_of("ranking", 400), calibration="platt")
 
 
-def test_members_of_scores_are_what_the_task_says() -> None:
+def test_the_outputs_of_members_fit_the_task() -> None:
     """Scores of a yes or no would be ranked within each week, or those of a ranking be made probabilities."""
     target, predictions, group = blend_of("ranking", 1000)
     said = ["score"] * 3
     order = fit(target, predictions, group, NAMES, kind="ranking", outputs=said)
     yes = fit((target > 0).astype(float), predictions, group, NAMES, kind="binary", outputs=said)
-    found = order.predict(predictions, NAMES, group), yes.predict(predictions, NAMES)
-    assert found[0].min() < 0
-    assert 0 < found[1].min() < found[1].max() < 1
-    assert loss((target > 0).astype(float), found[1]) < 0.6
+    result = order.predict(predictions, NAMES, group), yes.predict(predictions, NAMES)
+    assert result[0].min() < 0
+    assert 0 < result[1].min() < result[1].max() < 1
+    assert loss((target > 0).astype(float), result[1]) < 0.6
     assert order.calibrator == ""
     np.testing.assert_array_equal(order.probabilities("net", predictions[:, 1]), predictions[:, 1])
 
@@ -291,7 +293,7 @@ def test_a_group_drawn_twice_is_two_groups() -> None:
 
 
 @pytest.mark.parametrize("shape", [(6, 5), (1, 4), (3, 5, 2)])
-def test_members_are_told_apart_as_numpy_does(shape: tuple[int, ...]) -> None:
+def test_distinct_members_are_those_of_numpy(shape: tuple[int, ...]) -> None:
     """Twins would get two weights, or the members' order decide the last bits of a sum."""
     for seed in range(50):
         members = np.random.default_rng(seed).integers(0, 2, shape).astype(float)

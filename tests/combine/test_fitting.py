@@ -160,7 +160,7 @@ def test_missing_member_is_made_up_for(method: str, capsys: pytest.CaptureFixtur
     """One member that is gone would stop every forecast, or draw all probabilities towards one half."""
     target, predictions, group = market()
     ensemble = fit(target, predictions, group, NAMES, combiner=method)
-    left = ensemble.combination.of([0, 2])
+    left = ensemble.combination.subset([0, 2])
     assert sum(left.weights) == pytest.approx(sum(ensemble.weights))
     if method == "best_member":
         with pytest.raises(UserError, match="without trees no member of the ensemble has weight"):
@@ -172,7 +172,7 @@ def test_missing_member_is_made_up_for(method: str, capsys: pytest.CaptureFixtur
 
 
 def test_a_score_of_any_scale_joins_by_its_rank() -> None:
-    """A foreign model that says margins would be refused, or its scale be taken for knowledge."""
+    """A foreign model that gives margins would be refused, or its scale be taken for calibrated."""
     target, predictions, group = market()
     new_target, new_predictions, _ = market(5000, seed=1)
     outputs = ["probability", "score", "probability"]

@@ -9,7 +9,7 @@ from ensemble.errors import UserError
 
 
 def test_a_score_keeps_its_order_and_is_calibrated() -> None:
-    """The baseline would be made worse than it is: reordered within a week, or judged on a scale that is no probability."""
+    """The baseline would be made worse than it is: reordered within a week, or scored on a scale that is no probability."""
     generator = np.random.default_rng(0)
     group = generator.integers(0, WEEKS, 20_000)
     score = generator.integers(0, 30, 20_000) * 10.0 ** (group % 3)  # ties, and weeks of different scale

@@ -29,7 +29,7 @@ def test_damaged_ensemble_is_refused() -> None:
     ],
 )
 def test_unusable_blend_is_refused(change: dict[str, np.ndarray], sentence: str) -> None:
-    """A blend that says nothing would give weights that mean nothing."""
+    """A blend without information would give meaningless weights."""
     target, predictions, group = market()
     with pytest.raises(UserError, match=sentence):
         fit(**{"target": target, "predictions": predictions, "group": group, "member_names": NAMES, **change})
@@ -60,13 +60,19 @@ def test_foreign_members_are_named() -> None:
 @pytest.mark.parametrize(
     ("change", "sentence"),
     [
-        ({"outputs": ["value", "value", "probability"]}, "member 'trees' says value, but a binary task is answered by prob"),
-        ({"kind": "regression", "outputs": ["value", "value", "probability"]}, "member 'text' says probability, but a regr"),
-        ({"outputs": ["odds"] * 3}, "a member says 'odds', but the ensemble knows probability, score, value, probabilities"),
+        ({"outputs": ["value", "value", "probability"]}, "member 'trees' has output value, but a binary task needs prob"),
+        (
+            {"kind": "regression", "outputs": ["value", "value", "probability"]},
+            "member 'text' has output probability, but a regr",
+        ),
+        (
+            {"outputs": ["odds"] * 3},
+            "a member has output 'odds', but the ensemble knows probability, score, value, probabilities",
+        ),
         ({"combiner": "median"}, "there is no combiner 'median' for binary targets: name auto, equal,"),
         ({"combiner": "logistic", "kind": "regression"}, "there is no combiner 'logistic' for regression targets"),
         ({"calibration": "beta"}, "there is no calibration 'beta': name auto, none, platt, temperature, isotonic"),
-        ({"calibration": "platt", "kind": "regression"}, "is of probabilities, and these members say values"),
+        ({"calibration": "platt", "kind": "regression"}, "is for probabilities, and these members give values"),
         ({"target": np.full(3000, np.nan), "kind": "regression"}, "the target of row 0 of blend is no number"),
         ({"predictions": np.full((3000, 3), np.inf), "outputs": ["score"] * 3}, "predicts inf in row 0, which is no number"),
     ],

@@ -7,8 +7,8 @@ from blends import GROUP_SIZE, KINDS, NAMES, Blend, blend_of
 from ensemble import combine
 from ensemble.combine import diversity
 from ensemble.combine.combination import fit_combinations
-from ensemble.combine.fitting import OUTPUTS_OF, inputs_of
-from ensemble.combine.losses import loss_of
+from ensemble.combine.fitting import OUTPUTS_OF, member_inputs
+from ensemble.combine.losses import task_loss
 from ensemble.combine.scales import CALIBRATORS
 from ensemble.combine.weights import COMBINERS
 
@@ -39,17 +39,17 @@ def test_a_row_of_weight_2_is_two_rows(kind: str) -> None:
     twice, outputs = copies(kind, blend, times), OUTPUTS_OF[kind][:1] * 3
     ways = [(one, other) for one in COMBINERS[kind] for other in CALIBRATORS[kind] or ("",)]
     is_score = np.array([kind == "binary", False, False])  # by its rank
-    inputs, of_copies = (inputs_of(of.predictions, NAMES, outputs) for of in (blend, twice))
+    inputs, of_copies = (member_inputs(of.predictions, NAMES, outputs) for of in (blend, twice))
     weight = times.astype(float)
-    found = fit_combinations(kind, ways, blend.target, inputs, is_score, blend.group, weight)
+    result = fit_combinations(kind, ways, blend.target, inputs, is_score, blend.group, weight)
     expected = fit_combinations(kind, ways, twice.target, of_copies, is_score, twice.group)
     for way in ways:
-        ours, theirs = (of[way](of_copies, twice.group) for of in (found, expected))
+        ours, theirs = (of[way](of_copies, twice.group) for of in (result, expected))
         # Leave-one-out, by which ridge finds its strength, leaves out one of two copies
         close = {"ridge": 1e-2, "logistic": 1e-3, "simplex": 1e-4}.get(way[0], 1e-6)
         assert np.abs(ours - theirs).max() < close * np.ptp(theirs), way
-    loss, of_twice = loss_of(kind, blend.target, blend.group, weight), loss_of(kind, twice.target, twice.group)
-    ours, theirs = found[ways[0]](inputs, blend.group), expected[ways[0]](of_copies, twice.group)
+    loss, of_twice = task_loss(kind, blend.target, blend.group, weight), task_loss(kind, twice.target, twice.group)
+    ours, theirs = result[ways[0]](inputs, blend.group), expected[ways[0]](of_copies, twice.group)
     assert loss.mean(blend.target, ours) == pytest.approx(of_twice.mean(twice.target, theirs))
 
 
@@ -70,10 +70,10 @@ def test_rows_of_weight_0_change_nothing(kind: str) -> None:
         assert ours.cross_fitted[name] == pytest.approx(scores, rel=1e-4)
     cluster = np.arange(NUM_ROWS) // 7 if kind != "ranking" else blend.group
     rows = (target, blend.predictions, blend.group, cluster)
-    of_all = diversity.on_blend(ours, *rows, np.random.default_rng(0), weight)
-    of_kept = diversity.on_blend(ours, *(column[counts] for column in rows), np.random.default_rng(0), weight[counts])
+    of_all = diversity.measure(ours, *rows, np.random.default_rng(0), weight)
+    of_kept = diversity.measure(ours, *(column[counts] for column in rows), np.random.default_rng(0), weight[counts])
     assert of_all == of_kept
-    of_plain = diversity.on_blend(plain, *(column[counts] for column in rows), np.random.default_rng(0))
+    of_plain = diversity.measure(plain, *(column[counts] for column in rows), np.random.default_rng(0))
     correlation, expected = (of["error_correlation"]["trees"]["net"] for of in (of_all, of_plain))
     assert correlation == pytest.approx(expected, abs=1e-3)
 
@@ -86,5 +86,5 @@ def test_the_baselines_know_the_weights() -> None:
     assert shares[0] == pytest.approx([4 / 7, 3 / 7])
     blend, score = blend_of("binary"), blend_of("binary").predictions[:, 0]
     rare = np.where(blend.target == 1, 0.1, 1.0)
-    found = combine.ranked_prediction(blend.target, score, blend.group, score, blend.group, rare / rare.mean())
-    assert found.mean() == pytest.approx(np.average(blend.target, weights=rare), rel=0.3)
+    result = combine.ranked_prediction(blend.target, score, blend.group, score, blend.group, rare / rare.mean())
+    assert result.mean() == pytest.approx(np.average(blend.target, weights=rare), rel=0.3)

@@ -30,9 +30,9 @@ def test_calibrators_calibrate(calibration: str) -> None:
     logit = np.sort(generator.normal(size=40_000))
     target = (generator.random(40_000) < expit(1.7 * logit)).astype(float)
     scale = CALIBRATORS["binary"][calibration](target, logit)
-    found = expit(scale(logit))
-    np.testing.assert_allclose(found[400:-400], expit(1.7 * logit)[400:-400], atol=0.05)
-    assert (np.diff(found) >= 0).all()
+    result = expit(scale(logit))
+    np.testing.assert_allclose(result[400:-400], expit(1.7 * logit)[400:-400], atol=0.05)
+    assert (np.diff(result) >= 0).all()
     assert np.isfinite(scale(np.array([-1e9, 1e9]))).all()
     if calibration == "temperature":
         assert scale(np.zeros(1)) == 0
@@ -88,9 +88,9 @@ def test_scaling_of_classes_recovers_what_was_planted() -> None:
     logs = generator.normal(size=(50_000, 4))
     planted = np.array([0.5, -0.2, 0.4, -0.7])
     target = (softmax(1.7 * logs + planted).cumsum(1) < generator.random((50_000, 1))).sum(1).astype(float)
-    found = CALIBRATORS["multiclass"]["platt"](target, logs)
-    assert found.slope == pytest.approx(1.7, abs=0.05)
-    np.testing.assert_allclose(found.intercepts, planted, atol=0.05)
+    result = CALIBRATORS["multiclass"]["platt"](target, logs)
+    assert result.slope == pytest.approx(1.7, abs=0.05)
+    np.testing.assert_allclose(result.intercepts, planted, atol=0.05)
     assert CALIBRATORS["multiclass"]["temperature"](target, logs).slope == pytest.approx(1.6, abs=0.15)
     few = CALIBRATORS["multiclass"]["platt"](np.array([0.0, 1.0, 0.0, 1.0]), np.log(softmax(logs[:4])))
     assert softmax(few(logs[:4])).min() > 0

@@ -40,10 +40,10 @@ def test_combiners_are_scored_on_later_weeks() -> None:
         assert scores["log_loss"] == pytest.approx(loss(target[later], forecast[later]), abs=1e-8)
 
 
-def test_auto_is_judged_by_what_it_would_have_chosen() -> None:
-    """What choosing gives would look better than it is: chosen by the very weeks that it is judged on."""
+def test_auto_is_scored_by_what_it_would_have_chosen() -> None:
+    """The automatic choice would look better than it is: made by the weeks on which it is scored."""
     folds = [(np.arange(6) < start, np.isin(np.arange(6), [start, start + 1])) for start in (0, 2, 4)]
     forecasts = {"equal": np.zeros(6), "greedy": np.ones(6)}
     losses = {"equal": np.array([2.0, 2.1, 9.0]), "greedy": np.array([1.0, 1.0, 0.0])}
-    np.testing.assert_array_equal(selection.auto_forecast(losses, forecasts, "equal", folds, True), [0, 0, 0, 0, 1, 1])
+    np.testing.assert_array_equal(selection.auto_predictions(losses, forecasts, "equal", folds, True), [0, 0, 0, 0, 1, 1])
     assert selection.choose(losses, "equal") == "greedy"

@@ -18,11 +18,11 @@ def test_weights_never_lose_to_the_best_member(find_weights: Any, seed: int) -> 
     """The blend would be worse than one of its members on the very rows that it was fitted on."""
     target, predictions, _ = market(500, seed)
     logits = scaled_logits(target, predictions)
-    found = find_weights(target, logits)
-    assert (found >= 0).all()
-    assert found.sum() == pytest.approx(1)
+    result = find_weights(target, logits)
+    assert (result >= 0).all()
+    assert result.sum() == pytest.approx(1)
     best = min(loss(target, expit(column)) for column in logits.T)
-    assert loss(target, expit(logits @ found)) <= best + 1e-12
+    assert loss(target, expit(logits @ result)) <= best + 1e-12
     assert loss(target, expit(logits @ best_member_weights(target, logits))) == pytest.approx(best)
 
 
@@ -62,11 +62,11 @@ def test_simplex_is_the_optimum() -> None:
     """The optimizer would stop early, or climb a wrong gradient."""
     target, predictions, _ = market()
     logits = scaled_logits(target, predictions)
-    found = loss(target, expit(logits @ simplex_weights(target, logits)))
+    result = loss(target, expit(logits @ simplex_weights(target, logits)))
     steps = np.linspace(0, 1, 21)
     grid = [(first, second, 1 - first - second) for first in steps for second in steps if first + second <= 1]
-    assert found <= min(loss(target, expit(logits @ np.array(point))) for point in grid)
-    assert loss(target, expit(logits @ greedy_weights(target, logits))) == pytest.approx(found, abs=1e-4)
+    assert result <= min(loss(target, expit(logits @ np.array(point))) for point in grid)
+    assert loss(target, expit(logits @ greedy_weights(target, logits))) == pytest.approx(result, abs=1e-4)
 
 
 def test_weights_that_may_be_negative_need_many_rows() -> None:

@@ -80,20 +80,20 @@ def test_precision_in_the_top_of_each_week_by_hand() -> None:
     prediction = np.r_[np.linspace(0.9, 0.3, 59), 0.2, 0.1, 0.0]
     target = np.r_[0, 1, 0, np.zeros(56), 1, 0, 0]
     group = np.r_[np.zeros(59), 1, 1, 1]
-    found = binary_scores(target, prediction, group)
-    assert found["precision_at_5pct"] == pytest.approx(2 / 3)
-    assert found["lift_at_5pct"] == pytest.approx((2 / 3) / (2 / 62))
+    result = binary_scores(target, prediction, group)
+    assert result["precision_at_5pct"] == pytest.approx(2 / 3)
+    assert result["lift_at_5pct"] == pytest.approx((2 / 3) / (2 / 62))
 
 
 @pytest.mark.parametrize("num_rows", range(20, 2000, 20))
 def test_five_percent_is_exact(num_rows: int) -> None:
     """5 % of 60 rows would be 2, because 0.05 is not quite a twentieth."""
     target = np.arange(num_rows) < num_rows // 20
-    found = binary_scores(target, np.linspace(1, 0, num_rows), np.zeros(num_rows))
-    assert found["precision_at_5pct"] == 1
+    result = binary_scores(target, np.linspace(1, 0, num_rows), np.zeros(num_rows))
+    assert result["precision_at_5pct"] == 1
     target[num_rows // 20 - 1] = False
-    found = binary_scores(target | (np.arange(num_rows) == num_rows // 20), np.linspace(1, 0, num_rows), np.zeros(num_rows))
-    assert found["precision_at_5pct"] == pytest.approx(1 - 20 / num_rows)
+    result = binary_scores(target | (np.arange(num_rows) == num_rows // 20), np.linspace(1, 0, num_rows), np.zeros(num_rows))
+    assert result["precision_at_5pct"] == pytest.approx(1 - 20 / num_rows)
 
 
 def test_ties_at_the_border_count_in_part() -> None:
@@ -123,8 +123,8 @@ def test_calibration_error_by_hand() -> None:
 def test_one_class_only(positive: int, undefined: set[str]) -> None:
     """A split without positives would stop the report, warn, or score 0 as if the forecast were bad."""
     data = {**market(), "target": np.full(2000, positive)}
-    found = scores(data)
-    assert {name for name, value in found.items() if math.isnan(value)} == undefined
+    result = scores(data)
+    assert {name for name, value in result.items() if math.isnan(value)} == undefined
     assert why_undefined(data["target"]).startswith(f"There is no {'negative' if positive else 'positive'}")
     intervals = bootstrap_scores(**data, num_draws=3, generator=np.random.default_rng(0))
     assert {name for name, interval in intervals.items() if math.isnan(interval.low)} == undefined
@@ -133,8 +133,8 @@ def test_one_class_only(positive: int, undefined: set[str]) -> None:
 
 def test_certain_and_wrong_costs_much_but_not_everything() -> None:
     """One prediction of exactly 0 that comes true would make the log loss infinite."""
-    found = binary_scores(np.array([1, 0]), np.array([0.0, 1.0]), np.zeros(2))
-    assert found["log_loss"] == pytest.approx(-math.log(np.finfo(float).eps))
+    result = binary_scores(np.array([1, 0]), np.array([0.0, 1.0]), np.zeros(2))
+    assert result["log_loss"] == pytest.approx(-math.log(np.finfo(float).eps))
 
 
 @pytest.mark.parametrize(

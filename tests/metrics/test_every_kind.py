@@ -9,7 +9,7 @@ from blends import KINDS, blend_of
 
 from ensemble import metrics
 from ensemble.errors import UserError
-from ensemble.metrics import METRIC_OF, METRICS, task_scores
+from ensemble.metrics import METRIC_FUNCTIONS, METRICS, task_scores
 from ensemble.metrics.ranking import Ndcg, RankingScorer
 
 NUM_ROWS = 1000
@@ -88,20 +88,20 @@ def test_ndcg_is_that_of_scikit_learn(sizes: tuple[int, ...]) -> None:
                 if target[here].any()
             ]
             assert ours[f"ndcg_at_{places}"] == pytest.approx(np.mean(known), rel=1e-12)
-        fast = METRIC_OF["ndcg_at_10"].function(target[shuffle], values[shuffle], group[shuffle])
+        fast = METRIC_FUNCTIONS["ndcg_at_10"].function(target[shuffle], values[shuffle], group[shuffle])
         assert fast == pytest.approx(ours["ndcg_at_10"], rel=1e-12)
         assert Ndcg(target, group)(values) == pytest.approx(fast, rel=1e-12)
 
 
 def test_ranks_of_relevant_rows_by_hand() -> None:
-    """The place of the first relevant row, or the share that is found, would be of another order or miss the ties."""
+    """The place of the first relevant row, or the recall, would be of another order or miss the ties."""
     # Group 0: relevant at places 2 and 12. Group 1: four tie, one of them relevant. Group 2 has none, and is left out.
     target = np.r_[0, 1, np.zeros(9), 2, 0, 1, 0, 0, np.zeros(3)]
     prediction = np.r_[np.linspace(12, 1, 12), 5, 5, 5, 5, 3, 2, 1]
     group = np.r_[np.zeros(12), np.ones(4), np.full(3, 2)]
-    found = task_scores("ranking", target, prediction, group)
-    assert found["mean_reciprocal_rank"] == pytest.approx((1 / 2 + 1 / 2.5) / 2)
-    assert found["recall_at_10"] == pytest.approx((1 / 2 + 1) / 2)
+    result = task_scores("ranking", target, prediction, group)
+    assert result["mean_reciprocal_rank"] == pytest.approx((1 / 2 + 1 / 2.5) / 2)
+    assert result["recall_at_10"] == pytest.approx((1 / 2 + 1) / 2)
     # 12 tie, 3 of them relevant: the first stands on place 13 / 4 on average, and 10 of 12 are shown.
     tied = task_scores("ranking", np.r_[np.ones(3), np.zeros(9)], np.zeros(12), np.zeros(12))
     places = [min(chosen) + 1 for chosen in itertools.combinations(range(12), 3)]
@@ -140,7 +140,7 @@ def test_row_order_changes_nothing(kind: str) -> None:
     shuffle = np.random.default_rng(1).permutation(NUM_ROWS)
     turned = {name: column[shuffle] for name, column in rows.items()}
     assert scores(kind, rows) == pytest.approx(scores(kind, turned), rel=1e-12)
-    for metric in METRIC_OF.values():
+    for metric in METRIC_FUNCTIONS.values():
         if kind in metric.kinds:
             pair = [metric.function(of["target"], of["prediction"], of["group"]) for of in (rows, turned)]
             assert pair[0] == pytest.approx(pair[1], rel=1e-12)
@@ -150,14 +150,14 @@ def test_row_order_changes_nothing(kind: str) -> None:
 def test_one_number_is_that_of_all_scores(kind: str) -> None:
     """Members would stop early by another number than the one that is reported."""
     rows = rows_of(kind)
-    found = scores(kind, rows)
-    assert list(found) == list(METRICS[kind])
-    mine = [name for name, metric in METRIC_OF.items() if kind in metric.kinds]
+    result = scores(kind, rows)
+    assert list(result) == list(METRICS[kind])
+    mine = [name for name, metric in METRIC_FUNCTIONS.items() if kind in metric.kinds]
     assert mine
     for name in mine:
-        assert METRIC_OF[name].higher_is_better == METRICS[kind][name].higher_is_better
-        value = METRIC_OF[name].function(rows["target"], rows["prediction"], rows["group"])
-        assert value == pytest.approx(found[name], rel=1e-12)
+        assert METRIC_FUNCTIONS[name].higher_is_better == METRICS[kind][name].higher_is_better
+        value = METRIC_FUNCTIONS[name].function(rows["target"], rows["prediction"], rows["group"])
+        assert value == pytest.approx(result[name], rel=1e-12)
 
 
 @every_kind
@@ -196,11 +196,11 @@ def test_groups_are_drawn_as_their_rows_are(is_whole: bool) -> None:
     shuffle = np.random.default_rng(1).permutation(NUM_ROWS)
     target, prediction, group = (rows[name][shuffle] for name in ("target", "prediction", "group"))
     cluster = group // 3 if is_whole else np.arange(NUM_ROWS) % 7
-    found = metrics.bootstrap_scores(
+    result = metrics.bootstrap_scores(
         target, prediction, group, cluster, kind="ranking", num_draws=20, generator=np.random.default_rng(5)
     )
     of_rows = RankingScorer(target, prediction, group).scores
-    assert found == metrics.intervals(list(METRICS["ranking"]), of_rows, cluster, 20, np.random.default_rng(5))
+    assert result == metrics.intervals(list(METRICS["ranking"]), of_rows, cluster, 20, np.random.default_rng(5))
 
 
 @pytest.mark.parametrize(
@@ -210,8 +210,8 @@ def test_groups_are_drawn_as_their_rows_are(is_whole: bool) -> None:
         ("ranking", np.zeros(NUM_ROWS), set(METRICS["ranking"]), "There is no relevant row in any group"),
     ],
 )
-def test_what_is_undefined_is_said(kind: str, target: np.ndarray, undefined: set[str], sentence: str) -> None:
-    """A split that says nothing would be scored 0, or stop the report."""
+def test_undefined_scores_are_explained(kind: str, target: np.ndarray, undefined: set[str], sentence: str) -> None:
+    """A split without information would be scored 0, or stop the report."""
     rows = rows_of(kind) | {"target": target}
     assert {name for name, value in scores(kind, rows).items() if math.isnan(value)} == undefined
     assert str(metrics.why_undefined(target, kind)).startswith(sentence)
@@ -219,7 +219,7 @@ def test_what_is_undefined_is_said(kind: str, target: np.ndarray, undefined: set
     intervals = metrics.bootstrap_scores(**rows, kind=kind, num_draws=3, generator=np.random.default_rng(0))
     assert {name for name, interval in intervals.items() if math.isnan(interval.low)} == undefined
     if kind == "ranking":
-        assert math.isnan(METRIC_OF["ndcg_at_10"].function(target, rows["prediction"], rows["group"]))
+        assert math.isnan(METRIC_FUNCTIONS["ndcg_at_10"].function(target, rows["prediction"], rows["group"]))
 
 
 @pytest.mark.parametrize(
@@ -246,6 +246,6 @@ def test_what_cannot_be_scored_is_refused(kind: str, name: str, value: float, se
 def test_classes_that_tie_count_in_part() -> None:
     """A member that knows nothing would be lucky or unlucky by the order of the classes."""
     target, prediction = np.arange(4.0), np.full((4, 4), 0.25)
-    found = task_scores("multiclass", target, prediction, np.zeros(4))
-    assert found["accuracy"] == found["balanced_accuracy"] == pytest.approx(1 / 4)
-    assert METRIC_OF["accuracy"].function(target, prediction, np.zeros(4)) == pytest.approx(1 / 4)
+    result = task_scores("multiclass", target, prediction, np.zeros(4))
+    assert result["accuracy"] == result["balanced_accuracy"] == pytest.approx(1 / 4)
+    assert METRIC_FUNCTIONS["accuracy"].function(target, prediction, np.zeros(4)) == pytest.approx(1 / 4)

@@ -6,7 +6,7 @@ from blends import KINDS, WEEKS, blend_of
 from sklearn import metrics as known
 
 from ensemble import metrics
-from ensemble.metrics import METRIC_OF, METRICS
+from ensemble.metrics import METRIC_FUNCTIONS, METRICS
 
 NUM_ROWS = 1000
 generator = np.random.default_rng(3)
@@ -36,10 +36,10 @@ KNOWN = {
 @pytest.mark.parametrize("name", KNOWN)
 def test_metrics_of_early_stopping_are_those_of_scikit_learn(name: str) -> None:
     """Trees would stop by a score that rows of weight 0 have a part in."""
-    target, prediction, group = rows_of(METRIC_OF[name].kinds[0])
-    ours = METRIC_OF[name].function(target, prediction, group, fractions)
+    target, prediction, group = rows_of(METRIC_FUNCTIONS[name].kinds[0])
+    ours = METRIC_FUNCTIONS[name].function(target, prediction, group, fractions)
     assert ours == pytest.approx(KNOWN[name](target, prediction, sample_weight=fractions), rel=1e-9)
-    assert ours != pytest.approx(METRIC_OF[name].function(target, prediction, group), rel=1e-6)
+    assert ours != pytest.approx(METRIC_FUNCTIONS[name].function(target, prediction, group), rel=1e-6)
 
 
 def test_ndcg_of_weighted_groups_is_that_of_scikit_learn() -> None:
@@ -54,7 +54,7 @@ def test_ndcg_of_weighted_groups_is_that_of_scikit_learn() -> None:
         k=10,
         sample_weight=of_group[with_relevant],
     )
-    ndcg = METRIC_OF["ndcg_at_10"].function
+    ndcg = METRIC_FUNCTIONS["ndcg_at_10"].function
     weight = of_group[group]
     assert ndcg(target, prediction, group, weight) == pytest.approx(expected)
     best = np.lexsort((-prediction, group))[::20]  # the first place of each group
@@ -79,7 +79,7 @@ def test_intervals_of_weighted_rows_are_those_of_copies(kind: str) -> None:
     if kind == "ranking":
         again = np.concatenate([np.arange(number) for number in weight.astype(int)])
         group_of_copy = group_of_copy + again * (group.max() + 1)
-    found, expected = (
+    result, expected = (
         metrics.bootstrap_scores(*rows, kind=kind, num_draws=10, generator=np.random.default_rng(5), weight=its)
         for rows, its in (
             ((target, prediction, group, cluster), weight),
@@ -87,15 +87,18 @@ def test_intervals_of_weighted_rows_are_those_of_copies(kind: str) -> None:
         )
     )
     for name in METRICS[kind]:
-        assert found[name] == pytest.approx(expected[name], rel=1e-9, abs=1e-12)
+        assert result[name] == pytest.approx(expected[name], rel=1e-9, abs=1e-12)
 
 
 def test_a_unit_of_weights_changes_nothing() -> None:
     """Weights of a thousand would widen the top 5 % from one row to all of them."""
     target, prediction, group = rows_of("binary")
-    found = [metrics.task_scores("binary", target, prediction, group, metrics.relative(fractions * by)) for by in (1, 1e-3)]
-    assert found[0] == pytest.approx(found[1])
-    alike = metrics.relative(np.full(NUM_ROWS, 0.1))
+    result = [
+        metrics.task_scores("binary", target, prediction, group, metrics.relative_weights(fractions * by))
+        for by in (1, 1e-3)
+    ]
+    assert result[0] == pytest.approx(result[1])
+    alike = metrics.relative_weights(np.full(NUM_ROWS, 0.1))
     plain = metrics.task_scores("binary", target, prediction, group)
     assert metrics.task_scores("binary", target, prediction, group, alike) == pytest.approx(plain)
 
@@ -106,5 +109,5 @@ def test_the_interval_of_the_calibration_error_holds_it() -> None:
     prediction = generator.random(400)
     target = (generator.random(400) < prediction).astype(float)
     cluster = np.arange(400)
-    found = metrics.bootstrap_scores(target, prediction, cluster % WEEKS, cluster, generator=generator)["calibration_error"]
-    assert 0 <= found.low < found.value < found.high
+    result = metrics.bootstrap_scores(target, prediction, cluster % WEEKS, cluster, generator=generator)["calibration_error"]
+    assert 0 <= result.low < result.value < result.high

@@ -26,7 +26,7 @@ def small(monkeypatch: pytest.MonkeyPatch) -> None:
     from ensemble.trees import threads
 
     threads.provide_openmp()
-    monkeypatch.setattr(threads, "settle", lambda requested=0: 1)
+    monkeypatch.setattr(threads, "configure", lambda requested=0: 1)
     monkeypatch.setenv("OMP_NUM_THREADS", "1")
     monkeypatch.setattr(run, "plan", lambda manifest, num_threads: planned("lightgbm", "xgboost"))
     monkeypatch.setattr(page, "write", lambda *files: Path(files[-1]).write_text("a page"))

@@ -83,7 +83,7 @@ def test_a_stopped_task_is_preempted(config: Any, tmp_path: Path, monkeypatch: p
     def stopped(*words: Any) -> None:
         raise Stopped
 
-    monkeypatch.setattr(single_copy, "grow", stopped)
+    monkeypatch.setattr(single_copy, "train_copy", stopped)
     monkeypatch.setattr(train, "train", lambda config, resume: {"status": "preempted"})
     for stage in ("copies", "members"):
         with pytest.raises(Preempted, match="lightgbm"), stages.status_kept(str(tmp_path / "task")):
@@ -95,7 +95,7 @@ def test_a_stopped_task_is_preempted(config: Any, tmp_path: Path, monkeypatch: p
         seen.append((tmp_path / "task/status").read_text())
         raise UserError("a mistake")
 
-    monkeypatch.setattr(single_copy, "grow", wrong)
+    monkeypatch.setattr(single_copy, "train_copy", wrong)
     with pytest.raises(UserError), stages.status_kept(str(tmp_path / "task")):
         stages.run("copies", config, "table")
     assert seen[0] == "running\n"
@@ -112,7 +112,7 @@ def test_what_a_library_refuses_is_left_out(config: Any, monkeypatch: pytest.Mon
     def refused(*words: Any) -> None:
         raise CannotLearn("lightgbm cannot learn from the folds")
 
-    monkeypatch.setattr(single_copy, "grow", refused)
+    monkeypatch.setattr(single_copy, "train_copy", refused)
     monkeypatch.setattr(train, "train", refused)
     for stage in ("copies", "members"):
         stages.run(stage, config, "table")

@@ -33,7 +33,7 @@ NUM_FOLDS = 4
 
 @pytest.fixture(scope="module", autouse=True)
 def openmp() -> None:
-    """What `threads.settle` does once per process, for a process in which other tests have settled already."""
+    """What `threads.configure` does once per process, for a process in which other tests have settled already."""
     threads.provide_openmp()
 
 

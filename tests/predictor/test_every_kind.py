@@ -196,17 +196,17 @@ def test_members_of_another_task_are_refused(tmp_path: Path) -> None:
     for split in ("blend", "test"):
         path = folder / "files" / f"net.{split}.parquet"
         file = pq.read_table(path)
-        metadata = json.loads(file.schema.metadata[predictions.KEY]) | {"classes": ["ash", "birch", "elm", "cedar"]}
-        pq.write_table(file.replace_schema_metadata({predictions.KEY: json.dumps(metadata)}), path)
-    with pytest.raises(UserError, match=r"member text says .* 4 classes \(ash, birch, cedar, …\), but net of 4 classes"):
+        about = json.loads(file.schema.metadata[predictions.KEY]) | {"classes": ["ash", "birch", "elm", "cedar"]}
+        pq.write_table(file.replace_schema_metadata({predictions.KEY: json.dumps(about)}), path)
+    with pytest.raises(UserError, match=r"member text predicts .* 4 classes \(ash, birch, cedar, …\), but net of 4 classes"):
         fitted(folder)
     values = table(tmp_path / "values", "regression", ("blend", "test"))
     for split in ("blend", "test"):
         path = values / "files" / f"net.{split}.parquet"
         file = pq.read_table(path)
-        metadata = json.loads(file.schema.metadata[predictions.KEY]) | {"output": "score"}
-        pq.write_table(file.replace_schema_metadata({predictions.KEY: json.dumps(metadata)}), path)
-    with pytest.raises(UserError, match="member 'net' says score, but a regression task is answered by value: leave it out"):
+        about = json.loads(file.schema.metadata[predictions.KEY]) | {"output": "score"}
+        pq.write_table(file.replace_schema_metadata({predictions.KEY: json.dumps(about)}), path)
+    with pytest.raises(UserError, match="member 'net' has output score, but a regression task needs value: leave it out"):
         fitted(values)
 
 

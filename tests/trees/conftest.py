@@ -8,7 +8,7 @@ from ensemble.trees.distributed import LIBRARIES
 
 @pytest.fixture(scope="module", autouse=True)
 def openmp() -> None:
-    """What `threads.settle` does once per process, for a process in which other tests have settled already."""
+    """What `threads.configure` does once per process, for a process in which other tests have settled already."""
     threads.provide_openmp()
 
 

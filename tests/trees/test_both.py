@@ -18,7 +18,7 @@ from ensemble import folders
 from ensemble.errors import FAILED, PREEMPTED, USER_ERROR, UserError
 from ensemble.trees import both, threads, train
 from ensemble.trees.checkpoint import Checkpoints
-from ensemble.trees.distributed import ALONE, LIBRARIES, Place
+from ensemble.trees.distributed import LIBRARIES, SINGLE_RANK, RankInfo
 from ensemble.trees.settings import SearchConfig, TreesConfig
 
 ROOT = Path(__file__).resolve().parents[2]
@@ -63,12 +63,12 @@ def test_each_member_is_what_it_would_be_alone(
     assert not list(tmp_path.glob("*.checkpoint"))
     chosen = together
     if together == "auto":
-        found = re.search(
+        result = re.search(
             r"together=(\w+): 20 trees of each took ([\d.]+) s one after the other on 2 cores, ([\d.]+) s side", done.stderr
         )
-        assert found
-        chosen = found[1]
-        assert (chosen == "side_by_side") == (float(found[3]) < float(found[2])) or found[2] == found[3]
+        assert result
+        chosen = result[1]
+        assert (chosen == "side_by_side") == (float(result[3]) < float(result[2])) or result[2] == result[3]
     each = "1" if chosen == "side_by_side" else "2"
     assert re.findall(r"OMP_NUM_THREADS=(\d)", done.stderr) == [each, each]
     if chosen == "side_by_side":
@@ -77,7 +77,7 @@ def test_each_member_is_what_it_would_be_alone(
 
 def test_on_one_core_there_is_nothing_to_try(capfd: pytest.CaptureFixture[str], tmp_path: Path) -> None:
     """Seconds would be spent to find what can be known."""
-    assert both._way(TreesConfig(library="both", data=str(tmp_path / "none")), 1)[0] == "one_after_other"
+    assert both._choose_together(TreesConfig(library="both", data=str(tmp_path / "none")), 1)[0] == "one_after_other"
     assert "there is one core" in capfd.readouterr().err
 
 
@@ -85,8 +85,8 @@ def test_memory_that_is_short_for_both_is_used_by_one_at_a_time(
     prepared: Path, monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str]
 ) -> None:
     """Two trainings that fit one by one would be killed together."""
-    monkeypatch.setattr("ensemble.trees.memory.left", lambda: 150_000_000)
-    assert both._way(TreesConfig(library="both", data=str(prepared)), 2)[0] == "one_after_other"
+    monkeypatch.setattr("ensemble.trees.memory.available", lambda: 150_000_000)
+    assert both._choose_together(TreesConfig(library="both", data=str(prepared)), 2)[0] == "one_after_other"
     assert "memory does not suffice" in capfd.readouterr().err
 
 
@@ -101,9 +101,14 @@ def test_cores_are_halved() -> None:
 
 @pytest.mark.parametrize(
     ("where", "search", "sentence"),
-    [(Place(1, 2, "", 0), SearchConfig(), "not on 2 ranks"), (ALONE, SearchConfig(trials=3), "searches no settings")],
+    [
+        (RankInfo(1, 2, "", 0), SearchConfig(), "not on 2 ranks"),
+        (SINGLE_RANK, SearchConfig(trials=3), "searches no settings"),
+    ],
 )
-def test_what_cannot_be_done_with_both_is_refused(where: Place, search: SearchConfig, sentence: str, tmp_path: Path) -> None:
+def test_what_cannot_be_done_with_both_is_refused(
+    where: RankInfo, search: SearchConfig, sentence: str, tmp_path: Path
+) -> None:
     """Ranks would wait for each other in the wrong library, or a search write where a member is expected."""
     config = TreesConfig(library="both", data="data", out=str(tmp_path / "members"), search=search)
     with pytest.raises(UserError, match=sentence):
@@ -111,7 +116,7 @@ def test_what_cannot_be_done_with_both_is_refused(where: Place, search: SearchCo
     assert not list(tmp_path.iterdir())
 
 
-def test_a_mistake_is_said_and_ends_both(prepared: Path, tmp_path: Path) -> None:
+def test_an_error_is_printed_and_ends_both(prepared: Path, tmp_path: Path) -> None:
     """Its sentence would drown, or the code of a failure hide that the user can mend it."""
     (tmp_path / "members/xgboost").mkdir(parents=True)
     (tmp_path / "members/xgboost/notes.txt").write_text("mine")
@@ -132,18 +137,18 @@ def test_a_mistake_is_said_and_ends_both(prepared: Path, tmp_path: Path) -> None
 )
 @pytest.mark.parametrize("of_other", [FAILED, PREEMPTED, 0])
 def test_the_advice_fits_the_exit_code(code: int, ending: str, of_other: int, tmp_path: Path) -> None:
-    """After a mistake in the data, the user would be told to go on with them."""
+    """After an error in the data, the advice would be to continue with them."""
     ready = tmp_path / "ready"
     wait = f"import signal, sys; signal.signal(signal.SIGTERM, lambda *_: sys.exit({of_other})); open({str(ready)!r}, 'w')"
     fail = f"import os, sys, time\nwhile not os.path.exists({str(ready)!r}): time.sleep(0.05)\nsys.exit({code})"
     with both._Children() as children:
         lines = {"xgboost": fail, "lightgbm": f"{wait}; signal.pause()"}
         children.start({library: [sys.executable, "-c", line] for library, line in lines.items()}, prefixed=False)
-        found, sentence = children.wait()
+        result, sentence = children.wait()
     head, _, tail = ending.partition(", see its lines above")
     also = ", and lightgbm was stopped and has saved its trees" if of_other == PREEMPTED else ""
     again = ", with --resume auto if the data stay the same" if of_other != FAILED and code == USER_ERROR else ""
-    assert (found, sentence) == (code, f"xgboost {head}, see its lines above{also}{tail}{again}")
+    assert (result, sentence) == (code, f"xgboost {head}, see its lines above{also}{tail}{again}")
 
 
 # Signals and deaths
@@ -162,7 +167,7 @@ def start(prepared: Path) -> Iterator[Callable[..., subprocess.Popen[str]]]:
             subprocess.Popen(line, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, start_new_session=True)
         )
         deadline = time.monotonic() + 120
-        while not all(Checkpoints(out / library, "").found() for library in libraries):
+        while not all(Checkpoints(out / library, "").all() for library in libraries):
             assert started[-1].poll() is None, started[-1].communicate()
             assert time.monotonic() < deadline
             time.sleep(0.01)
@@ -188,7 +193,7 @@ def children_of(process: subprocess.Popen[str]) -> dict[str, psutil.Process]:
 
 
 def test_when_one_is_killed_the_other_saves_and_stops(start: Any, tmp_path: Path) -> None:
-    """It would train on for hours beside a member that is missing, or nobody would say which one died."""
+    """It would train on for hours beside a member that is missing, or no message would name the one that died."""
     process = start(tmp_path / "members")
     children = children_of(process)
     assert len({os.getpgid(child.pid) for child in children.values()} | {os.getpgid(process.pid)}) == 3
@@ -235,15 +240,15 @@ def test_none_is_left_behind_by_a_parent_that_is_killed(start: Any, tmp_path: Pa
 @pytest.mark.parametrize(
     ("word", "sentence"),
     [
-        ("metric=rmse", "error: metric=rmse does not judge a binary task: choose average_precision"),
+        ("metric=rmse", "error: metric=rmse does not score a binary task: choose average_precision"),
         (
             "monotone={reviews_4: 1}",
-            "error: monotone names the feature reviews_4, which is not there: did you mean reviews_4w?",
+            "error: monotone names the feature reviews_4, which does not exist: did you mean reviews_4w?",
         ),
         ("max_leaves=1", "error: max_leaves=1 is impossible"),
     ],
 )
-def test_a_wrong_setting_gets_its_own_sentence(
+def test_a_wrong_setting_has_one_error_message(
     word: str, sentence: str, together: str, prepared: Path, tmp_path: Path
 ) -> None:
     """The user would read of a trial that ended, or of lines above, and not what to change."""
@@ -256,7 +261,7 @@ def test_a_wrong_setting_gets_its_own_sentence(
 
 def test_what_a_trial_refuses_is_passed_on(prepared: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """What only the training itself can see, such as a wrong weight, would be lost with the process of the trial."""
-    monkeypatch.setattr(both, "_check", lambda config: None)
+    monkeypatch.setattr(both, "objective_of", lambda config, rows: None)
     config = TreesConfig(library="both", data=str(prepared), out=str(tmp_path / "members"), threads=2, metric="rmse")
-    with pytest.raises(UserError, match="metric=rmse does not judge a binary task"):
-        both.train(config, ["scripts/train_trees.py"], ALONE)
+    with pytest.raises(UserError, match="metric=rmse does not score a binary task"):
+        both.train(config, ["scripts/train_trees.py"], SINGLE_RANK)

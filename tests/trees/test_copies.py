@@ -33,8 +33,8 @@ from ensemble.task import Task
 from ensemble.trees import boosting, copies, predict, stored, threads, train, unknown
 from ensemble.trees.boosting import CannotLearn, Training
 from ensemble.trees.checkpoint import Checkpoints
-from ensemble.trees.copies import Grown
-from ensemble.trees.predict import TreeMember, mean_of, module_of
+from ensemble.trees.copies import TrainingResult
+from ensemble.trees.predict import TreeMember, average_predictions, library_module
 from ensemble.trees.rows import TreeData
 from ensemble.trees.settings import TreesConfig
 
@@ -49,31 +49,33 @@ def library(request: pytest.FixtureRequest) -> str:
 @pytest.fixture(scope="module")
 def data_of(tmp_path_factory: pytest.TempPathFactory) -> Any:
     """The prepared table of a kind, made once."""
-    found: dict[tuple[str, bool], Path] = {}
+    result: dict[tuple[str, bool], Path] = {}
 
     def make(kind: str, is_forward: bool = False) -> Path:
-        if (kind, is_forward) not in found:
+        if (kind, is_forward) not in result:
             folder = tmp_path_factory.mktemp(kind)
             settings = {"time": "day", "num_folds": 3} if is_forward else {"drop": ("day",)}
-            found[kind, is_forward] = prepared_of(folder, frame_of(kind), **settings)
-        return found[kind, is_forward]
+            result[kind, is_forward] = prepared_of(folder, frame_of(kind), **settings)
+        return result[kind, is_forward]
 
     return make
 
 
 def pinned(library: str, monkeypatch: pytest.MonkeyPatch) -> Any:
-    """The library; all copies get as many trees as `num_rounds`, whatever the rows that stop them say."""
-    module = module_of(library)
-    if hasattr(module, "grow"):
-        grow = module.grow
+    """The library; all copies get `num_rounds` trees, whatever their validation scores."""
+    module = library_module(library)
+    if hasattr(module, "train_copies"):
+        grow = module.train_copies
         return types.SimpleNamespace(
-            **{**vars(module), "grow": lambda config, *rest: (*grow(config, *rest)[:2], config.num_rounds)}
+            **{**vars(module), "train_copies": lambda config, *rest: (*grow(config, *rest)[:2], config.num_rounds)}
         )
     monkeypatch.setattr(boosting, "best_round", lambda history, metric: len(history))
     return module
 
 
-def grown(module: Any, library: str, data: Path, rows: TreeData, is_forward: bool = False, **settings: Any) -> Grown:
+def grown(
+    module: Any, library: str, data: Path, rows: TreeData, is_forward: bool = False, **settings: Any
+) -> TrainingResult:
     settings.setdefault("early_stopping_rounds", 1000)
     config = config_of(library, data, **settings)
     return copies.train(module, config, rows, folds_of(data), Training(), is_forward)
@@ -107,11 +109,11 @@ def test_rows_that_are_held_out_change_no_bit_of_their_predictions(
     data, module = data_of(kind, is_forward), pinned(library, monkeypatch)
     folds = folds_of(data)
     ends = np.cumsum([0, *(fold.held.size for fold in folds)])
-    found = [
+    result = [
         grown(module, library, data, rows, is_forward).out_of_fold["prediction"]
         for rows in (rows_of(data), with_changed_rows(data, tmp_path, folds[1].held))
     ]
-    is_same = [found[0][begin:end].tobytes() == found[1][begin:end].tobytes() for begin, end in itertools.pairwise(ends)]
+    is_same = [result[0][begin:end].tobytes() == result[1][begin:end].tobytes() for begin, end in itertools.pairwise(ends)]
     # The other folds' copies learn those rows, so the test can fail; forward in time, only the later one's
     assert is_same == [is_forward, True, False]
 
@@ -145,8 +147,8 @@ def test_a_category_of_one_fold_gets_neutral_predictions(library: str, tmp_path:
         )
     )
     member = TreeMember(tmp_path / "m")
-    found = member.predict(data, "oof")
-    of_new = found["prediction"][is_new[found["row_id"]]]
+    result = member.predict(data, "oof")
+    of_new = result["prediction"][is_new[result["row_id"]]]
     assert len(of_new) > 10
     # That of blue, which lies between amber and coral
     rows_of_fold = rows_of(data).take(folds_of(data)[1].held)
@@ -164,14 +166,14 @@ def test_a_category_of_one_fold_gets_neutral_predictions(library: str, tmp_path:
 def test_neither_threads_nor_luck_change_a_bit(library: str, settings: dict[str, Any], tmp_path: Path) -> None:
     """The same command would give other predictions tomorrow, or on a machine with more cores."""
     data = prepared_of(tmp_path, frame_of("multiclass"), **settings)
-    found = []
+    result = []
     for number, num_threads in enumerate((1, 1, 2)):
         train.train(config_of(library, data, tmp_path / str(number), threads=num_threads))
-        found.append(content(tmp_path / str(number)))
-    assert found[0] == found[1]
-    assert found[0] == found[2]
+        result.append(content(tmp_path / str(number)))
+    assert result[0] == result[1]
+    assert result[0] == result[2]
     train.train(config_of(library, data, tmp_path / "seed", seed=1))
-    assert content(tmp_path / "seed")[out_of_fold.FILE] != found[0][out_of_fold.FILE]
+    assert content(tmp_path / "seed")[out_of_fold.FILE] != result[0][out_of_fold.FILE]
 
 
 class Killed(BaseException):
@@ -183,10 +185,10 @@ def killed(config: TreesConfig, monkeypatch: pytest.MonkeyPatch, where: Any, nam
     whole, calls = getattr(where, name), itertools.count(1)
 
     def call(*arguments: Any, **named: Any) -> Any:
-        found = whole(*arguments, **named)
+        result = whole(*arguments, **named)
         if next(calls) == number:
             raise Killed
-        return found
+        return result
 
     with monkeypatch.context() as patch:
         patch.setattr(where, name, call)
@@ -204,8 +206,8 @@ def test_a_training_that_was_killed_ends_with_the_same_bits(
     if library != "catboost":  # which keeps nothing of a training that was killed
         killed(config, monkeypatch, Checkpoints, "write", 1, "")
         killed(config, monkeypatch, Checkpoints, "write", 1, "auto")
-        assert [folder.name for folder in Checkpoints(out, "").found()] == ["trees-00000008", "trees-00000004"]
-    killed(config, monkeypatch, unknown, "learn", 2, "auto")  # all trees are grown
+        assert [folder.name for folder in Checkpoints(out, "").all()] == ["trees-00000008", "trees-00000004"]
+    killed(config, monkeypatch, unknown, "describe", 2, "auto")  # all trees are grown
     assert not out.exists()
     assert train.train(config, "auto")["status"] == "done"
     assert content(out) == content(tmp_path / "whole")
@@ -252,12 +254,12 @@ def test_weights_count(library: str, tmp_path: Path) -> None:
     )
     data = prepared_of(tmp_path, frame, weight="w", drop=("day",))
     train.train(config_of(library, data, tmp_path / "m", num_rounds=40, early_stopping_rounds=40))
-    found = TreeMember(tmp_path / "m").predict(data, "oof")
-    assert set(found["weight"]) == {0.0, 2.0}
-    counted = found["weight"] > 0
-    assert counted.tolist() == (found["row_id"] % 2 == 1).tolist()
+    result = TreeMember(tmp_path / "m").predict(data, "oof")
+    assert set(result["weight"]) == {0.0, 2.0}
+    counted = result["weight"] > 0
+    assert counted.tolist() == (result["row_id"] % 2 == 1).tolist()
     score = {
-        of: np.corrcoef(found["prediction"][counted == of], found["target"][counted == of])[0, 1] for of in (True, False)
+        of: np.corrcoef(result["prediction"][counted == of], result["target"][counted == of])[0, 1] for of in (True, False)
     }
     assert score[True] > 0.7
     assert score[False] < -0.5
@@ -265,13 +267,13 @@ def test_weights_count(library: str, tmp_path: Path) -> None:
 
 def test_large_targets_keep_their_differences(library: str, data_of: Any, tmp_path: Path) -> None:
     """Times in milliseconds would be one number in float32: each fold has a scale of its own."""
-    found = []
+    result = []
     for name, offset in (("plain", 0.0), ("large", 1.7e12)):
         data = prepared_of(tmp_path, frame_of("regression", offset), name, drop=("day",))
         train.train(config_of(library, data, tmp_path / f"m-{name}"))
-        found.append(TreeMember(tmp_path / f"m-{name}").predict(data, "oof"))
-    assert found[1]["prediction"] - 1.7e12 == pytest.approx(found[0]["prediction"], abs=0.05)
-    assert np.corrcoef(found[0]["prediction"], found[0]["target"])[0, 1] > 0.7
+        result.append(TreeMember(tmp_path / f"m-{name}").predict(data, "oof"))
+    assert result[1]["prediction"] - 1.7e12 == pytest.approx(result[0]["prediction"], abs=0.05)
+    assert np.corrcoef(result[0]["prediction"], result[0]["target"])[0, 1] > 0.7
     assert len(folders.read_json(tmp_path / "m-large" / "summary.json")["scalings"]) == 3
 
 
@@ -281,10 +283,10 @@ def test_a_class_of_two_rows_has_its_column(library: str, tmp_path: Path) -> Non
     data = prepared_of(tmp_path, frame, drop=("day",))
     assert folders.read_manifest(data)["task"]["classes"] == ["high", "low", "mid", "zero"]
     train.train(config_of(library, data, tmp_path / "m"))
-    found = TreeMember(tmp_path / "m").predict(data, "oof")
-    assert found["prediction"].shape == (NUM_LABELLED, 4)
-    assert found["prediction"].sum(axis=1) == pytest.approx(1)
-    assert (found["prediction"].argmax(axis=1) == found["target"]).mean() > 0.6
+    result = TreeMember(tmp_path / "m").predict(data, "oof")
+    assert result["prediction"].shape == (NUM_LABELLED, 4)
+    assert result["prediction"].sum(axis=1) == pytest.approx(1)
+    assert (result["prediction"].argmax(axis=1) == result["target"]).mean() > 0.6
 
 
 @pytest.mark.parametrize("what", ["target", "features"])
@@ -316,13 +318,13 @@ def test_the_time_ends_a_training_with_a_sound_member(library: str, data_of: Any
     data = data_of("binary")
     summary = train.train(config_of(library, data, tmp_path / "m", max_seconds=1e-9, num_rounds=5000))
     assert summary["trees"] <= SETTINGS["chunk_rounds"]
-    found = TreeMember(tmp_path / "m").predict(data, "oof")
-    assert len(found["row_id"]) == NUM_LABELLED
-    assert np.ptp(found["prediction"]) > 0
+    result = TreeMember(tmp_path / "m").predict(data, "oof")
+    assert len(result["row_id"]) == NUM_LABELLED
+    assert np.ptp(result["prediction"]) > 0
 
 
 def test_a_short_time_raises_the_learning_rate(data_of: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """The trees that fit would have learned a part of the target, or the member not say with what rate it learned."""
+    """The trees that fit into the time would underfit, or the summary lack the learning rate that was used."""
     monkeypatch.setattr(copies, "rate_in_time", lambda rate, of_a_tree, left: 0.9)
     config = config_of("lightgbm", data_of("binary"), tmp_path / "short", max_seconds=600.0, early_stopping_rounds=1000)
     short = train.train(config)
@@ -340,24 +342,24 @@ def test_the_rate_follows_from_the_time() -> None:
     assert copies.rate_in_time(0.05, 1.0, 1.0) == copies.HIGHEST_RATE
 
 
-def test_copies_are_not_grown_anew_without_time(data_of: Any, tmp_path: Path) -> None:
+def test_copies_are_not_trained_again_without_time(data_of: Any, tmp_path: Path) -> None:
     """Growing anew takes as long again: begun at the end of the time, it would end long after it."""
     data = data_of("regression")
     for num_chunks in (1, 2):
         grown_before = [0]
         training = Training(
-            watch=lambda history, seen=grown_before: seen.append(len(history)),
+            on_chunk=lambda history, seen=grown_before: seen.append(len(history)),
             seconds_left=lambda seen=grown_before, num=num_chunks: 100.0 * (seen[-1] < num * SETTINGS["chunk_rounds"]),
         )
         config = config_of("xgboost", data, early_stopping_rounds=1000, num_rounds=1000)
-        found = copies.train(module_of("xgboost"), config, rows_of(data), folds_of(data), training, False)
+        result = copies.train(library_module("xgboost"), config, rows_of(data), folds_of(data), training, False)
         # The first chunk is grown in any case
-        assert len(found.history) == (num_chunks + 1) * SETTINGS["chunk_rounds"]
-        still = dataclasses.replace(config, regrow=False, num_rounds=len(found.history))
-        expected = copies.train(module_of("xgboost"), still, rows_of(data), folds_of(data), Training(), False)
-        assert found.out_of_fold
+        assert len(result.history) == (num_chunks + 1) * SETTINGS["chunk_rounds"]
+        still = dataclasses.replace(config, regrow=False, num_rounds=len(result.history))
+        expected = copies.train(library_module("xgboost"), still, rows_of(data), folds_of(data), Training(), False)
+        assert result.out_of_fold
         assert expected.out_of_fold
-        assert np.array_equal(found.out_of_fold["prediction"], expected.out_of_fold["prediction"])
+        assert np.array_equal(result.out_of_fold["prediction"], expected.out_of_fold["prediction"])
 
 
 # ------------------------------------------------------------------------------------------------ the member
@@ -371,23 +373,23 @@ def test_new_rows_get_the_mean_of_the_copies(
     data = data_of(kind)
     train.train(config_of(library, data, tmp_path / "m"))
     files = sorted(path.name for path in (tmp_path / "m").glob("model*"))
-    module = module_of(library)
+    module = library_module(library)
     assert files == predict.model_files(module.FILE, 3)
-    monkeypatch.setattr(threads, "settle", lambda asked=0: 1)  # which other tests have done
+    monkeypatch.setattr(threads, "configure", lambda requested=0: 1)  # which other tests have done
     loaded = members.load(tmp_path / "m", data, 1)
-    found = loaded.predict(data, "forecast")
+    result = loaded.predict(data, "forecast")
     member = TreeMember(tmp_path / "m")
     features = np.concatenate(list(TreeData(data, "forecast", folders.read_manifest(data)).batches()))
     scales = zip(member._boosters, member._scalings, strict=True)
     each = [scale.value(module.predict(booster, features)) for booster, scale in scales]
-    assert np.array_equal(found["prediction"], mean_of(found["output"], each))
-    assert (np.min(each, axis=0) - 1e-9 <= found["prediction"]).all() or kind == "multiclass"
-    assert any(found["reasons"])
+    assert np.array_equal(result["prediction"], average_predictions(result["output"], each))
+    assert (np.min(each, axis=0) - 1e-9 <= result["prediction"]).all() or kind == "multiclass"
+    assert any(result["reasons"])
     file = member.write_contributions(data, "forecast", "mine", tmp_path)
     total = pq.read_table(file).drop_columns(["row_id"]).to_pandas().sum(axis=1).to_numpy()
     if kind != "multiclass":
         shown = {"binary": lambda odds: 1 / (1 + np.exp(-odds))}.get(kind, lambda value: value)(total)
-        assert shown == pytest.approx(found["prediction"], rel=1e-4)
+        assert shown == pytest.approx(result["prediction"], rel=1e-4)
     out = loaded.predict(data, "oof")
     assert sorted(out["row_id"]) == list(range(NUM_LABELLED))
     assert (
@@ -398,14 +400,14 @@ def test_new_rows_get_the_mean_of_the_copies(
 
 def test_the_mean_of_predictions() -> None:
     """The mean of probabilities of several models would be no probability, or not that of the shown contributions."""
-    assert mean_of("probability", [np.array([0.2]), np.array([0.8])]) == pytest.approx([0.5])
-    assert mean_of("probability", [np.array([0.0, 1.0])] * 2) == pytest.approx([0, 1], abs=1e-6)
-    shares = mean_of("probabilities", [np.array([[0.5, 0.5, 0.0]]), np.array([[0.5, 0.125, 0.375]])])
+    assert average_predictions("probability", [np.array([0.2]), np.array([0.8])]) == pytest.approx([0.5])
+    assert average_predictions("probability", [np.array([0.0, 1.0])] * 2) == pytest.approx([0, 1], abs=1e-6)
+    shares = average_predictions("probabilities", [np.array([[0.5, 0.5, 0.0]]), np.array([[0.5, 0.125, 0.375]])])
     assert shares[0, 0] / shares[0, 1] == pytest.approx(2)
     assert shares.sum() == pytest.approx(1)
-    assert mean_of("value", [np.array([1.0]), np.array([4.0])]) == pytest.approx([2.5])
+    assert average_predictions("value", [np.array([1.0]), np.array([4.0])]) == pytest.approx([2.5])
     alone = np.array([0.0, 0.25])
-    assert mean_of("probability", [alone]) is alone
+    assert average_predictions("probability", [alone]) is alone
 
 
 def test_forward_in_time_all_rows_are_learned_for_new_ones(
@@ -415,15 +417,17 @@ def test_forward_in_time_all_rows_are_learned_for_new_ones(
     data, module = data_of("regression", True), pinned(library, monkeypatch)
     last = folds_of(data)[-1].held
     config = config_of(library, data)
-    found = []
+    actual = []
     for rows in (rows_of(data), with_changed_rows(data, tmp_path, last)):
         result = copies.train(module, config, rows, folds_of(data), Training(), True)
         assert len(result.models) == 1
-        found.append(result.models[0].scaling.value(module.predict(result.models[0].booster, next(rows_of(data).batches()))))
+        actual.append(
+            result.models[0].scaling.value(module.predict(result.models[0].booster, next(rows_of(data).batches())))
+        )
         assert result.out_of_fold
         fold = rows.column("fold")[np.isin(rows.column("row_id"), result.out_of_fold["row_id"])]
         assert set(fold) == {0, 1, 2}
-    assert not np.array_equal(found[0], found[1])
+    assert not np.array_equal(actual[0], actual[1])
     several = copies.train(
         module, dataclasses.replace(config, refit=True, num_refits=2), rows_of(data), folds_of(data), Training(), True
     )
@@ -464,7 +468,10 @@ def test_other_out_of_fold_predictions_are_refused(trained: Path, data_of: Any, 
     ("settings", "sentence"),
     [
         ({"memory": "low"}, "memory=low is not for cross-validation, and"),
-        ({"library": "catboost", "objective": "regression"}, "objective=regression target=target gives scores, whose order"),
+        (
+            {"library": "catboost", "objective": "regression"},
+            "metric=log_loss scores a probability, and objective=regression target=target gives scores, of which only",
+        ),
         (
             {"library": "catboost", "monotone": {"size": 1}},
             "monotone= is not passed on to CatBoost: take xgboost or lightgbm",

@@ -19,7 +19,7 @@ from ensemble.recipes.hot_sellers import prepare
 from ensemble.recipes.hot_sellers.settings import MarketConfig, PrepareConfig
 from ensemble.trees import distributed, train
 from ensemble.trees.checkpoint import Checkpoints
-from ensemble.trees.distributed import ALONE, LIBRARIES, Place
+from ensemble.trees.distributed import LIBRARIES, SINGLE_RANK, RankInfo
 from ensemble.trees.predict import TreeMember
 from ensemble.trees.rows import NUM_BLOCKS, TreeData
 from ensemble.trees.settings import TreesConfig
@@ -42,7 +42,7 @@ from ensemble.errors import UserError
 from ensemble.trees import distributed
 distributed.PULSE_S, distributed.SILENCE_S = 0.1, 1.5
 def main():
-    where = distributed.place(os.environ)
+    where = distributed.rank_info(os.environ)
     lost = lambda sentence: Path(sys.argv[1], f"lost{{where.rank}}").write_text(sentence)
     with distributed.RankGroup(where, {timeout_s}, lost) as group:
         print("met", group.gather([where.rank, group.address]), flush=True)
@@ -108,7 +108,7 @@ def training_line(library: str, data: Path, out: Path, *words: str) -> list[str]
 def wait_for(ranks: Ranks, out: Path, num_trees: int) -> None:
     """Until there is a checkpoint of at least so many trees."""
     deadline = time.monotonic() + LIMIT_S
-    while not any(int(folder.name[6:]) >= num_trees for folder in Checkpoints(out, "").found()):
+    while not any(int(folder.name[6:]) >= num_trees for folder in Checkpoints(out, "").all()):
         assert all(process.poll() is None for process in ranks.processes), ranks.ends()
         assert time.monotonic() < deadline
         time.sleep(0.002)
@@ -124,8 +124,8 @@ def model(out: Path) -> bytes:
 
 def test_without_names_a_process_is_alone() -> None:
     """What runs on one node would wait for others."""
-    assert distributed.place({}) == ALONE
-    assert distributed.place({"WORLD_SIZE": "1", "RANK": "0", "MASTER_ADDR": "node", "MASTER_PORT": "1"}) == ALONE
+    assert distributed.rank_info({}) == SINGLE_RANK
+    assert distributed.rank_info({"WORLD_SIZE": "1", "RANK": "0", "MASTER_ADDR": "node", "MASTER_PORT": "1"}) == SINGLE_RANK
 
 
 NAMES = {"RANK": "1", "WORLD_SIZE": "2", "MASTER_ADDR": "node", "MASTER_PORT": "29500"}
@@ -148,9 +148,9 @@ NAMES = {"RANK": "1", "WORLD_SIZE": "2", "MASTER_ADDR": "node", "MASTER_PORT": "
 )
 def test_half_set_and_impossible_names_are_refused(change: dict[str, str | None], sentence: str) -> None:
     """Each node would train a member of its own, or wait for a rank that cannot come."""
-    assert distributed.place(NAMES) == Place(1, 2, "node", 29500)
+    assert distributed.rank_info(NAMES) == RankInfo(1, 2, "node", 29500)
     with pytest.raises(UserError, match=sentence):
-        distributed.place({name: value for name, value in {**NAMES, **change}.items() if value is not None})
+        distributed.rank_info({name: value for name, value in {**NAMES, **change}.items() if value is not None})
 
 
 # The group
@@ -199,10 +199,10 @@ def test_ranks_that_do_not_fit_together_are_refused(
     """Two jobs that were given one port would mix, or a wrong variable end in a wait."""
     environments = {2: names}
     ends = start(group_line(tmp_path, timeout_s=30), 3, environments=environments).ends()
-    told = [errors.strip() for code, _, errors in ends if code == 2]
+    output = [errors.strip() for code, _, errors in ends if code == 2]
     assert ends[0][0] == 2, ends
-    assert len(told) >= 2, "rank 0, and the one that does not fit; the third may come too late to be told"
-    for errors in told:
+    assert len(output) >= 2, "rank 0, and the one that does not fit; the third may connect too late"
+    for errors in output:
         assert errors.startswith(f"error: {sentence}")
         assert errors.endswith("start every rank with the same names, and a RANK of its own")
     assert 0 not in [code for code, _, _ in ends]
@@ -210,7 +210,7 @@ def test_ranks_that_do_not_fit_together_are_refused(
 
 @pytest.mark.parametrize("victim", [0, 1, 2])
 def test_a_rank_that_dies_is_named_at_once(victim: int, tmp_path: Path, start: Any) -> None:
-    """The others would wait in their library for minutes, and say only that a socket broke."""
+    """The others would wait in their library for minutes, and print only that a socket broke."""
     # A lock that is never released stands for a collective: the main thread runs no Python until it returns
     ranks = start(group_line(tmp_path, "import threading; lock = threading.Lock(); lock.acquire(); lock.acquire()", 600), 3)
     for process in ranks.processes:
@@ -302,8 +302,8 @@ def market(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 def score(out: Path, data: Path, split: str) -> float:
-    found = TreeMember(out).predict(data, split)
-    return metrics.binary_scores(found["target"], found["prediction"], found["group"])["average_precision"]
+    result = TreeMember(out).predict(data, split)
+    return metrics.binary_scores(result["target"], result["prediction"], result["group"])["average_precision"]
 
 
 @pytest.fixture(scope="module", params=LIBRARIES)
@@ -407,7 +407,7 @@ def test_what_rank_0_refuses_ends_all(prepared: Path, tmp_path: Path, start: Any
 
 @pytest.mark.parametrize("library", LIBRARIES)
 def test_what_rank_0_cannot_write_ends_all(library: str, prepared: Path, tmp_path: Path, start: Any) -> None:
-    """With a full disk, rank 0 would say farewell to ranks that still grow, and wait for them."""
+    """With a full disk, rank 0 would close the collective while other ranks train, and wait for them."""
     line = training_line(library, prepared, tmp_path / "out")
     program = f"""
 import runpy, sys

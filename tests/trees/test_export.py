@@ -57,7 +57,7 @@ def data(tmp_path_factory: pytest.TempPathFactory) -> Prepare:
             tied, gappy, fine = generator.standard_normal((3, num_rows))
             code = generator.integers(12, size=num_rows).astype(float)
             truth = tied.round(1) + gappy + np.sin(5 * fine) + np.sin(7 * code) + 0.2 * generator.standard_normal(num_rows)
-            found = {
+            result = {
                 "target": {
                     "binary": truth > 0.5,
                     "multiclass": np.digitize(truth, [-0.5, 0.8]),
@@ -70,7 +70,7 @@ def data(tmp_path_factory: pytest.TempPathFactory) -> Prepare:
                 "code": np.where(generator.random(num_rows) < 0.1, np.nan, code),
             }
             whole = {"row_id": np.arange(num_rows), "group": np.arange(num_rows) // 20, "cluster": np.arange(num_rows)}
-            arrays = {name: pa.array(values, pa.float32()) for name, values in found.items()}
+            arrays = {name: pa.array(values, pa.float32()) for name, values in result.items()}
             table = pa.table({**{name: pa.array(values, pa.int64()) for name, values in whole.items()}, **arrays})
             with TableWriter(folder / "rows" / split, table.schema) as writer:
                 writer.write(table)
@@ -107,23 +107,23 @@ def features_of(folder: Path) -> np.ndarray:
 
 
 @pytest.mark.parametrize(("library", "kind"), CASES)
-def test_the_file_says_what_the_member_says(library: str, kind: str, data: Prepare, trained: Train, tmp_path: Path) -> None:
-    """Whoever runs the file elsewhere would get other forecasts than the report speaks of."""
+def test_the_file_predicts_as_the_member(library: str, kind: str, data: Prepare, trained: Train, tmp_path: Path) -> None:
+    """The file would predict other values than those in the report."""
     folder, file = trained(library, kind), tmp_path / "new/member.onnx"
-    told = export.export(folder, file, data(kind))
-    assert told["rows"] == export.NUM_CHECKED + NUM_ROWS["test"]
+    output = export.export(folder, file, data(kind))
+    assert output["rows"] == export.NUM_CHECKED + NUM_ROWS["test"]
     expected = TreeMember(folder).predict(data(kind), "test")["prediction"]
     session = onnxruntime.InferenceSession(file, providers=["CPUExecutionProvider"])
-    (found,) = session.run(["prediction"], {"features": features_of(data(kind))})
-    assert found.shape == expected.shape
-    assert np.abs(found - expected).max() <= 1e-5 * max(1, np.abs(expected).max())
+    (result,) = session.run(["prediction"], {"features": features_of(data(kind))})
+    assert result.shape == expected.shape
+    assert np.abs(result - expected).max() <= 1e-5 * max(1, np.abs(expected).max())
     assert np.ptp(expected) > 0.1
     (one,) = session.run(None, {"features": features_of(data(kind))[:1]})
-    assert one == pytest.approx(found[:1], rel=1e-6)  # alone, ONNX Runtime adds the leaves in another order
+    assert one == pytest.approx(result[:1], rel=1e-6)  # alone, ONNX Runtime adds the leaves in another order
 
 
 @pytest.mark.parametrize("library", LIBRARIES)
-def test_the_file_says_what_it_is(library: str, data: Prepare, trained: Train, tmp_path: Path) -> None:
+def test_the_file_contains_its_description(library: str, data: Prepare, trained: Train, tmp_path: Path) -> None:
     """Nobody could tell which column is which, what number a category has, or which data it was trained on."""
     export.export(trained(library, "multiclass"), tmp_path / "member.onnx", data("multiclass"))
     about = {entry.key: entry.value for entry in onnx.load(tmp_path / "member.onnx").metadata_props}
@@ -136,9 +136,9 @@ def test_the_file_says_what_it_is(library: str, data: Prepare, trained: Train, t
 
 
 @pytest.mark.parametrize("library", LIBRARIES)
-def test_categories_are_told_apart(library: str, trained: Train) -> None:
+def test_categories_are_distinguished(library: str, trained: Train) -> None:
     """The tests here could not fail for categories: no tree would split on them, or only into one and the rest."""
-    booster = member.module_of(library).load(trained(library, "binary") / member.module_of(library).FILE)
+    booster = member.library_module(library).load(trained(library, "binary") / member.library_module(library).FILE)
     trees = export.READERS[library](booster).trees
     splits = [node for tree in trees for node in tree if isinstance(node, export.Split)]
     assert max(len(split.categories or ()) for split in splits) > 1
@@ -154,12 +154,12 @@ def changed(change: Callable[[export.Split], dict[str, Any]]) -> Callable[[Any],
 
     def reader(right: Callable[[Any], export.Trees]) -> Callable[[Any], export.Trees]:
         def wrong(booster: Any) -> export.Trees:
-            found = right(booster)
+            result = right(booster)
             trees = [
                 [dataclasses.replace(node, **change(node)) if isinstance(node, export.Split) else node for node in tree]
-                for tree in found.trees
+                for tree in result.trees
             ]
-            return dataclasses.replace(found, trees=trees)
+            return dataclasses.replace(result, trees=trees)
 
         return wrong
 
@@ -224,7 +224,7 @@ def test_what_cannot_be_exported_is_refused(data: Prepare, trained: Train, tmp_p
     assert not list(tmp_path.glob("*.onnx"))
 
 
-def test_the_script_tells_how_close_and_how_fast(trained: Train, tmp_path: Path) -> None:
+def test_the_script_prints_difference_and_speed(trained: Train, tmp_path: Path) -> None:
     """Nobody would know what the export is good for."""
     words = [f"member={trained('lightgbm', 'binary')}", "out=member.onnx"]
     done = subprocess.run(

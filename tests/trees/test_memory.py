@@ -39,26 +39,26 @@ def group(folder: Path, version: int, most: str, now_mb: int, pages_mb: int) -> 
 
 def test_the_machine_is_the_first_limit(machine: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """A training would be killed where others use the memory."""
-    assert memory.left(machine) == 1000 * MEGABYTE
+    assert memory.available(machine) == 1000 * MEGABYTE
     monkeypatch.setattr("ensemble.memory.MEMINFO", machine / "nothing")
-    assert memory.left(machine) is None
+    assert memory.available(machine) is None
 
 
 @pytest.mark.parametrize("version", [1, 2])
 def test_the_cgroup_is_a_limit(version: int, machine: Path) -> None:
     """A job with 500 MB on a node of a terabyte would be killed; or one that has read a large file take that for its own."""
     group(machine / ("job" if version == 2 else "memory/job"), version, str(500 * MEGABYTE), 400, 150)
-    assert memory.left(machine) == (500 - 400 + 150) * MEGABYTE
+    assert memory.available(machine) == (500 - 400 + 150) * MEGABYTE
 
 
 @pytest.mark.parametrize(("version", "most"), [(2, "max"), (1, "9223372036854771712")])
 def test_a_cgroup_without_a_limit_is_none(version: int, most: str, machine: Path) -> None:
     """Every training would run from disk, or end in a traceback."""
     group(machine / ("job" if version == 2 else "memory/job"), version, most, 400, 150)
-    assert memory.left(machine) == 1000 * MEGABYTE
+    assert memory.available(machine) == 1000 * MEGABYTE
 
 
-def test_what_does_not_fit_is_grown_with_less() -> None:
+def test_low_memory_mode_if_memory_is_short() -> None:
     """A training would be killed without a word where it could have run."""
     gigabyte = 10**9
     needs = memory.needed("xgboost", 10_000_000, 50)
@@ -107,8 +107,8 @@ def test_low_memory_goes_on_to_the_same_bits(
     monkeypatch.setattr("ensemble.trees.rows.ROWS_PER_BATCH", 500)  # several files
     monkeypatch.setitem(memory.SAMPLED_ROWS, "low", 1000)
     settings = config(library, prepared, tmp_path / "again", memory="low")
-    told = train.train(config(library, prepared, tmp_path / "whole", memory="low"))
-    assert told["memory"] == "low"
+    output = train.train(config(library, prepared, tmp_path / "whole", memory="low"))
+    assert output["memory"] == "low"
     interrupt(settings, monkeypatch)
     interrupt(settings, monkeypatch, "last")
     (tmp_path / "again.checkpoint/.pages-0").mkdir()  # killed by force
@@ -127,7 +127,7 @@ def test_going_on_keeps_to_the_mode(
     """A job that is requeued on a node with more memory would mix two kinds of bins."""
     monkeypatch.setitem(memory.SAMPLED_ROWS, "low", 1000)
     with monkeypatch.context() as patch:
-        patch.setattr(memory, "left", lambda: 1)
+        patch.setattr(memory, "available", lambda: 1)
         interrupt(config(library, prepared, tmp_path / "out"), monkeypatch)
     assert "memory=low: training in core may take " in capsys.readouterr().err
     if library == "lightgbm":
@@ -139,16 +139,16 @@ def test_going_on_keeps_to_the_mode(
     assert model(tmp_path / "out") == model(tmp_path / "low")
 
 
-def test_the_summary_tells_the_peak(prepared: Path, tmp_path: Path) -> None:
-    """Nobody would know how much memory to ask a job for; or what was there before, or the parent had, would be told."""
+def test_the_summary_contains_the_peak_memory(prepared: Path, tmp_path: Path) -> None:
+    """The memory to request for a job would be unknown, or include that of earlier work or of the parent process."""
     code = """
 import sys
-from ensemble.trees import threads; threads.settle(1)
+from ensemble.trees import threads; threads.configure(1)
 from ensemble.trees import train as member
 from ensemble.trees.settings import TreesConfig
 before = bytes(range(256)) * (int(sys.argv[1]) * 4000)
-whole, held = member.module_of, []
-member.module_of = lambda name: held.append(bytes(range(256)) * (int(sys.argv[2]) * 4000)) or whole(name)
+whole, held = member.library_module, []
+member.library_module = lambda name: held.append(bytes(range(256)) * (int(sys.argv[2]) * 4000)) or whole(name)
 print(member.train(TreesConfig(data=sys.argv[3], out=sys.argv[4], num_rounds=2, threads=1))["peak_memory_mb"])
 """
     parent = bytes(range(256)) * 1_600_000

@@ -1,4 +1,4 @@
-"""Every objective in both libraries, on small tables whose truth is known: what is learned, judged, and refused."""
+"""Every objective in both libraries, on small tables with a known rule: what is learned, scored, and refused."""
 
 import dataclasses
 import importlib
@@ -20,11 +20,12 @@ from ensemble import predictions
 from ensemble.arrow import TableWriter
 from ensemble.commands import predict
 from ensemble.errors import UserError
-from ensemble.metrics import METRIC_OF
+from ensemble.metrics import METRIC_FUNCTIONS
 from ensemble.predictor import fit
 from ensemble.task import Task
-from ensemble.trees import boosting, distributed, objective, threads, train
+from ensemble.trees import boosting, distributed, threads, train
 from ensemble.trees.checkpoint import Checkpoints
+from ensemble.trees.objective import OUTPUT_OF, dataset_of, grades, objective_of
 from ensemble.trees.predict import MODULES, TreeMember
 from ensemble.trees.rows import TreeData
 from ensemble.trees.scaling import Scaling
@@ -91,21 +92,21 @@ def target_of(kind: str, found: Columns) -> np.ndarray:
 def prepare(
     folder: Path,
     kind: str,
-    change: Callable[[Columns], Columns] = lambda found: found,
+    change: Callable[[Columns], Columns] = lambda result: result,
     weight: str = "",
     categories: bool = True,
 ) -> Path:
     """A folder of prepared data; `change` may put other columns in the place of some, and other targets as `target`."""
     kinds = {"row_id": pa.int64(), "group": pa.int32(), "cluster": pa.int32()}
     for split in NUM_ROWS:
-        found = columns(split)
-        found["target"] = target_of(kind, found)
-        found = change(found)
+        result = columns(split)
+        result["target"] = target_of(kind, result)
+        result = change(result)
         if split == "forecast":
-            found["target"] = np.full(len(found["row_id"]), np.nan)
-        schema = pa.schema([(name, kinds.get(name, pa.float32())) for name in found])
+            result["target"] = np.full(len(result["row_id"]), np.nan)
+        schema = pa.schema([(name, kinds.get(name, pa.float32())) for name in result])
         with TableWriter(folder / "rows" / split, schema) as writer:
-            writer.write(pa.table([pa.array(found[name], kinds.get(name, pa.float32())) for name in found], schema=schema))
+            writer.write(pa.table([pa.array(result[name], kinds.get(name, pa.float32())) for name in result], schema=schema))
     task = Task(
         kind=kind, target="target", metric=METRICS[kind], group="group", cluster="cluster", weight=weight,
         classes=("low", "middle", "high") if kind == "multiclass" else (),
@@ -158,7 +159,7 @@ def history_of(out: Path) -> list[dict[str, Any]]:
 
 def score(metric: str, found: dict[str, Any], prediction: np.ndarray | None = None) -> float:
     prediction = found["prediction"] if prediction is None else prediction
-    return METRIC_OF[metric].function(found["target"], prediction, found["group"])
+    return METRIC_FUNCTIONS[metric].function(found["target"], prediction, found["group"])
 
 
 # What is learned
@@ -166,24 +167,27 @@ def score(metric: str, found: dict[str, Any], prediction: np.ndarray | None = No
 
 @pytest.mark.parametrize("kind", KINDS)
 def test_each_objective_learns(kind: str, library: str, data: Any, tmp_path: Path) -> None:
-    """An objective would be given the wrong labels or groups, or say something else than the ensemble takes it for."""
+    """An objective would get the wrong labels or groups, or its output be misread by the ensemble."""
     metric, out = METRICS[kind], tmp_path / library
     summary = train.train(config(library, data(kind), out))
     assert (summary["objective"], summary["target"], summary["metric"]) == (kind, "target", metric)
-    found = TreeMember(out).predict(data(kind), "test")
+    result = TreeMember(out).predict(data(kind), "test")
     file = tmp_path / "member.test.parquet"
-    predictions.write(file, predictions.Predictions(**found, member="member", split="test"))
-    assert predictions.read(file).output == objective.OUTPUT_OF[kind] == summary["output"]
+    predictions.write(file, predictions.Predictions(**result, member="member", split="test"))
+    assert predictions.read(file).output == OUTPUT_OF[kind] == summary["output"]
     num_rows = NUM_ROWS["test"]
     if kind == "multiclass":
-        assert found["prediction"].shape == (num_rows, 3)
+        assert result["prediction"].shape == (num_rows, 3)
         assert predictions.read(file).classes == ("low", "middle", "high")
-        constant = np.tile(np.bincount(found["target"].astype(int)) / num_rows, (num_rows, 1))
+        constant = np.tile(np.bincount(result["target"].astype(int)) / num_rows, (num_rows, 1))
     else:
-        assert found["prediction"].shape == (num_rows,)
-        constant = np.full(num_rows, found["target"].mean())
-    ours, blind = score(metric, found), score(metric, found, constant)
-    assert ours > blind + 0.5 * (1 - blind) if METRIC_OF[metric].higher_is_better else ours < 0.7 * blind, (ours, blind)
+        assert result["prediction"].shape == (num_rows,)
+        constant = np.full(num_rows, result["target"].mean())
+    ours, blind = score(metric, result), score(metric, result, constant)
+    assert ours > blind + 0.5 * (1 - blind) if METRIC_FUNCTIONS[metric].higher_is_better else ours < 0.7 * blind, (
+        ours,
+        blind,
+    )
     importance = json.loads((out / "importance.json").read_text())
     assert next(iter(importance)) == "first"
     assert list(importance)[-1] == "noise"
@@ -191,43 +195,43 @@ def test_each_objective_learns(kind: str, library: str, data: Any, tmp_path: Pat
 
 
 @pytest.mark.parametrize("kind", KINDS)
-def test_the_forecast_of_any_kind_says_why(kind: str, library: str, data: Any, tmp_path: Path) -> None:
+def test_the_forecast_of_any_kind_has_reasons(kind: str, library: str, data: Any, tmp_path: Path) -> None:
     """The forecast would crash where there are several classes, or give the reasons of another one."""
     train.train(config(library, data(kind), tmp_path / "out", num_rounds=10))
-    found = TreeMember(tmp_path / "out").predict(data(kind), "forecast")
-    assert np.isnan(found["target"]).all()
+    result = TreeMember(tmp_path / "out").predict(data(kind), "forecast")
+    assert np.isnan(result["target"]).all()
     rows = TreeData(data(kind), "forecast", manifest.read_manifest(data(kind)))
     (features,) = rows.batches()
     library_module = module(library)
     booster = library_module.load(tmp_path / "out" / FILES[library])
-    scaling = Scaling.in_summary(manifest.read_json(tmp_path / "out/summary.json"))
+    scaling = Scaling.all_from_summary(manifest.read_json(tmp_path / "out/summary.json"), 1)[0]
     assert scaling.is_identity == (kind != "regression")
-    parts = scaling.parts(library_module.contributions(booster, features))[:, :-1]
+    likeliest = result["prediction"].argmax(axis=1) if kind == "multiclass" else None
+    parts = scaling.parts(library_module.contributions(booster, features, likeliest))[:, :-1]
     assert parts.shape == features.shape
     if kind == "multiclass":
         # Softmax of the likeliest class rises with its parts: its log odds by the others' cannot be had from them alone
-        likeliest = found["prediction"].argmax(axis=1)
         high = parts[:, 0][likeliest == 2]
         assert np.corrcoef(high, features[likeliest == 2, 0])[0, 1] > 0.5
         low = parts[:, 0][likeliest == 0]
         assert np.corrcoef(low, features[likeliest == 0, 0])[0, 1] < -0.5
     strongest = [sorted(row[row != 0], key=abs, reverse=True) for row in parts]
-    for row, (reasons, expected) in enumerate(zip(found["reasons"], strongest, strict=True)):
+    for row, (reasons, expected) in enumerate(zip(result["reasons"], strongest, strict=True)):
         of = [reason for reason in reasons if kind != "multiclass" or reason["class"] == likeliest[row]]
         assert [reason["contribution"] for reason in of] == pytest.approx(expected, abs=1e-6)
         assert kind != "multiclass" or len({reason["class"] for reason in reasons}) == 2
 
 
-def test_what_is_missing_tells_something(library: str, tmp_path: Path) -> None:
+def test_missing_values_are_learned_from(library: str, tmp_path: Path) -> None:
     """Missing values would be taken for zeros, or rows with them be left out."""
 
-    def change(found: Columns) -> Columns:
-        return {**found, "target": np.where(np.isnan(found["second"]), 3.0, 0.0) + 0.1 * found["noise"]}
+    def change(result: Columns) -> Columns:
+        return {**result, "target": np.where(np.isnan(result["second"]), 3.0, 0.0) + 0.1 * result["noise"]}
 
     folder = prepare(tmp_path / "data", "regression", change)
     train.train(config(library, folder, tmp_path / "out", num_rounds=80))
-    found = TreeMember(tmp_path / "out").predict(folder, "test")
-    assert score("root_mean_squared_error", found) < 0.25 < found["target"].std() / 3
+    result = TreeMember(tmp_path / "out").predict(folder, "test")
+    assert score("root_mean_squared_error", result) < 0.25 < result["target"].std() / 3
 
 
 def test_codes_are_no_quantities(library: str, tmp_path: Path) -> None:
@@ -248,16 +252,16 @@ def test_codes_are_no_quantities(library: str, tmp_path: Path) -> None:
 def test_a_code_that_was_never_seen_is_predicted(library: str, tmp_path: Path) -> None:
     """A library would refuse the row, crash, or take the code for another one's."""
 
-    def change(found: Columns) -> Columns:
-        unseen = (found["row_id"] < 1000) & (found["code"] >= 28)  # in train
-        return {**found, "code": np.where(unseen, np.nan, found["code"])}
+    def change(result: Columns) -> Columns:
+        unseen = (result["row_id"] < 1000) & (result["code"] >= 28)  # in train
+        return {**result, "code": np.where(unseen, np.nan, result["code"])}
 
     folder = prepare(tmp_path / "data", "regression", change)
     train.train(config(library, folder, tmp_path / "out"))
-    found = TreeMember(tmp_path / "out").predict(folder, "test")
+    result = TreeMember(tmp_path / "out").predict(folder, "test")
     assert (read(folder, "test")["code"] == 29).any()
-    assert np.isfinite(found["prediction"]).all()
-    assert score("root_mean_squared_error", found) < 0.8
+    assert np.isfinite(result["prediction"]).all()
+    assert score("root_mean_squared_error", result) < 0.8
 
 
 @pytest.mark.parametrize("code", [-1.0, 0.5, float(NUM_CODES)])
@@ -295,22 +299,22 @@ def test_a_weight_of_2_is_the_row_twice(library: str, tmp_path: Path) -> None:
     """Weights would be ignored, or belong to other rows."""
     heavy = np.random.default_rng(7).random(NUM_ROWS["train"]) < 0.3
 
-    def weigh(found: Columns) -> Columns:
-        is_train = found["row_id"][0] == 0
+    def weigh(result: Columns) -> Columns:
+        is_train = result["row_id"][0] == 0
         # The heavy rows have another truth, so that they can be told
-        target = np.where(heavy, found["target"] + 2 * found["noise"], found["target"]) if is_train else found["target"]
-        return {**found, "target": target, "weight": np.where(heavy, 2.0, 1.0) if is_train else found["weight"]}
+        target = np.where(heavy, result["target"] + 2 * result["noise"], result["target"]) if is_train else result["target"]
+        return {**result, "target": target, "weight": np.where(heavy, 2.0, 1.0) if is_train else result["weight"]}
 
-    def ignore(found: Columns) -> Columns:
-        return {**weigh(found), "weight": np.ones(len(found["row_id"]))}
+    def ignore(result: Columns) -> Columns:
+        return {**weigh(result), "weight": np.ones(len(result["row_id"]))}
 
-    def double(found: Columns) -> Columns:
-        found = ignore(found)
-        if found["row_id"][0] != 0:
-            return found
-        return {name: np.concatenate([values, values[heavy]]) for name, values in found.items()}
+    def double(result: Columns) -> Columns:
+        result = ignore(result)
+        if result["row_id"][0] != 0:
+            return result
+        return {name: np.concatenate([values, values[heavy]]) for name, values in result.items()}
 
-    found = {}
+    result = {}
     for name, folder in (
         # Without categories, of which LightGBM counts the rows
         ("plain", prepare(tmp_path / "plain", "regression", ignore, categories=False)),
@@ -320,9 +324,9 @@ def test_a_weight_of_2_is_the_row_twice(library: str, tmp_path: Path) -> None:
         # Of the leaves' limits, LightGBM's 20 rows must not bind; and nothing is drawn
         settings = {"num_rounds": 10, "min_leaf_weight": 60.0, "row_fraction": 1.0, "column_fraction": 1.0}
         train.train(config(library, folder, tmp_path / f"{name}.out", early_stopping_rounds=10, max_leaves=8, **settings))
-        found[name] = TreeMember(tmp_path / f"{name}.out").predict(folder, "test")["prediction"]
-    apart = np.abs(found["plain"] - found["double"]).mean()
-    assert np.abs(found["weighed"] - found["double"]).mean() < apart / 20
+        result[name] = TreeMember(tmp_path / f"{name}.out").predict(folder, "test")["prediction"]
+    apart = np.abs(result["plain"] - result["double"]).mean()
+    assert np.abs(result["weighed"] - result["double"]).mean() < apart / 20
     assert apart > 0.02
 
 
@@ -397,22 +401,22 @@ def test_groups_are_gathered(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) ->
 
     folder = prepare(tmp_path / "data", "ranking", change, weight="weight")
     rows = TreeData(folder, "train", manifest.read_manifest(folder))
-    lesson = objective.lesson_of(objective.goal_of(config("xgboost", folder, tmp_path), rows), rows)
+    dataset = dataset_of(objective_of(config("xgboost", folder, tmp_path), rows), rows)
     table = read(folder, "train")
     table = table[table["weight"] > 0].sort_values("group", kind="stable")
-    assert lesson.group_sizes is not None
-    assert np.array_equal(lesson.group_sizes, table.groupby("group").size())
-    assert np.array_equal(lesson.target, table["target"])
-    assert np.array_equal(lesson.rows.column("row_id"), table["row_id"])
-    assert lesson.weight == pytest.approx(table.groupby("group")["weight"].transform("mean").to_numpy())
+    assert dataset.group_sizes is not None
+    assert np.array_equal(dataset.group_sizes, table.groupby("group").size())
+    assert np.array_equal(dataset.target, table["target"])
+    assert np.array_equal(dataset.rows.column("row_id"), table["row_id"])
+    assert dataset.weight == pytest.approx(table.groupby("group")["weight"].transform("mean").to_numpy())
     features = table[rows.features].to_numpy()
-    assert np.array_equal(np.concatenate(list(lesson.rows.batches())), features, equal_nan=True)
-    assert np.array_equal(lesson.rows.feature_table().to_pandas().to_numpy(), features, equal_nan=True)
-    goal = objective.goal_of(config("xgboost", folder, tmp_path, target="other", objective="ranking"), rows)
-    assert len(objective.lesson_of(goal, rows).rows) == (table["first"] <= 2).sum()
+    assert np.array_equal(np.concatenate(list(dataset.rows.batches())), features, equal_nan=True)
+    assert np.array_equal(dataset.rows.feature_table().to_pandas().to_numpy(), features, equal_nan=True)
+    objective = objective_of(config("xgboost", folder, tmp_path, target="other", objective="ranking"), rows)
+    assert len(dataset_of(objective, rows).rows) == (table["first"] <= 2).sum()
 
 
-def test_xgboost_gets_each_row_its_own(data: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_xgboost_gets_the_target_and_weight_of_each_row(data: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """XGBoost would rank all rows as one group, or learn by labels and weights of other rows or groups."""
     from ensemble.trees import xgb
 
@@ -420,42 +424,42 @@ def test_xgboost_gets_each_row_its_own(data: Any, tmp_path: Path, monkeypatch: p
     for kind in ("ranking", "regression"):
         rows = TreeData(data(kind), "train", manifest.read_manifest(data(kind)))
         settings = config("xgboost", data(kind), tmp_path)
-        lesson = objective.lesson_of(objective.goal_of(settings, rows), rows)
+        dataset = dataset_of(objective_of(settings, rows), rows)
         per_row = np.arange(len(rows)).astype(np.float32)
-        lesson = dataclasses.replace(lesson, weight=per_row if kind == "regression" else per_row // GROUP_SIZE)
+        dataset = dataclasses.replace(dataset, weight=per_row if kind == "regression" else per_row // GROUP_SIZE)
         for memory in ("in_core", "low"):
             settings = dataclasses.replace(settings, memory=memory)
-            matrix = xgb.matrix(settings, lesson, tmp_path, f"{kind}-{memory}")
-            assert np.array_equal(matrix.get_label(), lesson.target)
+            matrix = xgb.matrix(settings, dataset, tmp_path, f"{kind}-{memory}")
+            assert np.array_equal(matrix.get_label(), dataset.target)
             if kind == "ranking":
-                assert np.array_equal(np.diff(matrix.get_uint_info("group_ptr")), lesson.group_sizes)
+                assert np.array_equal(np.diff(matrix.get_uint_info("group_ptr")), dataset.group_sizes)
                 assert np.array_equal(matrix.get_weight(), np.arange(len(rows) // GROUP_SIZE))
             else:
-                assert np.array_equal(matrix.get_weight(), lesson.weight)
+                assert np.array_equal(matrix.get_weight(), dataset.weight)
 
 
 def test_large_groups_are_cut_for_lightgbm(data: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """A week of more than 10,000 products would end in LightGBM's traceback."""
     from ensemble.trees import lgbm
 
-    assert lgbm._cut(np.array([3, 10_000, 10_001, 25_000])).tolist() == [3, 10_000, 5_000, 5_001, 8_333, 8_333, 8_334]
-    monkeypatch.setattr(lgbm, "MOST_RANKED", 7)
+    assert lgbm._divided(np.array([3, 10_000, 10_001, 25_000])).tolist() == [3, 10_000, 5_000, 5_001, 8_333, 8_333, 8_334]
+    monkeypatch.setattr(lgbm, "MAX_GROUP_ROWS", 7)
     train.train(config("lightgbm", data("ranking"), tmp_path / "out"))
-    found = TreeMember(tmp_path / "out").predict(data("ranking"), "test")
-    assert score("ndcg_at_10", found) > 0.8
+    result = TreeMember(tmp_path / "out").predict(data("ranking"), "test")
+    assert score("ndcg_at_10", result) > 0.8
 
 
 def test_grades_are_places_within_the_group() -> None:
-    """Of two products of a week the worse one would get the higher relevance, or equals be told apart."""
+    """The worse of two products of a week would get the higher relevance, or equal ones different relevances."""
     generator = np.random.default_rng(0)
     sizes = np.array([1, 5, 40, 200])
     values = generator.integers(0, 60, sizes.sum()).astype(np.float32)
-    found, start = objective.grades(values, sizes), 0
+    result, start = grades(values, sizes), 0
     for size in sizes:
-        own, grades = values[start : start + size], found[start : start + size]
-        assert grades.tolist() == [31 * (own < value).sum() // size for value in own]
+        own, of_group = values[start : start + size], result[start : start + size]
+        assert of_group.tolist() == [31 * (own < value).sum() // size for value in own]
         start += size
-    assert (found.min(), found.max()) == (0, 30)
+    assert (result.min(), result.max()) == (0, 30)
 
 
 # Early stopping
@@ -478,12 +482,12 @@ def test_the_named_metric_stops(kind: str, metric: str, library: str, data: Any,
     out = tmp_path / "out"
     summary = train.train(config(library, data(kind), out, metric=metric, num_rounds=120, early_stopping_rounds=12))
     scores = np.array([entry[metric] for entry in history_of(out)])
-    best = int(scores.argmax() if METRIC_OF[metric].higher_is_better else scores.argmin())
+    best = int(scores.argmax() if METRIC_FUNCTIONS[metric].higher_is_better else scores.argmin())
     assert summary["trees"] == best + 1
     assert len(scores) == best + 1 + 12 < 120
     assert summary[f"validation_{metric}"] == scores[best]
-    found = TreeMember(out).predict(data(kind), "validation")
-    assert score(metric, found) == pytest.approx(scores[best], abs=1e-5)
+    result = TreeMember(out).predict(data(kind), "validation")
+    assert score(metric, result) == pytest.approx(scores[best], abs=1e-5)
 
 
 def test_what_is_not_defined_is_never_best() -> None:
@@ -504,16 +508,16 @@ def test_what_is_not_defined_is_never_best() -> None:
         ("ranking", {"objective": "binary", "target": "is_high"}),
     ],
 )
-def test_another_lesson_is_judged_by_the_task(kind: str, settings: dict[str, str], library: str, tmp_path: Path) -> None:
+def test_another_objective_is_scored_by_the_task(kind: str, settings: dict[str, str], library: str, tmp_path: Path) -> None:
     """The trees would be cut where they forecast growth best, and the ensemble take growth for a probability."""
-    folder = prepare(tmp_path / "data", kind, lambda found: {**found, "is_high": found["noisy"] > 1})
+    folder = prepare(tmp_path / "data", kind, lambda result: {**result, "is_high": result["noisy"] > 1})
     out = tmp_path / "out"
     summary = train.train(config(library, folder, out, **settings))
-    found = TreeMember(out).predict(folder, "validation")
-    assert found["output"] == summary["output"] == "score"
-    assert np.array_equal(found["target"], read(folder, "validation")["target"])
+    result = TreeMember(out).predict(folder, "validation")
+    assert result["output"] == summary["output"] == "score"
+    assert np.array_equal(result["target"], read(folder, "validation")["target"])
     assert {*history_of(out)[0]} == {"kind", "step", METRICS[kind]}
-    ours, blind = score(METRICS[kind], found), score(METRICS[kind], found, np.zeros(len(found["target"])))
+    ours, blind = score(METRICS[kind], result), score(METRICS[kind], result, np.zeros(len(result["target"])))
     assert ours == pytest.approx(summary[f"validation_{METRICS[kind]}"], abs=1e-5)
     assert ours > blind + 0.5 * (1 - blind)
 
@@ -593,8 +597,8 @@ def test_low_memory_grows_the_same_trees(kind: str, data: Any, tmp_path: Path) -
         ("binary", {"objective": "rank"}, r"objective=rank is unknown: choose binary, multiclass, regression, ranking, or "),
         ("binary", {"target": "noizy"}, r"target=noizy is no column to learn from: did you mean noisy\?"),
         ("binary", {"target": "first"}, r"target=first is no column to learn from: there are truth, noisy, weight, target"),
-        ("binary", {"metric": "accuracy"}, r"metric=accuracy does not judge a binary task: choose average_precision, "),
-        ("regression", {"metric": "rmse"}, r"metric=rmse does not judge a regression task: choose root_mean_squared_error"),
+        ("binary", {"metric": "accuracy"}, r"metric=accuracy does not score a binary task: choose average_precision, "),
+        ("regression", {"metric": "rmse"}, r"metric=rmse does not score a regression task: choose root_mean_squared_error"),
         (
             "binary",
             {"objective": "multiclass", "target": "noisy"},
@@ -614,12 +618,12 @@ def test_low_memory_grows_the_same_trees(kind: str, data: Any, tmp_path: Path) -
         (
             "binary",
             {"objective": "regression", "metric": "log_loss"},
-            r"metric=log_loss judges a probability, and .* gives scores, .*: choose average_precision, roc_auc",
+            r"metric=log_loss scores a probability, and .* gives scores, .*: choose average_precision, roc_auc",
         ),
         (
             "binary",
             {"monotone": {"frist": 1}},
-            r"monotone names the feature frist, which is not there: did you mean first\?",
+            r"monotone names the feature frist, which does not exist: did you mean first\?",
         ),
         (
             "binary",
@@ -631,26 +635,26 @@ def test_low_memory_grows_the_same_trees(kind: str, data: Any, tmp_path: Path) -
             {"monotone": {"code": 1}},
             r"monotone names code, whose values are categories without an order: leave it",
         ),
-        ("multiclass", {"monotone": {"first": 1}}, r"monotone= means nothing with several classes"),
+        ("multiclass", {"monotone": {"first": 1}}, r"monotone= is not possible with several classes"),
     ],
 )
 def test_what_does_not_fit_is_refused(
     kind: str, settings: dict[str, Any], message: str, library: str, data: Any, tmp_path: Path
 ) -> None:
-    """A typo would end in a library's traceback, or in a member that says something else than it seems to."""
+    """A typo would end in a library's traceback, or in a member with another output than it seems to have."""
     with pytest.raises(UserError, match=message):
         train.train(config(library, data(kind), tmp_path / "out", **settings))
     assert list(tmp_path.iterdir()) == []
 
 
-def test_what_cannot_be_judged_is_refused(library: str, tmp_path: Path) -> None:
+def test_a_split_that_cannot_be_scored_is_refused(library: str, tmp_path: Path) -> None:
     """Every score would be NaN, and the first tree the best."""
 
     def hide(found: Columns) -> Columns:
         hidden = (found["row_id"] >= 1000) & (found["cluster"] == 9)
         return {**found, "target": np.where(hidden, np.nan, found["target"])}
 
-    with pytest.raises(UserError, match="a row to be judged by has no target: prepare the data without such rows"):
+    with pytest.raises(UserError, match="a validation row has no target: prepare the data without such rows"):
         train.train(config(library, prepare(tmp_path / "data", "regression", hide), tmp_path / "out"))
     assert [path.name for path in tmp_path.iterdir()] == ["data"]
 
@@ -686,10 +690,10 @@ def run(script: str, *words: str) -> None:
     assert done.returncode == 0, done.stderr
 
 
-def test_hot_sellers_by_another_lesson_join_the_ensemble(
+def test_members_with_other_objectives_join_the_ensemble(
     prepared: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """The command line would lack the settings, or the ensemble refuse or misread what such members say."""
+    """The command line would lack the settings, or the ensemble refuse or misread the scores of such members."""
     others = {
         "ranked": ["library=xgboost", "objective=ranking", "monotone={reviews_4w: 1}", "metric=roc_auc"],
         "grown": ["library=lightgbm", "objective=regression", "target=growth"],
@@ -698,16 +702,16 @@ def test_hot_sellers_by_another_lesson_join_the_ensemble(
         settings = ["num_rounds=20", "min_leaf_weight=0.1", "threads=1"]
         run("train_trees.py", f"data={prepared}", f"out={tmp_path / name}", *settings, *words)
     train.train(config("lightgbm", prepared, tmp_path / "native"))
-    monkeypatch.setattr(threads, "settle", lambda number: number)  # once per process, and XGBoost is loaded here
+    monkeypatch.setattr(threads, "configure", lambda number: number)  # once per process, and XGBoost is loaded here
     about = manifest.read_manifest(prepared)
     for name in ("native", *others):
         predict.predict(
             predict.PredictConfig(member=str(tmp_path / name), data=str(prepared), out=str(tmp_path / "predictions")), about
         )
         for split in ("blend", "test", "forecast"):
-            found = predictions.read(tmp_path / f"predictions/{name}.{split}.parquet")
-            assert found.output == ("probability" if name == "native" else "score")
-            assert np.array_equal(found.target, read(prepared, split)["hot"], equal_nan=True)
+            result = predictions.read(tmp_path / f"predictions/{name}.{split}.parquet")
+            assert result.output == ("probability" if name == "native" else "score")
+            assert np.array_equal(result.target, read(prepared, split)["hot"], equal_nan=True)
     fit.fit(tmp_path / "predictions", prepared, tmp_path / "ensemble", num_draws=20)
     assert {*others, "native"} <= {*manifest.read_json(tmp_path / "ensemble/ensemble.json")["members"]}
 

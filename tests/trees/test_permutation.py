@@ -8,7 +8,7 @@ import pytest
 from ensemble.data.cross_validation import Fold
 from ensemble.task import Task
 from ensemble.trees import permutation
-from ensemble.trees.objective import Goal
+from ensemble.trees.objective import Objective
 from ensemble.trees.scaling import Scaling
 
 NUM_ROWS = 900
@@ -36,10 +36,10 @@ class Rows:
         return {"target": target, "group": np.zeros(NUM_ROWS)}[name][self._rows]
 
 
-def goal(kind: str = "regression") -> Goal:
+def objective(kind: str = "regression") -> Objective:
     task = Task(kind=kind, target="target", metric="root_mean_squared_error", group="group", cluster="group")
-    return Goal(
-        task=task, objective=kind, target="target", metric=task.metric, output="value", monotone=(), scaling=Scaling()
+    return Objective(
+        task=task, kind=kind, target="target", metric=task.metric, output="value", monotone=(), scaling=Scaling()
     )  # fmt: skip
 
 
@@ -49,13 +49,13 @@ def predict(features: np.ndarray) -> np.ndarray:
 
 def test_the_score_falls_by_what_a_feature_gives() -> None:
     """A feature without use would seem to matter, or the importances be in another order."""
-    found = permutation.importance(goal(), Rows(), FOLDS, [predict] * 3, 10)  # type: ignore[arg-type]
-    assert found is not None
-    assert found["rows"] == NUM_ROWS
-    assert found["worse"]["none"] == 0
+    result = permutation.importance(objective(), Rows(), FOLDS, [predict] * 3, 10)  # type: ignore[arg-type]
+    assert result is not None
+    assert result["rows"] == NUM_ROWS
+    assert result["worse"]["none"] == 0
     # The difference of two independent values has twice their variance
-    assert found["worse"]["strong"] == pytest.approx(3 * np.sqrt(2), rel=0.1)
-    assert found["worse"]["weak"] == pytest.approx(np.sqrt(2), rel=0.1)
+    assert result["worse"]["strong"] == pytest.approx(3 * np.sqrt(2), rel=0.1)
+    assert result["worse"]["weak"] == pytest.approx(np.sqrt(2), rel=0.1)
 
 
 def test_each_copy_predicts_what_it_holds_out() -> None:
@@ -66,7 +66,7 @@ def test_each_copy_predicts_what_it_holds_out() -> None:
         asked.append(features)
         return predict(features)
 
-    permutation.importance(goal(), Rows(), FOLDS, [keep] * 3, 10)  # type: ignore[arg-type]
+    permutation.importance(objective(), Rows(), FOLDS, [keep] * 3, 10)  # type: ignore[arg-type]
     for number, features in enumerate(asked):
         plain = features.reshape(4, -1, 3)[0]
         assert (plain[:, None] == FEATURES[FOLDS[number].held]).all(axis=2).any(axis=1).all()
@@ -74,5 +74,5 @@ def test_each_copy_predicts_what_it_holds_out() -> None:
 
 def test_nothing_is_permuted_where_it_takes_long() -> None:
     """A table of many columns would wait for minutes, and a ranking be scored on parts of its groups."""
-    assert permutation.importance(goal(), Rows(), FOLDS, [predict] * 3, 100_000) is None  # type: ignore[arg-type]
-    assert permutation.importance(goal("ranking"), Rows(), FOLDS, [predict] * 3, 10) is None  # type: ignore[arg-type]
+    assert permutation.importance(objective(), Rows(), FOLDS, [predict] * 3, 100_000) is None  # type: ignore[arg-type]
+    assert permutation.importance(objective("ranking"), Rows(), FOLDS, [predict] * 3, 10) is None  # type: ignore[arg-type]

@@ -21,16 +21,16 @@ def drawn(monkeypatch: pytest.MonkeyPatch) -> list[list[str]]:
     """The labels of the bars of each picture."""
     from matplotlib.figure import Figure
 
-    found, save = [], Figure.savefig
+    result, save = [], Figure.savefig
 
     def savefig(figure: Figure, *arguments: object, **settings: object) -> None:
         save(figure, *arguments, **settings)
         axes = figure.axes[0]
         assert len(axes.patches) == len(axes.get_yticks())
-        found.append([label.get_text() for label in axes.get_yticklabels()])
+        result.append([label.get_text() for label in axes.get_yticklabels()])
 
     monkeypatch.setattr(Figure, "savefig", savefig)
-    return found
+    return result
 
 
 def test_a_long_name_is_shortened_in_pictures(tmp_path: Path, drawn: list[list[str]]) -> None:

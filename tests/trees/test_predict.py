@@ -89,10 +89,10 @@ def test_contributions_make_up_the_prediction(trained: Path, prepared: Path, sma
     table, rows = pq.read_table(file, page_checksum_verification=True), rows_of(prepared)
     assert table.column_names == ["row_id", contributions.BASE, *rows.features]
     assert {str(kind) for kind in table.schema.types[1:]} == {"float"}
-    found = TreeMember(trained).predict(prepared, "test")
-    assert np.array_equal(table["row_id"].to_numpy(), found["row_id"])
+    result = TreeMember(trained).predict(prepared, "test")
+    assert np.array_equal(table["row_id"].to_numpy(), result["row_id"])
     parts = np.stack([table[name].to_numpy() for name in table.column_names[1:]], axis=1).astype(np.float64)
-    assert np.abs(parts.sum(axis=1) - margin_of(found["prediction"])).max() < 1e-4
+    assert np.abs(parts.sum(axis=1) - margin_of(result["prediction"])).max() < 1e-4
     assert np.ptp(parts[:, 0]) == 0 < np.abs(parts[:, 1:]).max()
     importance = json.loads((trained / "importance.json").read_text())
     assert {name for name, gain in importance.items() if gain > 0} == {

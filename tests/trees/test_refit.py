@@ -8,7 +8,7 @@ from ensemble import folders
 from ensemble.trees import rows
 from ensemble.trees import train as member
 from ensemble.trees.boosting import Stopped, Training
-from ensemble.trees.predict import module_of
+from ensemble.trees.predict import library_module
 from ensemble.trees.settings import TreesConfig
 
 
@@ -27,7 +27,7 @@ def test_a_refit_is_a_training_on_both_splits(library: str, prepared: Path, tmp_
     about = folders.read_manifest(prepared)
     assert summary["rows"] == about["splits"]["train"]["rows"] + about["splits"]["validation"]["rows"]
     train, validation = (rows.TreeData(prepared, split, about) for split in ("train", "validation"))
-    module = module_of(library)
+    module = library_module(library)
     by_hand = settings(library, prepared, tmp_path, memory="in_core")
     by_hand = TreesConfig(**{**vars(by_hand), "num_rounds": summary["trees"], "early_stopping_rounds": 1000})
     booster, history, _ = module.train(by_hand, train.joined(validation), validation, Training(is_refit=True))
@@ -41,7 +41,7 @@ def test_all_trees_are_kept_though_an_earlier_number_scored_better(library: str,
     about = folders.read_manifest(prepared)
     train, validation = (rows.TreeData(prepared, split, about) for split in ("train", "validation"))
     config = settings(library, prepared, tmp_path, learning_rate=1.0)
-    _, history, best = module_of(library).train(config, train, validation, Training(is_refit=True))
+    _, history, best = library_module(library).train(config, train, validation, Training(is_refit=True))
     assert (len(history), best) == (25, 25)
 
 
@@ -49,7 +49,7 @@ def test_a_refit_that_was_stopped_ends_with_the_same_bits(
     library: str, prepared: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """A preempted job would leave the trees of the first half as the member."""
-    module = module_of(library)
+    module = library_module(library)
     whole = settings(library, prepared, tmp_path / "whole", refit=True)
     member.train(whole)
     train = module.train

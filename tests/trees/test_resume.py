@@ -83,7 +83,7 @@ def start() -> Iterator[Any]:
 def wait_for(process: subprocess.Popen[str], out: Path, num_trees: int) -> None:
     """Until there is a checkpoint of at least so many trees."""
     deadline = time.monotonic() + 120
-    while not any(int(folder.name[6:]) >= num_trees for folder in Checkpoints(out, "").found()):
+    while not any(int(folder.name[6:]) >= num_trees for folder in Checkpoints(out, "").all()):
         assert process.poll() is None, process.communicate()
         assert time.monotonic() < deadline
         time.sleep(0.002)
@@ -166,7 +166,7 @@ def test_a_signal_saves_and_leaves(library: str, number: signal.Signals, prepare
     _, errors = process.communicate(timeout=60)
     assert process.returncode == 75, errors
     assert (tmp_path / "out.checkpoint/status").read_text() == "preempted\n"
-    assert len(Checkpoints(tmp_path / "out", "").found()) == 1
+    assert len(Checkpoints(tmp_path / "out", "").all()) == 1
     assert not (tmp_path / "out").exists()
 
 
@@ -181,7 +181,7 @@ def test_a_damaged_checkpoint_is_named_and_passed_over(
     settings = config(library, prepared, tmp_path / "out")
     interrupt(settings, monkeypatch, 3)
     checkpoints = Checkpoints(settings.out, FILES[library])
-    newest, before = checkpoints.found()
+    newest, before = checkpoints.all()
     assert (newest.name, before.name) == ("trees-00000021", "trees-00000014")
     file = newest / FILES[library]
     content = bytearray(file.read_bytes())
@@ -207,7 +207,7 @@ def test_files_of_the_users_stay_beside_the_checkpoints(
     settings = config("xgboost", prepared, tmp_path / "out")
     interrupt(settings, monkeypatch, 3)
     folder = tmp_path / "out.checkpoint"
-    newest = Checkpoints(settings.out, "").found()[0]
+    newest = Checkpoints(settings.out, "").all()[0]
     users = [folder / "notes.txt", folder / ".hidden", folder / "more/notes.txt", newest / "notes.txt"]
     (folder / "more").mkdir()
     for file in users:
@@ -227,10 +227,10 @@ def test_going_on_is_asked_for(prepared: Path, tmp_path: Path, monkeypatch: pyte
         train.train(settings, "last")
     assert list(tmp_path.iterdir()) == []
     interrupt(settings, monkeypatch, 2)
-    kept = [folder.name for folder in Checkpoints(settings.out, "").found()]
+    kept = [folder.name for folder in Checkpoints(settings.out, "").all()]
     with pytest.raises(UserError, match=r"holds a training that was not finished: add --resume auto .*overwrite=true"):
         train.train(settings)
-    assert [folder.name for folder in Checkpoints(settings.out, "").found()] == kept
+    assert [folder.name for folder in Checkpoints(settings.out, "").all()] == kept
     train.train(config("xgboost", prepared, tmp_path / "out", overwrite=True, seed=5))
     train.train(config("xgboost", prepared, tmp_path / "fresh", seed=5))
     assert model(tmp_path / "out") == model(tmp_path / "fresh")
@@ -240,7 +240,7 @@ def test_going_on_is_asked_for(prepared: Path, tmp_path: Path, monkeypatch: pyte
 def test_other_settings_and_data_are_refused(
     prepared: Path, prepared_copy: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Half of the trees would be grown with other settings than the member's config.json says."""
+    """Half of the trees would be trained with other settings than those in the member's config.json."""
     interrupt(config("xgboost", prepared, tmp_path / "out"), monkeypatch, 1)
     for name, value in (("learning_rate", 0.07), ("seed", 1), ("chunk_rounds", 8)):
         with pytest.raises(
@@ -272,11 +272,11 @@ def test_what_is_whole_is_left_alone(
 ) -> None:
     """A job that is requeued after its last line would fail, or train all night for the same member."""
     settings = config("xgboost", prepared, tmp_path / "out")
-    told = train.train(settings)
+    output = train.train(settings)
     before = (tmp_path / "out/manifest.json").stat().st_mtime_ns
     (tmp_path / "out.checkpoint").mkdir()  # killed before it was cleared away
     (tmp_path / ".out.writing-0123abcd").mkdir()
-    assert train.train(settings, "auto") == told
+    assert train.train(settings, "auto") == output
     assert (tmp_path / "out/manifest.json").stat().st_mtime_ns == before
     assert "is whole already" in capsys.readouterr().err
     assert [path.name for path in tmp_path.iterdir()] == ["out"]
@@ -302,6 +302,6 @@ def test_a_checkpoint_that_cannot_be_written_stops_the_training(
     status, reason = (tmp_path / "out.checkpoint/status").read_text().splitlines()
     assert status == "failed"
     assert "cannot be written" in reason
-    assert [folder.name for folder in Checkpoints(settings.out, "").found()] == ["trees-00000007"]
+    assert [folder.name for folder in Checkpoints(settings.out, "").all()] == ["trees-00000007"]
     monkeypatch.undo()
     assert train.train(settings, "last")["status"] == "done"

@@ -11,12 +11,13 @@ from sklearn.metrics import average_precision_score, log_loss
 
 from ensemble import predictions
 from ensemble.data.cross_validation import CrossValidation
+from ensemble.errors import UserError
 from ensemble.predictor import fit
 from ensemble.recipes.table.prepare import prepare
 from ensemble.recipes.table.settings import PrepareConfig
 from ensemble.trees import train
 from ensemble.trees.predict import TreeMember
-from ensemble.trees.rows import TreeData, description
+from ensemble.trees.rows import TreeData, tree_manifest
 from ensemble.trees.settings import TreesConfig
 
 NUM_ROWS = 4000
@@ -48,7 +49,7 @@ def test_weights_reach_early_stopping_files_and_scores(library: str, tmp_path: P
     settings = {"num_rounds": 60, "learning_rate": 0.2, "threads": 1, "regrow": False}
     summary = train.train(TreesConfig(library=library, data=str(data), out=str(out), **settings))  # type: ignore[arg-type]
     member = TreeMember(out)
-    rows, cv = TreeData(data, "train", description(data)), CrossValidation.from_manifest(description(data))
+    rows, cv = TreeData(data, "train", tree_manifest(data)), CrossValidation.from_manifest(tree_manifest(data))
     assert cv
     stops = [rows.take(fold.stop) for fold in cv.folds(data, "cluster")]
     predicted = [
@@ -60,8 +61,8 @@ def test_weights_reach_early_stopping_files_and_scores(library: str, tmp_path: P
     assert summary["validation_log_loss"] == pytest.approx(expected, abs=1e-5)
     assert expected < 0.45
     for split in ("oof", "test"):
-        found = {**member.predict(data, split), "config": {"kind": library}}
-        predictions.write(files / f"m.{split}.parquet", predictions.Predictions(**found, split=split, member="m"))
+        result = {**member.predict(data, split), "config": {"kind": library}}
+        predictions.write(files / f"m.{split}.parquet", predictions.Predictions(**result, split=split, member="m"))
     test = predictions.read(files / "m.test.parquet")
     assert test.weight is not None
     scores = fit.fit(files, data, tmp_path / "ensemble", num_draws=50)
@@ -87,10 +88,10 @@ def test_weights_reach_early_stopping_files_and_scores(library: str, tmp_path: P
 def test_a_validation_split_without_weight_is_refused(library: str, tmp_path: Path) -> None:
     """Every score would be 0 / 0, and the first tree the best."""
     data = data_of(tmp_path)
-    from ensemble.trees import objective
+    from ensemble.trees.objective import ValidationMetrics, objective_of
 
-    rows = TreeData(data, "train", description(data))
-    goal = objective.goal_of(TreesConfig(library=library, data=str(data)), rows)  # type: ignore[arg-type]
+    rows = TreeData(data, "train", tree_manifest(data))
+    objective = objective_of(TreesConfig(library=library, data=str(data)), rows)  # type: ignore[arg-type]
     without = rows.take(np.flatnonzero(rows.column("weight") == 0))
-    with pytest.raises(objective.UserError, match="no row of the validation split has a weight above 0"):
-        objective.Judge(goal, without)
+    with pytest.raises(UserError, match="no row of the validation split has a weight above 0"):
+        ValidationMetrics(objective, without)

@@ -1,4 +1,4 @@
-"""Regression targets of any size: learned on a scale of their own, judged, predicted and exported in float64."""
+"""Regression targets of any size: learned standardised, scored, predicted and exported in float64."""
 
 import json
 from pathlib import Path
@@ -47,19 +47,19 @@ def trained(library: str, data: Path, out: Path, **settings: object) -> dict[str
 
 def test_a_large_offset_loses_nothing(library: str, tmp_path: Path) -> None:
     """Times in milliseconds would all be one number, and the error of that number be 0."""
-    errors, found = {}, {}
+    errors, result = {}, {}
     for name, offset in OFFSETS.items():
         (tmp_path / name).mkdir()
         data = data_of(tmp_path / name, offset)
         assert str(open_table(data / "rows/train").schema.field("target").type) == "double"
         summary = trained(library, data, tmp_path / name / library)
-        found[name] = TreeMember(tmp_path / name / library).predict(data, "test")
+        result[name] = TreeMember(tmp_path / name / library).predict(data, "test")
         errors[name] = summary["validation_root_mean_squared_error"]
-        assert found[name]["target"].std() > 250
+        assert result[name]["target"].std() > 250
     assert errors["milliseconds"] == pytest.approx(errors["plain"], rel=1e-4)
     assert 20 < errors["plain"] < 120
-    shift = found["milliseconds"]["prediction"] - OFFSETS["milliseconds"]
-    assert shift == pytest.approx(found["plain"]["prediction"], abs=0.01)
+    shift = result["milliseconds"]["prediction"] - OFFSETS["milliseconds"]
+    assert shift == pytest.approx(result["plain"]["prediction"], abs=0.01)
 
 
 def test_units_change_no_tree(library: str, tmp_path: Path) -> None:
@@ -74,15 +74,15 @@ def test_units_change_no_tree(library: str, tmp_path: Path) -> None:
     assert np.array_equal(predictions[2], predictions[1])
 
 
-def test_contributions_reasons_and_export_speak_of_the_target(library: str, tmp_path: Path) -> None:
+def test_contributions_reasons_and_export_are_in_the_unit_of_the_target(library: str, tmp_path: Path) -> None:
     """The parts of a prediction would be on another scale than the prediction, and the exported file too."""
     data = data_of(tmp_path, OFFSETS["milliseconds"])
     trained(library, data, tmp_path / library)
     member = TreeMember(tmp_path / library)
-    found = member.predict(data, "test")
+    actual = member.predict(data, "test")
     file = member.write_contributions(data, "test", "mine", tmp_path)
     table = pq.read_table(file).drop_columns(["row_id"]).to_pandas()
-    assert table.sum(axis=1).to_numpy() == pytest.approx(found["prediction"], abs=0.01)
+    assert table.sum(axis=1).to_numpy() == pytest.approx(actual["prediction"], abs=0.01)
     forecast = member.predict(data, "forecast")
     assert max(reason["contribution"] for row in forecast["reasons"] for reason in row) > 50
     result = export.export(tmp_path / library, tmp_path / "member.onnx", data)
@@ -90,21 +90,21 @@ def test_contributions_reasons_and_export_speak_of_the_target(library: str, tmp_
     session = onnxruntime.InferenceSession(tmp_path / "member.onnx", providers=["CPUExecutionProvider"])
     features = np.stack([open_table(data / "rows/test")[name].to_numpy() for name in ("first", "second")], axis=1)
     (exported,) = session.run(None, {"features": features})
-    assert exported == pytest.approx(found["prediction"], abs=0.05)
+    assert exported == pytest.approx(actual["prediction"], abs=0.05)
 
 
 def test_the_scale_is_that_of_the_rows_that_are_learned() -> None:
     """Missing targets or one of 1e300 would leave a scale of NaN or infinity."""
-    assert Scaling.of(np.array([])).is_identity
-    assert Scaling.of(np.array([5.0, 5.0])) == Scaling(center=5.0, scale=1.0)
-    assert Scaling.of(np.array([-1e300, 1e300])) == Scaling(center=0.0, scale=1e300)
+    assert Scaling.fit(np.array([])).is_identity
+    assert Scaling.fit(np.array([5.0, 5.0])) == Scaling(center=5.0, scale=1.0)
+    assert Scaling.fit(np.array([-1e300, 1e300])) == Scaling(center=0.0, scale=1e300)
     target = 1.7e12 + np.arange(1000)
-    scaling = Scaling.of(target)
+    scaling = Scaling.fit(target)
     assert np.abs(scaling.value(scaling.learned(target)) - target).max() < 1e-3
-    assert Scaling.in_summary({}).is_identity
+    assert Scaling.all_from_summary({}, 1)[0].is_identity
 
 
-def test_a_training_goes_on_only_on_its_own_scale(library: str, tmp_path: Path) -> None:
+def test_a_training_resumes_only_with_the_same_scaling(library: str, tmp_path: Path) -> None:
     """Trees of an older version, grown on the target itself, would be continued on another scale."""
     data = data_of(tmp_path, 0.0)
     summary = trained(library, data, tmp_path / library)
@@ -112,7 +112,7 @@ def test_a_training_goes_on_only_on_its_own_scale(library: str, tmp_path: Path) 
     assert stored == summary["scaling"]  # type: ignore[comparison-overlap]
     state = {"fingerprint": "f00d", "num_ranks": 1, "config": {}}
     with pytest.raises(train.UserError, match="learned the target on another scale"):
-        train._refuse_foreign(Path("member.checkpoint"), state, {**state, "scaling": stored})
+        train._check_same_training(Path("member.checkpoint"), state, {**state, "scaling": stored})
     identity = {"center": 0.0, "scale": 1.0}
-    train._refuse_foreign(Path("member.checkpoint"), state, {**state, "scaling": identity})
+    train._check_same_training(Path("member.checkpoint"), state, {**state, "scaling": identity})
     folders.verify(tmp_path / library)

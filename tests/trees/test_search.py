@@ -19,7 +19,7 @@ import pytest
 from ensemble import configuration, folders
 from ensemble.errors import PREEMPTED, UserError
 from ensemble.trees import search, train
-from ensemble.trees.distributed import Place
+from ensemble.trees.distributed import RankInfo
 from ensemble.trees.settings import SearchConfig, TreesConfig
 from ensemble.trees.trials import JOURNAL, NUM_RANDOM, Pruned, Range, Trial, Trials
 
@@ -34,7 +34,7 @@ def settings(data: Path, out: Path, library: str = "xgboost", **of_search: Any) 
 
 
 def tried(out: Path) -> list[dict[str, str]]:
-    """The table of a search's trials, less what a clock says."""
+    """The table of a search's trials, without the seconds."""
     with open(out / "trials.csv", encoding="utf-8", newline="") as file:
         return [{name: value for name, value in row.items() if name != "seconds"} for row in csv.DictReader(file)]
 
@@ -258,13 +258,13 @@ def test_what_cannot_be_searched_is_refused(prepared: Path, tmp_path: Path) -> N
     with pytest.raises(UserError, match="is no search"):
         search.search(settings(prepared, tmp_path), "auto")
     with pytest.raises(UserError, match="not by 2 ranks"):
-        search.search(settings(prepared, tmp_path / "search"), "", Place(0, 2, "", 0))
+        search.search(settings(prepared, tmp_path / "search"), "", RankInfo(0, 2, "", 0))
     with pytest.raises(UserError, match=r"search\.lost_after_s=0\.0 is impossible"):
         search.search(settings(prepared, tmp_path / "search", lost_after_s=0.0))
     assert not (tmp_path / "search").exists()
 
 
-def test_without_optuna_a_search_says_what_to_install() -> None:
+def test_without_optuna_the_error_names_the_package() -> None:
     """Whoever left the extra out would see a traceback."""
     code = "import sys; sys.modules['optuna'] = None\nfrom ensemble.trees import trials"
     done = subprocess.run([sys.executable, "-c", code], cwd=ROOT, capture_output=True, text=True, check=False)

@@ -9,7 +9,7 @@ from copied_members import config_of, content, frame_of, prepared_of
 from ensemble.trees import copies, single_copy, stored, train
 from ensemble.trees.boosting import Stopped
 from ensemble.trees.checkpoint import Checkpoints
-from ensemble.trees.predict import module_of
+from ensemble.trees.predict import library_module
 
 LIBRARIES = ("xgboost", "lightgbm", "catboost")
 SLOW: dict[str, Any] = {"num_rounds": 60, "early_stopping_rounds": 4, "learning_rate": 0.2, "regrow": False}
@@ -42,15 +42,15 @@ def same(out: Path, whole: Path) -> bool:
 
 def grown_trees(library: str, monkeypatch: pytest.MonkeyPatch) -> list[int]:
     """Counts the trees, or of CatBoost the copies, that are grown from now on in copies with rows that stop them."""
-    found: list[int] = []
-    module = module_of(library)
+    result: list[int] = []
+    module = library_module(library)
     if library == "catboost":
-        grow = module.grow_one
-        monkeypatch.setattr(module, "grow_one", lambda c, n, *rest: (found.append(n), grow(c, n, *rest))[1])
+        train_copy = module.train_copy
+        monkeypatch.setattr(module, "train_copy", lambda c, n, *rest: (result.append(n), train_copy(c, n, *rest))[1])
     else:
-        update = module.Growth.update
-        monkeypatch.setattr(module.Growth, "update", lambda self: (found.append(1), update(self))[1])
-    return found
+        update = module.Booster.update
+        monkeypatch.setattr(module.Booster, "update", lambda self: (result.append(1), update(self))[1])
+    return result
 
 
 @pytest.mark.parametrize("patience", [1, 20])
@@ -61,7 +61,7 @@ def test_copies_of_tasks_make_the_same_member(
     config = config_of(library, data, tmp_path / "m", **SLOW)
     monkeypatch.setattr(single_copy, "PATIENCE", patience)
     for number in (2, 0, 1):
-        single_copy.grow(config, number)
+        single_copy.train_copy(config, number)
     grown = grown_trees(library, monkeypatch)
     train.train(config, "auto")
     assert bool(grown) == (patience == 1 and library != "catboost"), "each copy alone stops earlier than all together"
@@ -81,23 +81,23 @@ def test_a_killed_task_goes_on(
     config = config_of(library, data, tmp_path / "m", **SLOW)
     answers = iter([0, 0, 15, 15])
     with pytest.raises(Stopped):
-        single_copy.grow(config, 0, lambda: next(answers, 15))
-    kept = stored.checkpoints_of(tmp_path / "m", 0).newest_sound()
+        single_copy.train_copy(config, 0, lambda: next(answers, 15))
+    kept = stored.checkpoints_of(tmp_path / "m", 0).newest_valid()
     assert not stored.read(tmp_path / "m", 3, {"fingerprint": "", "config": {}}), "it is not whole"
     grown = grown_trees(library, monkeypatch)
-    single_copy.grow(config, 0)
+    single_copy.train_copy(config, 0)
     if library != "catboost":  # which keeps nothing of a copy that is not whole
         assert kept
-        newest = stored.checkpoints_of(tmp_path / "m", 0).newest_sound()
+        newest = stored.checkpoints_of(tmp_path / "m", 0).newest_valid()
         assert newest
         assert len(kept[1]["history"]) == 8
         assert len(grown) == len(newest[1]["history"]) - 8
     del grown[:]
-    single_copy.grow(config, 0)
+    single_copy.train_copy(config, 0)
     assert not grown
     assert capsys.readouterr().err.endswith(f"copy 0 of {tmp_path}/m is grown already\n")
     for number in (1, 2):
-        single_copy.grow(config, number)
+        single_copy.train_copy(config, number)
     train.train(config, "auto")
     assert same(tmp_path / "m", whole)
 
@@ -110,7 +110,7 @@ def test_a_training_that_was_killed_after_stored_trees_goes_on(
         pytest.skip("it keeps nothing of a training that was killed")
     config = config_of(library, data, tmp_path / "m", **SLOW)
     monkeypatch.setattr(single_copy, "PATIENCE", 1)
-    single_copy.grow(config, 1)
+    single_copy.train_copy(config, 1)
     write = Checkpoints.write
 
     def killed(self: Checkpoints, model: bytes, state: dict[str, Any]) -> None:
@@ -129,9 +129,9 @@ def test_a_training_that_was_killed_after_stored_trees_goes_on(
 def test_copies_of_other_settings_are_not_used(library: str, data: Path, tmp_path: Path) -> None:
     """A member would have trees of settings that were given before."""
     for seed in (0, 1):
-        single_copy.grow(config_of(library, data, tmp_path / "m", seed=seed, **SLOW), 0)
+        single_copy.train_copy(config_of(library, data, tmp_path / "m", seed=seed, **SLOW), 0)
         if seed == 0:
-            single_copy.grow(config_of(library, data, tmp_path / "m", seed=seed, **SLOW), 1)
+            single_copy.train_copy(config_of(library, data, tmp_path / "m", seed=seed, **SLOW), 1)
     train.train(config_of(library, data, tmp_path / "expected", seed=1, **SLOW))
     train.train(config_of(library, data, tmp_path / "m", seed=1, **SLOW), "auto")
     assert same(tmp_path / "m", tmp_path / "expected")
@@ -139,6 +139,6 @@ def test_copies_of_other_settings_are_not_used(library: str, data: Path, tmp_pat
 
 def test_a_seed_for_each_copy() -> None:
     """Copies that draw the same rows are more alike than they need be; XGBoost refuses what has more than 31 bits."""
-    seeds = [copies.seed_of((1 << 30) - 1, number) for number in range(8)]
+    seeds = [copies.copy_seed((1 << 30) - 1, number) for number in range(8)]
     assert len(set(seeds)) == 8
     assert max(seeds) < 1 << 30

@@ -12,7 +12,7 @@ from ensemble.errors import UserError
 from ensemble.recipes.table import prepare
 from ensemble.recipes.table.settings import PrepareConfig
 from ensemble.trees import export, single_copy, target_encoding, threads, train
-from ensemble.trees.objective import goal_of
+from ensemble.trees.objective import objective_of
 from ensemble.trees.predict import TreeMember
 from ensemble.trees.rows import TreeData
 from ensemble.trees.settings import TreesConfig
@@ -23,7 +23,7 @@ NUM_ROWS, NUM_SHOPS, NUM_FOLDS = 2000, 150, 4
 @pytest.fixture(autouse=True)
 def openmp(monkeypatch: pytest.MonkeyPatch) -> None:
     threads.provide_openmp()
-    monkeypatch.setattr(threads, "settle", lambda asked=0: 1)
+    monkeypatch.setattr(threads, "configure", lambda requested=0: 1)
 
 
 def prepared(folder: Path) -> Path:
@@ -46,15 +46,15 @@ def test_neither_held_out_rows_nor_the_row_itself_are_in_a_number(tmp_path: Path
     cv = CrossValidation.from_manifest(folders.read_manifest(data))
     assert cv is not None
     fold = cv.folds(data, rows.task.cluster)[0]
-    goal = goal_of(TreesConfig(data=str(data), out="unused", library="lightgbm"), rows)
+    objective = objective_of(TreesConfig(data=str(data), out="unused", library="lightgbm"), rows)
 
     def learned(changed: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
         """The column and the numbers of the categories, with other targets in the rows `changed`."""
         target = rows.column("target").copy()
         target[changed] += 100
-        encoding, encoded = target_encoding.learn(goal, rows.replaced({"target": target}), fold.fit)
+        encoding, encoded = target_encoding.fit(objective, rows.replaced({"target": target}), fold.fit)
         assert not encoded.categories
-        return encoded.column("shop"), encoding.numbers[rows.features.index("shop")]
+        return encoded.column("shop"), encoding.codes[rows.features.index("shop")]
 
     column, numbers = learned(np.arange(0))
     column_without, numbers_without = learned(np.setdiff1d(np.arange(NUM_ROWS), fold.fit))
@@ -76,7 +76,7 @@ def test_a_member_keeps_its_numbers(library: str, tmp_path: Path) -> None:
     assert summary["validation_root_mean_squared_error"] < 1.5  # 2.3 without the shops
     member = TreeMember(tmp_path / "member")
     features = np.array([[0, 0.5], [np.nan, 0.5], [NUM_SHOPS - 1, 0.5]], np.float32)
-    first, missing, last = member._ask(features)
+    first, missing, last = member._predict(features)
     names = next(one for one in folders.read_manifest(data)["features"] if one["name"] == "shop")["values"]
     for value, name in ((first, names[0]), (last, names[-1])):
         assert abs(value - 3 * np.sin(int(name.removeprefix("shop")))) < 1.0
@@ -87,14 +87,14 @@ def test_a_member_keeps_its_numbers(library: str, tmp_path: Path) -> None:
         export.export(tmp_path / "member", tmp_path / "member.onnx")
 
 
-def test_copies_that_were_grown_by_tasks_have_the_same_numbers(tmp_path: Path) -> None:
+def test_copies_trained_by_tasks_have_the_same_codes(tmp_path: Path) -> None:
     """A task would grow its copy from categories, and the member from means of the target."""
     data = prepared(tmp_path)
     config = {"num_rounds": 30, "learning_rate": 0.2, "threads": 1, "library": "lightgbm", "data": str(data)}
     alone, from_tasks = (TreesConfig(out=str(tmp_path / name), **config) for name in ("alone", "from_tasks"))
     train.train(alone)
     for number in range(NUM_FOLDS):
-        single_copy.grow(from_tasks, number)
+        single_copy.train_copy(from_tasks, number)
     train.train(from_tasks)
     for file in ("model.0.txt", "out_of_fold.parquet", target_encoding.FILE):
         assert (tmp_path / "alone" / file).read_bytes() == (tmp_path / "from_tasks" / file).read_bytes()

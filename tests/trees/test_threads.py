@@ -95,10 +95,10 @@ GRANTED = {"SLURM_CPUS_PER_TASK": "8"}
             0,
             {**GRANTED, "OMP_NUM_THREADS": "1"},
             8,
-            "would have left 7 of the job's 8 cores idle, and is not obeyed: threads=1",
+            "would leave 7 of the job's 8 cores idle and is ignored: use threads=1",
         ),
         (1, {**GRANTED, "OMP_NUM_THREADS": "1"}, 1, ""),
-        (0, {"OMP_NUM_THREADS": "2"}, 2, "OMP_NUM_THREADS=2 leaves 6 of 8 cores idle: threads=8 does not"),
+        (0, {"OMP_NUM_THREADS": "2"}, 2, "OMP_NUM_THREADS=2 leaves 6 of 8 cores idle: use threads=8"),
         (0, {"OMP_NUM_THREADS": "16"}, 8, ""),
         (0, {"OMP_NUM_THREADS": "four"}, 8, ""),
         (16, {}, 16, "16 threads on 8 cores wait for each other"),
@@ -109,9 +109,9 @@ GRANTED = {"SLURM_CPUS_PER_TASK": "8"}
 def test_what_costs_speed_is_named(
     asked: int, environment: dict[str, str], chosen: int, warning: str, tmp_path: Path
 ) -> None:
-    """A job script's OMP_NUM_THREADS=1 would leave XGBoost one of 8 cores, whatever it is told, and nobody would know."""
-    found, why, warnings = threads.choose(asked, environment, tmp_path)
-    assert found == chosen
+    """A job script's OMP_NUM_THREADS=1 would leave XGBoost one of 8 cores, whatever its settings, without a message."""
+    result, why, warnings = threads.choose(asked, environment, tmp_path)
+    assert result == chosen
     assert why.endswith("SLURM_CPUS_PER_TASK 8)" if "SLURM_CPUS_PER_TASK" in environment else "affinity 8)")
     assert len(warnings) == bool(warning)
     assert warning in "".join(warnings)
@@ -126,25 +126,25 @@ def settled(code: str, **environment: str) -> subprocess.CompletedProcess[str]:
 
 
 def test_the_smallest_limit_is_settled_and_an_order_goes_before() -> None:
-    """The libraries would be told different numbers, or threads=3 be overruled."""
+    """The libraries would get different numbers, or threads=3 be ignored."""
     code = (
         "import json, os\nfrom ensemble.trees import threads\n"
-        "chosen = threads.settle({})\n"
+        "chosen = threads.configure({})\n"
         "print(json.dumps([chosen, os.environ['OMP_NUM_THREADS'], os.environ['OMP_WAIT_POLICY']]))"
     )
     assert json.loads(settled(code.format(""), SLURM_CPUS_PER_TASK="1").stdout) == [1, "1", "PASSIVE"]
     assert json.loads(settled(code.format(3), SLURM_CPUS_PER_TASK="1").stdout) == [3, "3", "PASSIVE"]
     assert json.loads(settled(code.format(""), OMP_NUM_THREADS="1", OMP_WAIT_POLICY="ACTIVE").stdout) == [1, "1", "ACTIVE"]
-    told = settled(code.format(3), SLURM_CPUS_PER_TASK="1").stderr.splitlines()
-    assert told[0].startswith("OMP_NUM_THREADS=3 OMP_WAIT_POLICY=PASSIVE: threads=3 was asked for, 1 cores are granted (")
-    assert told[1].startswith("warning: 3 threads on 1 cores")
+    output = settled(code.format(3), SLURM_CPUS_PER_TASK="1").stderr.splitlines()
+    assert output[0].startswith("OMP_NUM_THREADS=3 OMP_WAIT_POLICY=PASSIVE: threads=3 was asked for, 1 cores are granted (")
+    assert output[1].startswith("warning: 3 threads on 1 cores")
 
 
 def test_settling_too_late_is_our_own_mistake(monkeypatch: pytest.MonkeyPatch) -> None:
     """The settings would be made where OpenMP reads them no more, and nobody would notice but the clock."""
     monkeypatch.setitem(sys.modules, "xgboost", None)
     with pytest.raises(AssertionError, match="OpenMP has read its settings already"):
-        threads.settle(1)
+        threads.configure(1)
 
 
 def test_a_negative_number_of_threads_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -152,4 +152,4 @@ def test_a_negative_number_of_threads_is_refused(monkeypatch: pytest.MonkeyPatch
     for name in ("xgboost", "lightgbm"):
         monkeypatch.delitem(sys.modules, name, raising=False)
     with pytest.raises(UserError, match="threads=-1 is impossible: give a number of cores, or 0"):
-        threads.settle(-1)
+        threads.configure(-1)

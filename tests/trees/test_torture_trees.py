@@ -50,17 +50,17 @@ def command(library: str, data: Path, out: Path, *words: str) -> list[str]:
 
 
 def run(line: list[str], folder: Path) -> str:
-    """To its end; what it says on standard error."""
+    """Run to the end; returns standard error."""
     with launcher.started(line, folder) as process:
-        _, told = process.communicate(timeout=TIMEOUT_S)
-    assert process.returncode == 0, told
-    return told
+        _, output = process.communicate(timeout=TIMEOUT_S)
+    assert process.returncode == 0, output
+    return output
 
 
 @pytest.fixture(scope="module")
-def lessons(tmp_path_factory: pytest.TempPathFactory) -> Path:
+def task_data(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """Prepared data that take many trees to learn: a member is cut where it is best, and kills must come before that."""
-    folder, generator = tmp_path_factory.mktemp("lessons"), np.random.default_rng(0)
+    folder, generator = tmp_path_factory.mktemp("task_data"), np.random.default_rng(0)
     names = [f"feature_{number}" for number in range(NUM_FEATURES)]
     floats, whole = [pa.field(name, pa.float32()) for name in names], [("hot", pa.bool_()), ("week", pa.int32())]
     schema = pa.schema([*floats, *whole, ("product", pa.int32()), ("row_id", pa.int64())])
@@ -82,17 +82,17 @@ def lessons(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 @pytest.fixture(scope="module", params=LIBRARIES)
-def reference(request: pytest.FixtureRequest, lessons: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
+def reference(request: pytest.FixtureRequest, task_data: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
     """The member of a training that nothing happens to, and that writes no checkpoint."""
     out = tmp_path_factory.mktemp("reference") / request.param
-    run(command(request.param, lessons, out, "checkpoint_s=1000"), out.parent)
+    run(command(request.param, task_data, out, "checkpoint_s=1000"), out.parent)
     assert folders.read_json(out / "summary.json")["trees"] > LATEST, "choose data that take more trees to learn"
     return out
 
 
 def saved_trees(out: Path) -> int:
     """Of the newest checkpoint; 0 if there is none."""
-    return max((int(folder.name.removeprefix("trees-")) for folder in Checkpoints(out, "").found()), default=0)
+    return max((int(folder.name.removeprefix("trees-")) for folder in Checkpoints(out, "").all()), default=0)
 
 
 def kill(line: list[str], out: Path, num_trees: int, pause_s: float) -> int:
@@ -114,25 +114,25 @@ def kill(line: list[str], out: Path, num_trees: int, pause_s: float) -> int:
 
 @pytest.mark.parametrize("trial", range(10 if LONG else 1))
 def test_a_training_that_was_killed_ends_with_the_same_bits(
-    trial: int, reference: Path, lessons: Path, tmp_path: Path
+    trial: int, reference: Path, task_data: Path, tmp_path: Path
 ) -> None:
     """A kill at a moment that nobody thought of would cost a checkpoint, or give another model than without it."""
     library, out = reference.name, tmp_path / "out"
     generator = random.Random(f"{SEED} {library} {trial}")
     low = ["memory=low"] if LONG and library == "xgboost" and trial % 2 else []
     num_kills = 1 + (LONG and trial % 2)
-    line, told = command(library, lessons, out, *low), [f"\nTORTURE_SEED={SEED} {library}, trial {trial}:"]
+    line, output = command(library, task_data, out, *low), [f"\nTORTURE_SEED={SEED} {library}, trial {trial}:"]
     for number in range(num_kills):
         first = max(saved_trees(out), LATEST * number // num_kills)
         moment = generator.randint(first, LATEST * (number + 1) // num_kills)
         saved = kill(line, out, moment, generator.uniform(0, PAUSE_S))
         left = sorted(path.name for path in out.with_name("out.checkpoint").glob(".*"))
         assert saved_trees(out) >= saved, "a sound checkpoint was lost"
-        told.append(f"killed with {saved} trees saved, half done: {left};")
-    print(*told)
+        output.append(f"killed with {saved} trees saved, half done: {left};")
+    print(*output)
     saved = saved_trees(out)
-    found = re.search(r"going on after (\d+) trees", run(line, tmp_path))
-    assert (int(found[1]) if found else 0) == saved, "it did not go on from its last checkpoint"
+    result = re.search(r"going on after (\d+) trees", run(line, tmp_path))
+    assert (int(result[1]) if result else 0) == saved, "it did not go on from its last checkpoint"
     for name in (FILES[library], "metrics.jsonl"):
         assert (out / name).read_bytes() == (reference / name).read_bytes()
     assert [path.name for path in tmp_path.iterdir()] == ["out"]

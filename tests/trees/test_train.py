@@ -1,4 +1,4 @@
-"""Tree members of both libraries: the same rows, early stopping, files that are whole, predictions that say why."""
+"""Tree members of both libraries: the same rows, early stopping, complete files, predictions with reasons."""
 
 import dataclasses
 import importlib
@@ -20,7 +20,7 @@ from ensemble.recipes.hot_sellers import prepare
 from ensemble.recipes.hot_sellers.settings import MarketConfig, PrepareConfig
 from ensemble.trees import threads, train
 from ensemble.trees.distributed import LIBRARIES
-from ensemble.trees.objective import Lesson
+from ensemble.trees.objective import Dataset
 from ensemble.trees.predict import MODULES, TreeMember
 from ensemble.trees.rows import TreeData
 from ensemble.trees.settings import TreesConfig
@@ -88,7 +88,7 @@ def test_xgboost_gets_every_batch(prepared: Path, monkeypatch: pytest.MonkeyPatc
 
     monkeypatch.setattr("ensemble.trees.rows.ROWS_PER_BATCH", 97)
     data = rows(prepared, "train")
-    matrix = xgboost.QuantileDMatrix(xgb._Batches(Lesson(rows=data, target=data.column("hot"))))
+    matrix = xgboost.QuantileDMatrix(xgb._Batches(Dataset(rows=data, target=data.column("hot"))))
     assert matrix.num_row() == len(data)
     assert matrix.feature_names == data.features
     assert np.array_equal(matrix.get_label(), data.column("hot"))
@@ -127,10 +127,10 @@ def test_training_stops_early_by_average_precision(library: ModuleType, prepared
 
 def test_the_score_is_the_one_that_the_ensemble_will_compute(trained: Path, prepared: Path) -> None:
     """Early stopping would look at another metric than the report."""
-    found = TreeMember(trained).predict(prepared, "validation")
-    score = metrics.binary_scores(found["target"], found["prediction"], found["group"])["average_precision"]
-    told = json.loads((trained / "summary.json").read_text())["validation_average_precision"]
-    assert told == pytest.approx(score, abs=1e-6)
+    result = TreeMember(trained).predict(prepared, "validation")
+    score = metrics.binary_scores(result["target"], result["prediction"], result["group"])["average_precision"]
+    output = json.loads((trained / "summary.json").read_text())["validation_average_precision"]
+    assert output == pytest.approx(score, abs=1e-6)
 
 
 def test_a_member_is_whole(trained: Path, prepared: Path) -> None:
@@ -179,7 +179,7 @@ def test_nothing_is_left_when_training_fails(
     def fail(*_: Any) -> None:
         raise RuntimeError("out of disk")
 
-    monkeypatch.setattr(library, "save", fail)
+    monkeypatch.setattr(library, "importance", fail)
     with pytest.raises(RuntimeError, match="out of disk"):
         train.train(config(library, prepared, tmp_path / "member", num_rounds=2))
     assert list(tmp_path.iterdir()) == []
@@ -231,7 +231,7 @@ def test_impossible_settings_are_refused(setting: str, value: float, prepared: P
 def test_a_saved_model_predicts_as_it_did_in_memory(library: ModuleType, prepared: Path, tmp_path: Path) -> None:
     """The saved model would have other trees than the one that was validated."""
     booster, _, _ = library.train(config(library, prepared, tmp_path), rows(prepared, "train"), rows(prepared, "validation"))
-    library.save(booster, tmp_path / library.FILE)
+    (tmp_path / library.FILE).write_bytes(library.to_bytes(booster))
     features = features_of(rows(prepared, "test"))
     assert np.array_equal(
         library.predict(booster, features), library.predict(library.load(tmp_path / library.FILE), features)
@@ -254,14 +254,14 @@ def test_contributions_sum_to_the_margin(trained: Path, prepared: Path) -> None:
     assert np.ptp(margin) > 0.1
 
 
-def test_the_forecast_says_why(trained: Path, prepared: Path) -> None:
+def test_the_forecast_has_reasons(trained: Path, prepared: Path) -> None:
     """The page would show reasons of another row, or not the largest ones."""
     library = importlib.import_module(MODULES[trained.name])
-    found = TreeMember(trained).predict(prepared, "forecast")
+    result = TreeMember(trained).predict(prepared, "forecast")
     assert TreeMember(trained).predict(prepared, "test")["reasons"] is None
     data = rows(prepared, "forecast")
     contributions = library.contributions(library.load(trained / library.FILE), features_of(data))[:, :-1]
-    for row, reasons in enumerate(found["reasons"]):
+    for row, reasons in enumerate(result["reasons"]):
         strongest = sorted(contributions[row][contributions[row] != 0], key=abs, reverse=True)[:16]
         assert [reason["contribution"] for reason in reasons] == pytest.approx(strongest, abs=1e-6)
         for reason in reasons:
@@ -270,19 +270,19 @@ def test_the_forecast_says_why(trained: Path, prepared: Path) -> None:
 
 def test_only_the_likeliest_are_explained(trained: Path, prepared: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """With millions of products the explanations would take longer than the forecast."""
-    monkeypatch.setattr("ensemble.trees.predict.ROWS_WITH_REASONS", (5, 5))
-    found = TreeMember(trained).predict(prepared, "forecast")
-    explained = {row for row, reasons in enumerate(found["reasons"]) if reasons}
-    assert explained <= set(np.argsort(-found["prediction"], kind="stable")[:5])
+    monkeypatch.setattr("ensemble.trees.predict.EXPLAINED_ROWS", (5, 5))
+    result = TreeMember(trained).predict(prepared, "forecast")
+    explained = {row for row, reasons in enumerate(result["reasons"]) if reasons}
+    assert explained <= set(np.argsort(-result["prediction"], kind="stable")[:5])
     assert explained
 
 
 def test_predictions_stand_beside_their_rows(trained: Path, prepared: Path) -> None:
     """The ensemble would join a forecast to another product."""
-    found, table = TreeMember(trained).predict(prepared, "test"), rows(prepared, "test").table
+    result, table = TreeMember(trained).predict(prepared, "test"), rows(prepared, "test").table
     for name, column in (("row_id", "row_id"), ("target", "hot"), ("group", "week"), ("cluster", "product")):
-        assert np.array_equal(found[name], table[column].to_numpy())
-    assert ((found["prediction"] > 0) & (found["prediction"] < 1)).all()
+        assert np.array_equal(result[name], table[column].to_numpy())
+    assert ((result["prediction"] > 0) & (result["prediction"] < 1)).all()
 
 
 def test_a_damaged_member_is_named(trained: Path, prepared: Path, tmp_path: Path) -> None:
@@ -365,7 +365,7 @@ for script, words in (("train_trees", ["library={library}", "out={tmp_path}/memb
     sys.argv = [script, "data={prepared}", *words]
     if script == "predict":
         from ensemble.trees import threads
-        threads.settle = lambda asked: 1  # it was settled for the training
+        threads.configure = lambda asked: 1  # it was settled for the training
     runpy.run_path(f"{ROOT}/scripts/{{script}}.py", run_name="__main__")
 print(json.dumps([seen, sorted({{"torch", "polars", "accelerate", "transformers"}} & sys.modules.keys())]))
 """
@@ -393,9 +393,9 @@ def test_a_member_finds_what_the_market_planted(tmp_path: Path) -> None:
     market = MarketConfig(num_products=600, num_reviews=40_000)
     prepare.prepare(PrepareConfig(out=str(tmp_path / "prepared"), market=market))
     train.train(config("xgboost", tmp_path / "prepared", tmp_path / "member", num_rounds=60, early_stopping_rounds=30))
-    found = TreeMember(tmp_path / "member").predict(tmp_path / "prepared", "test")
-    scores = metrics.binary_scores(found["target"], found["prediction"], found["group"])
-    assert scores["average_precision"] >= 2 * found["target"].mean()
+    result = TreeMember(tmp_path / "member").predict(tmp_path / "prepared", "test")
+    scores = metrics.binary_scores(result["target"], result["prediction"], result["group"])
+    assert scores["average_precision"] >= 2 * result["target"].mean()
 
 
 def test_the_example_of_the_help_can_be_trained(prepared: Path, tmp_path: Path) -> None:

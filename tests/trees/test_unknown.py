@@ -57,18 +57,18 @@ def made(tmp_path_factory: pytest.TempPathFactory) -> Any:
     from ensemble.trees import threads
 
     threads.provide_openmp()
-    found: dict[Any, Path] = {}
+    result: dict[Any, Path] = {}
 
     def make(kind: str, library: str = "") -> Path:
-        if (kind, library) not in found:
+        if (kind, library) not in result:
             folder = tmp_path_factory.mktemp(kind)
             if not library:
-                found[kind, ""] = data_of(folder, kind)
+                result[kind, ""] = data_of(folder, kind)
             else:
                 settings = {"num_rounds": 60, "learning_rate": 0.2, "threads": 1, "column_fraction": 1.0, "regrow": False}
                 train.train(TreesConfig(library=library, data=str(make(kind)), out=str(folder / "m"), **settings))  # type: ignore[arg-type]
-                found[kind, library] = folder / "m"
-        return found[kind, library]
+                result[kind, library] = folder / "m"
+        return result[kind, library]
 
     return make
 
@@ -83,7 +83,7 @@ def test_an_unknown_value_is_neutral(kind: str, library: str, made: Any, capsys:
     data, member = made(kind), made(kind, library)
     loaded = TreeMember(member)
     capsys.readouterr()
-    found = loaded.predict(data, "forecast")
+    result = loaded.predict(data, "forecast")
     features, order = features_of(data, "forecast"), np.arange(NUM_FORECASTS)
     is_unknown = np.isnan(features) & [True, True, False]
     assert (is_unknown.sum(axis=0) == [20, 20, 0]).all()
@@ -93,17 +93,17 @@ def test_an_unknown_value_is_neutral(kind: str, library: str, made: Any, capsys:
     for name in ("colour", "size"):
         assert f"warning: 20 of 60 rows of forecast have an empty or unknown value in '{name}', which training" in errors
     assert "'gaps'" not in errors
-    plain = loaded._ask(features)
+    plain = loaded._predict(features)
     known = ~is_unknown.any(axis=1)
-    assert np.array_equal(found["prediction"][known], plain[known])
+    assert np.array_equal(result["prediction"][known], plain[known])
     worst = 0.0
     for row in order[~known]:
         variants = np.where(is_unknown[row], learned, features[row])
-        predictions = loaded._ask(variants)
+        predictions = loaded._predict(variants)
         low, high = np.quantile(predictions, [0.25, 0.75], axis=0)
         slack = 0.02 * np.ptp(predictions, axis=0) if is_unknown[row].sum() > 1 else 1e-6
-        assert (low - slack <= found["prediction"][row]).all()
-        assert (found["prediction"][row] <= high + slack).all()
+        assert (low - slack <= result["prediction"][row]).all()
+        assert (result["prediction"][row] <= high + slack).all()
         worst = max(worst, np.abs(plain[row] - np.median(predictions, axis=0)).max())
     assert worst > {"regression": 3, "binary": 0.4, "multiclass": 0.4}[kind]  # the library's own prediction
 
@@ -112,17 +112,17 @@ def test_an_unknown_value_is_neutral(kind: str, library: str, made: Any, capsys:
 def test_the_parts_of_a_neutral_prediction(kind: str, library: str, made: Any, tmp_path: Path) -> None:
     """The contributions would be those of another prediction, or an unknown value be given as a reason."""
     loaded, data = TreeMember(made(kind, library)), made(kind)
-    found = loaded.predict(data, "forecast")
+    result = loaded.predict(data, "forecast")
     file = loaded.write_contributions(data, "forecast", "mine", tmp_path)
     table = pq.read_table(file).drop_columns(["row_id"]).to_pandas()
     assert np.isfinite(table.to_numpy()).all()
     total = table.sum(axis=1).to_numpy()
     if kind == "regression":
-        assert total == pytest.approx(found["prediction"], abs=1e-3)
+        assert total == pytest.approx(result["prediction"], abs=1e-3)
     if kind == "binary":
-        assert 1 / (1 + np.exp(-total)) == pytest.approx(found["prediction"], abs=1e-4)
+        assert 1 / (1 + np.exp(-total)) == pytest.approx(result["prediction"], abs=1e-4)
     unknown_of = np.isnan(features_of(data, "forecast")) & [True, True, False]
-    for reasons, is_unknown in zip(found["reasons"], unknown_of, strict=True):
+    for reasons, is_unknown in zip(result["reasons"], unknown_of, strict=True):
         assert not {reason["feature"] for reason in reasons} & set(np.array(["colour", "size", "gaps"])[is_unknown])
 
 
@@ -132,19 +132,19 @@ def test_a_category_that_no_row_had_is_unknown(library: str, made: Any, tmp_path
     about = folders.read_manifest(data)
     rows = TreeData(data, "train", about)
     rows.categories = {"colour": 7}
-    from ensemble.trees.objective import goal_of
+    from ensemble.trees.objective import objective_of
 
-    goal = goal_of(TreesConfig(data=str(data), out=str(tmp_path)), rows)
-    content = unknown.learn(goal, [rows])
+    objective = objective_of(TreesConfig(data=str(data), out=str(tmp_path)), rows)
+    content = unknown.describe(objective, [rows])
     assert content["complete"] == ["colour", "size"]
     assert content["unseen"] == {"colour": [6]}
     shares = np.bincount(np.array(content["reference"]["colour"]).astype(int)) / unknown.NUM_REFERENCE
     assert shares == pytest.approx(np.bincount(rows.column("colour").astype(int)) / len(rows), abs=1 / 63)
     folders.write_json(tmp_path / unknown.FILE, content)
-    known = unknown.Known.load(tmp_path, rows.features)
+    known = unknown.SeenValues.load(tmp_path, rows.features)
     features = np.array([[6, 0, np.nan], [5, 0, np.nan], [np.nan, np.nan, 1]], np.float32)
-    assert known.unknown(features).tolist() == [[True, False, False], [False, False, False], [True, True, False]]
-    assert not unknown.Known.load(tmp_path / "older", rows.features).unknown(features).any()
+    assert known.is_unknown(features).tolist() == [[True, False, False], [False, False, False], [True, True, False]]
+    assert not unknown.SeenValues.load(tmp_path / "older", rows.features).is_unknown(features).any()
 
 
 def test_probabilities_between_quartiles_sum_to_one() -> None:
@@ -153,11 +153,11 @@ def test_probabilities_between_quartiles_sum_to_one() -> None:
     for spread in (0.3, 1.0, 3.0):
         logs = spread * generator.standard_normal((50, 63, 4))
         shares = np.exp(logs) / np.exp(logs).sum(-1, keepdims=True)
-        found = unknown._between_quartiles(shares)
+        result = unknown._between_quartiles(shares)
         low, high = np.quantile(shares, [0.25, 0.75], axis=1)
-        assert found.sum(axis=1) == pytest.approx(1)
-        assert (low - 1e-9 <= found).all()
-        assert (found <= high + 1e-9).all()
+        assert result.sum(axis=1) == pytest.approx(1)
+        assert (low - 1e-9 <= result).all()
+        assert (result <= high + 1e-9).all()
     certain = np.eye(6)[np.arange(60) % 6][None]  # each class is certain for some, so all quartiles are 0
     assert unknown._between_quartiles(certain)[0] == pytest.approx(np.full(6, 1 / 6))
 
@@ -185,9 +185,9 @@ def test_an_exported_file_is_neutral_too(library: str, kind: str, made: Any, tmp
     folders.write_json(member / unknown.FILE, content)
     (member / folders.NAME).unlink()
     folders.write_manifest(member, {"kind": train.KIND})
-    found = export.export(member, tmp_path / "member.onnx", data)
+    result = export.export(member, tmp_path / "member.onnx", data)
     about = {entry.key: entry.value for entry in onnx.load(tmp_path / "member.onnx").metadata_props}
-    assert found["neutral"] == ["colour", "size"] == json.loads(about["neutral"])
+    assert result["neutral"] == ["colour", "size"] == json.loads(about["neutral"])
     expected = TreeMember(member).predict(data, "forecast")["prediction"]
     features = features_of(data, "forecast")
     is_unknown = (np.isnan(features) & [True, True, False]) | (np.isin(features, [2, 4]) & [True, False, False])
@@ -200,6 +200,6 @@ def test_an_exported_file_is_neutral_too(library: str, kind: str, made: Any, tmp
 
 def test_a_wrong_neutral_prediction_is_never_written(made: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """The file would be compared on values alone that training had."""
-    monkeypatch.setattr(unknown.Known, "unknown", lambda self, features: np.zeros(features.shape, bool))
+    monkeypatch.setattr(unknown.SeenValues, "is_unknown", lambda self, features: np.zeros(features.shape, bool))
     with pytest.raises(Failure, match="nothing was written"):
         export.export(made("regression", "lightgbm"), tmp_path / "member.onnx")

@@ -19,7 +19,7 @@ from ensemble.errors import Failure
 from ensemble.predictor.fit import ENSEMBLE
 from ensemble.recipes.emulator import sea_ice
 from ensemble.report.commands import settings_words
-from ensemble.report.pictures import Described, colour
+from ensemble.report.svg import Picture, colour
 from ensemble.report.run import Run
 
 NEEDED = ("emulator",)
@@ -33,7 +33,7 @@ SEA_ICE = "sea_ice"
 
 def parts(run: Run) -> dict[str, Any]:
     """The variables of this folder's page.html.j2."""
-    facts = run.about["emulator"]
+    facts = run.manifest["emulator"]
     examined = _examined(run)
     target = run.test.target
     rows: list[dict[str, Any]] = []
@@ -53,7 +53,7 @@ def parts(run: Run) -> dict[str, Any]:
     }
 
 
-def pictures(run: Run, series: dict[str, Any]) -> list[Described]:
+def pictures(run: Run, series: dict[str, Any]) -> list[Picture]:
     """Predictions beside the truth; errors on a map or an orbit; and derivatives beside the true ones."""
     examined = _examined(run)
     random = np.random.default_rng(0)
@@ -86,7 +86,7 @@ def pictures(run: Run, series: dict[str, Any]) -> list[Described]:
         limits = dict(zip(("xlim", "ylim"), zip(low - margin, high + margin, strict=True), strict=True))
         axes.set(**limits, xlabel="first point of the ring", ylabel="second point")
 
-    found: list[Described] = [
+    found: list[Picture] = [
         (
             "Predicted and true",
             f"{len(shown)} rows of the test split, drawn at random. On the grey line the prediction is right.",
@@ -94,7 +94,7 @@ def pictures(run: Run, series: dict[str, Any]) -> list[Described]:
             scatter,
         )
     ]
-    if run.about["emulator"]["system"] == SEA_ICE:
+    if run.manifest["emulator"]["system"] == SEA_ICE:
         caption = (
             "Tiles of the test split around the pole. The area of a dot is the root mean squared error of the ensemble."
         )
@@ -160,7 +160,7 @@ def _rows_of_test(run: Run, names: list[str]) -> dict[str, np.ndarray]:
 
 def _clean(run: Run) -> np.ndarray:
     """The targets without noise."""
-    names = run.about["emulator"]["inputs"]
+    names = run.manifest["emulator"]["inputs"]
     columns = _rows_of_test(run, names)
     return sea_ice.concentration(np.stack([columns[name] for name in names], axis=1))
 

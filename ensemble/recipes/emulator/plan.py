@@ -5,7 +5,7 @@ from typing import Any
 
 import yaml
 
-from ensemble.pipeline.plan import Planned
+from ensemble.pipeline.plan import PlannedMember
 
 TREES: dict[str, Any] = {"learning_rate": 0.1, "num_rounds": 400, "max_leaves": 63, "early_stopping_rounds": 30}
 JACOBIAN = "recipe.jacobian_weight"
@@ -23,7 +23,7 @@ def _word(value: Any) -> Any:
     return f"[{','.join(map(str, value))}]" if isinstance(value, list) else value
 
 
-def plan(about: dict[str, Any], num_threads: int) -> list[Planned]:
+def plan(about: dict[str, Any], num_threads: int) -> list[PlannedMember]:
     """The trees first, since they take a small part of the time."""
     facts = about["emulator"]
     if facts["system"] == "sea_ice":
@@ -33,12 +33,12 @@ def plan(about: dict[str, Any], num_threads: int) -> list[Planned]:
     else:
         networks = {"bilinear": _preset("lorenz96_bilinear"), "mlp": _preset("lorenz96_mlp")}
     trees = [
-        Planned(name=library, kind="trees", settings={"library": library, **TREES}) for library in ("xgboost", "lightgbm")
+        PlannedMember(name=library, kind="trees", settings={"library": library, **TREES}) for library in ("xgboost", "lightgbm")
     ]
     return [
         *trees,
         *(
-            Planned(name=name, kind="neural", settings=settings, share=4.0, least_seconds=20.0)
+            PlannedMember(name=name, kind="neural", settings=settings, share=4.0, least_seconds=20.0)
             for name, settings in networks.items()
         ),
     ]

@@ -10,7 +10,7 @@ import pyarrow as pa
 from ensemble import folders
 from ensemble.arrow import open_table
 from ensemble.combine import diversity
-from ensemble.combine.selection import SHOWN
+from ensemble.combine.selection import REPORTED_METRICS
 from ensemble.predictions import Predictions
 from ensemble.predictor.forecast import Forecast
 
@@ -51,11 +51,11 @@ def scores_by_part(kind: str, test: Predictions, forecasts: dict[str, np.ndarray
     forecasts : of the ensemble and each member, (num_rows,), for the rows of `test`.
     """
     weeks, week = np.unique(test.group, return_inverse=True)
-    by_week = diversity.by_part(kind, test.target, forecasts, test.group, week, [str(number) for number in weeks])
+    by_week = diversity.scores_by_part(kind, test.target, forecasts, test.group, week, [str(number) for number in weeks])
     category = open_table(Path(data) / "products")["category"].to_numpy()[test.cluster]
     names = [name or "unknown" for name in folders.read_manifest(data)["categories"]]
     return {
         "by_week": by_week,
-        "by_category": diversity.by_part(kind, test.target, forecasts, test.group, category, names),
-        "drift": {metric: diversity.drift(by_week, metric) for metric in SHOWN[kind]},
+        "by_category": diversity.scores_by_part(kind, test.target, forecasts, test.group, category, names),
+        "drift": {metric: diversity.drift(by_week, metric) for metric in REPORTED_METRICS[kind]},
     }

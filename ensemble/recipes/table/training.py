@@ -261,12 +261,12 @@ class TabularNetwork:
         return found
 
     def metrics(self, predictions: dict[str, np.ndarray]) -> dict[str, float]:
-        from ensemble.metrics import METRIC_OF
+        from ensemble.metrics import METRIC_FUNCTIONS
 
         columns = [predictions[name] for name in ("target", "prediction", "group")]
         weight = predictions.get("weight")
         names = dict.fromkeys((self.monitor, self.task.metric))
-        return {name: float(METRIC_OF[name].function(*columns, weight)) for name in names}
+        return {name: float(METRIC_FUNCTIONS[name].function(*columns, weight)) for name in names}
 
     def describe(self, split: str) -> dict[str, np.ndarray]:
         rows = self.rows(split)

@@ -21,13 +21,13 @@ def run(settings: TreesRun) -> None:
     if settings.work == "defaults":
         threads.provide_openmp()
     else:
-        num_threads = threads.settle()
+        num_threads = threads.configure()
 
     from ensemble import folders
     from ensemble.trees import rows
-    from ensemble.trees.predict import module_of
+    from ensemble.trees.predict import library_module
 
-    library = module_of(settings.library)
+    library = library_module(settings.library)
     with tempfile.TemporaryDirectory(dir=Path(settings.out).parent) as scratch:
         config = TreesConfig(
             library=settings.library, data=settings.data, out=str(Path(scratch) / "member"), memory=settings.memory,
@@ -36,12 +36,12 @@ def run(settings: TreesRun) -> None:
         if settings.work == "predict":
             found = _predict(config, library.FILE)
         else:
-            about = rows.description(settings.data)
+            about = rows.tree_manifest(settings.data)
             train, validation = (rows.TreeData(settings.data, split, about) for split in ("train", "validation"))
             if settings.work == "ours":
                 from ensemble.trees.boosting import Training
 
-                found = counted(lambda: library.train(config, train, validation, Training(pages=Path(scratch))))
+                found = counted(lambda: library.train(config, train, validation, Training(page_folder=Path(scratch))))
             else:
                 bare = _bare_xgboost if settings.library == "xgboost" else _bare_lightgbm
                 found = counted(lambda: bare(config, train, validation, Path(scratch)))
@@ -76,28 +76,30 @@ def _anonymous_mb() -> float:
 def _bare_xgboost(config: TreesConfig, rows: Any, validation: Any, pages: Path) -> None:
     import xgboost
 
-    from ensemble.trees import objective, xgb
+    from ensemble.trees import xgb
+    from ensemble.trees.objective import dataset_of, objective_of
 
-    goal = objective.goal_of(config, rows)
-    settings = xgb.parameters(config, goal) | {"eval_metric": ["logloss", "aucpr"]}
+    objective = objective_of(config, rows)
+    settings = xgb.parameters(config, objective) | {"eval_metric": ["logloss", "aucpr"]}
     if config.threads == 0:
         del settings["nthread"]
-    lesson, exam = (objective.lesson_of(goal, split) for split in (rows, validation))
-    data, held_out = xgb.matrices(config, lesson, exam, pages)
+    dataset, held_out_dataset = (dataset_of(objective, split) for split in (rows, validation))
+    data, held_out = xgb.matrices(config, dataset, held_out_dataset, pages)
     xgboost.train(settings, data, config.num_rounds, evals=[(held_out, "validation")], verbose_eval=False)
 
 
 def _bare_lightgbm(config: TreesConfig, rows: Any, validation: Any, pages: Path) -> None:
     import lightgbm
 
-    from ensemble.trees import lgbm, objective
+    from ensemble.trees import lgbm
+    from ensemble.trees.objective import dataset_of, objective_of
 
-    goal = objective.goal_of(config, rows)
-    settings = lgbm.parameters(config, goal) | {"metric": ["average_precision", "binary_logloss"]}
+    objective = objective_of(config, rows)
+    settings = lgbm.parameters(config, objective) | {"metric": ["average_precision", "binary_logloss"]}
     if config.threads == 0:
         del settings["num_threads"]
-    lesson, exam = (objective.lesson_of(goal, split) for split in (rows, validation))
-    data, held_out = lgbm.datasets(settings, lesson, exam)
+    dataset, held_out_dataset = (dataset_of(objective, split) for split in (rows, validation))
+    data, held_out = lgbm.datasets(settings, dataset, held_out_dataset)
     lightgbm.train(settings, data, config.num_rounds, valid_sets=[held_out])
 
 
@@ -111,7 +113,7 @@ def _predict(config: TreesConfig, file: str) -> dict[str, Any]:
 
     num_trees = member.train(config)["trees"]
     loaded = TreeMember(config.out)
-    test = rows.TreeData(config.data, "test", rows.description(config.data))
+    test = rows.TreeData(config.data, "test", rows.tree_manifest(config.data))
     matrix = np.concatenate(list(test.batches()))
     native = (_native_xgboost if config.library == "xgboost" else _native_lightgbm)(Path(config.out) / file, config.threads)
 

@@ -163,7 +163,7 @@ def test_metrics_are_those_that_there_are() -> None:
     """A metric would be offered that no member can stop by, or one that exists be refused."""
     assert set(table.METRICS) == set(KINDS)
     for kind, names in table.METRICS.items():
-        assert set(names) == {name for name, metric in metrics.METRIC_OF.items() if kind in metric.kinds}
+        assert set(names) == {name for name, metric in metrics.METRIC_FUNCTIONS.items() if kind in metric.kinds}
 
 
 @pytest.mark.parametrize("group", ["", "household"])

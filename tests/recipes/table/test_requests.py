@@ -86,7 +86,7 @@ def test_the_service_answers_as_a_file_of_the_rows(tmp_path: Path, monkeypatch: 
     monkeypatch.setattr(plan, "plan", lambda about, num_threads: fits.planned("lightgbm"))
     monkeypatch.setattr("ensemble.pipeline.run.plan", lambda about, num_threads: fits.planned("lightgbm"))
     threads.provide_openmp()  # `settle` does it, which may have been called in this process by another test
-    monkeypatch.setattr(threads, "settle", lambda asked=0: 1)
+    monkeypatch.setattr(threads, "configure", lambda requested=0: 1)
     people = fits.people()
     people.write_csv(tmp_path / "people.csv")
     fits.fit(tmp_path / "people.csv", tmp_path / "out")
