@@ -1,5 +1,5 @@
 #!/bin/bash
-# One node's part of staging, started there by srun: prepared data to the disk of its own.
+# Copies prepared data to the local disk of a node, started by srun on each node.
 #
 #     srun --ntasks-per-node=1 bash slurm/stage.sh SCRATCH_FOLDER OURS SOURCE      # to OURS/JOB/data; OURS is in SCRATCH_FOLDER
 
@@ -11,7 +11,7 @@ if ! [ -d "$scratch" ] || ! [ -w "$scratch" ]; then
   exit 2
 fi
 
-# What jobs left that were killed
+# Delete the folders of jobs that no longer exist
 if jobs=$(squeue --all --noheader --user="$(id -un)" --format=%A); then
   for left in "$ours"/*/; do
     left=$(basename "$left")

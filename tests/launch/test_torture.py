@@ -55,8 +55,8 @@ SETTINGS: dict[str, Any] = {
 }
 
 KILLS = {"step": 0.4, "save": 0.03, "best": 0.03, "start": 0.4, "end": 0.05, "rank": 0.4}
-"""When a run is killed (in a step, while a checkpoint or best/ is written, at the start, at the end; "rank": only one rank, in a
-step), and the maximum delay in seconds."""
+"""When a run is killed (in a step, writing a checkpoint or best/, at the start, at the end; "rank": one rank, in a step),
+and the maximum delay in seconds."""
 SIGNALS: dict[str, tuple[signal.Signals, str, str]] = {
     "SIGTERM": (signal.SIGTERM, "launcher", ""),
     "SIGINT": (signal.SIGINT, "launcher", ""),
