@@ -338,6 +338,8 @@ def _read(folder: Path) -> dict[str, Any]:
         raise _changed(folder / NAME)
     for name, entry in manifest["files"].items():
         file = folder / name
+        if Path(name).is_absolute() or ".." in Path(name).parts:
+            raise UserError(f"{folder / NAME} lists {name}, a file outside of the folder: use another copy of the folder")
         if not file.is_file():
             raise UserError(f"{file} is missing, though the manifest lists it: run the stage that wrote it again")
         if file.stat().st_size != entry["bytes"]:

@@ -2,7 +2,7 @@
 
 python scripts/benchmark.py help_times | seeds | real | panel | memory | loader | overhead | scaling | knobs | threads
                             | trees | autogluon | tables | tables_300 | next_item | next_item_growth
-                            | sudoku_data | sudoku_demo
+                            | sudoku_data | sudoku_demo | pains
 python scripts/benchmark.py figures [check=true]      # fill the READMEs' figures from those files, or compare them
 """
 
@@ -15,7 +15,7 @@ from ensemble import configuration, errors
 
 TOPICS = (
     "demo", "data", "overhead", "scaling", "knobs", "autogluon", "tables", "trees", "next_item", "next_item_growth",
-    "sudoku", "figures",
+    "sudoku", "pains", "figures",
 )  # fmt: skip
 """The folders of scripts/benchmarks; each has its settings beside it."""
 

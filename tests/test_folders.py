@@ -279,6 +279,21 @@ def test_an_edited_manifest_is_refused(prepared_copy: Path) -> None:
         folders.read_manifest(prepared_copy)
 
 
+@pytest.mark.parametrize("name", ["../secret", "a/../../secret", "/etc/hostname"])
+def test_a_manifest_that_lists_a_file_outside_is_refused(name: str, tmp_path: Path) -> None:
+    """A checkpoint from elsewhere would make us read, and tell apart by their checksums, files that it has no part in."""
+    (tmp_path / "secret").write_text("secret")
+    with folders.new_folder(tmp_path / "best", False, "checkpoint") as folder:
+        (folder / "a").mkdir()
+        (folder / "a" / "weights").write_text("secret")
+        about = folders.write_manifest(folder, {"kind": "checkpoint"})
+    about["files"][name] = about["files"].pop("a/weights")
+    about["fingerprint"] = folders._fingerprint(about)
+    (tmp_path / "best" / folders.NAME).write_text(json.dumps(about))
+    with pytest.raises(UserError, match=f"manifest.json lists {name}, a file outside of the folder: use another copy"):
+        folders.verify(tmp_path / "best")
+
+
 def test_a_missing_folder_or_manifest(tmp_path: Path) -> None:
     """A wrong path would end in a traceback."""
     with pytest.raises(

@@ -69,6 +69,8 @@ def desk(prepared: Path, raw_market: tuple[Path, Path], tmp_path_factory: pytest
     (folder / "list.yaml").write_text("- 1\n- 2\n", encoding="utf-8")
     (folder / "broken.yaml").write_text("a: [1\nb: }", encoding="utf-8")
     (folder / "unknown.yaml").write_text("batchsize: 3\n", encoding="utf-8")
+    (folder / "two.yaml").write_text("num_processes: 2\n", encoding="utf-8")
+    (folder / "nodes.yaml").write_text("num_machines: 2\nnum_processes: 4\n", encoding="utf-8")
     (folder / "member").mkdir()
     (folder / "member/summary.json").write_text('{"kind": "forest"}', encoding="utf-8")
     (folder / "unfinished").mkdir()
@@ -79,6 +81,7 @@ def desk(prepared: Path, raw_market: tuple[Path, Path], tmp_path_factory: pytest
 
 
 PREPARE, TRAIN, TREES = "prepare_data out=new", "train data=prepared out=new", "train_trees data=prepared out=new"
+ELASTIC = "train_elastic data=prepared out=new"
 PREDICT = "predict data=prepared out=new member=momentum"
 COMPARE = "compare_rankings rankings=files data=prepared out=new"
 FIT = "ensemble_predictor fit data=prepared out=new predictions=files"
@@ -111,6 +114,14 @@ CASES = {
     f"{PREPARE} --config broken.yaml": "the configuration file broken.yaml cannot be read",
     f"{PREPARE} --config list.yaml": "the configuration file list.yaml must hold `key: value` lines",
     f"{PREPARE} --recipe chess": "there is no recipe 'chess': known are hot_sellers, next_item, candidates, table",
+    # train_elastic
+    "train_elastic": "the setting 'data' has no default: add data=…",
+    ELASTIC: "there is no --config_file: name one of accelerate_configs/",
+    f"{ELASTIC} --config_file nowhere.yaml": "the configuration file nowhere.yaml does not exist: check the path",
+    f"{ELASTIC} --config_file nodes.yaml": "nodes.yaml is of 2 machines: this command knows one; under Slurm",
+    f"{ELASTIC} --config_file two.yaml batch_size=7": "batch_size=7 cannot be cut for 2 ranks: the nearest that can is 8",
+    f"{ELASTIC} --config_file two.yaml --num_processes 0": "--num_processes 0 is impossible: it must be at least 1",
+    f"{ELASTIC} --config_file two.yaml learning_rate=0": "learning_rate=0.0 is impossible: it must be more than 0",
     # train
     "train": "the setting 'data' has no default: add data=…",
     "train data=prepared": "the setting 'out' has no default: add out=…",

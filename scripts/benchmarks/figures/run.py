@@ -61,6 +61,7 @@ MEASURED = {
     "next_item_growth": (*NEXT_ITEM, f"{BENCHMARKS}/next_item", f"{BENCHMARKS}/next_item_growth"),
     "next_item_ml-100k": (*NEXT_ITEM, *TREES, *JOINING),
     "overhead": (*NEURAL, f"{BENCHMARKS}/overhead"),
+    "pains": ("ensemble/neural", "ensemble/folders.py", f"{BENCHMARKS}/pains"),
     "panel": (*PREPARE, f"{BENCHMARKS}/data"),
     "real": (*PREPARE, *NEURAL, *TREES, *JOINING, f"{BENCHMARKS}/demo"),
     "scaling": (*NEURAL, "accelerate_configs", f"{BENCHMARKS}/scaling"),

@@ -1,0 +1,60 @@
+"""A launcher that is asked for two processes starts one, or two that do not know each other: accelerate#2741, #2818.
+
+Learned from are then other global batches than those asked for, without a word. Rows come in order, so that a step of the
+run as asked for is known.
+"""
+
+import shutil
+from pathlib import Path
+from typing import Any
+
+from benchmarks.pains import rows, sides
+from benchmarks.runs import num_gpus
+from benchmarks.timing import ROOT, timed
+
+THREADS = ("accelerate#2741", "accelerate#2818")
+YAML = """compute_environment: LOCAL_MACHINE
+distributed_type: MULTI_CPU
+num_machines: 1
+num_processes: 2
+machine_rank: 0
+mixed_precision: 'no'
+use_cpu: true
+"""
+
+
+def rank(settings: Any) -> None:
+    from benchmarks.pains import plain
+
+    plain.train(settings)
+
+
+def reproduce(folder: Path, short: bool) -> dict[str, Any]:
+    yaml = folder / "multi_cpu.yaml"
+    yaml.write_text(YAML, encoding="utf-8")
+    start = sides.launcher(2)[:3]
+    launches: dict[str, list[str | Path]] = {"--cpu --num_processes 2": [*start, "--quiet", "--cpu", "--num_processes", "2"]}
+    if not short:
+        launches["distributed_type: MULTI_CPU"] = [*start, "--quiet", "--config_file", yaml]
+        if not num_gpus():
+            gpu = ROOT / "accelerate_configs" / "multi_gpu.yaml"
+            launches["MULTI_GPU without a GPU"] = [*start, "--quiet", "--config_file", gpu, "--mixed_precision", "no"]
+    expected = [{row: 1 / 16 for row in range(begin, begin + 16)} for begin in range(0, sides.NUM_ROWS, 16)]
+    data = sides.prepared(folder.parent)
+    variants, refusals = {}, {}
+    for number, (name, words) in enumerate(launches.items()):
+        record = folder / f"plain-{number}"
+        timed(sides.plain_command("missing_processes", record, "epochs=1", "shuffle=false", start=words))
+        files = list(record.glob("steps-*"))
+        size = len(rows.steps(record)[0])
+        note = f"{len(files)} run{'s' * (len(files) > 1)} of 1 process with steps of {size} rows, not 16"
+        variants[name] = sides.compared(record, expected, note)
+        out = folder / f"here-{number}"
+        code, errors = sides.attempt(sides.train_command(data, out, words, max_epochs=1))
+        learned = rows.misplaced(rows.steps(sides.record_of(out)), expected) if code == 0 else 0
+        is_refused = code != 0 and "asks for 2 processes" in errors and not sides.record_of(out).exists()
+        refusals[name] = sides.Side(wrong_rows=learned, note="refused" if is_refused else f"exit code {code}")
+        shutil.rmtree(out, ignore_errors=True)
+    first, *others = variants
+    worst = max(refusals.values(), key=lambda side: (side.is_wrong, side.note != "refused"))
+    return {"plain": variants[first], "here": worst, "others": {name: variants[name] for name in others}}

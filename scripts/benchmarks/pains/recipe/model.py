@@ -1,0 +1,101 @@
+"""Rows, model and optimizer of the benchmark `pains`; plain Accelerate and this project train the same ones.
+
+The model has one parameter `share` for each training row, which the row's loss contains as a linear term. The gradient of
+`share` at an optimizer step is therefore the weight of each row in the step's mean loss, after every average over
+micro-batches and ranks: 0 for a row that the step did not use, twice its weight for a row that came twice. `Recorder` writes
+it down. This measures what was learned from, not what a loader returned.
+
+    N  training rows   B  batch   F  features
+"""
+
+import json
+import os
+import time
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import torch
+from torch.distributed.tensor import DTensor
+
+NUM_FEATURES = 8
+RECORD = "PAINS_RECORD"
+"""The environment variable with the folder that the main process writes its record into."""
+
+
+class Rows:
+    """Rows that follow from their number alone: features (B, F), target (B,), number of tokens (B,)."""
+
+    def __init__(self, num_rows: int, max_tokens: int = 1):
+        self.num_rows, self.max_tokens = num_rows, max_tokens
+
+    def __len__(self) -> int:
+        return self.num_rows
+
+    def gather(self, rows: np.ndarray, epoch: int = 0) -> dict[str, torch.Tensor]:
+        phases = np.outer(rows, np.arange(1, NUM_FEATURES + 1)) * 0.61803398875
+        x = np.sin(2 * np.pi * (phases % 1.0)).astype(np.float32)
+        tokens = (rows * 7919 % self.max_tokens + 1).astype(np.float32)
+        y = x.sum(axis=1) * 0.25
+        return {name: torch.from_numpy(of) for name, of in (("row", rows), ("x", x), ("y", y), ("tokens", tokens))}
+
+    def __getitem__(self, row: int) -> int:
+        """A row of a map-style dataset, whose batches `collate` gathers."""
+        return row
+
+    def collate(self, rows: list[int]) -> dict[str, torch.Tensor]:
+        return self.gather(np.array(rows))
+
+
+class Shares(torch.nn.Module):
+    """A regression, and one parameter for each row whose gradient is the row's share in the step."""
+
+    def __init__(self, num_rows: int, extra_width: int = 0):
+        super().__init__()
+        self.layers = torch.nn.Sequential(torch.nn.Linear(NUM_FEATURES, 16), torch.nn.Tanh(), torch.nn.Linear(16, 1))
+        self.share = torch.nn.Parameter(torch.zeros(num_rows))
+        self.extra = torch.nn.Linear(extra_width, extra_width, bias=False) if extra_width else None
+
+    def forward(self, batch: dict[str, torch.Tensor]) -> torch.Tensor:
+        """The loss of each row, summed over its tokens, (B,)."""
+        prediction = self.layers(batch["x"])[:, 0]
+        if self.extra is not None:
+            prediction = prediction + self.extra(prediction[:1].expand(1, self.extra.in_features)).mean()
+        return batch["tokens"] * ((prediction - batch["y"]) ** 2 + self.share[batch["row"]])
+
+
+class Recorder(torch.optim.AdamW):
+    """AdamW that appends a line of JSON for each step to a file of the main process in the folder `RECORD`.
+
+    A line has `rows` and `shares`, the rows with a gradient and their weights in the loss; `cpu_s`, `thread_s` and `wall_s`,
+    the CPU time of the process and of its main thread, and the clock, at the end of the step.
+    """
+
+    def __init__(self, model: Shares, learning_rate: float, main: bool):
+        super().__init__(model.parameters(), lr=learning_rate)
+        folder = os.environ.get(RECORD)
+        self.share = model.share
+        self.file = Path(folder) / f"steps-{os.getpid()}.jsonl" if folder and main else None
+
+    def step(self, closure: Any = None) -> Any:
+        self._share_of(self.param_groups)
+        gradient = self.share.grad
+        if isinstance(gradient, DTensor):
+            gradient = gradient.full_tensor()  # collective
+        assert gradient is not None
+        rows = torch.nonzero(gradient)[:, 0]
+        line = {"rows": rows.tolist(), "shares": gradient[rows].tolist()}
+        result = super().step(closure)
+        if self.file and len(rows):  # torch's loading of an optimizer takes a step with gradients of zero
+            self.file.parent.mkdir(parents=True, exist_ok=True)
+            with self.file.open("a", encoding="utf-8") as stream:
+                clocks = {"cpu_s": time.process_time(), "thread_s": time.thread_time(), "wall_s": time.time()}
+                stream.write(json.dumps({**line, **clocks}) + "\n")
+        return result
+
+    def _share_of(self, groups: list[dict[str, Any]]) -> None:
+        """FSDP2 replaces the parameters of an optimizer by sharded ones; `share` is the only vector of its length."""
+        for group in groups:
+            for parameter in group["params"]:
+                if parameter.shape == self.share.shape:
+                    self.share = parameter

@@ -1,0 +1,76 @@
+"""A stream that is sharded already is sharded again, and rows are lost: accelerate#3547, #4276, #3124.
+
+Each of two ranks reads its own half of the shards; `prepare` then takes half of the halves. Every row is to be learned from
+once in an epoch.
+"""
+
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+from benchmarks.pains import rows, sides
+
+THREADS = ("accelerate#3547", "accelerate#4276", "accelerate#3124")
+NUM_ROWS, NUM_SHARDS = 192, 8
+
+
+def numbers(shards: list[int]) -> Iterator[dict[str, int]]:
+    size = NUM_ROWS // NUM_SHARDS
+    for shard in shards:
+        yield from ({"row": row} for row in range(shard * size, (shard + 1) * size))
+
+
+def rank(settings: Any) -> None:
+    import torch
+    from accelerate import PartialState
+    from datasets import IterableDataset
+    from datasets.distributed import split_dataset_by_node
+
+    from benchmarks.pains import plain
+    from benchmarks.pains.recipe.model import Rows
+
+    class Stream(torch.utils.data.IterableDataset[dict[str, int]]):
+        """A stream of PyTorch's own, of all shards or of every second one."""
+
+        def __init__(self, shards: list[int]):
+            self.shards = shards
+
+        def __iter__(self) -> Iterator[dict[str, int]]:
+            yield from numbers(self.shards)
+
+    def make_loader() -> Any:
+        state, shards = PartialState(), list(range(NUM_SHARDS))
+        stream: Any
+        if settings.variant == "split_by_datasets":
+            whole = IterableDataset.from_generator(numbers, gen_kwargs={"shards": shards})
+            stream = split_dataset_by_node(whole, state.process_index, state.num_processes)
+        elif settings.variant == "split_by_user":
+            stream = Stream(shards[state.process_index :: state.num_processes])
+        else:
+            stream = Stream(shards)
+        gather = Rows(NUM_ROWS).collate
+        return torch.utils.data.DataLoader(
+            stream, batch_size=settings.batch_size, collate_fn=lambda batch: gather([row["row"] for row in batch])
+        )
+
+    plain.train(settings, make_loader=make_loader)
+
+
+def reproduce(folder: Path, short: bool) -> dict[str, Any]:
+    name = "sharded_stream"
+    variants = {}
+    for variant in ("split_by_datasets",) if short else ("split_by_datasets", "split_by_user", "not_split"):
+        record = sides.plain(name, folder / variant, f"variant={variant}", "epochs=1", f"num_rows={NUM_ROWS}")
+        variants[variant] = counted(record)
+    plain = variants.pop("split_by_datasets")
+    data = sides.prepared(folder.parent, NUM_ROWS)
+    return {"plain": plain, "here": counted(sides.here(data, folder / "here", max_epochs=1)), "others": variants}
+
+
+def counted(record: Path) -> sides.Side:
+    found = rows.census(rows.steps(record), NUM_ROWS)
+    return sides.Side(
+        wrong_rows=len(found["missing"]) + len(found["repeated"]), rows=NUM_ROWS,
+        seconds=round(rows.record(record)[0]["cpu_s"], 2),
+        note=f"{len(found['missing'])} never learned from, {len(found['repeated'])} more than once",
+    )  # fmt: skip

@@ -1,0 +1,148 @@
+"""How both sides of a complaint are launched, and what is reported of them."""
+
+import dataclasses
+import os
+import subprocess
+import sys
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+from benchmarks.pains import rows
+from benchmarks.pains.recipe.prepare import NAME, prepare
+from benchmarks.pains.recipe.settings import PrepareConfig
+from benchmarks.timing import ROOT, SCRIPTS, timed
+from ensemble import folders
+
+NUM_ROWS, BATCH_SIZE, RANKS, EPOCHS = 192, 8, 2, 2
+"""Of the trainings that are interrupted: 12 steps an epoch."""
+SHARDED: list[str | Path] = [
+    "--config_file", ROOT / "accelerate_configs" / "multi_cpu_sharded.yaml",
+    "--fsdp_auto_wrap_policy", "SIZE_BASED_WRAP", "--fsdp_min_num_params", "50",
+]  # fmt: skip
+"""Options of the launcher for FSDP2 on CPU ranks; the last --config_file counts."""
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class Side:
+    """What one side of a complaint did."""
+
+    wrong_rows: int = 0
+    """Rows that were not learned from in their step with their weight."""
+    rows: int = 0
+    """Rows that were to be."""
+    seconds: float | None = None
+    """CPU seconds of the first process, from its start to the first step after the resume; or what `seconds_of` says."""
+    code_run: int = 0
+    """Files of a checkpoint that ran code of their author when it was loaded."""
+    outside: int = 0
+    """Files outside of a checkpoint that were read when it was loaded."""
+    wrong_weights: int = 0
+    """Tensors of the final weights that are not those of the uninterrupted run."""
+    note: str = ""
+    """What else is to be said."""
+
+    @property
+    def is_wrong(self) -> bool:
+        return bool(self.wrong_rows or self.code_run or self.outside or self.wrong_weights)
+
+    @property
+    def sentence(self) -> str:
+        seconds = "" if self.seconds is None else f", {self.seconds:.1f} s"
+        outside = f", files outside read: {self.outside}" if self.outside else ""
+        note = f" ({self.note})" if self.note else ""
+        return f"{self.wrong_rows:,} of {self.rows:,} rows wrong{seconds}, code run on load: {self.code_run}{outside}{note}"
+
+
+def launcher(ranks: int) -> list[str | Path]:
+    """`accelerate launch` on so many CPU ranks, by its other name, which does not load all its other commands first."""
+    yaml = ROOT / "accelerate_configs" / f"{'single' if ranks == 1 else 'multi'}_cpu.yaml"
+    start = Path(sys.executable).with_name("accelerate-launch")
+    return ["env", "OMP_NUM_THREADS=1", start, "--quiet", "--config_file", yaml, "--num_processes", str(ranks)]
+
+
+def plain_command(complaint: str, folder: Path, *words: str, start: Sequence[str | Path]) -> list[Any]:
+    script = [SCRIPTS / "benchmark.py", "pains-rank", f"complaint={complaint}", f"out={folder}"]
+    return recorded([*start, *script, *words], folder)
+
+
+def plain(complaint: str, folder: Path, *words: str, ranks: int = RANKS, options: Sequence[str | Path] = ()) -> Path:
+    """Launch plain Accelerate; returns `folder` with its record. `options` are the launcher's, `words` those of the rank."""
+    folder.mkdir(exist_ok=True)
+    timed(plain_command(complaint, folder, *words, start=[*launcher(ranks), *options]))
+    return folder
+
+
+def prepared(folder: Path, num_rows: int = NUM_ROWS, max_tokens: int = 1) -> Path:
+    data = folder / f"data-{num_rows}-{max_tokens}"
+    if not data.exists():
+        prepare(PrepareConfig(out=str(data), num_rows=num_rows, max_tokens=max_tokens))
+    return data
+
+
+def train_command(data: Path, out: Path, start: Sequence[str | Path], *options: str, **settings: Any) -> list[Any]:
+    """scripts/train.py with the global batch of `BATCH_SIZE` on `RANKS` ranks; `a__b` stands for the setting a.b."""
+    values = {
+        "batch_size": BATCH_SIZE * RANKS, "max_epochs": EPOCHS, "evaluations_per_epoch": 1, "patience": 1000,
+        "warmup_steps": 0, "schedule": "constant", "clip_norm": 0, "keep_last": 1000, "trackers": "[]", **settings,
+    }  # fmt: skip
+    words = [f"{name.replace('__', '.')}={value}" for name, value in {"data": data, "out": out, **values}.items()]
+    return recorded([*start, SCRIPTS / "train.py", "--recipe", NAME, *options, *words], record_of(out))
+
+
+def record_of(out: Path) -> Path:
+    return out.with_name(f"{out.name}-record")
+
+
+def here(
+    data: Path, out: Path, *options: str, ranks: int = RANKS, start: Sequence[str | Path] = (), **settings: Any
+) -> Path:
+    """Train with this project; returns the folder of the record. `options` are those of train.py, `start` the launcher's."""
+    timed(train_command(data, out, [*launcher(ranks), *start], *options, **settings))
+    return record_of(out)
+
+
+def attempt(command: Sequence[Any]) -> tuple[int, str]:
+    """The exit code of a command that may be refused, and what it wrote to its standard error."""
+    done = subprocess.run([str(word) for word in command], capture_output=True, text=True, check=False)
+    return done.returncode, done.stderr
+
+
+def recorded(command: Sequence[Any], folder: Path) -> list[Any]:
+    path = os.pathsep.join(str(part) for part in (ROOT, os.environ.get("PYTHONPATH", "")) if part)
+    return ["env", f"PAINS_RECORD={folder}", f"PYTHONPATH={path}", "OMP_WAIT_POLICY=PASSIVE", *command]
+
+
+def sign(checkpoint: Path) -> None:
+    """Make the checksums agree with a checkpoint that was edited."""
+    (checkpoint / folders.NAME).unlink()
+    folders.write_manifest(checkpoint, {"kind": "checkpoint"})
+
+
+def resumed(found: Path, expected: Path, step: int) -> Side:
+    """A resumed run beside the rest of the uninterrupted one; `found` and `expected` are folders of records."""
+    return compared(found, rows.steps(expected)[step:])
+
+
+def compared(found: Path, expected: list[rows.Step], note: str = "") -> Side:
+    """The steps of a record beside those that were to be taken."""
+    lines = rows.record(found)
+    return Side(
+        wrong_rows=rows.misplaced(rows.steps(found), expected),
+        rows=sum(len(step) for step in expected),
+        seconds=round(lines[0]["cpu_s"], 2),
+        note=note,
+    )
+
+
+def interrupted_here(folder: Path, step: int) -> Side:
+    """This project, which has one loader: the rest of a run after a checkpoint of `step`, rows in a random order.
+
+    `folder` is that of a complaint; its siblings share the data and the uninterrupted run.
+    """
+    data, whole = prepared(folder.parent), folder.parent / "whole"
+    if not record_of(whole).exists():
+        here(data, whole, checkpoint_steps=1)
+    checkpoint = whole / "checkpoints" / f"step-{step:08d}"
+    after = here(data, folder / f"resumed-{step}", "--resume", str(checkpoint), checkpoint_steps=1)
+    return resumed(after, record_of(whole), step)

@@ -1,0 +1,105 @@
+"""`skip_first_batches` is slow and forgets settings: accelerate#2606 (12 hours), #2859, #4295.
+
+A run of rows in order resumes after one million batches of four rows. Of an iterable dataset every batch is made and thrown
+away; of others the sampler alone runs. The loader that skips has also forgotten its batch size, so that `gather_for_metrics`
+no longer drops the rows that fill up the last batch.
+"""
+
+import json
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+from benchmarks.pains import sides
+
+THREADS = ("accelerate#2606", "accelerate#2859", "accelerate#4295")
+BATCH_SIZE, NUM_STEPS = 4, 3
+NUM_SCORED = 22
+
+
+def rank(settings: Any) -> None:
+    if settings.variant == "scores":
+        scores(settings)
+        return
+    import torch
+    from accelerate import Accelerator
+    from accelerate.utils import set_seed
+
+    from benchmarks.pains import plain
+    from benchmarks.pains.recipe.model import Recorder, Rows, Shares
+
+    class Stream(torch.utils.data.IterableDataset[int]):
+        def __iter__(self) -> Iterator[int]:
+            return iter(range(settings.num_rows))
+
+    accelerator = Accelerator(cpu=True)
+    set_seed(plain.SEED)
+    source: Any = Rows(settings.num_rows)
+    stream: Any = Stream() if settings.variant == "iterable" else source
+    loader = torch.utils.data.DataLoader(stream, batch_size=BATCH_SIZE, collate_fn=source.collate)
+    model: Any = Shares(settings.num_rows)
+    optimizer = Recorder(model, plain.LEARNING_RATE, True)
+    model, optimizer, loader = accelerator.prepare(model, optimizer, loader)
+    for batch in accelerator.skip_first_batches(loader, settings.num_rows // BATCH_SIZE - NUM_STEPS):
+        accelerator.backward(model(batch).mean())
+        optimizer.step()
+        optimizer.zero_grad()
+
+
+def scores(settings: Any) -> None:
+    """Count the rows that `gather_for_metrics` returns twice in an epoch, and in one whose first batches were skipped."""
+    from accelerate import Accelerator
+    from torch.utils.data import DataLoader
+
+    from benchmarks.pains.recipe.model import Rows
+
+    accelerator = Accelerator(cpu=True)
+    source: Any = Rows(NUM_SCORED)
+    loader = accelerator.prepare(DataLoader(source, batch_size=BATCH_SIZE, collate_fn=source.collate))
+
+    def scored(batches: Any) -> list[int]:
+        return [row for batch in batches for row in accelerator.gather_for_metrics(batch["row"]).tolist()]
+
+    whole, rest = scored(loader), scored(accelerator.skip_first_batches(loader, 1))
+    resumed = [*whole[: BATCH_SIZE * accelerator.num_processes], *rest]
+    if accelerator.is_main_process:
+        counted = {"whole": len(whole) - len(set(whole)), "resumed": len(resumed) - len(set(resumed))}
+        Path(settings.out, "twice.json").write_text(json.dumps(counted), encoding="utf-8")
+    accelerator.end_training()
+
+
+def reproduce(folder: Path, short: bool) -> dict[str, Any]:
+    num_skipped = 2_000 if short else 1_000_000
+    num_rows = (num_skipped + NUM_STEPS) * BATCH_SIZE
+    begins = range(num_skipped * BATCH_SIZE, num_rows, BATCH_SIZE)
+    expected = [dict.fromkeys(range(begin, begin + BATCH_SIZE), 1 / BATCH_SIZE) for begin in begins]
+    variants = {}
+    for variant in ("map_style",) if short else ("map_style", "iterable"):
+        record = sides.plain("skipped_batches", folder / variant, f"variant={variant}", f"num_rows={num_rows}", ranks=1)
+        variants[variant] = sides.compared(record, expected, f"{num_skipped:,} batches skipped")
+    if not short:
+        scored = sides.plain("skipped_batches", folder / "scores", "variant=scores")
+        twice = json.loads((scored / "twice.json").read_text(encoding="utf-8"))
+        note = f"rows that gather_for_metrics returns twice after a skip; without one {twice['whole']}"
+        variants["scores"] = sides.Side(wrong_rows=twice["resumed"], rows=NUM_SCORED, note=note)
+    return {"plain": variants.pop("map_style"), "here": here(folder, num_skipped, num_rows), "others": variants}
+
+
+def here(folder: Path, num_skipped: int, num_rows: int) -> sides.Side:
+    """A checkpoint of this project that is moved to that step by hand, for a million steps would take half an hour."""
+    import numpy as np
+
+    data = sides.prepared(folder, num_rows)
+    options: dict[str, Any] = {"batch_size": BATCH_SIZE, "checkpoint_steps": num_rows}
+    sides.here(data, folder / "first", ranks=1, max_epochs=1.5 * BATCH_SIZE / num_rows, **options)
+    (checkpoint,) = (folder / "first" / "checkpoints").iterdir()
+    state = json.loads((checkpoint / "state.json").read_text(encoding="utf-8"))
+    state["progress"]["step"] = num_skipped
+    (checkpoint / "state.json").write_text(json.dumps(state), encoding="utf-8")
+    sides.sign(checkpoint)
+    resume = ("--resume", str(checkpoint), "--resume-override")
+    record = sides.here(data, folder / "here", *resume, ranks=1, max_epochs=1, **options)
+    # The order of rows is documented: a permutation by the seed and the epoch
+    order = np.random.default_rng([0, 0]).permutation(num_rows)[num_skipped * BATCH_SIZE :].reshape(-1, BATCH_SIZE)
+    expected = [dict.fromkeys(batch.tolist(), 1 / BATCH_SIZE) for batch in order]
+    return sides.compared(record, expected, f"{num_skipped:,} batches skipped, rows in a random order")

@@ -1,0 +1,63 @@
+"""Train a neural member on one machine, and go on with fewer ranks when one is lost for good.
+
+    python scripts/train_elastic.py --config_file accelerate_configs/multi_gpu.yaml --num_processes 4 --recipe hot_sellers \
+        data=runs/demo/prepared out=runs/demo/members/transformer batch_size=1536
+
+It starts `accelerate launch … scripts/train.py --resume auto` with the same words. After a loss it starts again on the
+largest number of ranks that are left and divide the batch, with the same global batches. Exit codes: 0 done, 1 failed, 2 a
+mistake of yours, 75 asked to stop and saved.
+"""
+
+import argparse
+import sys
+from pathlib import Path
+from typing import Any
+
+from ensemble import configuration, errors, recipe
+from ensemble.errors import UserError
+from ensemble.neural import elastic
+from ensemble.neural.settings import check, config_class
+
+TRAIN = str(Path(__file__).resolve().with_name("train.py"))
+
+
+def main() -> None:
+    own = argparse.ArgumentParser(add_help=False, allow_abbrev=False)
+    own.add_argument("--config_file", metavar="YAML", help="the accelerate configuration, of one machine")
+    own.add_argument("--num_processes", type=int, metavar="N", help="ranks when none is lost; without it those of the YAML")
+    own.add_argument("--capacity", metavar="FILE", help="a file with the number of ranks that can run, read again and again")
+    own.add_argument("--max_losses", type=int, default=3, metavar="N", help="losses without a checkpoint to end after")
+    options, words = own.parse_known_args()
+    of_recipe = recipe.option(recipe.DEFAULT, f"what is learned: {', '.join(recipe.BUILT_IN)}, or a package of your own")
+    schema = config_class(of_recipe.parse_known_args(words)[0].recipe)
+    settings: Any = configuration.from_command_line(schema, __doc__, [own, of_recipe])
+    check(settings)
+    if options.config_file is None:
+        raise UserError("there is no --config_file: name one of accelerate_configs/, as multi_cpu.yaml")
+    about = configuration.read_yaml(options.config_file)
+    ranks = about.get("num_processes", 1) if options.num_processes is None else options.num_processes
+    if about.get("num_machines", 1) != 1:
+        raise UserError(
+            f"{options.config_file} is of {about['num_machines']} machines: this command knows one; under Slurm, "
+            "slurm/train_multi_node.slurm requeues a job that lost a node"
+        )
+    if ranks < 1:
+        raise UserError(f"--num_processes {ranks} is impossible: it must be at least 1")
+    if settings.batch_size % ranks:
+        near = max(1, round(settings.batch_size / ranks)) * ranks
+        raise UserError(f"batch_size={settings.batch_size} cannot be cut for {ranks} ranks: the nearest that can is {near}")
+    job = elastic.Job(
+        command=[TRAIN, *words],
+        out=Path(settings.out),
+        yaml=Path(options.config_file),
+        num_ranks=ranks,
+        batch_size=settings.batch_size,
+        micro_batch_size=settings.micro_batch_size,
+        capacity=Path(options.capacity) if options.capacity else None,
+        max_losses=options.max_losses,
+    )
+    sys.exit(elastic.supervise(job, lambda sentence: print(f"train_elastic: {sentence}", file=sys.stderr, flush=True)))
+
+
+if __name__ == "__main__":
+    errors.run(main)

@@ -1,0 +1,94 @@
+"""How many ranks go on, and when a job is not started again."""
+
+import signal
+from pathlib import Path
+
+import pytest
+
+from ensemble import errors
+from ensemble.errors import UserError
+from ensemble.neural import elastic
+
+
+@pytest.mark.parametrize(
+    ("batch_size", "left", "ranks", "micro"),
+    [(1536, 3, 3, 256), (1024, 3, 2, 256), (1024, 1, 1, 256), (1024, 4, 4, 256), (7, 3, 1, 1), (1536, 2, 2, 384)],
+)
+def test_the_ranks_that_go_on_divide_the_batch(batch_size: int, left: int, ranks: int, micro: int) -> None:
+    """A rank would be left over, training would be refused, or a rank would need more memory than before."""
+    assert elastic.ranks_for(batch_size, left) == ranks
+    assert elastic.micro_batch_for(batch_size, ranks, max(1, batch_size // 4)) == micro
+
+
+class Starts:
+    """Stands for the launches: what each one leaves in `status`, whether it saves, and how many ranks it was given."""
+
+    def __init__(self, monkeypatch: pytest.MonkeyPatch, out: Path, outcomes: list[tuple[str, bool]]):
+        self.out, self.outcomes, self.ranks, self.said = out, outcomes, list[int](), list[str]()
+        (out / "checkpoints").mkdir(parents=True)
+        monkeypatch.setattr(elastic, "_one_start", self.start)
+
+    def start(self, job: elastic.Job, ranks: int, micro: int, asked: list[int]) -> tuple[str, bool]:
+        status, saves = self.outcomes[len(self.ranks)]
+        self.ranks.append(ranks)
+        if saves:
+            (self.out / "checkpoints" / f"step-{len(self.ranks):08d}").mkdir()
+        status, _, is_signalled = status.partition(" after ")
+        if is_signalled:
+            signal.raise_signal(signal.SIGTERM)
+        return status, False
+
+    def supervise(self, **settings: object) -> int:
+        values = {"num_ranks": 4, "batch_size": 1024, "micro_batch_size": 0, "capacity": None, "max_losses": 2, **settings}
+        job = elastic.Job(command=[], out=self.out, yaml=Path("unused"), **values)  # type: ignore[arg-type]
+        return elastic.supervise(job, self.said.append)
+
+
+@pytest.mark.parametrize(
+    ("outcomes", "code", "ranks"),
+    [
+        (["lost", "lost", "done"], 0, [4, 2, 1]),
+        (["failed"], errors.FAILED, [4]),
+        ([""], errors.FAILED, [4]),
+        (["lost", "", "done"], 0, [4, 2, 1]),
+        (["preempted"], errors.PREEMPTED, [4]),
+        (["preempted after a signal"], errors.PREEMPTED, [4]),
+        (["lost after a signal"], errors.FAILED, [4]),
+        (["running", "lost", "lost"], errors.FAILED, [4, 2, 1]),
+    ],
+)
+def test_when_a_job_is_started_again(
+    outcomes: list[str], code: int, ranks: list[int], monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    """An error that comes again would be tried for ever, or a job that somebody stopped would begin again."""
+    starts = Starts(monkeypatch, tmp_path, [(status, False) for status in outcomes])
+    assert starts.supervise() == code
+    assert starts.ranks == ranks
+
+
+def test_losses_with_checkpoints_between_them_do_not_end_a_job(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    """A long job on a machine that loses a rank a day would end after some days."""
+    starts = Starts(monkeypatch, tmp_path, [("lost", True)] * 5 + [("done", False)])
+    capacity = tmp_path / "capacity"
+    capacity.write_text("3")
+    assert starts.supervise(capacity=capacity, batch_size=1536) == 0
+    assert starts.ranks == [3] * 6
+
+
+def test_a_capacity_that_is_no_number_is_refused(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    """The job would end in a traceback, or run on no rank at all."""
+    starts = Starts(monkeypatch, tmp_path, [("done", False)])
+    capacity = tmp_path / "capacity"
+    capacity.write_text("three")
+    with pytest.raises(UserError, match="capacity holds no number of ranks: write one whole number"):
+        starts.supervise(capacity=capacity)
+
+
+@pytest.mark.parametrize(("number", "ranks"), [(0, 1), (3, 2), (64, 4)])
+def test_the_capacity_bounds_the_ranks(number: int, ranks: int, monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    """A job would start no rank, more than there are, or more than it was asked for."""
+    starts = Starts(monkeypatch, tmp_path, [("done", False)])
+    capacity = tmp_path / "capacity"
+    capacity.write_text(str(number))
+    assert starts.supervise(capacity=capacity) == 0
+    assert starts.ranks == [ranks]

@@ -1,0 +1,31 @@
+"""A table of several classes through the real commands, with every member that is planned for it."""
+
+from pathlib import Path
+
+import fits
+import numpy as np
+import polars as pl
+import pytest
+from scripts_run import run
+
+from ensemble import folders
+
+
+def test_a_table_of_several_classes(tmp_path: Path) -> None:
+    """A member would predict what the ensemble cannot read, which the tests of the parts alone do not show."""
+    people = fits.people("multiclass")
+    people.write_csv(tmp_path / "people.csv")
+    source = ("target=y", "id=who", "drop=[day]", "num_folds=3", "num_draws=4", "threads=1")
+    run("fit", f"source=[{tmp_path}/people.csv]", f"out={tmp_path}/out", *source)
+    board = folders.read_json(tmp_path / "out" / "leaderboard.json")
+    assert {row["member"] for row in board} == {"ensemble", "lightgbm", "xgboost", "catboost", "tabm", "base rate"}
+    new = people.drop("y").head(7)
+    new.write_csv(tmp_path / "new.csv")
+    run(
+        "ensemble_predictor", "predict", f"ensemble={tmp_path}/out/ensemble", f"source=[{tmp_path}/new.csv]",
+        f"out={tmp_path}/new",
+    )  # fmt: skip
+    forecast = pl.read_csv(tmp_path / "new" / "forecast.csv")
+    assert sorted(forecast["id"]) == new["who"].to_list()
+    probabilities = forecast.select("probability of low", "probability of mid", "probability of top").to_numpy()
+    assert probabilities.sum(axis=1) == pytest.approx(np.ones(7))
