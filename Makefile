@@ -1,11 +1,11 @@
 # make demo   raw reviews -> members -> ensemble -> runs/demo/report.html
-# make demo-sudoku   generated puzzles -> networks -> ensemble -> runs/sudoku_demo/report.html, which plays boards
-# make test   all tests          make check  lint, types, layout        make fix  format and mend
-# make bench  what the READMEs state, measured into slurm/results/*.json          make torture  runs that are killed, and go on
-# make pains  what users of plain Accelerate report, reproduced beside this project: ten minutes
-# make figures  the READMEs' figures, filled from those files
-# make bench-autogluon   the ensemble beside AutoGluon, which goes into a venv of its own (3 GB), on the same rows
-# make bench-tables TABLES=folder   scripts/fit.py beside AutoGluon and LightGBM on public tables; ten hours the first time
+# make demo-sudoku   generated puzzles -> networks -> ensemble -> runs/sudoku_demo/report.html, which shows solutions step by step
+# make test   all tests          make check  lint, types, layout        make fix  format, and fix lint errors
+# make bench  measure the figures of the READMEs into slurm/results/*.json          make torture  long tests of killed runs
+# make pains  reproduce problems reported by users of plain Accelerate, with it and with this project: ten minutes
+# make figures  insert the figures from those files into the READMEs
+# make bench-autogluon   compare the ensemble with AutoGluon, in a separate venv (3 GB), on the same rows
+# make bench-tables TABLES=folder   compare scripts/fit.py with AutoGluon and LightGBM on public tables; ten hours the first time
 
 PYTHON ?= python3
 VENV ?= .venv
