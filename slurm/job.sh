@@ -39,11 +39,11 @@ trap 'signalled=TERM' TERM
 
 if [ -n "$MODULES" ]; then
   # shellcheck disable=SC2086  # several words
-  module load $MODULES || fail "slurm/site.sh: MODULES='$MODULES' cannot be loaded: \`module avail\` lists what there is"
+  module load $MODULES || fail "slurm/site.sh: MODULES='$MODULES' cannot be loaded: \`module avail\` lists the available ones"
 fi
 PATH="$(realpath "$PYTHON_ENVIRONMENT")/bin:$PATH:/usr/sbin:/sbin"
 python -c 'import ensemble, importlib.metadata; importlib.metadata.version("accelerate")' || # importing accelerate would take seconds
-  fail "slurm/site.sh: PYTHON_ENVIRONMENT=$PYTHON_ENVIRONMENT holds no Python with this project: \`make $PYTHON_ENVIRONMENT/installed\` makes it"
+  fail "slurm/site.sh: PYTHON_ENVIRONMENT=$PYTHON_ENVIRONMENT has no Python with this project: \`make $PYTHON_ENVIRONMENT/installed\` creates it"
 
 # Since Slurm 22.05, srun does not inherit this from sbatch, and a task with many threads would get one core
 export SRUN_CPUS_PER_TASK="${SLURM_CPUS_PER_TASK:-1}"
@@ -54,7 +54,7 @@ mapfile -t nodes < <(scontrol show hostnames "$SLURM_JOB_NODELIST")
 MASTER_ADDR=127.0.0.1
 if [ "${#nodes[@]}" -gt 1 ]; then
   second=$(getent ahostsv4 "${nodes[1]}" | awk 'NR == 1 {print $1}')
-  [ -n "$second" ] || fail "$(hostname) cannot resolve ${nodes[1]}: the nodes need each other's names in DNS or /etc/hosts"
+  [ -n "$second" ] || fail "$(hostname) cannot resolve ${nodes[1]}: add the names of all nodes to DNS or /etc/hosts"
   MASTER_ADDR=$(ip route get "$second" | sed -n 's/.* src \([^ ]*\).*/\1/p')
 fi
 MASTER_PORT=$((10000 + SLURM_JOB_ID * 64 % 20000))
@@ -75,12 +75,12 @@ run() {
 
 # The value of an argument such as out=FOLDER; the last one if there are several
 value() {
-  local name=$1 found='' word
+  local name=$1 result='' word
   shift
   for word in "$@"; do
-    case $word in "$name="*) found=${word#*=} ;; esac
+    case $word in "$name="*) result=${word#*=} ;; esac
   done
-  echo "$found"
+  echo "$result"
 }
 
 if [ -n "$(value fit "$@")" ]; then
@@ -113,14 +113,14 @@ take_recipe() {
 }
 
 stage() {
-  local ours
+  local staging
   words=("$@")
   [ -n "$SCRATCH_FOLDER" ] || return 0
-  ours="$SCRATCH_FOLDER/accelerate-ensemble-$(id -un)"
+  staging="$SCRATCH_FOLDER/accelerate-ensemble-$(id -un)"
   # shellcheck disable=SC2064  # expand the folder now
-  trap "${on_nodes[*]} rm -rf '$ours/$SLURM_JOB_ID'" EXIT
-  run slurm/stage.sh "$SCRATCH_FOLDER" "$ours" "$(value data "$@")"
-  words+=("data=$ours/$SLURM_JOB_ID/data")
+  trap "${on_nodes[*]} rm -rf '$staging/$SLURM_JOB_ID'" EXIT
+  run slurm/stage.sh "$SCRATCH_FOLDER" "$staging" "$(value data "$@")"
+  words+=("data=$staging/$SLURM_JOB_ID/data")
 }
 
 # Whether the run has written its `status` since `before`. Each write creates a new inode, so clocks do not matter
@@ -142,7 +142,7 @@ said() { [ ! -f "$log" ] || tail -c "+$((log_size + 1))" "$log" | grep -aE "^($1
 train() {
   local about=$1 log log_size=0 before code again status=failed reason second losses
   shift
-  [ -n "$(value out "$@")" ] || fail "there is no word out=FOLDER, which names where to write"
+  [ -n "$(value out "$@")" ] || fail "there is no argument out=FOLDER, which names where to write"
   { mkdir -p "$(dirname "$about")" && [ -w "$(dirname "$about")" ]; } ||
     fail "$about cannot be written: name another out=FOLDER"
   before=$(stamp)
@@ -168,7 +168,7 @@ train() {
     second=$(sed -n 2p "$about/status")
     reason=${second:-$reason}
   elif [ "$signalled" = USR1 ]; then
-    status=lost reason="the warning came before training began"
+    status=lost reason="the warning signal came before the training started"
   fi
   # Slurm may end the step of a job that it has just restarted after a node failure
   [ "$status" != failed ] || [ "$code" != 143 ] || status=lost reason="a process was ended by SIGTERM"
@@ -179,11 +179,11 @@ train() {
       exit 75
       ;;
     lost | running) # running: no rank was alive to set the status
-      reason=${reason:-a process ended without a word, as when memory is short}
+      reason=${reason:-a process ended without a message, as when it runs out of memory}
       losses=$MAX_RESTARTS
       [ ! -f "$log" ] || losses=$(grep -acF "$SLURM_JOB_NAME $SLURM_JOB_ID: lost" "$log")
       if [ "$losses" -ge "$MAX_RESTARTS" ]; then
-        say "failed: lost again after MAX_RESTARTS=$MAX_RESTARTS: $reason"
+        say "failed: lost again after the MAX_RESTARTS=$MAX_RESTARTS restarts: $reason"
       else
         requeue "lost: $reason"
       fi
@@ -200,11 +200,11 @@ train() {
 # Requeue the job, which then continues from the last checkpoint by --resume auto; returns if it cannot be requeued
 requeue() {
   if [ "$signalled" = TERM ]; then
-    say "$*; Slurm ended the job, and begins it again unless it was cancelled or its time was up"
+    say "$*; Slurm ended the job, and restarts it unless it was cancelled or reached its time limit"
   elif scontrol requeue "$job"; then
     say "$*: requeued"
     exit 75
   else
-    say "$*, and this cluster does not requeue: submit the same line again, and it goes on"
+    say "$*, and this cluster does not requeue: submit the same command again to continue"
   fi
 }

@@ -52,11 +52,11 @@ ranks=${RANKS_PER_NODE:-$ranks}
 threads=$((${SLURM_CPUS_PER_TASK:-1} / ranks))
 export OMP_NUM_THREADS=${OMP_NUM_THREADS:-$((threads > 0 ? threads : 1))}
 
-place=()
+machine_options=()
 if [ "$SLURM_STEP_NUM_NODES" -gt 1 ] || [ "$(of_yaml distributed_type)" != "'NO'" ]; then
-  place=(--num_machines "$SLURM_STEP_NUM_NODES" --num_processes "$((SLURM_STEP_NUM_NODES * ranks))"
+  machine_options=(--num_machines "$SLURM_STEP_NUM_NODES" --num_processes "$((SLURM_STEP_NUM_NODES * ranks))"
     --machine_rank "$SLURM_NODEID" --main_process_ip "$MASTER_ADDR" --main_process_port "$MASTER_PORT" --same_network)
 fi
 [ "$(of_yaml distributed_type)" != "'NO'" ] || trap '' USR1 TERM # they would kill this launcher; its rank has its own handlers
 # `accelerate launch` does the same, but imports all its other commands first
-exec accelerate-launch --quiet --config_file "$config" "${place[@]}" "$@"
+exec accelerate-launch --quiet --config_file "$config" "${machine_options[@]}" "$@"

@@ -14,7 +14,7 @@ set -euo pipefail
 cd "$(dirname "${BASH_SOURCE[0]}")/.."
 source slurm/site.sh
 [ $# -gt 2 ] || {
-  echo "error: give a folder, a train_*.slurm for the neural member, and words of scripts/fit.py: see the head of $0" >&2
+  echo "error: give a folder, a train_*.slurm for the neural member, and arguments of scripts/fit.py: see the top of $0" >&2
   exit 2
 }
 folder=$1 neural=$2
@@ -35,4 +35,4 @@ copies=$(stage copies --dependency="afterok:$prepare" "${array[@]}")
 members=$(stage members --dependency="afterok:$copies" --array=0-2)
 fit=$(after --dependency="afterok:$network:$members" slurm/fit.slurm "${words[@]}")
 echo "prepare $prepare  neural $network  copies $copies  members $members  fit $fit"
-echo "$folder/report.html will be there when $fit is done; slurm/logs/ has what each says"
+echo "$folder/report.html will exist when job $fit is done; the logs of all jobs are in slurm/logs/"
