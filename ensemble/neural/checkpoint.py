@@ -16,7 +16,7 @@ import json
 from collections import deque
 from collections.abc import Callable, Iterator
 from concurrent.futures import Future, ThreadPoolExecutor
-from contextlib import contextmanager
+from contextlib import AbstractContextManager, contextmanager
 from pathlib import Path
 from types import TracebackType
 from typing import Any
@@ -112,7 +112,7 @@ def clean_up(run: Path) -> None:
     folders.discard_scratch([*run.glob(".*"), *(run / "checkpoints").glob(".*")])
 
 
-class BackgroundWriter:
+class BackgroundWriter(AbstractContextManager["BackgroundWriter"]):
     """Runs write jobs in a thread, in order; the exception of a failed job is raised by `check`, `submit` or `wait`.
 
     Leaving the context waits for all jobs.
@@ -139,9 +139,6 @@ class BackgroundWriter:
     def wait(self) -> None:
         while self._pending:
             self._pending.popleft().result()
-
-    def __enter__(self) -> "BackgroundWriter":
-        return self
 
     def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None) -> None:
         self._pool.shutdown()

@@ -66,26 +66,22 @@ def _runs_out_of_memory(
 ) -> bool:
     from accelerate.utils.memory import clear_device_cache
 
+    failed = False
+    moments: list[torch.Tensor] = []
     with preserved_state(model):
-        failed = _fails(trial_pass, plan, model, needs_moments)
+        try:
+            moments += [torch.empty_like(p) for p in model.parameters() if p.requires_grad for _ in range(2 * needs_moments)]
+            trial_pass(plan)
+        except Exception as error:  # deleted at the end of this clause, and with it the tensors in its frames
+            if not is_out_of_memory(error):
+                raise
+            failed = True
+    moments.clear()
     for tensor in (*model.parameters(), *model.buffers()):
         tensor.grad = None
     if failed:
         clear_device_cache(garbage_collection=True)
     return failed
-
-
-def _fails(trial_pass: Callable[[BatchPlan], None], plan: BatchPlan, model: torch.nn.Module, needs_moments: bool) -> bool:
-    """Whether memory ran out. A function of its own, so that the exception releases the tensors in its frames."""
-    try:
-        moments = [torch.empty_like(p) for p in model.parameters() if p.requires_grad for _ in range(2 * needs_moments)]
-        trial_pass(plan)
-        del moments
-    except Exception as error:
-        if not is_out_of_memory(error):
-            raise
-        return True
-    return False
 
 
 def is_out_of_memory(error: BaseException) -> bool:

@@ -15,6 +15,7 @@ import threading
 import time
 from collections import deque
 from collections.abc import Iterator
+from contextlib import AbstractContextManager
 from multiprocessing import forkserver, resource_tracker
 from multiprocessing.context import BaseContext
 from types import TracebackType
@@ -121,6 +122,9 @@ class BatchPlan:
     def steps_per_epoch(self) -> int:
         return math.ceil(self.num_rows / self.batch_size)
 
+    def num_steps(self, num_epochs: float) -> int:
+        return math.ceil(num_epochs * self.steps_per_epoch)
+
     def halved(self) -> "BatchPlan":
         """The same global batches with the largest valid micro-batch of at most half the size.
 
@@ -192,7 +196,7 @@ def in_order(num_rows: int, batch_size: int, num_ranks: int, rank: int) -> Itera
         yield MicroBatch(step, 0, rows[begin : begin + batch_size], rank * batch_size, False, True, False)
 
 
-class Feed:
+class Feed(AbstractContextManager["Feed"]):
     """An iterator over (micro-batch, batch on the device), to be iterated once and then closed.
 
     `waited_s` is the time in seconds for which the consumer waited for data. On a GPU, each batch is copied while the
@@ -237,9 +241,6 @@ class Feed:
             return next(self._iterator)
         finally:
             self.waited_s += time.perf_counter() - began
-
-    def __enter__(self) -> "Feed":
-        return self
 
     def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None) -> None:
         self.close()

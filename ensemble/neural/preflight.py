@@ -1,6 +1,5 @@
 """Checks and estimates before a training starts: batch sizes, memory, FLOPs, and the summary that `--dry-run` prints."""
 
-import math
 from collections import defaultdict
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Any
@@ -96,12 +95,13 @@ def describe(recipe: NeuralRecipe, config: TrainConfig, accelerator: "Accelerato
     check(config)
     plan = make_plan(recipe.rows("train"), config, accelerator)
     check_memory(recipe, config, plan, accelerator)
-    num_steps = math.ceil(config.max_epochs * plan.steps_per_epoch)
     model = recipe.model().to(accelerator.device)
     optimizers = recipe.optimizers(model, peak_learning_rate(config), config.weight_decay)
     forward = forward_pass(recipe, model, plan, accelerator)
     settings = configuration.to_dict(config)
-    return summary(settings, plan, num_steps, model, optimizers, accelerator.mixed_precision, forward)
+    return summary(
+        settings, plan, plan.num_steps(config.max_epochs), model, optimizers, accelerator.mixed_precision, forward
+    )
 
 
 def summary(

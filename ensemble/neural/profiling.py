@@ -3,17 +3,8 @@
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
-from typing import Protocol
-
-
-class Profiler(Protocol):
-    def step(self) -> None:
-        """Call it after each optimizer step."""
-
-
-class _NoProfiler:
-    def step(self) -> None:
-        pass
+from types import SimpleNamespace
+from typing import Any
 
 
 @contextmanager
@@ -23,14 +14,14 @@ def profile(
     rank: int = 0,
     log: Callable[[str], None] = print,
     steps: tuple[int, int, int] = (3, 2, 5),
-) -> Iterator[Profiler]:
+) -> Iterator[Any]:
     """Trace the CPU and GPU operations of some steps into `folder`/profile/rank{rank}.json.gz, and log the path.
 
-    `steps`: the number of steps to wait, to warm up the profiler, and to trace. If training ends during the traced steps,
-    the file has those until then.
+    The context has a method `step`, to be called after each optimizer step. `steps`: the number of steps to wait, to warm up
+    the profiler, and to trace. If training ends during the traced steps, the file has those until then.
     """
     if not enabled:
-        yield _NoProfiler()
+        yield SimpleNamespace(step=lambda: None)
         return
     from torch import profiler
 

@@ -150,7 +150,10 @@ def _check_resumable(folder: Path, saved: dict[str, Any], description: dict[str,
         raise UserError(f"{folder} is of the recipe {saved['recipe']}: give --recipe {saved['recipe']}")
     if saved["fingerprint"] != description["fingerprint"]:
         raise UserError(f"{folder} was trained on other prepared data: give the data of that training")
-    before, now = ({**settings, **_prefixed(settings)} for settings in (saved["config"], description["config"]))
+    before, now = (
+        {**config, **{f"recipe.{name}": value for name, value in config.get("recipe", {}).items()}}
+        for config in (saved["config"], description["config"])
+    )
     changed = [
         f"{name}={before.get(name, 'missing')} (now {now.get(name, 'missing')})"
         for name in [*now, *(before.keys() - now.keys())]
@@ -161,7 +164,3 @@ def _check_resumable(folder: Path, saved: dict[str, Any], description: dict[str,
             f"{folder} was written with {', '.join(changed)}: give the previous values, or add --resume-override to use the "
             "new ones"
         )
-
-
-def _prefixed(settings: dict[str, Any]) -> dict[str, Any]:
-    return {f"recipe.{name}": value for name, value in settings.get("recipe", {}).items()}

@@ -65,7 +65,7 @@ class Training:
     @property
     def num_steps(self) -> int:
         planned = self.progress.planned_steps if self.config.max_seconds else 0
-        return planned or _num_steps(self.config, self.plan)
+        return planned or self.plan.num_steps(self.config.max_epochs)
 
     def plan_for_deadline(self) -> None:
         """With `max_seconds`, set the number of steps to what fits, by the main process's time per step; collective."""
@@ -75,7 +75,7 @@ class Training:
         elapsed_s = time.monotonic() - self.start_time
         remaining_s = limit_s - elapsed_s - self.progress.evaluation_seconds
         num_more = int(remaining_s / (elapsed_s / step)) if elapsed_s else math.inf
-        planned = int(max(step, min(step + num_more, _num_steps(self.config, self.plan))))
+        planned = int(max(step, min(step + num_more, self.plan.num_steps(self.config.max_epochs))))
         self.progress.planned_steps = launch.from_main_process(self.accelerator, planned)
 
     @property
@@ -109,14 +109,7 @@ def set_up(
     torch.manual_seed(config.seed)  # the same initial weights on every rank
     model = recipe.model()
     num_parameters = sum(parameter.numel() for parameter in model.parameters())
-    optimizers = recipe.optimizers(model, peak_learning_rate(config), config.weight_decay)
-    flops, peak = preflight.flops(recipe, model, plan, accelerator)
-    if config.compile:
-        speed.compile_model(model, accelerator.device)
-    model, *prepared = accelerator.prepare(model, *optimizers)
-    speed.disable_buffer_sync(model)
-    # Accelerate's wrapper searches for a library at every step; `TrainingState` does the rest of its work
-    state = TrainingState(model, [wrapper.optimizer for wrapper in prepared], config.ema_decay, accelerator)
+    flops, state = _make_state(recipe, config, plan, model, accelerator)
     torch.manual_seed(config.seed * 1_000_003 + accelerator.process_index)  # dropout differs by rank
 
     description: dict[str, Any] = {
@@ -137,28 +130,14 @@ def set_up(
     progress = state.progress
     if progress.rollback_step and not checkpoint.step_folder(out, progress.rollback_step).exists():  # as above
         progress.rollback_step = progress.step
-    autocast = nullcontext if accelerator.mixed_precision == "no" else accelerator.autocast
-    start_time, num_steps = time.monotonic() - progress.seconds, _num_steps(config, plan)
+    start_time, num_steps = time.monotonic() - progress.seconds, plan.num_steps(config.max_epochs)
     set_lost = partial(runs.mark_lost, out)
     heartbeat = stack.enter_context(Heartbeat.from_accelerator(accelerator, config.timeout_s, out, set_lost))
     is_main, evaluated = accelerator.is_main_process, progress.evaluated_step
     tracker = Tracker(out, is_main, num_steps, progress.step, config.trackers, description["config"], evaluated)
     stack.enter_context(closing(tracker))
-
-    def trial_pass(plan: BatchPlan, synchronised: bool = False) -> None:
-        """Forward and backward of the largest micro-batch; without all-reduce unless `synchronised`."""
-        batch = preflight.largest_batch(rows, plan, accelerator)
-        with nullcontext() if synchronised else accelerator.no_sync(model), autocast():
-            state.backward(recipe.step(model, batch, None)[0])
-
     if not state.is_sharded:  # with sharded weights the forward pass itself is collective
-        plan = guards.fit_micro_batch(plan, trial_pass, model, state.optimizers, accelerator, tracker.message)
-        if plan.num_ranks > 1:
-            # With three or more ranks the last bits of a sum depend on its position in a bucket, and DDP rearranges its
-            # buckets after the first pass. Doing that pass here gives new and resumed runs the same buckets
-            with preserved_state(model):
-                trial_pass(plan, synchronised=True)
-            model.zero_grad()
+        plan = _fit_micro_batch(recipe, rows, plan, state, accelerator, tracker)
     state.restore_carry(plan)
     workers = config.num_workers, config.prefetch_factor
     if config.loader == "auto":
@@ -178,21 +157,57 @@ def set_up(
         description=description,
         rows=rows,
         plan=plan,
-        model=model,
+        model=state.model,
         num_parameters=num_parameters,
         state=state,
-        autocast=autocast,
+        autocast=_autocast(accelerator),
         feed=feed,
         stop_signals=stop_signals,
         heartbeat=heartbeat,
         spike_detector=guards.SpikeDetector(config.spike_factor, progress.recent_losses),
         tracker=tracker,
-        meter=Meter(feed, accelerator.num_processes, flops, peak),
+        meter=Meter(feed, accelerator.num_processes, *flops),
         writer=stack.enter_context(checkpoint.BackgroundWriter()),
         profiler=stack.enter_context(profiling.profile(out, profile, accelerator.process_index, tracker.message)),
         start_time=start_time,
     )
 
 
-def _num_steps(config: TrainConfig, plan: BatchPlan) -> int:
-    return math.ceil(config.max_epochs * plan.steps_per_epoch)
+def _make_state(
+    recipe: NeuralRecipe, config: TrainConfig, plan: BatchPlan, model: torch.nn.Module, accelerator: "Accelerator"
+) -> tuple[tuple[float, float | None], TrainingState]:
+    """FLOPs as in `preflight.flops`, and the state with model and optimizers prepared by Accelerate."""
+    optimizers = recipe.optimizers(model, peak_learning_rate(config), config.weight_decay)
+    flops = preflight.flops(recipe, model, plan, accelerator)
+    if config.compile:
+        speed.compile_model(model, accelerator.device)
+    model, *prepared = accelerator.prepare(model, *optimizers)
+    speed.disable_buffer_sync(model)
+    # Accelerate's wrapper searches for a library at every step; `TrainingState` does the rest of its work
+    return flops, TrainingState(model, [wrapper.optimizer for wrapper in prepared], config.ema_decay, accelerator)
+
+
+def _fit_micro_batch(
+    recipe: NeuralRecipe, rows: Rows, plan: BatchPlan, state: TrainingState, accelerator: "Accelerator", tracker: Tracker
+) -> BatchPlan:
+    """Halve the micro-batch if memory is too small, and make DDP's first pass."""
+    model, autocast = state.model, _autocast(accelerator)
+
+    def trial_pass(plan: BatchPlan, synchronised: bool = False) -> None:
+        """Forward and backward of the largest micro-batch; without all-reduce unless `synchronised`."""
+        batch = preflight.largest_batch(rows, plan, accelerator)
+        with nullcontext() if synchronised else accelerator.no_sync(model), autocast():
+            state.backward(recipe.step(model, batch, None)[0])
+
+    plan = guards.fit_micro_batch(plan, trial_pass, model, state.optimizers, accelerator, tracker.message)
+    if plan.num_ranks > 1:
+        # With three or more ranks the last bits of a sum depend on its position in a bucket, and DDP rearranges its buckets
+        # after the first pass. Doing that pass here gives new and resumed runs the same buckets
+        with preserved_state(model):
+            trial_pass(plan, synchronised=True)
+        model.zero_grad()
+    return plan
+
+
+def _autocast(accelerator: "Accelerator") -> Callable[[], AbstractContextManager[Any]]:
+    return nullcontext if accelerator.mixed_precision == "no" else accelerator.autocast
