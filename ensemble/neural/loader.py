@@ -91,7 +91,7 @@ class BatchPlan:
         if batch_size < 1 or batch_size % num_ranks:
             nearest = max(1, round(batch_size / num_ranks)) * num_ranks
             raise UserError(
-                f"batch_size={batch_size} is not a multiple of {num_ranks} ranks: the nearest multiple is {nearest}"
+                f"batch_size={batch_size} must be a positive multiple of {num_ranks} ranks: the nearest one is {nearest}"
             )
         micro = micro_batch_size or per_rank
         if micro < 1 or per_rank % micro:

@@ -192,23 +192,22 @@ def exit_codes(family: list[psutil.Process]) -> dict[int, int]:
     return codes
 
 
-def moment_after(most_s: float, generator: random.Random) -> float:
+def random_delay(most_s: float, generator: random.Random) -> float:
     """A random delay; 0 in the short form, whose runs could end before it."""
     return generator.uniform(0, most_s) if LONG else 0
 
 
 def kill(run: Run, step: int, moment: str, generator: random.Random) -> None:
     """Send SIGKILL at `step` or soon after; no complete checkpoint may be lost except those to be deleted."""
-
     with training(run, 0 if moment == "start" else step) as (process, ranks):
         family, saved, best = family_of(process), run.checkpoints(), run.identity("best")
-        begun: dict[str, Callable[[], object]] = {
+        conditions: dict[str, Callable[[], object]] = {
             "save": lambda: any((run.out / "checkpoints").glob(".*")) or run.checkpoints() != saved,
             "best": lambda: any(run.out.glob(".best.*")) or run.identity("best") != best,
             "end": lambda: any(run.out.glob(".final.*")) or run.identity("final"),
         }
-        wait_for(begun.get(moment, lambda: True), process, 0.0003)
-        time.sleep(moment_after(KILLS[moment], generator))
+        wait_for(conditions.get(moment, lambda: True), process, 0.0003)
+        time.sleep(random_delay(KILLS[moment], generator))
         generator.shuffle(family)
         before, had_best = run.checkpoints(), run.identity("best")
         for member in [generator.choice(ranks)] if moment == "rank" else family:
@@ -233,7 +232,7 @@ def ask_to_stop(run: Run, step: int, name: str, generator: random.Random) -> Non
     environment = {"PET_SIGNALS_TO_HANDLE": forwarded} if forwarded else {}
     with training(run, step, **environment) as (process, ranks):
         family = family_of(process)
-        time.sleep(moment_after(0.2, generator))
+        time.sleep(random_delay(0.2, generator))
         reached = run.steps_done()
         for member in family if receiver == "all" else family[-1:]:
             member.send_signal(number)

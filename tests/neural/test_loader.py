@@ -136,23 +136,25 @@ def test_the_order_changes_with_epoch_and_seed(bucket_batches: int) -> None:
 def test_sizes_that_do_not_divide_are_refused_with_the_nearest_that_do(
     batch_size: int, micro_batch_size: int, num_ranks: int
 ) -> None:
-    """A batch would silently be smaller than asked for, or the advice in the message would fail in its turn."""
+    """A batch would silently be smaller than requested, or the size in the message would be invalid too."""
     if batch_size < 1 or batch_size % num_ranks:
-        with pytest.raises(UserError, match=rf"batch_size={batch_size} .*: the nearest that can is \d+$") as raised:
+        with pytest.raises(
+            UserError, match=rf"batch_size={batch_size} must be .* of {num_ranks} ranks: the nearest one is \d+$"
+        ) as raised:
             BatchPlan.make(500, batch_size, micro_batch_size, num_ranks, 0, 0)
-        works = list(range(num_ranks, 300, num_ranks))
-        nearest = min(abs(size - batch_size) for size in works)
-        batch_size, asked = int(str(raised.value).split()[-1]), batch_size
-        assert batch_size in works
-        assert abs(batch_size - asked) == nearest
-    works = [size for size in range(1, batch_size + 1) if batch_size % (size * num_ranks) == 0]
-    if micro_batch_size not in (0, *works):
+        valid_sizes = list(range(num_ranks, 300, num_ranks))
+        nearest = min(abs(size - batch_size) for size in valid_sizes)
+        batch_size, invalid = int(str(raised.value).split()[-1]), batch_size
+        assert batch_size in valid_sizes
+        assert abs(batch_size - invalid) == nearest
+    valid_sizes = [size for size in range(1, batch_size + 1) if batch_size % (size * num_ranks) == 0]
+    if micro_batch_size not in (0, *valid_sizes):
         with pytest.raises(UserError, match=r"the nearest that does is micro_batch_size=\d+$") as raised:
             BatchPlan.make(500, batch_size, micro_batch_size, num_ranks, 0, 0)
-        nearest = min(abs(size - micro_batch_size) for size in works)
-        micro_batch_size, asked = int(str(raised.value).split("=")[-1]), micro_batch_size
-        assert micro_batch_size in works
-        assert abs(micro_batch_size - asked) == nearest
+        nearest = min(abs(size - micro_batch_size) for size in valid_sizes)
+        micro_batch_size, invalid = int(str(raised.value).split("=")[-1]), micro_batch_size
+        assert micro_batch_size in valid_sizes
+        assert abs(micro_batch_size - invalid) == nearest
     plan = BatchPlan.make(500, batch_size, micro_batch_size, num_ranks, 0, 0)
     assert plan.micro_batch_size * plan.num_ranks * plan.accumulation == plan.batch_size == batch_size
 
@@ -166,9 +168,11 @@ def test_halving_keeps_the_global_batches(sizes: dict[str, int]) -> None:
                 plan.halved()
             continue
         half = plan.halved()
-        works = [size for size in range(1, plan.micro_batch_size // 2 + 1) if plan.batch_size % (size * plan.num_ranks) == 0]
+        valid_sizes = [
+            size for size in range(1, plan.micro_batch_size // 2 + 1) if plan.batch_size % (size * plan.num_ranks) == 0
+        ]
         assert half == make(
-            sizes["num_rows"], plan.batch_size, max(works), plan.num_ranks, rank,
+            sizes["num_rows"], plan.batch_size, max(valid_sizes), plan.num_ranks, rank,
             seed=sizes["seed"], bucket_batches=sizes["bucket_batches"],
         )  # fmt: skip
         assert half.lengths is plan.lengths

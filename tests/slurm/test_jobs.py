@@ -164,7 +164,10 @@ def test_an_unknown_partition(login: Login) -> None:
 
 
 WRONG_SITES = {
-    "SCRATCH_FOLDER": ("/no/such/disk", "slurm/site.sh: SCRATCH_FOLDER=/no/such/disk is not a writable folder on this node: name another"),
+    "SCRATCH_FOLDER": (
+        "/no/such/disk",
+        "slurm/site.sh: SCRATCH_FOLDER=/no/such/disk is not a writable folder on this node: name another",
+    ),
     "PYTHON_ENVIRONMENT": ("/no/such/venv", "PYTHON_ENVIRONMENT=/no/such/venv has no Python with this project"),
     "MODULES": ("nosuch/1.0", "MODULES='nosuch/1.0' cannot be loaded"),
 }
