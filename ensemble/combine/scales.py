@@ -16,6 +16,8 @@ from ensemble.combine.losses import Loss, expit, log_softmax, logit_of, mean_los
 
 MAX_KNOTS = 1000  # of a curve through ranks: finer than any share of rows that a forecast is judged by
 ISOTONIC_LEAST = 1000  # rows of the rarer class: a step function fitted to fewer follows their noise
+TEMPERATURE_PRIOR = 5.0
+"""Loss, summed over rows, of a slope e times too large or too small: few rows without a mistake leave it near 1."""
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -103,15 +105,21 @@ def platt_scale(target: np.ndarray, logit: np.ndarray, weight: np.ndarray | None
 
 
 def temperature_scale(target: np.ndarray, logit: np.ndarray, weight: np.ndarray | None = None) -> Line:
-    """One number, the slope of lowest log loss; the logit 0 stays 0 (Guo et al. 2017, "On calibration of …")."""
+    """One number, the slope of lowest log loss; the logit 0 stays 0 (Guo et al. 2017, "On calibration of …").
+
+    The slope has a prior, without which rows that are all predicted right make it infinite: see `TEMPERATURE_PRIOR`.
+    """
     return _temperature(target, logit, mean_loss("binary", weight))
 
 
 def _temperature(target: np.ndarray, logit: np.ndarray, loss: Loss) -> Line:
     from scipy.optimize import minimize_scalar
 
-    found = minimize_scalar(lambda power: loss.mean(target, 2.0**power * logit), bounds=(-8, 8), method="bounded")
-    return Line(slope=float(2.0**found.x), intercept=0.0)
+    def penalised(log_slope: float) -> float:
+        return loss.mean(target, np.exp(log_slope) * logit) + TEMPERATURE_PRIOR * log_slope**2 / len(target)
+
+    log_slope = minimize_scalar(penalised, bounds=(-6, 6), method="bounded").x
+    return Line(slope=float(np.exp(log_slope)), intercept=0.0)
 
 
 def isotonic_scale(target: np.ndarray, logit: np.ndarray, weight: np.ndarray | None = None) -> Curve:

@@ -94,3 +94,12 @@ def test_scaling_of_classes_recovers_what_was_planted() -> None:
     assert CALIBRATORS["multiclass"]["temperature"](target, logs).slope == pytest.approx(1.6, abs=0.15)
     few = CALIBRATORS["multiclass"]["platt"](np.array([0.0, 1.0, 0.0, 1.0]), np.log(softmax(logs[:4])))
     assert softmax(few(logs[:4])).min() > 0
+
+
+def test_few_rows_without_a_mistake_do_not_sharpen_without_end() -> None:
+    """The first mistake on new rows would cost more than all that the ensemble gains."""
+    target = np.arange(60) % 3.0
+    logs = np.log(np.where(np.eye(3)[target.astype(int)] == 1, 0.8, 0.1))
+    assert 1 < CALIBRATORS["multiclass"]["temperature"](target, logs).slope < 4
+    many = np.tile(target, 1000), np.tile(logs, (1000, 1))
+    assert CALIBRATORS["multiclass"]["temperature"](*many).slope > 4
