@@ -1,12 +1,12 @@
 # make demo   raw reviews -> members -> ensemble -> runs/demo/report.html
-# make demo-sudoku   generated puzzles -> networks -> ensemble -> runs/sudoku_demo/report.html, which plays boards
+# make demo-sudoku   generated puzzles -> networks -> ensemble -> runs/sudoku_demo/report.html, which shows solutions step by step
 # make demo-emulator   generated sea ice -> networks and trees -> ensemble -> runs/emulator_demo/report.html, with Jacobians
-# make test   all tests          make check  lint, types, layout        make fix  format and mend
-# make bench  what the READMEs state, measured into slurm/results/*.json          make torture  runs that are killed, and go on
-# make pains  what users of plain Accelerate report, reproduced beside this project: ten minutes
-# make figures  the READMEs' figures, filled from those files
-# make bench-autogluon   the ensemble beside AutoGluon, which goes into a venv of its own (3 GB), on the same rows
-# make bench-tables TABLES=folder   scripts/fit.py beside AutoGluon and LightGBM on public tables; ten hours the first time
+# make test   all tests          make check  lint, types, layout        make fix  format, and fix lint errors
+# make bench  measure the figures of the READMEs into slurm/results/*.json          make torture  long tests of killed runs
+# make pains  reproduce problems reported by users of plain Accelerate, with it and with this project: ten minutes
+# make figures  insert the figures from those files into the READMEs
+# make bench-autogluon   compare the ensemble with AutoGluon, in a separate venv (3 GB), on the same rows
+# make bench-tables TABLES=folder   compare scripts/fit.py with AutoGluon and LightGBM on public tables; ten hours the first time
 
 PYTHON ?= python3
 VENV ?= .venv
@@ -21,7 +21,7 @@ PYTEST := OMP_WAIT_POLICY=PASSIVE $(BIN)/python -m pytest
 AUTOGLUON := 1.6.3
 AUTOGLUON_VENV := .venv-autogluon
 
-# A short demo, for CI: the same command on a fifth of the data
+# A short demo for CI: the same command with a fifth of the data
 ifeq ($(SIZE),short)
 MARKET := market.num_products=800 market.num_reviews=40000
 endif
@@ -33,7 +33,7 @@ demo: $(VENV)/installed
 	$(BIN)/python scripts/fit.py --recipe hot_sellers out=$(DEMO) raw=$(DEMO)/raw time_limit=0 overwrite=true $(MARKET)
 	@echo "the other commands of the pages need the environment: source $(VENV)/bin/activate"
 
-# One member for each of SEEDS, one after the other on one core; what an earlier demo trained is deleted
+# One member for each of SEEDS, trained one after the other on one core; members of a previous demo are deleted
 demo-sudoku: export OMP_NUM_THREADS := 1
 demo-sudoku: $(VENV)/installed
 	rm -rf "$(SUDOKU)/members" "$(SUDOKU)/predictions"
@@ -52,7 +52,7 @@ demo-sudoku: $(VENV)/installed
 demo-emulator: $(VENV)/installed
 	$(BIN)/python scripts/fit.py --recipe emulator out=$(EMULATOR) num_times=4 time_limit=0 overwrite=true
 
-# All three stages run, also after one that fails; tests/conftest.py says which test is in which
+# Runs all three stages, also if one fails; tests/helpers/stages.py assigns the tests to them
 test: $(VENV)/installed-dev
 	@code=0; for stage in parallel serial slurm; do \
 		began=$$(date +%s); result=passed; \
@@ -60,14 +60,14 @@ test: $(VENV)/installed-dev
 		minutes="$$minutes$$(printf 'test %-9s%5d s  %s' $$stage $$(($$(date +%s) - began)) $$result)\n"; \
 	done; printf "$$minutes"; exit $$code
 
-# A file's tests stay in one worker, which makes what they share
+# loadfile: all tests of a file run in one worker, which creates their shared fixtures
 test-parallel: $(VENV)/installed-dev
 	OMP_NUM_THREADS=1 $(PYTEST) -m parallel -n 2 --dist loadfile
 
 test-serial test-slurm: test-%: $(VENV)/installed-dev
 	$(PYTEST) -m $*
 
-# Runs that are killed and go on, and the tests of hypothesis with examples that no one has seen
+# Runs that are killed and resumed, and the hypothesis tests with new random examples
 torture: $(VENV)/installed-dev
 	TORTURE_LONG=1 $(PYTEST) -s tests/launch/test_torture.py tests/trees/test_torture_trees.py tests/predictor/service \
 		tests/scripts/benchmarks/test_autogluon.py

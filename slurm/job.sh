@@ -1,22 +1,24 @@
 # shellcheck shell=bash
-# What the .slurm files share; sourced on a job's first node, in the project's folder.
+# Functions shared by the .slurm files; sourced on the first node of a job, in the project's folder.
 #
 #     "${on_nodes[@]}" COMMAND…  run a command on each node of the job
-#     run FILE.sh WORDS…         a script of this folder on each node; the job ends with its code if it fails
-#     stage WORDS…               copy the prepared data to the nodes' own disks; `words` are then those with the new data=…
-#     train FOLDER SCRIPT…       run a script that resumes, with `status` in FOLDER: forward warnings, requeue what can go on
+#     run FILE.sh ARGUMENTS…     run a script of this folder on each node; if it fails, the job ends with its exit code
+#     stage ARGUMENTS…           copy the prepared data to the local disks of the nodes; sets `words` to the arguments with
+#                                the new data=…
+#     train FOLDER SCRIPT…       run a script that can resume and writes its `status` to FOLDER: forward Slurm's warning
+#                                signal, and requeue the job if the run can continue
 #
-# The word fit=FOLDER stands for the words that `scripts/fit.py --stage prepare` wrote there for the neural member.
-# A %a in a word is the number of the array's task, as in --output: --array=0-4 … data=P/folds/%a out=BAG/%a trains a bag.
-# Exit codes of a job: 0 done, 1 failed, 2 a mistake that you can mend, 75 preempted.
+# The argument fit=FOLDER is replaced by the arguments that `scripts/fit.py --stage prepare` wrote there for the neural member.
+# %a in an argument is replaced by the array index, as in --output: --array=0-4 … data=P/folds/%a out=BAG/%a trains a bag.
+# Exit codes of a job: 0 done, 1 failed, 2 user error, 75 preempted.
 
 set -uo pipefail
 source slurm/site.sh
 export GLOO_SOCKET_IFNAME NCCL_SOCKET_IFNAME
-# Left by the shell of another job, or by --export=NONE, they would go over what this job was granted
+# If set by the shell of another job or by --export=NONE, these would override the resources of this job
 unset SLURM_EXPORT_ENV SLURM_CPU_BIND SLURM_GPUS SLURM_GPUS_PER_NODE SLURM_GPUS_PER_TASK \
   SLURM_MEM_PER_CPU SLURM_MEM_PER_GPU SLURM_MEM_PER_NODE
-# One task of an array: its bare id may mean all of them
+# For an array, the id of this task: the plain job id may denote all tasks
 job=${SLURM_ARRAY_JOB_ID:+${SLURM_ARRAY_JOB_ID}_$SLURM_ARRAY_TASK_ID}
 job=${job:-$SLURM_JOB_ID}
 
@@ -29,37 +31,37 @@ fail() {
   exit 2
 }
 
-step= # the process id of the srun that trains
+step= # the process id of the srun that runs the training
 signalled=
-# Slurm's warning, some time before the limit, comes to this shell only; SIGTERM (requeued, cancelled) comes to the ranks too
+# Slurm sends its warning before the time limit (USR1) to this shell only, and SIGTERM (requeue, cancel) to the ranks too
 trap 'signalled=USR1; [ -z "$step" ] || warn' USR1
 trap 'signalled=TERM' TERM
 
 if [ -n "$MODULES" ]; then
   # shellcheck disable=SC2086  # several words
-  module load $MODULES || fail "slurm/site.sh: MODULES='$MODULES' cannot be loaded: \`module avail\` lists what there is"
+  module load $MODULES || fail "slurm/site.sh: MODULES='$MODULES' cannot be loaded: \`module avail\` lists the available ones"
 fi
 PATH="$(realpath "$PYTHON_ENVIRONMENT")/bin:$PATH:/usr/sbin:/sbin"
-python -c 'import ensemble, importlib.metadata; importlib.metadata.version("accelerate")' || # to load it takes seconds
-  fail "slurm/site.sh: PYTHON_ENVIRONMENT=$PYTHON_ENVIRONMENT holds no Python with this project: \`make $PYTHON_ENVIRONMENT/installed\` makes it"
+python -c 'import ensemble, importlib.metadata; importlib.metadata.version("accelerate")' || # importing accelerate would take seconds
+  fail "slurm/site.sh: PYTHON_ENVIRONMENT=$PYTHON_ENVIRONMENT has no Python with this project: \`make $PYTHON_ENVIRONMENT/installed\` creates it"
 
-# Since Slurm 22.05, srun does not take this from sbatch by itself, and a task of many threads would get one core
+# Since Slurm 22.05, srun does not inherit this from sbatch, and a task with many threads would get one core
 export SRUN_CPUS_PER_TASK="${SLURM_CPUS_PER_TASK:-1}"
 
-# The head is this node, under the address by which it reaches the second. The port: one that nobody listens on, searched
-# from a place of this job's own, below the range that the kernel takes ports from
+# The head is this node, at the address from which it reaches the second node. The port is the first unused one from a start
+# that depends on the job id, below the range of the kernel's ephemeral ports
 mapfile -t nodes < <(scontrol show hostnames "$SLURM_JOB_NODELIST")
 MASTER_ADDR=127.0.0.1
 if [ "${#nodes[@]}" -gt 1 ]; then
   second=$(getent ahostsv4 "${nodes[1]}" | awk 'NR == 1 {print $1}')
-  [ -n "$second" ] || fail "$(hostname) cannot resolve ${nodes[1]}: the nodes need each other's names in DNS or /etc/hosts"
+  [ -n "$second" ] || fail "$(hostname) cannot resolve ${nodes[1]}: add the names of all nodes to DNS or /etc/hosts"
   MASTER_ADDR=$(ip route get "$second" | sed -n 's/.* src \([^ ]*\).*/\1/p')
 fi
 MASTER_PORT=$((10000 + SLURM_JOB_ID * 64 % 20000))
 while (: <"/dev/tcp/$MASTER_ADDR/$MASTER_PORT") 2>/dev/null; do MASTER_PORT=$((MASTER_PORT + 1)); done
 export MASTER_ADDR MASTER_PORT
 
-# A command's words, not a function: in the background it must be srun itself that gets signals
+# An array, not a function: in the background srun itself must receive signals
 on_nodes=(srun --kill-on-bad-exit=1 --ntasks="${#nodes[@]}" --ntasks-per-node=1)
 
 run() {
@@ -71,14 +73,14 @@ run() {
   }
 }
 
-# The value of a word like out=FOLDER; the last one counts
+# The value of an argument such as out=FOLDER; the last one if there are several
 value() {
-  local name=$1 found='' word
+  local name=$1 result='' word
   shift
   for word in "$@"; do
-    case $word in "$name="*) found=${word#*=} ;; esac
+    case $word in "$name="*) result=${word#*=} ;; esac
   done
-  echo "$found"
+  echo "$result"
 }
 
 if [ -n "$(value fit "$@")" ]; then
@@ -92,8 +94,8 @@ if [ -n "$(value fit "$@")" ]; then
   }
 fi
 
-# `recipe` is then the option --recipe NAME of a job's words, or nothing, and `words` are the others
-# shellcheck disable=SC2034  # the jobs use it
+# Sets `recipe` to the option --recipe NAME among the arguments, or to nothing, and `words` to the other arguments
+# shellcheck disable=SC2034  # used by the .slurm files
 take_recipe() {
   recipe=() words=()
   while [ $# -gt 0 ]; do
@@ -111,52 +113,52 @@ take_recipe() {
 }
 
 stage() {
-  local ours
+  local staging
   words=("$@")
   [ -n "$SCRATCH_FOLDER" ] || return 0
-  ours="$SCRATCH_FOLDER/accelerate-ensemble-$(id -un)"
-  # shellcheck disable=SC2064  # the folder of now
-  trap "${on_nodes[*]} rm -rf '$ours/$SLURM_JOB_ID'" EXIT
-  run slurm/stage.sh "$SCRATCH_FOLDER" "$ours" "$(value data "$@")"
-  words+=("data=$ours/$SLURM_JOB_ID/data")
+  staging="$SCRATCH_FOLDER/accelerate-ensemble-$(id -un)"
+  # shellcheck disable=SC2064  # expand the folder now
+  trap "${on_nodes[*]} rm -rf '$staging/$SLURM_JOB_ID'" EXIT
+  run slurm/stage.sh "$SCRATCH_FOLDER" "$staging" "$(value data "$@")"
+  words+=("data=$staging/$SLURM_JOB_ID/data")
 }
 
-# Whether the run has written its `status` since `before`. Each writing is a new file, whatever the clocks of disk and node say
+# Whether the run has written its `status` since `before`. Each write creates a new inode, so clocks do not matter
 stamp() { stat --format="%i %y" "$about/status" 2>/dev/null; }
 written() {
   local now
   now=$(stamp) && [ "$now" != "$before" ]
 }
 
-# The ranks hear a signal once the run has said that it is running
+# Forward the signal once the status is `running`: from then on the ranks handle it
 warn() {
   until written || ! kill -0 "$step" 2>/dev/null; do sleep 1; done
   kill -USR1 "$step" 2>/dev/null
 }
 
-# The last line of that beginning since `train` began: a job that was requeued has a longer log
+# The last line with this prefix since `train` started: the log of a requeued job has lines from before
 said() { [ ! -f "$log" ] || tail -c "+$((log_size + 1))" "$log" | grep -aE "^($1): " | tail -n 1; }
 
 train() {
   local about=$1 log log_size=0 before code again status=failed reason second losses
   shift
-  [ -n "$(value out "$@")" ] || fail "there is no word out=FOLDER, which names where to write"
+  [ -n "$(value out "$@")" ] || fail "there is no argument out=FOLDER, which names where to write"
   { mkdir -p "$(dirname "$about")" && [ -w "$(dirname "$about")" ]; } ||
     fail "$about cannot be written: name another out=FOLDER"
   before=$(stamp)
-  log=$(readlink /proc/$$/fd/2) # whatever --output and --error say
+  log=$(readlink /proc/$$/fd/2) # the log file, whatever --output and --error are
   [ ! -f "$log" ] || log_size=$(wc -c <"$log")
   "${on_nodes[@]}" bash slurm/node.sh "$@" --resume auto &
   step=$!
   [ "$signalled" != USR1 ] || warn
-  while :; do # a signal ends `wait` before its time
+  while :; do # a signal interrupts `wait`
     wait "$step"
     code=$?
     kill -0 "$step" 2>/dev/null || break
   done
   wait "$step"
   again=$?
-  [ "$again" = 127 ] || code=$again # 127: its code was told already
+  [ "$again" = 127 ] || code=$again # 127: the previous `wait` returned the exit code
   step=
   reason=$(said 'error|failed')
   if [ "$code" = 0 ]; then
@@ -166,9 +168,9 @@ train() {
     second=$(sed -n 2p "$about/status")
     reason=${second:-$reason}
   elif [ "$signalled" = USR1 ]; then
-    status=lost reason="the warning came before training began"
+    status=lost reason="the warning signal came before the training started"
   fi
-  # Slurm may end the step of a job that it has just begun again after a node failed
+  # Slurm may end the step of a job that it has just restarted after a node failure
   [ "$status" != failed ] || [ "$code" != 143 ] || status=lost reason="a process was ended by SIGTERM"
   case $status in
     "done") return ;;
@@ -176,18 +178,18 @@ train() {
       requeue "preempted by a signal, saved"
       exit 75
       ;;
-    lost | running) # running: no rank was left to say that one was lost
-      reason=${reason:-a process ended without a word, as when memory is short}
+    lost | running) # running: no rank was alive to set the status
+      reason=${reason:-a process ended without a message, as when it runs out of memory}
       losses=$MAX_RESTARTS
       [ ! -f "$log" ] || losses=$(grep -acF "$SLURM_JOB_NAME $SLURM_JOB_ID: lost" "$log")
       if [ "$losses" -ge "$MAX_RESTARTS" ]; then
-        say "failed: lost again after MAX_RESTARTS=$MAX_RESTARTS: $reason"
+        say "failed: lost again after the MAX_RESTARTS=$MAX_RESTARTS restarts: $reason"
       else
         requeue "lost: $reason"
       fi
       ;;
     *)
-      [ -z "$(said error)" ] || code=2 # a launcher leaves with 1 whatever its ranks left with
+      [ -z "$(said error)" ] || code=2 # the exit code of a launcher is 1 for any error of its ranks
       say "failed with exit code $code: ${reason:-see the lines above}"
       [ "$code" != 2 ] || exit 2
       ;;
@@ -195,14 +197,14 @@ train() {
   exit 1
 }
 
-# The job begins again, and --resume auto goes on from the last checkpoint; returns if it does not
+# Requeue the job, which then continues from the last checkpoint by --resume auto; returns if it cannot be requeued
 requeue() {
   if [ "$signalled" = TERM ]; then
-    say "$*; Slurm ended the job, and begins it again unless it was cancelled or its time was up"
+    say "$*; Slurm ended the job, and restarts it unless it was cancelled or reached its time limit"
   elif scontrol requeue "$job"; then
     say "$*: requeued"
     exit 75
   else
-    say "$*, and this cluster does not requeue: submit the same line again, and it goes on"
+    say "$*, and this cluster does not requeue: submit the same command again to continue"
   fi
 }

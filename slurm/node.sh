@@ -1,10 +1,11 @@
 #!/bin/bash
-# One node's part of a job, started there by srun: rank, threads and interface are found here, where they are used.
+# Runs a command on one node of a job, started by srun; determines rank, number of threads and network interface.
 #
 #     srun --ntasks-per-node=1 bash slurm/node.sh accelerate_configs/multi_node.yaml scripts/train.py …   # the YAML's ranks
 #     srun --ntasks-per-node=1 bash slurm/node.sh scripts/train_trees.py …                                # one process
 #
-# MASTER_ADDR and MASTER_PORT come from job.sh. RANKS_PER_NODE goes over the GPUs granted, which go over the YAML.
+# MASTER_ADDR and MASTER_PORT come from job.sh. The number of ranks is RANKS_PER_NODE, else the number of allocated GPUs, else
+# that of the YAML.
 
 set -euo pipefail
 
@@ -13,7 +14,7 @@ fail() {
   exit 2
 }
 
-# A host's own name is often a loopback address, on which Gloo breaks: name the interface that the other nodes see
+# A host's own name is often a loopback address, with which Gloo fails: use the interface with a route to the other nodes
 if [ "$SLURM_STEP_NUM_NODES" -gt 1 ]; then
   if [ "$SLURM_NODEID" = 0 ]; then
     interface=$(ip -oneline -4 address | awk -v head="$MASTER_ADDR" '{split($4, part, "/")} part[1] == head {print $2; exit}')
@@ -25,14 +26,14 @@ known=$(ip -brief link | sed 's/[@ ].*//')
 for variable in GLOO_SOCKET_IFNAME NCCL_SOCKET_IFNAME; do
   name=${!variable:-${interface-}}
   [ -n "$name" ] || continue
-  # NCCL also takes lists and patterns
+  # NCCL also accepts lists and patterns
   [[ $name == *[=^,]* ]] || grep -q "^$name" <<<"$known" ||
     fail "slurm/site.sh: there is no interface $variable=$name: it has ${known//$'\n'/ }"
   export "$variable=$name"
 done
 
 export MASTER_ADDR MASTER_PORT
-# Slurm signals all processes of a step: a launcher must outlive the signal that its ranks save on
+# Slurm signals all processes of a step: the launcher must stay alive while its ranks save
 export PET_SIGNALS_TO_HANDLE=SIGTERM,SIGINT,SIGUSR1
 
 if [[ $1 != *.yaml ]]; then
@@ -47,15 +48,15 @@ of_yaml() { sed -n "s/^$1: *//p" "$config"; }
 ranks=$(($(of_yaml num_processes) / $(of_yaml num_machines)))
 [ "$(of_yaml use_cpu)" = true ] || ranks=${SLURM_GPUS_ON_NODE:-$ranks}
 ranks=${RANKS_PER_NODE:-$ranks}
-# accelerate would give GPU ranks one thread each, CPU ranks all cores of the machine whatever was granted
+# accelerate would use one thread for a GPU rank, and all cores of the machine for a CPU rank
 threads=$((${SLURM_CPUS_PER_TASK:-1} / ranks))
 export OMP_NUM_THREADS=${OMP_NUM_THREADS:-$((threads > 0 ? threads : 1))}
 
-place=()
+machine_options=()
 if [ "$SLURM_STEP_NUM_NODES" -gt 1 ] || [ "$(of_yaml distributed_type)" != "'NO'" ]; then
-  place=(--num_machines "$SLURM_STEP_NUM_NODES" --num_processes "$((SLURM_STEP_NUM_NODES * ranks))"
+  machine_options=(--num_machines "$SLURM_STEP_NUM_NODES" --num_processes "$((SLURM_STEP_NUM_NODES * ranks))"
     --machine_rank "$SLURM_NODEID" --main_process_ip "$MASTER_ADDR" --main_process_port "$MASTER_PORT" --same_network)
 fi
-[ "$(of_yaml distributed_type)" != "'NO'" ] || trap '' USR1 TERM # this launcher would die; its rank has handlers of its own
-# `accelerate launch` is the same, but loads all its other commands first
-exec accelerate-launch --quiet --config_file "$config" "${place[@]}" "$@"
+[ "$(of_yaml distributed_type)" != "'NO'" ] || trap '' USR1 TERM # they would kill this launcher; its rank has its own handlers
+# `accelerate launch` does the same, but imports all its other commands first
+exec accelerate-launch --quiet --config_file "$config" "${machine_options[@]}" "$@"

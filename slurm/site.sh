@@ -1,26 +1,26 @@
 # shellcheck shell=bash
-# Your cluster: the only file here that you edit. Every script in slurm/ reads it; what is left empty is Slurm's own default.
+# Settings of your cluster: the only file here to edit. Every script in slurm/ reads it; empty values mean Slurm's default.
 #
-#     source slurm/site.sh      # in a shell (bash, zsh): from then on sbatch knows partition, account and kind of GPU
+#     source slurm/site.sh      # in a shell (bash, zsh): from then on sbatch uses partition, account and kind of GPU
 #     sbatch slurm/train_multi_node.slurm data=runs/demo/prepared out=runs/demo/members/transformer
 #
-# A variable that is set already goes over the value below:  PARTITION=debug sbatch …
-# Two profiles are at the end. `python scripts/doctor.py` says which interfaces, GPUs and cores a machine has.
+# An environment variable overrides the value below:  PARTITION=debug sbatch …
+# Two example profiles follow. `python scripts/doctor.py` lists the interfaces, GPUs and cores of a machine.
 
 : "${PARTITION=}"           # jobs with GPUs; `sinfo -s` lists the partitions
-: "${CPU_PARTITION=}"       # jobs without; empty: the same one
-: "${ACCOUNT=}"             # who pays; `sacctmgr show associations user=$USER format=account`
-: "${GPU_KIND=}"            # a100, h100 …, where a partition has several; `sinfo -o '%P %G'`
-: "${MODULES=}"             # for `module load`; PyTorch's wheels carry CUDA and NCCL, so a Python is all they need
-: "${PYTHON_ENVIRONMENT=.venv}" # the virtual environment with the packages, on a file system that the nodes share
-: "${SCRATCH_FOLDER=}"      # a disk of the node's own, to which prepared data is copied first; empty: read where it lies
-: "${GPU_HOUR_PRICE=0}"     # what a GPU costs an hour, for the table of scaling; 0: cost is not told
-: "${MAX_RESTARTS=3}"       # how often a job whose rank or node was lost begins again; preemptions do not count
+: "${CPU_PARTITION=}"       # jobs without GPUs; empty: PARTITION
+: "${ACCOUNT=}"             # the account to charge; `sacctmgr show associations user=$USER format=account`
+: "${GPU_KIND=}"            # a100, h100, …, if a partition has several; `sinfo -o '%P %G'`
+: "${MODULES=}"             # for `module load`; PyTorch's wheels contain CUDA and NCCL, so a module with Python is enough
+: "${PYTHON_ENVIRONMENT=.venv}" # the virtual environment with the packages, on a shared file system
+: "${SCRATCH_FOLDER=}"      # a folder on the node's local disk, to which prepared data are copied first; empty: no copy
+: "${GPU_HOUR_PRICE=0}"     # the price of a GPU hour, for the table of `scaling`; 0: no cost in the table
+: "${MAX_RESTARTS=3}"       # how often a job is requeued after losing a rank or node; preemptions do not count
 
-# The network between nodes. Empty: the interface that has the route to the other nodes, which is right unless the nodes
-# know each other by a slow one. A name that does not exist on a node is refused before anything starts.
+# The network interface between nodes. Empty: the one with the route to the other nodes, which is right unless the names of
+# nodes resolve to a slow network. A name that does not exist on a node is refused before the job starts.
 : "${GLOO_SOCKET_IFNAME=}"  # CPU ranks
-: "${NCCL_SOCKET_IFNAME=}"  # GPU ranks: how they find each other; over InfiniBand, data then goes by RDMA by itself
+: "${NCCL_SOCKET_IFNAME=}"  # GPU ranks: for the set-up of connections; with InfiniBand, NCCL then uses RDMA
 
 # Profile: A100 nodes, InfiniBand            Profile: a laptop or workstation with Slurm on one node
 #   PARTITION=gpu                              PARTITION=
@@ -28,14 +28,14 @@
 #   ACCOUNT=my_project                         ACCOUNT=
 #   GPU_KIND=a100                              GPU_KIND=
 #   MODULES="python/3.11"                      MODULES=
-#   SCRATCH_FOLDER=/local/scratch              SCRATCH_FOLDER=       (the disk is the node's own already)
-#   NCCL_SOCKET_IFNAME=ib0                     NCCL_SOCKET_IFNAME=   (one node talks over shared memory and NVLink)
+#   SCRATCH_FOLDER=/local/scratch              SCRATCH_FOLDER=       (the disk is local already)
+#   NCCL_SOCKET_IFNAME=ib0                     NCCL_SOCKET_IFNAME=   (one node uses shared memory and NVLink)
 #   GLOO_SOCKET_IFNAME=ib0                     GLOO_SOCKET_IFNAME=
 
 # ---- nothing to edit below ----
 
-# sbatch for the .slurm files here, with the site's partition, account and kind of GPU; its own words go over them. In a
-# bash of its own, which reads this file as it is now, and not as it was when the shell sourced it
+# sbatch for the .slurm files here, with the partition, account and kind of GPU above; options on the command line override
+# them. It runs in a new bash, which reads the present version of this file
 sbatch() {
   if [ -f slurm/site.sh ]; then
     bash -c 'source slurm/site.sh && submit "$@"' sbatch "$@"
@@ -57,7 +57,7 @@ submit() {
     fi
     words+=("$word")
   done
-  if [ -z "$file" ]; then # not one of ours
+  if [ -z "$file" ]; then # no .slurm file
     command sbatch "$@"
     return
   fi

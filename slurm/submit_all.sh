@@ -1,20 +1,20 @@
 #!/bin/bash
-# Submit a whole fit, the one that scripts/fit.py makes of the same words with time_limit=0, and print the job ids:
+# Submit the jobs of a fit, equal to scripts/fit.py with the same arguments and time_limit=0, and print the job ids:
 # prepare -> (copies of tree members -> tree members | neural member) -> fit, which combines and reports.
 #
 #     slurm/submit_all.sh runs/people train_single_gpu.slurm 'source=[people.csv]' target=income      # to runs/people
 #     slurm/submit_all.sh runs/demo train_cpu.slurm --recipe hot_sellers raw=runs/demo/raw            # without GPUs
 #
-# The second word is the train_*.slurm of the neural member, which is done at once if none is planned. The copies, members ×
-# folds, are shared by the tasks of an array: COPIES='--array=0-99 --cpus-per-task=4' in the environment has 100 tasks of four
-# copies at a time. A job whose predecessor failed is cancelled; the same line, submitted again, goes on with what is there.
-# Options for every job: SBATCH_… in the environment.
+# The second argument is the train_*.slurm of the neural member; that job ends at once if no neural member is planned. The
+# copies (members × folds) are divided among the tasks of an array: with COPIES='--array=0-99 --cpus-per-task=4' in the
+# environment there are 100 tasks, each with four copies at a time. If a job fails, those that depend on it are cancelled; the
+# same command continues with the results that exist. Options for every job: SBATCH_… in the environment.
 
 set -euo pipefail
 cd "$(dirname "${BASH_SOURCE[0]}")/.."
 source slurm/site.sh
 [ $# -gt 2 ] || {
-  echo "error: give a folder, a train_*.slurm for the neural member, and words of scripts/fit.py: see the head of $0" >&2
+  echo "error: give a folder, a train_*.slurm for the neural member, and arguments of scripts/fit.py: see the top of $0" >&2
   exit 2
 }
 folder=$1 neural=$2
@@ -35,4 +35,4 @@ copies=$(stage copies --dependency="afterok:$prepare" "${array[@]}")
 members=$(stage members --dependency="afterok:$copies" --array=0-2)
 fit=$(after --dependency="afterok:$network:$members" slurm/fit.slurm "${words[@]}")
 echo "prepare $prepare  neural $network  copies $copies  members $members  fit $fit"
-echo "$folder/report.html will be there when $fit is done; slurm/logs/ has what each says"
+echo "$folder/report.html will exist when job $fit is done; the logs of all jobs are in slurm/logs/"

@@ -1,1 +1,1 @@
-"""Members trained with PyTorch and Accelerate."""
+"""Training of neural networks with PyTorch and Accelerate."""

@@ -1,8 +1,8 @@
-"""What a recipe carries from batch to batch, one slot for each place in the global batch.
+"""State that a recipe carries from one global batch to the next, such as the hidden state of a recurrent model.
 
-The row at place k of a step goes on from the state that the row at place k of the step before left behind, whatever rank
-and micro-batch it falls to. So the state, like the gradient, does not depend on how the batch was cut, and a run can be
-resumed on another number of ranks.
+The state belongs to a position in the global batch. The example at position k of a step starts from the state that the
+example at position k of the previous step returned, on whatever rank and in whatever micro-batch it is. So the state, like
+the gradient, does not depend on how the batch is split, and a run can be resumed on another number of ranks.
 """
 
 import torch
@@ -10,52 +10,52 @@ import torch
 from ensemble.neural.loader import BatchPlan, MicroBatch
 
 State = dict[str, torch.Tensor] | None
-"""Named tensors whose first dimension is the batch; None before the first batch and for recipes that carry nothing."""
+"""Named tensors whose first dimension is the batch; None before the first batch, and for recipes without state."""
 
 
 class Carry:
-    """This rank's slots, by the place in the global batch where each of its micro-batches begins."""
+    """The states of this rank's micro-batches, by the position in the global batch at which each one starts."""
 
     def __init__(self) -> None:
-        self._slots: dict[int, dict[str, torch.Tensor]] = {}
-        self._next: dict[int, dict[str, torch.Tensor]] = {}
+        self._states: dict[int, dict[str, torch.Tensor]] = {}
+        self._pending: dict[int, dict[str, torch.Tensor]] = {}
 
     def take(self, micro: MicroBatch) -> State:
-        """The state for a micro-batch; of an epoch's ragged tail, that of the places which have a row."""
-        slot = self._slots.get(micro.begin)
-        return slot and {name: tensor[: len(micro.rows)] for name, tensor in slot.items()}
+        """The state for a micro-batch; for the short last batch of an epoch, only that of the positions that have a row."""
+        state = self._states.get(micro.begin)
+        return state and {name: tensor[: len(micro.rows)] for name, tensor in state.items()}
 
     def put(self, micro: MicroBatch, state: State) -> None:
-        """What the micro-batch left behind; it counts once the step is committed."""
-        # Should the first step that is committed be a tail, it is not kept: other places would have nothing to go on from
-        if state and not micro.idle and (self._slots or not micro.is_tail):
-            rest = {name: tensor[len(micro.rows) :] for name, tensor in self._slots.get(micro.begin, {}).items()}
-            self._next[micro.begin] = {
+        """Store the state that a micro-batch returned; `take` returns it after `commit`."""
+        # A short batch before any full one is not stored: the remaining positions would have no state
+        if state and not micro.idle and (self._states or not micro.is_short_batch):
+            rest = {name: tensor[len(micro.rows) :] for name, tensor in self._states.get(micro.begin, {}).items()}
+            self._pending[micro.begin] = {
                 name: torch.cat([tensor.detach(), rest[name]]) if len(rest.get(name, ())) else tensor.detach()
                 for name, tensor in state.items()
             }
 
     def commit(self) -> None:
-        self._slots |= self._next
-        self._next = {}
+        self._states |= self._pending
+        self._pending = {}
 
     def discard(self) -> None:
-        """Forget what a step that was not taken left behind."""
-        self._next = {}
+        """Drop the states of a step whose update was skipped."""
+        self._pending = {}
 
     def tensors(self) -> dict[str, torch.Tensor]:
-        """For the checkpoint: named by place and tensor."""
-        return {f"{begin}.{name}": tensor for begin, slot in self._slots.items() for name, tensor in slot.items()}
+        """The states for a checkpoint, with keys `<position>.<name>`."""
+        return {f"{begin}.{name}": tensor for begin, state in self._states.items() for name, tensor in state.items()}
 
     def restore(self, tensors: dict[str, torch.Tensor], plan: BatchPlan, device: torch.device) -> None:
-        """Cut the slots of all ranks together, as `tensors` named them, anew for this rank."""
+        """Split the states of all ranks, with keys as in `tensors()`, into this rank's micro-batches of `plan`."""
         pieces: dict[str, dict[int, torch.Tensor]] = {}
         for key, tensor in tensors.items():
-            place, name = key.split(".", 1)
-            pieces.setdefault(name, {})[int(place)] = tensor
-        self._slots, self._next = {}, {}
+            position, name = key.split(".", 1)
+            pieces.setdefault(name, {})[int(position)] = tensor
+        self._states, self._pending = {}, {}
         for name, by_begin in pieces.items():
             whole = torch.cat([by_begin[begin] for begin in sorted(by_begin)])
             for begin in plan.begins(len(whole)):
                 if begin < len(whole):
-                    self._slots.setdefault(begin, {})[name] = whole[begin : begin + plan.micro_batch_size].to(device)
+                    self._states.setdefault(begin, {})[name] = whole[begin : begin + plan.micro_batch_size].to(device)

@@ -1,22 +1,22 @@
 """Checkpoints on disk: folders of safetensors and JSON with checksums; no pickle is ever written or loaded.
 
-    RUN/checkpoints/step-00000100/   what --resume needs: weights and everything beside them
-    RUN/best/  RUN/final/            what predictions need: weights, configuration and the meaning of the inputs
+    RUN/checkpoints/step-00000100/   for --resume: weights and the complete training state
+    RUN/best/  RUN/final/            for predictions: weights, configuration and the description of the inputs
 
     model.safetensors       weights
-    state.safetensors       moments, moving average, every rank's random state (in checkpoints/ only)
+    state.safetensors       optimizer moments, moving average, every rank's random state (in checkpoints/ only)
     state.json              step, scores, configuration, and the scalars of the optimizers
-    manifest.json           each file's size and SHA-256
+    manifest.json           size and SHA-256 of each file
 
-A folder is written beside its name, synced and renamed, so a name that is there is whole; a damaged one is found by its
-checksums, named, and passed over for the one before it.
+A folder is written under a temporary name, synced and renamed, so a folder with a final name is complete. Checksums reveal
+a damaged checkpoint; it is reported and renamed, and the one before it is used.
 """
 
 import json
 from collections import deque
 from collections.abc import Callable, Iterator
 from concurrent.futures import Future, ThreadPoolExecutor
-from contextlib import contextmanager
+from contextlib import AbstractContextManager, contextmanager
 from pathlib import Path
 from types import TracebackType
 from typing import Any
@@ -29,116 +29,116 @@ from ensemble import folders
 from ensemble.errors import UserError
 
 Tensors = dict[str, torch.Tensor]
-OWN = ("model.safetensors", "state.safetensors", "state.json", folders.NAME)
-"""Files of a checkpoint, also of one whose manifest is damaged."""
+FILE_NAMES = ("model.safetensors", "state.safetensors", "state.json", folders.NAME)
+"""Files that belong to a checkpoint even if its manifest is damaged."""
 
 
 def write(folder: Path, weights: Tensors, description: dict[str, Any], state: Tensors | None = None) -> None:
-    """Write weights, and the state beside them; a folder that is replaced stays until the new one is whole.
+    """Write weights, `description` as state.json, and the training state if there is one.
 
-    Raises `UserError` when the disk is full or cannot be written.
+    An existing folder is replaced only when the new one is complete. Raises `UserError` if the disk is full or read-only.
     """
-    with refuse_unwritable(folder), folders.new_folder(folder, True, "checkpoint") as scratch:
-        fill(scratch, description, {"model": weights} if state is None else {"model": weights, "state": state})
+    with report_write_errors(folder), folders.new_folder(folder, True, "checkpoint") as scratch:
+        write_files(scratch, description, {"model": weights} if state is None else {"model": weights, "state": state})
 
 
 @contextmanager
-def refuse_unwritable(folder: Path) -> Iterator[None]:
-    """A `UserError` in place of what the disk or a library says."""
+def report_write_errors(folder: Path) -> Iterator[None]:
+    """Turn errors of the file system and of safetensors into a `UserError`."""
     try:
         yield
     except (OSError, SafetensorError) as error:
         raise UserError(
-            f"{folder} cannot be written ({error}): make room, and go on from the checkpoint before it with --resume auto"
+            f"{folder} cannot be written ({error}): free disk space, and resume from the previous checkpoint with "
+            "--resume auto"
         ) from None
 
 
-def fill(scratch: Path, description: dict[str, Any], tensors: dict[str, Tensors]) -> None:
-    """The files of a checkpoint, each of `tensors` in one of its own, and their checksums."""
-    for name, of_file in tensors.items():
-        save_file(of_file, scratch / f"{name}.safetensors")
-    (scratch / "state.json").write_text(json.dumps(description, indent=1), encoding="utf-8")
-    folders.write_manifest(scratch, {"kind": "checkpoint"})
+def write_files(folder: Path, description: dict[str, Any], tensors_by_file: dict[str, Tensors]) -> None:
+    """Write the files of a checkpoint and their checksums into an existing folder; keys are file names without suffix."""
+    for name, tensors in tensors_by_file.items():
+        save_file(tensors, folder / f"{name}.safetensors")
+    (folder / "state.json").write_text(json.dumps(description, indent=1), encoding="utf-8")
+    folders.write_manifest(folder, {"kind": "checkpoint"})
 
 
 def read(folder: Path) -> tuple[dict[str, Any], Tensors]:
-    """The JSON state and the tensors beside the weights; `UserError` names a file that is damaged or missing."""
+    """The contents of state.json and state.safetensors; `UserError` names a file that is damaged or missing."""
     return folders.read_json(folder / "state.json"), _load(folder / "state.safetensors")
 
 
 def load_weights(folder: Path, model: torch.nn.Module) -> None:
-    """Load weights; `UserError` when the file is damaged or belongs to another model."""
+    """Load weights into `model`; `UserError` if the file is damaged or belongs to another model."""
     try:
         model.load_state_dict(_load(folder / "model.safetensors"))
     except RuntimeError as error:
         raise UserError(f"{folder} holds the weights of another model: {' '.join(str(error).split())[:300]}") from None
 
 
-def of_step(run: Path, step: int) -> Path:
+def step_folder(run: Path, step: int) -> Path:
     return run / "checkpoints" / f"step-{step:08d}"
 
 
 def is_sharded(folder: Path) -> bool:
-    """Whether every rank wrote its own pieces (sharded.py)."""
+    """Whether every rank wrote its own shards (sharded.py)."""
     return any(folder.glob("shard-*.safetensors"))
 
 
-def newest_sound(run: Path, say: Callable[[str], None]) -> Path | None:
-    """The newest checkpoint of a run whose every file is as it was written; each damaged one is named, and set aside."""
+def newest_intact(run: Path, log: Callable[[str], None]) -> Path | None:
+    """The newest checkpoint of a run whose files match their checksums; newer, damaged ones are logged and renamed."""
     for folder in sorted((run / "checkpoints").glob("step-*"), reverse=True):
         try:
             folders.verify(folder)
         except UserError as error:
-            aside = folders.set_aside(folder, OWN)
-            say(f"passing over a damaged checkpoint, now {aside.name}: {error}")
+            renamed = folders.set_aside(folder, FILE_NAMES)
+            log(f"skipping a damaged checkpoint, renamed to {renamed.name}: {error}")
         else:
             return folder
     return None
 
 
 def prune(run: Path, keep_last: int, keep_steps: int, needed_step: int) -> None:
-    """Delete all checkpoints but the newest `keep_last`, those at multiples of `keep_steps`, and that of `needed_step`."""
+    """Delete all checkpoints except the newest `keep_last`, those at multiples of `keep_steps`, and `needed_step`'s."""
     for folder in sorted((run / "checkpoints").glob("step-*"))[:-keep_last]:
         step = int(folder.name.removeprefix("step-"))
         if step != needed_step and not (keep_steps and step % keep_steps == 0):
             folders.prune(folder)
 
 
-def sweep(run: Path) -> None:
-    """Put back a best/ that was killed between its two renames, and clear away what a kill left half-written."""
+def clean_up(run: Path) -> None:
+    """Restore a best/ or final/ that was being replaced when the process was killed, and delete incomplete folders."""
     for name in ("best", "final"):
         folders.recover(run / name)
     folders.discard_scratch([*run.glob(".*"), *(run / "checkpoints").glob(".*")])
 
 
-class Writer:
-    """Writes in the background, one thing after another; a failure surfaces at the next `check`, `submit` or at the end."""
+class BackgroundWriter(AbstractContextManager["BackgroundWriter"]):
+    """Runs write jobs in a thread, in order; the exception of a failed job is raised by `check`, `submit` or `wait`.
 
-    LONGEST = 4
-    """What may wait to be written, so that snapshots do not pile up: a best, a checkpoint, and what they prune."""
+    Leaving the context waits for all jobs.
+    """
+
+    MAX_PENDING = 4
+    """Jobs in the queue, each of which may hold a copy of the training state; `submit` blocks when it is full."""
 
     def __init__(self) -> None:
         self._pool = ThreadPoolExecutor(1, thread_name_prefix="checkpoint")
         self._pending: deque[Future[None]] = deque()
 
     def submit(self, write: Callable[[], None]) -> None:
-        """To be done after what was submitted before."""
         self.check()
-        while len(self._pending) >= self.LONGEST:
+        while len(self._pending) >= self.MAX_PENDING:
             self._pending.popleft().result()
         self._pending.append(self._pool.submit(write))
 
     def check(self) -> None:
-        """Raise what a write that has ended raised."""
+        """Raise the exception of a finished job, if one failed."""
         while self._pending and self._pending[0].done():
             self._pending.popleft().result()
 
     def wait(self) -> None:
         while self._pending:
             self._pending.popleft().result()
-
-    def __enter__(self) -> "Writer":
-        return self
 
     def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None) -> None:
         self._pool.shutdown()
@@ -147,7 +147,7 @@ class Writer:
 
 
 def flatten_optimizer(optimizer: torch.optim.Optimizer, prefix: str) -> tuple[Tensors, dict[str, Any]]:
-    """An optimizer's state as named tensors and JSON; `restore_optimizer` is its inverse."""
+    """An optimizer's state as named tensors and JSON; `restore_optimizer` is the inverse."""
     state = optimizer.state_dict()
     tensors, scalars = {}, {}
     for number, entries in state["state"].items():
@@ -159,22 +159,22 @@ def flatten_optimizer(optimizer: torch.optim.Optimizer, prefix: str) -> tuple[Te
     return tensors, {"groups": state["param_groups"], "scalars": scalars}
 
 
-def restore_optimizer(optimizer: torch.optim.Optimizer, prefix: str, tensors: Tensors, about: dict[str, Any]) -> None:
+def restore_optimizer(optimizer: torch.optim.Optimizer, prefix: str, tensors: Tensors, description: dict[str, Any]) -> None:
     state: dict[int, dict[str, Any]] = {}
     for key, tensor in tensors.items():
         if key.startswith(f"{prefix}."):
             number, name = key.removeprefix(f"{prefix}.").split(".", 1)
             state.setdefault(int(number), {})[name] = tensor
-    for key, value in about["scalars"].items():
+    for key, value in description["scalars"].items():
         number, name = key.split(".", 1)
         state.setdefault(int(number), {})[name] = value
-    optimizer.load_state_dict({"state": state, "param_groups": about["groups"]})
+    optimizer.load_state_dict({"state": state, "param_groups": description["groups"]})
 
 
 def _load(file: Path) -> Tensors:
     try:
         return load_file(file)
     except FileNotFoundError:
-        raise UserError(f"{file} does not exist: name a checkpoint folder that train.py wrote") from None
+        raise UserError(f"{file} does not exist: give a checkpoint folder that train.py wrote") from None
     except (SafetensorError, OSError) as error:
         raise UserError(f"{file} is damaged ({error}): use another checkpoint") from None

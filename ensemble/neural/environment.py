@@ -1,4 +1,4 @@
-"""Where a run ran: hardware, versions, commit, command, and what the environment asks of libraries."""
+"""The environment of a run: hardware, versions, commit, command, and the environment variables that libraries read."""
 
 import datetime
 import importlib.metadata
@@ -19,13 +19,13 @@ PREFIXES = (
     "PYTORCH_", "RANK", "SLURM_CPUS_", "SLURM_JOB_", "SLURM_NNODES", "SLURM_NODEID", "SLURM_NTASKS", "SLURM_PROCID",
     "SLURM_RESTART_COUNT", "TORCH", "UCX_", "WORLD_SIZE",
 )  # fmt: skip
-"""Environment variables that change how a run goes."""
+"""Prefixes of environment variables that affect a run."""
 SECRETS = ("AUTH", "CREDENTIAL", "JWT", "KEY", "PASS", "SECRET", "TOKEN")
-"""Words in the names of those that are never written, whatever their prefix."""
+"""A variable whose name contains one of these is never written."""
 
 
 def report() -> dict[str, Any]:
-    """What `machine` says, and what PyTorch sees: GPUs with memory in GB, versions of CUDA, cuDNN and NCCL, variables."""
+    """The report of `machine`, GPUs (memory in GB), versions of CUDA, cuDNN and NCCL, and environment variables."""
     import torch
 
     has_gpu = torch.cuda.is_available()
@@ -47,7 +47,7 @@ def report() -> dict[str, Any]:
 
 
 def machine() -> dict[str, Any]:
-    """Date, commit, command, processor, cores, memory, versions: without PyTorch."""
+    """Date, commit, command, processor, cores, memory and versions; does not import PyTorch."""
     changes = _git("status", "--porcelain")
     processor = platform.processor() or platform.machine()
     if (cpuinfo := Path("/proc/cpuinfo")).exists():
@@ -74,11 +74,11 @@ def machine() -> dict[str, Any]:
 
 
 def _git(*words: str) -> str | None:
-    """What git says of the project; None where it is no checkout (installed from a wheel), or git is not there."""
+    """The output of a git command on the project; None if it is not a checkout (a wheel), or git is not installed."""
     if not (ROOT / ".git").exists():
         return None
     try:
-        done = subprocess.run(["git", "-C", str(ROOT), *words], capture_output=True, text=True, check=True, timeout=30)
+        result = subprocess.run(["git", "-C", str(ROOT), *words], capture_output=True, text=True, check=True, timeout=30)
     except (OSError, subprocess.SubprocessError):
         return None
-    return done.stdout.rstrip()
+    return result.stdout.rstrip()

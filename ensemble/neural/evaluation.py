@@ -1,4 +1,4 @@
-"""Predictions and scores of a split: each row once and in order, on any number of ranks, without padding."""
+"""Predictions and metrics of a split. On any number of ranks, each row is predicted and counted once, in order."""
 
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -24,14 +24,16 @@ class NotFinite(ValueError):
 def predict(
     recipe: NeuralRecipe, model: torch.nn.Module, split: str, batch_size: int, accelerator: "Accelerator"
 ) -> dict[str, np.ndarray]:
-    """The recipe's predictions for each row of a split, once and in order, on every rank: arrays of shape (num_rows, …)."""
+    """The recipe's predictions for the rows of a split, in order, on every rank: arrays of shape (num_rows, …)."""
     num_rows = len(recipe.rows(split))
-    found: list[Batch] = []
+    predictions: list[Batch] = []
     with _batches(recipe, model, split, batch_size, accelerator) as batches:
         for batch in batches:
             outputs = recipe.predict(model, batch).items()
-            found.append({name: tensor.float() if tensor.dtype in LOW_PRECISION else tensor for name, tensor in outputs})
-    merged = {name: torch.cat([piece[name] for piece in found]) for name in found[0]}
+            predictions.append(
+                {name: tensor.float() if tensor.dtype in LOW_PRECISION else tensor for name, tensor in outputs}
+            )
+    merged = {name: torch.cat([batch[name] for batch in predictions]) for name in predictions[0]}
     return {name: accelerator.gather(tensor)[:num_rows].cpu().numpy() for name, tensor in merged.items()}
 
 
@@ -40,32 +42,33 @@ def score(
 ) -> dict[str, float]:
     """The recipe's metrics of a split, the same on every rank.
 
-    They are computed from the predictions of all rows or, of a recipe with a method `sums`, from sums over rows, so that no
-    rank holds more than a batch. Raises `NotFinite` for predictions that are NaN or infinite.
+    If the recipe has a method `sums`, metrics are computed from sums over rows, and no rank holds more than one batch.
+    Otherwise they are computed from the predictions of all rows; raises `NotFinite` if these are NaN or infinite.
     """
     if hasattr(recipe, "sums"):
         return recipe.metrics(_sums(recipe, model, split, batch_size, accelerator))
-    found = predict(recipe, model, split, batch_size, accelerator)
-    if not np.isfinite(found["prediction"]).all():
+    predictions = predict(recipe, model, split, batch_size, accelerator)
+    if not np.isfinite(predictions["prediction"]).all():
         raise NotFinite
-    return recipe.metrics(found)
+    return recipe.metrics(predictions)
 
 
 def _sums(
     recipe: NeuralRecipe, model: torch.nn.Module, split: str, batch_size: int, accelerator: "Accelerator"
 ) -> dict[str, np.ndarray]:
-    """Sums in float64 over the rows of a split and all ranks of what `recipe.sums` returns."""
+    """The outputs of `recipe.sums`, summed in float64 over the rows of a split and over ranks."""
     num_rows = len(recipe.rows(split))
-    share = -(-num_rows // accelerator.num_processes)
-    left = min(max(num_rows - accelerator.process_index * share, 0), share)  # further rows of this rank repeat the last one
+    rows_per_rank = -(-num_rows // accelerator.num_processes)
+    # Rows of this rank that are still to be counted: those after them repeat the last row
+    remaining = min(max(num_rows - accelerator.process_index * rows_per_rank, 0), rows_per_rank)
     totals: Batch = {}
     with _batches(recipe, model, split, batch_size, accelerator) as batches:
         for batch in batches:
-            of_rows: Batch = recipe.sums(model, batch)  # type: ignore[attr-defined]
-            for name, tensor in of_rows.items():
-                added = tensor[:left].double().sum(dim=0)
-                totals[name] = totals[name] + added if name in totals else added
-            left = max(0, left - len(tensor))
+            row_values: Batch = recipe.sums(model, batch)  # type: ignore[attr-defined]
+            for name, tensor in row_values.items():
+                batch_sum = tensor[:remaining].double().sum(dim=0)
+                totals[name] = totals[name] + batch_sum if name in totals else batch_sum
+            remaining = max(0, remaining - len(tensor))
     return {name: accelerator.reduce(tensor, "sum").cpu().numpy() for name, tensor in totals.items()}
 
 
@@ -86,4 +89,4 @@ def _batches(
     if launch.is_sharded(accelerator):
         from ensemble.neural import sharded
 
-        sharded.reshard(model)  # without a backward pass, the next forward would see these weights again
+        sharded.reshard(model)

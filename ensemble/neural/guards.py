@@ -1,7 +1,7 @@
-"""What a training does when it does not fit, does not stay finite, or jumps.
+"""Handling of three training failures: out of memory, a loss or gradient that is not finite, and a loss spike.
 
-A micro-batch that is too large for the memory of one rank is halved on all of them, before the first step. A step whose loss
-or gradient is not finite leaves its rows in `nonfinite/` of the run's folder, for replay:
+If the micro-batch is too large for the memory of one rank, it is halved on all ranks before the first step. If a loss or
+gradient is not finite, the rows of that step are saved in `nonfinite/` of the run's folder, and can be loaded again:
 
     rows, batch = guards.load_batch(out / "nonfinite/step37.rank1.micro0.safetensors")
 """
@@ -21,7 +21,7 @@ from safetensors.torch import save_file
 from ensemble import folders
 from ensemble.errors import UserError
 from ensemble.neural.loader import Batch, BatchPlan
-from ensemble.neural.meter import undisturbed
+from ensemble.neural.meter import preserved_state
 
 if TYPE_CHECKING:
     from accelerate import Accelerator
@@ -32,40 +32,51 @@ if TYPE_CHECKING:
 
 def fit_micro_batch(
     plan: BatchPlan,
-    try_once: Callable[[BatchPlan], None],
+    trial_pass: Callable[[BatchPlan], None],
     model: torch.nn.Module,
     optimizers: Iterable[torch.optim.Optimizer],
     accelerator: "Accelerator",
-    say: Callable[[str], None],
+    log: Callable[[str], None],
 ) -> BatchPlan:
-    """The plan, with its micro-batch halved until all ranks have the memory for it; the global batches stay the same.
+    """Halve the micro-batch of `plan` until all ranks have enough memory for it; the global batches stay the same.
 
-    `try_once` runs forward and backward of a full micro-batch of a plan, without any collective. Nothing stays of it: random
-    states and buffers are put back, gradients are None. The moments of optimizers that have none yet are stood in for.
-    Collective, one reduction a try. Raises what `try_once` raises, and `UserError` when not even one row fits.
+    `trial_pass` runs forward and backward of a full micro-batch without communication. Random states and buffers are
+    restored afterwards, and gradients are None. Memory for the moments of optimizers without state is allocated during the
+    trial. Collective, with one reduction per trial. Raises the exceptions of `trial_pass`, and `UserError` if one row does
+    not fit.
     """
-    state_is_missing = not any(optimizer.state for optimizer in optimizers)
-    fitted, short = plan, set()
+    needs_moments = not any(optimizer.state for optimizer in optimizers)
+    fitted, failed_ranks = plan, set()
     while True:
         failed = torch.zeros(accelerator.num_processes, device=accelerator.device)
-        failed[accelerator.process_index] = _runs_out_of_memory(try_once, fitted, model, state_is_missing)
+        failed[accelerator.process_index] = _runs_out_of_memory(trial_pass, fitted, model, needs_moments)
         ranks = accelerator.reduce(failed).nonzero().flatten().tolist()
         if not ranks:
             break
-        short |= set(ranks)
+        failed_ranks |= set(ranks)
         fitted = fitted.halved()
     if fitted != plan:
-        say(f"out of memory on {_ranks(sorted(short))}: {plan.algebra} becomes {fitted.algebra}")
+        ranks = f"rank{'s' if len(failed_ranks) > 1 else ''} {_first_eight(sorted(failed_ranks))}"
+        log(f"out of memory on {ranks}: {plan.description} becomes {fitted.description}")
     return fitted
 
 
 def _runs_out_of_memory(
-    try_once: Callable[[BatchPlan], None], plan: BatchPlan, model: torch.nn.Module, state_is_missing: bool
+    trial_pass: Callable[[BatchPlan], None], plan: BatchPlan, model: torch.nn.Module, needs_moments: bool
 ) -> bool:
     from accelerate.utils.memory import clear_device_cache
 
-    with undisturbed(model):
-        failed = _try(try_once, plan, model, state_is_missing)
+    failed = False
+    moments: list[torch.Tensor] = []
+    with preserved_state(model):
+        try:
+            moments += [torch.empty_like(p) for p in model.parameters() if p.requires_grad for _ in range(2 * needs_moments)]
+            trial_pass(plan)
+        except Exception as error:  # deleted at the end of this clause, and with it the tensors in its frames
+            if not is_out_of_memory(error):
+                raise
+            failed = True
+    moments.clear()
     for tensor in (*model.parameters(), *model.buffers()):
         tensor.grad = None
     if failed:
@@ -73,33 +84,16 @@ def _runs_out_of_memory(
     return failed
 
 
-def _try(try_once: Callable[[BatchPlan], None], plan: BatchPlan, model: torch.nn.Module, state_is_missing: bool) -> bool:
-    """Whether memory ran out. On return the exception is gone, and with it the tensors in its frames."""
-    try:
-        moments = [torch.empty_like(p) for p in model.parameters() if p.requires_grad for _ in range(2 * state_is_missing)]
-        try_once(plan)
-        del moments
-    except Exception as error:
-        if not is_out_of_memory(error):
-            raise
-        return True
-    return False
-
-
 def is_out_of_memory(error: BaseException) -> bool:
-    """Whether an exception says that memory ran out; those that have no class of their own are known by their words."""
+    """Whether memory ran out: by the class of the exception, or by its message if PyTorch raises a plain RuntimeError."""
     if isinstance(error, torch.OutOfMemoryError | MemoryError):
         return True
-    words = ("out of memory", "can't allocate memory", "DefaultCPUAllocator", "CUBLAS_STATUS_ALLOC_FAILED", "bad_alloc")
-    return isinstance(error, RuntimeError) and any(word in str(error) for word in words)
+    texts = ("out of memory", "can't allocate memory", "DefaultCPUAllocator", "CUBLAS_STATUS_ALLOC_FAILED", "bad_alloc")
+    return isinstance(error, RuntimeError) and any(text in str(error) for text in texts)
 
 
-def _ranks(ranks: Sequence[int]) -> str:
-    return f"rank{'s' if len(ranks) > 1 else ''} {_shortened(ranks)}"
-
-
-def _shortened(numbers: Sequence[int]) -> str:
-    return f"{', '.join(map(str, numbers[:8]))}{', …' if len(numbers) > 8 else ''}"
+def _first_eight(values: Sequence[int]) -> str:
+    return f"{', '.join(map(str, values[:8]))}{', …' if len(values) > 8 else ''}"
 
 
 # ------------------------------------------------------------------------------------------------ not finite
@@ -115,46 +109,46 @@ def report_nonfinite(
     loss: float,
     norm: float,
 ) -> str:
-    """Save the micro-batches of the ranks whose own loss was not finite, and say which, in the same sentence on all ranks.
+    """Save the micro-batches of the ranks whose own loss was not finite, and return one error message for all ranks.
 
-    `rows_of_this_rank` are the row numbers of this rank's micro-batches of the step, the idle ones left out, and `gather`
-    fetches them again; `loss` and `norm` (NaN where it is not known) are those of the global batch. When the loss is finite,
-    and only the gradient is not, nobody can tell whose it was, and all ranks save. Collective; a disk that is full is said.
+    `rows_of_this_rank` are the row numbers of this rank's micro-batches of the step, without idle ones; `gather` reads them
+    again. `loss` and `norm` (NaN if unknown) are those of the global batch. If only the gradient is not finite, the rank
+    that caused it is unknown, and all ranks save. A batch that cannot be saved is mentioned in the message. Collective.
     """
     from accelerate.utils import gather_object
 
-    own: dict[str, Any] = {"rank": accelerator.process_index, "rows": [], "files": [], "problem": ""}
+    report: dict[str, Any] = {"rank": accelerator.process_index, "rows": [], "files": [], "problem": ""}
     if not local_loss_is_finite or math.isfinite(loss):
-        own["rows"] = np.concatenate([np.empty(0, np.int64), *rows_of_this_rank]).tolist()
+        report["rows"] = np.concatenate([np.empty(0, np.int64), *rows_of_this_rank]).tolist()
         try:
             for number, rows in enumerate(rows_of_this_rank):
                 file = out / f"nonfinite/step{step}.rank{accelerator.process_index}.micro{number}.safetensors"
-                own["files"].append(str(save_batch(file, rows, gather(rows))))
+                report["files"].append(str(save_batch(file, rows, gather(rows))))
         except (OSError, SafetensorError) as error:
-            own["problem"] = str(error)
-    return describe_nonfinite(step, loss, norm, [of_rank for of_rank in gather_object([own]) if of_rank["rows"]])
+            report["problem"] = str(error)
+    return describe_nonfinite(step, loss, norm, [report for report in gather_object([report]) if report["rows"]])
 
 
 def describe_nonfinite(step: int, loss: float, norm: float, reports: Sequence[dict[str, Any]]) -> str:
-    """One sentence; a report is `rank`, `rows`, the `files` that hold them, and the `problem` of saving them, if any."""
+    """One sentence. A report has `rank`, `rows`, the `files` with these rows, and the `problem` of saving them or ""."""
     what = f"the gradient norm is {norm} (the loss {loss:.5g})" if math.isfinite(loss) else f"the loss is {loss}"
-    places = [
-        f"rank {report['rank']}, {len(report['rows'])} rows: {_shortened(report['rows'])} "
-        + (f"(not saved: {report['problem']})" if report["problem"] else f"(saved: {_shortened(report['files'])})")
+    sources = [
+        f"rank {report['rank']}, {len(report['rows'])} rows: {_first_eight(report['rows'])} "
+        + (f"(not saved: {report['problem']})" if report["problem"] else f"(saved: {_first_eight(report['files'])})")
         for report in reports[:4]
     ]
     if len(reports) > 4:
-        places.append(f"and {len(reports) - 4} more ranks")
-    if not places:
-        places = ["no rank's own loss, but their sum"]
+        sources.append(f"and {len(reports) - 4} more ranks")
+    if not sources:
+        sources = ["the sum over ranks, each of which is finite"]
     return (
-        f"{what} at step {step}, from {'; '.join(places)}: look at those rows, lower learning_rate, or set clip_norm "
+        f"{what} at step {step}, from {'; '.join(sources)}: look at those rows, lower learning_rate, or set clip_norm "
         "or nonfinite=skip"
     )
 
 
 def save_batch(file: Path, rows: np.ndarray, batch: Batch) -> Path:
-    """Write a batch and its row numbers as safetensors, beside `file` and renamed into place; creates the folder."""
+    """Write a batch and its row numbers to a temporary safetensors file and rename it to `file`; creates the folder."""
     file.parent.mkdir(exist_ok=True)
     scratch = file.with_name(f".{file.name}.writing")
     try:
@@ -173,20 +167,20 @@ def load_batch(file: Path) -> tuple[np.ndarray, Batch]:
             rows = np.array(json.loads(content.metadata()["rows"]), np.int64)
             return rows, {name: content.get_tensor(name) for name in content.keys()}  # noqa: SIM118
     except (OSError, SafetensorError, KeyError, TypeError) as error:
-        raise UserError(f"{file} is no saved batch ({error}): name a file of a run's folder nonfinite/") from None
+        raise UserError(f"{file} is not a saved batch ({error}): give a file from the folder nonfinite/ of a run") from None
 
 
 # ------------------------------------------------------------------------------------------------ spikes
 
 
-class SpikeWatch:
-    """Whether a loss is more than `factor` times the median of those before it; a factor of 0 never finds one.
+class SpikeDetector:
+    """Whether a loss is more than `factor` times the median of the previous losses; a factor of 0 disables it.
 
-    `history` is kept in checkpoints: the last losses that were neither spikes nor infinite, at most `LONGEST`.
-    Only losses above zero can be compared so: with a median below, nothing is a spike.
+    `history` is stored in checkpoints: the last losses that were neither spikes nor infinite, at most `MAX_HISTORY`. A
+    factor has no meaning for losses of zero or below: if the median is not positive, no loss is a spike.
     """
 
-    SHORTEST, LONGEST = 20, 100
+    MIN_HISTORY, MAX_HISTORY = 20, 100
 
     def __init__(self, factor: float, history: list[float]):
         self.factor, self.history = factor, history
@@ -194,8 +188,8 @@ class SpikeWatch:
     def is_spike(self, loss: float) -> bool:
         if not self.factor or not math.isfinite(loss):
             return False
-        if len(self.history) >= self.SHORTEST and loss > self.factor * statistics.median(self.history) > 0:
+        if len(self.history) >= self.MIN_HISTORY and loss > self.factor * statistics.median(self.history) > 0:
             return True
         self.history.append(loss)
-        del self.history[: -self.LONGEST]
+        del self.history[: -self.MAX_HISTORY]
         return False

@@ -1,16 +1,16 @@
-"""Which rank was lost, and why: a collective that fails says only that some peer is gone, or late.
+"""Find out which rank was lost, and why: the error of a failed collective does not name the rank that caused it.
 
-    with Heartbeat.of(accelerator, config.timeout_s, out, announce) as heart:
+    with Heartbeat.from_accelerator(accelerator, config.timeout_s, out, announce) as heartbeat:
         for …:
-            heart.beat(step)
+            heartbeat.beat(step)
 
-A thread tells this rank's step to the others once a second, through the store that the process group met in. When a
-collective fails, who is left looks for the rank that failed, died, fell silent or stayed behind, and raises `RankLost`
-with one sentence. On NCCL a late peer raises nothing in Python (the watchdog aborts the process), so there the thread
-says it, some seconds before.
+A thread publishes this rank's step once a second in the key-value store of the process group. When a collective fails, the
+remaining ranks search the store for a rank that failed, died, stopped publishing or is behind, and raise `RankLost` with one
+sentence. With NCCL a late rank raises no Python exception (the watchdog aborts the process), so the thread prints the
+sentence a few seconds before the abort.
 
-Under `accelerate launch` the launcher holds the store, so it outlives any rank. Without a launcher (`srun`, one process a
-task) rank 0 holds it, and a store that is gone means that rank 0 is.
+Under `accelerate launch` the launcher holds the store, which therefore outlives the ranks. Without a launcher (`srun`, one
+process per task) rank 0 holds it, and an unreachable store means that rank 0 died.
 """
 
 import itertools
@@ -33,21 +33,23 @@ from ensemble.errors import Failure, UserError
 if TYPE_CHECKING:
     from accelerate import Accelerator
 
-PULSE_S = 1.0
-WATCH_S = 3.0
-"""How long the others are watched before one is called silent: three pulses."""
-GLOO_WORDS = (
+INTERVAL_S = 1.0
+"""Time between two records of a rank."""
+OBSERVATION_S = 3.0
+"""How long the other ranks are observed before one counts as silent: three intervals."""
+GLOO_ERROR_TEXTS = (
     "gloo/", "pair closure", "Connection closed by peer", "Connection reset by peer", "Timed out waiting", "Read timeout",
     "Broken pipe", "Socket closed",
 )  # fmt: skip
-"""What Gloo says of a peer that is gone or late; in a backward pass without the name of its file."""
-MOVING, WAITING, FINISHED = "moving", "waiting", "finished"
-"""States of a rank; any other is the exception that ended it."""
+"""Parts of Gloo's messages about a peer that is gone or late; those of a backward pass do not contain `gloo/`."""
+RUNNING, WAITING, FINISHED = "running", "waiting", "finished"
+"""States of a rank; any other state is the text of the exception that ended it."""
 
 Record = dict[str, Any]
-"""What a rank tells: rank, host, pid, pulse, step, moved_at (seconds since 1970), state, and where it stays if it does."""
+"""What a rank publishes: rank, host, pid, count (of its records), step, step_time (seconds since 1970), state, and `where`:
+the function and line at which it is if it has not reached a new step lately."""
 
-_numbers = itertools.count()
+_group_numbers = itertools.count()
 
 
 class RankLost(Failure):
@@ -55,23 +57,23 @@ class RankLost(Failure):
 
 
 def flight_recorder_environment(folder: str | Path) -> dict[str, str]:
-    """What must be in the environment before the process group exists, so that NCCL's watchdog writes the last 2000
-    collectives of each rank to `<folder>/flight_recorder.rank<rank>` on a time-out.
+    """Environment variables that make NCCL's watchdog write the last 2000 collectives of each rank on a time-out.
 
+    They must be set before the process group exists. The files are `<folder>/flight_recorder.rank<rank>`, and
     `python -m torch.distributed.flight_recorder.fr_trace -p flight_recorder.rank <folder>` reads them. The names are those
-    of torch 2.13 (FlightRecorder.hpp, ProcessGroupNCCL.hpp). Gloo keeps such a record, too, but never writes it:
-    `Heartbeat` does, to `<folder>/collectives.rank<rank>.json`.
+    of torch 2.13 (FlightRecorder.hpp, ProcessGroupNCCL.hpp). Gloo records collectives too, but does not write them:
+    `Heartbeat` writes them to `<folder>/collectives.rank<rank>.json`.
     """
     return {
         "TORCH_FR_BUFFER_SIZE": "2000",
         "TORCH_FR_DUMP_TEMP_FILE": f"{Path(folder).resolve()}/flight_recorder.rank",
         "TORCH_NCCL_DUMP_ON_TIMEOUT": "1",
-        "TORCH_NCCL_ENABLE_MONITORING": "1",  # the dump depends on it
+        "TORCH_NCCL_ENABLE_MONITORING": "1",  # required for the dump
     }
 
 
 class Heartbeat:
-    """Tells this rank's step to the others, and names the one that was lost. With one rank it does nothing."""
+    """Publishes this rank's step, and names the rank that was lost. With one rank it does nothing."""
 
     def __init__(
         self,
@@ -82,176 +84,178 @@ class Heartbeat:
         folder: Path,
         announce: Callable[[str], None] | None = None,
     ):
-        """`store`: torch.distributed's, None for one rank.
-
-        `announce` is for where no exception says who is late: the thread prints the sentence and calls it with that.
+        """`store` is a torch.distributed store, or None for one rank. `announce` is for NCCL: the thread prints the sentence
+        about a late rank and calls `announce` with it.
         """
         self._shared_store, self._rank, self._num_ranks = store, rank, num_ranks
         self._timeout_s, self._folder, self._announce = timeout_s, folder, announce
-        self._state = MOVING
-        self._pulse = 0
-        self._neighbours: dict[int, Any] = {}
+        self._state = RUNNING
+        self._count = 0
+        self._local_processes: dict[int, Any] = {}
         self._main_thread = threading.get_ident()
         self._stop = threading.Event()
         self.beat(0)
 
     @classmethod
-    def of(cls, accelerator: "Accelerator", timeout_s: float, folder: Path, announce: Callable[[str], None]) -> "Heartbeat":
-        """The heartbeat of this process in the process group that Accelerate made; `announce` as above, on NCCL alone."""
+    def from_accelerator(
+        cls, accelerator: "Accelerator", timeout_s: float, folder: Path, announce: Callable[[str], None]
+    ) -> "Heartbeat":
+        """The heartbeat of this process in Accelerate's process group; `announce` is used with NCCL only."""
         from torch.distributed import PrefixStore, distributed_c10d
 
         rank, num_ranks = accelerator.process_index, accelerator.num_processes
         if num_ranks == 1:
             return cls(None, rank, num_ranks, timeout_s, folder)
-        store = PrefixStore(f"heartbeat{next(_numbers)}", distributed_c10d._get_default_store())
+        store = PrefixStore(f"heartbeat{next(_group_numbers)}", distributed_c10d._get_default_store())
         return cls(store, rank, num_ranks, timeout_s, folder, announce if accelerator.device.type == "cuda" else None)
 
     def beat(self, step: int) -> None:
-        """This rank is alive and at `step`: to be called before each micro-batch; costs 0.3 µs."""
-        self._moved = (step, time.time())
+        """Record that this rank is at `step`; call it before each micro-batch. It takes 0.3 µs."""
+        self._progress = (step, time.time())  # one assignment: the thread reads both
 
     def __enter__(self) -> "Heartbeat":
-        """Wait for the others; `RankLost` if one does not come within `timeout_s`."""
+        """Wait for the other ranks; `RankLost` if one does not start within `timeout_s`."""
         if self._shared_store is None:
             return self
         import psutil
         from torch.distributed import DistStoreError
 
-        # Connections of their own, made while the store is surely there: the process group may block in the first
-        self._store, threads_store = self._shared_store.clone(), self._shared_store.clone()
-        for store in (self._store, threads_store):
-            store.set_timeout(timedelta(seconds=WATCH_S))
-        self._tell(self._store)
-        everyone = [str(rank) for rank in range(self._num_ranks)]
+        # Separate connections, opened while the store is reachable: the process group may block its own one
+        self._store, thread_store = self._shared_store.clone(), self._shared_store.clone()
+        for store in (self._store, thread_store):
+            store.set_timeout(timedelta(seconds=OBSERVATION_S))
+        self._publish(self._store)
+        ranks = [str(rank) for rank in range(self._num_ranks)]
         try:
-            self._store.wait(everyone, timedelta(seconds=self._timeout_s))
+            self._store.wait(ranks, timedelta(seconds=self._timeout_s))
         except DistStoreError:
-            missing = [rank for rank in everyone if not self._store.check([rank])]
+            missing = [rank for rank in ranks if not self._store.check([rank])]
             raise RankLost(
-                f"rank {', '.join(missing)} of {self._num_ranks} did not begin while this rank waited for it, "
-                f"timeout_s={self._timeout_s:g}: see what it wrote, or give it more time"
+                f"rank {', '.join(missing)} of {self._num_ranks} did not start within timeout_s={self._timeout_s:g}: "
+                "see what it wrote to its log, or raise timeout_s"
             ) from None
-        for record in self._others(self._store):
-            # Only a process that is seen now can be seen to die: in a container of its own it has another number
+        for record in self._other_records(self._store):
+            # Only a process that is visible now can be seen to die: in another container it has another pid
             if record["host"] == socket.gethostname() and psutil.pid_exists(record["pid"]):
-                self._neighbours[record["rank"]] = psutil.Process(record["pid"])
-        threading.Thread(target=self._beat_on, args=(threads_store,), name="heartbeat", daemon=True).start()
+                self._local_processes[record["rank"]] = psutil.Process(record["pid"])
+        threading.Thread(target=self._publish_regularly, args=(thread_store,), name="heartbeat", daemon=True).start()
         return self
 
     def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None) -> None:
-        """Tell the others how this rank ended; `RankLost` if it was a collective that failed."""
+        """Publish how this rank ended; raise `RankLost` if a collective failed."""
         if self._shared_store is None:
             return
-        if error is None or not is_lost_peer(error):
-            self._state = FINISHED if error is None else in_a_line(error)
-            with suppress(RuntimeError):  # the store is gone, and nobody is left to tell
-                self._tell(self._store)
+        if error is None or not is_communication_error(error):
+            self._state = FINISHED if error is None else one_line(error)
+            with suppress(RuntimeError):  # the store is gone, and with it the other ranks
+                self._publish(self._store)
             self._stop.set()
             return
-        # The launcher ends the survivors 0.1 s after a death: it must not cut the sentence off
+        # The launcher sends SIGTERM 0.1 s after the death of a rank: it must not interrupt the search
         signal.signal(signal.SIGTERM, signal.SIG_IGN)
         self._state = WAITING
         try:
-            lost = self._find_lost(self._store)
-        except RuntimeError as gone:
+            lost = self._find_lost_rank(self._store)
+        except RuntimeError as store_error:
             address = f"{os.environ.get('MASTER_ADDR')}:{os.environ.get('MASTER_PORT')}"
-            lost = f"the ranks' store at {address} is gone: the launcher or rank 0, which held it, died ({in_a_line(gone)})"
+            lost = (
+                f"the store of the process group at {address} is gone: its owner, the launcher or rank 0, died "
+                f"({one_line(store_error)})"
+            )
         self._stop.set()
         self._write_collectives()
         raise RankLost(
             lost
-            or f"the ranks lost each other at step {self._moved[0]}, though none of them died: the network between them "
-            f"broke, or they gave up waiting for this one ({in_a_line(error)})"
+            or f"the connection between the ranks was lost at step {self._progress[0]}, but all of them are alive: the "
+            f"network failed, or the others timed out waiting for this rank ({one_line(error)})"
         ) from error
 
-    def _beat_on(self, store: Any) -> None:
-        """The thread: tell, and on NCCL say who is late before the watchdog aborts this process."""
+    def _publish_regularly(self, store: Any) -> None:
+        """The thread: publish this rank's record and, with NCCL, name a late rank before the watchdog aborts the process."""
         try:
-            while not self._stop.wait(PULSE_S):
-                self._tell(store)
-                stalled = time.time() - self._moved[1] > self._timeout_s - 2 * WATCH_S
-                if self._announce and stalled and (lost := self._find_lost(store)):
+            while not self._stop.wait(INTERVAL_S):
+                self._publish(store)
+                stalled = time.time() - self._progress[1] > self._timeout_s - 2 * OBSERVATION_S
+                if self._announce and stalled and (lost := self._find_lost_rank(store)):
                     print(f"\nfailed: {lost}", file=sys.stderr, flush=True)
                     self._announce(lost)
                     self._announce = None
         except RuntimeError:  # the store is gone, and the next collective will fail
             return
 
-    def _tell(self, store: Any) -> None:
-        self._pulse += 1
-        step, moved_at = self._moved
+    def _publish(self, store: Any) -> None:
+        self._count += 1
+        step, step_time = self._progress
         where = ""
-        if time.time() - moved_at > WATCH_S and (frame := sys._current_frames().get(self._main_thread)):
+        if time.time() - step_time > OBSERVATION_S and (frame := sys._current_frames().get(self._main_thread)):
             where = f"{frame.f_code.co_name} ({Path(frame.f_code.co_filename).name}, line {frame.f_lineno})"
         record: Record = {
             "rank": self._rank,
             "host": socket.gethostname(),
             "pid": os.getpid(),
-            "pulse": self._pulse,
+            "count": self._count,
             "step": step,
-            "moved_at": moved_at,
+            "step_time": step_time,
             "where": where,
             "state": self._state,
         }
         store.set(str(self._rank), json.dumps(record))
 
-    def _others(self, store: Any) -> list[Record]:
-        """The other ranks but for those that lost a peer themselves: they may leave before us."""
+    def _other_records(self, store: Any) -> list[Record]:
+        """The records of the other ranks, except those that lost a rank themselves: they may exit before this one."""
         texts = store.multi_get([str(rank) for rank in range(self._num_ranks) if rank != self._rank])
         return [record for record in map(json.loads, texts) if record["state"] != WAITING]
 
-    def _find_lost(self, store: Any) -> str | None:
-        """The sentence on a rank that ended, at once; on one that is silent or late, after `WATCH_S`."""
-        self._tell(store)
-        before = {record["rank"]: record["pulse"] for record in self._others(store)}
-        deadline = time.monotonic() + WATCH_S
+    def _find_lost_rank(self, store: Any) -> str | None:
+        """A sentence about a rank that ended, at once, or about one that is silent or late, after `OBSERVATION_S`."""
+        self._publish(store)
+        counts = {record["rank"]: record["count"] for record in self._other_records(store)}
+        deadline = time.monotonic() + OBSERVATION_S
         while True:
-            others = self._others(store)
-            for record in others:
+            records = self._other_records(store)
+            for record in records:
                 if end := self._end(record):
                     return f"{self._name(record)} {end}"
             if time.monotonic() >= deadline:
                 break
             time.sleep(0.05)
-            self._tell(store)  # the others may be watching this rank
+            self._publish(store)  # the others may be observing this rank
 
         now = time.time()
-        waited = f"this rank has waited for it for {now - self._moved[1]:.0f} s (timeout_s={self._timeout_s:g})"
-        silent = [record for record in others if record["pulse"] == before.get(record["rank"])]
-        # If our collective failed, who does not wait has not come to it; before that, only a lower step tells
-        reached = self._moved[0] - (self._state != WAITING)
-        late = sorted((record for record in others if record["step"] <= reached), key=lambda record: record["step"])
+        waited = f"this rank has waited for it for {now - self._progress[1]:.0f} s (timeout_s={self._timeout_s:g})"
+        silent = [record for record in records if record["count"] == counts.get(record["rank"])]
+        # After a failed collective, any rank at this step that does not wait is late; before, only one at a lower step is
+        late_step = self._progress[0] - (self._state != WAITING)
+        late = sorted((record for record in records if record["step"] <= late_step), key=lambda record: record["step"])
         if not (suspects := silent or late):
             return None
         record = suspects[0]
-        since = f"since step {record['step']}, {now - record['moved_at']:.0f} s ago"
+        since = f"since step {record['step']}, {now - record['step_time']:.0f} s ago"
         if silent:
             state = self._process_state(record)
-            why = f"its process is {state}" if state else "see whether its machine can be reached"
+            why = f"its process is {state}" if state else "check whether its machine can be reached"
             return f"{self._name(record)} has given no sign of life {since}, and {waited}: {why}"
-        why = f"it is in {record['where']}" if record["where"] else "it moves, but too slowly"
-        return f"{self._name(record)} has not moved {since}, and {waited}: {why}"
+        why = f"it is in {record['where']}" if record["where"] else "it makes progress, but too slowly"
+        return f"{self._name(record)} has made no progress {since}, and {waited}: {why}"
 
     def _end(self, record: Record) -> str:
-        """How a rank ended, "" if it did not."""
+        """How a rank ended; "" if it has not."""
         if record["state"] == FINISHED:
             return f"finished at step {record['step']}, before this rank"
-        if record["state"] != MOVING:
+        if record["state"] != RUNNING:
             return f"failed at step {record['step']}: {record['state']}"
         if self._process_state(record) == "gone":
-            return (
-                f"died, last seen at step {record['step']}: the launcher says with which exit code (-9: often out of memory)"
-            )
+            return f"died, last seen at step {record['step']}: the launcher prints its exit code (-9: often out of memory)"
         return ""
 
     def _name(self, record: Record) -> str:
         return f"rank {record['rank']} of {self._num_ranks} (host {record['host']}, pid {record['pid']})"
 
     def _process_state(self, record: Record) -> str:
-        """Of a process that can be seen from here: running, sleeping, stopped, … or gone; "" for any other."""
+        """Of a process on this machine: running, sleeping, stopped, … or gone; "" for any other process."""
         import psutil
 
-        if (process := self._neighbours.get(record["rank"])) is None:
+        if (process := self._local_processes.get(record["rank"])) is None:
             return ""
         try:
             state = str(process.status()) if process.is_running() else "gone"
@@ -260,7 +264,7 @@ class Heartbeat:
         return "gone" if state in (psutil.STATUS_ZOMBIE, psutil.STATUS_DEAD) else state
 
     def _write_collectives(self) -> None:
-        """This rank's last collectives, to hold against another's; a disk that is full must not hide the sentence."""
+        """Write this rank's last collectives, to compare with another rank's; a full disk must not hide `RankLost`."""
         from torch._C import _distributed_c10d
 
         file = self._folder / f"collectives.rank{self._rank}.json"
@@ -270,18 +274,18 @@ class Heartbeat:
             print(f"{file} could not be written: {error.strerror}", file=sys.stderr)
 
 
-def is_lost_peer(error: BaseException) -> bool:
-    """Whether a collective failed: NCCL and the store have exceptions of their own, Gloo's are known by their words."""
+def is_communication_error(error: BaseException) -> bool:
+    """Whether a collective failed: NCCL and the store have exception classes, Gloo's errors are recognised by their text."""
     from torch.distributed import DistError
 
     return isinstance(error, DistError) or (
-        isinstance(error, RuntimeError) and any(word in str(error) for word in GLOO_WORDS)
+        isinstance(error, RuntimeError) and any(text in str(error) for text in GLOO_ERROR_TEXTS)
     )
 
 
-def in_a_line(error: BaseException) -> str:
-    """What an exception says; with its class, and cut, unless it was written to be read."""
-    told = " ".join(str(error).split())
+def one_line(error: BaseException) -> str:
+    """The message of an exception on one line; for exceptions of other libraries, with the class, at most 300 characters."""
+    message = " ".join(str(error).split())
     if isinstance(error, UserError | Failure):
-        return told
-    return f"{type(error).__name__}: {told[:300]}" if told else type(error).__name__
+        return message
+    return f"{type(error).__name__}: {message[:300]}" if message else type(error).__name__

@@ -1,11 +1,11 @@
-"""How a process joins the others: what the launcher was asked for is held against what really came up.
+"""Create the `Accelerator` of a process, and check that as many processes run as the launcher was asked for.
 
-`accelerate launch` can start fewer processes than its configuration says without a word (accelerate 1.15: MULTI_CPU with
-num_processes: 2 starts one; MULTI_GPU on a machine without GPUs starts two that do not know each other). So the launcher's
-own command line, seen as a parent of this process, is read again, and training refuses to start when the numbers differ.
+`accelerate launch` can silently start fewer processes than its configuration requests (accelerate 1.15: MULTI_CPU with
+num_processes: 2 starts one; MULTI_GPU on a machine without GPUs starts two independent ones). `start` therefore reads the
+command line of the launcher, a parent of this process, and raises an error if the numbers differ.
 
-`start` also does what can be done only before PyTorch is loaded or the ranks have met: how threads wait, what memory a
-batch leaves, what NCCL writes on a time-out, that a rank ends with its launcher; and what Accelerate leaves out on CPUs.
+`start` also applies settings that must be made before PyTorch is imported or the process group exists: the wait policy of
+OpenMP threads, memory allocation, NCCL's flight recorder, the end of a rank with its launcher, and fp16 and FSDP on CPUs.
 """
 
 import ctypes
@@ -28,24 +28,24 @@ NO_LAUNCHER = "no launcher"
 M_TRIM_THRESHOLD, M_MMAP_THRESHOLD = -1, -3
 """mallopt(3)."""
 PR_SET_PDEATHSIG = 1
-"""prctl(2): the signal that a process gets when its parent dies."""
+"""prctl(2): the signal that the kernel sends to a process when its parent dies."""
 
 
 def start(settings: TrainConfig | None = None) -> "Accelerator":
-    """An `Accelerator` on as many processes as the launcher was asked for; `UserError` if there are fewer or more.
+    """Create the `Accelerator`; `UserError` if fewer or more processes run than the launcher was asked for.
 
-    `settings` say with what precision and how the ranks talk. On a configuration with `use_cpu: true` all ranks run on the
-    CPU and talk by Gloo. Should the launcher die, this process gets a SIGTERM.
+    `settings` choose the precision and the time-out of communication. With `use_cpu: true` in the YAML, all ranks run on the
+    CPU and communicate through Gloo. If the launcher dies, this process receives SIGTERM.
     """
     assert "torch" not in sys.modules, "OpenMP has read its settings already"
-    # Threads that spin while they wait are ten times slower on a busy node
+    # With the default policy threads spin while they wait, which is ten times slower on a busy node
     os.environ.setdefault("OMP_WAIT_POLICY", "PASSIVE")
     _keep_freed_memory()
-    asked = launcher_request()
-    if asked["use_cpu"]:
+    request = launcher_request()
+    if request["use_cpu"]:
         os.environ["ACCELERATE_USE_CPU"] = "true"
-    if asked["origin"] != NO_LAUNCHER and sys.platform == "linux":
-        # A launcher that a signal kills orphans its ranks: SIGUSR1 does, and any that has started a single process
+    if request["origin"] != NO_LAUNCHER and sys.platform == "linux":
+        # A launcher that a signal kills orphans its ranks: SIGUSR1 kills any launcher, every signal one of a single process
         ctypes.CDLL(None).prctl(PR_SET_PDEATHSIG, signal.SIGTERM)
     if settings:
         os.environ |= heartbeat.flight_recorder_environment(settings.out)
@@ -61,34 +61,34 @@ def start(settings: TrainConfig | None = None) -> "Accelerator":
 
         sharded.use_on_cpu(accelerator)
     world_size = int(os.environ.get("WORLD_SIZE", "1"))
-    for origin, wanted in ((asked["origin"], asked["num_processes"]), ("the environment's WORLD_SIZE", world_size)):
-        if wanted is not None and wanted != accelerator.num_processes:
+    for origin, requested in ((request["origin"], request["num_processes"]), ("the variable WORLD_SIZE", world_size)):
+        if requested is not None and requested != accelerator.num_processes:
             raise UserError(
-                f"{origin} asks for {wanted} processes, but this run has {accelerator.num_processes}: launch with one of "
-                "accelerate_configs/ (multi_cpu.yaml for CPU ranks), and not with MULTI_CPU or --cpu, which start one "
-                "process however many are asked for"
+                f"{origin} asks for {requested} processes, but this run has {accelerator.num_processes}: launch with a file "
+                "of accelerate_configs/ (multi_cpu.yaml for CPU ranks); MULTI_CPU and --cpu always start one process"
             )
     return accelerator
 
 
 def _keep_freed_memory() -> None:
-    """Let glibc hold on to the large blocks that a batch frees: else the next one waits while the kernel clears new pages.
+    """Let glibc reuse freed blocks of up to 32 MB, 256 MB in total, instead of returning them to the kernel.
 
-    On the demo's training, the share of time that waits for data fell from 3.3 to 1.3 %. Up to 32 MB each, 256 MB in all.
+    Otherwise each batch waits while the kernel clears new pages. In the demo's training the share of time spent waiting for
+    data fell from 3.3 to 1.3 %.
     """
-    mallopt = getattr(ctypes.CDLL(None), "mallopt", None)  # other C libraries have none
+    mallopt = getattr(ctypes.CDLL(None), "mallopt", None)  # glibc only
     if mallopt and not any(name.startswith("MALLOC_") for name in os.environ):
         mallopt(M_MMAP_THRESHOLD, 32 << 20)
         mallopt(M_TRIM_THRESHOLD, 256 << 20)
 
 
 def is_sharded(accelerator: "Accelerator") -> bool:
-    """Whether what `prepare` makes lies in pieces on several ranks (sharded.py)."""
+    """Whether `accelerator.prepare` shards the weights over ranks (sharded.py)."""
     return accelerator.distributed_type == "FSDP"
 
 
 def from_main_process(accelerator: "Accelerator", value: Any) -> Any:
-    """The main process's value, on every rank."""
+    """The value of the main process, on every rank; collective."""
     values = [value]
     if accelerator.num_processes > 1:
         from torch.distributed import broadcast_object_list
@@ -99,26 +99,27 @@ def from_main_process(accelerator: "Accelerator", value: Any) -> Any:
 
 @contextmanager
 def together(accelerator: "Accelerator") -> Iterator[None]:
-    """Raise on all ranks what the user must mend on one: the others would wait for it. Collective, at the block's end."""
+    """A `UserError` in this block on one rank is raised on all ranks, which would otherwise wait for it.
+
+    Collective at the end of the block. A rank without an error of its own raises that of the first rank that has one.
+    """
     from accelerate.utils import gather_object
 
-    told = ""
+    own_message = ""
     try:
         yield
     except UserError as error:
-        told = str(error)
-    host = socket.gethostname()
-    found = gather_object([(told, host)])
-    for rank, (of_rank, of_host) in enumerate(found):
-        if of_rank:
-            if all(sentence == of_rank for sentence, _ in found):
-                raise error_on_all_ranks(of_rank)
-            who = f"rank {rank} of {accelerator.num_processes} (host {of_host}): "
-            raise UserError(told or f"{who}{of_rank}")
+        own_message = str(error)
+    messages = gather_object([(own_message, socket.gethostname())])
+    for rank, (message, host) in enumerate(messages):
+        if message:
+            if all(other == message for other, _ in messages):
+                raise error_on_all_ranks(message)
+            raise UserError(own_message or f"rank {rank} of {accelerator.num_processes} (host {host}): {message}")
 
 
 def launcher_request() -> dict[str, Any]:
-    """`num_processes` (None if nobody said), `use_cpu`, and in `origin` who asked: read from the launcher's command line."""
+    """The launcher's arguments: `num_processes` (None if not given), `use_cpu`, and `origin`, a name for their source."""
     import psutil
 
     parent = psutil.Process().parent()
@@ -134,12 +135,12 @@ def launcher_request() -> dict[str, Any]:
 
 
 def _launch_arguments(command: list[str]) -> list[str] | None:
-    """The words after `accelerate launch`, or None for any other command."""
-    for position, word in enumerate(command[:4]):
-        if word.endswith(("accelerate", "accelerate.exe")) and command[position + 1 : position + 2] == ["launch"]:
-            return command[position + 2 :]
+    """The arguments of `accelerate launch`, or None for any other command."""
+    for index, word in enumerate(command[:4]):
+        if word.endswith(("accelerate", "accelerate.exe")) and command[index + 1 : index + 2] == ["launch"]:
+            return command[index + 2 :]
         if word in ("accelerate.commands.launch", "accelerate-launch") or word.endswith("/accelerate-launch"):
-            return command[position + 1 :]
+            return command[index + 1 :]
     return None
 
 

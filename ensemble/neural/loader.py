@@ -1,8 +1,8 @@
-"""Which rows make which batch, and the feed that brings them to the device.
+"""The division of the training rows into batches, and the loader that brings them to the device.
 
-The global batch is the constant: `batch_size` rows, whatever the number of ranks. It is cut into micro-batches, and the
-number of accumulation steps follows: micro-batch × ranks × accumulation = global batch. The order of rows depends on the
-seed and the epoch alone, so any step can be found again without reading what came before it.
+A global batch has `batch_size` rows on any number of ranks. It is divided into micro-batches, and the number of accumulation
+steps follows: micro-batch × ranks × accumulation = global batch. The order of rows depends only on the seed and the epoch,
+so training can be resumed at any step without reading the rows before it.
 """
 
 import atexit
@@ -15,6 +15,7 @@ import threading
 import time
 from collections import deque
 from collections.abc import Iterator
+from contextlib import AbstractContextManager
 from multiprocessing import forkserver, resource_tracker
 from multiprocessing.context import BaseContext
 from types import TracebackType
@@ -29,20 +30,20 @@ Batch = dict[str, torch.Tensor]
 
 
 class Rows(Protocol):
-    """A split of the data: as many examples as its length, gathered by row number without a loop over rows.
+    """The examples of a split, read by row number.
 
-    Ragged rows may have an attribute `lengths`, integers of shape (num_rows,), by which they are bucketed.
+    If examples differ in length, an attribute `lengths`, integers of shape (num_rows,), allows bucketing by length.
     """
 
     def __len__(self) -> int: ...
 
     def gather(self, rows: np.ndarray, epoch: int = 0) -> Batch:
-        """What is drawn for a row, as in augmentation, follows from seed, epoch and row: not from how batches are cut."""
+        """The examples `rows`, integers of shape (batch,). Random augmentation must depend only on seed, epoch and row."""
 
 
 @dataclasses.dataclass(frozen=True)
 class MicroBatch:
-    """One forward pass of one rank. An `idle` one stands in for a rank that has no row left: it counts for nothing."""
+    """The rows of one forward pass on one rank."""
 
     step: int
     epoch: int
@@ -50,14 +51,15 @@ class MicroBatch:
     begin: int
     """The position of the first row within the global batch."""
     idle: bool
+    """Whether the rank has no row left in this batch. It still takes part in communication, but its loss is not counted."""
     is_last_of_step: bool
-    is_tail: bool
-    """Of the last global batch of an epoch, where that is shorter than the others."""
+    is_short_batch: bool
+    """Whether this is the last global batch of an epoch and shorter than the others."""
 
 
 @dataclasses.dataclass(frozen=True)
 class BatchPlan:
-    """The cutting of every global batch of a training into this rank's micro-batches."""
+    """The division of every global batch of a training into this rank's micro-batches."""
 
     num_rows: int
     batch_size: int
@@ -81,26 +83,28 @@ class BatchPlan:
         lengths: np.ndarray | None = None,
         bucket_batches: int = 0,
     ) -> "BatchPlan":
-        """`micro_batch_size` 0: no accumulation; `bucket_batches` 0: no bucketing by `lengths`, integers (num_rows,).
+        """A checked plan. `micro_batch_size=0` means no accumulation, `bucket_batches=0` no bucketing by `lengths`.
 
-        `UserError` for sizes that do not divide, naming the nearest that do, and for bucketing rows without lengths.
+        `UserError` for sizes that do not divide, with the nearest valid size, and for bucketing rows without lengths.
         """
         per_rank = batch_size // num_ranks
         if batch_size < 1 or batch_size % num_ranks:
-            near = max(1, round(batch_size / num_ranks)) * num_ranks
-            raise UserError(f"batch_size={batch_size} cannot be cut for {num_ranks} ranks: the nearest that can is {near}")
+            nearest = max(1, round(batch_size / num_ranks)) * num_ranks
+            raise UserError(
+                f"batch_size={batch_size} must be a positive multiple of {num_ranks} ranks: the nearest one is {nearest}"
+            )
         micro = micro_batch_size or per_rank
         if micro < 1 or per_rank % micro:
-            near = min(_divisors(per_rank), key=lambda size: abs(size - micro))
+            nearest = min(_divisors(per_rank), key=lambda size: abs(size - micro))
             raise UserError(
                 f"micro_batch_size={micro} × {num_ranks} ranks does not divide batch_size={batch_size}: "
-                f"the nearest that does is micro_batch_size={near}"
+                f"the nearest that does is micro_batch_size={nearest}"
             )
         if bucket_batches < 0:
             raise UserError(f"bucket_batches={bucket_batches} is impossible: it must be 0 or more")
         if bucket_batches and lengths is None:
             raise UserError(
-                f"bucket_batches={bucket_batches} sorts rows by their length, but this recipe's rows have no lengths: "
+                f"bucket_batches={bucket_batches} sorts rows by length, but this recipe's rows have no lengths: "
                 "set bucket_batches=0"
             )
         assert lengths is None or lengths.shape == (num_rows,)
@@ -111,59 +115,63 @@ class BatchPlan:
         return self.batch_size // (self.micro_batch_size * self.num_ranks)
 
     @property
-    def algebra(self) -> str:
+    def description(self) -> str:
         return f"{self.batch_size} = {self.micro_batch_size} × {self.num_ranks} ranks × {self.accumulation} accumulated"
 
     @property
     def steps_per_epoch(self) -> int:
         return math.ceil(self.num_rows / self.batch_size)
 
-    def halved(self) -> "BatchPlan":
-        """The same global batches in micro-batches of half the size, or of the largest below that divides; see `make`.
+    def num_steps(self, num_epochs: float) -> int:
+        return math.ceil(num_epochs * self.steps_per_epoch)
 
-        For a model that ran out of memory: `UserError` when there is nothing left to halve.
+    def halved(self) -> "BatchPlan":
+        """The same global batches with the largest valid micro-batch of at most half the size.
+
+        For a model that ran out of memory: `UserError` if the micro-batch is one example already.
         """
         if self.micro_batch_size == 1:
             raise UserError(
-                "micro_batch_size=1 is too much for the memory, and nothing is smaller than one example: "
+                "micro_batch_size=1 does not fit into memory, and a batch has at least one example: "
                 "make the model smaller, set precision=bf16, or use a device with more memory"
             )
         smaller = [size for size in _divisors(self.batch_size // self.num_ranks) if size <= self.micro_batch_size // 2]
         return dataclasses.replace(self, micro_batch_size=smaller[-1])
 
     def micro_batches(self, first_step: int, last_step: int) -> Iterator[MicroBatch]:
-        """This rank's micro-batches of the steps [first_step, last_step): every row once an epoch, the tail ragged."""
+        """This rank's micro-batches of the steps [first_step, last_step). Each epoch has every row once."""
         order, order_epoch = np.empty(0, np.int64), -1
         for step in range(first_step, last_step):
-            epoch, within = divmod(step, self.steps_per_epoch)
+            epoch, step_in_epoch = divmod(step, self.steps_per_epoch)
             if epoch != order_epoch:
                 order, order_epoch = self._order(epoch), epoch
-            batch = order[within * self.batch_size : (within + 1) * self.batch_size]
-            begins, is_tail = self.begins(len(batch)), len(batch) < min(self.batch_size, self.num_rows)
+            batch = order[step_in_epoch * self.batch_size : (step_in_epoch + 1) * self.batch_size]
+            begins, is_short_batch = self.begins(len(batch)), len(batch) < min(self.batch_size, self.num_rows)
             for number, begin in enumerate(begins, 1):
                 idle = begin >= len(batch)
                 begin, end = (0, 1) if idle else (begin, begin + self.micro_batch_size)
-                yield MicroBatch(step, epoch, batch[begin:end], begin, idle, number == len(begins), is_tail)
+                yield MicroBatch(step, epoch, batch[begin:end], begin, idle, number == len(begins), is_short_batch)
 
     def begins(self, batch_length: int) -> list[int]:
-        """Where in a global batch each of this rank's micro-batches begins; past its end for an idle one."""
+        """The position in a global batch at which each of this rank's micro-batches begins; past the end for idle ones."""
         per_round = self.micro_batch_size * self.num_ranks
-        # There and back: of rows sorted by length, the last rank would else have the longest in every round
-        places = (self.rank, self.num_ranks - 1 - self.rank)
+        # Every second round in reverse: with rows sorted by length, the last rank would otherwise always have the longest
+        positions = (self.rank, self.num_ranks - 1 - self.rank)
         return [
-            number * per_round + places[number % 2] * self.micro_batch_size
+            number * per_round + positions[number % 2] * self.micro_batch_size
             for number in range(math.ceil(batch_length / per_round))
         ]
 
-    def length_of(self, step: int) -> int:
-        """Rows of a step's global batch: batch_size, or fewer in the ragged tail of an epoch."""
+    def batch_length(self, step: int) -> int:
+        """The number of rows in a step's global batch: batch_size, or fewer in the last batch of an epoch."""
         return min(self.batch_size, self.num_rows - step % self.steps_per_epoch * self.batch_size)
 
     def _order(self, epoch: int) -> np.ndarray:
-        """All rows of an epoch, one global batch after another.
+        """All row numbers of an epoch, one global batch after another.
 
-        With bucketing, the batches of a window hold rows of similar lengths, each batch sorted, so that the slices of
-        ranks and micro-batches need little padding too; then the batches, all but the ragged last one, are shuffled.
+        With bucketing, the rows of each window of `bucket_batches` shuffled batches are sorted by length before they are
+        divided into batches, so that a micro-batch needs little padding. Then all batches but the short last one are
+        shuffled.
         """
         generator = np.random.default_rng([self.seed, epoch])
         order = generator.permutation(self.num_rows)
@@ -171,28 +179,28 @@ class BatchPlan:
             return order
         num_whole = self.num_rows - self.num_rows % self.batch_size
         window = np.arange(self.num_rows) // (self.bucket_batches * self.batch_size)
-        window[num_whole:] += 1  # the ragged batch by itself
+        window[num_whole:] += 1  # the short last batch is a window of its own
         order = order[np.lexsort((self.lengths[order], window))]
         batches = order[:num_whole].reshape(-1, self.batch_size)
         return np.concatenate([generator.permutation(batches).ravel(), order[num_whole:]])
 
 
 def in_order(num_rows: int, batch_size: int, num_ranks: int, rank: int) -> Iterator[MicroBatch]:
-    """This rank's share of the rows 0, 1, 2 …, for evaluation: ceil(num_rows / num_ranks) of them in pieces of batch_size.
+    """This rank's batches of the rows 0, 1, 2, … for evaluation: ceil(num_rows / num_ranks) consecutive rows.
 
-    Every rank has as many, so that they can be gathered; to that end the last ones repeat the last row.
+    Every rank has the same number of rows, so that predictions can be gathered; the last ranks repeat the last row.
     """
-    share = math.ceil(num_rows / num_ranks)
-    mine = np.minimum(np.arange(rank * share, (rank + 1) * share), num_rows - 1)
-    for step, begin in enumerate(range(0, share, batch_size)):
-        yield MicroBatch(step, 0, mine[begin : begin + batch_size], rank * batch_size, False, True, False)
+    rows_per_rank = math.ceil(num_rows / num_ranks)
+    rows = np.minimum(np.arange(rank * rows_per_rank, (rank + 1) * rows_per_rank), num_rows - 1)
+    for step, begin in enumerate(range(0, rows_per_rank, batch_size)):
+        yield MicroBatch(step, 0, rows[begin : begin + batch_size], rank * batch_size, False, True, False)
 
 
-class Feed:
-    """Brings the rows of each micro-batch to the device: iterate once over (micro-batch, batch), then `close`.
+class Feed(AbstractContextManager["Feed"]):
+    """An iterator over (micro-batch, batch on the device), to be iterated once and then closed.
 
-    `waited_s` is how long the consumer waited for data, in seconds. To a GPU, each batch is copied while the one before it
-    is worked on. `UserError` from `gather` surfaces as it is, also out of a worker process.
+    `waited_s` is the time in seconds for which the consumer waited for data. On a GPU, each batch is copied while the
+    previous one is processed. A `UserError` raised by `gather` in a worker process is raised unchanged.
     """
 
     def __init__(
@@ -206,22 +214,23 @@ class Feed:
     ):
         self.waited_s = 0.0
         self._device, self._on_gpu = device, device.type == "cuda"
-        self._asked: deque[MicroBatch] = deque()
+        self._requested: deque[MicroBatch] = deque()
         self._batches: Any = iter(
             torch.utils.data.DataLoader(
                 _ByRows(source),
-                sampler=_remembered(micro_batches, self._asked),
+                sampler=_recorded(micro_batches, self._requested),
                 batch_size=None,
-                generator=torch.Generator(),  # it draws a seed: from the global one, dropout after --resume would differ
+                generator=torch.Generator(),  # the DataLoader draws a seed, which must not change the global generator
                 num_workers=num_workers,
                 prefetch_factor=prefetch_factor if num_workers else None,
                 pin_memory=self._on_gpu,
                 multiprocessing_context=_worker_context() if num_workers else None,
-                worker_init_fn=_leave_with_the_rank,
+                worker_init_fn=_exit_with_parent,
             )
         )
-        self._found = self._copied_ahead() if self._on_gpu else iter(self._fetch, None)
-        atexit.register(self.close)  # else a process that forgot to close waits for ever: the workers are deaf to SIGTERM
+        self._iterator = self._copy_ahead() if self._on_gpu else iter(self._fetch, None)
+        # A process that ends without `close` would wait for ever for its workers, which ignore SIGTERM
+        atexit.register(self.close)
 
     def __iter__(self) -> Iterator[tuple[MicroBatch, Batch]]:
         return self
@@ -229,92 +238,89 @@ class Feed:
     def __next__(self) -> tuple[MicroBatch, Batch]:
         began = time.perf_counter()
         try:
-            return next(self._found)
+            return next(self._iterator)
         finally:
             self.waited_s += time.perf_counter() - began
-
-    def __enter__(self) -> "Feed":
-        return self
 
     def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None) -> None:
         self.close()
 
     def close(self) -> None:
-        """End the worker processes, also in the middle; the iteration is over."""
-        # The DataLoader ends its workers when it is forgotten, but a traceback may remember it. It sends SIGTERM to one that
-        # does not come back from `gather`, to which ours are deaf
+        """End the worker processes, also before the last batch; the iterator is exhausted afterwards."""
+        # The DataLoader ends its workers when it is garbage-collected, but a traceback may keep it alive. It would send
+        # SIGTERM to a worker that hangs in `gather`, but these workers ignore SIGTERM
         if hasattr(self._batches, "_shutdown_workers"):
             self._batches._shutdown_workers()
             for worker in self._batches._workers:
                 worker.kill()
-        self._batches = self._found = iter(())
+        self._batches = self._iterator = iter(())
         atexit.unregister(self.close)
 
     def _fetch(self) -> tuple[MicroBatch, Batch] | None:
         """The next micro-batch and its batch, None after the last."""
         batch = next(self._batches, None)
         if batch is None:
-            assert not self._asked, "gather raised StopIteration"
+            assert not self._requested, "gather raised StopIteration"
             return None
         if isinstance(batch, UserError):
             raise batch
-        copied = {name: tensor.to(self._device, non_blocking=self._on_gpu) for name, tensor in batch.items()}
-        return self._asked.popleft(), copied
+        on_device = {name: tensor.to(self._device, non_blocking=self._on_gpu) for name, tensor in batch.items()}
+        return self._requested.popleft(), on_device
 
-    def _copied_ahead(self) -> Iterator[tuple[MicroBatch, Batch]]:
-        """The same on a GPU: the copy of each batch begins, on a stream of its own, when the one before it is handed out."""
+    def _copy_ahead(self) -> Iterator[tuple[MicroBatch, Batch]]:
+        """Fetch on a GPU: the copy of each batch starts, on a separate stream, before the previous batch is returned."""
         copies, consumer = torch.cuda.Stream(self._device), torch.cuda.current_stream(self._device)
         with torch.cuda.stream(copies):
-            found = self._fetch()
-        while found is not None:
-            consumer.wait_stream(copies)  # before the next copy is queued there, which the consumer need not wait for
-            for tensor in found[1].values():
-                tensor.record_stream(consumer)  # allocated for the other stream, its memory would go back too early
+            current = self._fetch()
+        while current is not None:
+            consumer.wait_stream(copies)  # before the next copy is queued, for which the consumer need not wait
+            for tensor in current[1].values():
+                tensor.record_stream(consumer)  # otherwise its memory would be reused when the copy stream is done
             with torch.cuda.stream(copies):
                 following = self._fetch()
-            yield found
-            found = following
+            yield current
+            current = following
 
 
 class _ByRows(torch.utils.data.Dataset[Batch | UserError]):
     def __init__(self, source: Rows):
         self.source = source
 
-    def __getitem__(self, asked: tuple[np.ndarray, int]) -> Batch | UserError:
+    def __getitem__(self, rows_and_epoch: tuple[np.ndarray, int]) -> Batch | UserError:
         try:
-            return self.source.gather(*asked)
+            return self.source.gather(*rows_and_epoch)
         except UserError as error:
-            return error  # raised by `Feed`: a worker would wrap its sentence in a traceback
+            return error  # `Feed` raises it: raised in a worker, it would be wrapped in a traceback
 
 
-def _remembered(micro_batches: Iterator[MicroBatch], asked: deque[MicroBatch]) -> Iterator[tuple[np.ndarray, int]]:
-    """Rows and epoch of each micro-batch; the DataLoader asks ahead, so what it asked for is kept until it comes."""
+def _recorded(micro_batches: Iterator[MicroBatch], requested: deque[MicroBatch]) -> Iterator[tuple[np.ndarray, int]]:
+    """Rows and epoch of each micro-batch, which is appended to `requested`: the DataLoader requests batches ahead."""
     for micro in micro_batches:
-        asked.append(micro)
+        requested.append(micro)
         yield micro.rows, micro.epoch
 
 
 def _worker_context() -> BaseContext:
-    """How workers are started: by forkserver, since a fork after OpenMP work hangs, and deaf to schedulers' signals.
+    """Start workers by forkserver, since a fork after OpenMP work hangs, with the signals of schedulers blocked.
 
-    Slurm and torchrun send SIGTERM and the like to a whole process group; workers must live on until the rank has
-    finished its step and saved. The server and its children inherit what is blocked while it starts.
+    Slurm and torchrun send SIGTERM and other signals to a whole process group; workers must live until the rank has
+    finished its step and saved. The fork server and its children inherit the signals that are blocked while it starts.
     """
     context = multiprocessing.get_context("forkserver")
     context.set_forkserver_preload([__name__])  # torch is imported once, not in every worker
     signals = {signal.SIGTERM, signal.SIGINT, signal.SIGUSR1, signal.SIGUSR2}
-    before = signal.pthread_sigmask(signal.SIG_BLOCK, signals)
+    previous_mask = signal.pthread_sigmask(signal.SIG_BLOCK, signals)
     try:
-        resource_tracker.ensure_running()  # a process of its own, which unblocks some signals here when it starts
+        resource_tracker.ensure_running()  # starts a process, and unblocks some signals in this one
         signal.pthread_sigmask(signal.SIG_BLOCK, signals)
         forkserver.ensure_running()
     finally:
-        signal.pthread_sigmask(signal.SIG_SETMASK, before)
+        signal.pthread_sigmask(signal.SIG_SETMASK, previous_mask)
     return context
 
 
-def _leave_with_the_rank(worker: int) -> None:
-    """Else the workers of a rank that was killed would live for ever: forkserver and workers wait for each other's end."""
+def _exit_with_parent(worker: int) -> None:
+    """End a worker when its rank was killed: fork server and workers would otherwise wait for each other for ever."""
     rank = multiprocessing.parent_process()
     assert rank is not None
 

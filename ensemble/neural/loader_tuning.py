@@ -1,4 +1,4 @@
-"""loader=auto: how many DataLoader processes bring the most batches a second, measured on the data at hand."""
+"""loader=auto: measure which number of DataLoader workers loads the most batches per second."""
 
 import os
 import time
@@ -10,37 +10,37 @@ from ensemble import cores
 from ensemble.neural.loader import BatchPlan, Feed, Rows
 
 PREFETCH_FACTORS = (2, 4, 8)
-NEAR_ENOUGH = 0.95
-"""Of the fastest: what is within the noise of a short measurement is not worth more processes."""
+TOLERANCE = 0.95
+"""A setting with this share of the highest speed counts as equally fast: the rest is noise of a short measurement."""
 
 Setting = tuple[int, int]
 """num_workers and prefetch_factor."""
 
 
 def choose(
-    source: Rows, plan: BatchPlan, device: torch.device, say: Callable[[str], None], budget_s: float = 5.0
+    source: Rows, plan: BatchPlan, device: torch.device, log: Callable[[str], None], budget_s: float = 5.0
 ) -> Setting:
-    """The fewest workers, then the smallest prefetch_factor, among those within 5 % of the fastest; `say` gets the table.
+    """The fewest workers, then the smallest prefetch_factor, among the settings within 5 % of the fastest.
 
-    Measuring takes `budget_s` seconds, on top of what the workers need to start. Ranks may come to different ends: let the
-    main process's choice hold for all.
+    `log` is called with a table of all settings. Measuring takes `budget_s` seconds and the start of the workers. Ranks may
+    get different results: use that of the main process on all of them.
     """
     settings = list(candidates(cores_of_this_rank()))
     speeds = {
         setting: batches_per_s(source, plan, device, *setting, seconds=budget_s / len(settings)) for setting in settings
     }
     chosen = fewest_workers(speeds)
-    say(table(speeds, chosen))
+    log(table(speeds, chosen))
     return chosen
 
 
 def cores_of_this_rank() -> int:
-    """The cores granted to this process, shared out among the ranks on this machine; at least 1."""
+    """The cores available to this process, divided by the number of ranks on this machine; at least 1."""
     return max(1, cores.granted() // int(os.environ.get("LOCAL_WORLD_SIZE", "1")))
 
 
 def candidates(cores: int) -> Iterator[Setting]:
-    """No worker, for which prefetching means nothing; then 1, 2, 4 … of them up to `cores`, each with every factor."""
+    """No worker, where prefetch_factor has no effect; then 1, 2, 4, … workers up to `cores`, each with every factor."""
     yield 0, PREFETCH_FACTORS[0]
     num_workers = 1
     while num_workers <= cores:
@@ -51,7 +51,7 @@ def candidates(cores: int) -> Iterator[Setting]:
 def batches_per_s(
     source: Rows, plan: BatchPlan, device: torch.device, num_workers: int, prefetch_factor: int, seconds: float
 ) -> float:
-    """Micro-batches a second on the device, counted once every worker has started and what they held ready is used up."""
+    """Micro-batches per second on the device, after the workers have started and the prefetched batches are used up."""
     endless = plan.micro_batches(0, 10**12)
     with Feed(source, endless, device=device, num_workers=num_workers, prefetch_factor=prefetch_factor) as feed:
         for _ in range(max(1, num_workers * prefetch_factor)):
@@ -64,13 +64,13 @@ def batches_per_s(
 
 
 def fewest_workers(speeds: dict[Setting, float]) -> Setting:
-    """The smallest setting that is near enough to the fastest."""
+    """The smallest setting whose speed is within the tolerance of the fastest."""
     fastest = max(speeds.values())
-    return min(setting for setting, speed in speeds.items() if speed >= NEAR_ENOUGH * fastest)
+    return min(setting for setting, speed in speeds.items() if speed >= TOLERANCE * fastest)
 
 
 def table(speeds: dict[Setting, float], chosen: Setting) -> str:
-    """A line for each setting: workers, prefetch factor, batches a second, and a mark at the chosen one."""
+    """One line per setting: workers, prefetch factor, batches per second, and a mark at the chosen setting."""
     lines = ["num_workers  prefetch_factor  batches/s"]
     for (num_workers, prefetch_factor), speed in speeds.items():
         factor = prefetch_factor if num_workers else "–"

@@ -1,12 +1,12 @@
-"""The one training loop, shared by every recipe; it knows nothing but the recipe's protocol.
+"""The training loop, shared by all recipes, of which it uses only the `NeuralRecipe` protocol.
 
     accelerate launch --config_file accelerate_configs/single_cpu.yaml scripts/train.py --recipe hot_sellers data=… out=…
 
-`train` reads from top to bottom: set up (setup.py), then for each global batch `step` (forward, backward, all-reduce) and
-`update` (the optimizers, or a verdict that the step is not to be taken), then `evaluate` and `save` where they are due.
+`train` sets up the training (setup.py), then for each global batch calls `step` (forward, backward, all-reduce) and `update`
+(the optimizers, or a skip or rollback), and where they are due `evaluate` and `save`.
 
-The loss of a step is a sum over its global batch divided by the global count, over ranks and micro-batches: the gradient
-does not depend on how the batch was cut. runs.py lists the files that a run leaves in its folder.
+The loss of a step is a sum over the global batch divided by the global count, over ranks and micro-batches, so the gradient
+does not depend on how the batch is divided. runs.py lists the files in the folder of a run.
 """
 
 import dataclasses
@@ -40,137 +40,139 @@ def train(
     override: bool = False,
     profile: bool = False,
 ) -> dict[str, Any]:
-    """Train, and return the summary. `resume` and `override` are those of `runs.open_run`; `profile` writes a trace."""
+    """Train and return the summary. `resume` and `override` are as in `runs.open_run`; `profile` writes a trace."""
     with ExitStack() as stack:
         run = set_up(recipe, config, accelerator, stack, resume, override, profile)
         config, progress = run.config, run.progress
         if progress.step and progress.step % run.evaluation_steps == 0 and progress.evaluated_step < progress.step:
-            evaluate(run)  # the run was asked to stop before it could
+            evaluate(run)  # the run was preempted before this evaluation
         finished, preempted = run.is_finished, False
         run.model.train()
         while not (finished or preempted):
-            taken = step(run)
-            update(run, taken)
-            at = progress.step
-            run.keep_deadline()
-            run.meter.add(run.plan.length_of(taken.last.step))
+            result = step(run)
+            update(run, result)
+            num_done = progress.step
+            run.plan_for_deadline()
+            run.meter.add(run.plan.batch_length(result.last.step))
             run.writer.check()
             run.profiler.step()
             run.tracker.advance()
-            if at % config.log_every == 0 or at == run.num_steps:
-                figures = {"loss": taken.loss, "learning_rate": peak_learning_rate(config) * taken.rate_scale}
-                run.tracker.train(at, {**figures, "gradient_norm": taken.norm, **run.meter.read()})
+            if num_done % config.log_every == 0 or num_done == run.num_steps:
+                values = {"loss": result.loss, "learning_rate": peak_learning_rate(config) * result.rate_scale}
+                run.tracker.train(num_done, {**values, "gradient_norm": result.norm, **run.meter.read()})
 
-            preempted = taken.num_asked_to_stop > 0 and at < run.num_steps
-            is_scored = not preempted and (at % run.evaluation_steps == 0 or at == run.num_steps)
-            if preempted or is_scored or at % run.checkpoint_steps == 0:
+            preempted = result.num_stop_requests > 0 and num_done < run.num_steps
+            evaluation_due = not preempted and (num_done % run.evaluation_steps == 0 or num_done == run.num_steps)
+            if preempted or evaluation_due or num_done % run.checkpoint_steps == 0:
                 with run.meter.paused():
-                    if is_scored:
+                    if evaluation_due:
                         evaluate(run)
                         finished = run.is_finished
-                    if preempted or finished or at % run.checkpoint_steps == 0:
+                    if preempted or finished or num_done % run.checkpoint_steps == 0:
                         save(run)
-        return _end(run, preempted)
+        return _finish(run, preempted)
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
-class Step:
-    """A global batch after its backward pass; the same on every rank, but for `last`, `rows` and `own_loss_sum`."""
+class StepResult:
+    """The result of forward and backward of a global batch; all but the first three fields are equal on all ranks."""
 
     last: MicroBatch
+    """This rank's last micro-batch."""
     rows: list[np.ndarray]
-    """This rank's, by micro-batch."""
+    """The row numbers of each of this rank's micro-batches."""
     own_loss_sum: torch.Tensor
+    """This rank's sum of losses."""
     loss: float
-    """The sum of the losses over the number of things summed; NaN if nothing was."""
+    """The sum of losses divided by the count that the recipe returned; NaN if the count is 0."""
     norm: float
-    """Of the gradient of `loss`."""
+    """The norm of the gradient of `loss`."""
     correction: float
-    """The gradients are those of `loss` when they are multiplied by this."""
+    """The factor that turns the accumulated gradients into those of `loss`."""
     rate_scale: float
-    """The learning rate over its peak."""
-    num_asked_to_stop: int
-    """Ranks that have been sent a signal."""
+    """The learning rate divided by its peak."""
+    num_stop_requests: int
+    """The number of ranks that received a stop signal."""
 
 
-def step(run: Training) -> Step:
-    """Take the next global batch through the model, forward and backward, and sum losses and gradients over ranks."""
+def step(run: Training) -> StepResult:
+    """Run forward and backward for the next global batch, and sum losses and gradients over ranks."""
     state, plan, accelerator = run.state, run.plan, run.accelerator
     totals = torch.zeros(3, dtype=torch.float64, device=accelerator.device)
-    total_loss, total_count, ranks_asked = totals.unbind()  # views
-    rows_of_step: list[np.ndarray] = []
+    total_loss, total_count, num_stop_requests = totals.unbind()  # views
+    rows: list[np.ndarray] = []
     for micro, batch in run.feed:
-        run.heart.beat(micro.step)
-        # Gradients are all-reduced after the last micro-batch of a step only, and the totals while that goes backward
+        run.heartbeat.beat(micro.step)
+        # Gradients are all-reduced only in the last micro-batch of a step; the totals during its backward pass
         with nullcontext() if micro.is_last_of_step else accelerator.no_sync(run.model):
             with run.autocast():
                 loss_sum, count, carried = run.recipe.step(run.model, batch, state.carry.take(micro))
             if not micro.idle:
                 total_loss += loss_sum.detach()
                 total_count += count
-                rows_of_step.append(micro.rows)
+                rows.append(micro.rows)
                 state.carry.put(micro, carried)
             if micro.is_last_of_step:
-                ranks_asked.fill_(bool(run.stop.asked))
+                num_stop_requests.fill_(bool(run.stop_signals.asked))
                 own_loss_sum = total_loss.clone()
                 if plan.num_ranks > 1:
                     reduction = torch.distributed.all_reduce(totals, async_op=True)
-            # DDP averages over ranks, and a sum is wanted; a rank without a row takes part, and counts for nothing
+            # The factor num_ranks turns DDP's mean over ranks into a sum; an idle rank contributes zeros
             state.backward(loss_sum * (0.0 if micro.idle else plan.num_ranks / plan.batch_size))
         if micro.is_last_of_step:
             break
     if plan.num_ranks > 1:
         reduction.wait()
     norm_of_sum = state.gradient_norm()
-    loss_sum_of_all, count_of_all, num_asked = totals.tolist()
-    count_of_all = count_of_all or math.nan  # a batch of nothing is not finite
-    # The gradients were divided by the nominal batch size; the true count is known only now
-    correction = plan.batch_size / count_of_all
+    global_loss_sum, global_count, total_stop_requests = totals.tolist()
+    global_count = global_count or math.nan  # makes the loss of an empty batch NaN
+    # The gradients were divided by the nominal batch size, since the count was not known before
+    correction = plan.batch_size / global_count
     run.progress.step = micro.step + 1
-    return Step(
+    return StepResult(
         last=micro,
-        rows=rows_of_step,
+        rows=rows,
         own_loss_sum=own_loss_sum,
-        loss=loss_sum_of_all / count_of_all,
+        loss=global_loss_sum / global_count,
         norm=float(norm_of_sum) * correction,
         correction=correction,
         rate_scale=learning_rate_scale(run.config, run.progress.updates + 1, run.num_steps),
-        num_asked_to_stop=int(num_asked),
+        num_stop_requests=int(total_stop_requests),
     )
 
 
-def update(run: Training, taken: Step) -> None:
-    """Move the weights; or skip a step that is not finite, go back after a loss spike, or raise `UserError`."""
-    config, state, progress, at = run.config, run.state, run.progress, run.progress.step
-    loss, norm = taken.loss, taken.norm
+def update(run: Training, result: StepResult) -> None:
+    """Update the weights; or skip a step that is not finite, roll back after a loss spike, or raise `UserError`."""
+    config, state, progress, num_done = run.config, run.state, run.progress, run.progress.step
+    loss, norm = result.loss, result.norm
     if math.isfinite(loss) and not math.isfinite(norm) and state.may_overflow():
-        run.tracker.event(at, f"skipped: fp16 overflowed at a loss scale of {state.scaler.get_scale():g}")
+        run.tracker.event(num_done, f"skipped: fp16 overflowed at a loss scale of {state.scaler.get_scale():g}")
     elif not math.isfinite(loss + norm):
-        gather, own_is_finite = partial(run.rows.gather, epoch=taken.last.epoch), bool(taken.own_loss_sum.isfinite())
-        report = guards.report_nonfinite(run.accelerator, run.out, at, taken.rows, gather, own_is_finite, loss, norm)
+        gather, own_is_finite = partial(run.rows.gather, epoch=result.last.epoch), bool(result.own_loss_sum.isfinite())
+        report = guards.report_nonfinite(run.accelerator, run.out, num_done, result.rows, gather, own_is_finite, loss, norm)
         progress.skipped += 1
         if config.nonfinite == "stop" or progress.skipped > config.max_nonfinite:
             raise UserError(report)
-        run.tracker.event(at, report)
-    elif progress.rollback_step and run.spikes.is_spike(loss):
+        run.tracker.event(num_done, report)
+    elif progress.rollback_step and run.spike_detector.is_spike(loss):
         progress.rollbacks += 1
-        sentence = f"the loss rose to {loss:.4g} at step {at}, over {config.spike_factor:g} times its recent median"
+        sentence = f"the loss rose to {loss:.4g} at step {num_done}, over {config.spike_factor:g} times its recent median"
         if progress.rollbacks > config.max_rollbacks:
             raise UserError(f"{sentence}, after {config.max_rollbacks} rollbacks: lower learning_rate")
-        folder = checkpoint.of_step(run.out, progress.rollback_step)
+        folder = checkpoint.step_folder(run.out, progress.rollback_step)
         run.writer.wait()
         run.accelerator.wait_for_everyone()
-        state.restore_learned(folder, *checkpoint.read(folder))
-        run.tracker.event(at, f"{sentence}: back to the weights of step {progress.rollback_step}")
+        state.restore_weights(folder, *checkpoint.read(folder))
+        run.tracker.event(num_done, f"{sentence}: back to the weights of step {progress.rollback_step}")
     else:
         clip = min(1.0, config.clip_norm / (norm + 1e-6)) if config.clip_norm else 1.0
-        state.update(taken.correction * clip, taken.rate_scale)
+        state.update(result.correction * clip, result.rate_scale)
     state.end_step()
 
 
 def evaluate(run: Training) -> None:
-    """Score the validation split with the averaged weights, if there are any, and keep the best ones in best/."""
-    recipe, progress, began = run.recipe, run.progress, time.monotonic()
+    """Score the validation split, with the moving average of the weights if there is one, and store the best in best/."""
+    recipe, progress, start = run.recipe, run.progress, time.monotonic()
     progress.evaluated_step = progress.step
     progress.evaluations_since_best += 1
     with run.state.averaged_weights():
@@ -185,52 +187,52 @@ def evaluate(run: Training) -> None:
         monitored, best = scores[recipe.monitor], progress.best_score
         if not math.isfinite(monitored):
             raise UserError(
-                f"{recipe.monitor} of the validation split is {monitored} at step {progress.step}: it cannot tell a better "
-                "model from a worse one, so prepare data whose validation split can"
+                f"{recipe.monitor} of the validation split is {monitored} at step {progress.step}, but it must be finite to "
+                "compare models: prepare data with a validation split on which it is defined"
             )
         run.tracker.validation(progress.step, scores)
         if best is None or (monitored > best if recipe.higher_is_better else monitored < best):
             progress.best_score, progress.best_step = monitored, progress.step
             progress.evaluations_since_best = 0
-            _keep_weights(run, "best", scores)
-    progress.evaluation_seconds = time.monotonic() - began
+            _write_weights(run, "best", scores)
+    progress.evaluation_seconds = time.monotonic() - start
     run.model.train()
 
 
 def save(run: Training) -> None:
-    """Write a checkpoint to resume from: copied now, written in the background."""
+    """Write a checkpoint to resume from: the state is copied now and written in the background, unless it is sharded."""
     state, progress, writer = run.state, run.progress, run.writer
     if progress.step % run.checkpoint_steps == 0:
         progress.rollback_step = progress.step
-    progress.seconds = round(time.monotonic() - run.began, 1)
-    folder = checkpoint.of_step(run.out, progress.step)
+    progress.seconds = round(time.monotonic() - run.start_time, 1)
+    folder = checkpoint.step_folder(run.out, progress.step)
     is_main = run.accelerator.is_main_process
     if state.is_sharded:
         writer.wait()
-        state.write_sharded(folder, run.about)
+        state.write_sharded(folder, run.description)
     else:
         weights, (tensors, description) = state.weights(), state.snapshot()
         if is_main:
-            writer.submit(lambda: checkpoint.write(folder, weights, {**run.about, **description}, tensors))
+            writer.submit(lambda: checkpoint.write(folder, weights, {**run.description, **description}, tensors))
     if is_main:
         needed = progress.rollback_step if run.config.spike_factor else 0
         writer.submit(lambda: checkpoint.prune(run.out, run.config.keep_last, run.config.keep_steps, needed))
 
 
-def _keep_weights(run: Training, name: str, scores: dict[str, float]) -> None:
-    weights, description = run.state.weights(), {**run.about, "step": run.progress.step, "scores": scores}
+def _write_weights(run: Training, name: str, scores: dict[str, float]) -> None:
+    weights, description = run.state.weights(), {**run.description, "step": run.progress.step, "scores": scores}
     if run.accelerator.is_main_process:
         run.writer.submit(lambda: checkpoint.write(run.out / name, weights, description))
 
 
-def _end(run: Training, preempted: bool) -> dict[str, Any]:
-    """Keep the final weights of a run that was not asked to stop, and write the summary."""
+def _finish(run: Training, preempted: bool) -> dict[str, Any]:
+    """Write final/ unless the run was preempted, and the summary."""
     recipe, accelerator, progress = run.recipe, run.accelerator, run.progress
     if not preempted:
         if progress.step < run.num_steps:
-            run.tracker.say(f"no better {recipe.monitor} in {run.config.patience} evaluations: stopped")
+            run.tracker.message(f"no better {recipe.monitor} in {run.config.patience} evaluations: stopped")
         with run.state.averaged_weights():
-            _keep_weights(run, "final", {})
+            _write_weights(run, "final", {})
     run.writer.wait()
     summary = {
         "kind": "neural",
@@ -252,6 +254,6 @@ def _end(run: Training, preempted: bool) -> dict[str, Any]:
         folders.write_json(run.out / "summary.json", summary)
         runs.set_status(run.out, summary["status"])
         if not preempted:
-            runs.seal(run.out)
+            runs.write_manifest(run.out)
     accelerator.wait_for_everyone()
     return summary

@@ -1,7 +1,7 @@
-"""How fast a training goes: examples a second, the share of time it waits for data, and MFU.
+"""The speed of a training: examples per second, the share of time spent waiting for data, and MFU.
 
-MFU (model FLOPs utilisation; Chowdhery et al. 2022, arXiv 2204.02311, appendix B) is the FLOP/s that the model's own
-operations take, by what the devices could do at most. It is given where that peak is known, and is never guessed.
+MFU (model FLOPs utilisation; Chowdhery et al. 2022, arXiv 2204.02311, appendix B) is the number of FLOP/s of the model's
+operations divided by the peak FLOP/s of the devices. It is reported only for devices whose peak is in the table below.
 """
 
 import re
@@ -12,8 +12,8 @@ from typing import Protocol
 
 import torch
 
-# Dense TFLOP/s as in NVIDIA's data sheets: half of what they print "with sparsity". GeForce: appendices of the GA102 and
-# AD102 whitepapers, with accumulation in fp32. Tensor cores, but for "no", which is plain float32.
+# Dense TFLOP/s from NVIDIA's data sheets: half of the values "with sparsity". GeForce: appendices of the GA102 and AD102
+# whitepapers, with accumulation in fp32. All values are for tensor cores, except "no", which is plain float32.
 PEAK_TFLOPS: dict[str, dict[str, float]] = {
     r"NVIDIA H100 80GB HBM3|NVIDIA H200": {"no": 67, "tf32": 494.7, "fp16": 989.4, "bf16": 989.4, "fp8": 1978.9},
     r"NVIDIA H100 PCIe": {"no": 51, "tf32": 378, "fp16": 756.5, "bf16": 756.5, "fp8": 1513},
@@ -29,12 +29,12 @@ PEAK_TFLOPS: dict[str, dict[str, float]] = {
 
 
 def peak_flops(device: torch.device, precision: str) -> float | None:
-    """FLOP/s that a device can do at most in no | tf32 | fp16 | bf16 | fp8; None where it is not known (CPUs)."""
-    return named_peak_flops(torch.cuda.get_device_name(device), precision) if device.type == "cuda" else None
+    """The peak FLOP/s of a device in precision no | tf32 | fp16 | bf16 | fp8; None if it is not known (CPUs)."""
+    return peak_flops_by_name(torch.cuda.get_device_name(device), precision) if device.type == "cuda" else None
 
 
-def named_peak_flops(name: str, precision: str) -> float | None:
-    # The whole name: an RTX 3090 Ti is no RTX 3090, and a MIG slice of an H100 is no H100
+def peak_flops_by_name(name: str, precision: str) -> float | None:
+    # The full name must match: an RTX 3090 Ti is not an RTX 3090, nor a MIG slice of an H100 an H100
     for pattern, peaks in PEAK_TFLOPS.items():
         if re.fullmatch(pattern, name) and precision in peaks:
             return peaks[precision] * 1e12
@@ -42,23 +42,23 @@ def named_peak_flops(name: str, precision: str) -> float | None:
 
 
 def flops_per_example(model: torch.nn.Module, forward: Callable[[], torch.Tensor], num_examples: int) -> float:
-    """Floating-point operations of one forward and backward by its examples: matrix products, convolutions, attention.
+    """Floating-point operations of forward and backward per example: matrix products, convolutions and attention.
 
-    `forward` is a micro-batch of `num_examples` through `model`, neither compiled nor wrapped by DDP, and returns the
-    loss. A multiplication and an addition are two; what gradient checkpointing recomputes is counted too. On the CPU,
-    attention's own kernel is not counted. Gradients, buffers and random state stay as they were.
+    `forward` runs a micro-batch of `num_examples` through `model`, which is neither compiled nor wrapped by DDP, and returns
+    the loss. A multiply-add counts as two operations. Operations that gradient checkpointing recomputes are counted; the
+    fused attention kernel of the CPU is not. Gradients, buffers and random state do not change.
     """
     from torch.utils.flop_counter import FlopCounterMode
 
     parameters = [parameter for parameter in model.parameters() if parameter.requires_grad]
-    with undisturbed(model), FlopCounterMode(display=False) as counter:
-        torch.autograd.grad(forward(), parameters, allow_unused=True)  # .grad is not touched
+    with preserved_state(model), FlopCounterMode(display=False) as counter:
+        torch.autograd.grad(forward(), parameters, allow_unused=True)  # does not change .grad
     return counter.get_total_flops() / num_examples
 
 
 @contextmanager
-def undisturbed(model: torch.nn.Module) -> Iterator[None]:
-    """Put back PyTorch's random state and the model's buffers (running statistics), whatever happens in between."""
+def preserved_state(model: torch.nn.Module) -> Iterator[None]:
+    """Restore PyTorch's random state and the model's buffers (running statistics) at the end, also after an exception."""
     buffers = {name: buffer.detach().clone() for name, buffer in model.named_buffers()}
     devices = {parameter.device for parameter in model.parameters() if parameter.device.type == "cuda"}
     with torch.random.fork_rng(devices):
@@ -66,54 +66,55 @@ def undisturbed(model: torch.nn.Module) -> Iterator[None]:
             yield
         finally:
             with torch.no_grad():
-                for name, buffer in model.named_buffers():  # by name: a module may have put another in its place
+                for name, buffer in model.named_buffers():  # by name: a module may have replaced the tensor
                     buffer.copy_(buffers[name])
 
 
-class Waits(Protocol):
-    """What fetches batches and counts the seconds that it was waited for."""
-
+class BatchSource(Protocol):
     waited_s: float
+    """Seconds for which the consumer has waited for batches."""
 
 
 class Meter:
-    """Measures between two readings; what happens in `paused` does not count.
+    """Measures the time between two calls of `read`; the time inside `paused` does not count.
 
         meter = Meter(batches, num_ranks, flops, peak)
         meter.add(512)                      # examples of a step, over all ranks
         with meter.paused(): …              # an evaluation, a checkpoint
         meter.read()                        # {"samples_per_s": 1234.5, "data_wait": 0.01, "mfu": 0.41}
 
-    `flops_per_example` as the function of this name finds it, `peak_flops` of one device; without a peak there is no "mfu".
+    `peak_flops` is that of one device; without it there is no "mfu".
     """
 
-    def __init__(self, batches: Waits, num_ranks: int = 1, flops_per_example: float = 0.0, peak_flops: float | None = None):
+    def __init__(
+        self, batches: BatchSource, num_ranks: int = 1, flops_per_example: float = 0.0, peak_flops: float | None = None
+    ):
         self._batches = batches
         self._flops_per_example = flops_per_example
         self._peak_flops = peak_flops and peak_flops * num_ranks
-        self._begin()
+        self._reset()
 
     def add(self, num_examples: int) -> None:
         self._num_examples += num_examples
 
     @contextmanager
     def paused(self) -> Iterator[None]:
-        stopped_at, waited_s = time.perf_counter(), self._batches.waited_s
+        pause_time, waited_s = time.perf_counter(), self._batches.waited_s
         yield
-        self._began_at += time.perf_counter() - stopped_at
+        self._start_time += time.perf_counter() - pause_time
         self._waited_s += self._batches.waited_s - waited_s
 
     def read(self) -> dict[str, float]:
-        """Examples a second over all ranks, this rank's share of time spent waiting for data, MFU; and begin anew."""
-        seconds = time.perf_counter() - self._began_at
-        found = {
+        """Examples per second over all ranks, this rank's share of time spent waiting for data, and MFU; then reset."""
+        seconds = time.perf_counter() - self._start_time
+        values = {
             "samples_per_s": self._num_examples / seconds,
             "data_wait": (self._batches.waited_s - self._waited_s) / seconds,
         }
         if self._peak_flops:
-            found["mfu"] = self._flops_per_example * found["samples_per_s"] / self._peak_flops
-        self._begin()
-        return found
+            values["mfu"] = self._flops_per_example * values["samples_per_s"] / self._peak_flops
+        self._reset()
+        return values
 
-    def _begin(self) -> None:
-        self._began_at, self._waited_s, self._num_examples = time.perf_counter(), self._batches.waited_s, 0
+    def _reset(self) -> None:
+        self._start_time, self._waited_s, self._num_examples = time.perf_counter(), self._batches.waited_s, 0

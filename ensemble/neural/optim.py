@@ -1,4 +1,4 @@
-"""Parameter groups, the learning rate at each optimizer step, and the moving average of the weights."""
+"""AdamW with parameter groups, learning rate schedules, and the moving average of the weights."""
 
 import math
 from collections.abc import Iterator
@@ -10,7 +10,7 @@ from ensemble.neural.settings import TrainConfig
 
 
 def adamw(model: torch.nn.Module, learning_rate: float, weight_decay: float) -> torch.optim.AdamW:
-    """AdamW that decays matrices only: biases, norms and embeddings of single vectors are left alone."""
+    """Fused AdamW with weight decay on parameters of two or more dimensions only, not on biases and norm weights."""
     parameters = [parameter for parameter in model.parameters() if parameter.requires_grad]
     groups = [
         {"params": [p for p in parameters if p.dim() >= 2], "weight_decay": weight_decay},
@@ -20,13 +20,13 @@ def adamw(model: torch.nn.Module, learning_rate: float, weight_decay: float) -> 
 
 
 def peak_learning_rate(config: TrainConfig) -> float:
-    """The peak rate for the global batch; linear is for SGD (Goyal et al. 2017, arXiv:1706.02677), sqrt for Adam."""
+    """The peak rate for the global batch size; linear is for SGD (Goyal et al. 2017, arXiv:1706.02677), sqrt for Adam."""
     ratio = config.batch_size / config.base_batch_size
     return config.learning_rate * {"none": 1.0, "linear": ratio, "sqrt": math.sqrt(ratio)}[config.learning_rate_scaling]
 
 
 def learning_rate_scale(config: TrainConfig, step: int, num_steps: int) -> float:
-    """The factor of the peak rate at optimizer step 1 … num_steps; it knows nothing of ranks or micro-batches."""
+    """The factor of the peak rate at optimizer step 1, …, num_steps; independent of ranks and micro-batches."""
     if step <= config.warmup_steps:
         return step / config.warmup_steps
     done = (step - config.warmup_steps) / max(1, num_steps - config.warmup_steps)
@@ -42,7 +42,9 @@ def learning_rate_scale(config: TrainConfig, step: int, num_steps: int) -> float
 
 
 class MovingAverage:
-    """The exponential moving average of a model's parameters; the first steps, still far off, are kept for less long."""
+    """The exponential moving average of a model's parameters. The decay of step t is min(decay, (1 + t) / (10 + t)), so that
+    the weights of the first steps are forgotten sooner.
+    """
 
     def __init__(self, model: torch.nn.Module, decay: float):
         self.decay = decay
@@ -50,20 +52,20 @@ class MovingAverage:
         self.average = [parameter.detach().clone() for parameter in self.parameters]
 
     @torch.no_grad()
-    def begin_anew(self) -> None:
-        """At the weights as they are."""
+    def reset(self) -> None:
+        """Set the average to the present weights."""
         for parameter, average in zip(self.parameters, self.average, strict=True):
             average.copy_(parameter)
 
     @torch.no_grad()
     def update(self, step: int) -> None:
-        """After optimizer step 1, 2, …"""
+        """Update the average after optimizer step 1, 2, …"""
         decay = min(self.decay, (1 + step) / (10 + step))
         torch._foreach_lerp_(self.average, self.parameters, 1 - decay)
 
     @contextmanager
     def applied(self) -> Iterator[None]:
-        """The model with the averages in place of its weights."""
+        """Use the averages as the weights of the model inside the context."""
         self._exchange()
         try:
             yield

@@ -1,8 +1,8 @@
-"""Optimizers that torch has not: AdamATan2, and sign descent of embedding tables whose gradients are sparse.
+"""Optimizers that torch does not have: AdamATan2, and sign SGD for embedding tables with sparse gradients.
 
     [AdamATan2(body, lr=1e-3, weight_decay=0.1), SparseSignSGD([table], lr=1e-2, weight_decay=0.1)]
 
-Both keep everything that they remember in `state`, so checkpoints hold it as they do for torch's own optimizers.
+Both keep all their state in `state`, as torch's optimizers do, so checkpoints contain it.
 """
 
 from collections.abc import Iterable
@@ -13,7 +13,7 @@ from torch import distributed
 
 
 class AdamATan2(torch.optim.Optimizer):
-    """Adam with atan2 in place of the division: no ε, and steps that do not depend on the scale of the loss.
+    """Adam with atan2 instead of the division, which needs no ε and makes steps independent of the scale of the loss.
 
     With the gradient g at step t:
 
@@ -37,7 +37,7 @@ class AdamATan2(torch.optim.Optimizer):
 
     @torch.no_grad()
     def step(self, closure: Any = None) -> None:  # type: ignore[override]
-        """One step; parameters without a gradient are left as they are."""
+        """One step; parameters without a gradient do not change."""
         assert closure is None
         for group in self.param_groups:
             parameters = [parameter for parameter in group["params"] if parameter.grad is not None]
@@ -48,11 +48,11 @@ class AdamATan2(torch.optim.Optimizer):
                     state.update(step=0, mean=torch.zeros_like(parameter), square=torch.zeros_like(parameter))
                 state["step"] += 1
                 by_step.setdefault(state["step"], []).append(parameter)
-            for step, together in by_step.items():
-                self._move(group, step, together)
+            for step, parameters_at_step in by_step.items():
+                self._update(group, step, parameters_at_step)
 
-    def _move(self, group: dict[str, Any], step: int, parameters: list[torch.Tensor]) -> None:
-        """A step of parameters that have had equally many before."""
+    def _update(self, group: dict[str, Any], step: int, parameters: list[torch.Tensor]) -> None:
+        """Update parameters that have taken the same number of steps."""
         (beta1, beta2), rate = group["betas"], group["lr"]
         gradients = [parameter.grad for parameter in parameters if parameter.grad is not None]
         means, squares = ([self.state[parameter][name] for parameter in parameters] for name in ("mean", "square"))
@@ -70,13 +70,13 @@ class AdamATan2(torch.optim.Optimizer):
 class SparseSignSGD(torch.optim.Optimizer):
     """w ← w (1 − lr · weight_decay) − lr · sign(g), for the rows of a table that the global batch used.
 
-    g is the sum of a row's gradients over all its uses and all ranks. The sign of each rank's own sum, or of each use, would
-    give another result. `table.grad` is a sparse COO tensor (ids, rows of gradients), of this rank alone; None if it used no
-    row. A use whose gradient is 0 in every column counts as none: ranks that stand idle at the end of an epoch have such.
+    g is the sum of a row's gradients over all uses of the row and all ranks; summing signs instead would give another
+    result. `table.grad` is a sparse COO tensor (ids, gradient rows) of this rank, or None if it used no row. A use with a
+    gradient of 0 in every column does not count, since idle ranks at the end of an epoch have such gradients.
 
-    `step` is collective: ranks exchange ids and gradients of the rows that they used, and each makes the same step. Sums are
-    in float64, which adds float32 gradients exactly unless their magnitudes differ by more than some 2^25: so the result is
-    bitwise equal on any number of ranks. Neither memory nor communication grows with the rows of the table.
+    `step` is collective: ranks exchange the ids and gradients of the rows they used, and all take the same step. Sums are in
+    float64, which is exact for float32 gradients unless their magnitudes differ by more than about 2^25, so the result is
+    bitwise equal on any number of ranks. Memory and communication do not grow with the number of rows of the table.
 
     Source: sapientinc/HRM, `models/sparse_embedding.py`.
     """
@@ -88,45 +88,45 @@ class SparseSignSGD(torch.optim.Optimizer):
 
     @torch.no_grad()
     def step(self, closure: Any = None) -> None:  # type: ignore[override]
-        """One step; collective where a process group is initialised."""
+        """One step; collective if a process group is initialised."""
         assert closure is None
         for group in self.param_groups:
             for table in group["params"]:
-                ids, sums = summed_rows(table)
+                ids, sums = sum_row_gradients(table)
                 if len(ids):
                     rows = table[ids] * (1 - group["lr"] * group["weight_decay"]) - group["lr"] * sums.sign().to(table.dtype)
                     table.index_copy_(0, ids, rows)
 
 
-def summed_rows(table: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
-    """The rows of a table that any rank used, int64 (n,), rising, and the sums of their gradients, float64 (n, columns).
+def sum_row_gradients(table: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
+    """The ids of the rows that any rank used, int64 (n,), ascending, and the sums of their gradients, float64 (n, columns).
 
-    Collective where a process group is initialised; the same on every rank.
+    The same on every rank; collective if a process group is initialised.
     """
     if table.grad is None:
         ids, gradients = torch.zeros(0, dtype=torch.long, device=table.device), table.new_zeros(0, *table.shape[1:])
     else:
-        # Not coalesced: that would add up in an order, and in float32
+        # Not coalesced: that would sum in float32, in an arbitrary order
         ids, gradients = table.grad._indices()[0], table.grad._values()
         used = gradients.flatten(1).any(1)
         ids, gradients = ids[used], gradients[used]
-    ids, gradients = gathered(ids), gathered(gradients)
-    touched, place = ids.unique(return_inverse=True)
-    sums = torch.zeros(len(touched), *gradients.shape[1:], dtype=torch.float64, device=gradients.device)
-    return touched, sums.index_add_(0, place, gradients.double())
+    ids, gradients = all_gather(ids), all_gather(gradients)
+    used_ids, positions = ids.unique(return_inverse=True)
+    sums = torch.zeros(len(used_ids), *gradients.shape[1:], dtype=torch.float64, device=gradients.device)
+    return used_ids, sums.index_add_(0, positions, gradients.double())
 
 
-def gathered(of_rank: torch.Tensor) -> torch.Tensor:
-    """The tensors of all ranks, which may differ in length, one after another."""
+def all_gather(tensor: torch.Tensor) -> torch.Tensor:
+    """Concatenate the tensors of all ranks, which may differ in their first dimension."""
     if not distributed.is_initialized() or distributed.get_world_size() == 1:
-        return of_rank
-    lengths = [torch.empty(1, dtype=torch.long, device=of_rank.device) for _ in range(distributed.get_world_size())]
-    distributed.all_gather(lengths, torch.full_like(lengths[0], len(of_rank)))
+        return tensor
+    lengths = [torch.empty(1, dtype=torch.long, device=tensor.device) for _ in range(distributed.get_world_size())]
+    distributed.all_gather(lengths, torch.full_like(lengths[0], len(tensor)))
     longest = int(max(lengths))
     if not longest:
-        return of_rank
-    padded = of_rank.new_zeros(longest, *of_rank.shape[1:])
-    padded[: len(of_rank)] = of_rank
+        return tensor
+    padded = tensor.new_zeros(longest, *tensor.shape[1:])
+    padded[: len(tensor)] = tensor
     pieces = [torch.empty_like(padded) for _ in lengths]
     distributed.all_gather(pieces, padded)
     return torch.cat([piece[: int(length)] for piece, length in zip(pieces, lengths, strict=True)])

@@ -1,4 +1,4 @@
-"""A trained neural member: its run folder to predictions."""
+"""Predictions of a trained neural member, loaded from the folder of its run."""
 
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -16,10 +16,10 @@ if TYPE_CHECKING:
 
 
 class NeuralMember:
-    """The best checkpoint of a run in memory; the shape of its model follows from what `data` are like, not from their rows.
+    """The best checkpoint of a run, loaded. `data` must have the same inputs as the training data; its rows do not matter.
 
-    `options` are those settings of scripts/predict.py that a recipe's `predicting` takes. Raises `UserError` for a damaged
-    checkpoint, and for data that mean something else.
+    `options` are the settings of scripts/predict.py that the recipe's `predicting` accepts. Raises `UserError` for a damaged
+    checkpoint, and for data with other inputs.
     """
 
     def __init__(
@@ -27,14 +27,16 @@ class NeuralMember:
     ):
         best = Path(folder) / "best"
         if not best.is_dir():
-            raise UserError(f"{best} does not exist: name the folder of a run of scripts/train.py that was validated once")
+            raise UserError(
+                f"{best} does not exist: give the folder of a run of scripts/train.py with at least one evaluation"
+            )
         self.folder, self.accelerator = Path(folder), accelerator
-        model = folders.verify(best)["fingerprint"]
+        fingerprint = folders.verify(best)["fingerprint"]
         self._state = folders.read_json(best / "state.json")
-        self._config = {**self._state["config"], "model": model}
+        self._config = {**self._state["config"], "model": fingerprint}
         settings: Any = configuration.from_dict(config_class(self._state["recipe"]), self._state["config"])
         self._recipe_config = settings.recipe
-        # Of data that mean something else the weights have another shape
+        # First, since with other inputs the weights have another shape
         inputs.refuse_foreign(folder, self._state, data, folders.read_manifest(data), inputs.FORECAST)
         self._batch_size = settings.micro_batch_size or settings.batch_size
         self._options = options or {}
@@ -43,37 +45,38 @@ class NeuralMember:
         self.model.to(accelerator.device)
 
     def predict(self, data: str | Path, split: str) -> dict[str, Any]:
-        """What it says of a split, on every rank: the arguments of `predictions.Predictions`, or of `rankings.Rankings` if
-        its recipe ranks items.
+        """Predict a split, on every rank: the arguments of `predictions.Predictions`, or of `rankings.Rankings` if the
+        recipe ranks items.
 
-        Raises `UserError` for data or a split that it must not predict.
+        Raises `UserError` for data or a split that the member must not predict.
         """
         manifest = folders.read_manifest(data)
         inputs.refuse_foreign(self.folder, self._state, data, manifest, split)
-        its = self.recipe_of(data)
-        found = evaluation.predict(its, self.model, split, self._batch_size, self.accelerator)
-        about = {"recipe": manifest["recipe"], "fingerprint": its.fingerprint, "config": {**self._config, **self._options}}
-        if hasattr(its, "columns"):
-            return {**its.columns(split, found), "output": its.output, **about}
-        rows = its.describe(split)
-        if its.output == recipe.RANKING:
-            del found["prediction"]
-            return {"row_id": rows["row_id"], "user": rows["cluster"], **found, **about}
-        names = ["target", "prediction", *(["weight"] if "weight" in found and split != inputs.FORECAST else [])]
-        columns: dict[str, Any] = {name: found[name].astype(np.float64) for name in names}
-        if its.output == "probabilities":
+        trained = self.recipe_of(data)
+        arrays = evaluation.predict(trained, self.model, split, self._batch_size, self.accelerator)
+        config = {**self._config, **self._options}
+        origin = {"recipe": manifest["recipe"], "fingerprint": trained.fingerprint, "config": config}
+        if hasattr(trained, "columns"):
+            return {**trained.columns(split, arrays), "output": trained.output, **origin}
+        rows = trained.describe(split)
+        if trained.output == recipe.RANKING:
+            del arrays["prediction"]
+            return {"row_id": rows["row_id"], "user": rows["cluster"], **arrays, **origin}
+        names = ["target", "prediction", *(["weight"] if "weight" in arrays and split != inputs.FORECAST else [])]
+        columns: dict[str, Any] = {name: arrays[name].astype(np.float64) for name in names}
+        if trained.output == "probabilities":
             columns["classes"] = tuple(manifest["task"]["classes"])
-        if split == inputs.FORECAST and hasattr(its, "reasons"):
-            columns["reasons"] = its.reasons(self.model, columns["prediction"])
-        return {**rows, **columns, "output": its.output, **about}
+        if split == inputs.FORECAST and hasattr(trained, "reasons"):
+            columns["reasons"] = trained.reasons(self.model, columns["prediction"])
+        return {**rows, **columns, "output": trained.output, **origin}
 
     def recipe_of(self, data: str | Path) -> Any:
-        """Its `NeuralRecipe` on a folder of prepared data."""
+        """The member's `NeuralRecipe` on a folder of prepared data."""
         make = recipe.of(self._state).require("training", "make", "has no neural network")
-        its = make(self._recipe_config, str(data))
+        trained = make(self._recipe_config, str(data))
         if self._options:
-            if not hasattr(its, "predicting"):
-                given = ", ".join(f"{name}={value}" for name, value in self._options.items())
-                raise UserError(f"{given}: a member of the recipe {its.name} has no such choices; leave them out")
-            its.predicting(**self._options)
-        return its
+            if not hasattr(trained, "predicting"):
+                options = ", ".join(f"{name}={value}" for name, value in self._options.items())
+                raise UserError(f"{options}: members of the recipe {trained.name} have no such settings; leave them out")
+            trained.predicting(**self._options)
+        return trained

@@ -1,19 +1,18 @@
-"""What can be told of a training before it begins: how its batches are cut, what a micro-batch costs, what it would do."""
+"""Checks and estimates before a training starts: batch sizes, memory, FLOPs, and the summary that `--dry-run` prints."""
 
-import math
+from collections import defaultdict
 from collections.abc import Callable
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import torch
 
 from ensemble import configuration, memory
 from ensemble.errors import UserError
-from ensemble.neural import dry_run
 from ensemble.neural.loader import Batch, BatchPlan, Rows
-from ensemble.neural.meter import flops_per_example, peak_flops
+from ensemble.neural.meter import flops_per_example, peak_flops, preserved_state
 from ensemble.neural.optim import peak_learning_rate
-from ensemble.neural.settings import TrainConfig, check, settle
+from ensemble.neural.settings import TrainConfig, check, resolve
 from ensemble.recipe import NeuralRecipe, Size
 
 if TYPE_CHECKING:
@@ -21,7 +20,7 @@ if TYPE_CHECKING:
 
 
 def make_plan(rows: Rows, config: TrainConfig, accelerator: "Accelerator") -> BatchPlan:
-    """How this rank cuts the global batches of a split."""
+    """How the global batches of a split are divided into this rank's micro-batches."""
     return BatchPlan.make(
         len(rows),
         config.batch_size,
@@ -34,31 +33,31 @@ def make_plan(rows: Rows, config: TrainConfig, accelerator: "Accelerator") -> Ba
     )
 
 
-def refuse_too_large(recipe: NeuralRecipe, config: TrainConfig, plan: BatchPlan, accelerator: "Accelerator") -> None:
-    """Raise `UserError` if a training cannot fit into the machine's memory: the system would kill it without a word.
+def check_memory(recipe: NeuralRecipe, config: TrainConfig, plan: BatchPlan, accelerator: "Accelerator") -> None:
+    """Raise `UserError` if the training cannot fit into the machine's memory: the kernel would kill it without a message.
 
-    On other devices than CPUs only the weights are judged, which begin their life in the machine's memory.
+    On a GPU only the weights are counted, since they are created in the machine's memory first.
     """
-    left = memory.available()
-    if left is None or not hasattr(recipe, "size"):
+    available = memory.available()
+    if available is None or not hasattr(recipe, "size"):
         return
     size: Size = recipe.size(plan.micro_batch_size)
     parts = {f"{size.num_parameters:,} parameters": 4 * size.num_parameters}
     if accelerator.device.type == "cpu" and "fsdp" not in str(accelerator.distributed_type).lower():
-        copies = 4 + bool(config.ema_decay)  # weights, gradients, two moments, and the average
+        copies = 4 + bool(config.ema_decay)  # weights, gradients, two moments, and the moving average
         parts = {name: copies * num_bytes for name, num_bytes in parts.items()}
         parts[f"a batch of {plan.micro_batch_size}"] = size.batch_bytes
     needed = sum(parts.values())
-    if needed > left:
-        named = " and ".join(f"{num_bytes / 1e9:,.1f} GB for {name}" for name, num_bytes in parts.items())
+    if needed > available:
+        listed = " and ".join(f"{num_bytes / 1e9:,.1f} GB for {name}" for name, num_bytes in parts.items())
         raise UserError(
-            f"the training needs at least {needed / 1e9:,.1f} GB of memory ({named}), and {left / 1e9:,.1f} GB are left: "
-            f"choose less of {', '.join(size.settings)}, or a smaller batch_size or micro_batch_size"
+            f"the training needs at least {needed / 1e9:,.1f} GB of memory ({listed}), but {available / 1e9:,.1f} GB are "
+            f"available: reduce {', '.join(size.settings)}, batch_size or micro_batch_size"
         )
 
 
 def largest_batch(rows: Rows, plan: BatchPlan, accelerator: "Accelerator") -> Batch:
-    """A micro-batch that takes as much memory as any."""
+    """The micro-batch that needs the most memory, on the device: that of the longest rows, if rows have lengths."""
     lengths = getattr(rows, "lengths", None)
     order = np.arange(min(len(rows), plan.micro_batch_size)) if lengths is None else np.argsort(lengths, kind="stable")
     batch = rows.gather(order[-plan.micro_batch_size :])
@@ -68,7 +67,7 @@ def largest_batch(rows: Rows, plan: BatchPlan, accelerator: "Accelerator") -> Ba
 def forward_pass(
     recipe: NeuralRecipe, model: torch.nn.Module, plan: BatchPlan, accelerator: "Accelerator"
 ) -> Callable[[], torch.Tensor]:
-    """What takes a micro-batch as large as any through the model, and returns its loss."""
+    """A function that runs the largest micro-batch through the model and returns the loss."""
     batch = largest_batch(recipe.rows("train"), plan, accelerator)
 
     def forward() -> torch.Tensor:
@@ -81,7 +80,7 @@ def forward_pass(
 def flops(
     recipe: NeuralRecipe, model: torch.nn.Module, plan: BatchPlan, accelerator: "Accelerator"
 ) -> tuple[float, float | None]:
-    """FLOPs of an example and the most that a device does a second, where that is known."""
+    """FLOPs per example and the peak FLOP/s of a device; (0, None) for a device whose peak is unknown."""
     peak = peak_flops(accelerator.device, accelerator.mixed_precision)
     if not peak:
         return 0.0, None
@@ -91,14 +90,104 @@ def flops(
 
 
 def describe(recipe: NeuralRecipe, config: TrainConfig, accelerator: "Accelerator") -> str:
-    """What `train` would do: settings, parameters, memory, batch algebra; it writes nothing."""
-    config = settle(recipe, config)
+    """The text of `--dry-run`: settings, number of parameters, memory and batch sizes of the training; writes nothing."""
+    config = resolve(recipe, config)
     check(config)
     plan = make_plan(recipe.rows("train"), config, accelerator)
-    refuse_too_large(recipe, config, plan, accelerator)
-    num_steps = math.ceil(config.max_epochs * plan.steps_per_epoch)
+    check_memory(recipe, config, plan, accelerator)
     model = recipe.model().to(accelerator.device)
     optimizers = recipe.optimizers(model, peak_learning_rate(config), config.weight_decay)
     forward = forward_pass(recipe, model, plan, accelerator)
     settings = configuration.to_dict(config)
-    return dry_run.describe(settings, plan, num_steps, model, optimizers, accelerator.mixed_precision, forward)
+    return summary(
+        settings, plan, plan.num_steps(config.max_epochs), model, optimizers, accelerator.mixed_precision, forward
+    )
+
+
+def summary(
+    settings: dict[str, Any],
+    plan: BatchPlan,
+    num_steps: int,
+    model: torch.nn.Module,
+    optimizers: list[torch.optim.Optimizer],
+    precision: str,
+    forward: Callable[[], torch.Tensor] | None = None,
+) -> str:
+    """Settings, model size, memory per rank and batch sizes, on several lines.
+
+    `settings` is the configuration as a dict. `optimizers` are not wrapped by Accelerate. `forward` runs one micro-batch
+    through `model` and returns the loss; without it the memory of activations is left out.
+    """
+    from omegaconf import OmegaConf
+
+    parameters = list(model.parameters())
+    trainable = [parameter for parameter in parameters if parameter.requires_grad]
+    num_bytes: dict[str, int | None] = {
+        "weights": sum(tensor.nbytes for tensor in [*parameters, *model.buffers()]),
+        "gradients": sum(parameter.nbytes for parameter in trainable),
+    }
+    for number, optimizer in enumerate(optimizers, 1):
+        name = f"{type(optimizer).__name__}{f' {number}' if len(optimizers) > 1 else ''}"
+        num_bytes[name] = optimizer_state_bytes(optimizer)
+    if settings["ema_decay"]:
+        num_bytes["averaged weights"] = num_bytes["weights"]
+    if forward is not None:
+        num_bytes["activations"] = activation_bytes(model, forward)
+    num_bytes["total"] = sum(size or 0 for size in num_bytes.values())
+    rates = sorted({group["lr"] for optimizer in optimizers for group in optimizer.param_groups}, reverse=True)
+    scaling = settings["learning_rate_scaling"]
+    scaled = f", {scaling} scaling from a batch of {settings['base_batch_size']:,}" if scaling != "none" else ""
+    lines = [
+        "settings",
+        *(f"  {line}" for line in OmegaConf.to_yaml(OmegaConf.create(settings)).splitlines()),
+        "model",
+        f"  {sum(parameter.numel() for parameter in parameters):,} parameters, "
+        f"{sum(parameter.numel() for parameter in trainable):,} trainable, precision {precision}",
+        f"memory per rank, at least{'' if forward else ', without activations'}",
+        *(f"  {name:<16} {'unknown' if size is None else f'{size / 1e6:,.1f} MB':>14}" for name, size in num_bytes.items()),
+        "batches",
+        f"  examples per step: {plan.description}",
+        f"  {plan.num_rows:,} rows, {plan.steps_per_epoch:,} steps per epoch, {num_steps:,} steps in total, "
+        f"{settings['warmup_steps']:,} of them warm-up",
+        f"  peak learning rate {' and '.join(f'{rate:g}' for rate in rates)}{scaled}, then {settings['schedule']}",
+    ]
+    return "\n".join(lines)
+
+
+def optimizer_state_bytes(optimizer: torch.optim.Optimizer) -> int | None:
+    """The size of an optimizer's state after a step; None if it cannot be determined without a real step.
+
+    A copy of the optimizer takes the step on the meta device, where tensors have shapes but no storage.
+    """
+    copy = object.__new__(type(optimizer))
+    copy.__dict__ |= optimizer.__dict__ | {"state": defaultdict(dict), "param_groups": []}
+    for group in optimizer.param_groups:
+        parameters = [torch.empty_like(parameter, device="meta") for parameter in group["params"]]
+        for parameter in parameters:
+            parameter.grad = torch.empty_like(parameter)
+        kernels = dict.fromkeys({"fused", "foreach", "capturable"} & group.keys(), False)  # not available on meta
+        copy.param_groups.append(group | kernels | {"params": parameters})
+    try:
+        copy.step()
+    except Exception:  # an optimizer that communicates with other ranks, needs a closure, or reads values
+        return None
+    return sum(value.nbytes for state in copy.state.values() for value in state.values() if isinstance(value, torch.Tensor))
+
+
+def activation_bytes(model: torch.nn.Module, forward: Callable[[], torch.Tensor]) -> int:
+    """The size of the tensors that a forward pass saves for its backward pass, including the batch, without the weights.
+
+    Workspaces of kernels, and activations that gradient checkpointing recomputes, are not counted.
+    """
+    weights = {tensor.untyped_storage().data_ptr() for tensor in [*model.parameters(), *model.buffers()]}
+    saved: dict[int, int] = {}
+
+    def count(tensor: torch.Tensor) -> torch.Tensor:
+        storage = tensor.untyped_storage()
+        if storage.data_ptr() not in weights:
+            saved[storage.data_ptr()] = storage.nbytes()
+        return tensor
+
+    with preserved_state(model), torch.autograd.graph.saved_tensors_hooks(count, lambda tensor: tensor):
+        _loss = forward()  # kept alive, so that no address is used twice
+    return sum(saved.values())

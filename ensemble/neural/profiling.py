@@ -1,19 +1,10 @@
-"""A trace of some training steps, for https://ui.perfetto.dev or chrome://tracing."""
+"""Record a trace of some training steps, for https://ui.perfetto.dev or chrome://tracing."""
 
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
-from typing import Protocol
-
-
-class Profiler(Protocol):
-    def step(self) -> None:
-        """An optimizer step is done."""
-
-
-class _Nothing:
-    def step(self) -> None:
-        pass
+from types import SimpleNamespace
+from typing import Any
 
 
 @contextmanager
@@ -21,16 +12,16 @@ def profile(
     folder: Path,
     enabled: bool,
     rank: int = 0,
-    say: Callable[[str], None] = print,
+    log: Callable[[str], None] = print,
     steps: tuple[int, int, int] = (3, 2, 5),
-) -> Iterator[Profiler]:
-    """Trace the operations of some steps on CPU and GPU into `folder`/profile/rank{rank}.json.gz, and say so.
+) -> Iterator[Any]:
+    """Trace the CPU and GPU operations of some steps into `folder`/profile/rank{rank}.json.gz, and log the path.
 
-    `steps`: how many pass first, how many warm the profiler up, and how many are traced. Where training ends or fails
-    within those traced, what there is of them is written.
+    The context has a method `step`, to be called after each optimizer step. `steps`: the number of steps to wait, to warm up
+    the profiler, and to trace. If training ends during the traced steps, the file has those until then.
     """
     if not enabled:
-        yield _Nothing()
+        yield SimpleNamespace(step=lambda: None)
         return
     from torch import profiler
 
@@ -40,11 +31,11 @@ def profile(
 
     def write(profiled: profiler.profile) -> None:
         profiled.export_chrome_trace(str(file))
-        say(f"the trace of steps is at {file}: open it in https://ui.perfetto.dev")
+        log(f"the trace is in {file}: open it in https://ui.perfetto.dev")
 
     wait, warmup, active = steps
     schedule = profiler.schedule(wait=wait, warmup=warmup, active=active, repeat=1)
     with profiler.profile(schedule=schedule, on_trace_ready=write, record_shapes=True) as profiled:
         yield profiled
     if not file.exists():
-        say(f"training ended before its step {wait + warmup + 1}, where the trace would have begun: there is none")
+        log(f"there is no trace: training ended before step {wait + warmup + 1}, the first one to be traced")

@@ -1,17 +1,17 @@
-"""The folder of a run: made anew, or opened again to go on in.
+"""The folder of a run: create it, or open it to resume.
 
     config.json  environment.json  status  train.log  val.log  metrics.jsonl  tensorboard/
     checkpoints/step-…/  best/  final/  summary.json  manifest.json
 
-The manifest has the checksums of the JSON files of a run that is done; best/ and final/ have manifests of their own.
+The manifest has the checksums of the JSON files of a finished run; best/ and final/ have manifests of their own.
 
-`status` tells schedulers and scripts what a launcher's exit code does not. Its first line is one word:
+The file `status` is for schedulers and scripts, which cannot use the exit code of a launcher. Its first line is one word:
 
-    running     or killed, when nothing runs
-    preempted   asked to stop, and saved: --resume auto goes on
-    lost        a rank or its machine died, fell silent or could not be reached; nothing is wrong with the run: --resume auto
-                goes on from the last checkpoint
-    failed      by any other error, which may well come again
+    running     in progress; or killed, if no process runs
+    preempted   stopped by a signal, with a checkpoint: continue with --resume auto
+    lost        a rank or its machine died, hung or became unreachable; the run itself has no error: continue from the last
+                checkpoint with --resume auto
+    failed      any other error, which may occur again
     done
 
 After lost and failed, the second line is the reason: a sentence with rank and host.
@@ -28,7 +28,7 @@ from typing import TYPE_CHECKING, Any, Literal
 from ensemble import folders
 from ensemble.errors import UserError, error_on_all_ranks
 from ensemble.neural import checkpoint, environment, launch
-from ensemble.neural.heartbeat import RankLost, in_a_line, is_lost_peer
+from ensemble.neural.heartbeat import RankLost, is_communication_error, one_line
 from ensemble.neural.settings import FREE_TO_CHANGE
 
 if TYPE_CHECKING:
@@ -36,133 +36,133 @@ if TYPE_CHECKING:
 
 Status = Literal["running", "preempted", "lost", "failed", "done"]
 FAILURE = ".failed"
-"""The file with the reason of a rank that failed in this start, beside `status`: see `mark_lost`."""
+"""A file beside `status` with the reason of the rank that failed, until the next start; see `mark_lost`."""
 
 
 def set_status(run: Path, status: Status, reason: str = "") -> None:
     folders.write_text(run / "status", "".join(f"{line}\n" for line in (status, reason) if line))
 
 
-def seal(run: Path) -> None:
-    """Write the checksums of what readers of a finished run take from it, beside the weights."""
+def write_manifest(run: Path) -> None:
+    """Write the checksums of the JSON files that readers of a finished run use."""
     only = ("config.json", "environment.json", "metrics.jsonl", "summary.json")
     folders.write_manifest(run, {"kind": "run"}, only=only)
 
 
 @contextmanager
-def failure_marked(run: Path, accelerator: "Accelerator") -> Iterator[None]:
-    """On whatever rank something is raised, the run is lost or has failed."""
+def status_on_error(run: Path, accelerator: "Accelerator") -> Iterator[None]:
+    """Set the status to lost or failed if this rank raises an exception inside the context."""
     try:
         yield
     except BaseException as error:
-        who = f"rank {accelerator.process_index} of {accelerator.num_processes} (host {socket.gethostname()})"
+        name = f"rank {accelerator.process_index} of {accelerator.num_processes} (host {socket.gethostname()})"
         if isinstance(error, RankLost):
-            mark_lost(run, in_a_line(error))
-        elif is_lost_peer(error):  # while the run starts
-            mark_lost(run, f"{who}: {in_a_line(error)}")
+            mark_lost(run, one_line(error))
+        elif is_communication_error(error):  # before the heartbeat started
+            mark_lost(run, f"{name}: {one_line(error)}")
         else:
-            mark_failed(run, f"{who}: {in_a_line(error)}")
+            mark_failed(run, f"{name}: {one_line(error)}")
         raise
 
 
 def mark_failed(run: Path, reason: str) -> None:
-    with suppress(OSError):  # a full disk must not hide what was raised
+    with suppress(OSError):  # a full disk must not hide the exception
         folders.write_text(run / FAILURE, reason)
         set_status(run, "failed", reason)
 
 
 def mark_lost(run: Path, reason: str) -> None:
-    """The run is lost, unless a rank failed: that one knows better than those who lost it, and any may write first."""
+    """Set the status to lost, unless a rank failed: its reason is the cause, in whatever order the ranks write."""
     with suppress(OSError):
         if (run / "status").read_text(encoding="utf-8") == "running\n":
             set_status(run, "lost", reason)
-            # Who failed wrote the reason first, then the status: whatever was written in between, one of us sees it
+            # A rank that fails writes the reason before the status, so either it overwrites this status or is seen here
             if (run / FAILURE).exists():
                 set_status(run, "failed", (run / FAILURE).read_text(encoding="utf-8"))
 
 
-def open_run(run: Path, about: dict[str, Any], accelerator: "Accelerator", resume: str, override: bool) -> Path | None:
-    """The checkpoint to go on from, or None for a run that starts.
+def open_run(run: Path, description: dict[str, Any], accelerator: "Accelerator", resume: str, override: bool) -> Path | None:
+    """Create or open the folder of a run; returns the checkpoint to resume from, or None for a new run.
 
-    `about` is what a checkpoint says of its run: recipe, fingerprint of the data, config. `resume`: '' starts in a folder
-    that must not exist; 'last' needs a sound checkpoint in `run`; 'auto' takes the newest sound one, and starts when there
-    is none; anything else is a checkpoint's folder, from which a new run branches off. `override` goes on with other
-    learning settings than before, which is refused without it. All ranks must have the same data.
+    `description` has the recipe, fingerprint of the data and config that checkpoints store. `resume`: '' starts a run in a
+    folder that must not exist; 'last' needs an intact checkpoint in `run`; 'auto' uses the newest intact checkpoint, or
+    starts if there is none; any other value is the folder of a checkpoint from which a new run starts. `override` allows
+    learning settings that differ from the checkpoint's. All ranks must have the same data.
     """
     from accelerate.utils import gather_object
 
-    fingerprints = gather_object([about["fingerprint"]])
+    fingerprints = gather_object([description["fingerprint"]])
     for rank, fingerprint in enumerate(fingerprints):
         if fingerprint != fingerprints[0]:
             raise error_on_all_ranks(
-                f"the data of rank {rank} is not that of rank 0: give every node a copy of the same folder"
+                f"the data of rank {rank} differ from those of rank 0: give every node a copy of the same folder"
             )
-    found, problem = None, None
+    resume_from, problem = None, None
     if accelerator.is_main_process:
         try:
-            found = _open(run, json.loads(json.dumps(about)), resume, override)
+            resume_from = _open(run, json.loads(json.dumps(description)), resume, override)
         except UserError as error:
             problem = str(error)
         except OSError as error:
             problem = f"the folder {run} cannot be written: {error.strerror}"
-    found, problem = launch.from_main_process(accelerator, (found, problem))
+    resume_from, problem = launch.from_main_process(accelerator, (resume_from, problem))
     if problem:
         raise error_on_all_ranks(problem)
-    return found
+    return resume_from
 
 
-def _open(run: Path, about: dict[str, Any], resume: str, override: bool) -> Path | None:
-    found = None
+def _open(run: Path, description: dict[str, Any], resume: str, override: bool) -> Path | None:
+    resume_from = None
     if resume in ("last", "auto") and (run / "config.json").exists():
-        checkpoint.sweep(run)
-        found = checkpoint.newest_sound(run, print)
-    if resume == "last" and not found:
+        checkpoint.clean_up(run)
+        resume_from = checkpoint.newest_intact(run, print)
+    if resume == "last" and not resume_from:
         delete = "delete it and " if run.exists() else ""
         raise UserError(f"there is no checkpoint to resume from in {run}: {delete}start without --resume")
     is_branch = resume not in ("", "last", "auto")
     if is_branch:
-        found = Path(resume)
-        folders.verify(found)
-    is_free = not any(run.glob("[!.]*"))  # not there, or empty
-    begun_before = resume == "auto" and (run / "config.json").exists()
-    if resume != "last" and not begun_before and not is_free:
+        resume_from = Path(resume)
+        folders.verify(resume_from)
+    is_free = not any(run.glob("[!.]*"))  # missing or empty
+    started_before = resume == "auto" and (run / "config.json").exists()
+    if resume != "last" and not started_before and not is_free:
         has_checkpoint = any((run / "checkpoints").glob("step-*"))
-        mend = "add --resume last to go on from its last checkpoint" if has_checkpoint else "delete it"
-        raise UserError(f"{run} exists already: choose another out=…, or {mend}")
-    its = folders.read_json(found / "state.json") if found else {}
-    if found:
-        _refuse_foreign(found, its, about, override)
+        fix = "add --resume last to continue from its last checkpoint" if has_checkpoint else "delete it"
+        raise UserError(f"{run} exists already: choose another out=…, or {fix}")
+    saved = folders.read_json(resume_from / "state.json") if resume_from else {}
+    if resume_from:
+        _check_resumable(resume_from, saved, description, override)
     folders.refuse_inside(run)
     run.mkdir(parents=True, exist_ok=True)
-    (run / folders.NAME).unlink(missing_ok=True)  # until the run is done again
-    if found and is_branch:  # so that --resume auto finds it in the new run
-        found = Path(shutil.copytree(found, checkpoint.of_step(run, its["progress"]["step"])))
-    folders.write_json(run / "config.json", about["config"])
+    (run / folders.NAME).unlink(missing_ok=True)  # written again when the run is done
+    if resume_from and is_branch:  # so that --resume auto finds it in the new run
+        resume_from = Path(shutil.copytree(resume_from, checkpoint.step_folder(run, saved["progress"]["step"])))
+    folders.write_json(run / "config.json", description["config"])
     folders.write_json(run / "environment.json", environment.report())
     (run / FAILURE).unlink(missing_ok=True)
     set_status(run, "running")
-    return found
+    return resume_from
 
 
-def _refuse_foreign(found: Path, its: dict[str, Any], about: dict[str, Any], override: bool) -> None:
-    if "progress" not in its:
-        raise UserError(f"{found} holds weights only: go on from one of {found.parent / 'checkpoints'}")
-    if its["recipe"] != about["recipe"]:
-        raise UserError(f"{found} is of the recipe {its['recipe']}: give --recipe {its['recipe']}")
-    if its["fingerprint"] != about["fingerprint"]:
-        raise UserError(f"{found} was trained on other prepared data: give the data that it was started with")
-    before, now = ({**settings, **_prefixed(settings)} for settings in (its["config"], about["config"]))
+def _check_resumable(folder: Path, saved: dict[str, Any], description: dict[str, Any], override: bool) -> None:
+    """Raise `UserError` if a checkpoint with the description `saved` is not one of this training."""
+    if "progress" not in saved:
+        raise UserError(f"{folder} holds weights only: resume from a folder in {folder.parent / 'checkpoints'}")
+    if saved["recipe"] != description["recipe"]:
+        raise UserError(f"{folder} is of the recipe {saved['recipe']}: give --recipe {saved['recipe']}")
+    if saved["fingerprint"] != description["fingerprint"]:
+        raise UserError(f"{folder} was trained on other prepared data: give the data of that training")
+    before, now = (
+        {**config, **{f"recipe.{name}": value for name, value in config.get("recipe", {}).items()}}
+        for config in (saved["config"], description["config"])
+    )
     changed = [
-        f"{name}={before.get(name, 'not there')} (now {now.get(name, 'not there')})"
+        f"{name}={before.get(name, 'missing')} (now {now.get(name, 'missing')})"
         for name in [*now, *(before.keys() - now.keys())]
         if before.get(name) != now.get(name) and name not in ("recipe", *FREE_TO_CHANGE)
     ]
     if changed and not override:
         raise UserError(
-            f"{found} was written with {', '.join(changed)}: give it those again, or add --resume-override to go on with "
-            "the new ones"
+            f"{folder} was written with {', '.join(changed)}: give the previous values, or add --resume-override to use the "
+            "new ones"
         )
-
-
-def _prefixed(settings: dict[str, Any]) -> dict[str, Any]:
-    return {f"recipe.{name}": value for name, value in settings.get("recipe", {}).items()}

@@ -1,6 +1,6 @@
-"""What scripts/train.py can be told: how to learn, and each recipe's own settings under `recipe.`.
+"""Settings of scripts/train.py: those of the training, and under `recipe.` those of the recipe.
 
-Nothing heavy is imported here, so that `--help` answers at once.
+No large library is imported here, so that `--help` is fast.
 """
 
 import dataclasses
@@ -12,85 +12,85 @@ from ensemble import configuration, recipe
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class TrainConfig:
-    """How to learn; what to learn is the recipe's, and on what hardware is the accelerate YAML's."""
+    """Settings of a training. The recipe has settings of its own; hardware is chosen by the accelerate YAML."""
 
     data: str = "???"
     """The folder of prepared data."""
     verify: Literal["changed", "full"] = "changed"
-    """Prepared data whose checksums are read: files that changed since they were last read, or all files."""
+    """Files of the prepared data whose checksums are verified: those that changed since they were last read, or all."""
     out: str = "???"
     """The folder of the run."""
 
     batch_size: int = 512
     """Examples in a global batch, over all ranks and accumulation steps."""
     micro_batch_size: int = 0
-    """Examples in one forward pass of one rank; 0 for as many as make accumulation unnecessary."""
+    """Examples in one forward pass of one rank; 0 for the largest, without accumulation."""
     max_epochs: float = 3.0
     """Passes over the training split."""
     learning_rate: float = 1e-3
     """Peak learning rate, at base_batch_size."""
     learning_rate_scaling: Literal["none", "linear", "sqrt"] = "none"
-    """How the peak rate grows with batch_size / base_batch_size."""
+    """How the peak rate is scaled by batch_size / base_batch_size."""
     base_batch_size: int = 512
-    """The global batch that learning_rate was chosen for."""
+    """The global batch size for which learning_rate was chosen."""
     schedule: Literal["cosine", "linear", "constant", "step"] = "cosine"
-    """After warm-up: half a cosine to zero, a line to zero, the peak rate, or steps down."""
+    """The rate after warm-up: half a cosine to zero, linear to zero, constant, or × decay_factor every decay_steps."""
     warmup_steps: int = 50
     """Optimizer steps of linear warm-up."""
     decay_steps: int = 1000
-    """schedule=step: optimizer steps after which the rate is multiplied by decay_factor, again and again."""
+    """schedule=step: optimizer steps between two multiplications of the rate by decay_factor."""
     decay_factor: float = 0.1
-    """schedule=step: what the rate is multiplied by."""
+    """schedule=step: factor of the rate every decay_steps."""
     weight_decay: float = 0.01
-    """AdamW's decoupled decay, on matrices only."""
+    """Decoupled weight decay of AdamW, on parameters of two or more dimensions."""
     clip_norm: float = 1.0
-    """Largest global gradient norm; 0 for no clipping."""
+    """Maximum global gradient norm; 0 for no clipping."""
     ema_decay: float = 0.0
-    """Validate and predict with an exponential moving average of the weights that keeps this share a step; 0 for none."""
+    """Decay per step of the exponential moving average of the weights, used to validate and predict; 0 for no average."""
     seed: int = 0
-    """Of the initial weights, the order of rows, and dropout."""
+    """Random seed of the initial weights, the order of rows, and dropout."""
 
     evaluations_per_epoch: int = 2
-    """How often the validation split is scored."""
+    """Evaluations of the validation split per epoch."""
     patience: int = 4
     """Evaluations without a better score after which training stops."""
     checkpoint_steps: int = 0
     """Optimizer steps between checkpoints; 0 for one at each evaluation."""
     keep_last: int = 2
-    """Newest checkpoints to keep; with 2 or more, a damaged one costs only the steps since the one before it."""
+    """Number of newest checkpoints to keep; with 2 or more, training can resume if the newest is damaged."""
     keep_steps: int = 0
-    """Keep the checkpoints at multiples of this step for good; 0 for none."""
+    """Never delete checkpoints at multiples of this step; 0 for none."""
 
     precision: Literal["auto", "no", "bf16", "fp16", "fp8"] = "auto"
-    """Of the forward pass; auto for what the accelerate YAML says."""
+    """Precision of the forward pass; auto for that of the accelerate YAML."""
     nonfinite: Literal["stop", "skip"] = "stop"
-    """What to do about a loss or gradient that is not finite; the batch is saved either way."""
+    """What to do after a loss or gradient that is not finite; the batch is saved in both cases."""
     max_nonfinite: int = 10
-    """nonfinite=skip: batches to skip before the run stops."""
+    """nonfinite=skip: number of skipped batches after which the run stops."""
     spike_factor: float = 0.0
-    """Go back to the last checkpoint's weights when the loss exceeds this many times its recent median; 0 for never."""
+    """Return to the weights of the last checkpoint if the loss exceeds this factor × its recent median; 0 for never."""
     max_rollbacks: int = 3
-    """Loss spikes after which the run stops."""
+    """Number of loss spikes after which the run stops."""
     max_seconds: float = 0.0
-    """End the training after this time, from the end of its set-up, with the best step so far; 0 for no limit. The learning
-    rate decays to the last step that fits. What is learned then depends on the speed of the machine."""
+    """Time limit of the training without set-up, in seconds; 0 for none. The learning rate decays to the last step that
+    fits, so the result depends on the speed of the machine."""
     timeout_s: int = 600
     """Seconds that a rank waits for the others before the job ends."""
 
     loader: Literal["fixed", "auto"] = "fixed"
-    """auto measures num_workers × prefetch_factor on the real data for some seconds, and takes the fastest."""
+    """auto measures num_workers × prefetch_factor on the data for some seconds, and uses the fastest."""
     num_workers: int = 0
-    """DataLoader processes per rank; the gather is fast enough for none on small models."""
+    """DataLoader worker processes per rank; small models need none."""
     prefetch_factor: int = 4
-    """Batches that each DataLoader process holds ready."""
+    """Batches that each DataLoader worker prefetches."""
     bucket_batches: int = 0
-    """Sort by length within this many global batches, so that ragged rows need little padding; 0 for no bucketing."""
+    """Sort rows by length within this many global batches, which reduces padding; 0 for no bucketing."""
 
     compile: bool = False
     """Compile the model's repeated blocks with torch.compile."""
 
     trackers: tuple[Literal["tensorboard", "wandb", "trackio"], ...] = ("tensorboard",)
-    """Who draws the curves, beside the log files."""
+    """Experiment trackers that plot the metrics, in addition to the log files."""
     log_every: int = 10
     """Optimizer steps between two lines of train.log."""
 
@@ -100,11 +100,11 @@ FREE_TO_CHANGE = (
     "timeout_s", "loader", "num_workers", "prefetch_factor", "trackers", "log_every", "nonfinite", "max_nonfinite",
     "max_rollbacks", "recipe.gradient_checkpointing",
 )  # fmt: skip
-"""Settings that may differ when a run is resumed: they change where and how it runs, not what it learns."""
+"""Settings that may differ when a run is resumed: they do not change the result of the training."""
 
 
 def check(config: TrainConfig) -> None:
-    """Raise `UserError` for a setting that no training could have; sizes of batches are checked where they are cut."""
+    """Raise `UserError` for an invalid value; batch sizes are checked by `BatchPlan.make`."""
     configuration.check(
         config,
         max_epochs=(0 < config.max_epochs < math.inf, "more than 0, and finite"),
@@ -132,21 +132,24 @@ def check(config: TrainConfig) -> None:
     )
 
 
-def settle(trained: Any, config: TrainConfig) -> TrainConfig:
-    """The settings with those in place that the `NeuralRecipe` chooses by the data, if it has a method `choose`."""
+def resolve(trained: Any, config: TrainConfig) -> TrainConfig:
+    """The settings after the `NeuralRecipe` replaced those that depend on the data, if it has a method `choose`."""
     return trained.choose(config) if hasattr(trained, "choose") else config
 
 
 def config_class(name: str) -> type:
-    """`TrainConfig` with the settings of a recipe in its field `recipe`; `UserError` for a recipe without a network."""
-    its = recipe.named(name)
-    settings = its.require("settings", "RecipeConfig", "has no neural network to train")
-    kinds = {field.name: field.type for field in dataclasses.fields(TrainConfig)}
-    defaults = its.get("settings", "TRAINING") or {}
+    """`TrainConfig` with the recipe's defaults and, in the field `recipe`, its settings.
+
+    `UserError` for a recipe without a neural network.
+    """
+    package = recipe.named(name)
+    settings = package.require("settings", "RecipeConfig", "has no neural network to train")
+    types = {field.name: field.type for field in dataclasses.fields(TrainConfig)}
+    defaults = package.get("settings", "TRAINING") or {}
     return dataclasses.make_dataclass(
         "Config",
         [
-            *((name, kinds[name], dataclasses.field(default=value)) for name, value in defaults.items()),
+            *((name, types[name], dataclasses.field(default=value)) for name, value in defaults.items()),
             ("recipe", settings, dataclasses.field(default_factory=settings)),
         ],
         bases=(TrainConfig,),

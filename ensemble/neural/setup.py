@@ -1,4 +1,4 @@
-"""What a training consists of on one rank, and how it is set up: started anew, or resumed from a checkpoint."""
+"""The objects of a training on one rank, and their creation: for a new run, or resumed from a checkpoint."""
 
 import dataclasses
 import math
@@ -15,9 +15,9 @@ from ensemble import configuration
 from ensemble.neural import checkpoint, guards, launch, loader_tuning, preflight, profiling, runs, speed
 from ensemble.neural.heartbeat import Heartbeat
 from ensemble.neural.loader import BatchPlan, Feed, Rows
-from ensemble.neural.meter import Meter, undisturbed
+from ensemble.neural.meter import Meter, preserved_state
 from ensemble.neural.optim import peak_learning_rate
-from ensemble.neural.settings import TrainConfig, check, settle
+from ensemble.neural.settings import TrainConfig, check, resolve
 from ensemble.neural.tracking import Tracker, require_installed
 from ensemble.neural.training_state import Progress, TrainingState
 from ensemble.recipe import NeuralRecipe
@@ -34,25 +34,25 @@ class Training:
     recipe: NeuralRecipe
     config: TrainConfig
     accelerator: "Accelerator"
-    about: dict[str, Any]
-    """What a checkpoint says of the run it is of."""
+    description: dict[str, Any]
+    """Recipe, fingerprint, inputs and config, which every checkpoint stores."""
     rows: Rows
-    """Of the training split."""
+    """The training split."""
     plan: BatchPlan
     model: torch.nn.Module
     num_parameters: int
     state: TrainingState
     autocast: Callable[[], AbstractContextManager[Any]]
     feed: Feed
-    stop: StopSignals
-    heart: Heartbeat
-    spikes: guards.SpikeWatch
+    stop_signals: StopSignals
+    heartbeat: Heartbeat
+    spike_detector: guards.SpikeDetector
     tracker: Tracker
     meter: Meter
-    writer: checkpoint.Writer
+    writer: checkpoint.BackgroundWriter
     profiler: Any
-    began: float
-    """By the monotonic clock; of a resumed run, as if it had never been interrupted."""
+    start_time: float
+    """By the monotonic clock, minus the duration of the run before it was resumed."""
 
     @property
     def out(self) -> Path:
@@ -65,16 +65,17 @@ class Training:
     @property
     def num_steps(self) -> int:
         planned = self.progress.planned_steps if self.config.max_seconds else 0
-        return planned or _num_steps(self.config, self.plan)
+        return planned or self.plan.num_steps(self.config.max_epochs)
 
-    def keep_deadline(self) -> None:
-        """With `max_seconds`, let the last step be the last that fits, as the main process measures it; collective."""
-        at, limit = self.progress.step, self.config.max_seconds
-        if not limit or (at % self.config.log_every and at % self.evaluation_steps):
+    def plan_for_deadline(self) -> None:
+        """With `max_seconds`, set the number of steps to what fits, by the main process's time per step; collective."""
+        step, limit_s = self.progress.step, self.config.max_seconds
+        if not limit_s or (step % self.config.log_every and step % self.evaluation_steps):
             return
-        taken = time.monotonic() - self.began
-        fits = int((limit - taken - self.progress.evaluation_seconds) / (taken / at)) if taken else math.inf
-        planned = int(max(at, min(at + fits, _num_steps(self.config, self.plan))))
+        elapsed_s = time.monotonic() - self.start_time
+        remaining_s = limit_s - elapsed_s - self.progress.evaluation_seconds
+        num_more = int(remaining_s / (elapsed_s / step)) if elapsed_s else math.inf
+        planned = int(max(step, min(step + num_more, self.plan.num_steps(self.config.max_epochs))))
         self.progress.planned_steps = launch.from_main_process(self.accelerator, planned)
 
     @property
@@ -99,98 +100,114 @@ def set_up(
     override: bool,
     profile: bool,
 ) -> Training:
-    """Model, optimizers and data of a run that starts or goes on; `stack` closes what is opened here."""
-    config = settle(recipe, config)
+    """Create all objects of a new or resumed training; `stack` closes those that must be closed."""
+    config = resolve(recipe, config)
     check(config)
     out, rows = Path(config.out), recipe.rows("train")
     plan = preflight.make_plan(rows, config, accelerator)
-    preflight.refuse_too_large(recipe, config, plan, accelerator)
-    torch.manual_seed(config.seed)  # the same initial weights on every rank and number of ranks
+    preflight.check_memory(recipe, config, plan, accelerator)
+    torch.manual_seed(config.seed)  # the same initial weights on every rank
     model = recipe.model()
     num_parameters = sum(parameter.numel() for parameter in model.parameters())
-    optimizers = recipe.optimizers(model, peak_learning_rate(config), config.weight_decay)
-    flops, peak = preflight.flops(recipe, model, plan, accelerator)
-    if config.compile:
-        speed.compile_model(model, accelerator.device)
-    model, *prepared = accelerator.prepare(model, *optimizers)
-    speed.leave_buffers(model)
-    # Accelerate's wrapper searches for a library at every step; what else it does, the training state does
-    state = TrainingState(model, [wrapper.optimizer for wrapper in prepared], config.ema_decay, accelerator)
+    flops, state = _make_state(recipe, config, plan, model, accelerator)
     torch.manual_seed(config.seed * 1_000_003 + accelerator.process_index)  # dropout differs by rank
 
-    about: dict[str, Any] = {
+    description: dict[str, Any] = {
         "recipe": recipe.name,
         "fingerprint": recipe.fingerprint,
         "inputs": recipe.inputs,
         "config": {**configuration.to_dict(config), "precision": accelerator.mixed_precision},
     }
     require_installed(config.trackers)
-    # Before the run says that it is running, on any rank: from then on a job passes its warnings on
-    stop = stack.enter_context(StopSignals())
-    resumed_from = runs.open_run(out, about, accelerator, resume, override)
-    stack.enter_context(runs.failure_marked(out, accelerator))
+    # Before the status is `running`, on any rank: from then on a job script forwards signals
+    stop_signals = stack.enter_context(StopSignals())
+    resumed_from = runs.open_run(out, description, accelerator, resume, override)
+    stack.enter_context(runs.status_on_error(out, accelerator))
     if resumed_from:
         state.restore(resumed_from, plan.num_ranks, config.seed, override)
-        if not (out / "best").exists():  # of a run that branches off another
+        if not (out / "best").exists():  # a new run from the checkpoint of another one
             state.progress.forget_best()
     progress = state.progress
-    if progress.rollback_step and not checkpoint.of_step(out, progress.rollback_step).exists():  # likewise
+    if progress.rollback_step and not checkpoint.step_folder(out, progress.rollback_step).exists():  # as above
         progress.rollback_step = progress.step
-    autocast = nullcontext if accelerator.mixed_precision == "no" else accelerator.autocast
-    began, num_steps = time.monotonic() - progress.seconds, _num_steps(config, plan)
-    heart = stack.enter_context(Heartbeat.of(accelerator, config.timeout_s, out, partial(runs.mark_lost, out)))
+    start_time, num_steps = time.monotonic() - progress.seconds, plan.num_steps(config.max_epochs)
+    set_lost = partial(runs.mark_lost, out)
+    heartbeat = stack.enter_context(Heartbeat.from_accelerator(accelerator, config.timeout_s, out, set_lost))
     is_main, evaluated = accelerator.is_main_process, progress.evaluated_step
-    tracker = Tracker(out, is_main, num_steps, progress.step, config.trackers, about["config"], evaluated)
+    tracker = Tracker(out, is_main, num_steps, progress.step, config.trackers, description["config"], evaluated)
     stack.enter_context(closing(tracker))
-
-    def try_once(plan: BatchPlan, together: bool = False) -> None:
-        """Forward and backward of one micro-batch, without a trace; they wait for nobody, or all ranks take part."""
-        batch = preflight.largest_batch(rows, plan, accelerator)
-        with nullcontext() if together else accelerator.no_sync(model), autocast():
-            state.backward(recipe.step(model, batch, None)[0])
-
-    if not state.is_sharded:  # whose forward pass gathers weights, so that one rank cannot try alone
-        plan = guards.fit_micro_batch(plan, try_once, model, state.optimizers, accelerator, tracker.say)
-        if plan.num_ranks > 1:
-            # With three ranks or more, a sum's last bits depend on where in a bucket it lies, and DDP lays its buckets
-            # anew after the first pass: so that one comes before the first step, in a run that goes on as in any other
-            with undisturbed(model):
-                try_once(plan, together=True)
-            model.zero_grad()
-    state.cut_carry(plan)
+    if not state.is_sharded:  # with sharded weights the forward pass itself is collective
+        plan = _fit_micro_batch(recipe, rows, plan, state, accelerator, tracker)
+    state.restore_carry(plan)
     workers = config.num_workers, config.prefetch_factor
     if config.loader == "auto":
-        chosen = loader_tuning.choose(rows, plan, accelerator.device, tracker.say)
+        chosen = loader_tuning.choose(rows, plan, accelerator.device, tracker.message)
         workers = launch.from_main_process(accelerator, chosen)
     micro_batches = plan.micro_batches(progress.step, num_steps)
     options = dict(zip(("num_workers", "prefetch_factor"), workers, strict=True))
     feed = stack.enter_context(Feed(rows, micro_batches, device=accelerator.device, **options))
-    tracker.say(
-        f"{recipe.name}: {plan.num_rows:,} rows, {num_parameters:,} parameters, {num_steps} steps of {plan.algebra}, "
+    tracker.message(
+        f"{recipe.name}: {plan.num_rows:,} rows, {num_parameters:,} parameters, {num_steps} steps of {plan.description}, "
         f"on {accelerator.device}, precision {accelerator.mixed_precision}"
     )
     return Training(
         recipe=recipe,
         config=config,
         accelerator=accelerator,
-        about=about,
+        description=description,
         rows=rows,
         plan=plan,
-        model=model,
+        model=state.model,
         num_parameters=num_parameters,
         state=state,
-        autocast=autocast,
+        autocast=_autocast(accelerator),
         feed=feed,
-        stop=stop,
-        heart=heart,
-        spikes=guards.SpikeWatch(config.spike_factor, progress.recent_losses),
+        stop_signals=stop_signals,
+        heartbeat=heartbeat,
+        spike_detector=guards.SpikeDetector(config.spike_factor, progress.recent_losses),
         tracker=tracker,
-        meter=Meter(feed, accelerator.num_processes, flops, peak),
-        writer=stack.enter_context(checkpoint.Writer()),
-        profiler=stack.enter_context(profiling.profile(out, profile, accelerator.process_index, tracker.say)),
-        began=began,
+        meter=Meter(feed, accelerator.num_processes, *flops),
+        writer=stack.enter_context(checkpoint.BackgroundWriter()),
+        profiler=stack.enter_context(profiling.profile(out, profile, accelerator.process_index, tracker.message)),
+        start_time=start_time,
     )
 
 
-def _num_steps(config: TrainConfig, plan: BatchPlan) -> int:
-    return math.ceil(config.max_epochs * plan.steps_per_epoch)
+def _make_state(
+    recipe: NeuralRecipe, config: TrainConfig, plan: BatchPlan, model: torch.nn.Module, accelerator: "Accelerator"
+) -> tuple[tuple[float, float | None], TrainingState]:
+    """FLOPs as in `preflight.flops`, and the state with model and optimizers prepared by Accelerate."""
+    optimizers = recipe.optimizers(model, peak_learning_rate(config), config.weight_decay)
+    flops = preflight.flops(recipe, model, plan, accelerator)
+    if config.compile:
+        speed.compile_model(model, accelerator.device)
+    model, *prepared = accelerator.prepare(model, *optimizers)
+    speed.disable_buffer_sync(model)
+    # Accelerate's wrapper searches for a library at every step; `TrainingState` does the rest of its work
+    return flops, TrainingState(model, [wrapper.optimizer for wrapper in prepared], config.ema_decay, accelerator)
+
+
+def _fit_micro_batch(
+    recipe: NeuralRecipe, rows: Rows, plan: BatchPlan, state: TrainingState, accelerator: "Accelerator", tracker: Tracker
+) -> BatchPlan:
+    """Halve the micro-batch if memory is too small, and make DDP's first pass."""
+    model, autocast = state.model, _autocast(accelerator)
+
+    def trial_pass(plan: BatchPlan, synchronised: bool = False) -> None:
+        """Forward and backward of the largest micro-batch; without all-reduce unless `synchronised`."""
+        batch = preflight.largest_batch(rows, plan, accelerator)
+        with nullcontext() if synchronised else accelerator.no_sync(model), autocast():
+            state.backward(recipe.step(model, batch, None)[0])
+
+    plan = guards.fit_micro_batch(plan, trial_pass, model, state.optimizers, accelerator, tracker.message)
+    if plan.num_ranks > 1:
+        # With three or more ranks the last bits of a sum depend on its position in a bucket, and DDP rearranges its buckets
+        # after the first pass. Doing that pass here gives new and resumed runs the same buckets
+        with preserved_state(model):
+            trial_pass(plan, synchronised=True)
+        model.zero_grad()
+    return plan
+
+
+def _autocast(accelerator: "Accelerator") -> Callable[[], AbstractContextManager[Any]]:
+    return nullcontext if accelerator.mixed_precision == "no" else accelerator.autocast

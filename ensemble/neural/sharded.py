@@ -1,15 +1,15 @@
-"""Checkpoints of weights that are sharded over ranks (FSDP2): every rank writes and reads its own pieces.
+"""Checkpoints of weights that are sharded over ranks (FSDP2): every rank writes and reads its own shards.
 
 `distributed_type: FSDP` in the accelerate YAML makes each parameter a DTensor, of which a rank holds some rows; moments and
-moving averages are cut the same way. torch.distributed.checkpoint writes them as safetensors, one file a rank,
+moving averages are sharded in the same way. torch.distributed.checkpoint writes them as safetensors, one file per rank,
 
     shard-00001-model-00001-of-00001.safetensors …
 
-whose headers say where in the whole tensor each piece belongs, so that any number of ranks can read them. The tensors are
-named as in model.safetensors and state.safetensors of a checkpoint that is not sharded, and either kind can be loaded into
-a model of the other. (The library's own format needs a pickle; this one has none.)
+The headers of the files contain the position of each shard in the whole tensor, so any number of ranks can read them. The
+names of the tensors are those of model.safetensors and state.safetensors in a checkpoint that is not sharded, and a
+checkpoint of either kind can be loaded into a model of the other. (The default format of the library contains a pickle.)
 
-Importing this takes half a second: it is left to where weights are sharded.
+This module is imported only where weights are sharded, since the import takes half a second.
 """
 
 import warnings
@@ -32,9 +32,9 @@ if TYPE_CHECKING:
 
 
 def use_on_cpu(accelerator: "Accelerator") -> None:
-    """Shard on CPU ranks too, where the YAML says FSDP: Accelerate 1.15 would replicate there, without a word.
+    """Shard on CPU ranks too if the YAML requests FSDP: Accelerate 1.15 would silently replicate the weights there.
 
-    To be called before `prepare`, and where the YAML says so only. `UserError` for FSDP1, whose parameters are no DTensors.
+    Call it before `prepare`, only if the YAML requests FSDP. `UserError` for FSDP1, whose parameters are not DTensors.
     """
     from accelerate import PartialState
     from accelerate.utils import DistributedType, FullyShardedDataParallelPlugin
@@ -44,16 +44,16 @@ def use_on_cpu(accelerator: "Accelerator") -> None:
         if accelerator.mixed_precision != "no":
             plugin.set_mixed_precision(accelerator.mixed_precision)
         accelerator.state.fsdp_plugin = plugin
-        # In both: whenever Accelerate makes an AcceleratorState, that takes its type from the PartialState
+        # In both objects: each new AcceleratorState copies the type from the PartialState
         PartialState().distributed_type = accelerator.state.distributed_type = DistributedType.FSDP
     if accelerator.distributed_type == DistributedType.FSDP and not accelerator.is_fsdp2:
         raise UserError("fsdp_version: 1 in the accelerate YAML is not supported: set it to 2")
 
 
 def reshard(model: torch.nn.Module) -> None:
-    """Give up the whole weights that a forward pass without a backward one leaves behind.
+    """Free the gathered weights that a forward pass without a backward pass leaves.
 
-    To be called after predicting: the next forward pass would take them once more, though the weights had changed since.
+    Call it after predicting: the next forward pass would reuse them although the weights may have changed.
     """
     for module in model.modules():
         if isinstance(module, FSDPModule):
@@ -63,20 +63,20 @@ def reshard(model: torch.nn.Module) -> None:
 def save(
     folder: Path, model: torch.nn.Module, optimizers: Sequence[torch.optim.Optimizer], extra: Tensors
 ) -> list[dict[str, Any]]:
-    """Write weights, optimizers and `extra` tensors, synced; return what of the optimizers is for JSON.
+    """Write and sync weights, optimizers and `extra` tensors; returns the JSON part of each optimizer's state.
 
-    Collective: all ranks call it with the same existing folder, and all return, or raise, when the last has written.
-    `extra` (the moving average) is cut as the weights are. Of a tensor that is whole on every rank one copy is kept.
+    Collective: all ranks call it with the same existing folder, and return or raise together. `extra` (the moving average)
+    is sharded as the weights are. A tensor that every rank holds completely is written once.
     """
-    tensors, rest = {**model.state_dict(), **extra}, []
+    tensors, descriptions = {**model.state_dict(), **extra}, []
     for number, optimizer in enumerate(optimizers):
-        named, about = checkpoint.flatten_optimizer(optimizer, f"optimizer{number}")
-        tensors |= named
-        rest.append(about)
+        optimizer_tensors, description = checkpoint.flatten_optimizer(optimizer, f"optimizer{number}")
+        tensors |= optimizer_tensors
+        descriptions.append(description)
     writer = distributed_checkpoint.HuggingFaceStorageWriter(str(folder), save_distributed=True)
     with _first_failure():
         distributed_checkpoint.save(tensors, storage_writer=writer)
-    return rest
+    return descriptions
 
 
 def load(
@@ -84,21 +84,24 @@ def load(
     model: torch.nn.Module,
     optimizers: Sequence[torch.optim.Optimizer],
     extra: Tensors,
-    rest: Sequence[dict[str, Any]],
+    descriptions: Sequence[dict[str, Any]],
 ) -> None:
-    """Fill model, optimizers and `extra` from a checkpoint, however that one and these are cut.
+    """Fill model, optimizers and `extra` from a checkpoint with any sharding; `descriptions` are those that `save` returned.
 
-    Collective: all ranks call it. What the checkpoint has no `extra` tensor for stays as it is. `UserError` when it holds
-    another model. Checksums are the caller's to verify.
+    Collective. `extra` tensors that the checkpoint lacks do not change. `UserError` if it holds another model. The caller
+    verifies the checksums.
     """
     reader = distributed_checkpoint.HuggingFaceStorageReader(str(folder))
     saved = cast(Mapping[str, Any], reader.read_metadata().state_dict_metadata)
     tensors = model.state_dict()
     for name, tensor in tensors.items():
-        found = tuple(saved[name].size) if name in saved else "none"
-        if found != tensor.shape:
+        saved_shape = tuple(saved[name].size) if name in saved else "none"
+        if saved_shape != tensor.shape:
             shape = tuple(tensor.shape)
-            raise UserError(f"{folder} holds the weights of another model: {name} has shape {shape} here and {found} there")
+            raise UserError(
+                f"{folder} holds the weights of another model: {name} has shape {saved_shape} there and {shape} in "
+                "this model"
+            )
     tensors |= {name: tensor for name, tensor in extra.items() if name in saved}
     for number, optimizer in enumerate(optimizers):
         parameters = [parameter for group in optimizer.param_groups for parameter in group["params"]]
@@ -106,30 +109,30 @@ def load(
             if name.startswith(f"optimizer{number}."):
                 parameter = parameters[int(name.split(".")[1])]
                 shape, dtype = saved[name].size, saved[name].properties.dtype
-                # Moments are cut as their parameter is; a counter of steps is whole everywhere
-                is_cut = shape == parameter.shape
-                tensors[name] = torch.zeros_like(parameter, dtype=dtype) if is_cut else torch.zeros(shape, dtype=dtype)
+                # Moments are sharded as their parameter is; a step counter is not
+                is_sharded = shape == parameter.shape
+                tensors[name] = torch.zeros_like(parameter, dtype=dtype) if is_sharded else torch.zeros(shape, dtype=dtype)
     with _first_failure(), warnings.catch_warnings():
-        warnings.filterwarnings("ignore", "torch.distributed is disabled")  # no surprise on one rank
+        warnings.filterwarnings("ignore", "torch.distributed is disabled")  # expected on one rank
         distributed_checkpoint.load(tensors, storage_reader=reader)
-    for number, (optimizer, about) in enumerate(zip(optimizers, rest, strict=True)):
-        checkpoint.restore_optimizer(optimizer, f"optimizer{number}", tensors, about)
+    for number, (optimizer, description) in enumerate(zip(optimizers, descriptions, strict=True)):
+        checkpoint.restore_optimizer(optimizer, f"optimizer{number}", tensors, description)
 
 
 def gather(tensors: Tensors) -> Tensors:
-    """Whole copies on the CPU of the main process, and nothing on the others; all call. One tensor at a time is whole."""
-    keep = not torch.distributed.is_initialized() or torch.distributed.get_rank() == 0
-    whole = {}
+    """Unsharded copies on the CPU of the main process, {} on other ranks. Collective; gathers one tensor at a time."""
+    is_main = not torch.distributed.is_initialized() or torch.distributed.get_rank() == 0
+    gathered = {}
     for name, tensor in tensors.items():
         full = tensor.full_tensor() if isinstance(tensor, DTensor) else tensor
-        if keep:
-            whole[name] = full.detach().to("cpu", copy=True).contiguous()
-    return whole
+        if is_main:
+            gathered[name] = full.detach().to("cpu", copy=True).contiguous()
+    return gathered
 
 
 @contextmanager
 def _first_failure() -> Iterator[None]:
-    """Raise on every rank what went wrong on the first that failed, in place of a list that is no `Exception`."""
+    """Raise the exception of the first rank that failed, on every rank; the library's own is a `BaseException`."""
     try:
         yield
     except distributed_checkpoint.CheckpointException as error:

@@ -1,13 +1,13 @@
-"""What makes a step faster: precision, the channel between ranks, and torch.compile.
+"""Settings that change the speed of a step: precision, communication between ranks, and torch.compile.
 
     accelerator = Accelerator(**speed.accelerator_options(settings))
     speed.use_fp16_on_cpu(accelerator)
     if settings.compile:
         speed.compile_model(model, accelerator.device)
     model = accelerator.prepare(model)
-    speed.leave_buffers(model)
+    speed.disable_buffer_sync(model)
 
-Nothing heavy is imported before a function is called: OpenMP's settings must stand in the environment by then.
+Functions import torch themselves, since the settings of OpenMP must be in the environment before that.
 """
 
 import datetime
@@ -25,10 +25,9 @@ if TYPE_CHECKING:
 
 
 def accelerator_options(settings: TrainConfig) -> dict[str, Any]:
-    """Keyword arguments for `Accelerator`, from what the settings and the launcher's environment say.
+    """Keyword arguments for `Accelerator`, from the settings and the environment variables of the launcher.
 
-    Raises `UserError` for what Accelerate or the hardware cannot do: fp8 without its GPU and library, and fp16 where FSDP
-    shards the weights over CPUs.
+    Raises `UserError` for fp8 without the required GPU and library, and for fp16 with FSDP on CPUs.
     """
     import torch
     from accelerate.utils import (
@@ -45,28 +44,31 @@ def accelerator_options(settings: TrainConfig) -> dict[str, Any]:
     if precision == "auto":
         precision = os.environ.get("ACCELERATE_MIXED_PRECISION", "no")  # type: ignore[assignment]
     if precision == "fp16" and parse_flag_from_env("ACCELERATE_USE_FSDP") and not has_gpu:
-        raise UserError("precision=fp16 does not go with FSDP on CPUs, whose scaler sees one shard: write precision=bf16")
+        raise UserError(
+            "precision=fp16 is not supported with FSDP on CPUs, where the gradient scaler sees one shard only: use "
+            "precision=bf16"
+        )
 
     handlers: list[Any] = [
         DistributedDataParallelKwargs(gradient_as_bucket_view=True),
-        # The microsecond: Accelerate drops a time-out that equals its own 600 s, and Gloo would wait half an hour
+        # One microsecond more, since Accelerate drops a time-out equal to its default of 600 s, and Gloo's is 1800 s
         InitProcessGroupKwargs(timeout=datetime.timedelta(seconds=settings.timeout_s, microseconds=1)),
     ]
     if precision == "fp8":
-        # Otherwise Accelerate takes fp16, with a line in its log. TransformerEngine would replace the weights under the
-        # optimizers, which are ours
+        # Otherwise Accelerate uses fp16, with a line in its log. TransformerEngine would replace the parameters that the
+        # unwrapped optimizers hold
         if not (has_gpu and torch.cuda.get_device_capability() >= (8, 9) and is_torchao_available()):
             raise UserError(
                 "precision=fp8 needs a GPU of compute capability 8.9 or more (Ada, Hopper) and the package torchao "
-                f"(pip install torchao), and here is {torch.cuda.get_device_name() if has_gpu else 'no GPU'}"
-                f"{' and no torchao' if not is_torchao_available() else ''}: write precision=bf16"
+                f"(pip install torchao), but this machine has {torch.cuda.get_device_name() if has_gpu else 'no GPU'}"
+                f"{' and no torchao' if not is_torchao_available() else ''}: use precision=bf16"
             )
         handlers.append(AORecipeKwargs())
     return {"mixed_precision": precision, "kwargs_handlers": handlers}
 
 
 def use_fp16_on_cpu(accelerator: "Accelerator") -> None:
-    """Make fp16 real on a CPU: there, Accelerate 1.15 goes on in float32, without a gradient scaler and without a word."""
+    """Enable fp16 on a CPU, where Accelerate 1.15 silently uses float32 without a gradient scaler."""
     import torch
 
     if accelerator.mixed_precision == "fp16" and accelerator.device.type == "cpu":
@@ -74,10 +76,10 @@ def use_fp16_on_cpu(accelerator: "Accelerator") -> None:
         accelerator.scaler = torch.amp.GradScaler("cpu")
 
 
-def leave_buffers(model: "torch.nn.Module") -> None:
-    """Keep DDP from sending the buffers before each forward pass, in prediction too: all ranks have them from the start.
+def disable_buffer_sync(model: "torch.nn.Module") -> None:
+    """Do not broadcast the buffers before each forward pass of DDP: all ranks have the same from the start.
 
-    Accelerate 1.15 knows this option by its old name only, of which torch 2.13 warns.
+    Accelerate 1.15 has only the old name of this option, for which torch 2.13 warns.
     """
     import torch
 
@@ -86,20 +88,20 @@ def leave_buffers(model: "torch.nn.Module") -> None:
 
 
 def compile_model(model: "torch.nn.Module", device: "torch.device") -> None:
-    """Compile, in place, every block that a ModuleList of one class repeats; the whole model if there is none.
+    """Compile in place the blocks of each ModuleList whose modules have the same class; the whole model if there is none.
 
-    Blocks that differ in weights only share their code, so the time to compile does not grow with the depth. The names in
-    `state_dict` stay, and a copy of the model is not compiled. Sizes are symbolic: a ragged last batch reuses the code,
-    but for a batch of 1, and one so small that other kernels are better. `UserError` where no compiler works on `device`.
+    Blocks that differ only in their weights share compiled code, so the compile time does not grow with the depth. The names
+    in `state_dict` do not change, and a copy of the model is not compiled. Sizes are symbolic: a short last batch uses the
+    same code, except a batch of 1 or one for which other kernels are faster. `UserError` if `device` has no compiler.
     """
     import torch
 
-    try:  # now, and not with a traceback in the first step
+    try:  # before the first step, where the error would be a long traceback
         torch.compile(lambda x: x.sin())(torch.ones(8, device=device))
     except Exception as error:
         reason = " ".join(str(error).split("\n\n")[0].split())
-        mend = "install g++ and Python's headers, or write compile=false"
-        raise UserError(f"compile=true does not work here ({reason}): {mend}") from None
+        fix = "install g++ and Python's headers, or set compile=false"
+        raise UserError(f"compile=true does not work on this machine ({reason}): {fix}") from None
     repeated = [
         block
         for module in model.modules()
@@ -107,10 +109,10 @@ def compile_model(model: "torch.nn.Module", device: "torch.device") -> None:
         for block in module
     ]
     for block in repeated or [model]:
-        # As block.compile() does, which leaves torch.nn's own classes as they are, without a word (torch 2.13)
+        # As block.compile(), which silently does nothing for torch.nn's own classes (torch 2.13)
         block._compiled_call_impl = torch.compile(types.MethodType(_call, block), dynamic=True)
 
 
 def _call(module: "torch.nn.Module", *inputs: Any, **named: Any) -> Any:
-    """A frame outside of torch: the compiler passes over those inside."""
+    """A frame outside of torch: the compiler skips frames inside."""
     return module._call_impl(*inputs, **named)

@@ -1,4 +1,4 @@
-"""All that changes while a model is trained, and how it goes into a checkpoint and comes back."""
+"""The state of a training, and how it is saved in and restored from a checkpoint."""
 
 import dataclasses
 from contextlib import AbstractContextManager, nullcontext
@@ -21,28 +21,28 @@ if TYPE_CHECKING:
 
 @dataclasses.dataclass
 class Progress:
-    """How far a run has come; it goes into checkpoints as JSON."""
+    """Counters and scores of a run, stored in checkpoints as JSON."""
 
     step: int = 0
-    """Global batches taken from the data."""
+    """Global batches processed, including skipped ones."""
     updates: int = 0
-    """Optimizer steps, which the schedule counts: less those that were skipped."""
+    """Optimizer steps, without skipped ones; the learning rate schedule depends on it."""
     best_score: float | None = None
     best_step: int = 0
     evaluated_step: int = 0
     evaluations_since_best: int = 0
     skipped: int = 0
-    """Batches left out since their loss or gradient was not finite."""
+    """Batches skipped because their loss or gradient was not finite."""
     rollbacks: int = 0
     rollback_step: int = 0
-    """Of the checkpoint that a loss spike goes back to: the last one that was due, wherever the run was stopped since."""
+    """The step of the checkpoint to return to after a loss spike: the last regular one, not one written on preemption."""
     recent_losses: list[float] = dataclasses.field(default_factory=list)
     ranks: int = 0
     seconds: float = 0.0
     evaluation_seconds: float = 0.0
-    """Of the last evaluation."""
+    """Duration of the last evaluation."""
     planned_steps: int = 0
-    """With max_seconds the steps that fit; 0 for those of max_epochs."""
+    """With max_seconds, the total number of steps that fit; 0 for that of max_epochs."""
 
     def forget_best(self) -> None:
         self.best_score, self.best_step, self.evaluations_since_best = None, 0, 0
@@ -51,7 +51,7 @@ class Progress:
 class TrainingState:
     """Model, optimizers, loss scaler, moving average, carried state and progress of one rank.
 
-    The rates that the optimizers come with are the peaks of the schedule.
+    The initial learning rates of the optimizers are the peak rates of the schedule.
     """
 
     def __init__(
@@ -66,7 +66,7 @@ class TrainingState:
         self.scaler: Any = accelerator.scaler
         self.average = MovingAverage(model, ema_decay) if ema_decay else None
         self.carry = Carry()
-        self._carry_of_all: Tensors = {}
+        self._saved_carry: Tensors = {}
         self.progress = Progress(ranks=accelerator.num_processes)
         self.is_sharded = launch.is_sharded(accelerator)
         self._accelerator = accelerator
@@ -74,21 +74,21 @@ class TrainingState:
         self._peak_rates = [[group["lr"] for group in optimizer.param_groups] for optimizer in optimizers]
 
     def backward(self, loss: torch.Tensor) -> None:
-        (self.scaler.scale(loss) if self.scaler else loss).backward()  # as accelerator.backward, at half its cost
+        (self.scaler.scale(loss) if self.scaler else loss).backward()  # as accelerator.backward, which costs twice as much
 
     def gradient_norm(self) -> torch.Tensor:
-        """The norm over all gradients, which are freed of the loss scale first; the same on every rank."""
+        """Unscale the gradients, and return their global norm, the same on every rank."""
         if self.scaler:
             for optimizer in self.optimizers:
                 self.scaler.unscale_(optimizer)
         return torch.nn.utils.get_total_norm([p.grad for p in self._parameters if p.grad is not None])
 
     def may_overflow(self) -> bool:
-        """Whether gradients that are not finite may be so for their loss scale, which is lowered then, and nothing else."""
+        """Whether gradients may have overflowed because of the loss scale, which the scaler then lowers by itself."""
         return bool(self.scaler) and self.scaler.get_scale() >= 1
 
     def update(self, factor: float, rate_scale: float) -> None:
-        """One step of every optimizer, with the gradients times `factor`, at `rate_scale` of the peak rates."""
+        """One step of every optimizer with gradients × `factor` and peak learning rates × `rate_scale`."""
         if factor != 1.0:
             torch._foreach_mul_([p.grad for p in self._parameters if p.grad is not None], factor)
         for optimizer, peak_rates in zip(self.optimizers, self._peak_rates, strict=True):
@@ -104,7 +104,7 @@ class TrainingState:
         self.carry.commit()
 
     def end_step(self) -> None:
-        """Clear the gradients, and what a step that was not taken left behind."""
+        """Clear the gradients, and the carried state of a skipped step."""
         for optimizer in self.optimizers:
             optimizer.zero_grad()
         if self.scaler:
@@ -112,111 +112,113 @@ class TrainingState:
         self.carry.discard()
 
     def averaged_weights(self) -> AbstractContextManager[None]:
-        """The model with the moving average in place of its weights, if there is one."""
+        """Use the moving average, if there is one, as the weights of the model inside the context."""
         return self.average.applied() if self.average else nullcontext()
 
     def weights(self) -> Tensors:
-        """A copy of the weights on the CPU of the main process, under the model's own names; collective."""
+        """A copy of the weights on the CPU of the main process, {} on other ranks; collective."""
         weights = self._unwrapped().state_dict()
         if self.is_sharded:
             from ensemble.neural import sharded
 
             return sharded.gather(weights)
-        return _copied(weights) if self._accelerator.is_main_process else {}
+        return _cpu_copies(weights) if self._accelerator.is_main_process else {}
 
     def snapshot(self) -> tuple[Tensors, dict[str, Any]]:
-        """A copy of what a checkpoint holds beside the weights, on the main process; collective.
+        """The tensors and the JSON of a checkpoint, without the weights: copies on the main process; collective.
 
-        Of weights that are sharded, the optimizers and the moving average are left to `write_sharded`.
+        For sharded weights, the tensors of optimizers and moving average are not included; `write_sharded` writes them.
         """
         from accelerate.utils import gather_object
 
-        own = {"random.cpu": torch.get_rng_state()}
+        random_states = {"random.cpu": torch.get_rng_state()}
         if self._accelerator.device.type == "cuda":
-            own["random.cuda"] = torch.cuda.get_rng_state(self._accelerator.device)
-        of_ranks = gather_object([(own, _copied(self.carry.tensors()))])
+            random_states["random.cuda"] = torch.cuda.get_rng_state(self._accelerator.device)
+        ranks = gather_object([(random_states, _cpu_copies(self.carry.tensors()))])
         if not self._accelerator.is_main_process:
             return {}, {}
         tensors: Tensors = {}
-        for rank, (own, carried) in enumerate(of_ranks):
-            tensors |= {f"rank{rank}.{name}": tensor for name, tensor in own.items()}
+        for rank, (random_states, carried) in enumerate(ranks):
+            tensors |= {f"rank{rank}.{name}": tensor for name, tensor in random_states.items()}
             tensors |= {f"carry.{name}": tensor for name, tensor in carried.items()}
-        about = []
+        optimizers = []
         if not self.is_sharded:
             tensors |= self._averages()
             for number, optimizer in enumerate(self.optimizers):
-                named, rest = checkpoint.flatten_optimizer(optimizer, f"optimizer{number}")
-                tensors |= named
-                about.append(rest)
-        scaler = self.scaler.state_dict() if self.scaler else {}
-        return _copied(tensors), {
+                optimizer_tensors, description = checkpoint.flatten_optimizer(optimizer, f"optimizer{number}")
+                tensors |= optimizer_tensors
+                optimizers.append(description)
+        return _cpu_copies(tensors), {
             "progress": dataclasses.asdict(self.progress),
-            "optimizers": about,
+            "optimizers": optimizers,
             "has_average": self.average is not None,
-            "scaler": scaler,
+            "scaler": self.scaler.state_dict() if self.scaler else {},
         }
 
-    def write_sharded(self, folder: Path, about: dict[str, Any]) -> None:
-        """A checkpoint to which every rank writes its own pieces; collective, and done when it returns."""
+    def write_sharded(self, folder: Path, run_description: dict[str, Any]) -> None:
+        """Write a checkpoint to which every rank writes its own shards; collective, not in the background."""
         from ensemble.neural import sharded
 
         is_main = self._accelerator.is_main_process
         new_folder = folders.new_folder(folder, True, "checkpoint") if is_main else nullcontext()
-        with checkpoint.refuse_unwritable(folder), new_folder as scratch:
+        with checkpoint.report_write_errors(folder), new_folder as scratch:
             scratch = launch.from_main_process(self._accelerator, scratch)
             optimizers = sharded.save(scratch, self._unwrapped(), self.optimizers, self._averages())
-            tensors, description = self.snapshot()
+            tensors, state = self.snapshot()
             if is_main:
-                checkpoint.fill(scratch, {**about, **description, "optimizers": optimizers}, {"state": tensors})
+                description = {**run_description, **state, "optimizers": optimizers}
+                checkpoint.write_files(scratch, description, {"state": tensors})
         self._accelerator.wait_for_everyone()
 
     def restore(self, folder: Path, num_ranks: int, seed: int, override: bool) -> None:
-        """Go on from a checkpoint; on another number of ranks, dropout draws anew and everything else goes on.
+        """Restore everything but the carried state (see `restore_carry`) from a checkpoint.
 
-        What places carry waits for `cut_carry`. With `override`, the optimizers keep the settings they were made with,
-        instead of those of the checkpoint.
+        On another number of ranks the random states are seeded anew. With `override`, the optimizers keep their present
+        settings instead of those in the checkpoint.
         """
         description, tensors = checkpoint.read(folder)
-        self.restore_learned(folder, description, tensors, override)
+        self.restore_weights(folder, description, tensors, override)
         self.progress = Progress(**description["progress"])
         rank, device = self._accelerator.process_index, self._accelerator.device
-        own = _under(f"rank{rank}.", tensors)
+        random_states = _with_prefix(f"rank{rank}.", tensors)
         if self.progress.ranks == num_ranks:
-            torch.set_rng_state(own["random.cpu"])
-            if "random.cuda" in own and device.type == "cuda":
-                torch.cuda.set_rng_state(own["random.cuda"], device)
+            torch.set_rng_state(random_states["random.cpu"])
+            if "random.cuda" in random_states and device.type == "cuda":
+                torch.cuda.set_rng_state(random_states["random.cuda"], device)
         else:
             torch.manual_seed(((seed * 1_000_003 + self.progress.step) * 1_000_003 + rank) % 2**63)
         self.progress.ranks = num_ranks
-        self._carry_of_all = _under("carry.", tensors)
+        self._saved_carry = _with_prefix("carry.", tensors)
 
-    def cut_carry(self, plan: BatchPlan) -> None:
-        """What places carried in the checkpoint, for micro-batches of which it is known that they fit into memory."""
-        self.carry.restore(self._carry_of_all, plan, self._accelerator.device)
-        self._carry_of_all = {}
+    def restore_carry(self, plan: BatchPlan) -> None:
+        """Restore the carried state of the checkpoint, once the size of micro-batches that fits into memory is known."""
+        self.carry.restore(self._saved_carry, plan, self._accelerator.device)
+        self._saved_carry = {}
 
-    def restore_learned(self, folder: Path, description: dict[str, Any], tensors: Tensors, override: bool = False) -> None:
-        """The weights, and what the optimizers know: that part of a checkpoint to which a loss spike goes back."""
-        if len(description["optimizers"]) != len(self.optimizers):
-            ours, theirs = len(self.optimizers), len(description["optimizers"])
-            raise UserError(f"{folder} was written with {theirs} optimizers, not {ours}: it belongs to another recipe")
-        rest = description["optimizers"]
+    def restore_weights(self, folder: Path, description: dict[str, Any], tensors: Tensors, override: bool = False) -> None:
+        """Restore weights, moving average, optimizers and loss scaler, but not the progress, as after a loss spike."""
+        optimizers = description["optimizers"]
+        if len(optimizers) != len(self.optimizers):
+            raise UserError(
+                f"{folder} was written with {len(optimizers)} optimizers, not {len(self.optimizers)}: it belongs to another "
+                "recipe"
+            )
         if override:
             groups = [optimizer.state_dict()["param_groups"] for optimizer in self.optimizers]
-            rest = [{**about, "groups": now} for about, now in zip(rest, groups, strict=True)]
+            optimizers = [{**saved, "groups": now} for saved, now in zip(optimizers, groups, strict=True)]
         averages = self._averages() if description["has_average"] else {}
         if self.is_sharded or checkpoint.is_sharded(folder):
             from ensemble.neural import sharded
 
-            sharded.load(folder, self._unwrapped(), self.optimizers, averages, rest)
+            sharded.load(folder, self._unwrapped(), self.optimizers, averages, optimizers)
         else:
             checkpoint.load_weights(folder, self._unwrapped())
-            for number, (optimizer, about) in enumerate(zip(self.optimizers, rest, strict=True)):
-                checkpoint.restore_optimizer(optimizer, f"optimizer{number}", tensors, about)
+            for number, (optimizer, saved) in enumerate(zip(self.optimizers, optimizers, strict=True)):
+                checkpoint.restore_optimizer(optimizer, f"optimizer{number}", tensors, saved)
             for name, average in averages.items():
                 average.copy_(tensors[name])
         if self.average and not averages:
-            self.average.begin_anew()
+            self.average.reset()
         if self.scaler and description["scaler"]:
             self.scaler.load_state_dict(description["scaler"])
 
@@ -228,9 +230,10 @@ class TrainingState:
         return {f"average.{number}": tensor for number, tensor in enumerate(averages)}
 
 
-def _copied(tensors: Tensors) -> Tensors:
+def _cpu_copies(tensors: Tensors) -> Tensors:
     return {name: tensor.detach().to("cpu", copy=True).contiguous() for name, tensor in tensors.items()}
 
 
-def _under(prefix: str, tensors: Tensors) -> Tensors:
+def _with_prefix(prefix: str, tensors: Tensors) -> Tensors:
+    """The tensors whose names start with `prefix`, which is removed."""
     return {name.removeprefix(prefix): tensor for name, tensor in tensors.items() if name.startswith(prefix)}

@@ -1,6 +1,6 @@
-"""Two ranks, as on two nodes with a disk each: disagreeing_ranks.py OUT broken|other
+"""Two ranks with different data, as on two nodes with local disks: disagreeing_ranks.py OUT broken|other
 
-The data of rank 1 is broken, or another's. test_failures.py runs it through the launcher.
+The data of rank 1 are broken, or have another fingerprint. test_failures.py starts it with the launcher.
 """
 
 import sys
@@ -20,8 +20,8 @@ def main() -> None:
     with launch.together(accelerator):
         if is_second and failure == "broken":
             raise errors.UserError("rows.arrow is missing")
-    about = {"fingerprint": f"f{int(is_second)}", "config": {}}
-    runs.open_run(out, about, accelerator, "", False)
+    description = {"fingerprint": f"f{int(is_second)}", "config": {}}
+    runs.open_run(out, description, accelerator, "", False)
 
 
 if __name__ == "__main__":

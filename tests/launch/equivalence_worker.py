@@ -1,7 +1,7 @@
-"""What test_equivalence.py launches: equivalence_worker.py OUT trains a toy by `loop.train` for each dtype and accumulation.
+"""Started by test_equivalence.py. equivalence_worker.py OUT trains a toy by `loop.train` for each dtype and accumulation.
 
-Rank r leaves OUT/DTYPE-ACCUMULATION/RANK.safetensors: before each of the 20 steps the `gradients` that AdamW is given and
-the `weights` it is given them at, of shape (20, parameters), and the weights at the `end`.
+Rank r writes OUT/DTYPE-ACCUMULATION/RANK.safetensors: before each of the 20 steps the `gradients` passed to AdamW and
+the `weights` at that step, both of shape (20, parameters), and the weights at the `end`.
 """
 
 import sys
@@ -100,7 +100,7 @@ class Toy:
 
 
 def settings(out: Path, num_ranks: int, accumulation: int) -> TrainConfig:
-    """The clip takes hold in some steps, and the rate rises and falls."""
+    """Gradients are clipped in some steps, and the learning rate rises and falls."""
     return TrainConfig(
         data="toy",
         out=str(out),
@@ -129,10 +129,10 @@ def main() -> None:
             folder = out / f"{dtype}-{accumulation}"
             toy = Toy(dtype)
             loop.train(toy, settings(folder, accelerator.num_processes, accumulation), accelerator)
-            found = {name: torch.stack(tensors) for name, tensors in toy.seen.items()}
+            recorded = {name: torch.stack(tensors) for name, tensors in toy.seen.items()}
             (model,) = accelerator._models
-            found["end"] = torch.nn.utils.parameters_to_vector(model.parameters()).detach()
-            save_file(found, folder / f"{accelerator.process_index}.safetensors")
+            recorded["end"] = torch.nn.utils.parameters_to_vector(model.parameters()).detach()
+            save_file(recorded, folder / f"{accelerator.process_index}.safetensors")
             accelerator.free_memory()
     accelerator.end_training()
 

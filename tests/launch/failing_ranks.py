@@ -1,6 +1,6 @@
-"""Two ranks that train a tiny model; rank 1 fails at a step as it is told: failing_ranks.py FOLDER kill|stop|raise STEP.
+"""Two ranks that train a tiny model; rank 1 fails at a given step: failing_ranks.py FOLDER kill|stop|raise STEP.
 
-test_failures.py runs it through the launcher.
+test_failures.py starts it with the launcher.
 """
 
 import os
@@ -19,7 +19,7 @@ TIMEOUT_S = 10
 
 
 def main() -> None:
-    folder, failure, at = Path(sys.argv[1]), sys.argv[2], int(sys.argv[3])
+    folder, failure, failing_step = Path(sys.argv[1]), sys.argv[2], int(sys.argv[3])
     import torch
     from accelerate import Accelerator, InitProcessGroupKwargs
 
@@ -32,13 +32,15 @@ def main() -> None:
     accelerator.wait_for_everyone()
     with (
         StopSignals(),
-        runs.failure_marked(folder, accelerator),
-        heartbeat.Heartbeat.of(accelerator, TIMEOUT_S, folder, partial(runs.mark_lost, folder)) as heart,
+        runs.status_on_error(folder, accelerator),
+        heartbeat.Heartbeat.from_accelerator(
+            accelerator, TIMEOUT_S, folder, partial(runs.mark_lost, folder)
+        ) as rank_heartbeat,
     ):
-        for step in range(at + 100):
-            heart.beat(step)
-            if accelerator.process_index == 1 and step == at:
-                time.sleep(2 * heartbeat.PULSE_S)  # so that the others know this step
+        for step in range(failing_step + 100):
+            rank_heartbeat.beat(step)
+            if accelerator.process_index == 1 and step == failing_step:
+                time.sleep(2 * heartbeat.INTERVAL_S)  # so that the others have the record of this step
                 (folder / "pid").write_text(str(os.getpid()))
                 fail(failure)
             accelerator.backward(model(torch.ones(2, 4)).sum())

@@ -1,4 +1,4 @@
-"""What tests/launch/test_knobs.py launches: what DDP and the process group are.
+"""Started by test_knobs.py: writes the options of DDP and the process group.
 
 knobs_worker.py OUT key=value…
 """
@@ -29,15 +29,15 @@ def measure(accelerator: "Accelerator", out: Path) -> None:
     model = torch.nn.Linear(64, 512)
     model.register_buffer("mean", torch.zeros(1))
     model = accelerator.prepare(model)
-    speed.leave_buffers(model)
+    speed.disable_buffer_sync(model)
     if accelerator.is_main_process:
         gloo = torch.distributed.distributed_c10d._get_default_group()._get_backend(torch.device("cpu"))
-        about = {
+        options = {
             "sends_buffers": model.will_sync_module_buffers(),
             "gradient_as_bucket_view": model.gradient_as_bucket_view,
             "timeout_s": gloo.options._timeout.total_seconds(),
         }
-        (out / "about.json").write_text(json.dumps(about), encoding="utf-8")
+        (out / "about.json").write_text(json.dumps(options), encoding="utf-8")
 
 
 if __name__ == "__main__":

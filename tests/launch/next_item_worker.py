@@ -1,7 +1,7 @@
-"""What test_next_item.py launches: next_item_worker.py DATA OUT VARIANT… trains small models by `loop.train`.
+"""Started by test_next_item.py: next_item_worker.py DATA OUT VARIANT… trains small models by `loop.train`.
 
 A variant is a number: 0 SASRec, 1 SASRec with mHC, 2 TiSASRec, 3 TiSASRec with mHC. OUT/VARIANT is the folder of its run,
-and OUT/VARIANT.safetensors has what a model that has learned nothing says of the test split.
+and OUT/VARIANT.safetensors has the predictions of an untrained model on the test split.
 """
 
 import sys
@@ -43,9 +43,9 @@ def train(data: Path, out: Path, variants: list[int], micro_batch_size: int, acc
         loop.train(recipe, config, accelerator)
         accelerator.free_memory()
         torch.manual_seed(0)
-        found = evaluation.predict(recipe, recipe.model(), "test", 7, accelerator)
+        predictions = evaluation.predict(recipe, recipe.model(), "test", 7, accelerator)
         if accelerator.is_main_process:
-            save_file({name: torch.from_numpy(array) for name, array in found.items()}, out / f"{variant}.safetensors")
+            save_file({name: torch.from_numpy(array) for name, array in predictions.items()}, out / f"{variant}.safetensors")
 
 
 def main() -> None:

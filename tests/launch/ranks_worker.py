@@ -1,4 +1,4 @@
-"""What test_yamls.py launches: ranks_worker.py OUT, where each rank leaves what it found itself to be."""
+"""Started by test_yamls.py: ranks_worker.py OUT, to which each rank writes a description of itself."""
 
 import json
 import sys
@@ -14,13 +14,13 @@ def main() -> None:
     import torch
 
     one = accelerator.reduce(torch.ones(1))
-    about = {
+    description = {
         "ranks": accelerator.num_processes,
         "summed": int(one.item()),
         "device": accelerator.device.type,
         "precision": accelerator.mixed_precision,
     }
-    Path(sys.argv[1], f"{accelerator.process_index}.json").write_text(json.dumps(about))
+    Path(sys.argv[1], f"{accelerator.process_index}.json").write_text(json.dumps(description))
 
 
 if __name__ == "__main__":

@@ -1,7 +1,7 @@
-"""Two ranks look for a micro-batch that fits, where rank 1 has little memory: short_of_memory.py FOLDER.
+"""Two ranks search for a micro-batch that fits; rank 1 has little memory: short_of_memory.py FOLDER.
 
-Each writes to FOLDER what it found and whether the search left a trace, after two steps of that size.
-test_failures.py runs it through the launcher.
+Each writes the result to FOLDER, and whether the search changed its state, after two steps of that size.
+test_failures.py starts it with the launcher.
 """
 
 import json
@@ -16,7 +16,7 @@ BATCH_SIZE = 32768
 WIDTH = 512  # an activation of rank 1's half of the batch has 32 MB
 NUM_WORDS = 2**19  # an embedding, its gradient and each of its two moments have 32 MB
 FREE_MB = 160
-"""Of rank 1: enough for the gradient, the moments, and a part of the activations."""
+"""Memory of rank 1: enough for the gradient, the moments, and a part of the activations."""
 
 
 def main() -> None:
@@ -33,7 +33,7 @@ def main() -> None:
     )
     optimizer = torch.optim.AdamW(model.parameters(), fused=True)
 
-    def try_once(plan: BatchPlan) -> None:
+    def trial_pass(plan: BatchPlan) -> None:
         model(torch.arange(plan.micro_batch_size)).sum().backward()
 
     def state() -> list[Any]:
@@ -46,19 +46,19 @@ def main() -> None:
     if rank == 1:
         used = int(Path("/proc/self/statm").read_text().split()[0]) * resource.getpagesize()
         resource.setrlimit(resource.RLIMIT_AS, (used + FREE_MB * 2**20,) * 2)
-    sentences: list[str] = []
-    fitted = guards.fit_micro_batch(plan, try_once, model, [optimizer], accelerator, sentences.append)
-    found = {
+    messages: list[str] = []
+    fitted = guards.fit_micro_batch(plan, trial_pass, model, [optimizer], accelerator, messages.append)
+    result = {
         "micro_batch_size": fitted.micro_batch_size,
         "batch_size": fitted.micro_batch_size * fitted.num_ranks * fitted.accumulation,
-        "sentences": sentences,
-        "left_a_trace": state() != before,
+        "messages": messages,
+        "state_changed": state() != before,
     }
     for _ in range(2):
-        try_once(fitted)
+        trial_pass(fitted)
         optimizer.step()
         optimizer.zero_grad()
-    Path(sys.argv[1], f"rank{rank}.json").write_text(json.dumps(found))
+    Path(sys.argv[1], f"rank{rank}.json").write_text(json.dumps(result))
     accelerator.wait_for_everyone()
 
 

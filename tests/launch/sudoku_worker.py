@@ -1,11 +1,11 @@
-"""What test_sudoku.py launches.
+"""Started by test_sudoku.py.
 
 sudoku_worker.py DATA OUT begin    two ranks train each of RUNS, then one more run in which rank 1 is killed
-sudoku_worker.py DATA OUT resume   that run goes on
+sudoku_worker.py DATA OUT resume   resume that run
 sudoku_worker.py DATA OUT signs    one step of SparseSignSGD on any number of ranks
 
-For each of RUNS, rank r leaves OUT/NAME/RANK.safetensors: before each step the `gradients` of the body, the `weights` at
-which they were taken, and the puzzle embedding's `table`, each with the step as first dimension. `signs` leaves
+For each of RUNS, rank r writes OUT/NAME/RANK.safetensors: before each step the `gradients` of the body, the `weights` at
+which they were taken, and the puzzle embedding's `table`, each with the step as first dimension. `signs` writes
 OUT/signs.RANKS.RANK.safetensors.
 """
 
@@ -23,7 +23,7 @@ from ensemble.neural.settings import TrainConfig
 if TYPE_CHECKING:
     import torch
 
-BATCH_SIZE, NUM_EPOCHS = 16, 2  # 35 rows: steps of 16, 16 and 3; of the last one, rank 1 of 2 has none
+BATCH_SIZE, NUM_EPOCHS = 16, 2  # 35 rows: steps of 16, 16 and 3; of the last one, rank 1 of 2 has no row
 RUNS: dict[str, tuple[dict[str, Any], int]] = {
     "carried": ({"variant": "hrm", "puzzle_embedding": True, "high_cycles": 2, "low_cycles": 2}, 1),
     "one segment": ({"variant": "trm", "mixing": "attention", "low_cycles": 2, "segments": 1}, 2),
@@ -55,7 +55,7 @@ def settings(out: Path, num_ranks: int, accumulation: int = 1) -> TrainConfig:
 
 
 def make(data: Path, **changed: Any) -> Any:
-    """The recipe with weights in float64, so that only errors make a difference, and heads that halt some places early."""
+    """The recipe with weights in float64, so that rounding does not matter, and heads that halt some positions early."""
     import torch
 
     from ensemble.recipes.sudoku import training
@@ -64,22 +64,22 @@ def make(data: Path, **changed: Any) -> Any:
     build = recipe.model
 
     def model() -> Any:
-        built = build().double()
-        torch.nn.init.normal_(built.to_halting.weight, std=0.3)
-        torch.nn.init.zeros_(built.to_halting.bias)
-        return built
+        network = build().double()
+        torch.nn.init.normal_(network.to_halting.weight, std=0.3)
+        torch.nn.init.zeros_(network.to_halting.bias)
+        return network
 
     recipe.model = model  # type: ignore[method-assign]
     return recipe
 
 
 def train(recipe: Any, config: TrainConfig, accelerator: Any, resume: str = "") -> dict[str, "torch.Tensor"]:
-    """Train, and return what was seen before each step of the body's optimizer."""
+    """Train, and return gradients, weights and table before each step of the first optimizer."""
     import torch
 
     from ensemble.neural import loop
 
-    once = recipe.optimizers
+    make_optimizers = recipe.optimizers
     seen: dict[str, list[torch.Tensor]] = {"gradients": [], "weights": [], "table": []}
 
     def optimizers(model: Any, learning_rate: float, weight_decay: float) -> list[Any]:
@@ -91,9 +91,9 @@ def train(recipe: Any, config: TrainConfig, accelerator: Any, resume: str = "") 
             if model.puzzles is not None:
                 seen["table"].append(model.puzzles.table.clone())
 
-        made = once(model, learning_rate, weight_decay)
-        made[0].register_step_pre_hook(record)
-        return made
+        result = make_optimizers(model, learning_rate, weight_decay)
+        result[0].register_step_pre_hook(record)
+        return result
 
     recipe.optimizers = optimizers
     loop.train(recipe, config, accelerator, resume)
@@ -117,17 +117,17 @@ def uses() -> tuple["torch.Tensor", "torch.Tensor"]:
 
 
 def signs(rank: int, num_ranks: int) -> "torch.Tensor":
-    """The table after two steps with this rank's part of the uses."""
+    """The table after two steps with this rank's part of the global batch."""
     import torch
 
     from ensemble.neural.optimizers import SparseSignSGD
 
     ids, gradients = uses()
-    mine = slice(rank * len(ids) // num_ranks, (rank + 1) * len(ids) // num_ranks)
+    own = slice(rank * len(ids) // num_ranks, (rank + 1) * len(ids) // num_ranks)
     table = torch.nn.Parameter(torch.ones(NUM_ROWS, COLUMNS), requires_grad=False)
     optimizer = SparseSignSGD([table], lr=0.01, weight_decay=0.1)
     for _ in range(2):
-        table.grad = torch.sparse_coo_tensor(ids[None, mine], gradients[mine], table.shape, check_invariants=False)
+        table.grad = torch.sparse_coo_tensor(ids[None, own], gradients[own], table.shape, check_invariants=False)
         optimizer.step()
     return table.detach()
 
@@ -143,8 +143,8 @@ def main() -> None:
         save_file({"table": signs(rank, num_ranks)}, out / f"signs.{num_ranks}.{rank}.safetensors")
     if what == "begin":
         for name, (changed, accumulation) in RUNS.items():
-            found = train(make(data, **changed), settings(out / name, num_ranks, accumulation), accelerator)
-            save_file(found, out / name / f"{rank}.safetensors")
+            recorded = train(make(data, **changed), settings(out / name, num_ranks, accumulation), accelerator)
+            save_file(recorded, out / name / f"{rank}.safetensors")
             accelerator.free_memory()
     if what != "signs":
         recipe = make(data, **RUNS["carried"][0])

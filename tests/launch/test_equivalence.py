@@ -1,7 +1,7 @@
-"""The gradient and the weights do not depend on how the global batch was cut, by ranks, accumulation or ragged rows.
+"""Gradients and weights do not depend on the number of ranks, on accumulation or on short batches.
 
-On 1, 2 and 4 ranks with 1, 2 and 8 accumulated micro-batches, through the real launcher, `loop.train` does what the plain
-PyTorch loop here does: one process, the whole global batch at once, neither Accelerate nor DDP.
+On 1, 2 and 4 ranks with 1, 2 and 8 accumulated micro-batches, `loop.train`, with the real launcher, is compared to the plain
+PyTorch loop in this file: one process, the whole global batch at once, neither Accelerate nor DDP.
 """
 
 import math
@@ -25,7 +25,7 @@ worker = runpy.run_path(WORKER)
 
 @pytest.fixture(scope="module", params=[1, 2, 4], ids="{}_ranks".format)
 def launched(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> tuple[int, Path]:
-    """The number of ranks, and the folder in which they left what they did."""
+    """The number of ranks, and the folder to which they wrote their gradients and weights."""
     ranks, out = request.param, tmp_path_factory.mktemp("equivalence")
     yaml = launcher.SINGLE_CPU if ranks == 1 else launcher.MULTI_CPU
     code, errors = launcher.run([*launcher.ACCELERATE, *yaml, "--num_processes", ranks, WORKER, out], out)
@@ -47,10 +47,10 @@ class Plain:
         self.model = toy.model()
 
     def gradient(self, step: int) -> torch.Tensor:
-        """Of step 0, 1 … at the present weights, as AdamW gets it."""
+        """The clipped gradient of step 0, 1, … at the present weights."""
         tokens, classes = (  # row after row, without padding
-            torch.from_numpy(np.concatenate([of[row, : self.rows.num_tokens[row]] for row in self.batches[step]]))
-            for of in (self.rows.tokens, self.rows.classes)
+            torch.from_numpy(np.concatenate([array[row, : self.rows.num_tokens[row]] for row in self.batches[step]]))
+            for array in (self.rows.tokens, self.rows.classes)
         )
         self.model.zero_grad()
         torch.nn.functional.cross_entropy(self.model(tokens), classes).backward()
@@ -76,14 +76,14 @@ class Plain:
         return self.weights()
 
 
-def error(found: torch.Tensor, expected: torch.Tensor) -> float:
+def error(actual: torch.Tensor, expected: torch.Tensor) -> float:
     """Relative, norm-wise."""
-    assert found.dtype == expected.dtype
-    return float(torch.linalg.vector_norm(found - expected) / torch.linalg.vector_norm(expected))
+    assert actual.dtype == expected.dtype
+    return float(torch.linalg.vector_norm(actual - expected) / torch.linalg.vector_norm(expected))
 
 
 def recorded(launched: tuple[int, Path], dtype: str, accumulation: int) -> dict[str, torch.Tensor]:
-    """What the ranks recorded, which must be the same to the bit on each."""
+    """The tensors that the ranks recorded, which must be bitwise equal on all of them."""
     ranks, out = launched
     first, *others = (load_file(out / f"{dtype}-{accumulation}" / f"{rank}.safetensors") for rank in range(ranks))
     assert all(torch.equal(first[name], other[name]) for other in others for name in first)
@@ -92,20 +92,20 @@ def recorded(launched: tuple[int, Path], dtype: str, accumulation: int) -> dict[
 
 @pytest.mark.parametrize("accumulation", [1, 2, 8])
 @pytest.mark.parametrize(("dtype", "bound"), [("float32", 1e-6), ("float64", 1e-12)])
-def test_gradients_are_those_of_the_uncut_batch(
+def test_gradients_are_those_of_the_whole_batch(
     launched: tuple[int, Path], dtype: str, bound: float, accumulation: int
 ) -> None:
-    """A mean of means, padding or idle ranks that count, or a tail divided by the full batch: wrong by percents.
+    """A mean of means, counted padding or idle ranks, or a short batch divided by the full size would be wrong by percents.
 
-    Each is taken at the loop's own weights, so that what AdamW makes of rounding does not count; with two ragged tails.
+    Each gradient is computed at the loop's weights, so that AdamW does not amplify rounding; two batches are short.
     """
-    found, plain = recorded(launched, dtype, accumulation), Plain(dtype)
-    assert torch.equal(found["weights"][0], plain.weights()), "the initial weights are others"
-    norms = torch.linalg.vector_norm(found["gradients"][:8], dim=1)
-    assert norms.min() < 0.9 * plain.config.clip_norm < norms.max(), "some were meant to be clipped, and some not"
+    actual, plain = recorded(launched, dtype, accumulation), Plain(dtype)
+    assert torch.equal(actual["weights"][0], plain.weights()), "the initial weights differ"
+    norms = torch.linalg.vector_norm(actual["gradients"][:8], dim=1)
+    assert norms.min() < 0.9 * plain.config.clip_norm < norms.max(), "only some gradients must be clipped"
     for step in range(8):
-        torch.nn.utils.vector_to_parameters(found["weights"][step], plain.model.parameters())
-        assert error(found["gradients"][step], plain.gradient(step)) <= bound, step
+        torch.nn.utils.vector_to_parameters(actual["weights"][step], plain.model.parameters())
+        assert error(actual["gradients"][step], plain.gradient(step)) <= bound, step
 
 
 @pytest.mark.parametrize("accumulation", [1, 2, 8])
@@ -113,10 +113,10 @@ def test_gradients_are_those_of_the_uncut_batch(
 def test_weights_after_20_steps_are_those_of_the_plain_loop(
     launched: tuple[int, Path], dtype: str, bound: float, accumulation: int
 ) -> None:
-    """Clip, warm-up, cosine or decay would count ranks or micro-batches, or ranks would drift apart.
+    """Clipping, warm-up, cosine or decay would depend on ranks or micro-batches, or ranks would diverge.
 
-    Seen: 3e-8 to 5e-8 in float32, where AdamW could make much of tiny gradients' signs, and 1e-16 in float64.
+    Measured: 3e-8 to 5e-8 in float32, where AdamW amplifies differences of tiny gradients, and 1e-16 in float64.
     """
-    found, plain = recorded(launched, dtype, accumulation), Plain(dtype)
-    assert error(found["end"], plain.weights()) > 0.1, "nothing was learned"
-    assert error(found["end"], plain.train()) <= bound
+    actual, plain = recorded(launched, dtype, accumulation), Plain(dtype)
+    assert error(actual["end"], plain.weights()) > 0.1, "nothing was learned"
+    assert error(actual["end"], plain.train()) <= bound

@@ -1,4 +1,4 @@
-"""Precision, compilation and the channel between ranks, through the real launcher on two Gloo ranks."""
+"""Precision, compilation and options of DDP, with the real launcher on two Gloo ranks."""
 
 import dataclasses
 import json
@@ -14,19 +14,19 @@ TRAIN_WORKER = Path(__file__).with_name("knobs_train_worker.py")
 
 
 def launch(*words: Any) -> tuple[int, str]:
-    """Exit code and standard error of two ranks, which compile in their own processes: a pool would import torch too."""
+    """Exit code and standard error of two ranks, which compile without worker processes: these would import torch."""
     one_thread = {"TORCHINDUCTOR_COMPILE_THREADS": "1"}
     return launcher.run([*launcher.ACCELERATE, *launcher.MULTI_CPU, *words], launcher.ROOT, **one_thread)
 
 
-def test_the_channel_between_ranks_is_as_it_was_asked_for(tmp_path: Path) -> None:
-    """The time-out would stop at Accelerate, which drops one that equals its default; or buffers be sent at every step."""
+def test_options_of_ddp_and_the_process_group(tmp_path: Path) -> None:
+    """The time-out would be dropped by Accelerate because it equals the default, or buffers would be sent at every step."""
     code, errors = launch(WORKER, tmp_path, "timeout_s=600")
     assert code == 0, errors
     assert "Warning" not in errors
-    found = json.loads((tmp_path / "about.json").read_text())
+    options = json.loads((tmp_path / "about.json").read_text())
     expected = {"sends_buffers": False, "gradient_as_bucket_view": True, "timeout_s": 600}
-    assert found == pytest.approx(expected, rel=1e-6)
+    assert options == pytest.approx(expected, rel=1e-6)
 
 
 @dataclasses.dataclass(frozen=True)
@@ -35,7 +35,7 @@ class Run:
 
     out: Path
     ranks: list[dict[str, Any]]
-    """What each rank saw: names of compiled modules, number of compiled graphs, dtypes of the model's output."""
+    """For each rank: names of compiled modules, number of compiled graphs, dtypes of the model's output."""
 
     @property
     def losses(self) -> list[float]:
@@ -65,7 +65,7 @@ def train(data: Path, folder: Path, *words: str) -> Run:
 
 @pytest.fixture(scope="module")
 def plain(prepared: Path, tmp_path_factory: pytest.TempPathFactory) -> Run:
-    """A run without a knob."""
+    """A run with default settings."""
     return train(prepared, tmp_path_factory.mktemp("plain"))
 
 
@@ -73,18 +73,20 @@ def assert_learned_the_same(run: Run, plain: Run, error: float) -> None:
     """The same losses within a relative error, and weights of the same names and types."""
     assert len(run.losses) > 1
     assert run.losses == pytest.approx(plain.losses, rel=error)
-    found, expected = (load_file(of.out / "final/model.safetensors") for of in (run, plain))
-    assert {name: tensor.dtype for name, tensor in found.items()} == {name: of.dtype for name, of in expected.items()}
+    actual, expected = (load_file(each.out / "final/model.safetensors") for each in (run, plain))
+    assert {name: tensor.dtype for name, tensor in actual.items()} == {
+        name: tensor.dtype for name, tensor in expected.items()
+    }
 
 
-def test_without_a_knob_the_model_is_as_it_was_written(plain: Run) -> None:
+def test_by_default_the_model_is_not_changed(plain: Run) -> None:
     """The two tests below could not fail."""
     assert plain.ranks == [{"compiled": [], "graphs": 0, "dtypes": ["torch.float32"]}] * 2
     assert (plain.precision, plain.scaler) == ("no", {})
 
 
 def test_two_ranks_train_compiled_blocks(plain: Run, prepared: Path, tmp_path: Path) -> None:
-    """compile=true would be lost on the way from the command line to the model; or its weights load with it only."""
+    """compile=true would have no effect, or the weights would load with compile=true only."""
     run = train(prepared, tmp_path, "compile=true")
     for rank in run.ranks:
         assert rank["compiled"] == ["blocks.0", "blocks.1", "text_encoder.blocks.0"]
@@ -94,7 +96,7 @@ def test_two_ranks_train_compiled_blocks(plain: Run, prepared: Path, tmp_path: P
 
 
 def test_two_ranks_train_in_fp16(plain: Run, prepared: Path, tmp_path: Path) -> None:
-    """precision=fp16 would be lost on the way from the command line to the model; or gradients go without a loss scale."""
+    """precision=fp16 would have no effect, or gradients would not be scaled."""
     run = train(prepared, tmp_path, "precision=fp16")
     assert run.ranks == [{"compiled": [], "graphs": 0, "dtypes": ["torch.float16"]}] * 2
     assert run.precision == "fp16"

@@ -1,6 +1,6 @@
-"""The shipped YAMLs through the real launcher: as many ranks as asked for, the same weights on one and two, exact resuming.
+"""The YAML files with the real launcher: the number of ranks, and equal weights and predictions on one and two ranks.
 
-Everything here runs scripts/ in processes of its own, with none of Accelerate's variables in the environment.
+All tests run scripts/ in subprocesses, without Accelerate's environment variables.
 """
 
 import json
@@ -50,16 +50,16 @@ def trained(prepared: Path, tmp_path_factory: pytest.TempPathFactory) -> dict[in
 # Ranks
 
 
-def test_each_yaml_brings_up_its_ranks(trained: dict[int, Path]) -> None:
-    """multi_cpu.yaml would train one process, or two that do not know each other, without a word."""
+def test_each_yaml_starts_its_ranks(trained: dict[int, Path]) -> None:
+    """multi_cpu.yaml would silently train in one process, or in two independent ones."""
     for ranks, out in trained.items():
-        found = summary(out)
-        assert (found["ranks"], found["precision"]) == (ranks, "no")
-        assert found["device"].startswith("cpu")
+        values = summary(out)
+        assert (values["ranks"], values["precision"]) == (ranks, "no")
+        assert values["device"].startswith("cpu")
 
 
 def test_one_and_two_ranks_learn_the_same(trained: dict[int, Path], prepared: Path) -> None:
-    """The global batch or the loss would depend on the hardware; or a rank that has no row in the last step would hang.
+    """The global batch or the loss would depend on the hardware, or a rank without rows in the last step would hang.
 
     Weights and AdamW's moments after four steps agree within a relative 1e-6, norm-wise: float32 sums in another order. A
     mean of means, or rows seen twice, would differ by percents.
@@ -67,17 +67,17 @@ def test_one_and_two_ranks_learn_the_same(trained: dict[int, Path], prepared: Pa
     num_rows = json.loads((prepared / "manifest.json").read_text())["splits"]["train"]["rows"]
     plans = [BatchPlan.make(num_rows, **CUT, num_ranks=2, rank=rank, seed=0) for rank in (0, 1)]
     last = [list(plan.micro_batches(1, 2))[-1] for plan in plans]
-    assert any(micro.idle for micro in last), "the tail was meant to leave a rank without a row"
+    assert any(micro.idle for micro in last), "the last batch must leave a rank without rows"
     assert summary(trained[1])["steps"] == summary(trained[2])["steps"] == 4
     one, two = (tensors(out / "checkpoints/step-00000004") for out in trained.values())
     for part in ("exp_avg", "exp_avg_sq", "weight"):
         names = [name for name in one if name.endswith(part)]
-        ours, theirs = (torch.cat([of[name].double().flatten() for name in names]) for of in (one, two))
-        assert torch.linalg.norm(ours - theirs) <= 1e-6 * torch.linalg.norm(ours), part
+        first, second = (torch.cat([state[name].double().flatten() for name in names]) for state in (one, two))
+        assert torch.linalg.norm(first - second) <= 1e-6 * torch.linalg.norm(first), part
 
 
 def test_one_and_two_ranks_predict_the_same_rows(trained: dict[int, Path], prepared: Path, tmp_path: Path) -> None:
-    """With two ranks a row would be predicted twice, left out, or stand in another one's place; or both would write."""
+    """With two ranks a row would be predicted twice or not at all, be in another place, or both ranks would write."""
     words = [PREDICT, f"member={trained[2]}", f"data={prepared}", "name=net"]
     code, errors = run([*ACCELERATE, *MULTI_CPU, *words, f"out={tmp_path / 'two'}"], tmp_path)
     assert code == 0, errors
@@ -91,7 +91,7 @@ def test_one_and_two_ranks_predict_the_same_rows(trained: dict[int, Path], prepa
             assert np.array_equal(getattr(one, name), getattr(two, name), equal_nan=True), (split, name)
         assert two.prediction == pytest.approx(one.prediction, rel=1e-5)
         assert len(np.unique(one.prediction)) > len(one.prediction) / 2
-    assert any(number % 2 for number in num_rows), "no split was meant to be cut evenly"
+    assert any(number % 2 for number in num_rows), "one split must have an odd number of rows"
 
 
 @pytest.mark.parametrize(
@@ -100,14 +100,14 @@ def test_one_and_two_ranks_predict_the_same_rows(trained: dict[int, Path], prepa
         (["accelerate", "multi_cpu_that_starts_one.yaml"], {}, r"the launcher (/.*multi_cpu_that_starts_one.yaml)"),
         (["accelerate", "--cpu", "--num_processes", "2"], {}, "the launcher (--num_processes)"),
         (["accelerate.commands.launch", "--cpu", "--num_processes=2"], {}, "the launcher (--num_processes)"),
-        ([], {"WORLD_SIZE": "2"}, "the environment's WORLD_SIZE"),
+        ([], {"WORLD_SIZE": "2"}, "the variable WORLD_SIZE"),
     ],
     ids=["MULTI_CPU", "--cpu", "python -m", "WORLD_SIZE"],
 )
-def test_a_launch_that_starts_too_few_is_refused(
+def test_a_launch_with_too_few_processes_is_refused(
     launcher: list[str], environment: dict[str, str], origin: str, prepared: Path, tmp_path: Path
 ) -> None:
-    """Accelerate starts one process here without a word, and the person believes in two."""
+    """Accelerate silently starts one process here instead of two."""
     yaml = (ROOT / "accelerate_configs/multi_cpu.yaml").read_text().replace("MULTI_GPU", "MULTI_CPU")
     file = tmp_path / "multi_cpu_that_starts_one.yaml"
     file.write_text(yaml)
@@ -128,17 +128,17 @@ def test_a_launch_that_starts_too_few_is_refused(
     assert not (tmp_path / "run").exists()
 
 
-@pytest.mark.skipif(torch.cuda.is_available(), reason="on a machine with GPUs these two know each other")
+@pytest.mark.skipif(torch.cuda.is_available(), reason="on a machine with GPUs these two processes form a group")
 def test_a_gpu_yaml_on_a_machine_without_gpus_is_refused(prepared: Path, tmp_path: Path) -> None:
-    """Accelerate starts two rank 0 here, which would train the same run twice into one folder."""
+    """Accelerate starts two ranks 0 here, which would both train into the same folder."""
     code, errors = run([*ACCELERATE, *MULTI_GPU, TRAIN, *settings(prepared, tmp_path / "run")], tmp_path)
     assert code != 0
     assert "error: " in errors, errors
     assert not (tmp_path / "run").exists()
 
 
-def test_the_launchers_words_are_read_as_it_reads_them(tmp_path: Path) -> None:
-    """A number of processes on the command line would be overlooked, or a script's own argument taken for it."""
+def test_the_arguments_of_the_launcher_are_parsed(tmp_path: Path) -> None:
+    """The number of processes would not be found, or be read from an argument of the script."""
     multi, single = MULTI_CPU[1], SINGLE_CPU[1]
     for command, expected in (
         (["python", "/venv/bin/accelerate", "launch", "--config_file", multi, "x.py"], (2, True)),
@@ -149,7 +149,7 @@ def test_the_launchers_words_are_read_as_it_reads_them(tmp_path: Path) -> None:
     ):
         arguments = launch._launch_arguments(command)
         assert arguments is not None
-        found = launch._request(arguments)
-        assert (found["num_processes"], found["use_cpu"]) == expected, command
+        request = launch._request(arguments)
+        assert (request["num_processes"], request["use_cpu"]) == expected, command
     for other in (["python", "x.py"], ["accelerate", "config"], ["bash", "-c", "accelerate launch x.py"], []):
         assert launch._launch_arguments(other) is None

@@ -1,4 +1,4 @@
-"""FSDP2 on two Gloo ranks through the real launcher: the same learning, exact resuming, any number of ranks; no pickle."""
+"""FSDP2 on two Gloo ranks with the real launcher: same result, exact resuming, any number of ranks, no pickle."""
 
 import errno
 import json
@@ -23,7 +23,7 @@ SHARDED = [*launcher.MULTI_CPU_SHARDED, "--fsdp_auto_wrap_policy", "SIZE_BASED_W
 
 
 def launch(options: list[str] | None, words: list[str | Path]) -> str:
-    """Standard error of the worker, on one rank without options; it must end well."""
+    """Standard error of the worker, which must succeed; without options it runs on one rank."""
     command = [sys.executable] if options is None else [*launcher.ACCELERATE, *SHARDED, *options]
     code, errors = launcher.run([*command, WORKER, *words], launcher.ROOT)
     assert code == 0, errors
@@ -31,27 +31,27 @@ def launch(options: list[str] | None, words: list[str | Path]) -> str:
 
 
 def differences(one: Path, other: Path) -> list[str]:
-    """The tensors that are not the same to the bit; all of a run's are compared, or this fails."""
-    ours, theirs = load_file(one), load_file(other)
-    assert ours.keys() == theirs.keys()
-    assert len([name for name in ours if name.startswith("optimizer0.")]) == 3 * 6
-    assert {"3.bias", "codes", "seen", "average.0"} <= ours.keys()
-    return [name for name in ours if ours[name].dtype != theirs[name].dtype or not torch.equal(ours[name], theirs[name])]
+    """The names of tensors that are not bitwise equal; fails unless all tensors of a run are there."""
+    first, second = load_file(one), load_file(other)
+    assert first.keys() == second.keys()
+    assert len([name for name in first if name.startswith("optimizer0.")]) == 3 * 6
+    assert {"3.bias", "codes", "number", "average.0"} <= first.keys()
+    return [name for name in first if first[name].dtype != second[name].dtype or not torch.equal(first[name], second[name])]
 
 
 @pytest.fixture(scope="module")
 def runs(tmp_path_factory: pytest.TempPathFactory) -> dict[int, Path]:
     """Six steps on one rank, and sharded over two, each with a checkpoint after the third."""
     folder = tmp_path_factory.mktemp("sharded")
-    found = {1: folder / "one", 2: folder / "two"}
-    for ranks, out in found.items():
+    folders_by_ranks = {1: folder / "one", 2: folder / "two"}
+    for ranks, out in folders_by_ranks.items():
         out.mkdir()
         launch(None if ranks == 1 else [], ["train", out])
-    return found
+    return folders_by_ranks
 
 
-def test_sharded_ranks_learn_what_one_learns(runs: dict[int, Path]) -> None:
-    """Gradients, their norm or the moving average would be those of a shard, or be counted once a rank."""
+def test_the_result_of_sharded_ranks_is_that_of_one(runs: dict[int, Path]) -> None:
+    """Gradients, their norm or the moving average would be those of a shard, or be summed over ranks."""
     one, two = (load_file(out / "final.safetensors") for out in runs.values())
     assert one.keys() == two.keys()
     for name in one:
@@ -60,15 +60,15 @@ def test_sharded_ranks_learn_what_one_learns(runs: dict[int, Path]) -> None:
     assert differences(runs[2] / "saved.safetensors", runs[2] / "final.safetensors"), "nothing was learned"
 
 
-def test_a_sharded_run_goes_on_bit_for_bit(runs: dict[int, Path], tmp_path: Path) -> None:
-    """A resumed run would be another one: a moment, a step count, a rate or the moving average begins anew."""
+def test_a_sharded_run_resumes_exactly(runs: dict[int, Path], tmp_path: Path) -> None:
+    """A moment, a step count, a learning rate or the moving average would be reset on resuming."""
     launch([], ["train", tmp_path, runs[2] / "checkpoint"])
     assert differences(tmp_path / "read0.safetensors", runs[2] / "saved.safetensors") == []
     assert differences(tmp_path / "final.safetensors", runs[2] / "final.safetensors") == []
 
 
 def test_any_number_of_ranks_reads_either_kind_of_checkpoint(runs: dict[int, Path], tmp_path: Path) -> None:
-    """A run could not move to another machine; or rows would come twice, not at all, or at another row's place."""
+    """A run could not continue on another machine, or rows of a tensor would be duplicated, missing or in another place."""
     three, one = tmp_path / "three", tmp_path / "one"
     for out, options in ((three, ["--num_processes", "3"]), (one, None)):
         out.mkdir()
@@ -78,7 +78,7 @@ def test_any_number_of_ranks_reads_either_kind_of_checkpoint(runs: dict[int, Pat
 
 
 def test_each_rank_writes_its_own_part_and_no_pickle(runs: dict[int, Path]) -> None:
-    """One rank would hold and write everything; or a file could run code when it is loaded."""
+    """One rank would write everything, or a file could run code when it is loaded."""
     folder = runs[2] / "checkpoint"
     files = sorted(file for file in folder.rglob("*") if file.is_file())
     shards = [file for file in files if file.suffix == ".safetensors"]
@@ -93,8 +93,8 @@ def test_each_rank_writes_its_own_part_and_no_pickle(runs: dict[int, Path]) -> N
     assert rows == [[3, 7], [2, 7]]
 
 
-def test_a_damaged_shard_is_found(runs: dict[int, Path], tmp_path: Path) -> None:
-    """Training would go on from half a model."""
+def test_a_damaged_shard_is_detected(runs: dict[int, Path], tmp_path: Path) -> None:
+    """Training would continue with a part of the model."""
     folder = Path(shutil.copytree(runs[2] / "checkpoint", tmp_path / "checkpoint"))
     folders.verify(folder)
     shards = sorted(folder.glob("*.safetensors"))
@@ -109,26 +109,29 @@ def test_a_damaged_shard_is_found(runs: dict[int, Path], tmp_path: Path) -> None
 
 
 def test_the_shards_of_another_model_are_refused(runs: dict[int, Path]) -> None:
-    """A part of the model would keep its first weights, or the reader's own traceback would be the answer."""
+    """A part of the model would keep its initial weights, or the reader would raise a traceback."""
     for layers, fault in (
-        ([torch.nn.Linear(6, 5)], r"0.weight has shape \(5, 6\) here and \(5, 7\) there"),
-        ([torch.nn.Linear(7, 5), torch.nn.GELU(), torch.nn.LayerNorm(5)], r"2.weight has shape \(5,\) here and none there"),
+        ([torch.nn.Linear(6, 5)], r"0.weight has shape \(5, 7\) there and \(5, 6\) in this model"),
+        (
+            [torch.nn.Linear(7, 5), torch.nn.GELU(), torch.nn.LayerNorm(5)],
+            r"2.weight has shape none there and \(5,\) in this model",
+        ),
     ):
         model = torch.nn.Sequential(*layers)
         with pytest.raises(UserError, match=f"holds the weights of another model: {fault}"):
             sharded.load(runs[2] / "checkpoint", model, [adamw(model, 0.1, 0.1)], {}, [])
 
 
-def test_all_ranks_hear_of_one_that_cannot_write(tmp_path: Path) -> None:
-    """The others would take the checkpoint for whole, or the error would slip past whoever catches an `OSError`."""
-    told = launch([], ["fail", tmp_path])
-    # Wherever the lines end: both ranks write to the same pipe
-    assert all(f"rank {rank}: {os.strerror(errno.EFBIG)}" in told for rank in range(2)), told
+def test_an_error_of_one_rank_is_raised_on_all_ranks(tmp_path: Path) -> None:
+    """The other ranks would consider the checkpoint complete, or the error would not be an `OSError`."""
+    errors = launch([], ["fail", tmp_path])
+    # The order of line ends is random: both ranks write to the same pipe
+    assert all(f"rank {rank}: {os.strerror(errno.EFBIG)}" in errors for rank in range(2)), errors
     assert not (tmp_path / "checkpoint/manifest.json").exists()
 
 
 def test_fsdp1_is_refused(tmp_path: Path) -> None:
-    """Its flat parameters would be taken for whole ones, and every rank would save its own as the model."""
+    """Flat parameters of FSDP1 would be treated as complete, and every rank would save its own as the model."""
     with pytest.raises(AssertionError, match="error: fsdp_version: 1 in the accelerate YAML is not supported"):
         launch(["--fsdp_version", "1", "--fsdp_sync_module_states", "false"], ["train", tmp_path])
     assert not list(tmp_path.iterdir())

@@ -1,9 +1,9 @@
-"""Runs that are killed, signalled or out of disk at random moments go on with --resume auto to the same bits.
+"""Runs that are killed, signalled or out of disk at random moments end with bitwise equal weights after --resume auto.
 
     make test       the short form: one run for each number of ranks, killed twice and signalled once
     make torture    the long form: 15 runs with a kill and 10 signals for each number of ranks, and full disks
 
-Everything goes through the real launcher and scripts/train.py; TORTURE_SEED=… draws the moments of a failure again.
+All runs use the real launcher and scripts/train.py; TORTURE_SEED=… repeats the random moments of a failed test.
 """
 
 import contextlib
@@ -35,7 +35,7 @@ SEED = os.environ.get("TORTURE_SEED") or str(random.SystemRandom().randrange(10*
 long_form = pytest.mark.skipif(not LONG, reason="make torture")
 TIMEOUT_S = 180
 PR_SET_CHILD_SUBREAPER = 36
-"""prctl(2): whom the launcher leaves behind becomes our child, and we hear its exit code."""
+"""prctl(2): orphans of the launcher become children of this process, which gets their exit codes."""
 
 CHECKPOINT_STEPS, KEEP_LAST = 3, 2
 SETTINGS: dict[str, Any] = {
@@ -55,21 +55,21 @@ SETTINGS: dict[str, Any] = {
 }
 
 KILLS = {"step": 0.4, "save": 0.03, "best": 0.03, "start": 0.4, "end": 0.05, "rank": 0.4}
-"""In a step; while a checkpoint is written, or best/; while the run starts, or ends; and one rank alone in a step. How many
-seconds after that begins, at most."""
+"""When a run is killed (in a step, writing a checkpoint or best/, at the start, at the end; "rank": one rank, in a step),
+and the maximum delay in seconds."""
 SIGNALS: dict[str, tuple[signal.Signals, str, str]] = {
     "SIGTERM": (signal.SIGTERM, "launcher", ""),
     "SIGINT": (signal.SIGINT, "launcher", ""),
     "SIGUSR1": (signal.SIGUSR1, "launcher", ""),
-    "SIGUSR1, passed on": (signal.SIGUSR1, "launcher", "SIGTERM,SIGINT,SIGUSR1"),
-    "SIGTERM to everybody": (signal.SIGTERM, "everybody", ""),
+    "SIGUSR1, forwarded": (signal.SIGUSR1, "launcher", "SIGTERM,SIGINT,SIGUSR1"),
+    "SIGTERM to all": (signal.SIGTERM, "all", ""),
 }
-"""What is sent, to whom, and which signals the launcher of several ranks is told to pass on."""
+"""The signal, its receiver, and the signals that the launcher of several ranks forwards."""
 
 
 @dataclasses.dataclass(frozen=True)
 class Run:
-    """A training on so many ranks into the folder `out`."""
+    """A training on `ranks` ranks into the folder `out`."""
 
     ranks: int
     data: Path
@@ -78,7 +78,7 @@ class Run:
 
     @property
     def command(self) -> list[str]:
-        """It starts, or goes on from where it was cut."""
+        """The command that starts or resumes the run."""
         yaml = launcher.SINGLE_CPU if self.ranks == 1 else [*launcher.MULTI_CPU, "--num_processes", str(self.ranks)]
         values = {"data": self.data, "out": self.out, **SETTINGS, **self.changed}
         words = [f"{name}={value}" for name, value in values.items()]
@@ -86,16 +86,16 @@ class Run:
 
     def finish(self) -> None:
         with launcher.started(self.command, self.out.parent) as process:
-            shown, told = process.communicate(timeout=TIMEOUT_S)
-        assert process.returncode == 0, told
-        assert "damaged" not in shown
+            output, errors_of_run = process.communicate(timeout=TIMEOUT_S)
+        assert process.returncode == 0, errors_of_run
+        assert "damaged" not in output
         assert self.status() == "done"
 
     def status(self) -> str:
         return (self.out / "status").read_text().splitlines()[0]
 
     def metrics(self) -> list[dict[str, Any]]:
-        """All whole lines."""
+        """All complete lines."""
         file = self.out / "metrics.jsonl"
         lines = file.read_text().splitlines(keepends=True) if file.exists() else []
         return [json.loads(line) for line in lines if line.endswith("\n")]
@@ -107,8 +107,8 @@ class Run:
         folder = self.out / "checkpoints"
         return sorted(name for name in os.listdir(folder) if name.startswith("step-")) if folder.exists() else []
 
-    def kept_metrics(self) -> list[dict[str, Any]]:
-        """The lines that a resume leaves as they are: an evaluation which the checkpoint does not know of comes again."""
+    def final_metrics(self) -> list[dict[str, Any]]:
+        """The lines that a resume does not remove: an evaluation after the checkpoint is repeated."""
         if not self.saved_step():
             return []
         evaluated = folders.read_json(self.newest() / "state.json")["progress"]["evaluated_step"]
@@ -119,22 +119,22 @@ class Run:
         return int(self.checkpoints()[-1].removeprefix("step-")) if self.checkpoints() else 0
 
     def newest(self) -> Path:
-        return checkpoint.of_step(self.out, self.saved_step())
+        return checkpoint.step_folder(self.out, self.saved_step())
 
     def identity(self, name: str) -> int:
-        """Another one when the file or folder was replaced, 0 when there is none."""
+        """The inode, which changes when the file or folder is replaced; 0 if there is none."""
         try:
             return (self.out / name).stat().st_ino
         except FileNotFoundError:
             return 0
 
-    def half_done(self) -> list[str]:
-        """What is being written, replaced or deleted, or was when the run was killed."""
+    def incomplete(self) -> list[str]:
+        """Temporary folders of a write, replacement or deletion, in progress or interrupted by a kill."""
         return sorted(path.name for path in [*self.out.glob(".*"), *(self.out / "checkpoints").glob(".*")])
 
 
 @pytest.fixture(scope="module", autouse=True)
-def orphans_are_ours() -> Iterator[None]:
+def adopt_orphans() -> Iterator[None]:
     libc = ctypes.CDLL(None)
     libc.prctl(PR_SET_CHILD_SUBREAPER, 1)
     yield
@@ -143,21 +143,21 @@ def orphans_are_ours() -> Iterator[None]:
 
 @pytest.fixture(scope="module", params=[1, 2, 4] if LONG else [1, 3], ids="{}_ranks".format)
 def reference(request: pytest.FixtureRequest, prepared: Path, tmp_path_factory: pytest.TempPathFactory) -> Run:
-    """The uninterrupted run. Only with three ranks or more do the last bits of a sum depend on its order."""
+    """The uninterrupted run. The last bits of a sum depend on its order only with three or more ranks."""
     run = Run(request.param, prepared, tmp_path_factory.mktemp("reference") / "run")
     run.finish()
     return run
 
 
-def drawn(*trial: object) -> random.Random:
-    """The generator of one trial; pytest shows the line when the trial fails."""
+def random_generator(*trial: object) -> random.Random:
+    """The generator of one trial; pytest shows the printed line if the test fails."""
     print(f"\nTORTURE_SEED={SEED} ", *trial)
     return random.Random(f"{SEED} {trial}")
 
 
 @contextlib.contextmanager
 def training(run: Run, step: int, **environment: str) -> Iterator[tuple[subprocess.Popen[str], list[psutil.Process]]]:
-    """The run and its ranks, when it has come to `step`, and further than before; for step 0, when it opens its folder."""
+    """The run and its ranks, once it has reached `step` and a new step; for step 0, once it has opened its folder."""
     step, settings = step and max(step, run.steps_done() + 1), run.identity("config.json")
     with launcher.started(run.command, run.out.parent, **environment) as process:
         wait_for(lambda: run.identity("config.json") != settings and run.steps_done() >= step, process, 0.005)
@@ -169,7 +169,7 @@ def training(run: Run, step: int, **environment: str) -> Iterator[tuple[subproce
 def wait_for(condition: Callable[[], object], process: subprocess.Popen[str], pause_s: float) -> None:
     deadline = time.monotonic() + TIMEOUT_S
     while not condition():
-        assert process.poll() is None, f"it ended before the moment came: {process.communicate()[1]}"
+        assert process.poll() is None, f"it ended before the condition was true: {process.communicate()[1]}"
         assert time.monotonic() < deadline
         time.sleep(pause_s)
 
@@ -179,11 +179,11 @@ def family_of(process: subprocess.Popen[str]) -> list[psutil.Process]:
 
 
 def exit_codes(family: list[psutil.Process]) -> dict[int, int]:
-    """Waits until nobody of the family is there, and finds the codes of those that the launcher left behind."""
+    """Wait until all processes have ended; returns the exit codes of the orphans of the launcher."""
     deadline, codes = time.monotonic() + TIMEOUT_S, {}
-    while left := [member for member in family if member.pid not in codes and member.is_running()]:
-        assert time.monotonic() < deadline, f"orphans: {left}"
-        for member in left:
+    while running := [member for member in family if member.pid not in codes and member.is_running()]:
+        assert time.monotonic() < deadline, f"orphans: {running}"
+        for member in running:
             with contextlib.suppress(ChildProcessError):
                 pid, status = os.waitpid(member.pid, os.WNOHANG)
                 if pid:
@@ -192,23 +192,22 @@ def exit_codes(family: list[psutil.Process]) -> dict[int, int]:
     return codes
 
 
-def moment_after(most_s: float, generator: random.Random) -> float:
-    """How long to wait. The short form's runs are too short for that: one could be over first."""
+def random_delay(most_s: float, generator: random.Random) -> float:
+    """A random delay; 0 in the short form, whose runs could end before it."""
     return generator.uniform(0, most_s) if LONG else 0
 
 
 def kill(run: Run, step: int, moment: str, generator: random.Random) -> None:
-    """SIGKILL, at `step` or soon after; of what was whole, nothing may be lost but what was due to be deleted."""
-
+    """Send SIGKILL at `step` or soon after; no complete checkpoint may be lost except those to be deleted."""
     with training(run, 0 if moment == "start" else step) as (process, ranks):
         family, saved, best = family_of(process), run.checkpoints(), run.identity("best")
-        begun: dict[str, Callable[[], object]] = {
+        conditions: dict[str, Callable[[], object]] = {
             "save": lambda: any((run.out / "checkpoints").glob(".*")) or run.checkpoints() != saved,
             "best": lambda: any(run.out.glob(".best.*")) or run.identity("best") != best,
             "end": lambda: any(run.out.glob(".final.*")) or run.identity("final"),
         }
-        wait_for(begun.get(moment, lambda: True), process, 0.0003)
-        time.sleep(moment_after(KILLS[moment], generator))
+        wait_for(conditions.get(moment, lambda: True), process, 0.0003)
+        time.sleep(random_delay(KILLS[moment], generator))
         generator.shuffle(family)
         before, had_best = run.checkpoints(), run.identity("best")
         for member in [generator.choice(ranks)] if moment == "rank" else family:
@@ -218,58 +217,58 @@ def kill(run: Run, step: int, moment: str, generator: random.Random) -> None:
         exit_codes(family)
     assert process.returncode
     after = run.checkpoints()
-    assert set(sorted({*before, *after})[-KEEP_LAST:]) <= set(after), "a sound checkpoint was lost"
-    assert len(after) >= min(KEEP_LAST, run.saved_step() // CHECKPOINT_STEPS), "a sound checkpoint was lost"
-    assert run.saved_step() >= run.steps_done() - 2 * CHECKPOINT_STEPS, "more than was being written was lost"
+    assert set(sorted({*before, *after})[-KEEP_LAST:]) <= set(after), "a complete checkpoint was lost"
+    assert len(after) >= min(KEEP_LAST, run.saved_step() // CHECKPOINT_STEPS), "a complete checkpoint was lost"
+    assert run.saved_step() >= run.steps_done() - 2 * CHECKPOINT_STEPS, "more than the checkpoint being written was lost"
     for name in after:
         folders.verify(run.out / "checkpoints" / name)
     assert not had_best or [path for path in (run.out / "best", *run.out.glob(".best.old-*")) if folders.verify(path)]
-    print(f"  killed: {moment}, at step {run.steps_done()}, saved {run.saved_step()}, half done {run.half_done()}")
+    print(f"  killed: {moment}, at step {run.steps_done()}, saved {run.saved_step()}, incomplete {run.incomplete()}")
 
 
 def ask_to_stop(run: Run, step: int, name: str, generator: random.Random) -> None:
-    """A signal, at `step` or soon after; the run must save the step that it has come to, and leave nobody behind."""
-    number, to, passed_on = SIGNALS[name]
-    environment = {"PET_SIGNALS_TO_HANDLE": passed_on} if passed_on else {}
+    """Send a signal at `step` or soon after; the run must save its current step, and leave no process running."""
+    number, receiver, forwarded = SIGNALS[name]
+    environment = {"PET_SIGNALS_TO_HANDLE": forwarded} if forwarded else {}
     with training(run, step, **environment) as (process, ranks):
         family = family_of(process)
-        time.sleep(moment_after(0.2, generator))
+        time.sleep(random_delay(0.2, generator))
         reached = run.steps_done()
-        for member in family if to == "everybody" else family[-1:]:
+        for member in family if receiver == "all" else family[-1:]:
             member.send_signal(number)
-        _, told = process.communicate(timeout=TIMEOUT_S)
+        _, errors_of_run = process.communicate(timeout=TIMEOUT_S)
         codes = exit_codes(family)
     assert process.returncode
-    assert run.status() == "preempted", told
-    assert reached <= run.saved_step() == run.steps_done(), told
+    assert run.status() == "preempted", errors_of_run
+    assert reached <= run.saved_step() == run.steps_done(), errors_of_run
     folders.verify(run.newest())
     codes_of_ranks = [codes[rank.pid] for rank in ranks if rank.pid in codes]
-    assert set(codes_of_ranks) <= {errors.PREEMPTED}, told
-    print(f"  {name} at step {run.saved_step()}: launcher {process.returncode}, ranks left by it {codes_of_ranks}")
+    assert set(codes_of_ranks) <= {errors.PREEMPTED}, errors_of_run
+    print(f"  {name} at step {run.saved_step()}: launcher {process.returncode}, orphaned ranks {codes_of_ranks}")
 
 
 def assert_same(run: Run, reference: Run) -> None:
-    """The same to the bit: weights, optimizer, average, random states, progress, and what metrics.jsonl tells of a step."""
+    """Bitwise equal: weights, optimizer, average, random states, progress, and the metrics of each step."""
     assert run.checkpoints() == reference.checkpoints()
     files = ["best/model.safetensors", "final/model.safetensors"]
     files += [str(file.relative_to(reference.out)) for file in reference.newest().glob("*.safetensors")]
     assert len(files) == 4
     for file in files:
-        ours, theirs = (load_file(of.out / file) for of in (run, reference))
-        assert ours.keys() == theirs.keys()
-        different = [name for name in theirs if not torch.equal(ours[name], theirs[name])]
+        actual, expected = (load_file(each.out / file) for each in (run, reference))
+        assert actual.keys() == expected.keys()
+        different = [name for name in expected if not torch.equal(actual[name], expected[name])]
         assert not different, file
     clock = {"seconds": 0, "evaluation_seconds": 0}
-    progress = [folders.read_json(of.newest() / "state.json")["progress"] | clock for of in (run, reference)]
+    progress = [folders.read_json(each.newest() / "state.json")["progress"] | clock for each in (run, reference)]
     assert progress[0] == progress[1]
     timing = {"time_s", "samples_per_s", "data_wait"}
-    told = [[{name: line[name] for name in line.keys() - timing} for line in of.metrics()] for of in (run, reference)]
-    assert told[0] == told[1]
-    assert run.half_done() == []
+    metrics = [[{name: line[name] for name in line.keys() - timing} for line in each.metrics()] for each in (run, reference)]
+    assert metrics[0] == metrics[1]
+    assert run.incomplete() == []
 
 
 def trials(ranks: int) -> list[list[str]]:
-    """What befalls each run, one thing after another."""
+    """For each run, the kills and signals that interrupt it, in order."""
     kinds = [kind for kind in KILLS if kind != "rank" or ranks > 1]
     if not LONG:
         return [[random.Random(SEED).choice(list(SIGNALS)), "save", "rank" if ranks > 1 else "step"]]
@@ -278,57 +277,64 @@ def trials(ranks: int) -> list[list[str]]:
 
 
 @pytest.mark.parametrize("trial", range(17 if LONG else 1))
-def test_a_run_that_was_cut_short_ends_with_the_same_bits(trial: int, reference: Run, tmp_path: Path) -> None:
-    """A kill would cost a sound checkpoint, a signal a step; or the run would go on from something else than it reached."""
-    cuts = trials(reference.ranks)[trial]
-    generator = drawn(f"{reference.ranks} ranks, trial {trial}:", cuts)
+def test_an_interrupted_run_ends_with_the_same_bits(trial: int, reference: Run, tmp_path: Path) -> None:
+    """A kill would lose a complete checkpoint, a signal a step, or the run would continue from another state."""
+    interruptions = trials(reference.ranks)[trial]
+    generator = random_generator(f"{reference.ranks} ranks, trial {trial}:", interruptions)
     changed = {"num_workers": 1} if LONG and trial in (1, 16) else {}
     run = dataclasses.replace(reference, out=tmp_path / "run", changed=changed)
     last_step = reference.steps_done()
     scores = [(line["step"], line["average_precision"]) for line in reference.metrics() if line["kind"] == "val"]
     better = [step for number, (step, score) in enumerate(scores) if score > max([-1, *(s for _, s in scores[:number])])]
-    kept: list[dict[str, Any]] = []
-    for number, cut in enumerate(cuts):
-        step = max(1, int(2 / 3 * last_step * (number + generator.random()) / len(cuts)))
-        if cut in SIGNALS:
-            ask_to_stop(run, step, cut, generator)
+    before: list[dict[str, Any]] = []
+    for number, interruption in enumerate(interruptions):
+        step = max(1, int(2 / 3 * last_step * (number + generator.random()) / len(interruptions)))
+        if interruption in SIGNALS:
+            ask_to_stop(run, step, interruption, generator)
         else:
-            kill(run, {"best": generator.choice(better) - 1, "end": last_step - 1}.get(cut, step), cut, generator)
-        assert run.metrics()[: len(kept)] == kept, "it began anew"
-        kept = run.kept_metrics()
-    moved = tmp_path / "data"  # as where each job brings its data to its own disk
+            kill(
+                run,
+                {"best": generator.choice(better) - 1, "end": last_step - 1}.get(interruption, step),
+                interruption,
+                generator,
+            )
+        assert run.metrics()[: len(before)] == before, "it started from scratch"
+        before = run.final_metrics()
+    moved = tmp_path / "data"  # as if each job copied the data to a local disk
     moved.symlink_to(run.data)
     dataclasses.replace(run, data=moved).finish()
-    assert run.metrics()[: len(kept)] == kept, "it began anew"
+    assert run.metrics()[: len(before)] == before, "it started from scratch"
     assert_same(run, reference)
 
 
 @long_form
-def test_a_killed_run_goes_on_on_another_number_of_ranks(prepared: Path, tmp_path: Path) -> None:
-    """A run could not move to another machine, or rows would come twice or not at all. Sums are taken in another order."""
-    generator = drawn("other ranks")
+def test_a_killed_run_resumes_on_another_number_of_ranks(prepared: Path, tmp_path: Path) -> None:
+    """A run could not continue on another machine, or rows would be used twice or never. The order of sums differs."""
+    generator = random_generator("other ranks")
     two = Run(2, prepared, tmp_path / "two", {"recipe.dropout": 0})
     two.finish()
     moved = dataclasses.replace(two, out=tmp_path / "moved")
     kill(moved, generator.randint(5, 40), "step", generator)
-    begun = moved.saved_step()
-    kept = [line for line in moved.metrics() if line["step"] <= begun]
+    resumed_at = moved.saved_step()
+    before = [line for line in moved.metrics() if line["step"] <= resumed_at]
     dataclasses.replace(moved, ranks=1).finish()
-    assert moved.metrics()[: len(kept)] == kept, "it began anew"
-    ours, theirs = (load_file(of.out / "final/model.safetensors") for of in (moved, two))
-    ours_flat, theirs_flat = (torch.cat([of[name].double().flatten() for name in theirs]) for of in (ours, theirs))
-    error = float(torch.linalg.norm(ours_flat - theirs_flat) / torch.linalg.norm(theirs_flat))
-    print(f"  went on from step {begun} on one rank: relative error {error:.2g}")
+    assert moved.metrics()[: len(before)] == before, "it started from scratch"
+    actual, expected = (load_file(each.out / "final/model.safetensors") for each in (moved, two))
+    actual_flat, expected_flat = (
+        torch.cat([weights[name].double().flatten() for name in expected]) for weights in (actual, expected)
+    )
+    error = float(torch.linalg.norm(actual_flat - expected_flat) / torch.linalg.norm(expected_flat))
+    print(f"  resumed from step {resumed_at} on one rank: relative error {error:.2g}")
     assert error <= 1e-5
-    ranks = [folders.read_json(of.out / "summary.json")["ranks"] for of in (moved, two)]
-    assert ranks == [1, 2], "it did not move"
-    losses = [[line["loss"] for line in of.metrics() if line["kind"] == "train"] for of in (moved, two)]
+    ranks = [folders.read_json(each.out / "summary.json")["ranks"] for each in (moved, two)]
+    assert ranks == [1, 2], "it did not change the number of ranks"
+    losses = [[line["loss"] for line in each.metrics() if line["kind"] == "train"] for each in (moved, two)]
     assert losses[0] == pytest.approx(losses[1], rel=1e-4)
 
 
 @long_form
 def test_a_second_signal_ends_a_run_that_cannot_finish_its_step(prepared: Path, tmp_path: Path) -> None:
-    """A run whose ranks wait for each other could be ended by SIGKILL alone; or its last checkpoint would be lost."""
+    """A run whose ranks wait for each other could only be ended by SIGKILL, or its last checkpoint would be lost."""
     run = Run(2, prepared, tmp_path / "run")
     with training(run, 5) as (process, ranks):
         family = family_of(process)
@@ -345,9 +351,9 @@ def test_a_second_signal_ends_a_run_that_cannot_finish_its_step(prepared: Path, 
         with contextlib.suppress(psutil.NoSuchProcess):
             wait_for(lambda: not ranks[0].is_running() or ranks[0].status() == psutil.STATUS_ZOMBIE, process, 0.01)
         ranks[1].resume()
-        _, told = process.communicate(timeout=TIMEOUT_S)
+        _, errors_of_run = process.communicate(timeout=TIMEOUT_S)
         exit_codes(family)
-    assert f"exitcode  : {128 + signal.SIGUSR1}" in told, told
+    assert f"exitcode  : {128 + signal.SIGUSR1}" in errors_of_run, errors_of_run
     assert run.checkpoints() == before
     folders.verify(run.newest())
 
@@ -358,7 +364,7 @@ def small_disk(tmp_path: Path) -> Iterator[Path]:
     disk.mkdir()
     mounted = subprocess.run(["mount", "-t", "tmpfs", "-o", "size=64m", "tmpfs", str(disk)], capture_output=True, text=True)
     if mounted.returncode:
-        pytest.skip(f"no small disk can be mounted here: {mounted.stderr.strip()}")
+        pytest.skip(f"cannot mount a small disk: {mounted.stderr.strip()}")
     yield disk
     subprocess.run(["umount", "--lazy", str(disk)], check=True)
 
@@ -366,7 +372,7 @@ def small_disk(tmp_path: Path) -> Iterator[Path]:
 @long_form
 @pytest.mark.parametrize("room", [0, 2 << 20], ids=["not_even_for_logs", "not_for_a_checkpoint"])
 def test_a_full_disk_keeps_the_last_checkpoint(room: int, reference: Run, small_disk: Path) -> None:
-    """A full disk would damage the checkpoint that is there, or bury the cause under tracebacks."""
+    """A full disk would damage the existing checkpoint, or hide the cause behind tracebacks."""
     run = dataclasses.replace(reference, out=small_disk / "run")
     ballast = small_disk / "ballast"
     with training(run, 5) as (process, _):
@@ -377,13 +383,13 @@ def test_a_full_disk_keeps_the_last_checkpoint(room: int, reference: Run, small_
         if room:
             os.truncate(ballast, ballast.stat().st_size - room)
         family = family_of(process)
-        _, told = process.communicate(timeout=TIMEOUT_S)
+        _, errors_of_run = process.communicate(timeout=TIMEOUT_S)
         exit_codes(family)
     assert process.returncode
-    sentences = [line for line in told.splitlines() if line.startswith("error: ")]
-    assert len(sentences) == 1, told
+    sentences = [line for line in errors_of_run.splitlines() if line.startswith("error: ")]
+    assert len(sentences) == 1, errors_of_run
     assert "room" in sentences[0]
-    assert "Traceback" not in told.split("error: ")[0]
+    assert "Traceback" not in errors_of_run.split("error: ")[0]
     folders.verify(run.newest())
     ballast.unlink()
     run.finish()

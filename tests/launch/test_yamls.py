@@ -1,4 +1,4 @@
-"""Each shipped YAML through the real launcher, those for GPUs on CPUs: as many ranks come up as it names, and they meet."""
+"""Each YAML file with the real launcher, those for GPUs on CPUs: its number of ranks start and form a group."""
 
 import json
 import socket
@@ -10,7 +10,7 @@ import pytest
 import yaml
 from launcher import ROOT, TIMEOUT_S, started
 
-ACCELERATE = [Path(sys.executable).with_name("accelerate"), "launch"]  # as the README says it
+ACCELERATE = [Path(sys.executable).with_name("accelerate"), "launch"]  # as in the README
 WORKER = Path(__file__).with_name("ranks_worker.py")
 EXPECTED = {
     "single_cpu": (1, "no"),
@@ -21,16 +21,16 @@ EXPECTED = {
     "multi_gpu": (2, "bf16"),
     "multi_node": (4, "bf16"),
 }
-"""Ranks and precision."""
+"""Number of ranks and precision."""
 
 
-def test_every_yaml_is_tried() -> None:
+def test_every_yaml_is_tested() -> None:
     assert {file.stem for file in (ROOT / "accelerate_configs").glob("*.yaml")} == set(EXPECTED)
 
 
 @pytest.mark.parametrize("name", EXPECTED)
-def test_its_ranks_come_up(name: str, tmp_path: Path) -> None:
-    """A launcher for each machine that the YAML names, all on this one."""
+def test_its_ranks_start(name: str, tmp_path: Path) -> None:
+    """One launcher for each machine in the YAML, all on this machine."""
     file = ROOT / "accelerate_configs" / f"{name}.yaml"
     settings = yaml.safe_load(file.read_text())
     on_cpu = {} if settings["use_cpu"] else {"ACCELERATE_USE_CPU": "true"}
@@ -55,5 +55,5 @@ def test_its_ranks_come_up(name: str, tmp_path: Path) -> None:
             _, errors = launcher.communicate(timeout=TIMEOUT_S)
             assert launcher.returncode == 0, errors
     ranks, precision = EXPECTED[name]
-    found = [json.loads(file.read_text()) for file in sorted(tmp_path.glob("*.json"))]
-    assert found == [{"ranks": ranks, "summed": ranks, "device": "cpu", "precision": precision}] * ranks
+    descriptions = [json.loads(file.read_text()) for file in sorted(tmp_path.glob("*.json"))]
+    assert descriptions == [{"ranks": ranks, "summed": ranks, "device": "cpu", "precision": precision}] * ranks

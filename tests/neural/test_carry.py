@@ -1,4 +1,4 @@
-"""State that is carried from batch to batch belongs to places in the global batch, however that is cut."""
+"""Carried state belongs to positions in the global batch, however the batch is divided."""
 
 import numpy as np
 import pytest
@@ -9,59 +9,59 @@ from ensemble.neural.loader import BatchPlan
 
 
 def run(num_ranks: int, micro_batch_size: int, first: int, last: int, carries: list[Carry] | None = None) -> list[Carry]:
-    """Each place remembers the sum of the row numbers that it has seen; 10 rows in batches of 4: tails are ragged."""
+    """The state of each position is the sum of its row numbers; 10 rows in batches of 4, so the last batch is short."""
     carries = carries or [Carry() for _ in range(num_ranks)]
     for rank, carry in enumerate(carries):
         for micro in BatchPlan.make(10, 4, micro_batch_size, num_ranks, rank, 0).micro_batches(first, last):
             rows = torch.from_numpy(np.asarray(micro.rows, np.float64))
             before = carry.take(micro)
-            assert before is None or len(before["seen"]) == len(rows)
-            carry.put(micro, {"seen": rows if before is None else before["seen"] + rows})
+            assert before is None or len(before["sum"]) == len(rows)
+            carry.put(micro, {"sum": rows if before is None else before["sum"] + rows})
             if micro.is_last_of_step:
                 carry.commit()
     return carries
 
 
-def of_all(carries: list[Carry]) -> dict[str, torch.Tensor]:
+def merged_tensors(carries: list[Carry]) -> dict[str, torch.Tensor]:
     return {name: tensor for carry in carries for name, tensor in carry.tensors().items()}
 
 
-def places(carries: list[Carry]) -> list[float]:
-    pieces = {int(key.split(".")[0]): tensor for key, tensor in of_all(carries).items()}
+def states(carries: list[Carry]) -> list[float]:
+    pieces = {int(key.split(".")[0]): tensor for key, tensor in merged_tensors(carries).items()}
     return torch.cat([pieces[begin] for begin in sorted(pieces)]).tolist()
 
 
 @pytest.mark.parametrize(("num_ranks", "micro_batch_size"), [(1, 4), (1, 1), (2, 2), (2, 1), (4, 1)])
-def test_a_place_remembers_the_same_however_the_batch_is_cut(num_ranks: int, micro_batch_size: int) -> None:
-    """With accumulation the state of one micro-batch would flow into the next, and more ranks would learn something else."""
-    assert places(run(num_ranks, micro_batch_size, 0, 7)) == places(run(1, 2, 0, 7))
+def test_the_state_does_not_depend_on_how_the_batch_is_divided(num_ranks: int, micro_batch_size: int) -> None:
+    """With accumulation the state of a micro-batch would be used by the next one, and results would depend on the ranks."""
+    assert states(run(num_ranks, micro_batch_size, 0, 7)) == states(run(1, 2, 0, 7))
 
 
 @pytest.mark.parametrize(("num_ranks", "micro_batch_size"), [(1, 4), (2, 1), (4, 1)])
-def test_a_checkpoint_goes_on_under_another_cut(num_ranks: int, micro_batch_size: int) -> None:
-    """A run that is resumed on another number of ranks would forget its state, or give it to other places."""
-    saved = of_all(run(2, 2, 0, 4))
+def test_a_checkpoint_is_restored_with_other_ranks_and_micro_batches(num_ranks: int, micro_batch_size: int) -> None:
+    """A run that is resumed on another number of ranks would lose its state, or give it to other positions."""
+    saved = merged_tensors(run(2, 2, 0, 4))
     carries = [Carry() for _ in range(num_ranks)]
     for rank, carry in enumerate(carries):
         carry.restore(saved, BatchPlan.make(10, 4, micro_batch_size, num_ranks, rank, 0), torch.device("cpu"))
-    assert places(run(num_ranks, micro_batch_size, 4, 9, carries)) == places(run(1, 4, 0, 9))
+    assert states(run(num_ranks, micro_batch_size, 4, 9, carries)) == states(run(1, 4, 0, 9))
 
 
-def test_a_step_that_is_not_taken_leaves_nothing_behind() -> None:
-    """The state of a batch that was skipped, which may be NaN, would poison all that follow."""
+def test_a_skipped_step_does_not_change_the_state() -> None:
+    """The state of a skipped batch, which may be NaN, would be used in all following steps."""
     (carry,) = run(1, 4, 0, 1)
-    before = places([carry])
+    before = states([carry])
     (micro,) = BatchPlan.make(10, 4, 4, 1, 0, 0).micro_batches(1, 2)
-    carry.put(micro, {"seen": torch.full((4,), torch.nan)})
+    carry.put(micro, {"sum": torch.full((4,), torch.nan)})
     carry.discard()
     carry.commit()
-    assert places([carry]) == before
+    assert states([carry]) == before
 
 
-def test_a_first_step_that_is_a_tail_is_not_kept() -> None:
-    """fp16 skips its first steps: the whole batch after the tail would get a state of too few rows."""
+def test_a_short_first_batch_leaves_no_state() -> None:
+    """fp16 skips the first steps: the full batch after a short one would get a state with too few rows."""
     carry = Carry()
     *_, tail, whole = BatchPlan.make(10, 4, 4, 1, 0, 0).micro_batches(0, 4)
-    carry.put(tail, {"seen": torch.zeros(len(tail.rows))})
+    carry.put(tail, {"sum": torch.zeros(len(tail.rows))})
     carry.commit()
     assert carry.take(whole) is None

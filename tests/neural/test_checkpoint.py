@@ -1,4 +1,4 @@
-"""Checkpoints are written behind the training's back, and what goes wrong there comes to light."""
+"""Checkpoints are written in the background, and errors there are raised in the training."""
 
 import threading
 import time
@@ -7,13 +7,13 @@ from collections.abc import Callable
 import pytest
 
 from ensemble.errors import UserError
-from ensemble.neural.checkpoint import Writer
+from ensemble.neural.checkpoint import BackgroundWriter
 
 
-def test_training_goes_on_while_a_checkpoint_is_written() -> None:
+def test_training_continues_while_a_checkpoint_is_written() -> None:
     """Each checkpoint would stop all ranks for as long as the disk takes."""
     may_end, order = threading.Event(), []
-    with Writer() as writer:
+    with BackgroundWriter() as writer:
         writer.submit(lambda: (may_end.wait(30), order.append("first"))[0])
         writer.submit(lambda: order.append("second"))
         writer.check()
@@ -22,45 +22,47 @@ def test_training_goes_on_while_a_checkpoint_is_written() -> None:
     assert order == ["first", "second"]
 
 
-def test_snapshots_do_not_pile_up() -> None:
+def test_the_queue_of_snapshots_is_limited() -> None:
     """On a slow disk, copies of the whole training state would fill the memory."""
     may_end, submitted = threading.Event(), []
 
     def submit() -> None:
-        for number in range(Writer.LONGEST + 1):
+        for number in range(BackgroundWriter.MAX_PENDING + 1):
             writer.submit(lambda: may_end.wait(30) and None)
             submitted.append(number)
 
-    with Writer() as writer:
+    with BackgroundWriter() as writer:
         thread = threading.Thread(target=submit)
         thread.start()
         time.sleep(0.2)
-        assert len(submitted) == Writer.LONGEST
+        assert len(submitted) == BackgroundWriter.MAX_PENDING
         may_end.set()
         thread.join()
 
 
-@pytest.mark.parametrize("find", [Writer.check, Writer.wait, lambda writer: writer.submit(lambda: None)])
-def test_a_failure_in_the_background_surfaces(find: Callable[[Writer], None]) -> None:
-    """A run would go on for days without a checkpoint."""
+@pytest.mark.parametrize(
+    "check", [BackgroundWriter.check, BackgroundWriter.wait, lambda writer: writer.submit(lambda: None)]
+)
+def test_an_error_in_the_background_is_raised(check: Callable[[BackgroundWriter], None]) -> None:
+    """A run would continue for days without a checkpoint."""
 
     def fail() -> None:
         raise UserError("no room")
 
-    with Writer() as writer:
+    with BackgroundWriter() as writer:
         writer.submit(fail)
         time.sleep(0.1)
         with pytest.raises(UserError, match="no room"):
-            find(writer)
+            check(writer)
 
 
-def test_a_failure_of_the_last_write_surfaces() -> None:
-    """A run would end as done, and its last weights be nowhere."""
+def test_an_error_of_the_last_write_is_raised() -> None:
+    """A run would end as done without its last weights on disk."""
 
     def fail() -> None:
         raise UserError("no room")
 
-    writer = Writer()
+    writer = BackgroundWriter()
     writer.submit(fail)
     with pytest.raises(UserError, match="no room"), writer:
         pass

@@ -15,7 +15,7 @@ from ensemble.neural import environment
 
 @pytest.fixture
 def checkout(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
-    """A checkout with one commit, in the project's place."""
+    """A checkout with one commit, used as the root of the project."""
     identity = ["-c", "user.name=a", "-c", "user.email=a@b", "-c", "commit.gpgsign=false"]
     for words in (["init", "-q"], [*identity, "commit", "-q", "--allow-empty", "-m", "first"]):
         subprocess.run(["git", "-C", str(tmp_path), *words], check=True)
@@ -23,8 +23,8 @@ def checkout(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     return tmp_path
 
 
-def test_the_report_says_what_ran_and_on_what() -> None:
-    """A figure could not be explained, or not be repeated."""
+def test_the_report_names_software_and_hardware() -> None:
+    """A figure could not be explained or reproduced."""
     report = json.loads(json.dumps(environment.report()))
     assert report["versions"]["torch"] == torch.__version__
     assert {"accelerate", "datasets", "evaluate", "safetensors", "numpy"} <= report["versions"].keys()
@@ -37,21 +37,21 @@ def test_the_report_says_what_ran_and_on_what() -> None:
     assert {"cuda", "cudnn", "nccl", "python", "platform", "date", "host"} <= report.keys()
 
 
-def test_variables_are_listed_but_no_secret(monkeypatch: pytest.MonkeyPatch) -> None:
-    """A password would lie in a folder that is shared, or a setting that explains a slow run would be missing."""
+def test_variables_are_listed_without_secrets(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A password would be written to a shared folder, or a variable that explains a slow run would be missing."""
     wanted = {"OMP_NUM_THREADS": "3", "NCCL_DEBUG": "INFO", "SLURM_JOB_ID": "7", "RANK": "0", "GLOO_SOCKET_IFNAME": "lo"}
     secret = ("SLURM_JWT", "NCCL_TOKEN", "CUDA_API_KEY", "MASTER_PASSWORD", "TORCH_Secret", "HF_HOME")
     for name, value in wanted.items():
         monkeypatch.setenv(name, value)
     for name in secret:
         monkeypatch.setenv(name, "hidden")
-    found = environment.report()["environment"]
-    assert wanted.items() <= found.items()
-    assert "hidden" not in found.values()
+    variables = environment.report()["environment"]
+    assert wanted.items() <= variables.items()
+    assert "hidden" not in variables.values()
 
 
-def test_the_commit_and_what_differs_from_it(checkout: Path) -> None:
-    """A result would be ascribed to a commit that it did not come from."""
+def test_the_commit_and_uncommitted_changes(checkout: Path) -> None:
+    """A result would be attributed to the wrong commit."""
     head = subprocess.run(["git", "-C", str(checkout), "rev-parse", "HEAD"], capture_output=True, text=True, check=True)
     assert environment.machine()["commit"] == head.stdout.strip()
     assert environment.machine()["uncommitted"] == []
@@ -61,8 +61,8 @@ def test_the_commit_and_what_differs_from_it(checkout: Path) -> None:
     assert environment.machine()["uncommitted"] == [" A old.py", "?? new.py"]
 
 
-def test_no_checkout_no_commit(checkout: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Installed inside another project, the other one's commit would be named; and without git nothing would run."""
+def test_without_a_checkout_there_is_no_commit(checkout: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Installed inside another project, the commit of that project would be reported; without git, the report would fail."""
     (checkout / "site-packages").mkdir()
     monkeypatch.setattr(environment, "ROOT", checkout / "site-packages")
     assert environment.machine()["commit"] is environment.machine()["uncommitted"] is None
@@ -71,9 +71,9 @@ def test_no_checkout_no_commit(checkout: Path, monkeypatch: pytest.MonkeyPatch) 
     assert environment.machine()["commit"] is None
 
 
-def test_benchmarks_say_the_same(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_benchmarks_record_the_same(monkeypatch: pytest.MonkeyPatch) -> None:
     """A committed figure would lack its hardware or its command."""
     monkeypatch.setattr("sys.argv", ["/somewhere/scripts/benchmark.py", "loader"])
-    found = timing.environment()
-    assert found["command"] == "python scripts/benchmark.py loader"
-    assert {"date", "commit", "processor", "cores", "memory_gb", "python", "versions"} <= found.keys()
+    report = timing.environment()
+    assert report["command"] == "python scripts/benchmark.py loader"
+    assert {"date", "commit", "processor", "cores", "memory_gb", "python", "versions"} <= report.keys()

@@ -1,4 +1,4 @@
-"""One rank's heartbeat beside others that are planted in the store; real ranks are lost in tests/launch/test_failures.py."""
+"""The heartbeat of one rank with simulated other ranks in the store; tests/launch/test_failures.py has real ranks."""
 
 import json
 import mmap
@@ -25,54 +25,54 @@ LOST = RuntimeError("[/third_party/gloo/gloo/transport/tcp/pair.cc:537] Connecti
 
 @pytest.fixture(autouse=True)
 def quick(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
-    """Pulses of 0.05 s; and SIGTERM as before, which a rank that was left ignores."""
-    monkeypatch.setattr(heartbeat, "PULSE_S", 0.05)
-    monkeypatch.setattr(heartbeat, "WATCH_S", 0.5)
+    """Intervals of 0.05 s; and restore the handler of SIGTERM, which the heartbeat sets to ignore."""
+    monkeypatch.setattr(heartbeat, "INTERVAL_S", 0.05)
+    monkeypatch.setattr(heartbeat, "OBSERVATION_S", 0.5)
     before = signal.getsignal(signal.SIGTERM)
     yield
     signal.signal(signal.SIGTERM, before)
 
 
 class Peer:
-    """Another rank, which tells what it is given, once, or again and again while it is entered."""
+    """Another rank, which publishes a record once, or regularly inside its context."""
 
     def __init__(self, store: Any, rank: int, **values: Any):
         self.store, self.stop = store, threading.Event()
         self.record = {
-            "rank": rank, "host": "elsewhere", "pid": 1, "pulse": 0, "step": 8, "moved_at": time.time() - 60,
-            "where": "", "state": "moving", **values,
+            "rank": rank, "host": "elsewhere", "pid": 1, "count": 0, "step": 8, "step_time": time.time() - 60,
+            "where": "", "state": "running", **values,
         }  # fmt: skip
-        self.tell()
+        self.publish()
 
-    def tell(self, **values: Any) -> None:
-        self.record |= {"pulse": self.record["pulse"] + 1, **values}
+    def publish(self, **values: Any) -> None:
+        self.record |= {"count": self.record["count"] + 1, **values}
         self.store.set(str(self.record["rank"]), json.dumps(self.record))
 
     def __enter__(self) -> "Peer":
-        threading.Thread(target=self._beat_on).start()
+        threading.Thread(target=self._publish_regularly).start()
         return self
 
     def __exit__(self, *_: object) -> None:
         self.stop.set()
 
-    def _beat_on(self) -> None:
+    def _publish_regularly(self) -> None:
         while not self.stop.wait(0.05):
-            self.tell()
+            self.publish()
 
 
 def sentence(store: Any, folder: Path, num_ranks: int = 2, then: Callable[[Heartbeat], object] = id) -> str:
-    """What rank 0 says after its collective failed at step 8."""
+    """The message of rank 0 after a collective failed at step 8."""
     try:
-        with Heartbeat(store, 0, num_ranks, 30, folder) as heart:
-            heart.beat(8)
-            then(heart)
+        with Heartbeat(store, 0, num_ranks, 30, folder) as heartbeat_of_0:
+            heartbeat_of_0.beat(8)
+            then(heartbeat_of_0)
             raise LOST
     except RankLost as lost:
         return str(lost)
 
 
 def test_a_rank_that_failed_is_named_with_its_reason(tmp_path: Path) -> None:
-    """The survivors' lines would hide whose exception it was, and which."""
+    """The messages of the other ranks would hide which rank raised which exception."""
     store = HashStore()
     Peer(store, 1, state="ValueError: a row is damaged")
     assert sentence(store, tmp_path) == "rank 1 of 2 (host elsewhere, pid 1) failed at step 8: ValueError: a row is damaged"
@@ -86,49 +86,49 @@ def test_a_rank_that_finished_is_named(tmp_path: Path) -> None:
 
 
 def test_a_process_that_died_is_named(tmp_path: Path) -> None:
-    """A rank that the kernel killed tells nothing: it would be called silent, seconds later, or not be named."""
+    """A rank killed by the kernel publishes nothing: it would be called silent, seconds later, or not be named."""
     store = HashStore()
     process = subprocess.Popen([sys.executable, "-c", "input()"], stdin=subprocess.PIPE)
     with Peer(store, 1, host=socket.gethostname(), pid=process.pid):
         # It is not waited for: a zombie, as under the launcher
-        found = sentence(store, tmp_path, then=lambda heart: process.kill())
+        message = sentence(store, tmp_path, then=lambda heart: process.kill())
     process.communicate()
-    assert f"rank 1 of 2 (host {socket.gethostname()}, pid {process.pid}) died, last seen at step 8" in found
+    assert f"rank 1 of 2 (host {socket.gethostname()}, pid {process.pid}) died, last seen at step 8" in message
 
 
 def test_a_silent_rank_is_named(tmp_path: Path) -> None:
-    """A rank whose machine is gone would not be told from one that waits as we do."""
+    """A rank whose machine is gone could not be distinguished from one that waits too."""
     store = HashStore()
-    Peer(store, 1, moved_at=time.time() - 61)
-    found = sentence(store, tmp_path)
-    assert "rank 1 of 2 (host elsewhere, pid 1) has given no sign of life since step 8, 6" in found
-    assert "(timeout_s=30): see whether its machine can be reached" in found
+    Peer(store, 1, step_time=time.time() - 61)
+    message = sentence(store, tmp_path)
+    assert "rank 1 of 2 (host elsewhere, pid 1) has given no sign of life since step 8, 6" in message
+    assert "(timeout_s=30): check whether its machine can be reached" in message
 
 
 @pytest.mark.parametrize("step", [7, 8])
-def test_a_rank_that_does_not_come_to_the_collective_is_named(step: int, tmp_path: Path) -> None:
-    """Of ranks that all live, the one that the others wait for would not be found; or one that waits, too, be blamed."""
+def test_a_rank_that_does_not_reach_the_collective_is_named(step: int, tmp_path: Path) -> None:
+    """If all ranks are alive, the one for which the others wait would not be found, or one that waits too would be named."""
     store = HashStore()
     with (
         Peer(store, 1, state="waiting"),
         Peer(store, 2, step=step, where="gather (rows.py, line 88)"),
         Peer(store, 3, step=9),
     ):
-        found = sentence(store, tmp_path, num_ranks=4)
-    assert f"rank 2 of 4 (host elsewhere, pid 1) has not moved since step {step}, 6" in found
-    assert found.endswith("it is in gather (rows.py, line 88)")
+        message = sentence(store, tmp_path, num_ranks=4)
+    assert f"rank 2 of 4 (host elsewhere, pid 1) has made no progress since step {step}, 6" in message
+    assert message.endswith("it is in gather (rows.py, line 88)")
 
 
-def test_nobody_is_blamed_when_all_wait(tmp_path: Path) -> None:
-    """A network that broke would be laid on a rank that did nothing."""
+def test_no_rank_is_named_when_all_wait(tmp_path: Path) -> None:
+    """A failure of the network would be attributed to a rank."""
     store = HashStore()
     with Peer(store, 1, state="waiting"):
-        found = sentence(store, tmp_path)
-    assert found.startswith("the ranks lost each other at step 8, though none of them died: the network")
-    assert "Connection closed by peer" in found
+        message = sentence(store, tmp_path)
+    assert message.startswith("the connection between the ranks was lost at step 8, but all of them are alive: the network")
+    assert "Connection closed by peer" in message
 
 
-def test_a_store_that_is_gone_is_named(tmp_path: Path) -> None:
+def test_a_store_that_is_gone_is_reported(tmp_path: Path) -> None:
     """Without a launcher rank 0 holds the store: its death would end in the store's own traceback."""
     host = (
         "from torch.distributed import TCPStore as T; t = T('127.0.0.1', 0, None, True); print(t.port, flush=True); input()"
@@ -142,79 +142,79 @@ def test_a_store_that_is_gone_is_named(tmp_path: Path) -> None:
         process.kill()
         process.communicate()
 
-    assert "is gone: the launcher or rank 0, which held it, died" in sentence(store, tmp_path, then=end_it)
+    assert "is gone: its owner, the launcher or rank 0, died" in sentence(store, tmp_path, then=end_it)
 
 
-def test_what_is_told_to_the_others(tmp_path: Path) -> None:
-    """The others would look at an old step, or not learn where this rank stays, or how it ended."""
+def test_the_published_record(tmp_path: Path) -> None:
+    """The other ranks would see an old step, or not where this rank hangs, or how it ended."""
 
-    def told() -> dict[str, Any]:
+    def record() -> dict[str, Any]:
         return json.loads(store.get("0"))
 
-    def stay_here() -> None:
+    def hang() -> None:
         deadline = time.monotonic() + 30
-        while not told()["where"]:
+        while not record()["where"]:
             assert time.monotonic() < deadline
             time.sleep(0.01)
 
     store = HashStore()
     Peer(store, 1)
-    with Heartbeat(store, 0, 2, 30, tmp_path) as heart:
-        heart.beat(5)
-        stay_here()
-        assert told()["where"].startswith(("stay_here (test_heartbeat.py, line ", "told (test_heartbeat.py, line "))
-        assert (told()["step"], told()["pid"], told()["state"]) == (5, os.getpid(), "moving")
-    assert told()["state"] == "finished"
+    with Heartbeat(store, 0, 2, 30, tmp_path) as heartbeat_of_0:
+        heartbeat_of_0.beat(5)
+        hang()
+        assert record()["where"].startswith(("hang (test_heartbeat.py, line ", "record (test_heartbeat.py, line "))
+        assert (record()["step"], record()["pid"], record()["state"]) == (5, os.getpid(), "running")
+    assert record()["state"] == "finished"
     with (
         pytest.raises(ZeroDivisionError),
         Heartbeat(store, 0, 2, 30, tmp_path),
-    ):  # nothing but a lost peer is replaced
+    ):  # only communication errors are replaced
         _ = 1 / 0
-    assert told()["state"] == "ZeroDivisionError: division by zero"
+    assert record()["state"] == "ZeroDivisionError: division by zero"
 
 
-def test_nccl_is_told_before_it_aborts(tmp_path: Path, capfd: pytest.CaptureFixture[str]) -> None:
-    """NCCL's watchdog aborts the process: nothing would ever say who was late; nor may ranks at the same step be blamed."""
+def test_with_nccl_the_message_is_printed_before_the_abort(tmp_path: Path, capfd: pytest.CaptureFixture[str]) -> None:
+    """NCCL's watchdog aborts the process: the late rank would never be named; ranks at the same step must not be."""
     store = HashStore()
     Peer(store, 1)  # until the real one is there
     announced: list[str] = []
     with (
-        Heartbeat(store, 0, 2, 1.2, tmp_path, announced.append) as heart,
-        Heartbeat(store, 1, 2, 1.2, tmp_path, announced.append) as other,
+        Heartbeat(store, 0, 2, 1.2, tmp_path, announced.append) as heartbeat_of_0,
+        Heartbeat(store, 1, 2, 1.2, tmp_path, announced.append) as heartbeat_of_1,
     ):
-        heart.beat(8)
-        other.beat(8)
+        heartbeat_of_0.beat(8)
+        heartbeat_of_1.beat(8)
         time.sleep(2)
         assert capfd.readouterr().err == ""
-        heart.beat(9)
-        deadline, told = time.monotonic() + 30, ""
-        while "failed: " not in told:
+        heartbeat_of_0.beat(9)
+        deadline, printed = time.monotonic() + 30, ""
+        while "failed: " not in printed:
             assert time.monotonic() < deadline
-            told += capfd.readouterr().err
+            printed += capfd.readouterr().err
             time.sleep(0.01)
         time.sleep(1)
-    told += capfd.readouterr().err
-    assert told.count("failed: ") == 1
-    assert told.startswith(
-        f"\nfailed: rank 1 of 2 (host {socket.gethostname()}, pid {os.getpid()}) has not moved since step 8, "
+    printed += capfd.readouterr().err
+    assert printed.count("failed: ") == 1
+    assert printed.startswith(
+        f"\nfailed: rank 1 of 2 (host {socket.gethostname()}, pid {os.getpid()}) has made no progress since step 8, "
     )
-    assert announced == [told.removeprefix("\nfailed: ").removesuffix("\n")]
+    assert announced == [printed.removeprefix("\nfailed: ").removesuffix("\n")]
 
 
-def test_a_rank_that_does_not_begin_is_named(tmp_path: Path) -> None:
-    """The others would wait for it in a store, and end with that store's traceback."""
+def test_a_rank_that_does_not_start_is_named(tmp_path: Path) -> None:
+    """The other ranks would wait, and end with a traceback of the store."""
     store = HashStore()
     Peer(store, 1)
     heart = Heartbeat(store, 0, 3, 0.5, tmp_path)
-    with pytest.raises(RankLost, match=r"^rank 2 of 3 did not begin .* timeout_s=0.5"), heart:
+    with pytest.raises(RankLost, match=r"^rank 2 of 3 did not start within timeout_s=0.5: .* raise timeout_s$"), heart:
         pass
 
 
 def test_one_rank_has_no_heartbeat(tmp_path: Path) -> None:
     """A run on one rank would need a store."""
     threads = threading.active_count()
-    with Heartbeat(None, 0, 1, 30, tmp_path) as heart:
-        heart.beat(3)
+    with Heartbeat(None, 0, 1, 30, tmp_path) as heartbeat_of_0:
+        heartbeat_of_0.beat(3)
         assert threading.active_count() == threads
 
 
@@ -230,13 +230,13 @@ def test_one_rank_has_no_heartbeat(tmp_path: Path) -> None:
     ],
     ids=repr,
 )
-def test_what_a_lost_peer_looks_like(error: BaseException, expected: bool) -> None:
-    """A mistake of this rank would be laid on another, or a lost rank end in Gloo's traceback."""
-    assert heartbeat.is_lost_peer(error) == expected
+def test_communication_errors_are_recognised(error: BaseException, expected: bool) -> None:
+    """An error of this rank would be attributed to another, or a lost rank would end in Gloo's traceback."""
+    assert heartbeat.is_communication_error(error) == expected
 
 
 def test_torch_knows_the_flight_recorders_names(tmp_path: Path) -> None:
-    """A torch that renames them would write no dump, without a word."""
+    """A version of torch with other names would silently write no dump."""
     names = heartbeat.flight_recorder_environment(tmp_path)
     folder = Path(torch.__file__).parent
     header = (folder / "include/torch/csrc/distributed/c10d/ProcessGroupNCCL.hpp").read_bytes()

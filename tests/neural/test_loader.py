@@ -1,4 +1,4 @@
-"""The cutting of global batches: what every rank sees, and what the feed brings."""
+"""The division of global batches into micro-batches, and the loading of batches."""
 
 import itertools
 import multiprocessing
@@ -64,7 +64,7 @@ def by_step(plan: BatchPlan, first_step: int, last_step: int) -> list[list[Micro
 
 
 def counted(micro_batches: Iterable[MicroBatch]) -> np.ndarray:
-    """The rows that count for something."""
+    """The rows of micro-batches that are not idle."""
     return np.concatenate([np.empty(0, np.int64), *(micro.rows for micro in micro_batches if not micro.idle)])
 
 
@@ -72,8 +72,8 @@ def counted(micro_batches: Iterable[MicroBatch]) -> np.ndarray:
 
 
 @given(sizes=SIZES)
-def test_every_row_is_seen_once_an_epoch_and_the_ragged_batch_is_the_last(sizes: dict[str, int]) -> None:
-    """A row would be learned twice, or never, on some number of ranks or with a ragged tail."""
+def test_every_row_is_used_once_per_epoch_and_the_short_batch_is_the_last(sizes: dict[str, int]) -> None:
+    """A row would be used twice or never, on some number of ranks or with a short last batch."""
     ranks = plans(**sizes)
     num_steps = ranks[0].steps_per_epoch
     for epoch in range(2):
@@ -84,22 +84,22 @@ def test_every_row_is_seen_once_an_epoch_and_the_ragged_batch_is_the_last(sizes:
 
 
 @given(sizes=SIZES)
-def test_a_global_batch_does_not_depend_on_how_it_is_cut(sizes: dict[str, int]) -> None:
-    """The same settings would learn from other batches on other hardware, and a resumed run on others than before."""
+def test_global_batches_do_not_depend_on_how_they_are_divided(sizes: dict[str, int]) -> None:
+    """The same settings would use other batches on other hardware or after a resume."""
     whole = uncut(**sizes)
     num_steps = 2 * whole.steps_per_epoch
     ranks = [by_step(plan, 0, num_steps) for plan in plans(**sizes)]
     for step, (batch,) in enumerate(by_step(whole, 0, num_steps)):
-        found = np.full(len(batch.rows), -1)
+        rows = np.full(len(batch.rows), -1)
         for micro in itertools.chain(*(rank[step] for rank in ranks)):
             assert micro.rows.tolist() == batch.rows[micro.begin : micro.begin + len(micro.rows)].tolist()
             if not micro.idle:
-                found[micro.begin : micro.begin + len(micro.rows)] = micro.rows
-        assert np.array_equal(found, batch.rows)
+                rows[micro.begin : micro.begin + len(micro.rows)] = micro.rows
+        assert np.array_equal(rows, batch.rows)
 
 
 @given(sizes=SIZES)
-def test_ranks_go_in_step_and_each_has_a_row(sizes: dict[str, int]) -> None:
+def test_ranks_have_the_same_number_of_micro_batches(sizes: dict[str, int]) -> None:
     """A rank without rows would leave the others waiting in the all-reduce for ever."""
     ranks = [by_step(plan, 0, 2) for plan in plans(**sizes)]
     for step in range(2):
@@ -111,17 +111,17 @@ def test_ranks_go_in_step_and_each_has_a_row(sizes: dict[str, int]) -> None:
 
 
 @given(first_step=st.integers(0, 9), sizes=SIZES)
-def test_any_step_is_found_again_without_the_ones_before(first_step: int, sizes: dict[str, int]) -> None:
-    """A resumed run would go on with other rows than the run that was not interrupted."""
+def test_a_plan_can_start_at_any_step(first_step: int, sizes: dict[str, int]) -> None:
+    """A resumed run would use other rows than an uninterrupted one."""
     plan = plans(**sizes)[-1]
-    for again, before in zip(by_step(plan, first_step, 10), by_step(plan, 0, 10)[first_step:], strict=True):
-        assert [micro.rows.tolist() for micro in again] == [micro.rows.tolist() for micro in before]
-        assert [micro.epoch for micro in again] == [micro.epoch for micro in before]
+    for resumed, uninterrupted in zip(by_step(plan, first_step, 10), by_step(plan, 0, 10)[first_step:], strict=True):
+        assert [micro.rows.tolist() for micro in resumed] == [micro.rows.tolist() for micro in uninterrupted]
+        assert [micro.epoch for micro in resumed] == [micro.epoch for micro in uninterrupted]
 
 
 @pytest.mark.parametrize("bucket_batches", [0, 3])
 def test_the_order_changes_with_epoch_and_seed(bucket_batches: int) -> None:
-    """Every epoch would go through the rows in one order, or every seed train the same run."""
+    """Every epoch would have the same order of rows, or every seed."""
     orders = [
         tuple(counted(make(100, 10, seed=seed, bucket_batches=bucket_batches).micro_batches(10 * epoch, 10 * epoch + 10)))
         for seed in (0, 1)
@@ -136,39 +136,43 @@ def test_the_order_changes_with_epoch_and_seed(bucket_batches: int) -> None:
 def test_sizes_that_do_not_divide_are_refused_with_the_nearest_that_do(
     batch_size: int, micro_batch_size: int, num_ranks: int
 ) -> None:
-    """A batch would silently be smaller than asked for, or the advice in the message would fail in its turn."""
+    """A batch would silently be smaller than requested, or the size in the message would be invalid too."""
     if batch_size < 1 or batch_size % num_ranks:
-        with pytest.raises(UserError, match=rf"batch_size={batch_size} .*: the nearest that can is \d+$") as raised:
+        with pytest.raises(
+            UserError, match=rf"batch_size={batch_size} must be .* of {num_ranks} ranks: the nearest one is \d+$"
+        ) as raised:
             BatchPlan.make(500, batch_size, micro_batch_size, num_ranks, 0, 0)
-        works = list(range(num_ranks, 300, num_ranks))
-        nearest = min(abs(size - batch_size) for size in works)
-        batch_size, asked = int(str(raised.value).split()[-1]), batch_size
-        assert batch_size in works
-        assert abs(batch_size - asked) == nearest
-    works = [size for size in range(1, batch_size + 1) if batch_size % (size * num_ranks) == 0]
-    if micro_batch_size not in (0, *works):
+        valid_sizes = list(range(num_ranks, 300, num_ranks))
+        nearest = min(abs(size - batch_size) for size in valid_sizes)
+        batch_size, invalid = int(str(raised.value).split()[-1]), batch_size
+        assert batch_size in valid_sizes
+        assert abs(batch_size - invalid) == nearest
+    valid_sizes = [size for size in range(1, batch_size + 1) if batch_size % (size * num_ranks) == 0]
+    if micro_batch_size not in (0, *valid_sizes):
         with pytest.raises(UserError, match=r"the nearest that does is micro_batch_size=\d+$") as raised:
             BatchPlan.make(500, batch_size, micro_batch_size, num_ranks, 0, 0)
-        nearest = min(abs(size - micro_batch_size) for size in works)
-        micro_batch_size, asked = int(str(raised.value).split("=")[-1]), micro_batch_size
-        assert micro_batch_size in works
-        assert abs(micro_batch_size - asked) == nearest
+        nearest = min(abs(size - micro_batch_size) for size in valid_sizes)
+        micro_batch_size, invalid = int(str(raised.value).split("=")[-1]), micro_batch_size
+        assert micro_batch_size in valid_sizes
+        assert abs(micro_batch_size - invalid) == nearest
     plan = BatchPlan.make(500, batch_size, micro_batch_size, num_ranks, 0, 0)
     assert plan.micro_batch_size * plan.num_ranks * plan.accumulation == plan.batch_size == batch_size
 
 
 @given(sizes=SIZES)
 def test_halving_keeps_the_global_batches(sizes: dict[str, int]) -> None:
-    """After a micro-batch too large for the memory, the run would go on with other batches, or with one as large."""
+    """After running out of memory, the run would use other global batches, or an equally large micro-batch."""
     for rank, plan in enumerate(plans(**sizes)):
         if plan.micro_batch_size == 1:
             with pytest.raises(UserError, match=r"^micro_batch_size=1 .* one example"):
                 plan.halved()
             continue
         half = plan.halved()
-        works = [size for size in range(1, plan.micro_batch_size // 2 + 1) if plan.batch_size % (size * plan.num_ranks) == 0]
+        valid_sizes = [
+            size for size in range(1, plan.micro_batch_size // 2 + 1) if plan.batch_size % (size * plan.num_ranks) == 0
+        ]
         assert half == make(
-            sizes["num_rows"], plan.batch_size, max(works), plan.num_ranks, rank,
+            sizes["num_rows"], plan.batch_size, max(valid_sizes), plan.num_ranks, rank,
             seed=sizes["seed"], bucket_batches=sizes["bucket_batches"],
         )  # fmt: skip
         assert half.lengths is plan.lengths
@@ -177,8 +181,8 @@ def test_halving_keeps_the_global_batches(sizes: dict[str, int]) -> None:
 # Bucketing
 
 
-def test_batches_of_a_window_share_no_length_and_come_in_any_order() -> None:
-    """Ragged rows would be padded as without bucketing, or every epoch would go from short to long."""
+def test_batches_of_a_window_differ_in_length_and_are_shuffled() -> None:
+    """Rows would be padded as without bucketing, or every epoch would start with the short ones."""
     plan = make(150, 20, bucket_batches=7)
     firsts = []
     for (batch,) in by_step(plan, 0, plan.steps_per_epoch):
@@ -191,7 +195,7 @@ def test_batches_of_a_window_share_no_length_and_come_in_any_order() -> None:
 
 
 def test_a_window_holds_no_more_than_its_batches() -> None:
-    """The longest rows of an epoch would always meet the same rows, or always be left for its ragged end."""
+    """The longest rows of an epoch would always be in one batch, or always in the short last one."""
     shuffled = counted(make(147, 10).micro_batches(0, 15))
     bucketed = [set(batch.rows) for (batch,) in by_step(make(147, 10, bucket_batches=3), 0, 15)]
     for begin, num_batches in ((0, 3), (30, 3), (60, 3), (90, 3), (120, 2)):
@@ -222,12 +226,12 @@ def test_bucketing_needs_lengths() -> None:
 
 
 @given(num_rows=st.integers(1, 60), batch_size=st.integers(1, 20), num_ranks=st.integers(1, 5))
-def test_evaluation_takes_every_row_once_and_in_order(num_rows: int, batch_size: int, num_ranks: int) -> None:
+def test_evaluation_uses_every_row_once_and_in_order(num_rows: int, batch_size: int, num_ranks: int) -> None:
     """A score would count a row twice or not at all, or ranks would gather arrays of different lengths."""
     pieces = [[micro.rows for micro in in_order(num_rows, batch_size, num_ranks, rank)] for rank in range(num_ranks)]
-    assert len({tuple(len(rows) for rows in of_rank) for of_rank in pieces}) == 1
+    assert len({tuple(len(rows) for rows in batches) for batches in pieces}) == 1
     assert all(1 <= len(rows) <= batch_size for rows in pieces[0])
-    joined = np.concatenate([rows for of_rank in pieces for rows in of_rank])
+    joined = np.concatenate([rows for batches in pieces for rows in batches])
     assert joined[:num_rows].tolist() == list(range(num_rows))
     assert set(joined[num_rows:]) <= {num_rows - 1}
 
@@ -236,7 +240,7 @@ def test_evaluation_takes_every_row_once_and_in_order(num_rows: int, batch_size:
 
 
 class Numbers:
-    """Rows that know their own number, and the epoch that they are asked for in."""
+    """Examples that contain their row number and the epoch."""
 
     def __len__(self) -> int:
         return 50
@@ -258,7 +262,7 @@ class Damaged(Numbers):
 
 
 class Stuck(Numbers):
-    """Row 13 never comes; a file tells that it is being waited for."""
+    """Reading row 13 never ends; the file `sign` is created when it starts."""
 
     def __init__(self, sign: Path):
         self.sign = sign
@@ -280,32 +284,32 @@ def feed(source: Numbers, micro_batches: Iterator[MicroBatch], num_workers: int 
 
 
 @pytest.mark.parametrize("num_workers", [0, 2])
-def test_each_micro_batch_comes_with_its_rows_also_after_a_resume(num_workers: int) -> None:
-    """Gradients would count rows that are not theirs, and a resumed run go on with other rows."""
+def test_each_micro_batch_has_its_rows_also_after_a_resume(num_workers: int) -> None:
+    """Gradients would be of other rows, and a resumed run would use other rows."""
     plan = make(50, 12, 3, 2, 1)
-    with feed(Numbers(), plan.micro_batches(0, 11)) as brought:
-        before = list(brought)
-    with feed(Numbers(), plan.micro_batches(6, 11), num_workers) as brought:
-        after = list(brought)
+    with feed(Numbers(), plan.micro_batches(0, 11)) as batches:
+        before = list(batches)
+    with feed(Numbers(), plan.micro_batches(6, 11), num_workers) as batches:
+        after = list(batches)
     assert {micro.epoch for micro, _ in after} == {1, 2}
-    for planned, found in ((plan.micro_batches(0, 11), before), (plan.micro_batches(6, 11), after)):
-        for expected, (micro, batch) in zip(planned, found, strict=True):
+    for planned, loaded in ((plan.micro_batches(0, 11), before), (plan.micro_batches(6, 11), after)):
+        for expected, (micro, batch) in zip(planned, loaded, strict=True):
             assert (micro.step, micro.begin, micro.idle) == (expected.step, expected.begin, expected.idle)
             assert batch["number"].tolist() == micro.rows.tolist() == expected.rows.tolist()
             assert batch["epoch"] == micro.epoch == expected.epoch
 
 
-def test_the_feed_leaves_the_global_generator_alone() -> None:
-    """Dropout after --resume would differ from that of the uninterrupted run, as the new loader drew a number first."""
+def test_the_feed_does_not_use_the_global_generator() -> None:
+    """Dropout after --resume would differ from that of the uninterrupted run, since a new loader draws a number."""
     torch.manual_seed(5)
     before = torch.get_rng_state()
-    with feed(Numbers(), in_order(50, 7, 1, 0)) as brought:
-        assert len(list(brought)) == 8
+    with feed(Numbers(), in_order(50, 7, 1, 0)) as batches:
+        assert len(list(batches)) == 8
     assert torch.equal(torch.get_rng_state(), before)
 
 
 def test_only_the_wait_for_data_is_counted(monkeypatch: pytest.MonkeyPatch) -> None:
-    """The share of time spent on waiting for data would be that of training, or nothing."""
+    """The share of time spent waiting for data would include training, or be zero."""
     now = [0.0]
     monkeypatch.setattr(loader, "time", types.SimpleNamespace(perf_counter=lambda: now[0]))
 
@@ -314,58 +318,58 @@ def test_only_the_wait_for_data_is_counted(monkeypatch: pytest.MonkeyPatch) -> N
             now[0] += 2.0
             return super().gather(rows)
 
-    with feed(Slow(), in_order(50, 10, 1, 0)) as brought:
-        for number, _ in enumerate(brought):
-            assert brought.waited_s == 2.0 * (number + 1)
+    with feed(Slow(), in_order(50, 10, 1, 0)) as batches:
+        for number, _ in enumerate(batches):
+            assert batches.waited_s == 2.0 * (number + 1)
             now[0] += 5.0
-    assert brought.waited_s == 10.0
+    assert batches.waited_s == 10.0
 
 
 @pytest.mark.parametrize("num_workers", [0, 1])
-def test_an_error_in_gather_says_what_it_says(num_workers: int) -> None:
-    """A user would read a traceback out of a worker process instead of the sentence that tells what to do."""
-    with feed(Damaged(UserError), in_order(50, 10, 1, 0), num_workers) as brought:
-        next(brought)
+def test_an_error_in_gather_is_raised_unchanged(num_workers: int) -> None:
+    """A user would get a traceback of a worker process instead of the sentence."""
+    with feed(Damaged(UserError), in_order(50, 10, 1, 0), num_workers) as batches:
+        next(batches)
         with pytest.raises(UserError) as raised:
-            next(brought)
+            next(batches)
     assert str(raised.value) == "row 13 is damaged"
     with (
-        feed(Damaged(KeyError), in_order(50, 10, 1, 0), num_workers) as brought,
+        feed(Damaged(KeyError), in_order(50, 10, 1, 0), num_workers) as batches,
         pytest.raises(KeyError, match="row 13 is damaged"),
     ):
-        list(brought)
+        list(batches)
     with (
-        feed(Damaged(StopIteration), in_order(50, 10, 1, 0), num_workers) as brought,
+        feed(Damaged(StopIteration), in_order(50, 10, 1, 0), num_workers) as batches,
         pytest.raises(AssertionError, match="StopIteration"),
     ):
-        list(brought)
+        list(batches)
 
 
-def test_close_ends_the_workers_also_a_stuck_one(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """A run that stops in the middle would leave processes behind, or never come to its end."""
+def test_close_ends_the_workers_also_one_that_hangs(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A run that stops before its end would leave processes behind, or hang."""
     monkeypatch.setattr(torch.utils.data._utils, "MP_STATUS_CHECK_INTERVAL", 2.0)
-    brought = feed(Stuck(tmp_path / "stuck"), in_order(50, 10, 1, 0), 2)
-    next(brought)
+    batches = feed(Stuck(tmp_path / "stuck"), in_order(50, 10, 1, 0), 2)
+    next(batches)
     while not (tmp_path / "stuck").exists():
         time.sleep(0.01)
     workers = multiprocessing.active_children()
     assert len(workers) == 2
-    brought.close()
+    batches.close()
     for worker in workers:
         worker.join(60)
-    assert sorted(str(worker.exitcode) for worker in workers) == ["-9", "0"], "the other one leaves by itself"
-    brought.close()
-    assert list(brought) == []
+    assert sorted(str(worker.exitcode) for worker in workers) == ["-9", "0"], "the other one exits by itself"
+    batches.close()
+    assert list(batches) == []
 
 
 def test_workers_outlive_a_signal_to_the_process_group() -> None:
     """A scheduler's SIGTERM would end the workers before the rank has finished its step and saved."""
-    with feed(Numbers(), make(50, 5).micro_batches(0, 60), 2) as brought:
-        next(brought)
+    with feed(Numbers(), make(50, 5).micro_batches(0, 60), 2) as batches:
+        next(batches)
         for number in (signal.SIGTERM, signal.SIGINT, signal.SIGUSR1):
             for child in psutil.Process().children(recursive=True):
                 child.send_signal(number)
-        assert len(list(brought)) == 59
+        assert len(list(batches)) == 59
 
 
 UNCLOSED = """
@@ -386,7 +390,7 @@ if __name__ == "__main__":
 
 @pytest.mark.parametrize("killed", [False, True])
 def test_neither_process_nor_workers_wait_for_the_other_to_end(killed: bool, tmp_path: Path) -> None:
-    """A failed job would wait for its workers, or a killed one leave them behind, and hold its node for ever."""
+    """A failed job would wait for its workers, or a killed one would leave them running, and occupy the node."""
     script = tmp_path / "unclosed.py"
     script.write_text(UNCLOSED)
     environment = {**os.environ, "PYTHONPATH": str(ROOT)}
@@ -400,14 +404,14 @@ def test_neither_process_nor_workers_wait_for_the_other_to_end(killed: bool, tmp
         if killed:
             process.kill()
         process.stdin.close()
-        left = psutil.wait_procs(family, timeout=60)[1]
-        for member in left:
+        remaining = psutil.wait_procs(family, timeout=60)[1]
+        for member in remaining:
             member.kill()
-    assert left == []
+    assert remaining == []
 
 
-def test_the_signals_still_reach_this_process() -> None:
-    """The training itself would be deaf to its scheduler."""
+def test_signals_are_not_blocked_in_this_process() -> None:
+    """The training would not receive the signals of the scheduler."""
     before = signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGUSR2})
     try:
         loader._worker_context()
@@ -420,31 +424,31 @@ def test_the_signals_still_reach_this_process() -> None:
 
 
 class Column:
-    """Stands in for a tensor, and notes what is done with it on which stream."""
+    """A mock tensor that records operations and their streams."""
 
-    def __init__(self, rows: np.ndarray, notes: list[Any]):
-        self.rows, self.notes = rows, notes
+    def __init__(self, rows: np.ndarray, calls: list[Any]):
+        self.rows, self.calls = rows, calls
 
     def to(self, device: torch.device, non_blocking: bool) -> "Column":
         assert (device.type, non_blocking) == ("cuda", True)
-        self.notes.append(("copy", self.rows.tolist(), Stream.current.name))
+        self.calls.append(("copy", self.rows.tolist(), Stream.current.name))
         return self
 
     def record_stream(self, stream: "Stream") -> None:
-        self.notes.append(("keep for", self.rows.tolist(), stream.name))
+        self.calls.append(("record stream", self.rows.tolist(), stream.name))
 
 
 class Stream:
-    """Stands in for torch.cuda.Stream, and for the context that makes it the current one."""
+    """A mock of torch.cuda.Stream and of the context torch.cuda.stream."""
 
     current: "Stream"
-    notes: list[Any]
+    calls: list[Any]
 
     def __init__(self, device: torch.device | None = None, name: str = "copies"):
         self.name = name
 
     def wait_stream(self, other: "Stream") -> None:
-        self.notes.append((self.name, "waits for", other.name))
+        self.calls.append((self.name, "waits for", other.name))
 
     def __enter__(self) -> None:
         self.before, Stream.current = Stream.current, self
@@ -454,9 +458,9 @@ class Stream:
 
 
 @pytest.mark.filterwarnings("ignore:'pin_memory' argument is set as true but no accelerator")
-def test_the_next_copy_begins_before_a_batch_is_handed_out_and_is_not_waited_for(monkeypatch: pytest.MonkeyPatch) -> None:
-    """A GPU would wait for each copy, work on one that is not there yet, or on memory that was given away."""
-    notes = Stream.notes = []
+def test_the_next_copy_starts_before_a_batch_is_returned(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A GPU would wait for each copy, or use a batch before it is copied or after its memory was freed."""
+    calls = Stream.calls = []
     Stream.current = Stream(name="work")
     monkeypatch.setattr(torch.cuda, "Stream", Stream)
     monkeypatch.setattr(torch.cuda, "stream", lambda stream: stream)
@@ -464,17 +468,17 @@ def test_the_next_copy_begins_before_a_batch_is_handed_out_and_is_not_waited_for
 
     class Columns(Numbers):
         def gather(self, rows: np.ndarray, epoch: int = 0) -> Any:
-            return {"number": Column(rows, notes)}
+            return {"number": Column(rows, calls)}
 
-    brought = Feed(Columns(), in_order(3, 1, 1, 0), device=torch.device("cuda"), num_workers=0, prefetch_factor=2)
-    for micro, batch in brought:
+    batches = Feed(Columns(), in_order(3, 1, 1, 0), device=torch.device("cuda"), num_workers=0, prefetch_factor=2)
+    for micro, batch in batches:
         assert batch["number"].rows is micro.rows  # type: ignore[attr-defined]
-        notes.append(("handed out", micro.rows.tolist()))
-    assert notes == [
+        calls.append(("returned", micro.rows.tolist()))
+    assert calls == [
         ("copy", [0], "copies"),
-        ("work", "waits for", "copies"), ("keep for", [0], "work"), ("copy", [1], "copies"), ("handed out", [0]),
-        ("work", "waits for", "copies"), ("keep for", [1], "work"), ("copy", [2], "copies"), ("handed out", [1]),
-        ("work", "waits for", "copies"), ("keep for", [2], "work"), ("handed out", [2]),
+        ("work", "waits for", "copies"), ("record stream", [0], "work"), ("copy", [1], "copies"), ("returned", [0]),
+        ("work", "waits for", "copies"), ("record stream", [1], "work"), ("copy", [2], "copies"), ("returned", [1]),
+        ("work", "waits for", "copies"), ("record stream", [2], "work"), ("returned", [2]),
     ]  # fmt: skip
 
 
@@ -485,7 +489,7 @@ def test_a_gpu_gets_the_same_batches(num_workers: int) -> None:
     device = torch.device("cuda", 0)
     with Feed(
         Numbers(), make(50, 5).micro_batches(0, 60), device=device, num_workers=num_workers, prefetch_factor=2
-    ) as brought:
-        for micro, batch in brought:
+    ) as batches:
+        for micro, batch in batches:
             assert batch["number"].device == device
             assert batch["number"].tolist() == micro.rows.tolist()

@@ -1,4 +1,4 @@
-"""loader=auto: what is measured, and what is chosen from it."""
+"""loader=auto: the measurement, and the choice."""
 
 import os
 import types
@@ -20,18 +20,18 @@ SOURCE: Any = None  # the stand-ins below read nothing
 
 
 @given(cores=st.integers(1, 300))
-def test_every_setting_is_tried_up_to_the_cores(cores: int) -> None:
-    """A machine's cores would lie idle, or more processes start than there are cores for them."""
-    found = list(candidates(cores))
-    assert len(found) == len(set(found))
-    workers = {num_workers for num_workers, _ in found}
+def test_all_settings_up_to_the_number_of_cores_are_measured(cores: int) -> None:
+    """Cores would stay idle, or more processes would start than there are cores."""
+    settings = list(candidates(cores))
+    assert len(settings) == len(set(settings))
+    workers = {num_workers for num_workers, _ in settings}
     assert workers == {0, *(2**power for power in range(9) if 2**power <= cores)}
-    assert {(of, factor) for of in workers - {0} for factor in (2, 4, 8)} == set(found[1:])
+    assert {(num_workers, factor) for num_workers in workers - {0} for factor in (2, 4, 8)} == set(settings[1:])
 
 
 @given(st.dictionaries(st.sampled_from(list(candidates(8))), st.floats(1, 1000), min_size=1))
-def test_no_worker_more_than_the_speed_is_worth(speeds: dict[Setting, float]) -> None:
-    """Processes and memory would be spent on the noise of a short measurement."""
+def test_the_fewest_workers_within_the_tolerance_are_chosen(speeds: dict[Setting, float]) -> None:
+    """Noise of a short measurement would cost processes and memory."""
     chosen = fewest_workers(speeds)
     assert speeds[chosen] >= 0.95 * max(speeds.values())
     assert all(speed < 0.95 * max(speeds.values()) for setting, speed in speeds.items() if setting < chosen)
@@ -41,10 +41,10 @@ def test_no_worker_more_than_the_speed_is_worth(speeds: dict[Setting, float]) ->
     ("granted", "slurm", "ranks", "share"),
     [(8, "", "2", 4), (8, "", None, 8), (2, "", "4", 1), (7, "", "2", 3), (64, "8", "2", 4), (64, "8", None, 8)],
 )
-def test_ranks_share_the_cores_that_were_granted(
+def test_ranks_share_the_available_cores(
     granted: int, slurm: str, ranks: str | None, share: int, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Each of a node's ranks would start as many workers as the node has cores, or as all the ranks were granted."""
+    """Each of a node's ranks would start as many workers as the node, or all ranks together, have cores."""
     monkeypatch.setattr(cores, "CGROUP", tmp_path)
     monkeypatch.setenv("SLURM_CPUS_PER_TASK", slurm)
     monkeypatch.setattr(os, "sched_getaffinity", lambda process: set(range(granted)))
@@ -55,7 +55,7 @@ def test_ranks_share_the_cores_that_were_granted(
 
 
 class Clocked:
-    """Stands in for `Feed`: what the workers hold ready costs nothing but their start, each later batch a quarter second."""
+    """A mock of `Feed` with a clock: the start takes 30 s, prefetched batches none, each later batch 0.25 s."""
 
     now = 0.0
 
@@ -79,16 +79,18 @@ class Clocked:
 
 
 @pytest.mark.parametrize(("num_workers", "prefetch_factor"), [(0, 2), (1, 8), (4, 4)])
-def test_only_the_steady_state_counts(num_workers: int, prefetch_factor: int, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Few workers would win because they start sooner, or large prefetch factors because of what lay ready."""
+def test_start_and_prefetched_batches_are_not_measured(
+    num_workers: int, prefetch_factor: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Few workers would win because they start sooner, or large prefetch factors because of the prefetched batches."""
     monkeypatch.setattr(loader_tuning, "Feed", Clocked)
     monkeypatch.setattr(loader_tuning, "time", types.SimpleNamespace(perf_counter=lambda: Clocked.now))
     setting = {"num_workers": num_workers, "prefetch_factor": prefetch_factor}
     assert loader_tuning.batches_per_s(SOURCE, PLAN, torch.device("cpu"), **setting, seconds=2.0) == 4.0
 
 
-def test_the_table_shows_what_was_chosen(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Nobody could see from what the choice was made, or the table would show another one."""
+def test_the_table_shows_the_choice(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The reason of the choice would not be visible, or the table would show another one."""
     speeds = {(0, 2): 123.45, (1, 2): 940.0, (1, 4): 960.0, (1, 8): 1000.0, (2, 2): 990.0, (2, 4): 7.0, (2, 8): 8.0}
     budgets = []
 
@@ -98,10 +100,10 @@ def test_the_table_shows_what_was_chosen(monkeypatch: pytest.MonkeyPatch) -> Non
 
     monkeypatch.setattr(loader_tuning, "cores_of_this_rank", lambda: 3)
     monkeypatch.setattr(loader_tuning, "batches_per_s", measured)
-    said: list[str] = []
-    assert loader_tuning.choose(SOURCE, PLAN, torch.device("cpu"), said.append, budget_s=7.0) == (1, 4)
+    messages: list[str] = []
+    assert loader_tuning.choose(SOURCE, PLAN, torch.device("cpu"), messages.append, budget_s=7.0) == (1, 4)
     assert budgets == [1.0] * 7
-    assert said == [
+    assert messages == [
         "num_workers  prefetch_factor  batches/s\n"
         "          0                –      123.5\n"
         "          1                2      940.0\n"

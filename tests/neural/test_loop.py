@@ -1,4 +1,4 @@
-"""The training loop on a toy recipe: gradients, what it refuses and survives, and what a run leaves behind."""
+"""The training loop on a toy recipe: gradients, errors, skipped steps and rollbacks, and the files of a run."""
 
 import dataclasses
 import json
@@ -26,11 +26,11 @@ torch.set_num_threads(1)
 
 class NanGradient(torch.nn.Module):
     def forward(self, x: torch.Tensor) -> torch.Tensor:
-        return x + 0 * torch.sqrt(0 * x.sum())  # whose slope at 0 is infinite: 0 times that is NaN
+        return x + 0 * torch.sqrt(0 * x.sum())  # the derivative of sqrt at 0 is infinite, and 0 times infinity is NaN
 
 
 def plain_gradient(toy: Toy, weights: torch.Tensor, rows: np.ndarray) -> torch.Tensor:
-    """PyTorch's own gradient of the sum over all rows by the count over all rows."""
+    """PyTorch's gradient of the sum over all rows divided by the count over all rows."""
     model = toy.model()
     torch.nn.utils.vector_to_parameters(weights, model.parameters())
     loss_sum, count, _ = toy.step(model, toy.rows("train").gather(rows), None)
@@ -42,10 +42,10 @@ def plain_gradient(toy: Toy, weights: torch.Tensor, rows: np.ndarray) -> torch.T
 
 
 @pytest.mark.parametrize("micro_batch_size", [16, 8, 2])
-def test_the_gradient_is_the_sum_over_the_global_batch_by_its_count(
+def test_the_gradient_is_that_of_the_sum_divided_by_the_count(
     micro_batch_size: int, config: TrainConfig, accelerator: Accelerator
 ) -> None:
-    """A mean of means, or the nominal size instead of the true count: wrong by percents, most of all in the ragged tail."""
+    """A mean of means, or the nominal size instead of the count, would be wrong by percents, most in the short batch."""
     toy = Toy()
     loop.train(toy, dataclasses.replace(config, micro_batch_size=micro_batch_size), accelerator)
     uncut = BatchPlan.make(NUM_ROWS, 16, 0, 1, 0, config.seed)
@@ -59,7 +59,7 @@ def test_the_gradient_is_the_sum_over_the_global_batch_by_its_count(
 def test_the_gradient_is_clipped_after_it_was_divided_by_the_true_count(
     config: TrainConfig, accelerator: Accelerator
 ) -> None:
-    """The bound would hold for another gradient than the one that is stepped with."""
+    """The limit would apply to another gradient than that of the step."""
     toy = Toy()
     loop.train(toy, dataclasses.replace(config, clip_norm=0.5, micro_batch_size=2), accelerator)
     batches = [micro.rows for micro in BatchPlan.make(NUM_ROWS, 16, 0, 1, 0, config.seed).micro_batches(0, 12)]
@@ -75,7 +75,7 @@ def test_the_gradient_is_clipped_after_it_was_divided_by_the_true_count(
 
 
 def test_the_logged_loss_is_that_of_the_global_batch(config: TrainConfig, accelerator: Accelerator) -> None:
-    """train.log would show the loss of the last micro-batch, or one that was divided by the wrong count."""
+    """train.log would show the loss of the last micro-batch, or a loss divided by the wrong count."""
     toy = Toy()
     loop.train(toy, dataclasses.replace(config, micro_batch_size=2), accelerator)
     rows = next(BatchPlan.make(NUM_ROWS, 16, 0, 1, 0, config.seed).micro_batches(0, 1)).rows
@@ -96,11 +96,11 @@ def test_the_learning_rate_follows_the_schedule(config: TrainConfig, accelerator
     assert expected[-1] == 0
 
 
-# What a run says and leaves
+# Files of a run
 
 
-def test_a_run_leaves_its_files(config: TrainConfig, accelerator: Accelerator) -> None:
-    """Somebody who comes back to a run could not tell how it was made, or TensorBoard would show nothing."""
+def test_a_run_writes_its_files(config: TrainConfig, accelerator: Accelerator) -> None:
+    """It would be unknown how a run was made, or TensorBoard would show nothing."""
     from tensorboard.backend.event_processing.event_accumulator import EventAccumulator
 
     summary = loop.train(Toy(), config, accelerator)
@@ -129,7 +129,7 @@ def test_a_run_leaves_its_files(config: TrainConfig, accelerator: Accelerator) -
 
 
 def test_tensorboard_shows_every_step_of_a_resumed_run_once(config: TrainConfig, accelerator: Accelerator) -> None:
-    """The curve would go back and forth after --resume, or lack the step of the checkpoint."""
+    """After --resume a curve would have steps twice, or lack the step of the checkpoint."""
     from tensorboard.backend.event_processing.event_accumulator import EventAccumulator
 
     toy = Toy()
@@ -166,24 +166,24 @@ def test_tensorboard_shows_every_step_of_a_resumed_run_once(config: TrainConfig,
         ({"micro_batch_size": 5}, "the nearest that does is micro_batch_size=4"),
     ],
 )
-def test_impossible_settings_are_refused_and_leave_nothing(
+def test_invalid_settings_are_refused_and_nothing_is_written(
     changed: dict[str, Any], sentence: str, config: TrainConfig, accelerator: Accelerator
 ) -> None:
-    """A typo would train for nothing, or leave a folder because of which the corrected command is refused."""
+    """A typo would waste a training, or leave a folder because of which the corrected command is refused."""
     with pytest.raises(UserError, match=sentence):
         loop.train(Toy(), dataclasses.replace(config, **changed), accelerator)
     assert not Path(config.out).exists()
 
 
 def test_a_loss_that_explodes_stops_the_run(config: TrainConfig, accelerator: Accelerator) -> None:
-    """A run would go on for days on NaN."""
+    """A run would continue for days with NaN."""
     config = dataclasses.replace(config, learning_rate=1e30, warmup_steps=0)
     with pytest.raises(UserError, match=r"the (loss|gradient norm) is (nan|inf).* at step \d+, .*lower learning_rate"):
         loop.train(Toy(), config, accelerator)
 
 
 def test_batches_that_are_not_finite_can_be_skipped(config: TrainConfig, accelerator: Accelerator) -> None:
-    """One broken row would end a run of weeks; or, skipped, leave NaN in the momentum or in the recipe's state."""
+    """One broken row would end a run of weeks, or leave NaN in the momentum or the carried state."""
     skipping = dataclasses.replace(config, nonfinite="skip", max_nonfinite=4)
     toy = Toy(carries_state=True)
     toy.broken_row = 7
@@ -199,8 +199,8 @@ def test_batches_that_are_not_finite_can_be_skipped(config: TrainConfig, acceler
         loop.train(toy, dataclasses.replace(skipping, out=config.out + "2", max_nonfinite=3), accelerator)
 
 
-def test_a_spike_goes_back_to_the_last_checkpoint(config: TrainConfig, accelerator: Accelerator) -> None:
-    """Weights that one batch threw out of the valley would be trained on; or the run would go back for ever."""
+def test_a_spike_restores_the_last_checkpoint(config: TrainConfig, accelerator: Accelerator) -> None:
+    """Training would continue with weights damaged by one batch, or roll back again and again."""
     config = dataclasses.replace(config, spike_factor=20.0, max_epochs=10, max_rollbacks=1, learning_rate=0.01)
     toy = Toy()
     toy.at_micro_batch = {26: lambda: setattr(toy, "times", 1000.0), 27: lambda: setattr(toy, "times", 1.0)}
@@ -215,16 +215,16 @@ def test_a_spike_goes_back_to_the_last_checkpoint(config: TrainConfig, accelerat
         loop.train(toy, dataclasses.replace(config, out=config.out + "2"), accelerator)
 
 
-def test_a_spike_goes_back_as_far_after_an_interruption(
+def test_a_spike_restores_the_same_checkpoint_after_a_preemption(
     config: TrainConfig, accelerator: Accelerator, tmp_path: Path
 ) -> None:
-    """A run that was preempted would go back to the step where it was stopped, and learn something else."""
+    """A preempted run would return to the step of the preemption, and have another result."""
     config = dataclasses.replace(config, spike_factor=20.0, max_epochs=9, keep_last=1, learning_rate=0.01)
     whole = dataclasses.replace(config, out=str(tmp_path / "whole"))
 
     def spiking(first_step: int) -> Toy:
         toy = Toy()
-        step = 26 - first_step  # micro-batches are counted from the trial of the memory
+        step = 26 - first_step  # the first micro-batch is the trial of the memory
         toy.at_micro_batch = {1 + step: lambda: setattr(toy, "times", 1e3), 2 + step: lambda: setattr(toy, "times", 1.0)}
         return toy
 
@@ -237,14 +237,14 @@ def test_a_spike_goes_back_as_far_after_an_interruption(
     assert [line["event"] for line in lines(config) if line["kind"] == "event"] == [
         line["event"] for line in lines(whole) if line["kind"] == "event"
     ]
-    expected, found = (tensors(last(run)) for run in (whole, config))
-    assert all(torch.equal(expected[name], found[name]) for name in expected)
+    expected, actual = (tensors(last(run)) for run in (whole, config))
+    assert all(torch.equal(expected[name], actual[name]) for name in expected)
 
 
 def test_a_step_that_overflows_in_fp16_is_skipped(
     config: TrainConfig, accelerator: Accelerator, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """One overflow would put infinity into the weights, or use up a step of the schedule."""
+    """An overflow would make weights infinite, or use a step of the schedule."""
     monkeypatch.setattr(accelerator.state, "_mixed_precision", "fp16")
     monkeypatch.setattr(accelerator, "native_amp", False)
     monkeypatch.setattr(accelerator, "scaler", None)
@@ -274,8 +274,8 @@ def test_each_row_is_predicted_once_and_in_order(batch_size: int, accelerator: A
     """A score would be computed over repeated or missing rows, or a prediction written under another row's id."""
     toy = Toy(dropout=0.5)
     model = toy.model()
-    found = evaluation.predict(toy, model, "validation", batch_size, accelerator)
-    assert found["row"].tolist() == list(range(11))
+    predictions = evaluation.predict(toy, model, "validation", batch_size, accelerator)
+    assert predictions["row"].tolist() == list(range(11))
     with torch.no_grad():
         expected = model(torch.from_numpy(toy.rows("validation").x)).numpy()
-    assert found["prediction"] == pytest.approx(expected, abs=1e-6)
+    assert predictions["prediction"] == pytest.approx(expected, abs=1e-6)

@@ -1,4 +1,4 @@
-"""Throughput, and the counting of operations."""
+"""Throughput and FLOPs."""
 
 import time
 from types import SimpleNamespace
@@ -7,7 +7,7 @@ import pytest
 import torch
 
 from ensemble.neural import meter
-from ensemble.neural.meter import Meter, flops_per_example, named_peak_flops, peak_flops, undisturbed
+from ensemble.neural.meter import Meter, flops_per_example, peak_flops, peak_flops_by_name, preserved_state
 
 
 @pytest.fixture
@@ -18,43 +18,43 @@ def clock(monkeypatch: pytest.MonkeyPatch) -> SimpleNamespace:
 
 
 def test_pauses_count_neither_as_time_nor_as_waiting(clock: SimpleNamespace) -> None:
-    """Speed would fall at each evaluation, and a loader would look slow that is not."""
+    """Each evaluation would lower the speed, or increase the waiting time of the loader."""
     batches = SimpleNamespace(waited_s=7.0)
-    found = Meter(batches, num_ranks=2, flops_per_example=3.0, peak_flops=60.0)
-    for times in (1, 3):  # each reading begins anew
-        found.add(60 * times)
+    meter_of_run = Meter(batches, num_ranks=2, flops_per_example=3.0, peak_flops=60.0)
+    for times in (1, 3):  # each reading resets the meter
+        meter_of_run.add(60 * times)
         clock.now += 4
         batches.waited_s += times
-        with found.paused():
+        with meter_of_run.paused():
             clock.now += 1000
             batches.waited_s += 500
-        found.add(40 * times)
+        meter_of_run.add(40 * times)
         clock.now += 1
         expected = {"samples_per_s": 20.0 * times, "data_wait": 0.2 * times, "mfu": 0.5 * times}
-        assert found.read() == pytest.approx(expected)
+        assert meter_of_run.read() == pytest.approx(expected)
 
 
-def test_a_pause_that_fails_stays_a_failure(clock: SimpleNamespace) -> None:
-    """A failed evaluation would be swallowed."""
+def test_an_exception_in_a_pause_is_raised(clock: SimpleNamespace) -> None:
+    """The exception of a failed evaluation would be lost."""
     with pytest.raises(KeyboardInterrupt), Meter(SimpleNamespace(waited_s=0.0)).paused():
         raise KeyboardInterrupt
 
 
 def test_without_a_known_peak_there_is_no_mfu(clock: SimpleNamespace) -> None:
-    """A guess would stand in the logs beside measured figures."""
-    found = Meter(SimpleNamespace(waited_s=0.0), 1, 3.0, peak_flops(torch.device("cpu"), "no"))
+    """A guess would be logged beside measured values."""
+    meter_of_run = Meter(SimpleNamespace(waited_s=0.0), 1, 3.0, peak_flops(torch.device("cpu"), "no"))
     clock.now += 1
-    assert found.read().keys() == {"samples_per_s", "data_wait"}
+    assert meter_of_run.read().keys() == {"samples_per_s", "data_wait"}
 
 
-def test_peaks_are_of_exactly_that_device() -> None:
-    """A relative of a known device, or a slice of it, would get its peak, or sparsity would be counted in."""
-    assert named_peak_flops("NVIDIA H200", "bf16") == named_peak_flops("NVIDIA H100 80GB HBM3", "bf16") == 989.4e12
-    assert named_peak_flops("NVIDIA A100-SXM4-80GB", "tf32") == 156e12
-    assert named_peak_flops("NVIDIA A100 80GB PCIe", "no") == 19.5e12
+def test_peaks_hold_for_exactly_that_device() -> None:
+    """A similar device, or a slice of one, would get the same peak, or the peak would be that with sparsity."""
+    assert peak_flops_by_name("NVIDIA H200", "bf16") == peak_flops_by_name("NVIDIA H100 80GB HBM3", "bf16") == 989.4e12
+    assert peak_flops_by_name("NVIDIA A100-SXM4-80GB", "tf32") == 156e12
+    assert peak_flops_by_name("NVIDIA A100 80GB PCIe", "no") == 19.5e12
     for name in ("NVIDIA GeForce RTX 3090 Ti", "NVIDIA H100 80GB HBM3 MIG 1g.10gb", "NVIDIA L40", "NVIDIA H200 NVL"):
-        assert named_peak_flops(name, "bf16") is None
-    assert named_peak_flops("Tesla V100-SXM2-32GB", "bf16") is None, "it has none"
+        assert peak_flops_by_name(name, "bf16") is None
+    assert peak_flops_by_name("Tesla V100-SXM2-32GB", "bf16") is None, "it has none"
     for peaks in meter.PEAK_TFLOPS.values():
         assert set(peaks) <= {"no", "tf32", "fp16", "bf16", "fp8"}
         assert peaks["no"] < peaks["fp16"]
@@ -74,7 +74,7 @@ class Model(torch.nn.Module):
 
 
 def test_operations_are_those_of_forward_and_backward() -> None:
-    """MFU would be wrong by a factor: one for a multiplication and an addition, or the forward pass alone."""
+    """MFU would be wrong by a factor, as if a multiply-add were one operation, or without the backward pass."""
     model, x = Model(), torch.ones(10, 4)
     # forward, and backward to weights; backward to inputs for the second layer only
     expected = 2 * (4 * 8) * 2 + 2 * (8 * 2) * 3
@@ -83,8 +83,8 @@ def test_operations_are_those_of_forward_and_backward() -> None:
     assert flops_per_example(model, lambda: model(x).sum(), 10) == expected - 2 * (4 * 8)
 
 
-def test_counting_leaves_no_trace() -> None:
-    """A run that counts would end with other weights than one that does not."""
+def test_counting_does_not_change_the_state() -> None:
+    """Counting FLOPs would change the result of a training."""
     model, x = Model(), torch.randn(10, 4)
     model(x).sum().backward()
     before = {name: tensor.clone() for name, tensor in model.state_dict().items()}
@@ -93,7 +93,7 @@ def test_counting_leaves_no_trace() -> None:
     assert flops_per_example(model, lambda: model(x).sum(), 10) > 0
 
     def fail() -> None:
-        with undisturbed(model):
+        with preserved_state(model):
             model(x)
             raise MemoryError
 

@@ -1,4 +1,4 @@
-"""Rates, schedules and the moving average, held against their formulas."""
+"""Learning rates, schedules and the moving average, compared with their formulas."""
 
 import math
 
@@ -11,7 +11,7 @@ from ensemble.neural.settings import TrainConfig
 
 @pytest.mark.parametrize(("scaling", "factor"), [("none", 1.0), ("linear", 4.0), ("sqrt", 2.0)])
 def test_the_peak_rate_follows_the_global_batch(scaling: str, factor: float) -> None:
-    """A batch four times as large would be trained at the rate of the small one, or at another factor than documented."""
+    """A batch four times as large would use the rate of the small one, or another factor than documented."""
     config = TrainConfig(
         data="", out="", learning_rate=0.01, batch_size=1024, base_batch_size=256, learning_rate_scaling=scaling
     )
@@ -28,7 +28,7 @@ def test_the_peak_rate_follows_the_global_batch(scaling: str, factor: float) -> 
     ],
 )
 def test_schedules(schedule: str, expected: dict[int, float]) -> None:
-    """A run would be trained at another rate than its configuration says."""
+    """A run would use other learning rates than configured."""
     config = TrainConfig(data="", out="", schedule=schedule, warmup_steps=10, decay_steps=30, decay_factor=0.5)
     scales = {step: learning_rate_scale(config, step, 100) for step in range(1, 101)}
     assert {step: scales[step] for step in expected} == pytest.approx(expected)
@@ -36,7 +36,7 @@ def test_schedules(schedule: str, expected: dict[int, float]) -> None:
 
 
 def test_the_moving_average_is_the_recurrence() -> None:
-    """Averaged weights would be of another decay, or lag behind by a step."""
+    """Averaged weights would have another decay, or lag by a step."""
     generator = torch.Generator().manual_seed(0)
     model = torch.nn.Linear(3, 2).double()
     average = MovingAverage(model, 0.9)
@@ -48,12 +48,12 @@ def test_the_moving_average_is_the_recurrence() -> None:
         average.update(step)
         decay = min(0.9, (1 + step) / (10 + step))
         expected = [decay * old + (1 - decay) * new.detach() for old, new in zip(expected, model.parameters(), strict=True)]
-    for ours, theirs in zip(average.average, expected, strict=True):
-        torch.testing.assert_close(ours, theirs, rtol=1e-12, atol=1e-12)
+    for actual, wanted in zip(average.average, expected, strict=True):
+        torch.testing.assert_close(actual, wanted, rtol=1e-12, atol=1e-12)
 
 
-def test_averaged_weights_are_put_in_and_taken_out_again_to_the_bit() -> None:
-    """An evaluation would change the training."""
+def test_weights_are_restored_exactly_after_using_the_average() -> None:
+    """An evaluation would change the weights."""
     model = torch.nn.Linear(3, 2)
     with torch.no_grad():
         model.bias.copy_(torch.tensor([-0.0, 1e-30]))

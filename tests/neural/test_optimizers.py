@@ -1,4 +1,4 @@
-"""AdamATan2 and SparseSignSGD, held against their formulas, row by row and number by number."""
+"""AdamATan2 and SparseSignSGD, compared with their formulas, computed one number at a time."""
 
 import math
 
@@ -20,7 +20,7 @@ def steps(num_steps: int, factor: float = 1.0, **settings: float) -> torch.Tenso
     return parameter.detach()
 
 
-def test_adam_atan2_is_its_formula() -> None:
+def test_adam_atan2_follows_its_formula() -> None:
     """The bias correction would be inside atan2, the decay would be coupled, or a moment would lag behind."""
     rate, decay, beta1, beta2 = 0.01, 0.1, 0.9, 0.95
     generator = torch.Generator().manual_seed(0)
@@ -36,14 +36,14 @@ def test_adam_atan2_is_its_formula() -> None:
 
 
 def test_adam_atan2_does_not_depend_on_the_scale_of_the_loss() -> None:
-    """An ε would be hidden somewhere."""
+    """The update would depend on an ε."""
     assert torch.equal(steps(9, lr=0.01), steps(9, factor=2.0, lr=0.01))
     assert torch.equal(steps(9, lr=0.01), steps(9, factor=2.0**-20, lr=0.01))
     assert not torch.equal(steps(9, lr=0.01), steps(9, lr=0.02))
 
 
-def test_adam_atan2_leaves_a_parameter_without_a_gradient() -> None:
-    """A frozen weight would decay, or one that got its first gradient late would be corrected as an old one."""
+def test_adam_atan2_does_not_change_a_parameter_without_a_gradient() -> None:
+    """A frozen weight would decay, or the bias correction of a late first gradient would be that of an old one."""
     late, always = torch.nn.Parameter(torch.ones(3)), torch.nn.Parameter(torch.ones(3))
     optimizer = AdamATan2([late, always], lr=0.1, weight_decay=0.5)
     always.grad = torch.ones(3)
@@ -55,18 +55,18 @@ def test_adam_atan2_leaves_a_parameter_without_a_gradient() -> None:
     assert torch.equal(late, first)
 
 
-def test_the_moments_go_through_a_checkpoint() -> None:
-    """A resumed run would begin with moments of 0."""
+def test_the_moments_are_restored_from_a_checkpoint() -> None:
+    """A resumed run would start with moments of 0."""
     parameter = torch.nn.Parameter(torch.ones(3))
     optimizer = AdamATan2([parameter], lr=0.1)
     for gradient in (1.0, -2.0, 0.5):
         parameter.grad = torch.full((3,), gradient)
         optimizer.step()
-    tensors, about = flatten_optimizer(optimizer, "optimizer0")
+    tensors, description = flatten_optimizer(optimizer, "optimizer0")
     tensors = {name: tensor.clone() for name, tensor in tensors.items()}
     other = torch.nn.Parameter(parameter.detach().clone())
     resumed = AdamATan2([other], lr=0.7)
-    restore_optimizer(resumed, "optimizer0", tensors, about)
+    restore_optimizer(resumed, "optimizer0", tensors, description)
     for weight, stepped in ((parameter, optimizer), (other, resumed)):
         weight.grad = torch.full((3,), 0.3)
         stepped.step()
@@ -74,8 +74,8 @@ def test_the_moments_go_through_a_checkpoint() -> None:
 
 
 @pytest.mark.parametrize("wrong", [{"lr": -1.0}, {"betas": (0.9, 1.0)}, {"weight_decay": -0.1}])
-def test_adam_atan2_refuses(wrong: dict[str, float]) -> None:
-    """A rate of the wrong sign would climb."""
+def test_adam_atan2_refuses_invalid_values(wrong: dict[str, float]) -> None:
+    """A negative rate would increase the loss."""
     with pytest.raises(ValueError, match="must be"):
         AdamATan2([torch.nn.Parameter(torch.ones(1))], **wrong)  # type: ignore[arg-type]
 
@@ -85,7 +85,7 @@ def sparse(ids: list[int], gradients: torch.Tensor, num_rows: int) -> torch.Tens
     return torch.sparse_coo_tensor(torch.tensor([ids]), gradients, size, check_invariants=False)
 
 
-def test_rows_move_by_the_sign_of_their_sum() -> None:
+def test_rows_change_by_the_sign_of_their_summed_gradients() -> None:
     """The signs would be summed, unused rows would decay, or a used row whose sum is 0 would not."""
     table = torch.nn.Parameter(torch.full((5, 2), 4.0), requires_grad=False)
     gradients = torch.tensor([[3.0, 1.0], [-1.0, -1.0], [-1.0, -1.0], [2.0, -2.0], [-2.0, 2.0], [0.0, 0.0]])
@@ -97,19 +97,19 @@ def test_rows_move_by_the_sign_of_their_sum() -> None:
 
 
 def test_the_order_of_the_uses_does_not_matter() -> None:
-    """Sums in float32 depend on the order in which ranks bring gradients, and so would their sign."""
+    """Sums in float32, and their signs, would depend on the order of the ranks."""
     gradients = torch.tensor([[1e8], [1.0], [-1e8]])
-    found = []
+    results = []
     for order in ([0, 1, 2], [0, 2, 1], [1, 0, 2]):
         table = torch.nn.Parameter(torch.zeros(1, 1), requires_grad=False)
         table.grad = sparse([0, 0, 0], gradients[order], 1)
         SparseSignSGD([table], lr=1.0).step()
-        found.append(table.item())
-    assert found == [-1.0] * 3
+        results.append(table.item())
+    assert results == [-1.0] * 3
 
 
 def test_a_large_table_has_no_dense_gradient() -> None:
-    """A step would take memory for every row of the table: 51 MB here, 5 GB with ten million rows."""
+    """A step would allocate memory for every row of the table: 51 MB here, 5 GB with ten million rows."""
     num_rows, width = 100_000, 128
     table = torch.nn.Parameter(torch.zeros(num_rows, width), requires_grad=False)
     table.grad = sparse([7, 99_999, 7], torch.ones(3, width), num_rows)
@@ -119,11 +119,11 @@ def test_a_large_table_has_no_dense_gradient() -> None:
     class Largest(torch.utils._python_dispatch.TorchDispatchMode):
         def __torch_dispatch__(self, func, types, args=(), kwargs=None):  # type: ignore[no-untyped-def]
             nonlocal largest
-            made = func(*args, **(kwargs or {}))
-            for tensor in made if isinstance(made, (tuple, list)) else [made]:
+            result = func(*args, **(kwargs or {}))
+            for tensor in result if isinstance(result, (tuple, list)) else [result]:
                 if isinstance(tensor, torch.Tensor) and tensor.layout == torch.strided and tensor is not table:
                     largest = max(largest, tensor.numel())
-            return made
+            return result
 
     with Largest():
         optimizer.step()
@@ -132,8 +132,8 @@ def test_a_large_table_has_no_dense_gradient() -> None:
     assert touched == [7, 99_999]
 
 
-def test_a_table_that_was_not_used_stays() -> None:
-    """A batch without ids would end the training."""
+def test_an_unused_table_does_not_change() -> None:
+    """A batch without ids would raise an exception."""
     table = torch.nn.Parameter(torch.ones(3, 2), requires_grad=False)
     SparseSignSGD([table], lr=0.1, weight_decay=0.5).step()
     assert torch.equal(table, torch.ones(3, 2))

@@ -12,21 +12,21 @@ from ensemble.neural.profiling import profile
 
 
 def train(folder: Path, num_steps: int, **options: Any) -> list[str]:
-    said: list[str] = []
+    messages: list[str] = []
     model = torch.nn.Sequential(torch.nn.Linear(4, 8), torch.nn.Tanh(), torch.nn.Linear(8, 1))
-    with profile(folder, say=said.append, **options) as profiler:
+    with profile(folder, log=messages.append, **options) as profiler:
         for _ in range(num_steps):
             model(torch.ones(2, 4)).sum().backward()
             profiler.step()
-    return said
+    return messages
 
 
-def test_the_trace_holds_the_operations_of_the_steps_asked_for(tmp_path: Path) -> None:
-    """Perfetto would refuse it, or show other steps or the forward pass alone."""
-    said = train(tmp_path, 9, enabled=True, rank=1, steps=(2, 1, 3))
+def test_the_trace_has_the_operations_of_the_requested_steps(tmp_path: Path) -> None:
+    """Perfetto would reject the file, or it would have other steps or no backward pass."""
+    messages = train(tmp_path, 9, enabled=True, rank=1, steps=(2, 1, 3))
     file = tmp_path / "profile" / "rank1.json.gz"
     assert [path for path in tmp_path.rglob("*") if path.is_file()] == [file]
-    assert said == [f"the trace of steps is at {file}: open it in https://ui.perfetto.dev"]
+    assert messages == [f"the trace is in {file}: open it in https://ui.perfetto.dev"]
     with gzip.open(file, "rt") as content:
         events = [event for event in json.load(content)["traceEvents"] if event.get("ph") == "X"]
     names = [event["name"] for event in events]
@@ -36,17 +36,17 @@ def test_the_trace_holds_the_operations_of_the_steps_asked_for(tmp_path: Path) -
     assert all({"ts", "dur", "pid", "tid"} <= event.keys() for event in events)
 
 
-def test_training_that_ends_too_soon_says_so(tmp_path: Path) -> None:
-    """Someone would look for a trace that was never written."""
+def test_training_that_ends_too_soon_is_reported(tmp_path: Path) -> None:
+    """A user would look for a file that does not exist."""
     assert train(tmp_path, 2, enabled=True, steps=(2, 1, 3)) == [
-        "training ended before its step 4, where the trace would have begun: there is none"
+        "there is no trace: training ended before step 4, the first one to be traced"
     ]
-    (said,) = train(tmp_path, 4, enabled=True, steps=(2, 1, 3))
-    assert "the trace of steps is at" in said
+    (message,) = train(tmp_path, 4, enabled=True, steps=(2, 1, 3))
+    assert "the trace is in" in message
 
 
-def test_nothing_happens_without_being_asked(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Every training would pay for a profiler that no one asked for."""
+def test_without_the_option_nothing_is_profiled(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Every training would be slowed down by a profiler."""
 
     def refuse(*_: Any, **__: Any) -> None:
         raise AssertionError("a profiler was started")

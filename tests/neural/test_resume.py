@@ -1,4 +1,4 @@
-"""What a run saves, and how it goes on from there: bit for bit, after signals, crashes and damage."""
+"""Checkpoints, and bitwise exact resuming after signals, crashes and damage."""
 
 import dataclasses
 import errno
@@ -49,7 +49,7 @@ def test_a_resumed_run_ends_bit_for_bit_like_an_uninterrupted_one(
     tmp_path: Path,
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    """The order of rows, dropout, momentum, learning rate, the average or the recipe's state would start anew."""
+    """The order of rows, dropout, momentum, learning rate, moving average or carried state would be reset."""
     config = dataclasses.replace(config, **changed)
     if config.precision == "bf16":
         monkeypatch.setattr(accelerator.state, "_mixed_precision", "bf16")
@@ -67,26 +67,28 @@ def test_a_resumed_run_ends_bit_for_bit_like_an_uninterrupted_one(
     assert Path(config.out, "status").read_text() == failed
     torch.manual_seed(99)
     resumed = loop.train(Toy(dropout=0.3, carries_state=True), config, accelerator, "last")
-    assert not list(Path(config.out).glob(".*")), "should it be lost next, the failure before would be told again"
+    assert not list(Path(config.out).glob(".*")), (
+        "if the run is lost next, its status would be the reason of the previous failure"
+    )
     assert resumed["steps"] == uninterrupted["steps"] == 12
-    expected, found = (tensors(last(run)) for run in (whole, config))
+    expected, actual = (tensors(last(run)) for run in (whole, config))
     assert "carry.0.memory" in expected
-    assert expected.keys() == found.keys()
-    assert all(torch.equal(expected[name], found[name]) for name in expected)
+    assert expected.keys() == actual.keys()
+    assert all(torch.equal(expected[name], actual[name]) for name in expected)
     for name in ("best", "final"):
-        ours, theirs = (load_file(Path(run.out, name, "model.safetensors")) for run in (config, whole))
-        assert all(torch.equal(ours[key], theirs[key]) for key in theirs)
+        actual_weights, expected_weights = (load_file(Path(run.out, name, "model.safetensors")) for run in (config, whole))
+        assert all(torch.equal(actual_weights[key], expected_weights[key]) for key in expected_weights)
     steps = [(line["kind"], line["step"]) for line in lines(config)]
-    assert steps == [(line["kind"], line["step"]) for line in lines(whole)], "a step stands twice in metrics.jsonl"
+    assert steps == [(line["kind"], line["step"]) for line in lines(whole)], "a step is twice in metrics.jsonl"
     assert [line.get("loss") for line in lines(config)] == [line.get("loss") for line in lines(whole)]
 
 
 @pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGUSR1])
 @pytest.mark.parametrize("at_step", [2, 3])
-def test_a_signal_saves_the_step_and_loses_nothing(
+def test_a_signal_saves_the_current_step(
     number: int, at_step: int, config: TrainConfig, accelerator: Accelerator, tmp_path: Path
 ) -> None:
-    """Preemption would cost all steps since the last checkpoint, or the evaluation that fell on that step."""
+    """Preemption would lose the steps since the last checkpoint, or the evaluation at that step."""
     whole = dataclasses.replace(config, out=str(tmp_path / "whole"))
     loop.train(Toy(dropout=0.3), whole, accelerator)
     toy = Toy(dropout=0.3)
@@ -96,20 +98,20 @@ def test_a_signal_saves_the_step_and_loses_nothing(
     assert Path(config.out, "status").read_text() == "preempted\n"
     assert not Path(config.out, "final").exists()
     toy = Toy(dropout=0.3)
-    toy.crash_at = 1  # after the evaluation that is made up for, before another checkpoint
+    toy.crash_at = 1  # after the evaluation that the preemption postponed, before another checkpoint
     with pytest.raises(KeyboardInterrupt):
         loop.train(toy, config, accelerator, "auto")
     assert loop.train(Toy(dropout=0.3), config, accelerator, "auto")["status"] == "done"
     assert Path(config.out, "status").read_text() == "done\n"
-    expected, found = (tensors(last(run)) for run in (whole, config))
-    assert all(torch.equal(expected[name], found[name]) for name in expected)
+    expected, actual = (tensors(last(run)) for run in (whole, config))
+    assert all(torch.equal(expected[name], actual[name]) for name in expected)
     assert [line.get("score") for line in lines(config)] == [line.get("score") for line in lines(whole)]
 
 
-def test_a_signal_is_heard_as_soon_as_the_run_says_that_it_runs(
+def test_signals_are_handled_before_the_status_is_running(
     config: TrainConfig, accelerator: Accelerator, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """A job passes its warning on when it reads `running`: what could not hear it then would die, and save nothing."""
+    """A job script forwards a signal when the status is `running`: a rank without a handler would die without saving."""
     set_status, before = runs.set_status, signal.signal(signal.SIGUSR1, signal.default_int_handler)
 
     def set_and_warn(run: Path, status: runs.Status, reason: str = "") -> None:
@@ -126,8 +128,8 @@ def test_a_signal_is_heard_as_soon_as_the_run_says_that_it_runs(
     assert (summary["status"], summary["steps"]) == ("preempted", 1)
 
 
-def test_early_stopping_keeps_the_best_and_stays_stopped(config: TrainConfig, accelerator: Accelerator) -> None:
-    """`best` would be the last one, or --resume of a run that had stopped would train on."""
+def test_early_stopping_keeps_the_best_and_holds_after_a_resume(config: TrainConfig, accelerator: Accelerator) -> None:
+    """`best` would be the last weights, or --resume of a stopped run would continue it."""
     config = dataclasses.replace(config, max_epochs=10, patience=2)
     scores = {1: 0.1, 2: 0.4, 3: 0.3, 4: 0.4}
     summary = loop.train(Toy(scores=lambda evaluation: scores[evaluation]), config, accelerator)
@@ -146,14 +148,17 @@ def test_early_stopping_keeps_the_best_and_stays_stopped(config: TrainConfig, ac
     assert all(torch.equal(before[name], after[name]) for name in before)
 
 
-def test_a_score_that_tells_nothing_ends_the_run(config: TrainConfig, accelerator: Accelerator) -> None:
-    """A validation split without a single positive scores NaN: no weights would ever be the best, and none be kept."""
-    with pytest.raises(UserError, match="score of the validation split is nan at step 3: it cannot tell"):
+def test_a_score_that_is_nan_ends_the_run(config: TrainConfig, accelerator: Accelerator) -> None:
+    """Without positive rows in the validation split the score is NaN: no weights would be stored as the best."""
+    with pytest.raises(
+        UserError,
+        match="score of the validation split is nan at step 3, but it must be finite to compare models: prepare data",
+    ):
         loop.train(Toy(scores=lambda _: math.nan), config, accelerator)
 
 
-def test_patience_is_counted_over_an_interruption(config: TrainConfig, accelerator: Accelerator) -> None:
-    """A run that is interrupted often enough would never stop early, and would overwrite `best` with something worse."""
+def test_patience_is_counted_across_a_resume(config: TrainConfig, accelerator: Accelerator) -> None:
+    """A run that is interrupted often would never stop early, or replace `best` by a worse one."""
     config = dataclasses.replace(config, max_epochs=10, patience=3)
     toy = Toy(scores=lambda evaluation: -float(evaluation))
     toy.crash_at = 8
@@ -163,8 +168,8 @@ def test_patience_is_counted_over_an_interruption(config: TrainConfig, accelerat
     assert (summary["steps"], summary["best_step"], summary["validation_score"]) == (12, 3, -1.0)
 
 
-def test_what_cannot_be_resumed_is_refused(config: TrainConfig, accelerator: Accelerator) -> None:
-    """A run would go on with other settings or data than it began with, or begin anew where someone said --resume."""
+def test_resuming_with_other_settings_or_data_is_refused(config: TrainConfig, accelerator: Accelerator) -> None:
+    """A run would continue with other settings or data, or start from scratch despite --resume."""
     with pytest.raises(UserError, match=r"no checkpoint to resume from in .*run: start without --resume"):
         loop.train(Toy(), config, accelerator, "last")
     assert not Path(config.out).exists()
@@ -172,7 +177,9 @@ def test_what_cannot_be_resumed_is_refused(config: TrainConfig, accelerator: Acc
     with pytest.raises(UserError, match=r"exists already: choose another out=…, or add --resume"):
         loop.train(Toy(), config, accelerator)
     changed = dataclasses.replace(config, learning_rate=0.1)
-    sentence = r"written with max_epochs=1 \(now 4\), learning_rate=0.05 \(now 0.1\): give it those again, or add --resume-o"
+    sentence = (
+        r"written with max_epochs=1 \(now 4\), learning_rate=0.05 \(now 0.1\): give the previous values, or add --resume-o"
+    )
     with pytest.raises(UserError, match=sentence):
         loop.train(Toy(), changed, accelerator, "last")
     toy = Toy()
@@ -185,8 +192,8 @@ def test_what_cannot_be_resumed_is_refused(config: TrainConfig, accelerator: Acc
         loop.train(Toy(), config, accelerator, "auto")
 
 
-def test_what_may_change_when_a_run_is_resumed(config: TrainConfig, accelerator: Accelerator) -> None:
-    """A run could not go on with fewer workers or another log interval; or with --resume-override, at the old rate."""
+def test_settings_that_may_change_when_a_run_is_resumed(config: TrainConfig, accelerator: Accelerator) -> None:
+    """A run could not continue with fewer workers, or --resume-override would use the previous learning rate."""
     loop.train(Toy(), dataclasses.replace(config, max_epochs=1, schedule="constant"), accelerator)
     elsewhere = dataclasses.replace(config, max_epochs=1, schedule="constant", micro_batch_size=4, log_every=2, data="moved")
     assert loop.train(Toy(), elsewhere, accelerator, "last")["steps"] == 3
@@ -197,8 +204,8 @@ def test_what_may_change_when_a_run_is_resumed(config: TrainConfig, accelerator:
     assert json.loads(Path(config.out, "config.json").read_text())["learning_rate"] == 0.01
 
 
-def test_an_average_that_is_new_begins_at_the_weights_it_finds(config: TrainConfig, accelerator: Accelerator) -> None:
-    """It would begin at random initial weights, and validation fall for as long as they are remembered."""
+def test_a_new_moving_average_starts_at_the_restored_weights(config: TrainConfig, accelerator: Accelerator) -> None:
+    """It would start at random initial weights, and validation scores would fall."""
     loop.train(Toy(), dataclasses.replace(config, max_epochs=1), accelerator)
     weights = load_file(last(config) / "model.safetensors")
     with_average = dataclasses.replace(config, max_epochs=1.3, ema_decay=0.5, learning_rate=1e-30)
@@ -207,12 +214,10 @@ def test_an_average_that_is_new_begins_at_the_weights_it_finds(config: TrainConf
     assert all(torch.allclose(averaged[name], weights[name], atol=1e-6) for name in weights)
 
 
-def test_auto_begins_where_there_is_nothing_and_goes_on_where_there_is(
-    config: TrainConfig, accelerator: Accelerator
-) -> None:
+def test_resume_auto_starts_without_a_checkpoint_and_resumes_with_one(config: TrainConfig, accelerator: Accelerator) -> None:
     """A job that is requeued before its first checkpoint would fail at each start."""
     Path(config.out).mkdir()
-    Path(config.out, ".config.json.writing-1").touch()  # all that a kill at the very start left behind
+    Path(config.out, ".config.json.writing-1").touch()  # left by a kill at the start
     toy = Toy()
     toy.crash_at = 2
     with pytest.raises(KeyboardInterrupt):
@@ -227,8 +232,10 @@ def test_auto_begins_where_there_is_nothing_and_goes_on_where_there_is(
     assert len(toy.recorder.seen) == 9
 
 
-def test_a_run_can_branch_off_another_ones_checkpoint(config: TrainConfig, accelerator: Accelerator, tmp_path: Path) -> None:
-    """To try another rate from step 6 on, one would have to overwrite the run that led there."""
+def test_a_new_run_can_start_from_the_checkpoint_of_another(
+    config: TrainConfig, accelerator: Accelerator, tmp_path: Path
+) -> None:
+    """To try another learning rate from step 6 on, the first run would have to be overwritten."""
     loop.train(Toy(), dataclasses.replace(config, keep_last=9), accelerator)
     branch = dataclasses.replace(config, out=str(tmp_path / "branch"), learning_rate=0.001)
     step_6 = str(Path(config.out, "checkpoints/step-00000006"))
@@ -241,9 +248,9 @@ def test_a_run_can_branch_off_another_ones_checkpoint(config: TrainConfig, accel
     assert loop.train(toy, branch, accelerator, "auto", override=True)["steps"] == 12
     assert len(toy.recorder.seen) == 6
     assert json.loads(Path(branch.out, "best/state.json").read_text())["step"] == 9, (
-        "the best of the branch, not of its origin"
+        "the best of the new run, not of the first one"
     )
-    with pytest.raises(UserError, match=r"holds weights only: go on from one of .*checkpoints"):
+    with pytest.raises(UserError, match=r"holds weights only: resume from a folder in .*checkpoints"):
         loop.train(Toy(), dataclasses.replace(branch, out=branch.out + "2"), accelerator, str(Path(config.out, "best")))
     assert not Path(branch.out + "2").exists()
     assert all(torch.equal(tensor, before[name]) for name, tensor in tensors(last(config)).items())
@@ -272,45 +279,49 @@ def test_a_checkpoint_holds_no_pickle(
 
 
 @pytest.mark.parametrize("file", ["manifest.json", "model.safetensors", "state.json", "state.safetensors"])
-def test_a_damaged_checkpoint_is_named_and_the_one_before_it_is_used(
+def test_a_damaged_checkpoint_is_reported_and_the_previous_one_is_used(
     file: str, config: TrainConfig, accelerator: Accelerator, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    """A flipped byte would end a run, or worse, it would go on from damaged weights."""
+    """A flipped bit would end a run, or it would continue with damaged weights."""
     loop.train(Toy(dropout=0.3), config, accelerator)
     expected, before, newest = tensors(last(config)), last(config).with_name("step-00000009"), last(config)
-    sound = (newest / file).read_bytes()
+    intact = (newest / file).read_bytes()
     flipped = [
-        sound[:position] + bytes([sound[position] ^ 1]) + sound[position + 1 :]
-        for position in np.linspace(0, len(sound) - 2, 40).astype(int)
+        intact[:position] + bytes([intact[position] ^ 1]) + intact[position + 1 :]
+        for position in np.linspace(0, len(intact) - 2, 40).astype(int)
     ]
-    for content in (*flipped, sound[:-2], sound[: len(sound) // 2], b"", None):
+    for content in (*flipped, intact[:-2], intact[: len(intact) // 2], b"", None):
         if content is None:
             (newest / file).unlink()
         else:
             (newest / file).write_bytes(content)
-        assert checkpoint.newest_sound(Path(config.out), print) == before
-        said = capsys.readouterr().out
-        assert "passing over a damaged checkpoint, now damaged-step-00000012" in said
-        assert f"step-00000012/{file}" in said
+        assert checkpoint.newest_intact(Path(config.out), print) == before
+        output = capsys.readouterr().out
+        assert "skipping a damaged checkpoint, renamed to damaged-step-00000012" in output
+        assert f"step-00000012/{file}" in output
         newest.with_name("damaged-step-00000012").rename(newest)
     loop.train(Toy(dropout=0.3), config, accelerator, "auto")
     assert all(torch.equal(tensor, expected[name]) for name, tensor in tensors(last(config)).items())
 
 
-def test_old_checkpoints_go_and_chosen_ones_stay(config: TrainConfig, accelerator: Accelerator) -> None:
-    """A long run would fill the disk, or lose the checkpoints that someone wanted to keep."""
+def test_old_checkpoints_are_deleted_except_those_to_keep(config: TrainConfig, accelerator: Accelerator) -> None:
+    """A long run would fill the disk, or lose the checkpoints of keep_steps."""
     loop.train(Toy(), dataclasses.replace(config, checkpoint_steps=1, keep_last=2, keep_steps=5), accelerator)
     assert checkpoints(config) == [f"step-{step:08d}" for step in (5, 10, 11, 12)]
 
 
-def test_what_a_kill_left_half_written_is_cleared_away(config: TrainConfig, accelerator: Accelerator) -> None:
-    """Scratch folders of a job that is killed again and again would fill the disk; or `best` be lost between two renames."""
+def test_incomplete_folders_of_a_killed_run_are_deleted(config: TrainConfig, accelerator: Accelerator) -> None:
+    """Temporary folders of a job that is killed often would fill the disk, or `best` would be lost between two renames."""
     loop.train(Toy(), dataclasses.replace(config, max_epochs=1), accelerator)
     out = Path(config.out)
     weights = (out / "best/model.safetensors").read_bytes()
-    for left in ("checkpoints/.step-00000006.writing-0123abcd", "checkpoints/.step-00000001.old", ".final.writing-0123abcd"):
-        (out / left).mkdir()
-        (out / left / "model.safetensors").write_bytes(b"half")
+    for folder in (
+        "checkpoints/.step-00000006.writing-0123abcd",
+        "checkpoints/.step-00000001.old",
+        ".final.writing-0123abcd",
+    ):
+        (out / folder).mkdir()
+        (out / folder / "model.safetensors").write_bytes(b"half")
     (out / "best").rename(out / ".best.old-0123abcd")
     users = ("checkpoints/.notes", ".gitignore", "checkpoints/step-00000001/notes.txt")
     for name in users:
@@ -322,10 +333,10 @@ def test_what_a_kill_left_half_written_is_cleared_away(config: TrainConfig, acce
     assert weights != (out / "best/model.safetensors").read_bytes()
 
 
-def test_a_checkpoint_that_cannot_be_written_stops_the_run_and_leaves_the_one_before(
+def test_a_checkpoint_that_cannot_be_written_stops_the_run_and_keeps_the_previous_one(
     config: TrainConfig, accelerator: Accelerator, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """A run would go on for days and keep nothing, since the background's failure is nobody's."""
+    """A run would continue for days without checkpoints, if the error of the background thread were lost."""
     save_file = checkpoint.save_file
 
     def fail_later(tensors: Any, file: Path) -> None:
@@ -335,7 +346,7 @@ def test_a_checkpoint_that_cannot_be_written_stops_the_run_and_leaves_the_one_be
 
     monkeypatch.setattr(checkpoint, "save_file", fail_later)
     with pytest.raises(
-        UserError, match=r"step-00000006 cannot be written \(.*No space left on device\): make room, .* --resume auto"
+        UserError, match=r"step-00000006 cannot be written \(.*No space left on device\): free disk space, .* --resume auto"
     ):
         loop.train(Toy(), config, accelerator)
     assert checkpoints(config)[0] == "step-00000003"
@@ -346,7 +357,7 @@ def test_a_checkpoint_that_cannot_be_written_stops_the_run_and_leaves_the_one_be
 
 
 def test_the_weights_of_another_model_are_refused(config: TrainConfig, accelerator: Accelerator) -> None:
-    """A changed model would end in PyTorch's page of key names."""
+    """A changed model would end in PyTorch's long list of key names."""
     config = dataclasses.replace(config, max_epochs=1)
     loop.train(Toy(), config, accelerator)
     toy = Toy()

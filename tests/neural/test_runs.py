@@ -1,4 +1,4 @@
-"""What a run's folder says of how it ended, whichever rank writes first; test_failures.py of tests/launch has real ranks."""
+"""The status of a run that ended, in whatever order ranks write it; tests/launch/test_failures.py has real ranks."""
 
 import errno
 import os
@@ -29,7 +29,7 @@ def run(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 
 def end(run: Path, error: BaseException, rank: int) -> None:
     accelerator: Any = SimpleNamespace(process_index=rank, num_processes=2)
-    with pytest.raises(type(error)), runs.failure_marked(run, accelerator):
+    with pytest.raises(type(error)), runs.status_on_error(run, accelerator):
         raise error
 
 
@@ -48,23 +48,25 @@ def status(run: Path) -> list[str]:
     ],
     ids=repr,
 )
-def test_the_status_says_whether_to_go_on_and_why(error: BaseException, expected: list[str], run: Path) -> None:
-    """A job would be put back into the queue to fail again, or a run of weeks given up for a machine that died."""
+def test_the_status_is_lost_or_failed_with_a_reason(error: BaseException, expected: list[str], run: Path) -> None:
+    """A job would be requeued to fail again, or a run of weeks would be given up because a machine died."""
     end(run, error, 1)
     assert status(run) == expected
 
 
 @pytest.mark.parametrize("errors", [(LOST, FAILED), (FAILED, LOST)], ids=["lost, failed", "failed, lost"])
-def test_who_failed_is_heard_whatever_the_order(errors: tuple[Exception, ...], run: Path) -> None:
-    """The others lose the rank that failed: the status would say that nothing is wrong with the run."""
+def test_a_failure_replaces_lost_in_any_order(errors: tuple[Exception, ...], run: Path) -> None:
+    """The other ranks lose the rank that failed: the status would not show the error."""
     for error in errors:
         end(run, error, int(error is FAILED))
     assert status(run) == STATUS_OF[FAILED]
 
 
-@pytest.mark.parametrize("written_before", [0, 1], ids=["before the word lost", "after it"])
-def test_who_fails_while_another_writes_is_heard(written_before: int, run: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Between looking for a failure and writing that the run is lost, the other rank's word would be written over."""
+@pytest.mark.parametrize("written_before", [0, 1], ids=["before lost", "after lost"])
+def test_a_failure_during_the_write_of_another_rank_is_not_lost(
+    written_before: int, run: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The status of a rank that fails while another writes `lost` would be overwritten."""
     write = runs.folders.write_text
 
     def write_and_fail(path: Path, text: str) -> None:
@@ -81,14 +83,14 @@ def test_who_fails_while_another_writes_is_heard(written_before: int, run: Path,
 
 
 def test_a_run_that_is_done_is_not_lost(run: Path) -> None:
-    """A rank that dies while all leave would have a whole run trained again."""
+    """A rank that dies at exit would make a finished run start again."""
     runs.set_status(run, "done")
     end(run, LOST, 0)
     assert status(run) == ["done"]
 
 
 def test_a_full_disk_does_not_hide_the_error(run: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """`No space left on device` would come in place of what went wrong, or leave half a status."""
+    """`No space left on device` would replace the error, or an incomplete status would stay."""
 
     def full(*_: Any) -> None:
         raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))

@@ -1,4 +1,4 @@
-"""The names of the settings, which files, job scripts and checkpoints of users hold."""
+"""The names of the settings, which are in files, job scripts and checkpoints of users."""
 
 from ensemble import configuration
 from ensemble.neural.settings import FREE_TO_CHANGE, TrainConfig, config_class
@@ -33,14 +33,14 @@ def trained() -> dict[str, type]:
     return {name: schema for name, schema in schemas.items() if schema}
 
 
-def test_the_names_of_the_settings_stay() -> None:
-    """A YAML, a job script or a checkpoint of last month would be refused: rename only on purpose, and here too."""
+def test_the_names_of_the_settings_do_not_change() -> None:
+    """A YAML, job script or checkpoint with an old name would be refused: rename only on purpose, and here too."""
     assert list(configuration.field_names(TrainConfig)) == NAMES
     assert {name: list(configuration.field_names(schema)) for name, schema in trained().items()} == RECIPE_NAMES
 
 
-def test_what_may_change_on_resuming_exists() -> None:
-    """A renamed setting would be compared, and its change refused for no reason."""
+def test_settings_that_may_change_on_resuming_exist() -> None:
+    """A renamed setting would be compared, and a change refused without reason."""
     assert {name for name in FREE_TO_CHANGE if not name.startswith("recipe.")} <= set(NAMES)
     nested = {name for recipe in trained() for name in configuration.field_names(config_class(recipe))}
     assert set(FREE_TO_CHANGE) <= nested

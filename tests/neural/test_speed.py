@@ -1,4 +1,4 @@
-"""Precision, the options of DDP, TF32 and torch.compile: each does what its field says, or one sentence says why not."""
+"""Precision, the options of DDP, TF32 and torch.compile: each has its effect, or raises a `UserError`."""
 
 import copy
 import datetime
@@ -32,7 +32,7 @@ compiles = pytest.mark.filterwarnings(  # warnings of torch's own about its own 
 
 @pytest.fixture(autouse=True)
 def on_cpu(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
-    """As the launcher leaves the environment; Accelerate keeps its state in the class, where another test would find it."""
+    """The environment of the launcher; Accelerate keeps its state in a class, which is reset for other tests."""
     monkeypatch.setenv("ACCELERATE_USE_CPU", "true")
     AcceleratorState._reset_state(reset_partial_state=True)
     yield
@@ -46,8 +46,8 @@ def options(**values: Any) -> dict[str, Any]:
 # Options
 
 
-def test_the_fields_reach_ddp_and_the_process_group() -> None:
-    """A field would be accepted and do nothing: Accelerate drops a time-out of 600 s, and Gloo would wait 1,800."""
+def test_settings_reach_ddp_and_the_process_group() -> None:
+    """A setting would have no effect: Accelerate drops a time-out of 600 s, and Gloo would wait 1,800."""
     ddp, group = options(timeout_s=600)["kwargs_handlers"]
     assert isinstance(ddp, DistributedDataParallelKwargs)
     assert ddp.to_kwargs() == {"gradient_as_bucket_view": True}
@@ -55,7 +55,7 @@ def test_the_fields_reach_ddp_and_the_process_group() -> None:
     assert group.to_kwargs()["timeout"] // datetime.timedelta(seconds=1) == 600
 
 
-def test_the_setting_goes_before_the_yaml(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_the_setting_overrides_the_yaml(monkeypatch: pytest.MonkeyPatch) -> None:
     """precision=no would train in the bf16 of the YAML, or precision=auto in float32."""
     monkeypatch.setenv("ACCELERATE_MIXED_PRECISION", "bf16")
     assert options()["mixed_precision"] == "bf16"
@@ -65,16 +65,20 @@ def test_the_setting_goes_before_the_yaml(monkeypatch: pytest.MonkeyPatch) -> No
 @pytest.mark.parametrize(
     ("values", "environment", "sentence"),
     [
-        ({"precision": "fp8"}, {}, "precision=fp8 needs a GPU .* here is no GPU.*: write precision=bf16"),
+        ({"precision": "fp8"}, {}, "precision=fp8 needs a GPU .* has no GPU.*: use precision=bf16"),
         ({}, {"ACCELERATE_MIXED_PRECISION": "fp8"}, "precision=fp8 needs a GPU"),
-        ({"precision": "fp16"}, {"ACCELERATE_USE_FSDP": "true"}, "precision=fp16 does not go with FSDP on CPUs"),
+        (
+            {"precision": "fp16"},
+            {"ACCELERATE_USE_FSDP": "true"},
+            "precision=fp16 is not supported with FSDP on CPUs.*: use precision=bf16",
+        ),
         ({"timeout_s": 0}, {}, "timeout_s=0 is impossible: it must be at least 1"),
     ],
 )
-def test_what_cannot_be_is_refused(
+def test_unsupported_settings_are_refused(
     values: dict[str, Any], environment: dict[str, str], sentence: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """A library would end with a traceback of its own, or do something else without a word."""
+    """A library would raise a traceback, or silently do something else."""
     for name, value in environment.items():
         monkeypatch.setenv(name, value)
     with pytest.raises(UserError, match=sentence):
@@ -85,8 +89,8 @@ def test_what_cannot_be_is_refused(
 
 
 @pytest.mark.parametrize(("precision", "dtype"), [("no", torch.float32), ("bf16", torch.bfloat16), ("fp16", torch.float16)])
-def test_the_forward_pass_is_in_the_precision_asked_for(precision: str, dtype: torch.dtype) -> None:
-    """fp16 on a CPU would be float32, as Accelerate leaves it; or weights and gradients would lose their 24 bits."""
+def test_the_forward_pass_uses_the_precision(precision: str, dtype: torch.dtype) -> None:
+    """fp16 on a CPU would be float32, as in Accelerate, or weights and gradients would not be float32."""
     accelerator = Accelerator(**options(precision=precision))
     speed.use_fp16_on_cpu(accelerator)
     assert (accelerator.scaler is not None) == (precision == "fp16")
@@ -102,22 +106,22 @@ def test_the_forward_pass_is_in_the_precision_asked_for(precision: str, dtype: t
     assert {parameter.grad.dtype for parameter in model.parameters()} == {torch.float32}
 
 
-def test_an_overflow_is_seen_and_lowers_the_scale() -> None:
-    """Gradients would reach the optimizer multiplied by the scale, or an overflow would repeat itself for ever."""
+def test_an_overflow_lowers_the_loss_scale() -> None:
+    """Gradients would reach the optimizer multiplied by the scale, or overflows would never end."""
     accelerator = Accelerator(**options(precision="fp16"))
     speed.use_fp16_on_cpu(accelerator)
     scaler = accelerator.scaler
     model = accelerator.prepare(torch.nn.Linear(3, 1, bias=False))
     optimizer = torch.optim.SGD(model.parameters())
-    found = []
+    results = []
     for size in (2.0, 300.0):
         accelerator.backward(model(torch.full((1, 3), size)).sum() / 8)
         scaler.unscale_(optimizer)
-        found.append((model.weight.grad.tolist(), scaler.get_scale()))
+        results.append((model.weight.grad.tolist(), scaler.get_scale()))
         optimizer.zero_grad()
         scaler.update()
-    assert found[0] == ([[0.25, 0.25, 0.25]], 65536.0)
-    assert not np.isfinite(found[1][0]).any()
+    assert results[0] == ([[0.25, 0.25, 0.25]], 65536.0)
+    assert not np.isfinite(results[1][0]).any()
     assert scaler.get_scale() == 32768.0
 
 
@@ -133,7 +137,7 @@ def gradient(recipe: training.HotSellers, model: torch.nn.Module, batch: Batch) 
 @compiles
 @pytest.mark.parametrize("recomputed", [False, True], ids=["kept", "recomputed"])
 def test_a_compiled_forecaster_has_the_same_gradients_and_names(recomputed: bool, prepared: Path) -> None:
-    """compile=true would train another model, write checkpoints that nothing else loads, or compile at each ragged batch."""
+    """compile=true would change the gradients or the names in checkpoints, or compile for each batch size."""
     config = RecipeConfig(width=16, num_layers=3, dropout=0, gradient_checkpointing=recomputed)
     recipe = training.make(config, str(prepared))
     rows = recipe.rows("train")
@@ -144,21 +148,21 @@ def test_a_compiled_forecaster_has_the_same_gradients_and_names(recomputed: bool
     speed.compile_model(compiled, torch.device("cpu"))
     graphs_of_trial = counters["stats"]["unique_graphs"]
     assert list(compiled.state_dict()) == list(eager.state_dict())
-    in_it = [name for name, module in compiled.named_modules() if module._compiled_call_impl is not None]
-    assert in_it == ["blocks.0", "blocks.1", "blocks.2", "text_encoder.blocks.0"]
+    compiled_names = [name for name, module in compiled.named_modules() if module._compiled_call_impl is not None]
+    assert compiled_names == ["blocks.0", "blocks.1", "blocks.2", "text_encoder.blocks.0"]
     assert all(module._compiled_call_impl is None for module in copy.deepcopy(compiled).modules())
     graphs = []
     for size in (128, 100, 87):
         batch = rows.gather(np.arange(size))
-        expected, found = (gradient(recipe, model, batch) for model in (eager, compiled))
-        assert torch.linalg.norm(found - expected) <= 1e-5 * torch.linalg.norm(expected), size
+        expected, actual = (gradient(recipe, model, batch) for model in (eager, compiled))
+        assert torch.linalg.norm(actual - expected) <= 1e-5 * torch.linalg.norm(expected), size
         graphs.append(counters["stats"]["unique_graphs"] - graphs_of_trial)
     assert graphs == [1, 1, 1], "one graph serves four blocks, two lengths and three batch sizes"
 
 
 @compiles
 def test_a_model_without_repeated_blocks_is_compiled_whole() -> None:
-    """compile=true would do nothing for a plain network, without a word."""
+    """compile=true would silently do nothing for a plain network."""
     model = torch.nn.Sequential(torch.nn.Linear(3, 4), torch.nn.GELU())
     torch._dynamo.reset()
     counters.clear()
@@ -168,7 +172,7 @@ def test_a_model_without_repeated_blocks_is_compiled_whole() -> None:
     assert counters["stats"]["unique_graphs"] == before + 1
 
 
-def test_without_a_compiler_one_sentence_says_so(tmp_path: Path) -> None:
+def test_without_a_compiler_there_is_one_sentence(tmp_path: Path) -> None:
     """The first step would end in a traceback of a hundred lines from inside torch."""
     code = (
         "import torch\nfrom ensemble import errors\nfrom ensemble.neural import speed\n"
@@ -179,6 +183,6 @@ def test_without_a_compiler_one_sentence_says_so(tmp_path: Path) -> None:
         environment["PYTHONPATH"] = os.environ["PYTHONPATH"]
     done = subprocess.run([sys.executable, "-c", code], env=environment, capture_output=True, text=True, check=False)
     assert done.returncode == 2, done.stderr
-    assert done.stderr.startswith("error: compile=true does not work here (")
-    assert done.stderr.endswith("): install g++ and Python's headers, or write compile=false\n")
+    assert done.stderr.startswith("error: compile=true does not work on this machine (")
+    assert done.stderr.endswith("): install g++ and Python's headers, or set compile=false\n")
     assert len(done.stderr.splitlines()) == 1

@@ -1,4 +1,4 @@
-"""What a run shows and leaves behind."""
+"""Log files, progress bar and experiment trackers."""
 
 import fcntl
 import json
@@ -18,7 +18,7 @@ from accelerate import tracking
 from ensemble.errors import UserError
 from ensemble.neural.tracking import Tracker, require_installed
 
-pytestmark = pytest.mark.usefixtures("accelerator")  # Accelerate's trackers ask it which process they are in
+pytestmark = pytest.mark.usefixtures("accelerator")  # Accelerate's trackers need its state
 LOSSES = {10: 0.7, 20: 0.5, 30: 0.4}
 
 
@@ -32,13 +32,13 @@ def run(folder: Path, first_step: int, last_step: int, *trackers: str) -> None:
 
 def entries(folder: Path) -> list[dict[str, Any]]:
     def refuse(constant: str) -> None:
-        raise AssertionError(f"{constant} is no JSON")
+        raise AssertionError(f"{constant} is not JSON")
 
     return [json.loads(line, parse_constant=refuse) for line in (folder / "metrics.jsonl").read_text().splitlines()]
 
 
-def test_a_resumed_run_goes_on_and_forgets_the_steps_that_come_again(tmp_path: Path) -> None:
-    """A step would stand twice in metrics.jsonl or in TensorBoard, or a line torn by a kill would stop every resume."""
+def test_a_resumed_run_removes_the_steps_that_are_repeated(tmp_path: Path) -> None:
+    """A step would be twice in metrics.jsonl or TensorBoard, or an incomplete line would prevent a resume."""
     from tensorboard.backend.event_processing.event_accumulator import EventAccumulator
 
     run(tmp_path, 0, 20)
@@ -55,8 +55,8 @@ def test_a_resumed_run_goes_on_and_forgets_the_steps_that_come_again(tmp_path: P
     assert steps == ["step 10", "step 20", "step 20", "step 30"]
 
 
-def test_a_kill_while_it_forgets_leaves_the_metrics_whole(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Metrics of hours would be gone with a kill in the wrong moment, or a full disk."""
+def test_a_kill_while_lines_are_removed_leaves_the_file_complete(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A kill or a full disk would delete the metrics of hours."""
     run(tmp_path, 0, 30)
     before = entries(tmp_path)
 
@@ -69,8 +69,8 @@ def test_a_kill_while_it_forgets_leaves_the_metrics_whole(tmp_path: Path, monkey
     assert entries(tmp_path) == before
 
 
-def test_an_event_is_remembered(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    """A skipped step or a rollback would be forgotten, or NaN would spoil the file for strict readers."""
+def test_an_event_is_logged(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    """A skipped step or a rollback would not be logged, or NaN would make the file invalid JSON."""
     with closing(Tracker(tmp_path, True, 30, 0)) as tracker:
         tracker.event(7, "the loss is nan: skipped", loss=float("nan"), rank=1, rows=[3, 5])
     (entry,) = entries(tmp_path)
@@ -82,13 +82,13 @@ def test_an_event_is_remembered(tmp_path: Path, capsys: pytest.CaptureFixture[st
 
 
 def test_other_ranks_write_nothing(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    """Every rank would write into the same files."""
+    """All ranks would write to the same files."""
     with closing(Tracker(tmp_path, False, 30, 0)) as tracker:
         tracker.train(1, {"loss": 1.0})
         tracker.validation(1, {"score": 1.0})
         tracker.event(1, "skipped")
         tracker.advance()
-        tracker.say("hello")
+        tracker.message("hello")
     assert not list(tmp_path.iterdir())
     assert capsys.readouterr() == ("", "")
 
@@ -112,30 +112,30 @@ tracker.close()
 
 
 def shown(folder: Path, in_terminal: bool) -> str:
-    """What a run writes to standard error, when that is a terminal of 140 columns and when it is a file."""
-    ours, theirs = os.openpty() if in_terminal else os.pipe()
+    """The standard error of a run, which is a terminal of 140 columns or a pipe."""
+    reader, writer = os.openpty() if in_terminal else os.pipe()
     if in_terminal:
-        fcntl.ioctl(theirs, termios.TIOCSWINSZ, struct.pack("HHHH", 40, 140, 0, 0))
-    subprocess.run([sys.executable, "-c", BAR, str(folder)], stderr=theirs, check=True, timeout=120)
-    os.set_blocking(ours, False)
-    text = os.read(ours, 1_000_000).decode() if in_terminal else ""
-    os.close(theirs)
-    text = text or os.read(ours, 1_000_000).decode()
-    os.close(ours)
+        fcntl.ioctl(writer, termios.TIOCSWINSZ, struct.pack("HHHH", 40, 140, 0, 0))
+    subprocess.run([sys.executable, "-c", BAR, str(folder)], stderr=writer, check=True, timeout=120)
+    os.set_blocking(reader, False)
+    text = os.read(reader, 1_000_000).decode() if in_terminal else ""
+    os.close(writer)
+    text = text or os.read(reader, 1_000_000).decode()
+    os.close(reader)
     return text
 
 
-def test_the_bar_shows_where_training_is(tmp_path: Path) -> None:
-    """Who watches would not see the loss, the speed, a loader that is too slow, or how long it will take."""
+def test_the_bar_shows_the_progress(tmp_path: Path) -> None:
+    """A user would not see the loss, the speed, a slow loader, or the remaining time."""
     last = shown(tmp_path, True).rstrip().splitlines()[-1]
     assert last.startswith("train  30%|")
     assert "| 12/40 steps [00:" in last
-    assert "<00:" in last, "the time that is left"
+    assert "<00:" in last, "the remaining time"
     assert last.endswith(", loss 0.25, 1,234 samples/s, waits 3.1%, MFU 41.2%]")
 
 
 def test_a_log_file_gets_no_bar(tmp_path: Path) -> None:
-    """The log of a cluster's job would be megabytes of the same line."""
+    """The log of a job would have megabytes of progress bars."""
     assert shown(tmp_path, False) == ""
 
 
@@ -143,9 +143,9 @@ def test_a_log_file_gets_no_bar(tmp_path: Path) -> None:
 
 
 class Recorder:
-    """Stands in for one of Accelerate's trackers."""
+    """A mock of one of Accelerate's trackers."""
 
-    name = "of somebody else"
+    name = "mock"
 
     started: list[tuple[str, dict[str, Any]]]
     problem: Exception | None = None
@@ -174,8 +174,8 @@ def recorder(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) ->
     return Recorder
 
 
-def test_a_resumed_run_is_the_same_run_for_its_tracker(recorder: Any, tmp_path: Path) -> None:
-    """After each resume there would be one more run in the list, with a piece of the curves."""
+def test_a_resumed_run_continues_the_same_run_of_the_tracker(recorder: Any, tmp_path: Path) -> None:
+    """Each resume would create another run with a part of the curves."""
     for folder, first_step in (("a", 0), ("a", 20), ("b", 0)):
         (tmp_path / folder).mkdir(exist_ok=True)
         run(tmp_path / folder, first_step, 30, recorder.key)
@@ -187,20 +187,19 @@ def test_a_resumed_run_is_the_same_run_for_its_tracker(recorder: Any, tmp_path: 
     assert first[identity] != other[identity]
 
 
-def test_a_tracker_that_cannot_start_is_the_users_to_mend(
-    recorder: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    """Someone without an account would get a traceback of another library."""
+def test_a_tracker_that_cannot_start_is_a_user_error(recorder: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A user without an account would get a traceback."""
     monkeypatch.setattr(recorder, "problem", RuntimeError("no API key,\nlog in"))
-    with pytest.raises(UserError, match=rf"^trackers={recorder.key} cannot start \(no API key, log in\): mend that, or"):
+    with pytest.raises(UserError, match=rf"^trackers={recorder.key} cannot start \(no API key, log in\): fix that, or"):
         run(tmp_path, 0, 30, recorder.key)
 
 
-def test_a_missing_package_is_named(monkeypatch: pytest.MonkeyPatch) -> None:
-    """A run would end in a traceback, or go on without the curves that somebody waits for."""
+def test_a_missing_package_is_reported(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A run would end in a traceback, or continue without the tracker."""
     monkeypatch.setattr("importlib.util.find_spec", lambda name: None if name == "wandb" else name)
     with pytest.raises(
-        UserError, match=r"^trackers=wandb .* pip install 'accelerate-ensemble\[tracking\]', or leave it out$"
+        UserError,
+        match=r"^trackers=wandb needs the package wandb, .* pip install 'accelerate-ensemble\[tracking\]', or leave it out$",
     ):
         require_installed(["tensorboard", "wandb"])
     require_installed(["tensorboard"])
@@ -219,10 +218,10 @@ def trackio_steps(folder: Path) -> list[str]:
 
 
 @pytest.mark.parametrize(("name", "runs"), [("wandb", wandb_runs), ("trackio", trackio_steps)])
-def test_the_real_packages_go_on_in_the_same_run_without_a_network(
+def test_the_real_packages_continue_the_same_run_offline(
     name: str, runs: Callable[[Path], list[str]], tmp_path: Path
 ) -> None:
-    """A new version of theirs, or of Accelerate, would know other arguments."""
+    """A new version of writer, or of Accelerate, would know other arguments."""
     pytest.importorskip(name)
     code = (
         "import runpy, sys, pathlib\n"
@@ -234,6 +233,6 @@ def test_the_real_packages_go_on_in_the_same_run_without_a_network(
     for first, last in ((0, 20), (20, 30)):
         command = [sys.executable, "-c", code, str(tmp_path), str(first), str(last), name]
         subprocess.run(command, env=os.environ | offline, check=True, capture_output=True, timeout=120)
-    found = runs(tmp_path)
-    assert len(found) == (2 if name == "wandb" else 6)
-    assert len(set(found)) == 1
+    names = runs(tmp_path)
+    assert len(names) == (2 if name == "wandb" else 6)
+    assert len(set(names)) == 1

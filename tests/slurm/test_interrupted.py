@@ -192,7 +192,7 @@ def test_a_dead_node(login: Login, prepared: Path, tmp_path: Path, uninterrupted
     finally:
         login.cluster.start_node("node2")
     log = finished_alike(job, tmp_path / "run", uninterrupted)
-    assert re.search(r"(rank [23] of 4 \(host node2|the ranks' store|lost each other)", log), log
+    assert re.search(r"(rank [23] of 4 \(host node2|the store of the process group|connection between the ranks)", log), log
 
 
 def test_a_dead_slurmd(login: Login, prepared: Path, tmp_path: Path, uninterrupted: dict[str, torch.Tensor]) -> None:

@@ -164,8 +164,11 @@ def test_an_unknown_partition(login: Login) -> None:
 
 
 WRONG_SITES = {
-    "SCRATCH_FOLDER": ("/no/such/disk", "slurm/site.sh: SCRATCH_FOLDER=/no/such/disk is no folder that can be written"),
-    "PYTHON_ENVIRONMENT": ("/no/such/venv", "PYTHON_ENVIRONMENT=/no/such/venv holds no Python with this project"),
+    "SCRATCH_FOLDER": (
+        "/no/such/disk",
+        "slurm/site.sh: SCRATCH_FOLDER=/no/such/disk is not a writable folder on this node: name another",
+    ),
+    "PYTHON_ENVIRONMENT": ("/no/such/venv", "PYTHON_ENVIRONMENT=/no/such/venv has no Python with this project"),
     "MODULES": ("nosuch/1.0", "MODULES='nosuch/1.0' cannot be loaded"),
 }
 """Variables of slurm/site.sh, each with a wrong value and the sentence that it is answered with."""
@@ -238,7 +241,7 @@ def test_jobs_from_within_a_job(login: Login, project: Path, tmp_path: Path) -> 
     command = "; ".join(["source slurm/site.sh", *submissions])
     first = there.sbatch("--wrap", f"bash -c '{command}'", options="--gpus-per-node=2")
     jobs = [Job(login.cluster, number) for number in first.completed().log().split()]
-    sentences = ["nowhere/ensemble/ensemble.json does not exist"] * 2 + ["there is no word out=FOLDER"]
+    sentences = ["nowhere/ensemble/ensemble.json does not exist"] * 2 + ["there is no argument out=FOLDER"]
     for job, sentence in zip(jobs, sentences, strict=True):
         assert job.wait(60).facts()["ExitCode"] == "2:0", job.log()
         assert sentence in job.log()

@@ -19,8 +19,8 @@ from ensemble.errors import Failure
 from ensemble.predictor.fit import ENSEMBLE
 from ensemble.recipes.emulator import sea_ice
 from ensemble.report.commands import settings_words
-from ensemble.report.svg import Picture, colour
 from ensemble.report.run import Run
+from ensemble.report.svg import Picture, colour
 
 NEEDED = ("emulator",)
 """Entries of the manifest that the page shows."""

@@ -33,7 +33,8 @@ def plan(about: dict[str, Any], num_threads: int) -> list[PlannedMember]:
     else:
         networks = {"bilinear": _preset("lorenz96_bilinear"), "mlp": _preset("lorenz96_mlp")}
     trees = [
-        PlannedMember(name=library, kind="trees", settings={"library": library, **TREES}) for library in ("xgboost", "lightgbm")
+        PlannedMember(name=library, kind="trees", settings={"library": library, **TREES})
+        for library in ("xgboost", "lightgbm")
     ]
     return [
         *trees,

@@ -77,7 +77,7 @@ def test_a_preset_trains_on_the_raw_file_that_it_names(layout: str, tmp_path: Pa
         recipe = training.make(settings.recipe, out)
         assert recipe.model().position_LD.shape[1] == {"ml-1m": 200, "ml-100k": 100}.get(name, 50)
         if not variant:  # what --dry-run prints
-            assert "\n  8 rows, 1 steps an epoch" in preflight.describe(recipe, settings, Accelerator(cpu=True))
+            assert "\n  8 rows, 1 steps per epoch" in preflight.describe(recipe, settings, Accelerator(cpu=True))
 
 
 def test_every_preset_is_tried_and_says_what_to_expect() -> None:

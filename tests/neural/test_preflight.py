@@ -1,0 +1,104 @@
+"""The estimates of --dry-run are compared with a real step."""
+
+from typing import Any
+
+import pytest
+import torch
+
+from ensemble.configuration import to_dict
+from ensemble.neural.loader import BatchPlan
+from ensemble.neural.preflight import activation_bytes, optimizer_state_bytes, summary
+from ensemble.neural.settings import TrainConfig
+
+PLAN = BatchPlan.make(num_rows=1000, batch_size=64, micro_batch_size=8, num_ranks=2, rank=0, seed=0)
+
+
+def make_model() -> torch.nn.Sequential:
+    return torch.nn.Sequential(torch.nn.Linear(100, 1000), torch.nn.Tanh(), torch.nn.Linear(1000, 10))
+
+
+class Communicating(torch.optim.SGD):
+    """Cannot step on the meta device, like an optimizer that communicates with other ranks."""
+
+    def step(self, closure: Any = None) -> Any:
+        self.param_groups[0]["params"][0].sum().item()
+        return super().step(closure)
+
+
+def text(settings: dict[str, Any], model: torch.nn.Module, *optimizers: torch.optim.Optimizer, **options: Any) -> str:
+    config = TrainConfig(data="prepared", out="run", warmup_steps=5, **settings)
+    return summary(to_dict(config), PLAN, 48, model, list(optimizers), "bf16", **options)
+
+
+def test_the_summary_is_complete() -> None:
+    """A user would not see what a long run does, or would get wrong numbers."""
+    model = make_model()
+    model[0].bias.requires_grad_(False)
+    optimizer = torch.optim.AdamW([p for p in model.parameters() if p.requires_grad], lr=0.002, fused=True)
+    settings = {"learning_rate_scaling": "linear", "base_batch_size": 32, "ema_decay": 0.99}
+    output = text(settings, model, optimizer, forward=lambda: model(torch.ones(8, 100)).sum())
+    weights, trainable = 100 * 1000 + 1000 + 1000 * 10 + 10, 100 * 1000 + 1000 * 10 + 10
+    assert "  data: prepared\n" in output
+    assert "  learning_rate_scaling: linear\n" in output
+    assert "  trackers:\n  - tensorboard\n" in output
+    assert f"  {weights:,} parameters, {trainable:,} trainable, precision bf16\n" in output
+    activations = 8 * (100 + 1000) * 4
+    assert [line.split() for line in output.splitlines() if line.endswith(" MB")] == [
+        ["weights", f"{weights * 4 / 1e6:.1f}", "MB"],
+        ["gradients", f"{trainable * 4 / 1e6:.1f}", "MB"],
+        ["AdamW", f"{trainable * 8 / 1e6:.1f}", "MB"],
+        ["averaged", "weights", f"{weights * 4 / 1e6:.1f}", "MB"],
+        ["activations", f"{activations / 1e6:.1f}", "MB"],
+        ["total", f"{(weights * 8 + trainable * 12 + activations) / 1e6:.1f}", "MB"],
+    ]
+    assert "  examples per step: 64 = 8 × 2 ranks × 4 accumulated\n" in output
+    assert "  1,000 rows, 16 steps per epoch, 48 steps in total, 5 of them warm-up\n" in output
+    assert output.endswith("  peak learning rate 0.002, linear scaling from a batch of 32, then cosine")
+
+
+def test_the_summary_names_what_is_not_estimated() -> None:
+    """A total without an optimizer's state or the activations would look complete."""
+    model = make_model()
+    first, second = Communicating(model[0].parameters(), lr=0.1), torch.optim.SGD(model[2].parameters(), lr=0.3)
+    output = text({}, model, first, second)
+    assert "memory per rank, at least, without activations\n" in output
+    assert [line.split() for line in output.splitlines() if line.startswith(("  Comm", "  SGD"))] == [
+        ["Communicating", "1", "unknown"],
+        ["SGD", "2", "0.0", "MB"],
+    ]
+    assert "averaged" not in output
+    assert output.endswith("  peak learning rate 0.3 and 0.1, then cosine")
+
+
+@pytest.mark.parametrize(
+    "make",
+    [
+        lambda parameters: torch.optim.AdamW(parameters, fused=True),
+        lambda parameters: torch.optim.AdamW(parameters, foreach=True, amsgrad=True),
+        lambda parameters: torch.optim.SGD(parameters, lr=0.1, momentum=0.9),
+        lambda parameters: torch.optim.SGD(parameters, lr=0.1),
+    ],
+)
+def test_an_optimizers_state_is_as_large_as_after_a_real_step(make: Any) -> None:
+    """The estimate would be right for one optimizer only, or would change the optimizer."""
+    model = make_model()
+    optimizer = make(model.parameters())
+    estimate = optimizer_state_bytes(optimizer)
+    assert not optimizer.state
+    assert all(parameter.device.type == "cpu" for parameter in model.parameters())
+    model(torch.ones(2, 100)).sum().backward()
+    optimizer.step()
+    state = [value for entries in optimizer.state.values() for value in entries.values() if isinstance(value, torch.Tensor)]
+    assert estimate == sum(value.nbytes for value in state)
+
+
+def test_activations_are_the_tensors_saved_for_backward() -> None:
+    """Weights, or a tensor that two layers save, would be counted twice."""
+    model, x = make_model(), torch.ones(8, 100)
+    random = torch.get_rng_state()
+    assert activation_bytes(model, lambda: model(x).sum()) == x.nbytes + 8 * 1000 * 4
+    checkpointed = torch.utils.checkpoint.checkpoint
+    assert activation_bytes(model, lambda: checkpointed(model, x, use_reentrant=False).sum()) <= x.nbytes
+    model.append(torch.nn.Dropout(0.5))
+    assert activation_bytes(model, lambda: model(x).sum()) > x.nbytes + 8 * 1000 * 4
+    assert torch.equal(random, torch.get_rng_state())
