@@ -322,7 +322,7 @@ COMMANDS = {
     "out=new --recipe next_item source=[walks.txt] core=1 members=[tabm]": "members=['tabm']: there is no member 'tabm' "
     "here, there are sasrec, lightgbm, xgboost",
     "out=new --recipe next_item source=[few.txt] core=1": "the validation split has 60 sequences, and trees need at least "
-    "67 to learn from: give more users, or with split=time other moments",
+    "67 for training: give more users, or with split=time other values of validation_from and test_from",
     "… --config no.yaml": "the configuration file no.yaml does not exist: check the path",
     "… --config list.yaml": "the configuration file list.yaml must hold `key: value` lines, not a list or a single",
     "… overwrite=perhaps": "the command line: overwrite=perhaps does not fit: write true or false",

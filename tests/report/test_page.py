@@ -423,7 +423,7 @@ def test_says_when_a_score_is_not_defined(copy: Path, tmp_path: Path) -> None:
             of[name] = {"value": None, "low": None, "high": None}
     folders.write_json(path, {**scores, "undefined": "There is no positive among these rows."})
     seal(copy)
-    assert "cannot be told: There is no positive among these rows." in text(write(copy, tmp_path / "report.html"))
+    assert "The forecast has no score: There is no positive among these rows." in text(write(copy, tmp_path / "report.html"))
 
 
 def test_every_feature_has_words() -> None:

@@ -22,7 +22,7 @@ from ensemble.recipes.next_item import rankings
 from ensemble.recipes.next_item.candidates import baselines
 from ensemble.recipes.next_item.candidates import features as candidate_features
 from ensemble.recipes.next_item.candidates import prepare as candidates
-from ensemble.recipes.next_item.candidates.features import Past
+from ensemble.recipes.next_item.candidates.features import PastEvents
 from ensemble.recipes.next_item.candidates.settings import PrepareConfig
 from ensemble.recipes.next_item.settings import PrepareConfig as SequencesConfig
 
@@ -250,7 +250,7 @@ def test_features_are_those_of_plain_loops(made: tuple[Path, Path]) -> None:
             for name in names:
                 assert rows[name][row] == pytest.approx(wanted[name], rel=1e-5, abs=1e-6, nan_ok=True), name
     listed = [feature["name"] for feature in folders.read_manifest(out)["features"]]
-    assert set(listed) == {*rows, "row_id"} - {*candidates.OURS, "target"}
+    assert set(listed) == {*rows, "row_id"} - {*candidates.ID_COLUMNS, "target"}
 
 
 @example(5241)  # asks for items above all that were taken before
@@ -271,7 +271,7 @@ def test_nothing_comes_from_later(seed: int) -> None:
     asked = np.arange(1, 10)
 
     def features(kept: np.ndarray, item: np.ndarray, time: np.ndarray) -> list[bytes]:
-        past = Past(item[kept], time[kept], user[kept], np.zeros(kept.sum(), bool), has_time=True, common_clock=True)
+        past = PastEvents(item[kept], time[kept], user[kept], np.zeros(kept.sum(), bool), has_time=True, common_clock=True)
         begins, ends = (np.array([kept[:at].sum()]) for at in (begin, end))
         return [values.tobytes() for values in past.features(begins, ends, np.zeros(9, int), asked).values()]
 

@@ -174,5 +174,5 @@ def test_foreign_items_are_refused(data: Path, accelerator: Accelerator, tmp_pat
             writer.write(events.set_column(0, "item", pa.array(item)))
         (damaged / "manifest.json").unlink()
         folders.write_manifest(damaged, folders.read_json(data / "manifest.json"))
-        with pytest.raises(UserError, match=f"events of .* are of item {number}, and items are numbered from 1 to 30"):
+        with pytest.raises(UserError, match=f"events of .* are of item {number}, but items are numbered from 1 to 30"):
             recipe_of(damaged)

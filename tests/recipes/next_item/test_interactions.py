@@ -35,7 +35,7 @@ def test_every_rating_format_says_the_same(format: str, text: str, tmp_path: Pat
     """A public file would be read as another kind, and its times as items."""
     file = tmp_path / "raw"
     file.write_text(text)
-    assert interactions.recognise(file) == format
+    assert interactions.detect_format(file) == format
     assert rows(file) == [(user, item, 978300760000 + time) for user, item, time in SAME]
     file.write_bytes(gzip.compress(text.encode()))
     assert rows(file) == [(user, item, 978300760000 + time) for user, item, time in SAME]
@@ -53,7 +53,7 @@ def test_lines_of_text(format: str, text: str, found: list[tuple[str, str, int]]
     """The formats of the published data sets would be taken for each other."""
     file = tmp_path / "raw"
     file.write_text(text)
-    assert interactions.recognise(file) == format
+    assert interactions.detect_format(file) == format
     assert rows(file) == found == rows(file, format)
 
 
@@ -112,15 +112,15 @@ def test_ids_of_any_length_and_moments_before_1970(text: str, found: tuple[str, 
         ("auto", "7 31 978300761\n7 32 978300762000\n", "line 2: .* has a time in milliseconds or a finer unit"),
         ("auto", "7::31::5::978300761000\n", "line 1: .* has a time in milliseconds or a finer unit"),
         ("ratings", " ::31::5::978300761\n", "line 1: .* is not user, item"),
-        ("auto", "7 31\n8 x32\n", "raw, line 2, '8 x32', .* no whole numbers: .* format=pairs fits"),
+        ("auto", "7 31\n8 x32\n", "raw, line 2, '8 x32', .* not whole numbers: .* format=pairs fits"),
         ("auto", "u1 i7 1600000000\n", "^[^ ]*raw, line 1, 'u1 i7 1600000000', .*: name the format .*: format=times fits"),
         ("auto", "u1 i7\nu2 i8\n", "^[^ ]*raw, line 1, .*: format=pairs fits the first lines, user and item"),
         ("auto", "u1\ti7\t1600000000\n", "^[^ ]*raw, line 1, .*: format=times fits"),
         ("auto", "u1 i7 i8\nu2 i8\n", "format=sequences fits the first lines"),
         ("auto", "who,what,when\n1,2,1600000000\n", "^[^ ]*raw fits no known format of reviews"),
-        ("auto", "7 31\n7 3\x002\n", "line 2: there is a NUL in it"),
+        ("auto", "7 31\n7 3\x002\n", "line 2: this line has a NUL byte"),
         ("auto", "7::31::5::978300761\r7::32::5::978300761\r", "end in carriage returns alone"),
-        ("pairs", "7 31\n7 3\x002\n", "line 2: there is a NUL in it"),
+        ("pairs", "7 31\n7 3\x002\n", "line 2: this line has a NUL byte"),
         ("pairs", "7 31\n7 32 33\n", "line 2: '7 32 33' is not a user and an item"),
         ("ratings", "7::31::5::978300761\n7::31::5\n", "line 2: '7::31::5' is not user, item, rating and seconds"),
         ("auto", "7::31::5::978300761\n" * 3 + "::31::5::978300761\n", "line 4: '::31::5::978300761' is not user"),
@@ -168,7 +168,7 @@ def test_files_from_windows_say_the_same(format: str, tmp_path: Path) -> None:
     file.write_text(TEXTS[format])
     expected = rows(file)
     file.write_bytes(b"\xef\xbb\xbf" + TEXTS[format].replace("\n", "\r\n").encode())
-    assert interactions.recognise(file) == format
+    assert interactions.detect_format(file) == format
     assert rows(file) == expected
     assert len(expected) > 1
 
@@ -189,9 +189,9 @@ def test_a_file_that_breaks_off_is_named(part: float, format: str, tmp_path: Pat
 def test_what_is_no_text_is_named(tmp_path: Path) -> None:
     """A traceback, after minutes of reading."""
     file = tmp_path / "raw"
-    for num_lines in (1, 60_000):  # within what is looked at to recognise the file, and after it
+    for num_lines in (1, 60_000):  # among the lines from which the format is detected, and after them
         file.write_bytes(b"7::31::5::978300761\n" * num_lines + b"7::caf\xe9::5::978300761\n")
-        sentence = f"line {num_lines + 1}: this is no text in UTF-8 .byte 0xe9 after '7::caf'.: .* from Latin-1"
+        sentence = f"line {num_lines + 1}: this is not text in UTF-8 .byte 0xe9 after '7::caf'.: .* from Latin-1"
         with pytest.raises(UserError, match=sentence):
             rows(file)
 
@@ -200,7 +200,7 @@ def test_a_user_a_tab_and_items_are_a_sequence(tmp_path: Path) -> None:
     """The tab after the user would be refused, as that between two groups of numbers is."""
     file = tmp_path / "raw"
     file.write_text("7\t31 32 30\n8\t31\n")
-    assert interactions.recognise(file) == "sequences"
+    assert interactions.detect_format(file) == "sequences"
     assert rows(file)[:2] == [("7", "31", 0), ("7", "32", 0)]
     file.write_text("1 2 3 4 5\t86400 86400 86400\n")
     assert len(rows(file, "sequences")) == 7  # named by the user, all of them are items
@@ -214,11 +214,11 @@ def test_files_are_read_together_where_they_have_a_common_clock(tmp_path: Path) 
     both, _ = interactions.read([files["ratings"], files["reviews"]], "auto", {}, Census())
     assert both.height == 3  # one of them is the same in both
     for one, other in (("ratings", "pairs"), ("gaps", "ratings"), ("sequences", "gaps"), ("pairs", "reviews")):
-        with pytest.raises(UserError, match=f"is {one} and .* is {other}, with no common clock"):
+        with pytest.raises(UserError, match=f"has format {one} and .* has {other}, with no common clock"):
             interactions.read([files[one], files[other]], "auto", {}, Census())
     for name in ("gaps", "sequences"):
         files["more"].write_text(TEXTS[name])
-        with pytest.raises(UserError, match=f"a user stands in two files of {name}"):
+        with pytest.raises(UserError, match=f"a user is in two files of the format {name}"):
             interactions.read([files[name], files["more"]], "auto", {}, Census())
     files["more"].write_text("7 30\n")
     found, _ = interactions.read([files["pairs"], files["more"]], "auto", {}, Census())

@@ -139,7 +139,7 @@ def test_the_order_is_that_of_time_and_the_same_twice_is_two(tmp_path: Path) -> 
     [
         ({"core": 0}, "core=0 is impossible"),
         ({"core": 9}, "of 10 interactions none is left with core=9"),
-        ({"split": "time", "test_from": "soon"}, "test_from=soon is no moment"),
+        ({"split": "time", "test_from": "soon"}, "test_from=soon is not a time"),
         (
             {"split": "time", "validation_from": "1999-01-01"},
             "the train split is empty: .*go from 2001-09-09 .* to 2001-09-09",

@@ -56,7 +56,7 @@ def test_what_is_written_is_read(tmp_path: Path) -> None:
     ({"row_id": np.array([7, 7, 5])}, "row 7 is ranked more than once"),
     ({"target": np.array([0, 2, 3])}, "target that are NaN, infinite or below 1"),
     ({"rank": np.array([1.0, 2.0])}, "the columns have different lengths"),
-    ({name: getattr(SOUND, name)[:0] for name in ARRAYS}, "there is not one row in it"),
+    ({name: getattr(SOUND, name)[:0] for name in ARRAYS}, "has no rows: check the split"),
 ], ids=lambda value: value[:30] if isinstance(value, str) else "")  # fmt: skip
 def test_what_is_no_ranking_is_not_written(change: dict[str, np.ndarray], sentence: str, tmp_path: Path) -> None:
     """A model that diverged would stand in the table, with the best rank of all where comparisons with NaN are false."""
@@ -87,7 +87,7 @@ def test_a_damaged_or_foreign_file_is_refused(tmp_path: Path) -> None:
     about = {name: value for name, value in json.loads(table.schema.metadata[b"ensemble"]).items() if name != "checksums"}
     table = table.replace_schema_metadata({"ensemble": json.dumps(about)})  # as of another program
     pq.write_table(table.drop_columns("rank"), path)
-    with pytest.raises(UserError, match="is no ranking file, it lacks: rank;"):
+    with pytest.raises(UserError, match="is not a ranking file, it lacks: rank;"):
         rankings.read(path)
     pq.write_table(table.replace_schema_metadata({}), path)
     with pytest.raises(UserError, match="it lacks: metadata 'recipe'"):

@@ -49,7 +49,7 @@ def meanings(has_time: bool, common_clock: bool) -> dict[str, tuple[str, str]]:
     return ALWAYS | (TIMED if has_time else {}) | (ON_A_COMMON_CLOCK if common_clock else {})
 
 
-class Past:
+class PastEvents:
     """What had happened at any moment, as sorted arrays in which a search counts.
 
     item, time : (num_events,), one user after the other, oldest first. user : (num_events,), a number for each user, or -1
@@ -71,14 +71,14 @@ class Past:
         counts = np.ones(len(item), bool) if common_clock else is_training
         self.moments, tick = np.unique(time if common_clock else np.zeros_like(time), return_inverse=True)
         num_ticks = len(self.moments) + 1
-        self.taken = Tally(self.item[counts], tick[counts], num_ticks)
+        self.taken = EventCounts(self.item[counts], tick[counts], num_ticks)
         pairs = []
         for apart in range(1, NEAR + 1):
             later = np.flatnonzero((user[apart:] == user[:-apart]) & (user[apart:] >= 0) & counts[apart:]) + apart
             pairs.append((self.item[later - apart] * PAIR + self.item[later], tick[later]))
-        self.followed = Tally(*pairs[0], num_ticks)
+        self.followed = EventCounts(*pairs[0], num_ticks)
         pair, tick = (np.concatenate(parts) for parts in zip(*pairs, strict=True))
-        self.near = Tally(self._unordered(*np.divmod(pair, PAIR)), tick, num_ticks)
+        self.near = EventCounts(self._unordered(*np.divmod(pair, PAIR)), tick, num_ticks)
 
     def _unordered(self, one: np.ndarray, other: np.ndarray) -> np.ndarray:
         return np.minimum(one, other) * PAIR + np.maximum(one, other)
@@ -95,7 +95,7 @@ class Past:
         count, first, last = self.taken.before(item, tick[owner])
         usual = self._usual_popularity(begin, end, tick)
         popularity = np.log1p(count)
-        found: dict[str, Any] = {
+        columns: dict[str, Any] = {
             "popularity": popularity,
             "popularity_less_usual": popularity - usual[owner],
             "length": (end - begin)[owner],
@@ -111,14 +111,14 @@ class Past:
             cosine = cosine + times_near / np.sqrt(np.maximum(count, 1) * np.maximum(times_before, 1)[owner])
             if back == 1:
                 times_next = self.followed.before(before[owner] * PAIR + item, tick[owner])[0]
-                found |= {"next_last": np.log1p(times_next), "near_last": np.log1p(near), "cosine_last": cosine}
-        found |= {"near_last_3": np.log1p(near), "cosine_last_3": cosine}
+                columns |= {"next_last": np.log1p(times_next), "near_last": np.log1p(near), "cosine_last": cosine}
+        columns |= {"near_last_3": np.log1p(near), "cosine_last_3": cosine}
         if self.has_time:
             gap = (moment - self.time[np.maximum(end - 2, begin)]) / MS_PER_DAY
-            found["days_since_previous"] = np.where(end - begin > 1, gap, np.nan)[owner]
+            columns["days_since_previous"] = np.where(end - begin > 1, gap, np.nan)[owner]
         if self.common_clock:
-            found |= self._of_the_clock(item, owner, moment, tick, count, first, last)
-        return {name: found[name].astype(np.float32) for name in meanings(self.has_time, self.common_clock)}
+            columns |= self._of_the_clock(item, owner, moment, tick, count, first, last)
+        return {name: columns[name].astype(np.float32) for name in meanings(self.has_time, self.common_clock)}
 
     def _usual_popularity(self, begin: np.ndarray, end: np.ndarray, tick: np.ndarray) -> np.ndarray:
         """The mean popularity, at its moment, of each sequence's last items."""
@@ -151,7 +151,7 @@ class Past:
         }
 
 
-class Tally:
+class EventCounts:
     """How often each code had come before a tick of a clock, and when first and last; codes and ticks are 0 or more."""
 
     def __init__(self, code: np.ndarray, tick: np.ndarray, num_ticks: int):

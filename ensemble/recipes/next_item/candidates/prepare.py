@@ -36,7 +36,7 @@ from ensemble.data.census import Census
 from ensemble.errors import UserError
 from ensemble.recipes.next_item import rankings
 from ensemble.recipes.next_item.candidates import features as candidate_features
-from ensemble.recipes.next_item.candidates.features import Past
+from ensemble.recipes.next_item.candidates.features import PastEvents
 from ensemble.recipes.next_item.candidates.settings import PrepareConfig
 from ensemble.recipes.next_item.rankings import Rankings
 from ensemble.task import Task
@@ -49,14 +49,14 @@ MIN_SEQUENCES = 10
 ROWS_AT_ONCE = 1 << 19
 FUSION = 60
 """Cormack, Clarke and Büttcher (2009), "Reciprocal rank fusion …", whose choice it is."""
-OURS = {"row_id": pa.int64(), "group": pa.int64(), "cluster": pa.int64(), "sequence": pa.int64(), "item": pa.int32()}
+ID_COLUMNS = {"row_id": pa.int64(), "group": pa.int64(), "cluster": pa.int64(), "sequence": pa.int64(), "item": pa.int32()}
 MISSED = "target no candidate"
-OF_A_RANKING = {
+RANKING_FEATURES = {
     "score": ("score of {}", ""),
     "less_best": ("score of {}, less the best one's", ""),
     "place": ("place by {}", ""),
 }
-OF_ALL_RANKINGS = {
+FUSION_FEATURES = {
     "num_rankings": ("ranking files that have it among their best", ""),
     "best_place": ("its best place in any of them", ""),
     "fused": ("sum of 1 ÷ (60 + place) over them", ""),
@@ -79,7 +79,7 @@ class Sequences:
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
-class Part:
+class SplitSequences:
     """A split: which sequences it has, by their place among `Sequences`, and the number of each as a group."""
 
     sequences: Sequences
@@ -111,7 +111,7 @@ def prepare(config: PrepareConfig) -> dict[str, Any]:
     past = _past(Path(config.data), item, time, has_time=has_time, common_clock=common_clock)
     census, next_row, by_time = Census(), 0, about["config"]["split"] == "time"
     splits: dict[str, dict[str, int]] = {}
-    kinds = OURS | {"target": pa.float32()} | {feature["name"]: pa.float32() for feature in features}
+    kinds = ID_COLUMNS | {"target": pa.float32()} | {feature["name"]: pa.float32() for feature in features}
     schema = pa.schema([pa.field(name, kind) for name, kind in kinds.items()])
     with folders.new_folder(config.out, config.overwrite, KIND) as folder:
         for name, part in _parts(config, by_time, sequences).items():
@@ -223,7 +223,7 @@ def _sequences(
     )
 
 
-def _past(data: Path, item: np.ndarray, time: np.ndarray, *, has_time: bool, common_clock: bool) -> Past:
+def _past(data: Path, item: np.ndarray, time: np.ndarray, *, has_time: bool, common_clock: bool) -> PastEvents:
     user, is_training = np.full(len(item), -1), np.zeros(len(item), bool)
     for split in ("train", *RANKED):
         rows = open_table(data / "rows" / split)
@@ -233,38 +233,40 @@ def _past(data: Path, item: np.ndarray, time: np.ndarray, *, has_time: bool, com
         at, of = ranges(begin[whole], end[whole])
         user[at] = owner[whole][of]
         is_training[at] |= split == "train"
-    return Past(item, time, user, is_training, has_time=has_time, common_clock=common_clock)
+    return PastEvents(item, time, user, is_training, has_time=has_time, common_clock=common_clock)
 
 
-def _parts(config: PrepareConfig, by_time: bool, sequences: dict[str, Sequences]) -> dict[str, Part]:
+def _parts(config: PrepareConfig, by_time: bool, sequences: dict[str, Sequences]) -> dict[str, SplitSequences]:
     """Which sequences each split has, in the order of their groups."""
-    told, test = (sequences[split] for split in RANKED)
+    validation, test = (sequences[split] for split in RANKED)
     shares = np.cumsum(config.shares)[:-1] / sum(config.shares)
     if by_time:
-        order, of_test = (np.lexsort((of.row_id, of.time)) for of in (told, test))
-        moment = told.time[order]
+        order, of_test = (np.lexsort((of.row_id, of.time)) for of in (validation, test))
+        moment = validation.time[order]
         ends = [int(np.searchsorted(moment, moment[min(int(share * len(order)), len(order) - 1)])) for share in shares]
         groups = np.split(np.arange(len(order)), ends)
         taken = [order[group] for group in groups]
         of_last = len(order) + np.arange(len(of_test))
     else:
-        place = np.random.default_rng(config.seed).permutation(len(told.row_id))  # a user has one sequence of each split
+        place = np.random.default_rng(config.seed).permutation(
+            len(validation.row_id)
+        )  # a user has one sequence of each split
         number = np.searchsorted(shares, (place + 0.5) / len(place))
         taken = [np.flatnonzero(number == part) for part in range(len(config.shares))]
-        groups = [told.row_id[at] for at in taken]
+        groups = [validation.row_id[at] for at in taken]
         of_test, of_last = np.arange(len(test.row_id)), test.row_id
     parts = {
-        name: Part(sequences=told, at=at, group=group)
+        name: SplitSequences(sequences=validation, at=at, group=group)
         for name, at, group in zip((*LEARNED, "blend"), taken, groups, strict=True)
     }
-    return parts | {"test": Part(sequences=test, at=of_test, group=of_last)}
+    return parts | {"test": SplitSequences(sequences=test, at=of_test, group=of_last)}
 
 
 def _tables(
     config: PrepareConfig,
     split: str,
-    part: Part,
-    past: Past,
+    part: SplitSequences,
+    past: PastEvents,
     num_items: int,
     column_of: dict[str, str],
     generator: np.random.Generator,
@@ -284,7 +286,7 @@ def _tables(
         if split != "test":
             key = key[np.isin(target_key, key)[key // stride]]
         if split in LEARNED:
-            key = _thinned(key, key // stride, np.isin(key, target_key), config.num_learned, generator)
+            key = _subsampled(key, key // stride, np.isin(key, target_key), config.num_learned, generator)
         owner, item = np.divmod(key, stride)
         found = {
             "group": part.group[first : first + at_once][owner],
@@ -296,7 +298,7 @@ def _tables(
         }
         places = []
         for one, keys in zip(of.rankings, shown, strict=True):
-            score, place = _looked_up(key, keys, one.scores[at, : config.num_candidates])
+            score, place = _scores_and_places(key, keys, one.scores[at, : config.num_candidates])
             name = column_of[one.member]
             found[f"{name}_score"], found[f"{name}_place"] = score, place
             found[f"{name}_less_best"] = score - one.scores[at, 0][owner]
@@ -313,7 +315,7 @@ def _keys(number: np.ndarray, items: np.ndarray, stride: np.int64) -> np.ndarray
     return np.where(items > 0, number[:, None] * stride + items, -1).ravel()
 
 
-def _thinned(
+def _subsampled(
     key: np.ndarray, owner: np.ndarray, is_target: np.ndarray, most: int, generator: np.random.Generator
 ) -> np.ndarray:
     """Of each sequence the target and others drawn at random, `most` in all; in the same order."""
@@ -323,7 +325,7 @@ def _thinned(
     return np.sort(key[order[place < most]])
 
 
-def _looked_up(key: np.ndarray, shown: np.ndarray, scores: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+def _scores_and_places(key: np.ndarray, shown: np.ndarray, scores: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
     """Score and place, from 1 on, of each candidate in one ranking file, float32, NaN where it is not shown."""
     at = np.minimum(np.searchsorted(key, shown), len(key) - 1) if len(key) else np.zeros(0, int)
     here = np.flatnonzero(key[at] == shown) if len(key) else at
@@ -337,9 +339,9 @@ def _features(column_of: dict[str, str], of_items: dict[str, tuple[str, str]]) -
     named = {
         f"{column}_{name}": (words.format(member), unit)
         for member, column in column_of.items()
-        for name, (words, unit) in OF_A_RANKING.items()
+        for name, (words, unit) in RANKING_FEATURES.items()
     }
     return [
         {"name": name, "column": name, "meaning": meaning, "unit": unit, "source": "candidates"}
-        for name, (meaning, unit) in (named | OF_ALL_RANKINGS | of_items).items()
+        for name, (meaning, unit) in (named | FUSION_FEATURES | of_items).items()
     ]
