@@ -2,7 +2,7 @@
 
     X' = H_res X + h_post ⊗ F(h_pre · X)        X (N, D); h_pre, h_post and H_res are computed for each token
 
-Hyper-connections: Zhu et al. 2024, arXiv:2409.19606. With H_res on the manifold of doubly stochastic matrices: DeepSeek 2025,
+Hyper-connections: Zhu et al. 2024, arXiv:2409.19606. H_res on the manifold of doubly stochastic matrices: DeepSeek 2025,
 arXiv:2512.24880. With x̃ the flattened streams after RMSNorm, always in fp32:
 
     h_pre = σ(α θ x̃ + b)    h_post = 2 σ(α θ x̃ + b)    H_res = Sinkhorn(exp(α θ x̃ + b))

@@ -1,7 +1,7 @@
 """Readers of raw interaction files: user, item and time, in the order of events.
 
-Besides all formats of reviews.py (Amazon Reviews, MovieLens, `.inter`, tables with named columns), lines of text are read. Their
-format is detected from the content; its name is in parentheses:
+Besides all formats of reviews.py (Amazon Reviews, MovieLens, `.inter`, tables with named columns), lines of text are read.
+Their format is detected from the content; its name is in parentheses:
 
     1::1193::5::978300760          user, item, rating, seconds: MovieLens' ratings.dat (ratings)
     196 242 3 881250949            the same with blanks or tabs: u.data (ratings)
@@ -15,11 +15,11 @@ With format=auto, two groups of numbers separated by a tab are gaps or an error,
 Interactions are sorted stably by user and time, so that events at the same time stay in the order of the file. This matters:
 it decides the test item of two in five users of MovieLens 1M.
 
-An id is any text without blanks, exactly as written; in lines with `::`, blanks are part of the id. Times may be before 1970.
-An invalid line of text stops the run with file and line: a line without a user, a rating or time that is not a number, a
-time of 1e11 seconds or more (which is in milliseconds), or a second line of a user in a format with one line per user. In
-formats of reviews.py, bad rows are counted and left out. A user without items is ignored. The same event twice in one file
-counts twice, except with repeats=first. In two files with the time of day it counts once, even if one has coarser times.
+An id is any text without blanks, exactly as written; with `::`, blanks are part of the id. Times may be before 1970. An
+invalid line of text stops the run with file and line: a line without a user, a rating or time that is not a number, a time
+of 1e11 seconds or more (which is in milliseconds), or a second line of a user in a format with one line per user. In formats
+of reviews.py, bad rows are counted and left out. A user without items is ignored. The same event twice in one file counts
+twice, except with repeats=first. In two files with the time of day it counts once, even if one has coarser times.
 """
 
 import codecs

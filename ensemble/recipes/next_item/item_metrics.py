@@ -18,7 +18,7 @@ LENGTHS = (1, 5, 10, 20, 50)
 def item_scores(
     rank: np.ndarray, items: np.ndarray, target: np.ndarray, count: np.ndarray, rank_of_101: np.ndarray | None = None
 ) -> dict[str, float]:
-    """hr, ndcg and mrr at 1, 5, 10 and 20, named as `ndcg_at_10`; coverage and popularity; with `rank_of_101` sampled scores.
+    """hr, ndcg and mrr at 1, 5, 10 and 20 (`ndcg_at_10`), coverage, popularity, and with `rank_of_101` sampled metrics.
 
     rank, target : (num_rows,), target by item number, 1 …. items : (num_rows, K), the best first, 0 for none. count :
     (num_items,), training interactions. rank_of_101 : (num_rows,), among the target and 100 sampled negatives.

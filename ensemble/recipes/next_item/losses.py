@@ -21,7 +21,7 @@ def cross_entropy(hidden_TD: Tensor, item_VD: Tensor, target_T: Tensor) -> Tenso
 
 
 class _CrossEntropy(torch.autograd.Function):
-    """Computes gradients in the forward pass, while the scores of a chunk are in memory, so that scores are computed once."""
+    """Computes gradients in the forward pass, while the scores of a chunk are in memory, so they are computed only once."""
 
     @staticmethod
     def forward(ctx: Any, hidden_TD: Tensor, item_VD: Tensor, target_T: Tensor) -> Tensor:

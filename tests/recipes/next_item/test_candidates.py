@@ -361,7 +361,7 @@ def short_lists(folder: Path, data: Path) -> None:
 @pytest.mark.parametrize(
     ("spoil", "settings", "sentence"),
     [
-        (no_test_file, {}, "member net b has a ranking file of one split, and none of test"),
+        (no_test_file, {}, "member net b has no ranking file of test, only of the other split"),
         (no_ranking, {}, "net b.validation.parquet"),
         (other_data, {}, "the ranking files are of data f00d, but .* is"),
         (misnamed, {}, "net b.test.parquet holds a ranking of validation|net-a.test.parquet holds a ranking of validation"),

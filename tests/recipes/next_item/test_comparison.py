@@ -124,7 +124,7 @@ def test_files_of_other_data_or_splits_are_refused(data: Path, files: Path, prep
         comparison.read(tmp_path, data, "test")
     foreign = dataclasses.replace(rankings.read(files / "network.test.parquet"), fingerprint="f00d")
     rankings.write(tmp_path / "network.test.parquet", foreign)
-    with pytest.raises(UserError, match="ranks test of data f00d, and test of"):
+    with pytest.raises(UserError, match="ranks test of data f00d, but data=.* and the split test"):
         comparison.read(tmp_path, data, "test")
     (tmp_path / "network.test.parquet").write_bytes((files / "network.test.parquet").read_bytes())
     table = comparison.read(tmp_path, data, "test")
@@ -222,7 +222,7 @@ def test_a_member_on_candidates_stands_beside_the_others(data: Path, files: Path
     with pytest.raises(UserError, match="two members have one name"):
         comparison.score(found, data, "network", 20, 0)
     predictions.write(tmp_path / "predictions/tree.test.parquet", dataclasses.replace(tree, fingerprint="f00d"))
-    with pytest.raises(UserError, match="is of f00d, and"):
+    with pytest.raises(UserError, match="is of f00d, but"):
         comparison.read_candidates(table, candidates, tmp_path / "predictions", "")
     short = {name: getattr(tree, name)[1:] for name in predictions.COLUMNS}
     predictions.write(tmp_path / "predictions/tree.test.parquet", dataclasses.replace(tree, **short))
@@ -230,5 +230,5 @@ def test_a_member_on_candidates_stands_beside_the_others(data: Path, files: Path
         comparison.read_candidates(table, candidates, tmp_path / "predictions", "")
     with pytest.raises(UserError, match="compare split=test, or leave candidates out"):
         comparison.read_candidates(comparison.read(files, data, "validation"), candidates, "", "")
-    with pytest.raises(UserError, match="the data of the ranking files: make them with"):
+    with pytest.raises(UserError, match="the data of the ranking files: prepare them with"):
         comparison.read_candidates(table, data, "", "")

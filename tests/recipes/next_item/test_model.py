@@ -6,7 +6,7 @@ import pytest
 import torch
 from torch import Tensor
 
-from ensemble.recipes.next_item.model import Attention, Dropout, LengthGroup, SequenceModel, AttentionContext
+from ensemble.recipes.next_item.model import Attention, AttentionContext, Dropout, LengthGroup, SequenceModel
 
 VARIANTS = [(0, 0), (0, 4), (33, 0), (33, 4)]
 

@@ -142,13 +142,13 @@ def test_the_order_is_that_of_time_and_the_same_twice_is_two(tmp_path: Path) -> 
         ({"split": "time", "test_from": "soon"}, "test_from=soon is not a time"),
         (
             {"split": "time", "validation_from": "1999-01-01"},
-            "the train split is empty: .*go from 2001-09-09 .* to 2001-09-09",
+            "the train split is empty: .* are from 2001-09-09 .* to 2001-09-09",
         ),
         ({"split": "time", "test_from": "1999-01-01"}, "validation_from=.* must come before test_from=1999-01-01"),
         ({"interactions": [("a", "x", 1), ("b", "x", 2)]}, "only item x is left"),
         (
             {"interactions": [("a", "x", 1), ("b", "y", 2)]},
-            "the train split is empty: .* The files were read as ratings: .* name it with format=… .*pairs",
+            "the train split is empty: .* The files were read as ratings: .* name the format with format=… .*pairs",
         ),
     ],
 )

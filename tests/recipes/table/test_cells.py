@@ -256,7 +256,7 @@ def test_a_bad_target_is_no_forecast(tmp_path: Path, word: str, sentence: str) -
         (
             "a.csv",
             b"x,t,y\n" + b"1,Q1 2024,1\n2,Q2 2024,2\n" * 50,
-            "such as 'Q1 2024': write dates all alike",
+            "such as 'Q1 2024': write all dates in the same form",
         ),
     ],
 )
@@ -303,7 +303,7 @@ def test_numbers_that_lie_close_stay_apart(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("weights", "sentence"),
     [
-        (["1e300", *["1"] * 119], r"weight=w is 1e\+300 in small.csv:2: a weight is from 0 to 3e38"),
+        (["1e300", *["1"] * 119], r"weight=w is 1e\+300 in small.csv:2: weights must be from 0 to 3e38"),
         (["", *["1"] * 119], "weight=w is empty in small.csv:2"),
         (["1e-60"] * 120, "weight=w is 0, or too small for a 32-bit float, in every row of the train split"),
         (["1"] * 90 + ["0"] * 30, "in every row of the test split: give larger weights"),

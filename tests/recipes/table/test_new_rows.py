@@ -180,7 +180,7 @@ def test_columns_may_be_missing(people: pl.DataFrame, folder: Path, tmp_path: Pa
         (pl.DataFrame({"x": [1]}), "the new rows have none of the columns that members learned from: they have x"),
         (
             pl.DataFrame({"age": ["old", "young"]}),
-            "the column 'age' held numbers when members learned, and not one now: 'old",
+            "the column 'age' held numbers in training, but has none now: 'old",
         ),
     ],
 )

@@ -259,10 +259,10 @@ def test_what_says_the_target_is_named(people: pl.DataFrame, tmp_path: Path, cap
         tier_code=pl.col("tier").replace({"low": "1", "mid": "2", "top": "3"}), cents=pl.col("income") * 100
     )
     prepare(tmp_path, frame, target="tier", drop=("income", "rich", "grade", "cents"))
-    assert "the column 'tier_code' says the target" in capsys.readouterr().err
+    assert "the column 'tier_code' determines the target" in capsys.readouterr().err
     prepare(tmp_path, frame, target="income", drop=("rich", "grade"), overwrite=True)
     error = capsys.readouterr().err
-    assert "the column 'cents' says the target" in error
+    assert "the column 'cents' determines the target" in error
     assert "'tier'" not in error
     prepare(tmp_path, people, target="income", overwrite=True)
     assert not capsys.readouterr().err
@@ -294,7 +294,7 @@ def test_bad_lines_are_counted_and_named(people: pl.DataFrame, tmp_path: Path, c
         ({"target": "rich", "task": "regression"}, "task=regression, but target=rich holds texts such as 'no'"),
         ({"target": "tier", "task": "binary"}, "task=binary, but target=tier has 3 different values"),
         ({"target": "income", "task": "multiclass"}, "task=multiclass, but target=income has 380 different values"),
-        ({"target": "grade", "task": "ranking"}, "task=ranking needs to know which rows are ranked against each other"),
+        ({"target": "grade", "task": "ranking"}, "task=ranking needs groups of rows that are ranked against each other"),
         ({"target": "income", "task": "ranking", "group": "household"}, "relevances are whole numbers from 0 to 30"),
         ({"target": "rich", "metric": "ndcg_at_10"}, "metric=ndcg_at_10 does not fit a binary target: write one of log"),
         ({"target": "income", "time": "city"}, "time=city holds neither numbers nor dates, such as '"),
@@ -303,7 +303,7 @@ def test_bad_lines_are_counted_and_named(people: pl.DataFrame, tmp_path: Path, c
         ({"target": "income", "time": "grade"}, "time=grade has 2 different values, and 1 folds forward in time need 3"),
         ({"target": "income", "group": "member"}, "there are only 2 different values of group=member, and at least 3 folds"),
         ({"target": "income", "weight": "city"}, "weight=city holds neither numbers nor dates"),
-        ({"target": "income", "weight": "age"}, "weight=age is empty in people.csv:2: a weight is from 0"),
+        ({"target": "income", "weight": "age"}, "weight=age is empty in people.csv:2: weights must be from 0"),
         ({"target": "income", "test": 0.95}, "test=0.95 is impossible: it must be a part of the rows, from 0 to 0.9"),
         ({"target": "income", "num_folds": 2}, "num_folds=2 is impossible: it must be 0, 1, or 3 and more"),
         ({"target": "income", "source": ("hub:All_Beauty",)}, "hub:All_Beauty is for the recipe hot_sellers"),
