@@ -57,7 +57,7 @@ class RecipeConfig:
     dropout: float = 0.2
     """Dropout on embeddings, attention and after each layer; on CPUs rounded to 1/256, with an error of at most 2 %."""
     num_intervals: int = 256
-    """time_aware: intervals that are told apart, in units of the user's shortest; longer ones count as the longest."""
+    """time_aware: number of distinct intervals, in units of the user's shortest gap; longer ones count as the longest."""
     loss: Literal["cross_entropy", "sampled_softmax", "bce", "gbce"] = "cross_entropy"
     """cross_entropy: over all items. sampled_softmax: over num_negatives shared by a micro-batch. bce: against num_negatives
     sampled for each target, as in SASRec. gbce: the same, calibrated for the sampling rate, as in gSASRec."""

@@ -387,7 +387,7 @@ def test_nothing_half_written_stays(tmp_path, monkeypatch):
     assert [(tmp_path / name).read_bytes() for name in ("reviews.jsonl", "meta.jsonl")] == old
 
 
-def test_a_folder_that_cannot_be_is_named(tmp_path):
+def test_a_folder_that_cannot_be_created_is_named(tmp_path):
     """A user would see a traceback for a path that is a file."""
     (tmp_path / "taken").write_text("")
     with pytest.raises(UserError, match="taken"):

@@ -174,7 +174,7 @@ def test_an_encoder_that_is_not_there_is_named(
     assert "\n" not in str(raised.value)
 
 
-def test_without_transformers_the_message_says_what_to_install(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_without_transformers_the_error_names_the_package(monkeypatch: pytest.MonkeyPatch) -> None:
     """A person without the extra would see ModuleNotFoundError."""
     monkeypatch.setitem(sys.modules, "transformers", None)
     with pytest.raises(UserError, match=r"needs transformers: pip install 'accelerate-ensemble\[text\]'"):

@@ -31,7 +31,7 @@ def rows(file: Path, format: str = "auto") -> list[tuple[str, str, int]]:
         ("reviews", "user_id,parent_asin,rating,timestamp\n7,31,5,978300761000\n7,32,3,978300762000\n8,31,4,978300762000\n"),
     ],
 )  # fmt: skip
-def test_every_rating_format_says_the_same(format: str, text: str, tmp_path: Path) -> None:
+def test_every_rating_format_has_the_same_events(format: str, text: str, tmp_path: Path) -> None:
     """A public file would be read as another kind, and its times as items."""
     file = tmp_path / "raw"
     file.write_text(text)
@@ -42,26 +42,26 @@ def test_every_rating_format_says_the_same(format: str, text: str, tmp_path: Pat
 
 
 @pytest.mark.parametrize(
-    ("format", "text", "found"),
+    ("format", "text", "expected"),
     [
         ("pairs", "7 31\n7 32\n\n8 31\n", [("7", "31", 0), ("7", "32", 0), ("8", "31", 0)]),
         ("sequences", "7 31 32 30\n9\n8 31\n", [("7", "31", 0), ("7", "32", 0), ("7", "30", 0), ("8", "31", 0)]),
         ("gaps", "7 31 32 30\t0 0 60\n8 31\t0\n", [("7", "31", 0), ("7", "32", 0), ("7", "30", 60000), ("8", "31", 0)]),
     ],
 )
-def test_lines_of_text(format: str, text: str, found: list[tuple[str, str, int]], tmp_path: Path) -> None:
+def test_lines_of_text(format: str, text: str, expected: list[tuple[str, str, int]], tmp_path: Path) -> None:
     """The formats of the published data sets would be taken for each other."""
     file = tmp_path / "raw"
     file.write_text(text)
     assert interactions.detect_format(file) == format
-    assert rows(file) == found == rows(file, format)
+    assert rows(file) == expected == rows(file, format)
 
 
 LONG = "9999999999999"
 
 
 @pytest.mark.parametrize(
-    ("text", "found"),
+    ("text", "expected"),
     [
         (f"{LONG}::{LONG}0::5::978300761\n", (LONG, f"{LONG}0", 978300761000)),
         (f"{LONG} {LONG}0 5 978300761\n", (LONG, f"{LONG}0", 978300761000)),
@@ -72,11 +72,11 @@ LONG = "9999999999999"
         (f"007 {LONG} 978300761\n007 8 978300761\n", ("007", LONG, 978300761000)),
     ],
 )
-def test_ids_of_any_length_and_moments_before_1970(text: str, found: tuple[str, str, int], tmp_path: Path) -> None:
+def test_ids_of_any_length_and_moments_before_1970(text: str, expected: tuple[str, str, int], tmp_path: Path) -> None:
     """An id beyond 32 bits would be another one, or taken for a time; a negative time would be refused, or wrap around."""
     file = tmp_path / "raw"
     file.write_text(text)
-    assert rows(file)[0] == found
+    assert rows(file)[0] == expected
 
 
 @pytest.mark.parametrize(
@@ -144,8 +144,8 @@ def test_bad_rows_of_reviews_are_counted(tmp_path: Path) -> None:
     file, census = tmp_path / "raw", Census()
     lines = ["7,31,5,978300761", ",31,5,978300762", "7,32,nan,978300763", "7,33,inf,978300764", "7,34,,978300765"]
     file.write_text("\n".join(["user_id,parent_asin,rating,timestamp", *lines, f"7,35,5,{LONG}{LONG}"]))
-    found, _ = interactions.read([file], "auto", {}, census)
-    assert found.rows() == [("7", "31", 978300761000)]
+    events, _ = interactions.read([file], "auto", {}, census)
+    assert events.rows() == [("7", "31", 978300761000)]
     assert census.dropped == {"missing user id": 1, "impossible rating": 3, "missing time": 1}
     with pytest.raises(UserError, match="5 of 6 rows are bad"):
         census.check(max_bad_fraction=0.5)
@@ -162,7 +162,7 @@ TEXTS = {
 
 
 @pytest.mark.parametrize("format", TEXTS)
-def test_files_from_windows_say_the_same(format: str, tmp_path: Path) -> None:
+def test_files_from_windows_have_the_same_events(format: str, tmp_path: Path) -> None:
     """The byte order mark would be part of the first user's id, or the line's end of the last item's."""
     file = tmp_path / "raw"
     file.write_text(TEXTS[format])
@@ -221,8 +221,8 @@ def test_files_are_read_together_where_they_have_a_common_clock(tmp_path: Path) 
         with pytest.raises(UserError, match=f"a user is in two files of the format {name}"):
             interactions.read([files[name], files["more"]], "auto", {}, Census())
     files["more"].write_text("7 30\n")
-    found, _ = interactions.read([files["pairs"], files["more"]], "auto", {}, Census())
-    assert interactions.ordered(found)["item"].to_list() == ["31", "30", "32"]
+    events, _ = interactions.read([files["pairs"], files["more"]], "auto", {}, Census())
+    assert interactions.ordered(events)["item"].to_list() == ["31", "30", "32"]
 
 
 def test_the_same_events_in_two_files_count_once(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
@@ -231,8 +231,8 @@ def test_the_same_events_in_two_files_count_once(tmp_path: Path, capsys: pytest.
     seconds.write_text("7::31::5::978300761\n7::31::5::978300761\n8::32::4::978300762\n")
     rows = ["7,31,5,978300761234", "8,32,4,978300762000", "8,32,4,978300763000"]
     milliseconds.write_text("\n".join(["user_id,parent_asin,rating,timestamp", *rows]))
-    found, _ = interactions.read([seconds, milliseconds], "auto", {}, census)
-    assert found.rows() == [("7", "31", 978300761000)] * 2 + [("8", "32", 978300762000), ("8", "32", 978300763000)]
+    events, _ = interactions.read([seconds, milliseconds], "auto", {}, census)
+    assert events.rows() == [("7", "31", 978300761000)] * 2 + [("8", "32", 978300762000), ("8", "32", 978300763000)]
     assert census.dropped == {interactions.COPY: 2}
     assert "ratings.dat in seconds, reviews.csv in milliseconds" in capsys.readouterr().out
 
@@ -261,7 +261,7 @@ def test_the_core_has_enough_of_each() -> None:
 @pytest.mark.skipif(not BEAUTY.exists(), reason=f"{BEAUTY.name} is not beside the project")
 def test_the_published_counts_of_beauty() -> None:
     """The figures would be of another data set than the published tables'."""
-    found, formats = interactions.read([BEAUTY], "auto", {}, Census())
+    events, formats = interactions.read([BEAUTY], "auto", {}, Census())
     assert formats == ["gaps"]
-    assert (found.height, found["user"].n_unique(), found["item"].n_unique()) == (198_502, 22_363, 12_101)
-    assert interactions.core(found, 5).height == 198_502
+    assert (events.height, events["user"].n_unique(), events["item"].n_unique()) == (198_502, 22_363, 12_101)
+    assert interactions.core(events, 5).height == 198_502

@@ -101,16 +101,18 @@ def test_binned_intervals_are_the_papers_pairs() -> None:
     group = LengthGroup(torch.Size([3, 10]), causal, intervals, (tables[0], tables[1]))
     context = AttentionContext([group], (positions[0], positions[1]))
     inputs = [x, tables, positions, *attention.parameters()]
-    ours, theirs = attention(x, context), pairwise(attention, x, context)
-    torch.testing.assert_close(ours, theirs, rtol=1e-12, atol=1e-12)
-    weight = torch.randn_like(ours)
-    for mine, its in zip(
-        torch.autograd.grad((ours * weight).sum(), inputs), torch.autograd.grad((theirs * weight).sum(), inputs), strict=True
+    attended, expected = attention(x, context), pairwise(attention, x, context)
+    torch.testing.assert_close(attended, expected, rtol=1e-12, atol=1e-12)
+    weight = torch.randn_like(attended)
+    for actual_gradient, expected_gradient in zip(
+        torch.autograd.grad((attended * weight).sum(), inputs),
+        torch.autograd.grad((expected * weight).sum(), inputs),
+        strict=True,
     ):
-        torch.testing.assert_close(mine, its, rtol=1e-11, atol=1e-11)
+        torch.testing.assert_close(actual_gradient, expected_gradient, rtol=1e-11, atol=1e-11)
 
 
-def test_dropout_leaves_out_the_share_it_was_told_and_keeps_the_mean() -> None:
+def test_dropout_has_its_rate_and_keeps_the_mean() -> None:
     """Random bytes would be compared wrongly: too much or too little is left out, or the mean shifts."""
     torch.manual_seed(0)
     x = torch.ones(1001, 333)
@@ -153,5 +155,5 @@ def test_dropout_of_nearly_none_or_all_is_exact(share: float) -> None:
     torch.manual_seed(0)
     dropped = Dropout(share)(torch.ones(2000, 1000))
     rarer = min(share, 1 - share)
-    found = (dropped == 0).double().mean() if share < 0.5 else (dropped != 0).double().mean()
-    assert float(found) == pytest.approx(rarer, abs=5 * math.sqrt(rarer / dropped.numel()))
+    rate = (dropped == 0).double().mean() if share < 0.5 else (dropped != 0).double().mean()
+    assert float(rate) == pytest.approx(rarer, abs=5 * math.sqrt(rarer / dropped.numel()))

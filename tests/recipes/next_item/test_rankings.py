@@ -35,12 +35,12 @@ ARRAYS = [field.name for field in dataclasses.fields(Rankings) if field.type is 
 def test_what_is_written_is_read(tmp_path: Path) -> None:
     """A column would come back as another, or rounded."""
     rankings.write(tmp_path / "new" / "sasrec.test.parquet", SOUND)
-    found = rankings.read(tmp_path / "new" / "sasrec.test.parquet")
+    stored = rankings.read(tmp_path / "new" / "sasrec.test.parquet")
     assert len(ARRAYS) == 8
     for name in ARRAYS:
-        np.testing.assert_array_equal(getattr(found, name), getattr(SOUND, name))
-    assert (found.recipe, found.split, found.member, found.fingerprint) == ("next_item", "test", "sasrec", "f00d")
-    assert found.config == {"kind": "neural"}
+        np.testing.assert_array_equal(getattr(stored, name), getattr(SOUND, name))
+    assert (stored.recipe, stored.split, stored.member, stored.fingerprint) == ("next_item", "test", "sasrec", "f00d")
+    assert stored.config == {"kind": "neural"}
     kinds = {name: str(pq.read_schema(tmp_path / "new" / "sasrec.test.parquet").field(name).type) for name in ARRAYS}
     assert kinds == {
         "row_id": "int64", "user": "int64", "target": "int64", "length": "int64", "rank": "double", "rank_of_101": "double",
@@ -102,10 +102,10 @@ def test_files_read_together_have_one_order(tmp_path: Path) -> None:
     other = dataclasses.replace(rankings.sorted_by_row(SOUND), member="popularity")
     rankings.write(tmp_path / "a", SOUND)
     rankings.write(tmp_path / "b", other)
-    for found in rankings.read_together([tmp_path / "a", tmp_path / "b"]):
-        assert found.row_id.tolist() == [3, 5, 7]
-        assert found.rank.tolist() == [2.5, 12, 1]
-        assert found.items.tolist() == [[3, 2], [8, 0], [4, 1]]
+    for stored in rankings.read_together([tmp_path / "a", tmp_path / "b"]):
+        assert stored.row_id.tolist() == [3, 5, 7]
+        assert stored.rank.tolist() == [2.5, 12, 1]
+        assert stored.items.tolist() == [[3, 2], [8, 0], [4, 1]]
 
 
 @pytest.mark.parametrize(("change", "sentence"), [

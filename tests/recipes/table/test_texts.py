@@ -22,7 +22,7 @@ def remarks(num_rows: int = 60) -> tuple[pl.Series, np.ndarray]:
     ), topic
 
 
-def test_topics_are_told_apart_and_kept_as_json() -> None:
+def test_topics_differ_and_are_stored_as_json() -> None:
     """Free text would be numbers that do not depend on what it is about, or that no manifest can hold."""
     values, topic = remarks()
     content = json.loads(json.dumps(texts.learn(values)))
@@ -81,8 +81,8 @@ def test_what_becomes_of_texts() -> None:
 def test_of_many_names_the_frequent_ones_are_kept() -> None:
     """A name of one row would be a category, or the number of categories have no limit."""
     values = [f"n{number % 300:03}" for number in range(900)] + ["n007", "once"]
-    found = learned(values).features[0]
-    assert found["values"] == [f"n{number:03}" for number in range(300)]
+    feature = learned(values).features[0]
+    assert feature["values"] == [f"n{number:03}" for number in range(300)]
     few = learned(values, max_categories=5).features[0]
     assert few["values"] == ["n000", "n001", "n002", "n003", "n007"]
     codes = columns.encode(pl.Series(["n007", "once", "never", None]), [{**few, "name": "c"}], {})["c"]
