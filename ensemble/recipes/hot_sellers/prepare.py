@@ -311,7 +311,7 @@ class _Builder:
     def describe_splits(self, weeks_of: dict[str, folds.Weeks], prefix: str = "the ") -> dict[str, dict[str, Any]]:
         """Rows, hot rows and dates of each split, for the manifest. Raises `UserError` for an empty split.
 
-        prefix : what stands before the name of a split in the error.
+        prefix : text before the name of a split in the error.
         """
         described = {}
         for split, (begin, end) in weeks_of.items():

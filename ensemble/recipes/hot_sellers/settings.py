@@ -12,7 +12,7 @@ class MarketConfig:
     """The simulated market. `UserError` for a size below one, a negative seed, or a first day not on a Monday since 1995."""
 
     num_products: int = 3000
-    """Products in the catalogue, also those that nobody reviews."""
+    """Products in the catalogue, including products without reviews."""
     num_reviews: int = 200_000
     """Expected number of reviews; the number drawn is within about 2 % of it."""
     num_weeks: int = 156
