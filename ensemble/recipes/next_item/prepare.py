@@ -49,19 +49,7 @@ def prepare(config: PrepareConfig) -> dict[str, Any]:
     if config.repeats == "first":
         raw_events = interactions.ordered(raw_events).unique(["user", "item"], keep="first", maintain_order=True)
     window = _window(config, formats) if config.split == "time" else None
-    past = raw_events.filter(pl.col("time") < window[0]) if window else raw_events
-    core = events = interactions.core(past, config.core)
-    if window:  # events of all users, but only with items of the core
-        is_core_item = pl.col("item").is_in(core["item"].unique().implode())
-        events = raw_events.filter(is_core_item) if config.core > 1 else raw_events
-    events = interactions.ordered(events)
-    if events.is_empty():
-        before = f" before {config.validation_from}" if window else ""
-        largest = next((least for least in range(config.core - 1, 0, -1) if interactions.core(past, least).height), None)
-        raise UserError(
-            f"of {raw_events.height:,} interactions none is left with core={config.core}{before}: "
-            + (f"core={largest} is the largest that leaves any" if largest else "give more data")
-        )
+    core, events = _core_events(config, raw_events, window)
     users = events["user"].unique(maintain_order=True)
     items = events["item"].unique(maintain_order=True)
     user = events["user"].replace_strict(users, range(len(users)), return_dtype=pl.Int32).to_numpy()
@@ -117,6 +105,28 @@ def prepare(config: PrepareConfig) -> dict[str, Any]:
                 },
             },
         )
+
+
+def _core_events(
+    config: PrepareConfig, raw_events: pl.DataFrame, window: tuple[int, int] | None
+) -> tuple[pl.DataFrame, pl.DataFrame]:
+    """The k-core of the training events, and the ordered events of the prepared data. Raises `UserError` if none is left.
+
+    With split=time, the latter are the events of all users with items of the core.
+    """
+    past = raw_events.filter(pl.col("time") < window[0]) if window else raw_events
+    core = events = interactions.core(past, config.core)
+    if window:
+        is_core_item = pl.col("item").is_in(core["item"].unique().implode())
+        events = raw_events.filter(is_core_item) if config.core > 1 else raw_events
+    if events.is_empty():
+        before = f" before {config.validation_from}" if window else ""
+        largest = next((least for least in range(config.core - 1, 0, -1) if interactions.core(past, least).height), None)
+        raise UserError(
+            f"of {raw_events.height:,} interactions none is left with core={config.core}{before}: "
+            + (f"core={largest} is the largest that leaves any" if largest else "give more data")
+        )
+    return core, interactions.ordered(events)
 
 
 def _describe_core(least: int, before: pl.DataFrame, kept: pl.DataFrame) -> str:
