@@ -299,7 +299,7 @@ def test_bad_lines_are_counted_and_named(people: pl.DataFrame, tmp_path: Path, c
         ({"target": "tier", "task": "binary"}, "task=binary, but target=tier has 3 different values"),
         ({"target": "income", "task": "multiclass"}, "task=multiclass, but target=income has 380 different values"),
         ({"target": "grade", "task": "ranking"}, "task=ranking needs groups of rows that are ranked against each other"),
-        ({"target": "income", "task": "ranking", "group": "household"}, "relevances are whole numbers from 0 to 30"),
+        ({"target": "income", "task": "ranking", "group": "household"}, "relevances must be whole numbers from 0 to 30"),
         ({"target": "rich", "metric": "ndcg_at_10"}, "metric=ndcg_at_10 does not fit a binary target: write one of log"),
         ({"target": "income", "time": "city"}, "time=city holds neither numbers nor dates, such as '"),
         ({"target": "income", "embargo": 3.0}, "embargo=3 needs an order in time"),

@@ -30,7 +30,7 @@ LIKE: dict[str, Any] = {
 }
 
 
-def of(*rows: dict[str, Any]) -> requests.Request:
+def request_of(*rows: dict[str, Any]) -> requests.Request:
     return requests.Request(rows=list(rows))
 
 
@@ -45,7 +45,7 @@ def of(*rows: dict[str, Any]) -> requests.Request:
 )
 def test_a_wrong_value_is_named_by_its_column(row: dict[str, Any], column: str) -> None:
     """It would count as empty, and the caller would never know."""
-    problem = requests.problem(of({"age": 1}, row), LIKE)
+    problem = requests.problem(request_of({"age": 1}, row), LIKE)
     assert problem
     assert problem[0] == ["rows", 1, column]
 
@@ -53,21 +53,21 @@ def test_a_wrong_value_is_named_by_its_column(row: dict[str, Any], column: str) 
 def test_values_that_mean_the_same_are_taken() -> None:
     """A caller's JSON library writes numbers and truth values in its own way."""
     rows = [{"age": "1,234.5", "job": 3, "is new": 1, "day": "2024-01-31"}, {"age": None, "is new": "yes", "other": "x"}]
-    assert requests.problem(of(*rows), LIKE) is None
-    table, _ = requests.tables(of(*rows))
+    assert requests.problem(request_of(*rows), LIKE) is None
+    table, _ = requests.tables(request_of(*rows))
     assert table["job"].to_pylist() == [3, None]
     assert table["is new"].to_pylist() == ["1", "yes"]
 
 
 def test_rows_without_a_known_column_are_refused() -> None:
     """All cells would count as empty, and each row would get the same prediction."""
-    problem = requests.problem(of({"Age": 1}), LIKE)
+    problem = requests.problem(request_of({"Age": 1}), LIKE)
     assert problem
     assert "age" in problem[1]
     with pytest.raises(ValidationError):
-        of()
+        request_of()
     with pytest.raises(ValidationError):
-        of({"age": [1]})  # type: ignore[dict-item]
+        request_of({"age": [1]})  # type: ignore[dict-item]
 
 
 def test_the_schema_describes_the_columns() -> None:

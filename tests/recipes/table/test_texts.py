@@ -18,7 +18,7 @@ def remarks(num_rows: int = 60) -> tuple[pl.Series, np.ndarray]:
     topic = np.arange(num_rows) % 2
     drawn = np.random.default_rng(0).integers(0, 3, num_rows)
     return pl.Series(
-        [f"{WORDS[of][which]} no {row}" for row, (of, which) in enumerate(zip(topic, drawn, strict=True))]
+        [f"{WORDS[number][which]} no {row}" for row, (number, which) in enumerate(zip(topic, drawn, strict=True))]
     ), topic
 
 
@@ -31,7 +31,7 @@ def test_topics_differ_and_are_stored_as_json() -> None:
     assert numbers.shape == (len(values), len(entries))
     assert [entry["text"] for entry in entries] == list(range(len(entries)))
     topics = numbers[:, len(texts.STYLE) :]
-    apart = [np.ptp([column[topic == of].mean() for of in (0, 1)]) / max(column.std(), 1e-6) for column in topics.T]
+    apart = [np.ptp([column[topic == number].mean() for number in (0, 1)]) / max(column.std(), 1e-6) for column in topics.T]
     assert max(apart) > 1.5
     assert any("apple" in entry["meaning"] or "car" in entry["meaning"] for entry in entries)
 
