@@ -88,7 +88,7 @@ def test_what_cannot_be_forecast_is_refused(
     fit(foreign, prepared, tmp_path / "ensemble")
     with pytest.raises(UserError, match=r"the predictions of member clear are not from scripts/predict.py"):
         new_data.predict(tmp_path / "ensemble", (str(raw_market[0]),), (), tmp_path / "new", {})
-    with pytest.raises(UserError, match=r"learned with product metadata, and none are given: add metadata="):
+    with pytest.raises(UserError, match=r"trained with product metadata, but none are given: add metadata="):
         new_data.predict(fitted / "ensemble", (str(raw_market[0]),), (), tmp_path / "new", {})
     assert not (tmp_path / "new").exists()
 

@@ -424,7 +424,7 @@ def test_an_undefined_score_is_explained(copy: Path, tmp_path: Path) -> None:
             intervals[name] = {"value": None, "low": None, "high": None}
     folders.write_json(path, {**scores, "undefined": "There is no positive among these rows."})
     seal(copy)
-    assert "cannot be told: There is no positive among these rows." in text(write(copy, tmp_path / "report.html"))
+    assert "The forecast has no score: There is no positive among these rows." in text(write(copy, tmp_path / "report.html"))
 
 
 def test_every_feature_has_a_label() -> None:

@@ -105,8 +105,10 @@ CASES = {
     f"{PREPARE} source=[taken]": "taken",
     f"{PREPARE} source=[binary.jsonl]": "binary.jsonl",
     f"{PREPARE} source=[empty.jsonl]": "empty.jsonl",
-    f"{PREPARE} source=[reviews.jsonl] until=yesterday": "until=yesterday is no date: write it as in 2023-09-30",
-    f"{PREPARE} source=[reviews.jsonl] panel.tokenizer=/nowhere": "the text encoder '/nowhere' is no sound folder",
+    f"{PREPARE} source=[reviews.jsonl] until=yesterday": "until=yesterday is not a date: write it as in 2023-09-30",
+    f"{PREPARE} source=[reviews.jsonl] panel.tokenizer=/nowhere": (
+        "the text encoder '/nowhere' cannot be read as a folder or downloaded"
+    ),
     "prepare_data out=taken source=[reviews.jsonl]": "taken exists already: choose another folder, or add overwrite=true",
     "prepare_data out=taken source=[reviews.jsonl] overwrite=true": "so it is not replaced: choose another folder",
     "prepare_data out=file/new source=[reviews.jsonl]": "the folder file/new cannot be created: Not a directory",

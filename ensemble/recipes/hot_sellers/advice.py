@@ -1,4 +1,4 @@
-"""Which settings would work, for data that are too short or too small for those that were given."""
+"""Settings that work, as advice in errors about data that are too short or too small for the given settings."""
 
 import dataclasses
 import datetime
@@ -9,34 +9,35 @@ import numpy as np
 from ensemble.errors import UserError
 from ensemble.recipes.hot_sellers import folds, weekly
 from ensemble.recipes.hot_sellers.settings import PanelConfig
-from ensemble.recipes.hot_sellers.splits import borders, split_weeks
+from ensemble.recipes.hot_sellers.splits import growth_by_week, growth_thresholds, split_weeks
 
 HORIZONS = (26, 12, 8, 6, 4, 3, 2, 1)
 FRACTIONS = (0.05, 0.1, 0.2, 0.3, 0.4, 0.5)
 MOST_ROWS = 2_000_000
-"""Larger data are not tried: they fail for another reason than their size."""
+"""Larger data are not searched: their size is not why they failed."""
 Parts = Callable[[], Iterable[weekly.WeeklySeries]]
+"""Returns the weekly series of all products, one part of the products after the other."""
 
 
 def settings_that_work(parts: Parts, panel: PanelConfig, first_week: int, last_week: int) -> str:
-    """The end of a sentence that names a horizon and a fraction with which every split has hot rows.
+    """The end of an error message: the first horizon and fraction with which every split has hot rows.
 
-    The smallest fraction that works is taken, and for it the longest horizon; neither is easier than need be.
+    Smaller fractions are tried first, and for each fraction longer horizons first.
     """
-    horizons = sorted({panel.horizon_weeks, *(one for one in HORIZONS if one < panel.horizon_weeks)}, reverse=True)
+    horizons = sorted({panel.horizon_weeks, *(weeks for weeks in HORIZONS if weeks < panel.horizon_weeks)}, reverse=True)
     rows = {horizon: _growth(parts, panel, last_week, horizon) for horizon in horizons}
     if max(len(week) for week, _ in rows.values()) > MOST_ROWS:
         return ""
-    for fraction in sorted({panel.top_fraction, *(one for one in FRACTIONS if one > panel.top_fraction)}):
+    for fraction in sorted({panel.top_fraction, *(larger for larger in FRACTIONS if larger > panel.top_fraction)}):
         for horizon, (week, growth) in rows.items():
-            tried = dataclasses.replace(panel, horizon_weeks=horizon, top_fraction=fraction)
-            if len(week) and _works(week, growth, tried, first_week, last_week):
+            candidate = dataclasses.replace(panel, horizon_weeks=horizon, top_fraction=fraction)
+            if len(week) and _works(week, growth, candidate, first_week, last_week):
                 return f"; panel.horizon_weeks={horizon} panel.top_fraction={fraction:g} would work"
-    return "; no other horizon or fraction would do, only more data"
+    return "; no other horizon or fraction works: give more data"
 
 
 def earlier_end(parts: Parts, panel: PanelConfig, last_week: int) -> str:
-    """What to do where nothing can be forecast: the last day by which the data could end."""
+    """The end of an error message where the last week has no rows: the last day at which the data could end."""
     week, _ = _growth(parts, panel, last_week, 0)
     if not len(week):
         return "give more data, or lower panel.min_reviews"
@@ -44,28 +45,23 @@ def earlier_end(parts: Parts, panel: PanelConfig, last_week: int) -> str:
 
 
 def _growth(parts: Parts, panel: PanelConfig, last_week: int, horizon: int) -> tuple[np.ndarray, np.ndarray]:
-    """Week and growth of the rows whose horizon lies inside the data, (num_rows,) each."""
-    weeks, growths = [np.zeros(0, np.int32)], [np.zeros(0, np.float32)]
-    for series in parts():
-        product, week = weekly.rows_with_recent_reviews(series, panel.base_weeks, last_week - horizon)
-        rows = weekly.Windows(series, product, week)
-        base = rows.sum("reviews", panel.base_weeks)
-        kept = base >= panel.min_reviews
-        weeks.append(week[kept])
-        growths.append((rows.next("reviews", horizon) / (base + 1)).astype(np.float32)[kept])
+    """`growth_by_week` of all products with another horizon, in weeks."""
+    panel = dataclasses.replace(panel, horizon_weeks=horizon)
+    weeks, growths = zip(*(growth_by_week(series, panel, last_week) for series in parts()), strict=True)
     return np.concatenate(weeks), np.concatenate(growths)
 
 
 def _works(week: np.ndarray, growth: np.ndarray, panel: PanelConfig, first_week: int, last_week: int) -> bool:
+    """Whether all splits, also those of folds, have rows and hot rows."""
     num_labelled = max(0, last_week - panel.horizon_weeks - first_week + 1)
     rows_per_week = np.bincount(week - first_week, minlength=num_labelled)
     try:
         weeks_of = split_weeks(first_week, last_week, rows_per_week, panel)
-        all_of = [weeks_of, *folds.fold_weeks(weeks_of, rows_per_week, panel)]
+        weeks_of_folds = folds.fold_weeks(weeks_of, rows_per_week, panel)
     except UserError:
         return False
-    border = borders(week, growth, panel.top_fraction)
-    is_hot = growth > np.array([border[number] for number in week.tolist()], np.float32)
+    thresholds = growth_thresholds(week, growth, panel.top_fraction)
+    is_hot = growth > np.array([thresholds[number] for number in week.tolist()], np.float32)
     hot_per_week = np.bincount(week - first_week, is_hot, minlength=num_labelled)
-    splits = {weeks for of in all_of for weeks in of.values()}
-    return all(hot_per_week[begin - first_week : end - first_week + 1].any() for begin, end in splits)
+    ranges = {weeks for splits in (weeks_of, *weeks_of_folds) for weeks in splits.values()}
+    return all(hot_per_week[begin - first_week : end - first_week + 1].any() for begin, end in ranges)

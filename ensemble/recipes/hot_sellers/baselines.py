@@ -1,8 +1,6 @@
-"""The baseline that every member must beat.
+"""The baseline `momentum`: products ranked by growth_4w, reviews of the last 4 weeks ÷ (those of the 4 weeks before + 1).
 
-    python scripts/predict.py member=momentum data=runs/demo/prepared out=runs/demo/predictions
-
-momentum ranks products by growth_4w: the reviews of the last 4 weeks by those of the 4 weeks before.
+python scripts/predict.py member=momentum data=runs/demo/prepared out=runs/demo/predictions
 """
 
 from pathlib import Path
@@ -19,7 +17,7 @@ SCORE = "growth_4w"
 
 
 def kinds(about: dict[str, Any]) -> dict[str, str]:
-    """The baselines of data with this manifest, and what kind each is."""
+    """The names of the baselines, each with its kind."""
     return {NAME: "baseline"}
 
 

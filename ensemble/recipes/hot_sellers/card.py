@@ -1,4 +1,4 @@
-"""What the model card of an ensemble says of hot sellers."""
+"""The sections of the model card that are specific to hot_sellers."""
 
 from typing import Any
 
@@ -6,12 +6,12 @@ from ensemble.predictor.card import Parts, fitted_on, sources
 
 
 def parts(about: dict[str, Any], scores: dict[str, Any]) -> Parts:
-    """What is forecast, of which data, scored on what, and the limits."""
-    panel, splits = about["config"], about["splits"]
+    """Purpose, data, scored rows and limits."""
+    panel = about["config"]
     horizon_weeks, base_weeks = panel["horizon_weeks"], panel["base_weeks"]
-    used = [
-        f"| {split} | {facts['first_week']} | {facts['last_week']} | {facts['rows']:,} | {facts['hot']:,} |"
-        for split, facts in splits.items()
+    lines_of_splits = [
+        f"| {name} | {split['first_week']} | {split['last_week']} | {split['rows']:,} | {split['hot']:,} |"
+        for name, split in about["splits"].items()
     ]
     crawl = "price and helpful votes as of the crawl are among them" if panel["as_of_crawl"] else "none is as of the crawl"
     return Parts(
@@ -25,15 +25,15 @@ def parts(about: dict[str, Any], scores: dict[str, Any]) -> Parts:
             "",
             "| split | first week | last week | rows | hot |",
             "|---|---|---|---|---|",
-            *used,
+            *lines_of_splits,
         ],
         counts=f"{scores['rows']:,} rows of {scores['clusters']:,} products in {scores['groups']:,} weeks, "
         f"{scores['base_rate']:.2%} of them hot, with 95 % intervals by {scores['num_draws']:,} draws of products.",
         limits=[
-            "- It learned from these categories and weeks; other markets and later years are not measured here.",
+            "- It was trained on these categories and weeks; other markets and later years are not measured here.",
             "- Give all reviews of all products of the categories, old and new: ages and market totals are features.",
             f"- Members stopped early on validation, weights and calibration were fitted on {fitted_on(scores)}, and test "
-            "was only scored; the intervals hold for these weeks, not for the change from one season to another.",
+            "was only scored; the intervals do not include the difference between seasons.",
         ],
         tags=("time-series",),
     )

@@ -1,6 +1,6 @@
-"""How many reviewed products have metadata, and how many reviews have text.
+"""Checks of the raw data: the share of reviewed products with metadata, and the share of reviews with text.
 
-Files of other products, and ids that are written in another way, would otherwise make every product one of no category.
+Metadata of other products, or ids written differently in the two files, would leave all products without a category.
 """
 
 import dataclasses
@@ -15,14 +15,14 @@ from ensemble.recipes.hot_sellers.settings import PrepareConfig
 
 NUM_EXAMPLES = 1000
 NOTABLE = 0.05
-"""The least part without metadata or text that a manifest speaks of."""
+"""The smallest share without metadata or text that is recorded in the manifest."""
 LEAST_OF_MARKET = 0.5
-"""Of the products, and of the reviews in a week, that members learned from: less than this is taken for a part of them."""
+"""The smallest fraction of the training data's products, and of its weekly reviews, that causes no warning."""
 
 
 @dataclasses.dataclass
 class Share:
-    """How many of all `unit` have `what`."""
+    """How many of `total` units have a property: `unit` and `what` are words, such as reviews and text."""
 
     unit: str
     what: str
@@ -42,15 +42,15 @@ class Share:
 
 
 class Metadata:
-    """Which reviewed products have metadata."""
+    """Counts reviewed products with metadata."""
 
     def __init__(self) -> None:
         self.share = Share("reviewed products", "metadata")
         self.without: list[str] = []
-        """The ids of the first products without."""
+        """Ids of the first products without metadata."""
 
     def add(self, products: pl.DataFrame, known: pl.DataFrame) -> None:
-        """Count products with reviews, given those of them that the metadata know."""
+        """Count products; `known` are those that have metadata."""
         self.share.add(len(products), len(known))
         if len(self.without) < NUM_EXAMPLES:
             missing = products.join(known, on="product_id", how="anti")["product_id"]
@@ -60,47 +60,46 @@ class Metadata:
 def check(
     config: PrepareConfig, text: Share, metadata: Metadata | None, spill: Path, like: dict[str, Any] | None
 ) -> list[Share]:
-    """The shares to print. Raises `UserError` for metadata of too few products, and for reviews without the text that
-    members learned from.
+    """Return the shares to print. Raises `UserError` if too few products have metadata or too few reviews have text.
 
-    metadata : None where no metadata are given. spill : the folder with the metadata that were read. like : the manifest of
-    the data that members learned from, None where there is none.
+    metadata : None if no metadata are given. spill : the folder with the metadata that were read. like : the manifest of the
+    members' training data, or None.
     """
     shares = ([metadata.share] if metadata else []) + ([text] if text.total else [])
     if metadata and metadata.share.value < config.min_matched:
         raise UserError(
-            f"only {metadata.share}, and at least {config.min_matched:.0%} must (min_matched): ids are compared exactly as "
-            f"they are written, {_example(metadata.without, spill)}"
+            f"only {metadata.share}, and at least {config.min_matched:.0%} must (min_matched): ids must be written alike in "
+            f"both files, {_example(metadata.without, spill)}"
         )
     if like is not None and like["has_text"] and text.total:
-        learned = 1 - like.get("lacking", {}).get("text", 0.0)
-        if text.value < config.min_matched * learned:
+        in_training = 1 - like.get("lacking", {}).get("text", 0.0)
+        if text.value < config.min_matched * in_training:
             raise UserError(
-                f"only {text}, but the members learned from reviews of which {learned:.1%} had text: give reviews with "
+                f"only {text}, but the members learned from reviews of which {in_training:.1%} had text: give reviews with "
                 "title and text, or accept a worse forecast with a lower min_matched"
             )
     return shares
 
 
 def lacking(shares: list[Share]) -> dict[str, dict[str, float]]:
-    """The manifest's entry `lacking`: the part of the products or reviews without metadata or text, where it is notable."""
-    parts = {share.what: round(1 - share.value, 6) for share in shares if 1 - share.value >= NOTABLE}
-    return {"lacking": parts} if parts else {}
+    """The manifest's entry `lacking`: shares of products without metadata and of reviews without text, from `NOTABLE` on."""
+    missing = {share.what: round(1 - share.value, 6) for share in shares if 1 - share.value >= NOTABLE}
+    return {"lacking": missing} if missing else {}
 
 
-def asked(config: PrepareConfig) -> dict[str, float]:
-    """The manifest's entry `min_matched`, which holds for new reviews too; none for the default."""
+def changed_min_matched(config: PrepareConfig) -> dict[str, float]:
+    """The manifest's entry `min_matched`, which applies to new reviews too; empty for the default."""
     return {"min_matched": config.min_matched} if config.min_matched != PrepareConfig.min_matched else {}
 
 
-def of_market(about: dict[str, Any], like: dict[str, Any]) -> dict[str, float]:
-    """The part of the products, and of the weekly reviews, that members learned from, where it is too small.
+def too_few(about: dict[str, Any], like: dict[str, Any]) -> dict[str, float]:
+    """Products and weekly reviews as fractions of those in the training data, only fractions below `LEAST_OF_MARKET`.
 
-    Features of a category and of the market count all reviews, so of a part of the products they are other numbers.
+    Features of a category and of the market count all reviews, so they differ if products are left out.
     """
-    per_week = [one["census"]["rows_kept"] / _weeks(one) for one in (about, like)]
-    parts = {"products": about["products"] / like["products"], "weekly reviews": per_week[0] / per_week[1]}
-    return {what: part for what, part in parts.items() if part < LEAST_OF_MARKET}
+    per_week = [manifest["census"]["rows_kept"] / _weeks(manifest) for manifest in (about, like)]
+    fractions = {"products": about["products"] / like["products"], "weekly reviews": per_week[0] / per_week[1]}
+    return {what: fraction for what, fraction in fractions.items() if fraction < LEAST_OF_MARKET}
 
 
 def _weeks(about: dict[str, Any]) -> int:
@@ -109,17 +108,17 @@ def _weeks(about: dict[str, Any]) -> int:
 
 
 def _example(without: list[str], spill: Path) -> str:
-    """A product of the reviews and one of the metadata that seem to be the same, or else one of each."""
+    """A clause with an id of the reviews and a similar id of the metadata, or any two ids if none are similar."""
     known = [pl.read_ipc_stream(path)["product_id"] for path in sorted(spill.glob("products-*.arrow"))]
     names = pl.concat(known) if known else pl.Series([], dtype=pl.String)
     if not len(names):
         return "and the metadata have no product"
     # In lower case, without blanks, the .0 of floating point, and leading zeros
-    plain = pl.col("id").str.strip_chars().str.to_lowercase().str.replace(r"\.0+$", "").str.strip_chars_start("0")
-    theirs, ours = (
-        pl.DataFrame({"id": ids}, schema={"id": pl.String}).with_columns(plain=plain) for ids in (names, without)
+    key = pl.col("id").str.strip_chars().str.to_lowercase().str.replace(r"\.0+$", "").str.strip_chars_start("0")
+    of_metadata, of_reviews = (
+        pl.DataFrame({"id": ids}, schema={"id": pl.String}).with_columns(key=key) for ids in (names, without)
     )
-    alike = ours.join(theirs, on="plain", how="inner", maintain_order="left").filter(pl.col("id") != pl.col("id_right"))
-    if len(alike):
-        return f"and the reviews have '{alike['id'][0]}' where the metadata have '{alike['id_right'][0]}'"
+    similar = of_reviews.join(of_metadata, on="key", maintain_order="left").filter(pl.col("id") != pl.col("id_right"))
+    if len(similar):
+        return f"and the reviews have '{similar['id'][0]}' where the metadata have '{similar['id_right'][0]}'"
     return f"and the reviews have '{without[0]}', the metadata '{names[0]}'"

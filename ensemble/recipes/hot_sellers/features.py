@@ -1,11 +1,11 @@
-"""The features of a product at the end of week t: one table, each with its name, unit, meaning and formula.
+"""The table of features of a product at the end of week t: name, unit, meaning and formula of each.
 
-A feature uses nothing after t. What the metadata and the vote counters say is as of the crawl, years after most rows: the
-features marked `as_of_crawl` (price, helpful votes) are left out unless asked for, and the metadata's `average_rating` and
-`rating_number` are no features at all.
+A feature uses no data after t. Metadata and vote counts are as of the crawl, years after most rows. Features computed from
+them (price, helpful votes) are marked `as_of_crawl` and left out by default; `average_rating` and `rating_number` of the
+metadata are never features.
 
-In the formulas n(a, b] counts a product's reviews in the weeks after a, up to b; N is the same over its category, and
-means are over reviews. An unknown value (no review in the window, no data a year ago) is NaN.
+In the formulas, n(a, b] is the number of a product's reviews in the weeks after a, up to b; N is the same for its category;
+means are over reviews. Unknown values (no review in the window, no data a year ago) are NaN.
 """
 
 import dataclasses
@@ -19,11 +19,11 @@ from ensemble.recipes.hot_sellers.weekly import SPAN, WeeklySeries, Windows, mon
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
-class Surroundings:
-    """What a feature may know besides the product's own series; `first_week` is the number of the first week of data.
+class PanelContext:
+    """Data that features use besides the product's own series; `first_week` is the number of the first week of data.
 
-    `reviews_by_category` has shape (num_categories + 1, num_weeks + 1): running totals of reviews, zero first; the last row
-    is the whole market. `category` and `price` have shape (num_products,), price in dollars, NaN where unknown.
+    `reviews_by_category` has shape (num_categories + 1, num_weeks + 1): cumulative sums of reviews, beginning with zero; the
+    last row is the whole market. `category` and `price` have shape (num_products,), price in dollars, NaN if unknown.
     """
 
     first_week: int
@@ -33,49 +33,48 @@ class Surroundings:
 
 
 class PanelBlock(Windows):
-    """Product-weeks with the arithmetic that the table of features is written in; every result is (num_rows,) float."""
+    """Product-weeks, with the functions that the formulas of features use; each returns (num_rows,) floats."""
 
-    def __init__(self, series: WeeklySeries, product: np.ndarray, week: np.ndarray, around: Surroundings):
+    def __init__(self, series: WeeklySeries, product: np.ndarray, week: np.ndarray, context: PanelContext):
         super().__init__(series, product, week)
-        self.around = around
+        self.context = context
 
     def per_review(self, channel: str, weeks: int, ago: int = 0, unit: float = 1.0) -> np.ndarray:
-        """A channel's mean per review in (t − ago − weeks, t − ago], NaN without a review; SPAN weeks mean all of them."""
+        """Mean of a channel over the reviews in (t − ago − weeks, t − ago], NaN without reviews; weeks=SPAN means all."""
         return ratio(self.sum(channel, weeks, ago), self.sum("reviews", weeks, ago)) * unit
 
     def deviation(self, channel: str, squares: str, count: np.ndarray, weeks: int, unit: float = 1.0) -> np.ndarray:
-        """Standard deviation from a sum, a sum of squares and a count."""
+        """Standard deviation over the last `weeks` weeks, from the channels of the sum and the sum of squares."""
         mean = ratio(self.sum(channel, weeks), count)
         variance = ratio(self.sum(squares, weeks), count) - mean * mean
         return np.sqrt(np.maximum(variance, 0)) * unit
 
     def growth(self, weeks: int, ago: int = 0) -> np.ndarray:
-        """Reviews in a window by one more than those in the window before it."""
+        """Reviews in a window ÷ (reviews in the window before it + 1)."""
         return self.sum("reviews", weeks, ago) / (self.sum("reviews", weeks, ago + weeks) + 1)
 
     def share(self, short: int, long: int) -> np.ndarray:
-        """The short window's part of the long window's reviews; 1 means all of them are recent."""
+        """Reviews in the last `short` weeks ÷ reviews in the last `long` weeks."""
         return ratio(self.sum("reviews", short), self.sum("reviews", long))
 
     def active_weeks(self, weeks: int) -> np.ndarray:
-        """How many of the last weeks had a review."""
+        """Number of weeks with a review among the last `weeks`."""
         return self.position(0) - self.position(weeks)
 
     def weeks_since(self, nth: int) -> np.ndarray:
-        """Weeks since the nth last active week (1 is the last), NaN if there was none."""
-        at = self.position(0) - nth
-        known = at >= self.position(SPAN)
-        return np.where(known, self.week - self.series.week[np.maximum(at, 0)], np.nan)
+        """Weeks since the nth last active week (1 is the last), NaN if there is none."""
+        index = self.position(0) - nth
+        return np.where(index >= self.position(SPAN), self.week - self.series.week[np.maximum(index, 0)], np.nan)
 
     def age(self) -> np.ndarray:
         """Weeks since the product's first review."""
         return self.week - self.series.week[self.position(SPAN)]
 
     def category_reviews(self, weeks: int, ago: int = 0, market: bool = False) -> np.ndarray:
-        """N(t − ago − weeks, t − ago] of the product's category, or of the whole market."""
-        totals = self.around.reviews_by_category
-        row = np.full(len(self.week), -1) if market else self.around.category[self.product]
-        end = np.clip(self.week - ago + 1 - self.around.first_week, 0, totals.shape[1] - 1)
+        """N(t − ago − weeks, t − ago] of the product's category, or with `market` of all products."""
+        totals = self.context.reviews_by_category
+        row = np.full(len(self.week), -1) if market else self.context.category[self.product]
+        end = np.clip(self.week - ago + 1 - self.context.first_week, 0, totals.shape[1] - 1)
         return totals[row, end] - totals[row, np.maximum(end - weeks, 0)]
 
     def category_growth(self, weeks: int, ago: int = 0, market: bool = False) -> np.ndarray:
@@ -83,16 +82,16 @@ class PanelBlock(Windows):
         return self.category_reviews(weeks, ago, market) / (before + 1)
 
     def if_known(self, weeks_ago: int, values: np.ndarray) -> np.ndarray:
-        """NaN where the data do not reach `weeks_ago` weeks back."""
-        return np.where(self.week - weeks_ago >= self.around.first_week - 1, values, np.nan)
+        """The values, NaN where week t − weeks_ago is before the data."""
+        return np.where(self.week - weeks_ago >= self.context.first_week - 1, values, np.nan)
 
-    def by_calendar(self, of_week: Callable[[datetime.date], float]) -> np.ndarray:
-        """A value of the calendar at the last day of week t, computed once a week."""
+    def by_calendar(self, value_at: Callable[[datetime.date], float]) -> np.ndarray:
+        """A function of the last day of week t, called once per distinct week."""
         weeks, row = np.unique(self.week, return_inverse=True)
-        return np.array([of_week(monday(week) + datetime.timedelta(days=6)) for week in weeks], float)[row]
+        return np.array([value_at(monday(week) + datetime.timedelta(days=6)) for week in weeks], float)[row]
 
     def price(self) -> np.ndarray:
-        return self.around.price[self.product]
+        return self.context.price[self.product]
 
 
 def ratio(numerator: np.ndarray, denominator: np.ndarray) -> np.ndarray:
@@ -105,7 +104,7 @@ def year_angle(day: datetime.date) -> float:
 
 
 class Holidays:
-    """Public holidays of the United States, from the `holidays` library: known years ahead, so no leak."""
+    """Public holidays of the United States, from the `holidays` library. They are known in advance, so this is no leak."""
 
     def __init__(self) -> None:
         import holidays
@@ -131,7 +130,7 @@ class Holidays:
 
 @dataclasses.dataclass(frozen=True)
 class Feature:
-    """One column of the panel. `source` names what it is computed from; `formula` computes it for `Rows`."""
+    """One column of the panel. `source` names the data that it is computed from."""
 
     name: str
     unit: str
@@ -165,10 +164,10 @@ def _rating(k: int) -> Feature:
 
 
 FEATURES: tuple[Feature, ...] = (
-    # How much: counts over windows that end at t
+    # Counts in windows that end at t
     *map(_count, (1, 2, 4, 8, 12, 26, 52)),
     F("reviews_total", "reviews", "n(−∞, t]", "counts", lambda r: r.total("reviews")),
-    # Which way: each window by the one before it
+    # Growth: each window relative to the one before it
     *map(_growth, (1, 2, 4, 8, 12, 26)),
     F("growth_4w_a_month_ago", "ratio", "growth_4w at t−4", "counts", lambda r: r.growth(4, 4)),
     F("acceleration_4w", "ratio", "growth_4w − growth_4w at t−4", "counts", lambda r: r.growth(4) - r.growth(4, 4)),
@@ -177,7 +176,7 @@ FEATURES: tuple[Feature, ...] = (
     F("share_4w_of_52w", "share", "n(t−4, t] ÷ n(t−52, t]", "counts", lambda r: r.share(4, 52)),
     F("share_12w_of_52w", "share", "n(t−12, t] ÷ n(t−52, t]", "counts", lambda r: r.share(12, 52)),
     F("share_52w_of_total", "share", "n(t−52, t] ÷ n(−∞, t]", "counts", lambda r: r.share(52, SPAN)),
-    # How steadily
+    # Regularity
     F("active_weeks_4w", "weeks", "weeks with a review in (t−4, t]", "counts", lambda r: r.active_weeks(4)),
     F("active_weeks_12w", "weeks", "weeks with a review in (t−12, t]", "counts", lambda r: r.active_weeks(12)),
     F("active_weeks_52w", "weeks", "weeks with a review in (t−52, t]", "counts", lambda r: r.active_weeks(52)),
@@ -195,7 +194,7 @@ FEATURES: tuple[Feature, ...] = (
         "counts",
         lambda r: r.deviation("reviews", "reviews_squared", np.full(len(r.week), 52), 52),
     ),
-    # How old
+    # Age
     F("age", "weeks", "weeks since the first review", "age", lambda r: r.age()),
     F("reviews_per_week", "reviews/week", "n(−∞, t] ÷ (age + 1)", "age", lambda r: r.total("reviews") / (r.age() + 1)),
     F("weeks_since_review", "weeks", "since the last week with a review", "age", lambda r: r.weeks_since(1)),
@@ -299,7 +298,7 @@ FEATURES: tuple[Feature, ...] = (
     F("fives_12w", "share", "ratings of 4.5 or more in (t−12, t]", "ratings", lambda r: r.per_review("fives", 12)),
     F("ones_12w", "share", "ratings of 1.5 or less in (t−12, t]", "ratings", lambda r: r.per_review("ones", 12)),
     F("ones_4w", "share", "ratings of 1.5 or less in (t−4, t]", "ratings", lambda r: r.per_review("ones", 4)),
-    # What the reviews look like
+    # Properties of reviews
     F("verified_4w", "share", "verified purchases in (t−4, t]", "reviews", lambda r: r.per_review("verified", 4)),
     F("verified_52w", "share", "verified purchases in (t−52, t]", "reviews", lambda r: r.per_review("verified", 52)),
     F("images_4w", "images/review", "mean in (t−4, t]", "reviews", lambda r: r.per_review("images", 4)),
@@ -326,7 +325,7 @@ FEATURES: tuple[Feature, ...] = (
         "code",
         "number of the category in the manifest's list",
         "category",
-        lambda r: r.around.category[r.product],
+        lambda r: r.context.category[r.product],
     ),
     F("category_reviews_4w", "reviews", "N(t−4, t]", "category", lambda r: r.category_reviews(4)),
     F("category_growth_4w", "ratio", "N(t−4, t] ÷ (N(t−8, t−4] + 1)", "category", lambda r: r.category_growth(4)),
@@ -352,7 +351,7 @@ FEATURES: tuple[Feature, ...] = (
         "category",
         lambda r: r.category_growth(4, market=True),
     ),
-    # As of the crawl: off by default, because the crawl knew the future of every row
+    # As of the crawl: left out by default, since the crawl was after the weeks that are forecast
     F("price", "dollars", "the metadata's price", "metadata", lambda r: r.price(), as_of_crawl=True),
     F("price_missing", "0 or 1", "the metadata have no price", "metadata", lambda r: np.isnan(r.price()), as_of_crawl=True),
     F(
@@ -375,10 +374,10 @@ FEATURES: tuple[Feature, ...] = (
 
 
 def selection(as_of_crawl: bool) -> list[Feature]:
-    """The features of a panel: all that could have been known at t, and those of the crawl if asked for."""
+    """The features of a panel: those known at t, and with `as_of_crawl` also those known only at the crawl."""
     return [feature for feature in FEATURES if as_of_crawl or not feature.as_of_crawl]
 
 
 def compute(rows: PanelBlock, features: list[Feature]) -> dict[str, np.ndarray]:
-    """Each feature for each row: arrays of shape (num_rows,), float32."""
+    """The values of each feature, (num_rows,) float32."""
     return {feature.name: np.asarray(feature.formula(rows), np.float32) for feature in features}

@@ -1,41 +1,41 @@
-"""A market that never was: a seeded simulator of reviews, in the raw schema of Amazon Reviews 2023.
+"""A seeded simulator of reviews, in the raw schema of Amazon Reviews 2023.
 
     reviews, metadata = write_market("data/market", MarketConfig())
 
-writes `reviews.jsonl` (200,000 reviews in expectation, 3,000 products, three years) and `meta.jsonl` in about two seconds on
-one core. Products are simulated in chunks and reviews rendered in batches, so that any size fits in the same memory, and one
-seed always gives the same bytes. The words are in `market_words.py`.
+writes `reviews.jsonl` (about 200,000 reviews of 3,000 products in three years) and `meta.jsonl` in about two seconds on one
+core. Products are simulated in chunks and reviews are written in batches, so memory use does not depend on the size. The
+same seed gives the same bytes. The texts are in `market_words.py`.
 
 The process. Weeks w = 0, 1, … begin on Mondays; product p of category c gets n_p(w) reviews in week w:
 
     n_p(w) ~ Poisson(λ_p(w))
-    λ_p(w) = (1 - α) μ_p(w) + α Σ_{k≥1} (1 - ρ) ρ^(k-1) n_p(w - k)          self-excitation; α < 1, so it is stable
+    λ_p(w) = (1 - α) μ_p(w) + α Σ_{k≥1} (1 - ρ) ρ^(k-1) n_p(w - k)          self-excitation, stable since α < 1
     log μ_p(w) = log b_p                                                     popularity, a power law of the product's rank
                + C_c(w)                                                      the category's trend, a random walk
                + S_c (1 - z_p / 2) cos(2π (year(w) - peak_c))                the category's season; z in (-1, 1) is the price
-               + H_c (1 - z_p) holiday(w)                                    late November to Christmas; cheap gifts gain
-               + log(1 - exp(-(age + 1) / (r_c (1 + z_p / 2)))) - age / d_p  the life of a product
-               + κ Q_p(w - 6)                                                quality, which moved the ratings six weeks ago
-               + Y_p exp(-(weeks to p's own day of the year)² / 2 v_p²)      a yearly peak of the product's own
+               + H_c (1 - z_p) holiday(w)                                    late November to Christmas; more if cheap
+               + log(1 - exp(-(age + 1) / (r_c (1 + z_p / 2)))) - age / d_p  rise after the launch, then decline
+               + κ Q_p(w - 6)                                                quality, which changes ratings six weeks earlier
+               + Y_p exp(-(weeks to p's own day of the year)² / 2 v_p²)      a yearly peak of this product
                + Σ over episodes: height × curve(weeks since the start)      buzz, promotions, waves, fads
     Q_p(w) = 0.985 Q_p(w - 1) + 0.03 ε + jump                                a random walk with rare jumps
     P(rating ≤ r) = logistic(threshold_r - Q_p(w))
     helpful votes ~ Poisson(0.3 Γ · (1 + [pictures]) · later / (later + 20)) Γ has mean 1; later: p's reviews in later weeks
 
-and μ_p(w) = 0 before the launch of p. One factor on all b_p brings the expected total to `num_reviews`.
+and μ_p(w) = 0 before the launch of p. One factor on all b_p sets the expected total to `num_reviews`.
 
-What was planted, and for whom (growth compares the reviews of the next 12 weeks with those of the last 4):
+The signals in the data, by the part of a model that can use them (growth compares the next 12 weeks with the last 4):
 
-    text     Buzz. For four weeks most reviews carry a sentence of `BUZZ` (a successor rumoured, shelves empty), while counts
-             do not move; for the twelve weeks after, μ is 4.5 to 6 times as high. A quarter of all buzz comes to nothing.
-             Sentences of `DECOY` use the same words to the opposite effect at any time, so that no word alone tells.
-    series   The yearly peak of the product's own, to be seen in the same weeks of last year. Waves that accelerate for ten
-             weeks and fads that jump and fade: alike in their sums at some week, but not in their shapes.
-    table    Season, holiday and launch, each in interplay with category, price and age. Promotions, four weeks after free
-             samples bring reviews with pictures and without a verified purchase. Ratings, six weeks ahead of sales.
+    text     Buzz. For four weeks most reviews contain a sentence of `BUZZ` (rumours of a new version, sold out) while counts
+             do not change; in the twelve weeks after, μ is 4.5 to 6 times as high. A quarter of all buzz has no effect.
+             Sentences of `DECOY` use the same words with the opposite meaning at any time, so that no word is sufficient.
+    series   The yearly peak of the product, visible in the same weeks of last year. Waves that grow for ten weeks, and fads
+             that jump and fade: at some week their sums are equal, but the shapes of their series differ.
+    table    Season, holiday and launch, each interacting with category, price and age. Promotions, four weeks after free
+             samples lead to reviews with images and without a verified purchase. Ratings, six weeks before sales change.
 
 Average rating and number of ratings in the metadata, and helpful votes in the reviews, are as of the crawl, after the last
-week: they know the future, as they do in the real files.
+week: they contain information about the future, as in the real files.
 """
 
 import datetime
@@ -70,20 +70,20 @@ WEEK_MS = 7 * 24 * 3600 * 1000
 
 POPULARITY_EXPONENT = 1.2
 POPULARITY_HEAD = 0.01  # the share of products that are about as popular as the first
-LIFE_WEEKS = 250.0  # the median of d: a product's rate falls by a factor e in as many weeks
-SELF_EXCITATION = 0.3  # α: the share of reviews that earlier reviews bring
-MEMORY = 0.6  # ρ, per week
+LIFE_WEEKS = 250.0  # the median of d: a product's rate decreases by a factor e in d weeks
+SELF_EXCITATION = 0.3  # α: the share of reviews that follow from earlier reviews
+EXCITATION_DECAY = 0.6  # ρ, per week
 QUALITY_LAG_WEEKS = 6
 QUALITY_EFFECT = 0.4  # κ
 
-# Episodes begin at random, so many a year per product; the height is the log of a factor on the rate, uniform between the
-# logs of two bounds, and the curve says how much of it is there in each week from the beginning on.
+# Episodes begin at random, with a mean number per product and year. The height is the log of a factor on the rate, uniform
+# between the logs of two bounds; the curve is the fraction of the height in each week from the start on.
 BUZZ_PER_YEAR = 0.5
 BUZZ_FACTOR = (4.5, 6.0)
-BUZZ_DUD_SHARE = 0.25
-BUZZ_SILENT_WEEKS = 4
-BUZZ_CURVE = np.array([0.0] * BUZZ_SILENT_WEEKS + [1.0] * 12)
-TALK_CURVE = np.array([0.7] * BUZZ_SILENT_WEEKS + [0.3, 0.2, 0.1])  # the share of reviews with a sentence of BUZZ
+BUZZ_FAILURE_SHARE = 0.25
+BUZZ_LEAD_WEEKS = 4
+BUZZ_CURVE = np.array([0.0] * BUZZ_LEAD_WEEKS + [1.0] * 12)
+BUZZ_MENTION_CURVE = np.array([0.7] * BUZZ_LEAD_WEEKS + [0.3, 0.2, 0.1])  # the share of reviews with a sentence of BUZZ
 PROMOTIONS_PER_YEAR = 0.2
 PROMOTION_FACTOR = (3.0, 5.0)
 SAMPLE_WEEKS = 4
@@ -95,7 +95,7 @@ WAVE_CURVE = np.array([0.1, 0.2, 0.3, 0.4, 0.5, 0.6, 0.7, 0.8, 0.9, 1.0, 0.5, 0.
 FADS_PER_YEAR = 0.15
 FAD_FACTOR = (2.0, 4.0)
 FAD_CURVE = np.array([1.0, 0.7, 0.4, 0.2])
-PEAK_SHARE = 0.6  # of products that have a yearly peak of their own
+PEAK_SHARE = 0.6  # the share of products that have a yearly peak
 PEAK_FACTOR = (5.0, 8.0)
 PEAK_WIDTH_WEEKS = (2.0, 4.0)  # v, the standard deviation
 
@@ -107,11 +107,11 @@ MARKET_FILES = ("reviews.jsonl", "meta.jsonl")
 
 @dataclass(frozen=True, kw_only=True)
 class Products:
-    """A chunk of products, with all that nobody sees in the files; matrices have shape (num_weeks, num_products)."""
+    """A chunk of products with their latent variables; matrices have shape (num_weeks, num_products)."""
 
     chunk: int
     number: np.ndarray
-    """(num_products,) int64, counted over the whole market."""
+    """(num_products,) int64, unique in the whole market."""
     category: np.ndarray
     """(num_products,) position in `CATEGORIES`."""
     noun: np.ndarray
@@ -121,17 +121,17 @@ class Products:
     launch_week: np.ndarray
     """(num_products,) int64, negative when launched before the first week."""
     peak: np.ndarray
-    """(num_products,) the day of the yearly peak of its own, as a fraction of the year; NaN where there is none."""
-    chattiness: np.ndarray
-    """(num_products,) the share of its reviews that carry a sentence of `DECOY`."""
+    """(num_products,) the day of the product's yearly peak, as a fraction of the year; NaN without a peak."""
+    decoy_share: np.ndarray
+    """(num_products,) the share of the product's reviews that contain a sentence of `DECOY`."""
     quality: np.ndarray
     """Q, in logits of the rating."""
     buzz_starts: np.ndarray
-    """bool, the first of the silent weeks of a buzz that comes to something."""
-    talk: np.ndarray
-    """The share of reviews that carry a sentence of `BUZZ`."""
+    """bool, the first week of buzz that increases the rate `BUZZ_LEAD_WEEKS` later."""
+    buzz_share: np.ndarray
+    """The share of reviews that contain a sentence of `BUZZ`."""
     samples: np.ndarray
-    """bool, the weeks of free samples before a promotion."""
+    """bool, the weeks with free samples before a promotion."""
     rate: np.ndarray
     """μ, reviews per week before self-excitation."""
     counts: np.ndarray
@@ -141,19 +141,19 @@ class Products:
 def write_market(folder: str | Path, config: MarketConfig, progress: bool = False) -> tuple[Path, Path]:
     """Simulate a market and write `reviews.jsonl` and `meta.jsonl` into `folder`, replacing files of those names.
 
-    Both files are written beside their names and renamed when both are whole; nothing half-written stays behind. Reviews are
-    ordered by chunk of products, then by week. About one product in fifty has no metadata, as in the real files.
-    Raises `UserError` when the folder cannot be written.
+    Both files are written under temporary names and renamed when both are complete; after a failure neither is changed.
+    Reviews are ordered by chunk of products, then by week. About one product in fifty has no metadata, as in the real files.
+    Raises `UserError` if the folder cannot be written.
     """
     folder = Path(folder)
     reviews_path, metadata_path = (folder / name for name in MARKET_FILES)
-    scratches = {path: path.with_name(f".{path.name}.writing-{os.getpid()}") for path in (reviews_path, metadata_path)}
+    temporary = {path: path.with_name(f".{path.name}.writing-{os.getpid()}") for path in (reviews_path, metadata_path)}
     try:
         folder.mkdir(parents=True, exist_ok=True)
         try:
             with (
-                open(scratches[reviews_path], "wb") as reviews_file,
-                open(scratches[metadata_path], "w", encoding="utf-8") as metadata_file,
+                open(temporary[reviews_path], "wb") as reviews_file,
+                open(temporary[metadata_path], "w", encoding="utf-8") as metadata_file,
                 tqdm(total=config.num_reviews, desc="market", unit=" reviews", unit_scale=True, disable=not progress) as bar,
             ):
                 for products in simulate(config):
@@ -164,45 +164,45 @@ def write_market(folder: str | Path, config: MarketConfig, progress: bool = Fals
                         bar.update(batch.height)
                     for record in metadata(products, rating_sums, config):
                         metadata_file.write(json.dumps(record, ensure_ascii=False) + "\n")
-            for scratch in scratches.values():
-                sync(scratch)
-            for path, scratch in scratches.items():
-                scratch.rename(path)
+            for file in temporary.values():
+                sync(file)
+            for path, file in temporary.items():
+                file.rename(path)
         finally:
-            for scratch in scratches.values():
-                scratch.unlink(missing_ok=True)
+            for file in temporary.values():
+                file.unlink(missing_ok=True)
     except OSError as error:
         reason = error.strerror or error
         raise UserError(
-            f"the market cannot be written to {folder} ({reason}): make room, or choose another folder"
+            f"the market cannot be written to {folder} ({reason}): free disk space, or choose another folder"
         ) from None
     return reviews_path, metadata_path
 
 
 def simulate(config: MarketConfig) -> Iterator[Products]:
-    """The process that the module's docstring states, chunk after chunk of at most `PRODUCTS_PER_CHUNK` products.
+    """Simulate the process in the module's docstring, in chunks of at most `PRODUCTS_PER_CHUNK` products.
 
-    A chunk depends on the config and its own number alone, but for one factor on all rates; to find it, the expected counts
-    of all chunks are added up before the first chunk is yielded, which takes less than a tenth of the time of writing.
+    A chunk depends only on the config, its number, and one factor on all rates. For this factor the expected counts of all
+    chunks are summed before the first chunk is yielded, which takes less than a tenth of the time of writing.
     """
     trends = _category_trends(config)
     chunks = range(math.ceil(config.num_products / PRODUCTS_PER_CHUNK))
-    expected = sum(_excite(_products(config, trends, chunk).rate, draw=np.asarray).sum() for chunk in chunks)
+    expected = sum(weekly_reviews(_products(config, trends, chunk).rate, draw=np.asarray).sum() for chunk in chunks)
     for chunk in chunks:
         products = _products(config, trends, chunk)
         rate = products.rate * (config.num_reviews / expected)
-        counts = _excite(rate, draw=_generator(config, "counts", chunk).poisson).astype(np.int64)
+        counts = weekly_reviews(rate, draw=_generator(config, "counts", chunk).poisson).astype(np.int64)
         yield replace(products, rate=rate, counts=counts)
 
 
 def reviews(products: Products, config: MarketConfig) -> Iterator[pl.DataFrame]:
-    """The reviews of a chunk, in batches of at most `REVIEWS_PER_BATCH` rows, week after week.
+    """The reviews of a chunk, ordered by week, in batches of at most `REVIEWS_PER_BATCH` rows.
 
-    Columns: those of the raw schema, in its order, and `product`, the position in the chunk.
+    The columns are those of the raw schema, in its order, and `product`, the position in the chunk.
     """
     rng = _generator(config, "reviews", products.chunk)
     first_day_ms = int(np.datetime64(config.first_day, "ms").astype(np.int64))
-    ends = np.cumsum(products.counts)  # of the cells of the matrix, row after row
+    ends = np.cumsum(products.counts)  # number of reviews up to each cell of the matrix, in row-major order
     later = products.counts.sum(axis=0) - np.cumsum(products.counts, axis=0)  # reviews of the product in later weeks
     for start in range(0, int(ends[-1]), REVIEWS_PER_BATCH):
         cell = np.searchsorted(ends, np.arange(start, min(start + REVIEWS_PER_BATCH, ends[-1])), side="right")
@@ -212,14 +212,19 @@ def reviews(products: Products, config: MarketConfig) -> Iterator[pl.DataFrame]:
         rating = 1 + (logits[:, None] > RATING_THRESHOLDS).sum(axis=1)
         sampled = products.samples[week, product]
         num_images = np.where(rng.random(size) < np.where(sampled, 0.3, 0.06), rng.geometric(0.5, size), 0)
-        exposure = later[week, product] / (later[week, product] + 20)  # votes come from those who look at the product later
+        exposure = later[week, product] / (later[week, product] + 20)  # later customers vote
         votes_mean = 0.3 * (1 + (num_images > 0)) * exposure * rng.gamma(0.3, 1 / 0.3, size)
         variant = (rng.random(size) * (1 + products.number[product] % 4)).astype(np.int64)
-        user = (config.num_reviews / 3 * rng.random(size) ** 2).astype(np.int64)  # a power law: few write often
+        user = (config.num_reviews / 3 * rng.random(size) ** 2).astype(np.int64)  # a power law of reviews per user
         if config.with_text:
-            talk, chattiness = products.talk[week, product], products.chattiness[product]
-            category, noun = products.category[product], products.noun[product]
-            title, text = review_words(rng, category, noun, rating, talk, chattiness)
+            title, text = review_words(
+                rng,
+                products.category[product],
+                products.noun[product],
+                rating,
+                products.buzz_share[week, product],
+                products.decoy_share[product],
+            )
         else:
             title = text = pl.repeat("", size, eager=True)
         yield pl.DataFrame(
@@ -240,12 +245,12 @@ def reviews(products: Products, config: MarketConfig) -> Iterator[pl.DataFrame]:
 
 
 def metadata(products: Products, rating_sums: np.ndarray, config: MarketConfig) -> Iterator[dict[str, Any]]:
-    """The metadata of a chunk, JSON objects of the raw schema; `rating_sums` (num_products,) adds up the reviews' stars."""
+    """The metadata of a chunk, JSON objects of the raw schema; `rating_sums` (num_products,) are sums of the ratings."""
     rng = _generator(config, "metadata", products.chunk)
     num_reviews = products.counts.sum(axis=0)
-    silent = 1 + rng.poisson(1.5 * num_reviews)  # people who gave stars and wrote nothing
-    silent_mean = 1 + (1 / (1 + np.exp(RATING_THRESHOLDS[:, None] - products.quality[-1]))).sum(axis=0)
-    average = (rating_sums + silent * silent_mean) / (num_reviews + silent)
+    without_review = 1 + rng.poisson(1.5 * num_reviews)  # ratings without a review
+    mean_without_review = 1 + (1 / (1 + np.exp(RATING_THRESHOLDS[:, None] - products.quality[-1]))).sum(axis=0)
+    average = (rating_sums + without_review * mean_without_review) / (num_reviews + without_review)
     first_day = datetime.date.fromisoformat(config.first_day)
     for position, identity in enumerate(product_ids(config.seed, products.number)):
         if rng.random() < 0.02:
@@ -258,22 +263,22 @@ def metadata(products: Products, rating_sums: np.ndarray, config: MarketConfig) 
             price=round(float(products.price[position]), 2),
             launched=first_day + datetime.timedelta(weeks=int(products.launch_week[position])),
             average_rating=round(float(average[position]), 1),
-            rating_number=int(num_reviews[position] + silent[position]),
+            rating_number=int(num_reviews[position] + without_review[position]),
         )
 
 
 def _products(config: MarketConfig, trends: np.ndarray, chunk: int) -> Products:
-    """A chunk of products before anything is counted, with popularity in place of a calibrated rate."""
+    """A chunk of products without counts; the rates are not yet scaled to the expected number of reviews."""
     rng = _generator(config, "products", chunk)
     start = chunk * PRODUCTS_PER_CHUNK
     number = np.arange(start, min(start + PRODUCTS_PER_CHUNK, config.num_products))
     size, shape = len(number), (config.num_weeks, len(number))
     week = np.arange(config.num_weeks)[:, None]
-    year = _year_fraction(config)[:, None]
+    year = year_fraction(config)[:, None]
 
     category = rng.integers(len(CATEGORIES), size=size)
-    habits = {
-        name: np.array([getattr(CATEGORIES[one], name) for one in category])
+    category_values = {
+        name: np.array([getattr(CATEGORIES[number], name) for number in category])
         for name in ("season_peak", "season_height", "holiday_height", "launch_weeks", "median_price")
     }
     price_spread = rng.normal(size=size)
@@ -282,10 +287,12 @@ def _products(config: MarketConfig, trends: np.ndarray, chunk: int) -> Products:
         rng.random(size) < 0.6, -rng.exponential(80, size), rng.uniform(0, 0.95 * config.num_weeks, size)
     ).astype(np.int64)
 
-    season = habits["season_height"] * (1 - price_rank / 2) * np.cos(2 * np.pi * (year - habits["season_peak"]))
-    holiday = habits["holiday_height"] * (1 - price_rank) * _holiday(year)
+    season = (
+        category_values["season_height"] * (1 - price_rank / 2) * np.cos(2 * np.pi * (year - category_values["season_peak"]))
+    )
+    holiday = category_values["holiday_height"] * (1 - price_rank) * _holiday(year)
     age = week - launch_week
-    known = -np.expm1(-(np.maximum(age, 0) + 1) / (habits["launch_weeks"] * (1 + price_rank / 2)))
+    known = -np.expm1(-(np.maximum(age, 0) + 1) / (category_values["launch_weeks"] * (1 + price_rank / 2)))
     life = np.log(known) - np.maximum(age, 0) / rng.lognormal(np.log(LIFE_WEEKS), 0.5, size)
 
     quality = _quality(rng, shape)
@@ -297,47 +304,47 @@ def _products(config: MarketConfig, trends: np.ndarray, chunk: int) -> Products:
     own_peak = _log_uniform(rng, PEAK_FACTOR, size) * np.exp(-((weeks_to_peak / width_weeks) ** 2) / 2)
 
     buzz = _starts(rng, BUZZ_PER_YEAR, shape)
-    comes_true = buzz & (rng.random(shape) >= BUZZ_DUD_SHARE)
+    buzz_succeeds = buzz & (rng.random(shape) >= BUZZ_FAILURE_SHARE)
     promotion = _starts(rng, PROMOTIONS_PER_YEAR, shape)
     wave = _starts(rng, WAVES_PER_YEAR, shape)
     fad = _starts(rng, FADS_PER_YEAR, shape)
     episodes = (
-        _follow(comes_true * _log_uniform(rng, BUZZ_FACTOR, shape), BUZZ_CURVE)
-        + _follow(promotion * _log_uniform(rng, PROMOTION_FACTOR, shape), PROMOTION_CURVE)
-        + _follow(wave * _log_uniform(rng, WAVE_FACTOR, shape), WAVE_CURVE)
-        + _follow(fad * _log_uniform(rng, FAD_FACTOR, shape), FAD_CURVE)
+        _convolve(buzz_succeeds * _log_uniform(rng, BUZZ_FACTOR, shape), BUZZ_CURVE)
+        + _convolve(promotion * _log_uniform(rng, PROMOTION_FACTOR, shape), PROMOTION_CURVE)
+        + _convolve(wave * _log_uniform(rng, WAVE_FACTOR, shape), WAVE_CURVE)
+        + _convolve(fad * _log_uniform(rng, FAD_FACTOR, shape), FAD_CURVE)
     )
     log_rate = trends[:, category] + season + holiday + life + QUALITY_EFFECT * lagged + np.nan_to_num(own_peak) + episodes
     return Products(
         chunk=chunk,
         number=number,
         category=category,
-        noun=(rng.random(size) * [len(CATEGORIES[one].nouns) for one in category]).astype(np.int64),
-        price=np.ceil(habits["median_price"] * np.exp(0.6 * price_spread)) - 0.01,
+        noun=(rng.random(size) * [len(CATEGORIES[number].nouns) for number in category]).astype(np.int64),
+        price=np.ceil(category_values["median_price"] * np.exp(0.6 * price_spread)) - 0.01,
         launch_week=launch_week,
         peak=peak,
-        chattiness=rng.beta(1, 9, size),
+        decoy_share=rng.beta(1, 9, size),
         quality=quality,
-        buzz_starts=comes_true,
-        talk=np.minimum(_follow(buzz.astype(float), TALK_CURVE), 1),
-        samples=_follow(promotion.astype(float), SAMPLE_CURVE) > 0,
+        buzz_starts=buzz_succeeds,
+        buzz_share=np.minimum(_convolve(buzz.astype(float), BUZZ_MENTION_CURVE), 1),
+        samples=_convolve(promotion.astype(float), SAMPLE_CURVE) > 0,
         rate=np.where(age >= 0, _popularity(config, number) * np.exp(log_rate), 0),
         counts=np.zeros(shape, np.int64),
     )
 
 
-def _excite(rate: np.ndarray, draw: Callable[[np.ndarray], np.ndarray]) -> np.ndarray:
-    """Reviews per week, (num_weeks, num_products), where `draw` turns a week's λ into its counts."""
+def weekly_reviews(rate: np.ndarray, draw: Callable[[np.ndarray], np.ndarray]) -> np.ndarray:
+    """Reviews per week, (num_weeks, num_products); `draw` maps the rates λ of a week to counts."""
     counts = np.empty_like(rate)
-    echo = rate[0]  # as if the weeks before the first had been like it
+    moving_average = rate[0]  # of the counts of earlier weeks
     for week, base in enumerate(rate):
-        counts[week] = draw((1 - SELF_EXCITATION) * base + SELF_EXCITATION * echo)
-        echo = (1 - MEMORY) * counts[week] + MEMORY * echo
+        counts[week] = draw((1 - SELF_EXCITATION) * base + SELF_EXCITATION * moving_average)
+        moving_average = (1 - EXCITATION_DECAY) * counts[week] + EXCITATION_DECAY * moving_average
     return counts
 
 
 def _quality(rng: np.random.Generator, shape: tuple[int, int]) -> np.ndarray:
-    """Q, (num_weeks, num_products): it reverts to the mean, and jumps about every second year (a flaw, a flaw mended)."""
+    """Q, (num_weeks, num_products): it reverts to the mean, and jumps about every second year."""
     quality = 0.03 * rng.normal(size=shape) + (rng.random(shape) < 0.5 / WEEKS_PER_YEAR) * rng.normal(0, 1.2, shape)
     quality[0] = rng.normal(0, 0.6, shape[1])
     for week in range(1, shape[0]):
@@ -346,10 +353,10 @@ def _quality(rng: np.random.Generator, shape: tuple[int, int]) -> np.ndarray:
 
 
 def _popularity(config: MarketConfig, number: np.ndarray) -> np.ndarray:
-    """b: a power law of the rank; ranks are dealt out so that every chunk has its share of the popular and the obscure."""
+    """b: a power law of the rank; ranks are distributed so that every chunk has popular and unpopular products."""
     num_products = config.num_products
-    golden = range(int(0.618 * num_products) + 1, num_products + 2)
-    stride = next(one for one in golden if math.gcd(one, num_products) == 1)
+    candidates = range(int(0.618 * num_products) + 1, num_products + 2)
+    stride = next(number for number in candidates if math.gcd(number, num_products) == 1)
     rank = (number * stride + config.seed % num_products) % num_products
     return (rank + 1 + POPULARITY_HEAD * num_products) ** -POPULARITY_EXPONENT
 
@@ -359,8 +366,8 @@ def _category_trends(config: MarketConfig) -> np.ndarray:
     return 0.02 * _generator(config, "trends").normal(size=(config.num_weeks, len(CATEGORIES))).cumsum(axis=0)
 
 
-def _year_fraction(config: MarketConfig) -> np.ndarray:
-    """Where each week's Thursday lies in its year, (num_weeks,), from 0 to 1."""
+def year_fraction(config: MarketConfig) -> np.ndarray:
+    """The Thursday of each week as a fraction of its year, (num_weeks,)."""
     days = np.datetime64(config.first_day) + 7 * np.arange(config.num_weeks) + 3
     return (days - days.astype("datetime64[Y]")).astype(np.int64) / 366
 
@@ -375,12 +382,12 @@ def _starts(rng: np.random.Generator, per_year: float, shape: tuple[int, int]) -
 
 
 def _log_uniform(rng: np.random.Generator, factors: tuple[float, float], shape: int | tuple[int, int]) -> np.ndarray:
-    """Logs of factors between two bounds."""
+    """Draws from the uniform distribution between the logs of two factors."""
     return rng.uniform(np.log(factors[0]), np.log(factors[1]), shape)
 
 
-def _follow(starts: np.ndarray, curve: np.ndarray) -> np.ndarray:
-    """What episodes add to the weeks from their start on, (num_weeks, num_products): a causal convolution along weeks."""
+def _convolve(starts: np.ndarray, curve: np.ndarray) -> np.ndarray:
+    """Causal convolution along weeks, (num_weeks, num_products): the contribution of episodes from their start on."""
     added = np.zeros_like(starts)
     for delay, height in enumerate(curve[: len(starts)]):
         added[delay:] += height * starts[: len(starts) - delay]
@@ -388,6 +395,6 @@ def _follow(starts: np.ndarray, curve: np.ndarray) -> np.ndarray:
 
 
 def _generator(config: MarketConfig, purpose: str, chunk: int = 0) -> np.random.Generator:
-    """The generator of one purpose and chunk: no chunk's draws depend on another's, or on how many there are."""
+    """The generator of one purpose and chunk, so that draws of a chunk do not depend on other chunks."""
     purposes = ("trends", "products", "counts", "reviews", "metadata")
     return np.random.default_rng((config.seed, purposes.index(purpose), chunk))

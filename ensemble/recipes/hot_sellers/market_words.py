@@ -1,7 +1,7 @@
-"""The words of the generated market, and every field of its files that is made of words: texts, titles, names, pictures.
+"""Texts, titles, names and image addresses of the generated market.
 
-The numbers (how many reviews, which stars, what price) come from `market.py`; nothing here knows of weeks or rates. Only the
-habits of a `Category` (its season, its holiday, its prices) are kept with its words, so that a category stands in one place.
+The numbers of reviews, ratings and prices come from `market.py`. A `Category` also holds the parameters of its season,
+holiday and prices, so that each category is defined in one place.
 """
 
 import datetime
@@ -13,7 +13,7 @@ import numpy as np
 import polars as pl
 import pyarrow as pa
 
-PICTURES = "https://images.invalid/"  # .invalid is a domain that never leads anywhere (RFC 2606)
+PICTURES = "https://images.invalid/"  # the domain .invalid never resolves (RFC 2606)
 VIDEOS = "https://videos.invalid/"
 ALPHABET_32 = np.frombuffer(b"ABCDEFGHIJKLMNOPQRSTUVWXYZ234567", np.uint8)
 ALPHABET_36 = np.frombuffer(b"0123456789ABCDEFGHIJKLMNOPQRSTUVWXYZ", np.uint8)
@@ -21,28 +21,28 @@ ALPHABET_36 = np.frombuffer(b"0123456789ABCDEFGHIJKLMNOPQRSTUVWXYZ", np.uint8)
 
 @dataclass(frozen=True, kw_only=True)
 class Category:
-    """A category's habits on the market, and its words."""
+    """Parameters and phrases of a category; the letters are those of the process in market.py."""
 
     name: str
     """The metadata's `main_category`."""
     path: tuple[str, ...]
     """The metadata's `categories`, to which the noun is added."""
     season_peak: float
-    """The season's best day, as a fraction of the year."""
+    """Day of the season's peak, as a fraction of the year."""
     season_height: float
-    """S: the log of the factor at the season's best day."""
+    """S: the log of the factor at the season's peak."""
     holiday_height: float
     """H: the log of the factor between late November and Christmas."""
     launch_weeks: float
-    """r: how slowly a new product becomes known."""
+    """r: time constant of the rise after a launch, in weeks."""
     median_price: float
     """In dollars."""
     nouns: dict[str, tuple[str, ...]]
-    """What is sold, and in which sizes."""
+    """The kinds of products, each with its sizes."""
     good: tuple[str, ...]
-    """What a contented reviewer says."""
+    """Sentences of positive reviews."""
     bad: tuple[str, ...]
-    """What a disappointed reviewer says."""
+    """Sentences of negative reviews."""
 
 
 def review_words(
@@ -50,33 +50,33 @@ def review_words(
     category: np.ndarray,
     noun: np.ndarray,
     rating: np.ndarray,
-    talk: np.ndarray,
-    chattiness: np.ndarray,
+    buzz_share: np.ndarray,
+    decoy_share: np.ndarray,
 ) -> tuple[pl.Series, pl.Series]:
-    """Titles and texts of reviews, from the phrases of their stars, their category, and the talk of the week.
+    """Titles and texts of reviews.
 
-    All arrays have shape (num_reviews,): positions in `CATEGORIES` and in the category's nouns, 1 to 5 stars, the chance of
-    a sentence of `BUZZ`, and where there is none, that of a sentence of `DECOY`.
+    All arrays have shape (num_reviews,): positions in `CATEGORIES` and in the category's nouns, ratings of 1 to 5 stars, the
+    probability of a sentence of `BUZZ`, and without one, that of a sentence of `DECOY`.
     """
     size = len(rating)
-    names = [name.lower() for one in CATEGORIES for name in one.nouns]
-    first_noun = np.cumsum([0] + [len(one.nouns) for one in CATEGORIES])
+    names = [name.lower() for known in CATEGORIES for name in known.nouns]
+    first_noun = np.cumsum([0] + [len(known.nouns) for known in CATEGORIES])
     openers = [[phrase.format(noun=name) for phrase in phrases] for name in names for phrases in OPENERS]
     bad = rng.random(size) < np.array([0.95, 0.9, 0.5, 0.15, 0.03])[rating - 1]
-    details = [phrases for one in CATEGORIES for phrases in (one.good, one.bad)]
-    has_buzz = rng.random(size) < talk
+    details = [phrases for known in CATEGORIES for phrases in (known.good, known.bad)]
+    has_buzz = rng.random(size) < buzz_share
     sentences = [
         _pick(rng, openers, (first_noun[category] + noun) * len(OPENERS) + rating - 1),
         _pick(rng, details, 2 * category + bad, share=0.7),
         _pick(rng, [CONTEXTS], np.zeros(size, np.int64), share=0.35),
-        _pick(rng, [DECOY, BUZZ], has_buzz.astype(np.int64), share=np.where(has_buzz, 1, chattiness)),
+        _pick(rng, [DECOY, BUZZ], has_buzz.astype(np.int64), share=np.where(has_buzz, 1, decoy_share)),
         _pick(rng, CLOSERS, rating - 1, share=0.5),
     ]
     return _pick(rng, TITLES, rating - 1), pl.select(pl.concat_str(sentences, separator=" ", ignore_nulls=True)).to_series()
 
 
 def review_images(rng: np.random.Generator, num_images: np.ndarray) -> pl.Series:
-    """Lists of the given lengths of pictures."""
+    """Lists of `num_images` images each."""
     total = int(num_images.sum())
     address = PICTURES + _letters(rng.integers(2**63, size=total, dtype=np.uint64), 11)
     pictures = pl.DataFrame(
@@ -143,15 +143,15 @@ def product_record(
 
 
 def product_ids(seed: int, number: np.ndarray, variant: np.ndarray | int = 0) -> pl.Series:
-    """`B0` and eight of 0-9A-Z, different for every product and variant."""
+    """`B0` and eight characters of 0-9A-Z, different for every product and variant."""
     space = np.uint64(36**8)
-    multiplier = np.uint64(10_000_000_019)  # has no factor in common with 36, so that it permutes the numbers below 36⁸
+    multiplier = np.uint64(10_000_000_019)  # coprime to 36, so that multiplication permutes the numbers below 36⁸
     mixed = ((8 * number + variant).astype(np.uint64) * multiplier + _seed_hash(seed) % space) % space
     return "B0" + _letters(mixed, 8, ALPHABET_36)
 
 
 def user_ids(seed: int, user: np.ndarray) -> pl.Series:
-    """`A` and 27 of A-Z2-7, as in the real files."""
+    """`A` and 27 characters of A-Z2-7, as in the real files."""
     thirds = [_letters(_hash((3 * user + third).astype(np.uint64) ^ _seed_hash(seed)), 9) for third in range(3)]
     return "A" + thirds[0] + thirds[1] + thirds[2]
 
@@ -161,7 +161,7 @@ def _seed_hash(seed: int) -> np.ndarray:
 
 
 def _hash(number: np.ndarray) -> np.ndarray:
-    """A permutation of the uint64 that looks random: splitmix64 (Steele, Lea and Flood, OOPSLA 2014)."""
+    """A pseudorandom permutation of uint64: splitmix64 (Steele, Lea and Flood, OOPSLA 2014)."""
     mixed = number + np.uint64(0x9E3779B97F4A7C15)
     mixed = (mixed ^ (mixed >> np.uint64(30))) * np.uint64(0xBF58476D1CE4E5B9)
     mixed = (mixed ^ (mixed >> np.uint64(27))) * np.uint64(0x94D049BB133111EB)
@@ -169,19 +169,19 @@ def _hash(number: np.ndarray) -> np.ndarray:
 
 
 def _letters(number: np.ndarray, length: int, alphabet: np.ndarray = ALPHABET_32) -> pl.Series:
-    """The last `length` digits of each uint64, (num_rows,), written in an alphabet."""
+    """The last `length` digits of each uint64, (num_rows,), in the base of an alphabet's size, least significant first."""
     base = np.uint64(len(alphabet))
-    written = np.empty((len(number), length), np.uint8)
-    for place in range(length):
-        written[:, place] = alphabet[(number % base).astype(np.int64)]
+    characters = np.empty((len(number), length), np.uint8)
+    for position in range(length):
+        characters[:, position] = alphabet[(number % base).astype(np.int64)]
         number = number // base
-    return pl.Series(written.view(f"S{length}").ravel(), dtype=pl.Binary).cast(pl.String)
+    return pl.Series(characters.view(f"S{length}").ravel(), dtype=pl.Binary).cast(pl.String)
 
 
 def _pick(
     rng: np.random.Generator, groups: Sequence[Sequence[str]], group: np.ndarray, share: float | np.ndarray = 1.0
 ) -> pl.Series:
-    """One phrase of each row's group, or null for all but a `share` of the rows."""
+    """A random phrase of each row's group with probability `share`, else null."""
     phrases = pl.Series([phrase for phrases in groups for phrase in phrases] + [None], dtype=pl.String)
     sizes = np.array([len(phrases) for phrases in groups])
     firsts = np.cumsum(sizes) - sizes

@@ -1,4 +1,4 @@
-"""A forecaster of hot sellers: a transformer over weekly series, a text encoder over recent reviews, and a table.
+"""The network of hot_sellers: a transformer over weekly series, a text encoder over recent reviews, and table features.
 
     series ── transformer ──┐ queries
                             ├── cross-attention ── pool ──┐
@@ -21,7 +21,7 @@ TARGETS = ("hot", "growth", "rating_next", "engagement")
 
 
 class Attention(nn.Module):
-    """Multi-head attention from queries (B, T, D) to a memory (B, S, D) of which `valid` (B, S) may be looked at."""
+    """Multi-head attention from queries (B, T, D) to the positions of a memory (B, S, D) where `valid` (B, S) is True."""
 
     def __init__(self, width: int, num_heads: int):
         super().__init__()
@@ -34,15 +34,15 @@ class Attention(nn.Module):
         query_BHTK = self._heads(self.query(query_BTD))
         key_BHSK, value_BHSK = (self._heads(half) for half in self.key_value(memory_BSD).chunk(2, dim=-1))
         mask = valid_BS[:, None, None, :]
-        mixed_BHTK = F.scaled_dot_product_attention(query_BHTK, key_BHSK, value_BHSK, attn_mask=mask)
-        return self.out(mixed_BHTK.transpose(1, 2).flatten(2))
+        attended_BHTK = F.scaled_dot_product_attention(query_BHTK, key_BHSK, value_BHSK, attn_mask=mask)
+        return self.out(attended_BHTK.transpose(1, 2).flatten(2))
 
     def _heads(self, x_BTD: Tensor) -> Tensor:
         return x_BTD.unflatten(-1, (self.num_heads, -1)).transpose(1, 2)
 
 
 class Block(nn.Module):
-    """Attention and a two-layer perceptron, each behind a norm and around a residual."""
+    """A pre-norm transformer block: attention and a two-layer perceptron, each with layer norm and a residual connection."""
 
     def __init__(self, width: int, num_heads: int):
         super().__init__()
@@ -52,7 +52,7 @@ class Block(nn.Module):
         self.perceptron = nn.Sequential(nn.Linear(width, 2 * width), nn.GELU(), nn.Linear(2 * width, width))
 
     def forward(self, x_BTD: Tensor, valid_BT: Tensor, memory_BSD: Tensor | None = None) -> Tensor:
-        """Self-attention, or attention to `memory_BSD`, of which then `valid_BT` (B, S) speaks."""
+        """Self-attention, or with `memory_BSD` cross-attention; then `valid_BT` is the mask of the memory, (B, S)."""
         normed_BTD = self.attention_norm(x_BTD)
         source = normed_BTD if memory_BSD is None else memory_BSD
         x_BTD = x_BTD + self.attention(normed_BTD, source, valid_BT)
@@ -60,7 +60,7 @@ class Block(nn.Module):
 
 
 class HashedTextEncoder(nn.Module):
-    """Token ids (N, L) to vectors (N, D): embeddings, transformer blocks, the mean over words. Id 0 is padding."""
+    """Encodes token ids (N, L) as vectors (N, D): embedding, transformer blocks, mean over words. Id 0 is padding."""
 
     def __init__(self, *, vocabulary_size: int, num_tokens: int, width: int, num_layers: int, num_heads: int):
         super().__init__()
@@ -70,7 +70,7 @@ class HashedTextEncoder(nn.Module):
 
     def forward(self, tokens_NL: Tensor) -> Tensor:
         valid_NL = tokens_NL != 0
-        # A text without a word attends to its padding, and its mean is zero below
+        # A text without words attends to its padding, since softmax over no position is NaN; its mean is zero below
         attended_NL = valid_NL | ~valid_NL.any(dim=1, keepdim=True)
         x_NLD = self.embedding(tokens_NL) + self.position_LD
         for block in self.blocks:
@@ -80,9 +80,9 @@ class HashedTextEncoder(nn.Module):
 
 
 class PretrainedTextEncoder(nn.Module):
-    """A transformers encoder as text encoder: its last hidden states, meaned over words and brought to width D.
+    """A text encoder from transformers: the mean of the last hidden states over words, projected to width D.
 
-    `encoder` is any model whose output has `last_hidden_state`; frozen, it stays in evaluation mode and gets no gradient.
+    `encoder` is any model whose output has `last_hidden_state`. If frozen, it stays in evaluation mode without gradients.
     """
 
     def __init__(self, encoder: Any, width: int, frozen: bool):
@@ -92,7 +92,7 @@ class PretrainedTextEncoder(nn.Module):
         if frozen:
             self.encoder.requires_grad_(False)
         elif getattr(encoder, "pooler", None) is not None:
-            self.encoder.pooler.requires_grad_(False)  # nobody asks it, and DDP waits for every gradient it is told of
+            self.encoder.pooler.requires_grad_(False)  # unused here, and DDP waits for the gradient of every parameter
 
     def train(self, mode: bool = True) -> "PretrainedTextEncoder":
         super().train(mode)
@@ -110,10 +110,10 @@ class PretrainedTextEncoder(nn.Module):
 
 
 class Forecaster(nn.Module):
-    """See the module's docstring.
+    """The network in the module's docstring.
 
-    `feature_mean` and `feature_scale`, shape (F,), are those of the training split after a signed logarithm; they are
-    buffers, so that a checkpoint is whole. `text_encoder` maps token ids (N, L) to (N, D), or is None for data without text.
+    `feature_mean` and `feature_scale`, shape (F,), are statistics of the training split after a signed logarithm; they are
+    buffers, so that a checkpoint contains them. `text_encoder` maps token ids (N, L) to (N, D); None for data without text.
     """
 
     def __init__(
@@ -138,7 +138,7 @@ class Forecaster(nn.Module):
         self.feature_scale: Tensor
         self.register_buffer("feature_mean", feature_mean)
         self.register_buffer("feature_scale", feature_scale)
-        self.series_in = nn.Linear(num_channels + 2, width)  # and the season, as sine and cosine
+        self.series_in = nn.Linear(num_channels + 2, width)  # + 2: season, as sine and cosine
         self.week_TD = nn.Parameter(torch.randn(num_weeks, width) * 0.02)
         self.blocks = nn.ModuleList(Block(width, num_heads) for _ in range(num_layers))
         self.category = nn.Embedding(num_categories, width)
@@ -148,21 +148,21 @@ class Forecaster(nn.Module):
         )
         self.text_encoder = text_encoder
         if text_encoder is not None:
-            self.review_in = nn.Linear(width + 2, width)  # and the review's rating and age
+            self.review_in = nn.Linear(width + 2, width)  # + 2: rating and age of the review
             self.no_review_D = nn.Parameter(torch.zeros(width))
             self.cross = Block(width, num_heads)
         self.pool_query_D = nn.Parameter(torch.randn(width) * 0.02)
         self.joint = nn.Sequential(nn.LayerNorm(3 * width), nn.Linear(3 * width, 2 * width), nn.GELU(), nn.Dropout(dropout))
         self.heads = nn.Linear(2 * width, len(TARGETS))
-        with torch.no_grad():  # start at the base rate: the first steps need not learn that hot is rare
+        with torch.no_grad():  # start at the base rate, so that the first steps need not learn that hot rows are rare
             self.heads.bias.zero_()
             self.heads.bias[0] = math.log(base_rate / (1 - base_rate))
 
     def forward(self, batch: dict[str, Tensor]) -> Tensor:
-        """The heads' raw outputs, shape (B, 4), in the order of `TARGETS`; the first is the logit of hot.
+        """Outputs of the heads, shape (B, 4), in the order of `TARGETS`; the first is the logit of hot.
 
-        `batch` holds series (B, T, C), valid_weeks (B, T), week (B,), features (B, F), category (B,), and, with text,
-        tokens (B, R, L), review_facts (B, R, 2), valid_reviews (B, R).
+        `batch` contains series (B, T, C), valid_weeks (B, T), week (B,), features (B, F), category (B,), and, with text,
+        tokens (B, R, L), rating_and_age (B, R, 2), valid_reviews (B, R).
         """
         series_BTC, valid_BT = batch["series"], batch["valid_weeks"]
         num_weeks = series_BTC.shape[1]
@@ -182,24 +182,24 @@ class Forecaster(nn.Module):
         return self.heads(self.joint(torch.cat([pooled_BD, x_BTD[:, -1], table_BD], dim=-1)))
 
     def _features(self, features_BF: Tensor) -> Tensor:
-        """Signed logarithm, standardised; unknown values are 0, and said to be unknown: (B, 2F)."""
+        """Standardized signed logarithms, 0 for unknown values, followed by an indicator of known values: (B, 2F)."""
         known_BF = torch.isfinite(features_BF)
         logarithm_BF = features_BF.sign() * features_BF.abs().log1p()
         standard_BF = ((logarithm_BF - self.feature_mean) / self.feature_scale).clamp(-5, 5)
         return torch.cat([torch.where(known_BF, standard_BF, 0.0), known_BF.to(standard_BF.dtype)], dim=-1)
 
     def _reviews(self, batch: dict[str, Tensor]) -> tuple[Tensor, Tensor]:
-        """The reviews as memory (B, R + 1, D), the first place for 'no review', and which of it is there."""
+        """The reviews as a memory (B, R + 1, D) whose first position stands for 'no review', and its mask (B, R + 1)."""
         tokens_BRL, valid_BR = batch["tokens"], batch["valid_reviews"]
         assert self.text_encoder is not None
         text_BRD = self._run(self.text_encoder, tokens_BRL.flatten(0, 1)).unflatten(0, tokens_BRL.shape[:2])
-        review_BRD = self.review_in(torch.cat([text_BRD, batch["review_facts"].to(text_BRD.dtype)], dim=-1))
+        review_BRD = self.review_in(torch.cat([text_BRD, batch["rating_and_age"].to(text_BRD.dtype)], dim=-1))
         none_B1D = self.no_review_D.to(review_BRD.dtype).expand(len(review_BRD), 1, -1)
         always_B1 = torch.ones_like(valid_BR[:, :1])
         return torch.cat([none_B1D, review_BRD], dim=1), torch.cat([always_B1, valid_BR], dim=1)
 
     def _run(self, module: nn.Module, *inputs: Tensor) -> Tensor:
-        """Call a module, keeping only its inputs for the backward pass if so configured."""
+        """Call a module; with gradient checkpointing, only its inputs are kept for the backward pass."""
         if self.gradient_checkpointing and self.training:
             return checkpoint(module, *inputs, use_reentrant=False)
         return module(*inputs)

@@ -1,4 +1,4 @@
-"""The forecast of products, and the scores of the test split by week and by category."""
+"""The forecast table of products, and the scores of the test split by week and by category."""
 
 import json
 from pathlib import Path
@@ -19,7 +19,7 @@ RESERVED = (*PRODUCT_COLUMNS, "reasons", "why")
 
 
 def forecast_table(forecast: Forecast) -> pa.Table:
-    """One row per product, the likeliest first, with each member's probability; week, horizon and `lacking` as metadata."""
+    """One row per product, the most probable first, with the members' probabilities; week, horizon, lacking in metadata."""
     about, order = forecast.manifest, forecast.order
     products = open_table(forecast.data / "products").take(forecast.template.cluster[order])
     categories = np.array(about["categories"])
@@ -46,9 +46,9 @@ def forecast_table(forecast: Forecast) -> pa.Table:
 
 
 def scores_by_part(kind: str, test: Predictions, forecasts: dict[str, np.ndarray], data: str | Path) -> dict[str, Any]:
-    """Scores by week and by category, and how the weekly ones change with time.
+    """Scores by week and by category, and the trend of the weekly scores.
 
-    forecasts : of the ensemble and each member, (num_rows,), for the rows of `test`.
+    forecasts : probabilities of the ensemble and of each member for the rows of `test`, (num_rows,) each.
     """
     weeks, week = np.unique(test.group, return_inverse=True)
     by_week = diversity.scores_by_part(kind, test.target, forecasts, test.group, week, [str(number) for number in weeks])

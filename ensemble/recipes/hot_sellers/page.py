@@ -1,4 +1,4 @@
-"""What only the report of hot sellers has: first sentence, products with reasons, scores by week, splits on a time line."""
+"""Parts of the report that only hot_sellers has: headline, products with reasons, scores by week, a time line of splits."""
 
 import datetime
 import re
@@ -8,7 +8,6 @@ import numpy as np
 
 from ensemble import metrics
 from ensemble.data.inputs import FORECAST
-from ensemble.predictions import Predictions
 from ensemble.predictor.fit import ENSEMBLE
 from ensemble.recipes.hot_sellers.outputs import PRODUCT_COLUMNS
 from ensemble.recipes.hot_sellers.weekly import monday
@@ -19,19 +18,19 @@ from ensemble.report.svg import Picture, colour
 from ensemble.report.words import feature_value, number
 
 NEEDED = ("features", "census", "categories", "last_week")
-"""Entries of the manifest that the page shows."""
+"""Entries of the manifest that the page requires."""
 FORECAST_COLUMNS = (*PRODUCT_COLUMNS, "reasons")
 NUM_PRODUCTS = 50
 METRIC_DESCRIPTIONS = {
-    "average_precision": "The area under the precision-recall curve: 1 is perfect, the base rate is blind.",
-    "roc_auc": "How often a hot product is ranked above one that is not: 1 is perfect, 0.5 is blind.",
-    "log_loss": "The mean surprise at what happened: confident mistakes cost most.",
-    "brier": "The mean squared distance between the probability and what happened.",
-    "calibration_error": "How far the probability lies from the share that became hot; saying the base rate has none.",
-    "precision_at_5pct": "Of the products in each week's top 5 %, the part that became hot.",
+    "average_precision": "The area under the precision-recall curve: 1 is perfect, the base rate is random.",
+    "roc_auc": "The probability that a hot product is ranked above one that is not hot: 1 is perfect, 0.5 is random.",
+    "log_loss": "Mean negative log likelihood of the outcomes; confident errors cost most.",
+    "brier": "Mean squared difference between the probability and the outcome.",
+    "calibration_error": "Difference between the probability and the share that became hot; 0 for a constant base rate.",
+    "precision_at_5pct": "Of the products in each week's top 5 %, the share that became hot.",
     "lift_at_5pct": "That precision as a multiple of the base rate.",
 }
-"""What the columns of the score table mean."""
+"""Descriptions of the columns of the score table."""
 FEATURE_WORDS = (
     (r"reviews_total", "reviews ever"),
     (r"reviews_per_week", "reviews a week since its first"),
@@ -49,23 +48,23 @@ FEATURE_WORDS = (
     (r"age", "weeks since its first review"),
     (r"weeks_since_review", "weeks since a week with a review"),
     (r"weeks_since_second", "weeks since the second last week with a review"),
-    (r"expected_by_last_year", "last year’s reviews in the weeks ahead, by those of the last 4 weeks"),
+    (r"expected_by_last_year", "last year’s reviews in the weeks that now lie ahead, relative to the last 4 weeks"),
     (r"year_(sine|cosine)", "time of the year ({})"),
     (r"weeks_to_thanksgiving", "weeks to Thanksgiving"),
     (r"weeks_to_christmas", "weeks to Christmas"),
     (r"holidays_next_(\d+)w", "public holidays in the next {} weeks"),
     (r"rating_total", "mean rating ever"),
-    (r"rating_change_4w", "rating in 4 weeks, less that in 52"),
-    (r"rating_change_12w", "rating in 12 weeks, less the 12 before"),
+    (r"rating_change_4w", "mean rating in 4 weeks minus that in 52 weeks"),
+    (r"rating_change_12w", "mean rating in 12 weeks minus that in the 12 weeks before"),
     (r"rating_deviation_(\d+)w", "spread of ratings in {} weeks"),
     (r"rating_(\d+)w", "mean rating in {} weeks"),
     (r"fives_(\d+)w", "share of five-star ratings in {} weeks"),
     (r"ones_(\d+)w", "share of one-star ratings in {} weeks"),
     (r"verified_(\d+)w", "share of verified purchases in {} weeks"),
-    (r"images_(\d+)w", "pictures a review in {} weeks"),
-    (r"words_(\d+)w", "words a review in {} weeks"),
-    (r"sentiment_(\d+)w", "good less bad words a review in {} weeks"),
-    (r"helpful_(\d+)w", "helpful votes a review in {} weeks"),
+    (r"images_(\d+)w", "images per review in {} weeks"),
+    (r"words_(\d+)w", "words per review in {} weeks"),
+    (r"sentiment_(\d+)w", "positive minus negative words per review in {} weeks"),
+    (r"helpful_(\d+)w", "helpful votes per review in {} weeks"),
     (r"category", "category"),
     (r"category_reviews_(\d+)w", "its category’s reviews in {} weeks"),
     (r"category_growth_last_year", "its category’s growth a year ago, in the weeks that now lie ahead"),
@@ -75,16 +74,12 @@ FEATURE_WORDS = (
     (r"price", "price"),
     (r"price_missing", "price unknown"),
 )
-"""What a feature is, for people, with `{}` for the numbers in its name; the formulas are in the page's table of features."""
+"""Short descriptions of features by patterns of their names; `{}` stands for the numbers in a name."""
 
 
 def parts(run: Run) -> dict[str, Any]:
     """The variables of this folder's page.html.j2."""
-    return {
-        "headline": _headline(run),
-        "forecast": _products(run),
-        "timeline": _timeline(run.manifest),
-    }
+    return {"headline": _headline(run), "forecast": _products(run), "timeline": _timeline(run.manifest)}
 
 
 def pictures(run: Run, series: dict[str, Any]) -> list[Picture]:
@@ -94,7 +89,10 @@ def pictures(run: Run, series: dict[str, Any]) -> list[Picture]:
     def by_week(axes: Any) -> None:
         weeks = np.unique(run.test.group)
         for name, probability in run.candidates.items():
-            scores = [_average_precision(run.test, probability, run.test.group == week) for week in weeks]
+            scores = [
+                metrics.binary_scores(target[rows], probability[rows], run.test.group[rows])["average_precision"]
+                for rows in (run.test.group == week for week in weeks)
+            ]
             axes.plot(weeks, scores, marker="o", markersize=3, **series[name])
         hot = [target[run.test.group == week].mean() for week in weeks]
         axes.plot(weeks, hot, color=colour("muted"), linewidth=1)
@@ -103,12 +101,12 @@ def pictures(run: Run, series: dict[str, Any]) -> list[Picture]:
         years = "–".join(sorted({f"{monday(week):%Y}" for week in weeks}))
         axes.set(ylim=(0, None), xlabel=f"test week, {years}", ylabel="average precision")
 
-    caption = "Whether one lucky week carries the score. Grey is the week’s share of hot products."
+    caption = "Shows whether the score depends on a single week. The grey line is the week’s share of hot products."
     return [("Average precision by test week", caption, "Average precision in each test week.", by_week)]
 
 
 def prepare_words(about: dict[str, Any]) -> list[str]:
-    """The words of scripts/prepare_data.py that prepared the data, run beside the raw files."""
+    """The arguments of the scripts/prepare_data.py command that prepared the data."""
     raw = {
         key: [file["file"] for file in about.get(census, {}).get("files", ())]
         for key, census in (("source", "census"), ("metadata", "product_census"))
@@ -118,23 +116,22 @@ def prepare_words(about: dict[str, Any]) -> list[str]:
 
 
 def feature_label(feature: dict[str, Any]) -> str:
-    """What a feature of the manifest's table is, for people; its documented meaning where we have no better words."""
+    """A short description of a feature in the manifest; its `meaning` if no pattern matches its name."""
     for pattern, words in FEATURE_WORDS:
-        if found := re.fullmatch(pattern, feature["name"]):
-            return words.format(*found.groups()).replace(" 1 weeks", " 1 week")
+        if match := re.fullmatch(pattern, feature["name"]):
+            return words.format(*match.groups()).replace(" 1 weeks", " 1 week")
     return feature["meaning"]
 
 
 def _products(run: Run) -> dict[str, Any]:
-    """The first products, each with its probability, its members' and the reasons in words."""
+    """The first products of the forecast: probability, the members' probabilities, and reasons in words."""
     assert run.forecast is not None
     table = run.forecast.slice(0, NUM_PRODUCTS)
-    probability = table["probability"].to_numpy()
-    of_members = np.stack([table[name].to_numpy() for name in run.combiner.member_names], axis=1)
+    member_names = run.combiner.member_names
+    highest = max(table[name].to_numpy().max() for name in ("probability", *member_names))
     features = {feature["name"]: feature for feature in run.manifest["features"]}
-    scale = min(1.0, np.ceil(10 * max(probability.max(), of_members.max())) / 10)
     rows = []
-    for number_of_row, row in enumerate(table.to_pylist()):
+    for row in table.to_pylist():
         reasons = []
         for reason in row["reasons"] or ():
             feature = features.get(reason["feature"], {"name": reason["feature"], "meaning": reason["feature"], "unit": ""})
@@ -149,13 +146,13 @@ def _products(run: Run) -> dict[str, Any]:
                     "is_lower": reason["contribution"] < 0,
                 }
             )
-        members = dict(zip(run.combiner.member_names, of_members[number_of_row].tolist(), strict=True))
+        members = {name: row[name] for name in member_names}
         rows.append({**row, "title": row["title"] or row["product_id"], "reasons": reasons, "members": members})
     return {
         "rows": rows,
-        "scale": float(scale),
-        "expected": float(probability.sum()),
-        "expected_blindly": len(rows) * run.scores["base_rate"],
+        "scale": min(1.0, float(np.ceil(10 * highest) / 10)),
+        "expected": float(table["probability"].to_numpy().sum()),
+        "expected_at_random": len(rows) * run.scores["base_rate"],
         "explained_by": explained_by(run),
     }
 
@@ -178,22 +175,18 @@ def _headline(run: Run) -> dict[str, Any]:
 
 
 def _timeline(about: dict[str, Any]) -> list[dict[str, Any]]:
-    """Where each split lies between the first week and the end of the forecast's horizon, in percent."""
+    """Position and width of each split between the first week and the end of the forecast's horizon, in percent."""
     first = datetime.date.fromisoformat(about["first_week"])
     horizon = datetime.timedelta(weeks=about["config"]["horizon_weeks"])
     week = datetime.timedelta(weeks=1)
-    whole = datetime.date.fromisoformat(about["last_week"]) + week + horizon - first
+    total = datetime.date.fromisoformat(about["last_week"]) + week + horizon - first
     spans = {
-        split: (datetime.date.fromisoformat(of["first_week"]), datetime.date.fromisoformat(of["last_week"]) + week)
-        for split, of in about["splits"].items()
+        name: (datetime.date.fromisoformat(split["first_week"]), datetime.date.fromisoformat(split["last_week"]) + week)
+        for name, split in about["splits"].items()
     }
     if FORECAST in spans:
         spans[FORECAST] = (spans[FORECAST][1], spans[FORECAST][1] + horizon)
     return [
-        {"name": split, "left": 100 * ((begin - first) / whole), "width": 100 * ((end - begin) / whole)}
-        for split, (begin, end) in spans.items()
+        {"name": name, "left": 100 * ((begin - first) / total), "width": 100 * ((end - begin) / total)}
+        for name, (begin, end) in spans.items()
     ]
-
-
-def _average_precision(test: Predictions, probability: np.ndarray, rows: np.ndarray) -> float:
-    return metrics.binary_scores(test.target[rows], probability[rows], test.group[rows])["average_precision"]

@@ -1,4 +1,4 @@
-"""The members that one command trains: what `make demo` shows."""
+"""The members that scripts/fit.py trains, as in `make demo`."""
 
 from typing import Any
 
@@ -6,7 +6,7 @@ from ensemble.pipeline.plan import PlannedMember
 
 
 def plan(about: dict[str, Any], num_threads: int) -> list[PlannedMember]:
-    """The trees first, since they take a small part of the time."""
+    """Tree members first, since they take a small part of the time."""
     trees = [
         PlannedMember(name=library, kind="trees", settings={"library": library, "refit": True})
         for library in ("xgboost", "lightgbm")

@@ -2,17 +2,17 @@
 
     row        a product at the end of week t, with at least `min_reviews` reviews in its last `base_weeks` weeks
     growth     reviews in (t, t + horizon_weeks] ÷ (reviews in (t − base_weeks, t] + 1)
-    hot        growth among the week's top `top_fraction` of rows; ties at the border are not hot, so never more than that
-    forecast   the rows of the last complete week, whose future nobody knows yet
+    hot        growth among the week's top `top_fraction` of rows; rows that tie at the threshold are not hot
+    forecast   the rows of the last complete week, whose labels are unknown
 
 Only weeks whose horizon lies inside the data are labelled. The splits train | validation | blend | test follow each other,
-with `horizon_weeks` weeks left out between them, so that no label of one reaches into the next. With `folds`, folds.py cuts
-the weeks before test in other ways too.
+with `horizon_weeks` weeks left out between them, so that no label of one split depends on the next. With `folds`, folds.py
+also divides the weeks before test into cross-validation folds.
 
-The prepared folder holds, as Arrow that `datasets.load_from_disk` opens: `products`, `weeks` (the active weeks of each
-product), `reviews` (token ids), and `rows/<split>`, whose rows address the other three by index. The raw reviews are read
-once and spilled by a hash of the product, and everything after that works on one spill file at a time: memory does not grow
-with the data, but for 6 bytes a row (week and growth, to find each week's border).
+The prepared folder holds Arrow datasets that `datasets.load_from_disk` opens: `products`, `weeks` (the active weeks of each
+product), `reviews` (token ids), and `rows/<split>`, whose rows refer to the other three by index. The raw reviews are read
+once and divided among spill files by a hash of the product. All later steps process one spill file at a time. Memory use
+grows by only 6 bytes per row: week and growth, from which each week's threshold is computed.
 """
 
 import dataclasses
@@ -37,7 +37,7 @@ from ensemble.errors import UserError
 from ensemble.recipes.hot_sellers import advice, coverage, features, folds, spills, weekly
 from ensemble.recipes.hot_sellers.market import MARKET_FILES, write_market
 from ensemble.recipes.hot_sellers.settings import MarketConfig, PanelConfig, PrepareConfig
-from ensemble.recipes.hot_sellers.splits import SPLITS, borders, split_weeks
+from ensemble.recipes.hot_sellers.splits import SPLITS, growth_by_week, growth_of, growth_thresholds, split_weeks
 from ensemble.task import Task
 
 KIND = "prepared data"
@@ -65,8 +65,8 @@ ADDRESS = {
 def prepare(config: PrepareConfig, like: dict[str, Any] | None = None) -> dict[str, Any]:
     """Write the prepared folder and return its manifest.
 
-    With `like`, the manifest of the data a model was trained on, only the forecast rows are written, with that manifest's
-    categories. Raises `UserError` for what the user can mend: paths, settings, damaged or too little data.
+    With `like`, the manifest of a model's training data, only the forecast rows are written, with the categories of that
+    manifest. Raises `UserError` for wrong paths or settings, and for damaged or too few data.
     """
     check(config)
     with folders.new_folder(config.out, config.overwrite, KIND) as folder:
@@ -76,7 +76,7 @@ def prepare(config: PrepareConfig, like: dict[str, Any] | None = None) -> dict[s
         product_census, categories = spills.spill_products(product_files, spill, config, like)
         facts = spills.spill_reviews(files, spill, census, config)
         if like is not None:
-            facts["has_text"] = like["has_text"]  # a model that reads text needs tokens, be they all empty
+            facts["has_text"] = like["has_text"]  # a model trained on text needs tokens, even if all are padding
         builder = _Builder(folder, spill, files, config.panel, facts, categories)
         builder.sum_weeks(census)
         covered = coverage.check(config, facts["text"], builder.metadata if product_files else None, spill, like)
@@ -91,8 +91,8 @@ def prepare(config: PrepareConfig, like: dict[str, Any] | None = None) -> dict[s
             "task": dataclasses.asdict(TASK),
             "sources": folders.sources((*files, *product_files)),
             "config": configuration.to_dict(config.panel),
-            "census": _placeless(census.to_dict()),
-            "product_census": _placeless(product_census.to_dict()),
+            "census": _without_folders(census.to_dict()),
+            "product_census": _without_folders(product_census.to_dict()),
             "first_week": str(weekly.monday(facts["first_week"])),
             "last_week": str(weekly.monday(facts["last_week"])),
             "splits": builder.describe_splits(builder.weeks_of),
@@ -104,10 +104,11 @@ def prepare(config: PrepareConfig, like: dict[str, Any] | None = None) -> dict[s
             ],
             "has_text": facts["has_text"],
             **coverage.lacking(covered),
-            **coverage.asked(config),
+            **coverage.changed_min_matched(config),
         }
-        if like is not None and (parts := coverage.of_market(about, like)):
-            about["lacking"] = about.get("lacking", {}) | {what: round(1 - part, 6) for what, part in parts.items()}
+        if like is not None and (fractions := coverage.too_few(about, like)):
+            missing = {what: round(1 - fraction, 6) for what, fraction in fractions.items()}
+            about["lacking"] = about.get("lacking", {}) | missing
         splits_of_folds = [builder.describe_splits(weeks_of, f"fold {k}'s ") for k, weeks_of in enumerate(builder.folds)]
         checksums: dict[tuple[int, int], str] = {}
         about["folds"] = write_folds(folder, about, splits_of_folds, SHARED, builder.write_rows, checksums)
@@ -117,7 +118,7 @@ def prepare(config: PrepareConfig, like: dict[str, Any] | None = None) -> dict[s
 
 
 def check(config: PrepareConfig) -> None:
-    """Refuse impossible settings with a sentence each."""
+    """Raise `UserError` for settings outside their ranges."""
     panel = config.panel
     positive_shares = len(panel.shares) == len(SPLITS) and all(0 < share < math.inf for share in panel.shares)
     configuration.check(
@@ -140,20 +141,20 @@ def check(config: PrepareConfig) -> None:
 
 
 GENERATED = ".generated.json"
-"""Beside a generated market: the sizes of its files, which may be replaced."""
+"""File with the sizes of the raw files that were generated; only files of these sizes are replaced."""
 
 
 def raw_files(config: PrepareConfig) -> tuple[list[Path], list[Path]]:
-    """The review files and the metadata files, generated or downloaded first where asked for."""
+    """Return the review files and the metadata files; generate or download them first if the settings ask for it."""
     raw = Path(config.raw or f"{config.out.rstrip('/')}-raw")
     if not config.source:
         if config.metadata:
             raise UserError(
-                "metadata is given without source: name the review files too, or neither for the generated market"
+                "metadata is given without source: name the review files too, or leave both out to generate a market"
             )
         _refuse_inside(config.out, [raw])
         if any((raw / name).exists() for name in MARKET_FILES) and not config.overwrite:
-            raise UserError(f"{raw} holds raw files already: name them as source, or add overwrite=true to generate others")
+            raise UserError(f"{raw} already holds raw files: name them as source, or add overwrite=true to generate others")
         sizes = {name: (raw / name).stat().st_size for name in MARKET_FILES if (raw / name).exists()}
         if sizes and sizes != (folders.read_json(raw / GENERATED) if (raw / GENERATED).exists() else {}):
             raise UserError(f"{raw} holds raw files that were not generated here: choose another raw=FOLDER")
@@ -165,8 +166,8 @@ def raw_files(config: PrepareConfig) -> tuple[list[Path], list[Path]]:
                and getattr(config.market, field.name) != getattr(simulated, field.name)]  # fmt: skip
     if changed:
         raise UserError(
-            f"market.{changed[0]}={getattr(config.market, changed[0])} is of the generated market, and source names your "
-            f"own files: leave {'it' if len(changed) == 1 else 'market.*'} out, or leave source out"
+            f"market.{changed[0]}={getattr(config.market, changed[0])} applies only to a generated market, but source names "
+            f"your own files: leave {'it' if len(changed) == 1 else 'market.*'} out, or leave source out"
         )
     files = reviews.expand_sources(config.source, raw)
     products = reviews.expand_sources(config.metadata, raw, "products") if config.metadata else []
@@ -175,14 +176,14 @@ def raw_files(config: PrepareConfig) -> tuple[list[Path], list[Path]]:
 
 
 def _refuse_inside(out: str, paths: list[Path]) -> None:
-    """Raw files inside `out` would be deleted with what it replaces."""
+    """Raise `UserError` for raw files inside `out`: they would be deleted when `out` is replaced."""
     for path in paths:
         if path.resolve().is_relative_to(Path(out).resolve()):
             raise UserError(f"the raw data {path} lie inside out={out}, which is replaced as a whole: choose another out")
 
 
-def _placeless(census: dict[str, Any]) -> dict[str, Any]:
-    """A census with file names for paths: the same raw files give the same fingerprint, wherever they lie."""
+def _without_folders(census: dict[str, Any]) -> dict[str, Any]:
+    """Replace paths in a census by file names, so that the fingerprint does not depend on the folder of the raw files."""
     kinds = (*census["dropped"].values(), *census.get("notes", {}).values())
     examples = (example for kind in kinds for example in kind["first"])
     for entry in (*census["files"], *examples):
@@ -191,7 +192,7 @@ def _placeless(census: dict[str, Any]) -> dict[str, Any]:
 
 
 class _Builder:
-    """The spilled reviews to the four tables, one spill file at a time."""
+    """Builds the four tables from the spilled reviews, one spill file at a time."""
 
     def __init__(
         self,
@@ -214,13 +215,13 @@ class _Builder:
         self.weeks_of: dict[str, folds.Weeks] = {FORECAST: (self.last_week, self.last_week)}
         self.folds: list[dict[str, folds.Weeks]] = []
         self.pieces: list[folds.Weeks] = []
-        self.border: dict[int, float] = {}
+        self.thresholds: dict[int, float] = {}
         self.growth: list[np.ndarray] = []
         self.growth_week: list[np.ndarray] = []
         self.counts: dict[folds.Weeks, dict[str, int]] = {}
 
     def sum_weeks(self, census: reviews.Census) -> None:
-        """Sort, clear of duplicates and sum each spill file; writes `products`, `weeks` and `reviews`."""
+        """Sort each spill file, remove duplicates, and sum by week; write `products`, `weeks` and `reviews`."""
         category_code = {name: code for code, name in enumerate(self.categories)}
         channels = {"week": pa.int32(), **dict.fromkeys(weekly.CHANNELS, pa.int32())}
         token_type = pa.int32() if self.panel.tokenizer else pa.uint16()
@@ -251,7 +252,9 @@ class _Builder:
                 )
                 weeks.write_ipc(self.parts[-1]["path"], compression="uncompressed")
                 self._add_to_categories(weeks, products)
-                self._add_growth(weekly.WeeklySeries.from_frame(weeks))
+                week, growth = growth_by_week(weekly.WeeklySeries.from_frame(weeks), self.panel, self.last_week)
+                self.growth_week.append(week)
+                self.growth.append(growth)
                 product_writer.write(products.to_arrow(compat_level=pl.CompatLevel.oldest()))
                 week_writer.write(weeks.select(*channels).to_arrow())
                 if self.has_text:
@@ -261,29 +264,23 @@ class _Builder:
         np.cumsum(self.reviews_by_category, axis=1, out=self.reviews_by_category)
 
     def split(self) -> None:
-        """Find the weeks of each split, of the folds' too, and the growth that a hot row of each week must exceed."""
+        """Compute the weeks of the splits and of each fold's splits, and each week's growth threshold of a hot row."""
         week, growth = np.concatenate(self.growth_week), np.concatenate(self.growth)
         num_labelled = max(0, self.last_week - self.panel.horizon_weeks - self.first_week + 1)
         rows_per_week = np.bincount(week - self.first_week, minlength=num_labelled)
         try:
             weeks_of = split_weeks(self.first_week, self.last_week, rows_per_week, self.panel)
-            found = folds.fold_weeks(weeks_of, rows_per_week, self.panel)
+            weeks_of_folds = folds.fold_weeks(weeks_of, rows_per_week, self.panel)
         except UserError as error:
             raise UserError(f"{error}{self._advice()}") from None
-        self.folds = [{**of, **self.weeks_of} for of in found]
+        self.folds = [{**weeks_of_fold, **self.weeks_of} for weeks_of_fold in weeks_of_folds]
         self.weeks_of = {**weeks_of, **self.weeks_of}
-        self.border = borders(week, growth, self.panel.top_fraction)
+        self.thresholds = growth_thresholds(week, growth, self.panel.top_fraction)
 
     def write_pieces(self) -> None:
-        """Compute the features of every row, and write the rows by the pieces of the weeks that the splits are made of."""
-        self.pieces = folds.pieces(weeks for of in (self.weeks_of, *self.folds) for weeks in of.values())
-        schema = pa.schema(
-            {
-                **ADDRESS,
-                **dict.fromkeys(TARGETS, pa.float32()),
-                **dict.fromkeys((f.name for f in self.features), pa.float32()),
-            }
-        )
+        """Compute the features of all rows, and write the rows of each piece: a range of weeks that no split divides."""
+        self.pieces = folds.pieces(weeks for weeks_of in (self.weeks_of, *self.folds) for weeks in weeks_of.values())
+        schema = pa.schema(ADDRESS | dict.fromkeys([*TARGETS, *(f.name for f in self.features)], pa.float32()))
         next_id = 0
         with ExitStack() as open_writers:
             writers = {piece: TableWriter(self._folder_of(piece), schema) for piece in self.pieces}
@@ -291,7 +288,7 @@ class _Builder:
                 open_writers.enter_context(writer)
             for part in tqdm(self.parts, desc="rows", unit=" files"):
                 series = weekly.WeeklySeries.from_frame(pl.read_ipc(part["path"]))
-                around = features.Surroundings(
+                context = features.PanelContext(
                     first_week=self.first_week,
                     category=part["category"],
                     price=part["price"],
@@ -299,26 +296,28 @@ class _Builder:
                 )
                 product, week = weekly.rows_with_recent_reviews(series, self.panel.base_weeks, self.last_week)
                 for piece, writer in writers.items():
-                    begin, end = piece
-                    here = (week >= begin) & (week <= end)
-                    for rows in self._blocks(series, product[here], week[here], around):
+                    in_piece = (week >= piece[0]) & (week <= piece[1])
+                    for rows in self._blocks(series, product[in_piece], week[in_piece], context):
                         table = self._table(rows, part, next_id)
                         writer.write(table)
                         next_id += table.num_rows
                         self._count(piece, table)
 
     def write_rows(self, folder: Path, fold: int | None = None) -> None:
-        """Join the pieces to the splits of the whole, or of a fold: `folder`/SPLIT."""
+        """Concatenate pieces to the splits of all data, or of one fold, as `folder`/SPLIT."""
         for split, weeks in (self.weeks_of if fold is None else self.folds[fold]).items():
             join(folder / split, [self._folder_of(piece) for piece in self._pieces_of(weeks)])
 
-    def describe_splits(self, weeks_of: dict[str, folds.Weeks], whose: str = "") -> dict[str, dict[str, Any]]:
-        """Rows, hot rows and dates of each split, for the manifest; `UserError` for one that is empty."""
+    def describe_splits(self, weeks_of: dict[str, folds.Weeks], prefix: str = "the ") -> dict[str, dict[str, Any]]:
+        """Rows, hot rows and dates of each split, for the manifest. Raises `UserError` for an empty split.
+
+        prefix : text before the name of a split in the error.
+        """
         described = {}
         for split, (begin, end) in weeks_of.items():
             counts = [self.counts[piece] for piece in self._pieces_of((begin, end)) if piece in self.counts]
-            count = {name: sum(of[name] for of in counts) for name in ("rows", "hot")}
-            self._refuse_empty(split, count, whose)
+            count = {name: sum(count_of_piece[name] for count_of_piece in counts) for name in ("rows", "hot")}
+            self._refuse_empty(split, count, prefix)
             dates = {"first_week": str(weekly.monday(begin)), "last_week": str(weekly.monday(end))}
             described[split] = {**dates, **count}
         return described
@@ -332,75 +331,64 @@ class _Builder:
     def _sorted(
         self, path: Path, category_code: dict[str, int], census: reviews.Census
     ) -> tuple[pl.DataFrame, pl.DataFrame]:
-        """The reviews of a spill file by product and time, each once, with product numbers; and their products."""
+        """The distinct reviews of a spill file, sorted by product and time, with product numbers; and their products."""
         frame = pl.read_ipc_stream(path).with_columns(weekly.week_of(pl.col("time_ms")).alias("week"))
-        covered = frame.filter(pl.col("week") <= self.last_week)
-        self._count_dropped(frame, covered, "in the last week, which the data do not cover to its end", census)
-        products = self._metadata(covered.select(pl.col("product_id").unique().sort()), category_code)
+        complete = frame.filter(pl.col("week") <= self.last_week)
+        self._count_dropped(frame, complete, "in the last week, which the data do not cover to its end", census)
+        products = self._metadata(complete.select(pl.col("product_id").unique().sort()), category_code)
         numbers = products.select("product_id", pl.int_range(pl.len(), dtype=pl.Int32).alias("product"))
-        ordered = covered.join(numbers, on="product_id", how="left").sort("product", "time_ms", "source_file", "source_line")
-        once = ordered.filter(pl.Series(duplicates.are_first(ordered, self.time_units)))
-        self._count_dropped(ordered, once, "duplicate: the same product, user and time", census)
-        return once, products
+        ordered = complete.join(numbers, on="product_id", how="left").sort(
+            "product", "time_ms", "source_file", "source_line"
+        )
+        distinct = ordered.filter(pl.Series(duplicates.are_first(ordered, self.time_units)))
+        self._count_dropped(ordered, distinct, "duplicate: the same product, user and time", census)
+        return distinct, products
 
     def _count_dropped(self, before: pl.DataFrame, after: pl.DataFrame, kind: str, census: reviews.Census) -> None:
         if len(after) < len(before):
-            place = ["source_file", "source_line"]
-            lost = before.join(after.select(place), on=place, how="anti").select(*place, "product_id")
-            first = lost.head(reviews.NUM_EXAMPLES).iter_rows()
+            line_key = ["source_file", "source_line"]
+            dropped = before.join(after.select(line_key), on=line_key, how="anti").select(*line_key, "product_id")
+            first = dropped.head(reviews.NUM_EXAMPLES).iter_rows()
             examples = [reviews.Example(self.files[file].name, line, product) for file, line, product in first]
-            census.drop(kind, len(lost), examples)
+            census.drop(kind, len(dropped), examples)
 
     def _metadata(self, products: pl.DataFrame, category_code: dict[str, int]) -> pl.DataFrame:
-        """Title, store, category code and price of the products, null where the metadata have none: (num_products, 5)."""
+        """Id, title, store, category code and price of the products, null if the metadata have none: (num_products, 5)."""
         part = (pl.col("product_id").hash(0) % spills.NUM_PRODUCT_SPILLS).cast(pl.Int32)
-        found = [
+        matches = [
             pl.read_ipc_stream(path).join(products, on="product_id", how="semi")
             for number in products.select(part.unique().sort()).to_series()
             if (path := self.spill / f"products-{number}.arrow").exists()
         ]
-        known = pl.concat([pl.DataFrame(schema=reviews.PRODUCT_SCHEMA), *found]).unique("product_id", keep="first")
+        known = pl.concat([pl.DataFrame(schema=reviews.PRODUCT_SCHEMA), *matches]).unique("product_id", keep="first")
         self.metadata.add(products, known)
         joined = products.join(known, on="product_id", how="left", maintain_order="left").select(*reviews.PRODUCT_SCHEMA)
         code = pl.col("category").fill_null("").replace_strict(category_code, default=0, return_dtype=pl.Int32)
         return joined.with_columns(code)
 
     def _add_to_categories(self, weeks: pl.DataFrame, products: pl.DataFrame) -> None:
-        """Add the week's reviews to its category's and the market's; running totals are made of them at the end."""
+        """Add the weekly reviews to the counts of each category and of the market."""
         column = weeks["week"].to_numpy() - self.first_week + 1
         category = products["category"].to_numpy()[weeks["product"].to_numpy()]
         num = weeks["reviews"].to_numpy()
         np.add.at(self.reviews_by_category, (category, column), num)
         np.add.at(self.reviews_by_category[-1], column, num)
 
-    def _add_growth(self, series: weekly.WeeklySeries) -> None:
-        product, week = weekly.rows_with_recent_reviews(
-            series, self.panel.base_weeks, self.last_week - self.panel.horizon_weeks
-        )
-        rows = weekly.Windows(series, product, week)
-        kept = rows.sum("reviews", self.panel.base_weeks) >= self.panel.min_reviews
-        self.growth.append(self._growth(rows)[kept])
-        self.growth_week.append(week[kept].astype(np.int16))
-
-    def _growth(self, rows: weekly.Windows) -> np.ndarray:
-        ahead = rows.next("reviews", self.panel.horizon_weeks)
-        return (ahead / (rows.sum("reviews", self.panel.base_weeks) + 1)).astype(np.float32)
-
     def _blocks(
-        self, series: weekly.WeeklySeries, product: np.ndarray, week: np.ndarray, around: features.Surroundings
+        self, series: weekly.WeeklySeries, product: np.ndarray, week: np.ndarray, context: features.PanelContext
     ) -> Iterator[features.PanelBlock]:
-        """Rows with enough reviews, a quarter of a million at a time."""
+        """Rows with at least `min_reviews` reviews, `ROWS_PER_BLOCK` at a time."""
         for begin in range(0, len(product), ROWS_PER_BLOCK):
             block = slice(begin, begin + ROWS_PER_BLOCK)
-            rows = features.PanelBlock(series, product[block], week[block], around)
+            rows = features.PanelBlock(series, product[block], week[block], context)
             kept = rows.sum("reviews", self.panel.base_weeks) >= self.panel.min_reviews
             if not kept.all():
-                rows = features.PanelBlock(series, product[block][kept], week[block][kept], around)
+                rows = features.PanelBlock(series, product[block][kept], week[block][kept], context)
             if len(rows.week):
                 yield rows
 
     def _table(self, rows: features.PanelBlock, part: dict[str, Any], next_id: int) -> pa.Table:
-        """One block of rows; a forecast's targets are NaN."""
+        """The table of one block of rows; the targets of forecast rows are NaN."""
         num_rows = len(rows.week)
         totals = rows.series.totals["reviews"]
         columns: dict[str, np.ndarray] = {
@@ -415,11 +403,11 @@ class _Builder:
         if rows.week[0] == self.last_week:
             columns |= {name: np.full(num_rows, np.nan) for name in TARGETS}
         else:
-            growth = self._growth(rows)
+            growth = growth_of(rows, self.panel)
             ahead = rows.next("reviews", self.panel.horizon_weeks)
             weeks, row = np.unique(rows.week, return_inverse=True)
             columns |= {
-                "hot": growth > np.array([self.border[week] for week in weeks.tolist()], np.float32)[row],
+                "hot": growth > np.array([self.thresholds[week] for week in weeks.tolist()], np.float32)[row],
                 "growth": growth,
                 "rating_next": features.ratio(rows.next("rating", self.panel.horizon_weeks), ahead) / 10,
                 "engagement": features.ratio(rows.next("helpful_votes", self.panel.horizon_weeks), ahead),
@@ -443,8 +431,8 @@ class _Builder:
     def _advice(self) -> str:
         return advice.settings_that_work(self._series, self.panel, self.first_week, self.last_week)
 
-    def _refuse_empty(self, split: str, count: dict[str, int], whose: str) -> None:
-        fewer_folds = ", or choose fewer panel.folds" if whose else ""
+    def _refuse_empty(self, split: str, count: dict[str, int], prefix: str) -> None:
+        fewer_folds = ", or choose fewer panel.folds" if prefix.startswith("fold") else ""
         if not count["rows"] and split == FORECAST:
             raise UserError(
                 f"no product has panel.min_reviews={self.panel.min_reviews} in the last {self.panel.base_weeks} weeks of "
@@ -452,12 +440,11 @@ class _Builder:
             )
         if not count["rows"]:
             raise UserError(
-                f"{whose or 'the '}{split} split has no rows: lower panel.min_reviews, or give more data"
-                f"{fewer_folds}{self._advice()}"
+                f"{prefix}{split} split has no rows: lower panel.min_reviews, or give more data{fewer_folds}{self._advice()}"
             )
         if split != FORECAST and not count["hot"]:
             raise UserError(
-                f"{whose or 'the '}{split} split has {count['rows']} rows but not one hot product: its weeks are too small, "
-                f"or their rows too much alike, for panel.top_fraction={self.panel.top_fraction}: raise that, or lower "
+                f"{prefix}{split} split has {count['rows']} rows but not one hot product, since its weeks have too few rows "
+                f"or too many ties for panel.top_fraction={self.panel.top_fraction}: raise panel.top_fraction, or lower "
                 f"panel.min_reviews{fewer_folds}{self._advice()}"
             )

@@ -6,7 +6,7 @@ from ensemble.errors import UserError
 
 
 def load(kind: str, name: str) -> Any:
-    """`AutoTokenizer` or `AutoModel` of a pretrained encoder; `UserError` if the library or the files are not there."""
+    """Load `AutoTokenizer` or `AutoModel` (`kind`). Raises `UserError` if the library or the files are missing."""
     try:
         import transformers
     except ImportError:
@@ -16,5 +16,5 @@ def load(kind: str, name: str) -> Any:
     except (OSError, ValueError) as error:
         reason = " ".join(str(error).split())[:200]
         raise UserError(
-            f"the text encoder '{name}' is no sound folder and cannot be fetched ({reason}): give another folder"
+            f"the text encoder '{name}' cannot be read as a folder or downloaded ({reason}): give another folder"
         ) from None

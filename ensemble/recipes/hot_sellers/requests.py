@@ -1,7 +1,7 @@
-"""A request to the service, and how it becomes tables: the raw rows of Amazon Reviews 2023, checked by field.
+"""Requests to the service: rows of Amazon Reviews 2023, checked field by field and converted to tables.
 
-What a row has besides these fields is passed over, so that lines of the raw files can be sent as they are. Rows are plain
-dicts: models would take twice the time.
+Other fields of a row are ignored, so that lines of the raw files can be sent unchanged. Rows are dicts (`TypedDict`), since
+validation of pydantic models takes twice the time.
 """
 
 import json
@@ -41,81 +41,84 @@ class Review(TypedDict):
     """One review."""
 
     __pydantic_config__ = ConfigDict(strict=True)  # type: ignore[misc]
-    parent_asin: Annotated[str, Field(min_length=1, pattern=NOT_BLANK, description="the product")]
-    user_id: Annotated[str, Field(min_length=1, pattern=NOT_BLANK, description="who wrote it")]
+    parent_asin: Annotated[str, Field(min_length=1, pattern=NOT_BLANK, description="id of the product")]
+    user_id: Annotated[str, Field(min_length=1, pattern=NOT_BLANK, description="id of the reviewer")]
     rating: Annotated[float, Field(ge=LOWEST_RATING, le=HIGHEST_RATING, description="stars")]
     timestamp: Annotated[int, Field(ge=YEAR_1995_MS, lt=1 << 62, description="milliseconds since 1970, UTC")]
     title: NotRequired[Annotated[str | None, Field(description="headline")]]
-    text: NotRequired[Annotated[str | None, Field(description="the review itself")]]
-    helpful_vote: NotRequired[Annotated[int, Field(ge=0, lt=1 << 31, description="people who found it helpful")]]
-    verified_purchase: NotRequired[Annotated[bool, Field(description="whether the product was bought there")]]
-    images: NotRequired[Annotated[list[Any], Field(description="pictures; only their number counts")]]
+    text: NotRequired[Annotated[str | None, Field(description="text of the review")]]
+    helpful_vote: NotRequired[Annotated[int, Field(ge=0, lt=1 << 31, description="number of helpful votes")]]
+    verified_purchase: NotRequired[Annotated[bool, Field(description="whether the purchase is verified")]]
+    images: NotRequired[Annotated[list[Any], Field(description="images; only their number is used")]]
 
 
 class Product(TypedDict):
-    """What the catalogue says of one product."""
+    """The metadata of one product."""
 
     __pydantic_config__ = ConfigDict(strict=True)  # type: ignore[misc]
-    parent_asin: Annotated[str, Field(min_length=1, pattern=NOT_BLANK, description="the product")]
-    title: NotRequired[Annotated[str | None, Field(description="its name")]]
-    main_category: NotRequired[Annotated[str | None, Field(description="one that the members never saw counts as unknown")]]
-    categories: NotRequired[Annotated[list[str], Field(description="its path, read where there is no main category")]]
-    store: NotRequired[Annotated[str | None, Field(description="who sells it")]]
+    parent_asin: Annotated[str, Field(min_length=1, pattern=NOT_BLANK, description="id of the product")]
+    title: NotRequired[Annotated[str | None, Field(description="name of the product")]]
+    main_category: NotRequired[Annotated[str | None, Field(description="unknown if it is not in the training data")]]
+    categories: NotRequired[Annotated[list[str], Field(description="category path, used if there is no main category")]]
+    store: NotRequired[Annotated[str | None, Field(description="name of the seller")]]
     price: NotRequired[Annotated[float | str | None, Field(description="dollars")]]
 
 
 class Request(BaseModel):
     """All reviews of all products of the categories, old and new, and the products' metadata."""
 
-    model_config = ConfigDict(cache_strings="keys")  # texts differ: to remember them takes a fifth of the time
+    model_config = ConfigDict(cache_strings="keys")  # caching texts too, which all differ, takes a fifth of the time
     reviews: Annotated[list[Review], Field(min_length=1)]
     products: Annotated[list[Product], Field(min_length=1)] | None = None
 
 
 def counts(request: Request) -> dict[str, int]:
-    """How many rows a request has of each kind; the first kind is what is forecast from."""
+    """Number of rows of each table in a request; the first table is required for a forecast."""
     return {"reviews": len(request.reviews), "products": len(request.products or [])}
 
 
 def problem(request: Request, like: dict[str, Any]) -> tuple[list[str | int], str] | None:
-    """The first review that is dated in the future, by more than a day: its place and a sentence; None if there is none."""
+    """Location and error message of the first review dated more than a day in the future, or None."""
     end = time.time() * 1000 + DAY_MS
-    ahead = next((number for number, review in enumerate(request.reviews) if review["timestamp"] > end), None)
-    if ahead is None:
-        return None
-    return ["reviews", ahead, "timestamp"], "a review cannot be of the future: give milliseconds since 1970, UTC"
+    for number, review in enumerate(request.reviews):
+        if review["timestamp"] > end:
+            return ["reviews", number, "timestamp"], "a review cannot be of the future: give milliseconds since 1970, UTC"
+    return None
 
 
 def tables(request: Request) -> tuple[pa.Table, pa.Table | None]:
-    """The request's reviews and products as `Predictor.predict` takes them."""
+    """Reviews and products of a request as arguments of `Predictor.predict`."""
     return review_table(request.reviews), None if request.products is None else product_table(request.products)
 
 
 def facts(like: dict[str, Any]) -> dict[str, Any]:
-    """What /schema says of an ensemble that was fitted on data with the manifest `like`."""
+    """Entries of the answer of /schema, for an ensemble fitted on data with the manifest `like`."""
     categories = like["categories"]
     horizon = {"horizon_weeks": like["config"]["horizon_weeks"]}
     return {**horizon, "categories": categories, "products_needed": len(categories) > 1}
 
 
 def answer(metadata: dict[str, str]) -> dict[str, Any]:
-    """What stands in an answer beside the forecast, from the metadata of its table."""
-    # The part of the products without metadata, of the reviews without text, and of training's products and weekly reviews
+    """Entries of an answer beside the forecast, from the metadata of its table.
+
+    `lacking` holds shares: of products without metadata, of reviews without text, and of the training data's products and
+    weekly reviews that the request lacks.
+    """
     lacking = json.loads(metadata["lacking"])
     return {"week": metadata["week"], "horizon_weeks": int(metadata["horizon_weeks"]), "lacking": lacking}
 
 
 def review_table(reviews: list[Review]) -> pa.Table:
-    """The reviews as `Predictor.predict` takes them."""
+    """Reviews as an argument of `Predictor.predict`."""
     end = list(accumulate((len(review.get("images", ())) for review in reviews), initial=0))
     images = pa.ListArray.from_arrays(pa.array(end, pa.int32()), pa.array([""] * end[-1], pa.string()))
     return pa.table({**_columns(reviews, REVIEW_KINDS), "images": images})
 
 
 def product_table(products: list[Product]) -> pa.Table:
-    """The products as `Predictor.predict` takes them."""
-    given = [product.get("price") for product in products]
-    price = pa.array([None if one is None else str(one) for one in given], pa.string())
+    """Products as an argument of `Predictor.predict`."""
+    prices = [product.get("price") for product in products]
+    price = pa.array([None if value is None else str(value) for value in prices], pa.string())
     return pa.table({**_columns(products, PRODUCT_KINDS), "price": price})
 
 

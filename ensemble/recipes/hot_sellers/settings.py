@@ -9,20 +9,20 @@ from ensemble.errors import UserError
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class MarketConfig:
-    """What to simulate; `UserError` for a size below one, a negative seed, or a first day that is no Monday since 1995."""
+    """The simulated market. `UserError` for a size below one, a negative seed, or a first day not on a Monday since 1995."""
 
     num_products: int = 3000
-    """Products in the catalogue, also those that nobody reviews."""
+    """Products in the catalogue, including products without reviews."""
     num_reviews: int = 200_000
-    """Reviews in expectation; what is drawn lies within about 2 % of it."""
+    """Expected number of reviews; the number drawn is within about 2 % of it."""
     num_weeks: int = 156
-    """Calendar weeks from the first day; no review lies outside them."""
+    """Calendar weeks, beginning with the first day; all reviews are dated in these weeks."""
     first_day: str = "2020-10-05"
     """The first day of the first week, a Monday, as YYYY-MM-DD."""
     seed: int = 0
-    """One seed gives the same files, byte for byte."""
+    """Random seed; the same seed gives the same files, byte for byte."""
     with_text: bool = True
-    """Whether reviews have titles and texts; without, both are empty, and the file is a quarter smaller."""
+    """Whether reviews have titles and texts; otherwise both are empty, and the file is a quarter smaller."""
 
     def __post_init__(self) -> None:
         for name in ("num_products", "num_reviews", "num_weeks"):
@@ -46,24 +46,24 @@ class MarketConfig:
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class PanelConfig:
-    """What becomes a row, what it is called hot for, and how rows are split."""
+    """Which product-weeks become rows, which rows are hot, and how rows are split."""
 
     horizon_weeks: int = 12
-    """How far ahead the label looks, in weeks; also the embargo between two splits."""
+    """Weeks after week t that the label covers; also the number of weeks left out between two splits."""
     base_weeks: int = 4
-    """The weeks up to t that growth is measured against."""
+    """Weeks up to week t with which growth compares the weeks after it."""
     top_fraction: float = 0.05
-    """The part of each week's rows, at most, that is called hot."""
+    """Largest fraction of each week's rows that is hot."""
     min_reviews: int = 1
     """Reviews that a product needs in its base weeks to be a row."""
     shares: tuple[float, float, float, float] = (0.55, 0.15, 0.15, 0.15)
-    """The parts of the labelled weeks, embargoes taken off, that go to train, validation, blend and test."""
+    """Fractions of the labelled rows for train, validation, blend and test; each split consists of whole weeks."""
     folds: int = 0
-    """Folds forward in time, for bags of members; 0 for none. They cost little room: what they share is stored once."""
+    """Folds forward in time, for bagged members; 0 for none. Data that folds share are stored once."""
     as_of_crawl: bool = False
-    """Also the features that only the crawl knew (price, helpful votes): good on paper, not to be had in a real forecast."""
+    """Add features known only when the data were crawled (price, helpful votes). A real forecast does not have them."""
     num_tokens: int = 24
-    """Words kept of each review; 0 leaves the text out."""
+    """Words of each review that are used; 0 leaves the text out."""
     vocabulary_size: int = 8192
     """Size of the hashed vocabulary, at most 65536."""
     tokenizer: str = ""
@@ -72,26 +72,26 @@ class PanelConfig:
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class PrepareConfig:
-    """Everything that scripts/prepare_data.py takes for hot_sellers."""
+    """Settings of scripts/prepare_data.py --recipe hot_sellers."""
 
     out: str = "???"
     """The folder of prepared data to write."""
     source: tuple[str, ...] = ()
-    """Review files, globs, or hub:Category of Amazon Reviews 2023; empty for the generated market."""
+    """Review files, globs, or hub:Category of Amazon Reviews 2023; empty generates a market."""
     metadata: tuple[str, ...] = ()
     """Product metadata files, globs, or hub:Category; optional."""
     raw: str = ""
     """The folder for generated or downloaded raw files; empty for the name of `out` with -raw."""
     columns: dict[str, str] = dataclasses.field(default_factory=dict)
-    """For tables with unknown headers: product_id, user_id, rating and time, each with its column's name."""
+    """Names of the columns product_id, user_id, rating and time, for tables with unknown headers."""
     until: str = ""
-    """Leave out reviews dated after this day (YYYY-MM-DD). Empty: those dated after the file's modification are bad rows."""
+    """Leave out reviews after this day (YYYY-MM-DD). Empty: reviews after the file's modification time are bad rows."""
     max_bad_fraction: float = 0.01
-    """The run stops when more than this part of the rows is bad."""
+    """Largest fraction of bad rows; the run stops above it."""
     min_matched: float = 0.5
-    """Where metadata are given, the run stops when less than this part of the reviewed products has any. A forecast also
-    stops when less than this part of the reviews has text, if members learned from text; of the part that it was then. It
-    holds for new reviews too, also over HTTP."""
+    """Smallest fraction of reviewed products with metadata, if metadata are given; the run stops below it. If members were
+    trained on text, a forecast also stops when the fraction of reviews with text is below this multiple of the fraction in
+    the training data. The same value applies to new reviews, also over HTTP."""
     overwrite: bool = False
     """Replace `out` if it exists."""
     panel: PanelConfig = dataclasses.field(default_factory=PanelConfig)
@@ -100,33 +100,33 @@ class PrepareConfig:
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class RecipeConfig:
-    """The recipe's own settings, under `recipe.` on the command line."""
+    """Settings of the network, under `recipe.` on the command line."""
 
     width: int = 32
     """Width of the model."""
     num_layers: int = 2
     """Transformer blocks over the weekly series."""
     num_heads: int = 2
-    """Heads of each attention; must divide the width."""
+    """Attention heads; must divide the width."""
     dropout: float = 0.1
-    """Dropout on the table and where table, series and text are joined."""
+    """Dropout in the MLP of the table features and in the layer that joins table, series and text."""
     num_reviews: int = 4
-    """Most recent reviews whose text is read; 0 for none."""
+    """Number of most recent reviews whose text is read; 0 for none."""
     text_layers: int = 1
-    """Transformer blocks over the words of a review; 0 for their mean."""
+    """Transformer blocks over the words of a review; 0 averages the words."""
     text_encoder: str = ""
-    """A local folder or hub name of a transformers encoder, the same as panel.tokenizer; empty: learned from scratch."""
+    """A local folder or hub name of a transformers encoder, the same as panel.tokenizer; empty trains one from scratch."""
     freeze_text: bool = True
-    """Leave a pretrained text encoder as it is; false fine-tunes it."""
+    """Do not train a pretrained text encoder; false fine-tunes it."""
     gradient_checkpointing: bool = False
-    """Recompute blocks in the backward pass: slower, with less memory."""
+    """Recompute activations in the backward pass: slower, with less memory."""
     loss: Literal["bce", "focal"] = "bce"
-    """The loss of the head for hot."""
+    """Loss of the head for hot."""
     focal_gamma: float = 2.0
-    """How strongly the focal loss turns to what is still wrong."""
+    """Focusing parameter γ of the focal loss; larger values reduce the weight of rows that are classified well."""
     weight_growth: float = 0.3
-    """Weight of the head for log growth, beside 1 for hot."""
+    """Loss weight of the head for log growth; the head for hot has weight 1."""
     weight_rating: float = 0.05
-    """Weight of the head for the mean rating of the horizon."""
+    """Loss weight of the head for the mean rating in the horizon."""
     weight_engagement: float = 0.0
-    """Weight of the head for helpful votes per review of the horizon; 0, since votes are counted at the crawl."""
+    """Loss weight of the head for helpful votes per review in the horizon; 0, since votes are counted at the crawl."""

@@ -1,4 +1,4 @@
-"""Raw files, read once and divided by product among spill files, so that what follows can work on one of them at a time."""
+"""Read the raw files once and divide their rows by product among spill files, which are then processed one at a time."""
 
 import datetime
 import math
@@ -24,7 +24,7 @@ NUM_PRODUCT_SPILLS = 64
 
 
 class _Spill:
-    """Frames divided by a hash of `product_id` among Arrow files, one open stream each."""
+    """Divides the rows of frames among Arrow files by a hash of `product_id`."""
 
     def __init__(self, folder: Path, name: str, num_parts: int):
         folder.mkdir(exist_ok=True)
@@ -47,7 +47,7 @@ class _Spill:
 def spill_products(
     files: list[Path], spill: Path, config: PrepareConfig, like: dict[str, Any] | None
 ) -> tuple[reviews.Census, list[str]]:
-    """Spill the metadata, and return its census and the list of categories; the first category means unknown."""
+    """Spill the metadata, and return its census and the list of categories, of which the first means unknown."""
     census = reviews.Census()
     names: set[str] = set()
     target = _Spill(spill, "products", NUM_PRODUCT_SPILLS)
@@ -62,7 +62,7 @@ def spill_products(
 
 
 def _count_copies(paths: list[Path], census: reviews.Census) -> None:
-    """Count the metadata of products that an earlier row has too; the first row of a product is the one that is used."""
+    """Count metadata rows of products that an earlier row describes; the first row of each product is used."""
     example = ""
     for path in paths:
         if not path.exists():
@@ -72,20 +72,23 @@ def _count_copies(paths: list[Path], census: reviews.Census) -> None:
         if is_first.all():
             continue
         first, later = frame.filter(is_first), frame.filter(~is_first)
-        others = later.join(first, on=later.columns, how="anti", nulls_equal=True)
-        census.drop(COPY, len(later) - len(others))
-        census.drop(CONFLICT, len(others))
-        example = example or (others["product_id"][0] if len(others) else "")
+        conflicts = later.join(first, on=later.columns, how="anti", nulls_equal=True)
+        census.drop(COPY, len(later) - len(conflicts))
+        census.drop(CONFLICT, len(conflicts))
+        example = example or (conflicts["product_id"][0] if len(conflicts) else "")
     if example:
         print(
-            f"warning: {census.dropped[CONFLICT]:,} rows of the metadata are of a product that an earlier row describes "
-            f"otherwise, such as {example}: the first row of each product is used",
+            f"warning: {census.dropped[CONFLICT]:,} rows of the metadata differ from an earlier row of the same product, "
+            f"such as {example}: the first row of each product is used",
             file=sys.stderr,
         )
 
 
 def spill_reviews(files: list[Path], spill: Path, census: reviews.Census, config: PrepareConfig) -> dict[str, Any]:
-    """Read the raw reviews once, turn their text to tokens, and spill them by product; returns what was seen."""
+    """Read the raw reviews once, tokenize their text, and spill them by product.
+
+    Returns first and last week, whether there is text, the share of reviews with text, and each file's unit of time in ms.
+    """
     panel = config.panel
     tokenizer = pretrained.load("AutoTokenizer", panel.tokenizer) if panel.tokenizer else None
     target = _Spill(spill, "reviews", _estimate_rows(files) // REVIEWS_PER_SPILL + 1)
@@ -105,15 +108,19 @@ def spill_reviews(files: list[Path], spill: Path, census: reviews.Census, config
                 text_share.add(len(words), int((words > 0).sum()))
                 if tokenizer is not None:
                     tokens = text.tokenize_pretrained(frame["text"], panel.num_tokens, tokenizer)
-                read: list[Any] = [pl.Series("words", words), pl.Series("sentiment", sentiment), pl.Series("tokens", tokens)]
+                columns: list[Any] = [
+                    pl.Series("words", words),
+                    pl.Series("sentiment", sentiment),
+                    pl.Series("tokens", tokens),
+                ]
             else:
-                read = [pl.lit(0, pl.Int32).alias("words"), pl.lit(0, pl.Int32).alias("sentiment")]
+                columns = [pl.lit(0, pl.Int32).alias("words"), pl.lit(0, pl.Int32).alias("sentiment")]
             target.add(
                 frame.drop("text", "user_id").with_columns(
                     frame["user_id"].hash(0).alias("user"),
                     pl.col("verified").fill_null(False),
                     pl.col("num_images", "helpful_votes").fill_null(0),
-                    *read,
+                    *columns,
                 )
             )
             bar.update(len(frame))
@@ -122,7 +129,7 @@ def spill_reviews(files: list[Path], spill: Path, census: reviews.Census, config
     if last_ms < first_ms and census.dropped.get(AFTER_UNTIL):
         raise UserError(f"all reviews are dated after until={config.until}: give a later day, or leave until out")
     if last_ms < first_ms:
-        raise UserError(f"there is not one review in {', '.join(str(file) for file in files)}: check the files")
+        raise UserError(f"there are no reviews in {', '.join(str(file) for file in files)}: check the files")
     first_week = int((first_ms - weekly.FIRST_MONDAY_MS) // weekly.WEEK_MS)
     duplicates.print_precisions(files, units)
     return {
@@ -135,22 +142,22 @@ def spill_reviews(files: list[Path], spill: Path, census: reviews.Census, config
 
 
 def _estimate_rows(files: list[Path]) -> int:
-    """About how many reviews the files hold: exact for Parquet, else by their size."""
+    """The approximate number of reviews: exact for Parquet, else estimated from the size of the files."""
     num_rows = 0
     for file in files:
         try:
             num_rows += pq.read_metadata(file).num_rows
-        except (pa.ArrowException, OSError):  # another format, or a damaged file, which its reader will name
+        except (pa.ArrowException, OSError):  # another format, or a damaged file, for which the reader raises an error
             num_rows += file.stat().st_size // (100 if file.suffix == ".gz" else 300)
     return num_rows
 
 
 def _end_of(day: str) -> int | None:
-    """The last millisecond of a day, UTC."""
+    """The last millisecond of a day in UTC, None for ''."""
     if not day:
         return None
     try:
         end = datetime.datetime.fromisoformat(day).replace(tzinfo=datetime.UTC) + datetime.timedelta(days=1)
     except (ValueError, OverflowError):
-        raise UserError(f"until={day} is no date: write it as in 2023-09-30") from None
+        raise UserError(f"until={day} is not a date: write it as in 2023-09-30") from None
     return int(end.timestamp() * 1000) - 1

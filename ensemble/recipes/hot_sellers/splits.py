@@ -1,9 +1,10 @@
-"""Which weeks go to which split, and which growth makes a row of a week hot."""
+"""The weeks of each split, the growth of a row, and each week's threshold above which a row is hot."""
 
 import numpy as np
 
 from ensemble.errors import UserError
 from ensemble.recipes.hot_sellers.settings import PanelConfig
+from ensemble.recipes.hot_sellers.weekly import WeeklySeries, Windows, rows_with_recent_reviews
 
 SPLITS = ("train", "validation", "blend", "test")
 
@@ -13,15 +14,16 @@ def split_weeks(
 ) -> dict[str, tuple[int, int]]:
     """First and last week of each split, both included, with the embargo between them.
 
-    `rows_per_week` (num_labelled_weeks,) counts the rows from `first_week` on; `last_week` is the last of the data. The
-    splits get their `shares` of the rows that the embargoes leave, to the week. Raises `UserError` when the data are too
-    short for four splits.
+    rows_per_week : (num_labelled_weeks,), beginning with `first_week`. last_week : the last week of the data.
+
+    The splits have `panel.shares` of the rows outside the embargoes, rounded to whole weeks. Raises `UserError` if the data
+    are too short for four splits.
     """
     total = np.concatenate([[0], np.cumsum(rows_per_week)])
     shares = np.array(panel.shares) / sum(panel.shares)
 
     def place(num_rows: float) -> list[tuple[int, int]]:
-        """Weeks [begin, end) of each split when all four together are to have `num_rows`; the last takes what is left."""
+        """Weeks [begin, end) of each split if all four have `num_rows` rows in total; the last split ends with the data."""
         begin, placed = 0, []
         for share in shares[:-1]:
             end = max(begin + 1, int(np.searchsorted(total, total[min(begin, len(total) - 1)] + share * num_rows)))
@@ -30,7 +32,7 @@ def split_weeks(
         return [*placed, (begin, len(rows_per_week))]
 
     low, high = 0.0, float(total[-1])
-    for _ in range(60):  # the more rows the first three get, the fewer are left for the last: bisect
+    for _ in range(60):  # bisection: the more rows the first three splits have, the fewer are left for the last
         middle = (low + high) / 2
         begin, end = place(middle)[-1]
         if begin < end and total[end] - total[begin] >= shares[-1] * middle:
@@ -47,16 +49,29 @@ def split_weeks(
     return {split: (first_week + begin, first_week + end - 1) for split, (begin, end) in zip(SPLITS, placed, strict=True)}
 
 
-def borders(week: np.ndarray, growth: np.ndarray, top_fraction: float) -> dict[int, float]:
-    """For each week the growth that a hot row must exceed: that of the best row which is not among the top fraction.
+def growth_of(rows: Windows, panel: PanelConfig) -> np.ndarray:
+    """Reviews in the horizon ÷ (reviews in the base weeks + 1), (num_rows,) float32."""
+    ahead = rows.next("reviews", panel.horizon_weeks)
+    return (ahead / (rows.sum("reviews", panel.base_weeks) + 1)).astype(np.float32)
 
-    `week` and `growth` have shape (num_rows,). A week of n rows has at most ⌊top_fraction · n⌋ hot ones, fewer with ties.
+
+def growth_by_week(series: WeeklySeries, panel: PanelConfig, last_week: int) -> tuple[np.ndarray, np.ndarray]:
+    """Week (int16) and growth (float32) of the rows whose horizon lies inside the data, (num_rows,) each."""
+    rows = Windows(series, *rows_with_recent_reviews(series, panel.base_weeks, last_week - panel.horizon_weeks))
+    kept = rows.sum("reviews", panel.base_weeks) >= panel.min_reviews
+    return rows.week[kept].astype(np.int16), growth_of(rows, panel)[kept]
+
+
+def growth_thresholds(week: np.ndarray, growth: np.ndarray, top_fraction: float) -> dict[int, float]:
+    """For each week, the growth that a hot row must exceed: the largest growth outside the top fraction.
+
+    `week` and `growth` have shape (num_rows,). A week of n rows has at most ⌊top_fraction · n⌋ hot rows, fewer with ties.
     """
     by_week = -growth[np.argsort(week, kind="stable")]  # int16 weeks sort in linear time
     weeks, start, count = np.unique(np.sort(week, kind="stable"), return_index=True, return_counts=True)
-    found = {}
-    for number, begin, rows in zip(weeks.tolist(), start, count, strict=True):
+    thresholds = {}
+    for number, begin, num_rows in zip(weeks.tolist(), start, count, strict=True):
         # 1e-9: a fraction such as 0.05 times 60 rows is 3, not 2.9999…
-        first_cold = int(top_fraction * rows + 1e-9)
-        found[number] = -float(np.partition(by_week[begin : begin + rows], first_cold)[first_cold])
-    return found
+        num_hot = int(top_fraction * num_rows + 1e-9)
+        thresholds[number] = -float(np.partition(by_week[begin : begin + num_rows], num_hot)[num_hot])
+    return thresholds

@@ -1,7 +1,7 @@
-"""Review text to what models read: hashed token ids, a count of words, a score of sentiment.
+"""Tokenization of review text: hashed token ids, the number of words, and a sentiment score.
 
-A word's id is CRC-32 modulo the vocabulary, the same on every machine and version, so no vocabulary file travels with a
-model. Each distinct word of a block is hashed and looked up once; the rest is array work.
+A word's id is its CRC-32 modulo the vocabulary size, the same on every machine, so a model needs no vocabulary file. Each
+distinct word of a block is hashed and looked up once.
 """
 
 import zlib

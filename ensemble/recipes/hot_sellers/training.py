@@ -1,10 +1,11 @@
-"""hot_sellers: which products will be among the week's top 5 % in review growth.
+"""Training of the hot_sellers network: which products will be among the week's top 5 % in review growth.
 
     accelerate launch --config_file accelerate_configs/single_cpu.yaml scripts/train.py --recipe hot_sellers \
         data=runs/demo/prepared out=runs/demo/members/transformer
 
-Demo size: about a minute on two cores. The loss is the weighted sum of four heads: hot (binary cross-entropy or focal,
-Lin et al. 2017, arXiv:1708.02002), log growth, mean rating and helpful votes per review of the horizon (Huber).
+About a minute on two cores at the demo's size. The loss is the weighted sum of the losses of four heads: hot (binary
+cross-entropy or focal loss, Lin et al. 2017, arXiv:1708.02002), and log growth, mean rating and helpful votes per review in
+the horizon (smooth L1).
 """
 
 from pathlib import Path
@@ -31,15 +32,15 @@ ROWS_FOR_STATISTICS = 100_000
 
 
 def make(config: RecipeConfig, data: str) -> "HotSellers":
-    """The recipe on a folder of prepared data; `UserError` when the two do not go together."""
+    """The recipe for a folder of prepared data. Raises `UserError` if the settings do not fit the data."""
     return HotSellers(config, Path(data))
 
 
 class PanelRows:
-    """The rows of one split; `gather` makes a batch with a handful of array operations, none per row."""
+    """The rows of one split; `gather` makes a batch with array operations, without a loop over rows."""
 
     def __init__(self, folder: Path, split: str, about: dict[str, Any], num_reviews: int):
-        self.opened_with = folder, split, about, num_reviews
+        self._arguments = folder, split, about, num_reviews
         table = open_table(folder / "rows" / split)
         names = [feature["name"] for feature in about["features"]]
         self.num_reviews = num_reviews
@@ -61,31 +62,31 @@ class PanelRows:
         return len(self.columns["row_id"])
 
     def __reduce__(self) -> tuple[Any, ...]:
-        """A DataLoader's worker opens the files itself: a pickled memory map is a copy of the whole file."""
-        return PanelRows, self.opened_with
+        """Pickle the arguments only, so that a DataLoader worker opens the files: a pickled memory map is a full copy."""
+        return PanelRows, self._arguments
 
     def gather(self, rows: np.ndarray, epoch: int = 0) -> Batch:
-        """Tensors of B = len(rows) examples, as `Forecaster.forward` documents them, and the targets, float32 (B,)."""
-        of_row = {name: column.take(rows) for name, column in self.columns.items()}
+        """Tensors of B = len(rows) examples, as documented at `Forecaster.forward`, and the targets, float32 (B,)."""
+        columns = {name: column.take(rows) for name, column in self.columns.items()}
         batch = {
             "features": np.stack([column.take(rows) for column in self.features], axis=1),
-            "category": of_row["category"].astype(np.int64),
-            "week": of_row["week"].astype(np.float32),
-            **{name: of_row[name] for name in TARGETS},
-            **self._series(of_row),
+            "category": columns["category"].astype(np.int64),
+            "week": columns["week"].astype(np.float32),
+            **{name: columns[name] for name in TARGETS},
+            **self._series(columns),
         }
         if self.num_reviews:
-            batch |= self._reviews(of_row)
+            batch |= self._reviews(columns)
         return {name: torch.from_numpy(array) for name, array in batch.items()}
 
-    def _series(self, of_row: dict[str, np.ndarray]) -> dict[str, np.ndarray]:
-        """The active weeks of the last year, put at their places among quiet ones: (B, 52, 8), and which weeks count."""
-        at, owner = ranges(of_row["weeks_begin"], of_row["weeks_end"])
-        slot = NUM_WEEKS - 1 - (of_row["week"][owner] - self.series_week.take(at))
-        sums = {name: column.take(at).astype(np.float32) for name, column in self.series.items()}
+    def _series(self, columns: dict[str, np.ndarray]) -> dict[str, np.ndarray]:
+        """The series of the last year, zero in weeks without reviews, (B, 52, 8), and the mask of weeks since the launch."""
+        index, row = ranges(columns["weeks_begin"], columns["weeks_end"])
+        position = NUM_WEEKS - 1 - (columns["week"][row] - self.series_week.take(index))
+        sums = {name: column.take(index).astype(np.float32) for name, column in self.series.items()}
         num = sums["reviews"]
-        series = np.zeros((len(of_row["week"]), NUM_WEEKS, len(SERIES)), np.float32)
-        series[owner, slot] = np.stack(
+        series = np.zeros((len(columns["week"]), NUM_WEEKS, len(SERIES)), np.float32)
+        series[row, position] = np.stack(
             [
                 np.log1p(num),
                 (sums["rating"] / num - 30) / 20,
@@ -96,24 +97,24 @@ class PanelRows:
             axis=1,
         )
         weeks_ago = np.arange(NUM_WEEKS - 1, -1, -1)
-        return {"series": series, "valid_weeks": weeks_ago <= of_row["age"][:, None]}
+        return {"series": series, "valid_weeks": weeks_ago <= columns["age"][:, None]}
 
-    def _reviews(self, of_row: dict[str, np.ndarray]) -> dict[str, np.ndarray]:
-        """The product's most recent reviews up to week t: token ids (B, R, L), rating and age (B, R, 2), which exist."""
-        at = of_row["reviews_end"][:, None] - 1 - np.arange(self.num_reviews)
-        valid = at >= of_row["reviews_begin"][:, None]
-        at = np.maximum(at, 0)
-        weeks_ago = of_row["week"][:, None] - self.review_week.take(at)
-        facts = np.stack([(self.review_rating.take(at) - 3) / 2, np.log1p(np.maximum(weeks_ago, 0)) / 4], axis=-1)
+    def _reviews(self, columns: dict[str, np.ndarray]) -> dict[str, np.ndarray]:
+        """The most recent reviews up to week t: token ids (B, R, L), rating and age (B, R, 2), and their mask (B, R)."""
+        index = columns["reviews_end"][:, None] - 1 - np.arange(self.num_reviews)
+        valid = index >= columns["reviews_begin"][:, None]
+        index = np.maximum(index, 0)
+        weeks_ago = columns["week"][:, None] - self.review_week.take(index)
+        rating, age = (self.review_rating.take(index) - 3) / 2, np.log1p(np.maximum(weeks_ago, 0)) / 4
         return {
-            "tokens": self.review_tokens.take(at).astype(np.int64) * valid[..., None],
-            "review_facts": (facts * valid[..., None]).astype(np.float32),
+            "tokens": self.review_tokens.take(index).astype(np.int64) * valid[..., None],
+            "rating_and_age": (np.stack([rating, age], axis=-1) * valid[..., None]).astype(np.float32),
             "valid_reviews": valid,
         }
 
 
 class HotSellers:
-    """The recipe; see `ensemble.recipe.Recipe` for what each method owes."""
+    """The methods of `ensemble.recipe.NeuralRecipe` for hot_sellers."""
 
     name = "hot_sellers"
     monitor, higher_is_better = "average_precision", True
@@ -128,7 +129,7 @@ class HotSellers:
         if config.text_encoder != self.about["config"]["tokenizer"]:
             raise UserError(
                 f"recipe.text_encoder='{config.text_encoder}', but the data's tokens are of panel.tokenizer="
-                f"'{self.about['config']['tokenizer']}': the two must be the same"
+                f"'{self.about['config']['tokenizer']}': the two must be the same; change either one"
             )
         self.fingerprint = self.about["fingerprint"]
         self.inputs = inputs.meaning(self.about)
@@ -143,7 +144,7 @@ class HotSellers:
         return self._rows[split]
 
     def model(self) -> torch.nn.Module:
-        """A new model; its feature statistics are of the training split, or zero where only weights will be loaded."""
+        """A new model, with the feature statistics of the training split, or placeholders if the data have no such split."""
         config, about = self.config, self.about
         mean, scale, base_rate = self._statistics()
         return Forecaster(
@@ -162,24 +163,24 @@ class HotSellers:
         )
 
     def size(self, num_rows: int) -> Size:
-        return size.of(self.config, self.about, self.num_reviews, num_rows, NUM_WEEKS, len(SERIES))
+        return size.estimate(self.config, self.about, self.num_reviews, num_rows, NUM_WEEKS, len(SERIES))
 
     def optimizers(self, model: torch.nn.Module, learning_rate: float, weight_decay: float) -> list[torch.optim.Optimizer]:
         return [adamw(model, learning_rate, weight_decay)]
 
     def step(self, model: torch.nn.Module, batch: Batch, state: Any) -> tuple[torch.Tensor, torch.Tensor, Any]:
-        """Sum of the examples' losses, and the number of examples; no state is carried."""
+        """Sum of the losses, and the number of examples; `state` is not used."""
         hot, growth, rating, engagement = model(batch).float().unbind(dim=-1)
         loss_B = F.binary_cross_entropy_with_logits(hot, batch["hot"], reduction="none")
         if self.config.loss == "focal":
-            wrong_B = torch.sigmoid(torch.where(batch["hot"] > 0.5, -hot, hot))
-            loss_B = wrong_B**self.config.focal_gamma * loss_B
+            probability_of_other_class_B = torch.sigmoid(torch.where(batch["hot"] > 0.5, -hot, hot))
+            loss_B = probability_of_other_class_B**self.config.focal_gamma * loss_B
         for weight, output, target in (
             (self.config.weight_growth, growth, batch["growth"].log1p()),
             (self.config.weight_rating, rating, (batch["rating_next"] - 3) / 2),
             (self.config.weight_engagement, engagement, batch["engagement"].log1p()),
         ):
-            # A target is NaN where the horizon has no review to take a mean of
+            # A mean over the reviews in the horizon is NaN if there are none
             known = torch.isfinite(target)
             error = F.smooth_l1_loss(output, torch.where(known, target, 0.0), reduction="none")
             loss_B = loss_B + weight * torch.where(known, error, 0.0)
@@ -197,12 +198,15 @@ class HotSellers:
         return {name: scores[name] for name in ("average_precision", "roc_auc", "log_loss", "lift_at_5pct")}
 
     def describe(self, split: str) -> dict[str, np.ndarray]:
-        """The group is the week, the cluster the product."""
+        """Row ids, with the week as group and the product as cluster."""
         columns = self.rows(split).columns
         return {"row_id": columns["row_id"].all(), "group": columns["week"].all(), "cluster": columns["product"].all()}
 
     def _statistics(self) -> tuple[torch.Tensor, torch.Tensor, float]:
-        """Over training rows: mean and deviation of each feature's signed logarithm, shape (F,); the share of hot rows."""
+        """Mean and standard deviation of each feature's signed logarithm, shape (F,), and the share of hot rows.
+
+        They are computed from `ROWS_FOR_STATISTICS` training rows, evenly spaced.
+        """
         if "train" not in self.about["splits"]:
             num_features = sum(feature["name"] != "category" for feature in self.about["features"])
             return torch.zeros(num_features), torch.ones(num_features), 0.5
@@ -215,7 +219,7 @@ class HotSellers:
             known = values[np.isfinite(values)]
             mean.append(known.mean() if known.size else 0.0)
             deviation = known.std() if known.size else 0.0
-            # A constant column's deviation is not quite 0: divided by that, any other value would be an extreme one
+            # The computed deviation of a constant column is not exactly 0; divided by it, other values would become huge
             scale.append(deviation if deviation > 1e-6 else 1.0)
         base_rate = float(np.clip(rows.columns["hot"].take(sample).mean(), 1e-4, 1 - 1e-4))
         return torch.tensor(mean, dtype=torch.float32), torch.tensor(scale, dtype=torch.float32), base_rate

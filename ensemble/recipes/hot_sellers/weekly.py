@@ -1,9 +1,9 @@
 """Weekly sums per product, and sums over any calendar window of them.
 
-Most product-weeks have no review, so only the active ones are stored, sorted by product and week; a week that is not there
-counts as zero. A window's sum is the difference of two running totals, found by binary search: calendar weeks, never rows.
+Most product-weeks have no review. Only active weeks are stored, sorted by product and week; the others count as zero. The
+sum over a window of calendar weeks is the difference of two cumulative sums, whose positions are found by binary search.
 
-Every sum is an integer (ratings in tenths of a star), so a window is exact, whatever was added before it and after it.
+All sums are integers (ratings in tenths of a star), so the sum over a window is exact and does not depend on other weeks.
 Weeks are numbered from Monday 5 January 1970 and end on Sunday, 24:00 UTC.
 """
 
@@ -16,7 +16,7 @@ import polars as pl
 WEEK_MS = 7 * 24 * 3600 * 1000
 FIRST_MONDAY = datetime.date(1970, 1, 5)
 FIRST_MONDAY_MS = 4 * 24 * 3600 * 1000
-SPAN = 1 << 16  # more weeks than any calendar here: product * SPAN + week sorts by product, then week
+SPAN = 1 << 16  # more weeks than any data have, so that product * SPAN + week sorts by product, then week
 
 CHANNELS = {
     "reviews": "reviews",
@@ -33,7 +33,7 @@ CHANNELS = {
 
 
 def week_of(time_ms: pl.Expr) -> pl.Expr:
-    """The number of the week that holds a time in milliseconds since 1970 (UTC)."""
+    """The number of the week of a time in milliseconds since 1970 (UTC)."""
     return ((time_ms - FIRST_MONDAY_MS).floordiv(WEEK_MS)).cast(pl.Int32)
 
 
@@ -43,9 +43,9 @@ def monday(week: int) -> datetime.date:
 
 
 def last_complete_week(last_time_ms: int) -> int:
-    """The last week that the data covers to its end: the week of the last review, if that fell on a Sunday."""
-    week, rest = divmod(last_time_ms - FIRST_MONDAY_MS, WEEK_MS)
-    return week if rest >= 6 * WEEK_MS // 7 else week - 1
+    """The last week that the data cover to its end: that of the last review if it is of a Sunday, else the week before."""
+    week, time_in_week_ms = divmod(last_time_ms - FIRST_MONDAY_MS, WEEK_MS)
+    return week if time_in_week_ms >= 6 * WEEK_MS // 7 else week - 1
 
 
 def sum_by_week(reviews: pl.DataFrame) -> pl.DataFrame:
@@ -82,14 +82,14 @@ def sum_by_week(reviews: pl.DataFrame) -> pl.DataFrame:
 
 
 class _Totals(dict[str, np.ndarray]):
-    """Running totals of each channel and of reviews_squared, (num_active + 1,) int64, added up when first asked for."""
+    """Cumulative sums of each channel and of reviews_squared, (num_active + 1,) int64, computed at first use."""
 
     def __init__(self, weeks: pl.DataFrame):
         super().__init__()
         self._weeks = weeks
 
     def __missing__(self, channel: str) -> np.ndarray:
-        squared = channel == "reviews_squared"  # not stored: it would not fit into 32 bits
+        squared = channel == "reviews_squared"  # not a column of `weeks`: it would not fit into 32 bits
         values = self._weeks["reviews" if squared else channel].to_numpy().astype(np.int64)
         total = np.zeros(len(self._weeks) + 1, np.int64)
         np.cumsum(values * values if squared else values, out=total[1:])
@@ -107,12 +107,12 @@ class WeeklySeries:
 
     @classmethod
     def from_frame(cls, weeks: pl.DataFrame) -> "WeeklySeries":
-        """From what `sum_by_week` returns."""
+        """From the result of `sum_by_week`."""
         week = weeks["week"].to_numpy()
         return cls(weeks["product"].to_numpy().astype(np.int64) * SPAN + week + 1, week, _Totals(weeks))
 
     def position(self, product: np.ndarray, week: np.ndarray) -> np.ndarray:
-        """How many active weeks come before or are (product, week): an index into `totals`, of shape (n,)."""
+        """Number of active weeks up to and including (product, week): indices into `totals`, shape (n,)."""
         return np.searchsorted(self.key, product.astype(np.int64) * SPAN + np.maximum(week + 1, 0), side="right")
 
 
@@ -140,14 +140,14 @@ class Windows:
         return totals[self.position(0)] - totals[self.position(SPAN)]
 
     def next(self, channel: str, weeks: int) -> np.ndarray:
-        """The sum over (t, t + weeks]: the future, for labels only."""
+        """The sum over (t, t + weeks], the future; for labels only."""
         return self.sum(channel, weeks, ago=-weeks)
 
 
 def rows_with_recent_reviews(series: WeeklySeries, base_weeks: int, last_week: int) -> tuple[np.ndarray, np.ndarray]:
     """Every (product, week) with a review in the last `base_weeks` weeks, up to `last_week`: two int32 arrays, sorted.
 
-    These are the active weeks and the up to `base_weeks` − 1 quiet ones after each.
+    These are the active weeks, and up to `base_weeks` − 1 weeks without reviews after each.
     """
     product = (series.key // SPAN).astype(np.int32)
     until_next = np.full(len(product), base_weeks, np.int64)

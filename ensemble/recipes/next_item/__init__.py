@@ -1,4 +1,4 @@
-"""next_item: which item a user takes next. SASRec and TiSASRec, each with plain residuals or with mHC."""
+"""next_item: the next item of a user, predicted by SASRec or TiSASRec with residual or hyper-connections (mHC)."""
 
 from ensemble.recipe import Words
 

@@ -1,11 +1,11 @@
-"""The baselines that every next_item member must beat: what is popular, and what followed the last item.
+"""Baselines of next_item: `popularity`, and `co_occurrence` with the last item.
 
     python scripts/predict.py member=popularity data=runs/beauty/prepared out=runs/beauty/rankings
     python scripts/predict.py member=co_occurrence data=runs/beauty/prepared out=runs/beauty/rankings
 
-popularity: items by how often they were taken in training; scores are these counts. co_occurrence: by how often each came
-directly after the last item of the history, in training; those that tie, and so all that never did, by popularity. Its
-scores are the counts plus a part of 1 for popularity. No table of items × items is made, only the pairs that occurred.
+popularity: the score of an item is its number of training interactions. co_occurrence: the score is the number of times that
+the item came directly after the last item of the history, in training, plus a fraction below 1 by which popularity breaks
+ties. Only pairs that occurred are stored, not a matrix of items × items.
 """
 
 from pathlib import Path
@@ -15,7 +15,7 @@ import numpy as np
 
 from ensemble import folders
 from ensemble.arrow import Column, open_table, ranges
-from ensemble.recipes.next_item.item_ranks import Ranks, ranked, sampled_items
+from ensemble.recipes.next_item.item_ranks import Ranks, ranks_of, sampled_items
 
 NAMES = ("popularity", "co_occurrence")
 SCORES_AT_ONCE = 1 << 22
@@ -23,12 +23,12 @@ SCORES_AT_ONCE = 1 << 22
 
 
 def kinds(about: dict[str, Any]) -> dict[str, str]:
-    """The baselines of data with this manifest, and what kind each is."""
+    """The names of the baselines, each with its kind."""
     return dict.fromkeys(NAMES, "baseline")
 
 
 def predict(data: str | Path, split: str, name: str) -> dict[str, Any]:
-    """The rankings of a split by the baseline of that name: the arguments of `rankings.Rankings`, but split and member."""
+    """The rankings of a split by a baseline: the arguments of `rankings.Rankings` except split and member."""
     assert name in NAMES
     about = folders.read_manifest(data)
     rows = open_table(Path(data) / "rows" / split)
@@ -36,21 +36,21 @@ def predict(data: str | Path, split: str, name: str) -> dict[str, Any]:
     item = Column(open_table(Path(data) / "events"), "item").all()
     counts, level = np.unique(Column(open_table(Path(data) / "items"), "count").all(), return_inverse=True)
     followers = _Followers(Path(data), item) if name == "co_occurrence" else None
-    found = []
-    at_once = max(1, SCORES_AT_ONCE // len(level))
-    for first in range(0, len(row_id), at_once):
-        here = slice(first, first + at_once)
-        target = item[end[here] - 1].astype(np.int64)
-        place, owner = ranges(begin[here], end[here] - 1)
-        seen = item[place].astype(np.int64)
-        everyone = np.arange(len(target))
-        sampled = sampled_items(row_id[here], np.concatenate([owner, everyone]), np.concatenate([seen, target]), len(level))
+    blocks = []
+    block_size = max(1, SCORES_AT_ONCE // len(level))
+    for first in range(0, len(row_id), block_size):
+        block = slice(first, first + block_size)
+        target = item[end[block] - 1].astype(np.int64)
+        event, row = ranges(begin[block], end[block] - 1)
+        seen = item[event].astype(np.int64)
+        row_of_taken, taken = np.concatenate([row, np.arange(len(target))]), np.concatenate([seen, target])
+        sampled = sampled_items(row_id[block], row_of_taken, taken, len(level))
         score = np.tile(level, (len(target), 1))
         if followers:
-            owner_of_follower, follower, times = followers.of(item[end[here] - 2])
-            score[owner_of_follower, follower - 1] += times * len(counts)
-        found.append(ranked(score, owner, seen, target, sampled))
-    ranks = Ranks(*(np.concatenate(column) for column in zip(*found, strict=True)))
+            row_of_follower, follower, times = followers.after(item[end[block] - 2])
+            score[row_of_follower, follower - 1] += times * len(counts)
+        blocks.append(ranks_of(score, row, seen, target, sampled))
+    ranks = Ranks(*(np.concatenate(column) for column in zip(*blocks, strict=True)))
     return {
         "row_id": row_id,
         "user": user,
@@ -65,17 +65,17 @@ def predict(data: str | Path, split: str, name: str) -> dict[str, Any]:
 
 
 class _Followers:
-    """How often each item came directly after each other one in training: only pairs that occurred, sorted by the first."""
+    """Counts of pairs of consecutive items in training; only pairs that occurred, sorted by the first item."""
 
     def __init__(self, data: Path, item: np.ndarray) -> None:
         rows = open_table(data / "rows" / "train")
-        place, _ = ranges(Column(rows, "begin").all(), Column(rows, "end").all() - 1)
+        event, _ = ranges(Column(rows, "begin").all(), Column(rows, "end").all() - 1)
         stride = np.int64(item.max()) + 1
-        pairs, self.times = np.unique(item[place] * stride + item[place + 1], return_counts=True)
-        self.before, self.after = np.divmod(pairs, stride)
+        pairs, self._times = np.unique(item[event] * stride + item[event + 1], return_counts=True)
+        self._first, self._second = np.divmod(pairs, stride)
 
-    def of(self, item: np.ndarray) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
-        """Of each item the place in `item`, the items that came after it, and how often; flat arrays."""
-        first, last = (np.searchsorted(self.before, item, side=side) for side in ("left", "right"))
-        pair, owner = ranges(first, last)
-        return owner, self.after[pair], self.times[pair]
+    def after(self, item: np.ndarray) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
+        """For each item, the items that came after it: index in `item`, following item, and count; flat arrays."""
+        first, last = (np.searchsorted(self._first, item, side=side) for side in ("left", "right"))
+        pair, index = ranges(first, last)
+        return index, self._second[pair], self._times[pair]

@@ -1,11 +1,11 @@
-"""Ranking files to the table of all next_item members: scores, how sure one can be of them, and where each is good.
+"""Comparison of next_item members by their ranking files: scores with confidence intervals, also by length of history.
 
     table.md         a row for each member and baseline, the best NDCG@10 first
-    scores.json      every score, by length of history too, with 95 % intervals over users
+    scores.json      all scores, also by length of history, with 95 % intervals over users
     by_length.png    NDCG@10 by length of history
 
-A member that was trained on candidates, and an ensemble of such, ranks only a sequence's candidates. Where the item that
-came next is none of them, its rank is infinite and counts 0, so that all figures are of the same rows and items.
+Members trained on candidates, and ensembles of them, rank only the candidates of a sequence. If the target is not among the
+candidates, its rank is infinite and its score 0, so that the scores of all members are of the same rows and items.
 """
 
 import dataclasses
@@ -25,7 +25,7 @@ KIND = "ranking table"
 RECIPE = "next_item"
 ENSEMBLE = "ensemble"
 NUM_SAMPLED = 101
-"""The target and 100 negatives; of fewer items there is no such sample."""
+"""The target and 100 negatives; sampled metrics are left out if there are fewer items."""
 METRIC = "ndcg_at_10"
 COLUMNS = {
     "hr_at_10": "HR@10",
@@ -40,21 +40,21 @@ COLUMNS = {
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class Member:
-    """What one of them says of N rows, in the order of the row ids."""
+    """The predictions of a member for N rows, in the order of the row ids."""
 
     name: str
     is_baseline: bool
     rank: np.ndarray
     """(N,)"""
     rank_of_101: np.ndarray | None
-    """(N,); None of those that rank candidates only."""
+    """(N,); None for members that rank only candidates."""
     items: np.ndarray
     """(N, K), the best first, 0 for none."""
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class Table:
-    """The members, and what came next of the N rows that all of them rank."""
+    """The members, and the N rows that all of them rank."""
 
     split: str
     fingerprint: str
@@ -79,10 +79,10 @@ def compare(
     seed: int,
     overwrite: bool = True,
 ) -> dict[str, Any]:
-    """Write the comparison of all members to the folder `out`; returns what scores.json holds.
+    """Write the comparison of all members to the folder `out`; returns the content of scores.json.
 
-    data : of next_item. rankings : ranking files of validation and of `split`. candidates, predictions, ensemble, names : as
-    for `read_candidates`; empty for none. num_draws, seed : of the bootstrap over users. Raises `UserError`.
+    data : prepared data of next_item. rankings : folder of ranking files of validation and of `split`. candidates,
+    predictions, ensemble, names : see `read_candidates`; empty for none. num_draws, seed : of the bootstrap over users.
     """
     with folders.new_folder(out, overwrite, KIND) as folder:
         table = read(rankings, data, split)
@@ -95,14 +95,16 @@ def compare(
 
 
 def read(folder: str | Path, data: str | Path, split: str) -> Table:
-    """The ranking files of a split; `UserError` if there are none, or they are of other data."""
-    about = _about(data)
+    """Read the ranking files of a split. Raises `UserError` if there are none, or they are of other data."""
+    about = folders.read_manifest(data)
+    if about["recipe"] != RECIPE:
+        raise UserError(f"{data} was prepared for the recipe {about['recipe']}, which ranks no items: name data of {RECIPE}")
     files = rankings.read_together(_paths(folder, split))
     first = files[0]
     if (first.fingerprint, first.split) != (about["fingerprint"], split):
         raise UserError(
-            f"{folder} ranks {first.split} of data {first.fingerprint}, and {split} of {about['fingerprint']} in {data} is "
-            "to be compared: name the data that was predicted"
+            f"{folder} ranks {first.split} of data {first.fingerprint}, but data={data} is {about['fingerprint']} and the "
+            f"split {split}: name the data that was predicted"
         )
     members = [
         Member(
@@ -121,68 +123,66 @@ def read(folder: str | Path, data: str | Path, split: str) -> Table:
 def read_candidates(
     table: Table, candidates: str | Path, files: str | Path, ensemble: str | Path, names: Collection[str] = ()
 ) -> Table:
-    """The same with the members of a folder of prediction files on candidates, and with an ensemble of them, if given.
+    """Add members that were trained on candidates to the table, and an ensemble of them.
 
-    names : of the members to read from the folder; empty for all.
-    Raises `UserError` for files that are of other candidates, and candidates of other data or another split than test: of
-    the others, members learned.
+    files : folder of prediction files. ensemble : folder of the ensemble, '' for none. names : the members to read from
+    `files`; empty for all. Raises `UserError` for prediction files of other candidates, candidates of other data, and a
+    split other than test, since members were trained on the others.
     """
     about = folders.read_manifest(candidates)
     if about.get("data") != table.fingerprint:
         raise UserError(
-            f"{candidates} has no candidates of {table.fingerprint}, the data of the ranking files: make them with "
+            f"{candidates} has no candidates of {table.fingerprint}, the data of the ranking files: prepare them with "
             "scripts/prepare_data.py --recipe candidates"
         )
     if table.split != "test":
-        raise UserError(f"members learned from candidates of {table.split}: compare split=test, or leave candidates out")
+        raise UserError(f"members were trained on candidates of {table.split}: compare split=test, or leave candidates out")
     rows = open_table(Path(candidates) / "rows" / table.split)
     row_id, sequence, item = (Column(rows, name).all() for name in ("row_id", "sequence", "item"))
-    place = np.searchsorted(table.row_id, sequence)
+    row = np.searchsorted(table.row_id, sequence)
     paths = _paths(files, table.split) if files else []
     paths = [path for path in paths if not names or path.name.removesuffix(f".{table.split}.parquet") in names]
     paths += [Path(ensemble) / f"{table.split}.parquet"] if ensemble else []
-    found = []
+    members = list(table.members)
     for path in paths:
         file = predictions.read(path)
         if file.fingerprint != about["fingerprint"]:
-            raise UserError(f"{path} is of {file.fingerprint}, and {candidates} is {about['fingerprint']}: predict again")
+            raise UserError(f"{path} is of {file.fingerprint}, but {candidates} is {about['fingerprint']}: predict again")
         if file.member in about["rankings"] and file.config.get("kind") in ("baseline", "ranking"):
-            continue  # its ranking file says more: it ranks all items
+            continue  # the ranking file of this member ranks all items
         order = np.argsort(file.row_id)
         if not np.array_equal(file.row_id[order], row_id):
             raise UserError(f"{path} has other rows than {table.split} of {candidates}: predict again")
-        score = file.prediction[order]
-        rank, items = among_candidates(len(table.row_id), place, item, item == table.target[place], score)
-        found.append(Member(name=file.member, is_baseline=False, rank=rank, rank_of_101=None, items=items))
-    return dataclasses.replace(table, members=[*table.members, *found])
+        rank, items = among_candidates(len(table.row_id), row, item, item == table.target[row], file.prediction[order])
+        members.append(Member(name=file.member, is_baseline=False, rank=rank, rank_of_101=None, items=items))
+    return dataclasses.replace(table, members=members)
 
 
 def among_candidates(
-    num_rows: int, place: np.ndarray, item: np.ndarray, is_target: np.ndarray, score: np.ndarray
+    num_rows: int, row: np.ndarray, item: np.ndarray, is_target: np.ndarray, score: np.ndarray
 ) -> tuple[np.ndarray, np.ndarray]:
-    """Each row's rank of the target among its candidates, infinite where it is none, and its best items.
+    """The rank of each row's target among its candidates, infinite if it is not a candidate, and the best items.
 
-    place, item, is_target, score : (n,) of the candidates, each item at most once in a row. The ranks have shape
-    (num_rows,), ties at their mean; the items (num_rows, 10), 0 where there are fewer, of those that tie a lower number
-    first.
+    row, item, is_target, score : (n,), of the candidates; an item is at most once in a row. Returns ranks (num_rows,), with
+    the mean rank for ties, and items (num_rows, 10), 0 if there are fewer, ties in order of the item number.
     """
     target_score = np.full(num_rows, np.nan)
-    target_score[place[is_target]] = score[is_target]
-    higher = np.bincount(place, score > target_score[place], num_rows)
-    same = np.bincount(place, score == target_score[place], num_rows) - 1
-    order = np.lexsort((item, -score, place))
-    number = np.arange(len(order)) - np.searchsorted(place[order], place[order])
+    target_score[row[is_target]] = score[is_target]
+    higher = np.bincount(row, score > target_score[row], num_rows)
+    same = np.bincount(row, score == target_score[row], num_rows) - 1
+    order = np.lexsort((item, -score, row))
+    position = np.arange(len(order)) - np.searchsorted(row[order], row[order])
     best = np.zeros((num_rows, item_metrics.BEST), np.int64)
-    is_shown = number < item_metrics.BEST
-    best[place[order][is_shown], number[is_shown]] = item[order][is_shown]
+    is_shown = position < item_metrics.BEST
+    best[row[order][is_shown], position[is_shown]] = item[order][is_shown]
     return np.where(np.isnan(target_score), np.inf, 1 + higher + same / 2), best
 
 
 def best_on_validation(folder: str | Path, table: Table) -> str:
-    """The name of the member, no baseline if there is another, that has the highest NDCG@10 on validation."""
-    candidates = [member for member in table.members if not member.is_baseline and member.rank_of_101 is not None]
+    """The name of the member with the highest NDCG@10 on validation; a baseline only if there are no other members."""
+    trained = [member for member in table.members if not member.is_baseline and member.rank_of_101 is not None]
     scores = {}
-    for member in candidates or table.members:
+    for member in trained or table.members:
         file = rankings.read(Path(folder) / f"{member.name}.validation.parquet")
         if (file.fingerprint, file.split) != (table.fingerprint, "validation"):
             raise UserError(
@@ -194,11 +194,10 @@ def best_on_validation(folder: str | Path, table: Table) -> str:
 
 
 def score(table: Table, data: str | Path, best: str, num_draws: int, seed: int) -> dict[str, Any]:
-    """What scores.json holds."""
+    """The content of scores.json."""
     count = Column(open_table(Path(data) / "items"), "count").all()
     names = [member.name for member in table.members]
-    if len(set(names)) < len(names):
-        raise UserError(f"two members have one name in {', '.join(names)}: give each its own with name=…")
+    rankings.check_names(names)
     gain = np.stack([item_metrics.ndcg(member.rank, 10) for member in table.members], axis=1)
     reference = names.index(best)
 
@@ -233,7 +232,7 @@ def score(table: Table, data: str | Path, best: str, num_draws: int, seed: int) 
 
 
 def write(folder: Path, scores: dict[str, Any]) -> str:
-    """Write the three files and the manifest into a folder; returns the table."""
+    """Write the three files and the manifest into a folder; returns the text of table.md."""
     text = as_text(scores)
     (folder / "table.md").write_text(text, encoding="utf-8")
     folders.write_json(folder / "scores.json", scores)
@@ -246,8 +245,8 @@ def as_text(scores: dict[str, Any]) -> str:
     """The table as Markdown."""
     best = scores["best_on_validation"]
     lines = [
-        f"{scores['split']}: {scores['rows']:,} sequences of {scores['users']:,} users; what came next is ranked among "
-        f"{scores['items']:,} items but those taken before; 95 % intervals from {scores['num_draws']:,} draws of users.",
+        f"{scores['split']}: {scores['rows']:,} sequences of {scores['users']:,} users; the next item is ranked among "
+        f"{scores['items']:,} items except those taken before; 95 % intervals from {scores['num_draws']:,} draws of users.",
         f"The best trained member on validation is {best}; baselines are scored too, but never chosen."
         if any(not member["is_baseline"] for member in scores["members"].values())
         else f"The best baseline on validation is {best}.",
@@ -269,7 +268,7 @@ def as_text(scores: dict[str, Any]) -> str:
 
 
 def _finite(interval: bootstrap.Interval) -> dict[str, float | None]:
-    """JSON has no NaN: of one user, no interval can be told."""
+    """Replace NaN by None, since JSON has no NaN; the interval over a single user is NaN."""
     return {name: value if np.isfinite(value) else None for name, value in interval._asdict().items()}
 
 
@@ -302,15 +301,8 @@ def _draw(file: Path, scores: dict[str, Any]) -> None:
     plt.close(figure)
 
 
-def _about(data: str | Path) -> dict[str, Any]:
-    about = folders.read_manifest(data)
-    if about["recipe"] != RECIPE:
-        raise UserError(f"{data} was prepared for the recipe {about['recipe']}, which ranks no items: name data of {RECIPE}")
-    return about
-
-
 def _paths(folder: str | Path, split: str) -> list[Path]:
-    found = sorted(Path(folder).glob(f"*.{split}.parquet"))
-    if not found:
+    paths = sorted(Path(folder).glob(f"*.{split}.parquet"))
+    if not paths:
         raise UserError(f"there are no files of {split} in {folder}: write them with scripts/predict.py, or check the path")
-    return found
+    return paths

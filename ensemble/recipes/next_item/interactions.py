@@ -1,26 +1,25 @@
-"""Raw files to interactions: who took which item, when; in the order in which it happened.
+"""Readers of raw interaction files: user, item and time, in the order of events.
 
-Beside everything that reviews.py reads (Amazon Reviews, MovieLens, `.inter`, tables with named columns), lines of text. They
-are recognised by what is in them; the word in brackets names them:
+Besides all formats of reviews.py (Amazon Reviews, MovieLens, `.inter`, tables with named columns), lines of text are read.
+Their format is detected from the content; its name is in parentheses:
 
     1::1193::5::978300760          user, item, rating, seconds: MovieLens' ratings.dat (ratings)
     196 242 3 881250949            the same with blanks or tabs: u.data (ratings)
     196 242 881250949              user, item, seconds (times)
-    1 1193                         user, item; the order of lines is that of time (pairs)
+    1 1193                         user, item; lines are in order of time (pairs)
     1 3 7 12 9                     a user and all items, oldest first (sequences)
     1 3 7 12 9<TAB>0 864000 60 0   the same, then the seconds since the item before, first 0 (gaps)
 
-With format=auto, two groups of numbers with a tab between them are gaps or an error, never sequences.
+With format=auto, two groups of numbers separated by a tab are gaps or an error, never sequences.
 
-Interactions are sorted stably by user and time: of two at one moment, the one that comes first in the file is first. That is
-no detail: it decides the test item of two users in five of MovieLens 1M.
+Interactions are sorted stably by user and time, so that events at the same time stay in the order of the file. This matters:
+it decides the test item of two in five users of MovieLens 1M.
 
-An id is any text without blanks, exactly as written, also a number of any length; beside `::`, blanks are part of it. A
-moment may lie before 1970. A line of text that is not what it should be ends the run, with file and line: one without a
-user, with a rating that is no number, with a time that is none or has 1e11 seconds or more (it is in milliseconds), or a
-second one of a user where each has one. Where reviews.py reads, bad rows are counted and left out. A user without an item
-is none. An event that stands twice in a file is two, but for repeats=first. One that stands in two files with the
-time of day counts once, also where one of them has coarser times.
+An id is any text without blanks, exactly as written; with `::`, blanks are part of the id. Times may be before 1970. An
+invalid line of text stops the run with file and line: a line without a user, a rating or time that is not a number, a time
+of 1e11 seconds or more (which is in milliseconds), or a second line of a user in a format with one line per user. In formats
+of reviews.py, bad rows are counted and left out. A user without items is ignored. The same event twice in one file counts
+twice, except with repeats=first. In two files with the time of day it counts once, even if one has coarser times.
 """
 
 import codecs
@@ -36,20 +35,21 @@ from ensemble.data.octets import Bytes, refuse_bare_returns
 from ensemble.errors import UserError
 
 SCHEMA = {"user": pl.String(), "item": pl.String(), "time": pl.Int64()}
-"""time: milliseconds since 1970, or since the user's first item; 0 where there is none, and the files' order is all."""
+"""time: milliseconds since 1970 or since the user's first item; 0 in formats without time, where only the order is known."""
 TEXT_FORMATS = ("ratings", "times", "pairs", "sequences", "gaps")
 TIMED = {"ratings", "times", "gaps"}
 DATED = {"ratings", "times", "reviews"}
-"""Formats that know the time of day: their files can be read together."""
+"""Formats with times since 1970; their files can be read together."""
 ONE_LINE_EACH = {"sequences", "gaps"}
-NUM_LINES_LOOKED_AT = 1000
+NUM_HEAD_LINES = 1000
+"""Lines from which the format is detected."""
 COPY = "copy: the same user, item and time in an earlier file"
 LONGEST_RATING = 4
-"""Characters; a longer number in the third place is an item."""
+"""In characters; a longer number in the third position is an item."""
 SHORTEST_TIME = 9
-"""Characters, from 1973 on; a shorter number in the last place is an item."""
+"""In characters, which excludes times before 1973; a shorter number in the last position is an item."""
 MOST_SECONDS = 1e11
-"""The year 5138; in milliseconds, 1973."""
+"""1e11 seconds is the year 5138; 1e11 milliseconds is 1973."""
 MEANING = {
     "ratings": "user, item, rating and seconds since 1970",
     "times": "user, item and seconds since 1970",
@@ -59,54 +59,53 @@ MEANING = {
 }
 WORD = r"\S+"
 WORDS = pl.col("line").str.extract_all(WORD)
-FIRST_OF_USER, SECOND_LINE = pl.col("user").is_first_distinct(), "is a second line of its user, who has one with all items"
+FIRST_OF_USER, SECOND_LINE = pl.col("user").is_first_distinct(), "is a second line of its user; each user has only one"
 JOIN_LINES = "join the lines, or name another format: format=times has user, item and seconds, format=pairs user and item"
 
 
 def read(files: Sequence[Path], format: str, columns: dict[str, str], census: Census) -> tuple[pl.DataFrame, list[str]]:
-    """All interactions in the files' order, and the format of each file.
+    """All interactions in the order of the files, and the format of each file.
 
     format : one of `TEXT_FORMATS`, reviews, or auto. columns : as for `reviews.read_reviews`. Raises `UserError`, with file
-    and line, for what cannot be read, and for files that cannot be read together.
+    and line, for invalid lines, and for files that cannot be read together.
     """
     frames: list[pl.DataFrame] = []
     formats: list[str] = []
     for file in files:
-        found = recognise(file) if format == "auto" and not columns else format
-        if found in TEXT_FORMATS:
+        file_format = detect_format(file) if format == "auto" and not columns else format
+        if file_format in TEXT_FORMATS:
             lines = _lines(file)
-            if found == "sequences" and format == "auto":
+            if file_format == "sequences" and format == "auto":
                 _refuse_two_groups(file, lines)
-            frame = _READERS[found](file, lines)
+            frame = _READERS[file_format](file, lines)
             census.read(frame.height)
-            census.files.append({"file": str(file), "format": found} | ({"time": "seconds"} if found in TIMED else {}))
+            time_unit = {"time": "seconds"} if file_format in TIMED else {}
+            census.files.append({"file": str(file), "format": file_format, **time_unit})
         else:
-            found = "reviews"
+            file_format = "reviews"
             try:
                 blocks = reviews.read_reviews([file], census, columns=columns or None, with_text=False)
             except reviews.UnknownFormat as error:
-                raise UserError(_as_text(file, str(error))) from None
-            frame = pl.concat(
-                [
-                    pl.DataFrame(schema=SCHEMA),
-                    *(block.select(user="user_id", item="product_id", time="time_ms") for block in blocks),
-                ]
-            )
+                raise UserError(_advice_for_text(file, str(error))) from None
+            selected = (block.select(user="user_id", item="product_id", time="time_ms") for block in blocks)
+            frame = pl.concat([pl.DataFrame(schema=SCHEMA), *selected])
         frames.append(frame)
-        formats.append(found)
-    for file, found in zip(files, formats, strict=True):
-        if found != formats[0] and not {found, formats[0]} <= DATED:
-            raise UserError(f"{files[0]} is {formats[0]} and {file} is {found}, with no common clock: prepare each alone")
+        formats.append(file_format)
+    for file, file_format in zip(files, formats, strict=True):
+        if file_format != formats[0] and not {file_format, formats[0]} <= DATED:
+            raise UserError(
+                f"{files[0]} has format {formats[0]} and {file} has {file_format}, with no common clock: prepare each alone"
+            )
     if set(formats) <= DATED:
         frames = _without_copies(files, frames, census)
-    together = pl.concat(frames)
-    if formats[0] in ONE_LINE_EACH and sum(frame["user"].n_unique() for frame in frames) > together["user"].n_unique():
-        raise UserError(f"a user stands in two files of {formats[0]}, where each has one line: join the lines")
-    return together, formats
+    events = pl.concat(frames)
+    if formats[0] in ONE_LINE_EACH and sum(frame["user"].n_unique() for frame in frames) > events["user"].n_unique():
+        raise UserError(f"a user is in two files of the format {formats[0]}, which has one line per user: join the lines")
+    return events, formats
 
 
 def _without_copies(files: Sequence[Path], frames: list[pl.DataFrame], census: Census) -> list[pl.DataFrame]:
-    """The events that no earlier file holds too, as precisely as both files know the time."""
+    """Drop events that are also in an earlier file; times are compared in the coarser unit of the two files."""
     units = [duplicates.unit_of(frame["time"].to_numpy(), duplicates.UNITS_MS[0]) for frame in frames]
     duplicates.print_precisions(files, units)
     copies = duplicates.copies_in_later_files(frames, units)
@@ -114,11 +113,11 @@ def _without_copies(files: Sequence[Path], frames: list[pl.DataFrame], census: C
     return [frame.filter(~is_copy) for frame, is_copy in zip(frames, copies, strict=True)]
 
 
-def recognise(file: Path) -> str:
-    """The text format that the first lines of a file fit, or reviews."""
+def detect_format(file: Path) -> str:
+    """The text format of the first lines of a file, or reviews."""
     try:
-        lines = _lines(file, records.HEAD_BYTES)[:NUM_LINES_LOOKED_AT]
-    except UserError:  # another kind of file, or a damaged one: its reader tells
+        lines = _lines(file, records.HEAD_BYTES)[:NUM_HEAD_LINES]
+    except UserError:  # another kind of file, or a damaged one, for which its reader raises an error
         return "reviews"
     rows = [line for line in lines if line.strip()]
     if 2 * sum(line.count("::") == 3 for line in rows) > len(rows):
@@ -126,7 +125,7 @@ def recognise(file: Path) -> str:
     fields = [line.split() for line in rows]
     if not all(word.lstrip("-").isdigit() for words in fields for word in words):
         return "ratings" if all(len(words) == 4 and records.is_number(words[2]) for words in fields) else "reviews"
-    if any(_halves(line) for line in rows):
+    if any(_has_gaps(line) for line in rows):
         return "gaps"
     lengths = {len(words) for words in fields}
     if lengths == {2}:
@@ -134,32 +133,32 @@ def recognise(file: Path) -> str:
     if lengths == {4} and all(len(words[2]) <= LONGEST_RATING and len(words[3]) >= SHORTEST_TIME for words in fields):
         return "ratings"
     if lengths == {3} and all(len(words[2]) >= SHORTEST_TIME for words in fields):
-        # Of somebody with two long items there would be one line
+        # As sequences, users with two items of nine or more digits would have one line each
         has_repeats = len({words[0] for words in fields}) < len(fields)
         if has_repeats or all(len(words[1]) < SHORTEST_TIME for words in fields):
             return "times"
     return "sequences"
 
 
-def _as_text(file: Path, as_table: str) -> str:
-    """What to do with a file that is no known table: for lines of text the format to name, and what is wrong with a byte.
+def _advice_for_text(file: Path, as_table: str) -> str:
+    """The error message for a file that is neither a known table nor a detected text format.
 
-    as_table : the error of the reader of tables, which comes first where the file looks like one.
+    as_table : the error of the table reader, which comes first if the file looks like a table.
     """
     with Bytes(file) as stream:
         if stream.read(len(records.PARQUET)) == records.PARQUET:
             return as_table
     try:
-        lines = _lines(file, records.HEAD_BYTES)[:NUM_LINES_LOOKED_AT]
+        lines = _lines(file, records.HEAD_BYTES)[:NUM_HEAD_LINES]
     except UserError as error:
         return str(error)
     rows = [line.split() for line in lines if line.strip()]
     for number, line in enumerate(lines, 1):
         if all(word.lstrip("-").isdigit() for word in line.split()):
             continue
-        place = f"line {number}, '{line[:80]}', has words that are no whole numbers"
+        place = f"line {number}, '{line[:80]}', has words that are not whole numbers"
         others = ", ".join(TEXT_FORMATS)
-        # A line with a number is no header, and a header of several columns has commas, semicolons or tabs
+        # A header has no numbers, and a header of several columns has commas, semicolons or tabs
         if any(records.is_number(word) for word in rows[0]) or (
             len(rows[0]) > 1 and not any(mark in lines[0] for mark in ",;\t")
         ):
@@ -173,7 +172,7 @@ def _as_text(file: Path, as_table: str) -> str:
 
 
 def _likely_format(lines: list[str]) -> str:
-    """The text format that lines with ids of any kind fit best."""
+    """The most likely text format of lines whose ids are not numbers."""
     rows = [line.split() for line in lines if line.strip()]
     lengths = {len(words) for words in rows}
     if any(line.count("::") == 3 for line in lines) or (lengths == {4} and all(records.is_number(row[2]) for row in rows)):
@@ -182,27 +181,27 @@ def _likely_format(lines: list[str]) -> str:
         return "times"
     if lengths == {2}:
         return "pairs"
-    return "gaps" if any(_halves(line) for line in lines) else "sequences"
+    return "gaps" if any(_has_gaps(line) for line in lines) else "sequences"
 
 
 def _refuse_two_groups(file: Path, lines: list[str]) -> None:
-    """Raise `UserError` for a line with several numbers, one tab, and more numbers: the latter may be gaps."""
+    """Raise `UserError` for a line with two groups of numbers separated by a tab: the second group may be gaps."""
     for number, line in enumerate(lines, 1):
         first, tab, second = line.partition("\t")
         if tab and "\t" not in second.rstrip() and len(first.split()) > 1 and second.strip():
             num_items, num_gaps = len(first.split()) - 1, len(second.split())
             raise UserError(
                 f"{file}, line {number}: '{line[:80]}' has a tab between two groups of numbers. For format=gaps the second "
-                f"group needs one gap in seconds for each item, the first 0, and here {num_items} items have {num_gaps} "
-                "gaps: correct the lines, or, if all numbers are items, give format=sequences"
+                f"group needs one gap in seconds for each item, the first 0, but {num_items} items have {num_gaps} gaps: "
+                "correct the lines, or, if all numbers are items, give format=sequences"
             )
 
 
 def _lines(file: Path, most_bytes: int | None = None) -> list[str]:
-    """The lines of a UTF-8 file, plain or gzip, whatever ends them; of `most_bytes`, the whole ones."""
+    """The lines of a UTF-8 file, plain or gzip, with LF or CRLF; with `most_bytes`, the complete lines of its beginning."""
     with Bytes(file) as stream:
-        pieces = iter(partial(stream.read, records.BLOCK_BYTES), b"")
-        octets = b"".join(pieces) if most_bytes is None else stream.read(most_bytes)
+        blocks = iter(partial(stream.read, records.BLOCK_BYTES), b"")
+        octets = b"".join(blocks) if most_bytes is None else stream.read(most_bytes)
     if len(octets) == most_bytes:
         octets = octets[: octets.rfind(b"\n") + 1] or octets
     refuse_bare_returns(file, octets[: records.HEAD_BYTES])
@@ -210,7 +209,7 @@ def _lines(file: Path, most_bytes: int | None = None) -> list[str]:
     if (place := octets.find(b"\0")) >= 0:
         number = octets.count(b"\n", 0, place) + 1
         raise UserError(
-            f"{file}, line {number}: there is a NUL in it: get the file again, or convert it from UTF-16 to UTF-8"
+            f"{file}, line {number}: this line has a NUL byte: get the file again, or convert it from UTF-16 to UTF-8"
         )
     if not octets.strip():
         raise UserError(f"{file} is empty: check how it was made, or leave it out")
@@ -220,12 +219,12 @@ def _lines(file: Path, most_bytes: int | None = None) -> list[str]:
         number = octets.count(b"\n", 0, error.start) + 1
         before = octets[octets.rfind(b"\n", 0, error.start) + 1 : error.start]
         raise UserError(
-            f"{file}, line {number}: this is no text in UTF-8 (byte 0x{octets[error.start]:x} after "
+            f"{file}, line {number}: this is not text in UTF-8 (byte 0x{octets[error.start]:x} after "
             f"'{records.excerpt(before)}'): convert the file, as `iconv -f latin1 -t utf-8` does from Latin-1"
         ) from None
 
 
-def _halves(line: str) -> bool:
+def _has_gaps(line: str) -> bool:
     """Whether a line is a user and items, a tab, and a gap for each item."""
     items, tab, gaps = line.partition("\t")
     return bool(tab) and len(items.split()) - 1 == len(gaps.split()) > 0
@@ -241,10 +240,9 @@ def _ratings(file: Path, lines: list[str]) -> pl.DataFrame:
         seconds.str.strip_chars().cast(pl.Float64, strict=False),
     )
     _refuse_finer_times(file, table)
-    sound = (
-        (user.str.strip_chars() != "") & (item.str.strip_chars() != "") & rating.is_finite() & (seconds.abs() < MOST_SECONDS)
-    )
-    _refuse(file, table, sound, "is not user, item, rating and seconds since 1970")
+    has_ids = (user.str.strip_chars() != "") & (item.str.strip_chars() != "")
+    is_valid = has_ids & rating.is_finite() & (seconds.abs() < MOST_SECONDS)
+    _refuse(file, table, is_valid, "is not user, item, rating and seconds since 1970")
     return table.select("user", "item", time=(1000 * seconds).round().cast(pl.Int64))
 
 
@@ -278,34 +276,33 @@ def _gaps(file: Path, lines: list[str]) -> pl.DataFrame:
         gap=half.field("field_1").fill_null("").str.extract_all(WORD).list.eval(seconds),
     )
     table = table.with_columns(user=pl.col("words").list.get(0, null_on_oob=True), item=pl.col("words").list.slice(1))
-    as_many = pl.col("user").is_not_null() & (gap.len() == pl.col("item").list.len())
-    from_zero = gap.get(0, null_on_oob=True).fill_null(0) == 0
-    possible = gap.eval(pl.element().is_between(0, MOST_SECONDS)).list.all() & (gap.sum() < MOST_SECONDS)
-    _refuse(file, table, as_many & possible, "is not a user and items, a tab, and as many gaps of 0 seconds or more")
-    _refuse(
-        file, table, from_zero, "has a first gap that is not 0", "gaps are seconds since the item before, the first is 0"
-    )
+    same_number = pl.col("user").is_not_null() & (gap.len() == pl.col("item").list.len())
+    first_is_zero = gap.get(0, null_on_oob=True).fill_null(0) == 0
+    in_range = gap.eval(pl.element().is_between(0, MOST_SECONDS)).list.all() & (gap.sum() < MOST_SECONDS)
+    _refuse(file, table, same_number & in_range, "is not a user and items, a tab, and as many gaps of 0 seconds or more")
+    fix = "gaps are seconds since the item before, the first is 0"
+    _refuse(file, table, first_is_zero, "has a first gap that is not 0", fix)
     _refuse(file, table, FIRST_OF_USER, SECOND_LINE, "join the lines")
     events = table.explode("item", "gap").drop_nulls("item")
     return events.select("user", "item", time=1000 * pl.col("gap").cum_sum().over("number"))
 
 
 def _numbered(lines: list[str]) -> pl.DataFrame:
-    """Columns `line` and `number`, its place in the file from 1, without blank lines."""
+    """Columns `line` and `number`, the line number from 1, without blank lines."""
     table = pl.DataFrame({"line": lines}, schema={"line": pl.String}).with_row_index("number", offset=1)
     return table.filter(pl.col("line").str.contains(WORD))
 
 
 def _refuse_finer_times(file: Path, table: pl.DataFrame) -> None:
-    """Raise `UserError` for the first line whose time, read as seconds, is milliseconds or finer."""
+    """Raise `UserError` for the first line whose time is too large for seconds."""
     is_finer = pl.col("seconds").abs().is_between(MOST_SECONDS, values.LARGEST_TIME).fill_null(False)
-    what = "has a time in milliseconds or a finer unit, and lines of text have seconds since 1970"
-    _refuse(file, table, ~is_finer, what, "divide the times by 1000, or by as much as their unit needs")
+    what = "has a time in milliseconds or a finer unit, but lines of text must have seconds since 1970"
+    _refuse(file, table, ~is_finer, what, "divide the times by 1000, or by the factor of their unit")
 
 
-def _refuse(file: Path, table: pl.DataFrame, sound: pl.Expr, what: str, advice: str = "correct the line") -> None:
-    """Raise `UserError` for the first line that is not `sound`."""
-    bad = table.filter(~sound.fill_null(False)).head(1)
+def _refuse(file: Path, table: pl.DataFrame, is_valid: pl.Expr, what: str, advice: str = "correct the line") -> None:
+    """Raise `UserError` for the first line that is not valid."""
+    bad = table.filter(~is_valid.fill_null(False)).head(1)
     for line, number in bad.select("line", "number").iter_rows():
         raise UserError(f"{file}, line {number}: '{line[:80]}' {what}: {advice}")
 
@@ -320,14 +317,13 @@ _READERS: dict[str, Callable[[Path, list[str]], pl.DataFrame]] = {
 
 
 def ordered(interactions: pl.DataFrame) -> pl.DataFrame:
-    """By user, in the order of the users' first lines, and by time; at one moment in the files' order."""
+    """Sort by user, in the order of their first lines, and by time; events at the same time stay in the files' order."""
     numbered = interactions.with_row_index("line").with_columns(pl.col("line").min().over("user").alias("first"))
     return numbered.sort("first", "time", "line").drop("first", "line")
 
 
 def core(interactions: pl.DataFrame, least: int) -> pl.DataFrame:
-    """The largest part in which each user and each item has at least `least` interactions, by leaving out the others again
-    and again (the "k-core")."""
+    """The k-core: the largest subset in which each user and each item has at least `least` interactions."""
     while interactions.height:
         enough = interactions.filter((pl.len().over("user") >= least) & (pl.len().over("item") >= least))
         if enough.height == interactions.height:

@@ -1,7 +1,7 @@
-"""How good a ranking of items is, one item of which came next: hit rate, NDCG, MRR, and what the best items are like.
+"""Metrics of rankings of items with one relevant item, the target: hit rate, NDCG, MRR, coverage and popularity.
 
-With one relevant item, a row's NDCG@k is 1 / log2(rank + 1) and its reciprocal rank 1 / rank where the rank is at most k,
-and 0 beyond. Ranks may be halves, where items tie, and infinite, where the item was not even a candidate.
+NDCG@k of a row is 1 / log2(rank + 1) and the reciprocal rank 1 / rank if the rank is at most k, else 0. Ranks are multiples
+of ½, because of ties, and infinite if the target is not among the candidates.
 """
 
 import itertools
@@ -10,33 +10,33 @@ import numpy as np
 
 CUT_OFFS = (1, 5, 10, 20)
 BEST = 10
-"""Items that are shown to a user, of which coverage and popularity are taken."""
+"""Number of best items from which coverage and popularity are computed."""
 LENGTHS = (1, 5, 10, 20, 50)
-"""Where the parts by length of history begin."""
+"""Lower bounds of the ranges of history lengths."""
 
 
 def item_scores(
     rank: np.ndarray, items: np.ndarray, target: np.ndarray, count: np.ndarray, rank_of_101: np.ndarray | None = None
 ) -> dict[str, float]:
-    """hr, ndcg and mrr at 1, 5, 10 and 20, as `ndcg_at_10`; coverage and popularity; sampled figures if asked for.
+    """hr, ndcg and mrr at 1, 5, 10 and 20 (`ndcg_at_10`), coverage, popularity, and with `rank_of_101` sampled metrics.
 
     rank, target : (num_rows,), target by item number, 1 …. items : (num_rows, K), the best first, 0 for none. count :
-    (num_items,), how often each was taken in training. rank_of_101 : (num_rows,), among the target and 100 negatives.
+    (num_items,), training interactions. rank_of_101 : (num_rows,), among the target and 100 sampled negatives.
 
-    coverage_at_10 is the part of all items that is among anyone's ten best. popularity_at_10 is the chance that one of the
-    ten best was taken more often than the item that a row's user took next, where equal counts are one half: 0.5 when
-    what is shown is as popular as what is taken, 1 when only best-sellers are shown.
+    coverage_at_10 is the share of all items that are among the ten best of any row. popularity_at_10 is the probability that
+    a random item of the ten best has a higher count than a random target, plus half the probability of equal counts: 0.5 if
+    the best items are as popular as the targets, towards 1 if only popular items are ranked high.
     """
     scores = {}
     for cut_off in CUT_OFFS:
-        for name, of_row in (("hr", hit), ("ndcg", ndcg), ("mrr", reciprocal_rank)):
-            scores[f"{name}_at_{cut_off}"] = float(of_row(rank, cut_off).mean())
+        for name, metric in (("hr", hit), ("ndcg", ndcg), ("mrr", reciprocal_rank)):
+            scores[f"{name}_at_{cut_off}"] = float(metric(rank, cut_off).mean())
     best = items[:, :BEST]
     best = best[best > 0]
     scores["coverage_at_10"] = len(np.unique(best)) / len(count)
-    taken, shown = np.sort(count[target - 1]), count[best - 1]
-    less, at_most = (np.searchsorted(taken, shown, side=side) for side in ("left", "right"))
-    scores["popularity_at_10"] = float((less + at_most).mean() / 2 / len(taken)) if best.size else 0.0
+    target_count, best_count = np.sort(count[target - 1]), count[best - 1]
+    less, at_most = (np.searchsorted(target_count, best_count, side=side) for side in ("left", "right"))
+    scores["popularity_at_10"] = float((less + at_most).mean() / 2 / len(target)) if best.size else 0.0
     if rank_of_101 is not None:
         scores["hr_at_10_of_101"] = float(hit(rank_of_101, BEST).mean())
         scores["ndcg_at_10_of_101"] = float(ndcg(rank_of_101, BEST).mean())
@@ -44,9 +44,9 @@ def item_scores(
 
 
 def scores_by_length(rank: np.ndarray, length: np.ndarray) -> dict[str, dict[str, float]]:
-    """hr and ndcg at 10, and the number of rows, of the histories of 1–4, 5–9, 10–19, 20–49 and 50+ items.
+    """hr and ndcg at 10, and the number of rows, for histories of 1–4, 5–9, 10–19, 20–49 and 50+ items.
 
-    rank, length : (num_rows,). A part without rows is left out.
+    rank, length : (num_rows,). Ranges without rows are left out.
     """
     part = np.searchsorted(LENGTHS, length, side="right") - 1
     names = [f"{begin}–{end - 1}" for begin, end in itertools.pairwise(LENGTHS)] + [f"{LENGTHS[-1]}+"]
@@ -61,15 +61,15 @@ def scores_by_length(rank: np.ndarray, length: np.ndarray) -> dict[str, dict[str
 
 
 def hit(rank: np.ndarray, cut_off: int) -> np.ndarray:
-    """Of each row, whether the target is among the first."""
+    """1 for rows whose target is among the first `cut_off` items, else 0; (num_rows,)."""
     return (rank <= cut_off).astype(float)
 
 
 def ndcg(rank: np.ndarray, cut_off: int) -> np.ndarray:
-    """Of each row."""
+    """NDCG of each row, (num_rows,)."""
     return hit(rank, cut_off) / np.log2(rank + 1)
 
 
 def reciprocal_rank(rank: np.ndarray, cut_off: int) -> np.ndarray:
-    """Of each row, and 0 beyond the cut-off."""
+    """1 / rank of each row, 0 beyond the cut-off; (num_rows,)."""
     return hit(rank, cut_off) / rank

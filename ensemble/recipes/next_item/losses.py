@@ -1,6 +1,7 @@
-"""Losses over a large number of items: each a sum over T places of what the model knows, (T, D), against the items, (V, D).
+"""Losses over many items, each summed over T positions, from hidden states (T, D) and item embeddings (V, D).
 
-A place's score of an item is the product of the two. Row 0 of the items is padding: it is never a target nor drawn.
+The score of an item is the product of its embedding and the hidden state. Row 0 of the embeddings is padding: it is never a
+target, and never sampled as a negative.
 """
 
 import math
@@ -11,103 +12,103 @@ import torch.nn.functional as F
 from torch import Tensor
 
 LOGITS_AT_ONCE = 1 << 24
-"""Places × items whose scores are in memory at once: 64 MB in fp32."""
+"""Positions × items whose scores are in memory at once: 64 MB in fp32."""
 
 
-def cross_entropy(known_TD: Tensor, item_VD: Tensor, target_T: Tensor) -> Tensor:
-    """The softmax over all items; places are taken in pieces, so that (T, V) scores are never in memory."""
-    return _CrossEntropy.apply(known_TD, item_VD, target_T)
+def cross_entropy(hidden_TD: Tensor, item_VD: Tensor, target_T: Tensor) -> Tensor:
+    """Softmax cross-entropy over all items, computed in chunks of positions, so that (T, V) scores are never in memory."""
+    return _CrossEntropy.apply(hidden_TD, item_VD, target_T)
 
 
 class _CrossEntropy(torch.autograd.Function):
-    """Gradients are made in the forward pass, while a piece's scores are there: they are not computed twice."""
+    """Computes gradients in the forward pass, while the scores of a chunk are in memory, so they are computed only once."""
 
     @staticmethod
-    def forward(ctx: Any, known_TD: Tensor, item_VD: Tensor, target_T: Tensor) -> Tensor:
-        piece = max(1, LOGITS_AT_ONCE // len(item_VD))
-        item = item_VD.to(known_TD.dtype)
-        total = known_TD.new_zeros((), dtype=torch.float32)
+    def forward(ctx: Any, hidden_TD: Tensor, item_VD: Tensor, target_T: Tensor) -> Tensor:
+        chunk = max(1, LOGITS_AT_ONCE // len(item_VD))
+        item = item_VD.to(hidden_TD.dtype)
+        total = hidden_TD.new_zeros((), dtype=torch.float32)
         needed = any(ctx.needs_input_grad[:2])
-        known_slope = torch.empty_like(known_TD) if needed else None
-        item_slope = torch.zeros_like(item_VD, dtype=torch.float32) if needed else None
-        for begin in range(0, len(known_TD), piece):
-            known, target = known_TD[begin : begin + piece], target_T[begin : begin + piece, None]
-            score = (known @ item.T).float()
+        hidden_gradient = torch.empty_like(hidden_TD) if needed else None
+        item_gradient = torch.zeros_like(item_VD, dtype=torch.float32) if needed else None
+        for begin in range(0, len(hidden_TD), chunk):
+            hidden, target = hidden_TD[begin : begin + chunk], target_T[begin : begin + chunk, None]
+            score = (hidden @ item.T).float()
             score[:, 0] = -torch.inf
-            chance = torch.log_softmax(score, dim=1)
-            total -= chance.gather(1, target).sum()
-            if known_slope is None or item_slope is None:
+            log_probability = torch.log_softmax(score, dim=1)
+            total -= log_probability.gather(1, target).sum()
+            if hidden_gradient is None or item_gradient is None:
                 continue
-            slope = chance.exp_()
-            slope.scatter_add_(1, target, torch.full_like(target, -1, dtype=slope.dtype))
-            slope = slope.to(known.dtype)
-            known_slope[begin : begin + piece] = slope @ item
-            item_slope += (slope.T @ known).float()
-        ctx.save_for_backward(known_slope, None if item_slope is None else item_slope.to(item_VD.dtype))
+            gradient = log_probability.exp_()
+            gradient.scatter_add_(1, target, torch.full_like(target, -1, dtype=gradient.dtype))
+            gradient = gradient.to(hidden.dtype)
+            hidden_gradient[begin : begin + chunk] = gradient @ item
+            item_gradient += (gradient.T @ hidden).float()
+        ctx.save_for_backward(hidden_gradient, None if item_gradient is None else item_gradient.to(item_VD.dtype))
         return total
 
     @staticmethod
     def backward(ctx: Any, *gradients: Tensor) -> tuple[Tensor, Tensor, None]:
-        known_slope, item_slope = ctx.saved_tensors
-        return gradients[0].to(known_slope.dtype) * known_slope, gradients[0].to(item_slope.dtype) * item_slope, None
+        hidden, item = ctx.saved_tensors  # gradients of the sum
+        return gradients[0].to(hidden.dtype) * hidden, gradients[0].to(item.dtype) * item, None
 
 
 class Sampler:
-    """Draws items by their counts, shape (V − 1,) for items 1 …, to some power; of those never counted as if once."""
+    """Samples items with probability ∝ count^power; a count of 0 is used as 1. `count` has shape (V − 1,), for items 1 …"""
 
     def __init__(self, count: Tensor, power: float):
-        chance = count.clamp(min=1).double() ** power
-        self.log_chance = (chance / chance.sum()).log().float()
-        self._total = chance.cumsum(0)
+        probability = count.clamp(min=1).double() ** power
+        self.log_probability = (probability / probability.sum()).log().float()
+        self._total = probability.cumsum(0)
 
     def draw(self, number: int) -> tuple[Tensor, Tensor]:
-        """`number` items, with replacement, and the logarithm of the chance of each."""
-        drawn = torch.rand(number, device=self._total.device, dtype=torch.float64) * self._total[-1]
-        place = torch.searchsorted(self._total, drawn, right=True).clamp(max=len(self._total) - 1)
-        return place + 1, self.log_chance[place]
+        """Sample `number` items with replacement; returns the items and their log probabilities."""
+        uniform = torch.rand(number, device=self._total.device, dtype=torch.float64) * self._total[-1]
+        index = torch.searchsorted(self._total, uniform, right=True).clamp(max=len(self._total) - 1)
+        return index + 1, self.log_probability[index]
 
 
-def sampled_softmax(known_TD: Tensor, item_VD: Tensor, target_T: Tensor, number: int, sampler: Sampler) -> Tensor:
-    """The softmax over the target and `number` items drawn for all places together.
+def sampled_softmax(hidden_TD: Tensor, item_VD: Tensor, target_T: Tensor, number: int, sampler: Sampler) -> Tensor:
+    """Softmax cross-entropy over the target and `number` negatives that all positions share.
 
-    The score of a drawn item is lowered by the logarithm of how often it is expected among them, so that the loss is, in
-    expectation and for many of them, that of all items (Bengio & Senécal 2008). One that is the target does not count.
+    The log of the expected count of a negative is subtracted from its score (logQ correction), so that the loss approaches
+    that over all items for many negatives (Bengio & Senécal 2008). Negatives equal to the target are masked.
     """
-    negative_N, log_chance_N = sampler.draw(number)
-    score_T1 = (known_TD * F.embedding(target_T, item_VD)).sum(-1, keepdim=True).float()
-    score_TN = (known_TD @ F.embedding(negative_N, item_VD).T).float() - (log_chance_N + math.log(number))
+    negative_N, log_probability_N = sampler.draw(number)
+    score_T1 = (hidden_TD * F.embedding(target_T, item_VD)).sum(-1, keepdim=True).float()
+    score_TN = (hidden_TD @ F.embedding(negative_N, item_VD).T).float() - (log_probability_N + math.log(number))
     score_TN = score_TN.masked_fill(negative_N == target_T[:, None], -torch.inf)
     return (torch.cat([score_T1, score_TN], dim=1).logsumexp(1) - score_T1[:, 0]).sum()
 
 
 def binary_cross_entropy(
-    known_TD: Tensor, item_VD: Tensor, target_T: Tensor, negative_TN: Tensor, power: float = 1.0
+    hidden_TD: Tensor, item_VD: Tensor, target_T: Tensor, negative_TN: Tensor, power: float = 1.0
 ) -> Tensor:
-    """−log σ(target)^power − Σ log(1 − σ(negative)): SASRec's with one negative, gSASRec's gBCE with a power below 1."""
+    """−log σ(target)^power − Σ log(1 − σ(negative)): the loss of SASRec with power 1, gBCE of gSASRec with a lower power."""
     item_TMD = F.embedding(torch.cat([target_T[:, None], negative_TN], dim=1), item_VD)
-    score_TM = (item_TMD @ known_TD[..., None].to(item_TMD.dtype)).squeeze(-1).float()
+    score_TM = (item_TMD @ hidden_TD[..., None].to(item_TMD.dtype)).squeeze(-1).float()
     return -power * F.logsigmoid(score_TM[:, 0]).sum() - F.logsigmoid(-score_TM[:, 1:]).sum()
 
 
 def gbce_power(share: float, calibration: float) -> float:
-    """β of gSASRec (Petrov & Macdonald 2023, arXiv:2308.07192), for the share of items that are drawn and its t."""
+    """β of gSASRec (Petrov & Macdonald 2023, arXiv:2308.07192), from the sampling rate `share` and calibration t."""
     return share * (calibration * (1 - 1 / share) + 1 / share)
 
 
 def draw_negatives(batch: dict[str, Tensor], num_items: int, number: int) -> Tensor:
-    """For each place asked for, `number` items that its user has not taken in the training history, all alike; (T, N).
+    """`number` negatives for each position, uniform over items that are not in the user's training history; (T, N).
 
-    `taken.g` of the batch has the distinct items of each user, rising, less their place in that list. The x-th of the
-    items that are not in it is then x + the number of its entries that are ≤ x: no draw has to be thrown away.
+    `taken.g` of the batch has the distinct items of each user in ascending order, minus their index in that list. The x-th
+    item outside the list is then x + the number of entries ≤ x, so no sample has to be rejected.
     """
-    found, group = [], 0
+    negatives, group = [], 0
     while (items_BL := batch.get(f"items.{group}")) is not None:
         taken = batch[f"taken.{group}"]
-        free_B1 = num_items - (taken <= num_items).sum(1, keepdim=True)
-        drawn = torch.rand(len(taken), items_BL.shape[1] * number, device=taken.device, dtype=torch.float64)
-        drawn = (drawn * free_B1).long() + 1
-        drawn += torch.searchsorted(taken.contiguous(), drawn, right=True)
-        # Of a sequence that holds every item, the padding: it is ranked nowhere
-        found.append(torch.where(free_B1 > 0, drawn, 0).clamp(max=num_items).view(-1, number))
+        num_free_B1 = num_items - (taken <= num_items).sum(1, keepdim=True)
+        uniform = torch.rand(len(taken), items_BL.shape[1] * number, device=taken.device, dtype=torch.float64)
+        item = (uniform * num_free_B1).long() + 1
+        item += torch.searchsorted(taken.contiguous(), item, right=True)
+        # For a sequence with all items the padding, which is never ranked
+        negatives.append(torch.where(num_free_B1 > 0, item, 0).clamp(max=num_items).view(-1, number))
         group += 1
-    return torch.cat(found)[batch["places"]]
+    return torch.cat(negatives)[batch["places"]]

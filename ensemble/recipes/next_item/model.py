@@ -1,23 +1,24 @@
-"""SASRec and TiSASRec: what comes next in a sequence of items, by causal self-attention; both with or without mHC.
+"""SASRec and TiSASRec: prediction of the next item of a sequence by causal self-attention; both with or without mHC.
 
     items ─ embedding ─┬─ [ attention · perceptron ] × layers ─ norm ─ · embedding of every item ─ scores
                        └─ residual, or the streams of hyper_connections.py
 
-SASRec (Kang & McAuley 2018, arXiv:1808.09781) adds a learned vector for each position. TiSASRec (Li et al. 2020, WSDM) adds
-vectors for position and for the time between two items to keys and values instead. Written down, that is a vector for each
-pair of items, (B, L, L, D). Here it is *binned*, which is the same sum in another order: of keys, the query meets each of
-the S intervals once, and pairs look theirs up; of values, a query's attention is summed by interval, and that meets the
-table.
-The same to rounding, but for dropout, which falls on the table's rows and not on pairs.
+SASRec (Kang & McAuley 2018, arXiv:1808.09781) adds a learned vector for each position. TiSASRec (Li et al. 2020, WSDM)
+instead adds vectors for the position and for the time between two items to keys and values: a vector for each pair of items,
+(B, L, L, D). Here the same sums are computed in another order, without a vector for each pair. For keys, the product of the
+query with each of the S intervals is computed once, and pairs gather from it. For values, a query's attention weights are
+summed by interval, and the sums are multiplied by the table. Results are equal up to rounding, except for dropout, which
+is applied to rows of the table instead of pairs.
 
-Sequences are padded on the right, so that a causal mask alone hides the padding. To save padding they come in groups of
-like length, `items.0`, `items.1`, …, each (B, L) of its own. Only attention sees groups: all else takes their places in one
-long row, with or without sequences.
+Sequences are padded on the right, so that the causal mask also masks the padding. To save padding, they come in groups of
+similar length, `items.0`, `items.1`, …, each (B, L) with its own B and L. Only attention is computed by group. All other
+layers process the positions of all groups as one dimension P.
 
-Shape suffixes: B sequences of a group, L places, P places of all groups, one group after another, D width, H heads, K width
-of a head, S intervals, N streams, V items + 1 (id 0 is padding), T the places asked for.
+Shape suffixes: B sequences of a group, L positions, P positions of all groups, D width, H heads, K width of a head,
+S intervals, N streams, V items + 1 (id 0 is padding), T positions with an output.
 """
 
+import dataclasses
 import math
 from collections.abc import Callable
 from typing import Any
@@ -30,14 +31,14 @@ from ensemble.recipes.next_item.hyper_connections import HyperConnection, expand
 
 PAD = 0
 LARGEST_ROUNDING = 0.02
-"""For dropout: 0.1 and 0.05 become 0.1016 and 0.0508; 0.01 and 0.999 stay as they are."""
+"""Relative error of a rounded dropout rate: 0.1 and 0.05 become 0.1016 and 0.0508; 0.01 and 0.999 are not rounded."""
 
 
 class Dropout(nn.Module):
-    """Dropout that on CPUs compares random bytes: nearly three times as fast.
+    """Dropout that compares random bytes on CPUs, nearly three times as fast as PyTorch's.
 
-    The share is then rounded to a 256th. Where that would change it by more than `LARGEST_ROUNDING` of itself, or of the
-    share that is kept, PyTorch's own dropout is used, which is exact.
+    The rate is then rounded to 1/256. PyTorch's dropout is used if that would change the rate, or 1 − rate, by more than
+    `LARGEST_ROUNDING` of it.
     """
 
     def __init__(self, share: float):
@@ -52,11 +53,11 @@ class Dropout(nn.Module):
         if self.is_exact or x.device.type != "cpu":
             return F.dropout(x, self.share)
         words = torch.empty(math.ceil(x.numel() / 8), dtype=torch.int64).random_(-(2**63), None)
-        return _Kept.apply(x, words.view(torch.uint8)[: x.numel()].view(x.shape), self.least)
+        return _ByteDropout.apply(x, words.view(torch.uint8)[: x.numel()].view(x.shape), self.least)
 
 
-class _Kept(torch.autograd.Function):
-    """x where its byte is at least `least`, scaled; else 0. The bytes wait for the backward pass: a quarter of a mask."""
+class _ByteDropout(torch.autograd.Function):
+    """x, scaled, where its byte is at least `least`, else 0. Saves the bytes for backward, a quarter of a float mask."""
 
     @staticmethod
     def forward(ctx: Any, x: Tensor, byte: Tensor, least: int) -> Tensor:
@@ -71,13 +72,13 @@ class _Kept(torch.autograd.Function):
 
 
 def _mask(byte: Tensor, least: int, dtype: torch.dtype) -> Tensor:
-    return byte.to(dtype).ge_(least).mul_(256 / (256 - least))  # to and from bool would take five times as long
+    return byte.to(dtype).ge_(least).mul_(256 / (256 - least))  # conversion to and from bool takes five times as long
 
 
-class _LookUp(torch.autograd.Function):
-    """Of each pair, the product of its query (B, H, L, K) and its interval's row of a table (H, S, K): (B, H, L, L).
+class _IntervalScores(torch.autograd.Function):
+    """The product of each pair's query (B, H, L, K) and the row of its interval in a table (H, S, K): (B, H, L, L).
 
-    As plain operations, this and `_Mix` would keep numbers for all S intervals of each place until the backward pass.
+    With autograd of plain operations, this and `_IntervalValues` would keep values for all S intervals of each position.
     """
 
     @staticmethod
@@ -89,13 +90,13 @@ class _LookUp(torch.autograd.Function):
     def backward(ctx: Any, *gradients: Tensor) -> tuple[Tensor, Tensor, None]:
         query_BHLK, table_HSK, index_BHLL = ctx.saved_tensors
         binned_BHLS = _binned(gradients[0], index_BHLL, table_HSK.shape[1])
-        query_slope = _by_head(binned_BHLS, table_HSK.to(binned_BHLS.dtype))
-        table_slope = (_flat(query_BHLK).to(binned_BHLS.dtype).mT @ _flat(binned_BHLS)).mT
-        return query_slope.to(query_BHLK.dtype), table_slope.to(table_HSK.dtype), None
+        query_gradient = _by_head(binned_BHLS, table_HSK.to(binned_BHLS.dtype))
+        table_gradient = (_flat(query_BHLK).to(binned_BHLS.dtype).mT @ _flat(binned_BHLS)).mT
+        return query_gradient.to(query_BHLK.dtype), table_gradient.to(table_HSK.dtype), None
 
 
-class _Mix(torch.autograd.Function):
-    """The rows of a table (H, S, K) at the intervals, summed with the weights of the pairs (B, H, L, L): (B, H, L, K)."""
+class _IntervalValues(torch.autograd.Function):
+    """Rows of a table (H, S, K) by the interval of each pair, summed with the pairs' weights (B, H, L, L): (B, H, L, K)."""
 
     @staticmethod
     def forward(ctx: Any, weight_BHLL: Tensor, table_HSK: Tensor, index_BHLL: Tensor) -> Tensor:
@@ -105,11 +106,11 @@ class _Mix(torch.autograd.Function):
     @staticmethod
     def backward(ctx: Any, *gradients: Tensor) -> tuple[Tensor, Tensor, None]:
         weight_BHLL, table_HSK, index_BHLL = ctx.saved_tensors
-        slope_BHLK = gradients[0]
-        weight_slope = _by_head(slope_BHLK, table_HSK.mT.to(slope_BHLK.dtype)).gather(-1, index_BHLL)
-        binned_BHLS = _binned(weight_BHLL, index_BHLL, table_HSK.shape[1]).to(slope_BHLK.dtype)
-        table_slope = (_flat(slope_BHLK).mT @ _flat(binned_BHLS)).mT
-        return weight_slope.to(weight_BHLL.dtype), table_slope.to(table_HSK.dtype), None
+        gradient_BHLK = gradients[0]
+        weight_gradient = _by_head(gradient_BHLK, table_HSK.mT.to(gradient_BHLK.dtype)).gather(-1, index_BHLL)
+        binned_BHLS = _binned(weight_BHLL, index_BHLL, table_HSK.shape[1]).to(gradient_BHLK.dtype)
+        table_gradient = (_flat(gradient_BHLK).mT @ _flat(binned_BHLS)).mT
+        return weight_gradient.to(weight_BHLL.dtype), table_gradient.to(table_HSK.dtype), None
 
 
 def _binned(x_BHLL: Tensor, index_BHLL: Tensor, num_intervals: int) -> Tensor:
@@ -117,7 +118,7 @@ def _binned(x_BHLL: Tensor, index_BHLL: Tensor, num_intervals: int) -> Tensor:
 
 
 def _by_head(x_BHLM: Tensor, table_HMN: Tensor) -> Tensor:
-    """Each head's part of x times its table, (B, H, L, N); plain `@` would copy the table for each sequence."""
+    """Batched matrix product per head, (B, H, L, N); plain `@` would copy the table for each sequence."""
     num_sequences, _, length, _ = x_BHLM.shape
     return (_flat(x_BHLM) @ table_HMN).unflatten(1, (num_sequences, length)).transpose(0, 1)
 
@@ -127,29 +128,31 @@ def _flat(x_BHLM: Tensor) -> Tensor:
     return x_BHLM.transpose(0, 1).flatten(1, 2)
 
 
+@dataclasses.dataclass
 class LengthGroup:
-    """What the layers share of sequences that attend together: the causal mask (0 or −∞), and TiSASRec's intervals."""
+    """Inputs of attention for sequences of similar length, the same in all layers."""
 
-    def __init__(
-        self,
-        shape: torch.Size,
-        causal_LL: Tensor,
-        intervals_BLL: Tensor | None = None,
-        interval_SD: tuple[Tensor, Tensor] | None = None,
-    ):
-        self.shape, self.causal_LL = shape, causal_LL
-        self.intervals_BLL, self.interval_SD = intervals_BLL, interval_SD
+    shape: torch.Size
+    """(B, L)"""
+    causal_LL: Tensor
+    """The causal mask, 0 or −∞."""
+    intervals_BLL: Tensor | None = None
+    """TiSASRec: the interval of each pair."""
+    interval_SD: tuple[Tensor, Tensor] | None = None
+    """TiSASRec: the tables of intervals for keys and values."""
 
 
-class Surroundings:
-    """The groups, and TiSASRec's positions for keys and values."""
+@dataclasses.dataclass
+class AttentionContext:
+    """Inputs of attention for all groups, the same in all layers."""
 
-    def __init__(self, groups: list[LengthGroup], position_PD: tuple[Tensor, Tensor] | None):
-        self.groups, self.position_PD = groups, position_PD
+    groups: list[LengthGroup]
+    position_PD: tuple[Tensor, Tensor] | None
+    """TiSASRec: position vectors for keys and values."""
 
 
 class Attention(nn.Module):
-    """Causal multi-head attention (P, D) to (P, D), of each sequence to itself."""
+    """Causal multi-head self-attention, (P, D) to (P, D)."""
 
     def __init__(self, width: int, num_heads: int, dropout: float):
         super().__init__()
@@ -157,14 +160,14 @@ class Attention(nn.Module):
         self.query_key_value = nn.Linear(width, 3 * width)
         self.out = nn.Linear(width, width)
 
-    def forward(self, x_PD: Tensor, around: Surroundings) -> Tensor:
+    def forward(self, x_PD: Tensor, context: AttentionContext) -> Tensor:
         query_PD, key_PD, value_PD = self.query_key_value(x_PD).chunk(3, dim=-1)
-        if around.position_PD is not None:
-            key_PD, value_PD = key_PD + around.position_PD[0], value_PD + around.position_PD[1]
-        sizes = [group.shape.numel() for group in around.groups]
-        parts = zip(*(x_PD.split(sizes) for x_PD in (query_PD, key_PD, value_PD)), around.groups, strict=True)
-        mixed = [self._of_group(query, key, value, group) for query, key, value, group in parts]
-        return self.out(torch.cat(mixed))
+        if context.position_PD is not None:
+            key_PD, value_PD = key_PD + context.position_PD[0], value_PD + context.position_PD[1]
+        sizes = [group.shape.numel() for group in context.groups]
+        parts = zip(*(x_PD.split(sizes) for x_PD in (query_PD, key_PD, value_PD)), context.groups, strict=True)
+        attended = [self._of_group(query, key, value, group) for query, key, value, group in parts]
+        return self.out(torch.cat(attended))
 
     def _of_group(self, query_PD: Tensor, key_PD: Tensor, value_PD: Tensor, group: LengthGroup) -> Tensor:
         query, key, value = (
@@ -173,11 +176,11 @@ class Attention(nn.Module):
         )
         dropout = self.dropout.share if self.training else 0.0
         if group.intervals_BLL is None and (dropout == 0 or query.device.type != "cpu"):
-            mixed_BHLK = F.scaled_dot_product_attention(query, key, value, is_causal=True, dropout_p=dropout)
+            attended_BHLK = F.scaled_dot_product_attention(query, key, value, is_causal=True, dropout_p=dropout)
         else:
-            # On CPUs SDPA with dropout falls back to a slow path
-            mixed_BHLK = self._attend(query / math.sqrt(query.shape[-1]), key, value, group)
-        return mixed_BHLK.transpose(1, 2).flatten(2).flatten(0, 1)
+            # With dropout on CPUs, scaled_dot_product_attention is slow
+            attended_BHLK = self._attend(query / math.sqrt(query.shape[-1]), key, value, group)
+        return attended_BHLK.transpose(1, 2).flatten(2).flatten(0, 1)
 
     def _attend(self, query: Tensor, key: Tensor, value: Tensor, group: LengthGroup) -> Tensor:
         score_BHLL = query @ key.transpose(-2, -1)
@@ -187,12 +190,12 @@ class Attention(nn.Module):
             key_table_HSK, value_table_HSK = (
                 table_SD.unflatten(-1, (self.num_heads, -1)).transpose(0, 1) for table_SD in group.interval_SD
             )
-            score_BHLL = score_BHLL + _LookUp.apply(query, key_table_HSK, index_BHLL)
+            score_BHLL = score_BHLL + _IntervalScores.apply(query, key_table_HSK, index_BHLL)
         weight_BHLL = self.dropout(torch.softmax(score_BHLL + group.causal_LL, dim=-1))
-        mixed_BHLK = weight_BHLL @ value
+        attended_BHLK = weight_BHLL @ value
         if group.intervals_BLL is not None:
-            mixed_BHLK = mixed_BHLK + _Mix.apply(weight_BHLL, value_table_HSK, index_BHLL)
-        return mixed_BHLK
+            attended_BHLK = attended_BHLK + _IntervalValues.apply(weight_BHLL, value_table_HSK, index_BHLL)
+        return attended_BHLK
 
 
 class Block(nn.Module):
@@ -211,18 +214,18 @@ class Block(nn.Module):
             HyperConnection(num_streams, width, 2 * number + part) for part in range(2 if num_streams else 0)
         )
 
-    def forward(self, x: Tensor, around: Surroundings) -> Tensor:
+    def forward(self, x: Tensor, context: AttentionContext) -> Tensor:
         """(P, D), or streams (P, N, D)."""
         if self.connections:
-            x = self.connections[0](x, lambda x_PD: self._attend(x_PD, around))
-            return self.connections[1](x, self._perceive)
-        x = x + self._attend(x, around)
-        return x + self._perceive(x)
+            x = self.connections[0](x, lambda x_PD: self._attention_branch(x_PD, context))
+            return self.connections[1](x, self._perceptron_branch)
+        x = x + self._attention_branch(x, context)
+        return x + self._perceptron_branch(x)
 
-    def _attend(self, x_PD: Tensor, around: Surroundings) -> Tensor:
-        return self.dropout(self.attention(self.attention_norm(x_PD), around))
+    def _attention_branch(self, x_PD: Tensor, context: AttentionContext) -> Tensor:
+        return self.dropout(self.attention(self.attention_norm(x_PD), context))
 
-    def _perceive(self, x_PD: Tensor) -> Tensor:
+    def _perceptron_branch(self, x_PD: Tensor) -> Tensor:
         return self.dropout(self.perceptron(self.perceptron_norm(x_PD)))
 
 
@@ -255,11 +258,12 @@ class SequenceModel(nn.Module):
         self.norm = nn.LayerNorm(width)
 
     def forward(self, batch: dict[str, Any], use: Callable[[Tensor, Tensor], Tensor] | None = None) -> Tensor:
-        """What the model knows at the places asked for, (T, D): its product with an item's embedding is the item's score.
-        Or what `use` makes of that and of all items, (V, D): where weights are sharded, they are whole in here only.
+        """Hidden states (T, D) whose product with an item's embedding is the score of the item; or the result of `use`.
 
-        batch: `items.g` (B, L) int64, 0 for padding; for TiSASRec `times.g` (B, L) int64, in units of the user's shortest
-        gap; `places` (T,) int64, indices into all groups' places, flattened and one group after another.
+        batch : `items.g` (B, L) int64, 0 for padding; for TiSASRec `times.g` (B, L) int64, in units of the user's shortest
+            gap; `places` (T,) int64, indices of the T positions among the P positions of all groups.
+        use : a function of the hidden states (T, D) and the item embeddings (V, D). It is called here, since sharded weights
+            are complete only within forward.
         """
         items: list[Tensor] = []
         groups: list[LengthGroup] = []
@@ -268,19 +272,19 @@ class SequenceModel(nn.Module):
             items.append(items_BL)
         x = F.embedding(torch.cat([items_BL.flatten() for items_BL in items]), self.item_VD)
         from_end_P = torch.cat([_from_end(items_BL).flatten() for items_BL in items])
+        context = AttentionContext(groups, None)
         if self.num_intervals:
             key_PD, value_PD = (self.dropout(F.embedding(from_end_P, table_LD)) for table_LD in self.position_LD)
-            around = Surroundings(groups, (key_PD, value_PD))
+            context.position_PD = (key_PD, value_PD)
         else:
             x = x + F.embedding(from_end_P, self.position_LD[0])
-            around = Surroundings(groups, None)
         x = self.dropout(x)
         if self.num_streams:
             x = expand(x, self.num_streams)
         for block in self.blocks:
-            x = block(x, around)
-        known_TD = self.norm((reduce(x) if self.num_streams else x)[batch["places"]])
-        return use(known_TD, self.item_VD) if use else known_TD
+            x = block(x, context)
+        hidden_TD = self.norm((reduce(x) if self.num_streams else x)[batch["places"]])
+        return use(hidden_TD, self.item_VD) if use else hidden_TD
 
     def _group(self, items_BL: Tensor, times_BL: Tensor | None) -> LengthGroup:
         length = items_BL.shape[1]
@@ -294,6 +298,6 @@ class SequenceModel(nn.Module):
 
 
 def _from_end(items_BL: Tensor) -> Tensor:
-    """How many items come after each; the last has position 0, whatever the length. 0 for padding too."""
-    place_L = torch.arange(items_BL.shape[1], device=items_BL.device)
-    return ((items_BL != PAD).sum(1, keepdim=True) - 1 - place_L).clamp(min=0)
+    """The number of items after each item, so that the last item of a sequence has position 0; 0 for padding."""
+    index_L = torch.arange(items_BL.shape[1], device=items_BL.device)
+    return ((items_BL != PAD).sum(1, keepdim=True) - 1 - index_L).clamp(min=0)

@@ -1,17 +1,17 @@
-"""Interactions to sequences: what each user took, in order, and from which of it which item is to be foretold.
+"""Preparation of interactions as sequences: each user's items in order of time, divided into train, validation and test.
 
     python scripts/prepare_data.py --recipe next_item 'source=[beauty.txt.gz]' out=runs/beauty/prepared
 
-    items    item_id, count: item number k stands in row k − 1, since 0 is padding; count is that among training interactions
+    items    item_id, count: item number k is row k − 1, since 0 is padding; count is the number of training interactions
     users    user_id
-    events   item, time (milliseconds): all interactions, one user after the other, oldest first
-    rows/S   row_id, user, begin, end: the events [begin, end); of train all are to be learned, of the others the last one is
-             to be foretold from those before it
+    events   item, time (milliseconds): all interactions, sorted by user, then by time
+    rows/S   row_id, user, begin, end: the sequence is events [begin, end). In train, each event after the first is a target;
+             in validation and test, only the last event is.
 
-leave_one_out: train has all but a user's last two events, validation ends with the last but one, test with the last.
-time: train has the events before `validation_from`; each later one that has an event of its user before it is foretold,
-in validation or test. That is honest: with leave_one_out, what one user took last was learned from what others took later.
-For the same reason the core is then that of the events before `validation_from`: all users are foretold, of its items.
+leave_one_out: train has all but each user's last two events, validation ends with the second last, test with the last.
+time: train has the events before `validation_from`. Each later event with an earlier event of the same user is a target of
+validation or test. Unlike leave_one_out, no model is trained on events after those that it predicts. For the same reason
+the k-core is computed from the events before `validation_from`; targets are of all users, but only items of the core.
 """
 
 import datetime
@@ -24,7 +24,7 @@ import polars as pl
 import pyarrow as pa
 
 from ensemble import configuration, folders
-from ensemble.arrow import FILE, write_table
+from ensemble.arrow import FILE, ranges, write_table
 from ensemble.data import reviews
 from ensemble.data.census import Census
 from ensemble.errors import UserError
@@ -35,32 +35,21 @@ KIND = "prepared data"
 SPLITS = ("train", "validation", "test")
 ROWS = pa.schema({"row_id": pa.int64(), "user": pa.int32(), "begin": pa.int64(), "end": pa.int64()})
 WINDOW = ("validation_from", "test_from")
-HISTORY = 2  # of an event and the one before it, something can be learned
+HISTORY = 2  # smallest number of events in a sequence: a target and one event before it
 
 
 def prepare(config: PrepareConfig) -> dict[str, Any]:
-    """Write the prepared folder and return its manifest; `UserError` for what the user can mend."""
+    """Write the prepared folder and return its manifest. Raises `UserError` for settings and data that cannot be used."""
     configuration.check(config, core=(config.core >= 1, "at least 1"))
     census = Census()
     raw = Path(config.raw or f"{config.out.rstrip('/')}-raw")
     files = reviews.expand_sources(config.source, raw)
-    found, formats = interactions.read(files, config.format, config.columns, census)
+    raw_events, formats = interactions.read(files, config.format, config.columns, census)
     census.check(config.max_bad_fraction)
     if config.repeats == "first":
-        found = interactions.ordered(found).unique(["user", "item"], keep="first", maintain_order=True)
+        raw_events = interactions.ordered(raw_events).unique(["user", "item"], keep="first", maintain_order=True)
     window = _window(config, formats) if config.split == "time" else None
-    # Who and what is known well enough is decided by what is learned from: with split=time, by the past
-    core = interactions.core(found.filter(pl.col("time") < window[0]) if window else found, config.core)
-    kept = _of_its_items(found, core, config.core) if window else core
-    events = interactions.ordered(kept)
-    if events.is_empty():
-        before = f" before {config.validation_from}" if window else ""
-        past = found.filter(pl.col("time") < window[0]) if window else found
-        largest = next((least for least in range(config.core - 1, 0, -1) if interactions.core(past, least).height), None)
-        raise UserError(
-            f"of {found.height:,} interactions none is left with core={config.core}{before}: "
-            + (f"core={largest} is the largest that leaves any" if largest else "give more data")
-        )
+    core, events = _core_events(config, raw_events, window)
     users = events["user"].unique(maintain_order=True)
     items = events["item"].unique(maintain_order=True)
     user = events["user"].replace_strict(users, range(len(users)), return_dtype=pl.Int32).to_numpy()
@@ -78,23 +67,21 @@ def prepare(config: PrepareConfig) -> dict[str, Any]:
         if not len(split[name][0]):
             raise UserError(f"the {name} split is empty: {_why_empty(config, time, formats)}")
     has_time = "pairs" not in formats and "sequences" not in formats
-    learned = np.zeros(len(item), bool)
-    for first, last in zip(*split["train"], strict=True):
-        learned[first:last] = True
+    in_train, _ = ranges(*split["train"])
     with folders.new_folder(config.out, config.overwrite, KIND) as folder:
-        count = np.bincount(item[learned], minlength=len(items) + 1)[1:]
+        count = np.bincount(item[in_train], minlength=len(items) + 1)[1:]
         write_table(folder / "items", pa.table({"item_id": items.to_arrow(), "count": count}))
         write_table(folder / "users", pa.table({"user_id": users.to_arrow()}))
         write_table(folder / "events", pa.table({"item": item, "time": time}))
         next_id = 0
         for name in SPLITS:
             first, last = split[name]
-            assert (last - first >= HISTORY).all(), "there would be nothing to foretell from"
+            assert (last - first >= HISTORY).all(), "each target needs an event before it"
             ids = np.arange(next_id, next_id + len(first))
             columns = {"row_id": ids, "user": user[first], "begin": first, "end": last}
             write_table(folder / "rows" / name, pa.table(columns).cast(ROWS))
             next_id += len(first)
-        print("\n".join([census.table(), _core_in_words(config.core, found, events)]))
+        print("\n".join([census.table(), _describe_core(config.core, raw_events, events)]))
         return folders.write_manifest(
             folder,
             {
@@ -120,19 +107,36 @@ def prepare(config: PrepareConfig) -> dict[str, Any]:
         )
 
 
-def _of_its_items(found: pl.DataFrame, core: pl.DataFrame, least: int) -> pl.DataFrame:
-    """What anyone, of the core or not, took of the core's items; all, where there is no core."""
-    return found.filter(pl.col("item").is_in(core["item"].unique().implode())) if least > 1 else found
+def _core_events(
+    config: PrepareConfig, raw_events: pl.DataFrame, window: tuple[int, int] | None
+) -> tuple[pl.DataFrame, pl.DataFrame]:
+    """The k-core of the training events, and the ordered events of the prepared data. Raises `UserError` if none is left.
+
+    With split=time, the latter are the events of all users with items of the core.
+    """
+    past = raw_events.filter(pl.col("time") < window[0]) if window else raw_events
+    core = events = interactions.core(past, config.core)
+    if window:
+        is_core_item = pl.col("item").is_in(core["item"].unique().implode())
+        events = raw_events.filter(is_core_item) if config.core > 1 else raw_events
+    if events.is_empty():
+        before = f" before {config.validation_from}" if window else ""
+        largest = next((least for least in range(config.core - 1, 0, -1) if interactions.core(past, least).height), None)
+        raise UserError(
+            f"of {raw_events.height:,} interactions none is left with core={config.core}{before}: "
+            + (f"core={largest} is the largest that leaves any" if largest else "give more data")
+        )
+    return core, interactions.ordered(events)
 
 
-def _core_in_words(least: int, found: pl.DataFrame, kept: pl.DataFrame) -> str:
-    """What core=… left of users, items and interactions; a warning where most interactions are lost."""
-    counts = [(frame["user"].n_unique(), frame["item"].n_unique(), frame.height) for frame in (kept, found)]
+def _describe_core(least: int, before: pl.DataFrame, kept: pl.DataFrame) -> str:
+    """Numbers of users, items and interactions that core=… keeps. Prints a warning if it drops most interactions."""
+    counts = [(frame["user"].n_unique(), frame["item"].n_unique(), frame.height) for frame in (kept, before)]
     parts = [
-        f"{left:,} of {all_of:,} {what}"
-        for left, all_of, what in zip(*counts, ("users", "items", "interactions"), strict=True)
+        f"{num_kept:,} of {total:,} {what}"
+        for num_kept, total, what in zip(*counts, ("users", "items", "interactions"), strict=True)
     ]
-    if 2 * kept.height < found.height:
+    if 2 * kept.height < before.height:
         print(
             f"warning: core={least} leaves out more than half of the interactions: a lower core keeps more, core=1 all",
             file=sys.stderr,
@@ -145,23 +149,23 @@ def _why_empty(config: PrepareConfig, time: np.ndarray, formats: list[str]) -> s
         read_as = ", ".join(sorted(set(formats)))
         others = ", ".join(interactions.TEXT_FORMATS)
         return (
-            f"no user has enough interactions for split=leave_one_out. The files were read as {read_as}: if they are of "
-            f"another kind, name it with format=… (of {others})"
+            f"no user has enough interactions for split=leave_one_out. The files were read as {read_as}: if that is wrong, "
+            f"name the format with format=… (of {others})"
         )
     first, last = pl.Series([time.min(), time.max()]).cast(pl.Datetime("ms"))
     return (
-        f"with validation_from={config.validation_from} and test_from={config.test_from} no user has enough interactions, "
-        f"which go from {first} to {last}: choose other moments"
+        f"with validation_from={config.validation_from} and test_from={config.test_from} no user has enough interactions. "
+        f"The interactions are from {first} to {last}: choose other times"
     )
 
 
 def _last_ones(begin: np.ndarray, end: np.ndarray) -> dict[str, tuple[np.ndarray, np.ndarray]]:
-    """Begin and end of each split's rows; a user with one or two events is only learned from."""
+    """Begin and end of each split's rows; users with only two events are in train alone."""
     long = end - begin > HISTORY
-    learned = np.where(long, end - 2, end)
-    enough = learned - begin >= HISTORY
+    train_end = np.where(long, end - 2, end)
+    enough = train_end - begin >= HISTORY
     return {
-        "train": (begin[enough], learned[enough]),
+        "train": (begin[enough], train_end[enough]),
         "validation": (begin[long], end[long] - 1),
         "test": (begin[long], end[long]),
     }
@@ -170,26 +174,26 @@ def _last_ones(begin: np.ndarray, end: np.ndarray) -> dict[str, tuple[np.ndarray
 def _by_time(
     user: np.ndarray, time: np.ndarray, begin: np.ndarray, end: np.ndarray, window: tuple[int, int], is_core: np.ndarray
 ) -> dict[str, tuple[np.ndarray, np.ndarray]]:
-    """Begin and end of each split's rows: every event from the first moment on that has one before it is a row's last.
+    """Begin and end of each split's rows; in validation and test, a row for each event that is not its user's first.
 
-    is_core : (num_users,) bool, of those who are learned from.
+    is_core : (num_users,) bool, users in train.
     """
     validation_from, test_from = window
-    early = begin + np.bincount(user, time < validation_from, len(begin)).astype(np.int64)
-    enough = (early - begin >= HISTORY) & is_core
-    found = {"train": (begin[enough], early[enough])}
-    place = np.arange(len(user))
+    train_end = begin + np.bincount(user, time < validation_from, len(begin)).astype(np.int64)
+    enough = (train_end - begin >= HISTORY) & is_core
+    split = {"train": (begin[enough], train_end[enough])}
+    index = np.arange(len(user))
     for name, since, until in (("validation", validation_from, test_from), ("test", test_from, np.inf)):
-        foretold = (time >= since) & (time < until) & (place > begin[user])
-        found[name] = (begin[user[foretold]], place[foretold] + 1)
-    return found
+        is_target = (time >= since) & (time < until) & (index > begin[user])
+        split[name] = (begin[user[is_target]], index[is_target] + 1)
+    return split
 
 
 def _window(config: PrepareConfig, formats: list[str]) -> tuple[int, int]:
-    """The first moments of validation and test, in milliseconds."""
+    """The start of validation and of test, in milliseconds since 1970."""
     if not set(formats) & interactions.DATED:
         raise UserError(f"split=time needs the time of day, and {formats[0]} have none: use split=leave_one_out")
-    validation_from, test_from = (_moment(name, getattr(config, name)) for name in WINDOW)
+    validation_from, test_from = (_milliseconds(name, getattr(config, name)) for name in WINDOW)
     if validation_from >= test_from:
         raise UserError(
             f"validation_from={config.validation_from} must come before test_from={config.test_from}: exchange them"
@@ -197,9 +201,9 @@ def _window(config: PrepareConfig, formats: list[str]) -> tuple[int, int]:
     return validation_from, test_from
 
 
-def _moment(name: str, text: str) -> int:
+def _milliseconds(name: str, text: str) -> int:
     try:
-        moment = datetime.datetime.fromisoformat(text)
+        time = datetime.datetime.fromisoformat(text)
     except ValueError:
-        raise UserError(f"{name}={text} is no moment: write it as 2022-07-16 or 2022-07-16 20:18:49.837") from None
-    return round(1000 * (moment if moment.tzinfo else moment.replace(tzinfo=datetime.UTC)).timestamp())
+        raise UserError(f"{name}={text} is not a time: write it as 2022-07-16 or 2022-07-16 20:18:49.837") from None
+    return round(1000 * (time if time.tzinfo else time.replace(tzinfo=datetime.UTC)).timestamp())

@@ -1,16 +1,16 @@
-"""The ranking file: what a member, or a baseline, says of the items that come next; MEMBER.SPLIT.parquet.
+"""Ranking files: predictions of the next item by a member or baseline, MEMBER.SPLIT.parquet.
 
-A ranking file is Parquet, one row per sequence whose next item is foretold:
+A ranking file is Parquet, one row per sequence whose next item is predicted:
 
-    row_id        int64     names the sequence within the prepared data
+    row_id        int64     id of the sequence in the prepared data
     user          int64
-    target        int64     the item that came next, by its number, 1 …
-    length        int64     events before it
-    rank          float64   of the target among all items but those taken before; items that tie share their mean place
-    rank_of_101   float64   the same among the target and 100 items that the user never took, which are the same for every
-                            member (see recipes/next_item/item_ranks.py): for comparison with old tables only
-    items         fixed_size_list<int32>[K]     the best first, none of those taken before; 0 where there are fewer
-    scores        fixed_size_list<float32>[K]   theirs; where the item is 0, the row's lowest
+    target        int64     number of the next item, from 1 on
+    length        int64     number of events before the target
+    rank          float64   of the target among all items except those taken before; ties have their mean rank
+    rank_of_101   float64   of the target among itself and 100 items that the user never took, the same for every member
+                            (see recipes/next_item/item_ranks.py); only for comparison with published sampled metrics
+    items         fixed_size_list<int32>[K]     the best items, best first, without those taken before; 0 if there are fewer
+    scores        fixed_size_list<float32>[K]   scores of `items`; the lowest score of the row where the item is 0
 
 and in its metadata, under the key `ensemble`, a JSON object with `recipe`, `split`, `member`, `fingerprint` (of the prepared
 data), `config` and `versions`, as a prediction file has it. K is 200, or the number of items where they are fewer.
@@ -43,7 +43,7 @@ SAME_FOR_ALL = ("user", "target", "length")
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class Rankings:
-    """What one member says of one split; arrays of shape (num_rows,), but items and scores (num_rows, K)."""
+    """The predictions of one member for one split; items and scores are (num_rows, K), other arrays (num_rows,)."""
 
     row_id: np.ndarray
     user: np.ndarray
@@ -85,14 +85,15 @@ def read(path: str | Path) -> Rankings:
     missing += [f"metadata '{name}'" for name in ABOUT if name not in about]
     if missing:
         raise UserError(
-            f"{path} is no ranking file, it lacks: {', '.join(missing)}; see ensemble/recipes/next_item/rankings.py"
+            f"{path} is not a ranking file, it lacks: {', '.join(missing)}; see ensemble/recipes/next_item/rankings.py"
         )
-    for name, kind in {**NUMBERS, **LISTS}.items():
-        found = table.schema.field(name).type
-        as_wanted = pa.types.is_fixed_size_list(found) and found.value_type == kind if name in LISTS else found == kind
-        if not as_wanted or table[name].null_count:
+    for name, expected in {**NUMBERS, **LISTS}.items():
+        kind = table.schema.field(name).type
+        fits = pa.types.is_fixed_size_list(kind) and kind.value_type == expected if name in LISTS else kind == expected
+        if not fits or table[name].null_count:
             raise UserError(
-                f"{path}: the column {name} is {found}, not {kind} without gaps; see ensemble/recipes/next_item/rankings.py"
+                f"{path}: the column {name} is {kind}, not {expected} without nulls; see "
+                "ensemble/recipes/next_item/rankings.py"
             )
     lists = {name: table[name].combine_chunks() for name in LISTS}
     rankings = Rankings(
@@ -106,24 +107,21 @@ def read(path: str | Path) -> Rankings:
 
 
 def read_together(paths: Sequence[str | Path]) -> list[Rankings]:
-    """The ranking files of several members for one split of one data, their rows in one order, that of the row ids.
+    """Read ranking files of several members for the same split of the same data, with rows sorted by row id.
 
-    Raises `UserError` as `read` does, and when fingerprints, splits, rows or what came next differ, or two have one name.
+    Raises `UserError` as `read` does, and if fingerprints, splits, rows or targets differ, or two members have one name.
     """
     if not paths:
         raise UserError("there is no ranking file to read: write some with scripts/predict.py")
     members = [sorted_by_row(read(path)) for path in paths]
     first = members[0]
-    names = [member.member for member in members]
-    if len(set(names)) < len(names):
-        raise UserError(f"two members have one name in {', '.join(names)}: give each its own with name=…")
+    check_names([member.member for member in members])
     for member in members[1:]:
         for what in ("fingerprint", "split", "recipe"):
-            ours, theirs = getattr(first, what), getattr(member, what)
-            if ours != theirs:
+            if getattr(first, what) != getattr(member, what):
                 raise UserError(
-                    f"member {member.member} has {what} {theirs}, but {first.member} has {ours}: "
-                    "predict with both on the same prepared data and split"
+                    f"member {member.member} has {what} {getattr(member, what)}, but {first.member} has "
+                    f"{getattr(first, what)}: predict with both on the same prepared data and split"
                 )
         if not np.array_equal(member.row_id, first.row_id):
             raise UserError(
@@ -135,8 +133,14 @@ def read_together(paths: Sequence[str | Path]) -> list[Rankings]:
     return members
 
 
+def check_names(names: Sequence[str]) -> None:
+    """Raise `UserError` if two members have the same name."""
+    if len(set(names)) < len(names):
+        raise UserError(f"two members have one name in {', '.join(names)}: give each its own with name=…")
+
+
 def sorted_by_row(rankings: Rankings) -> Rankings:
-    """The same, in the order of the row ids."""
+    """The same rankings, sorted by row id."""
     order = np.argsort(rankings.row_id, kind="stable")
     columns = {name: getattr(rankings, name)[order] for name in (*NUMBERS, *LISTS)}
     return dataclasses.replace(rankings, **columns)
@@ -148,14 +152,14 @@ def _check(rankings: Rankings, path: Path) -> None:
         raise UserError(f"{path}: the columns have different lengths: {lengths}")
     row_id = rankings.row_id
     if row_id.size == 0:
-        raise UserError(f"{path}: there is not one row in it: check the split '{rankings.split}'")
+        raise UserError(f"{path} has no rows: check the split '{rankings.split}'")
     for name, least in (("rank", 1), ("rank_of_101", 1), ("scores", -np.inf), ("items", 0), ("target", 1)):
         values = getattr(rankings, name).reshape(len(row_id), -1)
         bad = np.flatnonzero(~(np.isfinite(values) & (values >= least)).all(axis=1))
         if bad.size:
             raise UserError(
                 f"{path}: {bad.size} of {len(row_id)} rows have {name} that are NaN, infinite or below {least}, first row "
-                f"{row_id[bad[0]]}: look at the member's training log"
+                f"{row_id[bad[0]]}: check the member's training log"
             )
     if rankings.rank_of_101.max() > NUM_SAMPLED + 1:
         raise UserError(f"{path}: a rank of {NUM_SAMPLED + 1} is {rankings.rank_of_101.max():g}: predict again")

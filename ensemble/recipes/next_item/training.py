@@ -1,11 +1,11 @@
-"""next_item: which item a user takes next. SASRec or TiSASRec, with or without mHC.
+"""Training of the next_item network: SASRec or TiSASRec, with or without mHC, predicts the next item of a user.
 
     python scripts/prepare_data.py --recipe next_item 'source=[beauty.txt.gz]' out=runs/beauty/prepared
     accelerate launch --config_file accelerate_configs/single_cpu.yaml scripts/train.py --recipe next_item \
         data=runs/beauty/prepared out=runs/beauty/sasrec
 
-Every item is ranked, but for those that the user has taken already (never the target itself). The target's rank is 1 + the
-items with a higher score + half of the others with the same one: the mean over all ways to break the tie.
+All items are ranked except those that the user took before (the target is always ranked). The target's rank is 1 + the
+number of items with a higher score + half the number of other items with the same score: the mean over all tie orders.
 """
 
 from functools import partial
@@ -28,46 +28,46 @@ from ensemble.recipes.next_item.model import SequenceModel
 from ensemble.recipes.next_item.settings import RecipeConfig
 
 NUM_GROUPS_ON_CPU = 8
-DRAWS_FOR_EACH = ("bce", "gbce")
-"""Losses that draw negatives for each place, never one that the user has taken."""
+PER_TARGET_NEGATIVES = ("bce", "gbce")
+"""Losses with negatives for each target, sampled from items that the user never took."""
 NO_ITEM = np.int64(1) << 40
+"""Fills `taken.g`; larger than all item numbers."""
 
 
 def make(config: RecipeConfig, data: str) -> "NextItem":
-    """The recipe on a folder of prepared data; `UserError` when the two do not go together."""
+    """The recipe for a folder of prepared data. Raises `UserError` if the settings do not fit the data."""
     return NextItem(config, Path(data))
 
 
 class SequenceRows:
-    """The rows of one split; `gather` makes a batch with a handful of array operations, none per row."""
+    """The rows of one split; `gather` makes a batch with array operations, without a loop over rows."""
 
     def __init__(self, folder: Path, split: str, config: RecipeConfig, num_groups: int):
-        self.opened_with = folder, split, config, num_groups
+        self._arguments = folder, split, config, num_groups
         rows, events = open_table(folder / "rows" / split), open_table(folder / "events")
         self.columns = {name: Column(rows, name) for name in ("row_id", "user", "begin", "end")}
         self.item, self.time = Column(events, "item"), Column(events, "time")
-        self.is_learned, self.max_length, self.num_groups = split == "train", config.max_length, num_groups
-        self.avoids_taken = config.loss in DRAWS_FOR_EACH
+        self.is_training, self.max_length, self.num_groups = split == "train", config.max_length, num_groups
+        self.needs_taken = config.loss in PER_TARGET_NEGATIVES
         self.time_aware, self.num_items = config.time_aware, len(open_table(folder / "items"))
         length = self.columns["end"].all() - self.columns["begin"].all() - 1
-        assert (length >= 1).all(), "prepare.py writes no row without an item before the one to be foretold"
+        assert (length >= 1).all(), "prepare.py writes only rows with an event before the target"
         self.lengths = np.minimum(length, config.max_length)
 
     def __len__(self) -> int:
         return len(self.columns["row_id"])
 
     def __reduce__(self) -> tuple[Any, ...]:
-        """A DataLoader's worker opens the files itself: a pickled memory map is a copy of the whole file."""
-        return SequenceRows, self.opened_with
+        """Pickle the arguments only, so that a DataLoader worker opens the files: a pickled memory map is a full copy."""
+        return SequenceRows, self._arguments
 
     def gather(self, rows: np.ndarray, epoch: int = 0) -> Batch:
-        """The model's inputs (see `SequenceModel.forward`), int64 tensors, for B = len(rows) sequences, and
+        """The inputs of `SequenceModel.forward`, int64 tensors, for B = len(rows) sequences, and:
 
-        train: `target` (T,), the item after each place; for the losses that draw negatives for each place, `taken.g`
-        (B of the group, most distinct items), the distinct items of each user's whole training history in rising order, less
-        their place in it (see `losses.draw_negatives`).
-        others: `target` (B,), `seen_row` and `seen_item` (all items before it), `sampled` (B, 100), items that are neither,
-        `length` (B,) of the whole history; the places are in the order of `rows`.
+        train: `target` (T,), the item after each position; for losses with negatives per target also `taken.g` (B of group
+        g, most distinct items), see `losses.draw_negatives`.
+        validation, test: `target` (B,); `seen_row` and `seen_item`, all items before the target; `sampled` (B, 100), items
+        that the user never took; `length` (B,) of the whole history. `places` are in the order of `rows`.
         """
         first, last = self.columns["begin"].take(rows), self.columns["end"].take(rows) - 1
         begin = np.maximum(first, last - self.max_length)
@@ -77,45 +77,45 @@ class SequenceRows:
         order = np.argsort(length, kind="stable")
         place_of_row = np.empty(len(rows), np.int64)
         for number, group in enumerate(np.array_split(order, min(self.num_groups, len(rows)))):
-            at, owner = ranges(begin[group], last[group])
+            event, row = ranges(begin[group], last[group])
             longest = length[group].max()
-            slot = at - begin[group][owner]
+            position = event - begin[group][row]
             items = np.zeros((len(group), longest), np.int64)
-            items[owner, slot] = self.item.take(at)
+            items[row, position] = self.item.take(event)
             batch[f"items.{number}"] = items
             if self.time_aware:
                 times = np.zeros_like(items)
-                times[owner, slot] = _in_shortest_gaps(self.time.take(at), owner, len(group))
+                times[row, position] = _in_shortest_gaps(self.time.take(event), row, len(group))
                 batch[f"times.{number}"] = times
-            if self.is_learned:
-                places.append(owner * longest + slot + offset)
-                targets.append(self.item.take(at + 1))
-                if self.avoids_taken:
-                    at, owner = ranges(first[group], last[group] + 1)  # not the window alone: also what came before it
-                    batch[f"taken.{number}"] = _taken(self.item.take(at), owner)
+            if self.is_training:
+                places.append(row * longest + position + offset)
+                targets.append(self.item.take(event + 1))
+                if self.needs_taken:
+                    event, row = ranges(first[group], last[group] + 1)  # the whole history, not only the last max_length
+                    batch[f"taken.{number}"] = _taken(self.item.take(event), row)
             else:
                 place_of_row[group] = np.arange(len(group)) * longest + length[group] - 1 + offset
             offset += items.size
-        if self.is_learned:
+        if self.is_training:
             batch |= {"places": np.concatenate(places), "target": np.concatenate(targets)}
         else:
-            at, owner = ranges(first, last)
-            seen, target = self.item.take(at), self.item.take(last)
-            owner_of_taken = np.append(owner, np.arange(len(rows)))
+            event, row = ranges(first, last)
+            seen, target = self.item.take(event), self.item.take(last)
+            row_of_taken = np.append(row, np.arange(len(rows)))
             row_id = self.columns["row_id"].take(rows)
             batch |= {
                 "places": place_of_row,
                 "target": target,
-                "seen_row": owner,
+                "seen_row": row,
                 "seen_item": seen,
-                "sampled": sampled_items(row_id, owner_of_taken, np.append(seen, target), self.num_items),
+                "sampled": sampled_items(row_id, row_of_taken, np.append(seen, target), self.num_items),
                 "length": last - first,
             }
         return {name: torch.from_numpy(np.ascontiguousarray(array, np.int64)) for name, array in batch.items()}
 
 
 class NextItem:
-    """The recipe; see `ensemble.recipe.Recipe` for what each method owes."""
+    """The methods of `ensemble.recipe.NeuralRecipe` for next_item."""
 
     name = "next_item"
     monitor, higher_is_better = "ndcg_at_10", True
@@ -128,7 +128,7 @@ class NextItem:
             raise UserError(f"{folder} was prepared for the recipe {self.about['recipe']}, not for {self.name}")
         _check(config)
         if config.time_aware and not self.about["has_time"]:
-            raise UserError(f"recipe.time_aware=true needs times, and the data of {folder} have none: use false")
+            raise UserError(f"recipe.time_aware=true needs times, but the data of {folder} have none: use false")
         self.fingerprint = self.about["fingerprint"]
         self.inputs = inputs.meaning(self.about)
         self.count = torch.from_numpy(open_table(folder / "items")["count"].to_numpy().astype(np.int64))
@@ -159,7 +159,7 @@ class NextItem:
         )
 
     def size(self, num_rows: int) -> Size:
-        """What the layers must keep, and with losses over drawn items their scores; more is needed than that."""
+        """A lower bound: parameters, activations of the layers, and the scores of sampled negatives."""
         config, num_items = self.config, self.about["items"]
         width, layers, streams = config.width, config.num_layers, config.num_streams
         tables = 2 if config.time_aware else 1
@@ -172,53 +172,50 @@ class NextItem:
             + 2 * width
         )
         longest = np.sort(self.rows("train").lengths)[-num_rows:].astype(float)
-        places, pairs = longest.sum(), (longest**2).sum()
-        kept = places * width * (1 + layers * (6 + 2 * config.widening) * max(1, streams // 2))
-        kept += layers * config.num_heads * pairs if config.time_aware or config.dropout else 0
-        if config.loss in DRAWS_FOR_EACH:
-            kept += places * config.num_negatives * width
+        positions, pairs = longest.sum(), (longest**2).sum()
+        activations = positions * width * (1 + layers * (6 + 2 * config.widening) * max(1, streams // 2))
+        activations += layers * config.num_heads * pairs if config.time_aware or config.dropout else 0
+        if config.loss in PER_TARGET_NEGATIVES:
+            activations += positions * config.num_negatives * width
         elif config.loss == "sampled_softmax":
-            kept += places * config.num_negatives
+            activations += positions * config.num_negatives
+        settings = ("width", "num_layers", "max_length", "num_streams", "num_negatives")
         return Size(
             num_parameters=num_parameters,
-            batch_bytes=int(4 * kept),
-            settings=(
-                "recipe.width",
-                "recipe.num_layers",
-                "recipe.max_length",
-                "recipe.num_streams",
-                "recipe.num_negatives",
-            ),
+            batch_bytes=int(4 * activations),
+            settings=tuple(f"recipe.{name}" for name in settings),
         )
 
     def optimizers(self, model: torch.nn.Module, learning_rate: float, weight_decay: float) -> list[torch.optim.Optimizer]:
         return [adamw(model, learning_rate, weight_decay)]
 
     def step(self, model: torch.nn.Module, batch: Batch, state: Any) -> tuple[torch.Tensor, torch.Tensor, Any]:
-        """Sum of the losses of all places, and the number of places; no state is carried.
+        """Sum of the losses of all positions, and the number of positions; `state` is not used.
 
-        The gradient of cross_entropy does not depend on how the global batch was cut. Of the other losses that holds for its
-        expectation: negatives are drawn for each micro-batch, on each rank anew.
+        The gradient of cross_entropy does not depend on the micro-batch size or the number of ranks. For the other losses
+        this is only true in expectation, since negatives are sampled for each micro-batch.
         """
         loss = model(batch, partial(self._loss, batch))
         return loss, torch.tensor(float(len(batch["target"])), device=loss.device), state
 
-    def _loss(self, batch: Batch, known_TD: torch.Tensor, item_VD: torch.Tensor) -> torch.Tensor:
+    def _loss(self, batch: Batch, hidden_TD: torch.Tensor, item_VD: torch.Tensor) -> torch.Tensor:
         config, target_T = self.config, batch["target"]
         if config.loss == "cross_entropy":
-            return losses.cross_entropy(known_TD, item_VD, target_T)
+            return losses.cross_entropy(hidden_TD, item_VD, target_T)
         if config.loss == "sampled_softmax":
             if self._sampler is None:
-                self._sampler = losses.Sampler(self.count.to(known_TD.device), config.negative_power)
-            return losses.sampled_softmax(known_TD, item_VD, target_T, config.num_negatives, self._sampler)
+                self._sampler = losses.Sampler(self.count.to(hidden_TD.device), config.negative_power)
+            return losses.sampled_softmax(hidden_TD, item_VD, target_T, config.num_negatives, self._sampler)
         negative_TN = losses.draw_negatives(batch, self.about["items"], config.num_negatives)
         share = config.num_negatives / (self.about["items"] - 1)
         power = losses.gbce_power(share, config.gbce_calibration) if config.loss == "gbce" else 1.0
-        return losses.binary_cross_entropy(known_TD, item_VD, target_T, negative_TN, power)
+        return losses.binary_cross_entropy(hidden_TD, item_VD, target_T, negative_TN, power)
 
     def predict(self, model: torch.nn.Module, batch: Batch) -> Batch:
-        """Of each row `rank`, `rank_of_101` and the best `NUM_TOP` `items` with their `scores`, as a ranking file has them
-        (see rankings.py); `prediction` is the reciprocal of the rank, NaN where a score is not finite."""
+        """The columns of a ranking file (see rankings.py), with the best `NUM_TOP` items of each row.
+
+        `prediction` is the reciprocal of the rank, NaN if a score is not finite.
+        """
         score_BV = model(batch, _scores)
         target_B1 = batch["target"][:, None]
         target_score_B1 = score_BV.gather(1, target_B1)
@@ -231,10 +228,10 @@ class NextItem:
         best = score_BV.topk(min(NUM_TOP, self.about["items"]), dim=1)
         is_shown = best.values > -torch.inf
         lowest_B1 = best.values.where(is_shown, torch.inf).amin(1, keepdim=True)
-        is_sound_B = target_score_B1[:, 0].isfinite() & best.values[:, 0].isfinite()  # NaN is the highest to topk
+        is_finite_B = target_score_B1[:, 0].isfinite() & best.values[:, 0].isfinite()  # topk sorts NaN first
         return {
-            "prediction": torch.where(is_sound_B, 1 / rank_B, torch.nan),
-            "rank": torch.where(is_sound_B, rank_B, torch.nan),
+            "prediction": torch.where(is_finite_B, 1 / rank_B, torch.nan),
+            "rank": torch.where(is_finite_B, rank_B, torch.nan),
             "rank_of_101": rank_of_101_B,
             "target": batch["target"],
             "length": batch["length"],
@@ -243,28 +240,27 @@ class NextItem:
         }
 
     def metrics(self, predictions: dict[str, np.ndarray]) -> dict[str, float]:
-        """Of ranks among all items; see `item_metrics.item_scores`."""
+        """Scores of the ranks among all items; see `item_metrics.item_scores`."""
         rank, items, target = (predictions[name] for name in ("rank", "items", "target"))
         return item_metrics.item_scores(rank, items, target, self.count.numpy())
 
     def describe(self, split: str) -> dict[str, np.ndarray]:
-        """The group and the cluster are the user."""
+        """Row ids, with the user as group and as cluster."""
         columns = self.rows(split).columns
         user = columns["user"].all()
         return {"row_id": columns["row_id"].all(), "group": user, "cluster": user}
 
 
 def _rank(target_score_B1: torch.Tensor, other_BN: torch.Tensor) -> torch.Tensor:
-    """The place of the target among others, from 1 on: the mean over all ways to break ties; (B,)."""
-    higher_B, same_B = (  # in int32, for int64 takes thrice as long
-        found_BN.sum(1, dtype=torch.int32) for found_BN in (other_BN > target_score_B1, other_BN == target_score_B1)
-    )
+    """The rank of the target among other items, from 1 on, averaged over tie orders; (B,)."""
+    higher_B = (other_BN > target_score_B1).sum(1, dtype=torch.int32)  # int64 takes three times as long
+    same_B = (other_BN == target_score_B1).sum(1, dtype=torch.int32)
     return 1 + higher_B + same_B / 2
 
 
-def _scores(known_BD: torch.Tensor, item_VD: torch.Tensor) -> torch.Tensor:
-    with torch.autocast(known_BD.device.type, enabled=False):  # bf16 would make ties of scores that differ
-        return known_BD.float() @ item_VD.float().T
+def _scores(hidden_BD: torch.Tensor, item_VD: torch.Tensor) -> torch.Tensor:
+    with torch.autocast(hidden_BD.device.type, enabled=False):  # in bf16, different scores would be rounded to ties
+        return hidden_BD.float() @ item_VD.float().T
 
 
 def _refuse_unknown_items(folder: Path, num_items: int) -> None:
@@ -272,12 +268,12 @@ def _refuse_unknown_items(folder: Path, num_items: int) -> None:
     for number in (int(item.min()), int(item.max())):
         if not 1 <= number <= num_items:
             raise UserError(
-                f"events of {folder} are of item {number}, and items are numbered from 1 to {num_items}: prepare them again"
+                f"events of {folder} are of item {number}, but items are numbered from 1 to {num_items}: prepare them again"
             )
 
 
 def _in_shortest_gaps(time: np.ndarray, owner: np.ndarray, num_rows: int) -> np.ndarray:
-    """Time since each sequence's first item in units of its shortest gap that is not 0, rounded; (n,) int64."""
+    """Time since the first item of each sequence, in units of the sequence's shortest positive gap, rounded; (n,) int64."""
     same = owner[1:] == owner[:-1]
     gap = np.where(same, np.diff(time), 0)
     shortest = np.full(num_rows, np.iinfo(np.int64).max)
@@ -289,12 +285,12 @@ def _in_shortest_gaps(time: np.ndarray, owner: np.ndarray, num_rows: int) -> np.
 
 
 def _taken(item: np.ndarray, owner: np.ndarray) -> np.ndarray:
-    """The distinct items of each owner (n,), rising, less their place; then numbers above all items."""
+    """The distinct items of each row, ascending, minus their index in the row; filled with `NO_ITEM`; (B, most items)."""
     stride = np.int64(item.max()) + 1
     owner, item = np.divmod(np.unique(owner * stride + item), stride)
-    place = np.arange(len(owner)) - np.searchsorted(owner, owner)
-    rows = np.full((owner[-1] + 1, place.max() + 1), NO_ITEM)
-    rows[owner, place] = item - place
+    index = np.arange(len(owner)) - np.searchsorted(owner, owner)
+    rows = np.full((owner[-1] + 1, index.max() + 1), NO_ITEM)
+    rows[owner, index] = item - index
     return rows
 
 

@@ -1,1 +1,1 @@
-"""table: any table of the user's, with a target that is binary, multiclass, a number or a relevance."""
+"""table: any table with a binary, multiclass, regression or ranking target."""

@@ -1,12 +1,11 @@
-"""What a column holds: numbers, truth values, dates or texts. It is decided once, over all files of a table.
+"""The kind of each column (numbers, booleans, dates or texts), determined once over all files of a table, and its values.
 
     cells = read(table, "price", Rules(...))
-    cells.kind, cells.values        # 'number', Series of Float64, null where the cell is empty or holds no number
+    cells.kind, cells.values        # 'number', Series of Float64, null where the cell is empty or not a number
 
-A column holds numbers (or dates) if all but `max_bad_fraction` of its cells that are not empty do; the others count as
-empty, and are named. Else it holds texts everywhere. Where numbers or dates can be read in two ways, as 1,234 or
-01/02/2020 can, the other cells of the column decide; where they do not, the user is asked. Each file may write dates in a
-form of its own (`dates.py`).
+A column holds numbers (or dates) if all but `max_bad_fraction` of its non-empty cells do; the others count as empty and are
+reported. Otherwise all cells are texts. If a number or date is ambiguous, such as 1,234 or 01/02/2020, the other cells of
+the column decide; if they do not, `UserError` asks for a setting. Each file may have its own form of dates (`dates.py`).
 """
 
 import dataclasses
@@ -23,16 +22,16 @@ from ensemble.recipes.table.dates import DIGITS_OF_A_DAY
 from ensemble.recipes.table.sources import Table, as_text, whole
 
 MISSING = ("NA", "N/A", "n/a", "#N/A", "NaN", "nan", "NAN", "null", "NULL", "None", "?", "-")
-"""Texts that stand for an empty cell among numbers or dates, if `missing` names no others. Among texts they are texts."""
+"""Texts that mark missing values in columns of numbers or dates, if `missing` is empty."""
 PLAIN, COMMA_GROUPS, DECIMAL_COMMA = "1234.5", "1,234.5", "1.234,5"
 NUMBERS = {
     COMMA_GROUPS: r"^[+-]?[1-9]\d{0,2}(,\d{3})+(\.\d*)?$",
     DECIMAL_COMMA: r"^[+-]?([1-9]\d{0,2}(\.\d{3})+(,\d*)?|\d+(,\d*)?|,\d+)$",
 }
-"""Ways to write numbers other than Python's. With groups, numbers without them are read too."""
+"""Patterns of numbers in other forms than Python's. With groups of digits, numbers without groups are read too."""
 LEADING_ZERO = r"^[+-]?0\d+$"
 NEARLY = 0.1
-"""Columns of texts of which more than this part are numbers are pointed out."""
+"""A message is printed for columns of texts if more than this fraction of the cells are numbers."""
 MOST_SHOWN = 3
 
 Kind = Literal["number", "truth", "date", "text"]
@@ -40,10 +39,10 @@ Kind = Literal["number", "truth", "date", "text"]
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class Rules:
-    """The settings by which cells are read."""
+    """The settings for reading cells; see `settings.PrepareConfig`."""
 
     missing: tuple[str, ...] = ()
-    """Texts that stand for an empty cell in every column; none for `MISSING` among numbers and dates."""
+    """Texts that mark missing values in all columns; empty for `MISSING` in columns of numbers and dates."""
     decimal: Literal["", ".", ","] = ""
     dates: Literal["", "day_first", "month_first"] = ""
     max_bad_fraction: float = 0.01
@@ -51,27 +50,24 @@ class Rules:
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class Cells:
-    """A column as it was read."""
+    """The values of a column."""
 
     column: str
     kind: Kind
     values: pl.Series
     """(num_rows,) Float64, Boolean, Datetime (UTC, microseconds) or String; null where the cell is or counts as empty."""
     form: str = ""
-    """How numbers or dates are written, where it is not the usual way."""
+    """The form of numbers or dates, if it is not the default."""
     bad: np.ndarray
     """The rows whose cell is neither empty nor of this kind."""
     stand_ins: dict[str, int]
-    """How often which text stands for an empty cell."""
+    """Texts that mark missing values, with their counts."""
     notes: tuple[str, ...] = ()
-    """Sentences on what a person might not expect."""
+    """Messages about unusual data."""
 
 
 def read(table: Table, column: str, rules: Rules) -> Cells:
-    """The cells of a column, but not of one in `table.no_cells`.
-
-    Raises `UserError` where numbers or dates can be read in two ways.
-    """
+    """Read a column that is not in `table.no_cells`. Raises `UserError` for ambiguous numbers or dates."""
     pieces = table.pieces[column]
     kinds = [piece.dtype for piece in pieces if piece.null_count() < len(piece)]
     if all(kind.is_numeric() for kind in kinds):
@@ -91,48 +87,43 @@ def read(table: Table, column: str, rules: Rules) -> Cells:
             stand_ins={},
         )
     if all(kind.is_temporal() for kind in kinds):
-        values = pl.concat([_moments(piece) for piece in pieces])
+        values = pl.concat([_datetimes(piece) for piece in pieces])
         return Cells(column=column, kind="date", values=values, bad=none, stand_ins={})
-    # Text beside numbers or dates of Parquet is read by itself: it may write them in another way
+    # Text in other files than numbers or dates of Parquet is read separately, since its form may differ
     for kind, native in (("number", pl.Float64()), ("date", pl.Datetime("us"))):
         fits = [piece.dtype.is_numeric() if kind == "number" else piece.dtype.is_temporal() for piece in pieces]
         parts = list(zip(pieces, fits, strict=True))
         if not any(fits) or not all(fit or piece.dtype in (pl.String, pl.Null) for piece, fit in parts):
             continue
         only_text = pl.concat(as_text(piece.clear(len(piece)) if fit else piece) for piece, fit in parts)
-        found = _read_texts(table, column, _stripped(only_text), rules)
-        if found.kind == kind:
+        text_cells = _read_texts(table, column, _stripped(only_text), rules)
+        if text_cells.kind == kind:
             known = pl.concat(_native(piece if fit else piece.clear(len(piece)), native) for piece, fit in parts)
-            return dataclasses.replace(found, values=found.values.zip_with(known.is_null(), known))
+            return dataclasses.replace(text_cells, values=text_cells.values.zip_with(known.is_null(), known))
     return _read_texts(table, column, _stripped(pl.concat([as_text(piece) for piece in pieces])), rules)
 
 
 def _stripped(texts: pl.Series) -> pl.Series:
-    """Texts without blanks around them; null where nothing is left."""
+    """Texts without surrounding blanks; null for blank texts."""
     texts = texts.str.strip_chars()
     return texts.set(texts == "", None)
 
 
 def _read_texts(table: Table, column: str, texts: pl.Series, rules: Rules) -> Cells:
-    everywhere = texts.is_in(rules.missing).fill_null(False)
-    stand_ins = _counts(texts.filter(everywhere))
-    texts = texts.set(everywhere, None)
-    among_numbers = texts.is_in(() if rules.missing else MISSING).fill_null(False)
+    is_missing = texts.is_in(rules.missing).fill_null(False)
+    stand_ins = _counts(texts.filter(is_missing))
+    texts = texts.set(is_missing, None)
+    is_default_missing = texts.is_in(() if rules.missing else MISSING).fill_null(False)
+    all_stand_ins = stand_ins | _counts(texts.filter(is_default_missing))
     none = np.empty(0, np.int64)
-    cells = texts.set(among_numbers, None)
+    cells = texts.set(is_default_missing, None)
     num_cells = len(cells) - cells.null_count()
     allowed = rules.max_bad_fraction * num_cells
     truths = cells.str.to_lowercase()
     if num_cells and truths.drop_nulls().is_in(("true", "false")).all():
-        found = _counts(texts.filter(among_numbers))
-        return Cells(
-            column=column,
-            kind="truth",
-            values=truths == "true",
-            bad=none,
-            stand_ins=stand_ins | found,
-            notes=_stand_in_notes(column, stand_ins | found),
-        )
+        notes = _stand_in_notes(column, all_stand_ins)
+        values = truths == "true"
+        return Cells(column=column, kind="truth", values=values, bad=none, stand_ins=all_stand_ins, notes=notes)
     nearly: tuple[str, ...] = ()
     kinds: tuple[tuple[Kind, str], ...] = (("number", "numbers"), ("date", "dates"))
     for kind, what in kinds:
@@ -151,19 +142,15 @@ def _read_texts(table: Table, column: str, texts: pl.Series, rules: Rules) -> Ce
                 dates.refuse_open(table, column, cells, read_dates, advice)
             if kind == "number":
                 bad = unread | values.is_infinite().fill_null(False)
-            found = _counts(texts.filter(among_numbers))
-            notes = [*_stand_in_notes(column, stand_ins | found), *_bad_notes(table, column, cells, bad, what)]
-            notes += forms
+            notes = (*_stand_in_notes(column, all_stand_ins), *_bad_notes(table, column, cells, bad, what), *forms)
             zeros = cells.str.contains(LEADING_ZERO).fill_null(False)
             if kind == "number" and zeros.any():
-                shown = cells.filter(zeros)[0]
-                notes.append(
-                    f"the column '{column}' is read as numbers, so that '{shown}' is {int(shown)}: their leading zeros do "
-                    "not count"
-                )
+                example = cells.filter(zeros)[0]
+                note = f"so that '{example}' is {int(example)}: their leading zeros do not count"
+                notes = (*notes, f"the column '{column}' is read as numbers, {note}")
             return Cells(
                 column=column, kind=kind, values=values.set(bad, None), form="" if form == PLAIN else form, bad=_rows(bad),
-                stand_ins=stand_ins | found, notes=tuple(notes),
+                stand_ins=all_stand_ins, notes=notes,
             )  # fmt: skip
         if num_cells - bad.sum() > NEARLY * num_cells:
             nearly = (*nearly, _nearly(table, column, cells, bad, what))
@@ -178,19 +165,18 @@ def _read_texts(table: Table, column: str, texts: pl.Series, rules: Rules) -> Ce
 
 
 def read_as(table: Table, column: str, kind: Kind, form: str, rules: Rules) -> Cells:
-    """A column of new rows, whose cells are read as the `kind` that members learned from; what is none counts as empty.
+    """Read a column of new rows as the `kind` of the training data; other cells count as empty.
 
-    form : how training wrote it, by which is read what can be read in two ways. Raises `UserError` where not one of the
-    cells is of this kind.
+    form : the form in the training data, which decides ambiguous cells. Raises `UserError` if no cell is of this kind.
     """
     if column in table.no_cells:
         raise UserError(
-            f"the column '{column}' holds {table.no_cells[column]}, and members learned from {kind}s: give those"
+            f"the column '{column}' holds {table.no_cells[column]}, but members were trained on {kind}s: give {kind}s"
         )
     pieces = table.pieces[column]
     texts = _stripped(pl.concat([as_text(whole(piece)) for piece in pieces]))
-    words = texts.is_in(rules.missing or (() if kind == "text" else MISSING)).fill_null(False)
-    cells, stand_ins = texts.set(words, None), _counts(texts.filter(words))
+    is_missing = texts.is_in(rules.missing or (() if kind == "text" else MISSING)).fill_null(False)
+    cells, stand_ins = texts.set(is_missing, None), _counts(texts.filter(is_missing))
     forms: tuple[str, ...] = ()
     if kind == "text":
         values = cells
@@ -199,49 +185,52 @@ def read_as(table: Table, column: str, kind: Kind, form: str, rules: Rules) -> C
         values = cells.str.to_lowercase().replace_strict(truths, default=None, return_dtype=pl.Boolean)
     elif kind == "date":
         known = form.split(dates.SEPARATOR) if form else [dates.ISO[0]]
-        found = dates.read(table, cells, rules.dates, known, has_digits=True)
+        read_dates = dates.read(table, cells, rules.dates, known, has_digits=True)
         advice = ", and training had neither: write them as in training"
-        dates.refuse_open(table, column, cells, found, advice)
-        values, forms = found.values, dates.forms_note(table, column, found)
+        dates.refuse_open(table, column, cells, read_dates, advice)
+        values, forms = read_dates.values, dates.forms_note(table, column, read_dates)
     else:
-        way, values = _like_training(column, cells, dict(_numbers(cells, rules.decimal)), form or PLAIN)
-        forms = _form_notes(column, way)
+        new_form, values = _like_training(column, cells, dict(_numbers(cells, rules.decimal)), form or PLAIN)
+        forms = _form_notes(column, new_form)
         values = values.set(values.is_infinite().fill_null(False), None)
     bad = cells.is_not_null() & values.is_null()
     if bad.any() and bad.sum() == len(cells) - cells.null_count():
         first = first_of(table, cells, _rows(bad))
-        raise UserError(f"the column '{column}' held {kind}s when members learned, and not one now: {first}: give those")
+        raise UserError(f"the column '{column}' held {kind}s in training, but has none now: {first}: give {kind}s")
     notes = (*_stand_in_notes(column, stand_ins), *_bad_notes(table, column, cells, bad, f"{kind}s"), *forms)
     return Cells(column=column, kind=kind, values=values, bad=_rows(bad), stand_ins=stand_ins, notes=notes)
 
 
 def _like_training(column: str, cells: pl.Series, readings: dict[str, pl.Series], form: str) -> tuple[str, pl.Series]:
-    """The reading that leaves the fewest cells unread, of several the one in the `form` of training.
+    """The form of numbers that leaves the fewest cells unread, and its values; of several, the `form` of training.
 
-    Raises `UserError` where several are left, give different values, and none is that of training.
+    Raises `UserError` if several remain that give different values, and none is that of training.
     """
-    unread = {way: int((cells.is_not_null() & found.is_null()).sum()) for way, found in readings.items()}
-    best = [way for way in readings if unread[way] == min(unread.values())]
-    if form in best or len(best) == 1 or min(unread.values()) == len(cells) - cells.null_count():
-        way = form if form in best else best[0]
-        return way, readings[way]
-    way, other = best[:2]
-    if not readings[way].equals(readings[other], null_equal=True):
-        row = int(readings[way].ne_missing(readings[other]).arg_max() or 0)
-        raise UserError(
-            f"the column '{column}' holds values such as '{cells[row]}', written as {way} or as {other}, and training had "
-            "neither: write them as in training"
-        )
-    return way, readings[way]
+    unread = {name: int((cells.is_not_null() & values.is_null()).sum()) for name, values in readings.items()}
+    best = [name for name in readings if unread[name] == min(unread.values())]
+    if form in best:
+        return form, readings[form]
+    if len(best) > 1 and min(unread.values()) < len(cells) - cells.null_count():
+        first, second = best[:2]
+        if not readings[first].equals(readings[second], null_equal=True):
+            row = int(readings[first].ne_missing(readings[second]).arg_max() or 0)
+            raise UserError(
+                f"the column '{column}' holds values such as '{cells[row]}', written as {first} or as {second}, and "
+                "training had neither: write them as in training"
+            )
+    return best[0], readings[best[0]]
 
 
 def _form_notes(column: str, form: str) -> tuple[str, ...]:
-    """A sentence on how numbers are written, where it is not the usual way."""
+    """A message about the form of numbers, if it is not the default."""
     return () if form == PLAIN else (f"the column '{column}' is read as numbers that are written as {form}",)
 
 
 def _choose(column: str, cells: pl.Series, readings: list[tuple[str, pl.Series]], allowed: float) -> tuple[str, pl.Series]:
-    """The reading of numbers that leaves the fewest cells unread, the first of several that give the same values."""
+    """The form of numbers that leaves the fewest cells unread, and its values.
+
+    Raises `UserError` if several forms do and give different values, unless one is `PLAIN`.
+    """
     failures = [int((cells.is_not_null() & values.is_null()).sum()) for _, values in readings]
     best = int(np.argmin(failures))
     form, values = readings[best]
@@ -256,7 +245,7 @@ def _choose(column: str, cells: pl.Series, readings: list[tuple[str, pl.Series]]
 
 
 def _numbers(cells: pl.Series, decimal: str) -> Iterator[tuple[str, pl.Series]]:
-    """The ways to read cells as numbers, and what each gives: null for what is none."""
+    """The possible forms of numbers, each with the values of the cells, null for cells in another form."""
     plain = cells.cast(pl.Float64, strict=False).fill_nan(None)
     if decimal != ",":
         yield PLAIN, plain
@@ -272,22 +261,22 @@ def _numbers(cells: pl.Series, decimal: str) -> Iterator[tuple[str, pl.Series]]:
 
 
 def days(cells: Cells) -> Cells:
-    """Whole numbers that are all days, written as 20240131, as dates; all other cells as they are."""
+    """Convert numbers that are all dates in the form 20240131 to dates; return other cells unchanged."""
     known = cells.values.drop_nulls()
     if cells.kind != "number" or known.is_empty() or not known.is_between(1_000_00_00, 9999_12_31).all():
         return cells
     if (known != known.floor()).any():
         return cells
-    moments = cells.values.cast(pl.Int64).cast(pl.String).str.to_datetime(DIGITS_OF_A_DAY, time_unit="us", strict=False)
-    if moments.null_count() > cells.values.null_count():
+    values = cells.values.cast(pl.Int64).cast(pl.String).str.to_datetime(DIGITS_OF_A_DAY, time_unit="us", strict=False)
+    if values.null_count() > cells.values.null_count():
         return cells
     note = f"the column '{cells.column}' is read as dates that are written as {dates.example(DIGITS_OF_A_DAY)}"
     notes = (*cells.notes, note)
-    return dataclasses.replace(cells, kind="date", values=moments, form=DIGITS_OF_A_DAY, notes=notes)
+    return dataclasses.replace(cells, kind="date", values=values, form=DIGITS_OF_A_DAY, notes=notes)
 
 
 def exact_texts(table: Table, column: str, cells: Cells) -> Cells:
-    """Numbers that are codes, with leading zeros or too long to be exact, as the texts that they were written as."""
+    """Convert numbers to the original texts if some are codes: with leading zeros, or too long to be exact."""
     if cells.kind != "number" or any(piece.dtype.is_float() for piece in table.pieces[column]):
         return cells
     texts = pl.concat([as_text(piece) for piece in table.pieces[column]]).str.strip_chars()
@@ -297,7 +286,7 @@ def exact_texts(table: Table, column: str, cells: Cells) -> Cells:
     return dataclasses.replace(cells, kind="text", values=texts.set(cells.values.is_null(), None), notes=())
 
 
-def _moments(piece: pl.Series) -> pl.Series:
+def _datetimes(piece: pl.Series) -> pl.Series:
     """Dates of Parquet in UTC, without a time zone."""
     if isinstance(piece.dtype, pl.Datetime) and piece.dtype.time_zone:
         piece = piece.dt.convert_time_zone("UTC").dt.replace_time_zone(None)
@@ -306,11 +295,11 @@ def _moments(piece: pl.Series) -> pl.Series:
 
 def _native(piece: pl.Series, kind: pl.DataType) -> pl.Series:
     """Numbers or dates of Parquet as `kind`."""
-    return _moments(piece) if piece.dtype.is_temporal() else _as(piece, kind)
+    return _datetimes(piece) if piece.dtype.is_temporal() else _as(piece, kind)
 
 
 def _as(piece: pl.Series, kind: pl.DataType) -> pl.Series:
-    """A piece as another type; an empty one fits every type."""
+    """The values as another type; a series of nulls can have any type."""
     return piece.cast(kind) if piece.null_count() < len(piece) else pl.repeat(None, len(piece), dtype=kind, eager=True)
 
 
@@ -347,5 +336,5 @@ def _nearly(table: Table, column: str, cells: pl.Series, bad: pl.Series, what: s
 
 
 def first_of(table: Table, cells: pl.Series, rows: np.ndarray) -> str:
-    """The first of some cells, with their places."""
+    """The first cells of `rows`, with file and line."""
     return ", ".join(f"'{cells[int(row)]}' ({table.place(int(row))})" for row in rows[:MOST_SHOWN])

@@ -1,13 +1,13 @@
-"""The columns of any table: the numbers that trees read in their place.
+"""Encoding of the columns of a table as numerical features.
 
-    learned = learn("joined", values, in_train, max_categories)        # how it becomes numbers, or why it does not
+    learned = learn("joined", values, in_train, max_categories)        # the features of a column, or why there are none
     numbers = encode(values, learned.features, {})                     # by feature, (num_rows,) float32, NaN if unknown
 
-A date becomes several features: the days since 1970, and those of the hour, weekday, month and day of the year that differ.
-A column of names becomes categories, one of free text the numbers of texts.py, and a text that comes again both.
+A date becomes several features: days since 1970, and each of hour, weekday, month and day of the year that varies. A column
+of names becomes categories, a column of free text the features of texts.py, and a column of repeated long texts both.
 
-What a column becomes is learned from the rows of train alone, and stands in the manifest: a category that train does not
-have is NaN, like an empty cell. `values` are those of `cells.Cells`.
+The encoding is learned from the train rows only and is stored in the manifest. A category that train does not have is NaN,
+as an empty cell. `values` are those of `cells.Cells`.
 """
 
 import dataclasses
@@ -24,10 +24,10 @@ from ensemble.recipes.table.cells import Kind
 
 DAYS_SINCE = "days since "
 KEPT_APART = 0.9
-"""Of the different numbers of a column, float32 must keep this part apart; else they are counted from their least one."""
+"""If fewer than this fraction of a column's distinct numbers stay distinct in float32, their minimum is subtracted."""
 MICROSECONDS_PER_DAY = 86_400_000_000
 FEW_CATEGORIES = 256
-"""Of more categories, only those of several rows are kept, and the column may hold free text."""
+"""With more categories, only those of several rows are kept, and the column may hold free text."""
 
 
 def numbers_of(values: pl.Series) -> np.ndarray:
@@ -38,9 +38,9 @@ def numbers_of(values: pl.Series) -> np.ndarray:
 
 
 def offset_of(numbers: np.ndarray, in_train: np.ndarray) -> float:
-    """What to subtract from numbers before they become float32, which cannot tell large ones apart that lie close.
+    """The offset to subtract before conversion to float32, in which large numbers with small differences become equal.
 
-    0 where float32 keeps `KEPT_APART` of those of train apart; else the whole number below the least of them.
+    0 if at least `KEPT_APART` of the distinct train values stay distinct; else their minimum, rounded down.
     """
     known = numbers[in_train & np.isfinite(numbers)]
     with np.errstate(over="ignore"):
@@ -52,12 +52,12 @@ def offset_of(numbers: np.ndarray, in_train: np.ndarray) -> float:
 
 
 def is_number(values: pl.Series) -> bool:
-    """Whether `numbers_of` can be asked."""
+    """Whether `numbers_of` accepts these values."""
     return values.dtype.is_numeric() or values.dtype == pl.Boolean or isinstance(values.dtype, pl.Datetime)
 
 
 def name_of(value: Any) -> str:
-    """A value as people write it: 3 for 3.0."""
+    """A value as text: 3 for 3.0, true for True."""
     if isinstance(value, bool):
         return str(value).lower()
     return str(int(value)) if isinstance(value, float) and value.is_integer() else str(value)
@@ -69,35 +69,35 @@ PARTS: dict[str, Callable[[pl.Series], pl.Series]] = {
     "month": lambda dates: dates.dt.month(),
     "day of the year": lambda dates: dates.dt.ordinal_day(),
 }
-"""What comes again of a date; weekdays are 1 for Monday to 7."""
+"""The periodic parts of a date; weekdays are 1 for Monday to 7."""
 
 
 def parts_of(column: str, values: pl.Series, in_train: np.ndarray) -> list[dict[str, Any]]:
-    """Features of a column of dates that are parts of it, like those of `learn`; none of other columns."""
+    """The periodic features of a column of dates, as entries of the manifest; empty for other columns."""
     if not isinstance(values.dtype, pl.Datetime):
         return []
     known = values.filter(pl.Series(in_train)).drop_nulls()
     return [
         {"column": column, "meaning": f"{column}: {part}", "source": "table", "unit": part, "part": part}
-        for part, of in PARTS.items()
-        if of(known).n_unique() > 1
+        for part, compute in PARTS.items()
+        if compute(known).n_unique() > 1
     ]
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class Learned:
-    """What becomes of a column."""
+    """The encoding of a column."""
 
     features: list[dict[str, Any]] = dataclasses.field(default_factory=list)
-    """Entries of the manifest but for their `name`; the `values` of a category are in the order of their codes."""
+    """Entries of the manifest, without `name`; the `values` of a category are in the order of their codes."""
     left_out: str = ""
-    """Why there are none."""
+    """Why there are no features."""
     content: dict[str, Any] | None = None
-    """Of free text: what `texts.learn` returned."""
+    """For free text, the result of `texts.learn`."""
 
 
 def learn(column: str, values: pl.Series, in_train: np.ndarray, max_categories: int) -> Learned:
-    """How a column becomes features. in_train: (num_rows,) bool."""
+    """Learn the encoding of a column from the rows in train. in_train : (num_rows,) bool."""
     known = values.filter(pl.Series(in_train)).drop_nulls()
     entry = {"column": column, "meaning": column, "source": "table"}
     num_different = known.n_unique()
@@ -122,9 +122,9 @@ def learn(column: str, values: pl.Series, in_train: np.ndarray, max_categories: 
 
 def _learn_texts(column: str, known: pl.Series, max_categories: int) -> Learned:
     num_different = known.n_unique()
-    comes_again = num_different <= known.len() / 2
-    names = _categories(known, num_different, max_categories) if comes_again else []
-    is_prose = (num_different > FEW_CATEGORIES or not comes_again) and texts.is_prose(known)
+    is_repeated = num_different <= known.len() / 2
+    names = _categories(known, num_different, max_categories) if is_repeated else []
+    is_prose = (num_different > FEW_CATEGORIES or not is_repeated) and texts.is_prose(known)
     content = texts.learn(known) if is_prose else None
     category: dict[str, Any] = {"column": column, "meaning": column, "source": "table"}
     category |= {"unit": "category", "categories": len(names), "values": names}
@@ -136,7 +136,7 @@ def _learn_texts(column: str, known: pl.Series, max_categories: int) -> Learned:
 
 
 def _categories(known: pl.Series, num_different: int, most: int) -> list[str]:
-    """The texts that become categories, in alphabetical order: all, or the most frequent of those in several rows."""
+    """The categories, in alphabetical order: all texts, or the most frequent ones that are in several rows."""
     if num_different <= min(FEW_CATEGORIES, most):
         return known.unique().sort().to_list()
     counts = known.value_counts(name="count").filter(pl.col("count") > 1).sort("count", known.name, descending=[True, False])
@@ -144,7 +144,7 @@ def _categories(known: pl.Series, num_different: int, most: int) -> list[str]:
 
 
 def kind_of(feature: dict[str, Any]) -> Kind:
-    """What the column of a feature holds."""
+    """The kind of values in the column of a feature."""
     if feature["unit"].startswith(DAYS_SINCE) or "part" in feature:
         return "date"
     if "text" in feature:
@@ -154,26 +154,27 @@ def kind_of(feature: dict[str, Any]) -> Kind:
 
 
 def by_column(features: list[dict[str, Any]]) -> dict[str, list[dict[str, Any]]]:
-    """The features of each column, in their order."""
-    found: dict[str, list[dict[str, Any]]] = {}
+    """The features of each column."""
+    groups: dict[str, list[dict[str, Any]]] = {}
     for feature in features:
-        found.setdefault(feature["column"], []).append(feature)
-    return found
+        groups.setdefault(feature["column"], []).append(feature)
+    return groups
 
 
 def encode(values: pl.Series, features: list[dict[str, Any]], contents: dict[str, Any]) -> dict[str, np.ndarray]:
-    """A column as the numbers of each of its features: (num_rows,) float32, NaN where it is empty or a category is unknown.
+    """The features of a column: (num_rows,) float32, NaN for empty cells and unknown categories.
 
-    contents : by column, what `texts.learn` returned.
+    contents : by column, the result of `texts.learn`.
     """
-    of_text = texts.encode(values, contents[features[0]["column"]]) if any("text" in of for of in features) else None
-    found = {}
+    has_text = any("text" in feature for feature in features)
+    text_features = texts.encode(values, contents[features[0]["column"]]) if has_text else None
+    encoded = {}
     for feature in features:
-        if of_text is not None and "text" in feature:
-            found[feature["name"]] = np.ascontiguousarray(of_text[:, feature["text"]])
+        if text_features is not None and "text" in feature:
+            encoded[feature["name"]] = np.ascontiguousarray(text_features[:, feature["text"]])
         else:
-            found[feature["name"]] = _encode(values, feature)
-    return found
+            encoded[feature["name"]] = _encode(values, feature)
+    return encoded
 
 
 def _encode(values: pl.Series, feature: dict[str, Any]) -> np.ndarray:
@@ -181,8 +182,8 @@ def _encode(values: pl.Series, feature: dict[str, Any]) -> np.ndarray:
         return PARTS[feature["part"]](values).cast(pl.Float32).fill_null(np.nan).to_numpy()
     if "values" not in feature:
         with np.errstate(over="ignore"):
-            found = (numbers_of(values) - feature.get("offset", 0.0)).astype(np.float32)
-        found[np.isinf(found)] = np.nan
-        return found
+            numbers = (numbers_of(values) - feature.get("offset", 0.0)).astype(np.float32)
+        numbers[np.isinf(numbers)] = np.nan
+        return numbers
     code = pl.Series(range(feature["categories"]), dtype=pl.Float32)
     return values.replace_strict(feature["values"], code, default=None).fill_null(np.nan).to_numpy()

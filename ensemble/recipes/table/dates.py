@@ -1,11 +1,11 @@
-"""Dates that are written as texts. Each file of a table may have its own form of dates.
+"""Parsing of dates in texts. Each file of a table may have its own form of dates.
 
-    found = read(table, cells, order="")
-    found.values, found.forms     # Series of Datetime, null where a cell is no date; the form of each file
+    dates = read(table, cells, order="")
+    dates.values, dates.forms     # Series of Datetime, null where a cell is not a date; the form of each file
 
-A file has the form that leaves the fewest of its cells unread. Where day and month can be exchanged in all cells of a file,
-as in 01/02/2020, their order is that of the other files (of new rows: also that of training). Where these have none or both
-orders, the form is open: `found.open_row`.
+The form of a file is the one that leaves the fewest cells unread. If the order of day and month is ambiguous in all cells of
+a file, as in 01/02/2020, it is that of the other files (for new rows, also that of training). If these have no order or both
+orders, the form is ambiguous: see `dates.open_row`.
 """
 
 import dataclasses
@@ -25,43 +25,44 @@ LOOKS_LIKE_A_DATE = r"^\d{1,4}[-/.]\d{1,2}[-/.]\d"
 SAMPLE = 1000
 MOST_SHOWN = 3
 SEPARATOR = "|"
-"""Between the forms of the files of a column, in a manifest."""
+"""Separates the forms of several files in a manifest."""
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class Dates:
-    """A column of texts, read as dates."""
+    """A column of texts, parsed as dates."""
 
     values: pl.Series
-    """(num_rows,) Datetime (UTC, microseconds); null where a cell is no date."""
+    """(num_rows,) Datetime (UTC, microseconds); null where a cell is not a date."""
     forms: tuple[str, ...]
-    """The form of each file; empty for a file without a date."""
+    """The form of each file; empty for a file without dates."""
     open_row: int | None = None
-    """The first row that has two meanings, if the form of its file is open."""
+    """The first row with an ambiguous date, if the form of its file is ambiguous."""
     open_forms: tuple[str, str] = ("", "")
+    """Two forms of the date in `open_row`."""
     has_both_orders: bool = False
     """Whether some files have the day first, and others the month."""
 
     @property
     def form(self) -> str:
-        """All forms in one text."""
+        """All forms as one text."""
         return SEPARATOR.join(dict.fromkeys(form for form in self.forms if form)) or ISO[0]
 
 
 def read(table: Table, cells: pl.Series, order: str, known: Sequence[str] = (), has_digits: bool = False) -> Dates:
-    """Read the dates of each file in the form of that file.
+    """Parse the dates of each file.
 
-    order : day_first or month_first, to read no others; empty for both.
-    known : the forms of training, for new rows.
-    has_digits : whether 20240131 is a date too.
+    order : day_first or month_first; empty for both.
+    known : for new rows, the forms in the training data.
+    has_digits : whether 20240131 is a date.
     """
     sizes = np.bincount(table.file_number, minlength=len(table.files)).tolist()
     starts = [0, *np.cumsum(sizes).tolist()]
     best = [_best(cells.slice(start, size), order, has_digits) for start, size in zip(starts, sizes, strict=False)]
     orders = {_order_of(form) for form in known}
     for readings in best:
-        of_file = {_order_of(form) for form in readings}
-        orders |= of_file if len(of_file) == 1 else set()
+        file_orders = {_order_of(form) for form in readings}
+        orders |= file_orders if len(file_orders) == 1 else set()
     orders.discard("")
     forms, values = [], []
     opened: dict[str, Any] = {}
@@ -77,37 +78,33 @@ def read(table: Table, cells: pl.Series, order: str, known: Sequence[str] = (), 
     return Dates(values=pl.concat(values), forms=tuple(forms), has_both_orders=len(orders) > 1, **opened)
 
 
-def forms_note(table: Table, column: str, found: Dates) -> tuple[str, ...]:
-    """A sentence on the form of the dates, where it is not year-month-day in all files."""
+def forms_note(table: Table, column: str, dates: Dates) -> tuple[str, ...]:
+    """A message about the form of the dates, if it is not year-month-day in all files."""
+    if all(form in ("", *_forms(ISO)) for form in dates.forms) and len(set(dates.forms) - {""}) < 2:
+        return ()
     files: dict[str, list[str]] = {}
-    for path, form in zip(table.files, found.forms, strict=True):
+    for path, form in zip(table.files, dates.forms, strict=True):
         if form:
             files.setdefault(example(form), []).append(path.name)
-    if len(files) > 1:
-        ways = (f"{way} in {_listed(names)}" for way, names in files.items())
-        return (f"the column '{column}' is read as dates that are written as {' and as '.join(ways)}",)
-    return (
-        ()
-        if all(form in ("", *_forms(ISO)) for form in found.forms)
-        else (f"the column '{column}' is read as dates that are written as {next(iter(files))}",)
-    )
+    forms = [f"{form} in {_listed(names)}" for form, names in files.items()] if len(files) > 1 else list(files)
+    return (f"the column '{column}' is read as dates that are written as {' and as '.join(forms)}",)
 
 
-def refuse_open(table: Table, column: str, cells: pl.Series, found: Dates, advice: str) -> None:
-    """Raise `UserError` where the form of a file is open."""
-    if found.open_row is None:
+def refuse_open(table: Table, column: str, cells: pl.Series, dates: Dates, advice: str) -> None:
+    """Raise `UserError` if the form of a file is ambiguous."""
+    if dates.open_row is None:
         return
-    where = f" in {table.files[table.file_number[found.open_row]].name}" if len(table.files) > 1 else ""
-    one, other = map(example, found.open_forms)
-    if found.has_both_orders:
+    where = f" in {table.files[table.file_number[dates.open_row]].name}" if len(table.files) > 1 else ""
+    one, other = map(example, dates.open_forms)
+    if dates.has_both_orders:
         advice = "; other files have both orders of day and month: write the dates of that file as year-month-day"
     raise UserError(
-        f"the column '{column}' holds dates such as '{cells[found.open_row]}'{where}, written as {one} or as {other}{advice}"
+        f"the column '{column}' holds dates such as '{cells[dates.open_row]}'{where}, written as {one} or as {other}{advice}"
     )
 
 
 def example(form: str) -> str:
-    """A form of dates as people write it."""
+    """A form of dates in words, such as year-month-day."""
     if form == DIGITS_OF_A_DAY:
         return "20240131"
     for code, word in {"%Y": "year", "%m": "month", "%d": "day", "%H": "hour", "%M": "minute", "%S%.f": "second"}.items():
@@ -121,12 +118,12 @@ def _listed(names: Sequence[str]) -> str:
 
 
 def _order_of(form: str) -> str:
-    """Whether the day or the month is first; empty where it is the year."""
+    """day_first or month_first; empty if the year is first."""
     return {"%d": "day_first", "%m": "month_first"}.get(form[:2], "")
 
 
 def _best(cells: pl.Series, order: str, has_digits: bool) -> dict[str, pl.Series]:
-    """The forms that leave the fewest cells of a file unread, and what each gives; none if no form reads a cell."""
+    """The forms that leave the fewest cells of a file unread, with the values of each; empty if no cell is a date."""
     readings = dict(_readings(cells, order))
     if has_digits:
         digits = cells.str.to_datetime(DIGITS_OF_A_DAY, time_unit="us", strict=False)
@@ -141,7 +138,7 @@ def _forms(dates: Sequence[str]) -> list[str]:
 
 
 def _readings(cells: pl.Series, order: str) -> Iterator[tuple[str, pl.Series]]:
-    """The forms that read one of the first cells, and what each gives, in UTC: null for what is no date."""
+    """The forms of at least one of the first cells, with the values of each in UTC, null for cells in other forms."""
     utc = cells.str.replace("Z$", "+0000")
     sample = utc.drop_nulls().head(SAMPLE)
     if not sample.str.contains(LOOKS_LIKE_A_DATE).any():

@@ -1,7 +1,7 @@
-"""How a number becomes an input of the network: its quantile on the rows that a copy is fitted on, cut into bins.
+"""Quantile transformation and bins of numerical features, fitted on the rows of a copy of the network.
 
-A number is mapped to the normal score of its rank, linear between at most `NUM_KNOTS` knots, and flat outside of them. The
-bins of the piecewise-linear embedding (Gorishniy et al. 2022, arXiv:2203.05556) lie at quantiles of the same rows.
+A number is mapped to the normal score of its rank: piecewise linear between at most `NUM_KNOTS` knots, constant outside. The
+bins of the piecewise-linear embedding (Gorishniy et al. 2022, arXiv:2203.05556) are bounded by quantiles of the same rows.
 """
 
 import dataclasses
@@ -11,24 +11,24 @@ from scipy.special import ndtri
 
 NUM_KNOTS = 128
 MAX_ROWS = 50_000
-"""Rows that quantiles are computed from, evenly spaced."""
+"""Largest number of rows, evenly spaced, from which quantiles are computed."""
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class Scale:
-    """The scale of one number."""
+    """The transformation of one numerical feature."""
 
     knots: np.ndarray
-    """Rising, (NUM_KNOTS,) float32; infinite beyond the last."""
+    """Ascending, (NUM_KNOTS,) float32; filled with infinity."""
     segments: np.ndarray
-    """From each knot to the next, (NUM_KNOTS, 5) float32: begin, 1 / length, where it begins in its bin from 0 to 1, which
-    part of the bin it is, and the number of the bin."""
+    """The segments between knots, (NUM_KNOTS, 5) float32: begin, 1 / length, position of the begin in the bin from 0 to 1,
+    share of the bin, number of the bin."""
     edges: np.ndarray
-    """Of the bins, as normal scores, (num_bins + 1,) float32; the last is repeated where there are fewer."""
+    """Edges of the bins as normal scores, (num_bins + 1,) float32; the last is repeated if there are fewer bins."""
 
 
 def fit(values: np.ndarray, num_bins: int) -> Scale:
-    """The scale of a feature from its values in the rows of a copy, (num_rows,) float32, NaN where missing."""
+    """Fit the transformation to the values of a feature in the rows of a copy, (num_rows,) float32, NaN if missing."""
     if len(values) > MAX_ROWS:
         values = values[np.linspace(0, len(values) - 1, MAX_ROWS).astype(np.int64)]
     known = np.sort(values[np.isfinite(values)]).astype(np.float64)
@@ -37,30 +37,30 @@ def fit(values: np.ndarray, num_bins: int) -> Scale:
     if not known.size or known[0] == known[-1]:
         knots[0] = segments[0, 0] = known[0] if known.size else 0.0
         return Scale(knots=knots.astype(np.float32), segments=segments.astype(np.float32), edges=edges.astype(np.float32))
-    chosen = _spread(known, NUM_KNOTS)
-    rank = (np.searchsorted(known, chosen, "left") + np.searchsorted(known, chosen, "right")) / (2 * len(known))
+    finite = _quantiles(known, NUM_KNOTS)
+    rank = (np.searchsorted(known, finite, "left") + np.searchsorted(known, finite, "right")) / (2 * len(known))
     scores = ndtri(rank)
-    at = np.unique(np.searchsorted(chosen, _spread(known, num_bins + 1)))  # the knots at which bins begin and end
-    place = np.clip(np.searchsorted(at, np.arange(len(chosen)), "right") - 1, 0, len(at) - 2)
-    low, high = scores[at[place]], scores[at[place + 1]]
+    edge = np.unique(np.searchsorted(finite, _quantiles(known, num_bins + 1)))  # indices of the knots that bound bins
+    bin_number = np.clip(np.searchsorted(edge, np.arange(len(finite)), "right") - 1, 0, len(edge) - 2)
+    low, high = scores[edge[bin_number]], scores[edge[bin_number + 1]]
     start = (scores - low) / (high - low)
-    rise = np.append(np.diff(scores), 0.0) / (high - low)
-    slope = np.append(1 / np.diff(chosen), 0.0)
-    knots[: len(chosen)] = chosen
-    segments[: len(chosen)] = np.stack([chosen, slope, start, rise, place], axis=1)
-    edges[: len(at)] = scores[at]
-    edges[len(at) :] = scores[at[-1]]
+    share = np.append(np.diff(scores), 0.0) / (high - low)
+    inverse_length = np.append(1 / np.diff(finite), 0.0)
+    knots[: len(finite)] = finite
+    segments[: len(finite)] = np.stack([finite, inverse_length, start, share, bin_number], axis=1)
+    edges[: len(edge)] = scores[edge]
+    edges[len(edge) :] = scores[edge[-1]]
     return Scale(knots=knots.astype(np.float32), segments=segments.astype(np.float32), edges=edges.astype(np.float32))
 
 
-def _spread(known: np.ndarray, number: int) -> np.ndarray:
-    """At most `number` different values of `known`, which rises: its ends, and quantiles between them.
+def _quantiles(known: np.ndarray, number: int) -> np.ndarray:
+    """At most `number` distinct quantiles of `known`, which is sorted, including its minimum and maximum.
 
-    A value that many rows share counts no more than its part of the quantiles, so that the others are kept apart too.
+    The weight of a frequent value is limited to that of one quantile, so that other values have enough quantiles.
     """
     values, counts = np.unique(known, return_counts=True)
     if len(values) <= number:
         return values
-    mass = np.cumsum(np.minimum(counts, max(1, len(known) // number)))
-    at = np.searchsorted(mass, np.linspace(0, mass[-1], number))
-    return values[np.unique(np.clip(at, 0, len(values) - 1))]
+    weight = np.cumsum(np.minimum(counts, max(1, len(known) // number)))
+    index = np.searchsorted(weight, np.linspace(0, weight[-1], number))
+    return values[np.unique(np.clip(index, 0, len(values) - 1))]

@@ -1,10 +1,10 @@
-"""TabM-mini (Gorishniy et al. 2025, arXiv:2410.24210) with piecewise-linear embeddings, once for each copy of a member.
+"""TabM-mini (Gorishniy et al. 2025, arXiv:2410.24210) with piecewise-linear embeddings, in several copies.
 
 B rows, C copies, k submodels of a copy, N numbers, E length of an embedding, D inputs of the first layer, W width.
 
-The layers are those of the packages `tabm` and `rtdl_num_embeddings`. Their first layer would multiply each row's D inputs
-by the scaling of each submodel, (B, k, D). Here the scaling multiplies the weights, so that the k first layers are one
-matrix product of (B, D) with (D, k × W): the same numbers for less time, see `Network.forward`.
+The layers are those of the packages `tabm` and `rtdl_num_embeddings`. There, the first layer multiplies each row's D inputs
+by the scaling of each submodel, (B, k, D). Here the weights are multiplied by the scaling instead, so that the k first
+layers are one matrix product of (B, D) with (D, k × W): the same values in less time, see `Network.forward`.
 """
 
 import dataclasses
@@ -21,11 +21,11 @@ LARGEST = 3e38
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class Shape:
-    """What the shapes of the weights follow from."""
+    """The sizes that determine the shapes of the weights."""
 
     num_numbers: int
     categories: tuple[int, ...]
-    """The number of categories of each feature that has some."""
+    """Number of categories of each categorical feature."""
     num_outputs: int
     num_knots: int
     num_bins: int
@@ -35,24 +35,26 @@ class Shape:
     num_layers: int
     dropout: float
     largest_one_hot: int = 32
-    """A feature of more categories than this has an embedding, of half this length."""
+    """With more codes than this, a categorical feature has an embedding of half this length; else it is one-hot."""
 
 
 class Network(nn.Module):
-    """One copy: numbers (B, N) and codes of categories to the outputs of the submodels, (B, k, num_outputs)."""
+    """One copy: maps numbers (B, N) and codes of categories to the outputs of the submodels, (B, k, num_outputs)."""
 
     knots: torch.Tensor
-    """Rising, (N, num_knots); infinite beyond the last."""
+    """(N, num_knots), see `encoding.Scale`, also for `segments` and `edges`."""
     segments: torch.Tensor
-    """From a knot to the next, (N, num_knots, 5): its begin, 1 / length, where it begins in its bin, which part of the bin
-    it is, and the number of the bin."""
+    """(N, num_knots, 5)"""
     edges: torch.Tensor
-    """Of the bins, as normal scores, (N, num_bins + 1)."""
+    """(N, num_bins + 1)"""
     seen: torch.Tensor
-    """The categories, one feature after the other, that a copy was fitted on: 1 or 0."""
+    """1 for categories in the rows that the copy is fitted on, else 0; the categories of all features."""
     last: torch.Tensor
+    """The code of each feature for a missing or unknown category."""
     begin: torch.Tensor
+    """Index of each feature's first category among the categories of all features."""
     place: torch.Tensor
+    """Index of each one-hot feature's first category among the one-hot inputs."""
 
     def __init__(self, shape: Shape):
         super().__init__()
@@ -66,7 +68,6 @@ class Network(nn.Module):
             self.numbers = PiecewiseLinearEmbeddings(bins, shape.embedding_size, activation=False, version="B")
             self.missing = nn.Parameter(torch.zeros(shape.num_numbers, shape.embedding_size))
             chunks += [shape.embedding_size] * shape.num_numbers
-        # The last code of each feature stands for a missing or unknown category
         sizes = [number + 1 for number in shape.categories]
         self.one_hot = [column for column, size in enumerate(sizes) if size <= shape.largest_one_hot]
         self.embedded = [column for column, size in enumerate(sizes) if size > shape.largest_one_hot]
@@ -75,8 +76,8 @@ class Network(nn.Module):
             self.register_buffer("seen", torch.ones(sum(sizes)))
             self.register_buffer("last", torch.tensor(sizes) - 1, persistent=False)
             self.register_buffer("begin", torch.tensor(sizes).cumsum(0) - torch.tensor(sizes), persistent=False)
-            of_one_hot = torch.tensor([sizes[column] for column in self.one_hot], dtype=torch.int64)
-            self.register_buffer("place", of_one_hot.cumsum(0) - of_one_hot, persistent=False)
+            one_hot_sizes = torch.tensor([sizes[column] for column in self.one_hot], dtype=torch.int64)
+            self.register_buffer("place", one_hot_sizes.cumsum(0) - one_hot_sizes, persistent=False)
             chunks += [sizes[column] for column in self.one_hot]
         if self.embedded:
             self.categories = nn.Parameter(torch.randn(sum(sizes), shape.largest_one_hot // 2) / 4)
@@ -94,7 +95,7 @@ class Network(nn.Module):
         self.output = LinearEnsemble(shape.width, shape.num_outputs, k=shape.num_submodels)
 
     def forward(self, numbers: torch.Tensor, codes: torch.Tensor) -> torch.Tensor:
-        """numbers: (B, N) float32, codes: (B, number of categorical features) float32, both NaN where missing."""
+        """numbers : (B, N) float32. codes : (B, number of categorical features) float32. Both are NaN if missing."""
         inputs_BD = self.inputs(numbers, codes)
         num_submodels, width = self.shape.num_submodels, self.shape.width
         first, *others = [block[0] for block in self.backbone.blocks]
@@ -114,64 +115,66 @@ class Network(nn.Module):
         return dropout(hidden, self.shape.dropout) if self.training else hidden
 
     def inputs(self, numbers: torch.Tensor, codes: torch.Tensor) -> torch.Tensor:
-        """What the first layer is given, (B, D)."""
+        """The inputs of the first layer, (B, D)."""
         parts = []
         if self.shape.num_numbers:
             parts.append(self.embedded_numbers(numbers))
         if self.shape.categories:
             known = codes.isfinite() & (codes >= 0) & (codes < self.last)
             code = torch.where(known, codes, 0).long()
-            # A category that this copy was not fitted on is as good as missing
+            # A category that is not in the rows of this copy counts as missing
             code = torch.where(known & (self.seen[code + self.begin] > 0), code, self.last)
             seen = self.seen[code + self.begin]
             if self.one_hot:
                 flat = seen.new_zeros(len(codes), self.num_one_hot)
                 parts.append(flat.scatter_(1, code[:, self.one_hot] + self.place, seen[:, self.one_hot]))
             if self.embedded:
-                found = F.embedding((code + self.begin)[:, self.embedded], self.categories)
-                parts.append((found * seen[:, self.embedded, None]).flatten(1))
+                embedding = F.embedding((code + self.begin)[:, self.embedded], self.categories)
+                parts.append((embedding * seen[:, self.embedded, None]).flatten(1))
         return torch.cat([part.float() for part in parts], dim=1)
 
     def embedded_numbers(self, numbers: torch.Tensor) -> torch.Tensor:
-        """Embeddings of numbers (B, N) that are NaN where missing: (B, N × E).
+        """Embeddings of numbers (B, N), NaN if missing: (B, N × E).
 
-        An embedding is linear within a bin. So it is computed at the edges of the bins, for all rows at once, and that of a
-        row lies between those at the edges of its bin: the same as of `PiecewiseLinearEmbeddings`, for less time.
+        An embedding is linear within a bin. Therefore it is computed once at the edges of the bins, and interpolated for
+        each row: the same values as those of `PiecewiseLinearEmbeddings` in less time.
         """
-        of, num_rows = self.numbers, self.shape.num_bins + 2
-        by_score = torch.addcmul(of.linear0.bias[:, None], of.linear0.weight[:, None], self.edges[..., None])
-        at_edges = by_score + F.pad(of.linear.weight, (0, 0, 1, 0)).cumsum(dim=1)
+        layers, num_rows = self.numbers, self.shape.num_bins + 2
+        by_score = torch.addcmul(layers.linear0.bias[:, None], layers.linear0.weight[:, None], self.edges[..., None])
+        at_edges = by_score + F.pad(layers.linear.weight, (0, 0, 1, 0)).cumsum(dim=1)
         table = torch.cat([at_edges, self.missing[:, None]], dim=1).flatten(0, 1)  # (N × (num_bins + 2), E)
 
         x = numbers.nan_to_num(0.0, LARGEST, -LARGEST).T.contiguous()
         knot = torch.searchsorted(self.knots, x, right=True).sub_(1).clamp_(min=0)
         feature = torch.arange(len(x), device=x.device)
         segment = F.embedding((knot + feature[:, None] * self.shape.num_knots).T, self.segments.flatten(0, 1))
-        begin, slope, start, rise, place = segment.unbind(-1)
-        part = torch.addcmul(start, rise, ((x.T - begin) * slope).clamp_(0.0, 1.0))
+        begin, inverse_length, start, share, bin_number = segment.unbind(-1)
+        position = torch.addcmul(start, share, ((x.T - begin) * inverse_length).clamp_(0.0, 1.0))  # in the bin, 0 to 1
         missing = numbers.isnan()
-        left = torch.where(missing, num_rows - 1, place.long()) + feature * num_rows
+        left = torch.where(missing, num_rows - 1, bin_number.long()) + feature * num_rows
         right = left + (~missing).long()
-        return torch.lerp(F.embedding(left, table), F.embedding(right, table), part[..., None]).flatten(1)
+        return torch.lerp(F.embedding(left, table), F.embedding(right, table), position[..., None]).flatten(1)
 
     def references(self, number: int, seed: int = 0) -> np.ndarray:
-        """Rows to compare with, (number, N + number of categorical features) float32: of each feature, independently of the
-        others, values that the copy was fitted on, evenly spaced and in random order."""
+        """Reference rows for Shapley values, (number, N + number of categorical features) float32.
+
+        Each feature independently has evenly spaced quantiles of the rows that the copy is fitted on, in random order.
+        """
         generator = np.random.default_rng(seed)
-        part = (np.arange(number) + 0.5) / number
+        quantile = (np.arange(number) + 0.5) / number
         columns = []
         if self.shape.num_numbers:
             for knots in self.knots.cpu().numpy():
                 known = knots[np.isfinite(knots)]
-                columns.append(known[(part * len(known)).astype(int)])
+                columns.append(known[(quantile * len(known)).astype(int)])
         for size, begin in zip(self.shape.categories, self.begin.tolist() if self.shape.categories else (), strict=True):
             seen = np.flatnonzero(self.seen[begin : begin + size].cpu().numpy())
-            columns.append(seen[(part * len(seen)).astype(int)] if seen.size else np.full(number, np.nan))
+            columns.append(seen[(quantile * len(seen)).astype(int)] if seen.size else np.full(number, np.nan))
         return np.stack([generator.permutation(column) for column in columns], axis=1).astype(np.float32)
 
 
 def dropout(x: torch.Tensor, rate: float) -> torch.Tensor:
-    """Dropout with a rate in steps of 1/256. On a CPU one 64-bit random number serves eight elements."""
+    """Dropout with a rate rounded to 1/256 on CPUs, where each 64-bit random number is used for eight elements."""
     if x.device.type != "cpu" or not rate:
         return F.dropout(x, rate)
     threshold = round(rate * 256)
@@ -181,10 +184,12 @@ def dropout(x: torch.Tensor, rate: float) -> torch.Tensor:
 
 
 class Copies(nn.Module):
-    """The copies of a member, each with weights and scales of its own."""
+    """The copies of a member, with separate weights and scales."""
 
     mean: torch.Tensor
+    """Mean of the target in the rows of each copy, (C,) float64."""
     deviation: torch.Tensor
+    """Standard deviation of the target in the rows of each copy, (C,) float64."""
 
     def __init__(self, shape: Shape, num_copies: int):
         super().__init__()
@@ -193,8 +198,8 @@ class Copies(nn.Module):
         self.register_buffer("deviation", torch.ones(num_copies, dtype=torch.float64))
 
     def forward(self, numbers: torch.Tensor, codes: torch.Tensor, uses: torch.Tensor) -> list[torch.Tensor]:
-        """uses: (B, C) bool, which rows go to which copy. The outputs of each copy for its rows, (b, k, num_outputs).
+        """The outputs of each copy for its rows, (b, k, num_outputs). uses : (B, C) bool, the rows of each copy.
 
-        A copy without rows takes part too: each rank has a gradient of each weight.
+        A copy without rows is called too, so that each weight has a gradient on each rank.
         """
         return [copy(numbers[rows], codes[rows]) for copy, rows in zip(self.copies, uses.unbind(1), strict=True)]

@@ -1,7 +1,7 @@
-"""New rows of a table to the split `forecast`, read and encoded as the rows that the members learned from.
+"""Preparation of new rows of a table as the split `forecast`, encoded as the training data.
 
-A column that the new rows lack is empty in all of them, and one that members never learned from is left out; both are
-printed. The order of columns, the format of the files and the types in them may be others.
+A column that the new rows lack is empty in all of them, and a column that is not a feature is left out; both are printed.
+The order of columns, the format of the files and the types of columns may differ from training.
 """
 
 from typing import Any
@@ -21,28 +21,28 @@ MOST_SHOWN = 3
 
 
 def check(like: dict[str, Any], source: bool, metadata: bool) -> None:
-    """Raise `UserError` if there are no rows, or something beside rows."""
+    """Raise `UserError` if there are no rows, or also metadata."""
     if not source:
         raise UserError("no rows are given: add source=[new.csv]")
     if metadata:
-        raise UserError("metadata are of products, and this ensemble is of a table: leave metadata out")
+        raise UserError("metadata describe products, but this ensemble is of a table: leave metadata out")
 
 
 def prepare(like: dict[str, Any], settings: dict[str, Any]) -> dict[str, Any]:
-    """Prepare the split `forecast` of new rows, and return its manifest.
+    """Prepare the split `forecast` of new rows, and return the manifest.
 
-    settings : `out` and `source`, and `max_bad_fraction`, the part of the lines that may be unreadable.
+    settings : `out`, `source`, and optionally `max_bad_fraction`, the largest fraction of lines that cannot be read.
     """
     check(like, bool(settings["source"]), bool(settings.get("metadata")))
     if settings.get("columns"):
-        raise UserError("columns are of reviews, and this ensemble is of a table: name its columns as in training")
+        raise UserError("columns= is for reviews, but this ensemble is of a table: name its columns as in training")
     config = configuration.from_dict(PrepareConfig, {**like["config"], "out": str(settings["out"])})
     census = Census()
     with folders.new_folder(settings["out"], False, KIND) as folder:
         table = sources.read(reviews.expand_sources(settings["source"], "", "reviews"), census)
         census.check(settings.get("max_bad_fraction", config.max_bad_fraction))
         if not table.height:
-            raise UserError("there is not one row in the new files: check how they were made")
+            raise UserError("there are no rows in the new files: check how they were made")
         notes = [*table.notes, *_other_columns(like, config, table)]
         arrays: dict[str, np.ndarray] = {"row_id": np.arange(table.height)}
         arrays["group"], arrays["cluster"] = np.zeros(table.height, np.int64), np.arange(table.height)
@@ -56,9 +56,9 @@ def prepare(like: dict[str, Any], settings: dict[str, Any]) -> dict[str, Any]:
             write_names(folder / "names", groups, dict.fromkeys(coded, number), number, number >= 0)
         arrays["target"] = np.full(table.height, np.nan, np.float64 if like["task"]["kind"] == "regression" else np.float32)
         for features in columns.by_column(like["features"]).values():
-            encoded, unusual = _encoded(table, features, like.get("texts", {}), rules_of(config))
+            encoded, column_notes = _encoded(table, features, like.get("texts", {}), rules_of(config))
             arrays |= encoded
-            notes += unusual
+            notes += column_notes
         if config.id and config.id in table.columns:
             arrays["id"] = table.texts(config.id, "id").fill_null("").to_numpy()
         order = np.argsort(arrays["group"], kind="stable")
@@ -78,17 +78,17 @@ def prepare(like: dict[str, Any], settings: dict[str, Any]) -> dict[str, Any]:
 
 
 def _other_columns(like: dict[str, Any], config: PrepareConfig, table: sources.Table) -> list[str]:
-    """Sentences on the columns that training had and the new rows lack, and the other way round."""
+    """Messages about columns that only training had, or only the new rows."""
     if like["task"]["kind"] == "ranking" and config.group not in table.columns:
         raise UserError(
-            f"the new rows have no column '{config.group}', whose equal rows are ranked against each other: add it"
+            f"the new rows have no column '{config.group}', the groups of rows that are ranked against each other: add it"
         )
     used = {feature["column"] for feature in like["features"]}
     lacking = sorted(used - set(table.columns))
     if len(lacking) == len(used):
         raise UserError(
             f"the new rows have none of the columns that members learned from: they have {', '.join(table.columns[:9])}, "
-            f"and need {', '.join(lacking[:9])}"
+            f"but need {', '.join(lacking[:9])}"
         )
     named = {config.target, config.time, config.group, config.weight, config.id, *config.drop, *like["left_out"]}
     extra = [name for name in table.columns if name not in used | named]
@@ -107,22 +107,22 @@ def _other_columns(like: dict[str, Any], config: PrepareConfig, table: sources.T
 def _encoded(
     table: sources.Table, features: list[dict[str, Any]], texts: dict[str, Any], rules: cells.Rules
 ) -> tuple[dict[str, np.ndarray], list[str]]:
-    """The features of one column of the new rows, (num_rows,) float32 each, and sentences on what is unusual in it."""
+    """The features of one column of the new rows, (num_rows,) float32 each, and messages about unusual cells."""
     column = features[0]["column"]
     if column not in table.columns:
         return {feature["name"]: np.full(table.height, np.nan, np.dtype(np.float32)) for feature in features}, []
-    found = cells.read_as(table, column, columns.kind_of(features[0]), features[0].get("form", ""), rules)
-    notes = list(found.notes)
+    new_cells = cells.read_as(table, column, columns.kind_of(features[0]), features[0].get("form", ""), rules)
+    values, notes = new_cells.values, list(new_cells.notes)
     for feature in features:
         if "values" in feature:
-            unseen = found.values.is_not_null() & ~found.values.is_in(feature["values"]).fill_null(True)
+            unseen = values.is_not_null() & ~values.is_in(feature["values"]).fill_null(True)
             if unseen.any():
-                shown = found.values.filter(unseen).unique(maintain_order=True).to_list()
+                examples = values.filter(unseen).unique(maintain_order=True).to_list()
                 notes.append(
                     f"the column '{column}' has {unseen.sum():,} cells with texts that training does not have, such as "
-                    f"{', '.join(repr(one) for one in shown[:MOST_SHOWN])}: they count as empty"
+                    f"{', '.join(map(repr, examples[:MOST_SHOWN]))}: they count as empty"
                 )
-    return columns.encode(found.values, features, texts), notes
+    return columns.encode(values, features, texts), notes
 
 
 def _list(names: list[str]) -> str:

@@ -18,31 +18,32 @@ LARGE: dict[str, dict[str, Any]] = {
 }
 COMMON: dict[str, Any] = {"min_leaf_weight": 1.0, "row_fraction": 0.8, "learning_rate": 0.05, "early_stopping_rounds": 50}
 SHARES = {"lightgbm": 3.0, "catboost": 1.5, "xgboost": 1.5}
-"""Of the time that is left; TabM has 2."""
+"""Shares of the remaining time; that of TabM is 2."""
 NOT_RANKED = ("catboost", "tabm")
-"""Members that do not learn to rank."""
+"""Members without a ranking objective."""
 
 
 def plan(about: dict[str, Any], num_threads: int) -> list[PlannedMember]:
-    """The members, the most valuable for their time first."""
+    """The members, in order of their gain per second."""
     settings = SMALL if about["splits"]["train"]["rows"] < FEW_ROWS else LARGE
     cv = CrossValidation.from_manifest(about)
-    # Copies that are fitted on nearly all rows of their folds need not be grown anew on those that stopped them
+    # If only a small part of a fold stops its copy, the copy is not fitted again on this part
     common = {**COMMON, "regrow": cv is None or cv.stop_share == 1}
     planned = [
-        PlannedMember(name=name, kind="trees", settings={"library": name, **common, **of}, share=SHARES[name])
-        for name, of in settings.items()
+        PlannedMember(name=library, kind="trees", settings={"library": library, **common, **tuned}, share=SHARES[library])
+        for library, tuned in settings.items()
     ]
     planned.append(PlannedMember(name="tabm", kind="neural", share=2.0, least_seconds=20.0))
     return [member for member in planned if about["task"]["kind"] != "ranking" or member.name not in NOT_RANKED]
 
 
 def combining(about: dict[str, Any]) -> dict[str, str]:
-    """How members are combined: on the public tables no way was better, and a comparison takes longer than this.
+    """The combiner and calibration: none was better on the public tables, and a comparison of combiners takes longer.
 
-    Where folds follow each other in time nothing is calibrated: the share of a class changes from block to block.
+    There is no calibration for folds forward in time, since the share of a class changes from block to block.
     """
-    cv = CrossValidation.from_manifest(about)
-    by_kind = {"binary": "platt", "multiclass": "temperature"}
-    calibration = "none" if cv and cv.scheme == "forward" else by_kind.get(about["task"]["kind"], "")
-    return {"combiner": "simplex", **({"calibration": calibration} if about["task"]["kind"] in by_kind else {})}
+    cv, kind = CrossValidation.from_manifest(about), about["task"]["kind"]
+    calibrations = {"binary": "platt", "multiclass": "temperature"}
+    if kind not in calibrations:
+        return {"combiner": "simplex"}
+    return {"combiner": "simplex", "calibration": "none" if cv and cv.scheme == "forward" else calibrations[kind]}

@@ -1,19 +1,19 @@
-"""Any table to prepared data: one row per row, its features as float32, and folds that cannot leak.
+"""Preparation of any table: features as float32, a target, and folds without leaks.
 
     python scripts/prepare_data.py --recipe table 'source=[people.csv]' target=income out=runs/people
 
-The prepared folder holds `rows/train`, all rows with a target, `rows/test`, a part of them if it was asked for, and
-`rows/forecast`, the rows without a target; as Arrow that `datasets.load_from_disk` opens, with the columns
+The prepared folder holds `rows/train`, the rows with a target; `rows/test`, with `test` > 0, a part of them; and
+`rows/forecast`, the rows without a target. They are Arrow datasets that `datasets.load_from_disk` opens, with the columns
 
     row_id    the row's number in the sources, from 0 on
-    fold      of train: see ensemble/data/cross_validation.py
-    group     with ranking: the number of the query. With `time`: the number of the time slice, about 20 to a split, rising
-              from split to split. Else: a random block from 0 to 9, which keeps `config.group`'s rows together.
+    fold      in train: see ensemble/data/cross_validation.py
+    group     with ranking: the number of the query. With `time`: the number of the time slice, about 20 per split,
+              increasing from split to split. Else: a random block from 0 to 9, the same for rows of one `config.group`.
               Combiners are compared on these blocks
-    cluster   the number of the row's `config.group`, or the row's own; the texts behind the numbers are in `names/cluster`,
-              and with ranking in `names/group`
+    cluster   the number of the row's `config.group`, or the row's own; `names/cluster` has the texts of these numbers,
+              and with ranking `names/group`
     time      with `time`: days since 1970-01-01, or the number
-    the target, and the features (columns.py); `weight` and `id` where they were asked for
+    the target, and the features (columns.py); `weight` and `id` if the settings name them
 """
 
 import dataclasses
@@ -45,13 +45,13 @@ from ensemble.task import Task
 RECIPE = "table"
 KIND = "prepared data"
 SPLITS = ("train", "test", FORECAST)
-"""In the order of the numbers of splits.py."""
-OURS = {"row_id": pa.int64(), "group": pa.int64(), "cluster": pa.int64()}
-LEAK = "warning: the column '{}' says the target, row for row: add it to drop=[…] unless it is known when you forecast"
+"""In the order of their numbers in splits.py."""
+ID_COLUMNS = {"row_id": pa.int64(), "group": pa.int64(), "cluster": pa.int64()}
+LEAK = "warning: the column '{}' determines the target: add it to drop=[…] unless it is known when you forecast"
 
 
 def prepare(config: PrepareConfig) -> dict[str, Any]:
-    """Write the prepared folder and return its manifest; `UserError` for what the user can mend."""
+    """Write the prepared folder and return its manifest. Raises `UserError` for settings and data that cannot be used."""
     _check(config)
     census = Census()
     files = reviews.expand_sources(config.source, "", "reviews")
@@ -64,41 +64,41 @@ def prepare(config: PrepareConfig) -> dict[str, Any]:
         table = sources.read(files, census)
         census.check(config.max_bad_fraction)
         _check_columns(config, table)
-        read = _read_columns(config, table)
-        target = read_target(config, table, read[config.target])
-        moment = columns.numbers_of(numeric(table, read[config.time], "time")) if config.time else None
+        cells_of = _read_columns(config, table)
+        target = read_target(config, table, cells_of[config.target])
+        time = columns.numbers_of(numeric(table, cells_of[config.time], "time")) if config.time else None
         unit, groups = _units(config, table)
-        splits = split_rows(config, target.kind, target.values, moment, unit, census)
+        splits = split_rows(config, target.kind, target.values, time, unit, census)
         split = splits.split
-        _refuse_poor(config, target, split)
+        _refuse_missing_classes(config, target, split)
         in_train = split == TRAIN
-        features, left_out, contents = _features(config, table, read, in_train)
-        _warn_of_leaks(read, features, target, in_train)
+        features, left_out, contents = _features(config, table, cells_of, in_train)
+        _warn_of_leaks(cells_of, features, target, in_train)
         arrays = {
             "row_id": np.arange(table.height),
             "group": splits.group,
             "cluster": unit,
             "target": target.values if target.kind == "regression" else target.values.astype(np.float32),
-            **({"weight": _weights(config, table, read[config.weight], split)} if config.weight else {}),
-            **({cross_validation.TIME: moment} if moment is not None else {}),
+            **({"weight": _weights(config, table, cells_of[config.weight], split)} if config.weight else {}),
+            **({cross_validation.TIME: time} if time is not None else {}),
             **{
                 name: numbers
-                for column, its in columns.by_column(features).items()
-                for name, numbers in columns.encode(read[column].values, its, contents).items()
+                for column, entries in columns.by_column(features).items()
+                for name, numbers in columns.encode(cells_of[column].values, entries, contents).items()
             },
             **({"id": table.texts(config.id, "id").fill_null("").to_numpy()} if config.id else {}),
         }
         if groups is not None:
             coded = ("cluster", "group") if target.kind == "ranking" else ("cluster",)
             write_names(folder / "names", groups, {name: arrays[name] for name in coded}, unit, split >= 0)
-        facts = {}
+        described = {}
         for number, name in enumerate(SPLITS):
             rows = np.flatnonzero(split == number)
             if rows.size:
-                rows = rows[np.lexsort((rows, arrays["group"][rows]))]  # a query's rows must stand together
-                its = {**arrays, cross_validation.COLUMN: splits.fold} if number == TRAIN else arrays
-                write_rows(folder / "rows" / name, {column: values[rows] for column, values in its.items()})
-                facts[name] = _facts(config, read, target, rows, unit)
+                rows = rows[np.lexsort((rows, arrays["group"][rows]))]  # the rows of a query must be consecutive
+                stored = {**arrays, cross_validation.COLUMN: splits.fold} if number == TRAIN else arrays
+                write_rows(folder / "rows" / name, {column: values[rows] for column, values in stored.items()})
+                described[name] = _describe(config, cells_of, target, rows, unit)
         task = Task(
             kind=target.kind,
             target="target",
@@ -108,10 +108,10 @@ def prepare(config: PrepareConfig) -> dict[str, Any]:
             weight="weight" if config.weight else "",
             classes=target.names if target.kind == "multiclass" else (),
         )
-        if read[config.target].kind == "date":
-            print(f"the target '{config.target}' holds dates: what is predicted is days since 1970-01-01")
-        notes = [*table.notes, *(note for column in read.values() for note in column.notes)]
-        _say(config, task, target, census, notes, left_out)
+        if cells_of[config.target].kind == "date":
+            print(f"the target '{config.target}' holds dates: days since 1970-01-01 are predicted")
+        notes = [*table.notes, *(note for column in cells_of.values() for note in column.notes)]
+        _print_summary(config, task, target, census, notes, left_out)
         categories: dict[str, Any] = {feature["name"]: feature["values"] for feature in features if "values" in feature}
         return folders.write_manifest(
             folder,
@@ -128,12 +128,12 @@ def prepare(config: PrepareConfig) -> dict[str, Any]:
                     if name not in ("out", "source", "overwrite")
                 },
                 "census": census.to_dict(),
-                "splits": facts,
+                "splits": described,
                 cross_validation.KEY: splits.cross_validation.to_dict(),
                 "features": features,
                 **({"texts": contents} if contents else {}),
                 "left_out": left_out,
-                "unseen": _unseen(read, features, split == FORECASTED),
+                "unseen": _unseen(cells_of, features, split == FORECASTED),
                 "notes": notes,
                 "alike": {
                     "recipe": RECIPE,
@@ -161,17 +161,19 @@ def _check(config: PrepareConfig) -> None:
         if source.startswith("hub:"):
             raise UserError(f"{source} is for the recipe hot_sellers: name the files of the table")
     if not config.target:
-        raise UserError("target= names no column: say which one is to be predicted, as in target=income")
+        raise UserError("target= names no column: name the column to predict, as in target=income")
     if config.embargo and not config.time:
         raise UserError(
             f"embargo={config.embargo:g} needs an order in time: name its column with time=…, or leave embargo out"
         )
     if config.task == "ranking" and not config.group:
-        raise UserError("task=ranking needs to know which rows are ranked against each other: name a column with group=…")
+        raise UserError(
+            "task=ranking needs groups of rows that are ranked against each other: name their column with group=…"
+        )
 
 
 def _check_columns(config: PrepareConfig, table: sources.Table) -> None:
-    """Whether every column that was named is there, and none has two uses."""
+    """Raise `UserError` for a setting with a column that does not exist, or that is the target too."""
     used: dict[str, str] = {}
     named = [(key, getattr(config, key)) for key in ("target", "time", "group", "weight", "id")]
     for key, name in [*named, *(("drop", name) for name in config.drop)]:
@@ -179,48 +181,42 @@ def _check_columns(config: PrepareConfig, table: sources.Table) -> None:
             continue
         if name not in table.columns:
             near = difflib.get_close_matches(name, table.columns, n=1)
-            mend = f"did you mean '{near[0]}'?" if near else f"it has {', '.join(table.columns[:30])}"
-            raise UserError(f"{key}={name}: the table has no such column; {mend}")
+            fix = f"did you mean '{near[0]}'?" if near else f"it has {', '.join(table.columns[:30])}"
+            raise UserError(f"{key}={name}: the table has no such column; {fix}")
         if name in used and "target" in (key, used[name]):
             raise UserError(f"{key}={name} is the target too: name another column")
         used[name] = key
     if not table.height:
-        raise UserError(f"there is not one row in {', '.join(config.source)}: check how it was made")
-
-
-def _no_features(config: PrepareConfig) -> set[str]:
-    return {config.target, config.time, config.group, config.weight, config.id, *config.drop}
+        raise UserError(f"there are no rows in {', '.join(config.source)}: check how it was made")
 
 
 def rules_of(config: PrepareConfig) -> cells.Rules:
-    """How the cells of a table are read."""
+    """The settings for reading cells."""
     return cells.Rules(
         missing=config.missing, decimal=config.decimal, dates=config.dates, max_bad_fraction=config.max_bad_fraction
     )
 
 
 def _read_columns(config: PrepareConfig, table: sources.Table) -> dict[str, cells.Cells]:
-    """The cells of every column but those that are ids, or lists and the like."""
+    """The cells of each column, except ids and columns of lists or other nested values."""
     rules = rules_of(config)
-    answers = [name for name in (config.target, config.time, config.weight) if name]
-    skipped = {config.id, config.group, *config.drop} - set(answers)
+    skipped = {config.id, config.group, *config.drop} - {config.target, config.time, config.weight}
     for key, name in (("target", config.target), ("time", config.time), ("weight", config.weight)):
         if name in table.no_cells:
             raise UserError(f"{key}={name} holds {table.no_cells[name]}: name a column of numbers, dates or texts")
-    read = {
-        name: cells.read(table, name, rules) for name in table.columns if name not in skipped and name not in table.no_cells
-    }
+    names = [name for name in table.columns if name not in skipped and name not in table.no_cells]
+    cells_of = {name: cells.read(table, name, rules) for name in names}
     if config.time:
-        read[config.time] = cells.days(read[config.time])
-    if config.task in ("", "binary", "multiclass") and read[config.target].values.n_unique() <= MAX_CLASSES:
-        read[config.target] = cells.exact_texts(table, config.target, read[config.target])
-    return read
+        cells_of[config.time] = cells.days(cells_of[config.time])
+    if config.task in ("", "binary", "multiclass") and cells_of[config.target].values.n_unique() <= MAX_CLASSES:
+        cells_of[config.target] = cells.exact_texts(table, config.target, cells_of[config.target])
+    return cells_of
 
 
 def _units(config: PrepareConfig, table: sources.Table) -> tuple[np.ndarray, pl.Series | None]:
-    """For each row the number of what is never cut, and the groups' texts in the order of their numbers.
+    """The unit of each row, (num_rows,) int64, and the groups' texts in the order of their numbers. No split divides a unit.
 
-    The number is that of its group, by first appearance, or -1 if that is empty; without groups, its own: (num_rows,) int64.
+    With groups, the unit is the number of the row's group by first appearance, -1 for none; without, the row's own number.
     """
     if not config.group:
         return np.arange(table.height), None
@@ -231,27 +227,27 @@ def _units(config: PrepareConfig, table: sources.Table) -> tuple[np.ndarray, pl.
 
 
 def write_names(folder: Path, groups: pl.Series, codes: dict[str, np.ndarray], unit: np.ndarray, kept: np.ndarray) -> None:
-    """The texts behind the `codes` of some columns, each (num_rows,), as tables of `code` and `name`."""
-    for column, of_row in codes.items():
-        code, first = np.unique(of_row[kept], return_index=True)
+    """Write tables of `code` and `name`: the texts of the `codes` of some columns, each (num_rows,)."""
+    for column, values in codes.items():
+        code, first = np.unique(values[kept], return_index=True)
         texts = groups.gather(unit[kept][first]).to_arrow(compat_level=pl.CompatLevel.oldest())
         write_table(folder / column, pa.table({"code": code, "name": texts}))
 
 
-def _refuse_poor(config: PrepareConfig, target: Target, split: np.ndarray) -> None:
-    """The test may have no class that train lacks; of two classes each split needs both."""
-    every = set(np.unique(target.values[(split == TRAIN) | (split == TEST)]))
+def _refuse_missing_classes(config: PrepareConfig, target: Target, split: np.ndarray) -> None:
+    """Raise `UserError` if train lacks a class, test lacks one of two classes, or a number is constant in train."""
+    all_classes = set(np.unique(target.values[(split == TRAIN) | (split == TEST)]))
     for number in (TRAIN, TEST):
-        here, name = target.values[split == number], SPLITS[number]
-        lacking = sorted(every - set(np.unique(here)))
-        if here.size and lacking and (target.kind == "binary" or (target.kind == "multiclass" and number == TRAIN)):
+        values, name = target.values[split == number], SPLITS[number]
+        missing = sorted(all_classes - set(np.unique(values)))
+        if values.size and missing and (target.kind == "binary" or (target.kind == "multiclass" and number == TRAIN)):
             raise UserError(
-                f"the {name} split has no row with {config.target}={target.names[int(lacking[0])]}: give more such rows, "
+                f"the {name} split has no row with {config.target}={target.names[int(missing[0])]}: give more such rows, "
                 f"{'change test' if config.time else 'choose another seed'}"
                 f"{', or merge it with another class' if target.kind == 'multiclass' else ''}"
             )
-        if target.kind == "regression" and number == TRAIN and np.ptp(here) == 0:
-            raise UserError(f"target={config.target} is {here[0]:g} in every row of train: give more data")
+        if target.kind == "regression" and number == TRAIN and np.ptp(values) == 0:
+            raise UserError(f"target={config.target} is {values[0]:g} in every row of train: give more data")
 
 
 def _weights(config: PrepareConfig, table: sources.Table, column: cells.Cells, split: np.ndarray) -> np.ndarray:
@@ -263,116 +259,115 @@ def _weights(config: PrepareConfig, table: sources.Table, column: cells.Cells, s
         if bad.size:
             first = weight[bad[0]]
             what = f"is {'empty' if np.isnan(first) else f'{first:g}'} in {table.place(bad[0])}"
-        raise UserError(f"weight={config.weight} {what}: a weight is from 0 to 3e38, and not all are 0")
+        raise UserError(f"weight={config.weight} {what}: weights must be from 0 to 3e38, and not all 0; correct them")
     for number in (TRAIN, TEST):
-        here, name = weight[split == number], SPLITS[number]
-        if here.size and not here.astype(np.float32).any():
+        in_split = weight[split == number].astype(np.float32)
+        if in_split.size and not in_split.any():
             raise UserError(
-                f"weight={config.weight} is 0, or too small for a 32-bit float, in every row of the {name} split: give "
-                "larger weights, or leave those rows out"
+                f"weight={config.weight} is 0, or too small for a 32-bit float, in every row of the {SPLITS[number]} split: "
+                "give larger weights, or leave those rows out"
             )
     return weight.astype(np.float32)
 
 
 def _features(
-    config: PrepareConfig, table: sources.Table, read: dict[str, cells.Cells], in_train: np.ndarray
+    config: PrepareConfig, table: sources.Table, cells_of: dict[str, cells.Cells], in_train: np.ndarray
 ) -> tuple[list[dict[str, Any]], dict[str, str], dict[str, Any]]:
-    """The features, as entries of the manifest; why each other column is left out; and of free text, what was learned."""
-    learned: list[dict[str, Any]] = []
+    """Features as entries of the manifest, the reason for each column that is left out, and the topics of free text."""
+    features: list[dict[str, Any]] = []
     left_out: dict[str, str] = {}
     contents: dict[str, Any] = {}
-    others = _no_features(config) - {config.time}
+    others = {config.target, config.group, config.weight, config.id, *config.drop} - {config.time}
     for column in table.columns:
         if column in others:
             continue
         if column in table.no_cells:
             left_out[column] = f"holds {table.no_cells[column]}, which are no numbers, dates or texts"
             continue
-        values, form = read[column].values, read[column].form
-        if column == config.time:  # later rows have later times, so only what comes again is learned from
-            learned += [{**part, **({"form": form} if form else {})} for part in columns.parts_of(column, values, in_train)]
-            continue
-        found = columns.learn(column, values, in_train, config.max_categories)
-        learned += [{**feature, **({"form": form} if form else {})} for feature in found.features]
-        left_out |= {column: found.left_out} if found.left_out else {}
-        contents |= {column: found.content} if found.content else {}
-    if not learned:
+        values, form = cells_of[column].values, cells_of[column].form
+        if column == config.time:  # new rows have later times, so only periodic parts of the time are features
+            learned = columns.Learned(features=columns.parts_of(column, values, in_train))
+        else:
+            learned = columns.learn(column, values, in_train, config.max_categories)
+        features += [{**feature, **({"form": form} if form else {})} for feature in learned.features]
+        left_out |= {column: learned.left_out} if learned.left_out else {}
+        contents |= {column: learned.content} if learned.content else {}
+    if not features:
         raise UserError(
             f"no column is left to predict {config.target} from: "
             f"{'; '.join(f'{c} {w}' for c, w in left_out.items()) or 'the table has no other column'}"
         )
-    taken = [*OURS, "id", "weight", "target", cross_validation.TIME, cross_validation.COLUMN]
-    names = stored_names([feature["meaning"] for feature in learned], taken)
-    return [{"name": names[feature["meaning"]], **feature} for feature in learned], left_out, contents
+    reserved = [*ID_COLUMNS, "id", "weight", "target", cross_validation.TIME, cross_validation.COLUMN]
+    names = stored_names([feature["meaning"] for feature in features], reserved)
+    return [{"name": names[feature["meaning"]], **feature} for feature in features], left_out, contents
 
 
-def _unseen(read: dict[str, cells.Cells], features: list[dict[str, Any]], rows: np.ndarray) -> dict[str, int]:
-    """By feature, the number of cells of `rows`, (num_rows,) bool, whose text train does not have; without those of 0."""
-    found = {}
+def _unseen(cells_of: dict[str, cells.Cells], features: list[dict[str, Any]], rows: np.ndarray) -> dict[str, int]:
+    """The number of cells of `rows`, (num_rows,) bool, whose text is not in train, for features with such cells."""
+    counts = {}
     for feature in features:
         if "values" in feature:
-            texts = read[feature["column"]].values.filter(pl.Series(rows)).drop_nulls()
-            found[feature["name"]] = texts.len() - int(texts.is_in(feature["values"]).sum())
-    return {name: number for name, number in found.items() if number}
+            texts = cells_of[feature["column"]].values.filter(pl.Series(rows)).drop_nulls()
+            counts[feature["name"]] = texts.len() - int(texts.is_in(feature["values"]).sum())
+    return {name: count for name, count in counts.items() if count}
 
 
 def _warn_of_leaks(
-    read: dict[str, cells.Cells], features: list[dict[str, Any]], target: Target, in_train: np.ndarray
+    cells_of: dict[str, cells.Cells], features: list[dict[str, Any]], target: Target, in_train: np.ndarray
 ) -> None:
-    """Name the features that stand for the target one to one, or are the target on another scale."""
+    """Print a warning for features that correspond to the target one to one, or are a linear function of it."""
     rows = pl.Series(in_train)
-    answer = pl.Series(target.values).filter(rows)
+    expected = pl.Series(target.values).filter(rows)
     for feature in features:
         if "part" in feature or "text" in feature:
             continue
-        values = read[feature["column"]].values.filter(rows)
-        num_pairs = pl.DataFrame({"value": values, "answer": answer}).n_unique()
-        one_to_one = num_pairs == values.n_unique() == answer.n_unique() and num_pairs < len(values) / 2
-        on_a_line = False
+        values = cells_of[feature["column"]].values.filter(rows)
+        num_pairs = pl.DataFrame({"value": values, "target": expected}).n_unique()
+        one_to_one = num_pairs == values.n_unique() == expected.n_unique() and num_pairs < len(values) / 2
+        is_linear = False
         if target.kind == "regression" and columns.is_number(values):
-            x, y = columns.numbers_of(values), answer.to_numpy()
+            x, y = columns.numbers_of(values), expected.to_numpy()
             known = np.isfinite(x)
             if known.sum() > 2 and np.ptp(x[known]) > 0 and np.ptp(y[known]) > 0:
-                on_a_line = bool(abs(np.corrcoef(x[known], y[known])[0, 1]) > 1 - 1e-9)
-        if one_to_one or on_a_line:
+                is_linear = bool(abs(np.corrcoef(x[known], y[known])[0, 1]) > 1 - 1e-9)
+        if one_to_one or is_linear:
             print(LEAK.format(feature["column"]), file=sys.stderr)
 
 
 def write_rows(folder: Path, arrays: dict[str, np.ndarray]) -> None:
-    kinds = {**OURS, "id": pa.large_string()}
+    kinds = {**ID_COLUMNS, "id": pa.large_string()}
     write_table(folder, pa.table({name: pa.array(values, kinds.get(name)) for name, values in arrays.items()}))
 
 
-def _facts(
-    config: PrepareConfig, read: dict[str, cells.Cells], target: Target, rows: np.ndarray, unit: np.ndarray
+def _describe(
+    config: PrepareConfig, cells_of: dict[str, cells.Cells], target: Target, rows: np.ndarray, unit: np.ndarray
 ) -> dict[str, Any]:
-    """What the manifest says of a split."""
-    facts: dict[str, Any] = {"rows": int(rows.size)}
+    """The entry of a split in the manifest."""
+    described: dict[str, Any] = {"rows": int(rows.size)}
     values = target.values[rows]
     if config.group:
-        facts["groups"] = len(np.unique(unit[rows]))
+        described["groups"] = len(np.unique(unit[rows]))
     if config.time:
-        ends = read[config.time].values.gather(rows)
-        first, last = (_moment(end) for end in (ends.min(), ends.max()))
-        facts |= {"from": first, "to": last}
+        times = cells_of[config.time].values.gather(rows)
+        described |= {"from": _time_name(times.min()), "to": _time_name(times.max())}
     if np.isnan(values).all():
-        return facts
+        return described
     if target.kind == "binary":
-        facts |= {"positives": int(values.sum())}
+        described["positives"] = int(values.sum())
     elif target.kind == "multiclass":
-        facts["classes"] = len(np.unique(values))
+        described["classes"] = len(np.unique(values))
     else:
-        facts["mean"] = float(f"{values.mean():.6g}")
-    return facts
+        described["mean"] = float(f"{values.mean():.6g}")
+    return described
 
 
-def _moment(value: Any) -> str:
+def _time_name(value: Any) -> str:
     if isinstance(value, datetime.datetime):
         return value.isoformat(" ").removesuffix(" 00:00:00")
     return columns.name_of(value)
 
 
-def _say(
+def _print_summary(
     config: PrepareConfig, task: Task, target: Target, census: Census, notes: list[str], left_out: dict[str, str]
 ) -> None:
     print(census.table())
@@ -384,5 +379,5 @@ def _say(
         "binary": f", yes is {target.names[-1:]}",
         "multiclass": f", {len(target.names)} classes ({classes})",
     }.get(task.kind, "")
-    seen = "" if config.task else f" (as its values are; task=… says another: {', '.join(METRICS)})"
-    print(f"to predict: {config.target}, {task.kind}{names}{seen}, by {task.metric}")
+    inferred = "" if config.task else f" (inferred from its values; task=… sets another: {', '.join(METRICS)})"
+    print(f"to predict: {config.target}, {task.kind}{names}{inferred}, by {task.metric}")

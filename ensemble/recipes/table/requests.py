@@ -1,8 +1,8 @@
-"""A request to the service of a fitted table, and how it becomes a table: rows as JSON objects, one value for each column.
+"""Requests to the service of an ensemble fitted on a table: rows as JSON objects, checked and converted to a table.
 
     {"rows": [{"age": 39, "job": "clerk", "joined": "2024-01-31"}, …]}
 
-Columns that the members never learned from are passed over, and one that a row lacks is empty in it, as in a file.
+Columns that are not features are ignored. A column that a row lacks is missing in this row, as in a file.
 """
 
 import math
@@ -13,7 +13,7 @@ from pydantic import BaseModel, Field
 
 Value = bool | int | float | str | None
 KINDS = {"category": "text", "0 or 1": "true or false"}
-"""What the values of a feature are, by its unit; a number or a date otherwise."""
+"""Kind of the values of a column by the unit of its feature; other units are of numbers or dates."""
 
 
 class Request(BaseModel):
@@ -23,12 +23,12 @@ class Request(BaseModel):
 
 
 def counts(request: Request) -> dict[str, int]:
-    """How many rows a request has."""
+    """Number of rows in a request."""
     return {"rows": len(request.rows)}
 
 
 def problem(request: Request, like: dict[str, Any]) -> tuple[list[str | int], str] | None:
-    """The first cell that is no value of its column: its place and a sentence; None if there is none."""
+    """Location and error message of the first value that does not fit its column, or None."""
     kinds = columns(like)
     for number, row in enumerate(request.rows):
         for name, value in row.items():
@@ -40,20 +40,20 @@ def problem(request: Request, like: dict[str, Any]) -> tuple[list[str | int], st
 
 
 def tables(request: Request) -> tuple[pa.Table, None]:
-    """The rows as `Predictor.predict` takes them; a column of values of several types becomes one of texts."""
+    """The rows as an argument of `Predictor.predict`; values of several types in one column become texts."""
     names = dict.fromkeys(name for row in request.rows for name in row)
-    found = {}
+    arrays = {}
     for name in names:
         values = [row.get(name) for row in request.rows]
         types = {type(value) for value in values if value is not None}
         if len(types) > 1 and types != {int, float}:
             values = [None if value is None else _as_text(value) for value in values]
-        found[name] = pa.array(values)
-    return pa.table(found), None
+        arrays[name] = pa.array(values)
+    return pa.table(arrays), None
 
 
 def facts(like: dict[str, Any]) -> dict[str, Any]:
-    """What /schema says of an ensemble that was fitted on data with the manifest `like`."""
+    """Entries of the answer of /schema, for an ensemble fitted on data with the manifest `like`."""
     texts = {feature["column"]: feature["values"] for feature in like["features"] if "values" in feature}
     described = {
         name: {"holds": kind, **({"values": texts[name]} if name in texts else {})} for name, kind in columns(like).items()
@@ -62,12 +62,12 @@ def facts(like: dict[str, Any]) -> dict[str, Any]:
 
 
 def answer(metadata: dict[str, str]) -> dict[str, Any]:
-    """What stands in an answer beside the forecast."""
+    """Entries of an answer beside the forecast."""
     return {}
 
 
 def columns(like: dict[str, Any]) -> dict[str, str]:
-    """What each column that the members learned from holds."""
+    """The kind of values of each column that is a feature."""
     return {feature["column"]: _kind(feature) for feature in like["features"]}
 
 

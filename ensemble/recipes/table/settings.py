@@ -6,51 +6,51 @@ from typing import Literal
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class PrepareConfig:
-    """Any table: which column is predicted, what the others are, and how rows are cut into folds."""
+    """Settings of scripts/prepare_data.py --recipe table: the target, the roles of other columns, and the folds."""
 
     out: str = "???"
     """The folder of prepared data to write."""
     source: tuple[str, ...] = ()
-    """Files or globs of one table: CSV, TSV or JSON lines, each plain or gzip, or Parquet; told by what is in them."""
+    """Files or globs of one table: CSV, TSV or JSON lines, plain or gzip, or Parquet; the format is detected."""
     target: str = "???"
-    """The column to predict; rows in which it is empty are the split forecast."""
+    """The column to predict; rows where it is empty are the split forecast."""
     task: Literal["", "binary", "multiclass", "regression", "ranking"] = ""
-    """What kind of answer it is; empty to see it in the target: two values, few whole numbers or texts, else regression."""
+    """The kind of task; empty to infer it: two values are binary, few whole numbers or texts multiclass, else regression."""
     metric: str = ""
-    """By which members stop early and combiners are compared; empty for log_loss (binary), multiclass_log_loss,
+    """The metric for early stopping and for comparing combiners; empty for log_loss (binary), multiclass_log_loss,
     root_mean_squared_error (regression) or ndcg_at_10 (ranking)."""
     time: str = ""
-    """A column of dates or numbers by which folds follow each other; empty for random folds. Hour, weekday, month and day of
-    the year of a date are features, the date itself is none."""
+    """A column of dates or numbers that orders the folds in time; empty for random folds. Hour, weekday, month and day of
+    the year of a date are features, but not the date itself."""
     embargo: float = 0.0
-    """How long after a row's `time` its target is known, in the unit of `time`, days for dates."""
+    """Time after a row's `time` until its target is known, in the unit of `time`, days for dates."""
     group: str = ""
-    """A column whose equal rows stay in one fold, are drawn together by the bootstrap and are ranked against each other."""
+    """A column whose equal rows stay in one fold, form a cluster of the bootstrap, and are ranked against each other."""
     weight: str = ""
     """A column of sample weights; empty for 1 each."""
     id: str = ""
-    """A column that names a row for people; it is kept as it was written, and is no feature."""
+    """A column that identifies rows in the forecast; it is kept as written, and is not a feature."""
     drop: tuple[str, ...] = ()
-    """Columns that are no features: those that are not known yet when a forecast is made."""
+    """Columns that are not features, such as those that are not yet known when a forecast is made."""
     missing: tuple[str, ...] = ()
-    """Texts that stand for an empty cell, such as [NA,unknown], in all columns but id and group. Without it NA, N/A, NaN,
-    null, None, ? and - stand for one among numbers and dates, but not in the target, and are texts among texts."""
+    """Texts that mark missing values, such as [NA,unknown], in all columns except id and group. By default NA, N/A, NaN,
+    null, None, ? and - do so in columns of numbers and dates, but not in the target or in columns of texts."""
     decimal: Literal["", ".", ","] = ""
-    """How numbers are written where a column leaves it open: 1,234 is 1234 with a point, and 1.234 with a comma."""
+    """The decimal separator of columns in which it is ambiguous: 1,234 is 1234 with a point, 1.234 with a comma."""
     dates: Literal["", "day_first", "month_first"] = ""
-    """How dates are written where a column leaves it open, as 01/02/2024 does."""
+    """The order of day and month in columns where it is ambiguous, as in 01/02/2024."""
     max_categories: int = 10_000
-    """The most frequent texts of a column that become categories; others count as empty."""
+    """Largest number of categories of a column; less frequent texts count as missing."""
     test: float = 0.0
-    """Part of the labelled rows to set aside as the split test: drawn at random, or with `time` the last; 0 for none."""
+    """Fraction of the labelled rows for the split test: a random sample, or with `time` the last rows; 0 for none."""
     num_folds: int = 0
-    """Folds of cross-validation, 1 for one part that is held out; 0 for 8, for 5 above 10,000 rows, or for 1 above 200,000.
+    """Folds of cross-validation, 1 for a single held-out part; 0 for 8, for 5 above 10,000 rows, or for 1 above 200,000.
     With `time` the number of blocks, forward in time; 0 for 4."""
     max_bad_fraction: float = 0.01
-    """The run stops when more than this part of the lines cannot be read. A column of which no more than this part of the
-    cells are no numbers, or no dates, holds numbers or dates, and those cells count as empty; another holds texts."""
+    """Largest fraction of lines that cannot be read; the run stops above it. A column holds numbers (or dates) if at most
+    this fraction of its cells is neither empty nor a number (date); these cells count as missing. Else it holds texts."""
     seed: int = 0
-    """Of the random folds."""
+    """Random seed of the folds."""
     overwrite: bool = False
     """Replace `out` if it exists."""
 
@@ -65,28 +65,28 @@ TRAINING = {
     "patience": 4,
     "log_every": 20,
 }
-"""Other defaults of `TrainConfig`; of the first three, 0 is chosen by the number of rows, see sizes.py. The norm of the
-gradient is not clipped, since it is that of all copies together: rows that a copy holds out would change its steps."""
+"""Other defaults of `TrainConfig`; the first three, if 0, follow from the number of rows, see sizes.py. The gradient is not
+clipped: its norm is that of all copies together, so that rows that a copy holds out would change the steps of this copy."""
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class RecipeConfig:
-    """TabM, for any prepared data with flat features; 0 and auto are chosen by the size of the table."""
+    """Settings of TabM, for any prepared data with flat features; 0 and auto follow from the size of the table."""
 
     num_submodels: int = 0
-    """MLPs that share their weights in each copy, whose predictions are averaged (k of TabM)."""
+    """MLPs of a copy that share weights, whose predictions are averaged (k of TabM)."""
     width: int = 0
     """Neurons of a hidden layer."""
     num_layers: int = 0
-    """Hidden layers."""
+    """Number of hidden layers."""
     num_bins: int = 0
-    """Bins of the piecewise-linear embedding of a number."""
+    """Bins of the piecewise-linear embedding of a numerical feature."""
     embedding_size: int = 0
-    """Length of the embedding of a number."""
+    """Length of the embedding of a numerical feature."""
     dropout: float = 0.1
-    """After each hidden layer."""
+    """Dropout rate after each hidden layer."""
     new_rows: Literal["auto", "copies", "refit"] = "auto"
-    """Predict new rows by the mean of the copies of cross-validation, or by one more copy that is fitted on all rows; auto
-    for refit where only one fold is held out or folds follow each other in time."""
+    """copies: predict new rows by the mean of the copies of cross-validation. refit: by one more copy that is fitted on all
+    rows. auto: refit for a single held-out part and for folds forward in time, else copies."""
     num_copies: int = 0
-    """Copies of cross-validation; 0 for one a fold. Set by the data, and kept with the weights."""
+    """Copies of cross-validation; 0 for one per fold. It follows from the data and is stored with the weights."""

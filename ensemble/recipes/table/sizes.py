@@ -1,4 +1,4 @@
-"""What the settings that are 0 or auto become, by the size of the table."""
+"""Values of the settings that are 0 or auto, by the size of the table."""
 
 import dataclasses
 import math
@@ -10,14 +10,14 @@ from ensemble.recipes.table.settings import RecipeConfig
 
 
 def of_network(config: RecipeConfig, kind: str, num_features: int, cross_validation: CrossValidation | None) -> RecipeConfig:
-    """The settings of the network, none of them 0 or auto.
+    """The settings of the network, with a value for each that is 0 or auto.
 
-    The inputs of the first layer are `embedding_size` for each number, which decides what a table of many columns costs.
+    The first layer has `embedding_size` inputs per number, which dominates the cost for tables with many columns.
     """
     new_rows = config.new_rows
     if new_rows == "auto":
-        is_whole = cross_validation is not None and cross_validation.scheme in ("forward", "holdout")
-        new_rows = "refit" if is_whole else "copies"
+        needs_refit = cross_validation is not None and cross_validation.scheme in ("forward", "holdout")
+        new_rows = "refit" if needs_refit else "copies"
     return dataclasses.replace(
         config,
         num_submodels=config.num_submodels or 8,
@@ -31,26 +31,27 @@ def of_network(config: RecipeConfig, kind: str, num_features: int, cross_validat
 
 
 BATCHES = ((2_000, 64, 24.0), (5_000, 128, 16.0), (20_000, 256, 10.0), (50_000, 256, 8.0), (math.inf, 512, 5.0))
-"""Training rows up to which the global batch and the epochs are these: enough steps of few rows, and enough rows of many."""
+"""Largest number of training rows, global batch size and epochs: more steps for few rows, larger batches for many."""
 LEARNING_RATE, AT_BATCH = 0.015, 256
-"""The peak rate grows with the square root of the batch."""
-LONGER = 1.5
-"""Numbers are learned for this many times the epochs: their error still falls where probabilities begin to overfit."""
+"""The peak learning rate is proportional to the square root of the batch size."""
+REGRESSION_EPOCHS = 1.5
+"""Factor on the epochs for regression, whose error still decreases when classifiers begin to overfit."""
 
 
 def of_training(config: Any, kind: str, num_rows: int) -> Any:
-    """The settings of a training on `num_rows` rows, with those of the network in place already."""
+    """The settings of a training on `num_rows` rows; `config` already has those of the network."""
     batch_size, max_epochs = next((size, epochs) for most, size, epochs in BATCHES if num_rows <= most)
     batch_size = config.batch_size or batch_size
     return dataclasses.replace(
         config,
         batch_size=batch_size,
-        max_epochs=config.max_epochs or max_epochs * (LONGER if kind == "regression" else 1.0),
+        max_epochs=config.max_epochs or max_epochs * (REGRESSION_EPOCHS if kind == "regression" else 1.0),
         learning_rate=config.learning_rate or LEARNING_RATE * math.sqrt(min(batch_size, 4 * AT_BATCH) / AT_BATCH),
     )
 
 
 def check(config: RecipeConfig) -> None:
+    """Raise `UserError` for settings outside their ranges."""
     configuration.check(
         config,
         "recipe.",

@@ -1,11 +1,10 @@
-"""The files of one table to columns of cells as they were written, each cell with its file and line.
+"""Reading the files of one table: the cells of each column as they were written, with the file and line of each row.
 
     table = read([Path("a.csv"), Path("b.parquet")], census)
     table.texts("order_id")     # pl.Series of String: ids exactly as they were written; null where the cell is empty
     table.place(481)            # 'a.csv:483'
 
-CSV, TSV and JSON lines hold text; Parquet has types of its own. What a column holds is decided over all files, in
-`cells.py`.
+CSV, TSV and JSON lines hold text; Parquet has types. `cells.py` determines the kind of each column over all files.
 """
 
 from collections import Counter
@@ -28,18 +27,18 @@ class Table:
     """The rows of all files, one file after the other."""
 
     pieces: dict[str, list[pl.Series]]
-    """The cells of each column, a series for each file: String, or a type of Parquet's."""
+    """The cells of each column, a series for each file: String, or a type of Parquet."""
     no_cells: dict[str, str]
-    """Columns whose values are no single cells, such as lists, and what they hold."""
+    """Columns of nested values such as lists, with the kind of these values."""
     floats: dict[str, str]
-    """Columns of JSON lines with floats that are no ids, and the first of these."""
+    """Columns of JSON lines with floats that cannot be ids, with the first of these."""
     files: Sequence[Path]
     file_number: np.ndarray
-    """(num_rows,) which of the files."""
+    """(num_rows,) index in `files`."""
     line: np.ndarray
-    """(num_rows,) from 1 on; in Parquet, the row."""
+    """(num_rows,) line number from 1 on; in Parquet, row number."""
     notes: tuple[str, ...] = ()
-    """Sentences on what a person might not expect."""
+    """Messages about unusual data."""
 
     @property
     def columns(self) -> list[str]:
@@ -50,14 +49,14 @@ class Table:
         return len(self.line)
 
     def place(self, row: int) -> str:
-        """The file and the line of a row."""
+        """File and line of a row, as in a.csv:483."""
         return f"{self.files[self.file_number[row]].name}:{self.line[row]}"
 
     def texts(self, column: str, setting: str) -> pl.Series:
-        """A column as ids: text exactly as it was written, null where the cell is empty; whole numbers in full.
+        """A column as ids: texts exactly as written, null for empty cells; whole numbers with all digits.
 
         Raises `UserError`, which names the `setting`, for a column of floats that are not all whole, of lists or bytes, and
-        for a text with a NUL byte, which C libraries would cut off.
+        for texts with a NUL byte, at which C libraries would truncate them.
         """
         if column in self.no_cells:
             raise UserError(f"{setting}={column} holds {self.no_cells[column]}: ids are texts or whole numbers")
@@ -71,10 +70,10 @@ class Table:
 
 
 def read(files: Sequence[Path], census: Census) -> Table:
-    """All rows of the files; `UserError` for files that are not of one table."""
+    """Read all rows of the files. Raises `UserError` for files with different columns."""
     frames: list[pl.DataFrame] = []
     lines: list[np.ndarray] = []
-    may_lack: list[bool] = []
+    has_keys: list[bool] = []  # a record of JSON lines may lack a key
     no_cells: dict[str, str] = {}
     floats: dict[str, str] = {}
     notes: list[str] = []
@@ -83,14 +82,14 @@ def read(files: Sequence[Path], census: Census) -> Table:
         nested: set[str] = set()
         names = file.names
         if isinstance(file.layout, records.JsonLines):
-            names, nested, of_file = records.keys(file)
-            floats = {**{name: f"{value} ({path.name}:{line})" for name, (value, line) in of_file.items()}, **floats}
-        shown = _shown(path, names)
+            names, nested, file_floats = records.keys(file)
+            floats = {**{name: f"{value} ({path.name}:{line})" for name, (value, line) in file_floats.items()}, **floats}
+        column_names = _column_names(path, names)
         layout = "Parquet" if file.layout is None else "JSON lines"
         if isinstance(file.layout, records.Delimited):
             layout = {"\t": "tab-separated", ";": "CSV with semicolons", ",": "CSV"}[file.layout.delimiter]
         census.files.append({"file": path.name, "format": f"{layout}, {len(names)} columns"})
-        # By position, since `source_line` may be a column's name
+        # By position, since a column may be named `source_line`
         fields = {str(position): name for position, name in enumerate(names)}
         blocks = []
         for rows, malformed in records.read_blocks(file, fields, {}, records.BLOCK_BYTES):
@@ -102,16 +101,16 @@ def read(files: Sequence[Path], census: Census) -> Table:
             raise UserError(f"{path} has no rows below its header: check how it was made, or leave it out")
         frame = pl.concat(blocks, how="vertical_relaxed")
         lines.append(frame["source_line"].to_numpy())
-        frames.append(frame.select(*fields).rename(dict(zip(fields, shown, strict=True))))
-        may_lack.append(isinstance(file.layout, records.JsonLines))
-        no_cells |= {name: str(kind) for name, kind in frames[-1].schema.items() if not _holds_cells(kind)}
+        frames.append(frame.select(*fields).rename(dict(zip(fields, column_names, strict=True))))
+        has_keys.append(isinstance(file.layout, records.JsonLines))
+        no_cells |= {name: str(kind) for name, kind in frames[-1].schema.items() if not _is_scalar(kind)}
         no_cells |= dict.fromkeys(nested, "lists or objects")
         if isinstance(file.layout, records.Delimited) and all(records.is_number(name) for name in names):
             notes.append(f"the first line of {path.name} gives the names of the columns, and all are numbers: is it a row?")
     names = list(dict.fromkeys(name for frame in frames for name in frame.columns))
-    for path, frame, lacks in zip(files, frames, may_lack, strict=True):
+    for path, frame, may_lack in zip(files, frames, has_keys, strict=True):
         for name in names:
-            if name not in frame.columns and not lacks:
+            if name not in frame.columns and not may_lack:
                 raise UserError(f"{path} has no column '{name}', which another of the files has: give files of one table")
             if name not in frame.columns:
                 notes.append(f"no record of {path.name} has the key '{name}': its cells are empty there")
@@ -130,19 +129,19 @@ def read(files: Sequence[Path], census: Census) -> Table:
     )  # fmt: skip
 
 
-def _shown(path: Path, names: list[str]) -> list[str]:
-    """The names of a file's columns, the number for one without a name; `UserError` where two are the same."""
+def _column_names(path: Path, names: list[str]) -> list[str]:
+    """The names of a file's columns, 'column 3' for one without a name. Raises `UserError` for duplicates."""
     for name, count in Counter(names).items():
         if count > 1:
             what = f"two columns '{name}'" if name else "two columns without a name"
             raise UserError(f"{path} has {what}: give each its own name")
-    shown = [name or f"column {position}" for position, name in enumerate(names, start=1)]
-    if len(set(shown)) < len(shown):
-        raise UserError(f"{path} has a column without a name beside one that is called 'column …': give it a name")
-    return shown
+    filled = [name or f"column {position}" for position, name in enumerate(names, start=1)]
+    if len(set(filled)) < len(filled):
+        raise UserError(f"{path} has a column without a name and one that is called 'column …': give the former a name")
+    return filled
 
 
-def _holds_cells(kind: pl.DataType) -> bool:
+def _is_scalar(kind: pl.DataType) -> bool:
     return (
         kind.is_numeric()
         or kind in (pl.String, pl.Boolean, pl.Date, pl.Null)
@@ -151,17 +150,17 @@ def _holds_cells(kind: pl.DataType) -> bool:
 
 
 def _ids(piece: pl.Series, what: str) -> pl.Series:
-    """A piece of a column as text, floats as whole numbers."""
+    """The column of a file as texts, with floats as whole numbers."""
     if piece.dtype.is_float():
         known = piece.drop_nulls().drop_nans()
-        odd = known.filter((known != known.floor()) | (known.abs() >= records.MOST_EXACT) | known.is_infinite())
-        if len(odd):
-            raise UserError(NO_ID.format(what, repr(odd[0])))
+        inexact = known.filter((known != known.floor()) | (known.abs() >= records.MOST_EXACT) | known.is_infinite())
+        if len(inexact):
+            raise UserError(NO_ID.format(what, repr(inexact[0])))
     return as_text(whole(piece))
 
 
 def whole(piece: pl.Series) -> pl.Series:
-    """A piece of floats as whole numbers, if it holds no others."""
+    """Floats as integers, if all are whole numbers; other types unchanged."""
     if not piece.dtype.is_float():
         return piece
     known = piece.drop_nulls().drop_nans()
@@ -170,7 +169,7 @@ def whole(piece: pl.Series) -> pl.Series:
 
 
 def as_text(piece: pl.Series) -> pl.Series:
-    """A piece of a column as text: numbers and truth values as JSON writes them, dates as ISO 8601 does."""
+    """Values as text: numbers and booleans as in JSON, dates in ISO 8601."""
     if isinstance(piece.dtype, pl.Datetime):
         naive = piece.dt.convert_time_zone("UTC").dt.replace_time_zone(None) if piece.dtype.time_zone else piece
         return naive.dt.to_string("%Y-%m-%d %H:%M:%S%.6f")

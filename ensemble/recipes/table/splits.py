@@ -1,8 +1,9 @@
-"""Which rows train, test and are forecast, and the fold and the block of each.
+"""Division of rows into train, test and forecast, and the fold and block of each row.
 
-All labelled rows are the split `train`, with the folds of `ensemble/data/cross_validation.py`. With `test` a part of them is
-set aside: units drawn at random, or with `time` the last ones; of train, what lies within `embargo` before the test, and
-rows of a group that is in the test, are then left out. Equal times, and equal rows of a group, stay together.
+All labelled rows are the split `train`, with the folds of `ensemble/data/cross_validation.py`. With `test` > 0, a part of
+them is the split `test`: a random sample of units (the values of `group`, else single rows), or with `time` the last rows.
+In the latter case, train rows within `embargo` before the test, and those of groups in the test, are left out. Rows with
+equal times, or of the same group, stay together.
 """
 
 import dataclasses
@@ -20,13 +21,13 @@ LEAST_ROWS = 20
 LEAST_FOLDS = 3
 MANY_FOLDS = 8
 MANY_FOLDS_UNTIL, FOLDS_UNTIL = 10_000, 200_000
-"""Labelled rows up to which there are 8 folds, and then 5; beyond, one part is held out."""
+"""Largest numbers of labelled rows for 8 folds and for 5 folds; with more rows, one part is held out."""
 STOP_SHARE = 0.2
-"""Part of a fold that stops a copy, of more than `MANY_FOLDS_UNTIL` rows."""
+"""Fraction of a fold that is used for early stopping, if there are more than `MANY_FOLDS_UNTIL` rows."""
 HELD_OUT_PERCENT = 15
-"""Of the rows, what scheme=holdout predicts, and as many stop the training."""
+"""Rows that are predicted with scheme=holdout, in percent; the same number is used for early stopping."""
 FIRST_PART = 0.4
-"""Part of the rows in time that only train, with the scheme forward."""
+"""Fraction of the rows before the first block, with the scheme forward."""
 FORWARD_FOLDS = 4
 NUM_BLOCKS, NUM_SLICES = 10, 20
 NO_TIME, EMBARGO, ACROSS, NO_GROUP = "empty time", "embargo before the test", "group of the test", "empty group"
@@ -34,12 +35,12 @@ NO_TIME, EMBARGO, ACROSS, NO_GROUP = "empty time", "embargo before the test", "g
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class Splits:
-    """Of each row, (num_rows,) int64."""
+    """Numbers of each row, (num_rows,) int64."""
 
     split: np.ndarray
     fold: np.ndarray
     group: np.ndarray
-    """Combiners are compared on blocks of it; with ranking, the query."""
+    """The block on which combiners are compared; with ranking, the query."""
     cross_validation: CrossValidation
 
 
@@ -47,65 +48,60 @@ def split_rows(
     config: PrepareConfig,
     kind: str,
     target: np.ndarray,
-    moment: np.ndarray | None,
+    time: np.ndarray | None,
     unit: np.ndarray,
     census: Census,
 ) -> Splits:
     """Split the rows of a table. Rows that are left out are counted in `census`.
 
-    kind : of the task. target, moment : (num_rows,) float64, NaN where empty. unit : (num_rows,), the number of what is
-    never cut, -1 for none. Raises `UserError` if a split would be too small.
+    kind : of the task. target, time : (num_rows,) float64, NaN for empty cells. unit : (num_rows,), the unit that no split
+    divides, -1 for none. Raises `UserError` if a split would be too small.
     """
     split = np.where(np.isnan(target), FORECAST, TRAIN)
     split[unit < 0] = -1
     census.drop(NO_GROUP, int((unit < 0).sum()))
-    if moment is not None:
-        lacks_time = np.isnan(moment) & (split == TRAIN)
+    if time is not None:
+        lacks_time = np.isnan(time) & (split == TRAIN)
         split[lacks_time] = -1
         census.drop(NO_TIME, int(lacks_time.sum()))
-    _refuse_few(int((split == TRAIN).sum()))
+    num_labelled = int((split == TRAIN).sum())
+    if num_labelled < LEAST_ROWS:
+        raise UserError(f"{num_labelled} rows have a target, and at least {LEAST_ROWS} are needed: give more")
     if config.test:
-        _set_aside(config, split, moment, unit, census)
+        _set_aside(config, split, time, unit, census)
     rows = np.flatnonzero(split == TRAIN)
     fold = np.full(len(split), -1)
-    if moment is not None:
-        begins, fold[rows] = _forward(config, moment[rows])
-        found = CrossValidation(scheme="forward", num_folds=len(begins) - 1, embargo=config.embargo, begins=begins)
+    if time is not None:
+        begins, fold[rows] = _forward(config, time[rows])
+        scheme = CrossValidation(scheme="forward", num_folds=len(begins) - 1, embargo=config.embargo, begins=begins)
     elif config.group or kind == "ranking":
         num_folds = _num_folds(config, len(np.unique(unit[rows])), rows.size, f"different values of group={config.group}")
         fold[rows] = _by_group(unit[rows], max(num_folds, LEAST_FOLDS), config.seed)
-        found = CrossValidation(scheme="groups", num_folds=max(num_folds, LEAST_FOLDS))
+        scheme = CrossValidation(scheme="groups", num_folds=max(num_folds, LEAST_FOLDS))
     else:
-        found, fold[rows] = _random(config, kind, target[rows])
-    group = _groups(kind, split, moment, unit, config.seed)
-    _refuse_empty(config, found, fold[rows], None if moment is None else moment[rows], unit[rows])
+        scheme, fold[rows] = _random(config, kind, target[rows])
+    group = _groups(kind, split, time, unit, config.seed)
+    _refuse_empty(config, scheme, fold[rows], None if time is None else time[rows], unit[rows])
     if kind in ("binary", "multiclass"):
         _refuse_one_class(config, target[rows], fold[rows])
-    return Splits(split=split, fold=fold, group=group, cross_validation=found)
+    return Splits(split=split, fold=fold, group=group, cross_validation=scheme)
 
 
-def _refuse_few(num_rows: int) -> None:
-    if num_rows < LEAST_ROWS:
-        raise UserError(f"{num_rows} rows have a target, and at least {LEAST_ROWS} are needed: give more")
-
-
-def _set_aside(
-    config: PrepareConfig, split: np.ndarray, moment: np.ndarray | None, unit: np.ndarray, census: Census
-) -> None:
+def _set_aside(config: PrepareConfig, split: np.ndarray, time: np.ndarray | None, unit: np.ndarray, census: Census) -> None:
     """Mark the rows of the test split in `split`."""
     rows = np.flatnonzero(split == TRAIN)
-    if moment is None:
+    if time is None:
         units, inverse, size = np.unique(unit[rows], return_inverse=True, return_counts=True)
         order = np.random.default_rng([config.seed, 2]).permutation(len(units))
         before = np.empty(len(units))
-        before[order] = np.cumsum(size[order]) - size[order] / 2  # the middle of each
+        before[order] = np.cumsum(size[order]) - size[order] / 2  # rows up to the middle of each unit
         split[rows[(before < config.test * rows.size)[inverse]]] = TEST
     else:
-        moments, size = np.unique(moment[rows], return_counts=True)
-        first = min(int(np.searchsorted(np.cumsum(size), (1 - config.test) * rows.size)) + 1, len(moments) - 1)
-        begin = moments[first]
-        split[rows[moment[rows] >= begin]] = TEST
-        near = rows[(moment[rows] < begin) & (moment[rows] + config.embargo >= begin)]
+        times, size = np.unique(time[rows], return_counts=True)
+        first = min(int(np.searchsorted(np.cumsum(size), (1 - config.test) * rows.size)) + 1, len(times) - 1)
+        begin = times[first]
+        split[rows[time[rows] >= begin]] = TEST
+        near = rows[(time[rows] < begin) & (time[rows] + config.embargo >= begin)]
         split[near] = -1
         census.drop(EMBARGO, near.size)
         across = np.flatnonzero((split == TRAIN) & np.isin(unit, unit[split == TEST]))
@@ -114,51 +110,51 @@ def _set_aside(
     left, taken = int((split == TRAIN).sum()), int((split == TEST).sum())
     if not taken or left < LEAST_ROWS:
         raise UserError(
-            f"test={config.test:g} leaves {left} rows to train and {taken} to test: change it, or give more rows"
+            f"test={config.test:g} leaves {left} rows for train and {taken} for test, but train needs {LEAST_ROWS} and test "
+            "1: change it, or give more rows"
         )
 
 
 def _num_folds(config: PrepareConfig, num_units: int, num_rows: int, what: str) -> int:
-    """The number that was set, or one by the number of rows, as far as there are units; 1 stands for a holdout."""
-    asked = config.num_folds
-    if asked and asked > num_units:
-        raise UserError(f"num_folds={asked}, and there are only {num_units} {what}: lower it, or leave it out")
+    """`config.num_folds`, or a number by the number of rows, at most the number of units; 1 is a single held-out part."""
+    if config.num_folds > num_units:
+        raise UserError(f"num_folds={config.num_folds}, but there are only {num_units} {what}: lower it, or leave it out")
     if num_units < LEAST_FOLDS:
         raise UserError(f"there are only {num_units} {what}, and at least {LEAST_FOLDS} folds are needed: give more rows")
-    if asked:
-        return asked
+    if config.num_folds:
+        return config.num_folds
     by_size = MANY_FOLDS if num_rows <= MANY_FOLDS_UNTIL else 5 if num_rows <= FOLDS_UNTIL else 1
     return min(by_size, num_units)
 
 
 def _random(config: PrepareConfig, kind: str, target: np.ndarray) -> tuple[CrossValidation, np.ndarray]:
-    """Folds with as equal a share of each class, or of each range of values, as there can be."""
+    """Random folds, stratified by the class or by ranges of the target."""
     num_units, what = len(target), "rows"
     if kind == "binary":
         num_units, what = int(min(target.sum(), (1 - target).sum())), f"rows of the rarer value of {config.target}"
     num_folds = _num_folds(config, num_units, len(target), what)
     generator = np.random.default_rng(config.seed)
     _, inverse, size = np.unique(target, return_inverse=True, return_counts=True)
-    rarity = np.zeros(len(target)) if kind == "regression" else size[inverse]  # so that the rarest class begins a run
-    order = np.lexsort((generator.permutation(len(target)), target, rarity))
+    class_size = np.zeros(len(target)) if kind == "regression" else size[inverse]  # so that the rarest class is first
+    order = np.lexsort((generator.permutation(len(target)), target, class_size))
     fold = np.empty(len(target), np.int64)
     if num_folds == 1:
-        place = np.arange(len(target)) + generator.integers(100)
-        if kind != "regression":  # anew for each class
+        position = np.arange(len(target)) + generator.integers(100)
+        if kind != "regression":  # positions begin at 0 in each class
             is_first = np.diff(target[order], prepend=np.nan) != 0
-            place -= np.maximum.accumulate(np.where(is_first, place, 0))
-        dealt = place * HELD_OUT_PERCENT % 100
-        fold[order] = np.select([dealt < HELD_OUT_PERCENT, dealt < 2 * HELD_OUT_PERCENT], [0, 1], -1)
+            position -= np.maximum.accumulate(np.where(is_first, position, 0))
+        percentile = position * HELD_OUT_PERCENT % 100
+        fold[order] = np.select([percentile < HELD_OUT_PERCENT, percentile < 2 * HELD_OUT_PERCENT], [0, 1], -1)
         return CrossValidation(scheme="holdout", num_folds=1), fold
-    # Each run of num_folds neighbours in the order of the target has one row in each fold
-    dealt = np.concatenate([generator.permutation(num_folds) for _ in range(-(-len(target) // num_folds))])
-    fold[order] = dealt[: len(target)]
+    # Of each num_folds consecutive rows in the order of the target, one is in each fold
+    shuffled = np.concatenate([generator.permutation(num_folds) for _ in range(-(-len(target) // num_folds))])
+    fold[order] = shuffled[: len(target)]
     stop_share = STOP_SHARE if len(target) > MANY_FOLDS_UNTIL else 1.0
     return CrossValidation(scheme="random", num_folds=num_folds, stop_share=stop_share), fold
 
 
 def _by_group(unit: np.ndarray, num_folds: int, seed: int) -> np.ndarray:
-    """Whole groups, the largest first, each to the fold with the fewest rows."""
+    """Folds of whole groups: each group, the largest first, is assigned to the fold with the fewest rows."""
     units, inverse, size = np.unique(unit, return_inverse=True, return_counts=True)
     tie = np.random.default_rng(seed).permutation(len(units))
     rows_of, fold_of = np.zeros(num_folds), np.empty(len(units), np.int64)
@@ -168,57 +164,57 @@ def _by_group(unit: np.ndarray, num_folds: int, seed: int) -> np.ndarray:
     return fold_of[inverse]
 
 
-def _forward(config: PrepareConfig, moment: np.ndarray) -> tuple[tuple[float, ...], np.ndarray]:
-    """The first time of the folds -1, 0, 1 …, and the fold of each row."""
-    moments, size = np.unique(moment, return_counts=True)
-    num_folds = config.num_folds or min(FORWARD_FOLDS, len(moments) - 2)
-    if num_folds < 1 or num_folds + 2 > len(moments):
+def _forward(config: PrepareConfig, time: np.ndarray) -> tuple[tuple[float, ...], np.ndarray]:
+    """The first time of each fold from −1 on, and the fold of each row."""
+    times, size = np.unique(time, return_counts=True)
+    num_folds = config.num_folds or min(FORWARD_FOLDS, len(times) - 2)
+    if num_folds < 1 or num_folds + 2 > len(times):
         raise UserError(
-            f"time={config.time} has {len(moments)} different values, and {max(num_folds, 1)} folds forward in time need "
+            f"time={config.time} has {len(times)} different values, and {max(num_folds, 1)} folds forward in time need "
             f"{max(num_folds, 1) + 2}: name another column{', or lower num_folds' if config.num_folds > 1 else ''}"
         )
     shares = np.linspace(FIRST_PART, 1, num_folds + 2)[:-1]  # where each fold begins
-    first = np.searchsorted(np.cumsum(size) - size, shares * len(moment))
-    for number in range(len(first)):  # at least one moment in each
+    first = np.searchsorted(np.cumsum(size) - size, shares * len(time))
+    for number in range(len(first)):  # at least one distinct time in each fold
         first[number] = max(first[number], first[number - 1] + 1 if number else 1)
     for number in reversed(range(len(first))):
-        first[number] = min(first[number], len(moments) - (len(first) - number))
-    begins = moments[first]
-    return tuple(begins.tolist()), np.searchsorted(begins, moment, side="right") - 2
+        first[number] = min(first[number], len(times) - (len(first) - number))
+    begins = times[first]
+    return tuple(begins.tolist()), np.searchsorted(begins, time, side="right") - 2
 
 
 def _refuse_empty(
-    config: PrepareConfig, found: CrossValidation, fold: np.ndarray, moment: np.ndarray | None, unit: np.ndarray
+    config: PrepareConfig, scheme: CrossValidation, fold: np.ndarray, time: np.ndarray | None, unit: np.ndarray
 ) -> None:
-    """Each copy needs rows to be fitted on, and to be stopped on."""
-    for number in range(found.num_folds):
-        rows = found.fold(number, fold, moment, unit)
+    """Raise `UserError` if a fold has no rows to fit a copy on, or none for early stopping."""
+    fix = f"lower embargo={config.embargo:g}" if config.embargo else "lower num_folds"
+    if config.group and not config.embargo:
+        fix = f"leave group={config.group} out"
+    for number in range(scheme.num_folds):
+        rows = scheme.fold(number, fold, time, unit)
         if not rows.fit.size or not rows.stop.size:
-            why = (
-                f"embargo={config.embargo:g}" if config.embargo else f"group={config.group}" if config.group else "num_folds"
-            )
-            raise UserError(f"no row is left to train the model that predicts fold {number}: lower {why}, or give more rows")
+            raise UserError(f"no row is left to train the model that predicts fold {number}: {fix}, or give more rows")
 
 
 def _refuse_one_class(config: PrepareConfig, target: np.ndarray, fold: np.ndarray) -> None:
-    """The rows on which the ensemble is fitted need two classes."""
+    """Raise `UserError` if the rows predicted out of fold, on which the ensemble is fitted, have one class."""
     if len(np.unique(target[fold >= 0])) < 2:
         raise UserError(
-            f"{config.target} is the same in all {(fold >= 0).sum()} rows that are predicted out of fold, the last in time: "
-            f"give more rows, or leave time={config.time} out"
+            f"target={config.target} is the same in all {(fold >= 0).sum()} rows that are predicted out of fold, the last "
+            f"in time: give more rows, or leave time={config.time} out"
         )
 
 
-def _groups(kind: str, split: np.ndarray, moment: np.ndarray | None, unit: np.ndarray, seed: int) -> np.ndarray:
-    """The column `group`, as `prepare.py` describes it: (num_rows,) int64."""
+def _groups(kind: str, split: np.ndarray, time: np.ndarray | None, unit: np.ndarray, seed: int) -> np.ndarray:
+    """The column `group` of `prepare.py`: (num_rows,) int64."""
     group = np.zeros(len(split), np.int64)
     generator, begin = np.random.default_rng([seed, 1]), 0
     for number in (TRAIN, TEST, FORECAST):
         rows = np.flatnonzero(split == number)
         if not rows.size:
             continue
-        if moment is not None and kind != "ranking":
-            _, inverse, size = np.unique(moment[rows], return_inverse=True, return_counts=True)
+        if time is not None and kind != "ranking":
+            _, inverse, size = np.unique(time[rows], return_inverse=True, return_counts=True)
             middle = (np.cumsum(size) - size / 2) / rows.size
             slices = np.zeros(rows.size, np.int64)
             if number != FORECAST:
@@ -227,11 +223,11 @@ def _groups(kind: str, split: np.ndarray, moment: np.ndarray | None, unit: np.nd
             begin = int(group[rows].max()) + 1
             continue
         units, inverse = np.unique(unit[rows], return_inverse=True)
-        if moment is None:
+        if time is None:
             place = generator.permutation(len(units))
         else:
             first = np.full(len(units), np.inf)
-            np.minimum.at(first, inverse, moment[rows])
+            np.minimum.at(first, inverse, time[rows])
             place = np.argsort(np.argsort(first, kind="stable"))
         if kind == "ranking":
             group[rows] = begin + place[inverse]

@@ -1,4 +1,4 @@
-"""The target of a table: what kind of answer it is, and the numbers that stand for it."""
+"""The target of a table: the kind of task, and the target as numbers."""
 
 import dataclasses
 
@@ -11,29 +11,30 @@ from ensemble.recipes.table.settings import PrepareConfig
 
 MAX_WHOLE_CLASSES = 10
 MAX_CLASSES = 100
-MAX_RELEVANCE = 30  # LightGBM has gains for no more
+MAX_RELEVANCE = 30  # the largest label in LightGBM's default label_gain
 METRICS = {
     "binary": ("log_loss", "roc_auc", "average_precision"),
     "multiclass": ("multiclass_log_loss", "accuracy"),
     "regression": ("root_mean_squared_error", "mean_absolute_error"),
     "ranking": ("ndcg_at_10",),
 }
-"""By kind of task, the metrics that members can stop by; the first is the default."""
+"""Metrics for early stopping by kind of task; the first is the default."""
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class Target:
-    """What is predicted: its kind, the numbers that stand for it, and what they mean."""
+    """The target as numbers."""
 
     kind: str
+    """The kind of task."""
     values: np.ndarray
-    """(num_rows,) float64, NaN where it is empty."""
+    """(num_rows,) float64, NaN for empty cells."""
     names: tuple[str, ...]
-    """Of a class, by its number; none for numbers and relevances."""
+    """Names of the classes in the order of their numbers; empty for regression and ranking."""
 
 
 def refuse_bad(table: sources.Table, column: cells.Cells, setting: str) -> None:
-    """Raise `UserError` for the first cell of a named column that is not like the others."""
+    """Raise `UserError` for cells of a named column that are not of the column's kind."""
     if len(column.bad):
         raw = pl.concat([sources.as_text(piece) for piece in table.pieces[column.column]])
         raise UserError(
@@ -43,26 +44,28 @@ def refuse_bad(table: sources.Table, column: cells.Cells, setting: str) -> None:
 
 
 def numeric(table: sources.Table, column: cells.Cells, setting: str) -> pl.Series:
+    """The values of a named column. Raises `UserError` if it holds texts, or cells of another kind."""
     if column.kind == "text":
-        shown = column.values.drop_nulls().head(1).to_list()
+        example = column.values.drop_nulls().head(1).to_list()
         notes = f" ({'; '.join(column.notes)})" if column.notes else ""
         raise UserError(
-            f"{setting}={column.column} holds neither numbers nor dates, such as '{''.join(shown)}': write dates all alike, "
-            f"as 2024-01-31, 31/01/2024, 2024-01-31 13:45:00 or 2024-01-31T13:45:00Z, or name another column{notes}"
+            f"{setting}={column.column} holds neither numbers nor dates, such as '{''.join(example)}': write all dates in "
+            f"the same form, such as 2024-01-31, 31/01/2024, 2024-01-31 13:45:00 or 2024-01-31T13:45:00Z, or name another "
+            f"column{notes}"
         )
     refuse_bad(table, column, setting)
     return column.values
 
 
 def read_target(config: PrepareConfig, table: sources.Table, column: cells.Cells) -> Target:
-    """The target as numbers, after seeing or checking what kind of answer it is."""
+    """Infer or check the kind of task, and return the target as numbers."""
     refuse_bad(table, column, "target")
     values, name, kind = column.values, config.target, config.task
     if column.stand_ins and not config.missing:
         words = ", ".join(f"'{word}' ({count:,})" for word, count in column.stand_ins.items())
         raise UserError(
             f"target={name} holds {words} among its {column.kind}s: add missing=[{','.join(column.stand_ins)}] if that "
-            "means an empty cell, whose row is then to be predicted, or correct it"
+            "means an empty cell, whose row is then predicted, or correct it"
         )
     known = values.drop_nulls()
     different = known.unique().sort().to_list()
@@ -87,19 +90,21 @@ def read_target(config: PrepareConfig, table: sources.Table, column: cells.Cells
             kind = "regression"
     if kind == "binary" and len(different) != 2:
         raise UserError(
-            f"task=binary, but target={name} has {len(different):,} different values: leave task out, or say another"
+            f"task=binary, but target={name} has {len(different):,} different values: leave task out, or give another"
         )
     if kind == "multiclass" and (len(different) > MAX_CLASSES or not (is_text or is_whole)):
         raise UserError(
-            f"task=multiclass, but target={name} has {len(different):,} different values, which are not at most "
-            f"{MAX_CLASSES} texts or whole numbers: add task=regression, or name another"
+            f"task=multiclass, but target={name} has {len(different):,} different values, and classes must be at most "
+            f"{MAX_CLASSES} texts or whole numbers: give task=regression, or name another column"
         )
     if kind in ("regression", "ranking") and is_text:
-        raise UserError(f"task={kind}, but target={name} holds texts such as '{different[0]}': add task=multiclass, or none")
+        raise UserError(
+            f"task={kind}, but target={name} holds texts such as '{different[0]}': give task=multiclass, or leave task out"
+        )
     if kind == "ranking" and not (is_whole and different[0] >= 0 and different[-1] <= MAX_RELEVANCE):
         raise UserError(
             f"task=ranking, but target={name} holds {columns.name_of(different[0])} to {columns.name_of(different[-1])}: "
-            f"relevances are whole numbers from 0 to {MAX_RELEVANCE}"
+            f"relevances must be whole numbers from 0 to {MAX_RELEVANCE}; correct them, or give another task"
         )
     metric = config.metric or METRICS[kind][0]
     if metric not in METRICS[kind]:

@@ -1,11 +1,11 @@
-"""Columns of free text as numbers: how long a text is, how it is written, and what it is about.
+"""Numerical features of columns of free text: length, style, and topics.
 
-What it is about is latent semantic analysis (Deerwester et al. 1990): the words of a text, weighted by tf-idf, are
-projected on the leading singular vectors of the texts of train. No target is used, so no fold sees another's.
+Topics are computed by latent semantic analysis (Deerwester et al. 1990): the words of a text, weighted by tf-idf, are
+projected on the leading singular vectors of the train texts. The target is not used, so it cannot leak between folds.
 
-    content = learn(texts)                        # of the rows of train; goes into the manifest
+    content = learn(texts)                        # words and topics of the train rows, stored in the manifest
     entries(column, content)                      # the features of the column
-    encode(texts, content)                        # (num_rows, number of entries) float32, NaN where a text is missing
+    encode(texts, content)                        # (num_rows, number of entries) float32, NaN for missing texts
 """
 
 import base64
@@ -15,17 +15,17 @@ import numpy as np
 import polars as pl
 
 MAX_TERMS = 3000
-"""The most frequent words and pairs of words that are kept."""
+"""Number of most frequent words and pairs of words that are used."""
 WORDS_OF_A_TERM = (1, 2)
 MAX_TOPICS = 24
-"""Singular vectors. On reviews of products 16, 24 and 32 were equally good."""
+"""Number of singular vectors. On reviews of products 16, 24 and 32 were equally good."""
 MAX_FITTED = 20_000
-"""Rows that words and topics are learned from, evenly spaced."""
+"""Largest number of rows, evenly spaced, from which words and topics are learned."""
 MOST_ROWS_OF_A_WORD = 0.9
-"""A word that is in a larger part of the texts is left out."""
+"""Words in a larger fraction of the texts are left out."""
 WORDS_SHOWN = 3
 PROSE_WORDS = 2.0
-"""A column whose texts have more words on average holds free text rather than names."""
+"""A column is free text if its texts have more words than this on average."""
 STYLE: dict[str, str] = {
     "characters": ".",
     "words": r"\S+",
@@ -33,7 +33,7 @@ STYLE: dict[str, str] = {
     "digits": r"\d",
     "punctuation marks": r"\p{P}",
 }
-"""What is counted in a text, as a regular expression; but for the first two as a part of all characters."""
+"""Regular expressions whose matches are counted; all counts except the first two are divided by the number of characters."""
 
 
 def is_prose(texts: pl.Series) -> bool:
@@ -42,7 +42,7 @@ def is_prose(texts: pl.Series) -> bool:
 
 
 def learn(texts: pl.Series) -> dict[str, Any]:
-    """The words, their idf, and the singular vectors, as JSON; empty if no word is in two texts. texts : without null."""
+    """Words, their idf and singular vectors, as JSON; empty if no word is in two texts. texts : without nulls."""
     from sklearn.decomposition import TruncatedSVD
     from sklearn.feature_extraction.text import CountVectorizer
 
@@ -68,7 +68,7 @@ def learn(texts: pl.Series) -> dict[str, Any]:
 
 
 def entries(column: str, content: dict[str, Any]) -> list[dict[str, Any]]:
-    """The features in the order of the columns of `encode`, as entries of the manifest but for their `name`."""
+    """Entries of the manifest, without `name`, for the columns of `encode`."""
     meanings = [
         "number of characters",
         "number of words",
@@ -85,36 +85,36 @@ def entries(column: str, content: dict[str, Any]) -> list[dict[str, Any]]:
 
 
 def encode(texts: pl.Series, content: dict[str, Any]) -> np.ndarray:
-    """The numbers of each text, (num_rows, number of entries) float32; NaN for null."""
+    """The features of each text, (num_rows, number of entries) float32; NaN for null."""
     lengths = texts.str.len_chars().cast(pl.Float64).to_numpy()
     counted = [texts.str.count_matches(pattern).cast(pl.Float64).to_numpy() for pattern in list(STYLE.values())[1:]]
     with np.errstate(invalid="ignore", divide="ignore"):
         style = [lengths, counted[0], *(count / np.maximum(lengths, 1) for count in counted[1:])]
-    found = np.empty((len(texts), len(style) + content["num_topics"]), np.float32)
-    found[:, : len(style)] = np.stack(style, axis=1)
+    features = np.empty((len(texts), len(style) + content["num_topics"]), np.float32)
+    features[:, : len(style)] = np.stack(style, axis=1)
     if content["num_topics"]:
-        found[:, len(style) :] = _projected(texts, content)
-        found[texts.is_null().to_numpy()] = np.nan
-    return found
+        features[:, len(style) :] = _projected(texts, content)
+        features[texts.is_null().to_numpy()] = np.nan
+    return features
 
 
 def _projected(texts: pl.Series, content: dict[str, Any]) -> np.ndarray:
+    """Projections of the texts on the topics, (num_rows, num_topics)."""
     from sklearn.feature_extraction.text import CountVectorizer
 
     counter = CountVectorizer(vocabulary=content["terms"], ngram_range=WORDS_OF_A_TERM)
     counts = counter.transform(texts.fill_null("").to_list())
-    found: np.ndarray = _weighted(counts, np.array(content["idf"])) @ _topics(content).T.astype(np.float64)
-    return found
+    return np.asarray(_weighted(counts, np.array(content["idf"])) @ _topics(content).T.astype(np.float64))
 
 
 def _topics(content: dict[str, Any]) -> np.ndarray:
     """(num_topics, number of terms)."""
-    found = np.frombuffer(base64.b64decode(content["topics"]), "<f2").astype(np.float32)
-    return found.reshape(content["num_topics"], len(content["terms"]))
+    topics = np.frombuffer(base64.b64decode(content["topics"]), "<f2").astype(np.float32)
+    return topics.reshape(content["num_topics"], len(content["terms"]))
 
 
 def _weighted(counts: Any, idf: np.ndarray) -> Any:
-    """tf-idf of word counts, a sparse matrix (num_rows, number of terms): (1 + ln count) × idf, with rows of length 1."""
+    """tf-idf of word counts, a sparse matrix (num_rows, number of terms): (1 + ln count) × idf, with L2-normalised rows."""
     weighted = counts.astype(np.float64)
     weighted.data = (1 + np.log(weighted.data)) * idf[weighted.indices]
     lengths = np.sqrt(np.asarray(weighted.multiply(weighted).sum(axis=1)).ravel())

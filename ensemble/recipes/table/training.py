@@ -1,15 +1,15 @@
-"""TabM for tables: one network for each fold, all trained in one launch; for any prepared data with flat features.
+"""Training of TabM for tables: one copy of the network for each fold, all in one launch; for any data with flat features.
 
     accelerate launch --config_file accelerate_configs/single_cpu.yaml scripts/train.py --recipe table \
         data=runs/people/prepared out=runs/people/members/tabm
 
-Copy c of the network is fitted on the rows `fit` of its fold, and predicts the rows that the fold holds out. Each row in
-`stop` is predicted by the copy that it stops: the score of these predictions together chooses the step at which all copies
-are kept. Quantiles, bins, known categories and the scale of the target of a copy are of its `fit` rows alone. They are
-buffers of the model, so that new rows are predicted from a checkpoint alone.
+Copy c of the network is fitted on the rows `fit` of fold c, and predicts the rows that the fold holds out. Each row in
+`stop` of a fold is predicted by its copy; the score of these predictions of all copies chooses the step for all copies. The
+quantiles, bins, known categories and target scale of a copy are computed from its `fit` rows. They are buffers of the model,
+so that a checkpoint is sufficient to predict new rows.
 
-Data without cross-validation train one copy on the split train, which stops on the split validation. The relevances of a
-ranking are learned as numbers.
+With data without cross-validation, one copy is trained on the split train and stopped by the split validation. The
+relevances of a ranking are a regression target.
 """
 
 import dataclasses
@@ -34,11 +34,11 @@ from ensemble.recipes.table import encoding, shapley, sizes
 from ensemble.recipes.table.settings import RecipeConfig
 from ensemble.task import Task, task_of
 
-with imports.without("sklearn"):  # which other embeddings of rtdl_num_embeddings need
+with imports.without("sklearn"):  # rtdl_num_embeddings imports it only for embeddings that are not used here
     from ensemble.recipes.table.model import Copies, Network, Shape
 
 ANY_FEATURES = True
-"""This network learns from prepared data of any recipe that have a task and flat features."""
+"""This network can be trained on prepared data of any recipe with a task and flat features."""
 OUT_OF_FOLD, VALIDATION, FORECAST = "oof", "validation", inputs.FORECAST
 MONITORS = {
     "binary": ("log_loss", False),
@@ -48,31 +48,31 @@ MONITORS = {
 }
 """By kind of task: the metric that chooses the step, and whether higher is better."""
 LEAST_EXPLAINED, MOST_EVALUATED = 50, 16_000
-"""Rows of a forecast that are explained, at least, and evaluations of the network for it: seconds on one core."""
+"""Minimum number of forecast rows with reasons, and maximum number of evaluations of the network: seconds on one core."""
 EXPLAINING_COPIES = 2
-"""All copies would take longer."""
+"""Number of copies whose predictions are explained, to limit the time."""
 NUM_REFERENCES = 8
 OUTPUTS = {"binary": "probability", "multiclass": "probabilities", "regression": "value", "ranking": "score"}
 
 
 def make(config: RecipeConfig, data: str) -> "TabularNetwork":
-    """The recipe on a folder of prepared data; `UserError` when the two do not go together."""
+    """The recipe for a folder of prepared data. Raises `UserError` if the settings do not fit the data."""
     return TabularNetwork(config, Path(data))
 
 
 class FlatRows:
-    """Rows of a split, each with the copies that it goes to."""
+    """Rows of a split, each with the copies that process it."""
 
     def __init__(self, folder: Path, stored: str, names: tuple[list[str], list[str]], task: Task, uses: np.ndarray,
                  rows: np.ndarray | None = None):  # fmt: skip
-        self.opened_with = folder, stored, names, task, uses, rows
+        self._arguments = folder, stored, names, task, uses, rows
         table = open_table(folder / "rows" / stored)
-        self.numbers, self.codes = ([Column(table, name) for name in of_kind] for of_kind in names)
-        named = {"row_id": "row_id", "target": task.target, "group": task.group, "cluster": task.cluster}
-        named |= {"weight": task.weight} if task.weight and task.weight in table.column_names else {}
-        self.columns = {name: Column(table, column) for name, column in named.items()}
+        self.numbers, self.codes = ([Column(table, name) for name in features] for features in names)
+        column_of = {"row_id": "row_id", "target": task.target, "group": task.group, "cluster": task.cluster}
+        column_of |= {"weight": task.weight} if task.weight and task.weight in table.column_names else {}
+        self.columns = {name: Column(table, column) for name, column in column_of.items()}
         self.uses = uses
-        """(num_rows, num_copies) bool, or (num_copies,) where all rows go to the same."""
+        """Which copies process a row: (num_rows, num_copies) bool, or (num_copies,) if it is the same for all rows."""
         self.numbers_of_rows = rows
         """Row numbers in the stored split; None for all of them."""
 
@@ -80,37 +80,37 @@ class FlatRows:
         return len(self.columns["row_id"]) if self.numbers_of_rows is None else len(self.numbers_of_rows)
 
     def __reduce__(self) -> tuple[Any, ...]:
-        """A DataLoader's worker opens the files itself: a pickled memory map is a copy of the whole file."""
-        return FlatRows, self.opened_with
+        """Pickle the arguments only, so that a DataLoader worker opens the files: a pickled memory map is a full copy."""
+        return FlatRows, self._arguments
 
     def gather(self, rows: np.ndarray, epoch: int = 0) -> Batch:
         """numbers and codes (B, …) float32, uses (B, C) bool, target (B,) float64, weight (B,) float32, group (B,)."""
         stored = rows if self.numbers_of_rows is None else self.numbers_of_rows[rows]
         uses = self.uses[rows] if self.uses.ndim == 2 else np.broadcast_to(self.uses, (len(rows), len(self.uses))).copy()
-        of_row = {name: self.columns[name].take(stored) for name in self.columns.keys() - {"row_id", "cluster"}}
-        weight = of_row.get("weight", np.ones(len(rows)))
+        columns = {name: self.columns[name].take(stored) for name in self.columns.keys() - {"row_id", "cluster"}}
+        weight = columns.get("weight", np.ones(len(rows)))
         batch = {
             "numbers": _stacked(self.numbers, stored),
             "codes": _stacked(self.codes, stored),
             "uses": uses,
-            "target": of_row["target"].astype(np.float64),
+            "target": columns["target"].astype(np.float64),
             "weight": weight.astype(np.float32),
-            "group": of_row["group"].astype(np.int64),
+            "group": columns["group"].astype(np.int64),
         }
         return {name: torch.from_numpy(array) for name, array in batch.items()}
 
-    def cut(self, uses: np.ndarray, rows: np.ndarray | None) -> "FlatRows":
-        """Only these rows of the stored split, each with the copies that it goes to."""
-        return FlatRows(*self.opened_with[:4], uses, rows)
+    def subset(self, uses: np.ndarray, rows: np.ndarray | None) -> "FlatRows":
+        """Only these rows of the stored split, with the copies that process each."""
+        return FlatRows(*self._arguments[:4], uses, rows)
 
     def column(self, name: str) -> np.ndarray:
         """A whole column of these rows."""
-        whole = self.columns[name].all()
-        return whole if self.numbers_of_rows is None else whole[self.numbers_of_rows]
+        values = self.columns[name].all()
+        return values if self.numbers_of_rows is None else values[self.numbers_of_rows]
 
 
 class TabularNetwork:
-    """The recipe; see `ensemble.recipe.NeuralRecipe` for what each method owes."""
+    """The methods of `ensemble.recipe.NeuralRecipe` for tables."""
 
     name = "table"
 
@@ -119,8 +119,8 @@ class TabularNetwork:
         self.folder, self.about = folder, folders.read_manifest(folder)
         if not self.about.get("features"):
             raise UserError(
-                f"{folder} has no flat features for this network: it was prepared for the recipe {self.about['recipe']}, "
-                f"whose own network --recipe {self.about['recipe']} trains"
+                f"{folder} has no flat features for this network, since it was prepared for the recipe "
+                f"{self.about['recipe']}: train the network of that recipe with --recipe {self.about['recipe']}"
             )
         self.task = task_of(self.about)
         self.cross_validation = CrossValidation.from_manifest(self.about)
@@ -130,8 +130,8 @@ class TabularNetwork:
         self.fingerprint = self.about["fingerprint"]
         self.inputs = inputs.meaning(self.about)
         features = self.about["features"]
-        self.categories = {of["name"]: int(of["categories"]) for of in features if of.get("categories")}
-        numbers = [of["name"] for of in features if of["name"] not in self.categories]
+        self.categories = {entry["name"]: int(entry["categories"]) for entry in features if entry.get("categories")}
+        numbers = [entry["name"] for entry in features if entry["name"] not in self.categories]
         self.names = numbers, list(self.categories)
         self._splits: dict[str, FlatRows] = {}
         self._weight: float | None = None
@@ -139,13 +139,13 @@ class TabularNetwork:
 
     @property
     def num_copies(self) -> int:
-        """Those of cross-validation, and the one that is fitted on all rows."""
+        """The copies of cross-validation, and with refit one that is fitted on all rows."""
         return self.config.num_copies + (self.config.new_rows == "refit")
 
     def choose(self, config: Any) -> Any:
-        """The settings of a training with those in place that are 0 or auto: they follow from the training rows."""
+        """Replace settings that are 0 or auto by values that follow from the number of training rows."""
         if self.config.new_rows == "refit" and not self.cross_validation:
-            raise UserError(f"recipe.new_rows=refit is for cross-validation, which {self.folder} has not: leave it out")
+            raise UserError(f"recipe.new_rows=refit needs cross-validation, which {self.folder} does not have: leave it out")
         chosen = dataclasses.replace(config, recipe=self.config)
         return sizes.of_training(chosen, self.task.kind, len(self.rows(SPLIT)))
 
@@ -155,7 +155,7 @@ class TabularNetwork:
         return self._splits[split]
 
     def model(self) -> Copies:
-        """New weights; scales of the rows that each copy is fitted on, or none where only weights will be loaded."""
+        """A new model; each copy has the scales of the rows that it is fitted on, if the data have a train split."""
         config, task = self.config, self.task
         shape = Shape(
             num_numbers=len(self.names[0]),
@@ -177,10 +177,10 @@ class TabularNetwork:
             for number, network in enumerate(model.copies):
                 assert isinstance(network, Network)
                 fit = self._fit(number)
-                set_scales(network, [of[fit] for of in numbers], [of[fit] for of in codes])
+                set_scales(network, [values[fit] for values in numbers], [values[fit] for values in codes])
                 if task.kind in ("regression", "ranking"):
-                    own = target[fit].astype(np.float64)
-                    model.mean[number], deviation = own.mean(), own.std()
+                    fit_target = target[fit].astype(np.float64)
+                    model.mean[number], deviation = fit_target.mean(), fit_target.std()
                     model.deviation[number] = deviation if deviation > 0 else 1.0
         return model
 
@@ -188,7 +188,7 @@ class TabularNetwork:
         return [adamw(model, learning_rate, weight_decay)]
 
     def step(self, model: torch.nn.Module, batch: Batch, state: Any) -> tuple[torch.Tensor, torch.Tensor, Any]:
-        """Sum over copies and the rows that they are fitted on of the submodels' mean loss, and the number of pairs."""
+        """Sum of the submodels' mean losses over all pairs of a copy and a row that fits it, and the number of pairs."""
         uses = batch["uses"]
         outputs = model(batch["numbers"], batch["codes"], uses)
         weight = batch["weight"] / self._mean_weight()
@@ -205,21 +205,21 @@ class TabularNetwork:
         for number, (output, rows) in enumerate(zip(outputs, uses.unbind(1), strict=True)):
             output = output.float()
             if kind == "binary":
-                found = output.sigmoid().mean(dim=1).double()
+                total[rows] += output.sigmoid().mean(dim=1).double()
             elif kind == "multiclass":
-                found = output.softmax(dim=2).mean(dim=1).double()
+                total[rows] += output.softmax(dim=2).mean(dim=1).double()
             else:
                 mean, deviation = scales[:, number]
-                found = output.mean(dim=1).double() * deviation + mean
-            total[rows] += found
+                total[rows] += output.mean(dim=1).double() * deviation + mean
         prediction = total / uses.sum(dim=1, keepdim=True)
-        found = {"prediction": prediction if kind == "multiclass" else prediction[:, 0], "target": batch["target"]}
-        return {**found, "group": batch["group"], **({"weight": batch["weight"].double()} if self.task.weight else {})}
+        weight = {"weight": batch["weight"].double()} if self.task.weight else {}
+        prediction = prediction if kind == "multiclass" else prediction[:, 0]
+        return {"prediction": prediction, "target": batch["target"], "group": batch["group"], **weight}
 
     def reasons(self, model: Copies, prediction: np.ndarray) -> list[list[dict[str, Any]]]:
-        """For the first rows of the split forecast, what features contribute most, by shapley.py: in log odds, in the unit
-        of the target, or in log probabilities of the likeliest classes.
+        """The features that contribute most to the first rows of the split forecast, by shapley.py.
 
+        Contributions are in log odds, in the unit of the target, or in log probabilities of the most probable classes.
         prediction : of all rows of the forecast, (n,) or (n, K).
         """
         rows, names = self.rows(FORECAST), [*self.names[0], *self.names[1]]
@@ -233,7 +233,7 @@ class TabularNetwork:
         references = model.copies[explaining[0]].references(NUM_REFERENCES)
         device = next(model.parameters()).device
 
-        def ask(values: np.ndarray) -> np.ndarray:
+        def predict(values: np.ndarray) -> np.ndarray:
             batch = {
                 "numbers": torch.from_numpy(values[:, : len(self.names[0])]),
                 "codes": torch.from_numpy(values[:, len(self.names[0]) :]),
@@ -241,24 +241,25 @@ class TabularNetwork:
                 **dict.fromkeys(("target", "weight", "group"), torch.zeros(len(values))),
             }
             with torch.no_grad():
-                found = self.predict(model, {name: of.to(device) for name, of in batch.items()})["prediction"].cpu().numpy()
-            clipped = np.clip(found, 1e-7, 1 - 1e-7)
+                on_device = {name: tensor.to(device) for name, tensor in batch.items()}
+                output = self.predict(model, on_device)["prediction"].cpu().numpy()
+            clipped = np.clip(output, 1e-7, 1 - 1e-7)
             if self.task.kind == "binary":
                 return np.log(clipped / (1 - clipped))[:, None]
-            return np.log(clipped) if self.task.kind == "multiclass" else found[:, None]
+            return np.log(clipped) if self.task.kind == "multiclass" else output[:, None]
 
         was_training = model.training
         model.eval()
-        parts = shapley.values(ask, features, references).transpose(0, 2, 1)
+        contributions = shapley.values(predict, features, references).transpose(0, 2, 1)
         model.train(was_training)
         classes = None
         if prediction.ndim == 2:
             classes = np.argsort(-prediction[first], axis=1, kind="stable")[:, :EXPLAINED_CLASSES]
-            parts = np.take_along_axis(parts, classes[:, :, None], axis=1)
-        found: list[list[dict[str, Any]]] = [[] for _ in prediction]
-        for row, of_row in zip(first.tolist(), strongest_reasons(names, features, parts, classes), strict=True):
-            found[row] = of_row
-        return found
+            contributions = np.take_along_axis(contributions, classes[:, :, None], axis=1)
+        reasons: list[list[dict[str, Any]]] = [[] for _ in prediction]
+        for row, strongest in zip(first.tolist(), strongest_reasons(names, features, contributions, classes), strict=True):
+            reasons[row] = strongest
+        return reasons
 
     def metrics(self, predictions: dict[str, np.ndarray]) -> dict[str, float]:
         from ensemble.metrics import METRIC_FUNCTIONS
@@ -274,15 +275,16 @@ class TabularNetwork:
 
     def size(self, num_rows: int) -> Size:
         config, num_outputs = self.config, max(1, len(self.task.classes))
-        of_categories = sum(size + 1 if size < 32 else 16 for size in self.categories.values())
-        num_inputs = len(self.names[0]) * config.embedding_size + of_categories
+        num_category_inputs = sum(size + 1 if size < 32 else 16 for size in self.categories.values())
+        num_inputs = len(self.names[0]) * config.embedding_size + num_category_inputs
         layers = num_inputs * config.width + (config.num_layers - 1) * config.width**2
         heads = config.num_submodels * (num_inputs + config.width * num_outputs)
         embeddings = len(self.names[0]) * (config.num_bins + 2) * config.embedding_size
-        of_row = 2 * config.num_submodels * config.width * config.num_layers + num_inputs
+        activations = 2 * config.num_submodels * config.width * config.num_layers + num_inputs
         return Size(
             num_parameters=self.num_copies * (layers + heads + embeddings),
-            batch_bytes=2 * num_rows * self.num_copies * of_row,  # of float32, and a row goes to half of the copies at least
+            # 4 bytes per float32; at least half of the copies process a row
+            batch_bytes=2 * num_rows * self.num_copies * activations,
             settings=("recipe.num_submodels", "recipe.width", "recipe.embedding_size"),
         )
 
@@ -307,7 +309,7 @@ class TabularNetwork:
         return self._weight
 
     def _fit(self, copy: int) -> np.ndarray:
-        """The rows of the split train that a copy is fitted on."""
+        """The rows of the train split that a copy is fitted on."""
         if self.cross_validation and copy < self.config.num_copies:
             return self._all_folds()[copy].fit
         return np.arange(len(self.rows(SPLIT).columns["row_id"]))
@@ -319,31 +321,31 @@ class TabularNetwork:
         return self._folds
 
     def _open(self, split: str) -> FlatRows:
-        is_out_of_train = bool(self.cross_validation) and split in (OUT_OF_FOLD, VALIDATION)
-        stored = SPLIT if is_out_of_train else split
+        is_part_of_train = bool(self.cross_validation) and split in (OUT_OF_FOLD, VALIDATION)
+        stored = SPLIT if is_part_of_train else split
         if stored not in self.about["splits"]:
             raise UserError(f"{self.folder} has no split '{split}': it has {', '.join(self.about['splits'])}")
-        whole = FlatRows(self.folder, stored, self.names, self.task, np.empty(0), None)
+        all_rows = FlatRows(self.folder, stored, self.names, self.task, np.empty(0), None)
         if not self.cross_validation or stored != SPLIT:
             new_rows = np.arange(self.num_copies) >= (self.config.num_copies if self.config.new_rows == "refit" else 0)
-            return whole.cut(new_rows, None)
-        uses = np.zeros((len(whole), self.num_copies), bool)
+            return all_rows.subset(new_rows, None)
+        uses = np.zeros((len(all_rows), self.num_copies), bool)
         for number, fold in enumerate(self._all_folds()):
             uses[{OUT_OF_FOLD: fold.held, VALIDATION: fold.stop}.get(split, fold.fit), number] = True
         if split == SPLIT:
             uses[:, self.config.num_copies :] = True
         rows = np.flatnonzero(uses.any(axis=1))
-        return whole.cut(uses[rows], rows)
+        return all_rows.subset(uses[rows], rows)
 
 
 def _scales(model: torch.nn.Module) -> torch.Tensor:
-    """Mean and deviation of the target in the rows of each copy, (2, C) float64."""
+    """Mean and standard deviation of the target in the rows of each copy, (2, C) float64."""
     copies: Any = getattr(model, "module", model)
     return torch.stack([copies.mean, copies.deviation])
 
 
 def set_scales(network: Network, numbers: list[np.ndarray], codes: list[np.ndarray]) -> None:
-    """Fit what a copy knows of its inputs beside its weights: quantiles and bins of numbers, and its categories."""
+    """Set the buffers of a copy from the rows that it is fitted on: quantiles and bins of numbers, and known categories."""
     if numbers:
         scales = [encoding.fit(values, network.shape.num_bins) for values in numbers]
         for name in ("knots", "segments", "edges"):
@@ -358,7 +360,7 @@ def set_scales(network: Network, numbers: list[np.ndarray], codes: list[np.ndarr
 
 
 def _stacked(columns: list[Column], rows: np.ndarray) -> np.ndarray:
-    """Columns side by side, (num_rows, number of columns) float32."""
+    """Columns of some rows as a matrix, (num_rows, number of columns) float32."""
     if not columns:
         return np.empty((len(rows), 0), np.float32)
     return np.stack([column.take(rows) for column in columns], axis=1).astype(np.float32, copy=False)

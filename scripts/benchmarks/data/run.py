@@ -43,7 +43,7 @@ def run(settings: BasicPanel) -> None:
     before, after = rows.sum("reviews", 4), rows.next("reviews", 12)
     growth = (after / (before + 1)).astype(np.float32)
     week = rows.week.astype(np.int16)
-    border = panels.borders(week, growth, 0.05)
+    border = panels.growth_thresholds(week, growth, 0.05)
     least = np.array([border.get(number, np.inf) for number in range(week.min(), week.max() + 1)], np.float32)
     weeks.select(
         products["parent_asin"].gather(weeks["product"]).alias("product_id"),

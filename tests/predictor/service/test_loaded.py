@@ -74,7 +74,7 @@ def test_a_request_that_cannot_be_prepared_disturbs_nothing(predictor: Predictor
     """A mistake would come as a traceback, name a scratch file, or leave the processes out of step."""
     request = requests.Request(**request_rows)
     table = requests.review_table(request.reviews)
-    with pytest.raises(UserError, match="the members learned with product metadata, and none are given: add metadata"):
+    with pytest.raises(UserError, match="the members were trained with product metadata, but none are given: add metadata"):
         predictor.predict(table)
     assert request.products
     products = requests.product_table(request.products)

@@ -14,19 +14,19 @@ from ensemble.recipes.hot_sellers import baselines
 @pytest.mark.parametrize("split", ["blend", "test", "forecast"])
 def test_the_score_is_momentum(prepared: Path, tmp_path: Path, split: str) -> None:
     """The figure beside every member's would be of other rows, or of a score that nobody can explain."""
-    found = baselines.predict(prepared, split)
+    scores = baselines.predict(prepared, split)
     rows = open_table(prepared / "rows" / split)
     weeks = open_table(prepared / "weeks").to_pydict()
-    for row, score in list(zip(rows.to_pylist(), found["prediction"], strict=True))[::17]:
+    for row, score in list(zip(rows.to_pylist(), scores["prediction"], strict=True))[::17]:
         reviews: Counter[int] = Counter()
         for at in range(row["weeks_begin"], row["weeks_end"]):
             reviews[row["week"] - weeks["week"][at]] += weeks["reviews"][at]
         last, before = (sum(reviews[ago] for ago in span) for span in (range(4), range(4, 8)))
         assert score == pytest.approx(last / (before + 1), rel=1e-6)
-    np.testing.assert_array_equal(found["row_id"], rows["row_id"].to_numpy())
-    np.testing.assert_array_equal(found["target"], rows["hot"].to_numpy())
-    np.testing.assert_array_equal(found["group"], rows["week"].to_numpy())
-    np.testing.assert_array_equal(found["cluster"], rows["product"].to_numpy())
-    assert found["fingerprint"] == folders.read_manifest(prepared)["fingerprint"]
-    predictions.write(tmp_path / "x.parquet", predictions.Predictions(**found, split=split, member=baselines.NAME))
+    np.testing.assert_array_equal(scores["row_id"], rows["row_id"].to_numpy())
+    np.testing.assert_array_equal(scores["target"], rows["hot"].to_numpy())
+    np.testing.assert_array_equal(scores["group"], rows["week"].to_numpy())
+    np.testing.assert_array_equal(scores["cluster"], rows["product"].to_numpy())
+    assert scores["fingerprint"] == folders.read_manifest(prepared)["fingerprint"]
+    predictions.write(tmp_path / "x.parquet", predictions.Predictions(**scores, split=split, member=baselines.NAME))
     assert predictions.read(tmp_path / "x.parquet").output == "score"  # it is no probability, and may be more than 1

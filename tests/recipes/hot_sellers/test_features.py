@@ -95,14 +95,14 @@ def rows(raw: list[dict[str, Any]], tmp_path_factory: pytest.TempPathFactory) ->
     assert about["categories"] == ["", "Tools", "Toys"]
     ids = open_table(folder / "prepared" / "products")["product_id"].to_pylist()
     first_week = (FIRST_DAY.date() - weekly.FIRST_MONDAY).days // 7
-    found = [
+    all_rows = [
         {**row, "product_id": ids[row["product"]], "t": row["week"] - first_week}
         for split in ("train", "forecast")
         for row in open_table(folder / "prepared" / "rows" / split).to_pylist()
     ]
-    assert len(found) > 400
-    assert max(row["t"] for row in found) == NUM_WEEKS - 1
-    return found
+    assert len(all_rows) > 400
+    assert max(row["t"] for row in all_rows) == NUM_WEEKS - 1
+    return all_rows
 
 
 class Product:
@@ -244,10 +244,10 @@ def test_the_table_names_every_feature_once() -> None:
 @pytest.mark.parametrize("name", EXPECTED)
 def test_feature(name: str, rows: list[dict[str, Any]], products: list[Product]) -> None:
     """The column would not be what its meaning says, at gaps, at the data's beginning, or in a young product."""
-    found = np.array([row[name] for row in rows], np.float32)
+    actual = np.array([row[name] for row in rows], np.float32)
     expected = np.array([EXPECTED[name](product) for product in products])
-    np.testing.assert_allclose(found, expected, rtol=2e-6, atol=1e-6)
-    assert len(np.unique(found[np.isfinite(found)])) > 1, "the data must make the feature vary"
+    np.testing.assert_allclose(actual, expected, rtol=2e-6, atol=1e-6)
+    assert len(np.unique(actual[np.isfinite(actual)])) > 1, "the data must make the feature vary"
 
 
 def test_unknown_is_nan_and_nothing_is_infinite(rows: list[dict[str, Any]]) -> None:

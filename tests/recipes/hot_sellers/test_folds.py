@@ -43,35 +43,35 @@ def test_weeks_go_forward_with_an_embargo(rows: list[int], horizon: int, num_fol
     whole = {"train": (first, first), "blend": (first, past_end), "test": (past_end + horizon + 1, past_end + horizon + 9)}
     settings = PanelConfig(horizon_weeks=horizon, folds=num_folds)
     try:
-        found = folds.fold_weeks(whole, np.array(rows), settings)
+        all_folds = folds.fold_weeks(whole, np.array(rows), settings)
     except UserError:
         assert past_end - first < 2 * (2 * horizon + 2 * num_folds) or 0 in rows
         return
-    assert len(found) == num_folds + 1
-    for fold in found:
+    assert len(all_folds) == num_folds + 1
+    for fold in all_folds:
         assert fold["train"][0] == first
         assert list(fold)[-1] == "test"
         assert fold["test"] == whole["test"]
         for before, after in itertools.pairwise(fold.values()):
             assert before[0] <= before[1] < after[0] - horizon
-    blocks = [fold["blend"] for fold in found[:-1]]
-    for block, fold in zip(blocks, found[:-1], strict=True):
+    blocks = [fold["blend"] for fold in all_folds[:-1]]
+    for block, fold in zip(blocks, all_folds[:-1], strict=True):
         assert block[0] <= block[1]
         assert fold["validation"][1] == block[0] - horizon - 1
     assert all(before[1] + 1 == after[0] for before, after in itertools.pairwise(blocks))
     assert blocks[-1][1] == past_end
-    assert list(found[-1]) == ["train", "validation", "test"]
-    assert found[-1]["validation"][1] == past_end
-    before_blocks = sum(rows[: found[0]["blend"][0] - first])
+    assert list(all_folds[-1]) == ["train", "validation", "test"]
+    assert all_folds[-1]["validation"][1] == past_end
+    before_blocks = sum(rows[: all_folds[0]["blend"][0] - first])
     assert before_blocks >= sum(rows[: past_end - first + 1]) / 2
 
 
 def test_blocks_and_shares_are_even() -> None:
     """The first copy would learn from hardly a week, or one block hold nearly all the rows."""
     whole = {"train": (100, 120), "blend": (100, 299), "test": (312, 330)}
-    found = folds.fold_weeks(whole, np.full(240, 10), PanelConfig(horizon_weeks=12, folds=4))
-    assert [fold["blend"] for fold in found[:-1]] == [(200, 224), (225, 249), (250, 274), (275, 299)]
-    for fold in found:
+    all_folds = folds.fold_weeks(whole, np.full(240, 10), PanelConfig(horizon_weeks=12, folds=4))
+    assert [fold["blend"] for fold in all_folds[:-1]] == [(200, 224), (225, 249), (250, 274), (275, 299)]
+    for fold in all_folds:
         num = {split: last - first + 1 for split, (first, last) in fold.items()}
         assert num["validation"] / (num["train"] + num["validation"]) == pytest.approx(15 / 70, abs=0.01)
     assert folds.fold_weeks(whole, np.full(240, 10), PanelConfig()) == []
@@ -176,11 +176,15 @@ def test_a_fold_is_prepared_data_like_any_other(folded: Path, tmp_path: Path) ->
     assert not [name for name in about["files"] if name.startswith("folds")]
     for number, entry in enumerate(about["folds"]):
         fold = folder_of(folded, about, number)
-        its = folders.verify(fold)
-        assert (its["fingerprint"], its["splits"], its["fold"]) == (entry["fingerprint"], entry["splits"], number)
-        for split, facts in its["splits"].items():
+        manifest = folders.verify(fold)
+        assert (manifest["fingerprint"], manifest["splits"], manifest["fold"]) == (
+            entry["fingerprint"],
+            entry["splits"],
+            number,
+        )
+        for split, facts in manifest["splits"].items():
             assert open_table(fold / "rows" / split).num_rows == facts["rows"]
-            assert len(its["files"]) > 10
+            assert len(manifest["files"]) > 10
     staging.stage(folded / "folds/1", tmp_path / "staged")
     assert content(tmp_path / "staged", "blend") == content(folded / "folds/1", "blend")
     assert folders.verify(tmp_path / "staged")["fingerprint"] == about["folds"][1]["fingerprint"]
@@ -192,8 +196,10 @@ def test_a_swapped_fold_is_refused(folded: Path, tmp_path: Path) -> None:
     about = folders.read_manifest(copy)
     (copy / "folds/1").rename(copy / "folds/x")
     (copy / "folds/2").rename(copy / "folds/1")
-    its = about["folds"][2]["fingerprint"]
-    with pytest.raises(UserError, match=rf"folds/1 is {its}, but .*copy was prepared with .* there: prepare both again"):
+    manifest = about["folds"][2]["fingerprint"]
+    with pytest.raises(
+        UserError, match=rf"folds/1 is {manifest}, but .*copy was prepared with .* there: prepare both again"
+    ):
         folder_of(copy, about, 1)
     with pytest.raises(UserError, match=r"there is no prepared data at .*folds/2"):
         folder_of(copy, about, 2)

@@ -62,7 +62,7 @@ def matrix(chunks: list[Products], name: str) -> np.ndarray:
     return np.concatenate([getattr(chunk, name) for chunk in chunks], axis=-1)
 
 
-def around(values: np.ndarray, events: np.ndarray, offsets: range) -> float:
+def sum_at_offsets(values: np.ndarray, events: np.ndarray, offsets: range) -> float:
     """The sum of a (num_weeks, num_products) matrix over weeks at these offsets from events, all of them inside the data."""
     week, product = np.nonzero(events)
     inside = (week >= 12) & (week < len(values) - 20)
@@ -152,7 +152,7 @@ def test_one_seed_gives_one_file(small, tmp_path):
         assert first.read_bytes() == second.read_bytes()
         assert first.read_bytes() != third.read_bytes()
     ids = [set(pl.read_ndjson(paths[0], schema={"user_id": pl.String})["user_id"]) for paths in (small, other)]
-    assert not ids[0] & ids[1], "two seeds are two worlds"
+    assert not ids[0] & ids[1], "ids differ between seeds"
 
 
 @pytest.mark.parametrize(
@@ -217,58 +217,60 @@ def test_words_can_be_left_out(tmp_path):
 
 
 def test_buzz_precedes_growth_that_counts_do_not_show():
-    """The text member would have nothing of its own to find, or a single word would give everything away."""
+    """Text would carry no signal of its own, or a single word would be sufficient."""
     config = MarketConfig(num_products=1500, num_reviews=100_000)
     chunks = list(simulate(config))
-    counts, starts, talk = (matrix(chunks, name) for name in ("counts", "buzz_starts", "talk"))
-    talked, denied = np.zeros_like(counts), np.zeros_like(counts)
+    counts, starts, buzz_share = (matrix(chunks, name) for name in ("counts", "buzz_starts", "buzz_share"))
+    buzz_counts, decoy_counts = np.zeros_like(counts), np.zeros_like(counts)
     for chunk in chunks:
         for batch in reviews(chunk, config):
             week = weeks_of(batch, config)
             product = chunk.number[batch["product"].to_numpy()]
-            for seen, phrases in ((talked, market_words.BUZZ), (denied, market_words.DECOY)):
+            for seen, phrases in ((buzz_counts, market_words.BUZZ), (decoy_counts, market_words.DECOY)):
                 has = batch["text"].str.contains_any(list(phrases)).to_numpy()
                 np.add.at(seen, (week[has], product[has]), 1)
-    silent = range(market.BUZZ_SILENT_WEEKS)
-    before = around(counts, starts, range(-4, 0)) / 4
-    assert 0.6 < around(talked, starts, silent) / around(counts, starts, silent) < 0.8
-    assert 0.85 < around(counts, starts, silent) / 4 / before < 1.15, "counts do not move while people talk"
-    assert around(counts, starts, range(4, 16)) / 12 / before > 3, "then they do"
-    quiet = talk == 0
-    assert talked[quiet].sum() == 0
-    assert denied[quiet].sum() / counts[quiet].sum() > 0.05
-    first_talk = (talk > 0) & (np.roll(talk, 1, axis=0) == 0)
-    assert 0.15 < 1 - (first_talk & starts).sum() / first_talk.sum() < 0.35, "some buzz comes to nothing"
+    lead_weeks = range(market.BUZZ_LEAD_WEEKS)
+    before = sum_at_offsets(counts, starts, range(-4, 0)) / 4
+    assert 0.6 < sum_at_offsets(buzz_counts, starts, lead_weeks) / sum_at_offsets(counts, starts, lead_weeks) < 0.8
+    assert 0.85 < sum_at_offsets(counts, starts, lead_weeks) / 4 / before < 1.15, (
+        "counts do not move while reviews mention the buzz"
+    )
+    assert sum_at_offsets(counts, starts, range(4, 16)) / 12 / before > 3, "then they increase"
+    quiet = buzz_share == 0
+    assert buzz_counts[quiet].sum() == 0
+    assert decoy_counts[quiet].sum() / counts[quiet].sum() > 0.05
+    first_mention = (buzz_share > 0) & (np.roll(buzz_share, 1, axis=0) == 0)
+    assert 0.15 < 1 - (first_mention & starts).sum() / first_mention.sum() < 0.35, "some buzz has no effect"
 
     def words(phrases: tuple[str, ...]) -> set[str]:
         return {word.strip(".,").lower() for phrase in phrases for word in phrase.split()}
 
-    assert words(market_words.BUZZ) <= words(market_words.DECOY), "no word alone tells"
+    assert words(market_words.BUZZ) <= words(market_words.DECOY), "no single word is sufficient"
 
 
 def test_own_peak_repeats_a_year_later(demo):
-    """Last year's series would say nothing on this year's."""
-    counts, peak, age_ok = matrix(demo, "counts"), matrix(demo, "peak"), matrix(demo, "launch_week") < -20
-    year = market._year_fraction(MarketConfig())[:, None]
+    """Last year's series would carry no information about this year's."""
+    counts, peak, is_launched = matrix(demo, "counts"), matrix(demo, "peak"), matrix(demo, "launch_week") < -20
+    year = market.year_fraction(MarketConfig())[:, None]
     distance = np.abs((year - peak + 0.5) % 1 - 0.5) * market.WEEKS_PER_YEAR
     for first_week in (0, 52, 104):
         rows = slice(first_week, first_week + 52)
-        near = counts[rows][(distance[rows] < 2) & age_ok].mean()
-        far = counts[rows][(distance[rows] > 12) & age_ok].mean()
+        near = counts[rows][(distance[rows] < 2) & is_launched].mean()
+        far = counts[rows][(distance[rows] > 12) & is_launched].mean()
         assert near > 3 * far
     assert 0.5 < np.isfinite(peak).mean() < 0.7
     assert np.histogram(peak[np.isfinite(peak)], bins=4, range=(0, 1))[0].min() > 300, "every product has its own day"
 
 
-def test_reviews_bring_reviews(demo):
-    """Arrivals would be Poisson given the rate, and a burst would say nothing on the next week."""
+def test_reviews_are_self_exciting(demo):
+    """Counts would be Poisson given the rate, without correlation between weeks."""
     counts, rate = matrix(demo, "counts"), matrix(demo, "rate")
-    expected = market._excite(rate, draw=np.asarray)
+    expected = market.weekly_reviews(rate, draw=np.asarray)
     busy = expected[:-1] > 0.5
     surprise = (counts - expected) / np.sqrt(np.maximum(expected, 1e-9))
-    echo = (surprise[:-1] * surprise[1:])[busy].mean()
-    first_week_echo = market.SELF_EXCITATION * (1 - market.MEMORY)
-    assert 0.8 * first_week_echo < echo < 2 * first_week_echo
+    correlation = (surprise[:-1] * surprise[1:])[busy].mean()
+    expected_correlation = market.SELF_EXCITATION * (1 - market.EXCITATION_DECAY)
+    assert 0.8 * expected_correlation < correlation < 2 * expected_correlation
     assert abs(counts.sum() / rate.sum() - 1) < 0.02, "stable: excitation moves reviews in time and adds none"
 
 
@@ -278,7 +280,7 @@ def test_samples_announce_promotions():
     chunks = list(simulate(config))
     counts, samples = matrix(chunks, "counts"), matrix(chunks, "samples")
     begins = samples & ~np.roll(samples, 1, axis=0)
-    assert around(counts, begins, range(4, 10)) > 2 * around(counts, begins, range(-6, 0))
+    assert sum_at_offsets(counts, begins, range(4, 10)) > 2 * sum_at_offsets(counts, begins, range(-6, 0))
     shares = (
         pl.concat(
             batch.with_columns(sampled=chunk.samples[weeks_of(batch, config), batch["product"].to_numpy()])
@@ -309,7 +311,7 @@ def test_quality_moves_sales_six_weeks_later(demo):
 
 
 def test_ratings_follow_quality():
-    """Stars would say nothing on quality, whatever it does to sales."""
+    """Ratings would carry no information about quality."""
     config = MarketConfig(num_products=100, num_reviews=20_000, with_text=False)
     (chunk,) = simulate(config)
     batch = pl.concat(reviews(chunk, config))
@@ -324,7 +326,7 @@ def test_categories_have_seasons_and_holidays(demo):
     """Category, week and price would not interact."""
     counts, category, price = (matrix(demo, name) for name in ("counts", "category", "price"))
     names = [one.name for one in market_words.CATEGORIES]
-    year = market._year_fraction(MarketConfig())
+    year = market.year_fraction(MarketConfig())
 
     def lift(chosen: np.ndarray, low: float, high: float) -> float:
         inside = (year > low) & (year < high)
@@ -385,7 +387,7 @@ def test_nothing_half_written_stays(tmp_path, monkeypatch):
     assert [(tmp_path / name).read_bytes() for name in ("reviews.jsonl", "meta.jsonl")] == old
 
 
-def test_a_folder_that_cannot_be_is_named(tmp_path):
+def test_a_folder_that_cannot_be_created_is_named(tmp_path):
     """A user would see a traceback for a path that is a file."""
     (tmp_path / "taken").write_text("")
     with pytest.raises(UserError, match="taken"):

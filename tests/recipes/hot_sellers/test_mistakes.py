@@ -1,4 +1,4 @@
-"""What a user's files can be that is no error of form: copies, metadata of other products, and too little of everything."""
+"""Files in a valid format with wrong content: copies, metadata of other products, too few data."""
 
 import csv
 import os
@@ -153,7 +153,7 @@ def test_metadata_that_stand_twice_are_counted(tmp_path: Path, capsys: pytest.Ca
     census = twice["product_census"]
     assert {kind: dropped["count"] for kind, dropped in census["dropped"].items()} == {spills.COPY: 3, spills.CONFLICT: 2}
     assert census["rows_read"] == len(rows) == census["rows_kept"] + 5
-    assert "warning: 2 rows of the metadata are of a product that an earlier row describes otherwise, such as B" in (
+    assert "warning: 2 rows of the metadata differ from an earlier row of the same product, such as B" in (
         capsys.readouterr().err
     )
     assert twice["splits"] == once["splits"]
@@ -207,7 +207,9 @@ def test_a_part_of_the_market_is_warned_of(
 def test_settings_of_the_generated_market_with_files_are_refused(tmp_path: Path) -> None:
     """They would do nothing, without a word."""
     config = config_for(tmp_path, steady_market(), market=MarketConfig(seed=3))
-    with pytest.raises(UserError, match=r"^market.seed=3 is of the generated market, and source names your own files"):
+    with pytest.raises(
+        UserError, match=r"^market.seed=3 applies only to a generated market, but source names your own files"
+    ):
         panel.prepare(config)
 
 

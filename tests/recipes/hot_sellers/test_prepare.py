@@ -1,4 +1,4 @@
-"""The panel: no leak, labels and splits as they are defined, and a folder that is whole or not there."""
+"""The panel: no leak, labels and splits as defined, and a folder that is complete or absent."""
 
 import collections
 import datetime
@@ -100,7 +100,7 @@ def test_nothing_after_t_is_seen_at_t(
     end: int,
     data: st.DataObject,
 ) -> None:
-    """A feature, a week or a text of the future would be in a row, and every figure on test be a lie."""
+    """A feature, a week or a text of the future would be in a row, and every score on test too good."""
     folder = tmp_path_factory.mktemp("leak")
     known = BACKGROUND + past
     one = [*known, *future, review("Z", T + 15, SUNDAY)]
@@ -143,7 +143,7 @@ def test_nothing_after_t_is_seen_at_t(
 def test_how_the_work_is_cut_changes_no_row(
     limits: dict[str, int], prepared: Path, raw_market: tuple[Path, Path], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Products on a border between two files would lose reviews, or a category's totals miss a file."""
+    """Products at the boundary of two files would lose reviews, or a category's totals miss a file."""
     for name, value in limits.items():
         monkeypatch.setattr(spills if hasattr(spills, name) else panel, name, value)
     settings = PanelConfig(**folders.read_manifest(prepared)["config"])
@@ -182,7 +182,7 @@ def week_number(day: str) -> int:
 
 
 def test_labels_by_brute_force(prepared: Path, market: dict[str, dict[int, list[dict[str, Any]]]]) -> None:
-    """The members would learn something else than what the README says they forecast."""
+    """The members would be trained on labels other than those in the README."""
     about = folders.read_manifest(prepared)
     ids = open_table(prepared / "products")["product_id"].to_pylist()
     for split in SPLITS:
@@ -224,11 +224,11 @@ def test_rows_address_their_weeks_and_reviews(prepared: Path, market: dict[str, 
             assert [(one["week"], one["reviews"]) for one in active] == [
                 (week - ago, len(by_week[week - ago])) for ago in range(51, -1, -1) if by_week.get(week - ago)
             ]
-            found, expected = read[row["reviews_begin"] : row["reviews_end"]], within(by_week, min(by_week) - 1, week)
-            assert [one["rating"] for one in found] == [one["rating"] for one in expected]
-            if found:
+            addressed, expected = read[row["reviews_begin"] : row["reviews_end"]], within(by_week, min(by_week) - 1, week)
+            assert [one["rating"] for one in addressed] == [one["rating"] for one in expected]
+            if addressed:
                 words = pl.Series([f"{expected[-1]['title']}\n{expected[-1]['text']}"])
-                assert found[-1]["tokens"] == text.tokenize(words, 24, 8192)[0][0].tolist()
+                assert addressed[-1]["tokens"] == text.tokenize(words, 24, 8192)[0][0].tolist()
     assert sorted(row_ids) == list(range(len(row_ids)))
 
 
@@ -258,23 +258,23 @@ growths = st.lists(st.tuples(st.integers(100, 103), st.sampled_from([0.0, 0.5, 1
 
 @given(rows=growths, top_fraction=st.sampled_from([0.01, 0.05, 0.1, 1 / 3, 0.5, 0.99]))
 def test_hot_is_never_more_than_the_top_fraction(rows: list[tuple[int, float]], top_fraction: float) -> None:
-    """Ties at the border would be hot, one week's border be another's, or fewer be hot than there is room for."""
+    """Ties at the threshold would be hot, one week's threshold be another's, or fewer be hot than there is room for."""
     week, growth = np.array([row[0] for row in rows], np.int16), np.array([row[1] for row in rows], np.float32)
-    found = panel.borders(week, growth, top_fraction)
-    assert set(found) == set(week.tolist())
-    for number, border in found.items():
+    thresholds = panel.growth_thresholds(week, growth, top_fraction)
+    assert set(thresholds) == set(week.tolist())
+    for number, threshold in thresholds.items():
         here = growth[week == number]
         room = math.floor(top_fraction * len(here) + 1e-9)
-        assert (here > border).sum() <= room
-        assert (here >= border).sum() > room
+        assert (here > threshold).sum() <= room
+        assert (here >= threshold).sum() > room
 
 
-def test_a_border_is_exact() -> None:
-    """A twentieth of sixty is three, and not two, whatever floating point says."""
+def test_a_threshold_is_exact() -> None:
+    """A twentieth of sixty is three, and not two, despite rounding of floating-point numbers."""
     week, growth = np.zeros(60, np.int16), np.arange(60, dtype=np.float32)
-    assert (growth > panel.borders(week, growth, 0.05)[0]).sum() == 3
+    assert (growth > panel.growth_thresholds(week, growth, 0.05)[0]).sum() == 3
     growth[-4:] = 99
-    assert (growth > panel.borders(week, growth, 0.05)[0]).sum() == 0
+    assert (growth > panel.growth_thresholds(week, growth, 0.05)[0]).sum() == 0
 
 
 # ------------------------------------------------------------------------------------------------ splits
@@ -306,9 +306,9 @@ def test_splits_have_their_shares_of_the_rows(num_weeks: int, per_week: int, mor
     """A split would be far smaller than its share, as by weeks in a market that grows."""
     rows = per_week * (1 + more * np.arange(num_weeks))
     ranges = panel.split_weeks(0, num_weeks + 3, rows, PanelConfig(horizon_weeks=4))
-    found = np.array([rows[begin : end + 1].sum() for begin, end in ranges.values()])
-    expected = found.sum() * np.array(PanelConfig().shares)
-    assert (abs(found - expected) <= 2 * rows.max()).all(), (found, expected)
+    num_rows = np.array([rows[begin : end + 1].sum() for begin, end in ranges.values()])
+    expected = num_rows.sum() * np.array(PanelConfig().shares)
+    assert (abs(num_rows - expected) <= 2 * rows.max()).all(), (num_rows, expected)
 
 
 def test_data_that_are_too_short(tmp_path: Path) -> None:
@@ -331,7 +331,8 @@ def test_data_that_are_too_short(tmp_path: Path) -> None:
 def test_a_split_without_rows_or_hot_rows(tmp_path: Path) -> None:
     """A member would be trained, or scored, on nothing."""
     with pytest.raises(
-        UserError, match=r"the train split has .* rows but not one hot product.*panel.top_fraction=0.05: raise"
+        UserError,
+        match=r"the train split has .* rows but not one hot product.*panel.top_fraction=0.05: raise panel.top_fraction",
     ):
         panel.prepare(config_for(tmp_path, steady_market(), PanelConfig(horizon_weeks=2)))
     gap = [one for one in steady_market(60) if not 2 * weekly.WEEK_MS < one["timestamp"] - FIRST_MS < 58 * weekly.WEEK_MS]
@@ -453,7 +454,7 @@ def test_until_cuts_the_reviews_after_a_day(tmp_path: Path) -> None:
     assert about["last_week"] == str((last_day - datetime.timedelta(days=6)).date())
     assert {kind: dropped["count"] for kind, dropped in about["census"]["dropped"].items()} == {reviews.AFTER_UNTIL: 1}
     for until in ("yesterday", "2021-13-01", "9999-12-31"):
-        with pytest.raises(UserError, match=f"until={until} is no date: write it as in 2023-09-30"):
+        with pytest.raises(UserError, match=f"until={until} is not a date: write it as in 2023-09-30"):
             panel.prepare(config_for(tmp_path / "other", steady_market(), until=until))
 
 
@@ -466,7 +467,7 @@ STAGES = [
     (text, "tokenize"),
     (weekly, "sum_by_week"),
     (panel, "split_weeks"),
-    (panel, "borders"),
+    (panel, "growth_thresholds"),
     (features, "compute"),
     (arrow.TableWriter, "write"),
     (arrow, "_describe"),
@@ -514,7 +515,7 @@ def test_the_same_raw_files_give_the_same_fingerprint(tmp_path: Path) -> None:
     assert len(set(fingerprints.values())) == 4
 
 
-def test_what_stands_in_the_manifest(prepared: Path, raw_market: tuple[Path, Path]) -> None:
+def test_the_entries_of_the_manifest(prepared: Path, raw_market: tuple[Path, Path]) -> None:
     """Nobody could tell what the data were made of, or a member what a column means."""
     about = folders.read_manifest(prepared)
     assert about["recipe"] == "hot_sellers"
@@ -551,7 +552,7 @@ def test_raw_data_inside_out_are_refused(tmp_path: Path) -> None:
 
 def test_metadata_without_reviews_is_refused(tmp_path: Path) -> None:
     """The generated market would be joined with the products of another one."""
-    with pytest.raises(UserError, match="metadata is given without source: name the review files too"):
+    with pytest.raises(UserError, match="metadata is given without source: name the review files too, or leave both out"):
         panel.prepare(PrepareConfig(out=str(tmp_path / "out"), metadata=(write_metadata(tmp_path / "raw"),)))
 
 

@@ -77,11 +77,11 @@ def test_the_panel_holds_the_tokenizers_ids(data: Path, encoder: Path, raw_marke
     from transformers import AutoTokenizer
 
     tokenizer = AutoTokenizer.from_pretrained(str(encoder))
-    found = {tuple(tokens) for tokens in open_table(data / "reviews")["tokens"].to_pylist()}
+    stored = {tuple(tokens) for tokens in open_table(data / "reviews")["tokens"].to_pylist()}
     lines = (json.loads(line) for line in raw_market[0].read_text().splitlines()[:50])
     texts = [f"{line['title']} {line['text']}" for line in lines]
     expected = tokenizer(texts, padding="max_length", truncation=True, max_length=8)["input_ids"]
-    assert {tuple(tokens) for tokens in expected} <= found
+    assert {tuple(tokens) for tokens in expected} <= stored
 
 
 @needs_transformers
@@ -102,8 +102,8 @@ def test_an_encoder_is_frozen_or_fine_tuned(
     assert len(same) > 10
     assert all(same.values()) if frozen else not any(same.values())
     assert torch.isfinite(after["text_encoder.project.weight"]).all()
-    found = NeuralMember(tmp_path / "run", accelerator, data).predict(data, "test")
-    assert np.isfinite(found["prediction"]).all()
+    predictions = NeuralMember(tmp_path / "run", accelerator, data).predict(data, "test")
+    assert np.isfinite(predictions["prediction"]).all()
 
 
 @needs_transformers
@@ -174,7 +174,7 @@ def test_an_encoder_that_is_not_there_is_named(
     assert "\n" not in str(raised.value)
 
 
-def test_without_transformers_the_message_says_what_to_install(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_without_transformers_the_error_names_the_package(monkeypatch: pytest.MonkeyPatch) -> None:
     """A person without the extra would see ModuleNotFoundError."""
     monkeypatch.setitem(sys.modules, "transformers", None)
     with pytest.raises(UserError, match=r"needs transformers: pip install 'accelerate-ensemble\[text\]'"):

@@ -50,7 +50,7 @@ def test_a_long_text_is_cut_but_counted_whole() -> None:
     assert sentiment.tolist() == [1]
 
 
-def test_moods_do_not_contradict() -> None:
+def test_positive_and_negative_words_are_disjoint() -> None:
     """A word would count for and against at once, or be written so that no word of a text can match it."""
     assert not text.POSITIVE & text.NEGATIVE
     for word in text.POSITIVE | text.NEGATIVE:

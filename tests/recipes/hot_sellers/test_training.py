@@ -1,4 +1,4 @@
-"""The recipe hot_sellers and its model: what a batch holds, what the loss sums, what the model may not see and can learn."""
+"""The recipe hot_sellers and its model: batches, losses, masks, and what the model can learn."""
 
 import json
 import pickle
@@ -67,14 +67,14 @@ def test_a_batch_holds_what_the_tables_hold(prepared: Path) -> None:
         assert batch["series"][number].numpy() == pytest.approx(series, abs=1e-5)
         assert batch["valid_weeks"][number].sum() == min(52, entry["age"] + 1)
         assert batch["valid_weeks"][number, -1]
-        mine = reviews[entry["reviews_begin"] : entry["reviews_end"]][::-1][:3]
-        assert all(review["week"] <= entry["week"] for review in mine)
-        assert batch["valid_reviews"][number].tolist() == [True] * len(mine) + [False] * (3 - len(mine))
-        for place, review in enumerate(mine):
+        own_reviews = reviews[entry["reviews_begin"] : entry["reviews_end"]][::-1][:3]
+        assert all(review["week"] <= entry["week"] for review in own_reviews)
+        assert batch["valid_reviews"][number].tolist() == [True] * len(own_reviews) + [False] * (3 - len(own_reviews))
+        for place, review in enumerate(own_reviews):
             assert batch["tokens"][number, place].tolist() == review["tokens"]
             facts = [(review["rating"] - 3) / 2, np.log1p(entry["week"] - review["week"]) / 4]
-            assert batch["review_facts"][number, place].numpy() == pytest.approx(facts, abs=1e-6)
-        assert not batch["tokens"][number, len(mine) :].any()
+            assert batch["rating_and_age"][number, place].numpy() == pytest.approx(facts, abs=1e-6)
+        assert not batch["tokens"][number, len(own_reviews) :].any()
         for name in ("hot", "growth", "rating_next", "engagement"):
             assert batch[name][number].item() == pytest.approx(entry[name], nan_ok=True)
 
@@ -84,9 +84,9 @@ def test_workers_open_the_files_themselves(prepared: Path) -> None:
     rows = recipe(prepared).rows("train")
     assert len(pickle.dumps(rows)) < 20_000
     with Feed(rows, in_order(12, 9, 1, 0), device=torch.device("cpu"), num_workers=2, prefetch_factor=2) as feed:
-        found = list(feed)
-    assert [len(micro.rows) for micro, _ in found] == [9, 3]
-    for micro, batch in found:
+        batches = list(feed)
+    assert [len(micro.rows) for micro, _ in batches] == [9, 3]
+    for micro, batch in batches:
         expected = rows.gather(micro.rows)
         assert all(torch.equal(batch[name].nan_to_num(7), expected[name].nan_to_num(7)) for name in expected)
 
@@ -103,7 +103,7 @@ def test_the_model_sees_no_place_that_is_masked(prepared: Path, batch: Batch) ->
         changed = {name: tensor.clone() for name, tensor in batch.items()}
         changed["series"][~batch["valid_weeks"]] = 1e3
         changed["tokens"][~batch["valid_reviews"]] = 5
-        changed["review_facts"][~batch["valid_reviews"]] = 1e3
+        changed["rating_and_age"][~batch["valid_reviews"]] = 1e3
         assert not batch["valid_weeks"].all()
         assert not batch["valid_reviews"].all()
         assert torch.allclose(model(changed), before, atol=1e-5)
@@ -115,11 +115,11 @@ def test_the_model_sees_no_place_that_is_masked(prepared: Path, batch: Batch) ->
         assert not torch.allclose(model(seen), before, atol=1e-5)
 
 
-def test_a_row_is_forecast_alike_in_any_company(prepared: Path) -> None:
+def test_a_forecast_does_not_depend_on_the_other_rows_of_a_batch(prepared: Path) -> None:
     """A forecast would depend on which rows share its batch."""
     torch.manual_seed(0)
-    of = recipe(prepared)
-    model, rows = of.model().eval(), of.rows("test")
+    hot_sellers = recipe(prepared)
+    model, rows = hot_sellers.model().eval(), hot_sellers.rows("test")
     with torch.no_grad():
         together = model(rows.gather(np.arange(20)))
         alone = torch.cat([model(rows.gather(np.array([row]))) for row in range(20)])
@@ -128,20 +128,20 @@ def test_a_row_is_forecast_alike_in_any_company(prepared: Path) -> None:
 
 def test_unknown_features_and_empty_texts_give_finite_forecasts(prepared: Path, batch: Batch) -> None:
     """A product without a year of history, or with wordless reviews only, would be forecast NaN."""
-    of = recipe(prepared)
-    model = of.model()
+    hot_sellers = recipe(prepared)
+    model = hot_sellers.model()
     empty = {**batch, "features": torch.full_like(batch["features"], torch.nan), "tokens": torch.zeros_like(batch["tokens"])}
     empty["valid_reviews"] = torch.zeros_like(batch["valid_reviews"])
     assert torch.isfinite(model(empty)).all()
-    _, gradient = loss_and_gradient(of, model, empty)
+    _, gradient = loss_and_gradient(hot_sellers, model, empty)
     assert torch.isfinite(gradient).all()
 
 
 def test_features_come_standardised_over_the_training_rows(prepared: Path) -> None:
     """Counts of thousands would drown shares, and a feature unknown now and then would look like an average one."""
-    of = recipe(prepared)
-    features = of.rows("train").gather(np.arange(len(of.rows("train"))))["features"]
-    standard, known = of.model()._features(features).double().chunk(2, dim=1)
+    hot_sellers = recipe(prepared)
+    features = hot_sellers.rows("train").gather(np.arange(len(hot_sellers.rows("train"))))["features"]
+    standard, known = hot_sellers.model()._features(features).double().chunk(2, dim=1)
     assert torch.equal(known, torch.isfinite(features).double())
     logarithm = features.double().sign() * features.double().abs().log1p()
     mean = logarithm.nanmean(dim=0)
@@ -152,15 +152,15 @@ def test_features_come_standardised_over_the_training_rows(prepared: Path) -> No
     assert not varies.all()
     assert standard[:, ~varies].abs().max() < 1e-6
     features[:, ~varies] *= 0.5
-    assert of.model()._features(features)[:, : len(varies)][:, ~varies].abs().max() < 1
+    assert hot_sellers.model()._features(features)[:, : len(varies)][:, ~varies].abs().max() < 1
 
 
 def test_training_begins_at_the_base_rate(prepared: Path, batch: Batch) -> None:
     """The first hundred steps would go into learning that hot is rare."""
     torch.manual_seed(0)
-    of = recipe(prepared)
+    hot_sellers = recipe(prepared)
     with torch.no_grad():
-        mean = torch.sigmoid(of.model()(batch)[:, 0]).mean().item()
+        mean = torch.sigmoid(hot_sellers.model()(batch)[:, 0]).mean().item()
     splits = folders.read_manifest(prepared)["splits"]["train"]
     assert mean == pytest.approx(splits["hot"] / splits["rows"], rel=0.5)
 
@@ -169,10 +169,10 @@ def test_without_layers_a_text_is_the_mean_of_its_words() -> None:
     """text_layers=0 would still mix words, or count padding as one."""
     torch.manual_seed(0)
     encoder = HashedTextEncoder(vocabulary_size=20, num_tokens=4, width=6, num_layers=0, num_heads=2)
-    found = encoder(torch.tensor([[3, 7, 0, 0], [0, 0, 0, 0]]))
+    encoded = encoder(torch.tensor([[3, 7, 0, 0], [0, 0, 0, 0]]))
     words = encoder.embedding.weight[[3, 7]] + encoder.position_LD[:2]
-    assert torch.allclose(found[0], words.mean(dim=0), atol=1e-6)
-    assert not found[1].any()
+    assert torch.allclose(encoded[0], words.mean(dim=0), atol=1e-6)
+    assert not encoded[1].any()
 
 
 @pytest.mark.parametrize(
@@ -180,17 +180,17 @@ def test_without_layers_a_text_is_the_mean_of_its_words() -> None:
 )
 def test_every_trainable_parameter_gets_a_gradient(settings: dict[str, Any], prepared: Path, batch: Batch) -> None:
     """On two ranks the second step would stop with PyTorch's page on parameters that were not used."""
-    of = recipe(prepared, **settings)
-    model = of.model()
-    loss_and_gradient(of, model, batch)
+    hot_sellers = recipe(prepared, **settings)
+    model = hot_sellers.model()
+    loss_and_gradient(hot_sellers, model, batch)
     assert [name for name, parameter in model.named_parameters() if parameter.requires_grad and parameter.grad is None] == []
 
 
 def test_without_reviews_no_text_is_read(prepared: Path) -> None:
-    """num_reviews=0 would carry, gather and train an encoder that nobody asks."""
-    of = recipe(prepared, num_reviews=0)
-    assert of.model().text_encoder is None
-    assert not {"tokens", "review_facts", "valid_reviews"} & of.rows("train").gather(np.arange(3)).keys()
+    """num_reviews=0 would carry, gather and train an encoder that is not used."""
+    hot_sellers = recipe(prepared, num_reviews=0)
+    assert hot_sellers.model().text_encoder is None
+    assert not {"tokens", "rating_and_age", "valid_reviews"} & hot_sellers.rows("train").gather(np.arange(3)).keys()
 
 
 @pytest.mark.parametrize("settings", [{}, {"text_layers": 0}, {"num_reviews": 0}])
@@ -198,11 +198,11 @@ def test_gradient_checkpointing_changes_no_gradient(settings: dict[str, Any], pr
     """Recomputed blocks would draw another dropout, or be left out of the gradient."""
     gradients = []
     for recompute in (False, True):
-        of = recipe(prepared, gradient_checkpointing=recompute, **{**settings, "dropout": 0.3})
+        hot_sellers = recipe(prepared, gradient_checkpointing=recompute, **{**settings, "dropout": 0.3})
         torch.manual_seed(0)
-        model = of.model().train()
+        model = hot_sellers.model().train()
         torch.manual_seed(1)
-        gradients.append(loss_and_gradient(of, model, batch))
+        gradients.append(loss_and_gradient(hot_sellers, model, batch))
     assert torch.equal(gradients[0][0], gradients[1][0])
     assert torch.linalg.norm(gradients[0][1] - gradients[1][1]) <= 1e-6 * torch.linalg.norm(gradients[0][1])
 
@@ -212,10 +212,10 @@ def test_gradient_checkpointing_changes_no_gradient(settings: dict[str, Any], pr
 
 def test_the_loss_is_the_weighted_sum_of_the_heads(prepared: Path, batch: Batch) -> None:
     """A weight would be ignored, a head learn another's target, or the count differ from the number summed."""
-    of = recipe(prepared, weight_growth=0.5, weight_rating=0.2, weight_engagement=0.1)
-    model = of.model().eval()
+    hot_sellers = recipe(prepared, weight_growth=0.5, weight_rating=0.2, weight_engagement=0.1)
+    model = hot_sellers.model().eval()
     with torch.no_grad():
-        loss_sum, count, state = of.step(model, batch, None)
+        loss_sum, count, state = hot_sellers.step(model, batch, None)
         hot, growth, rating, engagement = model(batch).unbind(dim=-1)
         expected = F.binary_cross_entropy_with_logits(hot, batch["hot"], reduction="sum")
         for weight, output, target in (
@@ -245,12 +245,12 @@ def test_the_focal_loss_is_that_of_its_paper(prepared: Path, batch: Batch) -> No
     assert losses[2.0] == pytest.approx((-((1 - right) ** 2) * right.log()).sum().item(), rel=1e-5)
 
 
-def test_targets_that_nobody_knows_do_not_poison_the_loss(prepared: Path, batch: Batch) -> None:
+def test_missing_targets_leave_the_loss_finite(prepared: Path, batch: Batch) -> None:
     """A product without a review in the horizon has no mean rating: one NaN would make every weight NaN."""
-    of = recipe(prepared)
-    model = of.model()
+    hot_sellers = recipe(prepared)
+    model = hot_sellers.model()
     unknown = torch.full_like(batch["hot"], torch.nan)
-    _, gradient = loss_and_gradient(of, model, {**batch, "rating_next": unknown, "engagement": unknown})
+    _, gradient = loss_and_gradient(hot_sellers, model, {**batch, "rating_next": unknown, "engagement": unknown})
     without = recipe(prepared, weight_rating=0.0, weight_engagement=0.0)
     _, expected = loss_and_gradient(without, model, batch)
     assert torch.isfinite(gradient).all()
@@ -261,7 +261,7 @@ def test_targets_that_nobody_knows_do_not_poison_the_loss(prepared: Path, batch:
 
 
 class Planted(HotSellers):
-    """The recipe, but hot is what `plant` says of a batch."""
+    """The recipe, but with `plant(batch)` as target."""
 
     plant: Callable[[Batch], torch.Tensor]
 
@@ -286,64 +286,64 @@ class PlantedRows:
 
 def train_config(out: Path, data: Path, **settings: Any) -> Any:
     values = {"batch_size": 64, "max_epochs": 2.0, "learning_rate": 0.01, "warmup_steps": 5, "evaluations_per_epoch": 1}
-    learning = {name: value for name, value in settings.items() if name not in SMALL}
-    of_recipe = RecipeConfig(**{**SMALL, **{name: value for name, value in settings.items() if name in SMALL}})
-    return config_class("hot_sellers")(data=str(data), out=str(out), recipe=of_recipe, **{**values, **learning})
+    loop_settings = {name: value for name, value in settings.items() if name not in SMALL}
+    recipe_config = RecipeConfig(**{**SMALL, **{name: value for name, value in settings.items() if name in SMALL}})
+    return config_class("hot_sellers")(data=str(data), out=str(out), recipe=recipe_config, **{**values, **loop_settings})
 
 
 @pytest.mark.parametrize("part", ["table", "series", "text"])
 def test_a_planted_signal_is_learned(part: str, prepared: Path, accelerator: Accelerator, tmp_path: Path) -> None:
     """A part of the model would be cut off from the loss: the table, the weekly series, or the words of the reviews."""
     config = train_config(tmp_path / "run", prepared, learning_rate=0.03, num_reviews=1)
-    of = Planted(config.recipe, prepared)
+    hot_sellers = Planted(config.recipe, prepared)
     words, count = np.unique(recipe(prepared).rows("train").gather(np.arange(500))["tokens"][:, 0], return_counts=True)
     word = int(words[np.argsort(-count)[10]])  # in about every fifth review
-    of.plant = {
+    hot_sellers.plant = {
         "table": lambda batch: batch["features"][:, 2] > 4,
         "series": lambda batch: batch["series"][:, -3, 0] > 0.5,
         "text": lambda batch: (batch["tokens"][:, 0] == word).any(dim=-1),
     }[part]
-    summary = loop.train(of, config, accelerator)
+    summary = loop.train(hot_sellers, config, accelerator)
     logged = [json.loads(line) for line in (tmp_path / "run/metrics.jsonl").read_text().splitlines()]
     losses = [line["loss"] for line in logged if line["kind"] == "train"]
     assert losses[-1] < 0.6 * losses[0]
     assert summary["validation_average_precision"] > 0.9
 
 
-def test_a_member_finds_what_the_market_planted(accelerator: Accelerator, tmp_path: Path) -> None:
+def test_a_member_learns_the_signals_of_the_generated_market(accelerator: Accelerator, tmp_path: Path) -> None:
     """Batches or labels would be out of step with each other: average precision falls to the base rate."""
     data = tmp_path / "prepared"
     prepare.prepare(PrepareConfig(out=str(data), market=MarketConfig(num_products=600, num_reviews=40_000)))
-    of = RecipeConfig(text_layers=0)
+    settings = RecipeConfig(text_layers=0)
     config = config_class("hot_sellers")(
-        data=str(data), out=str(tmp_path / "run"), batch_size=128, max_epochs=1.0, learning_rate=3e-3, recipe=of
+        data=str(data), out=str(tmp_path / "run"), batch_size=128, max_epochs=1.0, learning_rate=3e-3, recipe=settings
     )
-    loop.train(make(of, str(data)), config, accelerator)
-    found = NeuralMember(tmp_path / "run", accelerator, data).predict(data, "test")
-    scores = metrics.binary_scores(found["target"], found["prediction"], found["group"])
-    assert scores["average_precision"] >= 2 * found["target"].mean()
+    loop.train(make(settings, str(data)), config, accelerator)
+    predictions = NeuralMember(tmp_path / "run", accelerator, data).predict(data, "test")
+    scores = metrics.binary_scores(predictions["target"], predictions["prediction"], predictions["group"])
+    assert scores["average_precision"] >= 2 * predictions["target"].mean()
 
 
 @pytest.mark.parametrize("micro_batch_size", [64, 32, 8])
-def test_the_gradient_of_the_real_model_does_not_depend_on_the_cutting(
+def test_the_gradient_of_the_real_model_does_not_depend_on_the_micro_batch_size(
     micro_batch_size: int, prepared: Path, accelerator: Accelerator, tmp_path: Path
 ) -> None:
     """Accumulation would change what is learned: exactness 2 of the design, on the model itself."""
     config = train_config(tmp_path / "run", prepared, micro_batch_size=micro_batch_size, max_epochs=0.001, clip_norm=0)
-    of = HotSellers(config.recipe, prepared)
-    loop.train(of, config, accelerator)
+    hot_sellers = HotSellers(config.recipe, prepared)
+    loop.train(hot_sellers, config, accelerator)
     # After one step AdamW's first moment is 0.1 of the gradient
     _, state = checkpoint.read(tmp_path / "run/checkpoints/step-00000001")
     moments = [state[f"optimizer0.{number}.exp_avg"] for number in range(sum(key.endswith("exp_avg") for key in state))]
     torch.manual_seed(config.seed)
-    model = of.model()
-    rows = next(BatchPlan.make(len(of.rows("train")), 64, 0, 1, 0, config.seed).micro_batches(0, 1)).rows
-    loss_and_gradient(of, model, of.rows("train").gather(rows))
+    model = hot_sellers.model()
+    rows = next(BatchPlan.make(len(hot_sellers.rows("train")), 64, 0, 1, 0, config.seed).micro_batches(0, 1)).rows
+    loss_and_gradient(hot_sellers, model, hot_sellers.rows("train").gather(rows))
     matrices = [p.grad for p in model.parameters() if p.dim() >= 2]
     vectors = [p.grad for p in model.parameters() if p.dim() < 2]
     expected = torch.cat([0.1 * gradient.flatten() for gradient in [*matrices, *vectors] if gradient is not None])
-    found = torch.cat([moment.flatten() for moment in moments])
-    assert torch.linalg.norm(found - expected) <= 1e-6 * torch.linalg.norm(expected)
+    first_moments = torch.cat([moment.flatten() for moment in moments])
+    assert torch.linalg.norm(first_moments - expected) <= 1e-6 * torch.linalg.norm(expected)
 
 
 # Refusals
@@ -404,7 +404,7 @@ def test_a_member_refuses_data_that_mean_something_else(
         NeuralMember(tmp_path / "run", accelerator, prepared_copy).predict(prepared_copy, "test")
 
 
-def test_a_member_without_a_checkpoint_says_so(prepared: Path, accelerator: Accelerator, tmp_path: Path) -> None:
+def test_a_member_without_a_checkpoint_is_refused(prepared: Path, accelerator: Accelerator, tmp_path: Path) -> None:
     """A run that was stopped before its first evaluation would be called missing prepared data."""
     with pytest.raises(UserError, match=r"best does not exist: .* scripts/train.py"):
         NeuralMember(tmp_path, accelerator, prepared).predict(prepared, "test")
@@ -416,8 +416,8 @@ def test_a_member_without_a_checkpoint_says_so(prepared: Path, accelerator: Acce
 )
 def test_the_size_of_a_model_is_known_before(settings: dict[str, Any], prepared: Path) -> None:
     """A model would be refused that fits, or be built until the system kills the process."""
-    of = recipe(prepared, **settings)
-    assert of.size(4).num_parameters == sum(parameter.numel() for parameter in of.model().parameters())
+    hot_sellers = recipe(prepared, **settings)
+    assert hot_sellers.size(4).num_parameters == sum(parameter.numel() for parameter in hot_sellers.model().parameters())
 
 
 @pytest.mark.parametrize(
@@ -426,9 +426,9 @@ def test_the_size_of_a_model_is_known_before(settings: dict[str, Any], prepared:
 def test_what_does_not_fit_into_memory_is_refused(settings: dict[str, Any], prepared: Path, tmp_path: Path) -> None:
     """The system would kill the training without a message."""
     config = train_config(tmp_path / "run", prepared)
-    of = recipe(prepared, **settings)
+    hot_sellers = recipe(prepared, **settings)
     with pytest.raises(
         UserError, match=r"the training needs at least .* GB of memory \(.* GB are left: choose less of recipe"
     ):
-        loop.train(of, config, Accelerator(cpu=True))
+        loop.train(hot_sellers, config, Accelerator(cpu=True))
     assert not (tmp_path / "run").exists()

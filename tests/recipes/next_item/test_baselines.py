@@ -38,14 +38,14 @@ def in_loops(data: Path, name: str) -> list[tuple[dict[str, int], list[int], dic
     count = Counter(item for sequence in learned for item in sequence)
     after = Counter(pair for sequence in learned for pair in pairwise(sequence))
     levels = sorted({count[item] for item in range(1, NUM_ITEMS + 1)})
-    found = []
+    scored_rows = []
     for row in open_table(data / "rows/test").to_pylist():
         taken = item[row["begin"] : row["end"]]
         score = {item: float(count[item]) for item in range(1, NUM_ITEMS + 1)}
         if name == "co_occurrence":
             score = {item: after[taken[-2], item] + levels.index(count[item]) / len(levels) for item in score}
-        found.append((row, taken, score))
-    return found
+        scored_rows.append((row, taken, score))
+    return scored_rows
 
 
 def rank_in_loops(target: int, others: list[int], score: dict[int, float]) -> float:
@@ -58,30 +58,30 @@ def rank_in_loops(target: int, others: list[int], score: dict[int, float]) -> fl
 def test_a_baseline_ranks_as_loops_do(name: str, at_once: int, data: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """Every member would be compared with a baseline that is not what its name says, or depends on the batch."""
     monkeypatch.setattr(baselines, "SCORES_AT_ONCE", at_once)
-    found = baselines.predict(data, "test", name)
+    ranking = baselines.predict(data, "test", name)
     num_short = 0
     for number, (row, (*seen, target), score) in enumerate(in_loops(data, name)):
-        assert (found["row_id"][number], found["user"][number]) == (row["row_id"], row["user"])
-        assert (found["length"][number], found["target"][number]) == (len(seen), target)
+        assert (ranking["row_id"][number], ranking["user"][number]) == (row["row_id"], row["user"])
+        assert (ranking["length"][number], ranking["target"][number]) == (len(seen), target)
         left = [item for item in score if item == target or item not in seen]
-        assert found["rank"][number] == rank_in_loops(target, [item for item in left if item != target], score)
+        assert ranking["rank"][number] == rank_in_loops(target, [item for item in left if item != target], score)
         shown = sorted(left, key=lambda item: -score[item])[: item_ranks.NUM_TOP]
         num_missing = item_ranks.NUM_TOP - len(shown)
         num_short += num_missing > 0
-        assert found["items"][number].tolist() == shown + [0] * num_missing
+        assert ranking["items"][number].tolist() == shown + [0] * num_missing
         scores = [score[item] for item in shown]
-        np.testing.assert_allclose(found["scores"][number], scores + scores[-1:] * num_missing, rtol=1e-12)
+        np.testing.assert_allclose(ranking["scores"][number], scores + scores[-1:] * num_missing, rtol=1e-12)
     assert num_short, "no row has fewer items than are kept: this test has lost a case"
 
 
 @pytest.mark.parametrize("name", baselines.NAMES)
 def test_the_rank_among_101_is_that_of_a_loop(name: str, data: Path) -> None:
     """The figure for old tables would be of other items than those that were drawn."""
-    found = baselines.predict(data, "test", name)
+    ranking = baselines.predict(data, "test", name)
     for number, (row, taken, score) in enumerate(in_loops(data, name)):
         owner = np.zeros(len(taken), int)
         drawn = item_ranks.sampled_items(np.array([row["row_id"]]), owner, np.array(taken), NUM_ITEMS)[0]
-        assert found["rank_of_101"][number] == rank_in_loops(taken[-1], [item for item in drawn if item], score)
+        assert ranking["rank_of_101"][number] == rank_in_loops(taken[-1], [item for item in drawn if item], score)
 
 
 def test_100_items_are_drawn_that_were_not_taken() -> None:
@@ -90,10 +90,10 @@ def test_100_items_are_drawn_that_were_not_taken() -> None:
     row_id = np.arange(400) * 13
     taken = [generator.integers(1, 31, generator.integers(1, 12)) for _ in row_id]
     owner = np.repeat(np.arange(400), [len(items) for items in taken])
-    found = item_ranks.sampled_items(row_id, owner, np.concatenate(taken), 30)
-    assert found.shape == (400, 100)
+    sampled = item_ranks.sampled_items(row_id, owner, np.concatenate(taken), 30)
+    assert sampled.shape == (400, 100)
     drawn = np.zeros(31)
-    for row, own in zip(found, taken, strict=True):
+    for row, own in zip(sampled, taken, strict=True):
         free = np.setdiff1d(np.arange(1, 31), own)
         assert np.isin(row, free).all()
         np.add.at(drawn, free, -100 / len(free))
@@ -104,11 +104,11 @@ def test_100_items_are_drawn_that_were_not_taken() -> None:
 def test_the_draw_is_a_function_of_the_row() -> None:
     """Members, ranks and batches would be measured among different items, and no figure could be had twice."""
     row_id, owner, taken = np.array([5, 0, 9]), np.array([0, 1, 1, 2]), np.array([3, 1, 500, 7])
-    found = item_ranks.sampled_items(row_id, owner, taken, 1000)
+    sampled = item_ranks.sampled_items(row_id, owner, taken, 1000)
     for row in range(3):
         alone = item_ranks.sampled_items(row_id[[row]], 0 * owner[owner == row], taken[owner == row], 1000)[0]
-        np.testing.assert_array_equal(alone, found[row])
-    assert len({tuple(row) for row in found}) == 3
+        np.testing.assert_array_equal(alone, sampled[row])
+    assert len({tuple(row) for row in sampled}) == 3
     # The first output of splitmix64 begun at 0, as its authors publish it
     assert item_ranks._uniform(np.array([0]))[0, 0] == (0xE220A8397B1DCDAF >> 11) / 2**53
     everything = item_ranks.sampled_items(np.array([1]), np.zeros(5, int), np.arange(1, 6), 5)

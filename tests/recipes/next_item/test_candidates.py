@@ -22,7 +22,7 @@ from ensemble.recipes.next_item import rankings
 from ensemble.recipes.next_item.candidates import baselines
 from ensemble.recipes.next_item.candidates import features as candidate_features
 from ensemble.recipes.next_item.candidates import prepare as candidates
-from ensemble.recipes.next_item.candidates.features import Past
+from ensemble.recipes.next_item.candidates.features import PastEvents
 from ensemble.recipes.next_item.candidates.settings import PrepareConfig
 from ensemble.recipes.next_item.settings import PrepareConfig as SequencesConfig
 
@@ -114,17 +114,17 @@ def test_candidates_are_what_the_members_show(made: tuple[Path, Path]) -> None:
             here = rows["sequence"] == sequence
             user, items, _, target = known[sequence]
             shown = set().union(*(set(file.items[of_row[sequence], :12].tolist()) for file in files)) - {0} - set(items)
-            found = rows["item"][here].tolist()
-            assert len(set(found)) == len(found)
+            candidate_items = rows["item"][here].tolist()
+            assert len(set(candidate_items)) == len(candidate_items)
             assert (rows["cluster"][here] == user).all()
             assert np.array_equal(rows["target"][here] == 1, rows["item"][here] == target)
             if split in candidates.LEARNED:
-                assert target in found
-                assert set(found) <= shown
-                assert len(found) == min(8, len(shown))
+                assert target in candidate_items
+                assert set(candidate_items) <= shown
+                assert len(candidate_items) == min(8, len(shown))
             else:
-                assert set(found) == shown
-                assert split == "test" or target in found
+                assert set(candidate_items) == shown
+                assert split == "test" or target in candidate_items
 
 
 def test_scores_stand_beside_their_items(made: tuple[Path, Path]) -> None:
@@ -158,9 +158,9 @@ def test_splits_keep_users_or_moments_apart(made: tuple[Path, Path]) -> None:
     ids = np.concatenate([rows["row_id"] for rows in parts.values()])
     assert np.array_equal(ids, np.arange(len(ids)))
     assert about["splits"]["test"]["sequences"] == folders.read_manifest(data)["splits"]["test"]["rows"]
-    told = [about["splits"][split]["sequences"] for split in ("train", "validation", "blend")]
-    assert sum(told) == folders.read_manifest(data)["splits"]["validation"]["rows"]
-    np.testing.assert_allclose(np.array(told) / sum(told), [0.6, 0.15, 0.25], atol=0.06)
+    num_sequences = [about["splits"][split]["sequences"] for split in ("train", "validation", "blend")]
+    assert sum(num_sequences) == folders.read_manifest(data)["splits"]["validation"]["rows"]
+    np.testing.assert_allclose(np.array(num_sequences) / sum(num_sequences), [0.6, 0.15, 0.25], atol=0.06)
     if folders.read_manifest(data)["config"]["split"] == "time":
         events = open_table(data / "events")["time"].to_numpy()
         at = {
@@ -210,7 +210,7 @@ def plain(data: Path, sequence: int, split: str, candidate: int, common_clock: b
     usual = sum(math.log1p(len(taken(item))) for item in recent) / len(recent)
     last = items[::-1][:3]
     cosines = [near(item, candidate) / math.sqrt(max(1, len(taken(item))) * max(1, len(moments))) for item in last]
-    found = {
+    features = {
         "popularity": math.log1p(len(moments)),
         "popularity_less_usual": math.log1p(len(moments)) - usual,
         "next_last": math.log1p(
@@ -226,14 +226,14 @@ def plain(data: Path, sequence: int, split: str, candidate: int, common_clock: b
     }
     if common_clock:
         short, long = (sum(time >= moment - days * DAY_MS for time in moments) for days in (30, 90))
-        found |= {
+        features |= {
             "popularity_30": math.log1p(short),
             "popularity_90": math.log1p(long),
             "trend": math.log((short + 1) / (long / 3 + 1)),
             "age": (moment - moments[0]) / DAY_MS if moments else math.nan,
             "days_since_taken": (moment - moments[-1]) / DAY_MS if moments else math.nan,
         }
-    return found
+    return features
 
 
 def test_features_are_those_of_plain_loops(made: tuple[Path, Path]) -> None:
@@ -250,7 +250,7 @@ def test_features_are_those_of_plain_loops(made: tuple[Path, Path]) -> None:
             for name in names:
                 assert rows[name][row] == pytest.approx(wanted[name], rel=1e-5, abs=1e-6, nan_ok=True), name
     listed = [feature["name"] for feature in folders.read_manifest(out)["features"]]
-    assert set(listed) == {*rows, "row_id"} - {*candidates.OURS, "target"}
+    assert set(listed) == {*rows, "row_id"} - {*candidates.ID_COLUMNS, "target"}
 
 
 @example(5241)  # asks for items above all that were taken before
@@ -271,7 +271,7 @@ def test_nothing_comes_from_later(seed: int) -> None:
     asked = np.arange(1, 10)
 
     def features(kept: np.ndarray, item: np.ndarray, time: np.ndarray) -> list[bytes]:
-        past = Past(item[kept], time[kept], user[kept], np.zeros(kept.sum(), bool), has_time=True, common_clock=True)
+        past = PastEvents(item[kept], time[kept], user[kept], np.zeros(kept.sum(), bool), has_time=True, common_clock=True)
         begins, ends = (np.array([kept[:at].sum()]) for at in (begin, end))
         return [values.tobytes() for values in past.features(begins, ends, np.zeros(9, int), asked).values()]
 
@@ -285,15 +285,15 @@ def test_nothing_comes_from_later(seed: int) -> None:
 def test_a_ranking_file_is_a_member(made: tuple[Path, Path], tmp_path: Path) -> None:
     """The network could not be asked on candidates, or what it did not show would tie with what it did."""
     _, out = made
-    found = baselines.predict(out, "test", "net-a")
+    columns = baselines.predict(out, "test", "net-a")
     rows = rows_of(out, "test")
-    assert np.array_equal(found["row_id"], rows["row_id"])
+    assert np.array_equal(columns["row_id"], rows["row_id"])
     for group in np.unique(rows["group"])[::5]:
         here = rows["group"] == group
         shown = here & np.isfinite(rows["net_a_score"])
-        assert np.array_equal(found["prediction"][shown], rows["net_a_score"][shown])
-        assert (found["prediction"][here & ~shown] == rows["net_a_score"][shown].min() - np.float64(1)).all()
-    predictions.write(tmp_path / "net-a.test.parquet", predictions.Predictions(**found, split="test", member="net-a"))
+        assert np.array_equal(columns["prediction"][shown], rows["net_a_score"][shown])
+        assert (columns["prediction"][here & ~shown] == rows["net_a_score"][shown].min() - np.float64(1)).all()
+    predictions.write(tmp_path / "net-a.test.parquet", predictions.Predictions(**columns, split="test", member="net-a"))
     about = folders.read_manifest(out)
     assert members.baselines(about)["net-a"] == "ranking"
     assert "net_a" not in members.baselines(about)
@@ -361,7 +361,7 @@ def short_lists(folder: Path, data: Path) -> None:
 @pytest.mark.parametrize(
     ("spoil", "settings", "sentence"),
     [
-        (no_test_file, {}, "member net b has a ranking file of one split, and none of test"),
+        (no_test_file, {}, "member net b has no ranking file of test, only of the other split"),
         (no_ranking, {}, "net b.validation.parquet"),
         (other_data, {}, "the ranking files are of data f00d, but .* is"),
         (misnamed, {}, "net b.test.parquet holds a ranking of validation|net-a.test.parquet holds a ranking of validation"),
@@ -387,7 +387,7 @@ def test_mistakes(whole: tuple[Path, Path], tmp_path: Path, spoil: Any, settings
     assert not list(tmp_path.glob("*candidates*"))
 
 
-def test_a_share_of_nothing_is_told(tmp_path: Path) -> None:
+def test_shares_of_empty_splits_are_refused(tmp_path: Path) -> None:
     """Forward in time, a last share too small for one moment was an IndexError."""
     data, _ = prepared(tmp_path, **BY_TIME)
     with pytest.raises(UserError, match=r"the blend split has . sequences whose next item"):

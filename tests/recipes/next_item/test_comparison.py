@@ -41,12 +41,16 @@ def files(data: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
     """Both baselines, a member that is a little better, and one that is better still, but on test only."""
     folder = tmp_path_factory.mktemp("rankings")
     for split in ("validation", "test"):
-        found = {name: baselines.predict(data, split, name) for name in baselines.NAMES}
-        rank = np.maximum(found["co_occurrence"]["rank"] - 1, 1)
-        found["network"] = {**found["co_occurrence"], "rank": rank, "config": {"kind": "neural"}}
-        rank = np.ones(len(found["network"]["rank"])) if split == "test" else np.full_like(found["network"]["rank"], 40)
-        found["overfitted"] = {**found["network"], "rank": rank}
-        for name, columns in found.items():
+        rankings_of = {name: baselines.predict(data, split, name) for name in baselines.NAMES}
+        rank = np.maximum(rankings_of["co_occurrence"]["rank"] - 1, 1)
+        rankings_of["network"] = {**rankings_of["co_occurrence"], "rank": rank, "config": {"kind": "neural"}}
+        rank = (
+            np.ones(len(rankings_of["network"]["rank"]))
+            if split == "test"
+            else np.full_like(rankings_of["network"]["rank"], 40)
+        )
+        rankings_of["overfitted"] = {**rankings_of["network"], "rank": rank}
+        for name, columns in rankings_of.items():
             rankings.write(folder / f"{name}.{split}.parquet", Rankings(**columns, split=split, member=name))
     return folder
 
@@ -69,12 +73,12 @@ def test_the_table_has_every_member_and_chooses_on_validation(data: Path, files:
     scores = json.loads((tmp_path / "scores.json").read_text())
     assert scores["best_on_validation"] == "network"
     for member in table.members:
-        found = scores["members"][member.name]
+        entry = scores["members"][member.name]
         ndcg = np.where(member.rank <= 10, 1 / np.log2(member.rank + 1), 0)
-        assert found["ndcg_at_10"]["value"] == pytest.approx(ndcg.mean())
-        assert found["scores"]["ndcg_at_10"] == pytest.approx(ndcg.mean())
-        assert found["ndcg_at_10"]["low"] < ndcg.mean() < found["ndcg_at_10"]["high"] or member.name == "overfitted"
-        assert sum(part["rows"] for part in found["by_length"].values()) == len(ndcg)
+        assert entry["ndcg_at_10"]["value"] == pytest.approx(ndcg.mean())
+        assert entry["scores"]["ndcg_at_10"] == pytest.approx(ndcg.mean())
+        assert entry["ndcg_at_10"]["low"] < ndcg.mean() < entry["ndcg_at_10"]["high"] or member.name == "overfitted"
+        assert sum(part["rows"] for part in entry["by_length"].values()) == len(ndcg)
     less = scores["members"]["popularity"]["less_best_on_validation"]
     assert less["value"] == pytest.approx(
         scores["members"]["popularity"]["ndcg_at_10"]["value"] - scores["members"]["network"]["ndcg_at_10"]["value"]
@@ -124,7 +128,7 @@ def test_files_of_other_data_or_splits_are_refused(data: Path, files: Path, prep
         comparison.read(tmp_path, data, "test")
     foreign = dataclasses.replace(rankings.read(files / "network.test.parquet"), fingerprint="f00d")
     rankings.write(tmp_path / "network.test.parquet", foreign)
-    with pytest.raises(UserError, match="ranks test of data f00d, and test of"):
+    with pytest.raises(UserError, match=r"ranks test of data f00d, but data=.* and the split test"):
         comparison.read(tmp_path, data, "test")
     (tmp_path / "network.test.parquet").write_bytes((files / "network.test.parquet").read_bytes())
     table = comparison.read(tmp_path, data, "test")
@@ -159,11 +163,11 @@ def test_ranks_among_candidates_are_those_of_a_loop() -> None:
 @pytest.fixture
 def candidates(data: Path, files: Path, tmp_path: Path) -> Path:
     """The 20 best items of co_occurrence of each sequence, as the recipe candidates lays them out."""
-    of = rankings.read(files / "co_occurrence.test.parquet")
+    ranking = rankings.read(files / "co_occurrence.test.parquet")
     columns = {
-        "row_id": np.arange(of.items[:, :20].size),
-        "sequence": np.repeat(of.row_id, 20),
-        "item": of.items[:, :20].ravel().astype(np.int64),
+        "row_id": np.arange(ranking.items[:, :20].size),
+        "sequence": np.repeat(ranking.row_id, 20),
+        "item": ranking.items[:, :20].ravel().astype(np.int64),
     }
     table = pa.table(columns).filter(columns["item"] > 0)
     with folders.new_folder(tmp_path / "candidates", False, prepare.KIND) as folder:
@@ -171,7 +175,7 @@ def candidates(data: Path, files: Path, tmp_path: Path) -> Path:
             writer.write(table)
         folders.write_manifest(
             folder,
-            {"kind": prepare.KIND, "recipe": "candidates", "data": of.fingerprint, "rankings": {"co_occurrence": {}}},
+            {"kind": prepare.KIND, "recipe": "candidates", "data": ranking.fingerprint, "rankings": {"co_occurrence": {}}},
         )
     return tmp_path / "candidates"
 
@@ -180,9 +184,12 @@ def test_a_member_on_candidates_stands_beside_the_others(data: Path, files: Path
     """A tree's rank would be another row's, or be better for ranking fewer items."""
     rows = open_table(candidates / "rows/test")
     about = folders.read_manifest(candidates)
-    of = rankings.read(files / "co_occurrence.test.parquet")
-    score_of = {(row, item): float(score) for row, items, scores in zip(of.row_id, of.items, of.scores, strict=True)
-                for item, score in zip(items, scores, strict=True)}  # fmt: skip
+    ranking = rankings.read(files / "co_occurrence.test.parquet")
+    score_of = {
+        (row, item): float(score)
+        for row, items, scores in zip(ranking.row_id, ranking.items, ranking.scores, strict=True)
+        for item, score in zip(items, scores, strict=True)
+    }
     pairs = list(zip(rows["sequence"].to_pylist(), rows["item"].to_pylist(), strict=True))
     order = np.random.default_rng(0).permutation(len(pairs))
     tree = Predictions(
@@ -202,12 +209,12 @@ def test_a_member_on_candidates_stands_beside_the_others(data: Path, files: Path
     table = comparison.read(files, data, "test")
     table = comparison.read_candidates(table, candidates, tmp_path / "predictions", tmp_path / "ensemble")
     by_name = {member.name: member for member in table.members}
-    whole, found = by_name["co_occurrence"], by_name["tree"]
-    within = np.isfinite(found.rank)
+    all_items, tree_member = by_name["co_occurrence"], by_name["tree"]
+    within = np.isfinite(tree_member.rank)
     assert 0 < within.sum() < len(within)
-    np.testing.assert_array_equal(found.rank[whole.rank <= 10], whole.rank[whole.rank <= 10])
-    np.testing.assert_array_equal(found.items, whole.items)
-    np.testing.assert_array_equal(by_name["ensemble"].rank, found.rank)
+    np.testing.assert_array_equal(tree_member.rank[all_items.rank <= 10], all_items.rank[all_items.rank <= 10])
+    np.testing.assert_array_equal(tree_member.items, all_items.items)
+    np.testing.assert_array_equal(by_name["ensemble"].rank, tree_member.rank)
     scores = comparison.score(table, data, "network", 20, 0)["members"]
     assert scores["tree"]["scores"]["ndcg_at_10"] == pytest.approx(scores["co_occurrence"]["scores"]["ndcg_at_10"])
     assert "ndcg_at_10_of_101" not in scores["tree"]["scores"]
@@ -217,12 +224,12 @@ def test_a_member_on_candidates_stands_beside_the_others(data: Path, files: Path
     for kind, number in (("baseline", 0), ("xgboost", 1)):
         namesake = dataclasses.replace(tree, member="co_occurrence", config={"kind": kind})
         predictions.write(tmp_path / "namesakes/co_occurrence.test.parquet", namesake)
-        found = comparison.read_candidates(table, candidates, tmp_path / "namesakes", "")
-        assert len(found.members) == len(table.members) + number
+        extended = comparison.read_candidates(table, candidates, tmp_path / "namesakes", "")
+        assert len(extended.members) == len(table.members) + number
     with pytest.raises(UserError, match="two members have one name"):
-        comparison.score(found, data, "network", 20, 0)
+        comparison.score(extended, data, "network", 20, 0)
     predictions.write(tmp_path / "predictions/tree.test.parquet", dataclasses.replace(tree, fingerprint="f00d"))
-    with pytest.raises(UserError, match="is of f00d, and"):
+    with pytest.raises(UserError, match="is of f00d, but"):
         comparison.read_candidates(table, candidates, tmp_path / "predictions", "")
     short = {name: getattr(tree, name)[1:] for name in predictions.COLUMNS}
     predictions.write(tmp_path / "predictions/tree.test.parquet", dataclasses.replace(tree, **short))
@@ -230,5 +237,5 @@ def test_a_member_on_candidates_stands_beside_the_others(data: Path, files: Path
         comparison.read_candidates(table, candidates, tmp_path / "predictions", "")
     with pytest.raises(UserError, match="compare split=test, or leave candidates out"):
         comparison.read_candidates(comparison.read(files, data, "validation"), candidates, "", "")
-    with pytest.raises(UserError, match="the data of the ranking files: make them with"):
+    with pytest.raises(UserError, match="the data of the ranking files: prepare them with"):
         comparison.read_candidates(table, data, "", "")

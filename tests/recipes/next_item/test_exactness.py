@@ -68,9 +68,9 @@ def test_the_gradient_does_not_depend_on_the_cut(variant: dict[str, Any], data: 
     whole = loss_and_gradient(recipe, model, [rows])
     for size, num_groups in ((8, 8), (1, 8), (29, 1), (5, 2)):
         recipe = recipe_of(data, **variant, num_groups=num_groups)
-        found = loss_and_gradient(recipe, model, np.split(rows, range(size, 29, size)))
-        assert found[0] == pytest.approx(whole[0], rel=1e-6)
-        assert torch.linalg.norm(found[1] - whole[1]) <= 2e-6 * torch.linalg.norm(whole[1]), (size, num_groups)
+        actual = loss_and_gradient(recipe, model, np.split(rows, range(size, 29, size)))
+        assert actual[0] == pytest.approx(whole[0], rel=1e-6)
+        assert torch.linalg.norm(actual[1] - whole[1]) <= 2e-6 * torch.linalg.norm(whole[1]), (size, num_groups)
 
 
 def run_config(data: Path, out: Path) -> Any:
@@ -111,9 +111,9 @@ def test_a_resumed_run_ends_with_the_same_bits(
     assert checkpoints(killed) == ["step-00000002"]
     torch.manual_seed(99)
     loop.train(recipe_of(data, **settings), killed, accelerator, "last")
-    expected, found = tensors(last(whole)), tensors(last(killed))
-    assert expected.keys() == found.keys()
-    assert all(torch.equal(expected[name], found[name]) for name in expected)
+    expected, actual = tensors(last(whole)), tensors(last(killed))
+    assert expected.keys() == actual.keys()
+    assert all(torch.equal(expected[name], actual[name]) for name in expected)
 
 
 @every_variant
@@ -132,10 +132,10 @@ def test_in_bf16_the_loss_is_nearly_the_same_and_mhc_is_in_fp32(
     assert products == {torch.float32}
     products.clear()
     with torch.autocast("cpu", dtype=torch.bfloat16):
-        found = loss_and_gradient(recipe, model, rows)
-    assert found[0] == pytest.approx(expected[0], rel=5e-3)
+        actual = loss_and_gradient(recipe, model, rows)
+    assert actual[0] == pytest.approx(expected[0], rel=5e-3)
     assert torch.bfloat16 in products, "nothing was in bf16"
-    assert torch.linalg.norm(found[1] - expected[1]) <= 0.05 * torch.linalg.norm(expected[1])
+    assert torch.linalg.norm(actual[1] - expected[1]) <= 0.05 * torch.linalg.norm(expected[1])
     assert seen == ({torch.float32} if variant["num_streams"] else set())
 
 
@@ -152,9 +152,9 @@ def test_compiled_blocks_give_the_same(data: Path, monkeypatch: pytest.MonkeyPat
     for block in model.blocks:
         block.compile(backend="eager", dynamic=True)
     for cut, (loss, gradient) in zip(cuts, expected, strict=True):
-        found = loss_and_gradient(recipe, model, cut)
-        assert found[0] == pytest.approx(loss, rel=1e-6)
-        assert torch.linalg.norm(found[1] - gradient) <= 1e-5 * torch.linalg.norm(gradient)
+        actual = loss_and_gradient(recipe, model, cut)
+        assert actual[0] == pytest.approx(loss, rel=1e-6)
+        assert torch.linalg.norm(actual[1] - gradient) <= 1e-5 * torch.linalg.norm(gradient)
 
 
 def test_foreign_items_are_refused(data: Path, accelerator: Accelerator, tmp_path: Path) -> None:
@@ -174,5 +174,5 @@ def test_foreign_items_are_refused(data: Path, accelerator: Accelerator, tmp_pat
             writer.write(events.set_column(0, "item", pa.array(item)))
         (damaged / "manifest.json").unlink()
         folders.write_manifest(damaged, folders.read_json(data / "manifest.json"))
-        with pytest.raises(UserError, match=f"events of .* are of item {number}, and items are numbered from 1 to 30"):
+        with pytest.raises(UserError, match=f"events of .* are of item {number}, but items are numbered from 1 to 30"):
             recipe_of(damaged)

@@ -29,15 +29,15 @@ def test_the_mappings_are_on_their_manifold(shaken: HyperConnection) -> None:
 
 
 @pytest.mark.parametrize(("deviation", "error"), [(0.1, 1e-6), (1.0, 2e-3), (3.0, 0.2)])
-def test_sinkhorn_comes_as_close_as_it_says(deviation: float, error: float) -> None:
+def test_sinkhorn_has_the_documented_error(deviation: float, error: float) -> None:
     """The tolerance of a test, and the docstring, would be wrong for larger logits."""
     matrix = sinkhorn(deviation * torch.randn(4096, 4, 4, generator=torch.Generator().manual_seed(0)), 20)
     assert (matrix.sum(-1) - 1).abs().max() < error
     assert (matrix.sum(-2) - 1).abs().max() < 1e-5
 
 
-def test_sinkhorns_slope_is_that_of_its_operations() -> None:
-    """The mappings would learn by another slope than that of what they do; it is written by hand."""
+def test_the_gradient_of_sinkhorn_is_that_of_its_operations() -> None:
+    """The mappings would learn by another weights than that of what they do; it is written by hand."""
     logits = torch.randn(3, 2, 4, 4, dtype=torch.float64, generator=torch.Generator().manual_seed(0), requires_grad=True)
     assert torch.autograd.gradcheck(lambda x: sinkhorn(x, 3), logits)
 
@@ -59,7 +59,7 @@ def test_without_a_layer_the_mean_of_the_streams_stays(shaken: HyperConnection) 
     assert not torch.allclose(after, streams)
 
 
-def test_one_stream_has_one_way() -> None:
+def test_one_stream_is_a_residual_connection() -> None:
     """With N = 1 the only doubly stochastic matrix is 1."""
     connection = HyperConnection(1, 8, layer_number=0)
     torch.nn.init.normal_(connection.mapping.weight)
@@ -67,7 +67,7 @@ def test_one_stream_has_one_way() -> None:
 
 
 @pytest.mark.parametrize("layer_number", [0, 3])
-def test_it_begins_as_a_plain_residual(layer_number: int) -> None:
+def test_at_initialisation_it_is_a_residual_connection(layer_number: int) -> None:
     """A model with mHC would start worse than one without."""
     torch.manual_seed(0)
     connection, layer, x = HyperConnection(4, 8, layer_number), torch.nn.Linear(8, 8), torch.randn(7, 8)
@@ -110,14 +110,14 @@ def test_the_mappings_are_in_fp32_under_autocast(shaken: HyperConnection) -> Non
 def test_sinkhorn_keeps_a_row_that_lies_far_below_the_others() -> None:
     """A stream would be lost, and its gradients be zero: exp(-110) is none in float32."""
     logits = torch.tensor([[0.0, 1.0, 2.0], [-110.0, -112.0, -111.0], [1.0, 0.0, -1.0]], requires_grad=True)
-    found = sinkhorn(logits, 50)
-    torch.testing.assert_close(found.sum(0), torch.ones(3))
-    torch.testing.assert_close(found.sum(1), torch.ones(3), rtol=1e-3, atol=1e-3)
+    matrix = sinkhorn(logits, 50)
+    torch.testing.assert_close(matrix.sum(0), torch.ones(3))
+    torch.testing.assert_close(matrix.sum(1), torch.ones(3), rtol=1e-3, atol=1e-3)
     shift = torch.tensor([[0.0], [110.0], [0.0]])
-    torch.testing.assert_close(found, sinkhorn((logits + shift).detach(), 50))
-    slope = torch.arange(9.0).view(3, 3).square()
-    (ours,) = torch.autograd.grad((found * slope).sum(), logits)
+    torch.testing.assert_close(matrix, sinkhorn((logits + shift).detach(), 50))
+    weights = torch.arange(9.0).view(3, 3).square()
+    (gradient,) = torch.autograd.grad((matrix * weights).sum(), logits)
     near = (logits + shift).detach().requires_grad_()
-    (expected,) = torch.autograd.grad((sinkhorn(near, 50) * slope).sum(), near)
-    torch.testing.assert_close(ours, expected)
-    assert ours[1].abs().max() > 1e-3
+    (expected,) = torch.autograd.grad((sinkhorn(near, 50) * weights).sum(), near)
+    torch.testing.assert_close(gradient, expected)
+    assert gradient[1].abs().max() > 1e-3

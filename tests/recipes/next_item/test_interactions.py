@@ -31,37 +31,37 @@ def rows(file: Path, format: str = "auto") -> list[tuple[str, str, int]]:
         ("reviews", "user_id,parent_asin,rating,timestamp\n7,31,5,978300761000\n7,32,3,978300762000\n8,31,4,978300762000\n"),
     ],
 )  # fmt: skip
-def test_every_rating_format_says_the_same(format: str, text: str, tmp_path: Path) -> None:
+def test_every_rating_format_has_the_same_events(format: str, text: str, tmp_path: Path) -> None:
     """A public file would be read as another kind, and its times as items."""
     file = tmp_path / "raw"
     file.write_text(text)
-    assert interactions.recognise(file) == format
+    assert interactions.detect_format(file) == format
     assert rows(file) == [(user, item, 978300760000 + time) for user, item, time in SAME]
     file.write_bytes(gzip.compress(text.encode()))
     assert rows(file) == [(user, item, 978300760000 + time) for user, item, time in SAME]
 
 
 @pytest.mark.parametrize(
-    ("format", "text", "found"),
+    ("format", "text", "expected"),
     [
         ("pairs", "7 31\n7 32\n\n8 31\n", [("7", "31", 0), ("7", "32", 0), ("8", "31", 0)]),
         ("sequences", "7 31 32 30\n9\n8 31\n", [("7", "31", 0), ("7", "32", 0), ("7", "30", 0), ("8", "31", 0)]),
         ("gaps", "7 31 32 30\t0 0 60\n8 31\t0\n", [("7", "31", 0), ("7", "32", 0), ("7", "30", 60000), ("8", "31", 0)]),
     ],
 )
-def test_lines_of_text(format: str, text: str, found: list[tuple[str, str, int]], tmp_path: Path) -> None:
+def test_lines_of_text(format: str, text: str, expected: list[tuple[str, str, int]], tmp_path: Path) -> None:
     """The formats of the published data sets would be taken for each other."""
     file = tmp_path / "raw"
     file.write_text(text)
-    assert interactions.recognise(file) == format
-    assert rows(file) == found == rows(file, format)
+    assert interactions.detect_format(file) == format
+    assert rows(file) == expected == rows(file, format)
 
 
 LONG = "9999999999999"
 
 
 @pytest.mark.parametrize(
-    ("text", "found"),
+    ("text", "expected"),
     [
         (f"{LONG}::{LONG}0::5::978300761\n", (LONG, f"{LONG}0", 978300761000)),
         (f"{LONG} {LONG}0 5 978300761\n", (LONG, f"{LONG}0", 978300761000)),
@@ -72,11 +72,11 @@ LONG = "9999999999999"
         (f"007 {LONG} 978300761\n007 8 978300761\n", ("007", LONG, 978300761000)),
     ],
 )
-def test_ids_of_any_length_and_moments_before_1970(text: str, found: tuple[str, str, int], tmp_path: Path) -> None:
+def test_ids_of_any_length_and_moments_before_1970(text: str, expected: tuple[str, str, int], tmp_path: Path) -> None:
     """An id beyond 32 bits would be another one, or taken for a time; a negative time would be refused, or wrap around."""
     file = tmp_path / "raw"
     file.write_text(text)
-    assert rows(file)[0] == found
+    assert rows(file)[0] == expected
 
 
 @pytest.mark.parametrize(
@@ -105,22 +105,22 @@ def test_ids_of_any_length_and_moments_before_1970(text: str, found: tuple[str, 
         (
             "auto",
             "7 31 4\n8 32 5\n7 33 5\n",
-            "line 3: '7 33 5' is a second line of its user, .* format=times has user, item",
+            "line 3: '7 33 5' is a second line of its user; .* format=times has user, item",
         ),
         ("times", "7 31 978300761\n7 31\n", "line 2: '7 31' is not user, item and seconds since 1970: correct the line"),
         ("times", f"7 31 {LONG}\n", "line 1: .* has a time in milliseconds or a finer unit, .*: divide the times by 1000"),
         ("auto", "7 31 978300761\n7 32 978300762000\n", "line 2: .* has a time in milliseconds or a finer unit"),
         ("auto", "7::31::5::978300761000\n", "line 1: .* has a time in milliseconds or a finer unit"),
         ("ratings", " ::31::5::978300761\n", "line 1: .* is not user, item"),
-        ("auto", "7 31\n8 x32\n", "raw, line 2, '8 x32', .* no whole numbers: .* format=pairs fits"),
+        ("auto", "7 31\n8 x32\n", "raw, line 2, '8 x32', .* not whole numbers: .* format=pairs fits"),
         ("auto", "u1 i7 1600000000\n", "^[^ ]*raw, line 1, 'u1 i7 1600000000', .*: name the format .*: format=times fits"),
         ("auto", "u1 i7\nu2 i8\n", "^[^ ]*raw, line 1, .*: format=pairs fits the first lines, user and item"),
         ("auto", "u1\ti7\t1600000000\n", "^[^ ]*raw, line 1, .*: format=times fits"),
         ("auto", "u1 i7 i8\nu2 i8\n", "format=sequences fits the first lines"),
         ("auto", "who,what,when\n1,2,1600000000\n", "^[^ ]*raw has no known format of reviews"),
-        ("auto", "7 31\n7 3\x002\n", "line 2: there is a NUL in it"),
+        ("auto", "7 31\n7 3\x002\n", "line 2: this line has a NUL byte"),
         ("auto", "7::31::5::978300761\r7::32::5::978300761\r", "end in carriage returns alone"),
-        ("pairs", "7 31\n7 3\x002\n", "line 2: there is a NUL in it"),
+        ("pairs", "7 31\n7 3\x002\n", "line 2: this line has a NUL byte"),
         ("pairs", "7 31\n7 32 33\n", "line 2: '7 32 33' is not a user and an item"),
         ("ratings", "7::31::5::978300761\n7::31::5\n", "line 2: '7::31::5' is not user, item, rating and seconds"),
         ("auto", "7::31::5::978300761\n" * 3 + "::31::5::978300761\n", "line 4: '::31::5::978300761' is not user"),
@@ -144,8 +144,8 @@ def test_bad_rows_of_reviews_are_counted(tmp_path: Path) -> None:
     file, census = tmp_path / "raw", Census()
     lines = ["7,31,5,978300761", ",31,5,978300762", "7,32,nan,978300763", "7,33,inf,978300764", "7,34,,978300765"]
     file.write_text("\n".join(["user_id,parent_asin,rating,timestamp", *lines, f"7,35,5,{LONG}{LONG}"]))
-    found, _ = interactions.read([file], "auto", {}, census)
-    assert found.rows() == [("7", "31", 978300761000)]
+    events, _ = interactions.read([file], "auto", {}, census)
+    assert events.rows() == [("7", "31", 978300761000)]
     assert census.dropped == {"missing user id": 1, "impossible rating": 3, "missing time": 1}
     with pytest.raises(UserError, match="5 of 6 rows are bad"):
         census.check(max_bad_fraction=0.5)
@@ -162,13 +162,13 @@ TEXTS = {
 
 
 @pytest.mark.parametrize("format", TEXTS)
-def test_files_from_windows_say_the_same(format: str, tmp_path: Path) -> None:
+def test_files_from_windows_have_the_same_events(format: str, tmp_path: Path) -> None:
     """The byte order mark would be part of the first user's id, or the line's end of the last item's."""
     file = tmp_path / "raw"
     file.write_text(TEXTS[format])
     expected = rows(file)
     file.write_bytes(b"\xef\xbb\xbf" + TEXTS[format].replace("\n", "\r\n").encode())
-    assert interactions.recognise(file) == format
+    assert interactions.detect_format(file) == format
     assert rows(file) == expected
     assert len(expected) > 1
 
@@ -189,9 +189,9 @@ def test_a_file_that_breaks_off_is_named(part: float, format: str, tmp_path: Pat
 def test_what_is_no_text_is_named(tmp_path: Path) -> None:
     """A traceback, after minutes of reading."""
     file = tmp_path / "raw"
-    for num_lines in (1, 60_000):  # within what is looked at to recognise the file, and after it
+    for num_lines in (1, 60_000):  # among the lines from which the format is detected, and after them
         file.write_bytes(b"7::31::5::978300761\n" * num_lines + b"7::caf\xe9::5::978300761\n")
-        sentence = f"line {num_lines + 1}: this is no text in UTF-8 .byte 0xe9 after '7::caf'.: .* from Latin-1"
+        sentence = f"line {num_lines + 1}: this is not text in UTF-8 .byte 0xe9 after '7::caf'.: .* from Latin-1"
         with pytest.raises(UserError, match=sentence):
             rows(file)
 
@@ -200,7 +200,7 @@ def test_a_user_a_tab_and_items_are_a_sequence(tmp_path: Path) -> None:
     """The tab after the user would be refused, as that between two groups of numbers is."""
     file = tmp_path / "raw"
     file.write_text("7\t31 32 30\n8\t31\n")
-    assert interactions.recognise(file) == "sequences"
+    assert interactions.detect_format(file) == "sequences"
     assert rows(file)[:2] == [("7", "31", 0), ("7", "32", 0)]
     file.write_text("1 2 3 4 5\t86400 86400 86400\n")
     assert len(rows(file, "sequences")) == 7  # named by the user, all of them are items
@@ -214,15 +214,15 @@ def test_files_are_read_together_where_they_have_a_common_clock(tmp_path: Path) 
     both, _ = interactions.read([files["ratings"], files["reviews"]], "auto", {}, Census())
     assert both.height == 3  # one of them is the same in both
     for one, other in (("ratings", "pairs"), ("gaps", "ratings"), ("sequences", "gaps"), ("pairs", "reviews")):
-        with pytest.raises(UserError, match=f"is {one} and .* is {other}, with no common clock"):
+        with pytest.raises(UserError, match=f"has format {one} and .* has {other}, with no common clock"):
             interactions.read([files[one], files[other]], "auto", {}, Census())
     for name in ("gaps", "sequences"):
         files["more"].write_text(TEXTS[name])
-        with pytest.raises(UserError, match=f"a user stands in two files of {name}"):
+        with pytest.raises(UserError, match=f"a user is in two files of the format {name}"):
             interactions.read([files[name], files["more"]], "auto", {}, Census())
     files["more"].write_text("7 30\n")
-    found, _ = interactions.read([files["pairs"], files["more"]], "auto", {}, Census())
-    assert interactions.ordered(found)["item"].to_list() == ["31", "30", "32"]
+    events, _ = interactions.read([files["pairs"], files["more"]], "auto", {}, Census())
+    assert interactions.ordered(events)["item"].to_list() == ["31", "30", "32"]
 
 
 def test_the_same_events_in_two_files_count_once(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
@@ -231,8 +231,8 @@ def test_the_same_events_in_two_files_count_once(tmp_path: Path, capsys: pytest.
     seconds.write_text("7::31::5::978300761\n7::31::5::978300761\n8::32::4::978300762\n")
     rows = ["7,31,5,978300761234", "8,32,4,978300762000", "8,32,4,978300763000"]
     milliseconds.write_text("\n".join(["user_id,parent_asin,rating,timestamp", *rows]))
-    found, _ = interactions.read([seconds, milliseconds], "auto", {}, census)
-    assert found.rows() == [("7", "31", 978300761000)] * 2 + [("8", "32", 978300762000), ("8", "32", 978300763000)]
+    events, _ = interactions.read([seconds, milliseconds], "auto", {}, census)
+    assert events.rows() == [("7", "31", 978300761000)] * 2 + [("8", "32", 978300762000), ("8", "32", 978300763000)]
     assert census.dropped == {interactions.COPY: 2}
     assert "ratings.dat in seconds, reviews.csv in milliseconds" in capsys.readouterr().out
 
@@ -261,7 +261,7 @@ def test_the_core_has_enough_of_each() -> None:
 @pytest.mark.skipif(not BEAUTY.exists(), reason=f"{BEAUTY.name} is not beside the project")
 def test_the_published_counts_of_beauty() -> None:
     """The figures would be of another data set than the published tables'."""
-    found, formats = interactions.read([BEAUTY], "auto", {}, Census())
+    events, formats = interactions.read([BEAUTY], "auto", {}, Census())
     assert formats == ["gaps"]
-    assert (found.height, found["user"].n_unique(), found["item"].n_unique()) == (198_502, 22_363, 12_101)
-    assert interactions.core(found, 5).height == 198_502
+    assert (events.height, events["user"].n_unique(), events["item"].n_unique()) == (198_502, 22_363, 12_101)
+    assert interactions.core(events, 5).height == 198_502

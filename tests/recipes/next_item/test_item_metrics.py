@@ -17,38 +17,38 @@ def scores() -> dict[str, float]:
 
 def test_ranks_are_scored_as_by_a_loop() -> None:
     """A figure would not be what its name says, or a target that was no candidate count for something."""
-    found = scores()
+    metrics = scores()
     for cut_off in (1, 5, 10, 20):
         within = [rank for rank in RANK if rank <= cut_off]
-        assert found[f"hr_at_{cut_off}"] == pytest.approx(len(within) / 6)
-        assert found[f"ndcg_at_{cut_off}"] == pytest.approx(sum(1 / np.log2(rank + 1) for rank in within) / 6)
-        assert found[f"mrr_at_{cut_off}"] == pytest.approx(sum(1 / rank for rank in within) / 6)
-    assert found["hr_at_10_of_101"] == pytest.approx(4 / 6)
-    assert found["ndcg_at_10_of_101"] == pytest.approx((1 + 1 + 1 / np.log2(3) + 1 / 2) / 6)
-    assert len(found) == 3 * 4 + 2 + 2
+        assert metrics[f"hr_at_{cut_off}"] == pytest.approx(len(within) / 6)
+        assert metrics[f"ndcg_at_{cut_off}"] == pytest.approx(sum(1 / np.log2(rank + 1) for rank in within) / 6)
+        assert metrics[f"mrr_at_{cut_off}"] == pytest.approx(sum(1 / rank for rank in within) / 6)
+    assert metrics["hr_at_10_of_101"] == pytest.approx(4 / 6)
+    assert metrics["ndcg_at_10_of_101"] == pytest.approx((1 + 1 + 1 / np.log2(3) + 1 / 2) / 6)
+    assert len(metrics) == 3 * 4 + 2 + 2
 
 
 def test_what_is_shown_is_scored_as_by_a_loop() -> None:
     """Padding would count as an item, or a list of best-sellers look like taste."""
-    found = scores()
-    assert found["coverage_at_10"] == pytest.approx(3 / 8)
+    metrics = scores()
+    assert metrics["coverage_at_10"] == pytest.approx(3 / 8)
     shown = [COUNT[item - 1] for row in ITEMS for item in row if item]
     taken = [COUNT[item - 1] for item in TARGET]
     more_often = [(count > other) + (count == other) / 2 for count in shown for other in taken]
-    assert found["popularity_at_10"] == pytest.approx(np.mean(more_often))
+    assert metrics["popularity_at_10"] == pytest.approx(np.mean(more_often))
 
 
 def test_popularity_is_a_half_for_what_is_taken() -> None:
     """Ties between rare items would look like a preference."""
-    found = item_metrics.item_scores(np.ones(6), TARGET[:, None], TARGET, COUNT)
-    assert found["popularity_at_10"] == pytest.approx(0.5)
-    assert "hr_at_10_of_101" not in found
+    metrics = item_metrics.item_scores(np.ones(6), TARGET[:, None], TARGET, COUNT)
+    assert metrics["popularity_at_10"] == pytest.approx(0.5)
+    assert "hr_at_10_of_101" not in metrics
 
 
 def test_lengths_fall_into_their_parts() -> None:
     """A part would hold its neighbour's rows, or one without rows be NaN."""
-    found = item_metrics.scores_by_length(RANK, np.array([1, 4, 5, 20, 49, 1000]))
-    assert {name: part["rows"] for name, part in found.items()} == {"1–4": 2, "5–9": 1, "20–49": 2, "50+": 1}
-    assert found["1–4"]["ndcg_at_10"] == pytest.approx((1 + 1 / np.log2(3.5)) / 2)
-    assert found["5–9"]["hr_at_10"] == 1
-    assert found["50+"]["ndcg_at_10"] == 0
+    metrics = item_metrics.scores_by_length(RANK, np.array([1, 4, 5, 20, 49, 1000]))
+    assert {name: part["rows"] for name, part in metrics.items()} == {"1–4": 2, "5–9": 1, "20–49": 2, "50+": 1}
+    assert metrics["1–4"]["ndcg_at_10"] == pytest.approx((1 + 1 / np.log2(3.5)) / 2)
+    assert metrics["5–9"]["hr_at_10"] == 1
+    assert metrics["50+"]["ndcg_at_10"] == 0

@@ -27,10 +27,10 @@ def test_cross_entropy_in_pieces_is_that_of_all(
     expected = torch.autograd.grad(3 * plain, [known, item])
     for at_once in (1, 500, 1 << 24):
         monkeypatch.setattr(losses, "LOGITS_AT_ONCE", at_once)
-        ours = losses.cross_entropy(known, item, target)
-        torch.testing.assert_close(ours.double(), plain, rtol=1e-5, atol=0)
-        for mine, its in zip(torch.autograd.grad(3 * ours, [known, item]), expected, strict=True):
-            torch.testing.assert_close(mine, its, rtol=1e-4, atol=1e-5)
+        loss = losses.cross_entropy(known, item, target)
+        torch.testing.assert_close(loss.double(), plain, rtol=1e-5, atol=0)
+        for actual_gradient, expected_gradient in zip(torch.autograd.grad(3 * loss, [known, item]), expected, strict=True):
+            torch.testing.assert_close(actual_gradient, expected_gradient, rtol=1e-4, atol=1e-5)
 
 
 def test_sampled_softmax_approaches_that_of_all(parts: tuple[torch.Tensor, torch.Tensor, torch.Tensor]) -> None:
@@ -41,8 +41,8 @@ def test_sampled_softmax_approaches_that_of_all(parts: tuple[torch.Tensor, torch
     torch.manual_seed(1)
     for power in (0.0, 0.5, 1.0):
         sampler = losses.Sampler(count, power)
-        found = losses.sampled_softmax(known, item, target, 200_000, sampler).item()
-        assert found == pytest.approx(whole, rel=0.02), power
+        actual = losses.sampled_softmax(known, item, target, 200_000, sampler).item()
+        assert actual == pytest.approx(whole, rel=0.02), power
 
 
 def test_the_sampler_draws_by_counts() -> None:
@@ -56,7 +56,7 @@ def test_the_sampler_draws_by_counts() -> None:
     torch.testing.assert_close(log_chance.exp(), torch.tensor([1, 1, 4, 2])[drawn - 1] / 8)
 
 
-def test_negatives_are_never_the_users_own_and_all_alike() -> None:
+def test_negatives_are_uniform_over_items_not_taken() -> None:
     """An item that the user took would be learned as one that is not wanted; or some items would never be drawn."""
     torch.manual_seed(0)
     items = torch.tensor([[3, 5, 3, 0], [9, 1, 2, 10]])
@@ -71,7 +71,7 @@ def test_negatives_are_never_the_users_own_and_all_alike() -> None:
         assert share[free] == pytest.approx(1 / len(free), abs=0.012)
 
 
-def test_who_took_everything_gets_padding_for_negatives() -> None:
+def test_negatives_are_padding_if_all_items_were_taken() -> None:
     """What was taken, even the target, would be learned as not wanted."""
     batch = {"items.0": torch.tensor([[1, 2]]), "taken.0": torch.tensor([[1, 1, 1]]), "places": torch.tensor([0, 1])}
     assert (losses.draw_negatives(batch, 3, 50) == 0).all()
@@ -83,10 +83,10 @@ def test_bce_and_gbce() -> None:
     negatives = torch.tensor([[2, 3]])
     positive, first, second = 3.0, -1.5, 2.0
     plain = np.log1p(np.exp(-positive)) + np.log1p(np.exp(first)) + np.log1p(np.exp(second))
-    found = losses.binary_cross_entropy(known, item, torch.tensor([1]), negatives)
-    assert float(found) == pytest.approx(plain, rel=1e-5)
+    actual = losses.binary_cross_entropy(known, item, torch.tensor([1]), negatives)
+    assert float(actual) == pytest.approx(plain, rel=1e-5)
     power = losses.gbce_power(share=0.1, calibration=1.0)
     assert power == pytest.approx(0.1)  # all the way: the share itself
     assert losses.gbce_power(share=0.1, calibration=0.0) == pytest.approx(1)
-    found = losses.binary_cross_entropy(known, item, torch.tensor([1]), negatives, power)
-    assert float(found) == pytest.approx(plain - 0.9 * np.log1p(np.exp(-positive)), rel=1e-5)
+    actual = losses.binary_cross_entropy(known, item, torch.tensor([1]), negatives, power)
+    assert float(actual) == pytest.approx(plain - 0.9 * np.log1p(np.exp(-positive)), rel=1e-5)

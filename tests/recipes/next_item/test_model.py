@@ -6,7 +6,7 @@ import pytest
 import torch
 from torch import Tensor
 
-from ensemble.recipes.next_item.model import Attention, Dropout, LengthGroup, SequenceModel, Surroundings
+from ensemble.recipes.next_item.model import Attention, AttentionContext, Dropout, LengthGroup, SequenceModel
 
 VARIANTS = [(0, 0), (0, 4), (33, 0), (33, 4)]
 
@@ -67,17 +67,17 @@ def test_padding_and_groups_change_nothing(num_intervals: int, num_streams: int)
     torch.testing.assert_close(model({**parts, "places": places}), together, rtol=precision, atol=precision)
 
 
-def pairwise(attention: Attention, x_PD: Tensor, around: Surroundings) -> Tensor:
+def pairwise(attention: Attention, x_PD: Tensor, context: AttentionContext) -> Tensor:
     """TiSASRec's attention as its paper writes it, of one group: a key and a value vector for each pair of items."""
-    (group,) = around.groups
+    (group,) = context.groups
     assert group.intervals_BLL is not None
     assert group.interval_SD is not None
-    assert around.position_PD is not None
+    assert context.position_PD is not None
     key_BLLD, value_BLLD = (table_SD[group.intervals_BLL] for table_SD in group.interval_SD)
     query_PD, key_PD, value_PD = attention.query_key_value(x_PD).chunk(3, dim=-1)
-    key_PD, value_PD = key_PD + around.position_PD[0], value_PD + around.position_PD[1]
+    key_PD, value_PD = key_PD + context.position_PD[0], value_PD + context.position_PD[1]
     query_BLD, key_BLD, value_BLD = (x_PD.unflatten(0, group.shape) for x_PD in (query_PD, key_PD, value_PD))
-    mixed = []
+    attended = []
     for head in range(attention.num_heads):
         part = slice(head * 8, (head + 1) * 8)
         key_BLLK, value_BLLK = (
@@ -85,8 +85,8 @@ def pairwise(attention: Attention, x_PD: Tensor, around: Surroundings) -> Tensor
             for of_items, of_pairs in ((key_BLD, key_BLLD), (value_BLD, value_BLLD))
         )
         score_BLL = torch.einsum("blk,blmk->blm", query_BLD[..., part], key_BLLK) / math.sqrt(8) + group.causal_LL
-        mixed.append(torch.einsum("blm,blmk->blk", score_BLL.softmax(-1), value_BLLK))
-    return attention.out(torch.cat(mixed, dim=-1).flatten(0, 1))
+        attended.append(torch.einsum("blm,blmk->blk", score_BLL.softmax(-1), value_BLLK))
+    return attention.out(torch.cat(attended, dim=-1).flatten(0, 1))
 
 
 def test_binned_intervals_are_the_papers_pairs() -> None:
@@ -99,18 +99,20 @@ def test_binned_intervals_are_the_papers_pairs() -> None:
     intervals = torch.randint(0, 9, (3, 10, 10))
     causal = torch.full((10, 10), -torch.inf, dtype=torch.float64).triu(1)
     group = LengthGroup(torch.Size([3, 10]), causal, intervals, (tables[0], tables[1]))
-    around = Surroundings([group], (positions[0], positions[1]))
+    context = AttentionContext([group], (positions[0], positions[1]))
     inputs = [x, tables, positions, *attention.parameters()]
-    ours, theirs = attention(x, around), pairwise(attention, x, around)
-    torch.testing.assert_close(ours, theirs, rtol=1e-12, atol=1e-12)
-    weight = torch.randn_like(ours)
-    for mine, its in zip(
-        torch.autograd.grad((ours * weight).sum(), inputs), torch.autograd.grad((theirs * weight).sum(), inputs), strict=True
+    attended, expected = attention(x, context), pairwise(attention, x, context)
+    torch.testing.assert_close(attended, expected, rtol=1e-12, atol=1e-12)
+    weight = torch.randn_like(attended)
+    for actual_gradient, expected_gradient in zip(
+        torch.autograd.grad((attended * weight).sum(), inputs),
+        torch.autograd.grad((expected * weight).sum(), inputs),
+        strict=True,
     ):
-        torch.testing.assert_close(mine, its, rtol=1e-11, atol=1e-11)
+        torch.testing.assert_close(actual_gradient, expected_gradient, rtol=1e-11, atol=1e-11)
 
 
-def test_dropout_leaves_out_the_share_it_was_told_and_keeps_the_mean() -> None:
+def test_dropout_has_its_rate_and_keeps_the_mean() -> None:
     """Random bytes would be compared wrongly: too much or too little is left out, or the mean shifts."""
     torch.manual_seed(0)
     x = torch.ones(1001, 333)
@@ -153,5 +155,5 @@ def test_dropout_of_nearly_none_or_all_is_exact(share: float) -> None:
     torch.manual_seed(0)
     dropped = Dropout(share)(torch.ones(2000, 1000))
     rarer = min(share, 1 - share)
-    found = (dropped == 0).double().mean() if share < 0.5 else (dropped != 0).double().mean()
-    assert float(found) == pytest.approx(rarer, abs=5 * math.sqrt(rarer / dropped.numel()))
+    rate = (dropped == 0).double().mean() if share < 0.5 else (dropped != 0).double().mean()
+    assert float(rate) == pytest.approx(rarer, abs=5 * math.sqrt(rarer / dropped.numel()))

@@ -27,23 +27,23 @@ def prepare(tmp_path: Path, interactions: list[tuple[str, str, int]] = RATINGS, 
     return out
 
 
-def told(folder: Path, split: str) -> list[tuple[str, str, str]]:
+def targets_of(folder: Path, split: str) -> list[tuple[str, str, str]]:
     """User, items before, and the last item of each row of a split, as one string each."""
     users, items = (open_table(folder / name)[f"{name[:-1]}_id"].to_pylist() for name in ("users", "items"))
     rows, events = open_table(folder / "rows" / split), open_table(folder / "events")
-    found = []
+    targets = []
     for row in rows.to_pylist():
         taken = [items[item - 1] for item in events["item"].to_pylist()[row["begin"] : row["end"]]]
-        found.append((users[row["user"]], "".join(taken[:-1]), taken[-1]))
-    return found
+        targets.append((users[row["user"]], "".join(taken[:-1]), taken[-1]))
+    return targets
 
 
 def test_leave_one_out(tmp_path: Path) -> None:
     """The last item would be learned, or another one foretold than in the published tables."""
     folder = prepare(tmp_path)
-    assert told(folder, "train") == [("a", "x", "y"), ("c", "x", "y")]
-    assert told(folder, "validation") == [("a", "xy", "z"), ("b", "y", "x")]
-    assert told(folder, "test") == [("a", "xyz", "w"), ("b", "yx", "z")]
+    assert targets_of(folder, "train") == [("a", "x", "y"), ("c", "x", "y")]
+    assert targets_of(folder, "validation") == [("a", "xy", "z"), ("b", "y", "x")]
+    assert targets_of(folder, "test") == [("a", "xyz", "w"), ("b", "yx", "z")]
 
 
 def test_by_time(tmp_path: Path) -> None:
@@ -51,9 +51,9 @@ def test_by_time(tmp_path: Path) -> None:
     folder = prepare(
         tmp_path, split="time", validation_from="2001-09-09 01:47:10", test_from="2001-09-09 01:47:20"
     )  # 30 and 40 s after a billion
-    assert told(folder, "train") == [("a", "xy", "z")]
-    assert told(folder, "validation") == [("b", "y", "x")]
-    assert told(folder, "test") == [("a", "xyz", "w"), ("b", "yx", "z"), ("c", "x", "y")]
+    assert targets_of(folder, "train") == [("a", "xy", "z")]
+    assert targets_of(folder, "validation") == [("b", "y", "x")]
+    assert targets_of(folder, "test") == [("a", "xyz", "w"), ("b", "yx", "z"), ("c", "x", "y")]
     events = open_table(folder / "events")["time"].to_numpy()
     cut = 1000 * (1_000_000_000 + 30)
     for row in open_table(folder / "rows" / "train").to_pylist():
@@ -66,20 +66,20 @@ def test_the_core_is_that_of_the_past(tmp_path: Path) -> None:
     early = [("a", "x", 1), ("a", "y", 2), ("b", "x", 3), ("b", "y", 4), ("c", "x", 5), ("c", "z", 6)]
     late = [("a", "x", 31), ("d", "x", 31), ("c", "y", 32), ("c", "z", 33), ("d", "z", 33), ("d", "y", 41), ("e", "z", 42)]
     folder = prepare(tmp_path, interactions=early + late, core=2, **window)
-    assert told(folder, "train") == [("a", "x", "y"), ("b", "x", "y")]
-    assert told(folder, "validation") == [("a", "xy", "x"), ("c", "x", "y")]
-    assert told(folder, "test") == [("d", "x", "y")]
+    assert targets_of(folder, "train") == [("a", "x", "y"), ("b", "x", "y")]
+    assert targets_of(folder, "validation") == [("a", "xy", "x"), ("c", "x", "y")]
+    assert targets_of(folder, "test") == [("d", "x", "y")]
     config = folders.read_manifest(folder)["config"]
     assert config == {"core": 2, "repeats": "keep", **window}
 
 
-def test_moments_with_an_offset(tmp_path: Path) -> None:
+def test_times_with_an_offset(tmp_path: Path) -> None:
     """The hours would be dropped without a word."""
     window = {"validation_from": "2001-09-09T03:47:10+02:00", "test_from": "2001-09-09 01:47:20"}
-    assert told(prepare(tmp_path, split="time", **window), "validation") == [("b", "y", "x")]
+    assert targets_of(prepare(tmp_path, split="time", **window), "validation") == [("b", "y", "x")]
 
 
-def test_counts_are_of_what_is_learned(tmp_path: Path) -> None:
+def test_counts_are_of_training_events(tmp_path: Path) -> None:
     """Popularity, and negatives drawn by it, would know the test split."""
     table = open_table(prepare(tmp_path) / "items").to_pydict()
     assert dict(zip(table["item_id"], table["count"], strict=True)) == {"x": 2, "y": 2, "z": 0, "w": 0}
@@ -98,7 +98,7 @@ def test_an_item_taken_again_counts_once(tmp_path: Path) -> None:
     file, out = tmp_path / "pairs", tmp_path / "prepared"
     file.write_text("1 5\n1 6\n1 5\n1 7\n1 8\n")
     sequences.prepare(PrepareConfig(source=(str(file),), out=str(out), core=1, repeats="first"))
-    assert told(out, "test") == [("1", "567", "8")]
+    assert targets_of(out, "test") == [("1", "567", "8")]
 
 
 def told_of(tmp_path: Path, lines: str, split: str, **settings: Any) -> list[tuple[str, str, str]]:
@@ -106,7 +106,7 @@ def told_of(tmp_path: Path, lines: str, split: str, **settings: Any) -> list[tup
     file, out = tmp_path / "raw", tmp_path / "out"
     file.write_text(lines)
     sequences.prepare(PrepareConfig(source=(str(file),), out=str(out), core=1, overwrite=True, **settings))
-    return told(out, split)
+    return targets_of(out, split)
 
 
 def test_short_histories(tmp_path: Path) -> None:
@@ -139,16 +139,16 @@ def test_the_order_is_that_of_time_and_the_same_twice_is_two(tmp_path: Path) -> 
     [
         ({"core": 0}, "core=0 is impossible"),
         ({"core": 9}, "of 10 interactions none is left with core=9"),
-        ({"split": "time", "test_from": "soon"}, "test_from=soon is no moment"),
+        ({"split": "time", "test_from": "soon"}, "test_from=soon is not a time"),
         (
             {"split": "time", "validation_from": "1999-01-01"},
-            "the train split is empty: .*go from 2001-09-09 .* to 2001-09-09",
+            "the train split is empty: .* are from 2001-09-09 .* to 2001-09-09",
         ),
         ({"split": "time", "test_from": "1999-01-01"}, "validation_from=.* must come before test_from=1999-01-01"),
         ({"interactions": [("a", "x", 1), ("b", "x", 2)]}, "only item x is left"),
         (
             {"interactions": [("a", "x", 1), ("b", "y", 2)]},
-            "the train split is empty: .* The files were read as ratings: .* name it with format=… .*pairs",
+            "the train split is empty: .* The files were read as ratings: .* name the format with format=… .*pairs",
         ),
     ],
 )

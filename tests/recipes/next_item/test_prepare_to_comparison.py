@@ -50,34 +50,34 @@ def value(scores: dict[str, Any], name: str) -> float:
 def test_next_item_becomes_a_table(tmp_path: Path) -> None:
     """A stage would not read what the one before wrote, or trees and ensemble lose to what they were made from."""
     walks(tmp_path / "ratings.dat")
-    data, found = tmp_path / "prepared", tmp_path / "candidates"
+    data, candidates = tmp_path / "prepared", tmp_path / "candidates"
     once = ("core=1", "repeats=first")
     run("prepare_data", "--recipe", "next_item", f"source=[{tmp_path}/ratings.dat]", f"out={data}", *once)
     run("predict", "member=popularity", f"data={data}", f"out={tmp_path}/rankings")
     ranked.write(tmp_path / "rankings", data, "network", scores_of_a_network(data))
     ranked_items = (f"rankings=[{tmp_path}/rankings]", "num_candidates=20")  # so that some targets are missed
-    prepared = run("prepare_data", "--recipe", "candidates", f"data={data}", *ranked_items, f"out={found}")
+    prepared = run("prepare_data", "--recipe", "candidates", f"data={data}", *ranked_items, f"out={candidates}")
     assert "with target" in prepared
     trees = ("library=lightgbm", "num_rounds=40", "learning_rate=0.1", "threads=1")
-    run("train_trees", *trees, f"data={found}", f"out={tmp_path}/members/lightgbm")
+    run("train_trees", *trees, f"data={candidates}", f"out={tmp_path}/members/lightgbm")
     for name in (f"{tmp_path}/members/lightgbm", "network", "popularity"):
-        run("predict", f"member={name}", f"data={found}", f"out={tmp_path}/predictions", "threads=1")
-    fitted = (f"predictions={tmp_path}/predictions", f"data={found}", f"out={tmp_path}/ensemble")
-    told = run("ensemble_predictor", "fit", *fitted, "num_draws=20")
+        run("predict", f"member={name}", f"data={candidates}", f"out={tmp_path}/predictions", "threads=1")
+    fitted = (f"predictions={tmp_path}/predictions", f"data={candidates}", f"out={tmp_path}/ensemble")
+    output = run("ensemble_predictor", "fit", *fitted, "num_draws=20")
     scores = folders.read_json(tmp_path / "ensemble" / "scores.json")
     assert sorted(scores["members"]) == ["lightgbm", "network"]
-    ours, best = value(scores, "ensemble"), value(scores, scores["best_member"])
-    assert ours > best - 0.01
+    ensemble_score, best = value(scores, "ensemble"), value(scores, scores["best_member"])
+    assert ensemble_score > best - 0.01
     assert best > value(scores, "network") + 0.1
     assert value(scores, "network") > value(scores, "popularity")
     of_ensemble = (f"{name}={tmp_path}/{name}" for name in ("ensemble", "predictions"))
-    run("report", *of_ensemble, f"data={found}", f"out={tmp_path}/report.html")
+    run("report", *of_ensemble, f"data={candidates}", f"out={tmp_path}/report.html")
     page = (tmp_path / "report.html").read_text()
     assert "--recipe candidates" in page
     assert "The scores are of the" in scores["left_out"], "of sequences whose item is a candidate"
-    assert scores["left_out"] in told
+    assert scores["left_out"] in output
     assert scores["left_out"] in page
-    assert f"member=network data={found}" in page
+    assert f"member=network data={candidates}" in page
     table = ("compare_rankings", f"rankings={tmp_path}/rankings", f"data={data}", f"out={tmp_path}/table", "num_draws=20")
     of_candidates = (f"{name}={tmp_path}/{name}" for name in ("candidates", "predictions", "ensemble"))
     rows = [line.split("|")[1].strip() for line in run(*table, *of_candidates).splitlines() if line.startswith("| ")]

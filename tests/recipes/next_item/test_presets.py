@@ -80,7 +80,7 @@ def test_a_preset_trains_on_the_raw_file_that_it_names(layout: str, tmp_path: Pa
             assert "\n  8 rows, 1 steps per epoch" in preflight.describe(recipe, settings, Accelerator(cpu=True))
 
 
-def test_every_preset_is_tried_and_says_what_to_expect() -> None:
+def test_every_preset_is_tested_and_states_its_scores() -> None:
     """A preset would rot; or a figure be taken for one that was measured here."""
     assert {name for name, _, _ in LAYOUTS.values()} == set(PRESETS)
     for name, preset in PRESETS.items():

@@ -35,12 +35,12 @@ ARRAYS = [field.name for field in dataclasses.fields(Rankings) if field.type is 
 def test_what_is_written_is_read(tmp_path: Path) -> None:
     """A column would come back as another, or rounded."""
     rankings.write(tmp_path / "new" / "sasrec.test.parquet", SOUND)
-    found = rankings.read(tmp_path / "new" / "sasrec.test.parquet")
+    stored = rankings.read(tmp_path / "new" / "sasrec.test.parquet")
     assert len(ARRAYS) == 8
     for name in ARRAYS:
-        np.testing.assert_array_equal(getattr(found, name), getattr(SOUND, name))
-    assert (found.recipe, found.split, found.member, found.fingerprint) == ("next_item", "test", "sasrec", "f00d")
-    assert found.config == {"kind": "neural"}
+        np.testing.assert_array_equal(getattr(stored, name), getattr(SOUND, name))
+    assert (stored.recipe, stored.split, stored.member, stored.fingerprint) == ("next_item", "test", "sasrec", "f00d")
+    assert stored.config == {"kind": "neural"}
     kinds = {name: str(pq.read_schema(tmp_path / "new" / "sasrec.test.parquet").field(name).type) for name in ARRAYS}
     assert kinds == {
         "row_id": "int64", "user": "int64", "target": "int64", "length": "int64", "rank": "double", "rank_of_101": "double",
@@ -56,7 +56,7 @@ def test_what_is_written_is_read(tmp_path: Path) -> None:
     ({"row_id": np.array([7, 7, 5])}, "row 7 is ranked more than once"),
     ({"target": np.array([0, 2, 3])}, "target that are NaN, infinite or below 1"),
     ({"rank": np.array([1.0, 2.0])}, "the columns have different lengths"),
-    ({name: getattr(SOUND, name)[:0] for name in ARRAYS}, "there is not one row in it"),
+    ({name: getattr(SOUND, name)[:0] for name in ARRAYS}, "has no rows: check the split"),
 ], ids=lambda value: value[:30] if isinstance(value, str) else "")  # fmt: skip
 def test_what_is_no_ranking_is_not_written(change: dict[str, np.ndarray], sentence: str, tmp_path: Path) -> None:
     """A model that diverged would stand in the table, with the best rank of all where comparisons with NaN are false."""
@@ -87,7 +87,7 @@ def test_a_damaged_or_foreign_file_is_refused(tmp_path: Path) -> None:
     about = {name: value for name, value in json.loads(table.schema.metadata[b"ensemble"]).items() if name != "checksums"}
     table = table.replace_schema_metadata({"ensemble": json.dumps(about)})  # as of another program
     pq.write_table(table.drop_columns("rank"), path)
-    with pytest.raises(UserError, match="is no ranking file, it lacks: rank;"):
+    with pytest.raises(UserError, match="is not a ranking file, it lacks: rank;"):
         rankings.read(path)
     pq.write_table(table.replace_schema_metadata({}), path)
     with pytest.raises(UserError, match="it lacks: metadata 'recipe'"):
@@ -102,10 +102,10 @@ def test_files_read_together_have_one_order(tmp_path: Path) -> None:
     other = dataclasses.replace(rankings.sorted_by_row(SOUND), member="popularity")
     rankings.write(tmp_path / "a", SOUND)
     rankings.write(tmp_path / "b", other)
-    for found in rankings.read_together([tmp_path / "a", tmp_path / "b"]):
-        assert found.row_id.tolist() == [3, 5, 7]
-        assert found.rank.tolist() == [2.5, 12, 1]
-        assert found.items.tolist() == [[3, 2], [8, 0], [4, 1]]
+    for stored in rankings.read_together([tmp_path / "a", tmp_path / "b"]):
+        assert stored.row_id.tolist() == [3, 5, 7]
+        assert stored.rank.tolist() == [2.5, 12, 1]
+        assert stored.items.tolist() == [[3, 2], [8, 0], [4, 1]]
 
 
 @pytest.mark.parametrize(("change", "sentence"), [

@@ -107,7 +107,7 @@ def test_a_training_batch_holds_each_sequence_once(data: Path, num_groups: int) 
     rows = recipe_of(data, time_aware=True, num_groups=num_groups, loss="bce").rows("train")
     asked = np.array([7, 2, 40, 13, 13, 0, 5, 21])
     batch = rows.gather(asked)
-    flat, targets, times, found = [], {}, [], []
+    flat, targets, times, actual = [], {}, [], []
     for number in range(num_groups):
         items = batch[f"items.{number}"]
         flat += items.flatten().tolist()
@@ -120,9 +120,9 @@ def test_a_training_batch_holds_each_sequence_once(data: Path, num_groups: int) 
         for row, own in zip(items, taken, strict=True):
             length = int((row > 0).sum())
             span = range(offset, offset + length)
-            found.append((row[:length].tolist(), [times[place] for place in span], [targets[place] for place in span]))
+            actual.append((row[:length].tolist(), [times[place] for place in span], [targets[place] for place in span]))
             distinct = own[own <= NUM_ITEMS] + torch.arange(int((own <= NUM_ITEMS).sum()))
-            assert {*found[-1][0], *found[-1][2]} <= set(distinct.tolist())
+            assert {*actual[-1][0], *actual[-1][2]} <= set(distinct.tolist())
             offset += len(row)
     expected = []
     for row in asked:
@@ -130,7 +130,7 @@ def test_a_training_batch_holds_each_sequence_once(data: Path, num_groups: int) 
         gaps = [gap for gap in np.diff(when) if gap > 0]
         unit = min(gaps) if gaps else 1
         expected.append((items, [round((time - when[0]) / unit) for time in when], following))
-    assert sorted(found) == sorted(expected)
+    assert sorted(actual) == sorted(expected)
 
 
 @pytest.mark.parametrize("time_aware", [False, True])
@@ -142,10 +142,10 @@ def test_ranks_are_those_of_a_loop(data: Path, time_aware: bool) -> None:
     with torch.no_grad():
         model.item_VD[5] = model.item_VD[6]  # a tie in each row
     rows = np.arange(len(recipe.rows("test")))
-    found = recipe.predict(model, recipe.rows("test").gather(rows))
+    actual = recipe.predict(model, recipe.rows("test").gather(rows))
     for row in rows:
         alone = recipe.predict(model, recipe.rows("test").gather(np.array([row])))
-        torch.testing.assert_close(alone["rank"][0], found["rank"][row])
+        torch.testing.assert_close(alone["rank"][0], actual["rank"][row])
         items, _, following, seen = plain(data, "test", row)
         target = following[-1]
         batch = recipe.rows("test").gather(np.array([row]))
@@ -154,19 +154,19 @@ def test_ranks_are_those_of_a_loop(data: Path, time_aware: bool) -> None:
         others = [item for item in range(1, NUM_ITEMS + 1) if item != target and item not in seen]
         higher = sum(score[item] > score[target] + 1e-6 for item in others)
         same = sum(abs(score[item] - score[target]) <= 1e-6 for item in others)
-        assert float(found["rank"][row]) == pytest.approx(1 + higher + same / 2)
+        assert float(actual["rank"][row]) == pytest.approx(1 + higher + same / 2)
         best = sorted([*others, target], key=lambda item: -score[item])[:5]
         if not {5, 6} & set(best):
-            assert found["items"][row, :5].tolist() == best
-            assert found["scores"][row, :5].tolist() == pytest.approx([score[item] for item in best], abs=1e-6)
-        shown = found["items"][row].tolist()
+            assert actual["items"][row, :5].tolist() == best
+            assert actual["scores"][row, :5].tolist() == pytest.approx([score[item] for item in best], abs=1e-6)
+        shown = actual["items"][row].tolist()
         assert sorted(item for item in shown if item) == sorted([*others, target])
-        assert found["scores"][row].min() == min(found["scores"][row, : len(others) + 1])
+        assert actual["scores"][row].min() == min(actual["scores"][row, : len(others) + 1])
         drawn = [item for item in batch["sampled"][0].tolist() if item]
         assert not {*drawn} & {target, *seen}
         higher = sum(score[item] > score[target] + 1e-6 for item in drawn)
         same = sum(abs(score[item] - score[target]) <= 1e-6 for item in drawn)
-        assert float(found["rank_of_101"][row]) == pytest.approx(1 + higher + same / 2)
+        assert float(actual["rank_of_101"][row]) == pytest.approx(1 + higher + same / 2)
 
 
 class Popularity(torch.nn.Module):
@@ -193,9 +193,9 @@ def test_a_network_is_ranked_as_the_baselines_are(is_bf16: bool, data: Path, tmp
     assert len(recipe.count.unique()) < 120, "no two items tie"
     assert len(recipe.count.bfloat16().unique()) < len(recipe.count.unique()), "bf16 holds the counts"
     with torch.autocast("cpu", torch.bfloat16, enabled=is_bf16):
-        found = recipe.predict(Popularity(recipe.count), recipe.rows("test").gather(np.arange(len(recipe.rows("test")))))
+        actual = recipe.predict(Popularity(recipe.count), recipe.rows("test").gather(np.arange(len(recipe.rows("test")))))
     for name in ("rank", "rank_of_101", "target", "length", "scores"):
-        np.testing.assert_array_equal(found[name].numpy(), expected[name], err_msg=name)
+        np.testing.assert_array_equal(actual[name].numpy(), expected[name], err_msg=name)
 
 
 def test_a_score_that_is_no_number_has_no_rank(data: Path) -> None:
@@ -207,15 +207,15 @@ def test_a_score_that_is_no_number_has_no_rank(data: Path) -> None:
     for wrong in (torch.nan, torch.inf):
         with torch.no_grad():
             model.item_VD[7] = wrong
-        found = recipe.predict(model, batch)
+        actual = recipe.predict(model, batch)
         seen = batch["seen_row"][batch["seen_item"] == 7]
         for row in {*range(20)} - {*seen.tolist()}:
-            assert found["prediction"][row].isnan()
-            assert found["rank"][row].isnan()
+            assert actual["prediction"][row].isnan()
+            assert actual["rank"][row].isnan()
     assert whole["prediction"].isfinite().all()
 
 
-def test_a_member_says_what_a_ranking_file_holds(data: Path, tmp_path: Path) -> None:
+def test_predictions_of_a_member_become_a_ranking_file(data: Path, tmp_path: Path) -> None:
     """A trained network could not stand in the table, or by another order of rows."""
     recipe = recipe_of(data)
     config = config_class("next_item")(
@@ -227,14 +227,14 @@ def test_a_member_says_what_a_ranking_file_holds(data: Path, tmp_path: Path) -> 
         rows = open_table(data / "rows" / split)
         path = tmp_path / f"sasrec.{split}.parquet"
         rankings.write(path, rankings.Rankings(**member.predict(data, split), split=split, member="sasrec"))
-        found = rankings.read(path)
-        assert found.row_id.tolist() == rows["row_id"].to_pylist()
-        assert found.user.tolist() == rows["user"].to_pylist()
+        actual = rankings.read(path)
+        assert actual.row_id.tolist() == rows["row_id"].to_pylist()
+        assert actual.user.tolist() == rows["user"].to_pylist()
         item = open_table(data / "events")["item"].to_numpy()
-        assert found.target.tolist() == item[rows["end"].to_numpy() - 1].tolist()
-        assert found.items.shape == found.scores.shape == (len(rows), NUM_ITEMS)
-        shown = found.items[found.rank == 1, 0]
-        assert shown.tolist() == found.target[found.rank == 1].tolist()
+        assert actual.target.tolist() == item[rows["end"].to_numpy() - 1].tolist()
+        assert actual.items.shape == actual.scores.shape == (len(rows), NUM_ITEMS)
+        shown = actual.items[actual.rank == 1, 0]
+        assert shown.tolist() == actual.target[actual.rank == 1].tolist()
 
 
 def test_metrics_are_those_of_a_loop(data: Path) -> None:
@@ -256,7 +256,7 @@ def test_metrics_are_those_of_a_loop(data: Path) -> None:
     {"loss": "bce", "num_negatives": 4}, {"loss": "gbce", "num_negatives": 8}, {"time_aware": True}, {"num_streams": 2},
     {"time_aware": True, "num_streams": 2},
 ], ids=str)  # fmt: skip
-def test_it_learns_what_was_planted(settings: dict[str, object], data: Path, tmp_path: Path) -> None:
+def test_a_planted_signal_is_learned(settings: dict[str, object], data: Path, tmp_path: Path) -> None:
     """A loss with a wrong sign or place, or a variant that cannot learn, would look like hard data."""
     recipe = recipe_of(data, **settings)
     config = config_class("next_item")(

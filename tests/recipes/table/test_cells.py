@@ -88,19 +88,19 @@ def test_json_floats_are_ids_only_if_they_are_exact(tmp_path: Path, number: str)
     """Two customers beyond 2^53 would be one, where the same column of Parquet is refused."""
     lines = '{"id": 7.0, "x": 1}\n{"id": 9007199254740993, "x": 2.5}\n{"id": null, "x": 3}\n'
     assert read_files(tmp_path, a=lines).texts("id", "id").to_list() == ["7", "9007199254740993", None]
-    found = read_files(tmp_path, a=lines, b=f'{{"id": {number}, "x": 1}}\n')
+    table = read_files(tmp_path, a=lines, b=f'{{"id": {number}, "x": 1}}\n')
     with pytest.raises(
         UserError, match=r"group=id holds floats such as .* \(b:1\), and ids are texts or whole numbers below"
     ):
-        found.texts("id", "group")
-    assert cells.read(found, "id", RULES).kind == "number"
+        table.texts("id", "group")
+    assert cells.read(table, "id", RULES).kind == "number"
 
 
 def test_json_objects_are_no_ids(tmp_path: Path) -> None:
     """The text of an object would name a row."""
-    found = read_files(tmp_path, a='{"id": {"a": 1}, "x": 1}\n{"id": "b", "x": 2}\n')
+    table = read_files(tmp_path, a='{"id": {"a": 1}, "x": 1}\n{"id": "b", "x": 2}\n')
     with pytest.raises(UserError, match="id=id holds lists or objects"):
-        found.texts("id", "id")
+        table.texts("id", "id")
 
 
 def test_groups_do_not_depend_on_the_other_files(tmp_path: Path) -> None:
@@ -146,13 +146,13 @@ def test_groups_do_not_depend_on_the_other_files(tmp_path: Path) -> None:
         (["", ""], {}, "text", [None, None]),
     ],
 )
-def test_a_column_holds_what_its_cells_say(
+def test_the_kind_of_a_column_follows_from_its_cells(
     tmp_path: Path, values: list[str], rules: dict[str, Any], kind: str, expected: list[Any]
 ) -> None:
     """A number would be another one, or a date another day, without a word."""
-    found = read_cells(tmp_path, values, **rules)
-    moments = found.values.dt.strftime("%Y-%m-%d %H:%M").str.replace(" 00:00", "") if kind == "date" else found.values
-    assert (found.kind, moments.to_list()) == (kind, expected)
+    column = read_cells(tmp_path, values, **rules)
+    moments = column.values.dt.strftime("%Y-%m-%d %H:%M").str.replace(" 00:00", "") if kind == "date" else column.values
+    assert (column.kind, moments.to_list()) == (kind, expected)
 
 
 @pytest.mark.parametrize(
@@ -177,29 +177,29 @@ def test_what_can_be_read_in_two_ways_is_asked(tmp_path: Path, values: list[str]
 def test_few_bad_cells_leave_numbers_what_they_are(tmp_path: Path) -> None:
     """A row of units would make a column of numbers one of texts; and of many bad cells nobody would hear."""
     values = ["kg", *map(str, range(99))]
-    found = read_cells(tmp_path, values)
-    assert (found.kind, found.bad.tolist(), found.values[:2].to_list()) == ("number", [0], [None, 0])
-    assert found.notes == ("the column 'x' has 1 cells that are no numbers and count as empty: 'kg' (a:2)",)
-    found = read_cells(tmp_path, values[:50])
-    assert found.kind == "text"
-    assert "is read as texts, for 1 of 50 cells are no numbers: 'kg' (a:2); name them in missing=" in found.notes[0]
+    column = read_cells(tmp_path, values)
+    assert (column.kind, column.bad.tolist(), column.values[:2].to_list()) == ("number", [0], [None, 0])
+    assert column.notes == ("the column 'x' has 1 cells that are no numbers and count as empty: 'kg' (a:2)",)
+    column = read_cells(tmp_path, values[:50])
+    assert column.kind == "text"
+    assert "is read as texts, for 1 of 50 cells are no numbers: 'kg' (a:2); name them in missing=" in column.notes[0]
     assert read_cells(tmp_path, values[:50], missing=("kg",)).kind == "number"
 
 
 def test_kinds_are_decided_over_all_files(tmp_path: Path) -> None:
     """'0' of one file and '0.0' of another would be two categories."""
     parts = {"a": "x,y\n" + "0,1\n" * 50, "b": pl.DataFrame({"x": [0.0, 1.5], "y": [1, 2]}), "c": "x,y\nstray,1\n"}
-    found = cells.read(read_files(tmp_path, **parts), "x", cells.Rules(max_bad_fraction=0.05))
-    assert (found.kind, found.values.n_unique(), found.bad.tolist()) == ("number", 3, [52])
-    assert "'stray' (c:2)" in found.notes[0]
+    column = cells.read(read_files(tmp_path, **parts), "x", cells.Rules(max_bad_fraction=0.05))
+    assert (column.kind, column.values.n_unique(), column.bad.tolist()) == ("number", 3, [52])
+    assert "'stray' (c:2)" in column.notes[0]
     assert cells.read(read_files(tmp_path, **parts), "x", RULES).values.to_list() == ["0"] * 50 + ["0.0", "1.5", "stray"]
 
 
 def test_files_may_write_dates_and_numbers_differently(tmp_path: Path) -> None:
     """Dates of Parquet beside those of a CSV would become texts, and the column be left out."""
     parts = {"a": "x,y\n31/01/2020,1\n,2\n", "b": pl.DataFrame({"x": [datetime.date(2020, 2, 1), None], "y": [3, 4]})}
-    found = cells.read(read_files(tmp_path, **parts), "x", RULES)
-    assert [str(value)[:10] for value in found.values] == ["2020-01-31", "None", "2020-02-01", "None"]
+    column = cells.read(read_files(tmp_path, **parts), "x", RULES)
+    assert [str(value)[:10] for value in column.values] == ["2020-01-31", "None", "2020-02-01", "None"]
     parts = {"a": 'x,y\n"12,5",1\n"1,25",1\n', "b": pl.DataFrame({"x": [0.5], "y": [3]})}
     assert cells.read(read_files(tmp_path, **parts), "x", RULES).values.to_list() == [12.5, 1.25, 0.5]
 
@@ -256,11 +256,11 @@ def test_a_bad_target_is_no_forecast(tmp_path: Path, word: str, sentence: str) -
         (
             "a.csv",
             b"x,t,y\n" + b"1,Q1 2024,1\n2,Q2 2024,2\n" * 50,
-            "such as 'Q1 2024': write dates all alike",
+            "such as 'Q1 2024': write all dates in the same form",
         ),
     ],
 )
-def test_the_advice_fits_the_trouble(tmp_path: Path, name: str, content: bytes, sentence: str) -> None:
+def test_the_advice_fits_the_error(tmp_path: Path, name: str, content: bytes, sentence: str) -> None:
     """The advice would be to allow more bad rows, where the encoding is another."""
     (tmp_path / name).write_bytes(content)
     time = "t" if b"t," in content else ""
@@ -303,7 +303,7 @@ def test_numbers_that_lie_close_stay_apart(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("weights", "sentence"),
     [
-        (["1e300", *["1"] * 119], r"weight=w is 1e\+300 in small.csv:2: a weight is from 0 to 3e38"),
+        (["1e300", *["1"] * 119], r"weight=w is 1e\+300 in small.csv:2: weights must be from 0 to 3e38"),
         (["", *["1"] * 119], "weight=w is empty in small.csv:2"),
         (["1e-60"] * 120, "weight=w is 0, or too small for a 32-bit float, in every row of the train split"),
         (["1"] * 90 + ["0"] * 30, "in every row of the test split: give larger weights"),
@@ -326,9 +326,9 @@ def test_a_late_key_is_a_column(tmp_path: Path) -> None:
 
 def test_a_file_may_lack_a_key_but_not_a_column(tmp_path: Path) -> None:
     """A part of a table in JSON lines, whose records leave out what is empty, would be refused; or a CSV be read askew."""
-    found = read_files(tmp_path, a='{"x": 1}\n', b=pl.DataFrame({"x": [2, 3], "z": [True, False]}), c=b"x,z\n4,\n")
-    assert found.notes == ("no record of a has the key 'z': its cells are empty there",)
-    assert cells.read(found, "z", RULES).values.to_list() == [None, True, False, None]
+    table = read_files(tmp_path, a='{"x": 1}\n', b=pl.DataFrame({"x": [2, 3], "z": [True, False]}), c=b"x,z\n4,\n")
+    assert table.notes == ("no record of a has the key 'z': its cells are empty there",)
+    assert cells.read(table, "z", RULES).values.to_list() == [None, True, False, None]
     with pytest.raises(UserError, match="d has no column 'z', which another of the files has"):
         read_files(tmp_path, d="x\n1\n", e="x,z\n1,2\n")
 
@@ -409,7 +409,7 @@ FORMATS: dict[str, Callable[[pl.DataFrame], bytes]] = {
 @pytest.mark.hypothesis
 @settings(max_examples=25)
 @given(data=st.data())
-def test_values_come_out_as_they_went_in(data: st.DataObject, tmp_path_factory: pytest.TempPathFactory) -> None:
+def test_values_are_read_as_written(data: st.DataObject, tmp_path_factory: pytest.TempPathFactory) -> None:
     """An id, a group or a number would be another one in one format than in another, or in two files than in one."""
     groups = data.draw(st.lists(TEXTS | DIGITS, min_size=NUM_GROUPS, max_size=NUM_GROUPS, unique=True))
     pool = ["a", *data.draw(st.lists(TEXTS | DIGITS | st.none(), max_size=9))]

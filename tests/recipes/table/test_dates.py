@@ -50,8 +50,8 @@ def files_of(folder: Path, *contents: list[str] | pl.Series) -> sources.Table:
 )  # fmt: skip
 def test_each_file_has_a_form_of_its_own(tmp_path: Path, contents: Any, expected: list[Any]) -> None:
     """Dates would become texts and be left out, or February 1st be January 2nd in a small file beside a large one."""
-    found = cells.read(files_of(tmp_path, *contents), "x", cells.Rules())
-    assert (found.kind, found.values.to_list()) == ("date", expected)
+    column = cells.read(files_of(tmp_path, *contents), "x", cells.Rules())
+    assert (column.kind, column.values.to_list()) == ("date", expected)
 
 
 @pytest.mark.parametrize(
@@ -78,8 +78,8 @@ def test_a_file_that_leaves_it_open_is_asked_about(tmp_path: Path, contents: Any
 
 def test_the_setting_decides_what_is_open(tmp_path: Path) -> None:
     """The advice could not be followed."""
-    found = cells.read(files_of(tmp_path, ISO, OPEN), "x", cells.Rules(dates="month_first"))
-    assert found.values[2] == datetime.datetime(2024, 1, 2)
+    column = cells.read(files_of(tmp_path, ISO, OPEN), "x", cells.Rules(dates="month_first"))
+    assert column.values[2] == datetime.datetime(2024, 1, 2)
 
 
 def test_several_forms_are_printed(tmp_path: Path) -> None:
@@ -128,5 +128,5 @@ def test_a_table_of_two_forms_is_prepared(tmp_path: Path) -> None:
         frame = pl.DataFrame({"t": [one.strftime(form) for one in half], "x": range(60), "y": [0, 1] * 30})
         frame.write_csv(tmp_path / f"{file}.csv")
     about = table.prepare(PrepareConfig(out=str(tmp_path / "out"), source=(f"{tmp_path}/*.csv",), target="y", time="t"))
-    of = about["splits"]["train"]
-    assert (of["from"], of["to"]) == ("2024-01-01", "2024-04-29")
+    split = about["splits"]["train"]
+    assert (split["from"], split["to"]) == ("2024-01-01", "2024-04-29")

@@ -53,16 +53,16 @@ def train(data: Path, out: Path, accelerator: Accelerator, *words: str) -> Neura
 
 def made(data: Path, *words: str) -> tuple[training.TabularNetwork, Copies]:
     torch.manual_seed(0)
-    its = training.make(settings(data, data, *words).recipe, str(data))
-    return its, its.model()
+    tabm = training.make(settings(data, data, *words).recipe, str(data))
+    return tabm, tabm.model()
 
 
-def gradient(its: training.TabularNetwork, model: Copies, *pieces: np.ndarray) -> tuple[torch.Tensor, float]:
+def gradient(tabm: training.TabularNetwork, model: Copies, *pieces: np.ndarray) -> tuple[torch.Tensor, float]:
     """That of the sum of losses over `pieces` of the training rows, and what was counted."""
     model.zero_grad()
     counted = 0.0
     for rows in pieces:
-        total, count, _ = its.step(model, its.rows("train").gather(rows), None)
+        total, count, _ = tabm.step(model, tabm.rows("train").gather(rows), None)
         total.backward()
         counted += float(count)
     return torch.cat([weight.grad.flatten() for weight in model.parameters() if weight.grad is not None]), counted
@@ -73,10 +73,10 @@ def gradient(its: training.TabularNetwork, model: Copies, *pieces: np.ndarray) -
 
 def test_the_gradient_does_not_depend_on_how_the_batch_is_cut(tmp_path: Path) -> None:
     """Accumulation would learn something else, since the rows that a copy is fitted on differ from piece to piece."""
-    its, model = made(written(tmp_path / "data", num_folds=4), "recipe.dropout=0")
+    tabm, model = made(written(tmp_path / "data", num_folds=4), "recipe.dropout=0")
     rows = np.arange(50)
-    whole, count = gradient(its, model, rows)
-    cut, count_of_cut = gradient(its, model, rows[:1], rows[1:20], rows[20:])
+    whole, count = gradient(tabm, model, rows)
+    cut, count_of_cut = gradient(tabm, model, rows[:1], rows[1:20], rows[20:])
     assert count == count_of_cut == 50 * (4 - 2)  # for each row one copy stops on it, and one holds it out
     torch.testing.assert_close(cut, whole, rtol=1e-4, atol=1e-5)
 
@@ -88,21 +88,21 @@ def test_a_resumed_run_ends_bit_for_bit_like_an_uninterrupted_one(
     data = written(tmp_path / "data")
     train(data, tmp_path / "whole", accelerator, "recipe.dropout=0.2")
     config = settings(data, tmp_path / "cut", "recipe.dropout=0.2", "checkpoint_steps=3")
-    its = training.make(config.recipe, str(data))
-    calls, step = iter(range(100)), its.step
+    tabm = training.make(config.recipe, str(data))
+    calls, step = iter(range(100)), tabm.step
 
     def crashing(*given: Any) -> Any:
         if next(calls) == 6:  # the first is the loop's trial of the memory
             raise KeyboardInterrupt
         return step(*given)
 
-    monkeypatch.setattr(its, "step", crashing)
+    monkeypatch.setattr(tabm, "step", crashing)
     with pytest.raises(KeyboardInterrupt):
-        loop.train(its, config, accelerator)
+        loop.train(tabm, config, accelerator)
     resumed = loop.train(training.make(config.recipe, str(data)), config, accelerator, "last")
     assert resumed["steps"] == 8
-    expected, found = (load_file(tmp_path / run / "final/model.safetensors") for run in ("whole", "cut"))
-    assert all(torch.equal(found[name], expected[name]) for name in expected)
+    expected, actual = (load_file(tmp_path / run / "final/model.safetensors") for run in ("whole", "cut"))
+    assert all(torch.equal(actual[name], expected[name]) for name in expected)
 
 
 def test_two_ranks_learn_what_one_learns_and_the_checkpoint_predicts(tmp_path: Path, accelerator: Accelerator) -> None:
@@ -144,23 +144,23 @@ def test_nothing_of_a_held_out_row_reaches_the_copy_that_predicts_its_fold(tmp_p
     changed = {name: values.copy() for name, values in arrays.items()}
     row = int(np.flatnonzero(arrays["fold"] == 1)[0])
     changed["target"][row], changed["x0"][row], changed["x2"][row], changed["c"][row] = 1e6, 1e6, np.nan, np.nan
-    found = []
-    for number, of in enumerate((arrays, changed)):
-        data = flat_data.write(tmp_path / f"data{number}", {"train": of}, "regression", entry)
+    predicted_by_copy = []
+    for number, columns in enumerate((arrays, changed)):
+        data = flat_data.write(tmp_path / f"data{number}", {"train": columns}, "regression", entry)
         # Scored once, at the end: the step that is kept is chosen by all rows together
         member = train(data, tmp_path / f"run{number}", accelerator, "max_epochs=1")
         predicted = member.predict(data, "oof")
         assert np.array_equal(predicted["row_id"], np.arange(NUM_ROWS))
-        found.append(predicted["prediction"])
+        predicted_by_copy.append(predicted["prediction"])
     same_fold = (arrays["fold"] == 1) & (np.arange(NUM_ROWS) != row)
-    assert np.array_equal(found[0][same_fold], found[1][same_fold])
-    assert not np.array_equal(found[0], found[1])
+    assert np.array_equal(predicted_by_copy[0][same_fold], predicted_by_copy[1][same_fold])
+    assert not np.array_equal(predicted_by_copy[0], predicted_by_copy[1])
 
 
 def test_each_row_stops_the_copy_that_is_not_fitted_on_it(tmp_path: Path) -> None:
     """Early stopping would look at rows that a copy learned, or at some twice."""
-    its, _ = made(written(tmp_path / "data"))
-    fit, stop, held = (its.rows(split) for split in ("train", "validation", "oof"))
+    tabm, _ = made(written(tmp_path / "data"))
+    fit, stop, held = (tabm.rows(split) for split in ("train", "validation", "oof"))
     assert len(fit) == len(stop) == len(held) == NUM_ROWS
     assert (stop.uses.sum(axis=1) == 1).all()
     assert ((fit.uses.astype(int) + stop.uses + held.uses) == 1).all()
@@ -174,11 +174,11 @@ def test_forward_in_time_new_rows_are_predicted_by_the_copy_of_all_rows(tmp_path
     entry = {"scheme": "forward", "num_folds": 3, "embargo": 1.0, "begins": [40.0, 60.0, 80.0, 100.0]}
     data = flat_data.write(tmp_path / "data", {"train": arrays, "forecast": flat_data.columns(20, seed=1)}, "binary", entry)
     member = train(data, tmp_path / "run", accelerator)
-    its, model = made(data)
+    tabm, model = made(data)
     assert len(model.copies) == 4
-    assert its.rows("forecast").uses.tolist() == [False, False, False, True]
-    assert its.rows("train").uses[:, 3].all()
-    assert set(its.rows("oof").numbers_of_rows) == set(range(60, NUM_ROWS))
+    assert tabm.rows("forecast").uses.tolist() == [False, False, False, True]
+    assert tabm.rows("train").uses[:, 3].all()
+    assert set(tabm.rows("oof").numbers_of_rows) == set(range(60, NUM_ROWS))
     assert member.predict(data, "forecast")["prediction"].shape == (20,)
 
 
@@ -212,13 +212,13 @@ def test_predictions_become_a_file(kind: str, tmp_path: Path, accelerator: Accel
 def test_rows_of_a_forecast_have_reasons(kind: str, tmp_path: Path, accelerator: Accelerator) -> None:
     """A row would be explained by features that do not move its prediction, by values of another row, or not at all."""
     data = written(tmp_path / "data", kind)
-    found = train(data, tmp_path / "run", accelerator, "max_epochs=30", "learning_rate=0.01").predict(data, "forecast")
+    predicted = train(data, tmp_path / "run", accelerator, "max_epochs=30", "learning_rate=0.01").predict(data, "forecast")
     rows = open_table(data / "rows" / "forecast").to_pydict()
     strength: dict[str, float] = dict.fromkeys(("x0", "x1", "x2", "c"), 0.0)
-    for number, reasons in enumerate(found["reasons"]):
+    for number, reasons in enumerate(predicted["reasons"]):
         assert reasons
         assert {reason.get("class") for reason in reasons} == (
-            set(np.argsort(-found["prediction"][number])[:2].tolist()) if kind == "multiclass" else {None}
+            set(np.argsort(-predicted["prediction"][number])[:2].tolist()) if kind == "multiclass" else {None}
         )
         for reason in reasons:
             strength[reason["feature"]] += abs(reason["contribution"])
@@ -231,15 +231,15 @@ def test_rows_of_a_forecast_have_reasons(kind: str, tmp_path: Path, accelerator:
 
 def test_what_is_missing_or_unknown_is_an_input_of_its_own(tmp_path: Path) -> None:
     """NaN would spread through the network, and an unknown category would read another feature's weights."""
-    its, model = made(written(tmp_path / "data"))
-    network, rows = model.copies[0].eval(), its.rows("forecast").gather(np.arange(1))
+    tabm, model = made(written(tmp_path / "data"))
+    network, rows = model.copies[0].eval(), tabm.rows("forecast").gather(np.arange(1))
     assert isinstance(network, torch.nn.Module)
     inputs = []
     for code in (np.nan, 4.0, 99.0, -1.0):
         rows["codes"][:] = code
         rows["numbers"][0] = torch.tensor([torch.nan, torch.inf, -3e38])
         inputs.append(network(rows["numbers"], rows["codes"]))
-    assert all(torch.equal(found, inputs[0]) and found.isfinite().all() for found in inputs)
+    assert all(torch.equal(outputs, inputs[0]) and outputs.isfinite().all() for outputs in inputs)
     torch.nn.init.ones_(network.missing)
     assert not torch.equal(network(rows["numbers"], rows["codes"]), inputs[0])
 
@@ -250,23 +250,23 @@ def test_a_category_that_a_copy_was_not_fitted_on_is_missing(tmp_path: Path) -> 
     arrays["c"][arrays["fold"] == 2] = 3
     arrays["c"][arrays["fold"] != 2] %= 3
     arrays["c"][np.flatnonzero(arrays["fold"] != 2)[:10]] = np.nan  # so that a missing category is an input too
-    its, model = made(flat_data.write(tmp_path / "data", {"train": arrays}, "binary", entry))
+    tabm, model = made(flat_data.write(tmp_path / "data", {"train": arrays}, "binary", entry))
     model.eval()
-    rows = its.rows("train").gather(np.flatnonzero(arrays["fold"] == 2)[:1])
+    rows = tabm.rows("train").gather(np.flatnonzero(arrays["fold"] == 2)[:1])
     for number, is_known in enumerate((True, False, False)):  # copy 0 is fitted on fold 2, copy 1 on fold 0
-        found = [model.copies[number](rows["numbers"], torch.tensor([[code]])) for code in (3.0, torch.nan)]
-        assert torch.equal(*found) != is_known
+        outputs = [model.copies[number](rows["numbers"], torch.tensor([[code]])) for code in (3.0, torch.nan)]
+        assert torch.equal(*outputs) != is_known
 
 
 def test_a_row_of_weight_two_is_as_good_as_two_rows(tmp_path: Path) -> None:
     """Weights would be ignored."""
     weight = np.ones(NUM_ROWS, np.float32)
     weight[:10], weight[10:20] = 2, 0
-    its, model = made(written(tmp_path / "data", weight=weight), "recipe.dropout=0")
-    weighted, _ = gradient(its, model, np.arange(30))
-    its.task = dataclasses.replace(its.task, weight="")
-    its.rows("train").columns.pop("weight")
-    repeated, _ = gradient(its, model, np.arange(10), np.arange(10), np.arange(20, 30))
+    tabm, model = made(written(tmp_path / "data", weight=weight), "recipe.dropout=0")
+    weighted, _ = gradient(tabm, model, np.arange(30))
+    tabm.task = dataclasses.replace(tabm.task, weight="")
+    tabm.rows("train").columns.pop("weight")
+    repeated, _ = gradient(tabm, model, np.arange(10), np.arange(10), np.arange(20, 30))
     torch.testing.assert_close(weighted, repeated, rtol=1e-4, atol=1e-5)
 
 
@@ -274,20 +274,20 @@ def test_a_row_of_weight_two_is_as_good_as_two_rows(tmp_path: Path) -> None:
 def test_every_kind_of_task_is_learned(kind: str, tmp_path: Path, accelerator: Accelerator) -> None:
     """Predictions would have another form than those of trees."""
     data = written(tmp_path / "data", kind)
-    found = train(data, tmp_path / "run", accelerator).predict(data, "oof")
-    assert found["output"] == {"ranking": "score"}.get(kind, "probability")
-    assert found["prediction"].shape == ((NUM_ROWS, 3) if kind == "multiclass" else (NUM_ROWS,))
+    predicted = train(data, tmp_path / "run", accelerator).predict(data, "oof")
+    assert predicted["output"] == {"ranking": "score"}.get(kind, "probability")
+    assert predicted["prediction"].shape == ((NUM_ROWS, 3) if kind == "multiclass" else (NUM_ROWS,))
     if kind == "multiclass":
-        np.testing.assert_allclose(found["prediction"].sum(axis=1), 1)
+        np.testing.assert_allclose(predicted["prediction"].sum(axis=1), 1)
 
 
 def test_a_target_of_any_scale_is_learned(tmp_path: Path, accelerator: Accelerator) -> None:
     """Numbers such as 1e9 would be out of reach, or lose their digits in float32."""
     target = 1e9 + 1e5 * flat_data.columns(NUM_ROWS, "regression")["target"]
     data = written(tmp_path / "data", "regression", target=target)
-    found = train(data, tmp_path / "run", accelerator, "max_epochs=30", "learning_rate=0.01").predict(data, "oof")
-    assert np.array_equal(found["target"], target)
-    assert np.sqrt(np.mean((found["prediction"] - target) ** 2)) < 0.7 * target.std()
+    predicted = train(data, tmp_path / "run", accelerator, "max_epochs=30", "learning_rate=0.01").predict(data, "oof")
+    assert np.array_equal(predicted["target"], target)
+    assert np.sqrt(np.mean((predicted["prediction"] - target) ** 2)) < 0.7 * target.std()
 
 
 @pytest.mark.parametrize("num_rows", [60, NUM_ROWS])
@@ -296,18 +296,18 @@ def test_tiny_tables_and_constant_features_are_trained_on(num_rows: int, tmp_pat
     nothing = {"x0": np.full(num_rows, 7, np.float32), "x1": np.full(num_rows, np.nan, np.float32)}
     constant = {} if num_rows == 60 else {**nothing, "x2": nothing["x0"], "c": np.zeros(num_rows, np.float32)}
     data = written(tmp_path / "data", num_rows=num_rows, num_folds=8, **constant)
-    found = train(data, tmp_path / "run", accelerator).predict(data, "oof")
-    assert len(found["row_id"]) == num_rows
-    assert np.isfinite(found["prediction"]).all()
+    predicted = train(data, tmp_path / "run", accelerator).predict(data, "oof")
+    assert len(predicted["row_id"]) == num_rows
+    assert np.isfinite(predicted["prediction"]).all()
 
 
 def test_data_of_another_recipe_train_one_copy(prepared: Path, tmp_path: Path, accelerator: Accelerator) -> None:
     """Only tables would have this network, or its predictions could not be joined with those of the recipe's members."""
     member = train(prepared, tmp_path / "run", accelerator, "max_epochs=0.05", "batch_size=256")
-    found = member.predict(prepared, "blend")
+    predicted = member.predict(prepared, "blend")
     about = folders.read_manifest(prepared)
-    assert found["recipe"] == about["recipe"] == "hot_sellers"
-    assert len(found["prediction"]) == about["splits"]["blend"]["rows"]
+    assert predicted["recipe"] == about["recipe"] == "hot_sellers"
+    assert len(predicted["prediction"]) == about["splits"]["blend"]["rows"]
     assert bag.default_splits(tmp_path / "run", about, False)[0] == "blend"
 
 
@@ -346,15 +346,15 @@ def test_numbers_are_embedded_as_in_the_authors_package() -> None:
     begins, place = scale.segments[known, 0], scale.segments[known, 4].astype(int)
     low, high = scale.edges[place], scale.edges[place + 1]
     scores = torch.from_numpy(np.interp(x, begins, low + scale.segments[known, 2] * (high - low)).astype(np.float32))
-    found = network.embedded_numbers(torch.from_numpy(x)[:, None])
-    torch.testing.assert_close(found, package(scores[:, None]).flatten(1), rtol=1e-4, atol=1e-4)
+    embedded = network.embedded_numbers(torch.from_numpy(x)[:, None])
+    torch.testing.assert_close(embedded, package(scores[:, None]).flatten(1), rtol=1e-4, atol=1e-4)
 
 
 def test_a_copy_is_the_network_of_the_authors_package(tmp_path: Path) -> None:
     """Scaling the weights instead of the inputs would be another network."""
-    its, model = made(written(tmp_path / "data"))
+    tabm, model = made(written(tmp_path / "data"))
     network = model.copies[0].eval()
-    rows = its.rows("train").gather(np.arange(40))
+    rows = tabm.rows("train").gather(np.arange(40))
     hidden = network.inputs(rows["numbers"], rows["codes"])[:, None].expand(-1, 2, -1)
     expected = network.output(network.backbone(hidden))
     torch.testing.assert_close(network(rows["numbers"], rows["codes"]), expected)
@@ -363,11 +363,11 @@ def test_a_copy_is_the_network_of_the_authors_package(tmp_path: Path) -> None:
 @pytest.mark.parametrize("kind", ["binary", "multiclass"])
 def test_bf16_gives_nearly_the_same(kind: str, tmp_path: Path) -> None:
     """The network could not be trained in the precision of GPUs, or quantiles would be computed in it."""
-    its, model = made(written(tmp_path / "data", kind), "recipe.dropout=0")
-    batch = its.rows("train").gather(np.arange(60))
-    whole, _, _ = its.step(model, batch, None)
+    tabm, model = made(written(tmp_path / "data", kind), "recipe.dropout=0")
+    batch = tabm.rows("train").gather(np.arange(60))
+    whole, _, _ = tabm.step(model, batch, None)
     with torch.autocast("cpu", torch.bfloat16):
-        low, _, _ = its.step(model, batch, None)
+        low, _, _ = tabm.step(model, batch, None)
     low.backward()
     assert low != whole
     torch.testing.assert_close(low, whole, rtol=0.02, atol=0)
@@ -377,7 +377,7 @@ def test_dropout_drops_what_it_should() -> None:
     """Some elements would be dropped more often than others, or the mean would change."""
     torch.manual_seed(0)
     x = torch.ones(4000, 8)
-    found = dropout(x, 0.1)
-    assert abs(float(found.mean()) - 1) < 0.01
-    assert ((found == 0).float().mean(dim=0) - 0.1).abs().max() < 0.02
+    dropped = dropout(x, 0.1)
+    assert abs(float(dropped.mean()) - 1) < 0.01
+    assert ((dropped == 0).float().mean(dim=0) - 0.1).abs().max() < 0.02
     assert torch.equal(dropout(x, 0.0), x)

@@ -82,13 +82,13 @@ def test_new_rows_get_the_same_bits(people: pl.DataFrame, folder: Path, tmp_path
     source = f"source=[{tmp_path}/new.{form}]"
     printed = fork("ensemble_predictor", "predict", f"ensemble={folder}/ensemble", source, f"out={tmp_path}/out")
     assert ("members never learned from the column 'note': left out" in printed) == (form == "parquet")
-    found, expected = (
+    new, expected = (
         pl.from_arrow(pq.read_table(path / "forecast.parquet")).sort("id")
         for path in (tmp_path / "out", folder / "ensemble")
     )
-    assert found["id"].to_list() == people["who"].tail(NUM_NEW).to_list()
-    assert found["prediction"].to_list() == expected["prediction"].to_list()
-    assert found["reasons"].to_list() == expected["reasons"].to_list()
+    assert new["id"].to_list() == people["who"].tail(NUM_NEW).to_list()
+    assert new["prediction"].to_list() == expected["prediction"].to_list()
+    assert new["reasons"].to_list() == expected["reasons"].to_list()
     why = " ".join(pl.read_csv(tmp_path / "out" / "forecast.csv")["why"])
     assert re.search("city = (Bonn|Köln|Ulm)", why)  # not the number of a category
 
@@ -180,7 +180,7 @@ def test_columns_may_be_missing(people: pl.DataFrame, folder: Path, tmp_path: Pa
         (pl.DataFrame({"x": [1]}), "the new rows have none of the columns that members learned from: they have x"),
         (
             pl.DataFrame({"age": ["old", "young"]}),
-            "the column 'age' held numbers when members learned, and not one now: 'old",
+            "the column 'age' held numbers in training, but has none now: 'old",
         ),
     ],
 )

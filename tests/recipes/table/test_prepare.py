@@ -143,7 +143,9 @@ def test_categories_are_learned_on_train_alone(people: pl.DataFrame, tmp_path: P
         ("grade", "ranking", "ranking"),
     ],
 )
-def test_the_kind_is_seen_or_said(people: pl.DataFrame, tmp_path: Path, target: str, said: Any, kind: str) -> None:
+def test_the_kind_of_task_is_inferred_or_set(
+    people: pl.DataFrame, tmp_path: Path, target: str, said: Any, kind: str
+) -> None:
     """A number would be taken for a class, or members be trained for another question than was asked."""
     about = prepare(tmp_path, people, target=target, task=said, group="household")
     task = task_of(about)
@@ -253,16 +255,18 @@ def test_names_that_libraries_refuse_are_stored_otherwise(tmp_path: Path) -> Non
     assert rows_of(tmp_path, about).sort("row_id")["row_id_2"].to_list() == pytest.approx(frame["row_id"].to_list())
 
 
-def test_what_says_the_target_is_named(people: pl.DataFrame, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_columns_that_determine_the_target_are_named(
+    people: pl.DataFrame, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
     """A copy of the target among the features would look like a perfect forecast."""
     frame = people.with_columns(
         tier_code=pl.col("tier").replace({"low": "1", "mid": "2", "top": "3"}), cents=pl.col("income") * 100
     )
     prepare(tmp_path, frame, target="tier", drop=("income", "rich", "grade", "cents"))
-    assert "the column 'tier_code' says the target" in capsys.readouterr().err
+    assert "the column 'tier_code' determines the target" in capsys.readouterr().err
     prepare(tmp_path, frame, target="income", drop=("rich", "grade"), overwrite=True)
     error = capsys.readouterr().err
-    assert "the column 'cents' says the target" in error
+    assert "the column 'cents' determines the target" in error
     assert "'tier'" not in error
     prepare(tmp_path, people, target="income", overwrite=True)
     assert not capsys.readouterr().err
@@ -294,8 +298,8 @@ def test_bad_lines_are_counted_and_named(people: pl.DataFrame, tmp_path: Path, c
         ({"target": "rich", "task": "regression"}, "task=regression, but target=rich holds texts such as 'no'"),
         ({"target": "tier", "task": "binary"}, "task=binary, but target=tier has 3 different values"),
         ({"target": "income", "task": "multiclass"}, "task=multiclass, but target=income has 380 different values"),
-        ({"target": "grade", "task": "ranking"}, "task=ranking needs to know which rows are ranked against each other"),
-        ({"target": "income", "task": "ranking", "group": "household"}, "relevances are whole numbers from 0 to 30"),
+        ({"target": "grade", "task": "ranking"}, "task=ranking needs groups of rows that are ranked against each other"),
+        ({"target": "income", "task": "ranking", "group": "household"}, "relevances must be whole numbers from 0 to 30"),
         ({"target": "rich", "metric": "ndcg_at_10"}, "metric=ndcg_at_10 does not fit a binary target: write one of log"),
         ({"target": "income", "time": "city"}, "time=city holds neither numbers nor dates, such as '"),
         ({"target": "income", "embargo": 3.0}, "embargo=3 needs an order in time"),
@@ -303,7 +307,7 @@ def test_bad_lines_are_counted_and_named(people: pl.DataFrame, tmp_path: Path, c
         ({"target": "income", "time": "grade"}, "time=grade has 2 different values, and 1 folds forward in time need 3"),
         ({"target": "income", "group": "member"}, "there are only 2 different values of group=member, and at least 3 folds"),
         ({"target": "income", "weight": "city"}, "weight=city holds neither numbers nor dates"),
-        ({"target": "income", "weight": "age"}, "weight=age is empty in people.csv:2: a weight is from 0"),
+        ({"target": "income", "weight": "age"}, "weight=age is empty in people.csv:2: weights must be from 0"),
         ({"target": "income", "test": 0.95}, "test=0.95 is impossible: it must be a part of the rows, from 0 to 0.9"),
         ({"target": "income", "num_folds": 2}, "num_folds=2 is impossible: it must be 0, 1, or 3 and more"),
         ({"target": "income", "source": ("hub:All_Beauty",)}, "hub:All_Beauty is for the recipe hot_sellers"),
@@ -312,7 +316,9 @@ def test_bad_lines_are_counted_and_named(people: pl.DataFrame, tmp_path: Path, c
          "no column is left to predict income from: note has"),
     ],
 )  # fmt: skip
-def test_a_mistake_gets_one_sentence(people: pl.DataFrame, tmp_path: Path, settings: dict[str, Any], sentence: str) -> None:
+def test_a_wrong_setting_is_refused_in_one_sentence(
+    people: pl.DataFrame, tmp_path: Path, settings: dict[str, Any], sentence: str
+) -> None:
     """The person would see a traceback, or members that learned nonsense."""
     if settings.get("time") == "grade":
         people = people.with_columns(grade=pl.col("grade") // 2)
@@ -332,7 +338,7 @@ def test_a_mistake_gets_one_sentence(people: pl.DataFrame, tmp_path: Path, setti
         ('a,y\n1,"2\n' + "1,2\n" * 50, "rows are bad"),
     ],
 )
-def test_a_poor_file_gets_one_sentence(tmp_path: Path, content: str, sentence: str) -> None:
+def test_an_invalid_file_is_refused_in_one_sentence(tmp_path: Path, content: str, sentence: str) -> None:
     """The person would see a library's traceback instead of the file and what is wrong with it."""
     (tmp_path / "x.csv").write_text(content)
     with pytest.raises(UserError) as caught:

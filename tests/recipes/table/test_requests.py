@@ -30,7 +30,7 @@ LIKE: dict[str, Any] = {
 }
 
 
-def of(*rows: dict[str, Any]) -> requests.Request:
+def request_of(*rows: dict[str, Any]) -> requests.Request:
     return requests.Request(rows=list(rows))
 
 
@@ -45,35 +45,35 @@ def of(*rows: dict[str, Any]) -> requests.Request:
 )
 def test_a_wrong_value_is_named_by_its_column(row: dict[str, Any], column: str) -> None:
     """It would count as empty, and the caller would never know."""
-    found = requests.problem(of({"age": 1}, row), LIKE)
-    assert found
-    assert found[0] == ["rows", 1, column]
+    problem = requests.problem(request_of({"age": 1}, row), LIKE)
+    assert problem
+    assert problem[0] == ["rows", 1, column]
 
 
 def test_values_that_mean_the_same_are_taken() -> None:
     """A caller's JSON library writes numbers and truth values in its own way."""
     rows = [{"age": "1,234.5", "job": 3, "is new": 1, "day": "2024-01-31"}, {"age": None, "is new": "yes", "other": "x"}]
-    assert requests.problem(of(*rows), LIKE) is None
-    table, _ = requests.tables(of(*rows))
+    assert requests.problem(request_of(*rows), LIKE) is None
+    table, _ = requests.tables(request_of(*rows))
     assert table["job"].to_pylist() == [3, None]
     assert table["is new"].to_pylist() == ["1", "yes"]
 
 
 def test_rows_without_a_known_column_are_refused() -> None:
     """All cells would count as empty, and each row would get the same prediction."""
-    found = requests.problem(of({"Age": 1}), LIKE)
-    assert found
-    assert "age" in found[1]
+    problem = requests.problem(request_of({"Age": 1}), LIKE)
+    assert problem
+    assert "age" in problem[1]
     with pytest.raises(ValidationError):
-        of()
+        request_of()
     with pytest.raises(ValidationError):
-        of({"age": [1]})  # type: ignore[dict-item]
+        request_of({"age": [1]})  # type: ignore[dict-item]
 
 
 def test_the_schema_describes_the_columns() -> None:
     """A caller could only guess what to send."""
-    found = requests.facts(LIKE)["columns"]
-    assert found == {
+    schema = requests.facts(LIKE)["columns"]
+    assert schema == {
         "age": {"holds": "number"},
         "job": {"holds": "text", "values": ["a", "b"]},
         "is new": {"holds": "true or false"},
@@ -97,10 +97,10 @@ def test_the_service_answers_as_a_file_of_the_rows(tmp_path: Path, monkeypatch: 
         client = TestClient(make_app(predictor, ServeConfig(ensemble=str(folder))))
         answer = client.post("/predict", content=json.dumps({"rows": new.to_dicts()}))
         assert answer.status_code == 200, answer.text
-        found = {row["id"]: row["prediction"] for row in answer.json()["forecast"]}
+        prediction_of = {row["id"]: row["prediction"] for row in answer.json()["forecast"]}
         frame = predictor.predict(tmp_path / "new.csv")
         assert frame["id"].to_list() == new["who"].to_list()
-        assert [found[name] for name in frame["id"]] == frame["prediction"].to_list()
+        assert [prediction_of[name] for name in frame["id"]] == frame["prediction"].to_list()
         again = predictor.predict(new.to_pandas())
         assert again["prediction"].to_list() == frame["prediction"].to_list()
         assert predictor.predict(pl.DataFrame({"age": [20.0], "unknown": ["x"]}))["prediction"].is_between(0, 1).all()

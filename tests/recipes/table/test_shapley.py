@@ -16,17 +16,19 @@ def of_products(features: np.ndarray) -> np.ndarray:
 def test_of_a_linear_model_they_are_exact() -> None:
     """Contributions would go to another feature, or be of another size."""
     slopes = np.array([1.0, -2.0, 0.0, 0.5, 3.0])
-    found = shapley.values(lambda features: features @ slopes, ROWS, REFERENCES)
-    np.testing.assert_allclose(found[..., 0], slopes * (ROWS - REFERENCES.mean(axis=0)), atol=1e-6)
+    contributions = shapley.values(lambda features: features @ slopes, ROWS, REFERENCES)
+    np.testing.assert_allclose(contributions[..., 0], slopes * (ROWS - REFERENCES.mean(axis=0)), atol=1e-6)
 
 
 def test_they_sum_to_the_prediction() -> None:
     """With interactions, a part of the prediction would be no feature's."""
-    found = shapley.values(of_products, ROWS, REFERENCES)
-    np.testing.assert_allclose(found.sum(axis=1), of_products(ROWS) - of_products(REFERENCES).mean(axis=0), atol=1e-6)
+    contributions = shapley.values(of_products, ROWS, REFERENCES)
+    np.testing.assert_allclose(
+        contributions.sum(axis=1), of_products(ROWS) - of_products(REFERENCES).mean(axis=0), atol=1e-6
+    )
 
 
 def test_a_row_does_not_depend_on_the_others() -> None:
     """A row would have other reasons in another file."""
-    found = shapley.values(of_products, ROWS, REFERENCES)
-    np.testing.assert_array_equal(shapley.values(of_products, ROWS[3:4], REFERENCES), found[3:4])
+    contributions = shapley.values(of_products, ROWS, REFERENCES)
+    np.testing.assert_array_equal(shapley.values(of_products, ROWS[3:4], REFERENCES), contributions[3:4])

@@ -41,10 +41,10 @@ def split(
     )
 
 
-def sizes(found: Splits, rows: np.ndarray | None = None) -> np.ndarray:
+def sizes(assigned: Splits, rows: np.ndarray | None = None) -> np.ndarray:
     """The rows of each fold, of those in `rows`."""
-    taken = found.fold[found.split == TRAIN] if rows is None else found.fold[rows & (found.split == TRAIN)]
-    return np.bincount(taken, minlength=found.cross_validation.num_folds)
+    taken = assigned.fold[assigned.split == TRAIN] if rows is None else assigned.fold[rows & (assigned.split == TRAIN)]
+    return np.bincount(taken, minlength=assigned.cross_validation.num_folds)
 
 
 # ------------------------------------------------------------------------------------------------ rows in no order
@@ -66,26 +66,26 @@ def test_each_labelled_row_is_in_one_fold(num_rows: int, kind: str, num_folds: i
         "multiclass": generator.integers(0, 4, num_rows),
     }[kind].astype(float)
     target[: int(empty * (num_rows - 20))] = np.nan
-    found = split(target, kind=kind, num_folds=num_folds, seed=seed)
-    cv = found.cross_validation
-    assert (found.split == np.where(np.isnan(target), FORECAST, TRAIN)).all()
-    assert set(found.fold[found.split == TRAIN]) == set(range(cv.num_folds))
-    assert (found.fold[found.split != TRAIN] == -1).all()
+    assigned = split(target, kind=kind, num_folds=num_folds, seed=seed)
+    cv = assigned.cross_validation
+    assert (assigned.split == np.where(np.isnan(target), FORECAST, TRAIN)).all()
+    assert set(assigned.fold[assigned.split == TRAIN]) == set(range(cv.num_folds))
+    assert (assigned.fold[assigned.split != TRAIN] == -1).all()
     assert cv.scheme == "random"
     assert cv.num_folds == (num_folds or min(8, int((target == 1).sum()) if kind == "binary" else num_rows))
-    assert np.ptp(sizes(found)) <= 1
+    assert np.ptp(sizes(assigned)) <= 1
     for value in np.unique(target[~np.isnan(target)]) if kind != "regression" else ():
-        assert np.ptp(sizes(found, target == value)) <= 2  # stratified
+        assert np.ptp(sizes(assigned, target == value)) <= 2  # stratified
     again = split(target, kind=kind, num_folds=num_folds, seed=seed)
-    assert np.array_equal(again.fold, found.fold)
-    assert np.array_equal(again.group, found.group)
+    assert np.array_equal(again.fold, assigned.fold)
+    assert np.array_equal(again.group, assigned.group)
 
 
 def test_folds_have_the_same_range_of_numbers() -> None:
     """With few rows one fold would have the largest targets, and the score be that of luck."""
     target = np.random.default_rng(1).lognormal(0, 2, 80)
-    found = split(target)
-    means = [np.log(target[found.fold == number]).mean() for number in range(8)]
+    assigned = split(target)
+    means = [np.log(target[assigned.fold == number]).mean() for number in range(8)]
     assert np.std(means) < 0.25 * np.std(np.log(target)) / np.sqrt(10)
 
 
@@ -112,27 +112,27 @@ def test_a_holdout_is_like_the_rest(kind: str) -> None:
     target = np.r_[np.zeros(980), np.ones(3), np.full(17, 2 if kind == "multiclass" else 0)]
     if kind == "regression":
         target = np.random.default_rng(0).permutation(1000)
-    found = split(target, kind=kind, num_folds=1)
-    assert found.cross_validation.scheme == "holdout"
-    share = np.array([(found.fold == number).mean() for number in (0, 1, -1)])
+    assigned = split(target, kind=kind, num_folds=1)
+    assert assigned.cross_validation.scheme == "holdout"
+    share = np.array([(assigned.fold == number).mean() for number in (0, 1, -1)])
     assert share == pytest.approx([0.15, 0.15, 0.7], abs=0.005)
     if kind == "regression":
-        means = [target[found.fold == number].mean() for number in (0, 1, -1)]
+        means = [target[assigned.fold == number].mean() for number in (0, 1, -1)]
         assert means == pytest.approx([500] * 3, rel=0.02)
     else:
         for value in np.unique(target):
-            assert set(found.fold[target == value]) == {0, 1, -1}
+            assert set(assigned.fold[target == value]) == {0, 1, -1}
     others = [split(target, kind=kind, num_folds=1, seed=seed).fold for seed in (1, 2, 3)]
-    assert not all(np.array_equal(other, found.fold) for other in others)
+    assert not all(np.array_equal(other, assigned.fold) for other in others)
 
 
 @pytest.mark.parametrize("rare", [3, 5, 8, 20])
 def test_few_rows_of_the_rarer_class_make_few_folds(rare: int) -> None:
     """A fold without a yes has no score, and the copy that learns the other folds nothing to be stopped by."""
     target = np.arange(100) < rare
-    found = split(target, kind="binary")
-    assert found.cross_validation.num_folds == min(rare, 8)
-    assert (sizes(found, target) >= 1).all()
+    assigned = split(target, kind="binary")
+    assert assigned.cross_validation.num_folds == min(rare, 8)
+    assert (sizes(assigned, target) >= 1).all()
 
 
 def test_a_class_with_one_row_is_no_reason_to_stop() -> None:
@@ -147,18 +147,18 @@ def test_a_class_with_one_row_is_no_reason_to_stop() -> None:
         (np.arange(19), {}, "19 rows have a target, and at least 20 are needed: give more"),
         (np.full(50, np.nan), {}, "0 rows have a target, and at least 20 are needed: give more"),
         (np.arange(30) < 2, {"kind": "binary"}, "there are only 2 rows of the rarer value of y, and at least 3 folds are"),
-        (np.arange(30) < 4, {"kind": "binary", "num_folds": 5}, "num_folds=5, and there are only 4 rows of the rarer val"),
-        (np.arange(30), {"num_folds": 40}, "num_folds=40, and there are only 30 rows: lower it, or leave it out"),
+        (np.arange(30) < 4, {"kind": "binary", "num_folds": 5}, "num_folds=5, but there are only 4 rows of the rarer val"),
+        (np.arange(30), {"num_folds": 40}, "num_folds=40, but there are only 30 rows: lower it, or leave it out"),
         (np.arange(30), {"unit": np.arange(30) % 2}, "there are only 2 different values of group=household, and at least 3"),
-        (np.arange(30), {"unit": np.arange(30) % 4, "num_folds": 5}, "num_folds=5, and there are only 4 different val"),
-        (np.arange(30), {"test": 0.5}, "test=0.5 leaves 15 rows to train and 15 to test: change it, or give more rows"),
+        (np.arange(30), {"unit": np.arange(30) % 4, "num_folds": 5}, "num_folds=5, but there are only 4 different val"),
+        (np.arange(30), {"test": 0.5}, "test=0.5 leaves 15 rows for train and 15 for test, but train needs 20"),
         (np.arange(30), {"test": 0.001, "unit": [0] * 29 + [1]}, "test=0.001 leaves "),
         (np.arange(30), {"time": [1.0] * 30}, "time=day has 1 different values, and 1 folds forward in time need 3"),
         (np.arange(30), {"time": np.arange(30) % 4, "num_folds": 3}, "has 4 different values, and 3 folds forward in time"),
         (np.arange(30), {"time": np.full(30, np.nan)}, "0 rows have a target, and at least 20 are needed"),
         (np.arange(30), {"time": np.arange(30), "embargo": 12.0}, "no row is left to train the model that predicts fold 0:"),
         (np.arange(30), {"time": np.arange(30), "unit": np.arange(30) % 3}, "no row is left to train the model that pred"),
-        (np.arange(60) < 20, {"time": np.arange(60), "kind": "binary"}, "y is the same in all 28 rows that are predicted"),
+        (np.arange(60) < 20, {"time": np.arange(60), "kind": "binary"}, "target=y is the same in all 28 rows that are"),
     ],
 )  # fmt: skip
 def test_too_little_is_refused(target: np.ndarray, settings: dict[str, Any], sentence: str) -> None:
@@ -177,32 +177,32 @@ def test_whole_groups_are_in_one_fold(group_sizes: list[int], num_folds: int, se
     """Rows of a person would be on both sides, and the score be that of memory."""
     group_sizes = [*group_sizes, 20]
     unit = np.random.default_rng(seed).permutation(np.repeat(np.arange(len(group_sizes)), group_sizes))
-    found = split(np.arange(len(unit)), unit=unit, num_folds=num_folds, seed=seed)
-    assert found.cross_validation.scheme == "groups"
-    assert found.cross_validation.num_folds == (num_folds or min(8, len(group_sizes)))
-    assert (sizes(found) > 0).all()
-    assert np.ptp(sizes(found)) <= max(group_sizes)
+    assigned = split(np.arange(len(unit)), unit=unit, num_folds=num_folds, seed=seed)
+    assert assigned.cross_validation.scheme == "groups"
+    assert assigned.cross_validation.num_folds == (num_folds or min(8, len(group_sizes)))
+    assert (sizes(assigned) > 0).all()
+    assert np.ptp(sizes(assigned)) <= max(group_sizes)
     for number in range(len(group_sizes)):
-        assert len(set(found.fold[unit == number])) == 1
-        assert len(set(found.group[unit == number])) == 1
+        assert len(set(assigned.fold[unit == number])) == 1
+        assert len(set(assigned.group[unit == number])) == 1
 
 
 def test_rows_without_a_group_are_left_out() -> None:
     """Rows with an empty group would be one large group, or each its own, without a word."""
     unit = np.r_[np.full(5, -1), np.arange(60) % 12]
     census = Census()
-    found = split(np.arange(65), unit=unit, census=census)
-    assert (found.split == np.where(unit < 0, -1, TRAIN)).all()
+    assigned = split(np.arange(65), unit=unit, census=census)
+    assert (assigned.split == np.where(unit < 0, -1, TRAIN)).all()
     assert census.to_dict()["dropped"][splits.NO_GROUP]["count"] == 5
 
 
 def test_queries_are_numbered_in_ranking() -> None:
     """Documents of two queries would be ranked as one."""
     unit = np.random.default_rng(0).integers(0, 30, 200)
-    found = split(np.arange(200) % 3, kind="ranking", unit=unit, test=0.2)
-    assert len(np.unique(found.group)) == 30
-    assert len(np.unique(np.stack([found.group, unit]), axis=1).T) == 30
-    assert found.group[found.split == TRAIN].max() < found.group[found.split == TEST].min()
+    assigned = split(np.arange(200) % 3, kind="ranking", unit=unit, test=0.2)
+    assert len(np.unique(assigned.group)) == 30
+    assert len(np.unique(np.stack([assigned.group, unit]), axis=1).T) == 30
+    assert assigned.group[assigned.split == TRAIN].max() < assigned.group[assigned.split == TEST].min()
 
 
 # ------------------------------------------------------------------------------------------------ time
@@ -218,59 +218,59 @@ def test_folds_go_forward_in_time(times: list[int], num_folds: int, embargo: flo
     """A copy would learn from rows later than those it predicts, or equal times be on both sides."""
     time = np.array([*times, *range(0, 60, 2)], float)
     try:
-        found = split(np.arange(len(time)), time=time, num_folds=num_folds, embargo=embargo, test=test)
+        assigned = split(np.arange(len(time)), time=time, num_folds=num_folds, embargo=embargo, test=test)
     except UserError:
         assert embargo  # no row was left before it
         return
-    cv = found.cross_validation
+    cv = assigned.cross_validation
     assert (cv.scheme, cv.num_folds, cv.embargo) == ("forward", num_folds or 4, embargo)
-    train = found.split == TRAIN
-    assert set(found.fold[train]) == set(range(-2, cv.num_folds))
+    train = assigned.split == TRAIN
+    assert set(assigned.fold[train]) == set(range(-2, cv.num_folds))
     order = np.argsort(time[train], kind="stable")
-    assert (np.diff(found.fold[train][order]) >= 0).all()
-    assert (np.diff(found.group[train][order]) >= 0).all()
-    for moment in np.unique(time[train]):
-        assert len(set(found.fold[train & (time == moment)])) == len(set(found.group[train & (time == moment)])) == 1
-    assert list(cv.begins) == [time[train & (found.fold == number)].min() for number in range(-1, cv.num_folds)]
+    assert (np.diff(assigned.fold[train][order]) >= 0).all()
+    assert (np.diff(assigned.group[train][order]) >= 0).all()
+    for value in np.unique(time[train]):
+        assert len(set(assigned.fold[train & (time == value)])) == len(set(assigned.group[train & (time == value)])) == 1
+    assert list(cv.begins) == [time[train & (assigned.fold == number)].min() for number in range(-1, cv.num_folds)]
     if test:
-        assert time[train].max() + embargo < time[found.split == TEST].min()
-        begin = time[found.split == TEST].min()
-        assert (found.split == -1).sum() == ((time + embargo >= begin) & (time < begin)).sum()
+        assert time[train].max() + embargo < time[assigned.split == TEST].min()
+        begin = time[assigned.split == TEST].min()
+        assert (assigned.split == -1).sum() == ((time + embargo >= begin) & (time < begin)).sum()
     for number in range(cv.num_folds):
-        of = cv.fold(number, found.fold, time, np.arange(len(time)))
-        assert of.fit.size
-        assert of.stop.size
-        assert time[of.fit].max() + embargo < time[of.stop].min()
-        assert time[of.stop].max() + embargo < time[of.held].min()
+        rows = cv.fold(number, assigned.fold, time, np.arange(len(time)))
+        assert rows.fit.size
+        assert rows.stop.size
+        assert time[rows.fit].max() + embargo < time[rows.stop].min()
+        assert time[rows.stop].max() + embargo < time[rows.held].min()
 
 
 def test_most_rows_are_predicted_when_times_are_even() -> None:
     """The first part only trains: much more than needed, and the ensemble is fitted on few rows."""
-    found = split(np.arange(1000), time=np.arange(1000))
-    assert (found.fold >= 0).mean() == pytest.approx(0.48, abs=0.01)
-    assert (found.fold == -2).mean() == pytest.approx(0.4, abs=0.01)
+    assigned = split(np.arange(1000), time=np.arange(1000))
+    assert (assigned.fold >= 0).mean() == pytest.approx(0.48, abs=0.01)
+    assert (assigned.fold == -2).mean() == pytest.approx(0.4, abs=0.01)
 
 
 def test_few_times_make_few_folds() -> None:
     """A table of five years would be refused."""
-    found = split(np.arange(50), time=np.arange(50) % 5)
-    assert found.cross_validation.num_folds == 3
-    assert found.cross_validation.begins == (1.0, 2.0, 3.0, 4.0)
+    assigned = split(np.arange(50), time=np.arange(50) % 5)
+    assert assigned.cross_validation.num_folds == 3
+    assert assigned.cross_validation.begins == (1.0, 2.0, 3.0, 4.0)
 
 
 def test_one_time_with_most_rows_leaves_each_fold_its_own() -> None:
     """A fold would be empty where one day has most of the rows."""
     time = np.r_[np.zeros(3), np.full(90, 1.0), np.arange(2, 9)]
-    found = split(np.arange(100), time=time)
-    assert [int((found.fold == number).sum()) for number in range(-2, 4)] == [93, 1, 1, 1, 1, 3]
+    assigned = split(np.arange(100), time=time)
+    assert [int((assigned.fold == number).sum()) for number in range(-2, 4)] == [93, 1, 1, 1, 1, 3]
 
 
 def test_a_group_across_the_test_is_left_out() -> None:
     """A household would be learned early, and scored late."""
     time, unit = np.arange(100), np.r_[np.arange(95), np.arange(5)]
     census = Census()
-    found = split(np.arange(100), time=time, unit=unit, test=0.1, census=census)
-    assert set(np.flatnonzero(found.split == -1)) == set(range(5))
+    assigned = split(np.arange(100), time=time, unit=unit, test=0.1, census=census)
+    assert set(np.flatnonzero(assigned.split == -1)) == set(range(5))
     assert census.to_dict()["dropped"][splits.ACROSS]["count"] == 5
 
 
@@ -278,8 +278,8 @@ def test_rows_without_a_time_are_left_out_unless_they_are_to_be_forecast() -> No
     """A row without a time would be the first or the last of all, and a forecast be missing."""
     time = np.r_[np.full(4, np.nan), np.arange(60)]
     target = np.r_[[np.nan, np.nan], np.arange(62)]
-    found = split(target, time=time)
-    assert found.split[:4].tolist() == [FORECAST, FORECAST, -1, -1]
+    assigned = split(target, time=time)
+    assert assigned.split[:4].tolist() == [FORECAST, FORECAST, -1, -1]
 
 
 # ------------------------------------------------------------------------------------------------ test
@@ -288,9 +288,9 @@ def test_rows_without_a_time_are_left_out_unless_they_are_to_be_forecast() -> No
 @pytest.mark.parametrize("unit", [None, np.repeat(np.arange(100), 4)])
 def test_the_test_has_its_share(unit: Any) -> None:
     """A score of other rows than were asked for; or a person on both sides."""
-    found = split(np.arange(400), unit=unit, test=0.25)
-    assert (found.split == TEST).mean() == pytest.approx(0.25, abs=0.01)
-    assert (found.fold[found.split == TEST] == -1).all()
+    assigned = split(np.arange(400), unit=unit, test=0.25)
+    assert (assigned.split == TEST).mean() == pytest.approx(0.25, abs=0.01)
+    assert (assigned.fold[assigned.split == TEST] == -1).all()
     if unit is not None:
-        assert not set(unit[found.split == TEST]) & set(unit[found.split == TRAIN])
-    assert not np.array_equal(split(np.arange(400), unit=unit, test=0.25, seed=1).split, found.split)
+        assert not set(unit[assigned.split == TEST]) & set(unit[assigned.split == TRAIN])
+    assert not np.array_equal(split(np.arange(400), unit=unit, test=0.25, seed=1).split, assigned.split)

@@ -18,11 +18,11 @@ def remarks(num_rows: int = 60) -> tuple[pl.Series, np.ndarray]:
     topic = np.arange(num_rows) % 2
     drawn = np.random.default_rng(0).integers(0, 3, num_rows)
     return pl.Series(
-        [f"{WORDS[of][which]} no {row}" for row, (of, which) in enumerate(zip(topic, drawn, strict=True))]
+        [f"{WORDS[number][which]} no {row}" for row, (number, which) in enumerate(zip(topic, drawn, strict=True))]
     ), topic
 
 
-def test_topics_are_told_apart_and_kept_as_json() -> None:
+def test_topics_differ_and_are_stored_as_json() -> None:
     """Free text would be numbers that do not depend on what it is about, or that no manifest can hold."""
     values, topic = remarks()
     content = json.loads(json.dumps(texts.learn(values)))
@@ -31,7 +31,7 @@ def test_topics_are_told_apart_and_kept_as_json() -> None:
     assert numbers.shape == (len(values), len(entries))
     assert [entry["text"] for entry in entries] == list(range(len(entries)))
     topics = numbers[:, len(texts.STYLE) :]
-    apart = [np.ptp([column[topic == of].mean() for of in (0, 1)]) / max(column.std(), 1e-6) for column in topics.T]
+    apart = [np.ptp([column[topic == number].mean() for number in (0, 1)]) / max(column.std(), 1e-6) for column in topics.T]
     assert max(apart) > 1.5
     assert any("apple" in entry["meaning"] or "car" in entry["meaning"] for entry in entries)
 
@@ -81,8 +81,8 @@ def test_what_becomes_of_texts() -> None:
 def test_of_many_names_the_frequent_ones_are_kept() -> None:
     """A name of one row would be a category, or the number of categories have no limit."""
     values = [f"n{number % 300:03}" for number in range(900)] + ["n007", "once"]
-    found = learned(values).features[0]
-    assert found["values"] == [f"n{number:03}" for number in range(300)]
+    feature = learned(values).features[0]
+    assert feature["values"] == [f"n{number:03}" for number in range(300)]
     few = learned(values, max_categories=5).features[0]
     assert few["values"] == ["n000", "n001", "n002", "n003", "n007"]
     codes = columns.encode(pl.Series(["n007", "once", "never", None]), [{**few, "name": "c"}], {})["c"]

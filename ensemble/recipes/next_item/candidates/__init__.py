@@ -1,4 +1,4 @@
-"""candidates: the items that next_item members rank highest, as a table for trees and an ensemble to rank again."""
+"""candidates: a table of the items that next_item members rank highest, which trees and an ensemble rerank."""
 
 from ensemble.recipe import Words
 

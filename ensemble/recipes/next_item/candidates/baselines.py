@@ -1,8 +1,8 @@
-"""The ranking files that candidates were made from, each under the name of the member that wrote it.
+"""The ranking files from which the candidates were made, as baselines under the names of their members.
 
     python scripts/predict.py member=sasrec data=runs/beauty/candidates out=runs/beauty/predictions
 
-The score that a network gave to each candidate is a column of the data, so the network is a member as it is.
+The scores of a ranking file are a column of the data, so they can be predictions without training.
 """
 
 from pathlib import Path
@@ -15,18 +15,18 @@ from ensemble.arrow import open_table
 from ensemble.task import task_of
 
 LISTED = "rankings"
-"""The entry of a manifest that names the columns with scores of ranking files."""
+"""Entry of the manifest with the columns of the ranking files' scores."""
 
 
 def kinds(about: dict[str, Any]) -> dict[str, str]:
-    """Name and kind of each ranking file: `ranking` of a member, `baseline` of a baseline."""
+    """Name and kind of each ranking file: `ranking` if a member wrote it, `baseline` for a baseline."""
     return {name: file["kind"] for name, file in about[LISTED].items()}
 
 
 def predict(data: str | Path, split: str, name: str) -> dict[str, Any]:
     """The scores of a split: the arguments of `predictions.Predictions`.
 
-    A candidate that a ranking file did not show has the lowest score of those in its group that it did, less 1.
+    A candidate that is not in the ranking file has the lowest score of its group in the file, minus 1.
     """
     about = folders.read_manifest(data)
     file = about[LISTED][name]
@@ -46,9 +46,9 @@ def predict(data: str | Path, split: str, name: str) -> dict[str, Any]:
 
 
 def _filled(score: np.ndarray, group: np.ndarray) -> np.ndarray:
-    """The scores, (num_rows,), with the group's lowest less 1 in place of NaN; the rows of a group stand together."""
+    """Replace NaN in scores (num_rows,) by the lowest score of the group minus 1; rows are sorted by group."""
     starts = np.flatnonzero(np.append(True, group[1:] != group[:-1]))
     lowest = np.fmin.reduceat(score, starts)
-    lowest[np.isnan(lowest)] = 0.0  # it showed nothing but what the user had taken
+    lowest[np.isnan(lowest)] = 0.0  # the ranking file has no candidate of this group
     size = np.diff(np.append(starts, len(group)))
     return np.where(np.isnan(score), np.repeat(lowest - 1, size), score)

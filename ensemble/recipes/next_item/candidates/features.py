@@ -1,9 +1,8 @@
-"""What is known of a candidate item at the moment of a sequence: its popularity, its age, and what it is taken with.
+"""Features of a candidate item at the time of a sequence: popularity, age, and co-occurrence with the sequence's items.
 
-A sequence's moment is the time of its last known event. Where users share a clock, everything here counts events before
-that moment alone, of all users: nothing that happens at it or later changes a bit, but for the sequence's own known events.
-Where they do not (times since each user's first item, or none), moments of two users cannot be compared, and the training
-events are counted, as the published protocols do.
+The time of a sequence is that of the last event before its target. If all times are on a common clock, features count only
+events of all users before that time, so that later events have no influence. Otherwise (times since each user's first item,
+or no times), times of two users cannot be compared, and the training events are counted, as in published protocols.
 """
 
 from typing import Any
@@ -13,15 +12,15 @@ import numpy as np
 from ensemble.arrow import ranges
 
 NEAR = 3
-"""Two items of a user are near if their places differ by so much at most."""
+"""Two items of a user are near if their positions differ by at most this number."""
 NUM_LAST = 3
-"""Items at a history's end whose neighbours are looked at."""
+"""Number of last items of a history whose co-occurrences are features."""
 NUM_RECENT = 20
-"""Items at a history's end whose popularity is averaged."""
+"""Number of last items of a history whose popularity is averaged."""
 WINDOWS_DAYS = (30, 90)
 MS_PER_DAY = 86_400_000.0
 PAIR = np.int64(1 << 31)
-"""Two items are one number, the first times this plus the second: items are int32."""
+"""Two int32 items are stored as one number: the first times this, plus the second."""
 
 ALWAYS = {
     "popularity": ("log(1 + times that anyone took it)", ""),
@@ -45,15 +44,15 @@ ON_A_COMMON_CLOCK = {
 
 
 def meanings(has_time: bool, common_clock: bool) -> dict[str, tuple[str, str]]:
-    """The features in their order, each with what it means and its unit."""
+    """Meaning and unit of each feature, in the order of the columns."""
     return ALWAYS | (TIMED if has_time else {}) | (ON_A_COMMON_CLOCK if common_clock else {})
 
 
-class Past:
-    """What had happened at any moment, as sorted arrays in which a search counts.
+class PastEvents:
+    """Counts of events before any time, by binary search in sorted arrays.
 
-    item, time : (num_events,), one user after the other, oldest first. user : (num_events,), a number for each user, or -1
-    for those whose events make no sequence. is_training : (num_events,) bool.
+    item, time : (num_events,), sorted by user, then by time. user : (num_events,), a number for each user, or -1 for users
+    without a sequence. is_training : (num_events,) bool.
     """
 
     def __init__(
@@ -67,27 +66,27 @@ class Past:
         common_clock: bool,
     ):
         self.item, self.time, self.has_time, self.common_clock = item.astype(np.int64), time, has_time, common_clock
-        # With a common clock all events count, from their moment on; else those of training, from the beginning on
+        # With a common clock, all events count after their time; else the training events count at all times
         counts = np.ones(len(item), bool) if common_clock else is_training
         self.moments, tick = np.unique(time if common_clock else np.zeros_like(time), return_inverse=True)
         num_ticks = len(self.moments) + 1
-        self.taken = Tally(self.item[counts], tick[counts], num_ticks)
+        self.taken = EventCounts(self.item[counts], tick[counts], num_ticks)
         pairs = []
         for apart in range(1, NEAR + 1):
             later = np.flatnonzero((user[apart:] == user[:-apart]) & (user[apart:] >= 0) & counts[apart:]) + apart
             pairs.append((self.item[later - apart] * PAIR + self.item[later], tick[later]))
-        self.followed = Tally(*pairs[0], num_ticks)
+        self.followed = EventCounts(*pairs[0], num_ticks)
         pair, tick = (np.concatenate(parts) for parts in zip(*pairs, strict=True))
-        self.near = Tally(self._unordered(*np.divmod(pair, PAIR)), tick, num_ticks)
+        self.near = EventCounts(self._unordered(*np.divmod(pair, PAIR)), tick, num_ticks)
 
     def _unordered(self, one: np.ndarray, other: np.ndarray) -> np.ndarray:
         return np.minimum(one, other) * PAIR + np.maximum(one, other)
 
     def features(self, begin: np.ndarray, end: np.ndarray, owner: np.ndarray, item: np.ndarray) -> dict[str, np.ndarray]:
-        """Of each of n candidates, in the order of `meanings`: float32 (n,), NaN for what is not known.
+        """The features of n candidates, in the order of `meanings`: float32 (n,), NaN for unknown values.
 
-        begin, end : (num_sequences,), their known events. owner, item : (n,), the place of a candidate's sequence in these,
-        and the candidate.
+        begin, end : (num_sequences,), the events of each sequence before its target. owner : (n,), index of a candidate's
+        sequence. item : (n,).
         """
         item = item.astype(np.int64)
         moment = self.time[end - 1]
@@ -95,7 +94,7 @@ class Past:
         count, first, last = self.taken.before(item, tick[owner])
         usual = self._usual_popularity(begin, end, tick)
         popularity = np.log1p(count)
-        found: dict[str, Any] = {
+        columns: dict[str, Any] = {
             "popularity": popularity,
             "popularity_less_usual": popularity - usual[owner],
             "length": (end - begin)[owner],
@@ -103,30 +102,30 @@ class Past:
         }
         near, cosine = np.zeros(len(item), np.int64), np.zeros(len(item))
         for back in range(1, NUM_LAST + 1):
-            there = end - back >= begin
-            before = np.where(there, self.item[np.where(there, end - back, 0)], 0)
+            exists = end - back >= begin
+            before = np.where(exists, self.item[np.where(exists, end - back, 0)], 0)
             times_before = self.taken.before(before, tick)[0]
             times_near = self.near.before(self._unordered(before[owner], item), tick[owner])[0]
             near = near + times_near
             cosine = cosine + times_near / np.sqrt(np.maximum(count, 1) * np.maximum(times_before, 1)[owner])
             if back == 1:
                 times_next = self.followed.before(before[owner] * PAIR + item, tick[owner])[0]
-                found |= {"next_last": np.log1p(times_next), "near_last": np.log1p(near), "cosine_last": cosine}
-        found |= {"near_last_3": np.log1p(near), "cosine_last_3": cosine}
+                columns |= {"next_last": np.log1p(times_next), "near_last": np.log1p(near), "cosine_last": cosine}
+        columns |= {"near_last_3": np.log1p(near), "cosine_last_3": cosine}
         if self.has_time:
             gap = (moment - self.time[np.maximum(end - 2, begin)]) / MS_PER_DAY
-            found["days_since_previous"] = np.where(end - begin > 1, gap, np.nan)[owner]
+            columns["days_since_previous"] = np.where(end - begin > 1, gap, np.nan)[owner]
         if self.common_clock:
-            found |= self._of_the_clock(item, owner, moment, tick, count, first, last)
-        return {name: found[name].astype(np.float32) for name in meanings(self.has_time, self.common_clock)}
+            columns |= self._clock_features(item, owner, moment, tick, count, first, last)
+        return {name: columns[name].astype(np.float32) for name in meanings(self.has_time, self.common_clock)}
 
     def _usual_popularity(self, begin: np.ndarray, end: np.ndarray, tick: np.ndarray) -> np.ndarray:
-        """The mean popularity, at its moment, of each sequence's last items."""
-        at, owner = ranges(np.maximum(begin, end - NUM_RECENT), end)
-        popularity = np.log1p(self.taken.before(self.item[at], tick[owner])[0])
+        """The mean popularity of each sequence's last items at the time of the sequence."""
+        event, owner = ranges(np.maximum(begin, end - NUM_RECENT), end)
+        popularity = np.log1p(self.taken.before(self.item[event], tick[owner])[0])
         return np.bincount(owner, popularity, len(end)) / np.bincount(owner, minlength=len(end))
 
-    def _of_the_clock(
+    def _clock_features(
         self,
         item: np.ndarray,
         owner: np.ndarray,
@@ -151,8 +150,8 @@ class Past:
         }
 
 
-class Tally:
-    """How often each code had come before a tick of a clock, and when first and last; codes and ticks are 0 or more."""
+class EventCounts:
+    """Number of occurrences of each code before a tick, and the first and last tick; codes and ticks are ≥ 0."""
 
     def __init__(self, code: np.ndarray, tick: np.ndarray, num_ticks: int):
         self.codes, number = np.unique(code, return_inverse=True)
@@ -161,7 +160,7 @@ class Tally:
         self._start = np.searchsorted(self._key, np.arange(len(self.codes)) * self._stride)
 
     def before(self, code: np.ndarray, tick: np.ndarray) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
-        """The number of times strictly before `tick`, and the ticks of the first and last, which are 0 if there was none."""
+        """The number of occurrences strictly before `tick`, and the ticks of the first and last, 0 if there are none."""
         if not len(self.codes):
             return (np.zeros(len(code), np.int64),) * 3
         number = np.minimum(np.searchsorted(self.codes, code), len(self.codes) - 1)
@@ -169,6 +168,6 @@ class Tally:
         count = np.searchsorted(self._key, number * self._stride + tick) - start
         count[self.codes[number] != code] = 0
         known = count > 0
-        ends = (self._key[np.where(known, at, 0)] % self._stride for at in (start, start + count - 1))
+        ends = (self._key[np.where(known, index, 0)] % self._stride for index in (start, start + count - 1))
         first, last = (np.where(known, end, 0) for end in ends)
         return count, first, last

@@ -1,4 +1,4 @@
-"""What the report of candidates says otherwise than that of a table."""
+"""Parts of the report that differ for candidates."""
 
 from typing import Any
 
@@ -6,6 +6,6 @@ from ensemble.report.commands import settings_words
 
 
 def prepare_words(about: dict[str, Any]) -> list[str]:
-    """The words of scripts/prepare_data.py that prepared the data, from folders that no manifest names."""
+    """The arguments of the scripts/prepare_data.py command that prepared the data; folders are not in the manifest."""
     settings = {name: about["config"][name] for name in ("num_candidates", "num_learned", "shares", "seed")}
     return ["data=DATA", "rankings=[RANKINGS]", *settings_words(settings)]

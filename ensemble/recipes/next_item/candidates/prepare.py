@@ -1,24 +1,26 @@
-"""Ranking files to a table of candidates: what next_item members rank highest, for trees and an ensemble to rank again.
+"""Preparation of candidates: the items that next_item members rank highest, as a table that trees and an ensemble rerank.
 
     python scripts/prepare_data.py --recipe candidates data=runs/beauty/prepared 'rankings=[runs/beauty/rankings]' \\
         out=runs/beauty/candidates
 
-The candidates of a sequence are the best items of each ranking file, but for those that its user took before. (A ranking
-file never shows such an item, unless it is the target: to keep it would be to tell.) `rows/<split>` has a row for each:
+The candidates of a sequence are the best items of each ranking file, without items that its user took before. (A ranking
+file has such an item only if it is the target, so keeping it would leak the target.) `rows/<split>` has a row for each
+candidate:
 
-    row_id    the row's number
-    group     the sequence: its row id; with split=time a number that rises with the time of what was taken
+    row_id    number of the row
+    group     the sequence: its row id; with split=time a number that increases with the time of the target
     cluster   the user
-    sequence  the sequence's row id in the data of next_item
-    item      the candidate, by its number
-    target    1 for the item that was taken, else 0
-    the features: of each ranking file score, score less the row's best, and place, NaN where the item is not among its best;
-    and what features.py knows of the item at that moment
+    sequence  row id of the sequence in the data of next_item
+    item      number of the candidate
+    target    1 for the next item, else 0
+    features: score, score minus the row's best score, and rank in each ranking file, NaN if the item is not in it;
+    and the features of the item in features.py
 
-Members learned from train alone: what they say of validation is honest, but for when they stopped. Its sequences are dealt
-to train, validation and blend, by user, or with split=time forward in time, no moment in two of them. Test is test. A
-sequence whose target is no candidate teaches nothing: it is only left in test, where compare_rankings.py counts it as a miss
-(the ensemble's own scores leave it out, and say so). In train and validation a few candidates stand for all of them.
+Members were trained on the train split only, so their predictions for validation are out of sample, except that validation
+stopped the training. The validation sequences are divided into train, validation and blend: by user, or with split=time
+forward in time, with no time in two splits. Test stays test. A sequence whose target is not a candidate is used only in
+test, where compare_rankings.py counts it as 0; scores of the ensemble leave it out, and the model card states this. In train
+and validation, only a sample of the candidates is kept.
 """
 
 import dataclasses
@@ -36,7 +38,7 @@ from ensemble.data.census import Census
 from ensemble.errors import UserError
 from ensemble.recipes.next_item import rankings
 from ensemble.recipes.next_item.candidates import features as candidate_features
-from ensemble.recipes.next_item.candidates.features import Past
+from ensemble.recipes.next_item.candidates.features import PastEvents
 from ensemble.recipes.next_item.candidates.settings import PrepareConfig
 from ensemble.recipes.next_item.rankings import Rankings
 from ensemble.task import Task
@@ -48,15 +50,15 @@ LEARNED = ("train", "validation")
 MIN_SEQUENCES = 10
 ROWS_AT_ONCE = 1 << 19
 FUSION = 60
-"""Cormack, Clarke and Büttcher (2009), "Reciprocal rank fusion …", whose choice it is."""
-OURS = {"row_id": pa.int64(), "group": pa.int64(), "cluster": pa.int64(), "sequence": pa.int64(), "item": pa.int32()}
+"""Cormack, Clarke and Büttcher (2009), "Reciprocal rank fusion …", which uses this value."""
+ID_COLUMNS = {"row_id": pa.int64(), "group": pa.int64(), "cluster": pa.int64(), "sequence": pa.int64(), "item": pa.int32()}
 MISSED = "target no candidate"
-OF_A_RANKING = {
+RANKING_FEATURES = {
     "score": ("score of {}", ""),
     "less_best": ("score of {}, less the best one's", ""),
     "place": ("place by {}", ""),
 }
-OF_ALL_RANKINGS = {
+FUSION_FEATURES = {
     "num_rankings": ("ranking files that have it among their best", ""),
     "best_place": ("its best place in any of them", ""),
     "fused": ("sum of 1 ÷ (60 + place) over them", ""),
@@ -65,30 +67,30 @@ OF_ALL_RANKINGS = {
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class Sequences:
-    """Those of one split of next_item in the order of their row ids, (num_sequences,), and what each member says of them."""
+    """The sequences of one split of next_item in the order of their row ids, (num_sequences,), with all rankings of them."""
 
     row_id: np.ndarray
     user: np.ndarray
     begin: np.ndarray
     end: np.ndarray
-    """After the last known event, which is where the target stands."""
+    """End of the events before the target, and index of the target."""
     target: np.ndarray
     time: np.ndarray
-    """Of the target, in milliseconds."""
+    """Time of the target, in milliseconds."""
     rankings: list[Rankings]
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
-class Part:
-    """A split: which sequences it has, by their place among `Sequences`, and the number of each as a group."""
+class SplitSequences:
+    """The sequences of a split: indices among `sequences`, and the number of each as a group."""
 
     sequences: Sequences
-    at: np.ndarray
+    index: np.ndarray
     group: np.ndarray
 
 
 def prepare(config: PrepareConfig) -> dict[str, Any]:
-    """Write the prepared folder and return its manifest; `UserError` for what the user can mend."""
+    """Write the prepared folder and return its manifest. Raises `UserError` for settings and files that cannot be used."""
     configuration.check(
         config,
         num_candidates=(config.num_candidates >= 2, "at least 2"),
@@ -103,33 +105,34 @@ def prepare(config: PrepareConfig) -> dict[str, Any]:
     item, time = (Column(open_table(Path(config.data) / "events"), name).all() for name in ("item", "time"))
     sequences = {split: _sequences(config, about, split, files[split], item, time) for split in RANKED}
     members = sequences["validation"].rankings
-    if [one.member for one in members] != [one.member for one in sequences["test"].rankings]:
+    names = [file.member for file in members]
+    if names != [file.member for file in sequences["test"].rankings]:
         raise UserError("the ranking files of validation and test are of different members: predict again with all of them")
-    column_of = stored_names([one.member for one in members], ())
+    column_of = stored_names(names, ())
     has_time, common_clock = about["has_time"], about.get("common_clock", False)
     features = _features(column_of, candidate_features.meanings(has_time, common_clock))
     past = _past(Path(config.data), item, time, has_time=has_time, common_clock=common_clock)
     census, next_row, by_time = Census(), 0, about["config"]["split"] == "time"
     splits: dict[str, dict[str, int]] = {}
-    kinds = OURS | {"target": pa.float32()} | {feature["name"]: pa.float32() for feature in features}
+    kinds = ID_COLUMNS | {"target": pa.float32()} | {feature["name"]: pa.float32() for feature in features}
     schema = pa.schema([pa.field(name, kind) for name, kind in kinds.items()])
     with folders.new_folder(config.out, config.overwrite, KIND) as folder:
-        for name, part in _parts(config, by_time, sequences).items():
+        for name, split in _splits(config, by_time, sequences).items():
             num_hits, generator = 0, np.random.default_rng([config.seed, len(splits) + 1])
             with TableWriter(folder / "rows" / name, schema) as writer:
-                for found in _tables(config, name, part, past, about["items"], column_of, generator):
-                    found["row_id"] = next_row + np.arange(len(found["item"]))
-                    next_row += len(found["item"])
-                    num_hits += int(found["target"].sum())
-                    writer.write(pa.table({field.name: pa.array(found[field.name], field.type) for field in schema}))
-            census.read(len(part.at))
-            census.drop(MISSED, len(part.at) - num_hits if name != "test" else 0)
+                for columns in _tables(config, name, split, past, about["items"], column_of, generator):
+                    columns["row_id"] = next_row + np.arange(len(columns["item"]))
+                    next_row += len(columns["item"])
+                    num_hits += int(columns["target"].sum())
+                    writer.write(pa.table({field.name: pa.array(columns[field.name], field.type) for field in schema}))
+            census.read(len(split.index))
+            census.drop(MISSED, len(split.index) - num_hits if name != "test" else 0)
             if num_hits < MIN_SEQUENCES:
                 raise UserError(
                     f"the {name} split has {num_hits} sequences whose next item is among their candidates, fewer than "
                     f"{MIN_SEQUENCES}: give more ranking files, raise num_candidates, or change shares"
                 )
-            splits[name] = {"rows": writer.num_rows, "sequences": len(part.at), "with_target": num_hits}
+            splits[name] = {"rows": writer.num_rows, "sequences": len(split.index), "with_target": num_hits}
         task = Task(kind="ranking", target="target", metric="ndcg_at_10", group="group", cluster="cluster")
         return folders.write_manifest(
             folder,
@@ -152,11 +155,11 @@ def prepare(config: PrepareConfig) -> dict[str, Any]:
                 "features": features,
                 "left_out": {},
                 "rankings": {
-                    one.member: {
-                        "column": f"{column_of[one.member]}_score",
-                        "kind": "baseline" if one.config.get("kind") == "baseline" else "ranking",
+                    file.member: {
+                        "column": f"{column_of[file.member]}_score",
+                        "kind": "baseline" if file.config.get("kind") == "baseline" else "ranking",
                     }
-                    for one in members
+                    for file in members
                 },
                 "alike": {"recipe": RECIPE, "features": [feature["name"] for feature in features]},
             },
@@ -164,34 +167,36 @@ def prepare(config: PrepareConfig) -> dict[str, Any]:
 
 
 def _files(config: PrepareConfig) -> dict[str, list[Path]]:
-    """The ranking files of each split; `UserError` where there are none, and for a member that lacks a split."""
-    found: dict[str, dict[str, Path]] = {split: {} for split in RANKED}
+    """The ranking files of each split. Raises `UserError` if there are none, or a member lacks a split."""
+    files_of: dict[str, dict[str, Path]] = {split: {} for split in RANKED}
     for folder in map(Path, config.rankings):
         if not folder.is_dir():
             raise UserError(f"there is no folder {folder}: check rankings=[…]")
         for split in RANKED:
-            found[split] |= {file.name.removesuffix(f".{split}.parquet"): file for file in folder.glob(f"*.{split}.parquet")}
-    names = sorted({name for files in found.values() for name in files})
+            suffix = f".{split}.parquet"
+            files_of[split] |= {file.name.removesuffix(suffix): file for file in folder.glob(f"*{suffix}")}
+    names = sorted({name for files in files_of.values() for name in files})
     if not names:
         where = ", ".join(config.rankings) or "rankings=[]"
         raise UserError(
-            f"there is no ranking file in {where}: write some with scripts/predict.py member=… data={config.data}, and name "
+            f"there is no ranking file in {where}: write some with scripts/predict.py member=… data={config.data}, and give "
             "their folder"
         )
     for name, split in itertools.product(names, RANKED):
-        if name not in found[split]:
-            rankings.read(next(files[name] for files in found.values() if name in files))  # or it is no ranking at all
+        if name not in files_of[split]:
+            # Another kind of file gets the error of `read`
+            rankings.read(next(files[name] for files in files_of.values() if name in files))
             raise UserError(
-                f"member {name} has a ranking file of one split, and none of {split}: predict again with "
+                f"member {name} has no ranking file of {split}, only of the other split: predict again with "
                 "splits=[validation,test]"
             )
-    return {split: [files[name] for name in names] for split, files in found.items()}
+    return {split: [files[name] for name in names] for split, files in files_of.items()}
 
 
 def _sequences(
     config: PrepareConfig, about: dict[str, Any], split: str, files: list[Path], item: np.ndarray, time: np.ndarray
 ) -> Sequences:
-    """The sequences of a split of next_item; `UserError` for ranking files that are not of it, or too short."""
+    """The sequences of a split of next_item. Raises `UserError` for ranking files of other rows, or with too few items."""
     members = rankings.read_together(files)
     if members[0].fingerprint != about["fingerprint"]:
         raise UserError(
@@ -223,112 +228,114 @@ def _sequences(
     )
 
 
-def _past(data: Path, item: np.ndarray, time: np.ndarray, *, has_time: bool, common_clock: bool) -> Past:
+def _past(data: Path, item: np.ndarray, time: np.ndarray, *, has_time: bool, common_clock: bool) -> PastEvents:
     user, is_training = np.full(len(item), -1), np.zeros(len(item), bool)
     for split in ("train", *RANKED):
         rows = open_table(data / "rows" / split)
         begin, end, owner = (Column(rows, name).all() for name in ("begin", "end", "user"))
-        whole = np.lexsort((end, owner))  # of a user's rows that begin alike, the last is the longest
-        whole = whole[np.append(owner[whole][1:] != owner[whole][:-1], True)]
-        at, of = ranges(begin[whole], end[whole])
-        user[at] = owner[whole][of]
-        is_training[at] |= split == "train"
-    return Past(item, time, user, is_training, has_time=has_time, common_clock=common_clock)
+        order = np.lexsort((end, owner))  # the last row of a user contains the user's other rows
+        longest = order[np.append(owner[order][1:] != owner[order][:-1], True)]
+        event, row = ranges(begin[longest], end[longest])
+        user[event] = owner[longest][row]
+        is_training[event] |= split == "train"
+    return PastEvents(item, time, user, is_training, has_time=has_time, common_clock=common_clock)
 
 
-def _parts(config: PrepareConfig, by_time: bool, sequences: dict[str, Sequences]) -> dict[str, Part]:
-    """Which sequences each split has, in the order of their groups."""
-    told, test = (sequences[split] for split in RANKED)
+def _splits(config: PrepareConfig, by_time: bool, sequences: dict[str, Sequences]) -> dict[str, SplitSequences]:
+    """The sequences of each split, in the order of their groups."""
+    validation, test = (sequences[split] for split in RANKED)
     shares = np.cumsum(config.shares)[:-1] / sum(config.shares)
     if by_time:
-        order, of_test = (np.lexsort((of.row_id, of.time)) for of in (told, test))
-        moment = told.time[order]
-        ends = [int(np.searchsorted(moment, moment[min(int(share * len(order)), len(order) - 1)])) for share in shares]
+        order, test_index = (np.lexsort((known.row_id, known.time)) for known in (validation, test))
+        time = validation.time[order]
+        ends = [int(np.searchsorted(time, time[min(int(share * len(order)), len(order) - 1)])) for share in shares]
         groups = np.split(np.arange(len(order)), ends)
-        taken = [order[group] for group in groups]
-        of_last = len(order) + np.arange(len(of_test))
+        indices = [order[group] for group in groups]
+        test_group = len(order) + np.arange(len(test_index))
     else:
-        place = np.random.default_rng(config.seed).permutation(len(told.row_id))  # a user has one sequence of each split
-        number = np.searchsorted(shares, (place + 0.5) / len(place))
-        taken = [np.flatnonzero(number == part) for part in range(len(config.shares))]
-        groups = [told.row_id[at] for at in taken]
-        of_test, of_last = np.arange(len(test.row_id)), test.row_id
-    parts = {
-        name: Part(sequences=told, at=at, group=group)
-        for name, at, group in zip((*LEARNED, "blend"), taken, groups, strict=True)
+        num = len(validation.row_id)
+        shuffled = np.random.default_rng(config.seed).permutation(num)  # each user has one sequence in each split
+        number = np.searchsorted(shares, (shuffled + 0.5) / num)
+        indices = [np.flatnonzero(number == split) for split in range(len(config.shares))]
+        groups = [validation.row_id[index] for index in indices]
+        test_index, test_group = np.arange(len(test.row_id)), test.row_id
+    splits = {
+        name: SplitSequences(sequences=validation, index=index, group=group)
+        for name, index, group in zip((*LEARNED, "blend"), indices, groups, strict=True)
     }
-    return parts | {"test": Part(sequences=test, at=of_test, group=of_last)}
+    return splits | {"test": SplitSequences(sequences=test, index=test_index, group=test_group)}
 
 
 def _tables(
     config: PrepareConfig,
-    split: str,
-    part: Part,
-    past: Past,
+    name: str,
+    split: SplitSequences,
+    past: PastEvents,
     num_items: int,
     column_of: dict[str, str],
     generator: np.random.Generator,
 ) -> Iterator[dict[str, np.ndarray]]:
-    """All columns of a split but row_id, some sequences at a time."""
-    of, stride = part.sequences, np.int64(num_items + 1)
-    at_once = max(1, ROWS_AT_ONCE // (len(of.rankings) * config.num_candidates))
-    for first in range(0, len(part.at), at_once):
-        at = part.at[first : first + at_once]
-        begin, end, number = of.begin[at], of.end[at], np.arange(len(at))
-        # A candidate is one number, the place of its sequence here and its item: these are sorted, and found by search
-        shown = [_keys(number, one.items[at, : config.num_candidates], stride) for one in of.rankings]
-        known, owner = ranges(begin, end)
-        taken = np.unique(owner * stride + past.item[known])
-        key = np.setdiff1d(np.concatenate([keys[keys >= 0] for keys in shown]), taken)
-        target_key = number * stride + of.target[at]
-        if split != "test":
+    """All columns of a split except row_id, for some sequences at a time."""
+    sequences, stride = split.sequences, np.int64(num_items + 1)
+    block_size = max(1, ROWS_AT_ONCE // (len(sequences.rankings) * config.num_candidates))
+    for first in range(0, len(split.index), block_size):
+        index = split.index[first : first + block_size]
+        begin, end, number = sequences.begin[index], sequences.end[index], np.arange(len(index))
+        # A candidate is one number: the number of its sequence in this block times stride, plus its item
+        keys_of = [_keys(number, file.items[index, : config.num_candidates], stride) for file in sequences.rankings]
+        event, owner = ranges(begin, end)
+        taken = np.unique(owner * stride + past.item[event])
+        key = np.setdiff1d(np.concatenate([keys[keys >= 0] for keys in keys_of]), taken)
+        target_key = number * stride + sequences.target[index]
+        if name != "test":
             key = key[np.isin(target_key, key)[key // stride]]
-        if split in LEARNED:
-            key = _thinned(key, key // stride, np.isin(key, target_key), config.num_learned, generator)
+        if name in LEARNED:
+            key = _subsampled(key, key // stride, np.isin(key, target_key), config.num_learned, generator)
         owner, item = np.divmod(key, stride)
-        found = {
-            "group": part.group[first : first + at_once][owner],
-            "cluster": of.user[at][owner],
-            "sequence": of.row_id[at][owner],
+        columns = {
+            "group": split.group[first : first + block_size][owner],
+            "cluster": sequences.user[index][owner],
+            "sequence": sequences.row_id[index][owner],
             "item": item,
             "target": np.isin(key, target_key).astype(np.float32),
             **past.features(begin, end, owner, item),
         }
         places = []
-        for one, keys in zip(of.rankings, shown, strict=True):
-            score, place = _looked_up(key, keys, one.scores[at, : config.num_candidates])
-            name = column_of[one.member]
-            found[f"{name}_score"], found[f"{name}_place"] = score, place
-            found[f"{name}_less_best"] = score - one.scores[at, 0][owner]
+        for file, keys in zip(sequences.rankings, keys_of, strict=True):
+            score, place = _scores_and_places(key, keys, file.scores[index, : config.num_candidates])
+            column = column_of[file.member]
+            columns[f"{column}_score"], columns[f"{column}_place"] = score, place
+            columns[f"{column}_less_best"] = score - file.scores[index, 0][owner]
             places.append(place)
         place = np.stack(places)
-        found["num_rankings"] = np.isfinite(place).sum(0)
-        found["best_place"] = np.nanmin(place, axis=0) if place.size else place.sum(0)
-        found["fused"] = np.nansum(1 / (FUSION + place), axis=0)
-        yield found
+        columns["num_rankings"] = np.isfinite(place).sum(0)
+        columns["best_place"] = np.nanmin(place, axis=0) if place.size else place.sum(0)
+        columns["fused"] = np.nansum(1 / (FUSION + place), axis=0)
+        yield columns
 
 
 def _keys(number: np.ndarray, items: np.ndarray, stride: np.int64) -> np.ndarray:
-    """(num_sequences * num_candidates,): the number of each item shown, -1 where there is none."""
+    """Keys of the items of each sequence, −1 where the item is 0; (num_sequences · num_candidates,)."""
     return np.where(items > 0, number[:, None] * stride + items, -1).ravel()
 
 
-def _thinned(
+def _subsampled(
     key: np.ndarray, owner: np.ndarray, is_target: np.ndarray, most: int, generator: np.random.Generator
 ) -> np.ndarray:
-    """Of each sequence the target and others drawn at random, `most` in all; in the same order."""
+    """For each sequence the target and a random sample of the other candidates, `most` in total, in the same order."""
     draw = np.where(is_target, -1.0, generator.random(len(key)))
     order = np.lexsort((draw, owner))
     place = np.arange(len(key)) - np.searchsorted(owner, owner)
     return np.sort(key[order[place < most]])
 
 
-def _looked_up(key: np.ndarray, shown: np.ndarray, scores: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-    """Score and place, from 1 on, of each candidate in one ranking file, float32, NaN where it is not shown."""
-    at = np.minimum(np.searchsorted(key, shown), len(key) - 1) if len(key) else np.zeros(0, int)
-    here = np.flatnonzero(key[at] == shown) if len(key) else at
+def _scores_and_places(key: np.ndarray, keys: np.ndarray, scores: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+    """Score and place (from 1 on) of each candidate in a ranking file, float32, NaN if it is not in the file."""
     score, place = (np.full(len(key), np.nan, np.float32) for _ in range(2))
-    score[at[here]], place[at[here]] = scores.ravel()[here], here % scores.shape[1] + 1
+    if len(key):
+        row = np.minimum(np.searchsorted(key, keys), len(key) - 1)
+        match = np.flatnonzero(key[row] == keys)
+        score[row[match]], place[row[match]] = scores.ravel()[match], match % scores.shape[1] + 1
     return score, place
 
 
@@ -337,9 +344,9 @@ def _features(column_of: dict[str, str], of_items: dict[str, tuple[str, str]]) -
     named = {
         f"{column}_{name}": (words.format(member), unit)
         for member, column in column_of.items()
-        for name, (words, unit) in OF_A_RANKING.items()
+        for name, (words, unit) in RANKING_FEATURES.items()
     }
     return [
         {"name": name, "column": name, "meaning": meaning, "unit": unit, "source": "candidates"}
-        for name, (meaning, unit) in (named | OF_ALL_RANKINGS | of_items).items()
+        for name, (meaning, unit) in (named | FUSION_FEATURES | of_items).items()
     ]

@@ -5,21 +5,21 @@ import dataclasses
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class PrepareConfig:
-    """Items that next_item members rank highest, as a table for trees and an ensemble to rank again."""
+    """Settings of scripts/prepare_data.py --recipe candidates: a table of the items that next_item members rank highest."""
 
     out: str = "???"
     """The folder of prepared data to write."""
     data: str = "???"
-    """The prepared data of next_item that the ranking files are of."""
+    """The prepared data of next_item from which the ranking files were predicted."""
     rankings: tuple[str, ...] = ()
-    """Folders of ranking files, of validation and test, that scripts/predict.py wrote."""
+    """Folders of ranking files of validation and test, written by scripts/predict.py."""
     num_candidates: int = 200
-    """The best items of each ranking file that are candidates of a sequence."""
+    """Number of best items of each ranking file that are candidates of a sequence."""
     num_learned: int = 50
-    """Candidates of a sequence that are kept in train and validation: the one that was taken, and others drawn at random."""
+    """Candidates of a sequence kept in train and validation: the target and a random sample of the others."""
     shares: tuple[float, float, float] = (0.6, 0.15, 0.25)
-    """The parts of the validation sequences that go to train, validation and blend."""
+    """Fractions of the validation sequences for train, validation and blend."""
     seed: int = 0
-    """Of these draws; with split=leave_one_out also of which user goes where."""
+    """Random seed of this sample; with split=leave_one_out also of the assignment of users to splits."""
     overwrite: bool = False
     """Replace `out` if it exists."""
