@@ -9,7 +9,7 @@ from ensemble import folders
 from ensemble.recipes.emulator.assimilation import experiment
 from ensemble.recipes.emulator.assimilation.experiment import EMULATOR, TRUTH, Assimilated
 from ensemble.recipes.emulator.assimilation.settings import METHODS, AssimilateConfig
-from ensemble.report.pictures import colour, picture
+from ensemble.report.svg import colour, draw
 
 TEMPLATE = "page.html.j2"
 SERIES = {TRUTH: "series-1", EMULATOR: "series-0"}
@@ -52,7 +52,7 @@ def render(found: Assimilated, settings: AssimilateConfig) -> str:
 
 def _described(title: str, caption: str, label: str, paint: Any) -> dict[str, Any]:
     name = "".join(letter if letter.isalnum() else "-" for letter in title.lower())
-    return {"title": title, "caption": caption, "svg": picture(name, paint, label)}
+    return {"title": title, "caption": caption, "svg": draw(name, paint, label)}
 
 
 def _over_time(found: Assimilated) -> list[dict[str, Any]]:
