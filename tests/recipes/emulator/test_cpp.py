@@ -1,4 +1,4 @@
-"""The C++ program of the recipe: built against the installed torch, and compared with the network."""
+"""Compiled files, and the C++ program of the recipe, built against the installed torch: both compared with the network."""
 
 import csv
 import os
@@ -13,6 +13,8 @@ import pytest
 import small_networks
 import torch
 
+from ensemble import folders
+from ensemble.errors import UserError
 from ensemble.recipes.emulator import formats
 from ensemble.recipes.emulator.networks import Emulator
 
@@ -122,3 +124,21 @@ def test_another_file_is_refused(program: Path, rows: tuple[torch.Tensor, Path])
     assert "is no .ts or .pt2 file" in run(program, sys.executable, rows[1]).stderr
     assert "cannot be read: check the path" in run(program, "nothing.ts", rows[1]).stderr
     assert run(program).returncode == 2
+
+
+def test_aotinductor_from_python(models: dict[str, Path], network: Emulator, rows: tuple[torch.Tensor, Path]) -> None:
+    """The compiled file would compute something else than the network, or could not be replaced by a second export."""
+    methods, metadata = formats.load_pt2(models[".pt2"])
+    assert list(methods) == metadata["methods"] == ["forward", "jacobian"]
+    for name, method in methods.items():
+        torch.testing.assert_close(method(rows[0]), getattr(network, name)(rows[0]), rtol=1e-12, atol=1e-13)
+    assert metadata["fingerprint"] == "f00d"
+    assert metadata["instruction_set"] == formats.instruction_set()
+    folders.refuse_foreign_file(models[".pt2"], "exported model")
+
+
+def test_another_processor_is_refused_by_python(models: dict[str, Path], monkeypatch: pytest.MonkeyPatch) -> None:
+    """The program would end with SIGILL."""
+    monkeypatch.setattr(formats, "instruction_set", lambda: ["x86_64"])
+    with pytest.raises(UserError, match=r"compiled for a processor with .*, which this one lacks: export the member again"):
+        formats.load_pt2(models[".pt2"])
