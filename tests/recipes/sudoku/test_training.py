@@ -85,6 +85,14 @@ def test_fewer_clues_are_revealed_in_later_epochs(data: Path) -> None:
     assert (recipe(data, reveal_epochs=0).rows("train").gather(np.arange(35), 99)["puzzle"] > 0).sum(1).gt(8).any()
 
 
+def test_at_least_a_part_of_the_blanks_is_revealed_at_first(data: Path) -> None:
+    """Boards with few clues would not be learned, or be given away to the end."""
+    rows = recipe(data, reveal=1.0, reveal_least=0.8, reveal_epochs=10).rows("train")
+    shares = [((rows.gather(np.arange(35), epoch)["puzzle"] > 0).sum(1) - 8).float().mean() / 8 for epoch in (0, 10)]
+    assert 0.8 < shares[0] < 0.98
+    assert shares[1] == 0
+
+
 def test_rows_of_other_splits_are_as_prepared(data: Path) -> None:
     """Scores would be of other puzzles than the data's."""
     rows = recipe(data).rows("test")
@@ -221,6 +229,7 @@ def test_continue_loss_learns_the_value_of_another_segment(data: Path) -> None:
         ({"variant": "direct", "segments": 4}, "set recipe.segments=1"),
         ({"positions": "none", "mixing": "attention"}, "without positions"),
         ({"reveal": 1.5}, "recipe.reveal=1.5 is impossible"),
+        ({"reveal_least": -0.1}, "recipe.reveal_least=-0.1 is impossible"),
         ({"starts": 2, "continue_loss": True}, "is for one start"),
         ({"segments": 0}, "recipe.segments=0 is impossible"),
     ],
