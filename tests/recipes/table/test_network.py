@@ -275,7 +275,7 @@ def test_every_kind_of_task_is_learned(kind: str, tmp_path: Path, accelerator: A
     """Predictions would have another form than those of trees."""
     data = written(tmp_path / "data", kind)
     predicted = train(data, tmp_path / "run", accelerator).predict(data, "oof")
-    assert predicted["output"] == {"ranking": "score"}.get(kind, "probability")
+    assert predicted["output"] == {"multiclass": "probabilities", "ranking": "score", "binary": "probability"}[kind]
     assert predicted["prediction"].shape == ((NUM_ROWS, 3) if kind == "multiclass" else (NUM_ROWS,))
     if kind == "multiclass":
         np.testing.assert_allclose(predicted["prediction"].sum(axis=1), 1)
