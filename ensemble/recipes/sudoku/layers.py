@@ -69,7 +69,7 @@ class NormedSum(torch.autograd.Function):
         return normed
 
     @staticmethod
-    @once_differentiable  # type: ignore[untyped-decorator]
+    @once_differentiable
     def backward(ctx: Any, gradient: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
         normed, scale = ctx.saved_tensors
         along = (gradient * normed).mean(dim=-1, keepdim=True)
@@ -87,7 +87,7 @@ class Gated(torch.autograd.Function):
         return F.silu(gate).mul_(value)
 
     @staticmethod
-    @once_differentiable  # type: ignore[untyped-decorator]
+    @once_differentiable
     def backward(ctx: Any, gradient: torch.Tensor) -> torch.Tensor:
         (x,) = ctx.saved_tensors
         gate, value = x.chunk(2, dim=-1)

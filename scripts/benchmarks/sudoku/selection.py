@@ -60,11 +60,8 @@ def measured(epochs: int) -> dict[str, Any]:
         found = {name: _scores(*each, solution) for name, each in sets.items()}
         for number, name in enumerate(("half, seed 0", "half, seed 1")):
             found[name] = _scores(halves[number][0][:, :1], halves[number][1][:, :1], solution)
-        for name, words in (
-            (f"{CANDIDATES} starts", {"starts": CANDIDATES}),
-            (f"{CANDIDATES} symmetries", {"votes": CANDIDATES}),
-        ):
-            first = solvers["whole"].predicted(select="first", **words)
+        for name, setting in ((f"{CANDIDATES} starts", "starts"), (f"{CANDIDATES} symmetries", "votes")):
+            first = solvers["whole"].predicted(select="first", **{setting: CANDIDATES})
             solved = first.probabilities.argmax(dim=-1) + 1 == solution
             found[name]["first"] = float(solved.all(dim=1).double().mean())
             found[name]["calls of first"] = float(first.calls.double().mean())

@@ -144,7 +144,8 @@ def _copy(ours: Reasoner, inner: Any) -> None:
         inner.q_head.bias.copy_(ours.to_halting.bias)
         inner.H_init.copy_(ours.high_start[0])
         inner.L_init.copy_(ours.low_start[0])
-        for level, module in ((inner.L_level, ours.low), (getattr(inner, "H_level", None), ours.high)):
+        levels: list[tuple[Any, Any]] = [(inner.L_level, ours.low), (getattr(inner, "H_level", None), ours.high)]
+        for level, module in levels:
             if level is None or module is None:
                 continue
             for layer, mixer, perceptron in zip(level.layers, module.mixers, module.perceptrons, strict=True):
@@ -181,10 +182,8 @@ def _their_step(wrapped: torch.nn.Module, batch: Batch) -> Step:
 def _our_step(model: Reasoner, shape: Shape, batch: Batch) -> Step:
     """As in the loop of ensemble.neural, with the recipe's own `step`."""
     recipe = Sudoku.__new__(Sudoku)  # without a folder of data, whose batch is given
-    recipe.config = RecipeConfig(
-        variant=shape.variant, mixing=shape.mixing, positions=shape.positions, width=shape.width, segments=SEGMENTS,
-        continue_loss=shape.variant == "hrm",
-    )  # type: ignore[arg-type]  # fmt: skip
+    network: dict[str, Any] = {name: getattr(shape, name) for name in ("variant", "mixing", "positions", "width")}
+    recipe.config = RecipeConfig(**network, segments=SEGMENTS, continue_loss=shape.variant == "hrm")
     recipe.board, recipe._used, recipe._offered = board_of(SIDE), torch.zeros(()), 0
     (optimizer,) = recipe.optimizers(model, RATE, WEIGHT_DECAY)
     state: Batch | None = None
