@@ -111,10 +111,10 @@ def temperature_scale(target: np.ndarray, logit: np.ndarray, weight: np.ndarray 
     """
     from scipy.optimize import minimize_scalar
 
-    loss = mean_loss(kind, weight)
+    loss, num_rows = mean_loss(kind, weight), len(target) if weight is None else weight.sum()
 
     def penalised(log_slope: float) -> float:
-        return loss.mean(target, np.exp(log_slope) * logit) + TEMPERATURE_PRIOR * log_slope**2 / len(target)
+        return loss.mean(target, np.exp(log_slope) * logit) + TEMPERATURE_PRIOR * log_slope**2 / num_rows
 
     log_slope = minimize_scalar(penalised, bounds=(-6, 6), method="bounded").x
     return Line(slope=float(np.exp(log_slope)), intercept=0.0)

@@ -21,8 +21,9 @@ gbce_calibration num_groups
 """.split(),
     "sudoku": """
 variant mixing positions width num_layers num_heads inner_width high_cycles low_cycles segments predict_segments
-halt_probability exploration continue_loss loss images reveal reveal_epochs puzzle_embedding puzzle_rate starts
+halt_probability exploration continue_loss loss images reveal reveal_least reveal_epochs puzzle_embedding puzzle_rate starts
 """.split(),
+    "emulator": "network widths activation output residual conserve jacobian_weight".split(),
     "table": "num_submodels width num_layers num_bins embedding_size dropout new_rows num_copies".split(),
 }
 

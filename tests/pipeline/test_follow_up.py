@@ -42,7 +42,7 @@ if __name__ == "__main__":
     errors.run(fit.main)
 """
 """scripts/fit.py with a small network and few trees, which kills itself."""
-RANKED = "from ensemble.recipes.next_item.candidates import prepare; kill_at(prepare, '_parts', 1)"
+RANKED = "from ensemble.recipes.next_item.candidates import prepare; kill_at(prepare, '_splits', 1)"
 GROWING = "from ensemble.trees import train; kill_at(train, 'train', 2)"
 FILES = {
     "fit.json", "prepared", "rankings", "candidates", "members", "predictions", "ensemble", "all", "leaderboard.json",

@@ -314,7 +314,7 @@ COMMANDS = {
     "… dates=year_first": "the command line: dates=year_first does not fit: write one of '', day_first, month_first",
     "… --resume": "argument --resume: expected one argument",
     "… --resume last": "argument --resume: invalid choice: 'last' (choose from 'auto')",
-    "… --recipe chess": "there is no recipe 'chess': known are hot_sellers, next_item, candidates, table, sudoku, and any",
+    "… --recipe chess": "there is no recipe 'chess': known are hot_sellers, next_item, candidates, table, sudoku, emulator,",
     "… --recipe hot_sellers": "the command line: there is no setting 'target'; known are: out, source, metadata, raw,",
     "… --recipe next_item": "the command line: there is no setting 'target'; known are: out, source, format, columns, raw,",
     "out=new --recipe next_item": "no reviews are given: name at least one file, glob or hub:CATEGORY",

@@ -136,7 +136,7 @@ CASES = {
     f"{TRAIN} --resume last": "there is no checkpoint to resume from in new: start without --resume",
     f"{TRAIN} --resume elsewhere": "elsewhere/manifest.json does not exist",
     f"{TRAIN} precision=fp8": "precision=fp8 needs a GPU of compute capability 8.9 or more",
-    f"{TRAIN} trackers=[wandb]": "the package wandb is not installed: pip install 'accelerate-ensemble[tracking]'",
+    f"{TRAIN} trackers=[wandb]": "needs the package wandb, which is not installed: pip install 'accelerate-ensemble[tracking]'",
     f"{TRAIN} bucket_batches=4": "this recipe's rows have no lengths",
     f"{TRAIN} batch_size=64 micro_batch_size=48": "the nearest that does is micro_batch_size=32",
     f"{TRAIN} recipe.width=30 recipe.num_heads=4": "recipe.width=30 cannot be divided by recipe.num_heads=4",
@@ -210,14 +210,15 @@ CASES = {
     # export_model
     "export_model": "the setting 'member' has no default: add member=…",
     f"{EXPORT} member=nobody": "nobody/summary.json does not exist: check the path",
-    f"{EXPORT} member=member": "member is of kind 'forest', and only tree members can be exported yet: name one",
-    f"{EXPORT} member=unfinished": "unfinished is of kind 'neural', and only tree members can be exported yet: name one",
+    f"{EXPORT} member=member": "member is of kind 'forest', which cannot be exported: name another member",
+    f"{EXPORT} member=unfinished": "unfinished is a neural member: give data=…",
     f"{EXPORT} member=nobody format=pmml": "there is no setting 'format'",
 }
 
 AS_PROCESSES = {
     f"{PREPARE} source=[empty.jsonl]",
     "prepare_data out=taken source=[reviews.jsonl]",
+    ELASTIC,
     f"{TRAIN} batchsize=64",
     f"{TRAIN} --resume last",
     "train data=nowhere out=new",

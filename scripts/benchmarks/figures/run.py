@@ -76,7 +76,6 @@ MEASURED = {
     "sudoku_9x9": (SUDOKU, "ensemble/neural", f"{BENCHMARKS}/sudoku"),
     "sudoku_selection": (SUDOKU, "ensemble/neural", f"{BENCHMARKS}/sudoku"),
     "sudoku_table": ("ensemble/neural/optimizers.py", f"{SUDOKU}/layers.py", f"{BENCHMARKS}/sudoku"),
-    "sudoku_throughput": (SUDOKU, "ensemble/neural", f"{BENCHMARKS}/sudoku"),
     "tables": (*TABLE, *NEURAL, *TREES, *JOINING),
     "threads": (*TREES, "ensemble/cores.py", f"{BENCHMARKS}/trees"),
     "trees": (*TREES, f"{BENCHMARKS}/trees"),
