@@ -136,7 +136,7 @@ CASES = {
     f"{TRAIN} --resume last": "there is no checkpoint to resume from in new: start without --resume",
     f"{TRAIN} --resume elsewhere": "elsewhere/manifest.json does not exist",
     f"{TRAIN} precision=fp8": "precision=fp8 needs a GPU of compute capability 8.9 or more",
-    f"{TRAIN} trackers=[wandb]": "needs the package wandb, which is not installed: pip install 'accelerate-ensemble[tracking]'",
+    f"{TRAIN} trackers=[wandb]": "wandb, which is not installed: pip install 'accelerate-ensemble[tracking]'",
     f"{TRAIN} bucket_batches=4": "this recipe's rows have no lengths",
     f"{TRAIN} batch_size=64 micro_batch_size=48": "the nearest that does is micro_batch_size=32",
     f"{TRAIN} recipe.width=30 recipe.num_heads=4": "recipe.width=30 cannot be divided by recipe.num_heads=4",
