@@ -72,7 +72,7 @@ def export(
 
 
 def describe(network: Emulator, about: dict[str, Any]) -> dict[str, Any]:
-    """What a file says of its network, as JSON."""
+    """The metadata of a file, as JSON."""
     facts = about["emulator"]
     statistics = {name: getattr(network, name).double().tolist() for name in STATISTICS}
     return {
@@ -157,11 +157,12 @@ def write_pt2(
     """A model for each method in one package; it needs a C++ compiler."""
     from torch._inductor import aot_compile
     from torch._inductor.cpp_builder import get_cpp_compiler
+    from torch._inductor.exc import InvalidCxxCompiler
     from torch._inductor.package import package_aoti
 
     try:
         get_cpp_compiler()
-    except Exception:
+    except InvalidCxxCompiler:
         raise UserError(".pt2 files need a C++ compiler: apt install g++, or choose .onnx") from None
     texts = texts_of({**metadata, "methods": list(methods), "instruction_set": instruction_set()})
     models = {}

@@ -2,7 +2,7 @@
 
 A run of 12 steps changes its number of ranks after steps 4 and 8; its weights and rows are compared with those of a run on
 four ranks. The global batch stays the same. On CPUs Accelerate 1.15 replicates where FSDP is asked for; so that it
-shards as on GPUs, its process is told so in the same way as a process of this project.
+shards as on GPUs, its process is set up for this in the same way as a process of this project.
 """
 
 from pathlib import Path

@@ -23,7 +23,7 @@ SEED, LEARNING_RATE = 0, 1e-3
 
 def accelerator_of(settings: PainsRank) -> Accelerator:
     return Accelerator(
-        cpu=None if settings.complaint == "missing_processes" else True,  # which is about what the launcher alone says
+        cpu=None if settings.complaint == "missing_processes" else True,  # it tests the launcher's own choice
         gradient_accumulation_steps=settings.accumulation,
         dataloader_config=DataLoaderConfiguration(
             use_stateful_dataloader=settings.sampler == "stateful", use_seedable_sampler=settings.sampler == "seedable"

@@ -1,4 +1,4 @@
-"""What a training's record says, and how many of its rows are wrong."""
+"""The record of a training, and how many of its rows are wrong."""
 
 import json
 from pathlib import Path

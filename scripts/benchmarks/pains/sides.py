@@ -32,7 +32,7 @@ class Side:
     rows: int = 0
     """Rows that were to be."""
     seconds: float | None = None
-    """CPU seconds of the first process, from its start to the first step after the resume; or what `seconds_of` says."""
+    """CPU seconds of the first process, from its start to the first step after the resume; or of `seconds_of`."""
     code_run: int = 0
     """Files of a checkpoint that ran code of their author when it was loaded."""
     outside: int = 0
@@ -40,7 +40,7 @@ class Side:
     wrong_weights: int = 0
     """Tensors of the final weights that are not those of the uninterrupted run."""
     note: str = ""
-    """What else is to be said."""
+    """A remark for the table."""
 
     @property
     def is_wrong(self) -> bool:
