@@ -67,13 +67,6 @@ def generate(
     return puzzles, solutions
 
 
-def breaks_a_rule(board: Board, digits: np.ndarray) -> np.ndarray:
-    """Whether a row, column or box has a digit twice, (n,) bool; `digits` are (n, cells), blanks are 0."""
-    in_units = digits[:, board.cells_of_units()]
-    in_units = np.sort(in_units, axis=2)
-    return ((in_units[:, :, 1:] == in_units[:, :, :-1]) & (in_units[:, :, 1:] > 0)).any(axis=(1, 2))
-
-
 def _tables(board: Board) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
     num_bits = np.array([bits.bit_count() for bits in range(1 << board.side)], np.int8)
     return board.units_of_cells(), board.cells_of_units(), num_bits
