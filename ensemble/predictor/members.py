@@ -77,6 +77,7 @@ KINDS = {
     "xgboost": Kind("XGBoost", True, _load_trees),
     "lightgbm": Kind("LightGBM", True, _load_trees),
     "catboost": Kind("CatBoost", True, _load_trees),
+    "linear": Kind("linear model", True, _load_trees),
 }
 
 

@@ -77,7 +77,7 @@ def _learning_curves(
     member: Member, line_colour: str, name: str, metric_labels: dict[str, str], rows: str
 ) -> list[dict[str, Any]]:
     """The score on the early-stopping rows at each evaluation, and the training loss if it was logged."""
-    unit = "tree" if "trees" in member.summary else "step"
+    unit = "tree" if "trees" in member.summary else "candidate" if "candidate" in member.summary else "step"
     pictures = []
     for kind, key, label in (
         ("val", member.metric, f"{metric_labels.get(member.metric, member.metric)} on {rows}"),

@@ -31,7 +31,12 @@ from ensemble.trees.scaling import Scaling
 from ensemble.trees.target_encoding import TargetEncoding
 from ensemble.trees.unknown import SeenValues, warnings
 
-MODULES = {"xgboost": "ensemble.trees.xgb", "lightgbm": "ensemble.trees.lgbm", "catboost": "ensemble.trees.cat"}
+MODULES = {
+    "xgboost": "ensemble.trees.xgb",
+    "lightgbm": "ensemble.trees.lgbm",
+    "catboost": "ensemble.trees.cat",
+    "linear": "ensemble.trees.linear",
+}
 ROWS_PER_BLOCK = 1 << 15
 """Rows that a thread predicts at once: few enough for its cache, enough to make the cost of a call negligible."""
 EXPLAINED_ROWS = (50, 1000)
@@ -159,7 +164,7 @@ class TreeMember:
     def _explained(self, num_classes: int) -> tuple[int, int]:
         """The number of rows of a forecast with contributions, and the number of models that compute them."""
         least, most = EXPLAINED_ROWS
-        leaves = max(1, self._summary["trees"] * num_classes * self._config.get("max_leaves", 64))
+        leaves = max(1, self._summary.get("trees", 1) * num_classes * self._config.get("max_leaves", 64))
         num_models = max(1, min(len(self._boosters), EXPLAINED_LEAVES // (least * leaves)))
         return max(least, min(most, EXPLAINED_LEAVES // (num_models * leaves))), num_models
 

@@ -24,9 +24,9 @@ class SearchConfig:
 class TreesConfig:
     """How to train trees; each setting is translated to the library's own name."""
 
-    library: Literal["xgboost", "lightgbm", "catboost", "both"] = "xgboost"
-    """The library; both: a member by each of the first two, in `out`/xgboost and `out`/lightgbm. CatBoost needs data for
-    cross-validation."""
+    library: Literal["xgboost", "lightgbm", "catboost", "linear", "both"] = "xgboost"
+    """The library; linear is a ridge or logistic regression; both: a member by each of the first two, in `out`/xgboost and
+    `out`/lightgbm. catboost and linear need data for cross-validation."""
     together: Literal["auto", "one_after_other", "side_by_side"] = "auto"
     """With library=both: one after the other on all cores, or side by side on half of them; auto: the faster in a trial."""
     data: str = "???"

@@ -116,7 +116,7 @@ def train(config: TreesConfig, resume: str = "", rank_info: RankInfo = SINGLE_RA
         "metric": objective.metric,
         "output": objective.output,
         **({"scaling": scalings[0]} if len(scalings) == 1 else {"scalings": scalings} if scalings else {}),
-        "trees": result.best_round,
+        getattr(library, "ROUNDS", "trees"): result.best_round,
         **({} if result.learning_rate is None else {"learning_rate": result.learning_rate}),
         **({"models": len(result.models)} if cv else {}),
         "memory": config.memory,
@@ -136,8 +136,10 @@ def _check_fit(config: TreesConfig, objective: Objective, is_cross_validation: b
     """Raise `UserError` for settings that do not fit the data or the number of ranks."""
     if objective.kind == "ranking" and group.num_ranks > 1:
         raise UserError(f"objective=ranking keeps the rows of a {objective.task.group} together: train it on one rank")
-    if config.library == "catboost" and not is_cross_validation:
-        raise UserError(f"library=catboost is for data for cross-validation, and {config.data} has none: take another")
+    if config.library in ("catboost", "linear") and not is_cross_validation:
+        raise UserError(
+            f"library={config.library} is for data for cross-validation, and {config.data} has none: take another"
+        )
     if is_cross_validation and group.num_ranks > 1:
         raise UserError(f"{config.data} is for cross-validation, whose copies grow side by side: train it on one rank")
     if is_cross_validation and config.memory == "low":

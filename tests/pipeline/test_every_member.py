@@ -18,7 +18,7 @@ def test_a_table_of_several_classes(tmp_path: Path) -> None:
     source = ("target=y", "id=who", "drop=[day]", "num_folds=3", "num_draws=4", "threads=1")
     run("fit", f"source=[{tmp_path}/people.csv]", f"out={tmp_path}/out", *source)
     board = folders.read_json(tmp_path / "out" / "leaderboard.json")
-    assert {row["member"] for row in board} == {"ensemble", "lightgbm", "xgboost", "catboost", "tabm", "base rate"}
+    assert {row["member"] for row in board} == {"ensemble", "linear", "lightgbm", "xgboost", "catboost", "tabm", "base rate"}
     new = people.drop("y").head(7)
     new.write_csv(tmp_path / "new.csv")
     run(

@@ -11,7 +11,9 @@ from ensemble.trees.boosting import Stopped
 from ensemble.trees.checkpoint import Checkpoints
 from ensemble.trees.predict import library_module
 
-LIBRARIES = ("xgboost", "lightgbm", "catboost")
+LIBRARIES = ("xgboost", "lightgbm", "catboost", "linear")
+SEPARATE = ("catboost", "linear")
+"""Libraries that train each copy by itself, and keep nothing of a copy that is not whole."""
 SLOW: dict[str, Any] = {"num_rounds": 60, "early_stopping_rounds": 4, "learning_rate": 0.2, "regrow": False}
 """A training that stops early, after more than two chunks of four trees."""
 
@@ -41,10 +43,10 @@ def same(out: Path, whole: Path) -> bool:
 
 
 def grown_trees(library: str, monkeypatch: pytest.MonkeyPatch) -> list[int]:
-    """Counts the trees, or of CatBoost the copies, that are grown from now on in copies with rows that stop them."""
+    """Counts the trees, or of `SEPARATE` the copies, that are grown from now on in copies with rows that stop them."""
     result: list[int] = []
     module = library_module(library)
-    if library == "catboost":
+    if library in SEPARATE:
         train_copy = module.train_copy
         monkeypatch.setattr(module, "train_copy", lambda c, n, *rest: (result.append(n), train_copy(c, n, *rest))[1])
     else:
@@ -64,7 +66,7 @@ def test_copies_of_tasks_make_the_same_member(
         single_copy.train_copy(config, number)
     grown = grown_trees(library, monkeypatch)
     train.train(config, "auto")
-    assert bool(grown) == (patience == 1 and library != "catboost"), "each copy alone stops earlier than all together"
+    assert bool(grown) == (patience == 1 and library not in SEPARATE), "each copy alone stops earlier than all together"
     assert same(tmp_path / "m", whole)
     assert [path.name for path in tmp_path.iterdir()] == ["m"], "stored copies that no one needs"
 
@@ -86,7 +88,7 @@ def test_a_killed_task_goes_on(
     assert not stored.read(tmp_path / "m", 3, {"fingerprint": "", "config": {}}), "it is not whole"
     grown = grown_trees(library, monkeypatch)
     single_copy.train_copy(config, 0)
-    if library != "catboost":  # which keeps nothing of a copy that is not whole
+    if library not in SEPARATE:  # which keeps nothing of a copy that is not whole
         assert kept
         newest = stored.checkpoints_of(tmp_path / "m", 0).newest_valid()
         assert newest
@@ -106,7 +108,7 @@ def test_a_training_that_was_killed_after_stored_trees_goes_on(
     library: str, data: Path, whole: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Where it goes on, a stored copy would be read from its beginning again."""
-    if library == "catboost":
+    if library in SEPARATE:
         pytest.skip("it keeps nothing of a training that was killed")
     config = config_of(library, data, tmp_path / "m", **SLOW)
     monkeypatch.setattr(single_copy, "PATIENCE", 1)

@@ -6,6 +6,8 @@ from ensemble.data.cross_validation import CrossValidation
 from ensemble.pipeline.plan import PlannedMember
 
 FEW_ROWS = 10_000
+MOST_LINEAR_WORK = 5e9
+"""The linear model is a member if the fit of a copy takes fewer operations, which are some seconds."""
 SMALL: dict[str, dict[str, Any]] = {
     "lightgbm": {"max_leaves": 15, "column_fraction": 0.5, "l2": 5.0},
     "catboost": {"max_leaves": 64, "learning_rate": 0.1, "l2": 3.0, "num_rounds": 1000},
@@ -19,7 +21,7 @@ LARGE: dict[str, dict[str, Any]] = {
 COMMON: dict[str, Any] = {"min_leaf_weight": 1.0, "row_fraction": 0.8, "learning_rate": 0.05, "early_stopping_rounds": 50}
 SHARES = {"lightgbm": 3.0, "catboost": 1.5, "xgboost": 1.5}
 """Shares of the remaining time; that of TabM is 2."""
-NOT_RANKED = ("catboost", "tabm")
+NOT_RANKED = ("linear", "catboost", "tabm")
 """Members without a ranking objective."""
 
 
@@ -30,6 +32,9 @@ def plan(about: dict[str, Any], num_threads: int) -> list[PlannedMember]:
     # If only a small part of a fold stops its copy, the copy is not fitted again on this part
     common = {**COMMON, "regrow": cv is None or cv.stop_share == 1}
     planned = [
+        PlannedMember(name="linear", kind="trees", settings={"library": "linear", "regrow": common["regrow"]}, share=0.5)
+    ][: _linear_work(about) <= MOST_LINEAR_WORK]
+    planned += [
         PlannedMember(name=library, kind="trees", settings={"library": library, **common, **tuned}, share=SHARES[library])
         for library, tuned in settings.items()
     ]
@@ -47,3 +52,13 @@ def combining(about: dict[str, Any]) -> dict[str, str]:
     if kind not in calibrations:
         return {"combiner": "simplex"}
     return {"combiner": "simplex", "calibration": "none" if cv and cv.scheme == "forward" else calibrations[kind]}
+
+
+def _linear_work(about: dict[str, Any]) -> float:
+    """About the number of operations to fit the candidates of a copy of the linear model (trees/linear.py)."""
+    num_rows, task = about["splits"]["train"]["rows"], about["task"]
+    num_columns = sum(min(feature.get("categories") or 2, 100) for feature in about["features"])
+    if task["kind"] == "regression":  # a singular value decomposition
+        return 10.0 * num_rows * num_columns * min(num_rows, num_columns)
+    num_weights = num_columns * max(1, len(task.get("classes") or ()))
+    return 14.0 * num_rows * num_weights * min(5 * num_weights, 200)  # Newton's method, or the steps of L-BFGS

@@ -1,0 +1,372 @@
+"""Linear models: ridge and logistic regression, trained on the folds of a cross-validation as the tree models are.
+
+A linear model has few parameters and extrapolates. On tables with few rows it is often the best member, and elsewhere it can
+improve the ensemble. Columns of the model, for each feature:
+
+    a number      its standard score; its mean if it is missing
+                  the normal score of its rank among the training rows (only in the second half of `CANDIDATES`)
+    a category    one column for each frequent category
+    any           an indicator of missing values, if there are any
+
+Instead of a number of trees, early stopping chooses one of `CANDIDATES`: the one with the least loss, over all copies.
+"""
+
+import dataclasses
+import itertools
+import json
+import math
+import time
+import warnings
+from collections.abc import Callable, Sequence
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from safetensors import SafetensorError
+from safetensors.numpy import load as load_arrays
+from safetensors.numpy import save
+from scipy.special import expit, logit, ndtri, softmax
+from threadpoolctl import threadpool_limits
+
+from ensemble.errors import UserError
+from ensemble.trees.boosting import Scores, Stopped, Training
+from ensemble.trees.contributions import of_classes
+from ensemble.trees.objective import Dataset, Objective, dataset_of, objective_of
+from ensemble.trees.rows import TreeData
+from ensemble.trees.settings import TreesConfig
+
+FILE = "model.safetensors"
+ROUNDS = "candidate"
+"""The entry of summary.json with the number of the best candidate, from 1."""
+METRICS = {"binary": "log_loss", "multiclass": "multiclass_log_loss", "regression": "root_mean_squared_error"}
+CANDIDATES = tuple(itertools.product((False, True), 10.0 ** np.arange(0.5, -6, -1)))
+"""Whether the model has columns of ranks, and λ of the objective: the mean loss + λ / 2 × the sum of squared weights."""
+NUM_QUANTILES = 100
+MOST_DEVIATIONS = 5.0
+"""Standard scores are limited to this range."""
+MOST_CATEGORIES, LEAST_ROWS = 100, 3
+"""Categories of a feature that have a column: the most frequent ones, with so many rows."""
+NEWTON_WEIGHTS = 200
+"""Up to so many weights Newton's method is faster than L-BFGS."""
+MOST_STEPS = 200
+PRIOR_ROWS = 0.5
+"""The weight of a row with mean features that is added for each class, so that a class without a row has a probability."""
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class Design:
+    """The columns of the model. S features are numbers, M have missing values, C is the number of category columns."""
+
+    number_S: np.ndarray
+    """The indices of the numeric features."""
+    center_S: np.ndarray
+    scale_S: np.ndarray
+    missing_M: np.ndarray
+    category_C: np.ndarray
+    """The index of the feature of each category column."""
+    code_C: np.ndarray
+    """The code of the category of each category column."""
+    quantile_SQ: np.ndarray
+    mean_D: np.ndarray
+    """The mean of each column over the training rows. D = 2 S + M + C; columns of ranks are the last."""
+
+    @property
+    def feature_D(self) -> np.ndarray:
+        """The index of the feature of each column."""
+        return np.concatenate([self.number_S, self.missing_M, self.category_C, self.number_S])
+
+    def num_columns(self, with_ranks: bool) -> int:
+        return len(self.mean_D) - (0 if with_ranks else len(self.number_S))
+
+    def columns(self, features: np.ndarray) -> np.ndarray:
+        """Columns (n, D) minus their means, for features (n, F); 0 for the scores and ranks of missing values."""
+        return np.nan_to_num(self.raw_columns(features) - self.mean_D)
+
+    def raw_columns(self, features: np.ndarray) -> np.ndarray:
+        """Columns (n, D) before the means are subtracted, with NaN for missing values."""
+        features = features.astype(np.float64)
+        numbers = features[:, self.number_S]
+        normal_scores = ndtri((np.arange(NUM_QUANTILES) + 0.5) / NUM_QUANTILES)
+        ranks = [np.interp(*pair, normal_scores) for pair in zip(numbers.T, self.quantile_SQ, strict=True)]
+        parts = [
+            np.clip((numbers - self.center_S) / self.scale_S, -MOST_DEVIATIONS, MOST_DEVIATIONS),
+            np.isnan(features[:, self.missing_M]),
+            features[:, self.category_C] == self.code_C,
+            np.array(ranks).reshape(-1, len(features)).T,
+        ]
+        return np.concatenate(parts, axis=1)
+
+
+def fit_design(rows: TreeData, features: np.ndarray) -> Design:
+    """The columns for training rows with these features, (n, F). A feature without two different values has no column."""
+    numbers, missing, categories, codes, quantiles = [], [], [], [], []
+    for index, name in enumerate(rows.features):
+        known = features[:, index].astype(np.float64)
+        known = known[~np.isnan(known)]
+        if 0 < len(known) < len(features):
+            missing.append(index)
+        if name in rows.categories:
+            values, counts = np.unique(known, return_counts=True)
+            order = np.argsort(-counts, kind="stable")[:MOST_CATEGORIES]
+            frequent = values[order][counts[order] >= LEAST_ROWS]
+            categories += [index] * len(frequent)
+            codes += list(frequent)
+        elif len(known) and known.min() < known.max():
+            numbers.append(index)
+            quantiles.append(np.quantile(known, (np.arange(NUM_QUANTILES) + 0.5) / NUM_QUANTILES))
+    values = features[:, numbers].astype(np.float64)
+    unit = np.nanmax(np.abs(values), axis=0, initial=0.0)  # so that no square overflows
+    scaled = values / unit
+    design = Design(
+        number_S=np.array(numbers, np.int64),
+        center_S=np.nanmean(scaled, axis=0) * unit,
+        scale_S=np.nanstd(scaled, axis=0) * unit,
+        missing_M=np.array(missing, np.int64),
+        category_C=np.array(categories, np.int64),
+        code_C=np.array(codes, np.float64),
+        quantile_SQ=np.array(quantiles, np.float64).reshape(-1, NUM_QUANTILES),
+        mean_D=np.zeros(2 * len(numbers) + len(missing) + len(categories)),
+    )
+    return dataclasses.replace(design, mean_D=np.nanmean(design.raw_columns(features), axis=0))
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class Linear:
+    """The fitted candidates of a copy, T in all; `first_rounds` chooses one."""
+
+    kind: str
+    """binary, multiclass or regression."""
+    features: list[str]
+    design: Design
+    weights_TKD: np.ndarray
+    """K = 1 except with several classes."""
+    intercepts_TK: np.ndarray
+
+    def values(self, columns: np.ndarray, number: int = 0) -> np.ndarray:
+        """The linear function of a candidate, (n, K): log odds, logits of classes, or values."""
+        return columns @ self.weights_TKD[number].T + self.intercepts_TK[number]
+
+
+def train_copies(
+    config: TreesConfig,
+    parts: Sequence[tuple[TreeData, TreeData | None]],
+    training: Training,
+    run: Callable[..., Any],
+) -> tuple[list[Linear], list[Scores], int]:
+    """Fit the candidates on each of `parts`, which are its rows and those for early stopping, or None.
+
+    Returns the models, the scores of the candidates over all rows for early stopping, and the number of the best candidate,
+    from 1. Without rows for early stopping, only candidate `config.num_rounds` is fitted.
+
+    run : maps a function over numbers, several at once.
+    """
+    num_at_once = max(1, min(config.threads, len(parts)))
+    seconds = training.seconds_left() / math.ceil(len(parts) / num_at_once)
+
+    def train(number: int) -> tuple[Linear, np.ndarray]:
+        if number in training.stored_copies:
+            copy = training.stored_copies[number]
+            return from_bytes(copy.model), copy.predictions
+        began = time.monotonic()
+
+        def is_over() -> bool:
+            return bool(training.stop_requested()) or time.monotonic() - began > seconds
+
+        return train_copy(config, number, *parts[number], is_over)
+
+    with threadpool_limits(1, "blas"):
+        results = list(run(train, range(len(parts))))
+    if training.stop_requested():
+        raise Stopped
+    models = [model for model, _ in results]
+    num_fitted = min(len(losses) for _, losses in results)
+    if not num_fitted:
+        return models, [], config.num_rounds
+    num_rows = [len(stop) if stop else 0 for _, stop in parts]
+    mean = np.average([losses[:num_fitted] for _, losses in results], axis=0, weights=num_rows)
+    kind = models[0].kind
+    scores = np.sqrt(mean) if kind == "regression" else mean
+    best = int(np.argmin(scores)) + 1
+    return models, [{METRICS[kind]: float(score)} for score in scores], best
+
+
+def train_copy(
+    config: TreesConfig, number: int, rows: TreeData, stop: TreeData | None, is_over: Callable[[], bool]
+) -> tuple[Linear, np.ndarray]:
+    """Fit the candidates of copy `number`; also their losses on the rows `stop`, (T,), in the target's squared unit for a
+    regression.
+
+    Fitting ends early, with at least one candidate, if `is_over` returns true. Without `stop` only candidate
+    `config.num_rounds` is fitted, and there are no losses.
+    """
+    objective = objective_of(config, rows)
+    if objective.kind not in METRICS:
+        raise UserError(f"library=linear does not learn objective={objective.kind} here: take xgboost or lightgbm")
+    if any(objective.monotone):
+        raise UserError("monotone= does not apply to linear models: take xgboost or lightgbm")
+    dataset = dataset_of(objective, rows)
+    features = _features(dataset)
+    design = fit_design(dataset.rows, features)
+    columns = design.columns(features)
+    fit = _ridge(columns, dataset) if objective.kind == "regression" else _logistic(columns, dataset, objective)
+    weights: list[np.ndarray] = []
+    intercepts: list[np.ndarray] = []
+    for with_ranks, penalty in CANDIDATES if stop else CANDIDATES[config.num_rounds - 1 :][:1]:
+        if weights and is_over():
+            break
+        used = design.num_columns(with_ranks)
+        weight_KD, intercept_K = fit(used, penalty)
+        weights.append(np.pad(weight_KD, ((0, 0), (0, columns.shape[1] - used))))
+        intercepts.append(intercept_K)
+    model = Linear(
+        kind=objective.kind,
+        features=list(rows.features),
+        design=design,
+        weights_TKD=np.array(weights),
+        intercepts_TK=np.array(intercepts),
+    )
+    if not stop:
+        return model, np.empty(0)
+    held_out = dataset_of(objective, stop)
+    stop_columns = design.columns(_features(held_out))
+    losses = [_loss(objective, held_out, model.values(stop_columns, number)) for number in range(len(weights))]
+    return model, np.array(losses)
+
+
+def _features(dataset: Dataset) -> np.ndarray:
+    """(n, F)."""
+    return np.concatenate(list(dataset.rows.batches()))
+
+
+Fit = Callable[[int, float], tuple[np.ndarray, np.ndarray]]
+"""From the number of columns and λ to weights (K, D) and intercepts (K,)."""
+
+
+def _ridge(columns: np.ndarray, dataset: Dataset) -> Fit:
+    """Ridge regression for any λ from one singular value decomposition for each number of columns."""
+    assert dataset.target is not None
+    target = dataset.target.astype(np.float64)
+    weight = np.ones(len(target)) if dataset.weight is None else dataset.weight.astype(np.float64)
+    root = np.sqrt(weight / weight.sum())
+    mean, center_D = np.average(target, weights=weight), np.average(columns, axis=0, weights=weight)
+    decompositions: dict[int, Any] = {}
+
+    def fit(used: int, penalty: float) -> tuple[np.ndarray, np.ndarray]:
+        if used not in decompositions:
+            decompositions[used] = np.linalg.svd(root[:, None] * (columns - center_D)[:, :used], full_matrices=False)
+        left, singular, right = decompositions[used]
+        weight_D = (singular / (singular**2 + penalty) * ((root * (target - mean)) @ left)) @ right
+        return weight_D[None], np.array([mean - center_D[:used] @ weight_D])
+
+    return fit
+
+
+def _logistic(columns: np.ndarray, dataset: Dataset, objective: Objective) -> Fit:
+    """Logistic regression; each fit starts from the one before with the same number of columns."""
+    from sklearn.exceptions import ConvergenceWarning
+    from sklearn.linear_model import LogisticRegression
+
+    assert dataset.target is not None
+    num_classes = max(2, objective.num_classes)
+    weight = np.ones(len(columns)) if dataset.weight is None else dataset.weight.astype(np.float64)
+    sum_weights = weight.sum()
+    columns = np.concatenate([columns, np.zeros((num_classes, columns.shape[1]))])
+    target = np.concatenate([dataset.target.astype(np.int64), np.arange(num_classes)])
+    weight = np.concatenate([weight, np.full(num_classes, PRIOR_ROWS * sum_weights / len(weight))])
+    models: dict[int, LogisticRegression] = {}
+
+    def fit(used: int, penalty: float) -> tuple[np.ndarray, np.ndarray]:
+        if not used:  # scikit-learn refuses to fit intercepts alone
+            shares = np.bincount(target, weights=weight) / weight.sum()
+            logits = np.log(shares) if objective.num_classes > 1 else logit(shares[1:])
+            return np.zeros((len(logits), 0)), logits
+        is_small = used * objective.num_classes <= NEWTON_WEIGHTS
+        model = models.setdefault(used, LogisticRegression(warm_start=True, max_iter=MOST_STEPS))
+        model.set_params(C=1 / (penalty * sum_weights), solver="newton-cholesky" if is_small else "lbfgs")
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore", ConvergenceWarning)
+            model.fit(columns[:, :used], target, sample_weight=weight)
+        return model.coef_.copy(), model.intercept_.copy()
+
+    return fit
+
+
+def _loss(objective: Objective, dataset: Dataset, values: np.ndarray) -> float:
+    """The mean squared error in the target's unit, or the log loss, of linear values (n, K)."""
+    assert dataset.target is not None
+    if objective.kind == "regression":
+        losses = ((values[:, 0] - dataset.target) * objective.scaling.scale) ** 2
+    else:
+        target, probabilities = dataset.target.astype(np.int64), _probabilities(values)
+        likely = probabilities[np.arange(len(target)), target] if values.shape[1] > 1 else np.abs(1 - target - probabilities)
+        losses = -np.log(np.maximum(likely, np.finfo(np.float64).tiny))
+    return float(np.average(losses, weights=dataset.weight))
+
+
+def _probabilities(values: np.ndarray) -> np.ndarray:
+    """Probabilities (n,) of log odds (n, 1), or (n, K) of logits (n, K)."""
+    return softmax(values, axis=1) if values.shape[1] > 1 else expit(values[:, 0])
+
+
+def first_rounds(model: Linear, num_rounds: int) -> Linear:
+    """The model with candidate `num_rounds` only; of a model that has one candidate, that one."""
+    chosen = slice(min(num_rounds, len(model.weights_TKD)) - 1, None)
+    return dataclasses.replace(
+        model, weights_TKD=model.weights_TKD[chosen][:1], intercepts_TK=model.intercepts_TK[chosen][:1]
+    )
+
+
+def to_bytes(model: Linear) -> bytes:
+    arrays = {**vars(model.design), "weights_TKD": model.weights_TKD, "intercepts_TK": model.intercepts_TK}
+    description = json.dumps({"kind": model.kind, "features": model.features})  # several entries have no fixed order
+    return save({name: np.ascontiguousarray(array) for name, array in arrays.items()}, {"description": description})
+
+
+def from_bytes(content: bytes) -> Linear:
+    """The model that `to_bytes` returned."""
+    size = int.from_bytes(content[:8], "little")
+    description = json.loads(json.loads(content[8 : 8 + size])["__metadata__"]["description"])
+    arrays = load_arrays(content)
+    weights_TKD, intercepts_TK = arrays.pop("weights_TKD"), arrays.pop("intercepts_TK")
+    return Linear(**description, design=Design(**arrays), weights_TKD=weights_TKD, intercepts_TK=intercepts_TK)
+
+
+def load(file: Path) -> Linear:
+    try:
+        return from_bytes(file.read_bytes())
+    except (OSError, SafetensorError, ValueError, KeyError, TypeError):
+        raise UserError(f"{file} is missing or damaged: train the member again") from None
+
+
+def feature_names(model: Linear) -> list[str]:
+    return model.features
+
+
+def predict(model: Linear, features: np.ndarray) -> np.ndarray:
+    """Probabilities or values (n,), or probabilities of classes (n, K), for features (n, F)."""
+    values = model.values(model.design.columns(features))
+    return values[:, 0] if model.kind == "regression" else _probabilities(values)
+
+
+def contributions(model: Linear, features: np.ndarray, of_class: np.ndarray | None = None) -> np.ndarray:
+    """The contribution of each feature to the log odds or value, and the value of the mean row: shape (n, F + 1).
+
+    of_class : with several classes, those to explain, (n,), or (n, m) for a result of (n, m, F + 1).
+    """
+    columns, feature_D = model.design.columns(features), model.design.feature_D
+    parts = np.zeros((len(features), len(model.weights_TKD[0]), len(model.features) + 1))
+    for column, feature in enumerate(feature_D):
+        parts[:, :, feature] += columns[:, column, None] * model.weights_TKD[0, :, column]
+    parts[:, :, -1] = model.intercepts_TK[0]
+    return parts[:, 0] if of_class is None else of_classes(parts, of_class)
+
+
+def importance(model: Linear) -> dict[str, float]:
+    """The root of the sum of squares of each feature's weights, each times the deviation of its column."""
+    design, num_numbers = model.design, len(model.design.number_S)
+    variance_D = np.ones(len(design.mean_D))  # scores and ranks have a variance of about 1
+    share_D = design.mean_D[num_numbers : len(design.mean_D) - num_numbers]
+    variance_D[num_numbers : len(design.mean_D) - num_numbers] = share_D * (1 - share_D)
+    squares = (model.weights_TKD[0] ** 2).sum(axis=0) * variance_D
+    totals = np.bincount(design.feature_D, weights=squares, minlength=len(model.features))
+    return dict(zip(model.features, map(float, np.sqrt(totals)), strict=True))

@@ -1,0 +1,131 @@
+"""The linear member: its fits beside scikit-learn's, its columns, contributions and files."""
+
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import polars as pl
+import pytest
+from copied_members import config_of, frame_of, prepared_of, rows_of
+from scipy.special import expit, logit, softmax
+from sklearn.linear_model import LogisticRegression, Ridge
+
+from ensemble.errors import UserError
+from ensemble.trees import linear
+from ensemble.trees.objective import dataset_of, objective_of
+
+KINDS = ("binary", "multiclass", "regression")
+
+
+@pytest.fixture(scope="module")
+def fitted(tmp_path_factory: pytest.TempPathFactory) -> Any:
+    """By kind: the model of all candidates, its features (n, F), targets and weights; made once."""
+    result: dict[str, Any] = {}
+
+    def make(kind: str) -> Any:
+        if kind not in result:
+            frame = frame_of(kind).with_columns(weight=1.0 + pl.int_range(pl.len()) % 3)
+            frame = frame.with_columns(other=pl.when(pl.int_range(pl.len()) % 7 > 0).then("other"))
+            data = prepared_of(tmp_path_factory.mktemp(kind), frame, drop=("day",), weight="weight")
+            config, rows = config_of("linear", data), rows_of(data)
+            dataset = dataset_of(objective_of(config, rows), rows)
+            model, _ = linear.train_copy(config, 0, rows, rows, lambda: False)
+            result[kind] = model, np.concatenate(list(dataset.rows.batches())), dataset.target, dataset.weight
+        return result[kind]
+
+    return make
+
+
+@pytest.mark.parametrize("with_ranks", [False, True])
+@pytest.mark.parametrize("kind", KINDS)
+def test_each_candidate_is_the_minimum_of_its_objective(kind: str, with_ranks: bool, fitted: Any) -> None:
+    """A wrong scale of the penalty or of the weights would give another model than the one that is described."""
+    model, features, target, weight = fitted(kind)
+    columns = model.design.columns(features)
+    used = model.design.num_columns(with_ranks)
+    number = next(n for n, (ranks, penalty) in enumerate(linear.CANDIDATES) if ranks == with_ranks and penalty < 0.05)
+    penalty = linear.CANDIDATES[number][1]
+    assert not model.weights_TKD[number][:, used:].any()
+    if kind == "regression":
+        expected = Ridge(penalty * weight.sum(), tol=1e-12).fit(columns[:, :used], target, weight)
+        assert model.weights_TKD[number][0, :used] == pytest.approx(expected.coef_, abs=1e-8)
+        assert model.intercepts_TK[number][0] == pytest.approx(expected.intercept_, abs=1e-8)
+        return
+    num_classes = 3 if kind == "multiclass" else 2
+    columns = np.concatenate([columns[:, :used], np.zeros((num_classes, used))])
+    target = np.concatenate([target, np.arange(num_classes)])
+    weights = np.concatenate([weight, np.full(num_classes, linear.PRIOR_ROWS * weight.mean())])
+    expected = LogisticRegression(C=1 / (penalty * weight.sum()), tol=1e-8, max_iter=1000).fit(columns, target, weights)
+    assert model.weights_TKD[number][:, :used] == pytest.approx(expected.coef_, abs=1e-3)
+
+
+def test_columns_of_numbers_categories_and_missing_values(fitted: Any) -> None:
+    """A column that is not centred would move the mean row, from which contributions are counted."""
+    model, features, _, _ = fitted("regression")
+    design, columns = model.design, model.design.columns(features)
+    assert np.abs(columns.mean(axis=0)).max() < 1e-9
+    missing = np.isnan(features[:, design.missing_M[0]])
+    scores = columns[:, np.flatnonzero(design.number_S == design.missing_M[0])[0]]
+    assert not scores[missing].any()
+    assert np.std(scores[~missing]) == pytest.approx(1, abs=0.1)
+    unknown = features[:1].copy()
+    unknown[0, design.category_C[0]] = 1e6
+    part = design.columns(unknown)[0, len(design.number_S) + len(design.missing_M) :][: len(design.code_C)]
+    assert part == pytest.approx(-design.mean_D[len(design.number_S) + len(design.missing_M) :][: len(design.code_C)])
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_contributions_sum_to_the_prediction(kind: str, fitted: Any) -> None:
+    """Reasons would explain another prediction than the one beside them."""
+    model, features, _, _ = fitted(kind)
+    model = linear.first_rounds(model, 10)
+    prediction = linear.predict(model, features)
+    if kind == "multiclass":
+        each_class = np.tile(np.arange(3), (len(features), 1))
+        values = linear.contributions(model, features, each_class).sum(axis=2)
+        assert softmax(values, axis=1) == pytest.approx(prediction)
+        return
+    values = linear.contributions(model, features).sum(axis=1)
+    assert values == pytest.approx(prediction if kind == "regression" else logit(prediction), abs=1e-6)
+    assert linear.importance(model).keys() == dict.fromkeys(linear.feature_names(model)).keys()
+
+
+def test_a_class_without_a_row_has_a_small_probability(tmp_path: Path) -> None:
+    """The copy of a fold would have no column for it, or a probability of 0, whose log loss is infinite."""
+    data = prepared_of(tmp_path, frame_of("multiclass"), drop=("day",))
+    rows = rows_of(data)
+    is_other = np.flatnonzero(rows.column("target") != 2)
+    model, _ = linear.train_copy(config_of("linear", data), 0, rows.take(is_other), rows, lambda: False)
+    for number in (1, 7, len(linear.CANDIDATES)):
+        features = np.concatenate(list(rows.batches()))
+        probabilities = linear.predict(linear.first_rounds(model, number), features)
+        assert probabilities.shape[1] == 3
+        assert 0 < probabilities[:, 2].max() < 0.05
+
+
+def test_a_file_gives_the_same_bits_and_a_damaged_one_a_sentence(fitted: Any, tmp_path: Path) -> None:
+    model, features, _, _ = fitted("binary")
+    model = linear.first_rounds(model, 7)
+    file = tmp_path / linear.FILE
+    file.write_bytes(linear.to_bytes(model))
+    assert linear.to_bytes(linear.load(file)) == file.read_bytes()
+    assert linear.predict(linear.load(file), features).tobytes() == linear.predict(model, features).tobytes()
+    assert linear.predict(model, features) == pytest.approx(
+        expit(model.design.columns(features) @ model.weights_TKD[0, 0] + model.intercepts_TK[0, 0])
+    )
+    for content in (b"", file.read_bytes()[:100], b"\xff" * 50):
+        file.write_bytes(content)
+        with pytest.raises(UserError, match="is missing or damaged: train the member again"):
+            linear.load(file)
+
+
+def test_features_that_do_not_vary_give_a_constant_prediction(tmp_path: Path) -> None:
+    """Rows of a fold may be so; a standard deviation of 0 would make every prediction NaN."""
+    frame = frame_of("binary")
+    data = prepared_of(tmp_path, frame, drop=("day",))
+    rows = rows_of(data)
+    features = np.concatenate(list(rows.batches()))
+    constant = rows.replaced({name: np.full(len(rows), 3, np.float32) for name in rows.features})
+    model, losses = linear.train_copy(config_of("linear", data), 0, constant, rows, lambda: False)
+    assert np.isfinite(losses).all()
+    assert len(np.unique(linear.predict(linear.first_rounds(model, 1), features))) == 1
