@@ -147,6 +147,11 @@ class Linear:
         return columns @ self.weights_TKD[number].T + self.intercepts_TK[number]
 
 
+# BLAS with several threads would give other bits
+_on_one_thread = threadpool_limits.wrap(limits=1, user_api="blas")
+
+
+@_on_one_thread
 def train_copies(
     config: TreesConfig,
     parts: Sequence[tuple[TreeData, TreeData | None]],
@@ -174,8 +179,7 @@ def train_copies(
 
         return train_copy(config, number, *parts[number], is_over)
 
-    with threadpool_limits(1, "blas"):
-        results = list(run(train, range(len(parts))))
+    results = list(run(train, range(len(parts))))
     if training.stop_requested():
         raise Stopped
     models = [model for model, _ in results]
@@ -190,6 +194,7 @@ def train_copies(
     return models, [{METRICS[kind]: float(score)} for score in scores], best
 
 
+@_on_one_thread
 def train_copy(
     config: TreesConfig, number: int, rows: TreeData, stop: TreeData | None, is_over: Callable[[], bool]
 ) -> tuple[Linear, np.ndarray]:
