@@ -73,6 +73,8 @@ def run(main: Callable[[], None]) -> None:
             shown = str(error.filename or "")
             shown = shown if len(shown) <= 100 else f"{shown[:100]}…"
             sentence = f"the name {shown} is too long: a file's name may have 255 bytes, a path 4,095"
+        elif isinstance(error, MemoryError):
+            sentence = f"the memory does not suffice ({error or 'no message'}): give smaller settings or less data"
         if sentence:
             print(f"error: {sentence}", file=sys.stderr)
             code = USER_ERROR

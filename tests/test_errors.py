@@ -32,6 +32,10 @@ def run(body: str, before: str = "") -> tuple[int, str, str]:
             "open('x' * 300)",
             (2, "", f"error: the name {'x' * 100}… is too long: a file's name may have 255 bytes, a path 4,095\n"),
         ),
+        (
+            "raise MemoryError('Unable to allocate 9 TiB')",
+            (2, "", "error: the memory does not suffice (Unable to allocate 9 TiB): give smaller settings or less data\n"),
+        ),
         ("raise KeyboardInterrupt", (130, "", "interrupted\n")),
         ("raise SystemExit(7)", (7, "", "")),
         ("import os, signal; os.kill(os.getpid(), signal.SIGTERM)", (143, "", "")),

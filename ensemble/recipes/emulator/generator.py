@@ -54,6 +54,11 @@ def write(folder: Path, config: PrepareConfig) -> list[Path]:
     return files
 
 
+def most_noise(clean: np.ndarray) -> np.ndarray:
+    """The largest noise of any setting, for the formula's concentration without noise."""
+    return np.sqrt(3) * LARGEST_NOISE * 4 * clean * (1 - clean)
+
+
 def _fields(
     generator: np.random.Generator, latitude: np.ndarray, longitude: np.ndarray, mask: np.ndarray, config: PrepareConfig
 ) -> dict[str, np.ndarray]:

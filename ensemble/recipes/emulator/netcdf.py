@@ -19,12 +19,12 @@ from ensemble.recipes.emulator import sea_ice
 from ensemble.recipes.emulator.settings import PrepareConfig
 
 ENGINE = "netcdf4"
-MOST_CONCENTRATION = 1.5
-"""A fraction is at most 1, and rounding adds little; a larger value is a percentage."""
+LEAST_CONCENTRATION, MOST_CONCENTRATION = -0.1, 1.5
+"""A fraction is from 0 to 1, and rounding changes little; a larger value is a percentage, a smaller one a missing value."""
 CELSIUS, KELVIN, PRACTICAL, METRES, FRACTION = (1.0, 0.0), (1.0, -273.15), (1.0, 0.0), (1.0, 0.0), (1.0, 0.0)
 KNOWN_UNITS: dict[str, dict[str, tuple[float, float]]] = {
     "degC": {
-        **dict.fromkeys(("degc", "c", "celsius", "deg_c", "degree_c", "degrees_c", "degrees_celsius"), CELSIUS),
+        **dict.fromkeys(("degc", "c", "celsius", "deg_c", "degree_c", "degrees_c", "degrees_celsius", "°c"), CELSIUS),
         **dict.fromkeys(("k", "kelvin", "degk"), KELVIN),
     },
     "psu": dict.fromkeys(("psu", "ppt", "g/kg", "g kg-1", "1e-3", "0.001", "1", "pss-78"), PRACTICAL),
@@ -125,9 +125,11 @@ class Reader:
         grid = dims[-2:]
         latitude = self._of_grid(dataset, path, config.names.latitude, "names.latitude", target)
         longitude = self._of_grid(dataset, path, config.names.longitude, "names.longitude", target)
-        is_sea = np.ones(latitude.shape, bool)
+        is_sea = np.isfinite(latitude)
         if config.names.mask:
             is_sea = self._of_grid(dataset, path, config.names.mask, "names.mask", target) == 1
+        for name, values in ((config.names.latitude, latitude), (config.names.longitude, longitude)):
+            _refuse_missing(_Place(path, 0, 0), name, values, is_sea)
         if self.shape and self.shape != latitude.shape:
             raise UserError(
                 f"{path}: the grid of {target.name} has {latitude.shape} points, and that of the files before {self.shape}: "
@@ -189,6 +191,12 @@ class Reader:
                 f"{at.path}: {target.name} reaches {largest:g}, but a concentration is at most 1: write the right units "
                 "into the file, such as %"
             )
+        least = np.min(ice, where=is_point, initial=np.inf)
+        if least < LEAST_CONCENTRATION:
+            raise UserError(
+                f"{at.path}: {target.name} is {least:g} at a sea point, but a concentration is at least 0: if this marks "
+                "missing values, write it into the attribute _FillValue"
+            )
         is_ice = is_point & (ice > self.config.min_concentration) & (ice <= 1)
         self.counts["concentration"] += int(is_point.sum() - is_ice.sum())
         return ice, is_ice
@@ -199,6 +207,9 @@ class Reader:
     def _of_grid(self, dataset: Any, path: Path, name: str, setting: str, target: Any) -> np.ndarray:
         """A variable of the grid, (rows, columns) float64."""
         variable = _variable(dataset, path, name, setting)
+        unit = str(variable.attrs.get("units", "degree"))
+        if setting != "names.mask" and not unit.startswith("degree"):
+            raise UserError(f"{path}: {name} has the units {unit!r}, and {setting} needs degrees: convert it")
         grid = target.dims[-2:]
         shape = tuple(target.sizes[dim] for dim in grid)
         values = np.asarray(variable.values, np.float64)
@@ -245,6 +256,8 @@ def _variable(dataset: Any, path: Path, name: str, setting: str) -> Any:
     if name not in dataset.variables:
         listed = ", ".join(sorted(map(str, dataset.variables)))
         raise UserError(f"{path} has no variable {name}, it has {listed}: name the right one with {setting}=")
+    if dataset[name].dtype.kind not in "fiub":
+        raise UserError(f"{path}: {name} holds no numbers ({dataset[name].dtype}): name another variable with {setting}=")
     return dataset[name]
 
 

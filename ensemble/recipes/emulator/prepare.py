@@ -35,12 +35,15 @@ KIND = "prepared data"
 SPLITS = ("train", "validation", "blend", "test")
 NUM_GROUPS = 10
 """Values of `group`, the blocks of rows by which combiners are compared."""
+ROUNDING = 0.02
+"""Difference of a concentration from that of the formula that packed values can cause."""
 NUM_STARTS = 50
 """Trajectories of a split of Lorenz-96 that run side by side."""
 LORENZ96 = "lorenz96"
 OF_SEA_ICE = ("shares", "inputs", "names", "min_latitude", "min_concentration", "tile", "keep")
+GENERATED = ("noise", "num_files", "num_times", "num_rows", "num_columns")
 OF_LORENZ96 = ("num_states", "num_scored", "every", "num_points", "stencil", "points_of_state")
-"""Settings of each system in the manifest."""
+"""Settings of each system in the manifest; those in `GENERATED` only without `source`."""
 
 
 def prepare(config: PrepareConfig) -> dict[str, Any]:
@@ -82,6 +85,32 @@ def _check(config: PrepareConfig) -> None:
         raise UserError(f"{given}= is for system=sea_ice, and states of Lorenz-96 are computed: leave it out")
     if config.source and config.raw:
         raise UserError("raw= is the folder for generated files, and source= names files: leave one of them out")
+    _refuse_unused(config)
+    names: dict[str, str] = {}
+    for name in (*netcdf.input_names(config.inputs), sea_ice.OUTPUT, "latitude", "longitude", "mask"):
+        stored = getattr(config.names, name)
+        if not stored and name != "mask":
+            raise UserError(f"the setting 'names.{name}' is empty: write names.{name}=…")
+        if stored in names:
+            raise UserError(
+                f"names.{name} and names.{names[stored]} are both {stored}: name another variable for one of them"
+            )
+        names[stored] = name
+    raw, out = Path(config.raw).resolve(), Path(config.out).resolve()
+    if config.raw and (raw.is_relative_to(out) or out.is_relative_to(raw)):
+        raise UserError(f"raw={config.raw} and out={config.out} must be two folders, neither inside the other: change one")
+
+
+def _refuse_unused(config: PrepareConfig) -> None:
+    """Raise `UserError` for a setting that has no effect on the system or the source."""
+    unused = [(name, "system=lorenz96") for name in OF_LORENZ96]
+    if config.system == LORENZ96:
+        unused = [(name, "system=sea_ice") for name in (*OF_SEA_ICE, *GENERATED)]
+    elif config.source:
+        unused += [(name, "generated files, and source= names files") for name in GENERATED]
+    for name, use in unused:
+        if getattr(config, name) != getattr(PrepareConfig(), name):
+            raise UserError(f"{name}={getattr(config, name)} is for {use}: leave it out")
 
 
 # ------------------------------------------------------------------------------------------------------------- sea ice
@@ -104,6 +133,8 @@ def _sea_ice(config: PrepareConfig, folder: Path, stack: ExitStack) -> dict[str,
     for file_number, file in enumerate(files):
         for time, points in reader.read(file):
             assert reader.shape is not None
+            if formula:
+                _refuse_other_values(file, points)
             points = _drawn(points, config, file_number, time, reader.shape[0])
             tile, split_of, group = _tiles(points, config, reader.shape)
             row_id = num_rows + np.arange(len(tile))
@@ -127,11 +158,10 @@ def _sea_ice(config: PrepareConfig, folder: Path, stack: ExitStack) -> dict[str,
         "formula": formula,
         "units": {name: sea_ice.UNITS[name] for name in (*names, sea_ice.OUTPUT)},
     }
-    generated = () if config.source else ("noise", "num_files", "num_times", "num_rows", "num_columns")
     return {
         "task": _task(sea_ice.OUTPUT, "tile"),
         "sources": folders.sources(files) if config.source else [],
-        "config": _config(config, *OF_SEA_ICE, *generated),
+        "config": _config(config, *OF_SEA_ICE, *(() if config.source else GENERATED)),
         "splits": {split: {"rows": writers[split].num_rows, "tiles": len(tiles[split])} for split in SPLITS},
         "features": [_feature(name, sea_ice.MEANINGS[name], sea_ice.UNITS[name]) for name in names],
         "points": reader.counts,
@@ -168,6 +198,19 @@ def _formula(files: list[Path]) -> str:
         )
     formula = next(iter(found.values()), "")
     return formula if formula == sea_ice.FORMULA else ""
+
+
+def _refuse_other_values(file: Path, points: netcdf.Points) -> None:
+    """Raise `UserError` for values that cannot be those of the formula with noise, whose derivatives would be wrong."""
+    clean = sea_ice.concentration(points.inputs)
+    difference = np.abs(points.target - clean) - generator.most_noise(clean)
+    worst = int(difference.argmax())
+    if difference[worst] > ROUNDING:
+        raise UserError(
+            f"{file} names the formula of generated files, which gives {sea_ice.OUTPUT}={clean[worst]:.3f}, but it is "
+            f"{points.target[worst]:.3f} at row {points.row[worst]} and column {points.column[worst]}: give inputs= as when "
+            "the file was generated, or remove the attribute formula from an edited file"
+        )
 
 
 def _drawn(points: netcdf.Points, config: PrepareConfig, file: int, time: int, num_rows: int) -> netcdf.Points:

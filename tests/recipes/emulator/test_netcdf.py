@@ -157,6 +157,21 @@ FAULTS: dict[str, tuple[Change, str]] = {
         lambda dataset: dataset.assign(sst_h=dataset["sst_h"] + 273.15),
         "sst_h is 27.* degC at a point to keep, outside -120 to 60",
     ),
+    "text": (
+        lambda dataset: dataset.assign(sst_h=(dataset["sst_h"].dims, np.full(dataset["sst_h"].shape, "x"))),
+        r"sst_h holds no numbers .*names\.sst=",
+    ),
+    "no latitude": (
+        lambda dataset: dataset.assign(ULAT=dataset["ULAT"].where(dataset["ULAT"] < 80)), r"ULAT has no value \(NaN\)",
+    ),
+    "no longitude": (
+        lambda dataset: dataset.assign(ULON=dataset["ULON"].where(dataset["ULON"] > 9)), r"ULON has no value \(NaN\)",
+    ),
+    "radians": (set_units("ULAT", "radians"), "ULAT has the units 'radians', and names.latitude needs degrees"),
+    "mark of a missing value": (
+        lambda dataset: dataset.assign(aice_h=dataset["aice_h"].where(dataset["aice_h"] != 0, -999)),
+        "aice_h is -999 at a sea point, .* _FillValue",
+    ),
 }  # fmt: skip
 
 
@@ -168,6 +183,14 @@ def test_a_fault_is_one_sentence(file: Path, tmp_path: Path, fault: str) -> None
     with pytest.raises(UserError, match=f"^{path}.*{sentence}") as raised:
         read(path)
     assert "\n" not in str(raised.value)
+
+
+def test_edited_values_of_the_formula(file: Path, tmp_path: Path) -> None:
+    """Networks would learn derivatives of a formula that the values do not follow."""
+    edited = changed(file, tmp_path, multiplied("aice_h", 0.5, None))
+    for source, inputs in ((edited, 14), (file, 7)):  # the file was generated with 14 inputs
+        with pytest.raises(UserError, match=r"names the formula .* give inputs= .* remove the attribute formula"):
+            prepare.prepare(PrepareConfig(out=str(tmp_path / "out"), source=(str(source),), inputs=inputs, tile=4))
 
 
 def test_mixed_units_of_two_files(file: Path, tmp_path: Path) -> None:
@@ -197,14 +220,15 @@ def test_nothing_is_left_of_a_refused_preparation(file: Path, tmp_path: Path) ->
     """Half of the rows would look like prepared data."""
     bad = changed(file, tmp_path, with_nan)
     with pytest.raises(UserError, match="hs_h has no value"):
-        prepare.prepare(config(out=str(tmp_path / "out"), source=(str(file), str(bad))))
+        prepare.prepare(PrepareConfig(out=str(tmp_path / "out"), source=(str(file), str(bad)), inputs=14, tile=4))
     assert {path.name for path in tmp_path.iterdir()} == {"changed.nc"}
 
 
 def test_generated_files_are_prepared_like_files_of_a_user(file: Path, tmp_path: Path) -> None:
     """A source would be split otherwise than generated data, or depend on the size of the pieces."""
-    one = prepare.prepare(config(out=str(tmp_path / "one"), source=(str(file),), inputs=14))
-    pieces = prepare.prepare(config(out=str(tmp_path / "pieces"), source=(str(file),), inputs=14, chunk_points=150))
+    settings: dict[str, Any] = {"source": (str(file),), "inputs": 14, "tile": 4}
+    one = prepare.prepare(PrepareConfig(out=str(tmp_path / "one"), **settings))
+    pieces = prepare.prepare(PrepareConfig(out=str(tmp_path / "pieces"), **settings, chunk_points=150))
     generated = prepare.prepare(config(out=str(tmp_path / "generated"), inputs=14, raw=str(tmp_path / "raw")))
     assert [path.name for path in (tmp_path / "raw").glob("*.nc")] == [file.name]
     assert one["splits"] == pieces["splits"] == generated["splits"]

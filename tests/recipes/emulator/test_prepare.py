@@ -13,7 +13,7 @@ from ensemble.arrow import Column, open_table
 from ensemble.data import prepared
 from ensemble.errors import UserError
 from ensemble.recipes.emulator import generator, lorenz96, prepare, sea_ice
-from ensemble.recipes.emulator.settings import PrepareConfig
+from ensemble.recipes.emulator.settings import NamesConfig, PrepareConfig
 
 SPLITS = ("train", "validation", "blend", "test")
 
@@ -78,13 +78,11 @@ def test_files_without_the_formula_have_no_jacobian(tmp_path: Path) -> None:
     (file,) = generator.write(tmp_path, config)
     with xarray.open_dataset(file) as dataset:
         dataset.load().drop_attrs(deep=False).to_netcdf(tmp_path / "real.nc")
-    about = prepare.prepare(PrepareConfig(**{**vars(config), "source": (str(tmp_path / "real.nc"),)}))
+    about = prepare.prepare(PrepareConfig(out=config.out, tile=config.tile, source=(str(tmp_path / "real.nc"),)))
     assert about["emulator"]["formula"] == ""
     assert open_table(tmp_path / "out" / "pairs" / "train").column_names == ["inputs", "outputs"]
     with pytest.raises(UserError, match="prepare generated and other files apart"):
-        prepare.prepare(
-            PrepareConfig(**{**vars(config), "out": str(tmp_path / "both"), "source": (str(tmp_path / "*.nc"),)})
-        )
+        prepare.prepare(PrepareConfig(out=str(tmp_path / "both"), source=(str(tmp_path / "*.nc"),)))
 
 
 def test_a_part_of_the_points_does_not_depend_on_the_pieces(tmp_path: Path) -> None:
@@ -122,12 +120,21 @@ FAULTS: dict[str, dict[str, Any]] = {
     "stencil=20 is impossible": {"system": "lorenz96", "stencil": 20},
     "no file matches 'nothing": {"source": ("nothing*.nc",)},
     "the split .* has no row: .* lower tile": {**small_emulators.SMALL, "tile": 24},
+    "names.hi and names.hs are both hs_h": {"names": NamesConfig(hi="hs_h")},
+    "the setting 'names.sst' is empty": {"names": NamesConfig(sst="")},
+    "num_files=3 is for generated files, and source= names files": {"source": ("a.nc",), "num_files": 3},
+    "num_states=60 is for system=lorenz96": {"num_states": 60},
+    "tile=4 is for system=sea_ice": {"system": "lorenz96", "tile": 4},
+    "raw=.* must be two folders, neither inside the other": {"raw": "OUT/raw"},
 }
 
 
 @pytest.mark.parametrize("sentence", FAULTS)
 def test_impossible_settings_are_refused(tmp_path: Path, sentence: str) -> None:
     """They would fail later with a traceback, and leave a folder behind."""
+    changed = dict(FAULTS[sentence])
+    if changed.get("raw") == "OUT/raw":
+        changed["raw"] = str(tmp_path / "out/raw")
     with pytest.raises(UserError, match=sentence):
-        prepare.prepare(PrepareConfig(out=str(tmp_path / "out"), **FAULTS[sentence]))
+        prepare.prepare(PrepareConfig(out=str(tmp_path / "out"), **changed))
     assert not list(tmp_path.iterdir())
