@@ -1,12 +1,12 @@
-"""One process of `benchmark.py autogluon`: a model of others learns from a table of rows, or predicts one.
+"""One process of `benchmark.py autogluon`: another library fits a table, or predicts its new rows.
 
     .venv-autogluon/bin/python -P scripts/benchmarks/autogluon/foreign_run.py fit good_quality FOLDER 60
     .venv-autogluon/bin/python -P scripts/benchmarks/autogluon/foreign_run.py predict good_quality FOLDER
 
-FOLDER holds train.parquet (the features, week and hot) and test.parquet (row_id, the features and week). `fit` leaves the
-model in FOLDER/METHOD and what it says of itself in METHOD.fit.json; `predict` leaves METHOD.parquet, and its seconds in
-METHOD.predict.json. AutoGluon's venv lacks this package, so nothing of it is imported here, and -P keeps this folder's
-modules, some of whose names are common, off the path.
+FOLDER contains train.parquet (the features, week and hot) and test.parquet (row_id, the features and week). `fit` writes the
+model into FOLDER/METHOD and facts about it into METHOD.fit.json; `predict` writes METHOD.parquet, and its seconds into
+METHOD.predict.json. AutoGluon's virtual environment lacks this package, so nothing of it is imported here, and -P keeps the
+modules of this folder, some of which have common names, off the path.
 """
 
 import json
@@ -30,25 +30,25 @@ def main() -> None:
         rows = rows.drop(columns=WEEK)
     if work == "fit":
         rows[TARGET] = rows[TARGET].astype("int8")
-        about = fit_stacking(rows, folder) if method == STACKING else fit_autogluon(rows, method, folder, float(limit[0]))
+        facts = fit_stacking(rows, folder) if method == STACKING else fit_autogluon(rows, method, folder, float(limit[0]))
     else:
         row_id = rows.pop(ROW_ID)
         began = time.perf_counter()
         prediction = predict_stacking(rows, folder) if method == STACKING else predict_autogluon(rows, method, folder)
-        about = {"warm_s": round(time.perf_counter() - began, 3)}
+        facts = {"warm_s": round(time.perf_counter() - began, 3)}
         pandas.DataFrame({ROW_ID: row_id, "prediction": prediction}).to_parquet(Path(folder) / f"{method}.parquet")
-    (Path(folder) / f"{method}.{work}.json").write_text(json.dumps(about, indent=1))
+    (Path(folder) / f"{method}.{work}.json").write_text(json.dumps(facts, indent=1))
 
 
 def fit_autogluon(rows: pandas.DataFrame, method: str, folder: str, time_limit_s: float) -> dict[str, Any]:
-    """All rows go in as `train_data`: it makes its own folds, or blocks of weeks, and so learns from the latest rows too."""
+    """All rows are `train_data`: it makes its own folds, or blocks of weeks, and so is trained on the latest rows too."""
     import autogluon.tabular
     from autogluon.tabular import TabularPredictor
 
     by_week = {"validation_structure": {"time_on": WEEK}} if method.endswith(BY_WEEK) else {}
     predictor = TabularPredictor(label=TARGET, path=str(Path(folder) / method), eval_metric="average_precision", verbosity=2)
     predictor.fit(rows, presets=method.removesuffix(BY_WEEK), time_limit=time_limit_s, **by_week)
-    board = predictor.leaderboard().dropna(subset="score_val")  # those fitted anew to all rows have no score
+    board = predictor.leaderboard().dropna(subset="score_val")  # models refitted on all rows have no score
     return {
         "version": autogluon.tabular.__version__,
         "best": predictor.model_best,
@@ -65,7 +65,7 @@ def predict_autogluon(rows: pandas.DataFrame, method: str, folder: str) -> Any:
 
 
 def fit_stacking(rows: pandas.DataFrame, folder: str) -> dict[str, Any]:
-    """scikit-learn's own way to stack: out-of-fold probabilities of three models, joined by a logistic regression."""
+    """scikit-learn's StackingClassifier: a logistic regression on out-of-fold probabilities of three models."""
     import joblib
     import sklearn
     from sklearn.ensemble import HistGradientBoostingClassifier, RandomForestClassifier, StackingClassifier

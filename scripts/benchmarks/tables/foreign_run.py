@@ -19,7 +19,7 @@ import pandas
 LIGHTGBM = "lightgbm"
 BY_TIME = "_by_time"
 DATE_PARTS = "_date_parts"
-"""After a preset: AutoGluon gets the parts of a date that plain LightGBM gets. Its own parts lack the hour."""
+"""Suffix of a preset with which AutoGluon gets the parts of a date as plain LightGBM does. Its own lack the hour."""
 NUM_TREES, LEARNING_RATE = 300, 0.05
 
 
@@ -39,9 +39,9 @@ def main() -> None:
             facts = fit_autogluon(rows, about, model, method, int(seed), float(time_limit))
         (Path(out) / "fit.json").write_text(json.dumps(facts, indent=1))
     else:
-        found = predict_lightgbm(rows, about, model) if method == LIGHTGBM else predict_autogluon(rows, about, model)
-        found.insert(0, "row_id", range(len(rows)))
-        found.to_parquet(Path(out) / "predictions.parquet")
+        predictions = predict_lightgbm(rows, about, model) if method == LIGHTGBM else predict_autogluon(rows, about, model)
+        predictions.insert(0, "row_id", range(len(rows)))
+        predictions.to_parquet(Path(out) / "predictions.parquet")
 
 
 def fit_autogluon(
@@ -110,7 +110,7 @@ def predict_lightgbm(rows: pandas.DataFrame, about: dict[str, Any], model: Path)
 
 
 def with_date_parts(rows: pandas.DataFrame, name: str) -> pandas.DataFrame:
-    """The parts of a date instead of it, which is what most people do."""
+    """Replace a date by its parts, which is the usual way."""
     moment = rows.pop(name)
     parts = ("year", "month", "day", "day_of_week", "day_of_year", "hour")
     return rows.assign(**{f"{name}_{part}": getattr(moment.dt, part) for part in parts})

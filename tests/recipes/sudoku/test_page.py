@@ -138,7 +138,7 @@ def test_which_puzzles_are_shown() -> None:
         digits[row, :, 40 - row :] = 1
     digits[20:24] = 2
     columns = {"row_id": np.arange(num), "puzzle": solution * 0, "solution": solution, "backtracks": np.zeros(num, int)}
-    shown = played.chosen(columns, digits, np.ones((num, segments, cells)), np.zeros((num, segments)))
+    shown = played.select(columns, digits, np.ones((num, segments, cells)), np.zeros((num, segments)))
     assert [puzzle["row_id"] for puzzle in shown] == [3, 7, 11, 15, 19, 2, 39, 38, 37, 36, 35, 34]
     assert [puzzle["solved"] for puzzle in shown] == [True] * 6 + [False] * 6
 
@@ -147,8 +147,8 @@ def test_a_member_of_other_data_is_refused(run: Path, tmp_path: Path) -> None:
     """Boards of another side, or puzzles that were learned from, would be played as test puzzles."""
     prepare(PrepareConfig(out=str(tmp_path / "o"), side=6, num_train=4, num_validation=2, num_blend=2, num_test=3))
     with pytest.raises(UserError, match="was trained on data"):
-        played.of_member(run / "members" / "net", tmp_path / "o")
-    assert played.of_member(tmp_path, run / "prepared") == {}
+        played.traces_of(run / "members" / "net", tmp_path / "o")
+    assert played.traces_of(tmp_path, run / "prepared") == {}
 
 
 # In a real browser: 4 × 4 boards of a member that was made up, whose digits and confidences are known
