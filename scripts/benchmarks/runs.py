@@ -1,14 +1,16 @@
 """Launching trainings, their speed, and the comparison of measurements that were taken alternately."""
 
+import dataclasses
 import json
 import statistics
 import subprocess
 import sys
 from collections.abc import Callable, Iterable, Sequence
 from pathlib import Path
-from typing import Literal, NamedTuple, TypeVar
+from typing import Any, Literal, NamedTuple, TypeVar
 
-from benchmarks.timing import ROOT
+from benchmarks.timing import ONE_THREAD, ROOT, script, timed
+from ensemble import folders
 from ensemble.errors import UserError
 
 WARM_UP_STEPS = 10
@@ -25,6 +27,30 @@ def launcher(
     accelerate = Path(sys.executable).with_name("accelerate")
     options = ["--quiet", "--config_file", yaml, "--num_processes", str(ranks)]
     return ["env", f"OMP_NUM_THREADS={threads}", accelerate, "launch", *options]
+
+
+@dataclasses.dataclass(frozen=True)
+class Commands:
+    """The commands of a recipe, each run on one thread."""
+
+    recipe: str
+
+    def prepare(self, data: Path, *words: str) -> None:
+        timed([*ONE_THREAD, *script("prepare_data", "--recipe", self.recipe, *words, f"out={data}")])
+
+    def train(self, preset: str, data: Path, member: Path, *words: str) -> dict[str, float]:
+        """Wall and CPU seconds, and peak memory, imports and evaluations included."""
+        file = ROOT / "ensemble" / "recipes" / self.recipe / "presets" / f"{preset}.yaml"
+        options = ("--recipe", self.recipe, "--config", file, f"data={data}", f"out={member}")
+        return timed([*ONE_THREAD, *script("train", *options, *words)])
+
+    def examine(self, member: Path, data: Path, *words: str) -> dict[str, Any]:
+        """Scores on test: see examine.py of the recipe."""
+        out = member.with_name(f"{member.name}.scores")
+        module = [sys.executable, "-m", f"ensemble.recipes.{self.recipe}.examine"]
+        timed([*ONE_THREAD, *module, f"member={member}", f"data={data}", f"out={out}", *words, "overwrite=true"])
+        scores: dict[str, Any] = folders.read_json(out / "scores.json")
+        return scores
 
 
 def num_gpus() -> int:

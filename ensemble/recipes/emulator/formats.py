@@ -132,14 +132,15 @@ def arguments_of(network: Emulator, batch: int, seed: int) -> dict[str, tuple[to
 
 
 class _Method(torch.nn.Module):
-    """One method of a network as the forward pass of a module."""
+    """One method of a network, or a tuple of several, as the forward pass of a module."""
 
-    def __init__(self, network: Emulator, name: str):
+    def __init__(self, network: Emulator, *names: str):
         super().__init__()
-        self.network, self.name = network, name
+        self.network, self.names = network, names
 
-    def forward(self, *arguments: torch.Tensor) -> torch.Tensor:
-        return getattr(self.network, self.name)(*arguments)
+    def forward(self, *arguments: torch.Tensor) -> Any:
+        outputs = [getattr(self.network, name)(*arguments) for name in self.names]
+        return outputs[0] if len(outputs) == 1 else tuple(outputs)
 
 
 def exported_program(network: Emulator, name: str) -> torch.export.ExportedProgram:
@@ -206,15 +207,6 @@ def instruction_set() -> list[str]:
 # ------------------------------------------------------------------------------------------------ ONNX
 
 
-class _WithJacobian(torch.nn.Module):
-    def __init__(self, network: Emulator):
-        super().__init__()
-        self.network = network
-
-    def forward(self, x: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
-        return self.network(x), self.network.jacobian(x)
-
-
 def write_onnx(network: Emulator, metadata: dict[str, Any], file: Path) -> dict[str, Method]:
     """Write one graph with the outputs `y` (B, O) and `jacobian` (B, O, I)."""
     try:
@@ -226,10 +218,10 @@ def write_onnx(network: Emulator, metadata: dict[str, Any], file: Path) -> dict[
     arguments = arguments_of(network, EXAMPLE_BATCH, seed=0)["forward"]
     with quiet():
         program = torch.onnx.export(
-            _WithJacobian(network),
+            _Method(network, "forward", "jacobian"),
             arguments,
             dynamo=True,
-            dynamic_shapes=({0: torch.export.Dim("batch", min=1)},),
+            dynamic_shapes=(({0: torch.export.Dim("batch", min=1)},),),
             input_names=["x"],
             output_names=["y", "jacobian"],
             verbose=False,

@@ -12,6 +12,7 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
+from sklearn.metrics import r2_score
 
 from ensemble import folders
 from ensemble.arrow import Column, open_table
@@ -37,9 +38,9 @@ def parts(run: Run) -> dict[str, Any]:
     examined = _examined(run)
     target = run.test.target
     rows: list[dict[str, Any]] = []
-    ceiling = _r_squared(target, _clean(run)) if facts["system"] == SEA_ICE and facts["formula"] else None
+    ceiling = r2_score(target, _clean(run)) if facts["system"] == SEA_ICE and facts["formula"] else None
     for name, candidate in run.candidates.items():
-        r_squared = _r_squared(target, candidate)
+        r_squared = r2_score(target, candidate)
         rows.append({"name": name, "r_squared": r_squared, "share": r_squared / ceiling if ceiling else None})
     known = {name: scores["jacobian"] for name, scores in examined.items() if "jacobian" in scores}
     jacobians = [
@@ -160,10 +161,6 @@ def _clean(run: Run) -> np.ndarray:
     names = run.manifest["emulator"]["inputs"]
     columns = _rows_of_test(run, names)
     return sea_ice.concentration(np.stack([columns[name] for name in names], axis=1))
-
-
-def _r_squared(target: np.ndarray, prediction: np.ndarray) -> float:
-    return float(1 - ((prediction - target) ** 2).sum() / ((target - target.mean()) ** 2).sum())
 
 
 def _tiles(run: Run) -> list[dict[str, float]]:

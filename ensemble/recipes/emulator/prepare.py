@@ -52,27 +52,25 @@ def prepare(config: PrepareConfig) -> dict[str, Any]:
         return folders.write_manifest(folder, {"kind": KIND, "recipe": "emulator", "schema_version": 1, **about})
 
 
+LEAST = {
+    "num_points": 4, "num_rows": 8, "num_columns": 8, "num_states": NUM_STARTS, "num_scored": NUM_STARTS,
+    **dict.fromkeys(("tile", "chunk_points", "num_files", "num_times", "every"), 1),
+}  # fmt: skip
+"""The smallest values of settings."""
+
+
 def _check(config: PrepareConfig) -> None:
     configuration.check(
         config,
         inputs=(config.inputs in (7, 14), "7 or 14"),
         min_latitude=(0 <= config.min_latitude < 90, "0 or more and below 90"),
         min_concentration=(0 <= config.min_concentration < 1, "0 or more and below 1"),
-        tile=(config.tile >= 1, "at least 1"),
         keep=(0 < config.keep <= 1, "more than 0 and at most 1"),
-        chunk_points=(config.chunk_points >= 1, "at least 1"),
-        num_files=(config.num_files >= 1, "at least 1"),
-        num_times=(config.num_times >= 1, "at least 1"),
-        num_rows=(config.num_rows >= 8, "at least 8"),
-        num_columns=(config.num_columns >= 8, "at least 8"),
         noise=(0 <= config.noise <= generator.LARGEST_NOISE, f"0 to {generator.LARGEST_NOISE}"),
-        num_states=(config.num_states >= NUM_STARTS, f"at least {NUM_STARTS}"),
-        num_scored=(config.num_scored >= NUM_STARTS, f"at least {NUM_STARTS}"),
-        every=(config.every >= 1, "at least 1"),
-        num_points=(config.num_points >= 4, "at least 4"),
         stencil=(1 <= config.stencil <= (config.num_points - 1) // 2, "at least 1, and less than half of num_points"),
         points_of_state=(1 <= config.points_of_state <= config.num_points, "1 to num_points"),
         seed=(config.seed >= 0, "0 or more"),
+        **{name: (getattr(config, name) >= least, f"at least {least}") for name, least in LEAST.items()},
     )
     shares = config.shares
     if len(shares) != len(SPLITS) or min(shares, default=0) <= 0 or abs(sum(shares) - 1) > 1e-9:

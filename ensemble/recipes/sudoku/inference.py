@@ -70,7 +70,7 @@ def with_settings(options: PredictOptions, variant: str, starts: int, votes: int
         raise UserError(f"select={select} is no way to combine candidates: choose one of {', '.join(SELECT)}")
     if variant == "direct" and starts > 1:
         raise UserError(f"starts={starts} is for networks that reason: leave it out with recipe.variant=direct")
-    given = {"starts": starts, "votes": votes, "select": select}
+    given: dict[str, Any] = {"starts": starts, "votes": votes, "select": select}
     return dataclasses.replace(options, **{name: value for name, value in given.items() if value})
 
 

@@ -25,10 +25,12 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.parquet as pq
 
-from benchmarks.autogluon.foreign_run import ROW_ID, STACKING, TARGET, WEEK
+from benchmarks.autogluon.settings import AutoGluon
 from benchmarks.demo.measure import MEMBERS, SMALL, TREES, real_sets, stages_of
 from benchmarks.process_tree import watched
 from benchmarks.runs import refuse_unknown
+from benchmarks.tables.foreign_run import BY_TIME, ROW_ID, STACKING
+from benchmarks.tables.runners import FOREIGN_RUN
 from benchmarks.timing import environment
 from ensemble import folders, metrics, predictions
 from ensemble.arrow import open_table
@@ -40,34 +42,28 @@ OURS = {"trees": TREES, "bagged": TREES, "ensemble": MEMBERS}
 """The folder of each of our ensembles, and its members; those of `bagged` are bags on `FOLDS` folds."""
 METHODS = ("good_quality", "good_quality_by_week", "medium_quality", STACKING)
 TRAINING_SPLITS = ("train", "validation", "blend")
-FOREIGN_RUN = Path(__file__).with_name("foreign_run.py")
+TARGET, WEEK = "hot", "week"
+BY_WEEK = "_by_week"
 NUM_DRAWS = 500
 
 
-def autogluon(
-    python: str,
-    data: str,
-    folder: str,
-    sets: Sequence[str],
-    methods: Sequence[str],
-    least_s: float,
-    market: Sequence[str],
-    training: Sequence[str],
-) -> dict[str, Any]:
+def autogluon(**arguments: Any) -> dict[str, Any]:
     """For each set the scores and the costs of each method, and on how many sets ours was at least level with each other.
 
-    Raises `UserError` for unknown names, and without AutoGluon.
+    The arguments are those of `AutoGluon`. Raises `UserError` for unknown names, and without AutoGluon.
     """
-    refuse_unknown("methods", methods, METHODS)
-    if set(methods) - {STACKING} and not Path(python).exists():
-        raise UserError(f"there is no {python}: `make bench-autogluon` installs AutoGluon there")
+    settings = AutoGluon(**arguments)
+    market, training, sets = settings.market, settings.training, settings.sets
+    refuse_unknown("methods", settings.methods, METHODS)
+    if set(settings.methods) - {STACKING} and not Path(settings.python).exists():
+        raise UserError(f"there is no {settings.python}: `make bench-autogluon` installs AutoGluon there")
     known = {name: ([*words, *market], list(training)) for name, words in MARKETS.items()}
-    known |= {name: (words, [*SMALL, *training]) for name, words in real_sets(data).items()}
+    known |= {name: (words, [*SMALL, *training]) for name, words in real_sets(settings.data).items()}
     refuse_unknown("sets", sets, known)
     results = {}
     for name in sets or known:
         print(name, flush=True)
-        results[name] = _one_set(Path(folder) / name, *known[name], methods, python, least_s)
+        results[name] = _one_set(Path(settings.folder) / name, *known[name], settings)
     return {"sets": results, "at_least_level": at_least_level(results)}
 
 
@@ -83,14 +79,12 @@ def at_least_level(results: dict[str, Any]) -> dict[str, str]:
     return counts
 
 
-def _one_set(
-    folder: Path, prepare: list[str], training: list[str], methods: Sequence[str], python: str, least_s: float
-) -> dict[str, Any]:
+def _one_set(folder: Path, prepare: list[str], training: list[str], settings: AutoGluon) -> dict[str, Any]:
     ours = _once(folder / "ours.json", partial(_ours, folder, prepare, training))
-    limit_s = max(least_s, round(ours["total_s"], 1))
+    limit_s = max(settings.least_s, round(ours["total_s"], 1))
     others, failed = {}, dict(ours["failed"])
-    for method in methods:
-        interpreter = sys.executable if method == STACKING else python
+    for method in settings.methods:
+        interpreter = sys.executable if method == STACKING else settings.python
         try:
             others[method] = _once(folder / f"{method}.json", partial(_other, folder, method, interpreter, limit_s))
         except UserError as error:
@@ -100,7 +94,7 @@ def _one_set(
     order = np.argsort(test.row_id)
     target, group, cluster = test.target[order], test.group[order], test.cluster[order]
     forecast = {name: _forecast(folder / name / "test.parquet", test.row_id[order]) for name in ours["used"]}
-    forecast |= {name: _forecast(folder / f"{name}.parquet", test.row_id[order]) for name in others}
+    forecast |= {name: _forecast(folder / name / "predictions.parquet", test.row_id[order], "1") for name in others}
     used = {**ours["used"], **others}
     scored = {name: _scored(prediction, test, order, used[name]) for name, prediction in forecast.items()}
     for name, scores in scored.items():
@@ -216,27 +210,32 @@ def _used(taken: dict[str, dict[str, float]], folder: Path, name: str) -> dict[s
 
 
 def _write_rows(folder: Path) -> None:
-    """Write the features of the rows that ours are trained on, and of test, as Parquet."""
+    """Write the features of the rows that ours are trained on, and of test, for foreign_run.py."""
     prepared = folder / "prepared"
     names = [feature["name"] for feature in folders.read_manifest(prepared)["features"]]
     rows = {split: open_table(prepared / "rows" / split) for split in (*TRAINING_SPLITS, "test")}
     training = pa.concat_tables([rows[split].select([*names, WEEK, TARGET]) for split in TRAINING_SPLITS])
+    training = training.set_column(len(names) + 1, TARGET, training[TARGET].cast("int8"))
     pq.write_table(training, folder / "train.parquet")
     pq.write_table(rows["test"].select([ROW_ID, *names, WEEK]), folder / "test.parquet")
+    task = {"target": TARGET, "task": "binary", "metric": "average_precision"}
+    time = {"time": WEEK, "time_format": "", "time_is_feature": False}
+    folders.write_json(folder / "table.json", {**task, **time, "fit": "train.parquet", "predict": "test.parquet"})
 
 
 def _other(folder: Path, method: str, python: str, limit_s: float) -> dict[str, Any]:
-    shutil.rmtree(folder / method, ignore_errors=True)
-    run: list[str | Path] = [python, "-P", FOREIGN_RUN]
-    fit = watched([*run, "fit", method, folder, str(limit_s)])
-    predict = watched([*run, "predict", method, folder])
+    out = folder / method
+    shutil.rmtree(out, ignore_errors=True)
+    out.mkdir()
+    words = [method.replace(BY_WEEK, BY_TIME), folder, out, "0", str(limit_s)]
+    fit, predict = (watched([python, "-P", FOREIGN_RUN, work, *words]) for work in ("fit", "predict"))
     return {
         "fit_s": round(fit["wall_s"], 1),
         "predict_s": round(predict["wall_s"], 2),
-        **folders.read_json(folder / f"{method}.predict.json"),
+        **folders.read_json(out / "predict.json"),
         "peak_mb": max(fit["peak_mb"], predict["peak_mb"]),
-        "disk_mb": round(_megabytes(folder / method), 2),
-        **folders.read_json(folder / f"{method}.fit.json"),
+        "disk_mb": round(_megabytes(out / "model"), 2),
+        **folders.read_json(out / "fit.json"),
     }
 
 
@@ -246,9 +245,9 @@ def _megabytes(folder: Path) -> float:
     return sum(file.stat().st_size for file in folder.rglob("*") if file.is_file()) / 1e6
 
 
-def _forecast(file: Path, row_ids: np.ndarray) -> np.ndarray:
+def _forecast(file: Path, row_ids: np.ndarray, column: str = "prediction") -> np.ndarray:
     """The predictions of a file in the order of `row_ids`, which must be those of the file."""
-    table = pq.read_table(file, columns=[ROW_ID, "prediction"])
+    table = pq.read_table(file, columns=[ROW_ID, column])
     order = np.argsort(table[ROW_ID].to_numpy())
     assert np.array_equal(table[ROW_ID].to_numpy()[order], row_ids), f"{file} is of other rows"
-    return table["prediction"].to_numpy()[order].astype(np.float64)
+    return table[column].to_numpy()[order].astype(np.float64)

@@ -3,7 +3,6 @@
 python scripts/benchmark.py emulator_skill | emulator_lorenz96 | emulator_throughput
 """
 
-import sys
 import tempfile
 from pathlib import Path
 from typing import Any
@@ -13,13 +12,13 @@ import scipy.optimize
 import scipy.special
 from sklearn.metrics import r2_score
 
-from benchmarks.runs import enough, launcher
-from benchmarks.timing import ONE_THREAD, ROOT, script, timed
+from benchmarks.runs import Commands, enough, launcher
+from benchmarks.timing import script, timed
 from ensemble import folders
 from ensemble.arrow import Column, open_table
 from ensemble.recipes.emulator import sea_ice
 
-RECIPE = ("--recipe", "emulator")
+EMULATOR = Commands("emulator")
 SCORES = ("root_mean_squared_error", "r_squared", "share_of_ceiling", "jacobian")
 """The scores of examine.py that are written."""
 
@@ -27,7 +26,7 @@ SCORES = ("root_mean_squared_error", "r_squared", "share_of_ceiling", "jacobian"
 def emulator_skill(num_times: int) -> dict[str, Any]:
     """CPU and wall seconds of the whole fit, the test scores of all members, and the Jacobians of networks."""
     with tempfile.TemporaryDirectory() as scratch:
-        command = script("fit", *RECIPE, f"out={scratch}/fit", f"num_times={num_times}", "time_limit=0")
+        command = script("fit", "--recipe", "emulator", f"out={scratch}/fit", f"num_times={num_times}", "time_limit=0")
         usage = timed(["env", "OMP_WAIT_POLICY=PASSIVE", *command])
         data = Path(scratch) / "fit/prepared"
         board = {row["member"]: row["value"] for row in folders.read_json(Path(scratch) / "fit/leaderboard.json")}
@@ -37,7 +36,7 @@ def emulator_skill(num_times: int) -> dict[str, Any]:
             r_squared = 1 - error**2 / spread
             rows[name] = {"root_mean_squared_error": error, "r_squared": r_squared, "share_of_ceiling": r_squared / ceiling}
         networks = {
-            member.name: _scores(member, data, Path(scratch))
+            member.name: _scores(member, data)
             for member in sorted((Path(scratch) / "fit/members").iterdir())
             if (member / "best").is_dir()
         }
@@ -59,14 +58,12 @@ def emulator_lorenz96(seeds: int) -> dict[str, Any]:
     results: dict[str, Any] = {"lorenz96_bilinear": {}, "lorenz96_mlp": {}}
     with tempfile.TemporaryDirectory() as scratch:
         data = Path(scratch) / "prepared"
-        timed([*ONE_THREAD, *script("prepare_data", *RECIPE, "system=lorenz96", f"out={data}")])
+        EMULATOR.prepare(data, "system=lorenz96")
         for preset, by_seed in results.items():
-            file = ROOT / "ensemble/recipes/emulator/presets" / f"{preset}.yaml"
             for seed in range(seeds):
                 member = Path(scratch) / f"{preset}_{seed}"
-                words = ["--config", str(file), f"data={data}", f"out={member}", f"seed={seed}"]
-                usage = timed([*ONE_THREAD, *script("train", *RECIPE, *words)])
-                by_seed[str(seed)] = {"cpu_s": usage["cpu_s"], **_scores(member, data, Path(scratch))}
+                usage = EMULATOR.train(preset, data, member, f"seed={seed}")
+                by_seed[str(seed)] = {"cpu_s": usage["cpu_s"], **_scores(member, data)}
                 print(f"{preset} {seed}: {by_seed[str(seed)]}", flush=True)
     return results
 
@@ -75,18 +72,15 @@ def emulator_throughput(rounds: int) -> dict[str, Any]:
     """Launch throughput.py."""
     enough(rounds, 3)
     with tempfile.TemporaryDirectory() as folder:
-        timed(script("prepare_data", *RECIPE, f"out={folder}/prepared", "inputs=14", "num_times=4"))
+        EMULATOR.prepare(Path(folder) / "prepared", "inputs=14", "num_times=4")
         words = ["emulator-throughput-rank", f"rounds={rounds}", f"out={folder}"]
         timed([*launcher(1), *script("benchmark", *words)[1:]])
         figures: dict[str, Any] = folders.read_json(Path(folder) / "figures.json")
     return figures
 
 
-def _scores(member: Path, data: Path, scratch: Path) -> dict[str, Any]:
-    out = scratch / f"{member.name}_scores"
-    examine = [sys.executable, "-m", "ensemble.recipes.emulator.examine"]
-    timed([*ONE_THREAD, *examine, f"member={member}", f"data={data}", f"out={out}"])
-    scores = folders.read_json(out / "scores.json")
+def _scores(member: Path, data: Path) -> dict[str, Any]:
+    scores = EMULATOR.examine(member, data)
     return {name: scores[name] for name in SCORES if name in scores}
 
 

@@ -2,6 +2,7 @@
 
 import dataclasses
 
+from benchmarks.overhead.settings import OverheadRank
 from benchmarks.results import Results
 
 
@@ -30,13 +31,8 @@ class EmulatorThroughput(Results):
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
-class EmulatorThroughputRank:
-    """The process that `emulator_throughput` launches; it writes no results of its own."""
-
-    rounds: int = 8
-    """As in `emulator_throughput`."""
-    out: str = "???"
-    """A folder with the prepared data, for the runs and the figures."""
+class EmulatorThroughputRank(OverheadRank):
+    """The process that `emulator_throughput` launches; `out` contains the prepared data."""
 
 
 SCHEMAS: dict[str, type] = {

@@ -64,7 +64,11 @@ ABOUT = {
     "peak_mb": "Above what the process had after the same work on two sequences; for prepare, after its imports.",
 }
 NUM_USERS, NUM_ITEMS = 6040, 3416
-BEAUTY_USERS, BEAUTY_ITEMS = 22363, 12101
+SETS = {
+    "movielens": (next_item_data.movielens_lengths, NUM_USERS, NUM_ITEMS),
+    "beauty": (next_item_data.beauty_lengths, 22363, 12101),
+}
+"""The lengths of sequences, the number of users and the number of items of each generated set."""
 
 
 def next_item(
@@ -99,10 +103,8 @@ def next_item(
 
 def _generate(folder: Path, share: float) -> dict[str, Any]:
     generator = np.random.default_rng(0)
-    if folder.name == "movielens":
-        lengths, num_items = next_item_data.movielens_lengths(round(share * NUM_USERS), generator), NUM_ITEMS
-    else:
-        lengths, num_items = next_item_data.beauty_lengths(round(share * BEAUTY_USERS), generator), BEAUTY_ITEMS
+    draw, num_users, num_items = SETS[folder.name]
+    lengths = draw(round(share * num_users), generator)
     next_item_data.write(folder, lengths, round(share * num_items), generator)
     used = lengths - 3  # the last two are targets of validation and test, the one before them is a target only
     return {

@@ -18,6 +18,7 @@ from typing import Any
 import numpy as np
 
 from benchmarks.next_item import data as next_item_data
+from benchmarks.next_item_growth.settings import NextItemGrowth
 from benchmarks.runs import enough
 from benchmarks.turns import alone, worker
 from ensemble.errors import UserError
@@ -38,33 +39,25 @@ BEYOND = 3
 """Interactions of a user after the inputs of training: the last target, and the targets of validation and test."""
 
 
-def next_item_growth(
-    rounds: int = 5,
-    doublings: int = 4,
-    axes: tuple[str, ...] = (),
-    length: int = 25,
-    items: int = 4000,
-    users: int = 4000,
-    picture: str = "",
-) -> dict[str, Any]:
-    """Costs and exponents of each kind of work along each axis, from the smallest size on; they are drawn to `picture`."""
-    enough(rounds, 1, what="a median")
-    enough(doublings, 1, "doublings", "growth")
-    if unknown := set(axes) - set(AXES):
+def next_item_growth(**arguments: Any) -> dict[str, Any]:
+    """Costs and exponents of each kind of work along each axis; the arguments are those of `NextItemGrowth`."""
+    settings = NextItemGrowth(**arguments)
+    enough(settings.rounds, 1, what="a median")
+    enough(settings.doublings, 1, "doublings", "growth")
+    if unknown := set(settings.axes) - set(AXES):
         raise UserError(f"axes={min(unknown)} is unknown: there are {', '.join(AXES)}")
-    smallest = {"length": length, "items": items, "users": users}
     results: dict[str, Any] = {"threads": 1}
     with tempfile.TemporaryDirectory() as scratch:
-        for axis in axes or AXES:
-            sizes = [smallest[axis] << number for number in range(doublings + 1)]
+        for axis in settings.axes or AXES:
+            sizes = [getattr(settings, axis) << number for number in range(settings.doublings + 1)]
             costs: dict[str, list[dict[str, float]]] = {}
             for name, words, folder in _works(axis, sizes, Path(scratch) / axis):
                 with worker(["next-item-run", "side=ours", *words], folder) as work:
-                    costs.setdefault(name, []).append(alone(work, rounds))
+                    costs.setdefault(name, []).append(alone(work, settings.rounds))
                 print(f"{axis} {sizes[len(costs[name]) - 1]}, {name}: {costs[name][-1]}", flush=True)
             results[axis] = {name: _growth(sizes, by_size) for name, by_size in costs.items()}
-    if picture:
-        draw(results, Path(picture))
+    if settings.picture:
+        draw(results, Path(settings.picture))
     return results
 
 

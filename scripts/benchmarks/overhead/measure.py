@@ -78,6 +78,8 @@ class RegressionRows:
     def gather(self, rows: np.ndarray, epoch: int = 0) -> Batch:
         return {"x": torch.from_numpy(self.x[rows]), "y": torch.from_numpy(self.y[rows])}
 
+    __getitem__ = gather  # for a DataLoader of PyTorch, whose sampler gives whole batches
+
 
 class Regression:
     """A recipe with one of `MODELS`, whose optimizer records the time of each step."""
@@ -135,7 +137,7 @@ def plain(recipe: Regression, config: TrainConfig, accelerator: "Accelerator") -
     each step, but writes no log.
     """
     ranks, rank = accelerator.num_processes, accelerator.process_index
-    rows = recipe.rows("train")
+    rows: Any = recipe.rows("train")
     num_steps = len(rows) // config.batch_size
 
     def rate(step: int) -> float:
@@ -150,7 +152,7 @@ def plain(recipe: Regression, config: TrainConfig, accelerator: "Accelerator") -
     if ranks > 1:
         model = torch.nn.parallel.DistributedDataParallel(model, gradient_as_bucket_view=True)
     order = np.random.default_rng([config.seed, 0]).permutation(len(rows)).reshape(num_steps, ranks, -1)
-    for batch in torch.utils.data.DataLoader(GatheredRows(rows), sampler=order[:, rank], batch_size=None):
+    for batch in torch.utils.data.DataLoader(rows, sampler=order[:, rank], batch_size=None):
         loss_sum, count, _ = recipe.step(model, batch, None)
         loss = loss_sum / count
         loss.backward()
@@ -162,16 +164,6 @@ def plain(recipe: Regression, config: TrainConfig, accelerator: "Accelerator") -
         if ranks > 1:
             torch.distributed.all_reduce(loss)
         assert math.isfinite(loss.item())
-
-
-class GatheredRows(torch.utils.data.Dataset[Batch]):
-    """Whole batches for a DataLoader of PyTorch."""
-
-    def __init__(self, rows: RegressionRows):
-        self.rows = rows
-
-    def __getitem__(self, numbers: np.ndarray) -> Batch:
-        return self.rows.gather(numbers)
 
 
 def overhead(rounds: int) -> dict[str, Any]:
@@ -194,7 +186,7 @@ def overhead_rank(accelerator: "Accelerator", rounds: int, out: Path) -> None:
     figures, runs = {}, (out / str(number) for number in itertools.count())
     for model in MODELS:
         recipe = Regression(model)
-        blocks = alternately(*(partial(block, loop, recipe, runs, accelerator) for loop in (plain, ours)), rounds)
+        blocks = alternately(*(partial(block, loop, recipe, runs, accelerator) for loop in (plain, ours)), rounds=rounds)
         figures[model] = {name: compared(*([times[name] for times in side] for side in blocks)) for name in blocks[0][0]}
     if accelerator.is_main_process:
         folders.write_json(out / "figures.json", figures)

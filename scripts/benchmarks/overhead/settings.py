@@ -18,7 +18,7 @@ class OverheadRank:
     """A rank that `overhead` launches; it writes no results of its own."""
 
     rounds: int = 10
-    """As in `overhead`."""
+    """As in the benchmark that launches it."""
     out: str = "???"
     """A folder for the runs and the figures."""
 

@@ -1,7 +1,6 @@
 """The record of a training, and how many of its rows are wrong."""
 
 import collections
-import itertools
 import json
 from pathlib import Path
 from typing import Any
@@ -24,9 +23,10 @@ def steps(folder: Path) -> list[Step]:
 
 def misplaced(steps: list[Step], expected: list[Step]) -> int:
     """The number of rows that are missing from their expected step, or have another weight in it."""
+    steps = [*steps, *[{}] * (len(expected) - len(steps))]
     return sum(
         abs(step.get(row, 0.0) - weight) > TOLERANCE * weight
-        for step, expected_step in itertools.zip_longest(steps[: len(expected)], expected, fillvalue={})
+        for step, expected_step in zip(steps, expected, strict=False)
         for row, weight in expected_step.items()
     )
 

@@ -18,6 +18,7 @@ from pathlib import Path
 from typing import Any
 
 from benchmarks.runs import enough, launcher, num_gpus, quartiles, speed
+from benchmarks.scaling.settings import Scaling
 from benchmarks.timing import ROOT, SCRIPTS, script, timed
 from ensemble import configuration as config
 from ensemble import folders
@@ -53,47 +54,39 @@ class Training:
     data_wait: float
 
 
-def scaling(
-    *,
-    rounds: int,
-    ranks: Sequence[int] = (),
-    ranks_per_node: int = 1,
-    configuration: str = "",
-    training: Sequence[str] = (),
-    data: str = "",
-    folder: str = "",
-    price_per_gpu_hour: float = 0.0,
-) -> dict[str, Any]:
-    """Measure each number of ranks; the arguments are the settings of `Scaling`.
+def scaling(**arguments: Any) -> dict[str, Any]:
+    """Measure each number of ranks; the arguments are those of `Scaling`.
 
     On the CPU of a machine also as many independent trainings at once, each with its part of the batch; and one rank with a
     thread per core, as in the demo. Raises `UserError` before anything is measured.
     """
-    enough(rounds, 2)
-    if not 0 <= price_per_gpu_hour < math.inf:
-        raise UserError(f"price_per_gpu_hour={price_per_gpu_hour} is impossible: it must be 0, for none, or more")
-    launches = plan(ranks, ranks_per_node, configuration)
-    words = [*TRAINING, *training]
+    settings = Scaling(**arguments)
+    configuration, data, price = settings.configuration, settings.data, settings.price_per_gpu_hour
+    enough(settings.rounds, 2)
+    if not 0 <= price < math.inf:
+        raise UserError(f"price_per_gpu_hour={price} is impossible: it must be 0, for none, or more")
+    launches = plan(settings.ranks, settings.ranks_per_node, configuration)
+    words = [*TRAINING, *settings.training]
     batch_size = _batch_size(words, [launch.ranks for launch in launches])
     if data:
         folders.read_manifest(data)
-    if _in_job(configuration) and not folder:
+    if _in_job(configuration) and not settings.folder:
         raise UserError(
             "folder= is empty, and other nodes do not see this one's temporary folder: name one that all nodes see"
         )
-    with _scratch(folder) as scratch:
+    with _scratch(settings.folder) as scratch:
         if not data:
             data = f"{scratch}/prepared"
             timed(script("prepare_data", f"out={data}", f"raw={scratch}/raw", *MARKET))
-        runs, alone, all_cores = _measure(Path(scratch), data, words, rounds, launches, configuration, batch_size)
+        runs, alone, all_cores = _measure(Path(scratch), data, words, settings.rounds, launches, configuration, batch_size)
     return {
         "scaling": "strong: the global batch is the same on every number of ranks",
         "batch_size": batch_size,
-        "rounds": rounds,
+        "rounds": settings.rounds,
         "training": words,
         "configuration": configuration or "by hardware",
-        "price_per_gpu_hour": price_per_gpu_hour or None,
-        "by_ranks": table(launches, runs, price_per_gpu_hour),
+        "price_per_gpu_hour": price or None,
+        "by_ranks": table(launches, runs, price),
         **(independent(runs[1], alone, all_cores) if alone else {}),
     }
 

@@ -14,7 +14,7 @@ import numpy as np
 import torch
 from accelerate import Accelerator
 
-from benchmarks.sudoku.running import PRESET, prepare, train
+from benchmarks.sudoku.training import SUDOKU
 from ensemble.neural.predict import NeuralMember
 from ensemble.recipes.sudoku import inference
 from ensemble.recipes.sudoku.inference import Predicted, PredictOptions
@@ -42,12 +42,12 @@ def sudoku_selection(epochs: int) -> dict[str, Any]:
     cost, solvers = {}, {}
     with tempfile.TemporaryDirectory() as scratch:
         data = Path(scratch) / "prepared"
-        prepare(data, *DATA)
+        SUDOKU.prepare(data, *DATA)
         for name, (length, words) in trainings.items():
             member = Path(scratch) / name
-            cost[name] = train(PRESET, data, member, f"max_epochs={length}", f"recipe.reveal_epochs={length}", *words)[
-                "cpu_s"
-            ]
+            cost[name] = SUDOKU.train(
+                "sudoku_demo", data, member, f"max_epochs={length}", f"recipe.reveal_epochs={length}", *words
+            )["cpu_s"]
             print(f"{name}: {cost[name]} CPU seconds", flush=True)
         accelerator = Accelerator(cpu=True)
         solvers = {name: _Solver(Path(scratch) / name, data, accelerator) for name in trainings}

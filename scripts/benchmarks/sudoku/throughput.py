@@ -172,11 +172,7 @@ def _reference_step(wrapped: torch.nn.Module, batch: Batch) -> Step:
     def step() -> float:
         nonlocal carry
         carry, loss, _, _, _ = wrapped(carry=carry, batch=inputs, return_keys=[])
-        mean = loss / len(batch["puzzle"])
-        mean.backward()
-        optimizer.step()
-        optimizer.zero_grad()
-        return float(mean.detach())
+        return _update(loss / len(batch["puzzle"]), optimizer)
 
     return step
 
@@ -193,13 +189,16 @@ def _our_step(model: Reasoner, shape: Shape, batch: Batch) -> Step:
     def step() -> float:
         nonlocal state
         loss, count, state = recipe.step(model, batch, state)
-        mean = loss / count
-        mean.backward()
-        optimizer.step()
-        optimizer.zero_grad()
-        return float(mean.detach())
+        return _update(loss / count, optimizer)
 
     return step
+
+
+def _update(loss: torch.Tensor, optimizer: torch.optim.Optimizer) -> float:
+    loss.backward()
+    optimizer.step()
+    optimizer.zero_grad()
+    return float(loss.detach())
 
 
 @contextmanager

@@ -10,9 +10,10 @@ import tempfile
 from pathlib import Path
 from typing import Any
 
-from benchmarks.sudoku.running import PRESET, PRESETS, examine, prepare, train
+from benchmarks.runs import Commands
 from ensemble import folders
 
+SUDOKU = Commands("sudoku")
 DATA = ("side=6", "clues=18", "num_train=1000", "num_validation=500", "num_test=300")
 DATA_9X9 = ("side=9", "num_train=20000", "num_validation=300", "num_blend=300", "num_test=2000")
 VARIANTS: dict[str, tuple[str, ...]] = {
@@ -31,11 +32,11 @@ def sudoku_demo(seeds: int) -> dict[str, Any]:
     results: dict[str, Any] = {name: {} for name in VARIANTS}
     with tempfile.TemporaryDirectory() as scratch:
         data = Path(scratch) / "prepared"
-        prepare(data, *DATA)
+        SUDOKU.prepare(data, *DATA)
         for name, words in VARIANTS.items():
             for seed in range(seeds if name == "trm" else 1):
                 member = Path(scratch) / f"{name}_{seed}"
-                usage = train(PRESET, data, member, f"seed={seed}", *words)
+                usage = SUDOKU.train("sudoku_demo", data, member, f"seed={seed}", *words)
                 results[name][str(seed)] = {"cpu_s": usage["cpu_s"], **_scores(member, data)}
                 print(f"{name} {seed}: {results[name][str(seed)]}", flush=True)
         joined = {
@@ -49,7 +50,7 @@ def sudoku_demo(seeds: int) -> dict[str, Any]:
 
 def _scores(member: Path, data: Path, *words: str) -> dict[str, Any]:
     """Exact accuracy with its interval, and the segments that a prediction took."""
-    scores = examine(member, data, *words)
+    scores = SUDOKU.examine(member, data, *words)
     return {name: scores[name] for name in ("exact", "exact_interval", "calls")}
 
 
@@ -64,15 +65,15 @@ def sudoku_9x9(folder: str, clues: tuple[int, ...], epochs: int) -> dict[str, An
         data, member, spent = (Path(folder) / f"{name}_{number}" for name in ("prepared", "trm", "cpu_s"))
         spent = spent.with_suffix(".json")
         if not data.exists():
-            prepare(data, *DATA_9X9, f"clues={number}")
+            SUDOKU.prepare(data, *DATA_9X9, f"clues={number}")
         cpu_s = folders.read_json(spent)["cpu_s"] if spent.exists() else 0.0
         if not (member / "final").exists():  # which a training writes last
             words = [f"max_epochs={epochs}"] if epochs else []
-            cpu_s += train(PRESETS / "sudoku_9x9_cpu.yaml", data, member, *words, "--resume", "auto")["cpu_s"]
+            cpu_s += SUDOKU.train("sudoku_9x9_cpu", data, member, *words, "--resume", "auto")["cpu_s"]
             folders.write_json(spent, {"cpu_s": cpu_s})
         config, summary = (folders.read_json(member / f"{name}.json") for name in ("config", "summary"))
         lines = [json.loads(line) for line in (member / "metrics.jsonl").read_text(encoding="utf-8").splitlines()]
-        scores = examine(member, data)
+        scores = SUDOKU.examine(member, data)
         results[str(number)] = {
             "cpu_s": cpu_s,
             "data": folders.read_manifest(data)["config"],

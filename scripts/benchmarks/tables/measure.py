@@ -8,7 +8,6 @@ whole process. On a machine with other load, give AutoGluon more wall time by `r
 CPU seconds of each method. No setting of the project is chosen by these scores.
 """
 
-from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
@@ -17,6 +16,7 @@ import numpy as np
 from benchmarks.runs import enough, refuse_unknown
 from benchmarks.tables import comparison, data, runners
 from benchmarks.tables.foreign_run import LIGHTGBM
+from benchmarks.tables.settings import Tables
 from ensemble.errors import UserError
 
 ENDED = "ended with"
@@ -25,40 +25,31 @@ COSTS = ("fit_s", "fit_cpu_s", "predict_s", "peak_mb", "disk_mb")
 SCORES = ("loss", "accuracy", "roc_auc")
 
 
-def tables(
-    tables: str,
-    python: str,
-    folder: str,
-    names: Sequence[str],
-    methods: Sequence[str],
-    time_limit: float,
-    rivals_time_limit: float,
-    seeds: int,
-    again: Sequence[str],
-) -> dict[str, Any]:
+def tables(**arguments: Any) -> dict[str, Any]:
     """For each table the scores and costs of each method, and for each rival our wins and losses.
 
-    Raises `UserError` for unknown names, a missing table, and without AutoGluon.
+    The arguments are those of `Tables`. Raises `UserError` for unknown names, a missing table, and without AutoGluon.
     """
-    enough(seeds, 1, "seeds", "a result")
-    selected = data.chosen(names)
-    refuse_unknown("methods", methods, runners.METHODS)
-    refuse_unknown("again", again, runners.METHODS)
-    if set(methods) - set(UNLIMITED) and not Path(python).exists():
-        raise UserError(f"there is no {python}: `make bench-tables` installs AutoGluon there")
+    settings = Tables(**arguments)
+    enough(settings.seeds, 1, "seeds", "a result")
+    selected = data.chosen(settings.names)
+    refuse_unknown("methods", settings.methods, runners.METHODS)
+    refuse_unknown("again", settings.again, runners.METHODS)
+    if set(settings.methods) - set(UNLIMITED) and not Path(settings.python).exists():
+        raise UserError(f"there is no {settings.python}: `make bench-tables` installs AutoGluon there")
     for name in selected:
-        data.source_files(tables, name)
-    limits = {method: time_limit if method in UNLIMITED else rivals_time_limit or time_limit for method in methods}
+        data.source_files(settings.tables, name)
+    rivals_limit = settings.rivals_time_limit or settings.time_limit
     results: dict[str, Any] = {}
     failed: dict[str, str] = {}
     for name in selected:
         print(name, flush=True)
-        results[name], failed_here = _one_table(name, tables, Path(folder), python, limits, seeds, again)
+        results[name], failed_here = _one_table(name, settings, rivals_limit)
         failed |= {f"{name} {which}": why for which, why in failed_here.items()}
     return {
-        "time_limit_s": time_limit,
-        "rivals_time_limit_s": rivals_time_limit or time_limit,
-        "seeds": seeds,
+        "time_limit_s": settings.time_limit,
+        "rivals_time_limit_s": rivals_limit,
+        "seeds": settings.seeds,
         "bootstrap_draws": comparison.NUM_DRAWS,
         "tables": results,
         "against": against(results),
@@ -71,12 +62,12 @@ UNLIMITED = (runners.OURS, LIGHTGBM)
 """Methods that get `time_limit`, which plain LightGBM ignores."""
 
 
-def _one_table(
-    name: str, source: str, folder: Path, python: str, limits: dict[str, float], seeds: int, again: Sequence[str]
-) -> tuple[dict[str, Any], dict[str, str]]:
+def _one_table(name: str, settings: Tables, rivals_limit: float) -> tuple[dict[str, Any], dict[str, str]]:
     """The results of a table, and the errors of methods that failed on it."""
     table = data.TABLES[name]
-    about = data.write(name, source, folder / name)
+    folder = Path(settings.folder)
+    about = data.write(name, settings.tables, folder / name)
+    limits = {method: settings.time_limit if method in UNLIMITED else rivals_limit for method in settings.methods}
     used: dict[str, dict[str, Any]] = {}
     losses: dict[str, list[np.ndarray]] = {}
     failed: dict[str, str] = {}
@@ -84,9 +75,11 @@ def _one_table(
         if not runners.fits(method, table):
             continue
         by_seed, row_losses = [], []
-        for seed in range(1 if method == LIGHTGBM else seeds):
+        for seed in range(1 if method == LIGHTGBM else settings.seeds):
             try:
-                costs, file = runners.result(method, name, about, folder, python, seed, limit_s, method in again)
+                costs, file = runners.result(
+                    method, name, about, folder, settings.python, seed, limit_s, method in settings.again
+                )
             except UserError as error:
                 failed[f"{method} seed {seed}"] = str(error)[max(0, str(error).find(ENDED)) :]
                 print(f"  {method} failed with seed {seed}: {error}", flush=True)

@@ -99,6 +99,7 @@ def _other(
     predict = watched([*run, "predict", method, table, out, str(seed), f"{limit_s:g}"])
     costs = {**_costs(fit, predict, out / "model"), **folders.read_json(out / "fit.json")}
     shutil.rmtree(out / "model")  # up to hundreds of MB
+    (out / "predict.json").unlink()
     return costs
 
 

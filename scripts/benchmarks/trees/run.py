@@ -78,7 +78,7 @@ def _train_bare(config: TreesConfig, rows: Any, validation: Any, pages: Path) ->
     from ensemble.trees.objective import dataset_of, objective_of
 
     objective = objective_of(config, rows)
-    datasets = [dataset_of(objective, split) for split in (rows, validation)]
+    dataset, held_out_dataset = (dataset_of(objective, split) for split in (rows, validation))
     if config.library == "xgboost":
         import xgboost
 
@@ -87,7 +87,7 @@ def _train_bare(config: TreesConfig, rows: Any, validation: Any, pages: Path) ->
         parameters = xgb.parameters(config, objective) | {"eval_metric": ["logloss", "aucpr"]}
         if config.threads == 0:
             del parameters["nthread"]
-        train, held_out = xgb.matrices(config, *datasets, pages)
+        train, held_out = xgb.matrices(config, dataset, held_out_dataset, pages)
         xgboost.train(parameters, train, config.num_rounds, evals=[(held_out, "validation")], verbose_eval=False)
     else:
         import lightgbm
@@ -97,7 +97,7 @@ def _train_bare(config: TreesConfig, rows: Any, validation: Any, pages: Path) ->
         parameters = lgbm.parameters(config, objective) | {"metric": ["average_precision", "binary_logloss"]}
         if config.threads == 0:
             del parameters["num_threads"]
-        train, held_out = lgbm.datasets(parameters, *datasets)
+        train, held_out = lgbm.datasets(parameters, dataset, held_out_dataset)
         lightgbm.train(parameters, train, config.num_rounds, valid_sets=[held_out])
 
 

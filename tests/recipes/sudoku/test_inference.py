@@ -29,10 +29,9 @@ def model() -> Reasoner:
     return Reasoner(SHAPE).double()
 
 
-def predicted(of: Any, puzzle: torch.Tensor, **how: Any) -> inference.Predicted:
-    return inference.predict(
-        of, puzzle, BOARD, SHAPE, PredictOptions(**{"segments": 3, "halt_probability": 0.5, **how}), "stablemax"
-    )
+def predicted(network: Any, puzzle: torch.Tensor, **settings: Any) -> inference.Predicted:
+    options = PredictOptions(**{"segments": 3, "halt_probability": 0.5, **settings})
+    return inference.predict(network, puzzle, BOARD, SHAPE, options, "stablemax")
 
 
 class Equivariant(torch.nn.Module):

@@ -39,14 +39,14 @@ def run(tmp_path_factory: pytest.TempPathFactory) -> Path:
     loop.train(training.make(network, str(data)), config, Accelerator(cpu=True))
     fork("predict", f"member={folder / 'members' / 'net'}", f"data={data}", f"out={folder / 'predictions'}")
     for split in ("blend", "test"):
-        found = predictions.read(folder / "predictions" / f"net.{split}.parquet")
-        probability = np.full(found.prediction.shape, 0.0125)
-        digit = found.target.astype(int)
-        first_cells = found.row_id % 81 == 0  # in these, the puzzles after the first NUM_SOLVED are wrong
-        is_wrong = first_cells & (found.cluster >= found.cluster.min() + NUM_SOLVED)
+        result = predictions.read(folder / "predictions" / f"net.{split}.parquet")
+        probability = np.full(result.prediction.shape, 0.0125)
+        digit = result.target.astype(int)
+        first_cells = result.row_id % 81 == 0  # in these, the puzzles after the first NUM_SOLVED are wrong
+        is_wrong = first_cells & (result.cluster >= result.cluster.min() + NUM_SOLVED)
         digit[is_wrong] = (digit[is_wrong] + 1) % 9
         probability[np.arange(len(digit)), digit] = 0.9
-        made_up = {**vars(found), "member": "made-up", "prediction": probability, "config": {}}
+        made_up = {**vars(result), "member": "made-up", "prediction": probability, "config": {}}
         predictions.write(folder / "predictions" / f"made-up.{split}.parquet", predictions.Predictions(**made_up))
     predictor.fit(folder / "predictions", data, folder / "ensemble", num_draws=20)
     return folder
@@ -63,9 +63,9 @@ def written(run: Path, tmp_path_factory: pytest.TempPathFactory) -> str:
 
 
 def boards(text: str) -> dict[str, Any]:
-    found = re.search(r'<script type="application/json" id="traces">(.*?)</script>', text, flags=re.DOTALL)
-    assert found
-    return json.loads(found[1])
+    result = re.search(r'<script type="application/json" id="traces">(.*?)</script>', text, flags=re.DOTALL)
+    assert result
+    return json.loads(result[1])
 
 
 def test_the_last_board_is_that_of_the_prediction_file(run: Path, written: str) -> None:
@@ -73,10 +73,10 @@ def test_the_last_board_is_that_of_the_prediction_file(run: Path, written: str) 
     test = predictions.read(run / "predictions" / "net.test.parquet")
     rows = open_table(run / "prepared" / "rows" / "test")
     columns = {name: Column(rows, name).all() for name in rows.column_names}
-    found = boards(written)
-    assert (found["side"], found["box_rows"], found["box_columns"]) == (9, 3, 3)
-    assert list(found["members"]) == ["net"]  # the other member has no network
-    puzzles = found["members"]["net"]["puzzles"]
+    result = boards(written)
+    assert (result["side"], result["box_rows"], result["box_columns"]) == (9, 3, 3)
+    assert list(result["members"]) == ["net"]  # the other member has no network
+    puzzles = result["members"]["net"]["puzzles"]
     assert 1 <= len(puzzles) <= 2 * played.NUM_SHOWN
     for puzzle in puzzles:
         (row,) = np.flatnonzero(columns["row_id"] == puzzle["row_id"])
@@ -95,8 +95,8 @@ def test_the_last_board_is_that_of_the_prediction_file(run: Path, written: str) 
 def test_puzzles_that_are_counted(run: Path, written: str) -> None:
     """The share of solved puzzles, or of right blank cells, would be of other rows."""
     of_run = report_run.read(run / "ensemble", run / "prepared", run / "predictions")
-    found = {row["name"]: row for row in page.parts(of_run)["exact"]["rows"]}
-    made_up = found["made-up"]
+    result = {row["name"]: row for row in page.parts(of_run)["exact"]["rows"]}
+    made_up = result["made-up"]
     assert made_up["share"] == NUM_SOLVED / NUM_TEST
     assert made_up["low"] == pytest.approx(0.1810, abs=1e-4)  # Wilson's interval of 30 of 120
     assert made_up["high"] == pytest.approx(0.3345, abs=1e-4)

@@ -57,9 +57,9 @@ def test_tensors_are_taken_as_arrays_are(side: int) -> None:
     symmetries = symmetries_of(board, 7, 3, np.arange(5))
     for method, values in (("apply", boards), ("undo", boards), ("undo_cells", scores[:, :, 0]), ("undo_classes", scores)):
         expected = getattr(symmetries, method)(values)
-        found = getattr(symmetries, method)(torch.from_numpy(values.copy()))
-        assert found.dtype == torch.from_numpy(expected).dtype
-        assert (found.numpy() == expected).all(), method
+        result = getattr(symmetries, method)(torch.from_numpy(values.copy()))
+        assert result.dtype == torch.from_numpy(expected).dtype
+        assert (result.numpy() == expected).all(), method
 
 
 def test_a_row_has_its_own_symmetry_in_each_epoch() -> None:

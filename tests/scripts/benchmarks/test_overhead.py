@@ -28,17 +28,19 @@ def test_both_loops_do_the_same_work(model: str, bound: float, tmp_path: Path, m
     torch.set_num_threads(1)
     monkeypatch.setattr(overhead.MODELS[model], "num_steps", 70)  # warm-up, then cosine
     accelerator, recipe = Accelerator(cpu=True), overhead.Regression(model)
-    kept: list[torch.nn.Module] = []
-    monkeypatch.setattr(recipe, "model", lambda: kept.append(recipe.kind()) or kept[-1])
+    models: list[torch.nn.Module] = []
+    monkeypatch.setattr(recipe, "model", lambda: models.append(recipe.kind()) or models[-1])
     for run in (overhead.plain, overhead.ours):
         figures = overhead.block(run, recipe, iter([tmp_path / run.__name__]), accelerator)
         assert len(recipe.times) == 70
         assert 0 < figures["step"] < 1e4
         assert figures.keys() == {"step", "step_with_log"}
     torch.manual_seed(0)
-    theirs, mine, begin = (torch.nn.utils.parameters_to_vector(m.parameters()).detach() for m in (*kept, recipe.kind()))
-    assert (theirs - begin).norm() > 0.01 * begin.norm()
-    assert (mine - theirs).norm() < bound * (theirs - begin).norm()
+    plain_weights, our_weights, begin = (
+        torch.nn.utils.parameters_to_vector(m.parameters()).detach() for m in (*models, recipe.kind())
+    )
+    assert (plain_weights - begin).norm() > 0.01 * begin.norm()
+    assert (our_weights - plain_weights).norm() < bound * (plain_weights - begin).norm()
 
 
 def test_too_few_rounds_are_refused_before_anything_is_measured(monkeypatch: pytest.MonkeyPatch) -> None:
