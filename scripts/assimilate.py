@@ -1,4 +1,4 @@
-"""How well an emulator serves data assimilation: twin experiments with Lorenz-96, as a table and a page.
+"""Evaluate an emulator in data assimilation: twin experiments with Lorenz-96, as a table and a page.
 
 python scripts/assimilate.py model=truth out=runs/lorenz96/truth.html
 python scripts/assimilate.py member=runs/lorenz96/members/bilinear data=runs/lorenz96/prepared \\
@@ -25,11 +25,12 @@ def main() -> None:
 
     from ensemble.recipes.emulator.assimilation import experiment, models, page
 
-    found = experiment.run(settings, models.Emulated(network) if network else None)
-    print(experiment.as_text(experiment.table(found.errors)))
-    if found.jacobians:
-        print(f"one step: RMSE {found.jacobians.one_step:.4f}, Jacobian: relative error {found.jacobians.relative:.4f}")
-    page.write(found, settings, Path(settings.out))
+    assimilated = experiment.run(settings, models.Emulated(network) if network else None)
+    print(experiment.as_text(experiment.table(assimilated.errors)))
+    if errors_of_jacobian := assimilated.jacobians:
+        one_step, relative = errors_of_jacobian.one_step, errors_of_jacobian.relative
+        print(f"one step: RMSE {one_step:.4f}, Jacobian: relative error {relative:.4f}")
+    page.write(assimilated, settings, Path(settings.out))
     print(f"the page is {settings.out}")
 
 

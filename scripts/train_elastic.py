@@ -1,11 +1,11 @@
-"""Train a neural member on one machine, and go on with fewer ranks when one is lost for good.
+"""Train a neural member on one machine, and continue with fewer ranks when one is lost permanently.
 
     python scripts/train_elastic.py --config_file accelerate_configs/multi_gpu.yaml --num_processes 4 --recipe hot_sellers \
         data=runs/demo/prepared out=runs/demo/members/transformer batch_size=1536
 
-It starts `accelerate launch … scripts/train.py --resume auto` with the same words. After a loss it starts again on the
-largest number of ranks that are left and divide the batch, with the same global batches. Exit codes: 0 done, 1 failed, 2 a
-mistake of yours, 75 asked to stop and saved.
+It starts `accelerate launch … scripts/train.py --resume auto` with the same settings. After a loss it restarts on the
+largest number of remaining ranks that divides the batch, with the same global batches. Exit codes: 0 done, 1 failed, 2 a
+mistake in the command, 75 stopped by a signal and saved.
 """
 
 import argparse
@@ -24,21 +24,29 @@ TRAIN = str(Path(__file__).resolve().with_name("train.py"))
 def main() -> None:
     own = argparse.ArgumentParser(add_help=False, allow_abbrev=False)
     own.add_argument("--config_file", metavar="YAML", help="the accelerate configuration, of one machine")
-    own.add_argument("--num_processes", type=int, metavar="N", help="ranks when none is lost; without it those of the YAML")
-    own.add_argument("--capacity", metavar="FILE", help="a file with the number of ranks that can run, read again and again")
-    own.add_argument("--max_losses", type=int, default=3, metavar="N", help="losses without a checkpoint to end after")
+    own.add_argument("--num_processes", type=int, metavar="N", help="ranks if none is lost; default: those of the YAML")
+    own.add_argument("--capacity", metavar="FILE", help="a file with the number of available ranks, read repeatedly")
+    own.add_argument(
+        "--max_losses",
+        type=int,
+        default=3,
+        metavar="N",
+        help="losses without a checkpoint after which the job ends",
+    )
     options, words = own.parse_known_args()
-    of_recipe = recipe.option(recipe.DEFAULT, f"what is learned: {', '.join(recipe.BUILT_IN)}, or a package of your own")
-    schema = config_class(of_recipe.parse_known_args(words)[0].recipe)
-    settings: Any = configuration.from_command_line(schema, __doc__, [own, of_recipe])
+    recipe_option = recipe.option(
+        recipe.DEFAULT, f"the recipe to train: {', '.join(recipe.BUILT_IN)}, or a package of your own"
+    )
+    schema = config_class(recipe_option.parse_known_args(words)[0].recipe)
+    settings: Any = configuration.from_command_line(schema, __doc__, [own, recipe_option])
     check(settings)
     if options.config_file is None:
         raise UserError("there is no --config_file: name one of accelerate_configs/, as multi_cpu.yaml")
-    about = configuration.read_yaml(options.config_file)
-    ranks = about.get("num_processes", 1) if options.num_processes is None else options.num_processes
-    if about.get("num_machines", 1) != 1:
+    hardware = configuration.read_yaml(options.config_file)
+    ranks = hardware.get("num_processes", 1) if options.num_processes is None else options.num_processes
+    if hardware.get("num_machines", 1) != 1:
         raise UserError(
-            f"{options.config_file} is of {about['num_machines']} machines: this command knows one; under Slurm, "
+            f"{options.config_file} is of {hardware['num_machines']} machines: this command knows one; under Slurm, "
             "slurm/train_multi_node.slurm requeues a job that lost a node"
         )
     if ranks < 1:

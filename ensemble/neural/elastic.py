@@ -1,12 +1,12 @@
-"""Keep a training going when ranks are lost for good: start it again on fewer ranks, and on more when they come back.
+"""Continue a training when ranks are lost permanently: restart it on fewer ranks, and on more when they return.
 
-scripts/train_elastic.py is the command. `supervise` starts `accelerate launch`, waits for it, and reads what the run wrote
-to its file `status` (runs.py). A run that is lost goes on from its last checkpoint on the largest number of ranks that are
-left and divide `batch_size`. The global batches stay the same, and so does the largest micro-batch: the number of
-accumulation steps grows as the ranks shrink.
+scripts/train_elastic.py is the command. `supervise` starts `accelerate launch`, waits for it, and reads the file `status` of
+the run (runs.py). A lost run continues from its last checkpoint on the largest number of available ranks that divides
+`batch_size`. The global batches and the largest micro-batch stay the same: with fewer ranks there are more accumulation
+steps.
 
-How many ranks can run is read from a file (`capacity`), which a monitor or a person writes. Without one, each loss counts as
-one rank that does not come back.
+The number of available ranks is read from a file (`capacity`), which a monitor or a person writes. Without the file, each
+loss counts as one rank that does not return.
 """
 
 import ctypes
@@ -23,32 +23,32 @@ from ensemble.errors import UserError
 
 POLL_S = 0.2
 ORPHANS_S = 60.0
-"""What a rank may take to save after its launcher ended."""
+"""The time that a rank has to save after its launcher ended."""
 PR_SET_PDEATHSIG, PR_SET_CHILD_SUBREAPER = 1, 36
-"""prctl(2): the signal that a process gets when its parent dies; who becomes the parent of orphans."""
+"""prctl(2): the signal that a process receives when its parent dies; becoming the parent of orphans."""
 STOP = (signal.SIGTERM, signal.SIGINT, signal.SIGUSR1)
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class Job:
-    """A training, and the ranks that it is to have."""
+    """A training, and its ranks."""
 
     command: list[str]
-    """scripts/train.py and its words, without --resume."""
+    """scripts/train.py and its arguments, without --resume."""
     out: Path
     """The folder of the run."""
     yaml: Path
     """The accelerate configuration of one machine."""
     num_ranks: int
-    """Ranks when none is lost."""
+    """The number of ranks if none is lost."""
     batch_size: int
     """Examples in a global batch."""
     micro_batch_size: int
-    """Examples in one forward pass at most; 0 for those of a rank when none is lost."""
+    """The largest number of examples in a forward pass; 0 for those of a rank if none is lost."""
     capacity: Path | None
-    """The file with the number of ranks that can run; None to count a rank less after each loss."""
+    """The file with the number of available ranks; None to count one rank less after each loss."""
     max_losses: int
-    """Losses in a row, without a checkpoint between them, after which the job ends."""
+    """Consecutive losses without a checkpoint between them, after which the job ends."""
 
 
 def ranks_for(batch_size: int, most: int) -> int:
@@ -62,56 +62,56 @@ def micro_batch_for(batch_size: int, ranks: int, most: int) -> int:
     return max(size for size in range(1, max(1, min(most, share)) + 1) if share % size == 0)
 
 
-def supervise(job: Job, say: Callable[[str], None]) -> int:
-    """Run the job to its end and return its exit code: 0 done, 1 failed, 75 asked to stop and saved."""
+def supervise(job: Job, report: Callable[[str], None]) -> int:
+    """Run the job to its end and return its exit code: 0 done, 1 failed, 75 stopped by a signal and saved."""
     most_per_rank = job.micro_batch_size or job.batch_size // job.num_ranks
     available, ranks, losses = job.num_ranks, 0, 0
-    with _asked_to_stop() as asked:
+    with _signals_to_stop() as signals:
         while True:
             available = _capacity(job, available)
             before, ranks = ranks, ranks_for(job.batch_size, available)
             micro = micro_batch_for(job.batch_size, ranks, most_per_rank)
             if before not in (0, ranks):
-                say(f"goes on with {ranks} ranks instead of {before}: {_algebra(job, micro, ranks)}")
+                report(f"goes on with {ranks} ranks instead of {before}: {_accumulation(job, micro, ranks)}")
             saved = _newest(job.out)
-            status, grows = _one_start(job, ranks, micro, asked)
+            status, grows = _run_once(job, ranks, micro, signals)
             if status == "done":
                 return 0
-            if grows and status == "preempted" and not asked:
+            if grows and status == "preempted" and not signals:
                 losses = 0
                 continue
-            # A run that started before, and cannot start now, has lost a rank too
+            # A run that cannot start, but could before, has lost a rank too
             is_lost = status in ("lost", "running") or (not status and before)
-            if asked or not is_lost:
+            if signals or not is_lost:
                 return errors.PREEMPTED if status == "preempted" else errors.FAILED
             losses = 1 if _newest(job.out) > saved else losses + 1
             if losses > job.max_losses:
-                say(f"lost {losses} times without a checkpoint in between: not started again")
+                report(f"lost {losses} times without a checkpoint in between: not started again")
                 return errors.FAILED
             if job.capacity is None:
                 available = max(1, ranks - 1)
-            say(f"{_reason(job.out) or 'a process ended without a word'}: starts again")
+            report(f"{_reason(job.out) or 'a process ended without an error message'}: starts again")
 
 
-def _one_start(job: Job, ranks: int, micro: int, asked: list[int]) -> tuple[str, bool]:
-    """Launch once and wait until no rank is left.
+def _run_once(job: Job, ranks: int, micro: int, signals: list[int]) -> tuple[str, bool]:
+    """Launch the training and wait until all ranks have ended.
 
-    Returns the word that the run wrote to `status`, '' for none, and whether it was stopped to go on with more ranks.
+    Returns the word that the run wrote to `status`, '' for none, and whether it was stopped to continue with more ranks.
     """
     launcher = str(Path(sys.executable).with_name("accelerate-launch"))
     options = ["--quiet", "--config_file", str(job.yaml), "--num_processes", str(ranks)]
-    words = [*job.command, "--resume", "auto", f"micro_batch_size={micro}"]
-    stamp, saved, grows, num_passed_on = _stamp(job.out), _newest(job.out), False, 0
-    with subprocess.Popen([launcher, *options, *words], start_new_session=True, preexec_fn=_end_with_parent) as process:
+    arguments = [*job.command, "--resume", "auto", f"micro_batch_size={micro}"]
+    stamp, saved, grows, num_forwarded = _stamp(job.out), _newest(job.out), False, 0
+    with subprocess.Popen([launcher, *options, *arguments], start_new_session=True, preexec_fn=_end_with_parent) as process:
         while process.poll() is None:
             newest = _newest(job.out)
             if job.capacity and not grows and newest > saved and ranks_for(job.batch_size, _capacity(job, ranks)) > ranks:
                 grows = True
                 process.terminate()
             saved = newest
-            if len(asked) > num_passed_on:
-                num_passed_on = len(asked)
-                process.terminate()  # a launcher of several ranks passes it on; one rank gets it when its launcher ends
+            if len(signals) > num_forwarded:
+                num_forwarded = len(signals)
+                process.terminate()  # a launcher of several ranks forwards it; a single rank gets it when its launcher ends
             with suppress(subprocess.TimeoutExpired):
                 process.wait(POLL_S)
     _wait_for_orphans()
@@ -121,13 +121,13 @@ def _one_start(job: Job, ranks: int, micro: int, asked: list[int]) -> tuple[str,
 
 
 @contextmanager
-def _asked_to_stop() -> Iterator[list[int]]:
-    """Within it, the numbers of the signals that asked this process to stop; ranks whose launcher ended are its children."""
-    asked: list[int] = []
-    before = {number: signal.signal(number, lambda number, frame: asked.append(number)) for number in STOP}
+def _signals_to_stop() -> Iterator[list[int]]:
+    """A context that collects signals to stop this process, and in which it is the parent of ranks whose launcher ended."""
+    signals: list[int] = []
+    before = {number: signal.signal(number, lambda number, frame: signals.append(number)) for number in STOP}
     _prctl(PR_SET_CHILD_SUBREAPER, 1)
     try:
-        yield asked
+        yield signals
     finally:
         _prctl(PR_SET_CHILD_SUBREAPER, 0)
         for number, handler in before.items():
@@ -135,7 +135,7 @@ def _asked_to_stop() -> Iterator[list[int]]:
 
 
 def _wait_for_orphans() -> None:
-    """Ranks that their launcher left behind save their checkpoint first; those that hang are ended."""
+    """Wait until ranks without a launcher have saved their checkpoint, and kill those that hang."""
     import psutil
 
     _, alive = psutil.wait_procs(psutil.Process().children(recursive=True), timeout=ORPHANS_S)
@@ -146,7 +146,7 @@ def _wait_for_orphans() -> None:
 
 
 def _end_with_parent() -> None:
-    """A launcher that outlives this process would train on, and the next start beside it."""
+    """Otherwise a launcher would outlive this process, and train at the same time as the next one."""
     _prctl(PR_SET_PDEATHSIG, signal.SIGTERM)
 
 
@@ -155,10 +155,10 @@ def _prctl(option: int, value: int) -> None:
         ctypes.CDLL(None).prctl(option, value)
 
 
-def _capacity(job: Job, otherwise: int) -> int:
-    """The ranks that can run, at most those of the job."""
+def _capacity(job: Job, default: int) -> int:
+    """The number of available ranks, at most that of the job."""
     if job.capacity is None:
-        return otherwise
+        return default
     try:
         ranks = int(job.capacity.read_text(encoding="utf-8"))
     except FileNotFoundError:
@@ -186,13 +186,13 @@ def _reason(out: Path) -> str:
 
 
 def _stamp(out: Path) -> tuple[int, int]:
-    """Another one whenever the run writes its status, which is a new file each time."""
+    """A value that changes when the run writes its status, which is a new file each time."""
     try:
-        about = (out / "status").stat()
+        status = (out / "status").stat()
     except OSError:
         return 0, 0
-    return about.st_ino, about.st_mtime_ns
+    return status.st_ino, status.st_mtime_ns
 
 
-def _algebra(job: Job, micro: int, ranks: int) -> str:
+def _accumulation(job: Job, micro: int, ranks: int) -> str:
     return f"{job.batch_size} = {micro} × {ranks} ranks × {job.batch_size // (micro * ranks)} accumulated"

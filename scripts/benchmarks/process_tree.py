@@ -1,4 +1,4 @@
-"""What a command and all processes that it starts take together: seconds, CPU seconds, peak memory."""
+"""Seconds, CPU seconds and peak memory of a command together with all processes that it starts."""
 
 import threading
 import time
@@ -12,14 +12,15 @@ from benchmarks.timing import timed
 OPENMP = ["env", "-u", "OMP_NUM_THREADS", "OMP_WAIT_POLICY=PASSIVE"]
 PAUSE_S = 0.2
 SHARE_OF_SAMPLING = 0.05
-"""Of the time; the pause grows with the time that a sample takes, which is long for large processes."""
+"""The largest share of the time spent on sampling; the pause grows with the duration of a sample, which is long for large
+processes."""
 
 
 def watched(command: Sequence[str | Path]) -> dict[str, float]:
-    """As `timed`, but of the whole process tree, sampled every `PAUSE_S` or less often.
+    """As `timed`, for the whole process tree, which is sampled every `PAUSE_S` or less often.
 
-    peak_mb is the proportional set size summed over the processes, so that shared pages count once. cpu_s also counts
-    processes that nobody waits for, such as the workers of ray, up to their last sample.
+    peak_mb : the sum of the proportional set sizes of all processes, in which shared pages count once. cpu_s : includes
+    processes that no other process waits for, such as the workers of ray, up to their last sample.
     """
     done, peak = threading.Event(), [0.0]
     cpu_s: dict[psutil.Process, float] = {}
@@ -38,22 +39,22 @@ def watched(command: Sequence[str | Path]) -> dict[str, float]:
     watcher = threading.Thread(target=watch)
     watcher.start()
     try:
-        taken = timed([*OPENMP, *command])
+        usage = timed([*OPENMP, *command])
     finally:
         done.set()
         watcher.join()
-    # The peak of `timed` begins with the pages of this process; its CPU seconds lack processes that nobody waited for
-    return {**taken, "cpu_s": round(max(taken["cpu_s"], sum(cpu_s.values())), 3), "peak_mb": round(peak[0], 1)}
+    # The peak of `timed` includes pages of this process; its CPU seconds lack processes that no other process waited for
+    return {**usage, "cpu_s": round(max(usage["cpu_s"], sum(cpu_s.values())), 3), "peak_mb": round(peak[0], 1)}
 
 
 def _proportional_mb(process: psutil.Process) -> float:
     try:
-        if process.cmdline() == psutil.Process().cmdline():  # begun, but not yet the command: its pages are this process's
+        if process.cmdline() == psutil.Process().cmdline():  # forked, and not yet the command: its pages are this process's
             return 0.0
-        about = process.memory_full_info()
+        memory = process.memory_full_info()
     except psutil.Error:  # it has just ended
         return 0.0
-    return getattr(about, "pss", about.uss) / 1e6
+    return getattr(memory, "pss", memory.uss) / 1e6
 
 
 def _cpu_s(process: psutil.Process) -> float:

@@ -1,68 +1,133 @@
-"""What the benchmarks of trainings share: how one is launched, how fast it went, what its speed is compared with."""
+"""Launching trainings, their speed, and the comparison of measurements that were taken alternately."""
 
+import dataclasses
 import json
 import statistics
 import subprocess
 import sys
-from collections.abc import Sequence
+from collections.abc import Callable, Iterable, Sequence
 from pathlib import Path
-from typing import Literal
+from typing import Any, Literal, NamedTuple, TypeVar
 
-from benchmarks.timing import ROOT
+from benchmarks.timing import ONE_THREAD, ROOT, script, timed
+from ensemble import folders
 from ensemble.errors import UserError
 
 WARM_UP_STEPS = 10
-"""A training's log up to this step does not count: it holds a cold start, and the compilation if there is one."""
+"""Log lines of a training up to this step are ignored: they contain the cold start, and the compilation if there is one."""
+
+Measurement = TypeVar("Measurement")
 
 
 def launcher(
     ranks: int, hardware: Literal["cpu", "gpu"] = "cpu", configuration: str = "", threads: int = 1
 ) -> list[str | Path]:
-    """The words before a script that start so many ranks on this machine, by the YAML `configuration` or the hardware's."""
+    """Before a script: start it on `ranks` ranks of this machine, by the YAML `configuration` or that of the hardware."""
     yaml = configuration or ROOT / "accelerate_configs" / f"{'single' if ranks == 1 else 'multi'}_{hardware}.yaml"
     accelerate = Path(sys.executable).with_name("accelerate")
-    words = ["--quiet", "--config_file", yaml, "--num_processes", str(ranks)]
-    return ["env", f"OMP_NUM_THREADS={threads}", accelerate, "launch", *words]
+    options = ["--quiet", "--config_file", yaml, "--num_processes", str(ranks)]
+    return ["env", f"OMP_NUM_THREADS={threads}", accelerate, "launch", *options]
+
+
+@dataclasses.dataclass(frozen=True)
+class Commands:
+    """The commands of a recipe, each run on one thread."""
+
+    recipe: str
+
+    def prepare(self, data: Path, *words: str) -> None:
+        timed([*ONE_THREAD, *script("prepare_data", "--recipe", self.recipe, *words, f"out={data}")])
+
+    def train(self, preset: str, data: Path, member: Path, *words: str) -> dict[str, float]:
+        """Wall and CPU seconds, and peak memory, imports and evaluations included."""
+        file = ROOT / "ensemble" / "recipes" / self.recipe / "presets" / f"{preset}.yaml"
+        options = ("--recipe", self.recipe, "--config", file, f"data={data}", f"out={member}")
+        return timed([*ONE_THREAD, *script("train", *options, *words)])
+
+    def examine(self, member: Path, data: Path, *words: str) -> dict[str, Any]:
+        """Scores on test: see examine.py of the recipe."""
+        out = member.with_name(f"{member.name}.scores")
+        module = [sys.executable, "-m", f"ensemble.recipes.{self.recipe}.examine"]
+        timed([*ONE_THREAD, *module, f"member={member}", f"data={data}", f"out={out}", *words, "overwrite=true"])
+        scores: dict[str, Any] = folders.read_json(out / "scores.json")
+        return scores
 
 
 def num_gpus() -> int:
-    """Asked of another process, for torch would count as memory of every one that starts after it."""
+    """The number of GPUs, queried in another process: torch would add to the memory of each process started later."""
     code = "import torch; print(torch.cuda.device_count())"
     return int(subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True).stdout)
 
 
 def speed(run: Path) -> tuple[float, float]:
-    """A run's median samples a second, and its mean share of time waited for data, once it is warm.
+    """The median samples per second of a run, and its mean share of time spent waiting for data, after the warm-up.
 
-    Raises `UserError` for a run that was too short to be warm.
+    Raises `UserError` for a run that ended during the warm-up.
     """
     lines = [json.loads(line) for line in (run / "metrics.jsonl").read_text(encoding="utf-8").splitlines()]
     warm = [line for line in lines if line["kind"] == "train" and line["step"] > WARM_UP_STEPS]
     if not warm:
         raise UserError(
-            f"a training of {max((line['step'] for line in lines), default=0)} steps is too short to measure, for the first "
-            f"{WARM_UP_STEPS} do not count: raise max_epochs, or lower batch_size or log_every"
+            f"a training of {max((line['step'] for line in lines), default=0)} steps is too short to measure, since the "
+            f"first {WARM_UP_STEPS} do not count: raise max_epochs, or lower batch_size or log_every"
         )
     return statistics.median(line["samples_per_s"] for line in warm), statistics.mean(line["data_wait"] for line in warm)
 
 
 def enough(rounds: int, least: int, name: str = "rounds", what: str = "quartiles") -> None:
-    """Raise `UserError` for fewer rounds than what will be told of them needs."""
+    """Raise `UserError` if there are fewer rounds than `what` needs; `name` is that of the setting."""
     if rounds < least:
         raise UserError(f"{name}={rounds} is impossible: for {what} it must be {least} or more")
 
 
+def refuse_unknown(setting: str, names: Sequence[str], known: Iterable[str], kind: str = "") -> None:
+    """Raise `UserError` if a name in the list of a setting is not known."""
+    for name in names:
+        if name not in known:
+            raise UserError(f"{setting}={list(names)}: there is no {kind}'{name}', there are {', '.join(known)}")
+
+
 def quartiles(values: Sequence[float]) -> dict[str, float]:
-    """Median and quartiles of two values or more."""
-    least, median, most = statistics.quantiles(values, n=4, method="inclusive")
-    return {"median": round(median, 4), "quartile_1": round(least, 4), "quartile_3": round(most, 4)}
+    """Median and quartiles of at least two values."""
+    low, median, high = statistics.quantiles(values, n=4, method="inclusive")
+    return {"median": round(median, 4), "quartile_1": round(low, 4), "quartile_3": round(high, 4)}
 
 
-def by_neighbours(without: Sequence[float], with_it: Sequence[float]) -> tuple[list[float], list[float]]:
-    """Ratios of what was measured in turn, without, with, without, …, without, to the mean of its two neighbours.
+def spread(values: Sequence[float], digits: int | None = None) -> dict[str, float]:
+    """Median, least and most, rounded to `digits` if given."""
+    figures = {"median": statistics.median(values), "least": min(values), "most": max(values)}
+    return figures if digits is None else {name: round(value, digits) for name, value in figures.items()}
 
-    A drift of the machine cancels. The second list is the noise: each value without, by the nearest two without.
-    """
-    ratios = [2 * value / (before + after) for before, value, after in zip(without, with_it, without[1:], strict=False)]
-    noise = [2 * value / (before + after) for before, value, after in zip(without, without[1:], without[2:], strict=False)]
-    return ratios, noise
+
+def alternately(
+    reference: Callable[[], Measurement], candidate: Callable[[], Measurement], rounds: int
+) -> tuple[list[Measurement], list[Measurement]]:
+    """Measure reference, candidate, reference, …, reference: `rounds` candidates, each between two references."""
+    measurements = [(reference, candidate)[number % 2]() for number in range(2 * rounds + 1)]
+    return measurements[::2], measurements[1::2]
+
+
+class Neighbours(NamedTuple):
+    """Ratios of measurements that were taken alternately; a drift of the machine cancels."""
+
+    ratios: list[float]
+    """Each candidate relative to the mean of the references before and after it."""
+    noise: list[float]
+    """Each reference relative to the mean of the two references that are nearest in time."""
+
+    @property
+    def times_faster(self) -> dict[str, float]:
+        """How many times faster the candidate is, from ratios of seconds."""
+        return {"median": round(1 / statistics.median(self.ratios), 2), "least": round(1 / max(self.ratios), 2)}
+
+    @property
+    def largest_noise(self) -> float:
+        """The largest deviation of `noise` from 1."""
+        return round(max(abs(ratio - 1) for ratio in self.noise), 3)
+
+
+def by_neighbours(reference: Sequence[float], candidate: Sequence[float]) -> Neighbours:
+    """The ratios of measurements as `alternately` returns them."""
+    pairs = zip(reference, candidate, reference[1:], strict=False)
+    triples = zip(reference, reference[1:], reference[2:], strict=False)
+    return Neighbours(*([2 * value / (before + after) for before, value, after in three] for three in (pairs, triples)))

@@ -1,7 +1,7 @@
-"""How a whole command is measured, and what every figure is told with.
+"""Measurement of whole commands, and the environment that is written beside every figure.
 
-A command runs as a process, with the operating system's own account of its time and peak memory. What is compared is run
-in turn, A B A B, and the ratio is taken pair by pair, so that a noisy neighbour hits both.
+A command runs as a process, for which the operating system reports CPU time and peak memory. Commands that are compared run
+alternately, A B A B, and each ratio is that of neighbours in time, so that other load on the machine affects both.
 """
 
 import os
@@ -10,7 +10,7 @@ import signal
 import subprocess
 import sys
 import time
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -20,41 +20,54 @@ from ensemble.neural.environment import machine
 ROOT = Path(__file__).resolve().parents[2]
 SCRIPTS = ROOT / "scripts"
 AS_FOUND: list[str | Path] = ["env", "-u", "OMP_NUM_THREADS", "-u", "OMP_WAIT_POLICY"]
-"""The words before a command that is to find an environment which says nothing of threads."""
+"""Before a command: run it without OpenMP settings in its environment."""
+ONE_THREAD: list[str | Path] = ["env", "OMP_NUM_THREADS=1", "OMP_WAIT_POLICY=PASSIVE"]
+"""Before a command: run it on one thread."""
 
 
 def environment() -> dict[str, Any]:
-    """Hardware, versions, date and command: what a figure is worthless without."""
+    """Hardware, versions, date and command, without which a figure is worthless."""
     return {**machine(), "command": " ".join(["python", "scripts/benchmark.py", *sys.argv[1:]])}
 
 
-def timed(command: Sequence[str | Path], quiet: bool = True) -> dict[str, float]:
-    """Run a command: wall and CPU seconds, and the peak memory in MB of its largest process. `UserError` when it fails."""
-    output = subprocess.DEVNULL if quiet else None
+def script(name: str, *words: str | Path) -> list[str | Path]:
+    """The command of a script of this project."""
+    return [sys.executable, SCRIPTS / f"{name}.py", *words]
+
+
+def cpu_seconds(function: Callable[[], object]) -> float:
+    """The CPU seconds of this process during a call."""
+    began = time.process_time()
+    function()
+    return time.process_time() - began
+
+
+def timed(command: Sequence[str | Path]) -> dict[str, float]:
+    """Run a command: wall and CPU seconds, and the peak memory in MB of its largest process. `UserError` if it fails."""
     began = time.perf_counter()
     process = subprocess.Popen(
-        [str(word) for word in command], stdout=output, stderr=subprocess.PIPE, start_new_session=True
+        [str(word) for word in command], stdout=subprocess.DEVNULL, stderr=subprocess.PIPE, start_new_session=True
     )
     assert process.stderr is not None
     with process.stderr as stream:
         try:
             errors = stream.read().decode(errors="replace")
-            _, status, used = os.wait4(process.pid, 0)
+            _, status, usage = os.wait4(process.pid, 0)
         except BaseException:  # Ctrl-C and SIGTERM reach this process only
             os.killpg(process.pid, signal.SIGTERM)
-            stream.read()  # until the last of its processes is gone
+            stream.read()  # until the last process of the group has ended
             raise
     process.returncode = os.waitstatus_to_exitcode(status)
     if process.returncode:
         raise UserError(f"{' '.join(map(str, command))} ended with {process.returncode}: {reason(errors)}")
     return {
         "wall_s": round(time.perf_counter() - began, 3),
-        "cpu_s": round(used.ru_utime + used.ru_stime, 3),
-        "peak_mb": round(used.ru_maxrss / 1e3, 1),
+        "cpu_s": round(usage.ru_utime + usage.ru_stime, 3),
+        "peak_mb": round(usage.ru_maxrss / 1e3, 1),
     }
 
 
 def reason(errors: str) -> str:
-    """Why a process failed, by what it wrote to its standard error."""
-    said = re.findall(r"^(?:error|failed): (.+)$", errors, flags=re.MULTILINE)  # a launcher's traceback may follow
-    return said[-1] if said else errors.strip()[-500:]
+    """The error of a process that failed, from its standard error."""
+    sentences = re.findall(r"^(?:error|failed): (.+)$", errors, flags=re.MULTILINE)  # a launcher's traceback may follow
+    return sentences[-1] if sentences else errors.strip()[-500:]

@@ -1,6 +1,6 @@
-"""Processes that do their work in turn, A B A B … A: what one costs beside the other, in CPU seconds and memory.
+"""Two processes that work alternately, A B A B … A: the CPU seconds and the memory of one relative to the other.
 
-While one works the other waits, so that a drift of the machine hits both; each has one thread, and its memory to itself.
+While one works the other waits, so that other load on the machine affects both. Each has one thread and its own memory.
 """
 
 import json
@@ -8,55 +8,53 @@ import os
 import signal
 import statistics
 import subprocess
-import sys
 import tempfile
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import Any
 
-from benchmarks.runs import by_neighbours
-from benchmarks.timing import SCRIPTS, reason
+from benchmarks.runs import alternately, by_neighbours
+from benchmarks.timing import reason, script
 from ensemble.errors import UserError
 
 PAGE_MB = 0.004
-"""The least memory that a process can be given."""
+"""The smallest memory that a process can have."""
 
 
 Work = Callable[[], dict[str, float]]
-"""Asks a worker for a piece of work: `cpu_s`, and `peak_mb`, its most memory so far beside what it had before the first."""
+"""Lets a worker do its work once: `cpu_s`, and `peak_mb`, its peak memory so far above what it had before the first time."""
 
 
 @contextmanager
 def worker(words: Sequence[str], folder: Path, modules: str = "") -> Iterator[Work]:
-    """A command of benchmark.py that works once for each line it is sent, and answers with a line of JSON.
+    """Start a command of benchmark.py that works once for each line of its input, and answers with a line of JSON.
 
-    words : the command. folder : where it is started. modules : a folder that Python looks into before its own. To ask one
-    that has ended raises `UserError`.
+    words : the command. folder : its working directory. modules : a folder that Python searches before its own. Raises
+    `UserError` when a worker that has ended is called.
     """
     path = os.pathsep.join(part for part in (modules, os.environ.get("PYTHONPATH", "")) if part)
-    alone = {"OMP_NUM_THREADS": "1", "POLARS_MAX_THREADS": "1", "CUDA_VISIBLE_DEVICES": "", "PYTHONPATH": path}
+    one_thread = {"OMP_NUM_THREADS": "1", "POLARS_MAX_THREADS": "1", "CUDA_VISIBLE_DEVICES": "", "PYTHONPATH": path}
     with (
-        tempfile.TemporaryFile() as said,
+        tempfile.TemporaryFile() as errors,
         subprocess.Popen(
-            [sys.executable, str(SCRIPTS / "benchmark.py"), *words],
-            stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=said, text=True, start_new_session=True,
-            cwd=folder, env={**os.environ, **alone},
+            script("benchmark", *words), stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=errors, text=True,
+            start_new_session=True, cwd=folder, env={**os.environ, **one_thread},
         ) as process,
     ):  # fmt: skip
-        assert process.stdin is not None
-        assert process.stdout is not None
-        to_it, from_it = process.stdin, process.stdout
+        requests, answers = process.stdin, process.stdout
+        assert requests is not None
+        assert answers is not None
 
         def work() -> dict[str, float]:
             with suppress(BrokenPipeError):  # then there is no answer
-                to_it.write("\n")
-                to_it.flush()
-            if answer := from_it.readline():
+                requests.write("\n")
+                requests.flush()
+            if answer := answers.readline():
                 return json.loads(answer)
             code = process.wait()
-            said.seek(0)
-            why = reason(said.read().decode(errors="replace"))
+            errors.seek(0)
+            why = reason(errors.read().decode(errors="replace"))
             raise UserError(f"benchmark.py {' '.join(words)} ended with {code}: {why}")
 
         try:
@@ -67,37 +65,30 @@ def worker(words: Sequence[str], folder: Path, modules: str = "") -> Iterator[Wo
 
 
 def alone(work: Work, rounds: int) -> dict[str, float]:
-    """The median CPU seconds of a piece of work, after one that does not count, and the peak memory in MB."""
+    """The median CPU seconds and the peak memory in MB of a worker, after one call as a warm-up."""
     work()
-    runs = [work() for _ in range(rounds)]
-    return {"cpu_s": _digits(statistics.median(run["cpu_s"] for run in runs)), "peak_mb": round(runs[-1]["peak_mb"], 1)}
+    return _costs([work() for _ in range(rounds)])
 
 
 def compared(reference: Work, ours: Work, rounds: int, warm_up: bool) -> dict[str, Any]:
     """CPU seconds and peak memory of both, and how many times faster and leaner ours is than its neighbours in time.
 
-    noise : how far the reference was from its own neighbours, at most, as a part of them.
+    noise : the largest relative deviation of a call of the reference from its own neighbours.
     """
     if warm_up:
         reference()
         ours()
-    runs = [(reference, ours)[number % 2]() for number in range(2 * rounds + 1)]
-    theirs, mine = runs[::2], runs[1::2]
-    ratios, noise = by_neighbours([run["cpu_s"] for run in theirs], [run["cpu_s"] for run in mine])
+    runs = alternately(reference, ours, rounds)
+    neighbours = by_neighbours(*([run["cpu_s"] for run in side] for side in runs))
+    peaks = [side[-1]["peak_mb"] for side in runs]
     return {
-        "reference": {
-            "cpu_s": _digits(statistics.median(run["cpu_s"] for run in theirs)),
-            "peak_mb": round(theirs[-1]["peak_mb"], 1),
-        },
-        "ours": {
-            "cpu_s": _digits(statistics.median(run["cpu_s"] for run in mine)),
-            "peak_mb": round(mine[-1]["peak_mb"], 1),
-        },
-        "times_faster": {"median": round(1 / statistics.median(ratios), 2), "least": round(1 / max(ratios), 2)},
-        "times_leaner": round(theirs[-1]["peak_mb"] / max(mine[-1]["peak_mb"], PAGE_MB), 2),
-        "noise": round(max(abs(ratio - 1) for ratio in noise), 3),
+        **{name: _costs(side) for name, side in zip(("reference", "ours"), runs, strict=True)},
+        "times_faster": neighbours.times_faster,
+        "times_leaner": round(peaks[0] / max(peaks[1], PAGE_MB), 2),
+        "noise": neighbours.largest_noise,
     }
 
 
-def _digits(seconds: float) -> float:
-    return float(f"{seconds:.4g}")
+def _costs(runs: Sequence[dict[str, float]]) -> dict[str, float]:
+    cpu_s = statistics.median(run["cpu_s"] for run in runs)
+    return {"cpu_s": float(f"{cpu_s:.4g}"), "peak_mb": round(runs[-1]["peak_mb"], 1)}

@@ -1,4 +1,4 @@
-"""Small networks of the recipe emulator with random weights, and the manifest of the data that they would be of."""
+"""Small networks of the recipe emulator with random weights, and a manifest of their data."""
 
 from typing import Any
 
@@ -28,9 +28,9 @@ def network(name: str) -> Emulator:
     return networks.build(num_inputs=num_inputs, num_outputs=num_outputs, statistics=statistics, **settings)
 
 
-def about(of: Emulator) -> dict[str, Any]:
+def manifest(emulator: Emulator) -> dict[str, Any]:
     inputs, outputs = (
-        [f"{name}{n}" for n in range(size)] for name, size in (("in", of.num_inputs), ("out", of.num_outputs))
+        [f"{name}{n}" for n in range(size)] for name, size in (("in", emulator.num_inputs), ("out", emulator.num_outputs))
     )
     facts = {"system": "test", "inputs": inputs, "outputs": outputs, "units": {inputs[0]: "degC"}}
     return {"fingerprint": "f00d", "emulator": facts}

@@ -69,12 +69,12 @@ class Run:
 
     def ranks(self, process: subprocess.Popen[str]) -> list[psutil.Process]:
         """The processes of train.py, by rank."""
-        found = []
+        result = []
         for member in psutil.Process(process.pid).children(recursive=True):
             with contextlib.suppress(psutil.NoSuchProcess):
                 if launcher.TRAIN in member.cmdline()[:3]:
-                    found.append(member)
-        return sorted(found, key=lambda rank: rank.environ().get("RANK", ""))
+                    result.append(member)
+        return sorted(result, key=lambda rank: rank.environ().get("RANK", ""))
 
     def saved(self) -> int:
         names = [path.name for path in (self.out / "checkpoints").glob("step-*")]
@@ -112,9 +112,12 @@ def test_a_lost_rank_is_done_without(ranks: int, batch_size: int, left: int, tmp
     micro = elastic.micro_batch_for(batch_size, left, batch_size // ranks)
     assert micro <= batch_size // ranks, "a rank would need more memory than before"
     checkpoint = Path(shutil.copytree(run.out / "checkpoints" / f"step-{went_on_from:08d}", tmp_path / "checkpoint"))
-    ours, theirs = (load_file(of / "model.safetensors") for of in (run.out / "final", run.by_hand(checkpoint, left, micro)))
-    assert ours.keys() == theirs.keys()
-    assert [name for name in theirs if not torch.equal(ours[name], theirs[name])] == []
+    ours, other = (
+        load_file(run_folder / "model.safetensors")
+        for run_folder in (run.out / "final", run.by_hand(checkpoint, left, micro))
+    )
+    assert ours.keys() == other.keys()
+    assert [name for name in other if not torch.equal(ours[name], other[name])] == []
 
 
 @pytest.mark.parametrize(("few", "many", "batch_size"), [(2, 4, 1024)] if LONG else [(1, 2, 64)])

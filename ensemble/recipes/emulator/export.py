@@ -1,4 +1,4 @@
-"""A trained member as one file for other programs, in the format of the file's suffix: see formats.py.
+"""Export of a trained member to a file for other programs; the suffix determines the format: see formats.py.
 
 python scripts/export_model.py member=runs/emulator/members/mlp data=runs/emulator/prepared out=runs/emulator/mlp.pt2
 """
@@ -8,18 +8,18 @@ from ensemble.recipes.emulator import trained
 
 
 def export(member: str, data: str, out: str, dtype: str) -> list[str]:
-    """Write the file and return what is to be printed; see `formats.export`.
+    """Write the file and return lines to print; see `formats.export`.
 
     member : folder of the member
-    data : the prepared data that it learned from
+    data : the prepared data that it was trained on
     dtype : float32 or float64
     """
     network = trained.network_of(member, data)
 
     from ensemble.recipes.emulator import formats
 
-    found = formats.export(network, folders.read_manifest(data), out, dtype)
+    report = formats.export(network, folders.read_manifest(data), out, dtype)
     return [
-        f"{out}: {found['format']}, {dtype}, {', '.join(found['methods'])}",
-        f"differs from the network by {found['difference']:.1e} of the largest value at most, on {found['rows']} rows",
+        f"{out}: {report['format']}, {dtype}, {', '.join(report['methods'])}",
+        f"differs from the network by {report['difference']:.1e} of the largest value at most, on {report['rows']} rows",
     ]

@@ -1,17 +1,18 @@
-"""A trained network as one file for other programs: AOTInductor, ONNX or TorchScript. Each takes and gives physical units.
+"""Export of a trained network to a file for other programs: AOTInductor, ONNX or TorchScript, in physical units.
 
     .pt2    compiled by AOTInductor, for C++ and Python with libtorch: the models `forward`, `jacobian`, `tangent`, `adjoint`
     .onnx   for ONNX Runtime: input `x`; outputs `y` and `jacobian`
     .ts     TorchScript, for saber-pytorch and older programs: methods `forward`, `jacobian`, `tangent`, `adjoint`, and
             saber-pytorch's `jac_physical(inputs, mask)`. PyTorch has deprecated it.
 
-The size of the batch is free in all of them. Each file is compared with the network before it gets its name. Each has a JSON
-text with names, units, statistics and the fingerprint of the data; a `.pt2` also the instruction set of the machine that
-compiled it, which other machines must have (`load_pt2`, and cpp/ for C++).
+The batch size is dynamic in all of them. Each file is compared with the network before it is written to its place. Each has
+a JSON text with names, units, statistics and the fingerprint of the data; a `.pt2` also has the instruction set of the
+machine that compiled it, which other machines must support (`load_pt2`, and cpp/ for C++).
 """
 
 import json
 import logging
+import math
 import platform
 import tempfile
 import warnings
@@ -31,25 +32,25 @@ METHODS = ("forward", "jacobian", "tangent", "adjoint")
 METADATA = "emulator"
 """The key of the JSON text in each format."""
 TOLERANCE = {torch.float32: 2e-5, torch.float64: 1e-12}
-"""Of the largest difference from the network, relative to the largest value."""
+"""The largest difference from the network that is allowed, relative to the largest value."""
 CHECKED_BATCHES = (1, 3, 64)
 EXAMPLE_BATCH = 4
 INSTRUCTION_SETS = ("sse", "ssse", "avx", "fma", "f16c", "bmi", "abm", "popcnt", "movbe", "adx", "aes", "vaes", "gfni",
                     "vpclmul", "pclmul", "sha", "amx", "asimd", "sve")  # fmt: skip
-"""First letters of the processor's flags for which a compiler writes instructions."""
+"""Prefixes of those flags of a processor that compilers generate instructions for."""
 
 
 def export(
     network: Emulator, about: dict[str, Any], out: str | Path, dtype: str = "float32", methods: Sequence[str] = METHODS
 ) -> dict[str, Any]:
-    """Write the network to `out`, whose suffix chooses the format, once it is seen to give what the network gives.
+    """Write the network to `out`, whose suffix determines the format, after comparing its outputs with the network's.
 
-    about : the manifest of the data that the network learned from
-    dtype : float32 or float64, of the file's inputs and outputs
-    methods : those that a `.pt2` file has; each takes 5 to 12 CPU seconds to compile
+    about : the manifest of the data that the network was trained on
+    dtype : float32 or float64, of inputs and outputs
+    methods : the methods of a `.pt2` file, each of which takes 5 to 12 CPU seconds to compile
 
     Returns the format, the number of compared rows and the largest relative difference. Raises `UserError` for a file that
-    cannot be written, `Failure` for one that differs from the network. Then nothing is written.
+    cannot be written, and `Failure` for one that differs from the network, which is not written.
     """
     out = Path(out)
     write = WRITERS.get(out.suffix)
@@ -62,13 +63,13 @@ def export(
     with folders.new_file(out, "exported model") as scratch, tempfile.TemporaryDirectory() as folder:
         file = Path(folder) / f"model{out.suffix}"
         loaded = write(network, metadata, file, methods) if write is write_pt2 else write(network, metadata, file)
-        found = compared(network, loaded)
-        if not found["difference"] <= TOLERANCE[network.input_mean.dtype]:
+        report = compared(network, loaded)
+        if not report["difference"] <= TOLERANCE[network.input_mean.dtype]:
             raise Failure(
-                f"{out.name} differs from the network by {found['difference']:.1e}: this is an error of the export"
+                f"{out.name} differs from the network by {report['difference']:.1e}: this is an error of the export"
             )
         scratch.write_bytes(file.read_bytes())
-    return {"format": FORMATS[out.suffix], **found}
+    return {"format": FORMATS[out.suffix], **report}
 
 
 def describe(network: Emulator, about: dict[str, Any]) -> dict[str, Any]:
@@ -90,7 +91,7 @@ def describe(network: Emulator, about: dict[str, Any]) -> dict[str, Any]:
 
 
 def texts_of(metadata: dict[str, Any]) -> dict[str, str]:
-    """The JSON text, and what C++ needs without a parser of JSON: words joined by spaces."""
+    """The JSON text, and for C++, which has no parser of JSON here, lists as words separated by spaces."""
     texts = {METADATA: json.dumps(metadata), "dtype": str(metadata["dtype"])}
     for name in ("inputs", "outputs", "instruction_set"):
         if name in metadata:
@@ -102,23 +103,23 @@ Method = Callable[..., torch.Tensor]
 
 
 def compared(network: Emulator, methods: dict[str, Method]) -> dict[str, Any]:
-    """The largest difference of any method from the network's, relative to the largest value, on several sizes of batch."""
+    """The largest difference of any method from the network, relative to the largest value, for several batch sizes."""
     worst, num_rows = 0.0, 0
     for size in CHECKED_BATCHES:
         arguments = arguments_of(network, size, seed=size)
         num_rows += size
         for name, method in methods.items():
             expected = getattr(network, name)(*arguments[name])
-            got = method(*arguments[name])
-            if got.shape != expected.shape:
-                raise Failure(f"{name} of the exported file gives {tuple(got.shape)}, not {tuple(expected.shape)}")
-            difference = float((got - expected).abs().max() / expected.abs().max().clamp_min(1e-30))
-            worst = max(worst, difference if difference == difference else float("inf"))
+            output = method(*arguments[name])
+            if output.shape != expected.shape:
+                raise Failure(f"{name} of the exported file gives {tuple(output.shape)}, not {tuple(expected.shape)}")
+            difference = float((output - expected).abs().max() / expected.abs().max().clamp_min(1e-30))
+            worst = max(worst, difference if math.isfinite(difference) else math.inf)
     return {"rows": num_rows, "difference": worst, "methods": list(methods)}
 
 
 def arguments_of(network: Emulator, batch: int, seed: int) -> dict[str, tuple[torch.Tensor, ...]]:
-    """Random arguments of each method, distributed as the training data are."""
+    """Random arguments of each method, with the distribution of the training data."""
     draw = torch.Generator().manual_seed(seed)
     like = network.input_mean
 
@@ -131,18 +132,19 @@ def arguments_of(network: Emulator, batch: int, seed: int) -> dict[str, tuple[to
 
 
 class _Method(torch.nn.Module):
-    """One method of a network as the forward pass of a module."""
+    """One method of a network, or a tuple of several, as the forward pass of a module."""
 
-    def __init__(self, network: Emulator, name: str):
+    def __init__(self, network: Emulator, *names: str):
         super().__init__()
-        self.network, self.name = network, name
+        self.network, self.names = network, names
 
-    def forward(self, *arguments: torch.Tensor) -> torch.Tensor:
-        return getattr(self.network, self.name)(*arguments)
+    def forward(self, *arguments: torch.Tensor) -> Any:
+        outputs = [getattr(self.network, name)(*arguments) for name in self.names]
+        return outputs[0] if len(outputs) == 1 else tuple(outputs)
 
 
 def exported_program(network: Emulator, name: str) -> torch.export.ExportedProgram:
-    """A method by `torch.export`, with a free size of the batch."""
+    """A method exported by `torch.export`, with a dynamic batch size."""
     arguments = arguments_of(network, EXAMPLE_BATCH, seed=0)[name]
     batch = torch.export.Dim("batch", min=1)
     return torch.export.export(_Method(network, name), arguments, dynamic_shapes=(({0: batch},) * len(arguments),))
@@ -154,7 +156,7 @@ def exported_program(network: Emulator, name: str) -> torch.export.ExportedProgr
 def write_pt2(
     network: Emulator, metadata: dict[str, Any], file: Path, methods: Sequence[str] = METHODS
 ) -> dict[str, Method]:
-    """A model for each method in one package; it needs a C++ compiler."""
+    """Write a package with a model for each method; this needs a C++ compiler."""
     from torch._inductor import aot_compile
     from torch._inductor.cpp_builder import get_cpp_compiler
     from torch._inductor.exc import InvalidCxxCompiler
@@ -176,7 +178,7 @@ def write_pt2(
 
 
 def load_pt2(file: str | Path) -> tuple[dict[str, Method], dict[str, Any]]:
-    """The methods of a `.pt2` file, and its metadata; `UserError` where the processor lacks instructions of the file."""
+    """The methods of a `.pt2` file and its metadata; `UserError` if the processor lacks instructions of the file."""
     from torch._inductor.package import load_package
 
     reader: Any = torch._C._aoti.AOTIModelPackageLoader
@@ -191,7 +193,7 @@ def load_pt2(file: str | Path) -> tuple[dict[str, Method], dict[str, Any]]:
 
 
 def instruction_set() -> list[str]:
-    """The machine and the flags of its processor for which compilers write instructions."""
+    """The machine, and those flags of its processor that compilers generate instructions for."""
     flags: set[str] = set()
     cpuinfo = Path("/proc/cpuinfo")
     for line in cpuinfo.read_text(encoding="utf-8").splitlines() if cpuinfo.exists() else ():
@@ -205,17 +207,8 @@ def instruction_set() -> list[str]:
 # ------------------------------------------------------------------------------------------------ ONNX
 
 
-class _WithJacobian(torch.nn.Module):
-    def __init__(self, network: Emulator):
-        super().__init__()
-        self.network = network
-
-    def forward(self, x: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
-        return self.network(x), self.network.jacobian(x)
-
-
 def write_onnx(network: Emulator, metadata: dict[str, Any], file: Path) -> dict[str, Method]:
-    """One graph with the outputs `y` (B, O) and `jacobian` (B, O, I)."""
+    """Write one graph with the outputs `y` (B, O) and `jacobian` (B, O, I)."""
     try:
         import onnx
         import onnxruntime
@@ -225,10 +218,10 @@ def write_onnx(network: Emulator, metadata: dict[str, Any], file: Path) -> dict[
     arguments = arguments_of(network, EXAMPLE_BATCH, seed=0)["forward"]
     with quiet():
         program = torch.onnx.export(
-            _WithJacobian(network),
+            _Method(network, "forward", "jacobian"),
             arguments,
             dynamo=True,
-            dynamic_shapes=({0: torch.export.Dim("batch", min=1)},),
+            dynamic_shapes=(({0: torch.export.Dim("batch", min=1)},),),
             input_names=["x"],
             output_names=["y", "jacobian"],
             verbose=False,
@@ -288,12 +281,12 @@ class _Scripted(torch.nn.Module):
 
     @torch.jit.export
     def jac_physical(self, inputs: torch.Tensor, mask: torch.Tensor) -> torch.Tensor:
-        """inputs (B, I), mask (B, 1) with 0 for rows whose Jacobian is to be 0."""
+        """The Jacobians of inputs (B, I), 0 for rows whose mask (B, 1) is 0."""
         return self.network.masked_jacobian(inputs, mask[:, 0] > 0.5)
 
 
 def write_ts(network: Emulator, metadata: dict[str, Any], file: Path) -> dict[str, Method]:
-    """A module with METHODS and `jac_physical`; the metadata are an extra file in it."""
+    """Write a module with METHODS and `jac_physical`; the metadata are an extra file in it."""
     arguments: dict[str, Any] = arguments_of(network, EXAMPLE_BATCH, seed=0)
     arguments["masked_jacobian"] = (*arguments["forward"], torch.ones(EXAMPLE_BATCH, dtype=torch.bool))
     with quiet():
@@ -306,7 +299,7 @@ def write_ts(network: Emulator, metadata: dict[str, Any], file: Path) -> dict[st
 
 @contextmanager
 def quiet() -> Iterator[None]:
-    """PyTorch warns of the deprecation of TorchScript and of its own internals, of which the user can change nothing."""
+    """Hide warnings of PyTorch about the deprecation of TorchScript and about internals, which users cannot change."""
     logger = logging.getLogger("torch.onnx")
     level = logger.level
     logger.setLevel(logging.ERROR)

@@ -1,9 +1,9 @@
-"""NetCDF files of sea ice that nobody observed, in the layout of CICE's history files, with the formula of sea_ice.py.
+"""Generated NetCDF files of sea ice in the layout of CICE's history files, by the formula of sea_ice.py.
 
-Every input is a smooth field that changes with latitude, plus weather and differences from point to point; the fields are
-drawn independently of each other. The concentration is that of the formula, a, plus noise of the standard deviation
-`noise` · 4 a (1 - a), drawn from a uniform distribution. So the noise has mean 0 at each point, and a + noise stays within
-0 and 1. Equatorward of EDGE degrees there is no ice. Land has the mask 0 and fill values.
+Every input is the sum of a function of latitude, a random smooth field, and random values of single points. The fields of
+different inputs are independent. The concentration is that of the formula, a, plus noise with the standard deviation
+`noise` · 4 a (1 - a) from a uniform distribution. So the noise has mean 0 at each point, and a + noise is between 0 and 1.
+There is no ice below EDGE degrees of latitude. Land has the mask 0 and fill values.
 """
 
 from pathlib import Path
@@ -15,27 +15,27 @@ from ensemble.recipes.emulator import netcdf, sea_ice
 from ensemble.recipes.emulator.settings import NamesConfig, PrepareConfig
 
 EDGE = 45.0
-"""Degrees of latitude."""
+"""The ice edge, in degrees of latitude."""
 NUM_WAVES = 24
-"""Plane waves of a smooth field."""
+"""The number of plane waves in a smooth field."""
 LARGEST_NOISE = 0.14
-"""The noise reaches √3 · 4 · noise of a (1 - a), which must stay below 1."""
+"""The noise is at most √3 · 4 · noise times a (1 - a), a factor that must be below 1."""
 PROFILES = {
     "tair": (2.0, -28.0, 4.0, 3.0), "tsfc": (2.0, -24.0, 3.0, 3.0), "sst": (0.7, -2.0, 0.7, 0.6),
     "sss": (34.0, -3.0, 1.2, 1.0), "hs": (0.05, 0.25, 0.08, 0.06), "hi": (0.1, 1.0, 0.7, 0.4), "sice": (4.0, 0.0, 1.5, 1.2),
     "uocn": (0.0, 0.0, 0.1, 0.06), "vocn": (0.0, 0.0, 0.1, 0.06), "uatm": (0.0, 0.0, 5.0, 2.5), "vatm": (0.0, 0.0, 5.0, 2.5),
     "qref": (3.5e-3, -3e-3, 4e-4, 3e-4), "flwdn": (270.0, -80.0, 25.0, 15.0), "fswdn": (140.0, -130.0, 25.0, 15.0),
 }  # fmt: skip
-"""The value at the ice edge, its change to the pole, and the deviations of the smooth and of the rough part of a field."""
+"""For each field the value at the ice edge, its change to the pole, and the deviations of the smooth and the rough part."""
 LEAST = {"sst": -1.95, "sss": 5.0, "hs": 0.0, "hi": 0.02, "sice": 0.2, "qref": 1e-5, "flwdn": 100.0, "fswdn": 0.0}
 MOST = {"tsfc": 0.0}
 LAND_SHARE = 0.3
 FILL = 1e30
-"""The value of points without a value, as in CICE's files."""
+"""The value of missing points, as in CICE's files."""
 
 
 def write(folder: Path, config: PrepareConfig) -> list[Path]:
-    """Write `config.num_files` files, and return their paths. Which values a file has depends on its number and the seed."""
+    """Write `config.num_files` files, and return their paths. The values of a file depend on its number and the seed."""
     latitude = np.linspace(-89.0, 89.0, config.num_rows)
     longitude = np.arange(config.num_columns) * 360.0 / config.num_columns
     latitude, longitude = np.meshgrid(latitude, longitude, indexing="ij")
@@ -48,7 +48,7 @@ def write(folder: Path, config: PrepareConfig) -> list[Path]:
             _fields(np.random.default_rng([config.seed, 1 + number, time]), latitude, longitude, mask, config)
             for time in range(config.num_times)
         ]
-        stacked = {name: np.stack([of[name] for of in fields]) for name in fields[0]}
+        stacked = {name: np.stack([field[name] for field in fields]) for name in fields[0]}
         files.append(folder / f"sea_ice_{number:03d}.nc")
         _write_file(files[-1], stacked, latitude, longitude, mask, config.names)
     return files
@@ -64,22 +64,22 @@ def _fields(
 ) -> dict[str, np.ndarray]:
     """The variables of one time, (rows, columns) float32, FILL on land."""
     poleward = np.clip((np.abs(latitude) - EDGE) / (90 - EDGE), 0, 1)
-    found = {}
+    values_of = {}
     for name in netcdf.input_names(config.inputs):
         edge, change, smooth, rough = PROFILES[name]
         values = edge + change * poleward + smooth * _smooth(generator, latitude, longitude)
         values += rough * generator.standard_normal(latitude.shape)
-        found[name] = np.clip(values, LEAST.get(name), MOST.get(name)).astype(np.float32)
-    inputs = np.stack([found[name].ravel() for name in found], axis=1)
+        values_of[name] = np.clip(values, LEAST.get(name), MOST.get(name)).astype(np.float32)
+    inputs = np.stack([values.ravel() for values in values_of.values()], axis=1)
     clean = sea_ice.concentration(inputs)
     drawn = generator.uniform(-np.sqrt(3), np.sqrt(3), clean.size)
     ice = (clean + config.noise * 4 * clean * (1 - clean) * drawn).reshape(latitude.shape)
-    found[sea_ice.OUTPUT] = np.where(np.abs(latitude) > EDGE, ice, 0).astype(np.float32)
-    return {name: np.where(mask > 0, values, np.float32(FILL)) for name, values in found.items()}
+    values_of[sea_ice.OUTPUT] = np.where(np.abs(latitude) > EDGE, ice, 0).astype(np.float32)
+    return {name: np.where(mask > 0, values, np.float32(FILL)) for name, values in values_of.items()}
 
 
 def _smooth(generator: np.random.Generator, latitude: np.ndarray, longitude: np.ndarray) -> np.ndarray:
-    """A field of mean 0 and deviation 1: a sum of waves on the sphere, without a seam or a pole."""
+    """A field of mean 0 and deviation 1: a sum of waves in space, which is continuous on the whole sphere."""
     up = np.radians(latitude)
     east = np.radians(longitude)
     place = np.stack([np.cos(up) * np.cos(east), np.cos(up) * np.sin(east), np.sin(up)], axis=-1)

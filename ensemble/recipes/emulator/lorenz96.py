@@ -15,7 +15,7 @@ FORCING = 8.0
 STEP = 0.05
 NUM_SPIN_UP_STEPS = 1000
 SPIN_UP_SPREAD = 0.01
-"""Standard deviation of the perturbation from which a trajectory starts."""
+"""Standard deviation of the perturbation at the start of a trajectory."""
 
 
 def tendency(states: np.ndarray) -> np.ndarray:
@@ -62,7 +62,7 @@ def jacobian(states: np.ndarray) -> np.ndarray:
 
 
 def trajectory(num_states: int, seed: int, every: int = 1, num_points: int = NUM_POINTS) -> np.ndarray:
-    """States on the attractor, (num_states, N), `every` steps apart, after NUM_SPIN_UP_STEPS steps from a perturbed rest."""
+    """States on the attractor, (num_states, N), `every` steps apart, after a spin-up of NUM_SPIN_UP_STEPS steps."""
     state = FORCING + SPIN_UP_SPREAD * np.random.default_rng(seed).normal(size=num_points)
     for _ in range(NUM_SPIN_UP_STEPS):
         state = step(state)

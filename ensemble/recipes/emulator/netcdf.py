@@ -1,10 +1,10 @@
-"""Points of sea ice from NetCDF files of any size: checked, converted to the units of sea_ice.py, and filtered.
+"""Reading points of sea ice from NetCDF files of any size: checks, conversion to the units of sea_ice.py, and filters.
 
 A file has the target with the dimensions (time, row, column) or (row, column), the inputs with the same dimensions in the
 same order, and latitudes, longitudes and the mask with the last two of them. Values are read in pieces of some rows of the
-grid at one time. Kept are points of the sea (mask 1) beyond `min_latitude` on both hemispheres whose concentration is above
-`min_concentration` and at most 1. A kept point without a value is an error, as are variables that are missing, have
-another order of dimensions, or have other units than in the files before.
+grid at one time. Points of the sea (mask 1) are used if they are beyond `min_latitude` on either hemisphere and have a
+concentration above `min_concentration` and at most 1. It is an error if a value of such a point is missing, and if a
+variable is missing, has another order of dimensions, or has other units than in the previous files.
 """
 
 import dataclasses
@@ -34,17 +34,17 @@ KNOWN_UNITS: dict[str, dict[str, tuple[float, float]]] = {
     "kg/kg": {**dict.fromkeys(("kg/kg", "kg kg-1", "kg kg**-1", "1"), (1.0, 0.0)), "g/kg": (1e-3, 0.0)},
     "W/m2": dict.fromkeys(("w/m2", "w/m^2", "w m-2", "w m^-2", "w m**-2"), (1.0, 0.0)),
 }  # fmt: skip
-"""By the unit of sea_ice.py: the units that are understood, in small letters, each with factor and summand."""
+"""For each unit of sea_ice.py the units that can be converted, in lower case, with factor and summand."""
 POSSIBLE = {
     "degC": (-120.0, 60.0), "psu": (0.0, 60.0), "m": (0.0, 100.0), "m/s": (-150.0, 150.0), "kg/kg": (0.0, 0.1),
     "W/m2": (0.0, 2000.0),
 }  # fmt: skip
-"""The values that a kept point can have, by unit."""
+"""For each unit the smallest and the largest possible value."""
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class Points:
-    """Kept points, in the order of time, row and column."""
+    """Points that are used, ordered by time, row and column."""
 
     inputs: np.ndarray
     """(n, inputs) float32."""
@@ -53,9 +53,11 @@ class Points:
     latitude: np.ndarray
     """(n,) float32, degrees."""
     longitude: np.ndarray
+    """(n,) float32, degrees."""
     row: np.ndarray
-    """(n,) int64, of the grid."""
+    """(n,) int64, the row of the grid."""
     column: np.ndarray
+    """(n,) int64, the column of the grid."""
 
 
 @dataclasses.dataclass(frozen=True)
@@ -80,26 +82,24 @@ def library() -> Any:
 
 
 def input_names(num_inputs: int) -> tuple[str, ...]:
-    """The inputs of sea ice in their order: 7, or 14 with those of the ocean's and the atmosphere's forcing."""
+    """The names of the inputs of sea ice in their order: 7, or 14 with ocean and atmosphere."""
     return sea_ice.INPUTS if num_inputs == len(sea_ice.INPUTS) else sea_ice.INPUTS + sea_ice.EXTRA
 
 
 class Reader:
-    """Reads files one after the other, and remembers what they must have in common."""
+    """Reads files one after the other, and checks that they have the same grid and units."""
 
     def __init__(self, config: PrepareConfig):
         self.config = config
         self.names = input_names(config.inputs)
         self.shape: tuple[int, int] | None = None
         """Rows and columns of the grid."""
-        self.formulas: set[str] = set()
-        """What the files name as the formula that made them; '' for one that names none."""
         self.counts = {"points": 0, "land": 0, "low latitude": 0, "concentration": 0}
-        """Points read, and those left out by each rule, in this order."""
+        """Points read, and points dropped by each rule, in this order."""
         self._units: dict[str, tuple[tuple[float, float], str, Path]] = {}
 
     def read(self, path: Path) -> Iterator[tuple[int, Points]]:
-        """The number of the time and the kept points of each piece of a file; `UserError` for what is wrong with it."""
+        """For each piece of a file the number of the time and the points; `UserError` for a file with an error."""
         xarray = library()
         try:
             dataset = xarray.open_dataset(path, engine=ENGINE, decode_times=False, cache=False)
@@ -109,26 +109,53 @@ class Reader:
             yield from self._pieces(dataset, path)
 
     def _pieces(self, dataset: Any, path: Path) -> Iterator[tuple[int, Points]]:
-        config = self.config
-        target, inputs = (
-            self._field(dataset, path, sea_ice.OUTPUT),
-            [self._field(dataset, path, name) for name in self.names],
-        )
-        dims = target.dims
+        fields = [self._field(dataset, path, name) for name in (sea_ice.OUTPUT, *self.names)]
+        target, dims = fields[0], fields[0].dims
         if len(dims) not in (2, 3):
             raise UserError(
                 f"{path}: {target.name} has the dimensions {_listed(dims)}, not time, row and column: select one level of it"
             )
-        for field in inputs:
+        for field in fields[1:]:
             if field.dims != dims:
                 _refuse_dimensions(path, field, dims, target.name)
-        grid = dims[-2:]
-        latitude = self._of_grid(dataset, path, config.names.latitude, "names.latitude", target)
-        longitude = self._of_grid(dataset, path, config.names.longitude, "names.longitude", target)
+        latitude, longitude, is_sea = self._grid(dataset, path, target)
+        scales = [self._scale(path, field, name) for field, name in zip(fields, (sea_ice.OUTPUT, *self.names), strict=True)]
+        is_polar = np.abs(latitude) > self.config.min_latitude
+        num_points = 0
+        rows_at_once = max(1, self.config.chunk_points // latitude.shape[1])
+        for time in range(target.sizes[dims[0]] if len(dims) == 3 else 1):
+            for first in range(0, latitude.shape[0], rows_at_once):
+                rows = slice(first, min(first + rows_at_once, latitude.shape[0]))
+                where = {dims[-2]: rows, **({dims[0]: time} if len(dims) == 3 else {})}
+                self.counts["points"] += is_sea[rows].size
+                self.counts["land"] += int((~is_sea[rows]).sum())
+                self.counts["low latitude"] += int((is_sea[rows] & ~is_polar[rows]).sum())
+                place = _Place(path, time, first)
+                ice, is_ice = self._ice(place, target.isel(where), scales[0], is_sea[rows] & is_polar[rows])
+                row, column = np.nonzero(is_ice)
+                if len(row):
+                    num_points += len(row)
+                    points = Points(
+                        inputs=self._inputs(place, [field.isel(where) for field in fields[1:]], scales[1:], is_ice),
+                        target=ice[is_ice].astype(np.float32),
+                        latitude=latitude[rows][is_ice].astype(np.float32),
+                        longitude=longitude[rows][is_ice].astype(np.float32),
+                        row=row.astype(np.int64) + first,
+                        column=column.astype(np.int64),
+                    )
+                    yield time, points
+        if not num_points:
+            self._refuse_empty(path, target.name, is_sea, is_polar)
+
+    def _grid(self, dataset: Any, path: Path, target: Any) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
+        """Latitude, longitude and whether a point is sea, (rows, columns) each; the shape is the same for all files."""
+        names = self.config.names
+        latitude = self._of_grid(dataset, path, names.latitude, "names.latitude", target)
+        longitude = self._of_grid(dataset, path, names.longitude, "names.longitude", target)
         is_sea = np.isfinite(latitude)
-        if config.names.mask:
-            is_sea = self._of_grid(dataset, path, config.names.mask, "names.mask", target) == 1
-        for name, values in ((config.names.latitude, latitude), (config.names.longitude, longitude)):
+        if names.mask:
+            is_sea = self._of_grid(dataset, path, names.mask, "names.mask", target) == 1
+        for name, values in ((names.latitude, latitude), (names.longitude, longitude)):
             _refuse_missing(_Place(path, 0, 0), name, values, is_sea)
         if self.shape and self.shape != latitude.shape:
             raise UserError(
@@ -136,65 +163,38 @@ class Reader:
                 "give files of one grid"
             )
         self.shape = latitude.shape
-        self.formulas.add(str(dataset.attrs.get("formula", "")))
-        scales = [
-            self._scale(path, field, name)
-            for field, name in zip([target, *inputs], (sea_ice.OUTPUT, *self.names), strict=True)
-        ]
-        is_polar = np.abs(latitude) > config.min_latitude
-        num_kept = 0
-        rows_at_once = max(1, config.chunk_points // latitude.shape[1])
-        for time in range(target.sizes[dims[0]] if len(dims) == 3 else 1):
-            for first in range(0, latitude.shape[0], rows_at_once):
-                rows = slice(first, min(first + rows_at_once, latitude.shape[0]))
-                where = {grid[0]: rows, **({dims[0]: time} if len(dims) == 3 else {})}
-                self.counts["points"] += is_sea[rows].size
-                self.counts["land"] += int((~is_sea[rows]).sum())
-                self.counts["low latitude"] += int((is_sea[rows] & ~is_polar[rows]).sum())
-                at = _Place(path, time, first)
-                ice, is_ice = self._ice(at, target.isel(where), scales[0], is_sea[rows] & is_polar[rows])
-                row, column = np.nonzero(is_ice)
-                if not len(row):
-                    continue
-                num_kept += len(row)
-                values = np.empty((len(row), len(inputs)), np.float32)
-                for number, (field, scale) in enumerate(zip(inputs, scales[1:], strict=True)):
-                    piece = _converted(field.isel(where).values, scale)
-                    _refuse_missing(at, field.name, piece, is_ice)
-                    values[:, number] = piece[is_ice]
-                    _refuse_impossible(path, field.name, self.names[number], values[:, number])
-                yield (
-                    time,
-                    Points(
-                        inputs=values,
-                        target=ice[is_ice].astype(np.float32),
-                        latitude=latitude[rows][is_ice].astype(np.float32),
-                        longitude=longitude[rows][is_ice].astype(np.float32),
-                        row=row.astype(np.int64) + first,
-                        column=column.astype(np.int64),
-                    ),
-                )
-        if not num_kept:
-            self._refuse_empty(path, target.name, is_sea, is_polar)
+        return latitude, longitude, is_sea
+
+    def _inputs(
+        self, place: "_Place", fields: list[Any], scales: list[tuple[float, float]], is_ice: np.ndarray
+    ) -> np.ndarray:
+        """The inputs of the points in a piece of the grid, (n, inputs) float32."""
+        inputs = np.empty((int(is_ice.sum()), len(fields)), np.float32)
+        for number, (field, scale) in enumerate(zip(fields, scales, strict=True)):
+            values = _converted(field.values, scale)
+            _refuse_missing(place, field.name, values, is_ice)
+            inputs[:, number] = values[is_ice]
+            _refuse_impossible(place.path, field.name, self.names[number], inputs[:, number])
+        return inputs
 
     def _ice(
-        self, at: "_Place", target: Any, scale: tuple[float, float], is_point: np.ndarray
+        self, place: "_Place", target: Any, scale: tuple[float, float], is_point: np.ndarray
     ) -> tuple[np.ndarray, np.ndarray]:
-        """The concentration in a piece of the grid, and where it is that of a point to keep; (rows, columns) each."""
+        """The concentration in a piece of the grid, and whether each point is used; (rows, columns) each."""
         if not is_point.any():
             return np.zeros(is_point.shape), is_point
         ice = _converted(target.values, scale)
-        _refuse_missing(at, target.name, ice, is_point)
+        _refuse_missing(place, target.name, ice, is_point)
         largest = np.max(ice, where=is_point, initial=-np.inf)
         if largest > MOST_CONCENTRATION:
             raise UserError(
-                f"{at.path}: {target.name} reaches {largest:g}, but a concentration is at most 1: write the right units "
+                f"{place.path}: {target.name} reaches {largest:g}, but a concentration is at most 1: write the right units "
                 "into the file, such as %"
             )
         least = np.min(ice, where=is_point, initial=np.inf)
         if least < LEAST_CONCENTRATION:
             raise UserError(
-                f"{at.path}: {target.name} is {least:g} at a sea point, but a concentration is at least 0: if this marks "
+                f"{place.path}: {target.name} is {least:g} at a sea point, but a concentration is at least 0: if this marks "
                 "missing values, write it into the attribute _FillValue"
             )
         is_ice = is_point & (ice > self.config.min_concentration) & (ice <= 1)
@@ -223,12 +223,12 @@ class Reader:
         raise AssertionError
 
     def _scale(self, path: Path, field: Any, name: str) -> tuple[float, float]:
-        """Factor and summand to the unit of sea_ice.py; the same for all files."""
-        wanted, unit = sea_ice.UNITS[name], str(field.attrs.get("units", "")).strip()
-        scale = KNOWN_UNITS[wanted].get(unit.lower()) if unit else (1.0, 0.0)
+        """Factor and summand for the conversion to the unit of sea_ice.py, the same for all files."""
+        expected, unit = sea_ice.UNITS[name], str(field.attrs.get("units", "")).strip()
+        scale = KNOWN_UNITS[expected].get(unit.lower()) if unit else (1.0, 0.0)
         if scale is None:
             raise UserError(
-                f"{path}: {field.name} has the units {unit!r}, which are not understood: convert it to {wanted}, or "
+                f"{path}: {field.name} has the units {unit!r}, which are not understood: convert it to {expected}, or "
                 f"name another variable with names.{name}="
             )
         before, unit_before, first = self._units.setdefault(name, (scale, unit, path))
@@ -276,13 +276,14 @@ def _converted(values: np.ndarray, scale: tuple[float, float]) -> np.ndarray:
     return np.asarray(values, np.float64) * scale[0] + scale[1]
 
 
-def _refuse_missing(at: _Place, name: str, values: np.ndarray, is_needed: np.ndarray) -> None:
+def _refuse_missing(place: _Place, name: str, values: np.ndarray, is_needed: np.ndarray) -> None:
     missing = np.argwhere(is_needed & ~np.isfinite(values))
     if len(missing):
         row, column = missing[0]
         raise UserError(
-            f"{at.path}: {name} has no value (NaN) at {len(missing):,} of {int(is_needed.sum()):,} points to keep "
-            f"of time {at.time}, the first at row {row + at.first_row} and column {column}: correct the file, or its mask"
+            f"{place.path}: {name} has no value (NaN) at {len(missing):,} of {int(is_needed.sum()):,} points to keep "
+            f"of time {place.time}, the first at row {row + place.first_row} and column {column}: correct the file, or its "
+            "mask"
         )
 
 

@@ -1,14 +1,14 @@
 """Networks with hand-written Jacobians: a perceptron, a bilinear convolution on a ring, and a layer that conserves a sum.
 
-Every network takes and gives physical units: the means and standard deviations are buffers of the module.
+Inputs and outputs of every network are in physical units: the means and standard deviations are buffers of the module.
 
     y = m_out + s_out · f((x - m_in) / s_in)          with `residual`, x is added, and m_out and s_out are those of y - x
 
-Tangent, adjoint and Jacobian are written as products of the layers' derivatives. They use no automatic differentiation, so
-that `torch.export`, ONNX and TorchScript take them. They can be differentiated by the weights, as a loss with a Jacobian
-term needs. The derivatives of activations are the kernels that automatic differentiation itself uses.
+Tangent, adjoint and Jacobian are products of the derivatives of the layers. They do not use automatic differentiation, so
+that `torch.export`, ONNX and TorchScript can export them. They are differentiable by the weights, which a loss with a
+Jacobian term needs. The derivatives of activations are the kernels of automatic differentiation.
 
-Letters of shapes: B batch, I inputs, O outputs, N points of a ring, C channels, K size of a stencil.
+Shape suffixes: B batch, I inputs, O outputs, N points of a ring, C channels, K size of a stencil.
 """
 
 import itertools
@@ -26,7 +26,7 @@ STATISTICS = ("input_mean", "input_std", "output_mean", "output_std")
 
 
 class Emulator(nn.Module):
-    """What all networks share: statistics, `forward`, `tangent`, `adjoint` and `jacobian` in physical units.
+    """Base class of all networks: statistics, and `forward`, `tangent`, `adjoint` and `jacobian` in physical units.
 
     A subclass defines `network`, `network_tangent` and `network_adjoint` in normalised units.
     """
@@ -46,10 +46,10 @@ class Emulator(nn.Module):
             self.register_buffer(name, torch.full((size,), float(name.endswith("std"))))
 
     def set_statistics(self, statistics: Mapping[str, Any]) -> None:
-        """Copy means and standard deviations: `input_mean`, `input_std` (I,), `output_mean`, `output_std` (O,).
+        """Set means and standard deviations: `input_mean`, `input_std` (I,), `output_mean`, `output_std` (O,).
 
-        With `residual`, those of the outputs are of y - x. Raises ValueError for another shape and for a deviation that
-        is not positive.
+        With `residual`, those of the outputs are of y - x. Raises ValueError for a wrong shape and for a deviation that is
+        not positive.
         """
         for name in STATISTICS:
             values, buffer = torch.as_tensor(statistics[name]), getattr(self, name)
@@ -60,7 +60,7 @@ class Emulator(nn.Module):
             buffer.copy_(values)
 
     def forward(self, x_BI: torch.Tensor, dx_BI: torch.Tensor | None = None) -> Any:
-        """y, (B, O); with `dx_BI` the pair of y and the product of the Jacobian with dx, each (B, O), at lower cost."""
+        """y, (B, O); with `dx_BI` the pair of y and the product of the Jacobian with dx, each (B, O)."""
         if dx_BI is None:
             y_BO = self.output_mean + self.output_std * self.network(self.normalised(x_BI))
             return x_BI + y_BO if self.residual else y_BO
@@ -84,7 +84,7 @@ class Emulator(nn.Module):
         return jacobian_BOI + _identity(jacobian_BOI) if self.residual else jacobian_BOI
 
     def masked_jacobian(self, x_BI: torch.Tensor, mask_B: torch.Tensor) -> torch.Tensor:
-        """`jacobian` where the boolean mask holds and exactly 0 elsewhere, also for inputs that are not finite there."""
+        """`jacobian` where the boolean mask is True, and exactly 0 elsewhere, also if inputs are not finite there."""
         inputs_BI = torch.where(mask_B[:, None], x_BI, self.input_mean)
         jacobian_BOI = self.jacobian(inputs_BI)
         return torch.where(mask_B[:, None, None], jacobian_BOI, torch.zeros_like(jacobian_BOI))
@@ -93,19 +93,19 @@ class Emulator(nn.Module):
         return (x_BI - self.input_mean) / self.input_std
 
     def network(self, x_BI: torch.Tensor) -> torch.Tensor:
-        """The network itself, (B, O), normalised units."""
+        """The outputs, (B, O), in normalised units."""
         raise NotImplementedError
 
     def network_tangent(self, x_BI: torch.Tensor, dx_BI: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
-        """The network's value and its Jacobian's product with dx, each (B, O). Axes between B and O are broadcast."""
+        """The outputs and the product of the Jacobian with dx, each (B, O). Axes between B and O are broadcast."""
         raise NotImplementedError
 
     def network_adjoint(self, x_BI: torch.Tensor, dy_BO: torch.Tensor) -> torch.Tensor:
-        """The product of the network's transposed Jacobian with dy, (B, I)."""
+        """The product of the transposed Jacobian with dy, (B, I)."""
         raise NotImplementedError
 
     def network_jacobian(self, x_BI: torch.Tensor) -> torch.Tensor:
-        """(B, O, I): a tangent for each input."""
+        """The Jacobian, (B, O, I): a tangent for each input."""
         unit_II = torch.eye(self.num_inputs, dtype=x_BI.dtype, device=x_BI.device)
         columns = self.network_tangent(x_BI.unsqueeze(1), unit_II.unsqueeze(0))[1]
         return columns.transpose(1, 2).expand(x_BI.shape[0], -1, -1)
@@ -144,7 +144,10 @@ class Mlp(Emulator):
         super().set_statistics(statistics)
 
     def network(self, x_BI: torch.Tensor) -> torch.Tensor:
-        return self._values(x_BI)[-1]
+        value = x_BI
+        for number, layer in enumerate(self.layers):
+            value = self._activated(number, layer(value))
+        return value
 
     def network_tangent(self, x_BI: torch.Tensor, dx_BI: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
         value, change = x_BI, dx_BI
@@ -166,14 +169,8 @@ class Mlp(Emulator):
             return rows.expand(x_BI.shape[0], -1, -1)
         return super().network_jacobian(x_BI)
 
-    def _values(self, x_BI: torch.Tensor) -> list[torch.Tensor]:
-        values = [x_BI]
-        for number, layer in enumerate(self.layers):
-            values.append(self._activated(number, layer(values[-1])))
-        return values
-
     def _inputs_of_activations(self, x_BI: torch.Tensor) -> list[torch.Tensor]:
-        """The result of each linear layer, (B, width)."""
+        """The output of each linear layer, (B, width)."""
         befores, value = [], x_BI
         for number, layer in enumerate(self.layers):
             befores.append(layer(value))
@@ -200,12 +197,12 @@ class Mlp(Emulator):
 
 
 class BilinearConvolution(Emulator):
-    """For states on a ring: layers of u + v · w, where u, v and w are convolutions of the layer's input.
+    """A network for states on a ring, with layers u + v · w, where u, v and w are convolutions of the input of the layer.
 
-    Advection consists of products of neighbours; the network contains nothing else of an equation. It is residual.
+    Advection consists of products of neighbours; the network contains no other part of an equation. It is residual.
 
     channels : of each hidden layer
-    reach : the stencil of every layer has this number of points on both sides
+    reach : points of the stencil of every layer on each side
     """
 
     def __init__(self, num_points: int, channels: Sequence[int] = (24, 24), reach: int = 2):
@@ -251,13 +248,12 @@ class BilinearConvolution(Emulator):
     def _gathered(self, stencils: torch.Tensor) -> torch.Tensor:
         """The transpose of `_stencils`: (…, N, K C) to (…, N, C)."""
         parts = stencils.chunk(len(self.offsets), dim=-1)
-        return torch.stack(
-            [torch.roll(part, offset, dims=-2) for part, offset in zip(parts, self.offsets, strict=True)]
-        ).sum(dim=0)
+        rolled = [torch.roll(part, offset, dims=-2) for part, offset in zip(parts, self.offsets, strict=True)]
+        return torch.stack(rolled).sum(dim=0)
 
 
 class ConservedSum(Emulator):
-    """An emulator whose outputs are corrected so that their weighted sum equals that of the inputs: Σ b_o y_o = Σ a_i x_i.
+    """An emulator with corrected outputs, whose weighted sum equals that of the inputs: Σ b_o y_o = Σ a_i x_i.
 
     The correction is the smallest one: y - b (b·y - a·x) / (b·b).
 
@@ -322,7 +318,7 @@ def build(
     """A network by its name, with the statistics of the training data.
 
     name : "mlp" or "bilinear", for which `widths` are the channels, and which is always residual
-    conserve : weights of a sum that outputs and inputs have in common, as many as inputs; () for none
+    conserve : weights of a sum that must be equal for inputs and outputs, as many as inputs; () for none
     statistics : input_mean, input_std (I,), output_mean, output_std (O,); with `residual` those of y - x
     """
     network: Emulator

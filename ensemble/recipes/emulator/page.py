@@ -1,7 +1,7 @@
-"""What only the report of emulator has: the share of the noise-free ceiling, Jacobians, and a map or an orbit.
+"""The parts of the report that only emulator has: scores relative to the ceiling, Jacobians, and a map or an orbit.
 
-Each network among the members is examined by examine.py in a process of its own, since PyTorch and the tree libraries must
-not share one.
+examine.py scores each member that is a network in a process of its own, since PyTorch and the tree libraries must not share
+one.
 """
 
 import functools
@@ -12,6 +12,7 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
+from sklearn.metrics import r2_score
 
 from ensemble import folders
 from ensemble.arrow import Column, open_table
@@ -25,9 +26,9 @@ from ensemble.report.svg import Picture, colour
 NEEDED = ("emulator",)
 """Entries of the manifest that the page shows."""
 NUM_POINTS = 500
-"""Of a scatter plot."""
+"""Points of a scatter plot."""
 LARGEST_DOT = 90.0
-"""Area of a tile's dot on the map, in square points."""
+"""The largest area of the dot of a tile on the map, in square points."""
 SEA_ICE = "sea_ice"
 
 
@@ -37,85 +38,82 @@ def parts(run: Run) -> dict[str, Any]:
     examined = _examined(run)
     target = run.test.target
     rows: list[dict[str, Any]] = []
-    ceiling = _r_squared(target, _clean(run)) if facts["system"] == SEA_ICE and facts["formula"] else None
+    ceiling = r2_score(target, _clean(run)) if facts["system"] == SEA_ICE and facts["formula"] else None
     for name, candidate in run.candidates.items():
-        r_squared = _r_squared(target, candidate)
+        r_squared = r2_score(target, candidate)
         rows.append({"name": name, "r_squared": r_squared, "share": r_squared / ceiling if ceiling else None})
-    known = {name: of["jacobian"] for name, of in examined.items() if "jacobian" in of}
+    known = {name: scores["jacobian"] for name, scores in examined.items() if "jacobian" in scores}
     jacobians = [
-        {"input": name, "members": {member: of["inputs"][name] for member, of in known.items()}}
+        {"input": name, "members": {member: errors["inputs"][name] for member, errors in known.items()}}
         for name in next(iter(known.values()), {"inputs": {}})["inputs"]
     ]
     return {
         "values": {"rows": rows, "ceiling": ceiling, "best": max(row["r_squared"] for row in rows)},
-        "jacobians": {"rows": jacobians, "members": {name: of["all"] for name, of in known.items()}},
+        "jacobians": {"rows": jacobians, "members": {name: errors["all"] for name, errors in known.items()}},
         "is_sea_ice": facts["system"] == SEA_ICE,
     }
 
 
 def pictures(run: Run, series: dict[str, Any]) -> list[Picture]:
-    """Predictions beside the truth; errors on a map or an orbit; and derivatives beside the true ones."""
+    """Predictions against the truth; errors on a map, or an orbit; and derivatives against the true ones."""
     examined = _examined(run)
-    random = np.random.default_rng(0)
-    shown = random.choice(len(run.test.target), min(NUM_POINTS, len(run.test.target)), replace=False)
-
-    def scatter(axes: Any) -> None:
-        target, found = run.test.target[shown], run.candidates[ENSEMBLE][shown]
-        ends = [min(target.min(), found.min()), max(target.max(), found.max())]
-        axes.plot(ends, ends, color=colour("muted"), linewidth=1)
-        axes.plot(target, found, "o", markersize=2.5, alpha=0.5, markeredgewidth=0, color=series[ENSEMBLE]["color"])
-        axes.set(xlabel=f"{run.task.target}, test split", ylabel="prediction of the ensemble")
-
-    def slopes(axes: Any) -> None:
-        ends = np.array([[min(of["sample"]["true"]), max(of["sample"]["true"])] for of in known.values()])
-        line = [ends.min(), ends.max()]
-        axes.plot(line, line, color=colour("muted"), linewidth=1)
-        for name, of in known.items():
-            style = {"color": series[name]["color"], "markersize": 2.8, "alpha": 0.6, "markeredgewidth": 0}
-            axes.plot(of["sample"]["true"], of["sample"]["network"], "o", **style)
-        axes.set(xlabel="true derivative × deviation of the input", ylabel="derivative of the network")
-
-    def orbits(axes: Any) -> None:
-        true = np.array(next(iter(with_orbit.values()))["orbit"]["true"])
-        axes.plot(*true.T, color=colour("ink"), linewidth=1.2)
-        axes.plot(*true[0], "o", color=colour("ink"), markersize=5)
-        for name, of in with_orbit.items():
-            axes.plot(*np.array(of["orbit"]["network"]).T, **{**series[name], "linewidth": 1.1})
-        low, high = true.min(axis=0), true.max(axis=0)  # a trajectory that diverges leaves the axes
-        margin = 0.2 * (high - low)
-        limits = dict(zip(("xlim", "ylim"), zip(low - margin, high + margin, strict=True), strict=True))
-        axes.set(**limits, xlabel="first point of the ring", ylabel="second point")
-
-    found: list[Picture] = [
-        (
-            "Predicted and true",
-            f"{len(shown)} rows of the test split, drawn at random. On the grey line the prediction is right.",
-            "Predictions of the ensemble against the targets.",
-            scatter,
-        )
-    ]
+    shown = np.random.default_rng(0).choice(len(run.test.target), min(NUM_POINTS, len(run.test.target)), replace=False)
+    ensemble = {ENSEMBLE: (run.test.target[shown], run.candidates[ENSEMBLE][shown])}
+    labels = (f"{run.task.target}, test split", "prediction of the ensemble")
+    caption = f"{len(shown)} rows of the test split, drawn at random. On the grey line the prediction is right."
+    paint = functools.partial(_paint_scatter, ensemble, series, 2.5, labels)
+    drawn: list[Picture] = [("Predicted and true", caption, "Predictions of the ensemble against the targets.", paint)]
     if run.manifest["emulator"]["system"] == SEA_ICE:
         caption = (
             "Tiles of the test split around the pole. The area of a dot is the root mean squared error of the ensemble."
         )
-        hemispheres = _tiles(run)
+        tiles = _tiles(run)
         for sign, name in ((1, "Arctic"), (-1, "Antarctic")):
-            if any(sign * tile["latitude"] > 0 for tile in hemispheres):
-                paint = functools.partial(_paint_map, hemispheres, sign, series[ENSEMBLE]["color"])
-                found.append((f"Errors in the {name}", caption, f"Errors of the ensemble on a map of the {name}.", paint))
-    with_orbit = {name: of for name, of in examined.items() if "orbit" in of}
-    if with_orbit:
+            if any(sign * tile["latitude"] > 0 for tile in tiles):
+                paint = functools.partial(_paint_map, tiles, sign, series[ENSEMBLE]["color"])
+                drawn.append((f"Errors in the {name}", caption, f"Errors of the ensemble on a map of the {name}.", paint))
+    orbits = {name: scores["orbit"] for name, scores in examined.items() if "orbit" in scores}
+    if orbits:
         caption = (
             "One trajectory from the same test state, which starts at the dot: the true model in black, and the networks."
         )
-        found.append(("Phase plot", caption, "Trajectories of the true model and of the networks.", orbits))
-    known = {name: of for name, of in examined.items() if "sample" in of}
-    if known:
+        paint = functools.partial(_paint_orbits, orbits, series)
+        drawn.append(("Phase plot", caption, "Trajectories of the true model and of the networks.", paint))
+    samples = {name: scores["sample"] for name, scores in examined.items() if "sample" in scores}
+    if samples:
         caption = (
             "Larger entries of the Jacobian, drawn at random from the test split. On the grey line a derivative is right."
         )
-        found.append(("Jacobian and truth", caption, "Derivatives of the networks against the true ones.", slopes))
-    return found
+        slopes = {name: (sample["true"], sample["network"]) for name, sample in samples.items()}
+        labels = ("true derivative × deviation of the input", "derivative of the network")
+        paint = functools.partial(_paint_scatter, slopes, series, 2.8, labels)
+        drawn.append(("Jacobian and truth", caption, "Derivatives of the networks against the true ones.", paint))
+    return drawn
+
+
+def _paint_scatter(
+    points: dict[str, tuple[Any, Any]], series: dict[str, Any], size: float, labels: tuple[str, str], axes: Any
+) -> None:
+    """The true and the predicted values of each series, and the diagonal."""
+    values = np.concatenate([np.concatenate(pair) for pair in points.values()])
+    ends = [values.min(), values.max()]
+    axes.plot(ends, ends, color=colour("muted"), linewidth=1)
+    for name, (true, predicted) in points.items():
+        axes.plot(true, predicted, "o", markersize=size, alpha=0.55, markeredgewidth=0, color=series[name]["color"])
+    axes.set(xlabel=labels[0], ylabel=labels[1])
+
+
+def _paint_orbits(orbits: dict[str, dict[str, Any]], series: dict[str, Any], axes: Any) -> None:
+    """Trajectories of two points of a ring: of the true model, and of each network."""
+    true = np.array(next(iter(orbits.values()))["true"])
+    axes.plot(*true.T, color=colour("ink"), linewidth=1.2)
+    axes.plot(*true[0], "o", color=colour("ink"), markersize=5)
+    for name, orbit in orbits.items():
+        axes.plot(*np.array(orbit["network"]).T, **{**series[name], "linewidth": 1.1})
+    low, high = true.min(axis=0), true.max(axis=0)  # a trajectory that diverges leaves the axes
+    margin = 0.2 * (high - low)
+    limits = dict(zip(("xlim", "ylim"), zip(low - margin, high + margin, strict=True), strict=True))
+    axes.set(**limits, xlabel="first point of the ring", ylabel="second point")
 
 
 def prepare_words(about: dict[str, Any]) -> list[str]:
@@ -125,17 +123,17 @@ def prepare_words(about: dict[str, Any]) -> list[str]:
 
 
 def _examined(run: Run) -> dict[str, Any]:
-    """The scores of each member that is one network, by name."""
+    """The scores of each member that is a single network, by name."""
     folder_of = {member.name: member.folder for member in run.members if member.summary.get("kind") == "neural"}
     data = run.folder_of["data"]
     return {
-        name: _scores(of.resolve(), data.resolve(), run.test.split)
-        for name, of in folder_of.items()
-        if of is not None and (of / "best").is_dir()
+        name: _scores(folder.resolve(), data.resolve(), run.test.split)
+        for name, folder in folder_of.items()
+        if folder is not None and (folder / "best").is_dir()
     }
 
 
-@functools.cache  # the page asks twice
+@functools.cache  # the page calls it twice
 def _scores(member: Path, data: Path, split: str) -> dict[str, Any]:
     with tempfile.TemporaryDirectory() as scratch:
         out = Path(scratch) / "scores"
@@ -145,8 +143,8 @@ def _scores(member: Path, data: Path, split: str) -> dict[str, Any]:
         )
         if done.returncode:
             raise Failure(f"the scores of {member} could not be computed: {done.stderr.strip().splitlines()[-1:]}")
-        found: dict[str, Any] = folders.read_json(out / "scores.json")
-    return found
+        scores: dict[str, Any] = folders.read_json(out / "scores.json")
+    return scores
 
 
 def _rows_of_test(run: Run, names: list[str]) -> dict[str, np.ndarray]:
@@ -165,35 +163,31 @@ def _clean(run: Run) -> np.ndarray:
     return sea_ice.concentration(np.stack([columns[name] for name in names], axis=1))
 
 
-def _r_squared(target: np.ndarray, prediction: np.ndarray) -> float:
-    return float(1 - ((prediction - target) ** 2).sum() / ((target - target.mean()) ** 2).sum())
-
-
 def _tiles(run: Run) -> list[dict[str, float]]:
-    """Place and root mean squared error of the ensemble for each tile of the test split."""
+    """The position and the root mean squared error of the ensemble for each tile of the test split."""
     columns = _rows_of_test(run, ["tile", "latitude", "longitude"])
     squared = (run.candidates[ENSEMBLE] - run.test.target) ** 2
-    found = []
+    tiles = []
     for tile in np.unique(columns["tile"]):
-        here = columns["tile"] == tile
-        place = {name: float(columns[name][here].mean()) for name in ("latitude", "longitude")}
-        found.append({**place, "error": float(np.sqrt(squared[here].mean()))})
-    return found
+        rows = columns["tile"] == tile
+        position = {name: float(columns[name][rows].mean()) for name in ("latitude", "longitude")}
+        tiles.append({**position, "error": float(np.sqrt(squared[rows].mean()))})
+    return tiles
 
 
-def _paint_map(tiles: list[dict[str, float]], sign: int, of_ensemble: str, axes: Any) -> None:
-    """Tiles of one hemisphere, the pole in the middle, with circles of latitude."""
+def _paint_map(tiles: list[dict[str, float]], sign: int, color: str, axes: Any) -> None:
+    """The tiles of one hemisphere around the pole, with circles of latitude."""
     largest = max(tile["error"] for tile in tiles)
-    here = [tile for tile in tiles if sign * tile["latitude"] > 0]
-    distance = np.array([90 - abs(tile["latitude"]) for tile in here])
-    angle = np.radians([tile["longitude"] for tile in here])
+    shown = [tile for tile in tiles if sign * tile["latitude"] > 0]
+    distance = np.array([90 - abs(tile["latitude"]) for tile in shown])
+    angle = np.radians([tile["longitude"] for tile in shown])
     around = np.linspace(0, 2 * np.pi, 73)
     for latitude in (80, 60, 40):
         axes.plot((90 - latitude) * np.cos(around), (90 - latitude) * np.sin(around), color=colour("line"), linewidth=0.8)
         axes.text(
             0, 90 - latitude, f"{latitude}° {'N' if sign > 0 else 'S'}", color=colour("muted"), fontsize=9, ha="center"
         )
-    sizes = [LARGEST_DOT * tile["error"] / largest for tile in here]
-    axes.scatter(distance * np.cos(angle), distance * np.sin(angle), s=sizes, color=of_ensemble, alpha=0.6, linewidths=0)
+    sizes = [LARGEST_DOT * tile["error"] / largest for tile in shown]
+    axes.scatter(distance * np.cos(angle), distance * np.sin(angle), s=sizes, color=color, alpha=0.6, linewidths=0)
     axes.set(aspect="equal", xlim=(-52, 52), ylim=(-52, 52), xticks=[], yticks=[])
     axes.spines[:].set_visible(False)

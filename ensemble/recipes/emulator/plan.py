@@ -12,15 +12,12 @@ JACOBIAN = "recipe.jacobian_weight"
 
 
 def _preset(name: str) -> dict[str, Any]:
-    """The settings of a preset, by the names of the command line."""
-    found = yaml.safe_load((Path(__file__).parent / "presets" / f"{name}.yaml").read_text(encoding="utf-8"))
-    of_recipe = {f"recipe.{key}": value for key, value in found.pop("recipe").items()}
-    return {key: _word(value) for key, value in {**found, **of_recipe}.items()}
-
-
-def _word(value: Any) -> Any:
-    """A list without blanks, as one word of a command line."""
-    return f"[{','.join(map(str, value))}]" if isinstance(value, list) else value
+    """The settings of a preset, with their names on the command line."""
+    content = yaml.safe_load((Path(__file__).parent / "presets" / f"{name}.yaml").read_text(encoding="utf-8"))
+    settings = {**content, **{f"recipe.{key}": value for key, value in content.pop("recipe").items()}}
+    # A list is one word of the command line, without blanks
+    words = {key: f"[{','.join(map(str, value))}]" for key, value in settings.items() if isinstance(value, list)}
+    return {key: value for key, value in (settings | words).items() if key != "recipe"}
 
 
 def plan(about: dict[str, Any], num_threads: int) -> list[PlannedMember]:
@@ -32,12 +29,11 @@ def plan(about: dict[str, Any], num_threads: int) -> list[PlannedMember]:
         networks = {"mlp": mlp, "mlp_tanh": tanh, "mlp_16": _preset("sea_ice_source")}
     else:
         networks = {"bilinear": _preset("lorenz96_bilinear"), "mlp": _preset("lorenz96_mlp")}
-    trees = [
-        PlannedMember(name=library, kind="trees", settings={"library": library, **TREES})
-        for library in ("xgboost", "lightgbm")
-    ]
     return [
-        *trees,
+        *(
+            PlannedMember(name=library, kind="trees", settings={"library": library, **TREES})
+            for library in ("xgboost", "lightgbm")
+        ),
         *(
             PlannedMember(name=name, kind="neural", settings=settings, share=4.0, least_seconds=20.0)
             for name, settings in networks.items()

@@ -1,16 +1,16 @@
-"""Data of the recipe emulator: points of sea ice from NetCDF files, or states of Lorenz-96, each with what follows from it.
+"""Data of the recipe emulator: points of sea ice from NetCDF files, or states of Lorenz-96, each with its output.
 
     python scripts/prepare_data.py --recipe emulator out=runs/emulator/prepared                       # generated sea ice
     python scripts/prepare_data.py --recipe emulator out=runs/emulator/prepared 'source=[iced.*.nc]'   # files
     python scripts/prepare_data.py --recipe emulator out=runs/lorenz96/prepared system=lorenz96
 
 OUT/rows/SPLIT has one row for each output with flat features, for trees and for scores: a point of sea ice, or a point of
-the ring with `stencil` neighbours on each side. OUT/pairs/SPLIT has the arrays from which networks learn: `inputs`,
-`outputs` and, for sea ice whose formula is known, the true `jacobian` (outputs × inputs). A row's `pair` and `output` are
-the row and the column of `outputs` that it stands for.
+the ring with `stencil` neighbours on each side. OUT/pairs/SPLIT has the arrays that networks are trained on: `inputs`,
+`outputs` and, for sea ice whose formula is known, the true `jacobian` (outputs × inputs). The columns `pair` and `output` of
+rows are the row and the column of `outputs`.
 
 All points of a tile of the sea ice grid, at all times, are in one split, since neighbouring points are alike. The splits of
-Lorenz-96 are independent trajectories. Nothing is held in memory but `chunk_points` points at a time.
+Lorenz-96 are independent trajectories. At most `chunk_points` points are in memory.
 """
 
 import dataclasses
@@ -34,16 +34,16 @@ from ensemble.task import Task
 KIND = "prepared data"
 SPLITS = ("train", "validation", "blend", "test")
 NUM_GROUPS = 10
-"""Values of `group`, the blocks of rows by which combiners are compared."""
+"""The number of groups, on which combiners are compared."""
 ROUNDING = 0.02
 """Difference of a concentration from that of the formula that packed values can cause."""
 NUM_STARTS = 50
-"""Trajectories of a split of Lorenz-96 that run side by side."""
+"""Trajectories of a split of Lorenz-96, which are computed together."""
 LORENZ96 = "lorenz96"
 OF_SEA_ICE = ("shares", "inputs", "names", "min_latitude", "min_concentration", "tile", "keep")
 GENERATED = ("noise", "num_files", "num_times", "num_rows", "num_columns")
 OF_LORENZ96 = ("num_states", "num_scored", "every", "num_points", "stencil", "points_of_state")
-"""Settings of each system in the manifest; those in `GENERATED` only without `source`."""
+"""The settings of each system that the manifest records; those in `GENERATED` only without `source`."""
 
 
 def prepare(config: PrepareConfig) -> dict[str, Any]:
@@ -55,27 +55,25 @@ def prepare(config: PrepareConfig) -> dict[str, Any]:
         return folders.write_manifest(folder, {"kind": KIND, "recipe": "emulator", "schema_version": 1, **about})
 
 
+LEAST = {
+    "num_points": 4, "num_rows": 8, "num_columns": 8, "num_states": NUM_STARTS, "num_scored": NUM_STARTS,
+    **dict.fromkeys(("tile", "chunk_points", "num_files", "num_times", "every"), 1),
+}  # fmt: skip
+"""The smallest values of settings."""
+
+
 def _check(config: PrepareConfig) -> None:
     configuration.check(
         config,
         inputs=(config.inputs in (7, 14), "7 or 14"),
         min_latitude=(0 <= config.min_latitude < 90, "0 or more and below 90"),
         min_concentration=(0 <= config.min_concentration < 1, "0 or more and below 1"),
-        tile=(config.tile >= 1, "at least 1"),
         keep=(0 < config.keep <= 1, "more than 0 and at most 1"),
-        chunk_points=(config.chunk_points >= 1, "at least 1"),
-        num_files=(config.num_files >= 1, "at least 1"),
-        num_times=(config.num_times >= 1, "at least 1"),
-        num_rows=(config.num_rows >= 8, "at least 8"),
-        num_columns=(config.num_columns >= 8, "at least 8"),
         noise=(0 <= config.noise <= generator.LARGEST_NOISE, f"0 to {generator.LARGEST_NOISE}"),
-        num_states=(config.num_states >= NUM_STARTS, f"at least {NUM_STARTS}"),
-        num_scored=(config.num_scored >= NUM_STARTS, f"at least {NUM_STARTS}"),
-        every=(config.every >= 1, "at least 1"),
-        num_points=(config.num_points >= 4, "at least 4"),
         stencil=(1 <= config.stencil <= (config.num_points - 1) // 2, "at least 1, and less than half of num_points"),
         points_of_state=(1 <= config.points_of_state <= config.num_points, "1 to num_points"),
         seed=(config.seed >= 0, "0 or more"),
+        **{name: (getattr(config, name) >= least, f"at least {least}") for name, least in LEAST.items()},
     )
     shares = config.shares
     if len(shares) != len(SPLITS) or min(shares, default=0) <= 0 or abs(sum(shares) - 1) > 1e-9:
@@ -123,11 +121,8 @@ def _sea_ice(config: PrepareConfig, folder: Path, stack: ExitStack) -> dict[str,
         files = generator.write(stack.enter_context(_raw_folder(config)), config)
     reader = netcdf.Reader(config)
     names = reader.names
-    # A formula is the truth of all rows, or of none
     formula = _formula(files)
-    writers = {
-        split: _Writers(folder, split, _sea_ice_schemas(names, bool(formula)), config.chunk_points) for split in SPLITS
-    }
+    writers = {split: _Writers(folder, split, config.chunk_points) for split in SPLITS}
     tiles: dict[str, set[int]] = {split: set() for split in SPLITS}
     num_rows = 0
     for file_number, file in enumerate(files):
@@ -140,17 +135,19 @@ def _sea_ice(config: PrepareConfig, folder: Path, stack: ExitStack) -> dict[str,
             row_id = num_rows + np.arange(len(tile))
             num_rows += len(tile)
             for number, split in enumerate(SPLITS):
-                here = np.flatnonzero(split_of == number)
-                if len(here):
-                    tiles[split].update(np.unique(tile[here]).tolist())
-                    writers[split].add(_sea_ice_columns(points, names, here, row_id, tile, group, bool(formula)))
+                chosen = np.flatnonzero(split_of == number)
+                if len(chosen):
+                    tiles[split].update(np.unique(tile[chosen]).tolist())
+                    ids = {"row_id": row_id, "group": group, "tile": tile}
+                    ids = {name: values[chosen] for name, values in ids.items()}
+                    writers[split].add(*_sea_ice_columns(_taken(points, chosen), names, ids, bool(formula)))
     for split, writer in writers.items():
-        writer.close()
         if not writer.num_rows:
             raise UserError(
                 f"the split {split} has no row: {num_rows:,} points in tiles of {config.tile} × {config.tile} are too few: "
                 "lower tile, or give more data"
             )
+        writer.close()
     emulator = {
         "system": "sea_ice",
         "inputs": list(names),
@@ -182,21 +179,22 @@ def _raw_folder(config: PrepareConfig) -> Iterator[Path]:
 
 
 def _formula(files: list[Path]) -> str:
-    """The formula that made all files, or '' if they name none; `UserError` if some do."""
+    """The formula of all files, or '' if they have none; `UserError` if only some have it."""
     xarray = netcdf.library()
-    found = {}
+    formulas = {}
     for file in files:
         try:
             with xarray.open_dataset(file, engine=netcdf.ENGINE, decode_times=False) as dataset:
-                found[file] = str(dataset.attrs.get("formula", ""))
+                formulas[file] = str(dataset.attrs.get("formula", ""))
         except (OSError, ValueError, TypeError):
-            continue  # the reader names it
-    if len(set(found.values())) > 1:
-        (first, one), (second, other) = next((a, b) for a in found.items() for b in found.items() if a[1] != b[1])
+            continue  # the reader raises the error
+    if len(set(formulas.values())) > 1:
+        (first, one), *others = formulas.items()
+        second, other = next(pair for pair in others if pair[1] != one)
         raise UserError(
             f"{first} names the formula {one!r}, and {second} {other!r}: prepare generated and other files apart"
         )
-    formula = next(iter(found.values()), "")
+    formula = next(iter(formulas.values()), "")
     return formula if formula == sea_ice.FORMULA else ""
 
 
@@ -214,21 +212,25 @@ def _refuse_other_values(file: Path, points: netcdf.Points) -> None:
 
 
 def _drawn(points: netcdf.Points, config: PrepareConfig, file: int, time: int, num_rows: int) -> netcdf.Points:
-    """The part of the points that is kept, drawn for each point whatever the pieces are."""
+    """The points that are used, drawn for each point independently of the pieces of the file."""
     if config.keep >= 1:
         return points
-    is_kept = np.empty(len(points.row), bool)
+    is_used = np.empty(len(points.row), bool)
     for row in np.unique(points.row).tolist():
-        here = points.row == row
-        drawn = np.random.default_rng([config.seed, 3, file, time, row]).random(int(points.column[here].max()) + 1)
-        is_kept[here] = drawn[points.column[here]] < config.keep
-    return netcdf.Points(**{field.name: getattr(points, field.name)[is_kept] for field in dataclasses.fields(points)})
+        in_row = points.row == row
+        drawn = np.random.default_rng([config.seed, 3, file, time, row]).random(int(points.column[in_row].max()) + 1)
+        is_used[in_row] = drawn[points.column[in_row]] < config.keep
+    return _taken(points, is_used)
+
+
+def _taken(points: netcdf.Points, rows: np.ndarray) -> netcdf.Points:
+    return netcdf.Points(**{field.name: getattr(points, field.name)[rows] for field in dataclasses.fields(points)})
 
 
 def _tiles(
     points: netcdf.Points, config: PrepareConfig, shape: tuple[int, int]
 ) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
-    """Of each point its tile, the number of its split, and its group."""
+    """For each point its tile, the number of its split, and its group."""
     tiles_in_row = -(-shape[1] // config.tile)
     num_tiles = tiles_in_row * -(-shape[0] // config.tile)
     random = np.random.default_rng([config.seed, 2])
@@ -238,35 +240,21 @@ def _tiles(
     return tile, split_of[tile], group[tile]
 
 
-def _sea_ice_schemas(names: tuple[str, ...], has_jacobian: bool) -> tuple[pa.Schema, pa.Schema]:
-    whole = [(name, pa.int64()) for name in ("row_id", "group", "tile", "pair", "output")]
-    rows = pa.schema([*whole, *((name, pa.float32()) for name in ("latitude", "longitude", *names, sea_ice.OUTPUT))])
-    return rows, _pairs_schema(len(names), 1, has_jacobian)
-
-
 def _sea_ice_columns(
-    points: netcdf.Points,
-    names: tuple[str, ...],
-    here: np.ndarray,
-    row_id: np.ndarray,
-    tile: np.ndarray,
-    group: np.ndarray,
-    has_jacobian: bool,
+    points: netcdf.Points, names: tuple[str, ...], ids: dict[str, np.ndarray], has_jacobian: bool
 ) -> tuple[dict[str, np.ndarray], dict[str, np.ndarray]]:
-    inputs, target = points.inputs[here], points.target[here]
     rows = {
-        "row_id": row_id[here],
-        "group": group[here],
-        "tile": tile[here],
-        "output": np.zeros(len(here), np.int64),
-        "latitude": points.latitude[here],
-        "longitude": points.longitude[here],
-        sea_ice.OUTPUT: target,
-        **dict(zip(names, inputs.T, strict=True)),
+        **ids,
+        "pair": np.arange(len(points.target)),
+        "output": np.zeros(len(points.target), np.int64),
+        "latitude": points.latitude,
+        "longitude": points.longitude,
+        **dict(zip(names, points.inputs.T, strict=True)),
+        sea_ice.OUTPUT: points.target,
     }
-    pairs = {"inputs": inputs, "outputs": target[:, None]}
+    pairs = {"inputs": points.inputs, "outputs": points.target[:, None]}
     if has_jacobian:
-        pairs["jacobian"] = sea_ice.jacobian(inputs).astype(np.float32)
+        pairs["jacobian"] = sea_ice.jacobian(points.inputs).astype(np.float32)
     return rows, pairs
 
 
@@ -276,19 +264,14 @@ def _sea_ice_columns(
 def _lorenz96(config: PrepareConfig, folder: Path) -> dict[str, Any]:
     offsets = range(-config.stencil, config.stencil + 1)
     features = [("x" if not offset else f"x_{'minus' if offset < 0 else 'plus'}_{abs(offset)}") for offset in offsets]
-    whole = [(name, pa.int64()) for name in ("row_id", "group", "state", "pair", "output")]
-    rows_schema = pa.schema([*whole, *((name, pa.float32()) for name in (*features, "next"))])
-    schemas = rows_schema, _pairs_schema(config.num_points, config.num_points, has_jacobian=False)
     facts, first_state = {}, 0
     for number, split in enumerate(SPLITS):
         num_states = config.num_states if split == "train" else config.num_scored
         states, after = _trajectories(config, number, num_states)
         random = np.random.default_rng([config.seed, 4, number])
         num_shown = config.points_of_state if split == "train" else config.num_points
-        # Each row of the table is a random order of the points
-        point = np.sort(
-            random.permuted(np.tile(np.arange(config.num_points), (num_states, 1)), axis=1)[:, :num_shown], axis=1
-        )
+        orders = random.permuted(np.tile(np.arange(config.num_points), (num_states, 1)), axis=1)
+        point = np.sort(orders[:, :num_shown], axis=1)
         state = np.repeat(np.arange(num_states), num_shown)
         point = point.ravel()
         stencil = (point[:, None] + np.array(offsets)) % config.num_points
@@ -296,29 +279,33 @@ def _lorenz96(config: PrepareConfig, folder: Path) -> dict[str, Any]:
             "row_id": (first_state + state) * config.num_points + point,
             "group": state * NUM_GROUPS // num_states,
             "state": first_state + state,
+            "pair": state,
             "output": point,
-            "next": after[state, point],
             **dict(zip(features, states[state[:, None], stencil].T, strict=True)),
+            "next": after[state, point],
         }
-        writer = _Writers(folder, split, schemas, config.chunk_points)
-        writer.add((rows, {"inputs": states, "outputs": after}), pair=state)
+        writer = _Writers(folder, split, config.chunk_points)
+        writer.add(rows, {"inputs": states, "outputs": after})
         writer.close()
         facts[split] = {"rows": len(state), "states": num_states}
         first_state += num_states
+    points = [f"x_{point}" for point in range(config.num_points)]
     emulator = {
         "system": LORENZ96,
-        "inputs": [f"x_{point}" for point in range(config.num_points)],
-        "outputs": [f"x_{point}" for point in range(config.num_points)],
+        "inputs": points,
+        "outputs": points,
         "formula": f"ensemble.recipes.emulator.lorenz96, F={lorenz96.FORCING:g}, step {lorenz96.STEP:g}",
         "units": {},
     }
-    places = {name: f"the point {offset:+d} places from this one" for name, offset in zip(features, offsets, strict=True)}
     return {
         "task": _task("next", "state"),
         "sources": [],
         "config": _config(config, *OF_LORENZ96),
         "splits": facts,
-        "features": [_feature(name, place, "") for name, place in places.items()],
+        "features": [
+            _feature(name, f"the point {offset:+d} places from this one", "")
+            for name, offset in zip(features, offsets, strict=True)
+        ],
         "emulator": emulator,
         "alike": {"emulator": emulator, "stencil": config.stencil},
     }
@@ -339,71 +326,54 @@ def _trajectories(config: PrepareConfig, number: int, num_states: int) -> tuple[
         after[time] = state
         for _ in range(config.every - 1):
             state = lorenz96.step(state)
-    return tuple(of.reshape(-1, config.num_points)[:num_states] for of in (states, after))  # type: ignore[return-value]
+    return states.reshape(-1, config.num_points)[:num_states], after.reshape(-1, config.num_points)[:num_states]
 
 
 # ------------------------------------------------------------------------------------------------------------- shared
 
 
 class _Writers:
-    """The two tables of a split. Rows are held until there are `at_once`, so that a reader finds few, long chunks."""
+    """The two tables of a split. `at_once` rows are collected before they are written, so that chunks are few and long."""
 
-    def __init__(self, folder: Path, split: str, schemas: tuple[pa.Schema, pa.Schema], at_once: int):
-        self.writers = [
-            TableWriter(folder / kind / split, schema) for kind, schema in zip(("rows", "pairs"), schemas, strict=True)
-        ]
-        self.at_once, self.num_held, self.num_rows, self.num_pairs = at_once, 0, 0, 0
-        self._held: tuple[list[pa.Table], list[pa.Table]] = ([], [])
+    def __init__(self, folder: Path, split: str, at_once: int):
+        self.folders, self.at_once = [folder / kind / split for kind in ("rows", "pairs")], at_once
+        self.writers: list[TableWriter] = []
+        self.num_rows = self.num_pairs = self.num_collected = 0
+        self._collected: tuple[list[pa.Table], list[pa.Table]] = ([], [])
 
-    def add(self, columns: tuple[dict[str, np.ndarray], dict[str, np.ndarray]], pair: np.ndarray | None = None) -> None:
-        """Append rows and pairs. pair : of each row, from 0; one row for each pair if not given."""
-        rows, pairs = columns
-        num_pairs = len(pairs["inputs"])
-        rows["pair"] = self.num_pairs + (np.arange(num_pairs) if pair is None else pair)
-        for held, writer, of in zip(self._held, self.writers, (rows, pairs), strict=True):
-            held.append(
-                pa.table(
-                    {
-                        name: _array(of[name], kind)
-                        for name, kind in zip(writer.schema.names, writer.schema.types, strict=True)
-                    }
-                )
-            )
-        self.num_pairs += num_pairs
+    def add(self, rows: dict[str, np.ndarray], pairs: dict[str, np.ndarray]) -> None:
+        """Append rows and pairs; `pair` in rows is the number of the pair, from 0 in these pairs."""
+        rows = {**rows, "pair": self.num_pairs + rows["pair"]}
+        for collected, columns in zip(self._collected, (rows, pairs), strict=True):
+            collected.append(pa.table({name: _array(values) for name, values in columns.items()}))
+        self.num_pairs += len(pairs["inputs"])
         self.num_rows += len(rows["pair"])
-        self.num_held += len(rows["pair"])
-        if self.num_held >= self.at_once:
+        self.num_collected += len(rows["pair"])
+        if self.num_collected >= self.at_once:
             self._flush()
 
     def close(self) -> None:
-        """Write what is held, and end both files."""
+        """Write the collected rows, and close both files."""
         self._flush()
         for writer in self.writers:
             writer.__exit__(None, None, None)
 
     def _flush(self) -> None:
-        for held, writer in zip(self._held, self.writers, strict=True):
-            if held:
-                writer.write(pa.concat_tables(held))
-            held.clear()
-        self.num_held = 0
+        tables = [pa.concat_tables(collected) for collected in self._collected if collected]
+        if tables and not self.writers:
+            self.writers = [TableWriter(folder, table.schema) for folder, table in zip(self.folders, tables, strict=True)]
+        for table, writer, collected in zip(tables, self.writers, self._collected, strict=False):
+            writer.write(table)
+            collected.clear()
+        self.num_collected = 0
 
 
-def _array(values: np.ndarray, kind: pa.DataType) -> pa.Array:
-    if pa.types.is_fixed_size_list(kind):
-        return pa.FixedSizeListArray.from_arrays(
-            pa.array(np.ascontiguousarray(values).ravel(), kind.value_type), kind.list_size
-        )
-    return pa.array(values, kind)
-
-
-def _pairs_schema(num_inputs: int, num_outputs: int, has_jacobian: bool) -> pa.Schema:
-    sizes = {
-        "inputs": num_inputs,
-        "outputs": num_outputs,
-        **({"jacobian": num_outputs * num_inputs} if has_jacobian else {}),
-    }
-    return pa.schema([(name, pa.list_(pa.float32(), size)) for name, size in sizes.items()])
+def _array(values: np.ndarray) -> pa.Array:
+    """A column of scalars, or of arrays of equal size."""
+    if values.ndim == 1:
+        return pa.array(values)
+    flat = np.ascontiguousarray(values).reshape(len(values), -1)
+    return pa.FixedSizeListArray.from_arrays(pa.array(flat.ravel()), flat.shape[1])
 
 
 def _task(target: str, cluster: str) -> dict[str, Any]:
@@ -416,6 +386,6 @@ def _feature(name: str, meaning: str, unit: str) -> dict[str, Any]:
 
 
 def _config(config: PrepareConfig, *names: str) -> dict[str, Any]:
-    """The settings that decide what was written."""
-    found = configuration.to_dict(config)
-    return {name: found[name] for name in ("system", "seed", *names)}
+    """The settings that determine the data."""
+    settings = configuration.to_dict(config)
+    return {name: settings[name] for name in ("system", "seed", *names)}

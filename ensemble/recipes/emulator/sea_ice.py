@@ -1,17 +1,16 @@
 """The concentration of sea ice as a function of temperatures, salinities and thicknesses, with its analytic Jacobian.
 
-The formula is made for this recipe, as a truth with known derivatives. It is no model of real ice. Its parts are:
+The formula is invented for this recipe, as a truth with known derivatives. It is not a model of real ice. Its parts are:
 
     T_f(S) = -0.0575 S + 1.710523e-3 S^1.5 - 2.154996e-4 S²        freezing point of sea water in °C (UNESCO 1983)
     v = sice (0.532 + 49.185 / T) / 1000                            brine volume fraction of ice, T in °C below zero
                                                                     (Frankenstein and Garner 1967)
     s = exp(-5.88 √v)                                               strength of ice relative to ice without brine
                                                                     (Timco and O'Brien 1994)
-    h = (hi + SNOW hs) (WEAKEST + s)                                effective thickness in m
-    cover = 1 - exp(-h / COVERING)                                  part of a cell that ice of this thickness covers
-    t = LIMIT - AIR tanh((tair - MILD) / AIR_RANGE)                 excess of the water's temperature that ice withstands
-    freeze = 1 / (1 + exp((sst - T_f(sss) - t) / WIDTH))            part of a cell where ice withstands it
-    aice = cover · freeze
+    h = (hi + SNOW hs) (WEAKEST + s)                                effective thickness in m cover = 1 - exp(-h / COVERING)
+    share of a cell that ice of this thickness covers t = LIMIT - AIR tanh((tair - MILD) / AIR_RANGE)
+    temperature of the water above freezing at which ice melts freeze = 1 / (1 + exp((sst - T_f(sss) - t) / WIDTH))
+    share of a cell where ice does not melt aice = cover · freeze
 
 T = COLDER + softplus(-tsfc - COLDER): the ice below a melting surface is colder than it. By construction aice falls with
 sst, sss, tair, tsfc and sice, and rises with hi and hs. With the seven further inputs (EXTRA), radiation and humidity lower
@@ -37,7 +36,7 @@ MEANINGS = {
     "fswdn": "downwelling shortwave radiation",
 }  # fmt: skip
 FORMULA = "ensemble.recipes.emulator.sea_ice, version 1"
-"""The global attribute `formula` of generated files, by which a reader knows that this formula is their truth."""
+"""The global attribute `formula` of generated files, which shows that this formula is their truth."""
 SNOW, WEAKEST, COVERING = 0.8, 0.2, 0.6
 LIMIT, AIR, MILD, AIR_RANGE, WIDTH = 0.9, 1.0, -8.0, 4.0, 0.25
 LONGWAVE, LONGWAVE_MEAN, SHORTWAVE, HUMIDITY = 2.0e-3, 230.0, 1.5e-3, 100.0
@@ -56,7 +55,7 @@ def jacobian(inputs: np.ndarray) -> np.ndarray:
 
 
 def freezing_point(salinity: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-    """Of sea water at the surface, in °C, and its derivative by the salinity in psu."""
+    """The freezing point of sea water at the surface in °C, and its derivative by the salinity in psu."""
     root = np.sqrt(salinity)
     point = -0.0575 * salinity + 1.710523e-3 * salinity * root - 2.154996e-4 * salinity**2
     return point, -0.0575 + 1.5 * 1.710523e-3 * root - 2 * 2.154996e-4 * salinity
@@ -72,7 +71,7 @@ def _evaluate(inputs: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
     brine = sice * (0.532 + 49.185 / below) / 1000
     root = np.sqrt(brine)
     strength = np.exp(-BRINE_STRENGTH * root)
-    # d strength / d brine, times brine: the root's derivative alone is infinite for ice without brine
+    # d strength / d brine, times brine: the derivative of the root alone is infinite for ice without brine
     strength_by_log_brine = -0.5 * BRINE_STRENGTH * root * strength
     thickness, support = hi + SNOW * hs, WEAKEST + strength
     open_water = np.exp(-thickness * support / COVERING)

@@ -1,4 +1,4 @@
-"""Settings of the recipe emulator. Nothing heavy is imported here, so that `--help` answers at once."""
+"""Settings of the recipe emulator. No large library is imported here, so that `--help` is fast."""
 
 import dataclasses
 from typing import Literal
@@ -48,35 +48,35 @@ class NamesConfig:
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class PrepareConfig:
-    """Everything that scripts/prepare_data.py takes for emulator."""
+    """Settings of scripts/prepare_data.py --recipe emulator."""
 
     out: str = "???"
     """The folder of prepared data to write."""
     system: Literal["sea_ice", "lorenz96"] = "sea_ice"
-    """What is emulated: the ice concentration of a point, or one step of the Lorenz-96 model."""
+    """The emulated system: the ice concentration of a grid point, or one step of the Lorenz-96 model."""
     seed: int = 0
-    """Of generated data, and of the split of sea ice."""
+    """The seed of generated data, and of the split of sea ice."""
     shares: tuple[float, ...] = (0.6, 0.1, 0.1, 0.2)
-    """Parts of the tiles of the sea ice grid in train, validation, blend and test."""
+    """Shares of the tiles of the sea ice grid in train, validation, blend and test."""
 
     source: tuple[str, ...] = ()
     """NetCDF files or globs of sea ice; empty to generate files."""
     raw: str = ""
-    """The folder for generated NetCDF files, without source; empty to keep none."""
+    """The folder for generated NetCDF files; empty for a temporary folder."""
     inputs: int = 7
     """Inputs of sea ice: 7, or 14 with currents, wind, humidity and radiation."""
     names: NamesConfig = dataclasses.field(default_factory=NamesConfig)
     """Names of the variables in the files."""
     min_latitude: float = 40.0
-    """Only points farther from the equator, in degrees, are kept."""
+    """The least distance of a point from the equator, in degrees of latitude."""
     min_concentration: float = 0.0
-    """Only points with a higher ice concentration are kept."""
+    """Points with an ice concentration up to this are dropped."""
     tile: int = 8
     """Points along each side of a tile. All points of a tile, at all times, are in one split."""
     keep: float = 1.0
-    """The part of the points that is kept, drawn at random."""
+    """The share of the points that is used, drawn at random."""
     chunk_points: int = 1_000_000
-    """Points of the grid that are in memory at a time."""
+    """Grid points in memory at a time."""
     num_files: int = 2
     """Files to generate."""
     num_times: int = 2
@@ -97,9 +97,9 @@ class PrepareConfig:
     num_points: int = 40
     """Points of the ring of Lorenz-96."""
     stencil: int = 4
-    """Neighbours on each side that are features of trees, for each point of Lorenz-96."""
+    """Neighbours on each side of a point of Lorenz-96 that are features of trees."""
     points_of_state: int = 2
-    """Points of a training state of Lorenz-96 from which trees learn; networks learn from all points."""
+    """Points of a training state of Lorenz-96 that are rows for trees; networks are trained on all points."""
 
     overwrite: bool = False
     """Replace `out` if it exists."""
@@ -117,7 +117,7 @@ TRAINING = {
     "precision": "no",
     "log_every": 50,
 }
-"""Other defaults of `TrainConfig`. The precision is float32 also on GPUs, for derivatives need more digits than bf16 has."""
+"""Other defaults of `TrainConfig`. The precision is float32 on GPUs too: derivatives need more digits than bf16 has."""
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -125,17 +125,17 @@ class RecipeConfig:
     """Settings of scripts/train.py under `recipe.`."""
 
     network: Literal["mlp", "bilinear"] = "mlp"
-    """A perceptron; or a convolution on a ring whose layers multiply neighbours, for Lorenz-96."""
+    """mlp: a perceptron. bilinear: a convolution on a ring whose layers multiply neighbours, for Lorenz-96."""
     widths: tuple[int, ...] = (64, 64, 64)
-    """Widths of the hidden layers; of bilinear, the channels."""
+    """Widths of the hidden layers; for bilinear, their channels."""
     activation: Literal["gelu", "relu", "tanh", "sigmoid"] = "gelu"
-    """Of the hidden layers of mlp."""
+    """Activation of the hidden layers of mlp."""
     output: Literal["linear", "sigmoid"] = "linear"
-    """Of the last layer of mlp: sigmoid bounds the output to 0 to 1, as a concentration is."""
+    """Activation of the last layer of mlp; sigmoid limits the output to 0 to 1, as for a concentration."""
     residual: bool = False
-    """Add the inputs to the outputs of mlp, for a step of a model; bilinear always does so."""
+    """Add the inputs to the outputs of mlp, for a step of a model; bilinear always does."""
     conserve: tuple[float, ...] = ()
-    """Weights of a sum that outputs and inputs have in common, one for each input; empty for none."""
+    """Weights of a sum that must be equal for inputs and outputs, one for each input; empty for none."""
     jacobian_weight: float = 0.0
-    """Weight of the Jacobian's error in the loss; 0 for a loss of values alone. The data must have true derivatives, as
-    generated sea ice and Lorenz-96 have."""
+    """Weight of the error of the Jacobian in the loss; 0 for a loss of values only. It needs data with true derivatives:
+    generated sea ice, or Lorenz-96."""

@@ -11,8 +11,8 @@ if TYPE_CHECKING:
 def network_of(folder: str, data: str) -> "Emulator":
     """The network of a member with its best weights, on the CPU; `UserError` if the member is of another recipe.
 
-    data : the prepared data that the member learned from
-    It is to be called before anything else imports torch.
+    data : the prepared data that the member was trained on
+    Must be called before torch is imported.
     """
     from ensemble.neural import launch
 
@@ -28,7 +28,7 @@ def network_of(folder: str, data: str) -> "Emulator":
 
 
 def of_lorenz96(folder: str, data: str) -> "Emulator":
-    """The same; `UserError` for a network of another problem."""
+    """The same; `UserError` for a network that is not for Lorenz-96."""
     from ensemble.recipes.emulator import lorenz96
 
     network = network_of(folder, data)

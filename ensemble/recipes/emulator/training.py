@@ -1,19 +1,19 @@
-"""emulator: networks that learn the values of a model, and its derivatives where the data have them.
+"""emulator: networks for the values of a model, and for its derivatives if the data have them.
 
     python scripts/prepare_data.py --recipe emulator out=runs/emulator/prepared
     accelerate launch --config_file accelerate_configs/single_cpu.yaml scripts/train.py --recipe emulator \
         data=runs/emulator/prepared out=runs/emulator/members/mlp recipe.jacobian_weight=0.1
 
 The loss of an example is the mean over its outputs of the squared error, in standard deviations of the output; plus
-`recipe.jacobian_weight` times the same of the product of the Jacobian with a random direction. A direction has an entry ±d
-for each input, whose signs are drawn anew for each example in each epoch, so that the expected term is the sum over the
-inputs of their derivatives' squared errors, each times d². For sea ice, d is the change of an input that changes the output
-by one standard deviation, by the root mean square of the true derivative: an input with little influence counts as much as
-others. For Lorenz-96, d is the same for all points, such that a whole direction changes an output by one standard deviation.
-With a residual network, outputs and derivatives are both taken less those of the inputs.
+`recipe.jacobian_weight` times the same for the product of the Jacobian with a random direction. A direction has an entry ±d
+for each input, with random signs for each example and epoch. The expected term is therefore the sum over the inputs of the
+squared errors of their derivatives, each times d². For sea ice, d is the change of an input that changes the output by one
+standard deviation, by the root mean square of the true derivative, so that all inputs have the same weight. For Lorenz-96, d
+is the same for all points, such that a whole direction changes an output by one standard deviation. For a residual network,
+the inputs are subtracted from outputs and derivatives.
 
-Means and standard deviations are those of the whole training split, to the same bits on any number of ranks
-(ensemble/data/statistics.py), and are buffers of the network, which takes and gives physical units.
+Means and standard deviations are those of the whole training split, with the same bits on any number of ranks
+(ensemble/data/statistics.py). They are buffers of the network, whose inputs and outputs are in physical units.
 """
 
 import dataclasses
@@ -35,21 +35,21 @@ from ensemble.recipes.emulator.settings import RecipeConfig
 
 LORENZ96 = "lorenz96"
 NUM_MEASURED = 1000
-"""Training states of Lorenz-96 by which the size of directions is chosen."""
+"""Training states of Lorenz-96 that determine the size of directions."""
 
 
 def make(config: RecipeConfig, data: str) -> "Emulation":
-    """The recipe on a folder of prepared data; `UserError` when the two do not go together."""
+    """The recipe on a folder of prepared data; `UserError` if the settings do not fit the data."""
     return Emulation(config, Path(data))
 
 
 @dataclasses.dataclass(frozen=True)
 class Derivatives:
-    """How true derivatives of the rows are made."""
+    """What determines the true derivatives of rows."""
 
     system: str
     size: np.ndarray
-    """(inputs,), the size of a direction's entries; the signs are random."""
+    """(inputs,), the absolute values of the entries of a direction."""
 
 
 class PairRows:
@@ -65,29 +65,29 @@ class PairRows:
         return len(self.columns["inputs"])
 
     def __reduce__(self) -> tuple[Any, ...]:
-        """A DataLoader's worker opens the files itself: a pickled memory map is a copy of the whole file."""
+        """Workers of a DataLoader open the files themselves: a pickled memory map is a copy of the whole file."""
         return PairRows, self.opened_with
 
     def gather(self, rows: np.ndarray, epoch: int = 0) -> Batch:
         """inputs (B, I) and outputs (B, O); direction (B, I) and its product with the true Jacobian, change (B, O). float32.
 
-        What is drawn is a function of the row and the epoch.
+        The direction is a function of the row and the epoch.
         """
-        found = {name: self.columns[name].take(rows) for name in ("inputs", "outputs")}
+        arrays = {name: self.columns[name].take(rows) for name in ("inputs", "outputs")}
         if self.derivatives is not None:
-            direction = signs(rows, epoch, found["inputs"].shape[1]) * self.derivatives.size
-            found["direction"] = direction.astype(np.float32)
+            direction = signs(rows, epoch, arrays["inputs"].shape[1]) * self.derivatives.size
+            arrays["direction"] = direction.astype(np.float32)
             if self.derivatives.system == LORENZ96:
-                change = lorenz96.tangent(found["inputs"].astype(np.float64), direction)
+                change = lorenz96.tangent(arrays["inputs"].astype(np.float64), direction)
             else:
                 jacobian = self.columns["jacobian"].take(rows).reshape(len(rows), -1, direction.shape[1])
                 change = np.einsum("boi,bi->bo", jacobian, direction)
-            found["change"] = change.astype(np.float32)
-        return {name: torch.from_numpy(values) for name, values in found.items()}
+            arrays["change"] = change.astype(np.float32)
+        return {name: torch.from_numpy(values) for name, values in arrays.items()}
 
 
 class Emulation:
-    """The recipe; see `ensemble.recipe.NeuralRecipe` for what each method owes."""
+    """The recipe; `ensemble.recipe.NeuralRecipe` documents each method."""
 
     name = "emulator"
     monitor, higher_is_better = "root_mean_squared_error", False
@@ -108,7 +108,7 @@ class Emulation:
         self._weight: torch.Tensor | None = None
 
     def check(self) -> None:
-        """Raise `UserError` for settings that are impossible, or impossible with these data."""
+        """Raise `UserError` for settings that are impossible, in general or with these data."""
         config, system = self.config, self.facts["system"]
         num_inputs, num_outputs = (len(self.facts[name]) for name in ("inputs", "outputs"))
         configuration.check(
@@ -132,7 +132,7 @@ class Emulation:
         if config.jacobian_weight and not self.facts["formula"]:
             raise UserError(
                 f"recipe.jacobian_weight={config.jacobian_weight:g} needs true derivatives, and {self.folder} has none, "
-                "being of files without a formula: set it to 0"
+                "since its files have no formula: set it to 0"
             )
 
     def rows(self, split: str) -> PairRows:
@@ -140,30 +140,30 @@ class Emulation:
             if split not in self.about["splits"]:
                 raise UserError(f"{self.folder} has no split '{split}': it has {', '.join(self.about['splits'])}")
             is_known = bool(self.facts["formula"])
-            wants = is_known and (split == "validation" or (split == "train" and self.config.jacobian_weight > 0))
-            derivatives = Derivatives(self.facts["system"], self._direction_sizes()) if wants else None
+            needs = is_known and (split == "validation" or (split == "train" and self.config.jacobian_weight > 0))
+            derivatives = Derivatives(self.facts["system"], self._direction_sizes()) if needs else None
             self._rows[split] = PairRows(self.folder, split, derivatives)
         return self._rows[split]
 
     def statistics(self) -> tuple[Statistics, Statistics]:
-        """Of the inputs and of the outputs of the training split; with a residual network, of outputs less inputs.
+        """Statistics of the inputs and of the outputs of the training split; for a residual network, of outputs less inputs.
 
-        All ranks of a launched job take part. The points of a ring are alike, and have the statistics of all together.
+        All ranks of a launched job take part. All points of a ring have the statistics of all points together.
         """
         if self._statistics is None:
             table = open_table(self.folder / "pairs" / "train")
             names = [*self.facts["inputs"], *self.facts["outputs"]]
-            pairs = _Taken(table, ("inputs", "outputs"), self.is_residual)
-            found = statistics.of_shards([pairs], **statistics.ranks(), names=names)
+            pairs = _Columns(table, ("inputs", "outputs"), self.is_residual)
+            merged = statistics.of_shards([pairs], **statistics.ranks(), names=names)
             num_inputs = len(self.facts["inputs"])
-            both = found.of_columns(slice(None, num_inputs)), found.of_columns(slice(num_inputs, None))
+            both = merged.of_columns(slice(None, num_inputs)), merged.of_columns(slice(num_inputs, None))
             if self.facts["system"] == LORENZ96:
-                both = tuple(of.of_all().repeated(len(of.mean)) for of in both)  # type: ignore[assignment]
+                both = tuple(part.of_all().repeated(len(part.mean)) for part in both)  # type: ignore[assignment]
             self._statistics = both
         return self._statistics
 
     def _direction_sizes(self) -> np.ndarray:
-        """Of the entries of random directions, (inputs,); all ranks of a launched job take part, once."""
+        """The absolute values of random directions, (inputs,), computed once; all ranks of a launched job take part."""
         if self._sizes is None:
             deviation = self.statistics()[1].deviation
             table = open_table(self.folder / "pairs" / "train")
@@ -173,14 +173,14 @@ class Emulation:
                 change = lorenz96.tangent(states, direction) - (direction if self.is_residual else 0)
                 self._sizes = np.full(states.shape[1], deviation[0] / np.sqrt((change**2).mean()))
             else:
-                slopes = _Taken(table, ("jacobian",))
-                found = statistics.of_shards([slopes], **statistics.ranks(), names=self.facts["inputs"])
-                slope = np.sqrt(found.mean**2 + found.variance)
+                slopes = _Columns(table, ("jacobian",))
+                merged = statistics.of_shards([slopes], **statistics.ranks(), names=self.facts["inputs"])
+                slope = np.sqrt(merged.mean**2 + merged.variance)
                 self._sizes = np.divide(deviation, slope, out=np.zeros_like(slope), where=slope > 0)
         return self._sizes
 
     def model(self) -> networks.Emulator:
-        """New weights; with the statistics of the training split, or none where the data have no such split."""
+        """A network with new weights and the statistics of the training split, if the data have one."""
         config = self.config
         num_inputs, num_outputs = (len(self.facts[name]) for name in ("inputs", "outputs"))
         scales = {
@@ -188,8 +188,8 @@ class Emulation:
             "output_mean": np.zeros(num_outputs), "output_std": np.ones(num_outputs),
         }  # fmt: skip
         if "train" in self.about["splits"]:
-            for name, of in zip(("input", "output"), self.statistics(), strict=True):
-                scales |= {f"{name}_mean": of.mean, f"{name}_std": _positive(of.deviation)}
+            for name, columns in zip(("input", "output"), self.statistics(), strict=True):
+                scales |= {f"{name}_mean": columns.mean, f"{name}_std": _positive(columns.deviation)}
         return networks.build(
             config.network,
             num_inputs,
@@ -206,12 +206,12 @@ class Emulation:
         return [adamw(model, learning_rate, weight_decay)]
 
     def step(self, model: torch.nn.Module, batch: Batch, state: Any) -> tuple[torch.Tensor, torch.Tensor, Any]:
-        """The sum of the examples' losses, and their number."""
+        """The sum of the losses of the examples, and their number."""
         outputs, weight = batch["outputs"], self._output_weight(batch["outputs"])
         if self.config.jacobian_weight:
-            found, change = model(batch["inputs"], batch["direction"])
+            predicted, change = model(batch["inputs"], batch["direction"])
             slope_error = (change - batch["change"]).square() @ weight
-            loss = (found - outputs).square() @ weight + self.config.jacobian_weight * slope_error
+            loss = (predicted - outputs).square() @ weight + self.config.jacobian_weight * slope_error
         else:
             loss = (model(batch["inputs"]) - outputs).square() @ weight
         return loss.sum(), torch.tensor(float(len(outputs)), device=outputs.device), state
@@ -220,19 +220,18 @@ class Emulation:
         return {"prediction": model(batch["inputs"]).float(), "target": batch["outputs"]}
 
     def sums(self, model: torch.nn.Module, batch: Batch) -> Batch:
-        """What each example adds to the metrics, (B, O) each."""
-        outputs = batch["outputs"]
-        found, added = None, {}
+        """The terms of each example in the metrics, (B, O) each."""
+        outputs, terms = batch["outputs"], {}
         if "direction" in batch:
-            found, change = model(batch["inputs"], batch["direction"])
-            added["slope_error"] = (change - batch["change"]).square()
-            added["slope"] = batch["change"].square()
-        found = model(batch["inputs"]) if found is None else found
+            predicted, change = model(batch["inputs"], batch["direction"])
+            terms = {"slope_error": (change - batch["change"]).square(), "slope": batch["change"].square()}
+        else:
+            predicted = model(batch["inputs"])
         centre = torch.as_tensor(self._output_mean(), dtype=outputs.dtype, device=outputs.device)
         return {
-            **added,
+            **terms,
             "rows": torch.ones_like(outputs),
-            "squared_error": (found - outputs).double().square(),
+            "squared_error": (predicted - outputs).double().square(),
             "distance": (outputs - centre).double(),
             "squared_distance": (outputs - centre).double().square(),
         }
@@ -244,49 +243,48 @@ class Emulation:
         """
         rows, error = sums["rows"], sums["squared_error"].sum()
         spread = (sums["squared_distance"] - sums["distance"] ** 2 / rows).sum()
-        found = {
+        scores = {
             "root_mean_squared_error": float(np.sqrt(error / rows.sum())),
             "r_squared": float(1 - error / spread) if spread > 0 else float("nan"),
         }
         if "slope" in sums:
-            found["jacobian_error"] = float(np.sqrt(sums["slope_error"].sum() / sums["slope"].sum()))
-        return found
+            scores["jacobian_error"] = float(np.sqrt(sums["slope_error"].sum() / sums["slope"].sum()))
+        return scores
 
     def describe(self, split: str) -> dict[str, np.ndarray]:
         """row_id, group and cluster of the rows of prediction files."""
-        task = self.about["task"]
-        return {name: self._column(split, of) for name, of in
-                {"row_id": "row_id", "group": task["group"], "cluster": task["cluster"]}.items()}  # fmt: skip
+        names = {"row_id": "row_id", **{name: self.about["task"][name] for name in ("group", "cluster")}}
+        return {name: self._column(split, column) for name, column in names.items()}
 
-    def columns(self, split: str, found: dict[str, np.ndarray]) -> dict[str, Any]:
-        """A prediction file with one row for each row of the split's table: an output of a pair."""
+    def columns(self, split: str, predicted: dict[str, np.ndarray]) -> dict[str, Any]:
+        """The columns of a prediction file, with a row for each row of the split: an output of a pair."""
         pair, output = self._column(split, "pair"), self._column(split, "output")
         return {
             **self.describe(split),
             "target": self._column(split, self.about["task"]["target"]).astype(np.float64),
-            "prediction": found["prediction"][pair, output].astype(np.float64),
+            "prediction": predicted["prediction"][pair, output].astype(np.float64),
         }
 
     def _column(self, split: str, name: str) -> np.ndarray:
         return Column(open_table(self.folder / "rows" / split), name).all()
 
     def _output_weight(self, like: torch.Tensor) -> torch.Tensor:
-        """1 / (outputs · variance) of each output, (O,): the weights of squared errors in the loss; made once."""
+        """The weights of squared errors in the loss, 1 / (outputs · variance), (O,); computed once."""
         if self._weight is None or (self._weight.dtype, self._weight.device) != (like.dtype, like.device):
             deviation = _positive(self.statistics()[1].deviation)
             self._weight = torch.as_tensor(1 / (len(deviation) * deviation**2), dtype=like.dtype, device=like.device)
         return self._weight
 
     def _output_mean(self) -> np.ndarray:
-        """Of the outputs themselves; sums of squares about it keep their digits."""
-        of_inputs, of_outputs = self.statistics()
-        return of_outputs.mean + of_inputs.mean if self.is_residual else of_outputs.mean
+        """The mean of the outputs themselves, about which sums of squares keep their digits."""
+        inputs, outputs = self.statistics()
+        return outputs.mean + inputs.mean if self.is_residual else outputs.mean
 
 
-class _Taken:
-    """Columns of a table side by side, as `statistics.of_shards` reads them; a piece at a time is in memory.
+class _Columns:
+    """Columns of a table side by side, for `statistics.of_shards`, which reads them piece by piece.
 
-    With `is_residual` the second one is taken less the first.
+    With `is_residual` the first column is subtracted from the second.
     """
 
     def __init__(self, table: Any, names: tuple[str, ...], is_residual: bool = False):
@@ -297,10 +295,10 @@ class _Taken:
 
     def __getitem__(self, rows: slice) -> np.ndarray:
         numbers = np.arange(*rows.indices(len(self)))
-        taken = [column.take(numbers).astype(np.float64) for column in self.columns]
+        values = [column.take(numbers).astype(np.float64) for column in self.columns]
         if self.is_residual:
-            taken[1] -= taken[0]
-        return np.concatenate(taken, axis=1)
+            values[1] -= values[0]
+        return np.concatenate(values, axis=1)
 
 
 def mixed(row: np.ndarray, *keys: int) -> np.ndarray:
@@ -323,5 +321,5 @@ def signs(row: np.ndarray, epoch: int, num_inputs: int) -> np.ndarray:
 
 
 def _positive(deviation: np.ndarray) -> np.ndarray:
-    """A column of one value is left as it is."""
+    """The deviation, or 1 for a constant column."""
     return np.where(deviation > 0, deviation, 1.0)

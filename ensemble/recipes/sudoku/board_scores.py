@@ -1,4 +1,4 @@
-"""How many boards are solved, and which: by clues, by difficulty, by segments; with intervals over puzzles."""
+"""Scores of predicted boards: the share solved in all, by clues and by difficulty, with intervals."""
 
 import itertools
 from typing import Any
@@ -8,9 +8,9 @@ import numpy as np
 from ensemble.metrics.bootstrap import intervals
 
 BACKTRACKS = (0, 1, 4, 16, 64)
-"""The first number of the solver's backtracks of each level of difficulty."""
+"""The smallest number of backtracks of the solver in each level of difficulty."""
 STANDARD_ERRORS = 1.96
-"""On each side of a 95 % interval."""
+"""Half the width of a 95 % interval, in standard errors."""
 NUM_DRAWS = 500
 SEED = 0
 
@@ -26,25 +26,23 @@ def scores(
     """exact: share of puzzles with every cell right; blanks: share of blank cells that are right; each with its interval.
 
     puzzles, solutions, boards : (n, cells) digits from 1, 0 for blanks of puzzles. clues, backtracks, segments : (n,).
-    by_clues and by_backtracks have exact, its interval, the number of puzzles and, if `segments` are given, their mean.
-    Intervals are of 95 %, [low, high]: of exact by Wilson's formula, of the others over draws of puzzles, or null for fewer
-    than two puzzles.
+    by_clues and by_backtracks have exact, its interval, the number of puzzles and, if `segments` is given, their mean.
+    Intervals [low, high] are of 95 %: for exact by Wilson's formula, for the others by the bootstrap over puzzles, or null
+    for fewer than two puzzles.
     """
     right, is_blank = boards == solutions, puzzles == 0
     solved = right.all(axis=1)
     right_blanks, num_blanks = (right & is_blank).sum(axis=1), is_blank.sum(axis=1)
-    found = {**_share(solved), **_with_intervals({"blanks": (right_blanks, num_blanks)})}
-    if segments is not None:
-        found |= _with_intervals({"segments": (segments, np.ones(len(solved)))})
 
-    def of_parts(part: np.ndarray, names: dict[int, str]) -> dict[str, Any]:
-        parts = {}
-        for number, name in names.items():
-            rows = part == number
-            parts[name] = {"puzzles": int(rows.sum()), **_share(solved[rows])}
-            if segments is not None:
-                parts[name] |= _with_intervals({"segments": (segments[rows], np.ones(rows.sum()))})
-        return parts
+    def mean_segments(rows: np.ndarray) -> dict[str, Any]:
+        return {} if segments is None else _ratio("segments", segments[rows], np.ones(rows.sum()))
+
+    def by_part(part: np.ndarray, names: dict[int, str]) -> dict[str, Any]:
+        rows_of = {name: part == number for number, name in names.items()}
+        return {
+            name: {"puzzles": int(rows.sum()), **_share(solved[rows]), **mean_segments(rows)}
+            for name, rows in rows_of.items()
+        }
 
     level = np.searchsorted(BACKTRACKS, backtracks, side="right") - 1
     names = [
@@ -53,14 +51,16 @@ def scores(
     names.append(f"{BACKTRACKS[-1]} and more")
     return {
         "puzzles": len(solved),
-        **found,
-        "by_clues": of_parts(clues, {int(number): str(number) for number in np.unique(clues)}),
-        "by_backtracks": of_parts(level, {int(number): names[number] for number in np.unique(level)}),
+        **_share(solved),
+        **_ratio("blanks", right_blanks, num_blanks),
+        **mean_segments(np.ones(len(solved), bool)),
+        "by_clues": by_part(clues, {int(number): str(number) for number in np.unique(clues)}),
+        "by_backtracks": by_part(level, {int(number): names[number] for number in np.unique(level)}),
     }
 
 
 def _share(solved: np.ndarray) -> dict[str, Any]:
-    """Also of no puzzle or of all solved, where draws of puzzles would have no spread."""
+    """exact with Wilson's interval, which also exists where no puzzle or every puzzle is solved."""
     n, share = len(solved), float(solved.mean())
     squared = STANDARD_ERRORS**2 / n
     middle = (share + squared / 2) / (1 + squared)
@@ -68,20 +68,16 @@ def _share(solved: np.ndarray) -> dict[str, Any]:
     return {"exact": share, "exact_interval": [max(0.0, middle - half), min(1.0, middle + half)]}
 
 
-def _with_intervals(columns: dict[str, tuple[np.ndarray, np.ndarray]]) -> dict[str, Any]:
-    """Of each name a ratio of two sums over puzzles, and as NAME_interval the ends of its interval."""
-    names = list(columns)
-    tops, bottoms = (np.stack([np.asarray(pair[place], float) for pair in columns.values()]) for place in (0, 1))
+def _ratio(name: str, top: np.ndarray, bottom: np.ndarray) -> dict[str, Any]:
+    """The ratio of two sums over puzzles, and its interval as NAME_interval."""
 
-    def ratios(weight: np.ndarray) -> np.ndarray:
+    def ratio(weight: np.ndarray) -> np.ndarray:
         with np.errstate(invalid="ignore", divide="ignore"):
-            ratio: np.ndarray = (tops @ weight) / (bottoms @ weight)
-        return ratio
+            return np.array([top.astype(float) @ weight / (bottom.astype(float) @ weight)])
 
-    found = intervals(names, ratios, np.arange(tops.shape[1]), NUM_DRAWS, np.random.default_rng(SEED))
-    scores: dict[str, Any] = {}
-    for name, interval in found.items():
-        scores[name] = interval.value if np.isfinite(interval.value) else None
-        ends = [interval.low, interval.high]
-        scores[f"{name}_interval"] = ends if np.isfinite(ends).all() else None
-    return scores
+    interval = intervals([name], ratio, np.arange(len(top)), NUM_DRAWS, np.random.default_rng(SEED))[name]
+    ends = [interval.low, interval.high]
+    return {
+        name: interval.value if np.isfinite(interval.value) else None,
+        f"{name}_interval": ends if np.isfinite(ends).all() else None,
+    }

@@ -1,4 +1,4 @@
-"""The sizes of boards: a board of side n has n rows, n columns and n boxes of box_rows × box_columns = n cells."""
+"""Sizes of boards: a board of side n has n rows, n columns and n boxes of box_rows × box_columns = n cells."""
 
 import dataclasses
 
@@ -9,13 +9,13 @@ from ensemble.errors import UserError
 
 @dataclasses.dataclass(frozen=True)
 class Board:
-    """One size. Cells are numbered row by row, from 0 to side² − 1."""
+    """One size of board. Cells are numbered row by row, from 0 to side² − 1."""
 
     side: int
     box_rows: int
     box_columns: int
     least_clues: int
-    """Fewer clues than this are not known to determine a solution."""
+    """No puzzle with one solution and fewer clues is known."""
 
     @property
     def cells(self) -> int:
@@ -48,11 +48,11 @@ BOARDS = {
     9: Board(9, 3, 3, 17),
     16: Board(16, 4, 4, 55),
 }
-"""By side. The least number of clues is proven for 4, 6 and 9 (McGuire et al., 2012); 55 is the least known for 16."""
+"""The boards by side. The least clues are proven for 4, 6 and 9 (McGuire et al., 2012); for 16, 55 is the least known."""
 
 
 def board_of(side: int) -> Board:
-    """The board of a side; `UserError` for a side without one."""
+    """The board with this side; `UserError` if there is none."""
     if side not in BOARDS:
         raise UserError(f"side={side} has no board: choose one of {', '.join(map(str, BOARDS))}")
     return BOARDS[side]

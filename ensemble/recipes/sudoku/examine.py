@@ -1,9 +1,9 @@
-"""How well a trained network solves the puzzles of one split, with intervals, as JSON.
+"""Scores of a trained network on the puzzles of one split, with intervals, as JSON.
 
     python -m ensemble.recipes.sudoku.examine member=runs/sudoku/members/trm data=runs/sudoku/prepared out=runs/sudoku/trm
 
-OUT/scores.json has the scores of `board_scores.scores`, and `calls`, the mean number of segments of all candidates together,
-which is what a prediction cost.
+OUT/scores.json has the scores of `board_scores.scores`, and `calls`, the mean number of segments of all candidates of a
+puzzle together, which is the cost of a prediction.
 """
 
 import dataclasses
@@ -17,12 +17,12 @@ if TYPE_CHECKING:
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class ExamineConfig:
-    """Which network, on which puzzles."""
+    """The network, the puzzles, and the options of a prediction."""
 
     member: str = "???"
     """The folder of a run of scripts/train.py."""
     data: str = "???"
-    """The prepared data that it learned from."""
+    """The prepared data that the member was trained on."""
     out: str = "???"
     """The folder to write scores.json to."""
     split: str = "test"
@@ -32,9 +32,9 @@ class ExamineConfig:
     votes: int = 0
     """Symmetric images of each puzzle, the puzzle included; 0 for one."""
     select: Literal["", "mean", "vote", "surest", "first"] = ""
-    """How starts and images are joined; empty for mean."""
+    """How the candidates are combined; empty for mean."""
     batch_size: int = 512
-    """Puzzles at a time."""
+    """Puzzles in a batch."""
     overwrite: bool = False
     """Replace `out` if it exists."""
 
@@ -53,14 +53,14 @@ def main() -> None:
 
     options = {name: getattr(settings, name) for name in ("starts", "votes", "select")}
     member = NeuralMember(settings.member, accelerator, settings.data, options if any(options.values()) else None)
-    its: Sudoku = member.recipe_of(settings.data)
-    found = evaluation.predict(its, member.model, settings.split, settings.batch_size, accelerator)
-    columns = {name: column.all() for name, column in its.rows(settings.split).columns.items()}
-    boards = 1 + found["prediction"].argmax(axis=2)
+    recipe: Sudoku = member.recipe_of(settings.data)
+    predicted = evaluation.predict(recipe, member.model, settings.split, settings.batch_size, accelerator)
+    columns = {name: column.all() for name, column in recipe.rows(settings.split).columns.items()}
+    boards = 1 + predicted["prediction"].argmax(axis=2)
     scores = board_scores.scores(
-        columns["puzzle"], columns["solution"], boards, columns["clues"], columns["backtracks"], found["segments"]
+        columns["puzzle"], columns["solution"], boards, columns["clues"], columns["backtracks"], predicted["segments"]
     )
-    scores |= {"calls": float(found["calls"].mean()), "split": settings.split, "member": settings.member, **options}
+    scores |= {"calls": float(predicted["calls"].mean()), "split": settings.split, "member": settings.member, **options}
     with folders.new_folder(settings.out, settings.overwrite, "scores of boards") as folder:
         folders.write_json(folder / "scores.json", scores)
         folders.write_manifest(folder, {"kind": "scores of boards"})

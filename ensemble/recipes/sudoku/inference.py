@@ -1,15 +1,17 @@
-"""Predictions of a reasoning model: several latent starts, several symmetric images of a puzzle, and how they are joined.
+"""Predictions of a reasoning model from several latent starts and several symmetric images of a puzzle.
 
-A candidate is one latent start on one symmetric image of the puzzle. Candidate number 0 is the trained start 0 on the puzzle
-as it is. Starts beyond the trained ones are drawn from the distribution that those were drawn from.
+A candidate is the prediction from one latent start for one symmetric image of the puzzle. Candidate 0 is that of the trained
+start 0 for the puzzle itself. Starts beyond the trained ones are drawn from the same distribution. Candidates are combined
+in one of four ways:
 
-    mean   the mean over the candidates of the probabilities after the last segment
-    vote   the board that most candidates end with, of equally frequent ones the more probable: the mean of those candidates
+    mean   the mean of the probabilities after the last segment
+    vote   the board that most candidates predict; the mean of these candidates. Between equally frequent boards, the more
+           probable one
     surest the candidate with the highest logit of halting after the last segment
-    first  the candidate that halts first, of several the one with the highest logit of halting, at the segment in which it
-           halts; the candidate with the highest logit after the last segment if none halts. A puzzle takes part in no
-           further segment once one of its candidates has halted. A candidate halts with `How.halt_probability`: with 0.5,
-           as in training, the first of several to halt is often one that is wrong.
+    first  the candidate that halts first, at the segment in which it halts; of several, the one with the highest logit of
+           halting. If none halts, as `surest`. A puzzle has no further segments after one of its candidates has halted. A
+           candidate halts if the probability of halting is at least `PredictOptions.halt_probability`: with 0.5, as in
+           training, the first candidate to halt is often wrong
 """
 
 import dataclasses
@@ -30,44 +32,46 @@ SEED_OF_VOTES, SEED_OF_STARTS = 1, 2
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
-class How:
-    """How predictions are made."""
+class PredictOptions:
+    """Options of a prediction."""
 
     segments: int
+    """The largest number of segments."""
     starts: int = 1
     """Latent starts."""
     votes: int = 1
-    """Symmetric images of the puzzle, the first of which is the puzzle itself."""
+    """Symmetric images of the puzzle, including the puzzle itself."""
     select: str = "mean"
-    """How candidates are joined: one of SELECT."""
+    """How candidates are combined: one of SELECT."""
     halt_probability: float = 0.98
-    """The least probability of halting with which a candidate halts for select=first."""
+    """With select=first, the probability of halting from which a candidate halts."""
 
 
 class Predicted(NamedTuple):
-    """Of B puzzles."""
+    """The predictions for B puzzles."""
 
     probabilities: torch.Tensor
-    """(B, cells, side) float64."""
+    """The probabilities of the digits, (B, cells, side) float64."""
     segments: torch.Tensor
     """Segments until a candidate halted, or all of them; (B,) int64."""
     calls: torch.Tensor
-    """Segments of all candidates together, which is what the prediction cost; (B,) int64."""
+    """Segments of all candidates together, which is the cost of the prediction; (B,) int64."""
     candidates: torch.Tensor
-    """The probabilities of each candidate when they were joined; (B, N, cells, side) float64."""
+    """The probabilities of each candidate when they were combined; (B, N, cells, side) float64."""
     halting: torch.Tensor
-    """Their logits of halting; (B, N)."""
+    """The logits of halting of the candidates; (B, N)."""
 
 
-def checked(how: How, variant: str, starts: int, votes: int, select: str) -> How:
-    """`how` with the settings that are not 0 or empty; `UserError` for what is impossible."""
+def with_settings(options: PredictOptions, variant: str, starts: int, votes: int, select: str) -> PredictOptions:
+    """`options` with the settings that are not 0 or empty; `UserError` for impossible ones."""
     if starts < 0 or votes < 0:
         raise UserError(f"starts={starts} and votes={votes} must be 1 or more, or 0 for one")
     if select and select not in SELECT:
-        raise UserError(f"select={select} is no way to join candidates: choose one of {', '.join(SELECT)}")
+        raise UserError(f"select={select} is no way to combine candidates: choose one of {', '.join(SELECT)}")
     if variant == "direct" and starts > 1:
         raise UserError(f"starts={starts} is for networks that reason: leave it out with recipe.variant=direct")
-    return dataclasses.replace(how, starts=starts or how.starts, votes=votes or how.votes, select=select or how.select)
+    given: dict[str, Any] = {"starts": starts, "votes": votes, "select": select}
+    return dataclasses.replace(options, **{name: value for name, value in given.items() if value})
 
 
 def one_segment(
@@ -80,76 +84,77 @@ def one_segment(
 ) -> Segment:
     """One segment of K latent states of each of B puzzles, high and low (B, K, L, D); the result has B × K rows."""
     num_starts = high.shape[1]
-    inputs = (of.repeat_interleave(num_starts, dim=0) for of in (puzzle, puzzle_id))
-    begins = is_new.repeat_interleave(num_starts, dim=0)
+    *inputs, begins = (tensor.repeat_interleave(num_starts, dim=0) for tensor in (puzzle, puzzle_id, is_new))
     # Only puzzles that begin need the number of their start, and only trained starts have one
     start = torch.where(begins, torch.arange(num_starts, device=puzzle.device).repeat(len(puzzle)), 0)
-    found: Segment = model(*inputs, start, begins, high.flatten(0, 1), low.flatten(0, 1))
-    return found
+    segment: Segment = model(*inputs, start, begins, high.flatten(0, 1), low.flatten(0, 1))
+    return segment
 
 
 def first_states(
     model: torch.nn.Module, shape: Shape, num_puzzles: int, num_starts: int, device: torch.device
 ) -> tuple[torch.Tensor, torch.Tensor, torch.Tensor]:
-    """What `one_segment` begins with: is_new, high and low. Starts that were not trained are in high and low already."""
+    """The first is_new, high and low for `one_segment`; high and low contain all starts if some were not trained."""
     high, low = torch.zeros(2, num_puzzles, num_starts, shape.num_tokens, shape.width, device=device)
     is_new = torch.full((num_puzzles,), num_starts <= shape.num_starts, device=device)
     if num_starts > shape.num_starts:
-        of: Any = getattr(model, "module", model)
+        module: Any = getattr(model, "module", model)
         drawn = drawn_starts(num_starts - shape.num_starts, shape.width).to(device)
-        high += torch.cat([of.high_start, drawn[0]])[:, None]
-        low += torch.cat([of.low_start, drawn[1]])[:, None]
+        high += torch.cat([module.high_start, drawn[0]])[:, None]
+        low += torch.cat([module.low_start, drawn[1]])[:, None]
     return is_new, high, low
 
 
 @torch.no_grad()
-def predict(model: torch.nn.Module, puzzle: torch.Tensor, board: Board, shape: Shape, how: How, loss: str) -> Predicted:
-    """The digits of puzzles (B, cells), int64, 0 for blanks. loss : whose normalisation makes the probabilities."""
-    num_puzzles, num_candidates = len(puzzle), how.votes * how.starts
-    symmetries = images_of(puzzle, board, how.votes)
-    images = torch.stack([of.apply(puzzle) for of in symmetries], dim=1).flatten(0, 1)
+def predict(
+    model: torch.nn.Module, puzzle: torch.Tensor, board: Board, shape: Shape, options: PredictOptions, loss: str
+) -> Predicted:
+    """Predict the digits of puzzles (B, cells), int64, 0 for blanks. loss : the normalisation of the probabilities."""
+    num_puzzles, num_candidates = len(puzzle), options.votes * options.starts
+    symmetries = images_of(puzzle, board, options.votes)
+    images = torch.stack([symmetry.apply(puzzle) for symmetry in symmetries], dim=1).flatten(0, 1)
     puzzle_id = torch.zeros_like(images[:, 0])
-    is_new, high, low = first_states(model, shape, len(images), how.starts, puzzle.device)
+    is_new, high, low = first_states(model, shape, len(images), options.starts, puzzle.device)
     left = torch.arange(num_puzzles, device=puzzle.device)
     probabilities = torch.zeros(num_puzzles, board.cells, board.side, dtype=torch.float64, device=puzzle.device)
     segments = torch.zeros_like(left)
     candidates = torch.zeros(num_puzzles, num_candidates, board.cells, board.side, dtype=torch.float64, device=puzzle.device)
     logits = torch.zeros(num_puzzles, num_candidates, device=puzzle.device)
-    for number in range(1, how.segments + 1):
-        found = one_segment(model, images, puzzle_id, is_new, high, low)
-        is_last = number == how.segments
-        if not is_last and how.select != "first":
+    for number in range(1, options.segments + 1):
+        segment = one_segment(model, images, puzzle_id, is_new, high, low)
+        is_last = number == options.segments
+        if not is_last and options.select != "first":
             is_done = torch.zeros_like(left, dtype=torch.bool)
         else:
-            halting = found.halting[:, 0].view(len(left), num_candidates)
-            is_done = (halting.sigmoid() >= how.halt_probability).any(dim=1) | is_last
+            halting = segment.halting[:, 0].view(len(left), num_candidates)
+            is_done = (halting.sigmoid() >= options.halt_probability).any(dim=1) | is_last
             on_images = (
-                log_probabilities(found.digits, loss).exp().view(len(left), how.votes, how.starts, *found.digits.shape[1:])
+                log_probabilities(segment.digits, loss).exp().unflatten(0, (len(left), options.votes, options.starts))
             )
             done = left[is_done]
             each = torch.stack(
                 [
-                    _rows_of(of, done).undo_classes(on_images[is_done, vote, start])
-                    for vote, of in enumerate(symmetries)
-                    for start in range(how.starts)
+                    _rows_of(symmetry, done).undo_classes(on_images[is_done, vote, start])
+                    for vote, symmetry in enumerate(symmetries)
+                    for start in range(options.starts)
                 ],
                 dim=1,
             )
             candidates[done], logits[done] = each, halting[is_done].to(logits.dtype)
-            probabilities[done] = joined(each, halting[is_done], how.select)
+            probabilities[done] = combined(each, halting[is_done], options.select)
             segments[done] = number
-        high, low = (of.view(len(images), how.starts, *of.shape[1:]) for of in (found.high, found.low))
+        high, low = (states.unflatten(0, (len(images), options.starts)) for states in (segment.high, segment.low))
         is_new = torch.zeros_like(is_new)
         if is_done.any():
-            going_on = ~is_done.repeat_interleave(how.votes)
-            images, puzzle_id, is_new, high, low = (of[going_on] for of in (images, puzzle_id, is_new, high, low))
+            going_on = ~is_done.repeat_interleave(options.votes)
+            images, puzzle_id, is_new, high, low = (tensor[going_on] for tensor in (images, puzzle_id, is_new, high, low))
             left = left[~is_done]
             if not len(left):
                 break
     return Predicted(probabilities, segments, segments * num_candidates, candidates, logits)
 
 
-def joined(each: torch.Tensor, halting: torch.Tensor, select: str) -> torch.Tensor:
+def combined(each: torch.Tensor, halting: torch.Tensor, select: str) -> torch.Tensor:
     """Probabilities (B, cells, side) of N candidates with probabilities (B, N, cells, side) and logits of halting (B, N)."""
     rows = torch.arange(len(each), device=each.device)
     if select in ("surest", "first"):
@@ -165,7 +170,7 @@ def joined(each: torch.Tensor, halting: torch.Tensor, select: str) -> torch.Tens
 
 
 def images_of(puzzle: torch.Tensor, board: Board, num_images: int) -> list[Symmetries]:
-    """The identity and num_images − 1 symmetries of each puzzle, which follow from its cells, not from its batch."""
+    """The identity and num_images − 1 symmetries for each puzzle, which are a function of its cells alone."""
     keys = np.zeros(len(puzzle), np.uint64)
     if num_images > 1:
         for cell in puzzle.cpu().numpy().T:
@@ -180,7 +185,7 @@ def _rows_of(symmetries: Symmetries, rows: torch.Tensor) -> Symmetries:
 
 
 def drawn_starts(num_starts: int, width: int) -> torch.Tensor:
-    """Latent starts that were not trained: z_H and z_L, (2, num_starts, width). Start k does not depend on their number."""
+    """Latent starts that were not trained: z_H and z_L, (2, num_starts, width). Start k does not depend on `num_starts`."""
     state = torch.get_rng_state()
     try:
         torch.manual_seed(SEED_OF_STARTS)

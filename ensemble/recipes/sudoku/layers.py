@@ -1,14 +1,15 @@
-"""Layers of the reasoning models: post-norm blocks of a mixing between cells and a gated perceptron; the puzzle embedding.
+"""Layers of the reasoning models: post-norm blocks with a mixing of cells and a gated perceptron; the puzzle embedding.
 
-A block is x ← norm(x + mix(x)), x ← norm(x + perceptron(x)) with RMSNorm without weights (eps 1e-5). Three ways to mix:
+A block is x ← norm(x + mix(x)), x ← norm(x + perceptron(x)), where norm is RMSNorm without weights (eps 1e-5). mix is one
+of:
 
-    attention  softmax attention among all cells, each to each, as in the reference HRM; with or without RoPE
-    heads      each head adds up the values of all cells by learned weights (heads, L, L) that do not depend on the input
-    tokens     a gated perceptron over the cells, for each channel by itself, as in the reference TRM-MLP
+    attention  softmax attention of all cells to all cells, as in the reference HRM; with or without RoPE
+    heads      each head sums the values of all cells with learned weights (heads, L, L) that do not depend on the input
+    tokens     a gated perceptron over the cells, separately for each channel, as in the reference TRM-MLP
 
-Initial weights: normal, truncated at two standard deviations, of standard deviation 1 / √(inputs) after the cut.
+Initial weights: normal, truncated at two standard deviations, with standard deviation 1 / √(inputs) after the truncation.
 
-Letters of shapes: B rows, L tokens, D width, H heads.
+Shape suffixes: B rows, L tokens, D width, H heads.
 """
 
 import math
@@ -22,26 +23,26 @@ from torch.autograd.function import once_differentiable
 EPSILON = 1e-5
 ROPE_BASE = 10_000.0
 ROUNDED_TO = 256
-"""Of the inner widths of the references' perceptrons."""
+"""The inner widths of the references' perceptrons are multiples of this."""
 ROWS_IN_CACHE = 2048
-"""That a perceptron takes at a time on a CPU where no gradient is asked for. For the widened rows of a whole batch, the
-allocator would ask the system for memory in each call."""
+"""Rows that a perceptron computes at a time on a CPU without gradients. For a whole batch, the allocator would request the
+memory of the hidden layer from the system in each call."""
 
 
 def truncated_normal(*size: int, std: float) -> nn.Parameter:
-    """Weights of this standard deviation, none further than two untruncated deviations from 0.
+    """Normal weights with standard deviation `std`, truncated at two deviations of the untruncated distribution.
 
-    The normal that is cut is wider, so that `std` holds after the cut.
+    That distribution is wider, so that `std` holds after the truncation.
     """
     density = math.exp(-2.0) / math.sqrt(2 * math.pi)
-    kept = math.sqrt(1 - 4 * density / math.erf(math.sqrt(2.0)))  # standard deviation of a unit normal, cut at ±2
+    truncated = math.sqrt(1 - 4 * density / math.erf(math.sqrt(2.0)))  # standard deviation of a unit normal, truncated at ±2
     weights = torch.empty(size)
-    nn.init.trunc_normal_(weights, std=std / kept, a=-2 * std / kept, b=2 * std / kept)
+    nn.init.trunc_normal_(weights, std=std / truncated, a=-2 * std / truncated, b=2 * std / truncated)
     return nn.Parameter(weights)
 
 
 class Linear(nn.Linear):
-    """Without bias; see the docstring of this file for the initial weights."""
+    """A linear layer without bias, with the initial weights of the module's docstring."""
 
     def __init__(self, num_inputs: int, num_outputs: int):
         super().__init__(num_inputs, num_outputs, bias=False)
@@ -49,7 +50,7 @@ class Linear(nn.Linear):
 
 
 def reference_inner_width(width: int) -> int:
-    """Of the references' perceptrons: 8/3 of their width, rounded up to a multiple of 256."""
+    """The inner width of the references' perceptrons: 8/3 of the width, rounded up to a multiple of 256."""
     return -(-8 * width // (3 * ROUNDED_TO)) * ROUNDED_TO
 
 
@@ -57,7 +58,7 @@ class NormedSum(torch.autograd.Function):
     """RMSNorm without weights of x + y over the last dimension, in float32 or float64.
 
     With n = (x + y) / r, where r is the root of the mean square + EPSILON, both gradients are (g − n · mean(g · n)) / r.
-    Autograd of torch's own norm reads and writes memory some six times more.
+    Autograd of PyTorch's own norm reads and writes memory about six times more often.
     """
 
     @staticmethod
@@ -73,12 +74,12 @@ class NormedSum(torch.autograd.Function):
     def backward(ctx: Any, gradient: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
         normed, scale = ctx.saved_tensors
         along = (gradient * normed).mean(dim=-1, keepdim=True)
-        of_sum = torch.addcmul(gradient, normed, along, value=-1).mul_(scale)
-        return of_sum, of_sum
+        total_gradient = torch.addcmul(gradient, normed, along, value=-1).mul_(scale)
+        return total_gradient, total_gradient
 
 
 class Gated(torch.autograd.Function):
-    """silu(first half) · second half, of the last dimension. The backward pass writes both halves into one tensor."""
+    """silu(first half) · second half of the last dimension. The backward pass writes both gradients into one tensor."""
 
     @staticmethod
     def forward(ctx: Any, x: torch.Tensor) -> torch.Tensor:
@@ -91,11 +92,11 @@ class Gated(torch.autograd.Function):
     def backward(ctx: Any, gradient: torch.Tensor) -> torch.Tensor:
         (x,) = ctx.saved_tensors
         gate, value = x.chunk(2, dim=-1)
-        of_x = torch.empty_like(x)
-        of_gate, of_value = of_x.chunk(2, dim=-1)
-        torch.mul(gradient, F.silu(gate), out=of_value)
-        torch.ops.aten.silu_backward(gradient * value, gate, grad_input=of_gate)
-        return of_x
+        x_gradient = torch.empty_like(x)
+        gate_gradient, value_gradient = x_gradient.chunk(2, dim=-1)
+        torch.mul(gradient, F.silu(gate), out=value_gradient)
+        torch.ops.aten.silu_backward(gradient * value, gate, grad_input=gate_gradient)
+        return x_gradient
 
 
 class Perceptron(nn.Module):
@@ -118,8 +119,8 @@ class Perceptron(nn.Module):
 class Attention(nn.Module):
     """Softmax attention of all tokens to all tokens.
 
-    RoPE turns pairs of neighbouring channels, as in its source (Su et al. 2021, arXiv:2104.09864). The reference HRM pairs
-    the two halves of a head, which is the same up to the order of the rows of `project`.
+    RoPE rotates pairs of neighbouring channels (Su et al. 2021, arXiv:2104.09864). The reference HRM pairs the two halves of
+    a head, which is the same except for the order of the rows of `project`.
     """
 
     def __init__(self, num_tokens: int, width: int, num_heads: int, has_rope: bool):
@@ -144,13 +145,13 @@ class Attention(nn.Module):
         return self.join(mixed.transpose(1, 2).reshape(num_rows, num_tokens, width))
 
     def _turned(self, x: torch.Tensor) -> torch.Tensor:
-        """x : (B, L, heads, D / H). Complex numbers make one pass of what would be five."""
-        pairs, turns = (torch.view_as_complex(precise(of)) for of in (x.unflatten(-1, (-1, 2)), self.turns))
+        """Rotate x, (B, L, heads, D / H). With complex numbers this is one pass over memory instead of five."""
+        pairs, turns = (torch.view_as_complex(precise(tensor)) for tensor in (x.unflatten(-1, (-1, 2)), self.turns))
         return torch.view_as_real(pairs * turns).flatten(-2).to(x.dtype)
 
 
-class Heads(nn.Module):
-    """Sums over cells whose weights are learned for each head and pair of cells, and do not depend on the input."""
+class HeadMixing(nn.Module):
+    """Sums over cells, with learned weights for each head and pair of cells that do not depend on the input."""
 
     def __init__(self, num_tokens: int, width: int, num_heads: int):
         super().__init__()
@@ -165,8 +166,8 @@ class Heads(nn.Module):
         return self.join(mixed.reshape(num_rows, num_tokens, width))
 
 
-class Tokens(nn.Module):
-    """A gated perceptron over the tokens of each channel."""
+class TokenMixing(nn.Module):
+    """A gated perceptron over the tokens, for each channel."""
 
     def __init__(self, num_tokens: int):
         super().__init__()
@@ -176,7 +177,7 @@ class Tokens(nn.Module):
         return self.perceptron(x_BLD.transpose(1, 2)).transpose(1, 2)
 
 
-class Module(nn.Module):
+class Blocks(nn.Module):
     """Blocks, one after another."""
 
     def __init__(
@@ -187,7 +188,7 @@ class Module(nn.Module):
         def mix() -> nn.Module:
             if mixing == "attention":
                 return Attention(num_tokens, width, num_heads, has_rope)
-            return Heads(num_tokens, width, num_heads) if mixing == "heads" else Tokens(num_tokens)
+            return HeadMixing(num_tokens, width, num_heads) if mixing == "heads" else TokenMixing(num_tokens)
 
         self.mixers = nn.ModuleList(mix() for _ in range(num_layers))
         self.perceptrons = nn.ModuleList(Perceptron(width, inner_width) for _ in range(num_layers))
@@ -200,10 +201,10 @@ class Module(nn.Module):
 
 
 class PuzzleEmbedding(nn.Module):
-    """A table whose gradient is sparse and of this rank alone: ids and raw gradients of the rows that its batches used.
+    """A table with a sparse gradient of this rank alone: the ids and the gradients of the rows that its batches used.
 
-    The table requires no gradient, so that DDP, the gradient norm, clipping and the moving average leave it alone. A hook
-    sets its `grad`, which adds up over micro-batches as others do; `SparseSignSGD` sums it over the ranks.
+    The table requires no gradient, so that DDP, the gradient norm, clipping and the moving average ignore it. A hook sets
+    its `grad`, which accumulates over micro-batches; `SparseSignSGD` sums it over the ranks.
     """
 
     def __init__(self, num_ids: int, width: int):
@@ -214,14 +215,14 @@ class PuzzleEmbedding(nn.Module):
         """The rows of `ids_B` (int64), (B, D)."""
         rows_BD = self.table[ids_B]
         if torch.is_grad_enabled():
-            rows_BD.requires_grad_().register_hook(lambda gradient_BD: self._keep(ids_B, gradient_BD))
+            rows_BD.requires_grad_().register_hook(lambda gradient_BD: self._accumulate(ids_B, gradient_BD))
         return rows_BD
 
-    def _keep(self, ids_B: torch.Tensor, gradient_BD: torch.Tensor) -> None:
+    def _accumulate(self, ids_B: torch.Tensor, gradient_BD: torch.Tensor) -> None:
         added = torch.sparse_coo_tensor(ids_B[None], gradient_BD.detach(), self.table.shape, check_invariants=False)
         self.table.grad = added if self.table.grad is None else self.table.grad + added
 
 
 def precise(x: torch.Tensor) -> torch.Tensor:
-    """In float32, unless it is in float64."""
+    """x in float32, or in float64 if it is float64."""
     return x if x.dtype == torch.float64 else x.float()

@@ -1,4 +1,4 @@
-"""Losses of the recipe sudoku: stablemax or softmax cross-entropy in float64, and that of halting.
+"""Losses of the recipe sudoku: stablemax or softmax cross-entropy in float64, and the loss of halting.
 
 stablemax replaces exp in the softmax: s(x) = x + 1 for x ≥ 0, and 1 / (1 − x) below. Source: Prieto et al. 2025,
 arXiv:2501.04697; sapientinc/HRM, `models/losses.py`.
@@ -13,7 +13,7 @@ def log_probabilities(logits: torch.Tensor, kind: str) -> torch.Tensor:
     logits = logits.double()
     if kind == "softmax":
         return F.log_softmax(logits, dim=-1)
-    # log s(x), without the overflow of s where x is far below 0
+    # log s(x), without overflow where x is far below 0
     log_scores = logits.abs().log1p() * torch.where(logits < 0, -1.0, 1.0)
     return log_scores - log_scores.exp().sum(dim=-1, keepdim=True).log()
 

@@ -3,31 +3,31 @@
 HRM : Hierarchical Reasoning Model, Wang et al. 2025, arXiv:2506.21734; sapientinc/HRM, `models/hrm/hrm_act_v1.py`.
 TRM : Tiny Recursive Model, Jolicoeur-Martineau 2025, arXiv:2510.04871; SamsungSAILMontreal/TinyRecursiveModels.
 
-One call of `Reasoner` is one segment: it takes the latent states that the segment before left, and returns new ones with the
+One call of `Reasoner` is one segment: it takes the latent states of the previous segment, and returns new ones with the
 logits of the digits and of halting. The recipe carries the states, detached, from optimizer step to optimizer step.
 
-Letters of shapes: B puzzles, L tokens (the cells, after the token of the puzzle embedding if there is one), D width,
-C digits (the side of the board), O latent starts of which only halting is asked.
+Shape suffixes: B puzzles, L tokens (the cells, after the token of the puzzle embedding if there is one), D width, C digits
+(the side of the board), O latent starts for which only halting is predicted.
 """
 
 import dataclasses
 import math
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import torch
 from torch import nn
 
-from ensemble.recipes.sudoku.layers import Module, PuzzleEmbedding, truncated_normal
+from ensemble.recipes.sudoku.layers import Blocks, PuzzleEmbedding, truncated_normal
 
 SPREAD = math.sqrt(0.5)
-"""Of token and position embeddings, so that their sum has variance 1."""
+"""The factor of token and position embeddings, so that their sum has variance 1."""
 HALT_BIAS = -5.0
-"""Initial logits of halting: no place halts before the network has learned when."""
+"""Initial logits of halting, so that no puzzle halts before the network has learned when to halt."""
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class Shape:
-    """What the weights are made of, and how often each module is applied in a segment."""
+    """The sizes of the weights, and how often each module is applied in a segment."""
 
     side: int
     box_rows: int
@@ -58,12 +58,12 @@ class Shape:
 
 
 class Segment(NamedTuple):
-    """What a segment leaves."""
+    """The result of a segment."""
 
     digits: torch.Tensor
     """Logits of the digits 1 … side, (B, cells, C)."""
     halting: torch.Tensor
-    """Logits of halting and of going on, (B, 2)."""
+    """Logits of halting and of continuing, (B, 2)."""
     high: torch.Tensor
     """z_H, (B, L, D)."""
     low: torch.Tensor
@@ -75,9 +75,9 @@ class Segment(NamedTuple):
 class Reasoner(nn.Module):
     """One segment of reasoning.
 
-    hrm    : modules H and L; all cycles but the last step of each module run without gradient (one-step gradient).
-    trm    : one network for both updates; the last cycle of `high_cycles` has the full gradient, the others have none.
-    direct : z_L = L(start_L + start_H + x), z_H = H(start_H + z_L), both with gradient, and nothing else.
+    hrm    : modules H and L; only the last call of each module has a gradient (one-step gradient).
+    trm    : one network for both updates; the last of the `high_cycles` has the full gradient, the others have none.
+    direct : z_L = L(start_L + start_H + x), z_H = H(start_H + z_L), both with gradient, without recursion.
     """
 
     def __init__(self, shape: Shape):
@@ -88,19 +88,18 @@ class Reasoner(nn.Module):
         counts = {"learned": [shape.num_tokens], "units": [shape.side] * 3}.get(shape.positions, [])
         self.positions = nn.ParameterList(truncated_normal(count, shape.width, std=shape.width**-0.5) for count in counts)
         arguments = shape.num_tokens, shape.width, shape.num_layers, shape.num_heads, shape.inner_width
-        self.low = Module(*arguments, mixing=shape.mixing, has_rope=shape.positions == "rope")
-        self.high = (
-            None if shape.variant == "trm" else Module(*arguments, mixing=shape.mixing, has_rope=shape.positions == "rope")
-        )
+        blocks: dict[str, Any] = {"mixing": shape.mixing, "has_rope": shape.positions == "rope"}
+        self.low = Blocks(*arguments, **blocks)
+        self.high = None if shape.variant == "trm" else Blocks(*arguments, **blocks)
         self.to_digits = nn.Linear(shape.width, shape.side, bias=False)
         self.to_halting = nn.Linear(shape.width, 2)
         self.high_start: torch.Tensor
         self.low_start: torch.Tensor
         self.units: torch.Tensor
-        # Not trained: the latent states that a puzzle begins with
+        # The initial latent states of a puzzle, which are not trained
         self.register_buffer("high_start", truncated_normal(shape.num_starts, shape.width, std=1.0).data)
         self.register_buffer("low_start", truncated_normal(shape.num_starts, shape.width, std=1.0).data)
-        rows, columns = (places.flatten() for places in torch.meshgrid(*[torch.arange(shape.side)] * 2, indexing="ij"))
+        rows, columns = torch.arange(shape.num_cells) // shape.side, torch.arange(shape.num_cells) % shape.side
         boxes = rows // shape.box_rows * shape.box_rows + columns // shape.box_columns
         self.register_buffer("units", torch.stack([rows, columns, boxes]), persistent=False)
         self._initialise()
@@ -113,7 +112,7 @@ class Reasoner(nn.Module):
         nn.init.constant_(self.to_halting.bias, HALT_BIAS)
 
     def embed(self, puzzle_BL: torch.Tensor, puzzle_id_B: torch.Tensor) -> torch.Tensor:
-        """The input that is added to the latent states of every cycle. puzzle_BL : int64, 0 for a blank cell."""
+        """The input that is added to the latent states in every cycle. puzzle_BL : int64, 0 for a blank cell."""
         x_BLD = self.digits(puzzle_BL)
         if self.shape.positions == "units":
             rows, columns, boxes = self.units.unbind()
@@ -136,9 +135,9 @@ class Reasoner(nn.Module):
         low_BLD: torch.Tensor,
         others_BOD: torch.Tensor | None = None,
     ) -> Segment:
-        """One segment; where `is_new_B` (bool), it begins with the latent start number `start_B`, not with the given states.
+        """One segment; where `is_new_B` (bool), it begins with latent start number `start_B` instead of the given states.
 
-        others_BOD : first tokens of the states of O other starts, for which halting is predicted too.
+        others_BOD : the first tokens of the states of O other starts, for which only halting is predicted.
         """
         x_BLD, is_new = self.embed(puzzle_BL, puzzle_id_B), is_new_B[:, None, None]
         high_BLD = torch.where(is_new, self.high_start[start_B][:, None], high_BLD)

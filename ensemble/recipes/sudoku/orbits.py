@@ -1,7 +1,7 @@
-"""The canonical form of a puzzle: two puzzles have the same one exactly if a symmetry takes one to the other.
+"""The canonical form of a puzzle, which two puzzles share if and only if a symmetry maps one to the other.
 
-It is the smallest of all images of the puzzle and its solution: images are compared by the solution's digits, row by row,
-and where these are equal by the positions of the clues. An orbit is the set of all images of a puzzle.
+It is the smallest of all images of the puzzle and its solution. Images are compared by the digits of the solution, row by
+row, and if these are equal by the positions of the clues. An orbit is the set of all images of a puzzle.
 
 The group has 3,359,232 · 9! elements for 9 × 9 boards, but few can give the smallest image. Digits are renamed so that the
 first row is 1 … n. The second row is then the permutation p(c) = the column in which the first row has the second row's
@@ -39,11 +39,11 @@ def canonical_forms(board: Board, puzzles: np.ndarray, solutions: np.ndarray, th
 
 @compiled
 def _place_columns(image, columns, tried, num_choices, box, best, has_best, column_at, place_of, slot_of, filled):
-    """Place all columns by the choices in `tried`; the first choice that is missing there is 0.
+    """Place all columns by the choices in `tried`, in which later choices are 0.
 
     image : p above, by column. column_at, place_of : receive the column at each place, and its inverse. slot_of, filled :
-    scratch, one element for each stack. Returns how many choices there were, and whether the second row is smaller than that
-    of `best` (-1), equal (0) or larger (1); in that case placing ended early.
+    scratch, one element for each stack. Returns the number of choices, and whether the second row is smaller than that of
+    `best` (-1), equal (0) or larger (1); if it is larger, not all columns were placed.
     """
     for stack in range(columns // box):
         slot_of[stack] = -1
@@ -102,9 +102,10 @@ def _sort_rows(grid, side, box_rows, first, second, first_column, label, rows, k
             smallest[band] = min(smallest[band], keys[row])
     for row in range(side):
         place = 0
+        own = row // box_rows
         for other in range(side):
-            band, of = other // box_rows, row // box_rows
-            if smallest[band] < smallest[of] or (band == of and keys[other] < keys[row]):
+            band = other // box_rows
+            if smallest[band] < smallest[own] or (band == own and keys[other] < keys[row]):
                 place += 1
         rows[place] = row
 
@@ -171,7 +172,7 @@ def _canonical(grids, given, box_rows, box_columns, mark, forms):
                             for cell in range(cells):
                                 source = rows[cell // side] * side + column_at[cell % side]
                                 best[cell], best_mask[cell] = label[grid[source]], mask[source]
-                        # The next combination of choices; those after the one that changes begin again
+                        # The next combination of choices: those after the one that changes are reset
                         more = False
                         while depth > 0 and not more:
                             depth -= 1

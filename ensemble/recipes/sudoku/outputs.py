@@ -1,4 +1,4 @@
-"""Scores of whole boards, from the probabilities of their cells."""
+"""Scores of whole boards, computed from the probabilities of their cells."""
 
 from pathlib import Path
 from typing import Any

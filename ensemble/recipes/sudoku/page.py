@@ -1,7 +1,7 @@
-"""What only the report of sudoku has: how many puzzles are solved, which ones are hard, and boards that can be played.
+"""The parts of the report that only sudoku has: puzzles solved, by difficulty, and boards that can be played.
 
-A member that is a network is run once more on some puzzles of the test split, and its board after each segment is kept
-(`played.py`), for the player of boards.html.j2.
+Each member that is a network predicts some puzzles of the test split again. Its boards after each segment (`played.py`) are
+shown by the player of boards.html.j2.
 """
 
 from typing import Any
@@ -15,13 +15,13 @@ from ensemble.report.svg import Picture, format_percent
 NEEDED = ("sudoku",)
 """Entries of the manifest that the page shows."""
 LEAST_PUZZLES = 10
-"""Of a level of difficulty, to be shown."""
+"""The least number of puzzles of a level of difficulty, or of a number of clues, that is shown."""
 
 
 def parts(run: Run) -> dict[str, Any]:
     """The variables of this folder's page.html.j2."""
     scores = _scores(run)
-    rows = [{"name": name, "blanks": of["blanks"], **_share(of)} for name, of in scores.items()]
+    rows = [{"name": name, "blanks": score["blanks"], **_share(score)} for name, score in scores.items()]
     board = run.manifest["sudoku"]
     return {
         "exact": {"rows": rows, "best": max(row["share"] for row in rows), "puzzles": scores[ENSEMBLE]["puzzles"]},
@@ -31,34 +31,33 @@ def parts(run: Run) -> dict[str, Any]:
 
 
 def pictures(run: Run, series: dict[str, Any]) -> list[Picture]:
-    """The share of solved puzzles after each segment; and by the number of clues, if puzzles differ in it."""
+    """The share of solved puzzles after each segment, and by the number of clues if it varies."""
     scores, networks = _scores(run), _networks(run)
     clues = _large_parts(scores[ENSEMBLE]["by_clues"])
 
     def by_segment(axes: Any) -> None:
-        for name, of in networks.items():
-            share = of["solved_after"]
+        for name, traces in networks.items():
+            share = traces["solved_after"]
             axes.plot(range(1, 1 + len(share)), share, marker="o", markersize=3, **series[name])
         axes.set(ylim=(-0.02, 1.02), xlabel="segment", ylabel="puzzles solved")
         format_percent(axes.yaxis)
 
     def by_clues(axes: Any) -> None:
-        for name, of in scores.items():
-            shares = [of["by_clues"][number]["exact"] for number in clues]
+        for name, score in scores.items():
+            shares = [score["by_clues"][number]["exact"] for number in clues]
             axes.plot([int(number) for number in clues], shares, marker="o", markersize=3, **series[name])
         axes.set(ylim=(-0.02, 1.02), xlabel="clues", ylabel="puzzles solved")
         format_percent(axes.yaxis)
 
-    found: list[Picture] = []
+    drawn: list[Picture] = []
     if networks:
-        caption = f"Of the first {played.NUM_LOOKED_AT} test puzzles or fewer, from one latent start, without votes."
-        found.append(
-            ("Puzzles solved after each segment", caption, "Share of puzzles solved after each segment.", by_segment)
-        )
+        caption = f"Of the first {played.NUM_EXAMINED} test puzzles or fewer, from one latent start, without votes."
+        label = "Share of puzzles solved after each segment."
+        drawn.append(("Puzzles solved after each segment", caption, label, by_segment))
     if len(clues) > 1:
         caption = f"Numbers of clues that at least {LEAST_PUZZLES} test puzzles have."
-        found.append(("Puzzles solved by clues", caption, "Share of puzzles solved, by the number of clues.", by_clues))
-    return found
+        drawn.append(("Puzzles solved by clues", caption, "Share of puzzles solved, by the number of clues.", by_clues))
+    return drawn
 
 
 def prepare_words(about: dict[str, Any]) -> list[str]:
@@ -66,34 +65,36 @@ def prepare_words(about: dict[str, Any]) -> list[str]:
     settings = dict(about["config"])
     test_files = settings.pop("test_source", [])
     files = [file["name"] for file in about["sources"] if file["name"] not in test_files]
-    words = [f"{name}=[{','.join(of)}]" for name, of in (("source", files), ("test_source", test_files)) if of]
+    named = (("source", files), ("test_source", test_files))
+    words = [f"{name}=[{','.join(names)}]" for name, names in named if names]
     return [*words, *settings_words(settings)]
 
 
 def _networks(run: Run) -> dict[str, Any]:
-    """What played.py gives of each member that is one network, by name."""
+    """The traces of each member that is a single network, by name."""
     folder_of = {member.name: member.folder for member in run.members if member.summary.get("kind") == "neural"}
-    found = {name: played.of_member(of, run.folder_of["data"]) for name, of in folder_of.items() if of is not None}
-    return {name: of for name, of in found.items() if of}
+    data = run.folder_of["data"]
+    traces = {name: played.traces_of(folder, data) for name, folder in folder_of.items() if folder is not None}
+    return {name: trace for name, trace in traces.items() if trace}
 
 
 def _scores(run: Run) -> dict[str, dict[str, Any]]:
-    """`board_scores.scores` of each candidate, the ensemble's first."""
+    """`board_scores.scores` of the ensemble, the members and the baselines, in this order."""
     return {name: run.diversity["boards"][name] for name in run.candidates}
 
 
-def _share(of: dict[str, Any]) -> dict[str, float]:
-    low, high = of["exact_interval"]
-    return {"share": of["exact"], "low": low, "high": high}
+def _share(score: dict[str, Any]) -> dict[str, float]:
+    low, high = score["exact_interval"]
+    return {"share": score["exact"], "low": low, "high": high}
 
 
 def _large_parts(parts: dict[str, dict[str, Any]]) -> list[str]:
-    """The names of those that have enough puzzles."""
+    """The names of the parts with enough puzzles."""
     return [name for name, part in parts.items() if part["puzzles"] >= LEAST_PUZZLES]
 
 
 def _levels(scores: dict[str, dict[str, Any]]) -> list[dict[str, Any]]:
-    """For each level of difficulty, the share of puzzles that each candidate solves; [] if all puzzles are of one level."""
+    """For each level of difficulty the share of puzzles solved by each of `scores`; [] if there is only one level."""
     levels = _large_parts(scores[ENSEMBLE]["by_backtracks"])
     if len(levels) < 2:
         return []
@@ -101,7 +102,7 @@ def _levels(scores: dict[str, dict[str, Any]]) -> list[dict[str, Any]]:
         {
             "words": level,
             "puzzles": scores[ENSEMBLE]["by_backtracks"][level]["puzzles"],
-            "solved": {name: _share(of["by_backtracks"][level]) for name, of in scores.items()},
+            "solved": {name: _share(score["by_backtracks"][level]) for name, score in scores.items()},
         }
         for level in levels
     ]

@@ -4,9 +4,9 @@
      "puzzles": [{"row_id": 1210, "puzzle": [0, 3, …], "solution": [5, 3, …], "backtracks": 0, "solved": true,
                   "segments": [{"digits": [5, 3, …], "confidence": [0.61, 1.0, …], "halt": 0.003}, …]}, …]}
 
-`solved_after` is the share of the puzzles looked at that are right after each segment, and `puzzles` are some of them.
-`digits` are the likeliest ones, `confidence` their probabilities, and `halt` is the probability of halting. The network goes
-on for all segments of a prediction, also after it would have halted, from one latent start and without votes.
+`solved_after` is the share of the examined puzzles that are right after each segment, and `puzzles` are some of them.
+`digits` are the most probable ones, `confidence` their probabilities, and `halt` is the probability of halting. The network
+computes all segments of a prediction, also after it would have halted, from one latent start and without votes.
 """
 
 import functools
@@ -16,19 +16,19 @@ from typing import Any
 import numpy as np
 
 from ensemble import configuration, folders
-from ensemble.errors import UserError
+from ensemble.data import inputs
 
-NUM_LOOKED_AT = 256
-"""Puzzles of the test split among which some are chosen."""
+NUM_EXAMINED = 256
+"""Puzzles of the test split from which some are selected."""
 NUM_SHOWN = 6
-"""Solved puzzles, and as many that are not."""
+"""Solved puzzles to show, and as many that are not solved."""
 
 
-@functools.cache  # the page asks twice
-def of_member(member: Path, data: Path) -> dict[str, Any]:
-    """The traces of a network in the folder of its run; {} for a bag of copies, whose networks have folders of their own.
+@functools.cache  # the page calls it twice
+def traces_of(member: Path, data: Path) -> dict[str, Any]:
+    """The traces of the network in the folder of a run; {} for a bag of copies, which have folders of their own.
 
-    Raises `UserError` for a damaged checkpoint, and for one of other data.
+    Raises `UserError` for a damaged checkpoint, and for data that the network was not trained on.
     """
     best = member / "best"
     if not best.is_dir():
@@ -43,43 +43,39 @@ def of_member(member: Path, data: Path) -> dict[str, Any]:
     folders.verify(best)
     state = folders.read_json(best / "state.json")
     settings: Any = configuration.from_dict(config_class(state["recipe"]), state["config"])
-    about = folders.read_manifest(data)
-    if state["fingerprint"] != about["fingerprint"]:
-        raise UserError(
-            f"{member} was trained on data {state['fingerprint']}, but {data} is {about['fingerprint']}: name its data"
-        )
+    inputs.refuse_foreign(member, state, data, folders.read_manifest(data), "test")
     recipe = training.make(settings.recipe, str(data))
     model = recipe.model()
     checkpoint.load_weights(best, model)
     rows = recipe.rows("test")
-    batch = rows.gather(np.arange(min(NUM_LOOKED_AT, len(rows))))
+    batch = rows.gather(np.arange(min(NUM_EXAMINED, len(rows))))
     puzzle = batch["puzzle"]
     shape: Any = model.shape
     steps = []
     with torch.inference_mode():
         is_new, high, low = inference.first_states(model, shape, len(puzzle), 1, puzzle.device)
         for _ in range(recipe.how.segments):
-            found = inference.one_segment(model, puzzle, torch.zeros_like(puzzle[:, 0]), is_new, high, low)
-            probability, digit = log_probabilities(found.digits, settings.recipe.loss).exp().max(dim=-1)
-            halt = found.halting[:, 0].sigmoid()
+            segment = inference.one_segment(model, puzzle, torch.zeros_like(puzzle[:, 0]), is_new, high, low)
+            probability, digit = log_probabilities(segment.digits, settings.recipe.loss).exp().max(dim=-1)
+            halt = segment.halting[:, 0].sigmoid()
             steps.append((1 + digit.numpy(), probability.numpy(), halt.numpy()))
-            high, low, is_new = found.high[:, None], found.low[:, None], torch.zeros_like(is_new)
+            high, low, is_new = segment.high[:, None], segment.low[:, None], torch.zeros_like(is_new)
     digits, confidence, halts = (np.stack(values, axis=1) for values in zip(*steps, strict=True))
     columns = {name: column.take(np.arange(len(puzzle))) for name, column in rows.columns.items()}
     solved_after = (digits == columns["solution"][:, None]).all(axis=2).mean(axis=0)
-    return {"solved_after": solved_after.tolist(), "puzzles": chosen(columns, digits, confidence, halts)}
+    return {"solved_after": solved_after.tolist(), "puzzles": select(columns, digits, confidence, halts)}
 
 
-def chosen(
+def select(
     columns: dict[str, np.ndarray], digits: np.ndarray, confidence: np.ndarray, halt: np.ndarray
 ) -> list[dict[str, Any]]:
-    """Solved puzzles that took most segments, and puzzles that are not solved with most cells right.
+    """The solved puzzles that took most segments, and the unsolved ones with most cells right.
 
     columns : of the puzzles, (n, …). digits, confidence : (n, segments, cells). halt : (n, segments).
     """
     is_right = digits == columns["solution"][:, None]
     is_solved = is_right[:, -1].all(axis=1)
-    num_open = (~is_right.all(axis=2)).sum(axis=1)  # segments after which the board was not yet right
+    num_open = (~is_right.all(axis=2)).sum(axis=1)  # segments after which the board was not right
     solved, failed = np.flatnonzero(is_solved), np.flatnonzero(~is_solved)
     solved = solved[np.argsort(-num_open[solved], kind="stable")][:NUM_SHOWN]
     failed = failed[np.argsort(-is_right[failed, -1].sum(axis=1), kind="stable")][:NUM_SHOWN]

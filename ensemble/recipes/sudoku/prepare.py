@@ -1,20 +1,20 @@
-"""Puzzles, read or generated, to prepared data: one row a puzzle, no two of them symmetric images of each other.
+"""Prepared data from puzzles that are read or generated: one row for each, no two of them symmetric images of each other.
 
     python scripts/prepare_data.py --recipe sudoku out=runs/sudoku/prepared side=6 clues=18 num_train=1000 num_test=300
     python scripts/prepare_data.py --recipe sudoku 'source=[train.csv.gz]' 'test_source=[test.csv.gz]' out=runs/extreme
 
     rows/S    row_id int64, puzzle and solution fixed_size_list<uint8>[cells] (0 is a blank), clues int16, backtracks int32,
-              and rating int32 where a file gives one (-1 for puzzles without)
+              and rating int32 if a file has ratings (-1 for puzzles without)
 
-Training applies random symmetries. Of each orbit (all images of a puzzle under the symmetries, `orbits.py`) there is one
-puzzle in all splits together, so that no test puzzle is the image of a puzzle that was learned from. Every puzzle has
-exactly one solution, which the search of `search.py` proved; `backtracks` are the contradictions that it met.
+Training applies random symmetries. All splits together contain one puzzle of each orbit (all images of a puzzle under the
+symmetries, `orbits.py`), so that no test puzzle is the image of a training puzzle. Every puzzle has exactly one solution,
+which the search of `search.py` proved; `backtracks` is the number of contradictions in that search.
 
-The splits are filled in the order test, blend, validation, train, so a larger training split leaves the others as they are.
+The splits are filled in the order test, blend, validation, train, so that a larger training split does not change the
+others.
 """
 
 import dataclasses
-from collections.abc import Iterator
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -46,7 +46,7 @@ NOT_DRAWN = "puzzle that was not drawn"
 BAD_KINDS = (NO_SOLUTION, SEVERAL, UNDECIDED, WRONG_ANSWER)
 ROWS_AT_ONCE = 2048
 NUM_ATTEMPTS_WITHOUT_A_PUZZLE = {4: 20_000, 6: 20_000, 9: 20_000, 16: 200}
-"""The generator gives up after so many attempts in a row, by side: at most some ten seconds, on 16 × 16 a minute or more."""
+"""For each side, the attempts in a row after which the generator stops: about ten seconds, on 16 × 16 a minute or more."""
 
 
 class Puzzles(NamedTuple):
@@ -75,7 +75,7 @@ def prepare(config: PrepareConfig) -> dict[str, Any]:
         total = sum(_num_rows(config, name) for name in SPLITS)
         splits = _cut(config, _generate(config, board, total), FILLED)
     with folders.new_folder(config.out, config.overwrite, KIND) as folder:
-        has_rating = any((of.ratings != readers.NO_RATING).any() for of in splits.values())
+        has_rating = any((split.ratings != readers.NO_RATING).any() for split in splits.values())
         next_id = 0
         for name in SPLITS:
             write_table(folder / "rows" / name, _table(board, splits[name], next_id, has_rating))
@@ -108,7 +108,7 @@ def prepare(config: PrepareConfig) -> dict[str, Any]:
 
 
 def _config(config: PrepareConfig, test_files: list[Path]) -> dict[str, Any]:
-    """The settings that decide what was written; files by their names alone."""
+    """The settings that determine the data; files by their names alone."""
     names = ["side", "seed", *(f"num_{name}" for name in SPLITS), "max_bad_fraction" if config.source else "clues"]
     test_source = {"test_source": [file.name for file in test_files]} if test_files else {}
     return {name: getattr(config, name) for name in names} | test_source
@@ -151,30 +151,29 @@ def _num_rows(config: PrepareConfig, split: str) -> int:
 
 
 def _generate(config: PrepareConfig, board: Board, total: int) -> Puzzles:
-    """`total` generated puzzles of different orbits."""
+    """Generate `total` puzzles of different orbits."""
     parts: list[Puzzles] = []
     seen: set[bytes] = set()
     attempts, last_success, fewest = 0, 0, board.cells
-    progress = tqdm(total=total, unit=" puzzles", disable=None, leave=False)  # nothing where no terminal shows it
+    progress = tqdm(total=total, unit=" puzzles", disable=None, leave=False)  # disabled without a terminal
     while len(seen) < total:
         left = total - len(seen)
         count = min(ROWS_AT_ONCE, max(left + left // 8, 64)) if board.side < 16 else min(left, 64)
-        found, solutions = batches.generate(
+        generated, solutions = batches.generate(
             board, seed=config.seed, first=attempts, count=count, clues=config.clues, threads=config.threads
         )
         attempts += count
-        num_clues = (found > 0).sum(axis=1)
+        num_clues = (generated > 0).sum(axis=1)
         fewest = min(fewest, int(num_clues.min()))
         right = np.flatnonzero(num_clues == config.clues if config.clues else num_clues > 0)
-        new = right[_first_of_orbits(board, found[right], solutions[right], seen, left, config.threads)]
+        new = right[_first_of_orbits(board, generated[right], solutions[right], seen, left, config.threads)]
         progress.update(len(new))
         if new.size:
             last_success = attempts
-            solved = batches.solve(board, found[new], config.threads)
+            solved = batches.solve(board, generated[new], config.threads)
             assert (solved.results == search.UNIQUE).all()
-            parts.append(
-                Puzzles(found[new], solutions[new], solved.backtracks, np.full(len(new), readers.NO_RATING, np.int32))
-            )
+            ratings = np.full(len(new), readers.NO_RATING, np.int32)
+            parts.append(Puzzles(generated[new], solutions[new], solved.backtracks, ratings))
         elif attempts - last_success >= NUM_ATTEMPTS_WITHOUT_A_PUZZLE[board.side]:
             asked = f"clues={config.clues}" if config.clues else "minimal"
             why = f"the fewest clues were {fewest}: raise clues" if fewest > config.clues > 0 else "ask for fewer puzzles"
@@ -187,11 +186,11 @@ def _generate(config: PrepareConfig, board: Board, total: int) -> Puzzles:
 
 
 def _first_of_orbits(
-    board: Board, found: np.ndarray, solutions: np.ndarray, seen: set[bytes], most: int, threads: int
+    board: Board, puzzles: np.ndarray, solutions: np.ndarray, seen: set[bytes], most: int, threads: int
 ) -> np.ndarray:
-    """The rows whose orbit is not in `seen`, each orbit once and at most `most` rows; `seen` is updated."""
+    """The first rows of orbits that are not in `seen`, at most `most`; `seen` is updated."""
     new: list[int] = []
-    for row, form in enumerate(canonical_forms(board, found, solutions, threads)):
+    for row, form in enumerate(canonical_forms(board, puzzles, solutions, threads)):
         key = form.tobytes()
         if len(new) < most and key not in seen:
             seen.add(key)
@@ -203,7 +202,7 @@ def _first_of_orbits(
 
 
 def _read_splits(config: PrepareConfig, board: Board, census: Census) -> tuple[dict[str, Puzzles], list[Path], list[Path]]:
-    """The splits, drawn from the user's files, and the files of source= and test_source=."""
+    """The splits, drawn from the files of the user, and the files of source= and test_source=."""
     seen: set[bytes] = set()
     splits: dict[str, Puzzles] = {}
     names: tuple[str, ...] = FILLED
@@ -224,14 +223,15 @@ def _read_splits(config: PrepareConfig, board: Board, census: Census) -> tuple[d
 
 
 def _draw(config: PrepareConfig, board: Board, files: list[Path], wanted: int, census: Census, seen: set[bytes]) -> Puzzles:
-    """`wanted` puzzles of new orbits, or all there are, in a random order that follows from the seed."""
-    own = Census()
-    raw = readers.read(files, board, own)
-    own.check(config.max_bad_fraction)
+    """Draw `wanted` puzzles of new orbits, or all, in a random order that the seed determines."""
+    counts = Census()
+    raw = readers.read(files, board, counts)
+    counts.check(config.max_bad_fraction)
     order = np.random.default_rng(config.seed).permutation(len(raw.puzzles))
-    parts, num_found, num_examined = [], 0, 0
-    for rows in _pieces(order):
-        if num_found == wanted:
+    parts, num_drawn, num_examined = [], 0, 0
+    for begin in range(0, len(order), ROWS_AT_ONCE):
+        rows = order[begin : begin + ROWS_AT_ONCE]
+        if num_drawn == wanted:
             break
         num_examined += len(rows)
         solved = batches.solve(board, raw.puzzles[rows], config.threads)
@@ -240,28 +240,23 @@ def _draw(config: PrepareConfig, board: Board, files: list[Path], wanted: int, c
         fault = np.select([*(solved.results == end for end in ends), is_wrong], [1, 2, 3, 4])
         for number, kind in enumerate(BAD_KINDS, 1):
             bad = rows[fault == number]
-            own.drop(kind, len(bad), map(raw.example, sorted(bad)))
+            counts.drop(kind, len(bad), map(raw.example, sorted(bad)))
         good = np.flatnonzero(fault == 0)
-        most = len(order) if wanted == ALL else wanted - num_found
+        most = len(order) if wanted == ALL else wanted - num_drawn
         new = good[_first_of_orbits(board, raw.puzzles[rows[good]], solved.solutions[good], seen, most, config.threads)]
-        num_found += len(new)
-        kept = rows[new]
-        parts.append(Puzzles(raw.puzzles[kept], solved.solutions[new], solved.backtracks[new], raw.ratings[kept]))
-        if num_found < wanted or wanted == ALL:
-            own.drop(COPY, len(good) - len(new))
-        else:  # those after the last one that was taken are no copies, but not wanted
+        num_drawn += len(new)
+        taken = rows[new]
+        parts.append(Puzzles(raw.puzzles[taken], solved.solutions[new], solved.backtracks[new], raw.ratings[taken]))
+        if num_drawn < wanted or wanted == ALL:
+            counts.drop(COPY, len(good) - len(new))
+        else:  # puzzles after the last one that was taken are not copies, but were not drawn
             last = new[-1] if new.size else 0
-            own.drop(COPY, int((good <= last).sum()) - len(new))
-            own.drop(NOT_DRAWN, int((good > last).sum()))
-    own.check(config.max_bad_fraction, BAD_KINDS, num_examined)
-    own.drop(NOT_DRAWN, len(order) - num_examined)
-    _add(census, own)
+            counts.drop(COPY, int((good <= last).sum()) - len(new))
+            counts.drop(NOT_DRAWN, int((good > last).sum()))
+    counts.check(config.max_bad_fraction, BAD_KINDS, num_examined)
+    counts.drop(NOT_DRAWN, len(order) - num_examined)
+    _add(census, counts)
     return Puzzles(*(np.concatenate(column) for column in zip(*parts, strict=True)))
-
-
-def _pieces(order: np.ndarray) -> Iterator[np.ndarray]:
-    for begin in range(0, len(order), ROWS_AT_ONCE):
-        yield order[begin : begin + ROWS_AT_ONCE]
 
 
 def _add(census: Census, other: Census) -> None:
@@ -283,7 +278,7 @@ def _refuse_few(drawn: Puzzles, wanted: int, source: str, setting: str) -> None:
 
 
 def _cut(config: PrepareConfig, drawn: Puzzles, names: tuple[str, ...]) -> dict[str, Puzzles]:
-    """Consecutive parts of the puzzles, by the order of `names`; the last one has what is left."""
+    """Consecutive parts of the puzzles, in the order of `names`; the last one gets the rest."""
     splits, begin = {}, 0
     for name in names:
         end = len(drawn.puzzles) if name == names[-1] else begin + _num_rows(config, name)
@@ -309,7 +304,7 @@ def _table(board: Board, split: Puzzles, first_id: int, has_rating: bool) -> pa.
 
 
 def _facts(split: Puzzles, has_rating: bool) -> dict[str, Any]:
-    """What the manifest says of a split."""
+    """The entry of a split in the manifest."""
     clues = (split.puzzles > 0).sum(axis=1)
     facts = {
         "rows": len(clues),

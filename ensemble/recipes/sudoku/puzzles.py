@@ -1,4 +1,4 @@
-"""Puzzles in arrays: solved with a proof that the solution is unique, and generated, on several threads.
+"""Arrays of puzzles: solving with a proof that the solution is unique, and generating, on several threads.
 
 results = solve(board, puzzles)                     # puzzles (n, cells) uint8, 0 for a blank
 puzzles, solutions = generate(board, seed=0, first=0, count=100, clues=18)
@@ -16,20 +16,20 @@ from ensemble.recipes.sudoku.boards import Board
 from ensemble.recipes.sudoku.symmetry import mixed
 
 MAX_GUESSES = 10_000_000
-"""Digits that a search tries at most before a puzzle counts as undecided: about ten seconds."""
+"""Digits that a search tries at most; then the puzzle is undecided. About ten seconds."""
 MAX_GUESSES_TO_REMOVE = 20_000
-"""The same for a digit that is to be removed from a puzzle: it stays if it takes more."""
+"""The same for the removal of a digit from a puzzle; if undecided, the digit is not removed."""
 ROWS_PER_TASK = 64
 
 
 class Solved(NamedTuple):
-    """Of each puzzle: the first solution, (n, cells) uint8, all 0 if there is none; and how the search ended, (n,) int64."""
+    """For each puzzle the first solution, (n, cells) uint8, 0 if there is none; and the result of the search, (n,) int64."""
 
     solutions: np.ndarray
     results: np.ndarray
     """`search.UNSOLVABLE`, `UNIQUE`, `AMBIGUOUS` or `UNDECIDED`."""
     backtracks: np.ndarray
-    """Contradictions met in the search and in the proof of uniqueness; 0 if naked and hidden singles are enough."""
+    """Contradictions in the search and in the proof of uniqueness; 0 if naked and hidden singles are sufficient."""
 
 
 def solve(board: Board, puzzles: np.ndarray, threads: int = 0, max_guesses: int = MAX_GUESSES) -> Solved:
@@ -51,10 +51,10 @@ def generate(
 ) -> tuple[np.ndarray, np.ndarray]:
     """Attempts number `first` to `first + count − 1` of a seed: puzzles and solutions, each (count, cells) uint8.
 
-    An attempt is a function of (seed, its number) alone. A puzzle has more than `clues` clues where no further digit could
-    be removed; with clues=0 all are minimal, but that on 16 × 16 a digit stays whose removal could not be proved in
-    `MAX_GUESSES_TO_REMOVE` guesses. Digits are removed in random order from grids of a randomised search, so neither grids
-    nor puzzles are uniformly distributed.
+    An attempt is a function of the seed and its number alone. A puzzle has more than `clues` clues if no other digit can be
+    removed. With clues=0 all puzzles are minimal, except that on 16 × 16 a digit is not removed if the proof takes more than
+    `MAX_GUESSES_TO_REMOVE` guesses. Grids come from a randomised search, and digits are removed in random order, so neither
+    grids nor puzzles are uniformly distributed.
     """
     seeds = mixed(np.uint64(seed), np.arange(first, first + count, dtype=np.uint64))
     puzzles, solutions = (np.empty((count, board.cells), np.uint8) for _ in range(2))

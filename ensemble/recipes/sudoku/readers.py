@@ -1,4 +1,4 @@
-"""Files of puzzles, plain or gzip, to arrays. What a file is follows from its first line:
+"""Reading puzzles from plain or gzip files. The first line determines the format:
 
     000000010400000000020000000000050407008000300001090000300400200050100000000806000     one puzzle; 0 or . is a blank
     ..............3.85..1.2.......5.7.....4...1...9.......5......73..2.1........4...9
@@ -7,8 +7,8 @@
     source,question,answer,rating               Sudoku-Extreme: the rating is the backtracks of its solver
     quizzes,solutions                           the same under other names; see `COLUMNS`
 
-Digits above 9 are the letters A to G. Blank lines, and lines that begin with #, are left out. Every other line is a puzzle
-or is malformed: it is counted and named in the census.
+Digits above 9 are the letters A to G. Blank lines and lines that begin with # are ignored. Every other line that is not a
+puzzle is malformed, and the census counts and names it.
 """
 
 import csv
@@ -29,7 +29,7 @@ COLUMNS = {
     "answer": ("answer", "answers", "solution", "solutions"),
     "rating": ("rating", "difficulty"),
 }
-"""The names of a CSV file's columns."""
+"""Accepted names of the columns of a CSV file."""
 NO_RATING = -1
 BLOCK_BYTES = 16 << 20
 LONGEST_LINE_BYTES = 1 << 16
@@ -42,14 +42,14 @@ _DIGITS = bytes(
 
 
 class Raw(NamedTuple):
-    """Puzzles as they were read: no row, column or box has been looked at."""
+    """Puzzles as they were read, before rows, columns and boxes are checked."""
 
     puzzles: np.ndarray
     """(n, cells) uint8, 0 for a blank."""
     answers: np.ndarray
-    """(n, cells) uint8; all 0 where the file gives none."""
+    """(n, cells) uint8; all 0 if the file has none."""
     ratings: np.ndarray
-    """(n,) int32, `NO_RATING` where the file gives none."""
+    """(n,) int32, `NO_RATING` if the file has none."""
     files: list[str]
     file: np.ndarray
     """(n,) int32, the number of the file in `files`."""
@@ -57,7 +57,7 @@ class Raw(NamedTuple):
     """(n,) int64, from 1."""
 
     def example(self, row: int) -> Example:
-        """Where a puzzle stands, and the puzzle."""
+        """The file and line of a puzzle, and the puzzle."""
         text = "".join("0123456789ABCDEFG"[digit] for digit in self.puzzles[row])
         return Example(self.files[self.file[row]], int(self.line[row]), text[: records.EXCERPT_CHARACTERS])
 
@@ -66,14 +66,14 @@ def read(files: Sequence[Path], board: Board, census: Census) -> Raw:
     """All puzzles of `files`, in their order. Raises `UserError` for a file that cannot be read or has no puzzle."""
     columns: list[list[np.ndarray]] = [[], [], [], [], []]
     for number, path in enumerate(files):
-        found = 0
+        num_puzzles = 0
         for block in _blocks(path, board, census):
-            found += len(block[0])
+            num_puzzles += len(block[0])
             for column, values in zip(
                 columns, (*block[:3], np.full(len(block[0]), number, np.int32), block[3]), strict=True
             ):
                 column.append(values)
-        if not found:
+        if not num_puzzles:
             _refuse_other_side(path, board, census)
     puzzles, answers, ratings, file, line = map(np.concatenate, columns)
     return Raw(puzzles, answers, ratings, [str(path) for path in files], file, line)
@@ -107,22 +107,22 @@ def _blocks(path: Path, board: Board, census: Census) -> Iterator[tuple[np.ndarr
 
 
 def _layout(lines: list[bytes]) -> tuple[dict[str, int] | None, str]:
-    """The numbers of a CSV file's columns, None without a header; and the format in words."""
+    """The positions of a CSV file's columns, None without a header; and a description of the format."""
     header = [field.strip().strip('"').lower() for field in lines[0].decode("utf-8", "replace").split(",")]
-    found = {
+    columns = {
         key: next(number for number, name in enumerate(header) if name in names)
         for key, names in COLUMNS.items()
         if set(names) & set(header)
     }
-    if "question" not in found:
+    if "question" not in columns:
         return None, "puzzles, one on each line"
-    return found, f"CSV with the columns {', '.join(header[number] for number in found.values())}"
+    return columns, f"CSV with the columns {', '.join(header[number] for number in columns.values())}"
 
 
 def _parsed(
     path: Path, lines: list[bytes], first_line: int, layout: dict[str, int] | None, board: Board, census: Census
 ) -> tuple[np.ndarray, np.ndarray, np.ndarray, np.ndarray]:
-    """The sound lines of a block, in arrays."""
+    """The valid lines of a block as arrays."""
     puzzles, answers, ratings, numbers, examples = [], [], [], [], []
     num_rows = 0
     blank = b"0" * board.cells
@@ -142,27 +142,27 @@ def _parsed(
     arrays = [
         np.frombuffer(b"".join(part).translate(_DIGITS), np.uint8).reshape(-1, board.cells) for part in (puzzles, answers)
     ]
-    sound = (arrays[0] <= board.side).all(axis=1) & (arrays[1] <= board.side).all(axis=1)
-    sound &= (arrays[1] == 0).all(axis=1) | (arrays[1] > 0).all(axis=1)
-    examples += [(numbers[row], puzzles[row]) for row in np.flatnonzero(~sound)]
+    is_valid = (arrays[0] <= board.side).all(axis=1) & (arrays[1] <= board.side).all(axis=1)
+    is_valid &= (arrays[1] == 0).all(axis=1) | (arrays[1] > 0).all(axis=1)
+    examples += [(numbers[row], puzzles[row]) for row in np.flatnonzero(~is_valid)]
     census.read(num_rows)
     examples.sort()
     census.drop(
         MALFORMED, len(examples), [Example(str(path), number, records.excerpt(line)) for number, line in examples[:9]]
     )
-    line_numbers = np.array(numbers, np.int64)[sound]
-    return arrays[0][sound], arrays[1][sound], np.array(ratings, np.int32)[sound], line_numbers
+    line_numbers = np.array(numbers, np.int64)[is_valid]
+    return arrays[0][is_valid], arrays[1][is_valid], np.array(ratings, np.int32)[is_valid], line_numbers
 
 
 def _fields(line: bytes) -> tuple[bytes, bytes, int] | None:
-    """Puzzle, solution (empty if there is none) and rating of a line without a header."""
+    """Puzzle, solution (empty if there is none) and rating of a line of a file without a header."""
     parts = line.replace(b",", b" ").replace(b";", b" ").split(None, 2)
     answer = parts[1] if len(parts) > 1 and len(parts[1]) == len(parts[0]) else b""
     return parts[0], answer, NO_RATING
 
 
 def _csv_fields(line: bytes, layout: dict[str, int]) -> tuple[bytes, bytes, int] | None:
-    """The same by the columns of the header; None for a line that lacks one or whose rating is no whole number."""
+    """The same by the columns of the header; None for a line with too few columns or an invalid rating."""
     parts = line.split(b",")
     if b'"' in line:
         parts = [part.encode() for part in next(csv.reader([line.decode("utf-8", "replace")]))]
@@ -184,14 +184,14 @@ def _refuse_foreign(path: Path, head: bytes) -> None:
     if not head:
         raise UserError(f"{path} is empty: give a file with a puzzle on each line")
     refuse_bare_returns(path, head)
-    for magic, what in records.FOREIGN.items():
+    for magic, kind in records.FOREIGN.items():
         if head.startswith(magic):
-            raise UserError(f"{path} is {what}: convert it to plain text or gzip")
+            raise UserError(f"{path} is {kind}: convert it to plain text or gzip")
 
 
 def _refuse_other_side(path: Path, board: Board, census: Census) -> None:
-    """Raise `UserError` for a file without one puzzle of this side, and name the side that it seems to have."""
-    first = next((of for of in census.examples.get(MALFORMED, ()) if of.file == str(path)), None)
+    """Raise `UserError` for a file without a puzzle of this side, and name the side that its lines fit."""
+    first = next((example for example in census.examples.get(MALFORMED, ()) if example.file == str(path)), None)
     shown = f"; the first other line is {first.line}: {first.excerpt}" if first else ""
     with Bytes(path) as stream:
         head = stream.read(LONGEST_LINE_BYTES)

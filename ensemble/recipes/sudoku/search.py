@@ -1,13 +1,13 @@
-"""The compiled search: solve puzzles with a proof of uniqueness, and generate puzzles by removing digits.
+"""The compiled search: solving puzzles with a proof of uniqueness, and generating puzzles by removing digits.
 
-Candidates of a cell are a bit mask, the complement of the digits that its row, column and box have. The search places every
-digit that is forced: the only candidate of a cell (naked single), or the only place for a digit in a unit (hidden single).
-Where nothing is forced it branches on the blank cell with the fewest candidates (minimum remaining values). It stops at the
+The candidates of a cell are a bit mask, the complement of the digits in its row, column and box. The search places every
+forced digit: the only candidate of a cell (naked single), or the only place for a digit in a unit (hidden single). If there
+is no forced digit, it branches on the blank cell with the fewest candidates (minimum remaining values). It stops at the
 second solution; a search that ends after one solution has proved that there is no other.
 
-Everything here is compiled by numba and releases the interpreter's lock, so that threads work side by side. Compiled code is
-cached in `__pycache__` beside this file, in the user's cache folder where that cannot be written, and nowhere if neither
-can. numba does not notice changes of functions in other files, so compiled functions that call each other are in one file.
+All functions are compiled by numba and release the interpreter's lock, so that threads run in parallel. Compiled code is
+cached in `__pycache__` beside this file, or in the user's cache folder if that is read-only; if both are, it is not cached.
+numba does not notice changes of functions in other files, so compiled functions that call each other are in one file.
 """
 
 from collections.abc import Callable
@@ -25,11 +25,11 @@ except ModuleNotFoundError:
 UNSOLVABLE, UNIQUE, AMBIGUOUS, UNDECIDED = 0, 1, 2, 3
 """Results of a search. A search is undecided if it took more than its limit of guesses."""
 _ANY, _NONE, _ONE, _TWO = np.int64(-1), np.int64(0), np.int64(1), np.int64(2)
-"""As arguments: numba compiles a function once more for each literal number."""
+"""For use as arguments: numba compiles a function again for each literal number."""
 
 
 def compiled(function: Callable[..., Any]) -> Any:
-    """`function`, compiled at its first call; the code is cached if there is a folder to cache it in."""
+    """`function`, compiled at its first call and cached if a folder for the cache can be written."""
     try:
         return numba.njit(cache=True, nogil=True, boundscheck=False)(function)
     except RuntimeError:  # no folder for the cache can be written
@@ -74,9 +74,9 @@ def _undo(bits, used, trail, num_placed, until, units_of):
 
 @compiled
 def _propagate(bits, used, trail, num_placed, units_of, cells_of, full, num_bits):
-    """Place what is forced. Returns the number of digits placed so far, and the cell to branch on.
+    """Place all forced digits. Returns the number of digits placed so far, and the cell to branch on.
 
-    That cell is -1 for a contradiction and -2 if no cell is blank.
+    The cell is -1 for a contradiction and -2 if no cell is blank.
     """
     num_cells, side = bits.shape[0], cells_of.shape[1]
     while True:
@@ -130,9 +130,9 @@ def _propagate(bits, used, trail, num_placed, units_of, cells_of, full, num_bits
 def _search(bits, used, trail, first_cell, first_bits, limit, max_guesses, state, solution, units_of, cells_of, num_bits):
     """Find up to `limit` solutions of the position in `bits` and `used`, which is restored at the end.
 
-    first_cell, first_bits : the cell to branch on first, and the candidates to try there; -1 and 0 for its own choice.
-    max_guesses : digits to try at most. state : random bits by which the order of digits is drawn; length 0 for ascending.
-    solution : receives the first solution, as bits. Returns the solutions found or `UNDECIDED`, and the dead ends.
+    first_cell, first_bits : the cell to branch on first, and the candidates to try there; -1 and 0 to choose the cell.
+    max_guesses : digits to try at most. state : of the random generator for the order of digits; length 0 for ascending.
+    solution : receives the first solution, as bits. Returns the number of solutions or `UNDECIDED`, and of dead ends.
     """
     side = cells_of.shape[1]
     full = (np.int64(1) << side) - 1
@@ -140,7 +140,7 @@ def _search(bits, used, trail, first_cell, first_bits, limit, max_guesses, state
     cell_of = np.empty(bits.shape[0] + 1, np.int64)
     left_of = np.empty(bits.shape[0] + 1, np.int64)
     placed_of = np.empty(bits.shape[0] + 1, np.int64)
-    depth, found, dead_ends, guesses = 0, 0, 0, 0
+    depth, num_solutions, dead_ends, guesses = 0, 0, 0, 0
     forced = first_cell >= 0
     while True:
         if forced:
@@ -152,11 +152,11 @@ def _search(bits, used, trail, first_cell, first_bits, limit, max_guesses, state
             else:
                 choices = np.int64(0)
                 if cell == -2:
-                    if found == 0:
+                    if num_solutions == 0:
                         for other in range(bits.shape[0]):  # numba needs 4 s to compile a copy by slices
                             solution[other] = bits[other]
-                    found += 1
-                    if found == limit:
+                    num_solutions += 1
+                    if num_solutions == limit:
                         break
                 else:
                     dead_ends += 1
@@ -168,7 +168,7 @@ def _search(bits, used, trail, first_cell, first_bits, limit, max_guesses, state
         if depth == 0:
             break
         if guesses == max_guesses:
-            found = 3
+            num_solutions = 3
             break
         guesses += 1
         num_placed = _undo(bits, used, trail, num_placed, placed_of[depth - 1], units_of)
@@ -181,7 +181,7 @@ def _search(bits, used, trail, first_cell, first_bits, limit, max_guesses, state
         left_of[depth - 1] &= ~bit
         num_placed = _place(cell_of[depth - 1], bit, bits, used, trail, num_placed, units_of)
     _undo(bits, used, trail, num_placed, _NONE, units_of)
-    return found, dead_ends
+    return num_solutions, dead_ends
 
 
 @compiled
@@ -218,12 +218,12 @@ def solve(puzzles, max_guesses, units_of, cells_of, num_bits, solutions, results
     for row in range(puzzles.shape[0]):
         solution[:] = 0
         if _load(puzzles[row], bits, used, units_of):
-            found, dead_ends = _search(
+            num_solutions, dead_ends = _search(
                 bits, used, trail, _ANY, _NONE, _TWO, max_guesses, ascending, solution, units_of, cells_of, num_bits
             )
         else:
-            found, dead_ends = 0, 0
-        results[row], backtracks[row] = found, dead_ends
+            num_solutions, dead_ends = 0, 0
+        results[row], backtracks[row] = num_solutions, dead_ends
         _digits(solution, solutions[row], side)
 
 
@@ -250,14 +250,16 @@ def _removable(cell, bits, used, trail, max_guesses, solution, units_of, cells_o
             return True
     unused = np.empty(bits.shape[0], np.int64)
     ascending = np.empty(0, np.uint64)
-    found, _ = _search(bits, used, trail, cell, others, _ONE, max_guesses, ascending, unused, units_of, cells_of, num_bits)
-    return found == 0
+    num_solutions, _ = _search(
+        bits, used, trail, cell, others, _ONE, max_guesses, ascending, unused, units_of, cells_of, num_bits
+    )
+    return num_solutions == 0
 
 
 @compiled
 def generate(seeds, clues, max_guesses, units_of, cells_of, num_bits, puzzles, solutions):
-    """One attempt for each seed: a random full grid from which digits are removed, in random order, as long as the solution
-    stays the only one and more than `clues` digits are left.
+    """One attempt for each seed: a random full grid from which digits are removed, in random order, while the solution stays
+    unique and more than `clues` digits are left.
 
     seeds : (n,) uint64. The number of clues of a puzzle is larger than `clues` if no other digit can be removed.
     """
@@ -267,11 +269,11 @@ def generate(seeds, clues, max_guesses, units_of, cells_of, num_bits, puzzles, s
     state = np.empty(1, np.uint64)
     for row in range(seeds.shape[0]):
         state[0] = seeds[row]
-        found = 3
-        while found != 1:  # a search for a full grid that takes long is started again with other digits
+        num_solutions = 3
+        while num_solutions != 1:  # a long search for a full grid is started again with other random numbers
             bits[:] = 0
             used[:] = 0
-            found, _ = _search(
+            num_solutions, _ = _search(
                 bits, used, trail, _ANY, _NONE, _ONE, 10 * num_cells, state, solution, units_of, cells_of, num_bits
             )
         for cell in range(num_cells):

@@ -1,4 +1,4 @@
-"""Settings of the recipe sudoku. Nothing heavy is imported here, so that `--help` answers at once."""
+"""Settings of the recipe sudoku. No large library is imported here, so that `--help` is fast."""
 
 import dataclasses
 from typing import Literal
@@ -6,33 +6,33 @@ from typing import Literal
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class PrepareConfig:
-    """Everything that scripts/prepare_data.py takes for sudoku."""
+    """Settings of scripts/prepare_data.py --recipe sudoku."""
 
     out: str = "???"
     """The folder of prepared data to write."""
     source: tuple[str, ...] = ()
     """Files or globs of puzzles to read; empty to generate puzzles. ensemble/recipes/sudoku/readers.py lists the formats."""
     test_source: tuple[str, ...] = ()
-    """Files of the test split, if it is published as a file of its own. Puzzles of `source` that are equivalent to one of
-    these are left out."""
+    """Files of the test split, if it is published separately. Puzzles of `source` that are equivalent to one of these are
+    left out."""
     side: int = 9
     """Cells of a row: 4, 6, 9 or 16. Boxes are 2 × 2, 2 × 3, 3 × 3 or 4 × 4."""
     clues: int = 0
     """Given digits of a generated puzzle; 0 removes digits until no other can be removed (minimal puzzles)."""
     num_train: int = 1000
-    """Puzzles of the train split; -1 for all puzzles of `source` that the other splits leave."""
+    """Puzzles of the train split; -1 for all puzzles of `source` that are in no other split."""
     num_validation: int = 100
     """Puzzles of the validation split, by which networks stop early."""
     num_blend: int = 100
     """Puzzles of the blend split, on which the ensemble is fitted."""
     num_test: int = 300
-    """Puzzles of the test split; with `test_source`, -1 for all of that."""
+    """Puzzles of the test split; -1 for all of `test_source`."""
     seed: int = 0
-    """Of the generator, and of the order in which puzzles of `source` are drawn."""
+    """The seed of the generator, and of the order in which puzzles of `source` are drawn."""
     max_bad_fraction: float = 0.01
-    """The run stops when more than this part of the puzzles is malformed, has no solution or has several."""
+    """The largest share of puzzles that are malformed or do not have exactly one solution; more stop the run."""
     threads: int = 0
-    """Threads that generate and solve; 0 for the cores that this process was granted. The result does not depend on it."""
+    """Threads for generating and solving; 0 for all granted cores. The result does not depend on it."""
     overwrite: bool = False
     """Replace `out` if it exists."""
 
@@ -57,8 +57,8 @@ class RecipeConfig:
     """Settings of scripts/train.py under `recipe.`."""
 
     variant: Literal["hrm", "trm", "direct"] = "trm"
-    """Two modules with a one-step gradient, one network with the full gradient of its last cycle, or the two modules in one
-    pass, as the control."""
+    """hrm: two modules with a one-step gradient. trm: one network with the full gradient of its last cycle. direct: the two
+    modules without recursion, as a control."""
     mixing: Literal["attention", "heads", "tokens"] = "heads"
     """How a layer exchanges information between cells: softmax attention; sums with learned weights for each head and pair
     of cells; or a perceptron over the cells of each channel."""
@@ -79,31 +79,31 @@ class RecipeConfig:
     low_cycles: int = 1
     """Updates of z_L for each update of z_H (L_cycles of HRM, n of TRM)."""
     segments: int = 8
-    """Most segments of a puzzle in training, each one optimizer step."""
+    """The largest number of segments of a puzzle in training, each of which is an optimizer step."""
     predict_segments: int = 8
-    """Segments of a prediction; the most segments with select=first of scripts/predict.py."""
+    """Segments of a prediction; with select=first of scripts/predict.py, the largest number of them."""
     halt_probability: float = 0.98
-    """The least probability of halting with which select=first takes a board."""
+    """The probability of halting from which select=first accepts a board."""
     exploration: float = 0.1
-    """Share of puzzles that may not halt before a random number of segments, from 2 to `segments`."""
+    """Share of training puzzles that do not halt before a random number of segments from 2 to `segments`."""
     continue_loss: bool = False
-    """Also predict the value of one more segment, as HRM does, at the cost of a segment without gradient; a place halts if
-    halting has the higher logit. Otherwise it halts if the logit of halting is positive."""
+    """Also predict the value of another segment, as HRM does, at the cost of a segment without gradient. A puzzle then halts
+    if the logit of halting is higher than that of continuing; otherwise if it is positive."""
     loss: Literal["stablemax", "softmax"] = "stablemax"
-    """Normalisation of the digits' probabilities, in float64."""
+    """Normalisation of the probabilities of the digits, in float64."""
     images: int = 10
-    """Symmetric images of each training puzzle in an epoch; each is drawn anew in the next epoch."""
+    """Symmetric images of each training puzzle in an epoch; the next epoch has other images."""
     reveal: float = 1.0
-    """Share of training puzzles in which a random part of the blank cells is given too, in the first epoch. Their solution
-    stays the same; a network learns from them long before it solves a whole puzzle."""
+    """Share of training puzzles in which a random part of the blank cells is given too, in the first epoch. A network learns
+    from these easier puzzles long before it solves a complete one."""
     reveal_least: float = 0.0
-    """The least part of the blank cells that is given in such a puzzle, in the first epoch. Training on minimal puzzles of
-    9 × 9 did not begin to learn without it."""
+    """The smallest part of the blank cells that is given in such a puzzle, in the first epoch. Training on minimal 9 × 9
+    puzzles did not reduce the loss without it."""
     reveal_epochs: float = 8.0
-    """Epochs in which `reveal` and `reveal_least` fall to 0, along a line; 0 for shares that stay."""
+    """Epochs in which `reveal` and `reveal_least` decrease linearly to 0; 0 for constant values."""
     puzzle_embedding: bool = False
     """A learned token before the cells, the same for all puzzles, which SparseSignSGD trains."""
     puzzle_rate: float = 0.01
-    """Learning rate of the puzzle embedding, and its weight decay is that of the other weights."""
+    """Learning rate of the puzzle embedding; its weight decay is that of the other weights."""
     starts: int = 1
-    """Latent starts, of which the best for each puzzle is trained (winner-take-all)."""
+    """Latent starts, of which only the best for each puzzle is trained (winner-take-all)."""

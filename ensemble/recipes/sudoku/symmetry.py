@@ -1,14 +1,14 @@
-"""The symmetries of Sudoku, drawn for a batch and applied to it at once.
+"""Symmetries of Sudoku, drawn and applied for a whole batch.
 
-A symmetry permutes the digits, the bands and the rows within each band, the stacks and the columns within each stack; where
-boxes are square it may also transpose the board. (Boxes of a 6 × 6 board are 2 × 3: transposed they would be 3 × 2, another
-puzzle.) The image of a valid puzzle is a valid puzzle, with as many solutions as before.
+A symmetry permutes the digits, the bands and the rows within each band, the stacks and the columns within each stack; if
+boxes are square it may also transpose the board. (The boxes of a 6 × 6 board are 2 × 3; transposed they would be 3 × 2.) The
+image of a valid puzzle is a valid puzzle with the same number of solutions.
 
     symmetries = symmetries_of(board, seed, epoch, row_ids)   # a function of (seed, epoch, row_id) alone
     puzzles, solutions = symmetries.apply(puzzles), symmetries.apply(solutions)
-    digits = symmetries.undo(predicted_digits)                   # back on the original board
+    digits = symmetries.undo(predicted_digits)                   # on the original board
 
-`apply`, `undo` and `undo_classes` take numpy arrays or torch tensors on any device. This file needs numpy alone.
+`apply`, `undo` and `undo_classes` accept numpy arrays and torch tensors on any device. This module imports only numpy.
 """
 
 import dataclasses
@@ -38,7 +38,7 @@ class Symmetries:
     """One symmetry for each row of a batch of B boards."""
 
     cells: np.ndarray
-    """(B, cells) int64: the cell of the original board that comes to each cell of the image."""
+    """(B, cells) int64: for each cell of the image, the cell of the original board that it is copied from."""
     digits: np.ndarray
     """(B, side + 1) int64: the image of each digit; that of 0, a blank, is 0."""
 
@@ -70,7 +70,7 @@ def symmetries_of(board: Board, seed: int, epoch: int, row_ids: np.ndarray) -> S
     """The symmetry of each row, (B,) int64: a function of (seed, epoch, row_id) alone, uniform over the group."""
     side, num_bands, num_stacks = board.side, board.side // board.box_rows, board.side // board.box_columns
     row_ids = np.asarray(row_ids)
-    # Random keys: digits, bands, rows, stacks, columns, transpose. Sorting keys gives a uniform permutation
+    # Random keys of digits, bands, rows, stacks, columns, transposition. Sorting keys gives a uniform permutation
     counts = (side, num_bands, side, num_stacks, side, 1)
     keys = mixed(seed, epoch, row_ids[:, None], np.arange(sum(counts)))
     digit, band, row, stack, column, transpose = np.split(keys, np.cumsum(counts)[:-1], axis=1)
@@ -83,21 +83,6 @@ def symmetries_of(board: Board, seed: int, epoch: int, row_ids: np.ndarray) -> S
     digits = np.zeros((len(row_ids), side + 1), np.int64)
     digits[:, 1:] = 1 + np.argsort(digit, axis=1)
     return Symmetries(cells.reshape(len(row_ids), board.cells), digits)
-
-
-def augment(board: Board, puzzles: Any, solutions: Any, generator: Any) -> tuple[Any, Any]:
-    """Random images of `puzzles` and `solutions`, (B, cells), one symmetry for each pair.
-
-    generator : a numpy.random.Generator or a torch.Generator on the CPU, from which 62 bits are drawn.
-    """
-    if isinstance(generator, np.random.Generator):
-        seed = int(generator.integers(1 << 62))
-    else:
-        import torch
-
-        seed = int(torch.randint(1 << 62, (), generator=generator))
-    symmetries = symmetries_of(board, seed, 0, np.arange(len(puzzles)))
-    return symmetries.apply(puzzles), symmetries.apply(solutions)
 
 
 def identity(board: Board, batch: int) -> Symmetries:
@@ -125,7 +110,7 @@ def _relabelled(digits: np.ndarray, boards: Any) -> Any:
 
 
 def _index(array: np.ndarray, like: Any) -> Any:
-    """`array` as it is used beside `like`: a numpy array, or a tensor on the same device."""
+    """`array` as the type of `like`: a numpy array, or a tensor on the same device."""
     if isinstance(like, np.ndarray):
         return array
     import torch

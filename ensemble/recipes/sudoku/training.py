@@ -1,17 +1,17 @@
-"""sudoku: HRM, TRM and a network without recursion, trained by deep supervision; each segment is one optimizer step.
+"""sudoku: HRM, TRM and a network without recursion, trained with deep supervision: each segment is an optimizer step.
 
     python scripts/prepare_data.py --recipe sudoku out=runs/sudoku/prepared side=6 clues=18
     accelerate launch --config_file accelerate_configs/single_cpu.yaml scripts/train.py --recipe sudoku \
         data=runs/sudoku/prepared out=runs/sudoku/members/hrm
 
-Each place in the global batch holds a puzzle with its latent states. A step takes all of them through one segment. A place
-whose puzzle has halted, or has had `recipe.segments` segments, takes the puzzle that the next batch offers to it; puzzles
-that are offered to other places are skipped. So an epoch offers every image of a puzzle once, and uses some of them: their
-share is the metric `used`. The latent states are carried without their gradient.
+Each slot of the global batch holds a puzzle with its latent states. A step computes one segment of all slots. A slot whose
+puzzle has halted, or has had `recipe.segments` segments, takes the puzzle that the next batch has for it; the puzzles for
+other slots are skipped. So an epoch offers every image of a puzzle once, and uses some of them: their share is the metric
+`used`. The latent states are carried without gradient.
 
 The loss of a puzzle is the mean over its cells of the cross-entropy, plus half of the binary cross-entropy of halting, whose
-target is whether every cell is right. With `recipe.starts` above 1, each puzzle has as many latent states. A segment without
-gradient finds the one with the lowest cross-entropy, and only that one is trained; halting is predicted for all of them.
+target is whether every cell is right. With `recipe.starts` above 1, each puzzle has several latent states. A segment without
+gradient determines the one with the lowest cross-entropy, and only this one is trained; halting is predicted for all.
 """
 
 from functools import partial
@@ -37,43 +37,43 @@ from ensemble.recipes.sudoku.symmetry import mixed, symmetries_of
 
 HALTING_WEIGHT = 0.5
 OFFERED = ("puzzle", "solution", "puzzle_id", "patience")
-"""What a place takes from the batch when its puzzle has halted."""
+"""What a slot takes from the batch when its puzzle has halted."""
 SEED_OF_IMAGES = 3
 DRAWN_SHARE, DRAWN_CELLS, DRAWN_EXPLORATION = range(3)
-"""Keys of independent draws for a row."""
+"""Keys of independent random numbers for a row."""
 
 
 def make(config: RecipeConfig, data: str) -> "Sudoku":
-    """The recipe on a folder of prepared data; `UserError` when the two do not go together."""
+    """The recipe on a folder of prepared data; `UserError` if the settings do not fit the data."""
     return Sudoku(config, Path(data))
 
 
 class PuzzleRows:
-    """The puzzles of one split; those of train are transformed anew in each epoch."""
+    """The puzzles of one split; training puzzles are transformed differently in each epoch."""
 
     def __init__(self, folder: Path, split: str, config: RecipeConfig, board: Board):
         self.opened_with = folder, split, config, board
         table = open_table(folder / "rows" / split)
         self.columns = {name: Column(table, name) for name in ("row_id", "puzzle", "solution", "clues", "backtracks")}
-        self.config, self.board, self.is_learned = config, board, split == "train"
+        self.config, self.board, self.is_train = config, board, split == "train"
 
     def __len__(self) -> int:
-        return len(self.columns["row_id"]) * (self.config.images if self.is_learned else 1)
+        return len(self.columns["row_id"]) * (self.config.images if self.is_train else 1)
 
     def __reduce__(self) -> tuple[Any, ...]:
-        """A DataLoader's worker opens the files itself: a pickled memory map is a copy of the whole file."""
+        """Workers of a DataLoader open the files themselves: a pickled memory map is a copy of the whole file."""
         return PuzzleRows, self.opened_with
 
     def gather(self, rows: np.ndarray, epoch: int = 0) -> Batch:
         """puzzle and solution (B, cells), puzzle_id and patience (the fewest segments of a puzzle) (B,), all int64.
 
-        Rows of train are `recipe.images` random symmetric images of each puzzle, in which some blank cells may be given too
-        (`recipe.reveal`). All that is drawn is a function of row id, epoch and the number of the image.
+        The training rows are `recipe.images` random symmetric images of each puzzle, in which some blank cells may be given
+        too (`recipe.reveal`). All random numbers are a function of row id, epoch and the number of the image.
         """
         image, stored = np.divmod(rows, len(self.columns["row_id"]))
         puzzle, solution, row_id = (self.columns[name].take(stored) for name in ("puzzle", "solution", "row_id"))
         patience = np.zeros(len(rows), np.int64)
-        if self.is_learned:
+        if self.is_train:
             key = mixed(row_id, epoch, image)
             symmetries = symmetries_of(self.board, SEED_OF_IMAGES, 0, key)
             puzzle, solution = symmetries.apply(puzzle), symmetries.apply(solution)
@@ -91,7 +91,7 @@ class PuzzleRows:
 
 
 class Sudoku:
-    """The recipe; see `ensemble.recipe.NeuralRecipe` for what each method owes."""
+    """The recipe; `ensemble.recipe.NeuralRecipe` documents each method."""
 
     name = "sudoku"
     monitor, higher_is_better = "exact", True
@@ -105,8 +105,8 @@ class Sudoku:
         self.board = board_of(self.about["sudoku"]["side"])
         self.fingerprint, self.inputs = self.about["fingerprint"], inputs.meaning(self.about)
         segments = config.predict_segments if config.variant != "direct" else 1
-        self.how = inference.How(segments=segments, halt_probability=config.halt_probability)
-        """How predictions are made: see `predicting`."""
+        self.options = inference.PredictOptions(segments=segments, halt_probability=config.halt_probability)
+        """The options of predictions; `predicting` changes them."""
         self._rows: dict[str, PuzzleRows] = {}
         self._used, self._offered = torch.zeros(()), 0
 
@@ -119,27 +119,19 @@ class Sudoku:
 
     def model(self) -> torch.nn.Module:
         config, board = self.config, self.board
+        sizes = ("variant", "mixing", "positions", "width", "num_layers", "num_heads", "high_cycles", "low_cycles")
         return Reasoner(
             Shape(
-                side=board.side,
-                box_rows=board.box_rows,
-                box_columns=board.box_columns,
-                variant=config.variant,
-                mixing=config.mixing,
-                positions=config.positions,
-                width=config.width,
-                num_layers=config.num_layers,
-                num_heads=config.num_heads,
+                **{name: getattr(board, name) for name in ("side", "box_rows", "box_columns")},
+                **{name: getattr(config, name) for name in sizes},
                 inner_width=config.inner_width or reference_inner_width(config.width),
-                high_cycles=config.high_cycles,
-                low_cycles=config.low_cycles,
                 num_starts=config.starts,
                 num_puzzle_ids=int(config.puzzle_embedding),
             )
         )
 
     def optimizers(self, model: torch.nn.Module, learning_rate: float, weight_decay: float) -> list[torch.optim.Optimizer]:
-        """AdamATan2, and SparseSignSGD of the puzzle embedding if there is one; the schedule scales each one's own rate."""
+        """AdamATan2, and SparseSignSGD for the puzzle embedding if there is one; the schedule scales both rates."""
         trained = [parameter for parameter in model.parameters() if parameter.requires_grad]
         optimizers: list[torch.optim.Optimizer] = [AdamATan2(trained, learning_rate, weight_decay=weight_decay)]
         puzzles = getattr(model, "puzzles", None)
@@ -148,9 +140,9 @@ class Sudoku:
         return optimizers
 
     def step(self, model: torch.nn.Module, batch: Batch, state: Batch | None) -> tuple[torch.Tensor, torch.Tensor, Batch]:
-        """One segment of every place: the sum of the puzzles' losses, their number, and the state in which it leaves them.
+        """One segment of every slot: the sum of the losses of the puzzles, their number, and the new state.
 
-        The state has OFFERED and, for each place, `halted` (bool), `steps` (segments so far), and the latent states `high`
+        The state has OFFERED and, for each slot, `halted` (bool), `steps` (segments so far), and the latent states `high`
         and `low`, (B, starts, tokens, width).
         """
         if state is None:
@@ -159,28 +151,28 @@ class Sudoku:
             self._used = self._used.to(state["halted"].device) + state["halted"].sum()
             self._offered += len(state["halted"])
         is_new = state["halted"]
-        place = {name: _where(is_new, batch[name], state[name]) for name in OFFERED}
+        slot = {name: _where(is_new, batch[name], state[name]) for name in OFFERED}
         steps = torch.where(is_new, 0, state["steps"]) + 1
-        loss_B, halting_B2, high, low = self._segment(model, place, is_new, state["high"], state["low"])
+        loss_B, halting_B2, high, low = self._segment(model, slot, is_new, state["high"], state["low"])
         halt, go_on = halting_B2.detach().unbind(1)
         is_last = steps >= self.config.segments
         if self.config.continue_loss:
             with torch.no_grad():
                 winner = torch.zeros_like(steps)
-                after = model(place["puzzle"], place["puzzle_id"], winner, torch.zeros_like(is_new), high[:, 0], low[:, 0])
+                after = model(slot["puzzle"], slot["puzzle_id"], winner, torch.zeros_like(is_new), high[:, 0], low[:, 0])
                 next_halt, next_go_on = after.halting.unbind(1)
                 value = torch.where(is_last, next_halt, torch.maximum(next_halt, next_go_on)).sigmoid()
             loss_B = loss_B + HALTING_WEIGHT * binary(halting_B2[:, 1], value)
         wants_to_halt = halt > (go_on if self.config.continue_loss else 0)
-        halted = is_last | (wants_to_halt & (steps >= place["patience"]))
+        halted = is_last | (wants_to_halt & (steps >= slot["patience"]))
         count = torch.tensor(float(len(steps)), device=loss_B.device)
-        return loss_B.sum(), count, {**place, "halted": halted, "steps": steps, "high": high, "low": low}
+        return loss_B.sum(), count, {**slot, "halted": halted, "steps": steps, "high": high, "low": low}
 
     def _segment(
-        self, model: torch.nn.Module, place: Batch, is_new: torch.Tensor, high: torch.Tensor, low: torch.Tensor
+        self, model: torch.nn.Module, slot: Batch, is_new: torch.Tensor, high: torch.Tensor, low: torch.Tensor
     ) -> tuple[torch.Tensor, ...]:
-        """Loss (B,) with its gradient and halting (B, 2) of the best start, and the new states of all starts."""
-        puzzle, puzzle_id, solution = (place[name] for name in ("puzzle", "puzzle_id", "solution"))
+        """Loss (B,) and logits of halting (B, 2) of the best start, with gradient, and the new states of all starts."""
+        puzzle, puzzle_id, solution = (slot[name] for name in ("puzzle", "puzzle_id", "solution"))
         num_puzzles, num_starts = len(puzzle), self.config.starts
         rows, best, others = torch.arange(num_puzzles, device=puzzle.device), torch.zeros_like(puzzle_id), None
         if num_starts > 1:
@@ -191,55 +183,52 @@ class Sudoku:
                 solved_BK = is_solved(each.digits, expected).view(num_puzzles, num_starts)
                 best = losses_BK.argmin(dim=1)
             others = each.high[:, 0].view(num_puzzles, num_starts, -1)
-        found = model(puzzle, puzzle_id, best, is_new, high[rows, best], low[rows, best], others)
-        solved = is_solved(found.digits, solution)
-        judged = binary(found.halting[:, 0], solved)
+        segment = model(puzzle, puzzle_id, best, is_new, high[rows, best], low[rows, best], others)
+        solved = is_solved(segment.digits, solution)
+        halting_loss = binary(segment.halting[:, 0], solved)
         if num_starts > 1:
-            # The best start trains the network to be sure of what it has solved; the others train the head alone
+            # The best start trains the network to predict halting; the others train only the output layer for halting
             is_other = torch.arange(num_starts, device=best.device) != best[:, None]
-            judged = (judged + (binary(found.others[..., 0], solved_BK) * is_other).sum(dim=1)) / num_starts
-            high, low = (of.view(num_puzzles, num_starts, *of.shape[1:]) for of in (each.high, each.low))
+            others_loss = (binary(segment.others[..., 0], solved_BK) * is_other).sum(dim=1)
+            halting_loss = (halting_loss + others_loss) / num_starts
+            high, low = (states.unflatten(0, (num_puzzles, num_starts)) for states in (each.high, each.low))
         else:
-            high, low = found.high.detach()[:, None], found.low.detach()[:, None]
-        loss = cross_entropy(found.digits, solution, self.config.loss) + HALTING_WEIGHT * judged
-        return loss, found.halting, high, low
+            high, low = segment.high.detach()[:, None], segment.low.detach()[:, None]
+        loss = cross_entropy(segment.digits, solution, self.config.loss) + HALTING_WEIGHT * halting_loss
+        return loss, segment.halting, high, low
 
     def predicting(self, starts: int, votes: int, select: str) -> None:
-        """How predictions are made from now on: see `inference.How`. `UserError` for what is impossible."""
-        self.how = inference.checked(self.how, self.config.variant, starts, votes, select)
+        """Set the options of predictions, see `inference.PredictOptions`; `UserError` for impossible ones."""
+        self.options = inference.with_settings(self.options, self.config.variant, starts, votes, select)
 
     def predict(self, model: torch.nn.Module, batch: Batch) -> Batch:
         """prediction (B, cells, side): probabilities of the digits; target (B, cells): the classes; segments and calls (B,).
 
         See `inference.Predicted`.
         """
-        found = inference.predict(model, batch["puzzle"], self.board, self.shape_of(model), self.how, self.config.loss)
-        target = (batch["solution"] - 1).float()
-        return {
-            "prediction": found.probabilities,
-            "target": target,
-            "segments": found.segments.float(),
-            "calls": found.calls.float(),
-        }
+        shape = self.shape_of(model)
+        predicted = inference.predict(model, batch["puzzle"], self.board, shape, self.options, self.config.loss)
+        counts = {"segments": predicted.segments.float(), "calls": predicted.calls.float()}
+        return {"prediction": predicted.probabilities, "target": (batch["solution"] - 1).float(), **counts}
 
     def sums(self, model: torch.nn.Module, batch: Batch) -> Batch:
-        """What each puzzle adds to the metrics."""
-        found = self.predict(model, batch)
-        right = found["prediction"].argmax(dim=-1) == found["target"]
+        """The terms of each puzzle in the metrics."""
+        predicted = self.predict(model, batch)
+        right = predicted["prediction"].argmax(dim=-1) == predicted["target"]
         is_blank = batch["puzzle"] == 0
         return {
             "puzzles": torch.ones(len(right)),
             "exact": right.all(dim=1),
             "blanks": is_blank.sum(dim=1),
             "right_blanks": (right & is_blank).sum(dim=1),
-            "segments": found["segments"],
-            "not_finite": (~found["prediction"].isfinite()).sum(dim=(1, 2)),
+            "segments": predicted["segments"],
+            "not_finite": (~predicted["prediction"].isfinite()).sum(dim=(1, 2)),
         }
 
     def metrics(self, sums: dict[str, np.ndarray]) -> dict[str, float]:
         """exact: share of puzzles that are solved; blanks: share of blank cells that are right; segments: their mean number.
 
-        used: since the last call, the share of the training puzzles offered to this rank's places that were taken.
+        used: the share of the training puzzles offered to the slots of this rank since the last call that were taken.
         """
         used = float(self._used) / self._offered if self._offered else 1.0
         self._used, self._offered = torch.zeros(()), 0
@@ -255,23 +244,23 @@ class Sudoku:
         row_id = self.rows(split).columns["row_id"].all()
         return {"row_id": row_id, "group": row_id, "cluster": row_id}
 
-    def columns(self, split: str, found: dict[str, np.ndarray]) -> dict[str, Any]:
-        """A prediction file with one row for each cell, whose group and cluster are the puzzle."""
+    def columns(self, split: str, predicted: dict[str, np.ndarray]) -> dict[str, Any]:
+        """The columns of a prediction file, with one row for each cell; group and cluster are the puzzle."""
         puzzle = np.repeat(self.rows(split).columns["row_id"].all(), self.board.cells)
         row_id = puzzle * self.board.cells + np.tile(np.arange(self.board.cells), len(puzzle) // self.board.cells)
         return {
             "row_id": row_id,
             "group": puzzle,
             "cluster": puzzle,
-            "target": found["target"].ravel().astype(np.float64),
-            "prediction": found["prediction"].reshape(-1, self.board.side).astype(np.float64),
+            "target": predicted["target"].ravel().astype(np.float64),
+            "prediction": predicted["prediction"].reshape(-1, self.board.side).astype(np.float64),
             "classes": tuple(self.about["task"]["classes"]),
         }
 
     def shape_of(self, model: torch.nn.Module) -> Shape:
-        """That of a model, also inside DDP."""
-        of: Any = getattr(model, "module", model)
-        return of.shape
+        """The shape of a model, also inside DDP."""
+        module: Any = getattr(model, "module", model)
+        return module.shape
 
     def _all_halted(self, batch: Batch) -> Batch:
         """The state before the first batch."""
@@ -287,33 +276,24 @@ def _where(condition_B: torch.Tensor, chosen: torch.Tensor, other: torch.Tensor)
 
 
 def _uniform(*keys: Any) -> np.ndarray:
-    """Numbers from [0, 1) for keys that are broadcast: see `symmetry.mixed`."""
+    """Random numbers from [0, 1) for keys that are broadcast: see `symmetry.mixed`."""
     return (mixed(*keys) >> np.uint64(11)) * 2.0**-53
 
 
 def _checked(config: RecipeConfig) -> RecipeConfig:
+    at_least_1 = "width images num_layers num_heads high_cycles low_cycles segments predict_segments starts".split()
+    shares = ("exploration", "reveal", "reveal_least")
     configuration.check(
         config,
         "recipe.",
-        width=(config.width >= 1, "at least 1"),
-        images=(config.images >= 1, "at least 1"),
-        num_layers=(config.num_layers >= 1, "at least 1"),
-        num_heads=(config.num_heads >= 1, "at least 1"),
-        inner_width=(config.inner_width >= 0, "0 or more"),
-        high_cycles=(config.high_cycles >= 1, "at least 1"),
-        low_cycles=(config.low_cycles >= 1, "at least 1"),
-        segments=(config.segments >= 1, "at least 1"),
-        predict_segments=(config.predict_segments >= 1, "at least 1"),
+        **{name: (getattr(config, name) >= 1, "at least 1") for name in at_least_1},
+        **{name: (0 <= getattr(config, name) <= 1, "between 0 and 1") for name in shares},
+        **{name: (getattr(config, name) >= 0, "0 or more") for name in ("inner_width", "reveal_epochs")},
         halt_probability=(0 < config.halt_probability < 1, "between 0 and 1"),
-        exploration=(0 <= config.exploration <= 1, "between 0 and 1"),
-        reveal=(0 <= config.reveal <= 1, "between 0 and 1"),
-        reveal_least=(0 <= config.reveal_least <= 1, "between 0 and 1"),
-        reveal_epochs=(config.reveal_epochs >= 0, "0 or more"),
         puzzle_rate=(config.puzzle_rate > 0, "more than 0"),
-        starts=(config.starts >= 1, "at least 1"),
     )
-    of_heads = config.width // config.num_heads
-    if config.width % config.num_heads or (config.positions == "rope" and of_heads % 2):
+    head_width = config.width // config.num_heads
+    if config.width % config.num_heads or (config.positions == "rope" and head_width % 2):
         raise UserError(
             f"recipe.width={config.width} cannot be cut into {config.num_heads} heads of "
             f"{'an even' if config.positions == 'rope' else 'one'} width: choose a multiple of {2 * config.num_heads}"

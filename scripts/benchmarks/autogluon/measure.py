@@ -1,17 +1,17 @@
-"""The ensemble beside AutoGluon and scikit-learn's stacking: average precision on test, seconds, memory and disk.
+"""The ensemble, AutoGluon and scikit-learn's stacking: average precision on test, seconds, memory and disk.
 
     make bench-autogluon
 
 Ours are the commands of `make demo`: the trees alone, the trees in bags on folds forward in time, and the trees with the
-transformer, which also reads the weekly series and the words that no table of features holds. The others get that table for
-train, validation and blend together, since they make folds of their own: their models so learn from later weeks than our
-members do, the last copies of the bags excepted. AutoGluon gets the cores that ours had and as many seconds as the trees and
-the transformer took together, or `least_s`; its `good_quality_by_week` is told what the weeks are, and makes blocks of them
-instead of folds. All find OMP_WAIT_POLICY=PASSIVE, which our scripts would set
-themselves: what that is worth beside a busy neighbour is told by `benchmark.py threads`, and is no part of this.
+transformer, which also reads weekly series and words that the table of features does not contain. The other methods get this
+table for train, validation and blend together, since they make their own folds. Their models are therefore trained on later
+weeks than our members, except for the last copies of the bags. AutoGluon gets the cores that ours had and as many seconds as
+the trees and the transformer took together, at least `least_s`. `good_quality_by_week` also gets the weeks, and validates in
+blocks of weeks instead of folds. All run with OMP_WAIT_POLICY=PASSIVE, which our scripts set themselves; `benchmark.py
+threads` measures its effect.
 
-Prediction is timed as a whole process from its start, since that is what both do for a file of new rows; `warm_s` is the
-call alone. Each set, and on each each method, is measured once, and kept in `folder`.
+Prediction is measured as a whole process, since both sides predict a file of new rows in this way; `warm_s` is the call
+alone. Each set, and each method on it, is measured once, and stored in `folder`.
 """
 
 import shutil
@@ -25,9 +25,12 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.parquet as pq
 
-from benchmarks.autogluon.foreign_run import ROW_ID, STACKING, TARGET, WEEK
+from benchmarks.autogluon.settings import AutoGluon
 from benchmarks.demo.measure import MEMBERS, SMALL, TREES, real_sets, stages_of
 from benchmarks.process_tree import watched
+from benchmarks.runs import refuse_unknown
+from benchmarks.tables.foreign_run import BY_TIME, ROW_ID, STACKING
+from benchmarks.tables.runners import FOREIGN_RUN
 from benchmarks.timing import environment
 from ensemble import folders, metrics, predictions
 from ensemble.arrow import open_table
@@ -36,63 +39,52 @@ from ensemble.errors import UserError
 MARKETS = {"market_0": ["market.seed=0"], "market_11": ["market.seed=11"]}
 FOLDS = 4
 OURS = {"trees": TREES, "bagged": TREES, "ensemble": MEMBERS}
-"""The folder of each of our ensembles, and its members; those of `bagged` are bags on so many folds."""
+"""The folder of each of our ensembles, and its members; those of `bagged` are bags on `FOLDS` folds."""
 METHODS = ("good_quality", "good_quality_by_week", "medium_quality", STACKING)
-LEARNED_FROM = ("train", "validation", "blend")
-FOREIGN_RUN = Path(__file__).with_name("foreign_run.py")
+TRAINING_SPLITS = ("train", "validation", "blend")
+TARGET, WEEK = "hot", "week"
+BY_WEEK = "_by_week"
 NUM_DRAWS = 500
 
 
-def autogluon(
-    python: str,
-    data: str,
-    folder: str,
-    sets: Sequence[str],
-    methods: Sequence[str],
-    least_s: float,
-    market: Sequence[str],
-    training: Sequence[str],
-) -> dict[str, Any]:
-    """For each set what each method scored and took, and on how many sets ours was at least level with each of the others.
+def autogluon(**arguments: Any) -> dict[str, Any]:
+    """For each set the scores and the costs of each method, and on how many sets ours was at least level with each other.
 
-    Raises `UserError` for what it does not know, and without AutoGluon.
+    The arguments are those of `AutoGluon`. Raises `UserError` for unknown names, and without AutoGluon.
     """
-    for method in methods:
-        if method not in METHODS:
-            raise UserError(f"methods={list(methods)}: there is no '{method}', there are {', '.join(METHODS)}")
-    if set(methods) - {STACKING} and not Path(python).exists():
-        raise UserError(f"there is no {python}: `make bench-autogluon` installs AutoGluon there")
+    settings = AutoGluon(**arguments)
+    market, training, sets = settings.market, settings.training, settings.sets
+    refuse_unknown("methods", settings.methods, METHODS)
+    if set(settings.methods) - {STACKING} and not Path(settings.python).exists():
+        raise UserError(f"there is no {settings.python}: `make bench-autogluon` installs AutoGluon there")
     known = {name: ([*words, *market], list(training)) for name, words in MARKETS.items()}
-    known |= {name: (words, [*SMALL, *training]) for name, words in real_sets(data).items()}
-    for name in sets:
-        if name not in known:
-            raise UserError(f"sets={list(sets)}: there is no '{name}', there are {', '.join(known)}")
-    found = {}
+    known |= {name: (words, [*SMALL, *training]) for name, words in real_sets(settings.data).items()}
+    refuse_unknown("sets", sets, known)
+    results = {}
     for name in sets or known:
         print(name, flush=True)
-        found[name] = _one_set(Path(folder) / name, *known[name], methods, python, least_s)
-    return {"sets": found, "at_least_level": at_least_level(found)}
+        results[name] = _one_set(Path(settings.folder) / name, *known[name], settings)
+    return {"sets": results, "at_least_level": at_least_level(results)}
 
 
-def at_least_level(found: dict[str, Any]) -> dict[str, str]:
-    """For each of ours and each other method: on how many of the sets that both scored ours was not behind."""
+def at_least_level(results: dict[str, Any]) -> dict[str, str]:
+    """For each of ours and each other method, on how many of the sets with both scores ours is not lower."""
     counts = {}
     for ours in OURS:
         for method in METHODS:
-            gains = [of["gains"][ours][method]["value"] for of in found.values() if method in of["gains"].get(ours, {})]
+            by_set = [result["gains"].get(ours, {}) for result in results.values()]
+            gains = [by_method[method]["value"] for by_method in by_set if method in by_method]
             if gains:
                 counts[f"{ours} beside {method}"] = f"{sum(gain >= 0 for gain in gains)} of {len(gains)}"
     return counts
 
 
-def _one_set(
-    folder: Path, prepare: list[str], training: list[str], methods: Sequence[str], python: str, least_s: float
-) -> dict[str, Any]:
+def _one_set(folder: Path, prepare: list[str], training: list[str], settings: AutoGluon) -> dict[str, Any]:
     ours = _once(folder / "ours.json", partial(_ours, folder, prepare, training))
-    limit_s = max(least_s, round(ours["total_s"], 1))
+    limit_s = max(settings.least_s, round(ours["total_s"], 1))
     others, failed = {}, dict(ours["failed"])
-    for method in methods:
-        interpreter = sys.executable if method == STACKING else python
+    for method in settings.methods:
+        interpreter = sys.executable if method == STACKING else settings.python
         try:
             others[method] = _once(folder / f"{method}.json", partial(_other, folder, method, interpreter, limit_s))
         except UserError as error:
@@ -102,29 +94,21 @@ def _one_set(
     order = np.argsort(test.row_id)
     target, group, cluster = test.target[order], test.group[order], test.cluster[order]
     forecast = {name: _forecast(folder / name / "test.parquet", test.row_id[order]) for name in ours["used"]}
-    forecast |= {name: _forecast(folder / f"{name}.parquet", test.row_id[order]) for name in others}
-    used, scored = {**ours["used"], **others}, {}
-    for name, prediction in forecast.items():
-        of = metrics.bootstrap_scores(
-            target, prediction, group, cluster, num_draws=NUM_DRAWS, generator=np.random.default_rng(0)
-        )
-        scored[name] = {metric: of[metric]._asdict() for metric in ("average_precision", "log_loss")}
-        scored[name] |= {**used[name], "test_rows_per_s": round(len(target) / used[name]["predict_s"])}
-        told = scored[name]["average_precision"]
-        print(
-            f"  {name:>22}  {told['value']:.4f} [{told['low']:.4f}, {told['high']:.4f}]  fit {used[name]['fit_s']:.0f} s",
-            f" predict {used[name]['predict_s']:.1f} s  peak {used[name]['peak_mb']:.0f} MB",
-            f" disk {used[name]['disk_mb']:.1f} MB",
-            flush=True,
-        )
-    gains: dict[str, dict[str, Any]] = {name: {} for name in ours["used"]}
-    for name in ours["used"]:
-        for other in others:
-            difference = metrics.bootstrap_difference(
+    forecast |= {name: _forecast(folder / name / "predictions.parquet", test.row_id[order], "1") for name in others}
+    used = {**ours["used"], **others}
+    scored = {name: _scored(prediction, test, order, used[name]) for name, prediction in forecast.items()}
+    for name, scores in scored.items():
+        print(f"  {name:>22}  {scores}", flush=True)
+    gains = {
+        name: {
+            other: metrics.bootstrap_difference(
                 target, forecast[name], forecast[other], group, cluster,
                 num_draws=NUM_DRAWS, generator=np.random.default_rng(0),
-            )  # fmt: skip
-            gains[name][other] = difference["average_precision"]._asdict()
+            )["average_precision"]._asdict()
+            for other in others
+        }
+        for name in ours["used"]
+    }  # fmt: skip
     return {
         "environment": ours["environment"],
         "prepared_by": prepare,
@@ -137,6 +121,18 @@ def _one_set(
     }
 
 
+def _scored(
+    prediction: np.ndarray, test: predictions.Predictions, order: np.ndarray, used: dict[str, Any]
+) -> dict[str, Any]:
+    """Two metrics on test with their intervals, and what the method used."""
+    scores = metrics.bootstrap_scores(
+        test.target[order], prediction, test.group[order], test.cluster[order],
+        num_draws=NUM_DRAWS, generator=np.random.default_rng(0),
+    )  # fmt: skip
+    chosen = {metric: scores[metric]._asdict() for metric in ("average_precision", "log_loss")}
+    return {**chosen, **used, "test_rows_per_s": round(len(order) / used["predict_s"])}
+
+
 def _once(file: Path, measure: Callable[[], dict[str, Any]]) -> dict[str, Any]:
     if not file.exists():
         folders.write_json(file, measure())
@@ -144,7 +140,7 @@ def _once(file: Path, measure: Callable[[], dict[str, Any]]) -> dict[str, Any]:
 
 
 def _ours(folder: Path, prepare: list[str], training: list[str]) -> dict[str, Any]:
-    """Our commands from raw files to the ensembles, then test once more from a cold start; and the rows for the others."""
+    """Run our commands from raw files to the ensembles, and predict test from a cold start; write the rows for others."""
     shutil.rmtree(folder, ignore_errors=True)
     folder.mkdir(parents=True)
     taken: dict[str, dict[str, float]] = {}
@@ -157,16 +153,16 @@ def _ours(folder: Path, prepare: list[str], training: list[str]) -> dict[str, An
         failed["bagged"] = str(error)
         print(f"  bagged failed: {error}", flush=True)
         commands = stages_of(folder, prepare, training)
-    commands["trees"] = [*_with_out(commands["ensemble"], folder / "trees"), f"members=[{','.join(TREES)}]"]
+    commands["trees"] = [*_with(commands["ensemble"], out=folder / "trees"), f"members=[{','.join(TREES)}]"]
     for member in MEMBERS:
-        commands[f"test {member}"] = [*_with_out(commands[f"predict {member}"], folder / "again"), "splits=[test]"]
+        commands[f"test {member}"] = [*_with(commands[f"predict {member}"], out=folder / "again"), "splits=[test]"]
     taken |= _run(commands)
-    _hand_over(folder)
-    about = folders.read_manifest(folder / "prepared")
+    _write_rows(folder)
+    splits = folders.read_manifest(folder / "prepared")["splits"]
     used = {name: _used(taken, folder, name) for name in OURS if name not in failed}
     return {
         "environment": environment(),
-        "rows": {split: facts["rows"] for split, facts in about["splits"].items()},
+        "rows": {split: facts["rows"] for split, facts in splits.items()},
         "total_s": used["ensemble"]["fit_s"],
         "used": used,
         "failed": failed,
@@ -175,21 +171,22 @@ def _ours(folder: Path, prepare: list[str], training: list[str]) -> dict[str, An
 
 
 def _stages_of_bags(folder: Path, commands: dict[str, list[str | Path]]) -> dict[str, list[str | Path]]:
-    """Of the commands those that make an ensemble of bags of trees instead, and a prediction of test from a cold start."""
-    stages, said = {}, folder / "bag_predictions"
+    """The commands for an ensemble of bags of trees, and for a prediction of test from a cold start."""
+    stages, predicted = {}, folder / "bag_predictions"
     for member in TREES:
         bag = folder / "bags" / member
-        stages[f"bag of {member}"] = [*_with_out(commands[member], bag), "folds=true"]
-        predict = [f"member={bag}" if str(word).startswith("member=") else word for word in commands[f"predict {member}"]]
-        stages[f"predict bag of {member}"] = _with_out(predict, said)
-        stages[f"test bag of {member}"] = [*_with_out(predict, folder / "again"), "splits=[test]"]
-    fit = [f"predictions={said}" if str(word).startswith("predictions=") else word for word in commands["ensemble"]]
-    stages["bagged"] = [*_with_out(fit, folder / "bagged"), "on=oof"]
+        stages[f"bag of {member}"] = [*_with(commands[member], out=bag), "folds=true"]
+        predict = commands[f"predict {member}"]
+        stages[f"predict bag of {member}"] = _with(predict, member=bag, out=predicted)
+        stages[f"test bag of {member}"] = [*_with(predict, member=bag, out=folder / "again"), "splits=[test]"]
+    stages["bagged"] = [*_with(commands["ensemble"], predictions=predicted, out=folder / "bagged"), "on=oof"]
     return stages
 
 
-def _with_out(command: Sequence[str | Path], out: Path) -> list[str | Path]:
-    return [f"out={out}" if str(word).startswith("out=") else word for word in command]
+def _with(command: Sequence[str | Path], **settings: Path) -> list[str | Path]:
+    """The command with other values of some settings."""
+    names = [str(word).partition("=")[0] for word in command]
+    return [f"{name}={settings[name]}" if name in settings else word for name, word in zip(names, command, strict=True)]
 
 
 def _run(commands: dict[str, list[str | Path]]) -> dict[str, dict[str, float]]:
@@ -201,7 +198,7 @@ def _run(commands: dict[str, list[str | Path]]) -> dict[str, dict[str, float]]:
 
 
 def _used(taken: dict[str, dict[str, float]], folder: Path, name: str) -> dict[str, float]:
-    """Seconds, memory and disk of one of our ensembles: its members, their predictions, and the stage that joins them."""
+    """Seconds, memory and disk of one of our ensembles: its members, their predictions, and the fit of the ensemble."""
     kind, where = ("bag of ", "bags") if name == "bagged" else ("", "members")
     stages = [*(f"{kind}{member}" for member in OURS[name]), *(f"predict {kind}{member}" for member in OURS[name]), name]
     return {
@@ -212,40 +209,45 @@ def _used(taken: dict[str, dict[str, float]], folder: Path, name: str) -> dict[s
     }
 
 
-def _hand_over(folder: Path) -> None:
-    """The features of what ours learned from, and of test, as Parquet."""
+def _write_rows(folder: Path) -> None:
+    """Write the features of the rows that ours are trained on, and of test, for foreign_run.py."""
     prepared = folder / "prepared"
     names = [feature["name"] for feature in folders.read_manifest(prepared)["features"]]
-    rows = {split: open_table(prepared / "rows" / split) for split in (*LEARNED_FROM, "test")}
-    learned = pa.concat_tables([rows[split].select([*names, WEEK, TARGET]) for split in LEARNED_FROM])
-    pq.write_table(learned, folder / "train.parquet")
+    rows = {split: open_table(prepared / "rows" / split) for split in (*TRAINING_SPLITS, "test")}
+    training = pa.concat_tables([rows[split].select([*names, WEEK, TARGET]) for split in TRAINING_SPLITS])
+    training = training.set_column(len(names) + 1, TARGET, training[TARGET].cast("int8"))
+    pq.write_table(training, folder / "train.parquet")
     pq.write_table(rows["test"].select([ROW_ID, *names, WEEK]), folder / "test.parquet")
+    task = {"target": TARGET, "task": "binary", "metric": "average_precision"}
+    time = {"time": WEEK, "time_format": "", "time_is_feature": False}
+    folders.write_json(folder / "table.json", {**task, **time, "fit": "train.parquet", "predict": "test.parquet"})
 
 
 def _other(folder: Path, method: str, python: str, limit_s: float) -> dict[str, Any]:
-    shutil.rmtree(folder / method, ignore_errors=True)
-    run: list[str | Path] = [python, "-P", FOREIGN_RUN]
-    fit = watched([*run, "fit", method, folder, str(limit_s)])
-    predict = watched([*run, "predict", method, folder])
+    out = folder / method
+    shutil.rmtree(out, ignore_errors=True)
+    out.mkdir()
+    words = [method.replace(BY_WEEK, BY_TIME), folder, out, "0", str(limit_s)]
+    fit, predict = (watched([python, "-P", FOREIGN_RUN, work, *words]) for work in ("fit", "predict"))
     return {
         "fit_s": round(fit["wall_s"], 1),
         "predict_s": round(predict["wall_s"], 2),
-        **folders.read_json(folder / f"{method}.predict.json"),
+        **folders.read_json(out / "predict.json"),
         "peak_mb": max(fit["peak_mb"], predict["peak_mb"]),
-        "disk_mb": round(_megabytes(folder / method), 2),
-        **folders.read_json(folder / f"{method}.fit.json"),
+        "disk_mb": round(_megabytes(out / "model"), 2),
+        **folders.read_json(out / "fit.json"),
     }
 
 
 def _megabytes(folder: Path) -> float:
-    """What prediction needs: of the transformer its best checkpoint, which is one of several."""
+    """The size of the files that prediction needs; of the transformer only the best checkpoint."""
     folder = folder / "best" if (folder / "best").is_dir() else folder
     return sum(file.stat().st_size for file in folder.rglob("*") if file.is_file()) / 1e6
 
 
-def _forecast(file: Path, row_ids: np.ndarray) -> np.ndarray:
-    """The predictions of a file in the order of `row_ids`, which must be its own."""
-    table = pq.read_table(file, columns=[ROW_ID, "prediction"])
+def _forecast(file: Path, row_ids: np.ndarray, column: str = "prediction") -> np.ndarray:
+    """The predictions of a file in the order of `row_ids`, which must be those of the file."""
+    table = pq.read_table(file, columns=[ROW_ID, column])
     order = np.argsort(table[ROW_ID].to_numpy())
     assert np.array_equal(table[ROW_ID].to_numpy()[order], row_ids), f"{file} is of other rows"
-    return table["prediction"].to_numpy()[order].astype(np.float64)
+    return table[column].to_numpy()[order].astype(np.float64)

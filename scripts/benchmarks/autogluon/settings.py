@@ -1,4 +1,4 @@
-"""Settings of the benchmarks in measure.py. Nothing heavy is imported here."""
+"""Settings of the benchmarks in measure.py. No large library is imported here."""
 
 import dataclasses
 
@@ -7,21 +7,21 @@ from benchmarks.results import Results
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class AutoGluon(Results):
-    """The ensemble beside AutoGluon and scikit-learn's stacking: the same rows, cores and time; some twenty minutes."""
+    """The ensemble, AutoGluon and scikit-learn's stacking, with the same rows, cores and time; twenty minutes."""
 
     python: str = ".venv-autogluon/bin/python"
     """The interpreter that has AutoGluon; `make bench-autogluon` installs it."""
     data: str = "../shared/data"
-    """The folder that holds amazon/ and movielens/; what is not there is left out."""
+    """The folder with amazon/ and movielens/; sets that are not there are left out."""
     folder: str = "runs/beside_autogluon"
-    """Where everything lies: a benchmark that was cut short goes on from there."""
+    """The folder of all files; an interrupted benchmark continues with them."""
     sets: tuple[str, ...] = ()
-    """Of the generated markets and the real sets, those to measure; empty for all."""
+    """The generated markets and real sets to measure; empty for all."""
     methods: tuple[str, ...] = ("good_quality", "stacking")
     """AutoGluon's good_quality, good_quality_by_week (its folds are blocks of weeks) or medium_quality; stacking is
     scikit-learn's."""
     least_s: float = 60.0
-    """Seconds that AutoGluon gets at least; else as many as ours took in all."""
+    """The least number of seconds that AutoGluon gets; otherwise as many as ours took."""
     market: tuple[str, ...] = ()
     """Settings of prepare_data.py for the generated markets over the demo's, as in 'market=[market.num_products=800]'."""
     training: tuple[str, ...] = ()

@@ -1,13 +1,13 @@
-"""The panel's basic columns alone, in a process that the benchmark of the panel starts."""
+"""The process that `panel` starts: it computes only the basic columns of the panel."""
 
 from benchmarks.data.settings import BasicPanel
 
 
 def run(settings: BasicPanel) -> None:
-    """The reference's columns from a Parquet file in the raw schema, by the panel's own weekly sums, windows and borders.
+    """Compute the reference's columns from a Parquet file in the raw schema, with the recipe's weekly sums and windows.
 
-    One row per active product-week: reviews, helpful votes, verified purchases, mean rating, reviews in the 4 weeks up to it
-    and in the 12 after it, growth, and whether that is among the week's top 5 %.
+    There is a row for each active product-week: reviews, helpful votes, verified purchases, mean rating, reviews in the 4
+    weeks up to it and in the 12 weeks after it, growth, and whether that is among the top 5 % of the week.
     """
     source, out = settings.source, settings.out
     import numpy as np
@@ -43,8 +43,8 @@ def run(settings: BasicPanel) -> None:
     before, after = rows.sum("reviews", 4), rows.next("reviews", 12)
     growth = (after / (before + 1)).astype(np.float32)
     week = rows.week.astype(np.int16)
-    border = panels.growth_thresholds(week, growth, 0.05)
-    least = np.array([border.get(number, np.inf) for number in range(week.min(), week.max() + 1)], np.float32)
+    thresholds = panels.growth_thresholds(week, growth, 0.05)
+    least = np.array([thresholds.get(number, np.inf) for number in range(week.min(), week.max() + 1)], np.float32)
     weeks.select(
         products["parent_asin"].gather(weeks["product"]).alias("product_id"),
         pl.exclude("key", "product"),

@@ -1,21 +1,23 @@
-"""The user's commands: how fast --help answers, and what the whole pipeline scores on generated markets and real files."""
+"""The user's commands: the duration of --help, and the scores of the whole pipeline on generated markets and real files.
+
+python scripts/benchmark.py help_times | seeds | real
+"""
 
 import os
 import statistics
-import sys
 import tempfile
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
 from benchmarks.runs import enough, launcher
-from benchmarks.timing import SCRIPTS, timed
+from benchmarks.timing import SCRIPTS, script, timed
 from ensemble import folders
 
 TREES = ("xgboost", "lightgbm")
 MEMBERS, BASELINE = ("transformer", *TREES), "momentum"
 
-# Short or sparse data: a shorter horizon, or a larger part of each week called hot
+# Short or sparse data have a shorter horizon, or a larger share of products that count as hot
 REAL_SETS: dict[str, dict[str, str]] = {
     "Gift_Cards_5": {
         "source": "amazon/Gift_Cards_5.json.gz",
@@ -31,66 +33,56 @@ REAL_SETS: dict[str, dict[str, str]] = {
     "ml-100k": {"source": "movielens/ml-100k.inter.gz", "panel.horizon_weeks": "3"},
 }
 SMALL = ["max_epochs=10", "batch_size=256", "evaluations_per_epoch=1"]
-"""The transformer's training on real sets, which have few rows."""
+"""The training of the transformer on real sets, which have few rows."""
 
 
 def help_times(runs: int = 5) -> dict[str, Any]:
-    """Seconds of each script's --help, best and median."""
-    found = {}
-    for script in sorted(SCRIPTS.glob("*.py")):
-        seconds = [timed([sys.executable, script, "--help"])["wall_s"] for _ in range(runs)]
-        found[script.name] = {"best_s": min(seconds), "median_s": statistics.median(seconds)}
-    return found
+    """Seconds of the --help of each script, best and median."""
+    results = {}
+    for path in sorted(SCRIPTS.glob("*.py")):
+        seconds = [timed(script(path.stem, "--help"))["wall_s"] for _ in range(runs)]
+        results[path.name] = {"best_s": min(seconds), "median_s": statistics.median(seconds)}
+    return results
 
 
 def stages_of(folder: Path, prepare: Sequence[str], train: Sequence[str] = ()) -> dict[str, list[str | Path]]:
-    """The commands from raw reviews to an ensemble in `folder`, by their names, as `make demo` runs them."""
-    python, data = sys.executable, folder / "prepared"
+    """The commands of `make demo` from raw reviews to an ensemble in `folder`, by their names."""
+    data, members = f"data={folder / 'prepared'}", folder / "members"
     launch = launcher(1, threads=os.cpu_count() or 1)
     stages: dict[str, list[str | Path]] = {
-        "prepare": [python, SCRIPTS / "prepare_data.py", f"out={data}", f"raw={folder / 'raw'}", *prepare],
-        "transformer": [*launch, SCRIPTS / "train.py", f"data={data}", f"out={folder / 'members/transformer'}", *train],
+        "prepare": script("prepare_data", f"out={folder / 'prepared'}", f"raw={folder / 'raw'}", *prepare),
+        "transformer": [*launch, SCRIPTS / "train.py", data, f"out={members / 'transformer'}", *train],
     }
     for library in TREES:
-        stages[library] = [
-            python, SCRIPTS / "train_trees.py", f"library={library}", "refit=true",
-            f"data={data}", f"out={folder / 'members' / library}",
-        ]  # fmt: skip
+        stages[library] = script("train_trees", f"library={library}", "refit=true", data, f"out={members / library}")
+    predictions = folder / "predictions"
     for member in (*MEMBERS, BASELINE):
-        source = member if member == BASELINE else folder / "members" / member
-        stages[f"predict {member}"] = [
-            python, SCRIPTS / "predict.py", f"member={source}", f"data={data}", f"out={folder / 'predictions'}"
-        ]  # fmt: skip
-    stages["ensemble"] = [
-        python, SCRIPTS / "ensemble_predictor.py", "fit",
-        f"predictions={folder / 'predictions'}", f"data={data}", f"out={folder / 'ensemble'}",
-    ]  # fmt: skip
-    return stages
+        source = member if member == BASELINE else members / member
+        stages[f"predict {member}"] = script("predict", f"member={source}", data, f"out={predictions}")
+    words = ("fit", f"predictions={predictions}", data, f"out={folder / 'ensemble'}")
+    return {**stages, "ensemble": script("ensemble_predictor", *words)}
 
 
 def pipeline(folder: Path, prepare: Sequence[str], train: Sequence[str] = ()) -> dict[str, Any]:
-    """Prepare, train the three members, predict, fit: each stage's seconds, and the scores on test."""
+    """Prepare, train the three members, predict, fit: the seconds of each stage, and the scores on test."""
     seconds = {}
     for stage, command in stages_of(folder, prepare, train).items():
         seconds[stage] = timed(command)["wall_s"]
         print(f"  {stage}: {seconds[stage]:.1f} s", flush=True)
     scores = folders.read_json(folder / "ensemble" / "scores.json")
-    about = folders.read_manifest(folder / "prepared")
+    splits = folders.read_manifest(folder / "prepared")["splits"]
+    metrics = ("average_precision", "log_loss", "lift_at_5pct")
     return {
         "seconds": seconds,
-        "rows": {split: facts["rows"] for split, facts in about["splits"].items()},
-        "base_rate": scores["base_rate"],
-        "weights": scores["weights"],
-        "combiner": scores["combiner"],
-        "average_precision": {name: of["average_precision"] for name, of in scores["scores"].items()},
-        "log_loss": {name: of["log_loss"] for name, of in scores["scores"].items()},
-        "lift_at_5pct": {name: of["lift_at_5pct"] for name, of in scores["scores"].items()},
+        "rows": {split: facts["rows"] for split, facts in splits.items()},
+        **{key: scores[key] for key in ("base_rate", "weights", "combiner")},
+        **{metric: {name: by_metric[metric] for name, by_metric in scores["scores"].items()} for metric in metrics},
         "gain_over_best_member": scores["gain_over_best_member"]["average_precision"],
     }
 
 
 def seeds(num_seeds: int = 5, first_seed: int = 0) -> dict[str, Any]:
-    """The demo on `num_seeds` generated markets: every member's average precision by the base rate, and the ensemble's."""
+    """The demo on generated markets: the average precision of members and ensemble relative to the base rate."""
     enough(num_seeds, 2, "num_seeds", "a deviation")
     runs = []
     for seed in range(first_seed, first_seed + num_seeds):
@@ -120,18 +112,18 @@ def seeds(num_seeds: int = 5, first_seed: int = 0) -> dict[str, Any]:
 
 
 def real(data: str) -> dict[str, Any]:
-    """Real review files, where they are at hand: prepare, members, ensemble, scores beside the baselines."""
-    found = {}
+    """The same commands on real review files, if there are any, with the scores of the baselines."""
+    results = {}
     for name, words in real_sets(data).items():
         print(name, flush=True)
         with tempfile.TemporaryDirectory() as folder:
-            found[name] = {"settings": REAL_SETS[name], **pipeline(Path(folder), words, SMALL)}
-    return found
+            results[name] = {"settings": REAL_SETS[name], **pipeline(Path(folder), words, SMALL)}
+    return results
 
 
 def real_sets(data: str) -> dict[str, list[str]]:
-    """For each set whose files are under `data`, what prepare_data.py is told; the others are named and left out."""
-    found = {}
+    """The settings of prepare_data.py for each set whose files are in `data`; the other sets are printed and left out."""
+    words_of = {}
     for name, settings in REAL_SETS.items():
         files = {key: Path(data) / value for key, value in settings.items() if key in ("source", "metadata")}
         missing = [str(file) for file in files.values() if not file.exists()]
@@ -139,5 +131,5 @@ def real_sets(data: str) -> dict[str, list[str]]:
             print(f"{name}: left out, {', '.join(missing)} is not there")
             continue
         words = [f"{key}={value}" for key, value in settings.items() if key not in files]
-        found[name] = [*(f"{key}=[{file}]" for key, file in files.items()), *words]
-    return found
+        words_of[name] = [*(f"{key}=[{file}]" for key, file in files.items()), *words]
+    return words_of

@@ -1,4 +1,4 @@
-"""Settings of the benchmarks in measure.py. Nothing heavy is imported here."""
+"""Settings of the benchmarks in measure.py. No large library is imported here."""
 
 import dataclasses
 
@@ -7,25 +7,25 @@ from benchmarks.results import Results
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class HelpTimes(Results):
-    """How long each script's --help takes."""
+    """The duration of the --help of each script."""
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class Seeds(Results):
-    """The demo on several generated markets; some three minutes each."""
+    """The demo on several generated markets; three minutes each."""
 
     num_seeds: int = 5
-    """Markets, and initial weights, of different seeds."""
+    """Number of seeds, each of a market and of initial weights."""
     first_seed: int = 0
-    """The others follow it. Seeds that nothing was chosen by are an honest test of what was chosen by some."""
+    """The first seed; the others follow it. Seeds that were not used to choose a setting give an unbiased test of it."""
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class Real(Results):
-    """Real review files, prepare to ensemble."""
+    """The commands from prepared data to ensemble on real review files."""
 
     data: str = "../shared/data"
-    """The folder that holds amazon/ and movielens/."""
+    """The folder with amazon/ and movielens/."""
 
 
 SCHEMAS: dict[str, type] = {

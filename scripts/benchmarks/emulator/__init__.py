@@ -1,1 +1,1 @@
-"""The recipe emulator: skill beside the noise-free ceiling, the networks of Lorenz-96, and speed beside a plain loop."""
+"""The recipe emulator: scores relative to the ceiling without noise, networks for Lorenz-96, and speed of the loop."""

@@ -1,4 +1,4 @@
-"""The process that the benchmark of the throughput launches."""
+"""The process that `emulator_throughput` launches."""
 
 from pathlib import Path
 
@@ -6,7 +6,7 @@ from benchmarks.emulator.settings import EmulatorThroughputRank
 
 
 def run(settings: EmulatorThroughputRank) -> None:
-    """Time the blocks of every batch size, and write them into `settings.out`."""
+    """Measure the blocks of every batch size, and write the figures into `settings.out`."""
     from ensemble.neural import launch
     from ensemble.neural.settings import TrainConfig
 
@@ -14,4 +14,4 @@ def run(settings: EmulatorThroughputRank) -> None:
 
     from benchmarks.emulator import throughput
 
-    throughput.of_rank(accelerator, settings.rounds, Path(settings.out))
+    throughput.measure(accelerator, settings.rounds, Path(settings.out))

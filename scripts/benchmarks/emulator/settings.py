@@ -1,21 +1,22 @@
-"""Settings of the benchmarks in measure.py. Nothing heavy is imported here."""
+"""Settings of the benchmarks in measure.py. No large library is imported here."""
 
 import dataclasses
 
+from benchmarks.overhead.settings import OverheadRank
 from benchmarks.results import Results
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class EmulatorSkill(Results):
-    """Sea ice from generation to page: scores beside the ceiling, Jacobians, CPU seconds; three CPU minutes."""
+    """Sea ice from generation to page: scores relative to the ceiling, Jacobians, CPU seconds; three CPU minutes."""
 
     num_times: int = 4
-    """Times in each generated file; 4 are those of make demo-emulator."""
+    """Times in each generated file; make demo-emulator has 4."""
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class EmulatorLorenz96(Results):
-    """Networks of the presets for Lorenz-96, trained and tested, each a CPU minute."""
+    """The presets for Lorenz-96, trained and tested; a CPU minute for each training."""
 
     seeds: int = 1
     """Trainings of each preset."""
@@ -23,20 +24,15 @@ class EmulatorLorenz96(Results):
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class EmulatorThroughput(Results):
-    """Rows a CPU second of the training loop, beside a plain loop that indexes tensors by a permutation; two CPU minutes."""
+    """Rows per CPU second of the training loop, relative to a plain loop that indexes tensors; two CPU minutes."""
 
     rounds: int = 8
-    """Blocks of our loop, each between two of the plain one, for each batch size."""
+    """Blocks of our loop, each between two of the plain loop, for each batch size."""
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
-class EmulatorThroughputRank:
-    """The process that `emulator_throughput` launches; it writes no JSON of its own."""
-
-    rounds: int = 8
-    """As in `emulator_throughput`."""
-    out: str = "???"
-    """A folder with the prepared data, for the runs and the figures."""
+class EmulatorThroughputRank(OverheadRank):
+    """The process that `emulator_throughput` launches; `out` contains the prepared data."""
 
 
 SCHEMAS: dict[str, type] = {

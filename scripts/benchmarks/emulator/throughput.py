@@ -1,19 +1,20 @@
-"""The training loop beside a plain PyTorch loop that holds all rows as tensors and indexes them by a permutation.
+"""The training loop relative to a plain PyTorch loop that holds all rows as tensors and indexes them by a permutation.
 
-Both train the 14 → 3 × 64 → 1 network in one process with one thread, in turn: a block of ours stands between two plain
-ones, by whose mean it is divided. A step is from one `optimizer.step` to the next, in CPU seconds of the process; evaluation
-and checkpoints do not count, since the median of the steps is taken. The plain loop has no schedule, log, check of the loss
-or gradient norm.
+Both train the 14 → 3 × 64 → 1 network alternately, in one process with one thread. The time of our block is relative to the
+mean of the plain blocks before and after it. A step lasts from one `optimizer.step` to the next, in CPU seconds of the
+process; evaluation and checkpoints do not count. The plain loop has no schedule, log, check of the loss or gradient norm.
 """
 
+import itertools
 import time
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import torch
 
-from benchmarks.runs import by_neighbours, quartiles
+from benchmarks.runs import alternately, by_neighbours, quartiles
 from ensemble import folders
 from ensemble.neural import loop
 from ensemble.neural.settings import config_class
@@ -24,12 +25,12 @@ if TYPE_CHECKING:
     from accelerate import Accelerator
 
 BATCHES = {1_000: 300, 10_000: 50}
-"""Batch size: steps of a block."""
+"""For each batch size the number of steps of a block."""
 WARM_UP_STEPS = 20
 
 
 class Timed(training.Emulation):
-    """The recipe, whose optimizer writes down the CPU time of each step."""
+    """The recipe with an optimizer that records the CPU time of each step."""
 
     times: list[float]
 
@@ -40,26 +41,28 @@ class Timed(training.Emulation):
         return [optimizer]
 
 
-def of_rank(accelerator: "Accelerator", rounds: int, out: Path) -> None:
-    """Write found.json into `out`: for each batch size, milliseconds of a step, and our throughput by the plain loop's."""
-    found = {}
+def measure(accelerator: "Accelerator", rounds: int, out: Path) -> None:
+    """Write figures.json into `out`: for each batch size, milliseconds of a step, and our throughput relative to plain."""
+    figures, numbers = {}, itertools.count()
     for batch_size, num_steps in BATCHES.items():
-        blocks: tuple[list[float], list[float]] = ([], [])
-        for number in range(2 * rounds + 1):
+
+        def block(is_ours: bool, batch_size: int = batch_size, num_steps: int = num_steps) -> float:
             recipe = Timed(RecipeConfig(), out / "prepared")
-            if number % 2:
-                _ours(recipe, batch_size, num_steps, out / f"{batch_size}-{number}", accelerator)
+            if is_ours:
+                _ours(recipe, batch_size, num_steps, out / str(next(numbers)), accelerator)
             else:
                 _plain(recipe, batch_size, num_steps)
-            blocks[number % 2].append(1e3 * float(np.median(np.diff(recipe.times[WARM_UP_STEPS:]))))
-        ratios, noise = by_neighbours(*blocks)
-        found[str(batch_size)] = {
-            "plain_ms": round(float(np.median(blocks[0])), 4),
-            "ours_ms": round(float(np.median(blocks[1])), 4),
-            "throughput": quartiles([1 / ratio for ratio in ratios]),
-            "plain_by_plain": quartiles(noise),
+            return 1e3 * float(np.median(np.diff(recipe.times[WARM_UP_STEPS:])))
+
+        plain_ms, ours_ms = alternately(partial(block, False), partial(block, True), rounds)
+        neighbours = by_neighbours(plain_ms, ours_ms)
+        figures[str(batch_size)] = {
+            "plain_ms": round(float(np.median(plain_ms)), 4),
+            "ours_ms": round(float(np.median(ours_ms)), 4),
+            "throughput": quartiles([1 / ratio for ratio in neighbours.ratios]),
+            "plain_by_plain": quartiles(neighbours.noise),
         }
-    folders.write_json(out / "found.json", found)
+    folders.write_json(out / "figures.json", figures)
 
 
 def _ours(recipe: Timed, batch_size: int, num_steps: int, out: Path, accelerator: "Accelerator") -> None:
@@ -72,7 +75,7 @@ def _ours(recipe: Timed, batch_size: int, num_steps: int, out: Path, accelerator
 
 
 def _plain(recipe: Timed, batch_size: int, num_steps: int) -> None:
-    """The same network, optimizer and loss; batches that would be shorter are left out."""
+    """The same network, optimizer and loss; an incomplete last batch is left out."""
     columns = recipe.rows("train").columns
     inputs, outputs = (torch.from_numpy(columns[name].all().copy()) for name in ("inputs", "outputs"))
     torch.manual_seed(0)

@@ -1,1 +1,1 @@
-"""What the networks of the recipe emulator cost and how they serve data assimilation."""
+"""The cost of networks of the recipe emulator, and their errors in data assimilation."""

@@ -1,8 +1,10 @@
-"""Analysis errors of EKF and LETKF on Lorenz-96 beside DAPPER's, for the set-up of its `mods/Lorenz96/sakov2008.py`.
+"""Analysis errors of EKF and LETKF on Lorenz-96 beside those of DAPPER, in the set-up of its `mods/Lorenz96/sakov2008.py`.
+
+    python scripts/benchmark.py emulator_dapper python=V/bin/python
 
 Both observe all 40 points with unit variance at every step, use the same inflation, ensemble size and localisation radius,
 and are scored over the same number of cycles after 400 of spin-up. Truth and noise differ, so means over seeds are compared.
-DAPPER's EKF linearises differently: its Jacobian is the exponential of the one at the beginning of the step.
+DAPPER's EKF linearises differently: its Jacobian is the exponential of that at the beginning of the step.
 """
 
 import json
@@ -18,8 +20,8 @@ from ensemble.recipes.emulator.assimilation.settings import AssimilateConfig
 FOREIGN_RUN = Path(__file__).with_name("foreign_run.py")
 
 
-def measured(python: str, seeds: int, cycles: int, member: str, data: str) -> dict[str, Any]:
-    """Mean, standard error and values of the seeds of each method: with the true model, with the member, and DAPPER's."""
+def emulator_dapper(python: str, seeds: int, cycles: int, member: str, data: str) -> dict[str, Any]:
+    """For each method the errors of all seeds, with mean and standard error: with the true model, a member, and DAPPER."""
     if not Path(python).exists():
         raise UserError(
             f"there is no {python}: python3 -m venv V && V/bin/pip install dapper==1.7.1, and give python=V/bin/python"
@@ -32,32 +34,24 @@ def measured(python: str, seeds: int, cycles: int, member: str, data: str) -> di
 
     model = "" if member else "truth"
     settings = AssimilateConfig(model=model, member=member, data=data, out="", seeds=seeds, cycles=cycles)
-    found = experiment.run(settings, models.Emulated(network) if network else None)
-    print(experiment.as_text(experiment.table(found.errors)), flush=True)
-    words = [
-        seeds,
-        cycles,
-        settings.spin_up,
-        settings.inflation,
-        settings.members,
-        settings.ensemble_inflation,
-        settings.radius,
-    ]
-    done = subprocess.run([python, "-P", FOREIGN_RUN, *map(str, words)], capture_output=True, text=True, check=False)
+    assimilated = experiment.run(settings, models.Emulated(network) if network else None)
+    print(experiment.as_text(experiment.table(assimilated.errors)), flush=True)
+    names = ("seeds", "cycles", "spin_up", "inflation", "members", "ensemble_inflation", "radius")
+    words = [str(getattr(settings, name)) for name in names]
+    done = subprocess.run([python, "-P", FOREIGN_RUN, *words], capture_output=True, text=True, check=False)
     if done.returncode:
         raise UserError(f"DAPPER ended with {done.returncode}: {done.stderr.strip()[-400:]}")
-    theirs = json.loads(done.stdout.splitlines()[-1])
-    ours = {
-        method: {name: _summary(values.mean(axis=0).tolist()) for name, values in of_method.items()}
-        for method, of_method in found.errors.items()
-    }
+    dapper = json.loads(done.stdout.splitlines()[-1])
     return {
         "cycles": cycles,
         "spin_up": settings.spin_up,
-        "dapper_version": theirs["version"],
+        "dapper_version": dapper["version"],
         "analysis_rmse": {
-            method: {**of_method, **({"DAPPER": _summary(theirs[method])} if method in theirs else {})}
-            for method, of_method in ours.items()
+            method: {
+                **{name: _summary(values.mean(axis=0).tolist()) for name, values in by_model.items()},
+                **({"DAPPER": _summary(dapper[method])} if method in dapper else {}),
+            }
+            for method, by_model in assimilated.errors.items()
         },
     }
 

@@ -1,10 +1,11 @@
-"""A network of 14 → 64 × 3 → 1 in C++ (TorchScript and AOTInductor) beside Python: one row and 100,000 rows, one thread.
+"""A network of 14 → 64 × 3 → 1 in C++ (TorchScript and AOTInductor) and in Python: one row and 100,000 rows, one thread.
+
+    python scripts/benchmark.py emulator_cpp
 
 The program of ensemble/recipes/emulator/cpp is built with CMake against the installed torch.
 """
 
 import json
-import os
 import shutil
 import statistics
 import subprocess
@@ -15,42 +16,33 @@ from typing import Any
 
 import torch
 
-from benchmarks.timing import ROOT
+from benchmarks.emulator_physics.jacobians import NUM_INPUTS, NUM_ROWS, WIDTHS, random_network
+from benchmarks.timing import ONE_THREAD, ROOT
 from ensemble.errors import UserError
 from ensemble.recipes.emulator import formats, networks
 
 SOURCE = ROOT / "ensemble/recipes/emulator/cpp"
-NUM_INPUTS, WIDTHS, NUM_ROWS = 14, (64, 64, 64), 100_000
 ROWS_OF_FILE = 1000
 
 
-def measured(build: str) -> dict[str, Any]:
-    """Median microseconds of one row and seconds of 100,000 rows, of forward and jacobian, in each way."""
-    torch.set_num_threads(1)
-    torch.manual_seed(0)
-    ones = {name: torch.ones(NUM_INPUTS if name.startswith("input") else 1) for name in networks.STATISTICS}
-    network = networks.build("mlp", NUM_INPUTS, 1, widths=WIDTHS, statistics=ones).requires_grad_(False)
+def emulator_cpp(build: str) -> dict[str, Any]:
+    """Median microseconds of one row and seconds of 100,000 rows, for forward and jacobian, in Python and in C++."""
+    network = random_network()
     names = [f"x{number}" for number in range(NUM_INPUTS)]
-    about = {"fingerprint": "", "emulator": {"system": "random", "inputs": names, "outputs": ["y"], "units": {}}}
+    manifest = {"fingerprint": "", "emulator": {"system": "random", "inputs": names, "outputs": ["y"], "units": {}}}
     folder = Path(build)
     program = built(folder)
     rows = torch.randn(ROWS_OF_FILE, NUM_INPUTS)
     csv = folder / "rows.csv"
     csv.write_text("\n".join([",".join(names), *(",".join(map(repr, row)) for row in rows.tolist())]), encoding="utf-8")
-    found: dict[str, Any] = {"python_eager": _of_python(network, rows)}
+    results: dict[str, Any] = {"python_eager": _in_python(network, rows)}
     for suffix in (".ts", ".pt2"):
         file = folder / f"model{suffix}"
-        formats.export(network, about, file, "float32", ("forward", "jacobian"))
-        done = subprocess.run(
-            [program, file, csv, "time"],
-            check=True,
-            capture_output=True,
-            text=True,
-            env={**os.environ, "OMP_NUM_THREADS": "1"},
-        )
-        found[f"cpp{suffix}"] = json.loads(done.stdout)
-        print(f"{suffix}: {found[f'cpp{suffix}']}", flush=True)
-    return {"network": [NUM_INPUTS, *WIDTHS, 1], "dtype": "float32", **found}
+        formats.export(network, manifest, file, "float32", ("forward", "jacobian"))
+        done = subprocess.run([*ONE_THREAD, program, file, csv, "time"], check=True, capture_output=True, text=True)
+        results[f"cpp{suffix}"] = json.loads(done.stdout)
+        print(f"{suffix}: {results[f'cpp{suffix}']}", flush=True)
+    return {"network": [NUM_INPUTS, *WIDTHS, 1], "dtype": "float32", **results}
 
 
 def built(folder: Path) -> Path:
@@ -58,13 +50,13 @@ def built(folder: Path) -> Path:
     if not (shutil.which("cmake") and shutil.which("g++")):
         raise UserError("cmake and g++ are needed: apt-get install cmake g++ ninja-build")
     generator = ["-G", "Ninja"] if shutil.which("ninja") else []
-    where = f"-DCMAKE_PREFIX_PATH={torch.utils.cmake_prefix_path}"
-    subprocess.run(["cmake", *generator, "-S", SOURCE, "-B", folder, where], check=True, stdout=subprocess.DEVNULL)
+    libtorch = f"-DCMAKE_PREFIX_PATH={torch.utils.cmake_prefix_path}"
+    subprocess.run(["cmake", *generator, "-S", SOURCE, "-B", folder, libtorch], check=True, stdout=subprocess.DEVNULL)
     subprocess.run(["cmake", "--build", folder], check=True, stdout=subprocess.DEVNULL)
     return folder / "emulate"
 
 
-def _of_python(network: networks.Emulator, rows: torch.Tensor) -> dict[str, Any]:
+def _in_python(network: networks.Emulator, rows: torch.Tensor) -> dict[str, Any]:
     one, many = rows[:1], rows.repeat(NUM_ROWS // len(rows), 1)
     return {
         name: {"one_us": round(1e6 * _median(method, one, 2000), 3), "100k_s": round(_median(method, many, 7), 5)}

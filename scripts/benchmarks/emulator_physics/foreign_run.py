@@ -1,9 +1,9 @@
-"""DAPPER's EKF and LETKF on Lorenz-96, for `benchmark.py emulator_dapper`; it runs in a venv with DAPPER.
+"""DAPPER's EKF and LETKF on Lorenz-96, for `benchmark.py emulator_dapper`; it runs in a virtual environment with DAPPER.
 
     V/bin/python -P scripts/benchmarks/emulator_physics/foreign_run.py SEEDS CYCLES SPIN_UP EKF_INFLATION MEMBERS \
         ENSEMBLE_INFLATION RADIUS
 
-The last line of its output is JSON: the version, and the analysis RMSE of each seed by method.
+The last line of its output is JSON: the version, and the analysis RMSE of each method and seed.
 """
 
 import json
@@ -21,7 +21,7 @@ def main() -> None:
 
     step = 0.05
     HMM.tseq = modelling.Chronology(step, dko=1, Ko=spin_up + cycles - 1, BurnIn=spin_up * step)
-    found: dict[str, list[float]] = {"ekf": [], "letkf": []}
+    errors: dict[str, list[float]] = {"ekf": [], "letkf": []}
     for seed in range(seeds):
         methods = {
             "ekf": da.ExtKF(infl=inflation),
@@ -32,8 +32,8 @@ def main() -> None:
             truth, observations = HMM.simulate()
             method.assimilate(HMM, truth, observations, liveplots=False)
             method.stats.average_in_time()
-            found[name].append(float(method.avrgs.err.rms.a.val))
-    print(json.dumps({"version": version("dapper"), **found}))
+            errors[name].append(float(method.avrgs.err.rms.a.val))
+    print(json.dumps({"version": version("dapper"), **errors}))
 
 
 if __name__ == "__main__":

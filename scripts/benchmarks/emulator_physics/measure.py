@@ -1,20 +1,7 @@
-"""Networks of the recipe emulator: Jacobians of a batch, C++ beside Python, and analysis errors beside DAPPER's."""
+"""Networks of the recipe emulator: Jacobians of a batch, C++ and Python, and analysis errors beside those of DAPPER."""
 
-from typing import Any
+from benchmarks.emulator_physics.assimilation import emulator_dapper
+from benchmarks.emulator_physics.compiled import emulator_cpp
+from benchmarks.emulator_physics.jacobians import emulator_jacobian
 
-from benchmarks.emulator_physics import assimilation, compiled, jacobians
-
-
-def emulator_jacobian(rounds: int) -> dict[str, Any]:
-    """See jacobians.py."""
-    return jacobians.measured(rounds)
-
-
-def emulator_cpp(build: str) -> dict[str, Any]:
-    """See compiled.py."""
-    return compiled.measured(build)
-
-
-def emulator_dapper(python: str, seeds: int, cycles: int, member: str, data: str) -> dict[str, Any]:
-    """See assimilation.py."""
-    return assimilation.measured(python, seeds, cycles, member, data)
+__all__ = ["emulator_cpp", "emulator_dapper", "emulator_jacobian"]

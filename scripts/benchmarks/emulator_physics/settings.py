@@ -1,4 +1,4 @@
-"""Settings of the benchmarks in measure.py. Nothing heavy is imported here."""
+"""Settings of the benchmarks in measure.py. No large library is imported here."""
 
 import dataclasses
 
@@ -10,12 +10,12 @@ class EmulatorJacobian(Results):
     """Jacobians of 100,000 rows by hand-written propagation, beside autograd and vmap(jacrev); a CPU minute."""
 
     rounds: int = 9
-    """Calls of each way, in turn."""
+    """Calls of each method, alternately."""
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class EmulatorCpp(Results):
-    """One row and 100,000 rows by C++, beside Python; it compiles for two CPU minutes."""
+    """One row and 100,000 rows in C++ and in Python; compiling takes two CPU minutes."""
 
     build: str = "runs/emulator_cpp"
     """The folder for the compiled program and the exported files."""
@@ -23,18 +23,18 @@ class EmulatorCpp(Results):
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class EmulatorDapper(Results):
-    """EKF and LETKF with the true model beside DAPPER's; a CPU minute."""
+    """Analysis errors of EKF and LETKF with the true model, beside those of DAPPER; a CPU minute."""
 
     python: str = "???"
-    """The python of a venv with DAPPER: python3 -m venv V && V/bin/pip install dapper==1.7.1."""
+    """The interpreter of an environment with DAPPER: python3 -m venv V && V/bin/pip install dapper==1.7.1."""
     seeds: int = 5
-    """Experiments of each."""
+    """Experiments with each method."""
     cycles: int = 1000
     """Cycles that are scored, after 400 of spin-up."""
     member: str = ""
-    """A neural member for Lorenz-96, to have its errors too; empty for none."""
+    """A neural member for Lorenz-96, whose errors are measured too; empty for none."""
     data: str = ""
-    """The prepared data that it learned from."""
+    """The prepared data that the member was trained on."""
 
 
 SCHEMAS: dict[str, type] = {

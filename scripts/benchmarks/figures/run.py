@@ -2,13 +2,13 @@
 
 `make figures`, or python scripts/benchmark.py figures. With check=true nothing is written, and a difference is an error.
 
-A figure stands in Markdown between two comments, which a reader of the page does not see:
+In Markdown a figure is between two comments, which the rendered page does not show:
 
     <!--f help_times train.py/median_s .0f*1000-->45<!--/f-->
 
-The words are the name of the JSON file, the keys that lead to the value, with `/` between them, and a Python format with an
-optional factor (`*1000`) or divisor (`/60`). `*` as a key is every key; then `min:`, `max:`, `range:`, `count:` or `level:`
-before the keys makes one value of many (`level` counts those of at least 0). A dictionary is written by `SHAPES`, below.
+The words are the name of the JSON file, the keys of the value separated by `/`, and a Python format with an optional factor
+(`*1000`) or divisor (`/60`). `*` as a key stands for every key; then `min:`, `max:`, `range:`, `count:` or `level:` before
+the keys makes one value (`level` counts values of at least 0). A dictionary is written by `SHAPES`, below.
 """
 
 import json
@@ -33,7 +33,7 @@ SHAPES = {
     ("median", "least"): "{}, {}",
     ("min", "max"): "{} to {}",
 }
-"""Keys of a dictionary: how their values are written, in this order."""
+"""For the keys of a dictionary, the format of their values, in this order."""
 AGGREGATES: dict[str, Callable[[list[Any]], Any]] = {
     "min": min,
     "max": max,
@@ -80,13 +80,13 @@ MEASURED = {
     "threads": (*TREES, "ensemble/cores.py", f"{BENCHMARKS}/trees"),
     "trees": (*TREES, f"{BENCHMARKS}/trees"),
 }
-"""Name of each JSON file: the code whose change makes its figures old."""
+"""For the name of each JSON file, the code whose change makes its figures old."""
 
 
 def fill(root: Path = ROOT, check: bool = False) -> int:
-    """Fill the figures of all Markdown files under `root`, and return how many there are.
+    """Fill the figures of all Markdown files under `root`, and return their number.
 
-    With `check` nothing is written: differences are printed, and a `UserError` follows.
+    With `check` nothing is written: differences are printed, and raise `UserError`.
     """
     num_figures, differences = 0, []
     for path in markdown_files(root):
@@ -112,7 +112,7 @@ def fill(root: Path = ROOT, check: bool = False) -> int:
 
 
 def figure(root: Path, where: str, name: str, keys: str, form: str) -> str:
-    """The text of one figure; `UserError` names `where` the marker stands."""
+    """The text of one figure; `where` is the place of the marker, for the `UserError`."""
     path = root / RESULTS / f"{name}.json"
     if not path.is_file():
         raise UserError(f"{where}: there is no {RESULTS}/{name}.json")
@@ -129,7 +129,7 @@ def figure(root: Path, where: str, name: str, keys: str, form: str) -> str:
 
 
 def select(node: Any, keys: list[str]) -> Iterator[Any]:
-    """The values that the keys lead to."""
+    """The values at the keys."""
     if not keys:
         yield node
         return
@@ -153,15 +153,15 @@ def written(value: Any, form: str) -> str:
     return format(value, spec)
 
 
-# ------------------------------------------------------------------------------------------------ what is old
+# ------------------------------------------------------------------------------------------------ old figures
 
 
 def ages(root: Path = ROOT) -> list[str]:
-    """A line for each JSON file whose measured code changed since, or whose commit is not in this clone."""
+    """A line for each JSON file whose measured code has changed since, or whose commit is not in this clone."""
     lines = []
     for path in sorted((root / RESULTS).glob("*.json")):
-        written = json.loads(path.read_text(encoding="utf-8")).get("environment", {}).get("commit")
-        commit = written or git(root, "log", "-1", "--format=%H", "--", str(path)).strip()
+        recorded = json.loads(path.read_text(encoding="utf-8")).get("environment", {}).get("commit")
+        commit = recorded or git(root, "log", "-1", "--format=%H", "--", str(path)).strip()
         measured = MEASURED.get(path.stem)
         changed = changes(root, commit, measured) if commit and measured else None
         if changed is None:
@@ -173,7 +173,7 @@ def ages(root: Path = ROOT) -> list[str]:
 
 
 def changes(root: Path, commit: str, measured: tuple[str, ...]) -> list[str] | None:
-    """Code of `measured` that differs from that of `commit`, but for files that only moved; None without that commit."""
+    """The files of `measured` that changed since `commit`, without those that only moved; None without that commit."""
     if not git(root, "cat-file", "-t", commit):
         return None
     entries = [line.split("\t") for line in git(root, "diff", "--find-renames", "-l0", "--name-status", commit).splitlines()]
@@ -182,7 +182,7 @@ def changes(root: Path, commit: str, measured: tuple[str, ...]) -> list[str] | N
 
 
 def git(root: Path, *words: str) -> str:
-    """What git writes; nothing where there is no git, no repository or no such commit."""
+    """The output of git; empty without git, a repository or such a commit."""
     try:
         return subprocess.run(["git", "-C", root, *words], capture_output=True, text=True, check=True).stdout
     except (OSError, subprocess.CalledProcessError):
@@ -190,7 +190,7 @@ def git(root: Path, *words: str) -> str:
 
 
 def markdown_files(root: Path) -> list[Path]:
-    """The Markdown files that git knows or would take; where there is no git, all but those of hidden folders."""
+    """The Markdown files that git tracks or does not ignore; without git, all outside hidden folders."""
     names = git(root, "ls-files", "--cached", "--others", "--exclude-standard", "*.md").splitlines()
     paths = [root / name for name in names] or list(root.glob("*.md")) + list(root.glob("[!.]*/**/*.md"))
     return sorted(path for path in paths if path.is_file())

@@ -1,14 +1,14 @@
-"""Settings of `figures`, which measures nothing: it fills in what was measured. Nothing heavy is imported here."""
+"""Settings of `figures`, which fills in measured figures. No large library is imported here."""
 
 import dataclasses
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class Figures:
-    """Fill the figures of the READMEs from the JSON files of slurm/results, and list those whose code changed since."""
+    """Fill the figures of the READMEs from the JSON files of slurm/results, and list files whose code has changed."""
 
     check: bool = False
-    """Write nothing; end with an error if a figure differs."""
+    """Write nothing; fail if a figure differs."""
 
 
 SCHEMAS: dict[str, type] = {"figures": Figures}

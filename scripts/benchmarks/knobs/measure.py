@@ -1,18 +1,20 @@
-"""What each speed knob of scripts/train.py is worth: a run with it between two runs without, all through the launcher.
+"""The effect of each speed setting of scripts/train.py: a run with it between two runs without, all through the launcher.
 
-Its samples a second are divided by the mean of its two neighbours', so that a drift of the machine cancels; runs without it
-between such runs tell the noise. The first lines of a run's log do not count: they hold the start and the compilation.
+    python scripts/benchmark.py knobs
+
+Its samples per second are relative to the mean of its two neighbours, so that a drift of the machine cancels. Runs without
+it, relative to their neighbours, give the noise. The first lines of a log, with start and compilation, do not count.
 """
 
 import dataclasses
 import statistics
-import sys
 import tempfile
+from functools import partial
 from pathlib import Path
 from typing import Any, Literal
 
-from benchmarks.runs import by_neighbours, enough, launcher, num_gpus, quartiles, speed
-from benchmarks.timing import SCRIPTS, timed
+from benchmarks.runs import alternately, by_neighbours, enough, launcher, num_gpus, quartiles, speed
+from benchmarks.timing import SCRIPTS, script, timed
 
 MARKET = ("market.num_products=500", "market.num_reviews=20000")
 SMALL = (
@@ -23,7 +25,7 @@ SMALL = (
 
 @dataclasses.dataclass(frozen=True)
 class Knob:
-    """A setting, beside what it is compared with, on a CPU or a GPU."""
+    """A setting, the setting that it is compared with, and the hardware, a CPU or a GPU."""
 
     setting: str
     hardware: Literal["cpu", "gpu"] = "cpu"
@@ -44,49 +46,47 @@ KNOBS = (
 
 
 def knobs(rounds: int = 3) -> dict[str, Any]:
-    """Speed, memory and seconds of a training of hot_sellers with each knob by those without.
+    """Speed, memory and seconds of a training of hot_sellers with each setting, relative to those without.
 
-    Where there is a compilation, the difference in `wall_s` is its price.
+    With a compilation, the difference in `wall_s` contains its duration.
     """
     enough(rounds, 2)
     has_gpu = num_gpus() > 0
-    found: dict[str, Any] = {"settings": SMALL}
+    results: dict[str, Any] = {"settings": SMALL}
     with tempfile.TemporaryDirectory() as folder:
         data = Path(folder) / "prepared"
-        timed([sys.executable, SCRIPTS / "prepare_data.py", f"out={data}", f"raw={folder}/raw", *MARKET])
+        timed(script("prepare_data", f"out={data}", f"raw={folder}/raw", *MARKET))
+
+        def run(knob: Knob, setting: str) -> dict[str, float]:
+            """One training on one thread: its median speed, and the seconds and memory of the whole command."""
+            with tempfile.TemporaryDirectory(dir=folder) as out:
+                words = [f"data={data}", f"out={out}/run", *SMALL, *setting.split()]
+                usage = timed([*launcher(1, knob.hardware), SCRIPTS / "train.py", *words])
+                figures = {"samples_per_s": speed(Path(out) / "run")[0], **usage}
+            print(f"{setting or 'plain'} on {knob.hardware}: {figures}", flush=True)
+            return figures
+
         for knob in KNOBS:
             if knob.hardware == "gpu" and not has_gpu:
-                found[knob.name] = "not measured: no GPU"
+                results[knob.name] = "not measured: no GPU"
                 continue
-            runs = []
-            for number in range(2 * rounds + 1):
-                words = (knob.setting if number % 2 else knob.without).split()
-                runs.append(_run(knob, data, Path(folder) / f"{knob.name} {number}", words))
-                print(f"{' '.join(words) or 'plain'} on {knob.hardware}: {runs[-1]}", flush=True)
-            found[knob.name] = {figure: compared([run[figure] for run in runs]) for figure in runs[0]}
-    return found
+            without, with_it = alternately(partial(run, knob, knob.without), partial(run, knob, knob.setting), rounds)
+            results[knob.name] = {
+                figure: compared(*([measured[figure] for measured in side] for side in (without, with_it)))
+                for figure in without[0]
+            }
+    return results
 
 
-def compared(values: list[float]) -> dict[str, float]:
-    """Of values without, with, without, with, …, without: the medians, and the ratios of each to the mean of its neighbours.
-
-    `noise` is the largest distance from 1 of a value without by the two nearest ones without.
-    """
-    without, with_it = values[::2], values[1::2]
-    ratios, noise = by_neighbours(without, with_it)
-    ratio = quartiles(ratios)
+def compared(without: list[float], with_it: list[float]) -> dict[str, float]:
+    """The medians, the ratios of values with the setting to the mean of their neighbours, and the largest noise."""
+    neighbours = by_neighbours(without, with_it)
+    ratio, quartile_1, quartile_3 = (round(value, 3) for value in quartiles(neighbours.ratios).values())
     return {
         "without": statistics.median(without),
         "with": statistics.median(with_it),
-        "ratio": round(ratio["median"], 3),
-        "ratio_quartile_1": round(ratio["quartile_1"], 3),
-        "ratio_quartile_3": round(ratio["quartile_3"], 3),
-        "noise": round(max(abs(ratio - 1) for ratio in noise), 3),
+        "ratio": ratio,
+        "ratio_quartile_1": quartile_1,
+        "ratio_quartile_3": quartile_3,
+        "noise": neighbours.largest_noise,
     }
-
-
-def _run(knob: Knob, data: Path, out: Path, words: list[str]) -> dict[str, float]:
-    """One training, one thread a rank: its median speed, and what `timed` says of the whole of it."""
-    command = [*launcher(1, knob.hardware), SCRIPTS / "train.py", f"data={data}", f"out={out}", *SMALL, *words]
-    used = timed(command)
-    return {"samples_per_s": speed(out)[0], **used}

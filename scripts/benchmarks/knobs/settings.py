@@ -1,4 +1,4 @@
-"""Settings of the benchmarks in measure.py. Nothing heavy is imported here."""
+"""Settings of the benchmarks in measure.py. No large library is imported here."""
 
 import dataclasses
 
@@ -7,10 +7,10 @@ from benchmarks.results import Results
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class Knobs(Results):
-    """What each speed knob of train.py is worth on this hardware; some ten minutes."""
+    """The effect of each speed setting of train.py on this hardware; ten minutes."""
 
     rounds: int = 3
-    """Trainings with each knob, each between two without it; at least 2."""
+    """Trainings with each setting, each between two without it; at least 2."""
 
 
 SCHEMAS: dict[str, type] = {

@@ -1,9 +1,9 @@
-"""next_item beside the unmodified public references: training steps, preparing data, ranking; CPU seconds of one thread.
+"""next_item and the unmodified public references: training steps, preparing data, ranking; CPU seconds of one thread.
 
     python scripts/benchmark.py next_item sasrec=../SASRec.pytorch/python tisasrec=../TiSASRec.pytorch
 
-The references are checkouts of pmixer/SASRec.pytorch and pmixer/TiSASRec.pytorch. Both sides work in turn, each in a process
-of its own (turns.py), on the same generated interactions; without the references, ours is measured alone.
+The references are checkouts of pmixer/SASRec.pytorch and pmixer/TiSASRec.pytorch. Both sides work alternately, each in a
+process of its own (turns.py), on the same generated interactions. Without the references, this project is measured alone.
 """
 
 import dataclasses
@@ -21,7 +21,7 @@ from ensemble.errors import UserError
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class Comparison:
-    """A piece of work and its size; `num_sequences` are those of a batch, or the users to rank items for."""
+    """What both sides do, and its size; `num_sequences` is the number of sequences of a batch, or of users."""
 
     work: Literal["step", "evaluate", "prepare"]
     time_aware: bool = False
@@ -55,24 +55,28 @@ PARTS: dict[str, dict[str, Comparison]] = {
 }
 ABOUT = {
     "step": "A training step on a batch in memory: forward, loss of one negative for each item, backward, Adam. Ours draws "
-    "the negatives in the step; the reference has them given. Making the batch counts on neither side.",
-    "evaluate": "The test items of some users. Ours gathers the batches and ranks all items but those taken; the reference "
-    "ranks 101, user by user.",
+    "the negatives in the step; the reference gets them with the batch. Creating the batch is not measured.",
+    "evaluate": "The test items of some users. Ours gathers the batches and ranks all new items; the reference ranks 101 "
+    "items, user by user.",
     "prepare": "From the same file. Ours: read, 5-core, sort, split, checksums, write. The reference: data_partition and "
-    "build_index, or for tisasrec Relation: each user's matrix of intervals, which ours makes with the batch. Nothing is "
-    "warmed up.",
-    "peak_mb": "Beside what the process had after the same work on two sequences; for prepare, after its imports.",
+    "build_index, or for tisasrec Relation: each user's matrix of intervals, which ours computes with the batch. Without a "
+    "warm-up.",
+    "peak_mb": "Above what the process had after the same work on two sequences; for prepare, after its imports.",
 }
 NUM_USERS, NUM_ITEMS = 6040, 3416
-BEAUTY_USERS, BEAUTY_ITEMS = 22363, 12101
+SETS = {
+    "movielens": (next_item_data.movielens_lengths, NUM_USERS, NUM_ITEMS),
+    "beauty": (next_item_data.beauty_lengths, 22363, 12101),
+}
+"""The lengths of sequences, the number of users and the number of items of each generated set."""
 
 
 def next_item(
     rounds: int = 10, sasrec: str = "", tisasrec: str = "", parts: tuple[str, ...] = (), num_users: int = NUM_USERS
 ) -> dict[str, Any]:
-    """Of each comparison CPU seconds and peak memory of both sides, and how many times faster and leaner ours is.
+    """For each comparison CPU seconds and peak memory of both sides, and how many times faster and leaner ours is.
 
-    With fewer users than MovieLens 1M has, all else shrinks alike: for tests. A preparation is repeated a fifth as often.
+    With fewer users than MovieLens 1M, all sizes shrink in proportion, for tests. There are a fifth as many preparations.
     """
     enough(rounds, 2)
     if unknown := set(parts) - PARTS.keys():
@@ -82,29 +86,27 @@ def next_item(
         if folder and not all((Path(folder) / file).is_file() for file in ("model.py", "utils.py")):
             raise UserError(f"{name}={folder} holds no model.py and utils.py: name their folder in the reference's checkout")
     share = num_users / NUM_USERS
-    found: dict[str, Any] = {"threads": 1, "about": ABOUT}
+    results: dict[str, Any] = {"threads": 1, "about": ABOUT}
     with tempfile.TemporaryDirectory() as scratch:
-        found["data"] = {
+        results["data"] = {
             name: _generate(Path(scratch) / name, share)
             for name in sorted({comparison.data for part in parts or PARTS for comparison in PARTS[part].values()})
         }
         for part in parts or PARTS:
-            found[part] = {}
+            results[part] = {}
             for name, comparison in PARTS[part].items():
                 folder = references[comparison.reference]
-                found[part][name] = _measure(Path(scratch) / comparison.data, comparison, rounds, folder, share)
-                print(f"{part}, {name}: {found[part][name]}", flush=True)
-    return found
+                results[part][name] = _measure(Path(scratch) / comparison.data, comparison, rounds, folder, share)
+                print(f"{part}, {name}: {results[part][name]}", flush=True)
+    return results
 
 
 def _generate(folder: Path, share: float) -> dict[str, Any]:
     generator = np.random.default_rng(0)
-    if folder.name == "movielens":
-        lengths, num_items = next_item_data.movielens_lengths(round(share * NUM_USERS), generator), NUM_ITEMS
-    else:
-        lengths, num_items = next_item_data.beauty_lengths(round(share * BEAUTY_USERS), generator), BEAUTY_ITEMS
+    draw, num_users, num_items = SETS[folder.name]
+    lengths = draw(round(share * num_users), generator)
     next_item_data.write(folder, lengths, round(share * num_items), generator)
-    used = lengths - 3  # of the rest, two are foretold and the one before them is a target only
+    used = lengths - 3  # the last two are targets of validation and test, the one before them is a target only
     return {
         "users": len(lengths),
         "items": round(share * num_items),
@@ -115,20 +117,20 @@ def _generate(folder: Path, share: float) -> dict[str, Any]:
 
 
 def _measure(folder: Path, comparison: Comparison, rounds: int, reference: str, share: float) -> dict[str, Any]:
-    """`compared` with the reference, or ours `alone`; seconds of an evaluation are those of one user."""
+    """`compared` with the reference, or `alone`; an evaluation is given in milliseconds per user."""
     number = max(2, round(share * comparison.num_sequences))
     words = [
         "next-item-run", f"work={comparison.work}", f"time_aware={str(comparison.time_aware).lower()}",
         f"max_length={comparison.max_length}", f"num_sequences={number}",
     ]  # fmt: skip
-    again = comparison.work == "prepare"
-    rounds = max(2, rounds // 5) if again else rounds
+    is_preparation = comparison.work == "prepare"
+    rounds = max(2, rounds // 5) if is_preparation else rounds
     with worker([*words, "side=ours"], folder) as ours:
         if not reference:
             return {"ours": alone(ours, rounds)}
-        with worker([*words, "side=reference"], folder, str(Path(reference).resolve())) as theirs:
-            found = compared(theirs, ours, rounds, warm_up=not again)
+        with worker([*words, "side=reference"], folder, str(Path(reference).resolve())) as other:
+            result = compared(other, ours, rounds, warm_up=not is_preparation)
     if comparison.work == "evaluate":
         for side in ("reference", "ours"):
-            found[side]["cpu_ms_per_user"] = float(f"{1e3 * found[side].pop('cpu_s') / number:.4g}")
-    return found
+            result[side]["cpu_ms_per_user"] = float(f"{1e3 * result[side].pop('cpu_s') / number:.4g}")
+    return result

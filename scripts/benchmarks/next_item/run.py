@@ -1,16 +1,15 @@
-"""One process of the next_item benchmarks: it works once for each line that comes in, and answers with what that took.
+"""One process of the benchmarks of next_item: it works once for each line of its input, and answers with the costs.
 
-It is started in a folder that holds prepared/ and data/pairs.txt, data/times.txt (see data.py). What it works on
-lies in its memory before the first line, but for a preparation. The reference is pmixer/SASRec.pytorch, or
-pmixer/TiSASRec.pytorch where times count: their model.py and utils.py, as they are, found by PYTHONPATH. Of their main.py,
-which is a script, the training step is written anew: the same calls in the same order.
+It is started in a folder with prepared/, data/pairs.txt and data/times.txt (see data.py). Except for a preparation, its data
+are in memory before the first line. The reference is pmixer/SASRec.pytorch, or pmixer/TiSASRec.pytorch with times: their
+unchanged model.py and utils.py, found through PYTHONPATH. Their main.py is a script, whose training step is repeated here
+with the same calls in the same order.
 """
 
 import importlib
 import json
 import math
 import sys
-import time
 import types
 from collections.abc import Callable
 from pathlib import Path
@@ -19,29 +18,28 @@ from typing import Any
 import numpy as np
 
 from benchmarks.next_item.settings import NextItemRun
+from benchmarks.timing import cpu_seconds
 
 WIDTH, NUM_LAYERS, NUM_HEADS, DROPOUT = 50, 2, 1, 0.2
 SPAN = 256
-"""TiSASRec's longest interval; 0 is one too."""
+"""The longest interval of TiSASRec, which also has the interval 0."""
 LEARNING_RATE = 1e-3
 USERS_AT_ONCE = 256
 NUM_GROUPS = 8
-"""Parts of a batch of like length: the recipe's default on a CPU."""
+"""Groups of a batch by length: the recipe's default on a CPU."""
 FEW = 2
-"""Sequences that are worked on before anything is counted, so that libraries have loaded what they load at first use."""
+"""Sequences of the warm-up, after which libraries have loaded what they load at first use."""
 
 Work = Callable[[], object]
 
 
 def run(settings: NextItemRun) -> None:
-    """Work for each line of the standard input, and answer on the standard output."""
-    answers, sys.stdout = sys.stdout, sys.stderr  # what the references print is no answer
+    """Work for each line of the standard input, and write CPU seconds and peak memory to the standard output."""
+    answers, sys.stdout = sys.stdout, sys.stderr  # the references print too
     work = WORKS[settings.side, settings.work](settings)
     base_mb = _memory_mb("VmRSS")
     for _ in sys.stdin:
-        began = time.process_time()
-        work()
-        cpu_s = time.process_time() - began
+        cpu_s = cpu_seconds(work)
         print(json.dumps({"cpu_s": cpu_s, "peak_mb": _memory_mb("VmHWM") - base_mb}), file=answers, flush=True)
 
 
@@ -99,11 +97,10 @@ def _our_evaluation(settings: NextItemRun) -> Work:
     model, rows = recipe.model().eval(), recipe.rows("test")
 
     def evaluate(users: np.ndarray) -> None:
-        found = []
+        parts = np.array_split(users, math.ceil(len(users) / USERS_AT_ONCE))
         with torch.no_grad():
-            for some in np.array_split(users, math.ceil(len(users) / USERS_AT_ONCE)):
-                found.append(recipe.predict(model, rows.gather(some)))
-        recipe.metrics({name: torch.cat([part[name] for part in found]).numpy() for name in found[0]})
+            predictions = [recipe.predict(model, rows.gather(part)) for part in parts]
+        recipe.metrics({name: torch.cat([part[name] for part in predictions]).numpy() for name in predictions[0]})
 
     evaluate(np.arange(FEW))
     return lambda: evaluate(np.arange(settings.num_sequences))
@@ -122,7 +119,7 @@ def _our_preparation(settings: NextItemRun) -> Work:
 
 
 def _reference_model(settings: NextItemRun, num_users: int, num_items: int) -> tuple[Any, Any]:
-    """The model as main.py makes it by default but for the longest sequence, and the settings that main.py reads."""
+    """The model as main.py builds it by default, except for the length of sequences; and the settings of main.py."""
     import torch
 
     arguments = types.SimpleNamespace(
@@ -173,8 +170,7 @@ def _reference_step(settings: NextItemRun) -> Work:
 
 
 def _padded(batch: Any, length: int, num_items: int) -> list[np.ndarray]:
-    """Our batch in the reference's layout, padded on the left: users, items, the times between if there are any, targets
-    and negatives."""
+    """Our batch in the layout of the reference, padded on the left: users, items, intervals if any, targets, negatives."""
     groups = [group for group in range(NUM_GROUPS) if f"items.{group}" in batch]
     targets = np.zeros(sum(batch[f"items.{group}"].numel() for group in groups), np.int32)
     targets[batch["places"].numpy()] = batch["target"].numpy()
@@ -182,12 +178,12 @@ def _padded(batch: Any, length: int, num_items: int) -> list[np.ndarray]:
     begin = 0
     for group in groups:
         items = batch[f"items.{group}"].numpy()
-        times = batch[f"times.{group}"].numpy() + 1 if f"times.{group}" in batch else items  # the latter is not looked at
+        times = batch[f"times.{group}"].numpy() + 1 if f"times.{group}" in batch else items  # unused
         for row_items, row_times in zip(items, times, strict=True):
             parts = row_items, targets[begin : begin + len(row_items)], row_times
             padded.append([np.pad(part[row_items > 0], (length - (row_items > 0).sum(), 0)) for part in parts])
             begin += len(row_items)
-    items_BL, targets_BL, times_BL = (np.stack(of) for of in zip(*padded, strict=True))
+    items_BL, targets_BL, times_BL = map(np.stack, zip(*padded, strict=True))
     negatives_BL = np.random.default_rng(0).integers(1, num_items + 1, items_BL.shape)
     between = [np.minimum(abs(times_BL[:, :, None] - times_BL[:, None, :]), SPAN)] if "times.0" in batch else []
     return [np.arange(len(items_BL)), items_BL, *between, targets_BL, negatives_BL]
@@ -201,7 +197,7 @@ def _reference_evaluation(settings: NextItemRun) -> Work:
 
     def evaluate(num_users: int) -> None:
         users = range(1, num_users + 1)
-        few = [{user: of[user] for user in users} for of in (train, validation, test)]
+        few = [{user: split[user] for user in users} for split in (train, validation, test)]
         utils.evaluate(model, [*few, num_users, num_items, *rest], arguments)
 
     evaluate(FEW)
@@ -222,7 +218,7 @@ def _reference_preparation(settings: NextItemRun) -> Work:
 
 
 def _file(settings: NextItemRun) -> str:
-    """As the references name it: data/NAME.txt."""
+    """The name that the references give to data/NAME.txt."""
     name = "times" if settings.time_aware else "pairs"
     assert Path(f"data/{name}.txt").exists()
     return name

@@ -1,4 +1,4 @@
-"""Settings of the benchmarks in measure.py. Nothing heavy is imported here."""
+"""Settings of the benchmarks in measure.py. No large library is imported here."""
 
 import dataclasses
 from typing import Literal
@@ -8,38 +8,38 @@ from benchmarks.results import Results
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class NextItem(Results):
-    """next_item beside the public references, in CPU seconds of one thread and peak memory; some ten minutes."""
+    """next_item and the public references, in CPU seconds of one thread and peak memory; ten minutes."""
 
     rounds: int = 10
-    """Pieces of work of ours, each between two of the reference; at least 2. A preparation is repeated a fifth as often."""
+    """Measurements of this project, each between two of the reference; at least 2. Preparations are a fifth as many."""
     sasrec: str = ""
-    """The folder of model.py and utils.py in a checkout of pmixer/SASRec.pytorch; empty measures ours alone."""
+    """The folder of model.py and utils.py in a checkout of pmixer/SASRec.pytorch; empty measures this project alone."""
     tisasrec: str = ""
-    """The same of pmixer/TiSASRec.pytorch."""
+    """The same for pmixer/TiSASRec.pytorch."""
     parts: tuple[str, ...] = ()
-    """Of sasrec_step, tisasrec_step, evaluate and prepare, those to measure; empty for all."""
+    """The parts to measure, of sasrec_step, tisasrec_step, evaluate and prepare; empty for all."""
     num_users: int = 6040
-    """Users of the larger generated set, as MovieLens 1M has; all else shrinks with them."""
+    """Users of the larger generated set, as in MovieLens 1M; all other sizes are in proportion."""
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class NextItemRun:
-    """One process that `next_item` and `next_item_growth` start, in a folder of theirs; it writes no JSON."""
+    """A process that `next_item` and `next_item_growth` start in a folder of data; it writes no results of its own."""
 
     side: Literal["ours", "reference"] = "ours"
-    """Whose work; the reference's modules are found by PYTHONPATH."""
+    """This project, or the reference, whose modules are found through PYTHONPATH."""
     work: Literal["step", "evaluate", "prepare"] = "step"
     """A training step, ranking items for users, or preparing data."""
     time_aware: bool = False
-    """TiSASRec, and its reference; else SASRec."""
+    """TiSASRec; otherwise SASRec."""
     num_streams: int = 0
-    """Streams of mHC."""
+    """Streams of mHC; 0 for residuals."""
     max_length: int = 50
-    """Items of a sequence at most."""
+    """The largest number of items of a sequence."""
     num_sequences: int = 128
     """Sequences of a batch, or users to rank items for."""
     loss: Literal["bce", "cross_entropy"] = "bce"
-    """Of our training step; the reference's is bce."""
+    """The loss of our training step; that of the reference is bce."""
 
 
 SCHEMAS: dict[str, type] = {

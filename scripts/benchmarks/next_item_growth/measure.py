@@ -1,13 +1,13 @@
-"""How the cost of next_item grows, in CPU seconds of one thread and peak memory, as something is doubled again and again.
+"""Growth of the cost of next_item, in CPU seconds of one thread and peak memory, while one size is doubled repeatedly.
 
     python scripts/benchmark.py next_item_growth
 
 length : a training step and an evaluation of each variant, on 32 full sequences of 2,000 items, loss=bce.
-items : the same of SASRec, on 128 sequences of 50, loss=cross_entropy.
-users : preparing data, of users with 20 interactions each.
+items : the same for SASRec, on 128 sequences of 50, loss=cross_entropy.
+users : preparing the data of users with 20 interactions each.
 
-The exponent is the slope of log cost against log size: 1 where cost doubles with size. What costs the same at any size makes
-it smaller, and least in the last doubling.
+The exponent is the slope of log cost against log size: 1 if the cost doubles with the size. Costs that do not depend on the
+size reduce it, least in the last doubling.
 """
 
 import tempfile
@@ -18,6 +18,7 @@ from typing import Any
 import numpy as np
 
 from benchmarks.next_item import data as next_item_data
+from benchmarks.next_item_growth.settings import NextItemGrowth
 from benchmarks.runs import enough
 from benchmarks.turns import alone, worker
 from ensemble.errors import UserError
@@ -35,46 +36,38 @@ NUM_SEQUENCES, LENGTH_ITEMS = 32, 2000
 ITEMS_SEQUENCES, ITEMS_LENGTH = 128, 50
 USERS_LENGTH, USERS_ITEMS = 20, 2000
 BEYOND = 3
-"""Interactions of a user beside a training sequence's inputs: its last target, and those of validation and test."""
+"""Interactions of a user after the inputs of training: the last target, and the targets of validation and test."""
 
 
-def next_item_growth(
-    rounds: int = 5,
-    doublings: int = 4,
-    axes: tuple[str, ...] = (),
-    length: int = 25,
-    items: int = 4000,
-    users: int = 4000,
-    picture: str = "",
-) -> dict[str, Any]:
-    """Costs and exponents of each kind of work along each axis, from the given smallest size on; draws them to `picture`."""
-    enough(rounds, 1, what="a median")
-    enough(doublings, 1, "doublings", "growth")
-    if unknown := set(axes) - set(AXES):
+def next_item_growth(**arguments: Any) -> dict[str, Any]:
+    """Costs and exponents of each kind of work along each axis; the arguments are those of `NextItemGrowth`."""
+    settings = NextItemGrowth(**arguments)
+    enough(settings.rounds, 1, what="a median")
+    enough(settings.doublings, 1, "doublings", "growth")
+    if unknown := set(settings.axes) - set(AXES):
         raise UserError(f"axes={min(unknown)} is unknown: there are {', '.join(AXES)}")
-    smallest = {"length": length, "items": items, "users": users}
-    found: dict[str, Any] = {"threads": 1}
+    results: dict[str, Any] = {"threads": 1}
     with tempfile.TemporaryDirectory() as scratch:
-        for axis in axes or AXES:
-            sizes = [smallest[axis] << number for number in range(doublings + 1)]
+        for axis in settings.axes or AXES:
+            sizes = [getattr(settings, axis) << number for number in range(settings.doublings + 1)]
             costs: dict[str, list[dict[str, float]]] = {}
             for name, words, folder in _works(axis, sizes, Path(scratch) / axis):
                 with worker(["next-item-run", "side=ours", *words], folder) as work:
-                    costs.setdefault(name, []).append(alone(work, rounds))
+                    costs.setdefault(name, []).append(alone(work, settings.rounds))
                 print(f"{axis} {sizes[len(costs[name]) - 1]}, {name}: {costs[name][-1]}", flush=True)
-            found[axis] = {name: _growth(sizes, of) for name, of in costs.items()}
-    if picture:
-        draw(found, Path(picture))
-    return found
+            results[axis] = {name: _growth(sizes, by_size) for name, by_size in costs.items()}
+    if settings.picture:
+        draw(results, Path(settings.picture))
+    return results
 
 
 def _works(axis: str, sizes: list[int], scratch: Path) -> Iterator[tuple[str, list[str], Path]]:
-    """Of each piece of work its name, what the process is told, and its folder; the sizes of a name one after another."""
+    """The name, the settings and the folder of each kind of work and size; sizes with the same name in ascending order."""
     generator = np.random.default_rng(0)
     for size in sizes:
         folder = scratch / str(size)
         if axis == "length":
-            folder = scratch  # of long sequences, the newest part is taken
+            folder = scratch  # the newest part of long sequences is used
             if not folder.exists():
                 lengths = np.full(max(NUM_SEQUENCES, LENGTH_ITEMS // 50), max(sizes) + BEYOND)
                 num_items = min(LENGTH_ITEMS, int(lengths.sum()) // next_item_data.TIMES_EACH)
@@ -97,34 +90,34 @@ def _works(axis: str, sizes: list[int], scratch: Path) -> Iterator[tuple[str, li
 
 def _growth(sizes: list[int], costs: list[dict[str, float]]) -> dict[str, Any]:
     """The costs in columns, and the exponent of each over all sizes and over the last two."""
-    found: dict[str, Any] = {"sizes": sizes}
+    growth: dict[str, Any] = {"sizes": sizes}
     for figure in FIGURES:
-        found[figure] = [cost[figure] for cost in costs]
-        slopes = np.diff(np.log2(np.maximum(found[figure], 1e-9)))
-        found[f"{figure}_exponent"] = {"all": round(float(slopes.mean()), 2), "last": round(float(slopes[-1]), 2)}
-    return found
+        growth[figure] = [cost[figure] for cost in costs]
+        slopes = np.diff(np.log2(np.maximum(growth[figure], 1e-9)))
+        growth[f"{figure}_exponent"] = {"all": round(float(slopes.mean()), 2), "last": round(float(slopes[-1]), 2)}
+    return growth
 
 
-def draw(found: dict[str, Any], file: Path) -> None:
-    """Seconds above and memory below, a column for each axis; grey lines double, and quadruple, with each doubling."""
+def draw(results: dict[str, Any], file: Path) -> None:
+    """Draw seconds above and memory below, a column for each axis; grey lines grow 2 and 4 times with each doubling."""
     import matplotlib
 
     matplotlib.use("Agg")
     import matplotlib.pyplot as plt
     from matplotlib.ticker import LogLocator, NullFormatter
 
-    axes_drawn = [axis for axis in AXES if axis in found]
+    axes_drawn = [axis for axis in AXES if axis in results]
     figure, grid = plt.subplots(2, len(axes_drawn), figsize=(4.6 * len(axes_drawn), 7), layout="constrained", squeeze=False)
     for column, axis in enumerate(axes_drawn):
-        sizes = next(iter(found[axis].values()))["sizes"]
-        for row, what in enumerate(FIGURES):
+        sizes = next(iter(results[axis].values()))["sizes"]
+        for row, cost in enumerate(FIGURES):
             axes = grid[row, column]
             colours: dict[str, str] = {}
-            for name, growth in found[axis].items():
+            for name, growth in results[axis].items():
                 colour = colours.setdefault(name.split(",")[0], COLOURS[len(colours) % len(COLOURS)])
                 style = "--" if name.endswith("evaluate") else "-"
-                axes.plot(sizes, growth[what], style, marker="o", markersize=3.5, color=colour, label=name)
-            _draw_guides(axes, [growth[what] for growth in found[axis].values()], sizes)
+                axes.plot(sizes, growth[cost], style, marker="o", markersize=3.5, color=colour, label=name)
+            _draw_guides(axes, [growth[cost] for growth in results[axis].values()], sizes)
             axes.set_xscale("log", base=2)
             axes.set_yscale("log")
             axes.yaxis.set_major_locator(LogLocator(subs=(1, 2, 5)))
@@ -132,7 +125,7 @@ def draw(found: dict[str, Any], file: Path) -> None:
             axes.yaxis.set_minor_formatter(NullFormatter())
             axes.set_xticks(sizes, [f"{size:,}" for size in sizes])
             axes.spines[["top", "right"]].set_visible(False)
-            axes.set_ylabel(FIGURES[what])
+            axes.set_ylabel(FIGURES[cost])
             axes.set_xlabel({"length": "items of a sequence", "items": "items", "users": "users"}[axis])
         grid[0, column].legend(frameon=False, fontsize=7, ncols=2, handlelength=3.5, loc="lower left", bbox_to_anchor=(0, 1))
     file.parent.mkdir(parents=True, exist_ok=True)

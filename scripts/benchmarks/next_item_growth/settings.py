@@ -1,4 +1,4 @@
-"""Settings of the benchmark in measure.py. Nothing heavy is imported here."""
+"""Settings of the benchmark in measure.py. No large library is imported here."""
 
 import dataclasses
 
@@ -7,14 +7,14 @@ from benchmarks.results import Results
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class NextItemGrowth(Results):
-    """How the cost of next_item grows with the length of sequences, the items and the users; some five minutes."""
+    """Growth of the cost of next_item with the length of sequences, the items and the users; five minutes."""
 
     rounds: int = 5
-    """Pieces of work whose median counts, of each kind and size."""
+    """Measurements of each kind and size, of which the median is used."""
     doublings: int = 4
-    """How often each size is doubled."""
+    """The number of times that each size is doubled."""
     axes: tuple[str, ...] = ()
-    """Of length, items and users, those to double; empty for all."""
+    """The sizes to double, of length, items and users; empty for all."""
     length: int = 25
     """The smallest length of sequences."""
     items: int = 4000

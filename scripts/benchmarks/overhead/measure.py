@@ -1,23 +1,27 @@
-"""The training loop beside a plain PyTorch loop: what a step costs.
+"""The duration of a step of the training loop, relative to a plain PyTorch loop.
 
-Both loops run in the same processes, in turn, on the same model, optimizer and
-gather, one thread a rank. A block of ours stands between two plain ones, by whose mean it is divided, so that a drift of
-the machine cancels; plain blocks between plain ones tell the noise. A step is from one `optimizer.step` to the next: start,
-evaluation and checkpoint do not count.
+    python scripts/benchmark.py overhead
+
+Both loops run alternately in the same processes, with the same model, optimizer and gather, one thread for each rank. Our
+time of a block is relative to the mean of the plain blocks before and after it, so that a drift of the machine cancels.
+Plain blocks relative to their plain neighbours give the noise. A step lasts from one `optimizer.step` to the next: start,
+evaluation and checkpoints do not count.
 """
 
+import itertools
 import math
 import statistics
 import tempfile
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import torch
 
-from benchmarks.runs import by_neighbours, enough, launcher, quartiles
+from benchmarks.runs import alternately, by_neighbours, enough, launcher, quartiles
 from benchmarks.timing import SCRIPTS, timed
 from ensemble import folders
 from ensemble.neural import loop
@@ -32,7 +36,7 @@ LOG_EVERY = 10
 
 
 class Mlp(torch.nn.Sequential):
-    """32-256-256-1: so little work that what a loop adds shows most."""
+    """32-256-256-1: so little work that the overhead of a loop is a large part of it."""
 
     batch_size, num_steps = 256, 420
 
@@ -42,7 +46,7 @@ class Mlp(torch.nn.Sequential):
 
 
 class Transformer(torch.nn.Module):
-    """Two blocks of width 64 over 64 steps of 32 numbers."""
+    """Two blocks of width 64 over sequences of 64 steps with 32 values each."""
 
     batch_size, num_steps = 16, 100
 
@@ -61,7 +65,7 @@ MODELS: dict[str, type[Mlp] | type[Transformer]] = {"mlp": Mlp, "transformer": T
 
 
 class RegressionRows:
-    """Random numbers to regress."""
+    """Random inputs and targets of a regression."""
 
     def __init__(self, num_rows: int, shape: tuple[int, ...]):
         generator = np.random.default_rng(0)
@@ -74,9 +78,11 @@ class RegressionRows:
     def gather(self, rows: np.ndarray, epoch: int = 0) -> Batch:
         return {"x": torch.from_numpy(self.x[rows]), "y": torch.from_numpy(self.y[rows])}
 
+    __getitem__ = gather  # for a DataLoader of PyTorch, whose sampler gives whole batches
+
 
 class Regression:
-    """A recipe around one of `MODELS` whose optimizer writes down when it stepped."""
+    """A recipe with one of `MODELS`, whose optimizer records the time of each step."""
 
     name, fingerprint, monitor = "regression", "none", "score"
     higher_is_better, output = True, "value"
@@ -115,19 +121,23 @@ class Regression:
         return {"row_id": np.arange(len(self.rows(split)))}
 
 
+Loop = Callable[[Regression, TrainConfig, "Accelerator"], None]
+"""Trains a recipe from the beginning."""
+
+
 def ours(recipe: Regression, config: TrainConfig, accelerator: "Accelerator") -> None:
     loop.train(recipe, config, accelerator)
     accelerator.free_memory()
 
 
 def plain(recipe: Regression, config: TrainConfig, accelerator: "Accelerator") -> None:
-    """What one would write without this project, on the same ranks.
+    """The loop that one would write without this project, on the same ranks.
 
-    It learns the same weights: the same rows, clip and schedule. It too knows the loss of the global batch at each step, but
-    it keeps no log.
+    It trains the same weights, with the same rows, clipping and schedule. It also computes the loss of the global batch at
+    each step, but writes no log.
     """
     ranks, rank = accelerator.num_processes, accelerator.process_index
-    rows = recipe.rows("train")
+    rows: Any = recipe.rows("train")
     num_steps = len(rows) // config.batch_size
 
     def rate(step: int) -> float:
@@ -142,7 +152,7 @@ def plain(recipe: Regression, config: TrainConfig, accelerator: "Accelerator") -
     if ranks > 1:
         model = torch.nn.parallel.DistributedDataParallel(model, gradient_as_bucket_view=True)
     order = np.random.default_rng([config.seed, 0]).permutation(len(rows)).reshape(num_steps, ranks, -1)
-    for batch in torch.utils.data.DataLoader(GatheredRows(rows), sampler=order[:, rank], batch_size=None):
+    for batch in torch.utils.data.DataLoader(rows, sampler=order[:, rank], batch_size=None):
         loss_sum, count, _ = recipe.step(model, batch, None)
         loss = loss_sum / count
         loss.backward()
@@ -156,70 +166,50 @@ def plain(recipe: Regression, config: TrainConfig, accelerator: "Accelerator") -
         assert math.isfinite(loss.item())
 
 
-class GatheredRows(torch.utils.data.Dataset[Batch]):
-    """Whole batches for a stock DataLoader."""
-
-    def __init__(self, rows: RegressionRows):
-        self.rows = rows
-
-    def __getitem__(self, numbers: np.ndarray) -> Batch:
-        return self.rows.gather(numbers)
-
-
 def overhead(rounds: int) -> dict[str, Any]:
     """Milliseconds of a step of both loops, and their ratio, for each model on one rank and on two."""
     enough(rounds, 3)
-    found = {}
+    results = {}
     for ranks in (1, 2):
         with tempfile.TemporaryDirectory() as folder:
             timed([*launcher(ranks), SCRIPTS / "benchmark.py", "overhead-rank", f"rounds={rounds}", f"out={folder}"])
-            of_ranks = folders.read_json(Path(folder) / "found.json")
-        for model, figures in of_ranks.items():
+            by_model = folders.read_json(Path(folder) / "figures.json")
+        for model, figures in by_model.items():
             name = f"{model}, {'1 rank' if ranks == 1 else f'{ranks} ranks'}"
-            found[name] = figures
+            results[name] = figures
             print(f"{name}: {figures['step']}", flush=True)
-    return found
+    return results
 
 
 def overhead_rank(accelerator: "Accelerator", rounds: int, out: Path) -> None:
-    """The blocks of every model on the ranks that were launched; the main process writes found.json into `out`."""
-    found = {}
+    """Run the blocks of every model on the ranks that were launched; the main process writes figures.json into `out`."""
+    figures, runs = {}, (out / str(number) for number in itertools.count())
     for model in MODELS:
         recipe = Regression(model)
-        blocks: dict[str, list[dict[str, float]]] = {"plain": [], "ours": []}
-        for number in range(2 * rounds + 1):
-            name, run = ("plain", plain) if number % 2 == 0 else ("ours", ours)
-            blocks[name].append(block(run, recipe, out / f"{model}-{number}", accelerator))
-        found[model] = {figure: compared(blocks, figure) for figure in ("step", "step_with_log")}
+        blocks = alternately(*(partial(block, loop, recipe, runs, accelerator) for loop in (plain, ours)), rounds=rounds)
+        figures[model] = {name: compared(*([times[name] for times in side] for side in blocks)) for name in blocks[0][0]}
     if accelerator.is_main_process:
-        folders.write_json(out / "found.json", found)
+        folders.write_json(out / "figures.json", figures)
 
 
-def block(
-    run: Callable[[Regression, TrainConfig, "Accelerator"], None], recipe: Regression, out: Path, accelerator: "Accelerator"
-) -> dict[str, float]:
-    """Milliseconds: the median `step`, and `step_with_log`, the median of stretches that hold one line of the log each."""
+def block(run: Loop, recipe: Regression, runs: Iterator[Path], accelerator: "Accelerator") -> dict[str, float]:
+    """Median milliseconds: of a `step`; and `step_with_log`, of stretches with one line of the log each, per step."""
     config = TrainConfig(
-        data="random",
-        out=str(out),
-        batch_size=recipe.kind.batch_size,
-        max_epochs=1,
-        evaluations_per_epoch=1,
-        log_every=LOG_EVERY,
-    )
+        data="random", out=str(next(runs)), batch_size=recipe.kind.batch_size, max_epochs=1,
+        evaluations_per_epoch=1, log_every=LOG_EVERY,
+    )  # fmt: skip
     run(recipe, config, accelerator)
     times = 1e3 * np.array(recipe.times[WARM_UP_STEPS:])
     stretches = np.diff(times[::LOG_EVERY]) / LOG_EVERY
     return {"step": float(np.median(np.diff(times))), "step_with_log": float(np.median(stretches))}
 
 
-def compared(blocks: dict[str, list[dict[str, float]]], figure: str) -> dict[str, Any]:
-    """The ratio of each block of ours by its plain neighbours, and of each plain block by its: quartiles."""
-    theirs, mine = ([of[figure] for of in blocks[name]] for name in ("plain", "ours"))
-    ratios, noise = by_neighbours(theirs, mine)
+def compared(plain_ms: list[float], ours_ms: list[float]) -> dict[str, Any]:
+    """The medians of both, and quartiles of the ratios of our blocks and of plain blocks to their plain neighbours."""
+    neighbours = by_neighbours(plain_ms, ours_ms)
     return {
-        "plain_ms": round(statistics.median(theirs), 4),
-        "ours_ms": round(statistics.median(mine), 4),
-        "ratio": quartiles(ratios),
-        "plain_by_plain": quartiles(noise),
+        "plain_ms": round(statistics.median(plain_ms), 4),
+        "ours_ms": round(statistics.median(ours_ms), 4),
+        "ratio": quartiles(neighbours.ratios),
+        "plain_by_plain": quartiles(neighbours.noise),
     }

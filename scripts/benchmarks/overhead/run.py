@@ -1,4 +1,4 @@
-"""One rank that the benchmark of the loop's overhead launches."""
+"""One rank of `overhead_rank`, which the benchmark of the loop's overhead launches."""
 
 from pathlib import Path
 
@@ -6,7 +6,7 @@ from benchmarks.overhead.settings import OverheadRank
 
 
 def run(settings: OverheadRank) -> None:
-    """Time the blocks of every model, and write them into `settings.out`."""
+    """Measure the blocks of every model, and write the figures into `settings.out`."""
     from ensemble.neural import launch
     from ensemble.neural.settings import TrainConfig
 

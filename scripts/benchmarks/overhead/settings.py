@@ -1,4 +1,4 @@
-"""Settings of the benchmarks in measure.py. Nothing heavy is imported here."""
+"""Settings of the benchmarks in measure.py. No large library is imported here."""
 
 import dataclasses
 
@@ -7,7 +7,7 @@ from benchmarks.results import Results
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class Overhead(Results):
-    """What a step of the training loop costs, beside a plain PyTorch loop, on one and two ranks; some three minutes."""
+    """The duration of a step of the training loop relative to a plain PyTorch loop, on one and two ranks; three minutes."""
 
     rounds: int = 10
     """Blocks of our loop, each between two of the plain one, for each model and number of ranks."""
@@ -15,10 +15,10 @@ class Overhead(Results):
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class OverheadRank:
-    """A rank that `overhead` launches; it writes no JSON of its own."""
+    """A rank that `overhead` launches; it writes no results of its own."""
 
     rounds: int = 10
-    """As in `overhead`."""
+    """As in the benchmark that launches it."""
     out: str = "???"
     """A folder for the runs and the figures."""
 

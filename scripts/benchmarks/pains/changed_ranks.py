@@ -1,8 +1,8 @@
 """FSDP2 weights after 4, 2 and 4 ranks: VeOmni#172.
 
-A run of 12 steps changes its number of ranks after steps 4 and 8; its weights and rows are compared with those of a run on
-four ranks. The global batch stays the same. On CPUs Accelerate 1.15 replicates where FSDP is asked for; so that it
-shards as on GPUs, its process is set up for this in the same way as a process of this project.
+A run of 12 steps changes its number of ranks after steps 4 and 8. Its weights and rows are compared with those of a run on
+four ranks, with the same global batch. On CPUs Accelerate 1.15 replicates the weights even with FSDP. A setup function of
+this project makes its process shard them as on GPUs.
 """
 
 from pathlib import Path
@@ -15,32 +15,32 @@ RANKS = (4, 2, 4)
 CHANGES = (0, 4, 8, 12)
 """The steps at which each part of the run begins, and the last one."""
 TOLERANCE = 1e-5
-"""Relative, norm-wise, float32; sums over 2 and over 4 ranks differ in their last bits."""
+"""Relative to the norm, in float32; sums over 2 and over 4 ranks differ in their last bits."""
 
 
 def rank(settings: Any) -> None:
     from benchmarks.pains import plain
     from ensemble.neural.sharded import use_on_cpu
 
-    plain.train(settings, prepared=use_on_cpu)
+    plain.train(settings, set_up=use_on_cpu)
 
 
-def reproduce(folder: Path, short: bool) -> dict[str, Any]:
-    return {"plain": plain(folder), "here": here(folder)}
+def reproduce(folder: Path, short: bool) -> sides.Reproduced:
+    return {"plain": plain(folder)}, here(folder)
 
 
 def plain(folder: Path) -> sides.Side:
-    words = ["sampler=seedable", "epochs=1", "keep_weights=true"]
     batch = sides.BATCH_SIZE * sides.RANKS
-    whole = sides.plain(
-        "changed_ranks", folder / "plain-whole", *words, f"batch_size={batch // 4}", ranks=4, options=sides.SHARDED
-    )
+
+    def train(out: Path, ranks: int, *words: str) -> Path:
+        words = ("sampler=seedable", "epochs=1", "keep_weights=true", f"batch_size={batch // ranks}", *words)
+        return sides.plain("changed_ranks", out, *words, ranks=ranks, options=sides.SHARDED)
+
+    whole = train(folder / "plain-whole", 4)
     resume, records = "", []
-    for part, ranks in enumerate(RANKS):
-        last = CHANGES[part + 1]
+    for part, (ranks, last) in enumerate(zip(RANKS, CHANGES[1:], strict=True)):
         out = folder / f"plain-{part}"
-        words_of = [*words, f"batch_size={batch // ranks}", f"last_step={last}", f"save_at=[{last}]"]
-        records.append(sides.plain("changed_ranks", out, *words_of, f"resume={resume}", ranks=ranks, options=sides.SHARDED))
+        records.append(train(out, ranks, f"last_step={last}", f"save_at=[{last}]", f"resume={resume}"))
         resume = str(out / f"step_{last}")
     return compared(records, whole, records[-1] / "final.safetensors", whole / "final.safetensors")
 
@@ -57,31 +57,32 @@ def here(folder: Path) -> sides.Side:
         records.append(sides.here(data, out, *options, ranks=ranks, start=sides.SHARDED, **words))
         resume = str(out / "checkpoints" / f"step-{CHANGES[part + 1]:08d}")
     for record, last, first in zip(records, CHANGES[1:], CHANGES, strict=False):
-        keep(record, last - first)  # each part was trained to the end: the rest is another part's
+        keep(record, last - first)  # each part was trained to the end: the following steps belong to the next part
     return compared(
         records, sides.record_of(whole), out / "final" / "model.safetensors", whole / "final" / "model.safetensors"
     )
 
 
 def keep(record: Path, num_steps: int) -> None:
-    """Leave the first steps of a record."""
+    """Delete all but the first steps of a record."""
     (file,) = record.glob("steps-*.jsonl")
     lines = file.read_text(encoding="utf-8").splitlines(keepends=True)
     file.write_text("".join(lines[:num_steps]), encoding="utf-8")
 
 
-def compared(records: list[Path], whole: Path, found: Path, expected: Path) -> sides.Side:
+def compared(records: list[Path], whole: Path, weights: Path, expected_weights: Path) -> sides.Side:
+    """Rows and weights of a run whose number of ranks changed, compared with those of the run on four ranks."""
     from safetensors.torch import load_file
 
-    ours, theirs = load_file(found), load_file(expected)
-    assert ours.keys() == theirs.keys()
-    errors = [float((ours[name] - theirs[name]).norm() / theirs[name].norm()) for name in theirs if theirs[name].norm()]
+    final, expected = load_file(weights), load_file(expected_weights)
+    assert final.keys() == expected.keys()
+    errors = [float((final[name] - tensor).norm() / tensor.norm()) for name, tensor in expected.items() if tensor.norm()]
     steps = [step for record in records for step in rows.steps(record)]
     num_wrong = sum(error > TOLERANCE for error in errors)
-    to_take = rows.steps(whole)
+    expected_steps = rows.steps(whole)
     return sides.Side(
-        wrong_rows=rows.misplaced(steps, to_take),
-        rows=sum(len(step) for step in to_take),
+        wrong_rows=rows.misplaced(steps, expected_steps),
+        rows=sum(len(step) for step in expected_steps),
         wrong_weights=num_wrong,
         seconds=round(rows.record(records[-1])[0]["cpu_s"], 2),
         note=f"{num_wrong} of {len(errors)} tensors of weights wrong, by up to {max(errors):.1e}",

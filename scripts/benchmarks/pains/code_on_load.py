@@ -1,8 +1,8 @@
-"""A checkpoint runs code when it is loaded, or reads files outside of its folder: accelerate#3036, #4067.
+"""A checkpoint runs code when it is loaded, or reads files outside its folder: accelerate#3036, #4067.
 
-Each file of a checkpoint in turn is replaced by a pickle that leaves a mark when it is unpickled, as the author of a
-checkpoint could do; one more checkpoint names a weights file outside of its folder. Of this project's checkpoints the
-checksums are made to agree, and files are added under the names of Accelerate's.
+Each file of a checkpoint in turn is replaced by a pickle that creates a mark when it is unpickled, as the author of a
+checkpoint could do. Another checkpoint names a file of weights outside its folder. For this project, the checksums are
+computed anew, and files are added under the names that Accelerate uses.
 """
 
 import json
@@ -19,7 +19,7 @@ MARK = "mark"
 
 
 class Payload:
-    """What runs when it is unpickled makes a folder."""
+    """An object that creates a folder when it is unpickled."""
 
     def __init__(self, mark: Path):
         self.mark = str(mark)
@@ -80,16 +80,16 @@ def rank(settings: Any) -> None:
     )
 
 
-def reproduce(folder: Path, short: bool) -> dict[str, Any]:
+def reproduce(folder: Path, short: bool) -> sides.Reproduced:
     from ensemble import folders
 
     outcome = folders.read_json(sides.plain("code_on_load", folder / "plain", ranks=1) / "outcome.json")
     plain = sides.Side(code_run=len(outcome["ran"]), outside=outcome["outside"], note=", ".join(outcome["ran"]) or "none")
-    return {"plain": plain, "here": here(folder, outcome["ran"], short)}
+    return {"plain": plain}, here(folder, outcome["ran"], short)
 
 
 def here(folder: Path, names: list[str], short: bool) -> sides.Side:
-    """Resume from checkpoints of this project that were tampered with; each must be refused, or be loaded without harm."""
+    """Resume from manipulated checkpoints of this project; each must be refused, or loaded without running code."""
     from ensemble import folders
 
     data = sides.prepared(folder.parent)
@@ -100,25 +100,17 @@ def here(folder: Path, names: list[str], short: bool) -> sides.Side:
     marks.mkdir()
 
     def resume(name: str) -> tuple[int, str]:
-        command = sides.train_command(
-            data,
-            folder / f"after-{name}",
-            sides.launcher(1),
-            "--resume",
-            str(folder / name),
-            "--resume-override",
-            max_epochs=0.2,
+        options = ("--resume", str(folder / name), "--resume-override")
+        return sides.attempt(
+            sides.train_command(data, folder / f"after-{name}", sides.launcher(1), *options, max_epochs=0.2)
         )
-        return sides.attempt(command)
 
-    replaced = Path(shutil.copytree(sound, folder / "replaced"))
-    for file in ("model.safetensors", "state.safetensors"):
-        (replaced / file).write_bytes(pickle.dumps(Payload(marks / file)))
-    sides.sign(replaced)
-    added = Path(shutil.copytree(sound, folder / "added"))
-    for file in (*names, "optimizer.bin", "pytorch_model.bin", "random_states_0.pkl", ".metadata"):
-        (added / file).write_bytes(pickle.dumps(Payload(marks / file)))
-    sides.sign(added)
+    own, others = ("model.safetensors", "state.safetensors"), ("optimizer.bin", "pytorch_model.bin", "random_states_0.pkl")
+    for name, files in (("replaced", own), ("added", (*names, *others, ".metadata"))):
+        manipulated = Path(shutil.copytree(sound, folder / name))
+        for file in files:
+            (manipulated / file).write_bytes(pickle.dumps(Payload(marks / file)))
+        sides.sign(manipulated)
     escaping = Path(shutil.copytree(sound, folder / "escaping"))
     manifest = folders.read_json(escaping / folders.NAME)
     manifest["files"]["../outside.safetensors"] = manifest["files"]["model.safetensors"]
@@ -126,11 +118,11 @@ def here(folder: Path, names: list[str], short: bool) -> sides.Side:
     folders.write_json(escaping / folders.NAME, manifest)
 
     outcomes = {name: resume(name) for name in ("replaced", "escaping", *(() if short else ("added",)))}
-    took = rows.record(sides.record_of(folder / "after-added"))
-    assert took or short, outcomes["added"][1]
+    steps = rows.record(sides.record_of(folder / "after-added"))
+    assert steps or short, outcomes["added"][1]
     return sides.Side(
         code_run=len(list(marks.iterdir())),
         outside=int(outcomes["escaping"][0] == 0),
-        seconds=round(took[0]["cpu_s"], 2) if took else None,
+        seconds=round(steps[0]["cpu_s"], 2) if steps else None,
         note=", ".join(f"{name}: {'refused' if code else 'loaded'}" for name, (code, _) in outcomes.items()),
     )

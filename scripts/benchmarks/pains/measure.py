@@ -1,9 +1,9 @@
-"""What users of plain Accelerate report, reproduced: the same training with it and with this project.
+"""Problems that users of plain Accelerate report, reproduced: the same training with it and with this project.
 
     make pains
 
-Each module of `COMPLAINTS` names the threads and reproduces one complaint, on both sides through `accelerate launch`. One
-line of the output is one complaint. What plain Accelerate 1.15 does no longer is reported as such.
+Each module of `COMPLAINTS` names the threads and reproduces one complaint, on both sides through `accelerate launch`. The
+output has one line for each complaint. A complaint that does not reproduce with Accelerate 1.15 is reported as such.
 """
 
 import dataclasses
@@ -17,26 +17,26 @@ from ensemble.errors import UserError
 
 
 def pains(only: list[str], short: bool) -> dict[str, Any]:
-    """Each complaint: its threads, both sides, and whether it reproduces and is absent here."""
+    """For each complaint: its threads, both sides, whether it reproduces, and whether it is absent here."""
     if unknown := [name for name in only if name not in COMPLAINTS]:
         raise UserError(f"only={unknown[0]} is no complaint: choose of {', '.join(COMPLAINTS)}")
-    found: dict[str, Any] = {}
+    results: dict[str, Any] = {}
     with tempfile.TemporaryDirectory() as folder:
         for name in only or COMPLAINTS:
             module = importlib.import_module(f"benchmarks.pains.{name}")
             (Path(folder) / name).mkdir()
-            sides = module.reproduce(Path(folder) / name, short)
-            others = sides.pop("others", {})
-            more = sides.pop("more", {})
-            found[name] = {
+            variants, here, *more = module.reproduce(Path(folder) / name, short)
+            (_, plain), *others = variants.items()
+            results[name] = {
                 "threads": list(module.THREADS),
-                "reproduces": sides["plain"].is_wrong,
-                "absent_here": not sides["here"].is_wrong,
-                **{side: dataclasses.asdict(of) for side, of in sides.items()},
-                **({"other_variants": {of: dataclasses.asdict(side) for of, side in others.items()}} if others else {}),
-                **more,
+                "reproduces": plain.is_wrong,
+                "absent_here": not here.is_wrong,
+                "plain": dataclasses.asdict(plain),
+                "here": dataclasses.asdict(here),
+                **({"other_variants": {variant: dataclasses.asdict(side) for variant, side in others}} if others else {}),
+                **(more[0] if more else {}),
             }
-            print(f"{name}: plain Accelerate {sides['plain'].sentence}; this project {sides['here'].sentence}", flush=True)
-            for variant, side in others.items():
+            print(f"{name}: plain Accelerate {plain.sentence}; this project {here.sentence}", flush=True)
+            for variant, side in others:
                 print(f"    {variant}: {side.sentence}", flush=True)
-    return found
+    return results

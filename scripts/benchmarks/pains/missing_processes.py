@@ -1,12 +1,11 @@
-"""A launcher that is asked for two processes starts one, or two that do not know each other: accelerate#2741, #2818.
+"""A launcher starts one process instead of two, or two that do not communicate: accelerate#2741, #2818.
 
-Learned from are then other global batches than those asked for, without a word. Rows come in order, so that a step of the
-run as asked for is known.
+The training then uses other global batches than requested, without a warning. Rows come in order, so that the rows of each
+requested step are known.
 """
 
 import shutil
 from pathlib import Path
-from typing import Any
 
 from benchmarks.pains import rows, sides
 from benchmarks.runs import num_gpus
@@ -23,13 +22,7 @@ use_cpu: true
 """
 
 
-def rank(settings: Any) -> None:
-    from benchmarks.pains import plain
-
-    plain.train(settings)
-
-
-def reproduce(folder: Path, short: bool) -> dict[str, Any]:
+def reproduce(folder: Path, short: bool) -> sides.Reproduced:
     yaml = folder / "multi_cpu.yaml"
     yaml.write_text(YAML, encoding="utf-8")
     start = sides.launcher(2)[:3]
@@ -41,7 +34,7 @@ def reproduce(folder: Path, short: bool) -> dict[str, Any]:
             launches["MULTI_GPU without a GPU"] = [*start, "--quiet", "--config_file", gpu, "--mixed_precision", "no"]
     expected = [{row: 1 / 16 for row in range(begin, begin + 16)} for begin in range(0, sides.NUM_ROWS, 16)]
     data = sides.prepared(folder.parent)
-    variants, refusals = {}, {}
+    variants, refusals = {}, []
     for number, (name, words) in enumerate(launches.items()):
         record = folder / f"plain-{number}"
         timed(sides.plain_command("missing_processes", record, "epochs=1", "shuffle=false", start=words))
@@ -51,10 +44,8 @@ def reproduce(folder: Path, short: bool) -> dict[str, Any]:
         variants[name] = sides.compared(record, expected, note)
         out = folder / f"here-{number}"
         code, errors = sides.attempt(sides.train_command(data, out, words, max_epochs=1))
-        learned = rows.misplaced(rows.steps(sides.record_of(out)), expected) if code == 0 else 0
+        num_wrong = rows.misplaced(rows.steps(sides.record_of(out)), expected) if code == 0 else 0
         is_refused = code != 0 and "asks for 2 processes" in errors and not sides.record_of(out).exists()
-        refusals[name] = sides.Side(wrong_rows=learned, note="refused" if is_refused else f"exit code {code}")
+        refusals.append(sides.Side(wrong_rows=num_wrong, note="refused" if is_refused else f"exit code {code}"))
         shutil.rmtree(out, ignore_errors=True)
-    first, *others = variants
-    worst = max(refusals.values(), key=lambda side: (side.is_wrong, side.note != "refused"))
-    return {"plain": variants[first], "here": worst, "others": {name: variants[name] for name in others}}
+    return variants, max(refusals, key=lambda side: (side.is_wrong, side.note != "refused"))

@@ -1,15 +1,14 @@
-"""The training in plain Accelerate 1.15, as its documentation has it.
+"""The training with plain Accelerate 1.15, as in its documentation.
 
-The loop is that of examples/by_feature/checkpointing.py: `save_state` in the middle of an epoch, `load_state` and
+The loop is that of examples/by_feature/checkpointing.py: `save_state` in the middle of an epoch, and `load_state` with
 `skip_first_batches` to resume, or a stateful DataLoader, which needs no skipping; `accumulate` is used as in
-docs/source/usage_guides/gradient_accumulation.md. Every process has the batch size `batch_size`.
+docs/source/usage_guides/gradient_accumulation.md. `batch_size` is that of each process.
 """
 
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
-import torch
 from accelerate import Accelerator
 from accelerate.utils import DataLoaderConfiguration, set_seed
 from safetensors.torch import save_file
@@ -31,28 +30,26 @@ def accelerator_of(settings: PainsRank) -> Accelerator:
     )
 
 
-def train(
-    settings: PainsRank,
-    prepared: Callable[[Accelerator], None] = lambda accelerator: None,
-    make_loader: Callable[[], "DataLoader[dict[str, torch.Tensor]]"] | None = None,
-) -> None:
-    """Train, and save at the steps `save_at`. `prepared` is called first; `make_loader` replaces the map-style loader."""
-    accelerator = accelerator_of(settings)
-    prepared(accelerator)
-    set_seed(SEED)
-    if make_loader:
-        loader = make_loader()
-    else:
-        rows: Any = Rows(settings.num_rows, settings.max_tokens)
-        loader = DataLoader(
-            rows,
-            batch_size=settings.batch_size,
-            shuffle=settings.shuffle,
-            collate_fn=rows.collate,
-        )
+def prepare(settings: PainsRank, accelerator: Accelerator, loader: Any = None) -> tuple[Any, Any, Any]:
+    """The model, the optimizer and a loader, prepared by Accelerate; `loader` replaces the map-style one."""
+    rows: Any = Rows(settings.num_rows, settings.max_tokens)
+    if loader is None:
+        loader = DataLoader(rows, batch_size=settings.batch_size, shuffle=settings.shuffle, collate_fn=rows.collate)
     model = Shares(settings.num_rows, settings.extra_width)
     optimizer = Recorder(model, LEARNING_RATE, accelerator.is_main_process)
-    model, optimizer, loader = accelerator.prepare(model, optimizer, loader)
+    return accelerator.prepare(model, optimizer, loader)
+
+
+def train(
+    settings: PainsRank,
+    set_up: Callable[[Accelerator], None] = lambda accelerator: None,
+    make_loader: Callable[[], Any] = lambda: None,
+) -> None:
+    """Train, and save at the steps `save_at`. `set_up` is called first; `make_loader` may replace the map-style loader."""
+    accelerator = accelerator_of(settings)
+    set_up(accelerator)
+    set_seed(SEED)
+    model, optimizer, loader = prepare(settings, accelerator, make_loader())
     model.train()
     step = first_epoch = skipped = 0
     if settings.resume:

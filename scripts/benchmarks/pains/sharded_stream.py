@@ -1,7 +1,7 @@
 """A stream that is sharded already is sharded again, and rows are lost: accelerate#3547, #4276, #3124.
 
-Each of two ranks reads its own half of the shards; `prepare` then takes half of the halves. Every row is to be learned from
-once in an epoch.
+Each of two ranks reads its own half of the shards, of which `prepare` then uses only a half. Every row should be used once
+in an epoch.
 """
 
 from collections.abc import Iterator
@@ -30,7 +30,7 @@ def rank(settings: Any) -> None:
     from benchmarks.pains.recipe.model import Rows
 
     class Stream(torch.utils.data.IterableDataset[dict[str, int]]):
-        """A stream of PyTorch's own, of all shards or of every second one."""
+        """An iterable dataset of PyTorch, of all shards or of every second one."""
 
         def __init__(self, shards: list[int]):
             self.shards = shards
@@ -56,21 +56,19 @@ def rank(settings: Any) -> None:
     plain.train(settings, make_loader=make_loader)
 
 
-def reproduce(folder: Path, short: bool) -> dict[str, Any]:
-    name = "sharded_stream"
+def reproduce(folder: Path, short: bool) -> sides.Reproduced:
     variants = {}
     for variant in ("split_by_datasets",) if short else ("split_by_datasets", "split_by_user", "not_split"):
-        record = sides.plain(name, folder / variant, f"variant={variant}", "epochs=1", f"num_rows={NUM_ROWS}")
-        variants[variant] = counted(record)
-    plain = variants.pop("split_by_datasets")
+        words = (f"variant={variant}", "epochs=1", f"num_rows={NUM_ROWS}")
+        variants[variant] = counted(sides.plain("sharded_stream", folder / variant, *words))
     data = sides.prepared(folder.parent, NUM_ROWS)
-    return {"plain": plain, "here": counted(sides.here(data, folder / "here", max_epochs=1)), "others": variants}
+    return variants, counted(sides.here(data, folder / "here", max_epochs=1))
 
 
 def counted(record: Path) -> sides.Side:
-    found = rows.census(rows.steps(record), NUM_ROWS)
+    census = rows.census(rows.steps(record), NUM_ROWS)
     return sides.Side(
-        wrong_rows=len(found["missing"]) + len(found["repeated"]), rows=NUM_ROWS,
+        wrong_rows=len(census["missing"]) + len(census["repeated"]), rows=NUM_ROWS,
         seconds=round(rows.record(record)[0]["cpu_s"], 2),
-        note=f"{len(found['missing'])} never learned from, {len(found['repeated'])} more than once",
+        note=f"{len(census['missing'])} never learned from, {len(census['repeated'])} more than once",
     )  # fmt: skip

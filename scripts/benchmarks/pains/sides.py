@@ -1,4 +1,4 @@
-"""How both sides of a complaint are launched, and what is reported of them."""
+"""Launching both sides of a complaint, plain Accelerate and this project, and their results."""
 
 import dataclasses
 import os
@@ -15,7 +15,7 @@ from benchmarks.timing import ROOT, SCRIPTS, timed
 from ensemble import folders
 
 NUM_ROWS, BATCH_SIZE, RANKS, EPOCHS = 192, 8, 2, 2
-"""Of the trainings that are interrupted: 12 steps an epoch."""
+"""The trainings that are interrupted; an epoch has 12 steps."""
 SHARDED: list[str | Path] = [
     "--config_file", ROOT / "accelerate_configs" / "multi_cpu_sharded.yaml",
     "--fsdp_auto_wrap_policy", "SIZE_BASED_WRAP", "--fsdp_min_num_params", "50",
@@ -25,20 +25,20 @@ SHARDED: list[str | Path] = [
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class Side:
-    """What one side of a complaint did."""
+    """The result of one side of a complaint."""
 
     wrong_rows: int = 0
-    """Rows that were not learned from in their step with their weight."""
+    """Rows that were not used in their step with their weight."""
     rows: int = 0
-    """Rows that were to be."""
+    """Rows that should have been used."""
     seconds: float | None = None
-    """CPU seconds of the first process, from its start to the first step after the resume; or of `seconds_of`."""
+    """CPU seconds of the first process, from its start to the end of the first step after the resume."""
     code_run: int = 0
-    """Files of a checkpoint that ran code of their author when it was loaded."""
+    """Files of a checkpoint that ran code when it was loaded."""
     outside: int = 0
-    """Files outside of a checkpoint that were read when it was loaded."""
+    """Files outside a checkpoint that were read when it was loaded."""
     wrong_weights: int = 0
-    """Tensors of the final weights that are not those of the uninterrupted run."""
+    """Tensors of the final weights that differ from the uninterrupted run."""
     note: str = ""
     """A remark for the table."""
 
@@ -54,8 +54,12 @@ class Side:
         return f"{self.wrong_rows:,} of {self.rows:,} rows wrong{seconds}, code run on load: {self.code_run}{outside}{note}"
 
 
+Reproduced = tuple[dict[str, Side], Side] | tuple[dict[str, Side], Side, dict[str, Any]]
+"""Plain Accelerate by variant, the first one as in the threads; this project; and further entries of the JSON file."""
+
+
 def launcher(ranks: int) -> list[str | Path]:
-    """`accelerate launch` on so many CPU ranks, by its other name, which does not load all its other commands first."""
+    """`accelerate launch` on CPU ranks, by its name `accelerate-launch`, which does not load Accelerate's other commands."""
     yaml = ROOT / "accelerate_configs" / f"{'single' if ranks == 1 else 'multi'}_cpu.yaml"
     start = Path(sys.executable).with_name("accelerate-launch")
     return ["env", "OMP_NUM_THREADS=1", start, "--quiet", "--config_file", yaml, "--num_processes", str(ranks)]
@@ -67,7 +71,7 @@ def plain_command(complaint: str, folder: Path, *words: str, start: Sequence[str
 
 
 def plain(complaint: str, folder: Path, *words: str, ranks: int = RANKS, options: Sequence[str | Path] = ()) -> Path:
-    """Launch plain Accelerate; returns `folder` with its record. `options` are the launcher's, `words` those of the rank."""
+    """Launch plain Accelerate with `options` of the launcher and settings `words`; returns `folder`, with the record."""
     folder.mkdir(exist_ok=True)
     timed(plain_command(complaint, folder, *words, start=[*launcher(ranks), *options]))
     return folder
@@ -81,7 +85,7 @@ def prepared(folder: Path, num_rows: int = NUM_ROWS, max_tokens: int = 1) -> Pat
 
 
 def train_command(data: Path, out: Path, start: Sequence[str | Path], *options: str, **settings: Any) -> list[Any]:
-    """scripts/train.py with the global batch of `BATCH_SIZE` on `RANKS` ranks; `a__b` stands for the setting a.b."""
+    """The command of scripts/train.py, with the global batch of `RANKS` ranks; a setting a.b is written `a__b`."""
     values = {
         "batch_size": BATCH_SIZE * RANKS, "max_epochs": EPOCHS, "evaluations_per_epoch": 1, "patience": 1000,
         "warmup_steps": 0, "schedule": "constant", "clip_norm": 0, "keep_last": 1000, "trackers": "[]", **settings,
@@ -97,7 +101,7 @@ def record_of(out: Path) -> Path:
 def here(
     data: Path, out: Path, *options: str, ranks: int = RANKS, start: Sequence[str | Path] = (), **settings: Any
 ) -> Path:
-    """Train with this project; returns the folder of the record. `options` are those of train.py, `start` the launcher's."""
+    """Train with this project; returns the folder of the record. `options` are for train.py, `start` for the launcher."""
     timed(train_command(data, out, [*launcher(ranks), *start], *options, **settings))
     return record_of(out)
 
@@ -114,35 +118,29 @@ def recorded(command: Sequence[Any], folder: Path) -> list[Any]:
 
 
 def sign(checkpoint: Path) -> None:
-    """Make the checksums agree with a checkpoint that was edited."""
+    """Compute the checksums of an edited checkpoint anew."""
     (checkpoint / folders.NAME).unlink()
     folders.write_manifest(checkpoint, {"kind": "checkpoint"})
 
 
-def resumed(found: Path, expected: Path, step: int) -> Side:
-    """A resumed run beside the rest of the uninterrupted one; `found` and `expected` are folders of records."""
-    return compared(found, rows.steps(expected)[step:])
-
-
-def compared(found: Path, expected: list[rows.Step], note: str = "") -> Side:
-    """The steps of a record beside those that were to be taken."""
-    lines = rows.record(found)
+def compared(record: Path, expected: list[rows.Step], note: str = "") -> Side:
+    """The steps of a record, compared with the expected ones."""
     return Side(
-        wrong_rows=rows.misplaced(rows.steps(found), expected),
+        wrong_rows=rows.misplaced(rows.steps(record), expected),
         rows=sum(len(step) for step in expected),
-        seconds=round(lines[0]["cpu_s"], 2),
+        seconds=round(rows.record(record)[0]["cpu_s"], 2),
         note=note,
     )
 
 
 def interrupted_here(folder: Path, step: int) -> Side:
-    """This project, which has one loader: the rest of a run after a checkpoint of `step`, rows in a random order.
+    """This project: a run resumed from the checkpoint of `step`, with rows in a random order.
 
-    `folder` is that of a complaint; its siblings share the data and the uninterrupted run.
+    folder : that of a complaint; all complaints share the data and the uninterrupted run.
     """
     data, whole = prepared(folder.parent), folder.parent / "whole"
     if not record_of(whole).exists():
         here(data, whole, checkpoint_steps=1)
     checkpoint = whole / "checkpoints" / f"step-{step:08d}"
     after = here(data, folder / f"resumed-{step}", "--resume", str(checkpoint), checkpoint_steps=1)
-    return resumed(after, record_of(whole), step)
+    return compared(after, rows.steps(record_of(whole))[step:])

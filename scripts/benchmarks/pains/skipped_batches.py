@@ -1,8 +1,8 @@
-"""`skip_first_batches` is slow and forgets settings: accelerate#2606 (12 hours), #2859, #4295.
+"""`skip_first_batches` is slow and loses settings: accelerate#2606 (12 hours), #2859, #4295.
 
-A run of rows in order resumes after one million batches of four rows. Of an iterable dataset every batch is made and thrown
-away; of others the sampler alone runs. The loader that skips has also forgotten its batch size, so that `gather_for_metrics`
-no longer drops the rows that fill up the last batch.
+A run with rows in order resumes after one million batches of four rows. With an iterable dataset every batch is computed and
+discarded; otherwise only the sampler runs. The loader that skips also loses its batch size, so that `gather_for_metrics`
+does not drop the rows that fill up the last batch.
 """
 
 import json
@@ -22,24 +22,20 @@ def rank(settings: Any) -> None:
         scores(settings)
         return
     import torch
-    from accelerate import Accelerator
     from accelerate.utils import set_seed
 
     from benchmarks.pains import plain
-    from benchmarks.pains.recipe.model import Recorder, Rows, Shares
+    from benchmarks.pains.recipe.model import Rows
 
     class Stream(torch.utils.data.IterableDataset[int]):
         def __iter__(self) -> Iterator[int]:
             return iter(range(settings.num_rows))
 
-    accelerator = Accelerator(cpu=True)
+    accelerator = plain.accelerator_of(settings)
     set_seed(plain.SEED)
-    source: Any = Rows(settings.num_rows)
-    stream: Any = Stream() if settings.variant == "iterable" else source
-    loader = torch.utils.data.DataLoader(stream, batch_size=BATCH_SIZE, collate_fn=source.collate)
-    model: Any = Shares(settings.num_rows)
-    optimizer = Recorder(model, plain.LEARNING_RATE, True)
-    model, optimizer, loader = accelerator.prepare(model, optimizer, loader)
+    gather = Rows(settings.num_rows).collate
+    stream = torch.utils.data.DataLoader(Stream(), BATCH_SIZE, collate_fn=gather) if settings.variant == "iterable" else None
+    model, optimizer, loader = plain.prepare(settings, accelerator, stream)
     for batch in accelerator.skip_first_batches(loader, settings.num_rows // BATCH_SIZE - NUM_STEPS):
         accelerator.backward(model(batch).mean())
         optimizer.step()
@@ -47,7 +43,7 @@ def rank(settings: Any) -> None:
 
 
 def scores(settings: Any) -> None:
-    """Count the rows that `gather_for_metrics` returns twice in an epoch, and in one whose first batches were skipped."""
+    """Count the rows that `gather_for_metrics` returns twice in an epoch, and in an epoch with its first batch skipped."""
     from accelerate import Accelerator
     from torch.utils.data import DataLoader
 
@@ -68,25 +64,26 @@ def scores(settings: Any) -> None:
     accelerator.end_training()
 
 
-def reproduce(folder: Path, short: bool) -> dict[str, Any]:
+def reproduce(folder: Path, short: bool) -> sides.Reproduced:
     num_skipped = 2_000 if short else 1_000_000
     num_rows = (num_skipped + NUM_STEPS) * BATCH_SIZE
     begins = range(num_skipped * BATCH_SIZE, num_rows, BATCH_SIZE)
     expected = [dict.fromkeys(range(begin, begin + BATCH_SIZE), 1 / BATCH_SIZE) for begin in begins]
     variants = {}
     for variant in ("map_style",) if short else ("map_style", "iterable"):
-        record = sides.plain("skipped_batches", folder / variant, f"variant={variant}", f"num_rows={num_rows}", ranks=1)
+        words = (f"variant={variant}", f"num_rows={num_rows}", f"batch_size={BATCH_SIZE}", "shuffle=false")
+        record = sides.plain("skipped_batches", folder / variant, *words, ranks=1)
         variants[variant] = sides.compared(record, expected, f"{num_skipped:,} batches skipped")
     if not short:
         scored = sides.plain("skipped_batches", folder / "scores", "variant=scores")
         twice = json.loads((scored / "twice.json").read_text(encoding="utf-8"))
         note = f"rows that gather_for_metrics returns twice after a skip; without one {twice['whole']}"
         variants["scores"] = sides.Side(wrong_rows=twice["resumed"], rows=NUM_SCORED, note=note)
-    return {"plain": variants.pop("map_style"), "here": here(folder, num_skipped, num_rows), "others": variants}
+    return variants, here(folder, num_skipped, num_rows)
 
 
 def here(folder: Path, num_skipped: int, num_rows: int) -> sides.Side:
-    """A checkpoint of this project that is moved to that step by hand, for a million steps would take half an hour."""
+    """Resume from a checkpoint whose step is changed by hand, since a million steps would take half an hour."""
     import numpy as np
 
     data = sides.prepared(folder, num_rows)

@@ -1,8 +1,8 @@
 """Accumulation over micro-batches of different sizes gives another gradient: transformers#34191, accelerate#3193.
 
-Rows have 1 to 9 tokens, and 50 rows do not divide by two ranks, three batches of four and an epoch's last step. Right is the
-mean over the tokens of the global batch: a row's weight is its tokens divided by all tokens of the step. A row that fills up
-the last batches of an epoch (`even_batches`) has the wrong weight too.
+Rows have 1 to 9 tokens, and 50 rows are not divisible by two ranks, three batches of four and an epoch's last step. The
+correct loss is the mean over the tokens of the global batch: the weight of a row is the number of its tokens divided by that
+of the step. A row that fills up the last batches of an epoch (`even_batches`) has a wrong weight too.
 """
 
 from pathlib import Path
@@ -17,49 +17,37 @@ NUM_ROWS, MAX_TOKENS, BATCH_SIZE, ACCUMULATION = 50, 9, 4, 3
 
 
 def rank(settings: Any) -> None:
-    from benchmarks.pains import plain
-
-    if settings.variant == "summed":
-        summed(settings)
-    else:
-        plain.train(settings)
-
-
-def summed(settings: Any) -> None:
-    """As in "Gradient accumulation on training samples of variable size" of Accelerate's guide."""
+    """Train; for the variant `summed` as in "Gradient accumulation on training samples of variable size" of the guide."""
     import math
     from contextlib import nullcontext
 
     import torch
     from accelerate.utils import set_seed
-    from torch.utils.data import DataLoader
 
     from benchmarks.pains import plain
-    from benchmarks.pains.recipe.model import Recorder, Rows, Shares
 
+    if settings.variant != "summed":
+        plain.train(settings)
+        return
     accelerator = plain.accelerator_of(settings)
     set_seed(plain.SEED)
-    source: Any = Rows(settings.num_rows, settings.max_tokens)
-    model: Any = Shares(settings.num_rows)
-    optimizer = Recorder(model, plain.LEARNING_RATE, accelerator.is_main_process)
-    loader = DataLoader(source, batch_size=settings.batch_size, shuffle=True, collate_fn=source.collate)
-    model, optimizer, loader = accelerator.prepare(model, optimizer, loader)
+    model, optimizer, loader = plain.prepare(settings, accelerator)
     batches, accumulation = iter(loader), settings.accumulation
     remainder = len(loader) % accumulation or accumulation
     num_updates = math.ceil(len(loader) / accumulation)
     for update in range(num_updates):
-        of_step = [next(batches) for _ in range(accumulation if update < num_updates - 1 else remainder)]
-        local = torch.stack([batch["tokens"].sum() for batch in of_step]).sum()
+        micro_batches = [next(batches) for _ in range(accumulation if update < num_updates - 1 else remainder)]
+        local = torch.stack([batch["tokens"].sum() for batch in micro_batches]).sum()
         num_tokens = accelerator.gather(local).sum().item()
-        for number, batch in enumerate(of_step):
-            with nullcontext() if number == len(of_step) - 1 else model.no_sync():
+        for number, batch in enumerate(micro_batches):
+            with nullcontext() if number == len(micro_batches) - 1 else model.no_sync():
                 accelerator.backward(model(batch).sum() * accumulation * accelerator.num_processes / num_tokens)
         optimizer.step()
         optimizer.zero_grad()
     accelerator.end_training()
 
 
-def reproduce(folder: Path, short: bool) -> dict[str, Any]:
+def reproduce(folder: Path, short: bool) -> sides.Reproduced:
     words = (f"num_rows={NUM_ROWS}", f"max_tokens={MAX_TOKENS}", f"batch_size={BATCH_SIZE}", f"accumulation={ACCUMULATION}")
     variants = {}
     for variant in ("accumulate",) if short else ("accumulate", "summed"):
@@ -68,24 +56,23 @@ def reproduce(folder: Path, short: bool) -> dict[str, Any]:
     data = sides.prepared(folder.parent, NUM_ROWS, MAX_TOKENS)
     size = BATCH_SIZE * ACCUMULATION * sides.RANKS
     record = sides.here(data, folder / "here", batch_size=size, micro_batch_size=BATCH_SIZE, max_epochs=1)
-    return {"plain": variants.pop("accumulate"), "here": weighed(record), "others": variants}
+    return variants, weighed(record)
 
 
 def weighed(record: Path) -> sides.Side:
-    """Rows whose weight is not that of their tokens, and the largest error of a weight, relative to the right one."""
+    """Rows whose weight is not that of their tokens, and the largest relative error of a weight."""
     from benchmarks.pains.recipe.model import Rows
 
     steps = rows.steps(record)
     tokens = Rows(NUM_ROWS, MAX_TOKENS).gather(np.arange(NUM_ROWS))["tokens"].tolist()
-    expected = []
-    for step in steps:
-        total = sum(tokens[row] for row in step)
-        expected.append({row: tokens[row] / total for row in step})
-    errors = [(row, abs(step[row] / of[row] - 1)) for step, of in zip(steps, expected, strict=True) for row in of]
-    times = rows.census(steps, NUM_ROWS)
-    wrong = {row for row, error in errors if error > rows.TOLERANCE} | set(times["repeated"]) | set(times["missing"])
-    largest = max(error for _, error in errors)
+    errors = [
+        (row, abs(weight / tokens[row] * sum(tokens[other] for other in step) - 1))
+        for step in steps
+        for row, weight in step.items()
+    ]
+    census = rows.census(steps, NUM_ROWS)
+    wrong = {row for row, error in errors if error > rows.TOLERANCE} | {*census["repeated"], *census["missing"]}
     return sides.Side(
         wrong_rows=len(wrong), rows=NUM_ROWS, seconds=round(rows.record(record)[0]["cpu_s"], 2),
-        note=f"weights wrong by up to {largest:.1%}, {len(times['repeated'])} rows in two steps",
+        note=f"weights wrong by up to {max(error for _, error in errors):.1%}, {len(census['repeated'])} rows in two steps",
     )  # fmt: skip

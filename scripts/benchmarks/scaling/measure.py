@@ -1,7 +1,9 @@
-"""One training of hot_sellers on more and more ranks: speed-up, efficiency, hours, cost.
+"""One training of hot_sellers on increasing numbers of ranks: speed-up, efficiency, hours, cost.
 
-Strong scaling: the global batch is the same on every number of ranks. The numbers of ranks take turns, round by round, and
-each speed is divided by that of the same round on one rank, so that a drift of the machine hits both.
+    python scripts/benchmark.py scaling
+
+Strong scaling: the global batch is the same on any number of ranks. The numbers of ranks alternate, and each speed is
+relative to that on one rank in the same round, so that a drift of the machine affects both.
 """
 
 import dataclasses
@@ -9,7 +11,6 @@ import itertools
 import math
 import os
 import statistics
-import sys
 import tempfile
 from collections.abc import Sequence
 from concurrent.futures import ThreadPoolExecutor
@@ -17,7 +18,8 @@ from pathlib import Path
 from typing import Any
 
 from benchmarks.runs import enough, launcher, num_gpus, quartiles, speed
-from benchmarks.timing import ROOT, SCRIPTS, timed
+from benchmarks.scaling.settings import Scaling
+from benchmarks.timing import ROOT, SCRIPTS, script, timed
 from ensemble import configuration as config
 from ensemble import folders
 from ensemble.errors import Failure, UserError
@@ -29,12 +31,12 @@ TRAINING = ("max_epochs=1",)
 
 DOUBLINGS = (1, 2, 4, 8)
 ON_CPU = (1, 2)
-"""Numbers of ranks where none are asked for."""
+"""Numbers of ranks if none are given."""
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class Launch:
-    """A number of ranks on a number of nodes, and the words before a script that start them."""
+    """A number of ranks on a number of nodes, and the words before a script that launch them."""
 
     ranks: int
     nodes: int
@@ -43,7 +45,7 @@ class Launch:
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class Training:
-    """What a finished run's folder says of it; `device` is cpu, or the GPU's name."""
+    """The results in the folder of a finished run; `device` is cpu, or the name of the GPU."""
 
     ranks: int
     device: str
@@ -52,73 +54,73 @@ class Training:
     data_wait: float
 
 
-def scaling(
-    *,
-    rounds: int,
-    ranks: Sequence[int] = (),
-    ranks_per_node: int = 1,
-    configuration: str = "",
-    training: Sequence[str] = (),
-    data: str = "",
-    folder: str = "",
-    price_per_gpu_hour: float = 0.0,
-) -> dict[str, Any]:
-    """What each number of ranks was worth, the settings of which are those of `Scaling`.
+def scaling(**arguments: Any) -> dict[str, Any]:
+    """Measure each number of ranks; the arguments are those of `Scaling`.
 
-    On a machine's CPU also what it has for as many trainings that know nothing of each other, on their part of the batch
-    each, at once; and one rank with a thread per core, as in the demo. Raises `UserError` before anything is measured.
+    On the CPU of a machine also as many independent trainings at once, each with its part of the batch; and one rank with a
+    thread per core, as in the demo. Raises `UserError` before anything is measured.
     """
-    enough(rounds, 2)
-    if not 0 <= price_per_gpu_hour < math.inf:
-        raise UserError(f"price_per_gpu_hour={price_per_gpu_hour} is impossible: it must be 0, for none, or more")
-    launches = plan(ranks, ranks_per_node, configuration)
-    most = launches[-1].ranks
-    words = [*TRAINING, *training]
+    settings = Scaling(**arguments)
+    configuration, data, price = settings.configuration, settings.data, settings.price_per_gpu_hour
+    enough(settings.rounds, 2)
+    if not 0 <= price < math.inf:
+        raise UserError(f"price_per_gpu_hour={price} is impossible: it must be 0, for none, or more")
+    launches = plan(settings.ranks, settings.ranks_per_node, configuration)
+    words = [*TRAINING, *settings.training]
     batch_size = _batch_size(words, [launch.ranks for launch in launches])
     if data:
         folders.read_manifest(data)
-    if _in_job(configuration) and not folder:
+    if _in_job(configuration) and not settings.folder:
         raise UserError(
             "folder= is empty, and other nodes do not see this one's temporary folder: name one that all nodes see"
         )
-    runs: dict[int, list[Training]] = {launch.ranks: [] for launch in launches}
-    alone: list[list[Training]] = []
-    all_cores: list[Training] = []
-    with _scratch(folder) as scratch, ThreadPoolExecutor(most) as pool:
+    with _scratch(settings.folder) as scratch:
         if not data:
             data = f"{scratch}/prepared"
-            timed([sys.executable, SCRIPTS / "prepare_data.py", f"out={data}", f"raw={scratch}/raw", *MARKET])
-
-        def train(out: str, launch: Sequence[str | Path], *more: str) -> Training:
-            run = Path(scratch) / out
-            timed([*launch, SCRIPTS / "train.py", f"data={data}", f"out={run}", *words, *more])
-            return read(run)
-
-        for number in range(1, rounds + 1):
-            for launch in launches:
-                found = train(f"{launch.ranks}-ranks-{number}", launch.words)
-                if found.ranks != launch.ranks:
-                    raise Failure(f"{found.ranks} ranks came up where {launch.ranks} were asked for, by {launch.words}")
-                runs[launch.ranks].append(found)
-                print(f"round {number}, ranks {launch.ranks}: {found.samples_per_s:.0f} samples/s", flush=True)
-            if not configuration and found.device == "cpu":
-                outs = [f"alone-{number}-{place}" for place in range(most)]
-                alone.append(list(pool.map(lambda out: train(out, launcher(1), f"batch_size={batch_size // most}"), outs)))
-                all_cores.append(train(f"all-cores-{number}", launcher(1, threads=os.cpu_count() or 1)))
+            timed(script("prepare_data", f"out={data}", f"raw={scratch}/raw", *MARKET))
+        runs, alone, all_cores = _measure(Path(scratch), data, words, settings.rounds, launches, configuration, batch_size)
     return {
         "scaling": "strong: the global batch is the same on every number of ranks",
         "batch_size": batch_size,
-        "rounds": rounds,
+        "rounds": settings.rounds,
         "training": words,
         "configuration": configuration or "by hardware",
-        "price_per_gpu_hour": price_per_gpu_hour or None,
-        "by_ranks": table(launches, runs, price_per_gpu_hour),
-        **(beside(runs[1], alone, all_cores) if alone else {}),
+        "price_per_gpu_hour": price or None,
+        "by_ranks": table(launches, runs, price),
+        **(independent(runs[1], alone, all_cores) if alone else {}),
     }
 
 
+def _measure(
+    scratch: Path, data: str, words: list[str], rounds: int, launches: list[Launch], configuration: str, batch_size: int
+) -> tuple[dict[int, list[Training]], list[list[Training]], list[Training]]:
+    """The trainings of all rounds: by number of ranks, independent ones, and with a thread per core."""
+    runs: dict[int, list[Training]] = {launch.ranks: [] for launch in launches}
+    alone: list[list[Training]] = []
+    all_cores: list[Training] = []
+    most = launches[-1].ranks
+
+    def train(out: str, launch: Sequence[str | Path], *more: str) -> Training:
+        timed([*launch, SCRIPTS / "train.py", f"data={data}", f"out={scratch / out}", *words, *more])
+        return read(scratch / out)
+
+    with ThreadPoolExecutor(most) as pool:
+        for number in range(1, rounds + 1):
+            for launch in launches:
+                result = train(f"{launch.ranks}-ranks-{number}", launch.words)
+                if result.ranks != launch.ranks:
+                    raise Failure(f"{result.ranks} ranks came up where {launch.ranks} were asked for, by {launch.words}")
+                runs[launch.ranks].append(result)
+                print(f"round {number}, ranks {launch.ranks}: {result.samples_per_s:.0f} samples/s", flush=True)
+            if not configuration and result.device == "cpu":
+                outs = [f"alone-{number}-{place}" for place in range(most)]
+                alone.append(list(pool.map(lambda out: train(out, launcher(1), f"batch_size={batch_size // most}"), outs)))
+                all_cores.append(train(f"all-cores-{number}", launcher(1, threads=os.cpu_count() or 1)))
+    return runs, alone, all_cores
+
+
 def _batch_size(words: Sequence[str], ranks: Sequence[int]) -> int:
-    """The global batch of all trainings; `UserError` for words that are no settings, and a batch that ranks cannot share."""
+    """The global batch of all trainings; `UserError` for unknown settings, and for a batch that the ranks do not divide."""
     batch_size: int = config.load(config_class("hot_sellers"), None, ["data=…", "out=…", *words]).batch_size
     multiple = math.lcm(*ranks)
     if batch_size % multiple:
@@ -131,10 +133,10 @@ def _batch_size(words: Sequence[str], ranks: Sequence[int]) -> int:
 
 
 def plan(ranks: Sequence[int], ranks_per_node: int, configuration: str) -> list[Launch]:
-    """How each number of ranks is started: by srun in a Slurm job that names its YAML, else on this machine.
+    """How to launch each number of ranks: by srun in a Slurm job with a `configuration`, otherwise on this machine.
 
-    No `ranks` are those of `DOUBLINGS` that the job's nodes or the machine's GPUs can hold, and `ON_CPU` without a GPU.
-    Raises `UserError` for numbers that cannot be held, do not rise, or do not begin with 1, by which the others are divided.
+    Without `ranks`: those of `DOUBLINGS` for which the job has nodes or the machine GPUs, and `ON_CPU` without a GPU. Raises
+    `UserError` for numbers that are too large, do not increase, or do not begin with 1, to which the others are compared.
     """
     if ranks and (ranks[0] != 1 or any(after <= before for before, after in itertools.pairwise(ranks))):
         raise UserError(f"ranks={list(ranks)} is impossible: the numbers must begin with 1, and rise, as in ranks=[1,2,4]")
@@ -155,7 +157,7 @@ def plan(ranks: Sequence[int], ranks_per_node: int, configuration: str) -> list[
 
 
 def _in_job(configuration: str) -> bool:
-    """Whether srun starts the ranks: in a Slurm job's shell one may still measure the node that one is on."""
+    """Whether srun launches the ranks; without a configuration, a job measures the node that it runs on."""
     return bool(configuration) and "SLURM_JOB_ID" in os.environ
 
 
@@ -168,12 +170,12 @@ def _hold(ranks: Sequence[int], held: Sequence[int], why: str) -> None:
 
 
 def nodes_for(ranks: int, ranks_per_node: int) -> int:
-    """The fewest nodes that hold so many ranks, as many on each."""
+    """The smallest number of nodes for `ranks`, with equally many on each."""
     return next(nodes for nodes in range(1, ranks + 1) if ranks % nodes == 0 and ranks // nodes <= ranks_per_node)
 
 
 def by_srun(ranks: int, nodes: int, configuration: str) -> list[str | Path]:
-    """The words before a script that start so many ranks in a Slurm job: slurm/node.sh, once on each node."""
+    """The words before a script that launch it in a Slurm job: slurm/node.sh, once on each node."""
     return [
         "env", f"RANKS_PER_NODE={ranks // nodes}",
         "srun", f"--nodes={nodes}", f"--ntasks={nodes}", "--ntasks-per-node=1", "--kill-on-bad-exit=1",
@@ -182,7 +184,7 @@ def by_srun(ranks: int, nodes: int, configuration: str) -> list[str | Path]:
 
 
 def _scratch(folder: str) -> tempfile.TemporaryDirectory[str]:
-    """A folder for the runs, which goes when all is measured."""
+    """A folder for the runs, which is deleted at the end."""
     try:
         if folder:
             Path(folder).mkdir(parents=True, exist_ok=True)
@@ -192,7 +194,7 @@ def _scratch(folder: str) -> tempfile.TemporaryDirectory[str]:
 
 
 def read(run: Path) -> Training:
-    """What a finished run's folder says of it."""
+    """The results in the folder of a finished run."""
     summary, environment = (folders.read_json(run / name) for name in ("summary.json", "environment.json"))
     samples_per_s, data_wait = speed(run)
     return Training(
@@ -207,42 +209,42 @@ def read(run: Path) -> Training:
 def table(
     launches: Sequence[Launch], runs: dict[int, list[Training]], price_per_gpu_hour: float = 0.0
 ) -> list[dict[str, Any]]:
-    """A row for each number of ranks, from the trainings of each round; ratios are taken round by round.
+    """A row for each number of ranks, from the trainings of all rounds; ratios are computed for each round.
 
-    Hours are a training's seconds × ranks: `gpu_hours` on GPUs, `rank_hours` on CPUs, which have no cost. The cost of a
-    million samples has the price's currency, and is None without a price.
+    Hours are the seconds of a training × ranks: `gpu_hours` on GPUs, `rank_hours` on CPUs, which have no cost. The cost of a
+    million samples is in the currency of the price, and None without a price.
     """
     rows = []
     for launch in launches:
-        found = runs[launch.ranks]
-        speed_ups = [run.samples_per_s / one.samples_per_s for run, one in zip(found, runs[1], strict=True)]
-        on_gpus = found[0].device != "cpu"
-        speeds = quartiles([run.samples_per_s for run in found])
+        trainings = runs[launch.ranks]
+        speed_ups = [run.samples_per_s / one.samples_per_s for run, one in zip(trainings, runs[1], strict=True)]
+        on_gpus = trainings[0].device != "cpu"
+        speeds = quartiles([run.samples_per_s for run in trainings])
         cost = price_per_gpu_hour * launch.ranks * 1e6 / (3600 * speeds["median"])
-        hours = statistics.median(launch.ranks * run.seconds / 3600 for run in found)
+        hours = statistics.median(launch.ranks * run.seconds / 3600 for run in trainings)
         rows.append(
             {
                 "ranks": launch.ranks,
                 "nodes": launch.nodes,
-                "device": found[0].device,
+                "device": trainings[0].device,
                 "samples_per_s": speeds,
                 "speed_up": quartiles(speed_ups),
                 "efficiency": quartiles([speed_up / launch.ranks for speed_up in speed_ups]),
                 "gpu_hours" if on_gpus else "rank_hours": round(hours, 6),
                 "cost_per_million_samples": float(f"{cost:.4g}") if price_per_gpu_hour and on_gpus else None,
-                "data_wait": quartiles([run.data_wait for run in found]),
-                "rounds": [round(run.samples_per_s, 1) for run in found],
+                "data_wait": quartiles([run.data_wait for run in trainings]),
+                "rounds": [round(run.samples_per_s, 1) for run in trainings],
             }
         )
     return rows
 
 
-def beside(one: Sequence[Training], alone: Sequence[Sequence[Training]], all_cores: Sequence[Training]) -> dict[str, Any]:
-    """What a machine's cores have for trainings that do not talk, by one rank in each round; and one rank on all cores."""
+def independent(
+    one: Sequence[Training], alone: Sequence[Sequence[Training]], all_cores: Sequence[Training]
+) -> dict[str, Any]:
+    """Independent trainings, relative to one rank in the same round; and one rank on all cores."""
     speeds = [sum(training.samples_per_s for training in together) for together in alone]
-    efficiencies = [
-        speed / (len(together) * single.samples_per_s) for speed, together, single in zip(speeds, alone, one, strict=True)
-    ]
+    efficiencies = [speed / (len(alone[0]) * single.samples_per_s) for speed, single in zip(speeds, one, strict=True)]
     return {
         "trainings_alone": {
             "trainings": len(alone[0]),

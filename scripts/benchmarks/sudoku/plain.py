@@ -1,4 +1,4 @@
-"""A generator and solver in plain Python, to compare with: bit masks, minimum remaining values, removal in random order."""
+"""A generator and a solver in plain Python, for comparison: bit masks, minimum remaining values, removal in random order."""
 
 import random
 
@@ -6,26 +6,23 @@ from ensemble.recipes.sudoku.boards import Board
 
 
 class Solver:
-    """Counts solutions of puzzles of one board."""
+    """Counts the solutions of puzzles of one board. A puzzle is a list with one bit for each digit, 0 for a blank cell."""
 
     def __init__(self, board: Board):
         self.units = board.units_of_cells().tolist()
         self.full, self.num_units = (1 << board.side) - 1, 3 * board.side
 
     def num_solutions(self, puzzle: list[int], limit: int, generator: random.Random | None = None) -> int:
-        """Up to `limit`. puzzle : one bit for each digit, 0 for a blank; at the limit it is left as the last solution.
+        """The number of solutions, at most `limit`; when the limit is reached, `puzzle` contains the last solution.
 
-        generator : draws the order of digits; None for ascending.
+        generator : draws the order in which digits are tried; None for ascending.
         """
-        used = [0] * self.num_units
-        for cell, bit in enumerate(puzzle):
-            for unit in self.units[cell]:
-                used[unit] |= bit
+        used = self._used(puzzle)
         blank = {cell for cell, bit in enumerate(puzzle) if not bit}
 
-        def search(found: int) -> int:
+        def search(num_solutions: int) -> int:
             if not blank:
-                return found + 1
+                return num_solutions + 1
             fewest, best, options = 99, -1, 0
             for cell in blank:
                 row, column, box = self.units[cell]
@@ -35,7 +32,7 @@ class Solver:
                     fewest, best, options = count, cell, candidates
                     if count < 2:
                         break
-            bits = [1 << digit for digit in range(options.bit_length()) if options >> digit & 1]
+            bits = self._bits(options)
             if generator:
                 generator.shuffle(bits)
             blank.discard(best)
@@ -43,28 +40,34 @@ class Solver:
                 puzzle[best] = bit
                 for unit in self.units[best]:
                     used[unit] |= bit
-                found = search(found)
-                if found >= limit:
-                    return found
+                num_solutions = search(num_solutions)
+                if num_solutions >= limit:
+                    return num_solutions
                 for unit in self.units[best]:
                     used[unit] &= ~bit
             puzzle[best] = 0
             blank.add(best)
-            return found
+            return num_solutions
 
         return search(0)
 
     def has_another(self, puzzle: list[int], cell: int) -> bool:
-        """Whether there is a solution with another digit in a cell, which is given; the puzzle without it had one."""
-        used = [0] * self.num_units
-        for other, bit in enumerate(puzzle):
-            if other != cell:
-                for unit in self.units[other]:
-                    used[unit] |= bit
+        """Whether a puzzle with one solution has another if the digit of a cell is removed."""
+        used = self._used([*puzzle[:cell], 0, *puzzle[cell + 1 :]])
         row, column, box = self.units[cell]
-        options = self.full & ~(used[row] | used[column] | used[box] | puzzle[cell])
-        bits = [1 << digit for digit in range(options.bit_length()) if options >> digit & 1]
+        bits = self._bits(self.full & ~(used[row] | used[column] | used[box] | puzzle[cell]))
         return any(self.num_solutions([*puzzle[:cell], bit, *puzzle[cell + 1 :]], 1) for bit in bits)
+
+    def _used(self, puzzle: list[int]) -> list[int]:
+        """The digits of each unit."""
+        used = [0] * self.num_units
+        for cell, bit in enumerate(puzzle):
+            for unit in self.units[cell]:
+                used[unit] |= bit
+        return used
+
+    def _bits(self, options: int) -> list[int]:
+        return [1 << digit for digit in range(options.bit_length()) if options >> digit & 1]
 
 
 def generate(board: Board, count: int, clues: int, seed: int) -> list[list[int]]:

@@ -1,4 +1,4 @@
-"""The first puzzles of a process, for `sudoku_data`."""
+"""The process that `sudoku_data` starts, to measure the compilation."""
 
 from benchmarks.sudoku.settings import SudokuCompile
 from ensemble.recipes.sudoku import puzzles
@@ -7,7 +7,8 @@ from ensemble.recipes.sudoku.orbits import canonical_forms
 
 
 def run(settings: SudokuCompile) -> None:
+    """Generate the first puzzles of a process, solve them, and compute their canonical forms."""
     board = board_of(6)
-    made = puzzles.generate(board, seed=0, first=0, count=settings.num_puzzles, clues=18, threads=1)
-    puzzles.solve(board, made[0], 1)
-    canonical_forms(board, *made, 1)
+    boards, solutions = puzzles.generate(board, seed=0, first=0, count=settings.num_puzzles, clues=18, threads=1)
+    puzzles.solve(board, boards, 1)
+    canonical_forms(board, boards, solutions, 1)

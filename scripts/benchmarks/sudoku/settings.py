@@ -1,4 +1,4 @@
-"""Settings of the benchmarks in measure.py. Nothing heavy is imported here."""
+"""Settings of the benchmarks in measure.py. No large library is imported here."""
 
 import dataclasses
 
@@ -7,59 +7,59 @@ from benchmarks.results import Results
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class SudokuData(Results):
-    """Puzzles generated, solved, compared and transformed a CPU second, on one thread; two minutes."""
+    """Puzzles generated, solved, compared and transformed per CPU second, on one thread; two minutes."""
 
     rounds: int = 5
-    """Pieces of work of ours, each followed by one of plain Python."""
+    """Measurements of this project, each followed by one of plain Python."""
     clues_17: str = ""
     """A file of 9 × 9 puzzles with 17 clues, one on each line, such as G. Royle's list; empty to leave them out."""
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class SudokuDemo(Results):
-    """Networks of the preset sudoku_demo trained and tested, each two CPU minutes."""
+    """The preset sudoku_demo, trained and tested; two CPU minutes for each training."""
 
     seeds: int = 3
-    """Trainings of TRM; the network without recursion has one."""
+    """Trainings of TRM; the other variants have one each."""
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class SudokuNine(Results):
-    """The preset sudoku_9x9_cpu trained and tested by number of clues, on one thread."""
+    """The preset sudoku_9x9_cpu, trained and tested for several numbers of clues, on one thread."""
 
     folder: str = "runs/sudoku_9x9"
-    """Where data and trainings are kept; the command goes on with what is there."""
+    """The folder of data and trainings; the command continues with those that it contains."""
     clues: tuple[int, ...] = (45, 36, 30)
-    """Given digits of each puzzle."""
+    """Numbers of given digits of a puzzle, one training for each."""
     epochs: int = 0
-    """Of each training; 0 for the preset's."""
+    """Epochs of each training; 0 for those of the preset."""
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class SudokuSelection(Results):
-    """Latent starts, symmetries and several networks side by side, at equal cost; three CPU minutes."""
+    """Latent starts, symmetries and several networks, compared at equal cost; three CPU minutes."""
 
     epochs: int = 4
-    """Of the network that is trained alone; short, so that some puzzles fail."""
+    """Epochs of the network that is trained alone; few, so that some puzzles are not solved."""
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class SudokuTable(Results):
-    """Steps of SparseSignSGD on a large table: CPU time, and memory beside the table; it takes 5 GB."""
+    """Steps of SparseSignSGD on a large table: CPU time and memory; it takes 5 GB."""
 
     num_rows: int = 10_000_000
     """Rows of the table."""
     width: int = 128
     """Columns of the table."""
     batch_size: int = 768
-    """Uses in each step, of rows drawn at random."""
+    """Rows drawn at random in each step."""
     steps: int = 100
     """Steps to train."""
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class SudokuThroughput(Results):
-    """Training steps beside those of the reference models, in turn, on one thread; ten CPU minutes."""
+    """Training steps, alternately with those of the reference models, on one thread; ten CPU minutes."""
 
     hrm: str = ""
     """A folder with the source of sapientinc/HRM; empty to leave it out."""
@@ -68,17 +68,17 @@ class SudokuThroughput(Results):
     widths: tuple[int, ...] = (64, 128, 256)
     """Widths of the latent states; multiples of 32, the width of a head."""
     batch_size: int = 128
-    """Puzzles of a step."""
+    """Puzzles in a step."""
     rounds: int = 3
-    """Timed steps of ours; the reference has one more."""
+    """Measured steps of this project; the reference has one more."""
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class SudokuCompile:
-    """The first puzzles of a process, which `sudoku_data` times; it writes no JSON."""
+    """The first puzzles of a process that `sudoku_data` starts; it writes no results of its own."""
 
     num_puzzles: int = 10
-    """Puzzles of side 6 to generate, solve and bring to their canonical form."""
+    """Puzzles of side 6 to generate, to solve and to compute the canonical form of."""
 
 
 SCHEMAS: dict[str, type] = {

@@ -1,21 +1,23 @@
-"""Training steps of the recipe beside those of the reference models: puzzles a CPU second on one thread.
+"""Training steps of the recipe and of the reference models: puzzles per CPU second on one thread.
 
-The references are folders with the source of sapientinc/HRM and SamsungSAILMontreal/TinyRecursiveModels, of which nothing is
-changed. Two packages that they import are replaced in `sys.modules`: flash_attn, which needs a GPU, by
-`torch.nn.functional.scaled_dot_product_attention`, and einops by the two transpositions for which TRM uses it.
+    python scripts/benchmark.py sudoku_throughput hrm=FOLDER trm=FOLDER
 
-Both sides have the same weights, module calls, optimizer (AdamATan2), batch and losses, in float32. The references' tables
-of symbols are cut to ours: they have a padding symbol, and a blank as an answer. Neither has a puzzle embedding or
-exploration. A step is the segment with its loss, the backward pass and the optimizer.
+The references are folders with the unchanged source of sapientinc/HRM and SamsungSAILMontreal/TinyRecursiveModels. Two
+packages that they import are replaced in `sys.modules`: flash_attn, which needs a GPU, by PyTorch's
+`scaled_dot_product_attention`, and einops by the two transpositions for which TRM uses it.
+
+Both sides have the same weights, module calls, optimizer (AdamATan2), batch and losses, in float32, and neither has a puzzle
+embedding or exploration. The references' tables of symbols are reduced to ours, without padding and without a blank as an
+answer. A step consists of the segment with its loss, the backward pass and the optimizer.
 """
 
 import importlib
 import statistics
 import sys
-import time
 import types
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -23,7 +25,8 @@ import numpy as np
 import torch
 import torch.nn.functional as F
 
-from benchmarks.runs import by_neighbours, enough
+from benchmarks.runs import alternately, by_neighbours, enough
+from benchmarks.timing import cpu_seconds
 from ensemble.errors import UserError
 from ensemble.neural.loader import Batch
 from ensemble.neural.optimizers import AdamATan2
@@ -39,7 +42,7 @@ HEAD_WIDTH = 32
 SEGMENTS = 16
 RATE, WEIGHT_DECAY = 1e-4, 1.0
 TOLERANCE = 1e-5
-"""Relative difference of the losses of a step."""
+"""The largest relative difference of the losses of a step."""
 REFERENCES: dict[str, tuple[str, str, dict[str, int]]] = {
     "hrm": (
         "models.hrm.hrm_act_v1",
@@ -52,52 +55,51 @@ REFERENCES: dict[str, tuple[str, str, dict[str, int]]] = {
         {"num_layers": 2, "high_cycles": 3, "low_cycles": 6},
     ),
 }
-"""Module, class, and the published numbers of layers and cycles."""
+"""Module and class of each reference, and its published numbers of layers and cycles."""
 Step = Callable[[], float]
-"""Makes one training step, and returns the mean loss of a puzzle."""
+"""Makes one training step, and returns the mean loss of the puzzles."""
 
 
-def measured(folder_of: dict[str, str], widths: tuple[int, ...], batch_size: int, rounds: int) -> dict[str, Any]:
-    """By reference and width: puzzles a CPU second of both, the ratio, and the largest difference of their losses."""
+def sudoku_throughput(hrm: str, trm: str, widths: tuple[int, ...], batch_size: int, rounds: int) -> dict[str, Any]:
+    """For each reference and width: puzzles per CPU second of both, the ratio, and the largest difference of losses."""
+    folder_of = {name: folder for name, folder in (("hrm", hrm), ("trm", trm)) if folder}
+    if not folder_of:
+        raise UserError("hrm= and trm= are both empty: give the folder of at least one reference")
     enough(rounds, 2)
     torch.set_num_threads(1)
     batch = _batch(batch_size)
-    found: dict[str, Any] = {}
+    results: dict[str, Any] = {}
     for name, folder in folder_of.items():
-        found[name] = {}
+        results[name] = {}
         for width in widths:
             with imported(Path(folder), name) as (model, losses):
-                found[name][str(width)] = _compared(*pair(name, width, model, losses, batch), batch_size, rounds)
-            print(f"{name} {width}: {found[name][str(width)]}", flush=True)
-    return {"batch_size": batch_size, "rounds": rounds, **found}
+                results[name][str(width)] = _compared(*pair(name, width, model, losses, batch), batch_size, rounds)
+            print(f"{name} {width}: {results[name][str(width)]}", flush=True)
+    return {"batch_size": batch_size, "rounds": rounds, **results}
 
 
-def _compared(theirs: Step, ours: Step, batch_size: int, rounds: int) -> dict[str, Any]:
-    """A warm-up of each, then theirs, ours, theirs … theirs; the losses of equal steps are compared."""
-    both = (theirs, ours)
-    steps = [_timed(both[number % 2]) for number in range(2)] + [
-        _timed(both[number % 2]) for number in range(2 * rounds + 1)
-    ]
-    losses = [loss for _, loss in steps]
-    difference = max(abs(one / other - 1) for one, other in zip(losses[:-1:2], losses[1::2], strict=True))
+def _compared(reference: Step, ours: Step, batch_size: int, rounds: int) -> dict[str, Any]:
+    """A step of each as a warm-up, then steps of both alternately; the losses of the same step are compared."""
+    losses: list[list[float]] = [[], []]
+
+    def timed(side: int) -> float:
+        return cpu_seconds(lambda: losses[side].append((reference, ours)[side]()))
+
+    measure = partial(timed, 0), partial(timed, 1)
+    for warm_up in measure:
+        warm_up()
+    seconds = alternately(*measure, rounds)
+    difference = max(abs(one / other - 1) for one, other in zip(*losses, strict=False))
     if difference > TOLERANCE:
         raise UserError(f"losses differ by {difference:.1e}, more than {TOLERANCE}: the two do not compute the same")
-    seconds = [spent for spent, _ in steps[2:]]
-    ratios, _ = by_neighbours(seconds[::2], seconds[1::2])
+    speeds = [round(batch_size / statistics.median(side), 2) for side in seconds]
     return {
-        "reference_puzzles_per_cpu_s": round(batch_size / statistics.median(seconds[::2]), 2),
-        "ours_puzzles_per_cpu_s": round(batch_size / statistics.median(seconds[1::2]), 2),
-        "times_faster": {"median": round(1 / statistics.median(ratios), 2), "least": round(1 / max(ratios), 2)},
+        "reference_puzzles_per_cpu_s": speeds[0],
+        "ours_puzzles_per_cpu_s": speeds[1],
+        "times_faster": by_neighbours(*seconds).times_faster,
         "steps_compared": rounds + 1,
         "largest_difference_of_losses": float(f"{difference:.1e}"),
     }
-
-
-def _timed(step: Step) -> tuple[float, float]:
-    """CPU seconds, and the loss."""
-    began = time.process_time()
-    loss = step()
-    return time.process_time() - began, loss
 
 
 def _batch(batch_size: int) -> Batch:
@@ -107,7 +109,7 @@ def _batch(batch_size: int) -> Batch:
 
 
 def pair(name: str, width: int, model: type, losses: type, batch: Batch) -> tuple[Step, Step]:
-    """Steps of the reference and of ours, which begin with equal weights."""
+    """Steps of the reference and of this project, with equal initial weights."""
     size, (_, _, repeated) = len(batch["puzzle"]), REFERENCES[name]
     torch.manual_seed(0)
     shape = Shape(
@@ -129,14 +131,14 @@ def pair(name: str, width: int, model: type, losses: type, batch: Batch) -> tupl
         "stablemax_cross_entropy",
     )  # fmt: skip
     _copy(ours, wrapped.model.inner)
-    counts = [sum(parameter.numel() for parameter in of.parameters()) for of in (ours, wrapped)]
+    counts = [sum(parameter.numel() for parameter in model.parameters()) for model in (ours, wrapped)]
     if counts[0] != counts[1]:
         raise UserError(f"ours has {counts[0]} parameters and the reference {counts[1]}: they must be equal")
-    return _their_step(wrapped, batch), _our_step(ours, shape, batch)
+    return _reference_step(wrapped, batch), _our_step(ours, shape, batch)
 
 
 def _copy(ours: Reasoner, inner: Any) -> None:
-    """Our weights, into the reference."""
+    """Copy our weights into the reference."""
     with torch.no_grad():
         inner.embed_tokens.embedding_weight = torch.nn.Parameter(ours.digits.weight.clone())
         inner.lm_head.weight.copy_(ours.to_digits.weight)
@@ -161,7 +163,7 @@ def _halves(weight: torch.Tensor, width: int) -> torch.Tensor:
     return torch.cat([turned, weight[2 * width :]])
 
 
-def _their_step(wrapped: torch.nn.Module, batch: Batch) -> Step:
+def _reference_step(wrapped: torch.nn.Module, batch: Batch) -> Step:
     """As in `train_batch` of the reference's pretrain.py."""
     inputs = {"inputs": batch["puzzle"], "labels": batch["solution"] - 1, "puzzle_identifiers": batch["puzzle_id"]}
     optimizer = AdamATan2(wrapped.parameters(), RATE, weight_decay=WEIGHT_DECAY)
@@ -170,18 +172,14 @@ def _their_step(wrapped: torch.nn.Module, batch: Batch) -> Step:
     def step() -> float:
         nonlocal carry
         carry, loss, _, _, _ = wrapped(carry=carry, batch=inputs, return_keys=[])
-        mean = loss / len(batch["puzzle"])
-        mean.backward()
-        optimizer.step()
-        optimizer.zero_grad()
-        return float(mean.detach())
+        return _update(loss / len(batch["puzzle"]), optimizer)
 
     return step
 
 
 def _our_step(model: Reasoner, shape: Shape, batch: Batch) -> Step:
     """As in the loop of ensemble.neural, with the recipe's own `step`."""
-    recipe = Sudoku.__new__(Sudoku)  # without a folder of data, whose batch is given
+    recipe = Sudoku.__new__(Sudoku)  # without a folder of data
     network: dict[str, Any] = {name: getattr(shape, name) for name in ("variant", "mixing", "positions", "width")}
     recipe.config = RecipeConfig(**network, segments=SEGMENTS, continue_loss=shape.variant == "hrm")
     recipe.board, recipe._used, recipe._offered = board_of(SIDE), torch.zeros(()), 0
@@ -191,39 +189,42 @@ def _our_step(model: Reasoner, shape: Shape, batch: Batch) -> Step:
     def step() -> float:
         nonlocal state
         loss, count, state = recipe.step(model, batch, state)
-        mean = loss / count
-        mean.backward()
-        optimizer.step()
-        optimizer.zero_grad()
-        return float(mean.detach())
+        return _update(loss / count, optimizer)
 
     return step
 
 
+def _update(loss: torch.Tensor, optimizer: torch.optim.Optimizer) -> float:
+    loss.backward()
+    optimizer.step()
+    optimizer.zero_grad()
+    return float(loss.detach())
+
+
 @contextmanager
 def imported(folder: Path, name: str) -> Iterator[tuple[type, type]]:
-    """The reference's model and its loss head. Both references have a package `models`, which is forgotten afterwards."""
+    """The reference's model and its loss head. Both references have a package `models`, which is removed afterwards."""
     module, model, _ = REFERENCES[name]
     if not (folder / f"{module.replace('.', '/')}.py").is_file():
         raise UserError(f"{name}={folder} has no {module.replace('.', '/')}.py: give a folder with the reference's source")
     flash, einops = types.ModuleType("flash_attn"), types.ModuleType("einops")
     flash.flash_attn_func, einops.rearrange = _attention, _rearranged  # type: ignore[attr-defined]
     replaced = {"flash_attn": flash, "einops": einops}
-    before = {known: sys.modules.get(known) for known in replaced}
+    before = {name: sys.modules[name] for name in replaced if name in sys.modules}
     sys.modules |= replaced
     sys.path.insert(0, str(folder))
     try:
         yield getattr(importlib.import_module(module), model), importlib.import_module("models.losses").ACTLossHead
     finally:
         sys.path.remove(str(folder))
-        for known in [known for known in sys.modules if known in replaced or known.split(".")[0] == "models"]:
-            del sys.modules[known]
-        sys.modules |= {known: of for known, of in before.items() if of is not None}
+        for name in [name for name in sys.modules if name in replaced or name.split(".")[0] == "models"]:
+            del sys.modules[name]
+        sys.modules |= before
 
 
 def _attention(q: torch.Tensor, k: torch.Tensor, v: torch.Tensor, causal: bool) -> torch.Tensor:
-    """Of (B, L, heads, width), as flash_attn has them."""
-    query, key, value = (of.transpose(1, 2) for of in (q, k, v))
+    """flash_attn's function; all tensors are (B, L, heads, width)."""
+    query, key, value = (tensor.transpose(1, 2) for tensor in (q, k, v))
     return F.scaled_dot_product_attention(query, key, value, is_causal=causal).transpose(1, 2).contiguous()
 
 

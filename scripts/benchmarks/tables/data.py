@@ -1,4 +1,4 @@
-"""The eleven public tables: where they come from, which rows are new, and the files that every method gets.
+"""The eleven public tables: their origin, which rows are new, and the files that every method gets.
 
 `write` makes a folder for each table, with the same files for all methods:
 
@@ -19,31 +19,32 @@ from typing import Any, Literal
 import numpy as np
 import polars as pl
 
+from benchmarks.runs import refuse_unknown
 from ensemble import folders
 from ensemble.errors import UserError
 
 SPLIT_SEED = 20261122
-"""Of the random quarter of each table. It is drawn once, and the same for every method and every seed of a method."""
+"""The seed of the random quarter of each table, which is the same for every method and every seed of a method."""
 SHARE_OF_NEW_ROWS = 0.25
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class Table:
-    """What a method needs to know of a table, and where a reader can get it."""
+    """A table: what methods need to know, and where a reader can get it."""
 
     target: str
     task: Literal["binary", "multiclass", "regression"]
     origin: str
     sha256: tuple[str, ...]
-    """Of the CSV content of each file, not compressed."""
+    """The hash of the uncompressed CSV content of each file."""
     files: tuple[str, ...] = ()
-    """Names without suffix, if they are not the table's: one to split, or those of an official split."""
+    """Names without suffix, if they differ from the table's: one file to split, or two of an official split."""
     time: str = ""
-    """If given, the last quarter in time is new."""
+    """The time column, if any: the last quarter in time is new."""
     time_format: str = ""
-    """Of dates; empty for a number."""
+    """The format of dates; empty if the time is a number."""
     drop: tuple[str, ...] = ()
-    """Columns that no method gets, since they only identify a row."""
+    """Columns that are removed, since they only identify a row."""
 
 
 TABLES = {
@@ -125,16 +126,14 @@ TABLES = {
 
 
 def chosen(names: Sequence[str]) -> dict[str, Table]:
-    """The tables of these names, all if there are none; `UserError` for an unknown name."""
-    for name in names:
-        if name not in TABLES:
-            raise UserError(f"names={list(names)}: there is no table '{name}', there are {', '.join(TABLES)}")
+    """The tables with these names, or all without names; `UserError` for an unknown name."""
+    refuse_unknown("names", names, TABLES, "table ")
     return {name: TABLES[name] for name in names or TABLES}
 
 
 def source_files(folder: str | Path, name: str) -> list[Path]:
     """NAME.csv.gz or NAME.csv of each file of a table; `UserError` for one that is missing."""
-    found = []
+    paths = []
     for file in TABLES[name].files or (name,):
         candidates = [Path(folder) / f"{file}{suffix}" for suffix in (".csv.gz", ".csv")]
         present = [path for path in candidates if path.is_file()]
@@ -142,8 +141,8 @@ def source_files(folder: str | Path, name: str) -> list[Path]:
             raise UserError(
                 f"there is no {candidates[0]}: get the table from {TABLES[name].origin}, or leave it out of names"
             )
-        found.append(present[0])
-    return found
+        paths.append(present[0])
+    return paths
 
 
 def write(name: str, source: str | Path, out: Path) -> dict[str, Any]:
@@ -188,9 +187,9 @@ def write(name: str, source: str | Path, out: Path) -> dict[str, Any]:
 
 
 def new_rows(rows: pl.DataFrame, table: Table) -> np.ndarray:
-    """Which rows of a table without an official split are new: (num_rows,) bool.
+    """Whether each row of a table without an official split is new: (num_rows,) bool.
 
-    The last quarter in time, where rows of the same moment stay together; or a random quarter.
+    The last quarter in time is new, and rows of the same time stay together; without a time, a random quarter.
     """
     if not table.time:
         drawn = np.random.default_rng(SPLIT_SEED).permutation(rows.height)
@@ -208,7 +207,7 @@ def _content(path: Path) -> bytes:
 
 
 def _cells(content: bytes, table: Table) -> pl.DataFrame:
-    """All cells as texts, so that they are written exactly as they were read."""
+    """The table with all cells as text, so that they are written as they were read."""
     rows = pl.read_csv(io.BytesIO(content), infer_schema=False)
     missing = [name for name in (table.target, table.time, *table.drop) if name and name not in rows.columns]
     if missing:

@@ -1,47 +1,57 @@
-"""One process of `benchmark.py tables`: another library fits a table, or predicts its new rows.
+"""One process of `benchmark.py tables` or `autogluon`: another library fits a table, or predicts its new rows.
 
     .venv-autogluon/bin/python -P scripts/benchmarks/tables/foreign_run.py fit good_quality TABLE OUT SEED TIME_LIMIT
     .venv-autogluon/bin/python -P scripts/benchmarks/tables/foreign_run.py predict good_quality TABLE OUT SEED TIME_LIMIT
 
-TABLE contains train.csv, new.csv and table.json (target, task, time column and its format). `fit` writes the model into
-OUT/model and facts about it into OUT/fit.json; `predict` writes OUT/predictions.parquet: row_id (the number of the row in
-new.csv) and `prediction`, or one column for each class. AutoGluon's virtual environment lacks this package, so nothing of
-it is imported here, and -P keeps the modules of this folder, some of which have common names, off the path.
+TABLE contains the training rows and the new rows as CSV or Parquet, and table.json (target, task, time column and its
+format; optionally the metric, the names of both files, and whether the time is a feature). `fit` writes the model into
+OUT/model and facts about it into OUT/fit.json; `predict` writes its seconds into OUT/predict.json, and
+OUT/predictions.parquet: row_id (the number of the row, unless the rows have a row_id) and `prediction`, or one column for
+each class. AutoGluon's virtual environment lacks this package, so nothing of it is imported here, and -P keeps the modules
+of this folder, some of which have common names, off the path.
 """
 
 import json
 import sys
+import time
 from pathlib import Path
 from typing import Any
 
 import pandas
 
-LIGHTGBM = "lightgbm"
+LIGHTGBM, STACKING = "lightgbm", "stacking"
 BY_TIME = "_by_time"
 DATE_PARTS = "_date_parts"
-"""After a preset: AutoGluon gets the parts of a date that plain LightGBM gets. Its own parts lack the hour."""
+"""Suffix of a preset with which AutoGluon gets the parts of a date as plain LightGBM does. Its own lack the hour."""
 NUM_TREES, LEARNING_RATE = 300, 0.05
+ROW_ID = "row_id"
 
 
 def main() -> None:
     work, method, table, out, seed, time_limit = sys.argv[1:]
     about = json.loads((Path(table) / "table.json").read_text())
-    rows = pandas.read_csv(Path(table) / {"fit": "train.csv", "predict": "new.csv"}[work])
+    file = Path(table) / about.get(work, {"fit": "train.csv", "predict": "new.csv"}[work])
+    rows = pandas.read_parquet(file) if file.suffix == ".parquet" else pandas.read_csv(file)
     if about["time_format"]:
         rows[about["time"]] = pandas.to_datetime(rows[about["time"]], format=about["time_format"])
     if about["time_format"] and (method == LIGHTGBM or method.endswith(DATE_PARTS)):
         rows = with_date_parts(rows, about["time"])
+    if not about.get("time_is_feature", True) and not method.endswith(BY_TIME):
+        rows = rows.drop(columns=about["time"])
     model = Path(out) / "model"
     if work == "fit":
-        if method == LIGHTGBM:
-            facts = fit_lightgbm(rows, about, model, int(seed))
+        if method in (LIGHTGBM, STACKING):
+            facts = fit_sklearn(rows, about, model, method, int(seed))
         else:
             facts = fit_autogluon(rows, about, model, method, int(seed), float(time_limit))
-        (Path(out) / "fit.json").write_text(json.dumps(facts, indent=1))
     else:
-        found = predict_lightgbm(rows, about, model) if method == LIGHTGBM else predict_autogluon(rows, about, model)
-        found.insert(0, "row_id", range(len(rows)))
-        found.to_parquet(Path(out) / "predictions.parquet")
+        row_id = rows.pop(ROW_ID) if ROW_ID in rows else range(len(rows))
+        began = time.perf_counter()
+        predictions = (predict_sklearn if method in (LIGHTGBM, STACKING) else predict_autogluon)(rows, about, model)
+        facts = {"warm_s": round(time.perf_counter() - began, 3)}
+        predictions.insert(0, ROW_ID, row_id)
+        predictions.to_parquet(Path(out) / "predictions.parquet")
+    (Path(out) / f"{work}.json").write_text(json.dumps(facts, indent=1))
 
 
 def fit_autogluon(
@@ -56,7 +66,7 @@ def fit_autogluon(
         label=about["target"],
         path=str(model),
         problem_type=about["task"],
-        eval_metric="root_mean_squared_error" if about["task"] == "regression" else "log_loss",
+        eval_metric=about.get("metric") or ("root_mean_squared_error" if about["task"] == "regression" else "log_loss"),
         verbosity=2,
         learner_kwargs={"random_state": seed},
     )
@@ -84,33 +94,54 @@ def predict_autogluon(rows: pandas.DataFrame, about: dict[str, Any], model: Path
     return predictor.predict_proba(rows, as_multiclass=True).reset_index(drop=True).rename(columns=str)
 
 
-def fit_lightgbm(rows: pandas.DataFrame, about: dict[str, Any], model: Path, seed: int) -> dict[str, Any]:
-    """The library's defaults on all rows, with texts as pandas categories: no validation, no early stopping."""
+def fit_sklearn(rows: pandas.DataFrame, about: dict[str, Any], model: Path, method: str, seed: int) -> dict[str, Any]:
+    """LightGBM's defaults on all rows, with texts as pandas categories, without early stopping; or `stacking_model`."""
     import joblib
     import lightgbm
+    import sklearn
 
-    kind = lightgbm.LGBMRegressor if about["task"] == "regression" else lightgbm.LGBMClassifier
-    estimator = kind(n_estimators=NUM_TREES, learning_rate=LEARNING_RATE, random_state=seed, verbose=-1)
     target = rows.pop(about["target"])
     texts = [name for name in rows.columns if not pandas.api.types.is_numeric_dtype(rows[name])]
-    estimator.fit(rows.astype(dict.fromkeys(texts, "category")), target)
+    rows = rows.astype(dict.fromkeys(texts, "category"))
+    if method == STACKING:
+        # A fold in which all rows lack a feature fails with "window shape cannot be larger than input array shape"
+        rows = rows.dropna(axis="columns", thresh=len(rows) // 4)
+        estimator = stacking_model()
+    else:
+        kind = lightgbm.LGBMRegressor if about["task"] == "regression" else lightgbm.LGBMClassifier
+        estimator = kind(n_estimators=NUM_TREES, learning_rate=LEARNING_RATE, random_state=seed, verbose=-1)
+    estimator.fit(rows, target)
     model.mkdir(parents=True)
-    joblib.dump((estimator, texts), model / "model.joblib")
-    return {"version": lightgbm.__version__}
+    joblib.dump((estimator, texts, list(rows.columns)), model / "model.joblib")
+    return {"version": (sklearn if method == STACKING else lightgbm).__version__}
 
 
-def predict_lightgbm(rows: pandas.DataFrame, about: dict[str, Any], model: Path) -> pandas.DataFrame:
+def stacking_model() -> Any:
+    """scikit-learn's StackingClassifier: a logistic regression on out-of-fold probabilities of three models."""
+    from sklearn.ensemble import HistGradientBoostingClassifier, RandomForestClassifier, StackingClassifier
+    from sklearn.impute import SimpleImputer
+    from sklearn.linear_model import LogisticRegression
+    from sklearn.pipeline import make_pipeline
+    from sklearn.preprocessing import StandardScaler
+
+    linear = make_pipeline(SimpleImputer(keep_empty_features=True), StandardScaler(), LogisticRegression(max_iter=1000))
+    forest = RandomForestClassifier(min_samples_leaf=20, n_jobs=-1, random_state=0)
+    boosting = HistGradientBoostingClassifier(random_state=0)
+    return StackingClassifier([("boosting", boosting), ("forest", forest), ("linear", linear)], cv=5)
+
+
+def predict_sklearn(rows: pandas.DataFrame, about: dict[str, Any], model: Path) -> pandas.DataFrame:
     import joblib
 
-    estimator, texts = joblib.load(model / "model.joblib")
-    rows = rows.astype(dict.fromkeys(texts, "category"))  # also a column that is empty in all new rows
+    estimator, texts, names = joblib.load(model / "model.joblib")
+    rows = rows.astype(dict.fromkeys(texts, "category"))[names]  # also a column that is empty in all new rows
     if about["task"] == "regression":
         return pandas.DataFrame({"prediction": estimator.predict(rows)})
     return pandas.DataFrame(estimator.predict_proba(rows), columns=[str(name) for name in estimator.classes_])
 
 
 def with_date_parts(rows: pandas.DataFrame, name: str) -> pandas.DataFrame:
-    """The parts of a date instead of it, which is what most people do."""
+    """Replace a date by its parts, which is the usual way."""
     moment = rows.pop(name)
     parts = ("year", "month", "day", "day_of_week", "day_of_year", "hour")
     return rows.assign(**{f"{name}_{part}": getattr(moment.dt, part) for part in parts})

@@ -1,7 +1,7 @@
-"""Each method as commands of their own: fit train.csv, predict new.csv, and what that took. Results are cached.
+"""The commands of each method: fit train.csv and predict new.csv. Their costs are measured and cached.
 
-A result is kept in FOLDER/TABLE/METHOD.seedS.limitL/: result.json (seconds, CPU seconds, peak memory, versions) and
-predictions.parquet (row_id and `prediction`, or one column for each class). It is measured again if train.csv differs.
+A result is stored in FOLDER/TABLE/METHOD.seedS.limitL/: result.json (seconds, CPU seconds, peak memory, versions) and
+predictions.parquet (row_id and `prediction`, or one column for each class). A result with another train.csv is replaced.
 """
 
 import shutil
@@ -16,23 +16,23 @@ import polars as pl
 from benchmarks.process_tree import watched
 from benchmarks.tables.data import Table
 from benchmarks.tables.foreign_run import BY_TIME, DATE_PARTS, LIGHTGBM
-from benchmarks.timing import SCRIPTS, environment
+from benchmarks.timing import environment, script
 from ensemble import folders
 
 OURS = "ours"
 AUTOGLUON = ("best_quality", "good_quality", "best_quality_v150", "high_quality", "medium_quality")
 METHODS = (OURS, LIGHTGBM, *AUTOGLUON, *(f"{preset}{suffix}" for suffix in (BY_TIME, DATE_PARTS) for preset in AUTOGLUON))
 METRIC = {"binary": "log_loss", "multiclass": "multiclass_log_loss", "regression": "root_mean_squared_error"}
-"""What is compared, and what every method is set to optimise."""
+"""The metric that is compared, and that every method optimises."""
 PROBABILITY_OF = "probability of "
 FOREIGN_RUN = Path(__file__).with_name("foreign_run.py")
 
 Runner = Callable[[Path, dict[str, Any]], dict[str, Any]]
-"""Fits and predicts: of the result's folder and table.json, what it took. It leaves predictions.parquet in the folder."""
+"""Fits and predicts, given the folder of the result and table.json: writes predictions.parquet and returns the costs."""
 
 
 def fits(method: str, table: Table) -> bool:
-    """Whether the method can be used on the table: validation by time needs a time, and parts of dates need dates."""
+    """Whether the method fits the table: validation by time needs a time column, and parts of dates need dates."""
     if method.endswith(DATE_PARTS):
         return bool(table.time_format)
     return bool(table.time) or not method.endswith(BY_TIME)
@@ -41,7 +41,7 @@ def fits(method: str, table: Table) -> bool:
 def result(
     method: str, name: str, about: dict[str, Any], folder: Path, python: str, seed: int, limit_s: float, again: bool = False
 ) -> tuple[dict[str, Any], Path]:
-    """What a method took, and the file of its predictions; measured if it is not cached."""
+    """The costs of a method and the file of its predictions, from the cache or measured."""
     out = folder / name / f"{method}.seed{seed}.limit{limit_s:g}"
     runner: Runner = partial(_ours, folder / name, seed, limit_s)
     if method != OURS:
@@ -56,34 +56,32 @@ def cached(out: Path, about: dict[str, Any], key: dict[str, Any], runner: Runner
     """The content of out/result.json; `runner` writes the predictions if there is none for this train.csv, or if `again`."""
     file = out / "result.json"
     if file.is_file() and not again:
-        kept = folders.read_json(file)
-        if kept["train_sha256"] == about["train_sha256"]:
-            return kept
+        stored = folders.read_json(file)
+        if stored["train_sha256"] == about["train_sha256"]:
+            return stored
     shutil.rmtree(out, ignore_errors=True)
     out.mkdir(parents=True)
-    found = {**key, "train_sha256": about["train_sha256"], **runner(out, about), "environment": environment()}
-    folders.write_json(file, found)  # last: it marks the folder as complete
-    return found
+    costs = {**key, "train_sha256": about["train_sha256"], **runner(out, about), "environment": environment()}
+    folders.write_json(file, costs)  # last: it marks the folder as complete
+    return costs
 
 
 def _ours(table: Path, seed: int, limit_s: float, out: Path, about: dict[str, Any]) -> dict[str, Any]:
-    """One command fits, the other predicts, as a user would run them."""
+    """The commands of a user, one to fit and one to predict."""
     run = out / "run"
     words = [f"source=[{table / 'train.csv'}]", f"target={about['target']}", f"out={run}", f"time_limit={limit_s:g}"]
     words += [f"metric={METRIC[about['task']]}", f"seed={seed}"] + ([f"time={about['time']}"] if about["time"] else [])
-    fit = watched([sys.executable, SCRIPTS / "fit.py", *words])
-    predict = watched([
-        sys.executable, SCRIPTS / "ensemble_predictor.py", "predict", f"ensemble={run / 'ensemble'}",
-        f"source=[{table / 'new.csv'}]", f"out={out / 'new'}",
-    ])  # fmt: skip
+    fit = watched(script("fit", *words))
+    source = (f"source=[{table / 'new.csv'}]", f"out={out / 'new'}")
+    predict = watched(script("ensemble_predictor", "predict", f"ensemble={run / 'ensemble'}", *source))
     forecast = pl.read_csv(out / "new" / "forecast.csv", infer_schema_length=None)
-    of_training = pl.read_csv(table / "train.csv", columns=[about["target"]], infer_schema=False)
-    our_predictions(forecast, about["task"], of_training[about["target"]]).write_parquet(out / "predictions.parquet")
-    return _taken(fit, predict, run)
+    targets = pl.read_csv(table / "train.csv", columns=[about["target"]], infer_schema=False)[about["target"]]
+    our_predictions(forecast, about["task"], targets).write_parquet(out / "predictions.parquet")
+    return _costs(fit, predict, run)
 
 
 def our_predictions(forecast: pl.DataFrame, task: str, target: pl.Series) -> pl.DataFrame:
-    """forecast.csv in the form of all methods. `target` has the texts of the training rows, which name the classes."""
+    """forecast.csv in the form of all methods. `target` is the column of the training rows, whose texts are the classes."""
     named = [column for column in forecast.columns if column.startswith(PROBABILITY_OF)]
     if named:
         return forecast.select("row_id", *(pl.col(column).alias(column.removeprefix(PROBABILITY_OF)) for column in named))
@@ -99,12 +97,13 @@ def _other(
     run: list[str | Path] = [python, "-P", FOREIGN_RUN]
     fit = watched([*run, "fit", method, table, out, str(seed), f"{limit_s:g}"])
     predict = watched([*run, "predict", method, table, out, str(seed), f"{limit_s:g}"])
-    found = {**_taken(fit, predict, out / "model"), **folders.read_json(out / "fit.json")}
+    costs = {**_costs(fit, predict, out / "model"), **folders.read_json(out / "fit.json")}
     shutil.rmtree(out / "model")  # up to hundreds of MB
-    return found
+    (out / "predict.json").unlink()
+    return costs
 
 
-def _taken(fit: dict[str, float], predict: dict[str, float], model: Path) -> dict[str, Any]:
+def _costs(fit: dict[str, float], predict: dict[str, float], model: Path) -> dict[str, Any]:
     return {
         "fit_s": round(fit["wall_s"], 1),
         "fit_cpu_s": round(fit["cpu_s"], 1),

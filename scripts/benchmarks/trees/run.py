@@ -1,20 +1,21 @@
-"""One process of the tree benchmarks: it loads nothing but what a training of trees loads, and counts what that took."""
+"""One process of the tree benchmarks: it loads only what a training of trees loads, and measures its time and memory."""
 
 import tempfile
 import threading
 import time
 from collections.abc import Callable
+from functools import partial
 from pathlib import Path
 from typing import Any
 
 from benchmarks.trees.settings import TreesRun
 from ensemble.trees.settings import TreesConfig
 
-TIMES = 5
+NUM_PREDICTIONS = 5
 
 
 def run(settings: TreesRun) -> None:
-    """Write what was counted to `settings.out`."""
+    """Write the measurements to `settings.out`."""
     from ensemble.trees import threads
 
     num_threads = 0
@@ -34,22 +35,21 @@ def run(settings: TreesRun) -> None:
             num_rounds=settings.num_trees, early_stopping_rounds=settings.num_trees, threads=num_threads,
         )  # fmt: skip
         if settings.work == "predict":
-            found = _predict(config, library.FILE)
+            figures = _predict(config, library.FILE)
         else:
-            about = rows.tree_manifest(settings.data)
-            train, validation = (rows.TreeData(settings.data, split, about) for split in ("train", "validation"))
+            manifest = rows.tree_manifest(settings.data)
+            train, validation = (rows.TreeData(settings.data, split, manifest) for split in ("train", "validation"))
             if settings.work == "ours":
                 from ensemble.trees.boosting import Training
 
-                found = counted(lambda: library.train(config, train, validation, Training(page_folder=Path(scratch))))
+                figures = measured(lambda: library.train(config, train, validation, Training(page_folder=Path(scratch))))
             else:
-                bare = _bare_xgboost if settings.library == "xgboost" else _bare_lightgbm
-                found = counted(lambda: bare(config, train, validation, Path(scratch)))
-    folders.write_json(Path(settings.out), found)
+                figures = measured(lambda: _train_bare(config, train, validation, Path(scratch)))
+    folders.write_json(Path(settings.out), figures)
 
 
-def counted(work: Callable[[], Any]) -> dict[str, float]:
-    """Wall and CPU seconds, and the most memory in MB that was taken beside mapped files."""
+def measured(work: Callable[[], Any]) -> dict[str, float]:
+    """Wall and CPU seconds of a call, and its peak memory in MB without mapped files."""
     base, peak, done = _anonymous_mb(), [0.0], threading.Event()
 
     def watch() -> None:
@@ -73,40 +73,39 @@ def _anonymous_mb() -> float:
         return next(int(line.split()[1]) for line in lines if line.startswith("RssAnon")) / 1e3
 
 
-def _bare_xgboost(config: TreesConfig, rows: Any, validation: Any, pages: Path) -> None:
-    import xgboost
-
-    from ensemble.trees import xgb
+def _train_bare(config: TreesConfig, rows: Any, validation: Any, pages: Path) -> None:
+    """Train with the library's own function, on the same data and with the same parameters."""
     from ensemble.trees.objective import dataset_of, objective_of
 
     objective = objective_of(config, rows)
-    settings = xgb.parameters(config, objective) | {"eval_metric": ["logloss", "aucpr"]}
-    if config.threads == 0:
-        del settings["nthread"]
     dataset, held_out_dataset = (dataset_of(objective, split) for split in (rows, validation))
-    data, held_out = xgb.matrices(config, dataset, held_out_dataset, pages)
-    xgboost.train(settings, data, config.num_rounds, evals=[(held_out, "validation")], verbose_eval=False)
+    if config.library == "xgboost":
+        import xgboost
 
+        from ensemble.trees import xgb
 
-def _bare_lightgbm(config: TreesConfig, rows: Any, validation: Any, pages: Path) -> None:
-    import lightgbm
+        parameters = xgb.parameters(config, objective) | {"eval_metric": ["logloss", "aucpr"]}
+        if config.threads == 0:
+            del parameters["nthread"]
+        train, held_out = xgb.matrices(config, dataset, held_out_dataset, pages)
+        xgboost.train(parameters, train, config.num_rounds, evals=[(held_out, "validation")], verbose_eval=False)
+    else:
+        import lightgbm
 
-    from ensemble.trees import lgbm
-    from ensemble.trees.objective import dataset_of, objective_of
+        from ensemble.trees import lgbm
 
-    objective = objective_of(config, rows)
-    settings = lgbm.parameters(config, objective) | {"metric": ["average_precision", "binary_logloss"]}
-    if config.threads == 0:
-        del settings["num_threads"]
-    dataset, held_out_dataset = (dataset_of(objective, split) for split in (rows, validation))
-    data, held_out = lgbm.datasets(settings, dataset, held_out_dataset)
-    lightgbm.train(settings, data, config.num_rounds, valid_sets=[held_out])
+        parameters = lgbm.parameters(config, objective) | {"metric": ["average_precision", "binary_logloss"]}
+        if config.threads == 0:
+            del parameters["num_threads"]
+        train, held_out = lgbm.datasets(parameters, dataset, held_out_dataset)
+        lightgbm.train(parameters, train, config.num_rounds, valid_sets=[held_out])
 
 
 def _predict(config: TreesConfig, file: str) -> dict[str, Any]:
-    """Rows a second, in turn: the library's own call on a matrix in memory, and all that predict.py does for a split."""
+    """Rows per second of the library's own call on a matrix in memory, and of all that predict.py does for a split."""
     import numpy as np
 
+    from benchmarks.runs import alternately
     from ensemble.trees import rows
     from ensemble.trees import train as member
     from ensemble.trees.predict import TreeMember
@@ -114,31 +113,29 @@ def _predict(config: TreesConfig, file: str) -> dict[str, Any]:
     num_trees = member.train(config)["trees"]
     loaded = TreeMember(config.out)
     test = rows.TreeData(config.data, "test", rows.tree_manifest(config.data))
-    matrix = np.concatenate(list(test.batches()))
-    native = (_native_xgboost if config.library == "xgboost" else _native_lightgbm)(Path(config.out) / file, config.threads)
+    native = partial(_native(config, Path(config.out) / file), np.concatenate(list(test.batches())))
 
     def ours() -> np.ndarray:
         return loaded.predict(config.data, "test")["prediction"]
 
-    assert np.array_equal(ours(), native(matrix))
-    speeds: dict[str, list[float]] = {"native": [], "ours": []}
-    for number in range(2 * TIMES + 1):
-        name, work = (("native", lambda: native(matrix)), ("ours", ours))[number % 2]
+    assert np.array_equal(ours(), native())
+
+    def rows_per_s(predict: Callable[[], Any]) -> int:
         began = time.perf_counter()
-        work()
-        speeds[name].append(round(len(test) / (time.perf_counter() - began)))
-    return {"threads": config.threads, "trees": num_trees, "rows_per_s": speeds}
+        predict()
+        return round(len(test) / (time.perf_counter() - began))
+
+    speeds = alternately(partial(rows_per_s, native), partial(rows_per_s, ours), NUM_PREDICTIONS)
+    rows_per_second = dict(zip(("native", "ours"), speeds, strict=True))
+    return {"threads": config.threads, "trees": num_trees, "rows_per_s": rows_per_second}
 
 
-def _native_xgboost(file: Path, num_threads: int) -> Callable[[Any], Any]:
-    import xgboost
+def _native(config: TreesConfig, file: Path) -> Callable[[Any], Any]:
+    """The library's own prediction from a matrix."""
+    if config.library == "xgboost":
+        import xgboost
 
-    booster = xgboost.Booster({"nthread": num_threads}, model_file=file)
-    return lambda matrix: booster.inplace_predict(matrix)
-
-
-def _native_lightgbm(file: Path, num_threads: int) -> Callable[[Any], Any]:
+        return xgboost.Booster({"nthread": config.threads}, model_file=file).inplace_predict
     import lightgbm
 
-    booster = lightgbm.Booster(model_file=file)
-    return lambda matrix: booster.predict(matrix, num_threads=num_threads)
+    return partial(lightgbm.Booster(model_file=file).predict, num_threads=config.threads)

@@ -1,4 +1,4 @@
-"""Settings of the benchmarks in measure.py. Nothing heavy is imported here."""
+"""Settings of the benchmarks in measure.py. No large library is imported here."""
 
 import dataclasses
 from typing import Literal
@@ -8,36 +8,36 @@ from benchmarks.results import Results
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class Threads(Results):
-    """What our OpenMP settings are worth beside a busy neighbour, for each tree library; some five minutes on two cores."""
+    """The effect of our OpenMP settings while another process is busy, for each tree library; five minutes on two cores."""
 
     rounds: int = 3
-    """Trainings with them, each between two with the libraries' defaults; at least 2."""
+    """Trainings with our settings, each between two with the libraries' defaults; at least 2."""
     num_rows: int = 100_000
     """Generated rows."""
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class Trees(Results):
-    """Memory and CPU seconds of growing trees, and rows predicted a second, beside the bare libraries; some ten minutes."""
+    """Memory and CPU seconds of training trees, and rows predicted per second, beside the bare libraries; ten minutes."""
 
     rounds: int = 3
-    """Trainings of ours, each between two of the bare library; at least 2."""
+    """Trainings of this project, each between two of the bare library; at least 2."""
     num_rows: int = 1_000_000
-    """Generated rows of 50 features; a tenth more for validation."""
+    """Generated rows of 50 features, and a tenth as many for validation."""
     num_trees: int = 20
     """Trees of each training."""
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class TreesRun:
-    """One process that `threads` and `trees` start."""
+    """A process that `threads` and `trees` start; it writes no results of its own."""
 
     data: str = "???"
-    """The generated rows."""
+    """The folder of generated rows."""
     library: Literal["xgboost", "lightgbm"] = "xgboost"
-    """Whose trees."""
+    """The tree library."""
     work: Literal["ours", "bare", "defaults", "predict"] = "ours"
-    """Our training, the library's own with our settings of OpenMP, that with its defaults, or predictions."""
+    """Training with this project, with the bare library and our OpenMP settings, with its own defaults; or predictions."""
     memory: Literal["in_core", "low"] = "in_core"
     """As in train_trees.py."""
     num_trees: int = 20

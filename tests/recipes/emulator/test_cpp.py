@@ -48,7 +48,7 @@ def rows(network: Emulator, tmp_path_factory: pytest.TempPathFactory) -> tuple[t
     (x,) = formats.arguments_of(network, 6, seed=3)["forward"]
     path = tmp_path_factory.mktemp("rows") / "rows.csv"
     lines = [
-        ",".join(small_networks.about(network)["emulator"]["inputs"]),
+        ",".join(small_networks.manifest(network)["emulator"]["inputs"]),
         *(",".join(map(repr, row)) for row in x.tolist()),
     ]
     path.write_text("\n".join(lines) + "\n", encoding="utf-8")
@@ -59,7 +59,7 @@ def rows(network: Emulator, tmp_path_factory: pytest.TempPathFactory) -> tuple[t
 def models(network: Emulator, tmp_path_factory: pytest.TempPathFactory) -> dict[str, Path]:
     folder = tmp_path_factory.mktemp("models")
     for suffix in (".ts", ".pt2"):
-        formats.export(network, small_networks.about(network), folder / f"m{suffix}", "float64", ("forward", "jacobian"))
+        formats.export(network, small_networks.manifest(network), folder / f"m{suffix}", "float64", ("forward", "jacobian"))
     return {suffix: folder / f"m{suffix}" for suffix in (".ts", ".pt2")}
 
 
@@ -80,9 +80,9 @@ def test_outputs_and_jacobians(
     assert done.returncode == 0, done.stderr
     names, *lines = csv.reader(done.stdout.splitlines())
     assert names[:4] == ["out0", "out1", "dout0/din0", "dout0/din1"]
-    found = np.array(lines, dtype=np.float64)
+    result = np.array(lines, dtype=np.float64)
     expected = torch.cat((network(x), network.jacobian(x).flatten(1)), dim=1).detach().numpy()
-    np.testing.assert_allclose(found, expected, rtol=1e-12, atol=1e-12 * np.abs(expected).max())
+    np.testing.assert_allclose(result, expected, rtol=1e-12, atol=1e-12 * np.abs(expected).max())
 
 
 def test_another_processor_is_refused(

@@ -40,9 +40,9 @@ def test_every_method_can_be_exported_with_a_free_batch(name: str) -> None:
 def test_torchscript(name: str, tmp_path: Path) -> None:
     """saber-pytorch could not load the file, or would get normalised units."""
     network = small_networks.network(name)
-    about = small_networks.about(network)
-    found = formats.export(network, about, tmp_path / "m.ts", "float64")
-    assert found["difference"] <= 1e-12
+    manifest = small_networks.manifest(network)
+    report = formats.export(network, manifest, tmp_path / "m.ts", "float64")
+    assert report["difference"] <= 1e-12
     extra = dict.fromkeys((formats.METADATA, "inputs", "dtype"), "")
     with formats.quiet():
         loaded = torch.jit.load(str(tmp_path / "m.ts"), _extra_files=extra)
@@ -53,7 +53,7 @@ def test_torchscript(name: str, tmp_path: Path) -> None:
     assert metadata["units"] == {"in0": "degC"}
     assert metadata["normalisation"]["input_mean"] == network.input_mean.tolist()
     assert (extra["dtype"], extra["inputs"]) == (b"float64", " ".join(metadata["inputs"]).encode())
-    assert loaded.input_names == about["emulator"]["inputs"]
+    assert loaded.input_names == manifest["emulator"]["inputs"]
     assert loaded.output_levels == [0] * network.num_outputs
     x, mask = expected(network, torch.float64)["forward"][0][0], torch.tensor([[1.0], [0.0], [1.0], [1.0], [0.0]])
     jacobian = loaded.jac_physical(x.where(mask > 0, torch.nan), mask)
@@ -65,7 +65,7 @@ def test_onnx(tmp_path: Path) -> None:
     onnx, onnxruntime = pytest.importorskip("onnx"), pytest.importorskip("onnxruntime")
     pytest.importorskip("onnxscript")
     network = small_networks.network("mlp")
-    formats.export(network, small_networks.about(network), tmp_path / "m.onnx")
+    formats.export(network, small_networks.manifest(network), tmp_path / "m.onnx")
     session = onnxruntime.InferenceSession(str(tmp_path / "m.onnx"))
     results = expected(network, torch.float32)
     y, jacobian = session.run(["y", "jacobian"], {"x": results["forward"][0][0].numpy()})
@@ -85,21 +85,21 @@ def test_a_file_that_differs_is_not_written(tmp_path: Path, monkeypatch: pytest.
     monkeypatch.setitem(formats.WRITERS, ".ts", wrong)
     network = small_networks.network("mlp")
     with pytest.raises(Failure, match=r"m\.ts differs from the network by 1\.0e-04"):
-        formats.export(network, small_networks.about(network), tmp_path / "m.ts")
+        formats.export(network, small_networks.manifest(network), tmp_path / "m.ts")
     assert not list(tmp_path.iterdir())
 
 
 def test_what_cannot_be_written_is_refused(tmp_path: Path) -> None:
     """A file of the user would be lost; another suffix would give a file that nothing reads."""
     network = small_networks.network("mlp")
-    about = small_networks.about(network)
+    manifest = small_networks.manifest(network)
     with pytest.raises(UserError, match=r"one of \.pt2, \.onnx, \.ts"):
-        formats.export(network, about, tmp_path / "m.pth")
+        formats.export(network, manifest, tmp_path / "m.pth")
     with pytest.raises(UserError, match="dtype=float16 is not float32 or float64"):
-        formats.export(network, about, tmp_path / "m.ts", "float16")
+        formats.export(network, manifest, tmp_path / "m.ts", "float16")
     (tmp_path / "m.ts").write_text("mine")
     with pytest.raises(UserError, match="is not replaced"):
-        formats.export(network, about, tmp_path / "m.ts")
+        formats.export(network, manifest, tmp_path / "m.ts")
     assert (tmp_path / "m.ts").read_text() == "mine"
 
 
@@ -107,5 +107,5 @@ def test_an_older_export_is_replaced(tmp_path: Path) -> None:
     """The mark would not be where it is looked for: a second export would be refused."""
     network = small_networks.network("mlp")
     for _ in range(2):
-        formats.export(network, small_networks.about(network), tmp_path / "m.ts")
+        formats.export(network, small_networks.manifest(network), tmp_path / "m.ts")
     assert zipfile.is_zipfile(tmp_path / "m.ts")

@@ -60,13 +60,13 @@ def test_the_rules_of_mask_latitude_and_concentration(file: Path, tmp_path: Path
 
     path = changed(file, tmp_path, change)
     reader = netcdf.Reader(config(min_latitude=50.0))
-    found = [points for _, points in reader.read(path)]
+    result = [points for _, points in reader.read(path)]
     with xarray.open_dataset(path) as dataset:
         ice, mask, latitude = (np.asarray(dataset[name].values) for name in ("aice_h", "umask", "ULAT"))
     expected = (mask == 1) & (np.abs(latitude) > 50) & (ice[0] > 0) & (ice[0] <= 1)
-    assert sum(len(points.row) for points in found) == expected.sum() > 100
-    assert all(expected[points.row, points.column].all() for points in found)
-    assert min(points.latitude.min() for points in found) < -50
+    assert sum(len(points.row) for points in result) == expected.sum() > 100
+    assert all(expected[points.row, points.column].all() for points in result)
+    assert min(points.latitude.min() for points in result) < -50
     assert reader.counts["points"] == ice.size == sum(list(reader.counts.values())[1:]) + expected.sum()
 
 
@@ -95,9 +95,9 @@ def test_units_are_converted(file: Path, tmp_path: Path) -> None:
         dataset["sst_h"].attrs["units"] = "K"
         return multiplied("aice_h", 100, "%")(multiplied("hi_h", 100, "cm")(dataset))
 
-    expected, found = read(file), read(changed(file, tmp_path, change))
-    assert np.allclose(found.inputs, expected.inputs, atol=1e-5)
-    assert np.allclose(found.target, expected.target, atol=1e-6)
+    expected, result = read(file), read(changed(file, tmp_path, change))
+    assert np.allclose(result.inputs, expected.inputs, atol=1e-5)
+    assert np.allclose(result.target, expected.target, atol=1e-6)
 
 
 def test_other_names_and_one_dimensional_coordinates(file: Path, tmp_path: Path) -> None:
@@ -108,10 +108,10 @@ def test_other_names_and_one_dimensional_coordinates(file: Path, tmp_path: Path)
         dataset["ULAT"], dataset["ULON"] = dataset["ULAT"][:, 0], dataset["ULON"][0]
         return dataset.fillna(0)
 
-    found = read(changed(file, tmp_path, change), names=NamesConfig(sst="SST", mask=""))
+    result = read(changed(file, tmp_path, change), names=NamesConfig(sst="SST", mask=""))
     expected = read(file)
-    assert np.array_equal(found.inputs, expected.inputs)  # the concentration is 0 on land
-    assert np.array_equal(found.longitude, expected.longitude)
+    assert np.array_equal(result.inputs, expected.inputs)  # the concentration is 0 on land
+    assert np.array_equal(result.longitude, expected.longitude)
 
 
 def with_nan(dataset: xarray.Dataset) -> xarray.Dataset:

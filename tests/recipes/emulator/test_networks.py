@@ -21,24 +21,33 @@ def statistics(num_inputs: int, num_outputs: int) -> dict[str, torch.Tensor]:
     }
 
 
-def of(name: str, num_inputs: int, num_outputs: int, **settings: object) -> Emulator:
+def make_network(name: str, num_inputs: int, num_outputs: int, **settings: object) -> Emulator:
     torch.manual_seed(0)
-    found = networks.build(name, num_inputs, num_outputs, statistics=statistics(num_inputs, num_outputs), **settings)  # type: ignore[arg-type]
-    return found.double()
+    result = networks.build(name, num_inputs, num_outputs, statistics=statistics(num_inputs, num_outputs), **settings)  # type: ignore[arg-type]
+    return result.double()
 
 
 CASES: dict[str, Callable[[], Emulator]] = {
-    **{f"one output, {name}": lambda name=name: of("mlp", 7, 1, widths=(16,), activation=name) for name in ACTIVATIONS},
-    **{f"reverse, {name}": lambda name=name: of("mlp", 6, 3, widths=(8, 9), activation=name) for name in ACTIVATIONS},
-    **{f"forward, {name}": lambda name=name: of("mlp", 3, 6, widths=(8, 9), activation=name) for name in ACTIVATIONS},
-    "sigmoid output": lambda: of("mlp", 7, 2, widths=(16,), activation="relu", output="sigmoid"),
-    "no hidden layer": lambda: of("mlp", 4, 2, widths=()),
-    "no hidden layer, forward": lambda: of("mlp", 2, 4, widths=()),
-    "residual": lambda: of("mlp", 6, 6, widths=(12,), residual=True),
-    "bilinear": lambda: of("bilinear", 9, 9, widths=(4, 3)),
-    "conserved": lambda: of("mlp", 6, 6, widths=(12,), residual=True, conserve=(1.0, 2.0, 0.5, 1.0, 3.0, 0.0)),
-    "conserved ring": lambda: of("bilinear", 9, 9, widths=(4,), conserve=(1.0,) * 9),
-    "other sums": lambda: ConservedSum(of("mlp", 5, 3, widths=(7,)), (1, 2, 3, 4, 5), (1, 0, -2)).double(),
+    **{
+        f"one output, {name}": lambda name=name: make_network("mlp", 7, 1, widths=(16,), activation=name)
+        for name in ACTIVATIONS
+    },
+    **{
+        f"reverse, {name}": lambda name=name: make_network("mlp", 6, 3, widths=(8, 9), activation=name)
+        for name in ACTIVATIONS
+    },
+    **{
+        f"forward, {name}": lambda name=name: make_network("mlp", 3, 6, widths=(8, 9), activation=name)
+        for name in ACTIVATIONS
+    },
+    "sigmoid output": lambda: make_network("mlp", 7, 2, widths=(16,), activation="relu", output="sigmoid"),
+    "no hidden layer": lambda: make_network("mlp", 4, 2, widths=()),
+    "no hidden layer, forward": lambda: make_network("mlp", 2, 4, widths=()),
+    "residual": lambda: make_network("mlp", 6, 6, widths=(12,), residual=True),
+    "bilinear": lambda: make_network("bilinear", 9, 9, widths=(4, 3)),
+    "conserved": lambda: make_network("mlp", 6, 6, widths=(12,), residual=True, conserve=(1.0, 2.0, 0.5, 1.0, 3.0, 0.0)),
+    "conserved ring": lambda: make_network("bilinear", 9, 9, widths=(4,), conserve=(1.0,) * 9),
+    "other sums": lambda: ConservedSum(make_network("mlp", 5, 3, widths=(7,)), (1, 2, 3, 4, 5), (1, 0, -2)).double(),
 }
 
 
@@ -88,12 +97,12 @@ def test_the_weights_have_a_gradient_through_the_jacobian(network: Emulator) -> 
     def by_jacrev(values: dict[str, torch.Tensor]) -> torch.Tensor:
         return loss(vmap(jacrev(lambda row: functional_call(network, values, (row.unsqueeze(0),)).squeeze(0)))(x))
 
-    found = torch.autograd.grad(loss(network.jacobian(x)), list(parameters.values()), allow_unused=True)
+    result = torch.autograd.grad(loss(network.jacobian(x)), list(parameters.values()), allow_unused=True)
     expected = torch.autograd.grad(by_jacrev(parameters), list(parameters.values()), allow_unused=True)
-    assert any(gradient is not None and bool(gradient.any()) for gradient in found)
-    for ours, theirs in zip(found, expected, strict=True):
-        ours, theirs = (torch.zeros(()) if gradient is None else gradient for gradient in (ours, theirs))
-        torch.testing.assert_close(*torch.broadcast_tensors(ours.double(), theirs.double()), rtol=1e-10, atol=1e-12)
+    assert any(gradient is not None and bool(gradient.any()) for gradient in result)
+    for ours, reference in zip(result, expected, strict=True):
+        ours, reference = (torch.zeros(()) if gradient is None else gradient for gradient in (ours, reference))
+        torch.testing.assert_close(*torch.broadcast_tensors(ours.double(), reference.double()), rtol=1e-10, atol=1e-12)
 
 
 def test_masked_rows_have_a_jacobian_of_zero(network: Emulator) -> None:
@@ -101,10 +110,10 @@ def test_masked_rows_have_a_jacobian_of_zero(network: Emulator) -> None:
     x, mask = inputs(network), torch.tensor([True, False, True, False, True])
     expected = network.jacobian(x)
     x[~mask] = torch.nan
-    found = network.masked_jacobian(x, mask)
-    assert not found[~mask].any()
-    torch.testing.assert_close(found[mask], expected[mask], rtol=1e-13, atol=1e-13)
-    found.square().sum().backward()
+    result = network.masked_jacobian(x, mask)
+    assert not result[~mask].any()
+    torch.testing.assert_close(result[mask], expected[mask], rtol=1e-13, atol=1e-13)
+    result.square().sum().backward()
     assert all(bool(p.grad.isfinite().all()) for p in network.parameters() if p.grad is not None)
 
 
@@ -112,7 +121,7 @@ def test_masked_rows_have_a_jacobian_of_zero(network: Emulator) -> None:
 def test_a_conserved_sum_is_exact_to_rounding(dtype: torch.dtype) -> None:
     """Mass would be lost in every cycle of an assimilation."""
     weights = torch.rand(40, generator=torch.Generator().manual_seed(5)) + 0.1
-    network = of("mlp", 40, 40, widths=(16,), residual=True, conserve=weights.tolist()).to(dtype)
+    network = make_network("mlp", 40, 40, widths=(16,), residual=True, conserve=weights.tolist()).to(dtype)
     x = 10 * torch.randn(100, 40, generator=torch.Generator().manual_seed(6)).to(dtype)
     y = network(x).double()
     before, after = (x.double() * network.output_weights.double()).sum(1), (y * network.output_weights.double()).sum(1)
@@ -124,7 +133,7 @@ def test_a_conserved_sum_is_exact_to_rounding(dtype: torch.dtype) -> None:
 
 def test_units_are_physical() -> None:
     """Weights trained on normalised values would give other outputs for the same state in other units."""
-    network = of("mlp", 3, 2, widths=(5,))
+    network = make_network("mlp", 3, 2, widths=(5,))
     x = inputs(network)
     y, jacobian = network(x), network.jacobian(x)
     network.input_mean.mul_(1000), network.input_std.mul_(1000)  # kilo- to plain units
@@ -134,7 +143,7 @@ def test_units_are_physical() -> None:
 
 def test_a_sigmoid_bounds_physical_outputs() -> None:
     """An ice concentration would leave 0 to 1."""
-    network = of("mlp", 7, 1, widths=(16,), activation="relu", output="sigmoid")
+    network = make_network("mlp", 7, 1, widths=(16,), activation="relu", output="sigmoid")
     y = network(100 * inputs(network))
     assert bool(((y >= 0) & (y <= 1)).all())
 
@@ -153,10 +162,13 @@ def test_the_ring_has_no_first_point() -> None:
         (lambda: Mlp(3, 2, (4,), output="softmax"), "output=softmax is not one of linear, sigmoid"),
         (lambda: Mlp(3, 2, (4,), residual=True), "as many outputs as inputs, not 2 and 3"),
         (lambda: Mlp(3, 3, (4,), output="sigmoid", residual=True), "leave one out"),
-        (lambda: of("cnn", 3, 2, widths=(4,)), "network=cnn is not one of mlp, bilinear"),
-        (lambda: of("bilinear", 3, 2, widths=(4,)), "as many outputs as inputs, not 2 and 3"),
-        (lambda: of("mlp", 3, 3, widths=(4,), conserve=(1.0,)), "needs 3 weights of inputs and 3 of outputs, not 1 and 1"),
-        (lambda: of("mlp", 3, 3, widths=(4,), conserve=(0.0,) * 3), "not 0"),
+        (lambda: make_network("cnn", 3, 2, widths=(4,)), "network=cnn is not one of mlp, bilinear"),
+        (lambda: make_network("bilinear", 3, 2, widths=(4,)), "as many outputs as inputs, not 2 and 3"),
+        (
+            lambda: make_network("mlp", 3, 3, widths=(4,), conserve=(1.0,)),
+            "needs 3 weights of inputs and 3 of outputs, not 1 and 1",
+        ),
+        (lambda: make_network("mlp", 3, 3, widths=(4,), conserve=(0.0,) * 3), "not 0"),
         (lambda: Mlp(3, 2, (4,)).set_statistics(statistics(2, 2)), r"input_mean has the shape \(2,\), not \(3,\)"),
         (lambda: Mlp(1, 1, ()).set_statistics({**statistics(1, 1), "output_std": [0.0]}), "output_std must be positive"),
     ],

@@ -37,13 +37,13 @@ def run(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory
     loop.train(training.make(network, str(data)), settings, Accelerator(cpu=True))
     fork("predict", f"member={member}", f"data={data}", f"out={folder / 'predictions'}")
     for split in ("blend", "test"):
-        found = predictions.read(folder / "predictions" / f"net.{split}.parquet")
+        result = predictions.read(folder / "predictions" / f"net.{split}.parquet")
         columns = {name: column.all() for name, column in training.PairRows(data, split, None).columns.items()}
         table = training.open_table(data / "rows" / split)
         pair, output = (training.Column(table, name).all() for name in ("pair", "output"))
         inputs = columns["inputs"].astype(np.float64)
         exact = sea_ice.concentration(inputs)[:, None] if system == "sea_ice" else lorenz96.step(inputs)
-        made_up = {**vars(found), "member": "formula", "prediction": exact[pair, output], "config": {}}
+        made_up = {**vars(result), "member": "formula", "prediction": exact[pair, output], "config": {}}
         predictions.write(folder / "predictions" / f"formula.{split}.parquet", predictions.Predictions(**made_up))
     predictor.fit(folder / "predictions", data, folder / "ensemble", num_draws=10)
     report.write(folder / "ensemble", data, folder / "predictions", folder / "report.html")
@@ -56,30 +56,30 @@ def parts(run: Path) -> dict[str, Any]:
 
 def test_the_formula_reaches_the_ceiling(run: Path) -> None:
     """Shares would be of other rows, or in another order of rows than the predictions."""
-    found = parts(run)
-    rows = {row["name"]: row for row in found["values"]["rows"]}
-    if found["is_sea_ice"]:
+    result = parts(run)
+    rows = {row["name"]: row for row in result["values"]["rows"]}
+    if result["is_sea_ice"]:
         assert rows["formula"]["share"] == pytest.approx(1, abs=1e-9)
-        assert 0.9 < found["values"]["ceiling"] < 1
+        assert 0.9 < result["values"]["ceiling"] < 1
         assert rows["net"]["share"] < 0.999
     else:
-        assert found["values"]["ceiling"] is None
+        assert result["values"]["ceiling"] is None
         assert rows["formula"]["r_squared"] > 1 - 1e-9
 
 
 def test_the_jacobian_is_that_of_the_member(run: Path) -> None:
     """The table would show another network, or an error of other inputs."""
     expected = examine.scores(str(run / "members" / "net"), str(run / "prepared"), "test")["jacobian"]
-    found = parts(run)["jacobians"]
-    assert list(found["members"]) == ["net"]  # the formula is no network
-    assert found["members"]["net"] == expected["all"]
+    result = parts(run)["jacobians"]
+    assert list(result["members"]) == ["net"]  # the formula is no network
+    assert result["members"]["net"] == expected["all"]
     names = (
         list(sea_ice.INPUTS)
-        if len(found["rows"]) == 7 and "tair" in expected["inputs"]
+        if len(result["rows"]) == 7 and "tair" in expected["inputs"]
         else ["-3", "-2", "-1", "+0", "+1", "+2", "+3"]
     )
-    assert [row["input"] for row in found["rows"]] == names
-    for row in found["rows"]:
+    assert [row["input"] for row in result["rows"]] == names
+    for row in result["rows"]:
         assert row["members"]["net"] == expected["inputs"][row["input"]]
     text = re.sub(r"<.*?>", "", (run / "report.html").read_text(encoding="utf-8"))
     assert f"{expected['all']['error']:.3f}" in text

@@ -37,16 +37,16 @@ def columns(folder: Path, kind: str, split: str) -> dict[str, np.ndarray]:
 def test_both_tables_hold_the_same_examples(system: str, request: pytest.FixtureRequest) -> None:
     """The predictions of networks would be joined with other rows than those of trees."""
     folder: Path = request.getfixturevalue(system)
-    about = folders.verify(folder)
-    prepared.check("emulator", folder, about)
+    manifest = folders.verify(folder)
+    prepared.check("emulator", folder, manifest)
     for split in SPLITS:
         rows, pairs = columns(folder, "rows", split), columns(folder, "pairs", split)
-        assert about["splits"][split]["rows"] == len(rows["row_id"]) > 50
-        assert np.array_equal(rows[about["task"]["target"]], pairs["outputs"][rows["pair"], rows["output"]])
-        for feature in about["features"]:
+        assert manifest["splits"][split]["rows"] == len(rows["row_id"]) > 50
+        assert np.array_equal(rows[manifest["task"]["target"]], pairs["outputs"][rows["pair"], rows["output"]])
+        for feature in manifest["features"]:
             name = feature["name"]
             if system == "ice":
-                place = about["emulator"]["inputs"].index(name)
+                place = manifest["emulator"]["inputs"].index(name)
             else:
                 place = (rows["output"] + int(name.replace("x_minus_", "-").replace("x_plus_", "").replace("x", "0"))) % 8
             assert np.array_equal(rows[name], pairs["inputs"][rows["pair"], place]), name
@@ -57,7 +57,7 @@ def test_tiles_of_the_ice_are_in_one_split(ice: Path) -> None:
     tiles = [set(columns(ice, "rows", split)["tile"].tolist()) for split in SPLITS]
     assert sum(map(len, tiles)) == len(set.union(*tiles)) > 30
     rows = {split: columns(ice, "rows", split) for split in SPLITS}
-    places = [set(zip(of["latitude"].tolist(), of["longitude"].tolist(), strict=True)) for of in rows.values()]
+    places = [set(zip(stored["latitude"].tolist(), stored["longitude"].tolist(), strict=True)) for stored in rows.values()]
     assert sum(map(len, places)) == len(set.union(*places))
 
 
@@ -78,8 +78,8 @@ def test_files_without_the_formula_have_no_jacobian(tmp_path: Path) -> None:
     (file,) = generator.write(tmp_path, config)
     with xarray.open_dataset(file) as dataset:
         dataset.load().drop_attrs(deep=False).to_netcdf(tmp_path / "real.nc")
-    about = prepare.prepare(PrepareConfig(out=config.out, tile=config.tile, source=(str(tmp_path / "real.nc"),)))
-    assert about["emulator"]["formula"] == ""
+    manifest = prepare.prepare(PrepareConfig(out=config.out, tile=config.tile, source=(str(tmp_path / "real.nc"),)))
+    assert manifest["emulator"]["formula"] == ""
     assert open_table(tmp_path / "out" / "pairs" / "train").column_names == ["inputs", "outputs"]
     with pytest.raises(UserError, match="prepare generated and other files apart"):
         prepare.prepare(PrepareConfig(out=str(tmp_path / "both"), source=(str(tmp_path / "*.nc"),)))
@@ -87,9 +87,9 @@ def test_files_without_the_formula_have_no_jacobian(tmp_path: Path) -> None:
 
 def test_a_part_of_the_points_does_not_depend_on_the_pieces(tmp_path: Path) -> None:
     """`keep` would draw other points with another `chunk_points`."""
-    kept = [small_emulators.sea_ice(tmp_path / str(size), keep=0.5, chunk_points=size) for size in (60, 10_000)]
+    folders_of = [small_emulators.sea_ice(tmp_path / str(size), keep=0.5, chunk_points=size) for size in (60, 10_000)]
     whole = columns(small_emulators.sea_ice(tmp_path / "whole"), "rows", "train")
-    one, other = (columns(folder, "rows", "train") for folder in kept)
+    one, other = (columns(folder, "rows", "train") for folder in folders_of)
     assert all(np.array_equal(one[name], other[name]) for name in one)
     assert len(one["row_id"]) == pytest.approx(0.5 * len(whole["row_id"]), rel=0.15)
 

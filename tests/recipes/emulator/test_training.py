@@ -39,12 +39,12 @@ def trained(data: dict[str, Path], tmp_path_factory: pytest.TempPathFactory) -> 
     """The folders of a run of each system."""
     accelerator, out = Accelerator(cpu=True), tmp_path_factory.mktemp("runs")
     for system in SETTINGS:
-        of = recipe(data, system)
+        emulation = recipe(data, system)
         settings = config_class("emulator")(
-            data=str(data[system]), out=str(out / system), recipe=of.config, batch_size=50, max_epochs=30,
+            data=str(data[system]), out=str(out / system), recipe=emulation.config, batch_size=50, max_epochs=30,
             learning_rate=1e-2, warmup_steps=10, trackers=(), evaluations_per_epoch=1,
         )  # fmt: skip
-        loop.train(of, settings, accelerator)
+        loop.train(emulation, settings, accelerator)
         accelerator.free_memory()
     return {system: out / system for system in SETTINGS}
 
@@ -52,10 +52,10 @@ def trained(data: dict[str, Path], tmp_path_factory: pytest.TempPathFactory) -> 
 def test_statistics_are_those_of_the_training_split(data: dict[str, Path]) -> None:
     """Inputs would not be normalised, or with statistics of other rows."""
     for system in SETTINGS:
-        of = recipe(data, system)
-        columns = of.rows("train").columns
+        emulation = recipe(data, system)
+        columns = emulation.rows("train").columns
         inputs, outputs = (columns[name].all().astype(np.float64) for name in ("inputs", "outputs"))
-        model = of.model()
+        model = emulation.model()
         if system == "ring":
             expected = [inputs.mean(), inputs.std(), (outputs - inputs).mean(), (outputs - inputs).std()]
         else:
@@ -93,29 +93,30 @@ def test_changes_are_true_derivatives(data: dict[str, Path]) -> None:
 def test_a_direction_changes_the_outputs_by_one_deviation(data: dict[str, Path]) -> None:
     """A weight of the Jacobian would mean something else with other data, or for an input of little influence."""
     for system, expected in (("ice", np.sqrt(7.0)), ("ring", 1.0)):
-        of = recipe(data, system)
-        batch = of.rows("train").gather(np.arange(len(of.rows("train"))))
+        emulation = recipe(data, system)
+        batch = emulation.rows("train").gather(np.arange(len(emulation.rows("train"))))
         change = (batch["change"] - (batch["direction"] if system == "ring" else 0)).numpy()
-        assert np.sqrt(((change / of.statistics()[1].deviation) ** 2).mean()) == pytest.approx(expected, rel=0.1)
+        assert np.sqrt(((change / emulation.statistics()[1].deviation) ** 2).mean()) == pytest.approx(expected, rel=0.1)
 
 
 @pytest.mark.parametrize("system", SETTINGS)
 def test_the_loss_is_a_sum_over_examples(data: dict[str, Path], system: str) -> None:
     """The gradient would depend on how a batch is cut; or an example's loss would be that of (B, 1) beside (B,)."""
-    of = recipe(data, system)
+    emulation = recipe(data, system)
     model, batch = (
-        of.model().double(),
-        {name: tensor.double() for name, tensor in of.rows("train").gather(np.arange(30)).items()},
+        emulation.model().double(),
+        {name: tensor.double() for name, tensor in emulation.rows("train").gather(np.arange(30)).items()},
     )
-    whole, count, _ = of.step(model, batch, None)
+    whole, count, _ = emulation.step(model, batch, None)
     halves = [
-        of.step(model, {name: tensor[part] for name, tensor in batch.items()}, None) for part in (slice(7), slice(7, None))
+        emulation.step(model, {name: tensor[part] for name, tensor in batch.items()}, None)
+        for part in (slice(7), slice(7, None))
     ]
     assert whole.item() == pytest.approx(sum(loss.item() for loss, _, _ in halves), rel=1e-12)
     assert float(count) == 30
-    found, change = model(batch["inputs"], batch["direction"])
-    scale = torch.as_tensor(of.statistics()[1].deviation)
-    squared = ((found - batch["outputs"]) / scale) ** 2 + of.config.jacobian_weight * (
+    result, change = model(batch["inputs"], batch["direction"])
+    scale = torch.as_tensor(emulation.statistics()[1].deviation)
+    squared = ((result - batch["outputs"]) / scale) ** 2 + emulation.config.jacobian_weight * (
         (change - batch["change"]) / scale
     ) ** 2
     assert whole.item() == pytest.approx(squared.mean(dim=1).sum().item(), rel=1e-9)
@@ -124,12 +125,12 @@ def test_the_loss_is_a_sum_over_examples(data: dict[str, Path], system: str) -> 
 @pytest.mark.parametrize("system", SETTINGS)
 def test_metrics_are_those_of_all_rows(data: dict[str, Path], system: str) -> None:
     """R² would be a mean over batches, or lose its digits far from 0."""
-    of = recipe(data, system)
-    model, accelerator = of.model(), Accelerator(cpu=True)
-    scores = evaluation.score(of, model, "validation", 17, accelerator)
-    found = evaluation.predict(of, model, "validation", 17, accelerator)
-    error = found["prediction"].astype(np.float64) - found["target"]
-    spread = ((found["target"] - found["target"].mean(axis=0, dtype=np.float64)) ** 2).sum()
+    emulation = recipe(data, system)
+    model, accelerator = emulation.model(), Accelerator(cpu=True)
+    scores = evaluation.score(emulation, model, "validation", 17, accelerator)
+    result = evaluation.predict(emulation, model, "validation", 17, accelerator)
+    error = result["prediction"].astype(np.float64) - result["target"]
+    spread = ((result["target"] - result["target"].mean(axis=0, dtype=np.float64)) ** 2).sum()
     assert scores["root_mean_squared_error"] == pytest.approx(np.sqrt((error**2).mean()), rel=1e-6)
     assert scores["r_squared"] == pytest.approx(1 - (error**2).sum() / spread, rel=1e-6)
     assert scores["jacobian_error"] > 0
@@ -150,15 +151,15 @@ def test_predictions_are_in_the_rows_of_the_trees(
     trained: dict[str, Path], data: dict[str, Path], system: str, tmp_path: Path, accelerator: Accelerator
 ) -> None:
     """The ensemble would join predictions of other points."""
-    about = folders.read_manifest(data[system])
+    manifest = folders.read_manifest(data[system])
     member = NeuralMember(trained[system], accelerator, data[system])
     file = predictions.Predictions(split="test", member="mlp", **member.predict(data[system], "test"))
     predictions.write(tmp_path / "mlp.test.parquet", file)
     table = training.open_table(data[system] / "rows" / "test")
     columns = {name: training.Column(table, name).all() for name in table.column_names}
     assert np.array_equal(file.row_id, columns["row_id"])
-    assert np.array_equal(file.target, columns[about["task"]["target"]].astype(np.float64))
-    assert np.array_equal(file.cluster, columns[about["task"]["cluster"]])
+    assert np.array_equal(file.target, columns[manifest["task"]["target"]].astype(np.float64))
+    assert np.array_equal(file.cluster, columns[manifest["task"]["cluster"]])
     error = file.prediction - file.target
     assert 1 - (error**2).mean() / file.target.var() > 0.95
 
@@ -183,8 +184,8 @@ def test_impossible_settings_are_refused(data: dict[str, Path], sentence: str) -
 
 def test_a_jacobian_that_nobody_knows_is_refused(data: dict[str, Path], monkeypatch: pytest.MonkeyPatch) -> None:
     """Files of real ice would fail in the first batch."""
-    about = folders.read_manifest(data["ice"])
-    unknown = {**about, "emulator": {**about["emulator"], "formula": ""}}
+    manifest = folders.read_manifest(data["ice"])
+    unknown = {**manifest, "emulator": {**manifest["emulator"], "formula": ""}}
     monkeypatch.setattr(folders, "read_manifest", lambda folder: unknown)
     with pytest.raises(UserError, match=r"recipe\.jacobian_weight=0.3 needs true derivatives"):
         recipe(data, "ice")
@@ -193,7 +194,7 @@ def test_a_jacobian_that_nobody_knows_is_refused(data: dict[str, Path], monkeypa
 
 def test_a_conserved_sum_is_kept(data: dict[str, Path]) -> None:
     """The setting would have no effect."""
-    of = recipe(data, "ring", network="mlp", residual=True, conserve=(1.0,) * 8)
-    batch = of.rows("test").gather(np.arange(20))
-    found = of.model()(batch["inputs"])
-    assert torch.allclose(found.sum(dim=1), batch["inputs"].sum(dim=1), atol=1e-4)
+    emulation = recipe(data, "ring", network="mlp", residual=True, conserve=(1.0,) * 8)
+    batch = emulation.rows("test").gather(np.arange(20))
+    result = emulation.model()(batch["inputs"])
+    assert torch.allclose(result.sum(dim=1), batch["inputs"].sum(dim=1), atol=1e-4)

@@ -24,45 +24,45 @@ torch.set_num_threads(1)
 def boards(num_puzzles: int = 40) -> dict[str, np.ndarray]:
     """Four cells each, the first of which is given; of puzzle k the last cell is wrong where k is divisible by 4."""
     solutions = np.tile([1, 2, 3, 4], (num_puzzles, 1))
-    puzzles, found = solutions.copy(), solutions.copy()
+    puzzles, result = solutions.copy(), solutions.copy()
     puzzles[:, 1:] = 0
-    found[::4, 3] = 1
+    result[::4, 3] = 1
     number = np.arange(num_puzzles)
     return {
-        "puzzles": puzzles, "solutions": solutions, "boards": found, "clues": 17 + number % 2,
+        "puzzles": puzzles, "solutions": solutions, "boards": result, "clues": 17 + number % 2,
         "backtracks": np.where(number < 10, 0, np.where(number < 20, 2, 5000)), "segments": 1 + number % 4,
     }  # fmt: skip
 
 
 def test_boards_are_solved_as_a_whole() -> None:
     """Cells that are given would count as right, or a part would have the puzzles of another."""
-    found = scores(**boards())
-    assert found["puzzles"] == 40
-    assert found["exact"] == 0.75
-    assert found["blanks"] == pytest.approx(1 - 10 / 120)
-    assert found["segments"] == 2.5
-    assert found["exact_interval"] == pytest.approx([0.5981, 0.8581], abs=1e-4), "Wilson's interval of 30 of 40"
-    low, high = found["blanks_interval"]
+    result = scores(**boards())
+    assert result["puzzles"] == 40
+    assert result["exact"] == 0.75
+    assert result["blanks"] == pytest.approx(1 - 10 / 120)
+    assert result["segments"] == 2.5
+    assert result["exact_interval"] == pytest.approx([0.5981, 0.8581], abs=1e-4), "Wilson's interval of 30 of 40"
+    low, high = result["blanks_interval"]
     assert 0.8 < low < 0.9 < 0.93 < high < 1
-    by_clues = found["by_clues"]
+    by_clues = result["by_clues"]
     assert {name: part["puzzles"] for name, part in by_clues.items()} == {"17": 20, "18": 20}
     assert (by_clues["17"]["exact"], by_clues["18"]["exact"]) == (0.5, 1.0)
     assert (by_clues["17"]["segments"], by_clues["18"]["segments"]) == (2.0, 3.0)
-    by_backtracks = found["by_backtracks"]
+    by_backtracks = result["by_backtracks"]
     assert {name: part["puzzles"] for name, part in by_backtracks.items()} == {"0": 10, "1 to 3": 10, "64 and more": 20}
     assert by_backtracks["0"]["exact"] == 0.7
-    json.dumps(found, allow_nan=False)
+    json.dumps(result, allow_nan=False)
 
 
 def test_one_puzzle_has_no_interval_of_draws() -> None:
     """NaN is no JSON."""
     one = {name: column[:1] for name, column in boards().items()}
-    found = scores(**{**one, "segments": None})  # type: ignore[arg-type]
-    assert found["blanks_interval"] is None
-    assert found["exact_interval"] == pytest.approx([0, 0.7935], abs=1e-4)
-    assert found["exact"] == 0.0
-    assert "segments" not in found
-    json.dumps(found, allow_nan=False)
+    result = scores(**{**one, "segments": None})  # type: ignore[arg-type]
+    assert result["blanks_interval"] is None
+    assert result["exact_interval"] == pytest.approx([0, 0.7935], abs=1e-4)
+    assert result["exact"] == 0.0
+    assert "segments" not in result
+    json.dumps(result, allow_nan=False)
 
 
 @pytest.fixture(scope="module")
@@ -83,12 +83,12 @@ def test_the_ensemble_is_scored_by_boards(data: Path) -> None:
         row_id=puzzle * 16 + cell, target=solution.reshape(-1) - 1.0, prediction=right, group=puzzle, cluster=puzzle,
         recipe="sudoku", split="test", member="m", fingerprint="", output="probabilities", classes=("1", "2", "3", "4"),
     )  # fmt: skip
-    found = outputs.scores_by_part("multiclass", test, {"ensemble": right, "m": wrong}, data)["boards"]
-    assert found["ensemble"]["exact"] == 1.0
-    assert found["m"]["exact"] == 0.9
+    result = outputs.scores_by_part("multiclass", test, {"ensemble": right, "m": wrong}, data)["boards"]
+    assert result["ensemble"]["exact"] == 1.0
+    assert result["m"]["exact"] == 0.9
     blanks = (rows["puzzle"].all() == 0).sum()
     is_blank = rows["puzzle"].all()[3, 5] == 0
-    assert found["m"]["blanks"] == pytest.approx(1 - is_blank / blanks)
+    assert result["m"]["blanks"] == pytest.approx(1 - is_blank / blanks)
 
 
 def test_a_member_is_examined(data: Path, tmp_path: Path) -> None:
@@ -103,11 +103,11 @@ def test_a_member_is_examined(data: Path, tmp_path: Path) -> None:
     words = [f"out={tmp_path / 'scores'}", "starts=2", "select=first"]
     code, errors = launcher.run([*command, *words], launcher.ROOT)
     assert code == 0, errors
-    found = folders.read_json(tmp_path / "scores" / "scores.json")
-    assert found["puzzles"] == 10
-    assert 0 <= found["exact"] < 0.5
-    assert found["calls"] == 2 * found["segments"] <= 8
-    assert (found["starts"], found["select"]) == (2, "first")
+    result = folders.read_json(tmp_path / "scores" / "scores.json")
+    assert result["puzzles"] == 10
+    assert 0 <= result["exact"] < 0.5
+    assert result["calls"] == 2 * result["segments"] <= 8
+    assert (result["starts"], result["select"]) == (2, "first")
     code, errors = launcher.run([*command, *words], launcher.ROOT)
     assert code == 2
     assert "exists" in errors

@@ -10,7 +10,7 @@ from ensemble import folders
 
 def test_hrm_goes_through_the_whole_chain(tmp_path: Path) -> None:
     """A stage would not take what the one before it wrote for this variant, which has a second module and a second loss."""
-    data, member, found, joined, page = (
+    data, member, predicted, joined, page = (
         tmp_path / name for name in ("prepared", "hrm", "predictions", "ensemble", "a.html")
     )
     counts = [f"num_{split}={number}" for split, number in (("train", 35), ("validation", 10), ("blend", 10), ("test", 10))]
@@ -28,12 +28,12 @@ def test_hrm_goes_through_the_whole_chain(tmp_path: Path) -> None:
         "trackers=[]",
         *words,
     )
-    fork("predict", f"member={member}", f"data={data}", f"out={found}")
-    fork("ensemble_predictor", "fit", f"predictions={found}", f"data={data}", f"out={joined}")
-    fork("report", f"ensemble={joined}", f"data={data}", f"predictions={found}", f"out={page}")
+    fork("predict", f"member={member}", f"data={data}", f"out={predicted}")
+    fork("ensemble_predictor", "fit", f"predictions={predicted}", f"data={data}", f"out={joined}")
+    fork("report", f"ensemble={joined}", f"data={data}", f"predictions={predicted}", f"out={page}")
     boards = folders.read_json(joined / "ensemble.json")["diversity"]["boards"]
     assert boards.keys() == {"ensemble", "hrm"}
-    assert all(of["puzzles"] == 10 for of in boards.values())
+    assert all(scores["puzzles"] == 10 for scores in boards.values())
     text = page.read_text(encoding="utf-8")
     assert "how many puzzles are solved" in text
     assert 'id="traces"' in text

@@ -1,4 +1,4 @@
-"""Several latent starts and several images of a puzzle: what is a candidate, and how candidates are joined."""
+"""Predictions from several latent starts and several images of a puzzle, and their combination."""
 
 import dataclasses
 from typing import Any
@@ -10,7 +10,7 @@ import torch
 from ensemble.errors import UserError
 from ensemble.recipes.sudoku import inference
 from ensemble.recipes.sudoku.boards import board_of
-from ensemble.recipes.sudoku.inference import How, joined
+from ensemble.recipes.sudoku.inference import PredictOptions, combined
 from ensemble.recipes.sudoku.model import Reasoner, Segment, Shape
 
 BOARD = board_of(4)
@@ -29,12 +29,13 @@ def model() -> Reasoner:
     return Reasoner(SHAPE).double()
 
 
-def predicted(of: Any, puzzle: torch.Tensor, **how: Any) -> inference.Predicted:
-    return inference.predict(of, puzzle, BOARD, SHAPE, How(**{"segments": 3, "halt_probability": 0.5, **how}), "stablemax")
+def predicted(network: Any, puzzle: torch.Tensor, **settings: Any) -> inference.Predicted:
+    options = PredictOptions(**{"segments": 3, "halt_probability": 0.5, **settings})
+    return inference.predict(network, puzzle, BOARD, SHAPE, options, "stablemax")
 
 
 class Equivariant(torch.nn.Module):
-    """A network that commutes with all symmetries: a cell's scores are its given digit, and of a blank those of no digit.
+    """A network that commutes with all symmetries: a given cell scores its digit, and a blank cell no digit.
 
     It halts after three segments, and start 1 after two.
     """
@@ -52,7 +53,7 @@ class Equivariant(torch.nn.Module):
 
 
 def test_images_are_undone() -> None:
-    """Votes would be for other cells or digits than they are counted for."""
+    """Votes would count for other cells or digits."""
     puzzle = puzzles(6)
     alone, voted = (predicted(Equivariant(), puzzle, votes=votes).probabilities for votes in (1, 7))
     torch.testing.assert_close(voted, alone)
@@ -62,46 +63,46 @@ def test_images_are_undone() -> None:
 
 def test_images_follow_from_the_puzzle_not_from_its_batch() -> None:
     """Predictions would depend on the batch size and on the order of rows."""
-    of, puzzle = model(), puzzles(6)
-    whole = predicted(of, puzzle, votes=4, starts=3).probabilities
+    network, puzzle = model(), puzzles(6)
+    whole = predicted(network, puzzle, votes=4, starts=3).probabilities
     for rows in ([0], [4, 1]):
-        torch.testing.assert_close(predicted(of, puzzle[rows], votes=4, starts=3).probabilities, whole[rows])
+        torch.testing.assert_close(predicted(network, puzzle[rows], votes=4, starts=3).probabilities, whole[rows])
     symmetries = inference.images_of(puzzle, BOARD, 3)
     assert torch.equal(symmetries[0].apply(puzzle), puzzle)
     assert not torch.equal(symmetries[1].apply(puzzle), symmetries[2].apply(puzzle))
 
 
 def test_one_candidate_is_the_trained_start_after_all_segments() -> None:
-    """A plain prediction would be that of another start, or halt early, where the reference does not."""
-    of, puzzle = model(), puzzles(4)
-    is_new, high, low = inference.first_states(of, SHAPE, 4, 1, puzzle.device)
+    """A prediction would use another start, or halt early, which the reference does not."""
+    network, puzzle = model(), puzzles(4)
+    is_new, high, low = inference.first_states(network, SHAPE, 4, 1, puzzle.device)
     for _ in range(3):
-        found = inference.one_segment(of, puzzle, torch.zeros(4, dtype=torch.long), is_new, high, low)
-        is_new, high, low = torch.zeros_like(is_new), found.high[:, None], found.low[:, None]
-    alone = predicted(of, puzzle)
-    expected = inference.log_probabilities(found.digits, "stablemax").exp()
+        segment = inference.one_segment(network, puzzle, torch.zeros(4, dtype=torch.long), is_new, high, low)
+        is_new, high, low = torch.zeros_like(is_new), segment.high[:, None], segment.low[:, None]
+    alone = predicted(network, puzzle)
+    expected = inference.log_probabilities(segment.digits, "stablemax").exp()
     torch.testing.assert_close(alone.probabilities, expected)
     assert alone.segments.tolist() == [3] * 4
     assert alone.calls.tolist() == [3] * 4
 
 
-def test_more_starts_than_were_trained_are_drawn() -> None:
-    """A further start would be a copy of another one, or would change with the number of starts."""
+def test_starts_beyond_the_trained_ones_are_drawn() -> None:
+    """A start would be a copy of another one, or change with the number of starts."""
     three, four = inference.drawn_starts(3, 16), inference.drawn_starts(4, 16)
     assert torch.equal(three, four[:, :3])
     assert len(four.flatten(0, 1).unique(dim=0)) == 8
-    of = model()
-    is_new, high, _ = inference.first_states(of, SHAPE, 5, 4, torch.device("cpu"))
+    network = model()
+    is_new, high, _ = inference.first_states(network, SHAPE, 5, 4, torch.device("cpu"))
     assert not is_new.any()
-    assert torch.equal(high[0, :2, 0].double(), of.high_start.float().double())
+    assert torch.equal(high[0, :2, 0].double(), network.high_start.float().double())
     assert torch.equal(high[3, 2:, 7], inference.drawn_starts(2, 16)[0])
     state = torch.get_rng_state()
     inference.drawn_starts(2, 16)
-    assert torch.equal(state, torch.get_rng_state()), "training would draw otherwise after an evaluation"
+    assert torch.equal(state, torch.get_rng_state()), "the random numbers of a training would change after an evaluation"
 
 
-def test_the_first_to_halt_ends_the_race() -> None:
-    """A puzzle would be reasoned about for longer than its first candidate needs, or get another candidate's board."""
+def test_the_first_candidate_to_halt_ends_the_prediction() -> None:
+    """A puzzle would have more segments than its first candidate needs, or get the board of another candidate."""
     alone = predicted(Equivariant(), puzzles(3), segments=9, select="first")
     assert alone.segments.tolist() == [3] * 3
     raced = predicted(Equivariant(), puzzles(3), segments=9, select="first", starts=2, votes=2)
@@ -113,15 +114,15 @@ def test_the_first_to_halt_ends_the_race() -> None:
     assert unsure.segments.tolist() == [9] * 3
 
 
-def test_puzzles_leave_the_race_by_themselves() -> None:
-    """The states of other puzzles would be mixed up when one is done."""
-    of, puzzle = model(), puzzles(8)
-    torch.nn.init.normal_(of.to_halting.weight, std=2.0)
-    torch.nn.init.constant_(of.to_halting.bias, -4.0)
-    together = predicted(of, puzzle, segments=6, select="first", starts=2, votes=2)
+def test_puzzles_end_independently() -> None:
+    """The states of other puzzles would be exchanged when one ends."""
+    network, puzzle = model(), puzzles(8)
+    torch.nn.init.normal_(network.to_halting.weight, std=2.0)
+    torch.nn.init.constant_(network.to_halting.bias, -4.0)
+    together = predicted(network, puzzle, segments=6, select="first", starts=2, votes=2)
     assert len(together.segments.unique()) > 1
     for row in range(8):
-        alone = predicted(of, puzzle[row : row + 1], segments=6, select="first", starts=2, votes=2)
+        alone = predicted(network, puzzle[row : row + 1], segments=6, select="first", starts=2, votes=2)
         torch.testing.assert_close(alone.probabilities, together.probabilities[row : row + 1])
         assert alone.segments[0] == together.segments[row]
 
@@ -132,30 +133,32 @@ def board(*digits: int, sure: float = 0.7) -> torch.Tensor:
     return rest + (sure - rest) * torch.nn.functional.one_hot(torch.tensor(digits), 3).double()
 
 
-def test_candidates_are_joined() -> None:
+def test_candidates_are_combined() -> None:
     """A majority would be of cells, not of boards, or a tie would go to the less probable board."""
     halting = torch.tensor([[0.1, 3.0, 0.2, -1.0]])
     each = torch.stack([board(0, 1), board(0, 1, sure=0.6), board(2, 2, sure=0.95), board(1, 2)])[None]
-    assert torch.equal(joined(each, halting, "first"), each[:, 1])
-    assert torch.equal(joined(each, halting, "surest"), each[:, 1])
-    torch.testing.assert_close(joined(each, halting, "mean"), each.mean(1))
-    torch.testing.assert_close(joined(each, halting, "vote"), each[:, :2].mean(1))
+    assert torch.equal(combined(each, halting, "first"), each[:, 1])
+    assert torch.equal(combined(each, halting, "surest"), each[:, 1])
+    torch.testing.assert_close(combined(each, halting, "mean"), each.mean(1))
+    torch.testing.assert_close(combined(each, halting, "vote"), each[:, :2].mean(1))
     tied = torch.stack([board(0, 1, sure=0.6), board(2, 2), board(0, 1, sure=0.6), board(2, 2)])[None]
-    assert joined(tied, halting, "vote").argmax(-1).tolist() == [[2, 2]]
+    assert combined(tied, halting, "vote").argmax(-1).tolist() == [[2, 2]]
     # Cell by cell, 0 and 0 would have two of three votes each
     cells = torch.stack([board(0, 0), board(0, 1), board(1, 0)])[None]
-    assert joined(cells + 0, halting[:, :3], "vote").argmax(-1).tolist() in ([[0, 0]], [[0, 1]], [[1, 0]])
+    assert combined(cells + 0, halting[:, :3], "vote").argmax(-1).tolist() in ([[0, 0]], [[0, 1]], [[1, 0]])
 
 
-def test_what_cannot_be_is_refused() -> None:
-    """A misspelt word would be taken for the default."""
-    how = How(segments=4)
-    assert inference.checked(how, "hrm", 0, 0, "") == how
-    assert inference.checked(how, "trm", 3, 2, "vote") == dataclasses.replace(how, starts=3, votes=2, select="vote")
+def test_impossible_settings_are_refused() -> None:
+    """A misspelt value would be ignored."""
+    options = PredictOptions(segments=4)
+    assert inference.with_settings(options, "hrm", 0, 0, "") == options
+    assert inference.with_settings(options, "trm", 3, 2, "vote") == dataclasses.replace(
+        options, starts=3, votes=2, select="vote"
+    )
     with pytest.raises(UserError, match="select=majority is no way"):
-        inference.checked(how, "hrm", 0, 0, "majority")
+        inference.with_settings(options, "hrm", 0, 0, "majority")
     with pytest.raises(UserError, match="starts=-1"):
-        inference.checked(how, "hrm", -1, 0, "")
+        inference.with_settings(options, "hrm", -1, 0, "")
     with pytest.raises(UserError, match="variant=direct"):
-        inference.checked(how, "direct", 2, 0, "")
+        inference.with_settings(options, "direct", 2, 0, "")
     assert small_sudokus.config(variant="direct").segments == 1

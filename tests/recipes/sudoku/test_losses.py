@@ -13,10 +13,10 @@ def test_stablemax_is_its_formula() -> None:
     logits = torch.tensor([[-3.0, 0.0, 2.0], [1e30, -1e30, 0.0]])
     scores = [[1 / 4, 1.0, 3.0], [1e30, 1e-30, 1.0]]
     expected = [[math.log(score / sum(row)) for score in row] for row in scores]
-    found = log_probabilities(logits, "stablemax")
-    assert found.dtype == torch.float64
-    torch.testing.assert_close(found, torch.tensor(expected, dtype=torch.float64), rtol=1e-6, atol=1e-12)
-    torch.testing.assert_close(found.exp().sum(-1), torch.ones(2, dtype=torch.float64))
+    result = log_probabilities(logits, "stablemax")
+    assert result.dtype == torch.float64
+    torch.testing.assert_close(result, torch.tensor(expected, dtype=torch.float64), rtol=1e-6, atol=1e-12)
+    torch.testing.assert_close(result.exp().sum(-1), torch.ones(2, dtype=torch.float64))
     torch.testing.assert_close(log_probabilities(logits[:1], "softmax"), logits[:1].double().log_softmax(-1))
 
 
@@ -51,5 +51,5 @@ def test_solved_means_every_cell() -> None:
 
 def test_binary_is_not_reduced() -> None:
     """Halting would be weighed by the batch."""
-    found = binary(torch.tensor([0.0, 2.0]), torch.tensor([True, False]))
-    assert found.tolist() == pytest.approx([math.log(2), 2 + math.log1p(math.exp(-2))])
+    result = binary(torch.tensor([0.0, 2.0]), torch.tensor([True, False]))
+    assert result.tolist() == pytest.approx([math.log(2), 2 + math.log1p(math.exp(-2))])

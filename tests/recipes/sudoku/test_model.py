@@ -12,8 +12,8 @@ import torch.nn.functional as F
 from ensemble.recipes.sudoku.layers import (
     EPSILON,
     Attention,
+    Blocks,
     Gated,
-    Module,
     NormedSum,
     reference_inner_width,
     truncated_normal,
@@ -43,26 +43,28 @@ def model(**changed: Any) -> Reasoner:
     return Reasoner(dataclasses.replace(SHAPE, **changed)).double()
 
 
-def segment(of: Reasoner, is_new: tuple[bool, bool, bool] = (True, True, True), states: Any = None, start: int = 0) -> Any:
+def segment(
+    network: Reasoner, is_new: tuple[bool, bool, bool] = (True, True, True), states: Any = None, start: int = 0
+) -> Any:
     """A segment of three puzzles."""
     generator = torch.Generator().manual_seed(1)
     puzzle = torch.randint(0, 5, (3, 16), generator=generator)
-    high, low = torch.zeros(2, 3, of.shape.num_tokens, 16, dtype=torch.float64) if states is None else states
+    high, low = torch.zeros(2, 3, network.shape.num_tokens, 16, dtype=torch.float64) if states is None else states
     starts, ids = torch.full((3,), start), torch.zeros(3, dtype=torch.long)
-    return of(puzzle, ids, starts, torch.tensor(is_new), high, low)
+    return network(puzzle, ids, starts, torch.tensor(is_new), high, low)
 
 
-def calls(of: Reasoner) -> list[str]:
+def calls(network: Reasoner) -> list[str]:
     """The modules called in a segment, in order; in capitals those with a gradient."""
     seen = []
-    for letter, module in (("l", of.low), ("h", of.high)):
+    for letter, module in (("l", network.low), ("h", network.high)):
         if module is not None:
 
             def record(*_: Any, letter: str = letter) -> None:
                 seen.append(letter.upper() if torch.is_grad_enabled() else letter)
 
             module.register_forward_pre_hook(record)
-    segment(of)
+    segment(network)
     return seen
 
 
@@ -84,74 +86,78 @@ def test_modules_are_called_as_in_the_reference(variant: str, cycles: tuple[int,
 
 def test_hrm_is_its_update_rule() -> None:
     """z_H would reach the low module late, or the input would be left out of an update."""
-    of = model()
-    found = segment(of)
-    x = of.embed(torch.randint(0, 5, (3, 16), generator=torch.Generator().manual_seed(1)), torch.zeros(3, dtype=torch.long))
-    high, low = of.high_start[0].expand_as(x), of.low_start[0].expand_as(x)
-    assert of.high is not None
+    network = model()
+    result = segment(network)
+    x = network.embed(
+        torch.randint(0, 5, (3, 16), generator=torch.Generator().manual_seed(1)), torch.zeros(3, dtype=torch.long)
+    )
+    high, low = network.high_start[0].expand_as(x), network.low_start[0].expand_as(x)
+    assert network.high is not None
     for _ in range(2):
         for _ in range(2):
-            low = of.low(low + high + x)
-        high = of.high(high + low)
-    torch.testing.assert_close(found.high, high)
-    torch.testing.assert_close(found.low, low)
-    torch.testing.assert_close(found.digits, high @ of.to_digits.weight.T)
-    torch.testing.assert_close(found.halting, high[:, 0] @ of.to_halting.weight.T - 5.0)
+            low = network.low(low + high + x)
+        high = network.high(high + low)
+    torch.testing.assert_close(result.high, high)
+    torch.testing.assert_close(result.low, low)
+    torch.testing.assert_close(result.digits, high @ network.to_digits.weight.T)
+    torch.testing.assert_close(result.halting, high[:, 0] @ network.to_halting.weight.T - 5.0)
 
 
 def test_trm_updates_both_states_with_one_network() -> None:
     """The input would enter the update of z_H, or there would be a second network."""
-    of = model(variant="trm", high_cycles=2, low_cycles=3)
-    found = segment(of)
-    x = of.embed(torch.randint(0, 5, (3, 16), generator=torch.Generator().manual_seed(1)), torch.zeros(3, dtype=torch.long))
-    high, low = of.high_start[0].expand_as(x), of.low_start[0].expand_as(x)
+    network = model(variant="trm", high_cycles=2, low_cycles=3)
+    result = segment(network)
+    x = network.embed(
+        torch.randint(0, 5, (3, 16), generator=torch.Generator().manual_seed(1)), torch.zeros(3, dtype=torch.long)
+    )
+    high, low = network.high_start[0].expand_as(x), network.low_start[0].expand_as(x)
     for _ in range(2):
         for _ in range(3):
-            low = of.low(low + high + x)
-        high = of.low(high + low)
-    assert of.high is None
-    torch.testing.assert_close(found.high, high)
-    torch.testing.assert_close(found.low, low)
+            low = network.low(low + high + x)
+        high = network.low(high + low)
+    assert network.high is None
+    torch.testing.assert_close(result.high, high)
+    torch.testing.assert_close(result.low, low)
 
 
 def test_only_new_places_begin_anew() -> None:
     """A puzzle would lose its latent state in the middle, or begin with that of the puzzle before it."""
-    of = model()
-    first = segment(of)
+    network = model()
+    first = segment(network)
     states = first.high.detach(), first.low.detach()
-    again = segment(of, (False, True, False), states)
-    onward, anew = segment(of, (False, False, False), states), first
+    again = segment(network, (False, True, False), states)
+    onward, anew = segment(network, (False, False, False), states), first
     assert torch.equal(again.high[[0, 2]], onward.high[[0, 2]])
     torch.testing.assert_close(again.high[1], anew.high[1])
     assert not torch.allclose(onward.high[1], anew.high[1])
-    assert not torch.allclose(segment(of, start=1).high, anew.high), "all starts are the same"
-    other_low = segment(of, (False, False, False), (states[0], states[1] + 1))
+    assert not torch.allclose(segment(network, start=1).high, anew.high), "all starts are the same"
+    other_low = segment(network, (False, False, False), (states[0], states[1] + 1))
     assert not torch.allclose(other_low.high, onward.high), "z_L begins anew"
 
 
 def test_gradients_stay_within_the_segment() -> None:
     """The memory of a puzzle would grow with its segments."""
-    of = model()
+    network = model()
     high, low = (torch.randn(3, 16, 16, dtype=torch.float64, requires_grad=True) for _ in "HL")
-    segment(of, (False,) * 3, (high, low)).digits.sum().backward()
+    segment(network, (False,) * 3, (high, low)).digits.sum().backward()
     assert high.grad is None
     assert low.grad is None
-    assert all(parameter.grad is not None for name, parameter in of.named_parameters() if "halting" not in name)
+    assert all(parameter.grad is not None for name, parameter in network.named_parameters() if "halting" not in name)
 
 
 def test_initial_weights() -> None:
     """Layers would begin too wide, or halting before anything is learned."""
     weights = truncated_normal(400, 500, std=0.3)
     assert weights.std().item() == pytest.approx(0.3, rel=0.02)
-    kept = 0.3 / weights.abs().max().item()
-    assert kept == pytest.approx(0.8796 / 2, rel=0.01), "cut at two standard deviations of the wider normal"
-    of = model(width=64)
-    assert of.to_digits.weight.std().item() == pytest.approx(1 / 8, rel=0.1)
-    narrow = of.low.perceptrons[0].narrow.weight  # type: ignore[union-attr]
+    carried = 0.3 / weights.abs().max().item()
+    assert carried == pytest.approx(0.8796 / 2, rel=0.01), "cut at two standard deviations of the wider normal"
+    network = model(width=64)
+    assert network.to_digits.weight.std().item() == pytest.approx(1 / 8, rel=0.1)
+    narrow = network.low.perceptrons[0].narrow.weight  # type: ignore[union-attr]
     assert narrow.std().item() == pytest.approx(1 / math.sqrt(24), rel=0.1)
     halting = segment(model()).halting
     assert torch.equal(halting, torch.full_like(halting, -5.0))
-    assert {"high_start", "low_start"} <= of.state_dict().keys()
+    assert {"high_start", "low_start"} <= network.state_dict().keys()
 
 
 @pytest.mark.parametrize(
@@ -160,13 +166,13 @@ def test_initial_weights() -> None:
 )
 def test_every_mixing_reaches_every_cell(mixing: str, positions: str) -> None:
     """A cell could not see another one."""
-    of = model(mixing=mixing, positions=positions)
+    network = model(mixing=mixing, positions=positions)
     x = torch.randn(1, 16, 16, dtype=torch.float64, requires_grad=True)
-    of.low(x)[0, 3].sum().backward()
+    network.low(x)[0, 3].sum().backward()
     assert x.grad is not None
     assert x.grad.abs().sum(-1).ne(0).all()
-    blank = of.embed(torch.zeros(1, 16, dtype=torch.long), torch.zeros(1, dtype=torch.long))
-    assert len(of.low(blank)[0].unique(dim=0)) == 16, "two cells look the same"
+    blank = network.embed(torch.zeros(1, 16, dtype=torch.long), torch.zeros(1, dtype=torch.long))
+    assert len(network.low(blank)[0].unique(dim=0)) == 16, "two cells look the same"
 
 
 def test_inner_widths_are_those_of_the_references() -> None:
@@ -183,9 +189,9 @@ def test_rope_depends_on_distances_only() -> None:
 
     def scores(offset: int) -> torch.Tensor:
         whole, attention.turns = attention.turns, attention.turns[offset : offset + 6]
-        found = torch.einsum("blhd,bmhd->bhlm", attention._turned(query), attention._turned(key))
+        result = torch.einsum("blhd,bmhd->bhlm", attention._turned(query), attention._turned(key))
         attention.turns = whole
-        return found
+        return result
 
     torch.testing.assert_close(scores(0), scores(5), rtol=0, atol=1e-5)
     assert not torch.allclose(scores(0), torch.einsum("blhd,bmhd->bhlm", query, key))
@@ -194,13 +200,13 @@ def test_rope_depends_on_distances_only() -> None:
 def test_blocks_are_normed_after_the_sum() -> None:
     """Latent states would grow from segment to segment."""
     torch.manual_seed(0)
-    block = Module(16, 16, 1, 2, 24, mixing="heads", has_rope=False).double()
+    block = Blocks(16, 16, 1, 2, 24, mixing="heads", has_rope=False).double()
     x = 100 * torch.randn(2, 16, 16, dtype=torch.float64)
     norm = partial(F.rms_norm, normalized_shape=(16,), eps=EPSILON)
     mixed = norm(x + block.mixers[0](x))
-    found = block(x)
-    torch.testing.assert_close(found, norm(mixed + block.perceptrons[0](mixed)))
-    torch.testing.assert_close(found.square().mean(-1), torch.ones(2, 16, dtype=torch.float64), rtol=1e-4, atol=1e-4)
+    result = block(x)
+    torch.testing.assert_close(result, norm(mixed + block.perceptrons[0](mixed)))
+    torch.testing.assert_close(result.square().mean(-1), torch.ones(2, 16, dtype=torch.float64), rtol=1e-4, atol=1e-4)
 
 
 def test_gradients_written_by_hand_are_those_of_the_functions() -> None:
@@ -216,15 +222,15 @@ def test_gradients_written_by_hand_are_those_of_the_functions() -> None:
 
 def test_the_puzzle_embedding_has_a_sparse_gradient_of_each_use() -> None:
     """Uses of one id would be added up before the ranks exchange them, or the body's optimizer would train the table."""
-    of = model(positions="learned", num_puzzle_ids=5)
-    assert of.puzzles is not None
-    found = segment(of)
-    assert found.digits.shape == (3, 16, 4)
-    found.digits.square().sum().backward()
-    gradient = of.puzzles.table.grad
+    network = model(positions="learned", num_puzzle_ids=5)
+    assert network.puzzles is not None
+    result = segment(network)
+    assert result.digits.shape == (3, 16, 4)
+    result.digits.square().sum().backward()
+    gradient = network.puzzles.table.grad
     assert gradient is not None
     assert gradient.is_sparse
     assert gradient._indices().tolist() == [[0, 0, 0]]
-    assert not of.puzzles.table.requires_grad
-    segment(of).digits.square().sum().backward()
-    assert of.puzzles.table.grad._indices().tolist() == [[0] * 6]  # type: ignore[union-attr]
+    assert not network.puzzles.table.requires_grad
+    segment(network).digits.square().sum().backward()
+    assert network.puzzles.table.grad._indices().tolist() == [[0] * 6]  # type: ignore[union-attr]

@@ -39,14 +39,14 @@ def run(tmp_path_factory: pytest.TempPathFactory) -> Path:
     loop.train(training.make(network, str(data)), config, Accelerator(cpu=True))
     fork("predict", f"member={folder / 'members' / 'net'}", f"data={data}", f"out={folder / 'predictions'}")
     for split in ("blend", "test"):
-        found = predictions.read(folder / "predictions" / f"net.{split}.parquet")
-        probability = np.full(found.prediction.shape, 0.0125)
-        digit = found.target.astype(int)
-        first_cells = found.row_id % 81 == 0  # in these, the puzzles after the first NUM_SOLVED are wrong
-        is_wrong = first_cells & (found.cluster >= found.cluster.min() + NUM_SOLVED)
+        result = predictions.read(folder / "predictions" / f"net.{split}.parquet")
+        probability = np.full(result.prediction.shape, 0.0125)
+        digit = result.target.astype(int)
+        first_cells = result.row_id % 81 == 0  # in these, the puzzles after the first NUM_SOLVED are wrong
+        is_wrong = first_cells & (result.cluster >= result.cluster.min() + NUM_SOLVED)
         digit[is_wrong] = (digit[is_wrong] + 1) % 9
         probability[np.arange(len(digit)), digit] = 0.9
-        made_up = {**vars(found), "member": "made-up", "prediction": probability, "config": {}}
+        made_up = {**vars(result), "member": "made-up", "prediction": probability, "config": {}}
         predictions.write(folder / "predictions" / f"made-up.{split}.parquet", predictions.Predictions(**made_up))
     predictor.fit(folder / "predictions", data, folder / "ensemble", num_draws=20)
     return folder
@@ -63,9 +63,9 @@ def written(run: Path, tmp_path_factory: pytest.TempPathFactory) -> str:
 
 
 def boards(text: str) -> dict[str, Any]:
-    found = re.search(r'<script type="application/json" id="traces">(.*?)</script>', text, flags=re.DOTALL)
-    assert found
-    return json.loads(found[1])
+    result = re.search(r'<script type="application/json" id="traces">(.*?)</script>', text, flags=re.DOTALL)
+    assert result
+    return json.loads(result[1])
 
 
 def test_the_last_board_is_that_of_the_prediction_file(run: Path, written: str) -> None:
@@ -73,10 +73,10 @@ def test_the_last_board_is_that_of_the_prediction_file(run: Path, written: str) 
     test = predictions.read(run / "predictions" / "net.test.parquet")
     rows = open_table(run / "prepared" / "rows" / "test")
     columns = {name: Column(rows, name).all() for name in rows.column_names}
-    found = boards(written)
-    assert (found["side"], found["box_rows"], found["box_columns"]) == (9, 3, 3)
-    assert list(found["members"]) == ["net"]  # the other member has no network
-    puzzles = found["members"]["net"]["puzzles"]
+    result = boards(written)
+    assert (result["side"], result["box_rows"], result["box_columns"]) == (9, 3, 3)
+    assert list(result["members"]) == ["net"]  # the other member has no network
+    puzzles = result["members"]["net"]["puzzles"]
     assert 1 <= len(puzzles) <= 2 * played.NUM_SHOWN
     for puzzle in puzzles:
         (row,) = np.flatnonzero(columns["row_id"] == puzzle["row_id"])
@@ -95,8 +95,8 @@ def test_the_last_board_is_that_of_the_prediction_file(run: Path, written: str) 
 def test_puzzles_that_are_counted(run: Path, written: str) -> None:
     """The share of solved puzzles, or of right blank cells, would be of other rows."""
     of_run = report_run.read(run / "ensemble", run / "prepared", run / "predictions")
-    found = {row["name"]: row for row in page.parts(of_run)["exact"]["rows"]}
-    made_up = found["made-up"]
+    result = {row["name"]: row for row in page.parts(of_run)["exact"]["rows"]}
+    made_up = result["made-up"]
     assert made_up["share"] == NUM_SOLVED / NUM_TEST
     assert made_up["low"] == pytest.approx(0.1810, abs=1e-4)  # Wilson's interval of 30 of 120
     assert made_up["high"] == pytest.approx(0.3345, abs=1e-4)
@@ -138,7 +138,7 @@ def test_which_puzzles_are_shown() -> None:
         digits[row, :, 40 - row :] = 1
     digits[20:24] = 2
     columns = {"row_id": np.arange(num), "puzzle": solution * 0, "solution": solution, "backtracks": np.zeros(num, int)}
-    shown = played.chosen(columns, digits, np.ones((num, segments, cells)), np.zeros((num, segments)))
+    shown = played.select(columns, digits, np.ones((num, segments, cells)), np.zeros((num, segments)))
     assert [puzzle["row_id"] for puzzle in shown] == [3, 7, 11, 15, 19, 2, 39, 38, 37, 36, 35, 34]
     assert [puzzle["solved"] for puzzle in shown] == [True] * 6 + [False] * 6
 
@@ -147,8 +147,8 @@ def test_a_member_of_other_data_is_refused(run: Path, tmp_path: Path) -> None:
     """Boards of another side, or puzzles that were learned from, would be played as test puzzles."""
     prepare(PrepareConfig(out=str(tmp_path / "o"), side=6, num_train=4, num_validation=2, num_blend=2, num_test=3))
     with pytest.raises(UserError, match="was trained on data"):
-        played.of_member(run / "members" / "net", tmp_path / "o")
-    assert played.of_member(tmp_path, run / "prepared") == {}
+        played.traces_of(run / "members" / "net", tmp_path / "o")
+    assert played.traces_of(tmp_path, run / "prepared") == {}
 
 
 # In a real browser: 4 × 4 boards of a member that was made up, whose digits and confidences are known

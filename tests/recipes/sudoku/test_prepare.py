@@ -34,9 +34,9 @@ def columns(folder: Path, split: str) -> dict[str, np.ndarray]:
 
 
 def orbits(folder: Path, split: str) -> set[bytes]:
-    found = columns(folder, split)
-    side = int(found["puzzle"].shape[1] ** 0.5)
-    return {form.tobytes() for form in canonical_forms(board_of(side), found["puzzle"], found["solution"])}
+    stored = columns(folder, split)
+    side = int(stored["puzzle"].shape[1] ** 0.5)
+    return {form.tobytes() for form in canonical_forms(board_of(side), stored["puzzle"], stored["solution"])}
 
 
 def line(puzzle: np.ndarray) -> str:
@@ -55,20 +55,20 @@ def of_files(folder: Path, **settings: Any) -> PrepareConfig:
 
 
 @pytest.fixture(scope="module")
-def made(tmp_path_factory: pytest.TempPathFactory) -> Path:
+def generated(tmp_path_factory: pytest.TempPathFactory) -> Path:
     folder = tmp_path_factory.mktemp("sudoku") / "prepared"
     prepare(dataclasses.replace(SMALL, out=str(folder)))
     return folder
 
 
-def test_what_is_written(made: Path) -> None:
+def test_what_is_written(generated: Path) -> None:
     """Training could not read the rows, or would take a column for another."""
-    about = folders.read_manifest(made)
-    prepared.check("sudoku", made, about)
-    assert about["sudoku"] == {"side": 6, "box_rows": 2, "box_columns": 3, "cells": 36}
-    assert about["task"]["kind"] == "multiclass"
-    assert about["task"]["classes"] == ["1", "2", "3", "4", "5", "6"]
-    assert about["config"] == {
+    manifest = folders.read_manifest(generated)
+    prepared.check("sudoku", generated, manifest)
+    assert manifest["sudoku"] == {"side": 6, "box_rows": 2, "box_columns": 3, "cells": 36}
+    assert manifest["task"]["kind"] == "multiclass"
+    assert manifest["task"]["classes"] == ["1", "2", "3", "4", "5", "6"]
+    assert manifest["config"] == {
         "side": 6, "seed": 0, "num_train": 60, "num_validation": 10, "num_blend": 10, "num_test": 30, "clues": 18,
     }  # fmt: skip
     schema = {
@@ -77,24 +77,29 @@ def test_what_is_written(made: Path) -> None:
     }  # fmt: skip
     row_ids = []
     for split, num_rows in (("train", 60), ("validation", 10), ("blend", 10), ("test", 30)):
-        table = open_table(made / "rows" / split)
+        table = open_table(generated / "rows" / split)
         assert {field.name: field.type for field in table.schema} == schema
-        found = columns(made, split)
-        assert about["splits"][split]["rows"] == about["splits"][split]["orbits"] == len(orbits(made, split)) == num_rows
-        assert (found["clues"] == 18).all()
-        assert (np.count_nonzero(found["puzzle"], axis=1) == 18).all()
-        solved = solve(board_of(6), found["puzzle"])
+        stored = columns(generated, split)
+        assert (
+            manifest["splits"][split]["rows"]
+            == manifest["splits"][split]["orbits"]
+            == len(orbits(generated, split))
+            == num_rows
+        )
+        assert (stored["clues"] == 18).all()
+        assert (np.count_nonzero(stored["puzzle"], axis=1) == 18).all()
+        solved = solve(board_of(6), stored["puzzle"])
         assert (solved.results == search.UNIQUE).all()
-        assert (solved.solutions == found["solution"]).all()
-        row_ids += found["row_id"].tolist()
+        assert (solved.solutions == stored["solution"]).all()
+        row_ids += stored["row_id"].tolist()
     assert row_ids == list(range(110))
 
 
-def test_opens_with_datasets(made: Path) -> None:
+def test_opens_with_datasets(generated: Path) -> None:
     """A notebook could not look at the puzzles."""
     import datasets
 
-    rows = datasets.load_from_disk(str(made / "rows" / "train"))
+    rows = datasets.load_from_disk(str(generated / "rows" / "train"))
     assert np.array(rows[0]["puzzle"]).shape == (36,)
 
 
@@ -112,21 +117,21 @@ def test_no_orbit_is_in_two_splits(tmp_path: Path) -> None:
     )  # all 36 orbits
     prepare(config)
     of_split = {split: orbits(tmp_path / "out", split) for split in SPLITS}
-    assert {split: len(of) for split, of in of_split.items()} == {"train": 20, "validation": 3, "blend": 3, "test": 10}
+    assert {split: len(entry) for split, entry in of_split.items()} == {"train": 20, "validation": 3, "blend": 3, "test": 10}
     assert len(set.union(*of_split.values())) == 36
     with pytest.raises(UserError, match=r"ask for 37 puzzles, and [0-9,]+ attempts gave 36 that are no symmetric images"):
         prepare(dataclasses.replace(config, out=str(tmp_path / "more"), num_train=21))
     assert [path.name for path in tmp_path.iterdir()] == ["out"]
 
 
-def test_a_larger_train_split_leaves_the_others(made: Path, tmp_path: Path) -> None:
+def test_a_larger_train_split_leaves_the_others(generated: Path, tmp_path: Path) -> None:
     """Scores of two sizes of training data would be of other test puzzles."""
     prepare(dataclasses.replace(SMALL, out=str(tmp_path / "out"), num_train=70, threads=2))
     for split in ("test", "blend", "validation"):
-        one, other = columns(made, split), columns(tmp_path / "out", split)
+        one, other = columns(generated, split), columns(tmp_path / "out", split)
         assert (one["puzzle"] == other["puzzle"]).all()
     prepare(dataclasses.replace(SMALL, out=str(tmp_path / "seed"), seed=1))
-    assert not orbits(made, "test") & orbits(tmp_path / "seed", "test")
+    assert not orbits(generated, "test") & orbits(tmp_path / "seed", "test")
 
 
 def test_files_are_split_by_orbit(tmp_path: Path) -> None:
@@ -135,16 +140,16 @@ def test_files_are_split_by_orbit(tmp_path: Path) -> None:
     puzzles, _ = generate(board, seed=0, first=0, count=30, clues=18)
     images = symmetries_of(board, 0, 0, np.arange(30)).apply(puzzles)
     path = write(tmp_path / "all.txt", [line(puzzle) for puzzle in [*puzzles, *images]])
-    about = prepare(of_files(tmp_path, source=(str(path),), num_train=-1))
-    assert about["census"]["rows_read"] == 60
-    assert about["census"]["dropped"] == {"symmetric image of an earlier puzzle": {"count": 30, "first": []}}
+    manifest = prepare(of_files(tmp_path, source=(str(path),), num_train=-1))
+    assert manifest["census"]["rows_read"] == 60
+    assert manifest["census"]["dropped"] == {"symmetric image of an earlier puzzle": {"count": 30, "first": []}}
     of_split = [orbits(tmp_path / "out", split) for split in SPLITS]
     assert sum(map(len, of_split)) == len(set.union(*of_split)) == 30
-    assert about["sources"][0]["name"] == "all.txt"
+    assert manifest["sources"][0]["name"] == "all.txt"
     with pytest.raises(UserError, match=r"has 30 puzzles with one solution .* splits ask for 31"):
         prepare(of_files(tmp_path, source=(str(path),), num_train=21, overwrite=True))
     again = prepare(of_files(tmp_path, source=(str(path),), overwrite=True))
-    assert again["splits"] == about["splits"]
+    assert again["splits"] == manifest["splits"]
 
 
 def test_puzzles_of_a_test_file_are_not_learned_from(tmp_path: Path) -> None:
@@ -159,15 +164,15 @@ def test_puzzles_of_a_test_file_are_not_learned_from(tmp_path: Path) -> None:
     test = tmp_path / "test.csv.gz"
     test.write_bytes(gzip.compress("\n".join([header, *(f"b,{line(p)},,{k}" for k, p in enumerate(images[:8]))]).encode()))
     config = of_files(tmp_path, source=(str(train),), test_source=(str(test),), num_test=-1, num_train=-1)
-    about = prepare(config)
-    assert {split: of["rows"] for split, of in about["splits"].items()} == {
+    manifest = prepare(config)
+    assert {split: entry["rows"] for split, entry in manifest["splits"].items()} == {
         "train": 26, "validation": 3, "blend": 3, "test": 8,
     }  # fmt: skip
     learned = orbits(tmp_path / "out", "train") | orbits(tmp_path / "out", "validation") | orbits(tmp_path / "out", "blend")
     assert not learned & orbits(tmp_path / "out", "test")
-    found = columns(tmp_path / "out", "test")
-    assert sorted(found["rating"].tolist()) == list(range(8))
-    assert {tuple(puzzle) for puzzle in found["puzzle"].tolist()} == {tuple(puzzle) for puzzle in images[:8].tolist()}
+    stored = columns(tmp_path / "out", "test")
+    assert sorted(stored["rating"].tolist()) == list(range(8))
+    assert {tuple(puzzle) for puzzle in stored["puzzle"].tolist()} == {tuple(puzzle) for puzzle in images[:8].tolist()}
     assert set(columns(tmp_path / "out", "train")["rating"]) == {7}
 
 
@@ -200,10 +205,10 @@ def test_a_bad_puzzle_is_counted_named_and_refused_above_a_threshold(
         prepare(of_files(tmp_path, source=(str(path),)))
     assert f"{path}:5: " in str(refused.value)
     assert [file.name for file in tmp_path.iterdir()] == ["puzzles.txt"]
-    about = prepare(of_files(tmp_path, source=(str(path),), max_bad_fraction=0.05))
-    assert about["census"]["dropped"][kind]["count"] == 1
-    assert about["census"]["dropped"][kind]["first"][0]["line"] == 5
-    assert about["census"]["rows_kept"] == 30 == sum(of["rows"] for of in about["splits"].values())
+    manifest = prepare(of_files(tmp_path, source=(str(path),), max_bad_fraction=0.05))
+    assert manifest["census"]["dropped"][kind]["count"] == 1
+    assert manifest["census"]["dropped"][kind]["first"][0]["line"] == 5
+    assert manifest["census"]["rows_kept"] == 30 == sum(entry["rows"] for entry in manifest["splits"].values())
     assert f"{path}:5: " in capsys.readouterr().out
 
 
@@ -211,14 +216,14 @@ def test_a_few_of_many_puzzles(tmp_path: Path) -> None:
     """A thousand of four million puzzles would need all of them solved, and be the first of the file, by one author."""
     puzzles, _ = generate(board_of(6), seed=0, first=0, count=5000, clues=18)
     path = write(tmp_path / "many.txt", [line(puzzle) for puzzle in puzzles])
-    about = prepare(of_files(tmp_path, source=(str(path),)))
-    assert about["census"]["dropped"]["puzzle that was not drawn"]["count"] == 4970
-    assert about["census"]["rows_kept"] == 30
+    manifest = prepare(of_files(tmp_path, source=(str(path),)))
+    assert manifest["census"]["dropped"]["puzzle that was not drawn"]["count"] == 4970
+    assert manifest["census"]["rows_kept"] == 30
     place = {line(puzzle): number for number, puzzle in enumerate(puzzles)}
     drawn = sorted(place[line(puzzle)] for split in SPLITS for puzzle in columns(tmp_path / "out", split)["puzzle"])
     assert 1500 < np.mean(drawn) < 3500
     other = prepare(of_files(tmp_path, source=(str(path),), seed=1, overwrite=True))
-    assert other["fingerprint"] != about["fingerprint"]
+    assert other["fingerprint"] != manifest["fingerprint"]
 
 
 @pytest.mark.parametrize(
@@ -262,13 +267,13 @@ def test_the_script(tmp_path: Path) -> None:
     assert json.loads((out / folders.NAME).read_text(encoding="utf-8"))["recipe"] == "sudoku"
 
 
-def test_what_training_imports_needs_no_compiler(made: Path) -> None:
+def test_what_training_imports_needs_no_compiler(generated: Path) -> None:
     """A compute node would need numba and polars."""
     code = (
         "import sys, numpy as np\n"
         "from ensemble.recipes.sudoku import boards, settings, symmetry\n"
         "from ensemble.arrow import Column, open_table\n"
-        f"puzzles = Column(open_table({str(made / 'rows' / 'train')!r}), 'puzzle').take(np.arange(4))\n"
+        f"puzzles = Column(open_table({str(generated / 'rows' / 'train')!r}), 'puzzle').take(np.arange(4))\n"
         "symmetry.symmetries_of(boards.board_of(6), 0, 0, np.arange(4)).apply(puzzles)\n"
         "print(sorted({'numba', 'polars', 'torch', 'datasets'} & sys.modules.keys()))\n"
     )

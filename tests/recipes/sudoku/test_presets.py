@@ -27,8 +27,8 @@ MILLIONS = {"sudoku_extreme_hrm": (27.2, 27.4), "sudoku_extreme_trm": (4.5, 7.0)
 def commands(preset: Path) -> dict[str, list[str]]:
     """The commands in the head of a preset: the script's name, and the words after it."""
     head = preset.read_text(encoding="utf-8").replace("\\\n#", "")
-    found = [shlex.split(command) for command in re.findall(r"^#   ((?:python|accelerate) .*)", head, re.MULTILINE)]
-    return {word: words[words.index(word) + 1 :] for words in found for word in words if word.endswith(".py")}
+    result = [shlex.split(command) for command in re.findall(r"^#   ((?:python|accelerate) .*)", head, re.MULTILINE)]
+    return {word: words[words.index(word) + 1 :] for words in result for word in words if word.endswith(".py")}
 
 
 @pytest.mark.parametrize("name", PRESETS)
@@ -40,17 +40,17 @@ def test_a_preset_runs_on_the_data_that_it_names(name: str, tmp_path: Path) -> N
     assert train[:4] == ["--recipe", "sudoku", "--config", str(preset.relative_to(ROOT))]
     assert f"data=runs/{name}/prepared" in train
     assert words["scripts/prepare_data.py"][:2] == ["--recipe", "sudoku"]
-    asked = words["scripts/prepare_data.py"][2:]
-    assert f"out=runs/{name}/prepared" in asked
-    asked = [word for word in asked if not word.startswith(("source=", "test_source=", "out=", "num_"))]
+    requested = words["scripts/prepare_data.py"][2:]
+    assert f"out=runs/{name}/prepared" in requested
+    requested = [word for word in requested if not word.startswith(("source=", "test_source=", "out=", "num_"))]
     if name in MILLIONS:
         for file, seed in (("train", 0), ("test", 1)):
-            made = zip(*generate(board, seed=seed, first=0, count=25, clues=30), strict=True)
-            texts = [f"x,{''.join(map(str, puzzle))},{''.join(map(str, solution))},4" for puzzle, solution in made]
+            generated = zip(*generate(board, seed=seed, first=0, count=25, clues=30), strict=True)
+            texts = [f"x,{''.join(map(str, puzzle))},{''.join(map(str, solution))},4" for puzzle, solution in generated]
             (tmp_path / f"{file}.csv").write_text("\n".join(["source,question,answer,rating", *texts]), encoding="utf-8")
-        asked += [f"source=[{tmp_path / 'train.csv'}]", f"test_source=[{tmp_path / 'test.csv'}]"]
+        requested += [f"source=[{tmp_path / 'train.csv'}]", f"test_source=[{tmp_path / 'test.csv'}]"]
     data = str(tmp_path / "prepared")
-    prepare(configuration.load(PrepareConfig, None, [*asked, *FEW, f"out={data}"]))
+    prepare(configuration.load(PrepareConfig, None, [*requested, *FEW, f"out={data}"]))
     settings: Any = configuration.load(config_class("sudoku"), preset, [f"data={data}", "out=run"])
     recipe = training.make(settings.recipe, data)
     if name in MILLIONS:
@@ -60,9 +60,9 @@ def test_a_preset_runs_on_the_data_that_it_names(name: str, tmp_path: Path) -> N
         return
     model = recipe.model()
     with torch.inference_mode():
-        found = recipe.predict(model, recipe.rows("test").gather(np.arange(5)))
+        result = recipe.predict(model, recipe.rows("test").gather(np.arange(5)))
     side = recipe.board.side
-    assert found["prediction"].shape == (5, side**2, side)
+    assert result["prediction"].shape == (5, side**2, side)
 
 
 def test_every_preset_names_where_its_figures_are_from() -> None:

@@ -31,12 +31,12 @@ def num_solutions(board: Board, puzzle: list[int]) -> int:
         taken |= {puzzle[(top + k // board.box_columns) * side + left + k % board.box_columns] for k in range(side)}
         options[cell] = set(range(1, side + 1)) - taken
     cell = min(blank, key=lambda one: len(options[one]))
-    found = 0
+    total = 0
     for digit in options[cell]:
-        found += num_solutions(board, [*puzzle[:cell], digit, *puzzle[cell + 1 :]])
-        if found > 1:
+        total += num_solutions(board, [*puzzle[:cell], digit, *puzzle[cell + 1 :]])
+        if total > 1:
             return 2
-    return found
+    return total
 
 
 @pytest.mark.parametrize(

@@ -1,4 +1,4 @@
-"""The ensemble beside others: what is refused and counted, how rows are handed over; and one small real comparison."""
+"""The comparison with AutoGluon: mistakes, counts, the rows that others get; and one small real comparison."""
 
 import os
 import subprocess
@@ -35,7 +35,7 @@ BENCHMARK = [sys.executable, str(ROOT / "scripts" / "benchmark.py"), "autogluon"
 def test_a_mistake_is_named_before_anything_is_measured(
     settings: dict[str, Any], sentence: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """A quarter of an hour would end in a traceback."""
+    """After a quarter of an hour there would be a traceback."""
     monkeypatch.setattr(autogluon, "_one_set", lambda *_: pytest.fail("something was measured"))
     words = {"python": sys.executable, "data": str(tmp_path), "folder": str(tmp_path / "folder"), **settings}
     arguments = configuration.to_dict(AutoGluon(**words))
@@ -45,8 +45,8 @@ def test_a_mistake_is_named_before_anything_is_measured(
     assert sentence in str(caught.value)
 
 
-def test_counts_sets_on_which_ours_is_not_behind() -> None:
-    """The README would say on how many sets ours is better, and be wrong; or count a set that the other failed on."""
+def test_counts_sets_on_which_ours_is_at_least_level() -> None:
+    """The README would give a wrong number of sets, or count a set on which the other method failed."""
     sets = {
         "first": {"gains": {"trees": {"stacking": {"value": 0.0}}, "ensemble": {"stacking": {"value": 0.1}}}},
         "second": {"gains": {"trees": {"stacking": {"value": -0.1}}, "ensemble": {"stacking": {"value": 0.1}}}},
@@ -56,22 +56,22 @@ def test_counts_sets_on_which_ours_is_not_behind() -> None:
     assert counts == {"trees beside stacking": "1 of 2", "ensemble beside stacking": "2 of 2"}
 
 
-def test_others_get_the_rows_that_ours_learn_from(prepared: Path, tmp_path: Path) -> None:
-    """AutoGluon would be shown test's targets, or what only ours may learn from; or be asked for other rows."""
+def test_others_get_the_rows_that_ours_are_trained_on(prepared: Path, tmp_path: Path) -> None:
+    """AutoGluon would get the targets of test, or other rows to be trained on or to predict."""
     (tmp_path / "prepared").symlink_to(prepared)
-    autogluon._hand_over(tmp_path)
-    learned, asked = (pq.read_table(tmp_path / f"{name}.parquet") for name in ("train", "test"))
+    autogluon._write_rows(tmp_path)
+    training, test = (pq.read_table(tmp_path / f"{name}.parquet") for name in ("train", "test"))
     names = [feature["name"] for feature in folders.read_manifest(prepared)["features"]]
-    assert learned.column_names == [*names, "week", "hot"]
-    assert asked.column_names == ["row_id", *names, "week"]
+    assert training.column_names == [*names, "week", "hot"]
+    assert test.column_names == ["row_id", *names, "week"]
     rows = {split: open_table(prepared / "rows" / split) for split in ("train", "validation", "blend", "test")}
-    assert learned.num_rows == sum(rows[split].num_rows for split in ("train", "validation", "blend"))
-    assert asked["row_id"].equals(rows["test"]["row_id"])
-    assert np.max(learned["week"]) < np.min(asked["week"])
+    assert training.num_rows == sum(rows[split].num_rows for split in ("train", "validation", "blend"))
+    assert test["row_id"].equals(rows["test"]["row_id"])
+    assert np.max(training["week"]) < np.min(test["week"])
 
 
 def test_predictions_are_joined_by_row_id(tmp_path: Path) -> None:
-    """Another order of rows would be told as another model's score."""
+    """Predictions in another order of rows would get a wrong score."""
     pq.write_table(pa.table({"row_id": [7, 3, 5], "prediction": [0.7, 0.3, 0.5]}), tmp_path / "other.parquet")
     assert autogluon._forecast(tmp_path / "other.parquet", np.array([3, 5, 7])).tolist() == [0.3, 0.5, 0.7]
     with pytest.raises(AssertionError, match="is of other rows"):
@@ -79,8 +79,8 @@ def test_predictions_are_joined_by_row_id(tmp_path: Path) -> None:
 
 
 @pytest.mark.skipif("TORTURE_LONG" not in os.environ, reason="a minute of processes: make torture")
-def test_a_small_comparison_goes_on_where_it_was_cut_short(tmp_path: Path) -> None:
-    """The shipped scripts, or scikit-learn, would have changed under it; or a day's figures be measured twice."""
+def test_an_interrupted_comparison_continues(tmp_path: Path) -> None:
+    """A change of the scripts or of scikit-learn would break the benchmark, or a day's figures be measured twice."""
     market = "market=[market.num_products=150,market.num_reviews=12000,market.num_weeks=110,panel.top_fraction=0.1]"
     words = [
         "sets=[market_11]", "methods=[stacking]", market, "training=[max_epochs=0.2,recipe.width=16,recipe.num_layers=1]",
@@ -92,17 +92,17 @@ def test_a_small_comparison_goes_on_where_it_was_cut_short(tmp_path: Path) -> No
             [*BENCHMARK, *words], cwd=ROOT, env=environment, capture_output=True, text=True, timeout=600, check=False
         )
         assert done.returncode == 0, done.stderr
-        found = folders.read_json(tmp_path / "results" / "autogluon.json")
+        results = folders.read_json(tmp_path / "results" / "autogluon.json")
     assert "xgboost:" not in done.stdout, "it measured again"
-    one = found["sets"]["market_11"]
+    one = results["sets"]["market_11"]
     assert one["failed"] == {}
     assert set(one["methods"]) == {"trees", "bagged", "ensemble", "stacking"}
-    for of in one["methods"].values():
-        assert 0 < of["average_precision"]["value"] <= 1
-        assert min(of["fit_s"], of["predict_s"], of["test_rows_per_s"], of["peak_mb"], of["disk_mb"]) > 0
+    for scores in one["methods"].values():
+        assert 0 < scores["average_precision"]["value"] <= 1
+        assert min(scores[cost] for cost in ("fit_s", "predict_s", "test_rows_per_s", "peak_mb", "disk_mb")) > 0
     difference = (
         one["methods"]["trees"]["average_precision"]["value"] - one["methods"]["stacking"]["average_precision"]["value"]
     )
     assert one["gains"]["trees"]["stacking"]["value"] == pytest.approx(difference)
     assert one["time_limit_s"] == max(60, one["methods"]["ensemble"]["fit_s"])
-    assert set(found["at_least_level"]) == {f"{ours} beside stacking" for ours in ("trees", "bagged", "ensemble")}
+    assert set(results["at_least_level"]) == {f"{ours} beside stacking" for ours in ("trees", "bagged", "ensemble")}

@@ -10,7 +10,7 @@ from benchmarks.demo import measure as commands
 from ensemble.errors import UserError
 
 
-def told(base_rate: float, ensemble: float, xgboost: float, lightgbm: float) -> dict[str, Any]:
+def pipeline_result(base_rate: float, ensemble: float, xgboost: float, lightgbm: float) -> dict[str, Any]:
     """What `pipeline` finds."""
     scores = {"ensemble": ensemble, "xgboost": xgboost, "lightgbm": lightgbm, "momentum": 0.05, "base rate": base_rate}
     return {
@@ -22,16 +22,16 @@ def told(base_rate: float, ensemble: float, xgboost: float, lightgbm: float) -> 
 
 def test_seeds_are_those_asked_for(monkeypatch: pytest.MonkeyPatch) -> None:
     """What was chosen by some seeds would be judged by the same ones; or a gain be told of another member than the best."""
-    asked: list[tuple[Sequence[str], Sequence[str]]] = []
-    found = iter([told(0.05, 0.3, 0.25, 0.2), told(0.1, 0.3, 0.2, 0.4)])
+    calls: list[tuple[Sequence[str], Sequence[str]]] = []
+    results = iter([pipeline_result(0.05, 0.3, 0.25, 0.2), pipeline_result(0.1, 0.3, 0.2, 0.4)])
 
     def pipeline(folder: Path, prepare: Sequence[str], train: Sequence[str]) -> dict[str, Any]:
-        asked.append((prepare, train))
-        return next(found)
+        calls.append((prepare, train))
+        return next(results)
 
     monkeypatch.setattr(commands, "pipeline", pipeline)
     summary = commands.seeds(num_seeds=2, first_seed=40)
-    assert asked == [(["market.seed=40"], ["seed=40"]), (["market.seed=41"], ["seed=41"])]
+    assert calls == [(["market.seed=40"], ["seed=40"]), (["market.seed=41"], ["seed=41"])]
     assert [run["seed"] for run in summary["runs"]] == [40, 41]
     by_base_rate = summary["average_precision_by_base_rate"]
     assert set(by_base_rate) == {"ensemble", "xgboost", "lightgbm", "momentum"}
@@ -55,6 +55,6 @@ def test_sets_that_are_not_there_are_named(tmp_path: Path, capsys: pytest.Captur
     file = tmp_path / "amazon/AMAZON_FASHION_5.json.gz"
     words = [f"source=[{file}]", "panel.top_fraction=0.5", "panel.horizon_weeks=4"]
     assert commands.real_sets(str(tmp_path)) == {"AMAZON_FASHION_5": words}
-    said = capsys.readouterr().out
-    assert f"Gift_Cards_5: left out, {tmp_path / 'amazon/meta_Gift_Cards.json.gz'} is not there" in said
-    assert "ml-100k: left out" in said
+    printed = capsys.readouterr().out
+    assert f"Gift_Cards_5: left out, {tmp_path / 'amazon/meta_Gift_Cards.json.gz'} is not there" in printed
+    assert "ml-100k: left out" in printed

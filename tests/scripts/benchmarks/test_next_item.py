@@ -118,28 +118,30 @@ def test_both_sides_get_the_same_sequences() -> None:
         time = np.array(events["time"][begin : end - 1]) - events["time"][begin]
         gaps = np.diff(time)
         scaled = 1 + np.rint(time / min(gaps[gaps > 0], default=1)).astype(int)
-        found = next(number for number in range(USERS) if (items[number].tolist(), targets[number].tolist()) == expected[-1])
+        results = next(
+            number for number in range(USERS) if (items[number].tolist(), targets[number].tolist()) == expected[-1]
+        )
         real = slice(len(padding), None)
-        assert between[found][real, real].tolist() == np.minimum(abs(scaled[:, None] - scaled), 256).tolist()
+        assert between[results][real, real].tolist() == np.minimum(abs(scaled[:, None] - scaled), 256).tolist()
     assert sorted(zip(items.tolist(), targets.tolist(), strict=True)) == sorted(expected)
 
 
 def test_seconds_are_compared_with_their_neighbours() -> None:
     """A machine that becomes slower would be told as a gain of ours, or a cold start as a cost."""
-    asked: list[str] = []
+    calls: list[str] = []
 
     def side(name: str, factor: float) -> turns.Work:
         def work() -> dict[str, float]:
-            asked.append(name)
-            return {"cpu_s": (100 if len(asked) <= 2 else 5 + len(asked)) * factor, "peak_mb": 7 * factor}
+            calls.append(name)
+            return {"cpu_s": (100 if len(calls) <= 2 else 5 + len(calls)) * factor, "peak_mb": 7 * factor}
 
         return work
 
-    found = turns.compared(side("reference", 4.0), side("ours", 1.0), rounds=3, warm_up=True)
-    assert asked == ["reference", "ours"] + ["reference", "ours"] * 3 + ["reference"]
-    assert found["times_faster"] == {"median": 4.0, "least": 4.0}
-    assert (found["times_leaner"], found["noise"]) == (4.0, 0.0)
-    assert (found["reference"]["cpu_s"], found["ours"]["cpu_s"]) == (44.0, 11.0)
+    results = turns.compared(side("reference", 4.0), side("ours", 1.0), rounds=3, warm_up=True)
+    assert calls == ["reference", "ours"] + ["reference", "ours"] * 3 + ["reference"]
+    assert results["times_faster"] == {"median": 4.0, "least": 4.0}
+    assert (results["times_leaner"], results["noise"]) == (4.0, 0.0)
+    assert (results["reference"]["cpu_s"], results["ours"]["cpu_s"]) == (44.0, 11.0)
 
 
 def test_processes_answer_whatever_the_reference_prints(
@@ -147,12 +149,12 @@ def test_processes_answer_whatever_the_reference_prints(
 ) -> None:
     """Its words would be taken for figures; or it would be measured though it is not there."""
     monkeypatch.setitem(next_item.PARTS, "prepare", dict(list(next_item.PARTS["prepare"].items())[:2]))
-    found = next_item.next_item(rounds=2, sasrec=str(folder / "reference"), parts=("prepare",), num_users=30)
-    beside, by_itself = found["prepare"].values()
+    results = next_item.next_item(rounds=2, sasrec=str(folder / "reference"), parts=("prepare",), num_users=30)
+    beside, by_itself = results["prepare"].values()
     assert beside["reference"]["cpu_s"] > 0
     assert beside["ours"]["peak_mb"] > 0
     assert by_itself.keys() == {"ours"}
-    assert (found["data"]["movielens"]["users"], found["data"].keys()) == (30, {"movielens"})
+    assert (results["data"]["movielens"]["users"], results["data"].keys()) == (30, {"movielens"})
     assert "said by another" not in capfd.readouterr().out
 
 
@@ -184,8 +186,8 @@ def test_growth_is_told_and_drawn(tmp_path: Path, monkeypatch: pytest.MonkeyPatc
     costs = iter([{"cpu_s": 1.0, "peak_mb": 3.0}, {"cpu_s": 2.0, "peak_mb": 3.0}, {"cpu_s": 8.0, "peak_mb": 12.0}])
     monkeypatch.setattr(next_item_growth, "alone", lambda work, rounds: next(costs))
     monkeypatch.setattr(next_item_growth.next_item_data, "write", lambda folder, *_: folder.mkdir(parents=True))
-    found = next_item_growth.next_item_growth(axes=("users",), doublings=2, users=20, picture=str(tmp_path / "growth.png"))
-    assert found["users"]["prepare"] == {
+    results = next_item_growth.next_item_growth(axes=("users",), doublings=2, users=20, picture=str(tmp_path / "growth.png"))
+    assert results["users"]["prepare"] == {
         "sizes": [20, 40, 80],
         "cpu_s": [1.0, 2.0, 8.0],
         "cpu_s_exponent": {"all": 1.5, "last": 2.0},

@@ -194,20 +194,20 @@ def test_a_cpu_is_measured_in_turn_and_beside_trainings_alone(tmp_path: Path, mo
     monkeypatch.setattr(scaling, "num_gpus", lambda: 0)
     monkeypatch.setattr(scaling, "timed", run)
     monkeypatch.setattr(os, "cpu_count", lambda: 3)
-    found = scaling.scaling(rounds=2, folder=str(tmp_path), training=["batch_size=300"])
-    told = [(words[words.index("--num_processes") + 1], words[1], words[-1]) for words in commands]
+    results = scaling.scaling(rounds=2, folder=str(tmp_path), training=["batch_size=300"])
+    launched = [(words[words.index("--num_processes") + 1], words[1], words[-1]) for words in commands]
     one, two, half, all_cores = (
         ("1", "OMP_NUM_THREADS=1", "batch_size=300"),
         ("2", "OMP_NUM_THREADS=1", "batch_size=300"),
         ("1", "OMP_NUM_THREADS=1", "batch_size=150"),
         ("1", "OMP_NUM_THREADS=3", "batch_size=300"),
     )
-    assert told == [one, two, half, half, all_cores] * 2
-    assert [row["efficiency"]["median"] for row in found["by_ranks"]] == [1.0, 0.7]
-    assert found["trainings_alone"]["efficiency"] == {"median": 1.0, "quartile_1": 1.0, "quartile_3": 1.0}
-    assert found["trainings_alone"]["samples_per_s"]["median"] == 200.0
-    assert (found["all_cores"]["threads"], found["all_cores"]["data_wait"]["median"]) == (3, 0.02)
-    assert (found["batch_size"], found["training"]) == (300, ["max_epochs=1", "batch_size=300"])
+    assert launched == [one, two, half, half, all_cores] * 2
+    assert [row["efficiency"]["median"] for row in results["by_ranks"]] == [1.0, 0.7]
+    assert results["trainings_alone"]["efficiency"] == {"median": 1.0, "quartile_1": 1.0, "quartile_3": 1.0}
+    assert results["trainings_alone"]["samples_per_s"]["median"] == 200.0
+    assert (results["all_cores"]["threads"], results["all_cores"]["data_wait"]["median"]) == (3, 0.02)
+    assert (results["batch_size"], results["training"]) == (300, ["max_epochs=1", "batch_size=300"])
 
 
 def test_ranks_that_did_not_come_up_are_no_measurement(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -238,12 +238,12 @@ def test_a_real_measurement(prepared: Path, tmp_path: Path) -> None:
         env={**ENVIRONMENT, **QUIET}, capture_output=True, text=True, timeout=300, check=False,
     )  # fmt: skip
     assert done.returncode == 0, done.stderr
-    found = folders.read_json(tmp_path / "results" / "scaling.json")
-    assert found["scaling"].startswith("strong: the global batch is the same")
-    assert (found["batch_size"], found["rounds"], found["price_per_gpu_hour"]) == (64, 2, None)
-    assert [(row["ranks"], row["nodes"], row["device"]) for row in found["by_ranks"]] == [(1, 1, "cpu"), (2, 1, "cpu")]
-    assert all(min(row["rounds"]) > 0 and 0 <= row["data_wait"]["median"] <= 1 for row in found["by_ranks"])
-    assert found["environment"]["command"].startswith("python scripts/benchmark.py scaling")
+    results = folders.read_json(tmp_path / "results" / "scaling.json")
+    assert results["scaling"].startswith("strong: the global batch is the same")
+    assert (results["batch_size"], results["rounds"], results["price_per_gpu_hour"]) == (64, 2, None)
+    assert [(row["ranks"], row["nodes"], row["device"]) for row in results["by_ranks"]] == [(1, 1, "cpu"), (2, 1, "cpu")]
+    assert all(min(row["rounds"]) > 0 and 0 <= row["data_wait"]["median"] <= 1 for row in results["by_ranks"])
+    assert results["environment"]["command"].startswith("python scripts/benchmark.py scaling")
     assert list((tmp_path / "runs").iterdir()) == []
 
 

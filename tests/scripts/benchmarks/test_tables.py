@@ -174,11 +174,11 @@ def test_a_failure_is_not_cached(tmp_path: Path) -> None:
 
 def test_each_seed_and_limit_has_a_result_of_its_own(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """The result of 60 s would stand for that of 300 s."""
-    kept = []
-    monkeypatch.setattr(runners, "cached", lambda out, *_: kept.append(out.name))
+    folder_names = []
+    monkeypatch.setattr(runners, "cached", lambda out, *_: folder_names.append(out.name))
     for seed, limit_s in ((0, 60.0), (1, 60.0), (0, 300.0)):
         runners.result("good_quality", "adult", {}, tmp_path, "python", seed, limit_s)
-    assert kept == ["good_quality.seed0.limit60", "good_quality.seed1.limit60", "good_quality.seed0.limit300"]
+    assert folder_names == ["good_quality.seed0.limit60", "good_quality.seed1.limit60", "good_quality.seed0.limit300"]
 
 
 def test_a_method_is_used_only_on_tables_that_it_is_for() -> None:
@@ -202,8 +202,8 @@ def test_predictions_are_joined_by_row_and_by_class(tmp_path: Path) -> None:
     """Another order of rows or classes would count as another model's score."""
     pl.DataFrame({"row_id": [0, 1, 2], "answer": ["True", "False", "True"]}).write_parquet(tmp_path / "truth.parquet")
     for file, names, rows in (("one", ("True", "False"), [2, 0, 1]), ("other", ("true", "false"), [2, 0, 3])):
-        found = pl.DataFrame({"row_id": rows, names[0]: [0.9, 0.8, 0.1], names[1]: [0.1, 0.2, 0.9]})
-        found.write_parquet(tmp_path / f"{file}.parquet")
+        results = pl.DataFrame({"row_id": rows, names[0]: [0.9, 0.8, 0.1], names[1]: [0.1, 0.2, 0.9]})
+        results.write_parquet(tmp_path / f"{file}.parquet")
     target, probability = comparison.read(tmp_path / "one.parquet", tmp_path / "truth.parquet", "answer", "binary")
     assert target.tolist() == [1, 0, 1]
     assert probability == pytest.approx(np.array([[0.2, 0.8], [0.9, 0.1], [0.1, 0.9]]))
@@ -225,8 +225,8 @@ def test_our_forecast_names_the_classes() -> None:
     """The probability of yes would be scored as that of no."""
     target = pl.Series([">50K", "<=50K", ">50K"])
     forecast = pl.DataFrame({"rank": [1, 2], "row_id": [7, 3], "prediction": [0.75, 0.25], "why": ["", ""]})
-    found = runners.our_predictions(forecast, "binary", target)
-    assert found.to_dict(as_series=False) == {"row_id": [7, 3], "<=50K": [0.25, 0.75], ">50K": [0.75, 0.25]}
+    results = runners.our_predictions(forecast, "binary", target)
+    assert results.to_dict(as_series=False) == {"row_id": [7, 3], "<=50K": [0.25, 0.75], ">50K": [0.75, 0.25]}
     many = pl.DataFrame({"row_id": [0], "probability of A": [0.5], "probability of B": [0.5], "why": [""]})
     assert runners.our_predictions(many, "multiclass", target).columns == ["row_id", "A", "B"]
     assert runners.our_predictions(forecast, "regression", target).columns == ["row_id", "prediction"]
@@ -246,50 +246,50 @@ def test_the_bootstrap_is_paired(task: str) -> None:
 
 def test_the_difference_is_that_of_the_losses() -> None:
     """The interval would be of mean squared errors, and the README state RMSE."""
-    ours, theirs = [np.array([1.0, 9.0]), np.array([3.0, 11.0])], [np.array([16.0, 16.0])]
-    of_numbers = comparison.compare("regression", ours, theirs, 50)
+    ours, rival_losses = [np.array([1.0, 9.0]), np.array([3.0, 11.0])], [np.array([16.0, 16.0])]
+    of_numbers = comparison.compare("regression", ours, rival_losses, 50)
     assert of_numbers["difference"]["value"] == pytest.approx(6**0.5 - 4)
     assert of_numbers["relative"] == pytest.approx(6**0.5 / 4 - 1)
-    assert comparison.compare("multiclass", ours, theirs, 50)["difference"]["value"] == pytest.approx(6 - 16)
+    assert comparison.compare("multiclass", ours, rival_losses, 50)["difference"]["value"] == pytest.approx(6 - 16)
 
 
 def test_wins_losses_time_and_memory_are_told_of_each_rival(
     source: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """The README would count wins wrongly, compare other seeds, or hide that a rival had less time or failed."""
-    asked = []
+    calls = []
 
     def result(
         method: str, name: str, about: dict[str, Any], folder: Path, python: str, seed: int, limit_s: float, again: bool
     ) -> tuple[dict[str, Any], Path]:
-        asked.append((method, seed, limit_s, again))
+        calls.append((method, seed, limit_s, again))
         if method == "best_quality" and seed == 1:
             raise UserError("/home/me/python fit.py ended with 1: no memory")
         truth = pl.read_parquet(folder / name / "truth.parquet")
         sure = {"ours": 0.9, "good_quality": 0.8, "best_quality": 0.95, "lightgbm": 0.9}[method]
         right = pl.when(pl.col("answer") == "True").then(sure).otherwise(1 - sure).alias("True")
-        found = truth.select("row_id", right).with_columns((1 - pl.col("True")).alias("False"))
+        results = truth.select("row_id", right).with_columns((1 - pl.col("True")).alias("False"))
         file = folder / f"{method}.parquet"
-        found.write_parquet(file)
-        taken = {"fit_s": 70.0, "fit_cpu_s": 90.0, "predict_s": 2.0, "disk_mb": 1.0, "environment": {"date": "today"}}
-        return {**taken, "peak_mb": 100.0 + seed if method == "ours" else 404.0, "seed": seed, "limit_s": limit_s}, file
+        results.write_parquet(file)
+        costs = {"fit_s": 70.0, "fit_cpu_s": 90.0, "predict_s": 2.0, "disk_mb": 1.0, "environment": {"date": "today"}}
+        return {**costs, "peak_mb": 100.0 + seed if method == "ours" else 404.0, "seed": seed, "limit_s": limit_s}, file
 
     monkeypatch.setattr(runners, "result", result)
     chosen = ("ours", "good_quality", "best_quality", "lightgbm", "good_quality_by_time")
-    found = measure.tables(**arguments(tmp_path, methods=chosen, seeds=2, again=("ours",), rivals_time_limit=65.0))
-    assert asked == [
+    results = measure.tables(**arguments(tmp_path, methods=chosen, seeds=2, again=("ours",), rivals_time_limit=65.0))
+    assert calls == [
         ("ours", 0, 60, True), ("ours", 1, 60, True), ("good_quality", 0, 65, False), ("good_quality", 1, 65, False),
         ("best_quality", 0, 65, False), ("best_quality", 1, 65, False), ("lightgbm", 0, 60, False),
     ]  # fmt: skip
-    counts = {rival: (against["win"], against["level"], against["loss"]) for rival, against in found["against"].items()}
+    counts = {rival: (against["win"], against["level"], against["loss"]) for rival, against in results["against"].items()}
     assert counts == {"good_quality": (1, 0, 0), "best_quality": (0, 0, 1), "lightgbm": (0, 1, 0)}
-    against = found["against"]["good_quality"]
+    against = results["against"]["good_quality"]
     assert against["median_relative_difference"] == pytest.approx(np.log(0.9) / np.log(0.8) - 1)
     assert against["memory_ratio"]["median"] == pytest.approx(0.25)
     assert against["had_our_time"] == 0, "its limit was below our seconds"
-    assert found["against"]["lightgbm"]["had_our_time"] == 1
-    assert found["failed"] == {"bank_churn best_quality seed 1": "ended with 1: no memory"}
-    one = found["tables"]["bank_churn"]["methods"]
+    assert results["against"]["lightgbm"]["had_our_time"] == 1
+    assert results["failed"] == {"bank_churn best_quality seed 1": "ended with 1: no memory"}
+    one = results["tables"]["bank_churn"]["methods"]
     assert (len(one["ours"]["each"]), len(one["best_quality"]["each"])) == (2, 1)
     assert one["ours"]["loss"] == pytest.approx(-np.log(0.9))
 
@@ -302,9 +302,9 @@ def test_plain_lightgbm_fits_and_predicts_a_table(source: Path, tmp_path: Path, 
         pl.when(pl.int_range(pl.len()) < 150).then("text").alias("holiday"),
     )
     (source / "bank_churn.csv.gz").write_bytes(gzip.compress(rows.write_csv().encode()))
-    found = measure.tables(**arguments(tmp_path, methods=("lightgbm",)))
-    assert found["failed"] == {}
-    used = found["tables"]["bank_churn"]["methods"]["lightgbm"]
+    results = measure.tables(**arguments(tmp_path, methods=("lightgbm",)))
+    assert results["failed"] == {}
+    used = results["tables"]["bank_churn"]["methods"]["lightgbm"]
     assert 0 < used["loss"] < 1
     assert min(used["fit_s"], used["predict_s"], used["peak_mb"], used["disk_mb"]) > 0
     out = tmp_path / "work" / "bank_churn" / "lightgbm.seed0.limit60"

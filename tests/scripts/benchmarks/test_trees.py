@@ -33,26 +33,26 @@ def test_each_kind_of_process_counts(library: str, data: Path) -> None:
 
 def test_ratios_are_of_neighbours(monkeypatch: pytest.MonkeyPatch) -> None:
     """A machine that becomes slower would be told as a cost of ours; or the ratio be upside down."""
-    said: list[tuple[str, ...]] = []
+    commands: list[tuple[str, ...]] = []
 
     def run(data: Path, words: list[str]) -> dict[str, Any]:
         """Each process takes a second more than the last one; ours a tenth more than that, and is as much slower."""
-        said.append(tuple(word for word in words if not word.startswith("num_trees")))
+        commands.append(tuple(word for word in words if not word.startswith("num_trees")))
         if "work=predict" in words:
             return {"trees": 9, "threads": 2, "rows_per_s": {"native": [100, 200, 300], "ours": [135, 225]}}
         ours = 1.1 if "work=ours" in words else 1.0
-        return {"wall_s": 1.0, "cpu_s": (9 + len(said)) * ours, "peak_mb": 50 * ours}
+        return {"wall_s": 1.0, "cpu_s": (9 + len(commands)) * ours, "peak_mb": 50 * ours}
 
     monkeypatch.setattr(trees, "_run", run)
-    found = trees.trees(rounds=2, num_rows=1000, num_trees=1)
+    results = trees.trees(rounds=2, num_rows=1000, num_trees=1)
     for library in trees.LIBRARIES:
         for memory in ("in_core", "low"):
-            assert found[library][memory]["cpu_by_bare"]["median"] == pytest.approx(1.1)
-            assert found[library][memory]["noise"] == pytest.approx(0)
-            assert found[library][memory]["peak_mb"]["median"] == pytest.approx(55)
-            assert found[library][memory]["bare_peak_mb"]["median"] == 50
-        assert found[library]["predict"]["by_native"]["median"] == pytest.approx(0.9)
-    works = [words[-1] for words in said[:11]]
+            assert results[library][memory]["cpu_by_bare"]["median"] == pytest.approx(1.1)
+            assert results[library][memory]["noise"] == pytest.approx(0)
+            assert results[library][memory]["peak_mb"]["median"] == pytest.approx(55)
+            assert results[library][memory]["bare_peak_mb"]["median"] == 50
+        assert results[library]["predict"]["by_native"]["median"] == pytest.approx(0.9)
+    works = [words[-1] for words in commands[:11]]
     assert works == [
         *["work=bare", "work=ours"] * 2,
         "work=bare",
@@ -72,8 +72,8 @@ def test_threads_are_compared_with_the_defaults(monkeypatch: pytest.MonkeyPatch)
     for library in trees.LIBRARIES:
         left = {work: 2 * values for work, values in seconds.items()}
         monkeypatch.setattr(trees, "_run", run)
-        found = trees.threads(rounds=2, num_rows=1000)[library]
-        assert (found["times_faster"], found["times_faster_least"]) == (10.0, 5.0)
+        results = trees.threads(rounds=2, num_rows=1000)[library]
+        assert (results["times_faster"], results["times_faster_least"]) == (10.0, 5.0)
 
 
 def test_too_few_rounds_are_refused() -> None:

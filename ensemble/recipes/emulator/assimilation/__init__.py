@@ -1,1 +1,1 @@
-"""Twin experiments with Lorenz-96: filters and 4D-Var that take the true model or an emulator of it."""
+"""Twin experiments with Lorenz-96: filters and 4D-Var with the true model or an emulator as the forecast model."""

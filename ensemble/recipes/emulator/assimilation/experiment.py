@@ -1,4 +1,4 @@
-"""Twin experiments with the true model and an emulator: analysis errors, and Jacobians of the emulator against the truth."""
+"""Twin experiments with the true model and an emulator: analysis errors, and errors of the emulator's Jacobian."""
 
 import dataclasses
 from collections.abc import Mapping
@@ -24,10 +24,10 @@ TRUTH, EMULATOR = "true model", "emulator"
 
 @dataclasses.dataclass(frozen=True)
 class JacobianErrors:
-    """Of an emulator, on NUM_JACOBIANS states of the scored cycles; all relative to the true model.
+    """Errors of an emulator on NUM_JACOBIANS states of the scored cycles, compared with the true model.
 
     one_step : root mean square error of M(x)
-    relative : Frobenius norm of the error of all Jacobians by that of the true ones
+    relative : Frobenius norm of the error of all Jacobians, divided by that of the true ones
     true, emulated : (NUM_JACOBIANS, N, N)
     """
 
@@ -39,10 +39,10 @@ class JacobianErrors:
 
 @dataclasses.dataclass(frozen=True)
 class Assimilated:
-    """What `run` returns.
+    """The result of `run`.
 
-    errors : by method and model, root mean square errors over the points, (cycles, seeds)
-    analyses : by method and model, of the first seed, (cycles, N)
+    errors : for each method and model, root mean square errors over the points, (cycles, seeds)
+    analyses : for each method and model, the analyses of the first seed, (cycles, N)
     """
 
     twin: Twin
@@ -52,26 +52,20 @@ class Assimilated:
 
 
 def run(settings: AssimilateConfig, emulator: Model | None) -> Assimilated:
-    """Every method with the true model, and with `emulator` if there is one, on the same observations."""
+    """Run every method with the true model, and with `emulator` if it is given, on the same observations."""
     check(settings)
     seeds = range(settings.seeds)
     twin = twins.draw(settings.cycles, seeds, settings.spin_up)
     filters = {
         "ekf": partial(extended_kalman_filter, inflation=settings.inflation),
         "4dvar": partial(
-            four_d_var,
-            window=settings.window,
-            background_variance=settings.background_variance,
+            four_d_var, window=settings.window, background_variance=settings.background_variance,
             num_outer=settings.outer_loops,
         ),
         "letkf": partial(
-            letkf,
-            num_members=settings.members,
-            inflation=settings.ensemble_inflation,
-            radius=settings.radius,
-            seeds=seeds,
+            letkf, num_members=settings.members, inflation=settings.ensemble_inflation, radius=settings.radius, seeds=seeds
         ),
-    }
+    }  # fmt: skip
     models: dict[str, Model] = {TRUTH: Truth(), **({EMULATOR: emulator} if emulator else {})}
     errors: dict[str, dict[str, np.ndarray]] = {}
     analyses: dict[str, dict[str, np.ndarray]] = {}
@@ -80,11 +74,11 @@ def run(settings: AssimilateConfig, emulator: Model | None) -> Assimilated:
         for name, model in models.items():
             with np.errstate(over="ignore", invalid="ignore"):
                 try:
-                    found = filters[method](model, twin)
-                except np.linalg.LinAlgError:  # an emulator diverged: its error is not finite
-                    found = np.full_like(twin.truth, np.inf)
-                errors[method][name] = twin.scored(found)
-            analyses[method][name] = found[-settings.cycles :, 0]
+                    analysed = filters[method](model, twin)
+                except np.linalg.LinAlgError:  # an emulator that diverges has an infinite error
+                    analysed = np.full_like(twin.truth, np.inf)
+                errors[method][name] = twin.scored(analysed)
+            analyses[method][name] = analysed[-settings.cycles :, 0]
     return Assimilated(twin, errors, analyses, jacobian_errors(emulator, twin) if emulator else None)
 
 
@@ -101,50 +95,39 @@ def jacobian_errors(emulator: Model, twin: Twin) -> JacobianErrors:
 
 
 def table(errors: Mapping[str, Mapping[str, np.ndarray]]) -> list[dict[str, Any]]:
-    """A row for each method and model: mean error, least and greatest of the seeds, and the ratio to the true model."""
+    """A row for each method and model: mean error, least and largest of the seeds, and the ratio to the true model."""
     rows: list[dict[str, Any]] = []
-    for method, of_method in errors.items():
-        true = float(of_method[TRUTH].mean())
-        for name, values in of_method.items():
-            of_seeds = values.mean(axis=0)
-            rows.append(
-                {
-                    "method": METHODS[method],
-                    "model": name,
-                    "mean": float(values.mean()),
-                    "least": float(of_seeds.min()),
-                    "most": float(of_seeds.max()),
-                    "ratio": float(values.mean()) / true,
-                }
-            )
+    for method, by_model in errors.items():
+        true = float(by_model[TRUTH].mean())
+        for name, values in by_model.items():
+            by_seed, mean = values.mean(axis=0), float(values.mean())
+            ends = {"least": float(by_seed.min()), "most": float(by_seed.max())}
+            rows.append({"method": METHODS[method], "model": name, "mean": mean, **ends, "ratio": mean / true})
     return rows
 
 
 def as_text(rows: list[dict[str, Any]]) -> str:
-    """The table for the screen."""
+    """The table as text for the terminal."""
     lines = [f"{'method':24} {'model':12} {'analysis RMSE':>13}   {'seeds':15}   by truth"]
     lines += ["{method:24} {model:12} {mean:13.4f}   {least:.4f} – {most:.4f}   {ratio:8.3f}".format(**row) for row in rows]
     return "\n".join(lines)
 
 
 def check(settings: AssimilateConfig) -> None:
-    """Raise `UserError` for a setting that cannot be."""
+    """Raise `UserError` for an impossible setting."""
     for method in settings.methods:
         if method not in METHODS:
             raise UserError(f"methods={list(settings.methods)}: there is no '{method}', there are {', '.join(METHODS)}")
     configuration.check(
         settings,
         methods=(len(settings.methods) > 0, "one method at least"),
-        cycles=(settings.cycles >= 1, "at least 1"),
         spin_up=(settings.spin_up >= 0, "0 or more"),
-        seeds=(settings.seeds >= 1, "at least 1"),
-        inflation=(settings.inflation >= 1, "at least 1"),
-        window=(settings.window >= 1, "at least 1"),
-        background_variance=(settings.background_variance > 0, "more than 0"),
-        outer_loops=(settings.outer_loops >= 1, "at least 1"),
         members=(settings.members >= 2, "at least 2"),
-        ensemble_inflation=(settings.ensemble_inflation >= 1, "at least 1"),
-        radius=(settings.radius > 0, "more than 0"),
+        **{name: (getattr(settings, name) > 0, "more than 0") for name in ("background_variance", "radius")},
+        **{
+            name: (getattr(settings, name) >= 1, "at least 1")
+            for name in ("cycles", "seeds", "inflation", "window", "outer_loops", "ensemble_inflation")
+        },
     )
     if bool(settings.member) == bool(settings.model) or settings.model not in ("", "truth"):
         raise UserError(

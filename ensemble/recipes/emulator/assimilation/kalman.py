@@ -10,7 +10,7 @@ from ensemble.recipes.emulator.lorenz96 import STEP
 def extended_kalman_filter(model: Model, twin: Twin, inflation: float) -> np.ndarray:
     """Analyses, (T, S, N).
 
-    inflation : factor of the forecast's covariance for a unit of time (20 steps), as DAPPER's `infl`: inflation^STEP a step
+    inflation : factor of the forecast covariance for a unit of time (20 steps), as `infl` of DAPPER: inflation^STEP per step
     """
     state = twin.start
     noise = OBSERVATION_VARIANCE * np.eye(state.shape[-1])

@@ -12,15 +12,15 @@ from ensemble.recipes.emulator.assimilation.models import Model
 from ensemble.recipes.emulator.assimilation.twin import OBSERVATION_VARIANCE, Twin
 
 TAPER_PER_RADIUS = (10 / 3) ** 0.5
-"""Half the support of the taper that has the curvature of exp(-d²/2) at distance d = 0, as in DAPPER."""
+"""Half the support of the taper with the curvature of exp(-d²/2) at distance d = 0, as in DAPPER."""
 
 
 def letkf(model: Model, twin: Twin, num_members: int, inflation: float, radius: float, seeds: Sequence[int]) -> np.ndarray:
     """Analyses (means of the ensemble), (T, S, N).
 
-    inflation : factor of the analysis' perturbations, after each analysis
+    inflation : factor of the perturbations after each analysis
     radius : points; near 0 the weight of an observation falls with its distance d as exp(-½ (d / radius)²)
-    seeds : of the first ensemble and of the rotations, one for each experiment
+    seeds : one for each experiment, for the first ensemble and the rotations
     """
     draws = [np.random.default_rng([2, seed]) for seed in seeds]
     num_points = twin.start.shape[-1]
@@ -41,9 +41,9 @@ def letkf(model: Model, twin: Twin, num_members: int, inflation: float, radius: 
 def transformed(
     mean: np.ndarray, perturbations: np.ndarray, innovation: np.ndarray, weights_NN: np.ndarray
 ) -> tuple[np.ndarray, np.ndarray]:
-    """The analysis' mean (S, N) and perturbations (S, members, N), from those of the forecast.
+    """The mean (S, N) and the perturbations (S, members, N) of the analysis, from those of the forecast.
 
-    innovation : (S, N), observations less the mean
+    innovation : (S, N), observations minus the mean
     weights_NN : inverse error variance of observation j in the analysis of point i
     """
     num_seeds, num_members, num_points = perturbations.shape
@@ -67,7 +67,7 @@ def localisation(num_points: int, radius: float) -> np.ndarray:
 
 
 def taper(distances: np.ndarray) -> np.ndarray:
-    """Gaspari and Cohn's correlation of fifth order, for distances in units of half its support."""
+    """The fifth-order correlation of Gaspari and Cohn, for distances in units of half its support."""
     near, far = np.minimum(distances, 1), np.clip(distances, 1, 2)
     inner = 1 - 5 / 3 * near**2 + 5 / 8 * near**3 + near**4 / 2 - near**5 / 4
     outer = 4 - 5 * far + 5 / 3 * far**2 + 5 / 8 * far**3 - far**4 / 2 + far**5 / 12 - 2 / (3 * far)
@@ -75,7 +75,7 @@ def taper(distances: np.ndarray) -> np.ndarray:
 
 
 def rotation(num_members: int, draw: np.random.Generator) -> np.ndarray:
-    """A random orthogonal matrix (members, members) that leaves the mean of the members as it is."""
+    """A random orthogonal matrix (members, members) that does not change the mean of the members."""
     ones = np.full((num_members, 1), num_members**-0.5)
     basis = np.linalg.qr(np.hstack((ones, draw.normal(size=(num_members, num_members - 1)))))[0][:, 1:]
     inner, upper = np.linalg.qr(draw.normal(size=(num_members - 1, num_members - 1)))

@@ -1,4 +1,4 @@
-"""The forecast models of an assimilation: the true one, and a trained emulator in its place."""
+"""The forecast models of an assimilation: the true model, and a trained emulator."""
 
 from typing import Protocol
 
@@ -33,7 +33,7 @@ class Truth:
 
 
 class Emulated:
-    """A network that maps a state to the next one; it is evaluated in float64."""
+    """A network that maps a state to the next one, evaluated in float64."""
 
     def __init__(self, network: Emulator):
         self._network = network.double().eval().requires_grad_(False)

@@ -1,5 +1,6 @@
-"""The page of an assimilation, in one file: errors, a trajectory, and the emulator's Jacobian against the true one."""
+"""The page of an assimilation, in one file: errors, a trajectory, and the Jacobian of the emulator against the truth."""
 
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -15,21 +16,21 @@ TEMPLATE = "page.html.j2"
 SERIES = {TRUTH: "series-1", EMULATOR: "series-0"}
 NUM_SHOWN_CYCLES = 120
 NEIGHBOURS = (-3, -2, -1, 0, 1, 2)
-"""Offsets of the inputs whose derivatives are largest."""
+"""Offsets of the inputs with the largest derivatives."""
 MAX_DOTS = 1500
 POINT = 0
 """The point of the ring whose trajectory is drawn."""
 
 
-def write(found: Assimilated, settings: AssimilateConfig, out: Path) -> None:
-    """Write the page, in one rename; `UserError` if `out` is a file that this project did not write."""
+def write(assimilated: Assimilated, settings: AssimilateConfig, out: Path) -> None:
+    """Write the page atomically; `UserError` if `out` is a file that this project did not write."""
     folders.refuse_foreign_file(out, "page")
-    html = render(found, settings)
+    html = render(assimilated, settings)
     with folders.new_file(out, "page") as scratch:
         scratch.write_text(html, encoding="utf-8")
 
 
-def render(found: Assimilated, settings: AssimilateConfig) -> str:
+def render(assimilated: Assimilated, settings: AssimilateConfig) -> str:
     import jinja2
 
     environment = jinja2.Environment(
@@ -42,80 +43,77 @@ def render(found: Assimilated, settings: AssimilateConfig) -> str:
     return environment.get_template(TEMPLATE).render(
         mark=folders.MARK,
         settings=settings,
-        rows=experiment.table(found.errors),
-        series=SERIES if found.jacobians else {TRUTH: SERIES[TRUTH]},
-        pictures=[*_over_time(found), *_trajectories(found), *_jacobians(found)],
-        jacobians=found.jacobians,
+        rows=experiment.table(assimilated.errors),
+        series=SERIES if assimilated.jacobians else {TRUTH: SERIES[TRUTH]},
+        pictures=[*_over_time(assimilated), _trajectory(assimilated), *_jacobians(assimilated)],
+        jacobians=assimilated.jacobians,
         num_jacobians=experiment.NUM_JACOBIANS,
     )
 
 
-def _described(title: str, caption: str, label: str, paint: Any) -> dict[str, Any]:
+def _picture(title: str, caption: str, label: str, paint: Any) -> dict[str, Any]:
     name = "".join(letter if letter.isalnum() else "-" for letter in title.lower())
     return {"title": title, "caption": caption, "svg": draw(name, paint, label)}
 
 
-def _over_time(found: Assimilated) -> list[dict[str, Any]]:
-    """The error of each method over the cycles, smoothed over one unit of time, mean of the seeds."""
-    shown = []
-    for method, of_models in found.errors.items():
+def _over_time(assimilated: Assimilated) -> list[dict[str, Any]]:
+    """The error of each method over the cycles, the mean of the seeds, smoothed over one unit of time."""
 
-        def paint(axes: Any, of_models: dict[str, np.ndarray] = of_models) -> None:
-            for name, values in of_models.items():
-                mean = values.mean(axis=1)
-                width = min(20, len(mean))
-                smooth = np.convolve(mean, np.full(width, 1 / width), mode="valid")
-                axes.plot(np.arange(len(smooth)) + width, smooth, color=colour(SERIES[name]), linewidth=1.4)
-            axes.set(xlabel="cycle", ylabel="analysis RMSE", xlim=(0, len(mean)))
-            axes.set_ylim(bottom=0)
+    def paint(by_model: dict[str, np.ndarray], axes: Any) -> None:
+        for name, values in by_model.items():
+            mean = values.mean(axis=1)
+            width = min(20, len(mean))
+            smooth = np.convolve(mean, np.full(width, 1 / width), mode="valid")
+            axes.plot(np.arange(len(smooth)) + width, smooth, color=colour(SERIES[name]), linewidth=1.4)
+        axes.set(xlabel="cycle", ylabel="analysis RMSE", xlim=(0, len(mean)))
+        axes.set_ylim(bottom=0)
 
-        shown.append(
-            _described(
-                f"Error over time: {METHODS[method]}",
-                "Mean of all seeds, smoothed over 20 cycles. The observations have an error of 1.",
-                f"Analysis error of {METHODS[method]} over the cycles, for each model.",
-                paint,
-            )
+    caption = "Mean of all seeds, smoothed over 20 cycles. The observations have an error of 1."
+    return [
+        _picture(
+            f"Error over time: {METHODS[method]}",
+            caption,
+            f"Analysis error of {METHODS[method]} over the cycles, for each model.",
+            partial(paint, by_model),
         )
-    return shown
+        for method, by_model in assimilated.errors.items()
+    ]
 
 
-def _trajectories(found: Assimilated) -> list[dict[str, Any]]:
-    method, analyses = next(iter(found.analyses.items()))
-    begin = found.twin.spin_up
-    num_shown = min(NUM_SHOWN_CYCLES, len(found.twin.truth) - begin)
-    shown = slice(begin, begin + num_shown)
+def _trajectory(assimilated: Assimilated) -> dict[str, Any]:
+    """One point over the first scored cycles, with the analyses of the first method."""
+    method, analyses = next(iter(assimilated.analyses.items()))
+    twin = assimilated.twin
+    num_shown = min(NUM_SHOWN_CYCLES, len(twin.truth) - twin.spin_up)
+    shown = slice(twin.spin_up, twin.spin_up + num_shown)
 
     def paint(axes: Any) -> None:
         cycles = np.arange(num_shown)
-        axes.plot(cycles, found.twin.observations[shown, 0, POINT], ".", color=colour("muted"), markersize=3)
-        axes.plot(cycles, found.twin.truth[shown, 0, POINT], color=colour("ink"), linewidth=2.6, alpha=0.35)
+        axes.plot(cycles, twin.observations[shown, 0, POINT], ".", color=colour("muted"), markersize=3)
+        axes.plot(cycles, twin.truth[shown, 0, POINT], color=colour("ink"), linewidth=2.6, alpha=0.35)
         for name, states in analyses.items():
             axes.plot(cycles, states[:num_shown, POINT], color=colour(SERIES[name]), linewidth=1.1)
         axes.set(xlabel="cycle", ylabel=f"x at point {POINT}", xlim=(0, num_shown))
 
-    return [
-        _described(
-            "Trajectory",
-            f"{METHODS[method][:1].upper()}{METHODS[method][1:]}, first seed: truth (wide grey line), observations (dots) "
-            "and analyses (coloured lines).",
-            "One point of the ring over time: truth, observations and analyses.",
-            paint,
-        )
-    ]
+    return _picture(
+        "Trajectory",
+        f"{METHODS[method][:1].upper()}{METHODS[method][1:]}, first seed: truth (wide grey line), observations (dots) "
+        "and analyses (coloured lines).",
+        "One point of the ring over time: truth, observations and analyses.",
+        paint,
+    )
 
 
-def _jacobians(found: Assimilated) -> list[dict[str, Any]]:
-    if found.jacobians is None:
+def _jacobians(assimilated: Assimilated) -> list[dict[str, Any]]:
+    if assimilated.jacobians is None:
         return []
-    true, emulated = found.jacobians.true, found.jacobians.emulated
+    true, emulated = assimilated.jacobians.true, assimilated.jacobians.emulated
     num_points = true.shape[-1]
     points = np.arange(num_points)
 
     def scatter(axes: Any) -> None:
-        near = [(true[:, points, (points + k) % num_points].ravel(), emulated[:, points, (points + k) % num_points].ravel())
-                for k in NEIGHBOURS]  # fmt: skip
-        x, y = (np.concatenate(values) for values in zip(*near, strict=True))
+        near = [(points + offset) % num_points for offset in NEIGHBOURS]
+        x, y = (np.concatenate([matrix[:, points, column].ravel() for column in near]) for matrix in (true, emulated))
         chosen = np.linspace(0, len(x) - 1, MAX_DOTS).astype(int)
         ends = [float(min(x.min(), y.min())), float(max(x.max(), y.max()))]
         axes.plot(ends, ends, color=colour("muted"), linewidth=1)
@@ -133,13 +131,13 @@ def _jacobians(found: Assimilated) -> list[dict[str, Any]]:
         axes.set(xlabel="offset of the input from the output (points)", ylabel="root mean square")
 
     return [
-        _described(
+        _picture(
             "Jacobian against truth",
             f"Derivatives of a point by its {len(NEIGHBOURS)} nearest inputs; on the grey line the emulator is right.",
             "Derivatives of the emulator against those of the true model.",
             scatter,
         ),
-        _described(
+        _picture(
             "Jacobian by distance",
             "Size of the true derivatives (blue) and of the emulator's error (green), by the distance of the input.",
             "Size of derivatives and of their errors by the offset of the input.",

@@ -1,33 +1,33 @@
-"""Settings of scripts/assimilate.py. Nothing heavy is imported here."""
+"""Settings of scripts/assimilate.py. No large library is imported here."""
 
 import dataclasses
 
 METHODS = {"ekf": "extended Kalman filter", "4dvar": "4D-Var", "letkf": "LETKF"}
-"""Each method and its name in full."""
+"""The full name of each method."""
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class AssimilateConfig:
-    """Which model, which methods, and where the page goes."""
+    """Settings of scripts/assimilate.py."""
 
     model: str = ""
-    """truth for the true model alone; otherwise leave it out and name a member."""
+    """truth for the true model alone; empty with a member."""
     member: str = ""
-    """The folder of a trained neural member that maps a state of Lorenz-96 to the next one, run beside the truth."""
+    """The folder of a neural member for Lorenz-96, which is run in addition to the true model."""
     data: str = ""
-    """The prepared data that the member learned from."""
+    """The prepared data that the member was trained on."""
     out: str = "???"
-    """The HTML page to write; an older page of this command is replaced, no other file is."""
+    """The HTML page to write; only an older page of this command is replaced."""
     methods: tuple[str, ...] = tuple(METHODS)
     """Methods to run: ekf, 4dvar, letkf."""
     cycles: int = 1000
-    """Cycles that are scored; all 40 points are observed in each."""
+    """Scored cycles; all 40 points are observed in each."""
     spin_up: int = 400
-    """Cycles before the first one that is scored: 20 units of time, as in DAPPER."""
+    """Cycles before the scored ones: 20 units of time, as in DAPPER."""
     seeds: int = 5
-    """Experiments, each with a true trajectory and observation errors of its own."""
+    """Experiments with different true trajectories and observation errors."""
     inflation: float = 10.0
-    """EKF: factor of the forecast's covariance for one unit of time (20 cycles)."""
+    """EKF: factor of the forecast covariance for one unit of time (20 cycles)."""
     window: int = 8
     """4D-Var: cycles in a window."""
     background_variance: float = 0.1
@@ -37,6 +37,6 @@ class AssimilateConfig:
     members: int = 7
     """LETKF: members of the ensemble."""
     ensemble_inflation: float = 1.04
-    """LETKF: factor of the analysis' perturbations."""
+    """LETKF: factor of the perturbations of the analysis."""
     radius: float = 4.0
-    """LETKF: localisation radius in points; the weight of an observation there is 0.64."""
+    """LETKF: localisation radius in points, at which an observation has the weight 0.64."""

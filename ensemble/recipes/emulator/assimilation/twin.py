@@ -1,4 +1,4 @@
-"""The twin experiment: a true trajectory, and observations of all of its points with unit variance at every time step.
+"""The twin experiment: a true trajectory, and observations of all points with unit variance at every time step.
 
 The set-up is that of P. Sakov and P. R. Oke, Tellus 60A, 2008, section 4, as in DAPPER's `mods/Lorenz96/sakov2008.py`.
 """
@@ -15,7 +15,7 @@ OBSERVATION_VARIANCE = 1.0
 
 @dataclasses.dataclass(frozen=True)
 class Twin:
-    """Several independent experiments side by side, one for each seed.
+    """Several independent experiments, one for each seed.
 
     truth, observations : (T, S, N) with T = spin_up + number of scored cycles
     start : (S, N), the first background state
@@ -33,9 +33,9 @@ class Twin:
 
 
 def draw(num_cycles: int, seeds: Sequence[int], spin_up: int) -> Twin:
-    """Twin experiments; each seed has a trajectory and observation errors of its own.
+    """Twin experiments with a different trajectory and different observation errors for each seed.
 
-    The start is the truth one step before the first observation, with errors of variance OBSERVATION_VARIANCE.
+    The start is the truth one step before the first observation, plus errors of variance OBSERVATION_VARIANCE.
     """
     num_times = spin_up + num_cycles
     states = np.stack([lorenz96.trajectory(num_times + 1, _trajectory_seed(seed)) for seed in seeds], axis=1)
@@ -46,5 +46,5 @@ def draw(num_cycles: int, seeds: Sequence[int], spin_up: int) -> Twin:
 
 
 def _trajectory_seed(seed: int) -> int:
-    """Another one than the seeds of training data, which are small numbers."""
+    """A seed that differs from those of training data, which are small numbers."""
     return 1_000_000 + seed

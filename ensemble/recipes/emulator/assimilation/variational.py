@@ -2,9 +2,9 @@
 
     J(x₀) = ½ (x₀ - x_b)ᵀ B⁻¹ (x₀ - x_b) + ½ Σ_k (y_k - x_k)ᵀ R⁻¹ (y_k - x_k),    x_k = M(x_{k-1}),  B = b I, R = r I
 
-The gradient is that of the adjoint model. With the few points of Lorenz-96, the Hessian of the linearised problem is
-computed from the Jacobians and inverted exactly, where large models need an inner iteration.
-Source: P. Courtier, J.-N. Thépaut and A. Hollingsworth, Quarterly Journal of the Royal Meteorological Society 120, 1994.
+The gradient comes from the adjoint model. With the few points of Lorenz-96, the Hessian of the linearised problem is
+computed from the Jacobians and inverted exactly; large models need an inner iteration. Source: P. Courtier, J.-N. Thépaut
+and A. Hollingsworth, Quarterly Journal of the Royal Meteorological Society 120, 1994.
 """
 
 import numpy as np
@@ -14,11 +14,11 @@ from ensemble.recipes.emulator.assimilation.twin import OBSERVATION_VARIANCE, Tw
 
 
 def four_d_var(model: Model, twin: Twin, window: int, background_variance: float, num_outer: int) -> np.ndarray:
-    """Analyses, (T, S, N): the trajectory in each window that fits its observations and the background best.
+    """Analyses, (T, S, N): the trajectory in each window with the best fit to its observations and the background.
 
-    The background of a window is the forecast from the analysis of the one before.
+    The background of a window is the forecast from the analysis of the previous one.
 
-    window : times of observation in a window, which do not overlap
+    window : cycles in a window; windows do not overlap
     background_variance : b
     num_outer : linearisations of each window
     """
@@ -37,7 +37,7 @@ def four_d_var(model: Model, twin: Twin, window: int, background_variance: float
 
 
 def trajectory(model: Model, start: np.ndarray, num_steps: int) -> np.ndarray:
-    """(num_steps + 1, S, N), the first one `start`."""
+    """States from `start` on, (num_steps + 1, S, N)."""
     states = [start]
     for _ in range(num_steps):
         states.append(model.step(states[-1]))
@@ -61,7 +61,7 @@ def gradient(
 def increment(
     model: Model, states: np.ndarray, observed: np.ndarray, background: np.ndarray, background_variance: float
 ) -> np.ndarray:
-    """The change of the first state, (S, N), that minimises J with the model linearised around `states`."""
+    """The change of the first state, (S, N), that minimises J for the model linearised around `states`."""
     num_steps, num_seeds, num_points = observed.shape
     jacobians = model.jacobian(states[:-1].reshape(-1, num_points)).reshape(num_steps, num_seeds, num_points, num_points)
     unit = np.eye(num_points)

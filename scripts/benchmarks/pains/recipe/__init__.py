@@ -1,1 +1,1 @@
-"""The training of the benchmark `pains`: a small regression that records which rows each optimizer step learned from."""
+"""The training of the benchmark `pains`: a small regression that records the rows of each optimizer step."""

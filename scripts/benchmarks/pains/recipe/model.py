@@ -1,9 +1,9 @@
-"""Rows, model and optimizer of the benchmark `pains`; plain Accelerate and this project train the same ones.
+"""Rows, model and optimizer of the benchmark `pains`, which both plain Accelerate and this project train.
 
-The model has one parameter `share` for each training row, which the row's loss contains as a linear term. The gradient of
-`share` at an optimizer step is therefore the weight of each row in the step's mean loss, after every average over
-micro-batches and ranks: 0 for a row that the step did not use, twice its weight for a row that came twice. `Recorder` writes
-it down. This measures what was learned from, not what a loader returned.
+The model has one parameter `share` for each training row, which is a linear term in the loss of the row. Its gradient at an
+optimizer step is therefore the weight of the row in the mean loss of the step, after all averages over micro-batches and
+ranks: 0 for a row that the step did not use, twice its weight for a row that was used twice. `Recorder` writes the gradients
+to a file. So the benchmark measures which rows were trained on, not which rows a loader returned.
 
     N  training rows   B  batch   F  features
 """
@@ -20,11 +20,11 @@ from torch.distributed.tensor import DTensor
 
 NUM_FEATURES = 8
 RECORD = "PAINS_RECORD"
-"""The environment variable with the folder that the main process writes its record into."""
+"""The environment variable with the folder for the record of the main process."""
 
 
 class Rows:
-    """Rows that follow from their number alone: features (B, F), target (B,), number of tokens (B,)."""
+    """Rows that are computed from their number: features (B, F), target (B,), number of tokens (B,)."""
 
     def __init__(self, num_rows: int, max_tokens: int = 1):
         self.num_rows, self.max_tokens = num_rows, max_tokens
@@ -37,7 +37,7 @@ class Rows:
         x = np.sin(2 * np.pi * (phases % 1.0)).astype(np.float32)
         tokens = (rows * 7919 % self.max_tokens + 1).astype(np.float32)
         y = x.sum(axis=1) * 0.25
-        return {name: torch.from_numpy(of) for name, of in (("row", rows), ("x", x), ("y", y), ("tokens", tokens))}
+        return {name: torch.from_numpy(array) for name, array in {"row": rows, "x": x, "y": y, "tokens": tokens}.items()}
 
     def __getitem__(self, row: int) -> int:
         """A row of a map-style dataset, whose batches `collate` gathers."""
@@ -48,7 +48,7 @@ class Rows:
 
 
 class Shares(torch.nn.Module):
-    """A regression, and one parameter for each row whose gradient is the row's share in the step."""
+    """A regression with one more parameter for each row, whose gradient is the weight of the row in the step."""
 
     def __init__(self, num_rows: int, extra_width: int = 0):
         super().__init__()
@@ -67,8 +67,8 @@ class Shares(torch.nn.Module):
 class Recorder(torch.optim.AdamW):
     """AdamW that appends a line of JSON for each step to a file of the main process in the folder `RECORD`.
 
-    A line has `rows` and `shares`, the rows with a gradient and their weights in the loss; `cpu_s`, `thread_s` and `wall_s`,
-    the CPU time of the process and of its main thread, and the clock, at the end of the step.
+    A line has the `rows` with a gradient and their weights in the loss, `shares`; and at the end of the step the CPU time of
+    the process, `cpu_s`, and of its main thread, `thread_s`, and the clock, `wall_s`.
     """
 
     def __init__(self, model: Shares, learning_rate: float, main: bool):
@@ -86,7 +86,7 @@ class Recorder(torch.optim.AdamW):
         rows = torch.nonzero(gradient)[:, 0]
         line = {"rows": rows.tolist(), "shares": gradient[rows].tolist()}
         result = super().step(closure)
-        if self.file and len(rows):  # torch's loading of an optimizer takes a step with gradients of zero
+        if self.file and len(rows):  # loading an optimizer takes a step with gradients of zero
             self.file.parent.mkdir(parents=True, exist_ok=True)
             with self.file.open("a", encoding="utf-8") as stream:
                 clocks = {"cpu_s": time.process_time(), "thread_s": time.thread_time(), "wall_s": time.time()}
@@ -94,7 +94,7 @@ class Recorder(torch.optim.AdamW):
         return result
 
     def _share_of(self, groups: list[dict[str, Any]]) -> None:
-        """FSDP2 replaces the parameters of an optimizer by sharded ones; `share` is the only vector of its length."""
+        """Find `share` again: FSDP2 replaces the parameters by sharded ones, of which no other has its shape."""
         for group in groups:
             for parameter in group["params"]:
                 if parameter.shape == self.share.shape:

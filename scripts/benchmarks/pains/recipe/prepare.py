@@ -1,4 +1,4 @@
-"""Prepared data that are generated from two numbers when they are read, so that a million batches need no disk."""
+"""Prepared data that are computed when they are read, so that a million batches need no space on disk."""
 
 from typing import Any
 
@@ -9,7 +9,7 @@ NAME = "benchmarks.pains.recipe"
 
 
 def prepare(config: PrepareConfig) -> dict[str, Any]:
-    """Write the manifest, which is all that there is."""
+    """Write the manifest; there are no other files."""
     with folders.new_folder(config.out, config.overwrite, "prepared data") as folder:
         return folders.write_manifest(
             folder,

@@ -1,4 +1,4 @@
-"""Settings of the training of `pains`. Nothing heavy is imported here."""
+"""Settings of the training of `pains`. No large library is imported here."""
 
 import dataclasses
 
@@ -12,7 +12,7 @@ class PrepareConfig:
     num_rows: int = 192
     """Rows of the training split."""
     max_tokens: int = 1
-    """Each row has 1 to so many tokens, by which the loss is averaged."""
+    """The largest number of tokens of a row, over which the loss is averaged; the smallest is 1."""
     overwrite: bool = False
     """Replace `out` if it exists."""
 
@@ -22,4 +22,4 @@ class RecipeConfig:
     """Settings of scripts/train.py under `recipe.`."""
 
     extra_width: int = 0
-    """Width of a square matrix that is added to the model, for checkpoints of any size; 0 for none."""
+    """Width of an additional square matrix of the model, for large checkpoints; 0 for none."""

@@ -1,4 +1,4 @@
-"""What scripts/train.py trains for the benchmark `pains`."""
+"""The recipe that scripts/train.py trains for the benchmark `pains`."""
 
 import os
 from pathlib import Path
@@ -16,18 +16,18 @@ Batch = dict[str, torch.Tensor]
 
 
 class Census:
-    """A regression that records the share of each row in each step."""
+    """A regression that records the weight of each row in each step."""
 
     name, monitor = NAME, "rows"
     higher_is_better, output = True, "value"
     inputs: ClassVar[dict[str, Any]] = {}
 
     def __init__(self, config: RecipeConfig, data: Path):
-        about = folders.read_manifest(data)
-        self.config, self.fingerprint = config, about["fingerprint"]
+        manifest = folders.read_manifest(data)
+        self.config, self.fingerprint = config, manifest["fingerprint"]
         self.splits = {
-            "train": Rows(about["config"]["num_rows"], about["config"]["max_tokens"]),
-            "validation": Rows(about["splits"]["validation"]["rows"]),
+            "train": Rows(**manifest["config"]),
+            "validation": Rows(manifest["splits"]["validation"]["rows"]),
         }
 
     def rows(self, split: str) -> Rows:

@@ -22,14 +22,14 @@ SETTINGS = AssimilateConfig(model="truth", out="page.html", cycles=40, seeds=2, 
 
 
 @pytest.fixture(scope="module")
-def found() -> experiment.Assimilated:
+def result() -> experiment.Assimilated:
     return experiment.run(SETTINGS, Emulated(euler()))
 
 
 @pytest.fixture(scope="module")
-def page_file(found: experiment.Assimilated, tmp_path_factory: pytest.TempPathFactory) -> Path:
+def page_file(result: experiment.Assimilated, tmp_path_factory: pytest.TempPathFactory) -> Path:
     path = tmp_path_factory.mktemp("page") / "page.html"
-    page.write(found, SETTINGS, path)
+    page.write(result, SETTINGS, path)
     return path
 
 
@@ -47,25 +47,25 @@ def test_an_emulator_is_its_network() -> None:
     np.testing.assert_allclose(emulator.adjoint(states, directions), transposed, rtol=1e-10)
 
 
-def test_every_method_runs_with_both_models(found: experiment.Assimilated) -> None:
+def test_every_method_runs_with_both_models(result: experiment.Assimilated) -> None:
     """The emulator's column would hold the truth's errors: an Euler step is worse than Runge–Kutta for every method."""
-    rows = experiment.table(found.errors)
+    rows = experiment.table(result.errors)
     assert len(rows) == 6
     ratios = {(row["method"], row["model"]): row["ratio"] for row in rows}
     for method in METHODS.values():
         assert ratios[method, experiment.TRUTH] == 1
         assert ratios[method, experiment.EMULATOR] > 1.01
-    assert all(values.shape == (40, 2) for models in found.errors.values() for values in models.values())
+    assert all(values.shape == (40, 2) for models in result.errors.values() for values in models.values())
 
 
-def test_errors_of_jacobians(found: experiment.Assimilated) -> None:
+def test_errors_of_jacobians(result: experiment.Assimilated) -> None:
     """The page would call an emulator good that is not: the errors of an Euler step are known."""
-    assert found.jacobians is not None
-    states = found.twin.truth[20:].reshape(-1, 40)
-    assert found.jacobians.one_step == pytest.approx(
+    assert result.jacobians is not None
+    states = result.twin.truth[20:].reshape(-1, 40)
+    assert result.jacobians.one_step == pytest.approx(
         np.sqrt(np.mean((euler_step(states) - lorenz96.step(states)) ** 2)), rel=0.3
     )
-    assert 0.02 < found.jacobians.relative < 0.2
+    assert 0.02 < result.jacobians.relative < 0.2
 
 
 def test_a_diverging_emulator_is_reported() -> None:
@@ -108,11 +108,11 @@ def test_the_page_needs_no_network(page_file: Path) -> None:
         assert words in html
 
 
-def test_a_page_replaces_no_file_of_the_user(found: experiment.Assimilated, tmp_path: Path) -> None:
+def test_a_page_replaces_no_file_of_the_user(result: experiment.Assimilated, tmp_path: Path) -> None:
     """Somebody's own notes would be lost."""
     (tmp_path / "notes.html").write_text("mine")
     with pytest.raises(UserError, match="is not replaced"):
-        page.write(found, SETTINGS, tmp_path / "notes.html")
+        page.write(result, SETTINGS, tmp_path / "notes.html")
     assert (tmp_path / "notes.html").read_text() == "mine"
 
 

@@ -50,10 +50,10 @@ def test_inflation_is_per_unit_of_time(linear: tuple[Linear, Twin]) -> None:
     """`inflation=10` would not be DAPPER's: over 20 steps of a variance without observations it must be a factor 10."""
     twin = linear[1]
     inflation = 2.0**20
-    found = extended_kalman_filter(Linear(np.eye(NUM_POINTS)), Twin(twin.truth, twin.observations, twin.start), inflation)
+    result = extended_kalman_filter(Linear(np.eye(NUM_POINTS)), Twin(twin.truth, twin.observations, twin.start), inflation)
     gain = 2 / 3  # forecast variance 2 after one step of variance 1, observation variance 1
     expected = twin.start + gain * (twin.observations[0] - twin.start)
-    np.testing.assert_allclose(found[0], expected, rtol=1e-12)
+    np.testing.assert_allclose(result[0], expected, rtol=1e-12)
 
 
 @pytest.mark.parametrize("num_outer", [1, 2])
@@ -85,12 +85,12 @@ def test_the_gradient_of_4d_var_is_that_of_the_cost(twin: Twin) -> None:
         return variational.cost(variational.trajectory(model, first, 5), observed, background, 0.1)
 
     states = variational.trajectory(model, start, 5)
-    found = variational.gradient(model, states, observed, background, 0.1)
+    result = variational.gradient(model, states, observed, background, 0.1)
     for point in (0, 7, 39):
         shift = np.zeros_like(start)
         shift[:, point] = 1e-5
         difference = (cost(start + shift) - cost(start - shift)) / 2e-5
-        np.testing.assert_allclose(found[:, point], difference, rtol=1e-6, atol=1e-6)
+        np.testing.assert_allclose(result[:, point], difference, rtol=1e-6, atol=1e-6)
 
 
 def test_without_localisation_the_letkf_is_the_kalman_filter() -> None:
@@ -101,10 +101,10 @@ def test_without_localisation_the_letkf_is_the_kalman_filter() -> None:
     mean, innovation = draw.normal(size=(2, 1, NUM_POINTS))
     covariance = np.cov(perturbations[0].T)
     gain = covariance @ np.linalg.inv(covariance + np.eye(NUM_POINTS))
-    found_mean, found = transformed(mean, perturbations, innovation, np.ones((NUM_POINTS, NUM_POINTS)))
+    found_mean, result = transformed(mean, perturbations, innovation, np.ones((NUM_POINTS, NUM_POINTS)))
     np.testing.assert_allclose(found_mean[0], mean[0] + gain @ innovation[0], rtol=1e-10)
-    np.testing.assert_allclose(np.cov(found[0].T), (np.eye(NUM_POINTS) - gain) @ covariance, rtol=1e-9, atol=1e-12)
-    np.testing.assert_allclose(found.mean(axis=1), 0, atol=1e-12)
+    np.testing.assert_allclose(np.cov(result[0].T), (np.eye(NUM_POINTS) - gain) @ covariance, rtol=1e-9, atol=1e-12)
+    np.testing.assert_allclose(result.mean(axis=1), 0, atol=1e-12)
 
 
 def test_the_taper_is_that_of_gaspari_and_cohn() -> None:
@@ -121,10 +121,10 @@ def test_the_taper_is_that_of_gaspari_and_cohn() -> None:
 
 def test_a_rotation_keeps_mean_and_covariance() -> None:
     """The rotation would shift the analysis or change its spread."""
-    found = rotation(7, np.random.default_rng(0))
-    np.testing.assert_allclose(found @ found.T, np.eye(7), atol=1e-12)
-    np.testing.assert_allclose(found @ np.ones(7), np.ones(7), atol=1e-12)
-    assert np.abs(found - np.eye(7)).max() > 0.1
+    result = rotation(7, np.random.default_rng(0))
+    np.testing.assert_allclose(result @ result.T, np.eye(7), atol=1e-12)
+    np.testing.assert_allclose(result @ np.ones(7), np.ones(7), atol=1e-12)
+    assert np.abs(result - np.eye(7)).max() > 0.1
 
 
 def test_errors_of_the_true_model(twin: Twin) -> None:
@@ -134,8 +134,8 @@ def test_errors_of_the_true_model(twin: Twin) -> None:
         "4dvar": variational.four_d_var(Truth(), twin, 8, 0.1, 2),
         "letkf": letkf(Truth(), twin, 7, 1.04, 4.0, range(2)),
     }
-    for name, found in analyses.items():
-        assert 0.15 < twin.scored(found).mean() < 0.27, name
+    for name, result in analyses.items():
+        assert 0.15 < twin.scored(result).mean() < 0.27, name
 
 
 class Distorted(Truth):
@@ -156,7 +156,7 @@ def test_experiments_are_independent_and_repeatable(twin: Twin) -> None:
     """A seed's error would depend on the seeds beside it, or noise would enter the truth."""
     alone = twins.draw(120, [1], spin_up=60)
     np.testing.assert_array_equal(alone.observations[:, 0], twin.observations[:, 1])
-    found = (extended_kalman_filter(Truth(), one, 10.0) for one in (alone, twin))
-    np.testing.assert_allclose(next(found)[:, 0], next(found)[:, 1], rtol=1e-6)
+    result = (extended_kalman_filter(Truth(), one, 10.0) for one in (alone, twin))
+    np.testing.assert_allclose(next(result)[:, 0], next(result)[:, 1], rtol=1e-6)
     np.testing.assert_array_equal(twin.truth[1:], lorenz96.step(twin.truth[:-1]))
     assert (twin.observations - twin.truth).std() == pytest.approx(1, abs=0.02)
