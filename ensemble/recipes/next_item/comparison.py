@@ -197,7 +197,7 @@ def score(table: Table, data: str | Path, best: str, num_draws: int, seed: int) 
     """The content of scores.json."""
     count = Column(open_table(Path(data) / "items"), "count").all()
     names = [member.name for member in table.members]
-    rankings.check_names(names)
+    predictions.check_names(names)
     gain = np.stack([item_metrics.ndcg(member.rank, 10) for member in table.members], axis=1)
     reference = names.index(best)
 

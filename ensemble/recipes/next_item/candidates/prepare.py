@@ -282,7 +282,8 @@ def _tables(
         index = split.index[first : first + block_size]
         begin, end, number = sequences.begin[index], sequences.end[index], np.arange(len(index))
         # A candidate is one number: the number of its sequence in this block times stride, plus its item
-        keys_of = [_keys(number, file.items[index, : config.num_candidates], stride) for file in sequences.rankings]
+        items_of = [file.items[index, : config.num_candidates] for file in sequences.rankings]
+        keys_of = [np.where(items > 0, number[:, None] * stride + items, -1).ravel() for items in items_of]
         event, owner = ranges(begin, end)
         taken = np.unique(owner * stride + past.item[event])
         key = np.setdiff1d(np.concatenate([keys[keys >= 0] for keys in keys_of]), taken)
@@ -312,11 +313,6 @@ def _tables(
         columns["best_place"] = np.nanmin(place, axis=0) if place.size else place.sum(0)
         columns["fused"] = np.nansum(1 / (FUSION + place), axis=0)
         yield columns
-
-
-def _keys(number: np.ndarray, items: np.ndarray, stride: np.int64) -> np.ndarray:
-    """Keys of the items of each sequence, −1 where the item is 0; (num_sequences · num_candidates,)."""
-    return np.where(items > 0, number[:, None] * stride + items, -1).ravel()
 
 
 def _subsampled(
