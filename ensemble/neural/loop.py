@@ -14,7 +14,7 @@ import math
 import time
 from contextlib import ExitStack, nullcontext
 from functools import partial
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
 import torch
@@ -22,20 +22,18 @@ import torch
 from ensemble import folders
 from ensemble.errors import UserError
 from ensemble.neural import checkpoint, evaluation, guards, runs
+from ensemble.neural.accelerator import Accelerator
 from ensemble.neural.loader import MicroBatch
 from ensemble.neural.optim import learning_rate_scale, peak_learning_rate
 from ensemble.neural.settings import TrainConfig
 from ensemble.neural.setup import Training, set_up
 from ensemble.recipe import NeuralRecipe
 
-if TYPE_CHECKING:
-    from accelerate import Accelerator
-
 
 def train(
     recipe: NeuralRecipe,
     config: TrainConfig,
-    accelerator: "Accelerator",
+    accelerator: Accelerator,
     resume: str = "",
     override: bool = False,
     profile: bool = False,

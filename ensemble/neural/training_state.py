@@ -3,20 +3,18 @@
 import dataclasses
 from contextlib import AbstractContextManager, nullcontext
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import torch
 
 from ensemble import folders
 from ensemble.errors import UserError
 from ensemble.neural import checkpoint, launch
+from ensemble.neural.accelerator import Accelerator
 from ensemble.neural.carry import Carry
 from ensemble.neural.checkpoint import Tensors
 from ensemble.neural.loader import BatchPlan
 from ensemble.neural.optim import MovingAverage
-
-if TYPE_CHECKING:
-    from accelerate import Accelerator
 
 
 @dataclasses.dataclass
@@ -59,7 +57,7 @@ class TrainingState:
         model: torch.nn.Module,
         optimizers: list[torch.optim.Optimizer],
         ema_decay: float,
-        accelerator: "Accelerator",
+        accelerator: Accelerator,
     ):
         self.model = model
         self.optimizers = optimizers

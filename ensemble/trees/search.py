@@ -253,9 +253,7 @@ def _check(config: TreesConfig, rank_info: RankInfo) -> None:
     configuration.check(
         config.search,
         "search.",
-        trials=(config.search.trials >= 0, "0 or more"),
-        seconds=(config.search.seconds >= 0, "0 or more"),
-        seed=(config.search.seed >= 0, "0 or more"),
+        at_least_0="trials seconds seed",
         lost_after_s=(config.search.lost_after_s > 0, "more than 0"),
         task=("/" not in config.search.task, "a name without a slash"),
     )

@@ -369,16 +369,11 @@ def check(config: TreesConfig) -> None:
     """Raise `UserError` for a setting outside of its range."""
     configuration.check(
         config,
+        at_least_1="num_rounds early_stopping_rounds chunk_rounds",
+        at_least_0="min_leaf_weight l2 seed checkpoint_s",
         learning_rate=(0 < config.learning_rate <= 1, "above 0 and at most 1"),
-        num_rounds=(config.num_rounds >= 1, "at least 1"),
-        early_stopping_rounds=(config.early_stopping_rounds >= 1, "at least 1"),
         max_leaves=(config.max_leaves >= 2, "at least 2"),
-        min_leaf_weight=(config.min_leaf_weight >= 0, "0 or more"),
         row_fraction=(0 < config.row_fraction <= 1, "above 0 and at most 1"),
         column_fraction=(0 < config.column_fraction <= 1, "above 0 and at most 1"),
-        l2=(config.l2 >= 0, "0 or more"),
-        seed=(config.seed >= 0, "0 or more"),
-        chunk_rounds=(config.chunk_rounds >= 1, "at least 1"),
-        checkpoint_s=(config.checkpoint_s >= 0, "0 or more"),
         timeout_s=(config.timeout_s > 0, "more than 0"),
     )

@@ -241,16 +241,9 @@ def _check(config: RecipeConfig) -> None:
     configuration.check(
         config,
         "recipe.",
-        width=(config.width >= 1, "at least 1"),
-        num_heads=(config.num_heads >= 1, "at least 1"),
-        num_layers=(config.num_layers >= 0, "0 or more"),
-        text_layers=(config.text_layers >= 0, "0 or more"),
-        num_reviews=(config.num_reviews >= 0, "0 or more"),
+        at_least_1="width num_heads",
+        at_least_0="num_layers text_layers num_reviews focal_gamma weight_growth weight_rating weight_engagement",
         dropout=(0 <= config.dropout < 1, "0 or more and below 1"),
-        focal_gamma=(config.focal_gamma >= 0, "0 or more"),
-        weight_growth=(config.weight_growth >= 0, "0 or more"),
-        weight_rating=(config.weight_rating >= 0, "0 or more"),
-        weight_engagement=(config.weight_engagement >= 0, "0 or more"),
     )
     if config.width % config.num_heads:
         near = max(1, round(config.width / config.num_heads)) * config.num_heads
