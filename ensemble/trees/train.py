@@ -26,7 +26,7 @@ import sys
 import time
 from collections import Counter
 from collections.abc import Iterator
-from contextlib import AbstractContextManager, contextmanager, nullcontext, suppress
+from contextlib import contextmanager, nullcontext, suppress
 from pathlib import Path
 from types import ModuleType
 from typing import Any
@@ -76,7 +76,9 @@ def train(config: TreesConfig, resume: str = "", rank_info: RankInfo = SINGLE_RA
             return {**start["summary"], "status": "done"}
         config = dataclasses.replace(config, memory=start["memory"])
         state["memory"] = config.memory
-        with checkpoints.failure_marked(), _page_folder(config, checkpoints, group.rank) as page_folder:
+        is_paged = (config.library, config.memory) == ("xgboost", "low")
+        pages = checkpoints.page_folder(group.rank) if is_paged else nullcontext()
+        with checkpoints.failure_marked(), pages as page_folder:
             # With a time limit another learning rate may be chosen
             stored_copies = stored.read(config.out, cv.num_folds, state) if cv and not config.max_seconds else {}
             training = Training(
@@ -245,10 +247,6 @@ def memory_mode(config: TreesConfig, about: dict[str, Any], group: RankGroup) ->
     return "low"
 
 
-def _page_folder(config: TreesConfig, checkpoints: Checkpoints, rank: int) -> AbstractContextManager[Path | None]:
-    return checkpoints.page_folder(rank) if (config.library, config.memory) == ("xgboost", "low") else nullcontext()
-
-
 @contextmanager
 def _signals_blocked() -> Iterator[None]:
     """Let other threads receive signals: LightGBM 4.7 closes its network if one interrupts it ("Socket recv error")."""
@@ -350,19 +348,16 @@ def _write(
 
 def draw_importance(importance: dict[str, float], file: Path, title: str) -> None:
     """A bar for each of the twenty features with the largest gain, as a share of the total gain."""
-    import matplotlib
-
-    matplotlib.use("Agg")
-    import matplotlib.pyplot as plt
+    from matplotlib.figure import Figure
 
     total = sum(importance.values()) or 1.0
     top = list(importance.items())[:20][::-1]
-    figure, axes = plt.subplots(figsize=(7, 6), layout="constrained")
+    figure = Figure(figsize=(7, 6), layout="constrained")
+    axes = figure.add_subplot()
     shares = [100 * gain / total for _, gain in top]
     bars(axes, [name for name, _ in top], shares, f"{title}: what the trees split on", color="#3a6ea5")
     axes.set_xlabel("share of the gain, %")
     figure.savefig(file, dpi=120)
-    plt.close(figure)
 
 
 def check(config: TreesConfig) -> None:
