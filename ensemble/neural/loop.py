@@ -143,7 +143,8 @@ def update(run: Training, result: StepResult) -> None:
     """Update the weights; or skip a step that is not finite, roll back after a loss spike, or raise `UserError`."""
     config, state, progress, num_done = run.config, run.state, run.progress, run.progress.step
     loss, norm = result.loss, result.norm
-    if math.isfinite(loss) and not math.isfinite(norm) and state.may_overflow():
+    if math.isfinite(loss) and not math.isfinite(norm) and state.scaler and state.scaler.get_scale() >= 1:
+        # The gradients may have overflowed because of the loss scale, which the scaler then lowers by itself
         run.tracker.event(num_done, f"skipped: fp16 overflowed at a loss scale of {state.scaler.get_scale():g}")
     elif not math.isfinite(loss + norm):
         gather, own_is_finite = partial(run.rows.gather, epoch=result.last.epoch), bool(result.own_loss_sum.isfinite())

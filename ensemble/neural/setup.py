@@ -124,7 +124,8 @@ def set_up(
     if resumed_from:
         state.restore(resumed_from, plan.num_ranks, config.seed, override)
         if not (out / "best").exists():  # a new run from the checkpoint of another one
-            state.progress.forget_best()
+            state.progress.best_score, state.progress.best_step = None, 0
+            state.progress.evaluations_since_best = 0
     progress = state.progress
     if progress.rollback_step and not checkpoint.step_folder(out, progress.rollback_step).exists():  # as above
         progress.rollback_step = progress.step

@@ -42,9 +42,6 @@ class Progress:
     planned_steps: int = 0
     """With max_seconds, the total number of steps that fit; 0 for that of max_epochs."""
 
-    def forget_best(self) -> None:
-        self.best_score, self.best_step, self.evaluations_since_best = None, 0, 0
-
 
 class TrainingState:
     """Model, optimizers, loss scaler, moving average, carried state and progress of one rank.
@@ -80,10 +77,6 @@ class TrainingState:
             for optimizer in self.optimizers:
                 self.scaler.unscale_(optimizer)
         return torch.nn.utils.get_total_norm([p.grad for p in self._parameters if p.grad is not None])
-
-    def may_overflow(self) -> bool:
-        """Whether gradients may have overflowed because of the loss scale, which the scaler then lowers by itself."""
-        return bool(self.scaler) and self.scaler.get_scale() >= 1
 
     def update(self, factor: float, rate_scale: float) -> None:
         """One step of every optimizer with gradients × `factor` and peak learning rates × `rate_scale`."""

@@ -146,10 +146,13 @@ def fit(
     with folders.new_folder(out, overwrite, ENSEMBLE) as scratch:
         for name, content in (("scores", scores), ("like", manifest), ("ensemble", description)):
             folders.write_json(scratch / f"{name}.json", content)
-        predictions.write(scratch / f"{scored}.parquet", _as_file(test, candidates[ENSEMBLE], ensemble))
+        config = {"kind": ENSEMBLE, "combiner": ensemble.to_dict()}
+        own = {"member": ENSEMBLE, "output": OUTPUTS_OF[task.kind][0], "config": config, "reasons": None}
+        file = dataclasses.replace(test, prediction=candidates[ENSEMBLE], **own)
+        predictions.write(scratch / f"{scored}.parquet", file)
         if FORECAST in read.rows:
-            files, rows, columns = read.files[FORECAST], read.rows[FORECAST], read.of_members(FORECAST)
-            write_forecast(scratch, data, rows, columns, ensemble, files, intervals)
+            files = [file for file in read.files[FORECAST] if file.member in read.member_names]
+            write_forecast(scratch, data, files, ensemble, intervals)
         card.write(scratch, manifest, scores)
         folders.write_manifest(scratch, {"kind": ENSEMBLE})
     return scores
@@ -189,15 +192,4 @@ def _baseline(
     weight, counted = counted_rows(blend.weight)
     return combine.ranked_prediction(
         blend.target[counted], blend_column[counted], blend.group[counted], test_column, test.group, weight
-    )
-
-
-def _as_file(template: Predictions, prediction: np.ndarray, ensemble: combine.Ensemble) -> Predictions:
-    return dataclasses.replace(
-        template,
-        prediction=prediction,
-        member=ENSEMBLE,
-        output=OUTPUTS_OF[ensemble.kind][0],
-        config={"kind": ENSEMBLE, "combiner": ensemble.to_dict()},
-        reasons=None,
     )

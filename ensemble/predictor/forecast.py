@@ -61,19 +61,18 @@ def reserved_names(manifest: dict[str, Any]) -> tuple[str, ...]:
 def write_forecast(
     out: Path,
     data: str | Path,
-    template: Predictions,
-    columns: np.ndarray,
-    ensemble: combine.Ensemble,
     files: list[Predictions],
+    ensemble: combine.Ensemble,
     intervals: Intervals | None = None,
 ) -> None:
     """Write forecast.parquet and forecast.csv, the row with the highest prediction first.
 
-    template, columns : what `predictions.align` returns for `files`. files : the members' prediction files, whose reasons
-    are combined. intervals : the prediction intervals of a regression. Rows of a ranking task are ranked within their group.
-    Rows of a multiclass task are in the order of their ids, with a column for each class.
+    files : the members' prediction files, in the order of the ensemble's members; their reasons are combined. intervals :
+    the prediction intervals of a regression. Rows of a ranking task are ranked within their group. Rows of a multiclass task
+    are in the order of their ids, with a column for each class.
     """
     manifest = folders.read_manifest(data)
+    template, columns = predictions.align(files)
     prediction = ensemble.predict(columns, ensemble.member_names, template.group)
     forecast = Forecast(
         data=Path(data),

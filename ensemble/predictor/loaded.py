@@ -143,9 +143,8 @@ class Predictor:
             with ThreadPoolExecutor(len(names)) as pool:
                 tasks = [{"data": data, "out": str(file)} for file in files]
                 list(pool.map(lambda member, task: self._workers[member].run(task), names, tasks))
-            member_predictions = [predictions.read(file) for file in files]
-            template, columns = predictions.align(member_predictions)
-            forecast.write_forecast(scratch, data, template, columns, self.ensemble, member_predictions, self._intervals)
+            member_files = [predictions.read(file) for file in files]
+            forecast.write_forecast(scratch, data, member_files, self.ensemble, self._intervals)
             table = pq.read_table(scratch / "forecast.parquet")
             if not in_row_order:
                 return table

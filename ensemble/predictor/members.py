@@ -86,12 +86,6 @@ ensemble as a member."""
 TREES = tuple(name for name, kind in KINDS.items() if kind.is_tree)
 
 
-def kind_in_summary(folder: Path) -> str | None:
-    """The entry `kind` of summary.json of one trained member; None if there is no such entry."""
-    summary = folders.read_json(folder / "summary.json")
-    return summary.get("kind") if isinstance(summary, dict) else None
-
-
 def baselines(manifest: dict[str, Any]) -> dict[str, str]:
     """Name and kind of each baseline of data with this manifest; none if its recipe has no baselines."""
     kinds = recipe.of(manifest).get("baselines", "kinds")
