@@ -104,15 +104,36 @@ def train(config: TreesConfig, resume: str = "", rank_info: RankInfo = SINGLE_RA
                 return {"status": "preempted", "out": config.out}
             for model in result.models:
                 _check_same_trees(group, library, model.booster)
+    cost = {"peak_memory_mb": round(memory.peak() - peak_mb, 1), "seconds": round(time.monotonic() - began, 1)}
+    summary = _summary(config, about, objective, result, sum(len(part.whole) for part in learned), group.num_ranks, cost)
+    if group.rank == 0:
+        with checkpoints.failure_marked():
+            _write(config, library, result, summary, unknown.describe(objective, learned))
+        checkpoints.clear()
+        stored.clear(config.out)
+    return {**summary, "status": "done"}
+
+
+def _summary(
+    config: TreesConfig,
+    about: dict[str, Any],
+    objective: Objective,
+    result: copies.TrainingResult,
+    num_rows: int,
+    num_ranks: int,
+    cost: dict[str, float],
+) -> dict[str, Any]:
+    """The content of summary.json. num_rows : that were learned. cost : time and memory of the training."""
+    cv = CrossValidation.from_manifest(about)
     scalings = [dataclasses.asdict(model.scaling) for model in result.models if not model.scaling.is_identity]
     scores = result.history[result.best_round - 1] if result.history else {}
-    summary = {
+    return {
         "kind": config.library,
         "recipe": about["recipe"],
         "fingerprint": about["fingerprint"],
         "inputs": inputs.meaning(about),
-        "rows": sum(len(part.whole) for part in learned),
-        "ranks": group.num_ranks,
+        "rows": num_rows,
+        "ranks": num_ranks,
         "objective": objective.kind,
         "target": objective.target,
         "metric": objective.metric,
@@ -122,16 +143,9 @@ def train(config: TreesConfig, resume: str = "", rank_info: RankInfo = SINGLE_RA
         **({} if result.learning_rate is None else {"learning_rate": result.learning_rate}),
         **({"models": len(result.models)} if cv else {}),
         "memory": config.memory,
-        "peak_memory_mb": round(memory.peak() - peak_mb, 1),
-        "seconds": round(time.monotonic() - began, 1),
+        **cost,
         **{f"validation_{name}": value for name, value in scores.items() if name == objective.metric or cv},
     }
-    if group.rank == 0:
-        with checkpoints.failure_marked():
-            _write(config, library, result, summary, unknown.describe(objective, learned))
-        checkpoints.clear()
-        stored.clear(config.out)
-    return {**summary, "status": "done"}
 
 
 def _check_fit(config: TreesConfig, objective: Objective, is_cross_validation: bool, group: RankGroup) -> None:
