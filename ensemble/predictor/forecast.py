@@ -20,6 +20,7 @@ import pyarrow.parquet as pq
 from ensemble import combine, folders, predictions, recipe
 from ensemble.arrow import open_table
 from ensemble.data.inputs import FORECAST
+from ensemble.errors import UserError
 from ensemble.predictions import Predictions
 from ensemble.predictor import reasons
 from ensemble.predictor.intervals import Intervals
@@ -53,9 +54,10 @@ class Forecast:
     """Lower and upper ends of the prediction intervals, each (n,)."""
 
 
-def reserved_names(manifest: dict[str, Any]) -> tuple[str, ...]:
-    """Names that no member of an ensemble on data with this manifest may have."""
-    return (ENSEMBLE, BASE_RATE, *RESERVED, *(recipe.of(manifest).get("outputs", "RESERVED") or ()))
+def check_name(name: str, manifest: dict[str, Any]) -> None:
+    """Raise `UserError` for a name that no member of an ensemble on data with this manifest may have."""
+    if name in (ENSEMBLE, BASE_RATE, *RESERVED, *(recipe.of(manifest).get("outputs", "RESERVED") or ())):
+        raise UserError(f"name={name} is a name that the ensemble uses itself: give another name=…")
 
 
 def write_forecast(

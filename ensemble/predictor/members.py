@@ -117,14 +117,6 @@ def kind_of(folder: Path, manifest: dict[str, Any] | None = None) -> str:
     return kind
 
 
-def check_name(name: str, manifest: dict[str, Any]) -> None:
-    """Raise `UserError` for a name that no member of an ensemble may have."""
-    from ensemble.predictor.forecast import reserved_names
-
-    if name in reserved_names(manifest):
-        raise UserError(f"name={name} is a name that the ensemble uses itself: give another name=…")
-
-
 def check_splits(splits: Sequence[str], data: str | Path, manifest: dict[str, Any]) -> None:
     """Raise `UserError` for a split that members cannot predict on data with this manifest."""
     predicted = recipe.of(manifest).get("outputs", "PREDICTED_SPLITS")
