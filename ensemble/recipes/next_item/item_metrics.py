@@ -27,7 +27,7 @@ def item_scores(
     a random item of the ten best has a higher count than a random target, plus half the probability of equal counts: 0.5 if
     the best items are as popular as the targets, towards 1 if only popular items are ranked high.
     """
-    scores = {}
+    scores: dict[str, float] = {}
     for cut_off in CUT_OFFS:
         gains = {"hr": hit(rank, cut_off), "ndcg": ndcg(rank, cut_off), "mrr": hit(rank, cut_off) / rank}
         scores |= {f"{name}_at_{cut_off}": float(gain.mean()) for name, gain in gains.items()}
