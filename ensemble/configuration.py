@@ -166,9 +166,14 @@ def from_dict(schema: type[Config], content: dict[str, Any]) -> Config:
         raise UserError(f"the saved settings do not fit this version: {str(error).splitlines()[0]}") from None
 
 
-def check(config: Any, prefix: str = "", **rules: tuple[bool, str]) -> None:
-    """Raise `UserError` for the first rule that is violated: field name = (whether it holds, what must hold)."""
-    for name, (holds, rule) in rules.items():
+def check(config: Any, prefix: str = "", *, at_least_1: str = "", at_least_0: str = "", **rules: tuple[bool, str]) -> None:
+    """Raise `UserError` for the first rule that is violated: field name = (whether it holds, what must hold).
+
+    at_least_1, at_least_0 : names of fields with these common rules, separated by blanks.
+    """
+    common = {name: (getattr(config, name) >= 0, "0 or more") for name in at_least_0.split()}
+    common |= {name: (getattr(config, name) >= 1, "at least 1") for name in at_least_1.split()}
+    for name, (holds, rule) in {**common, **rules}.items():
         if not holds:
             raise UserError(f"{prefix}{name}={getattr(config, name)} is impossible: it must be {rule}")
 

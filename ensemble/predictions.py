@@ -27,6 +27,7 @@ A model of any other kind joins an ensemble by such files, written by any progra
 import dataclasses
 import importlib.metadata
 import json
+from collections.abc import Iterable, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -47,6 +48,8 @@ COLUMNS = {
     "group": pa.int64(),
     "cluster": pa.int64(),
 }
+ORIGIN = ("recipe", "split", "member", "fingerprint")
+"""Entries that the metadata of each file must have."""
 KEY = b"ensemble"
 OUTPUTS = ("probability", "score", "value", "probabilities")
 WEIGHT = "weight"
@@ -88,7 +91,7 @@ def write(path: str | Path, predictions: Predictions) -> None:
         arrays[WEIGHT] = pa.array(np.ravel(predictions.weight), pa.float64())
     if predictions.reasons is not None:
         arrays["reasons"] = pa.array(predictions.reasons, REASONS_OF_CLASSES if predictions.classes else REASONS)
-    about = {name: getattr(predictions, name) for name in ("recipe", "split", "member", "fingerprint", "output", "config")}
+    about = {name: getattr(predictions, name) for name in (*ORIGIN, "output", "config")}
     about |= {"classes": list(predictions.classes)} if predictions.classes else {}
     write_checked(path, "prediction file", pa.table(arrays), about)
 
@@ -98,12 +101,9 @@ def read(path: str | Path) -> Predictions:
 
     Raises `UserError` if the file is missing or damaged, lacks a column or metadata, or contains NaN or repeated ids.
     """
-    table, about = read_checked(path, "prediction file")
-    missing = [name for name in COLUMNS if name not in table.column_names]
-    missing += [f"metadata '{name}'" for name in ("recipe", "split", "member", "fingerprint") if name not in about]
-    missing += ["metadata 'classes'"] if about.get("output") == "probabilities" and not about.get("classes") else []
-    if missing:
-        raise UserError(f"{path} is no prediction file, it lacks: {', '.join(missing)}; see ensemble/predictions.py")
+    table, about = read_checked(path, "prediction file", COLUMNS, "ensemble/predictions.py")
+    if about.get("output") == "probabilities" and not about.get("classes"):
+        raise UserError(f"{path} is not a prediction file, it lacks: metadata 'classes'; see ensemble/predictions.py")
     _check_metadata(about, Path(path))
     output, classes = about.get("output", "probability"), tuple(about.get("classes", ()))
     optional = [WEIGHT] if WEIGHT in table.column_names else []
@@ -118,7 +118,7 @@ def read(path: str | Path) -> Predictions:
     predictions = Predictions(
         **arrays,
         prediction=prediction.to_numpy(zero_copy_only=False).reshape(len(table), *([len(classes)] if classes else [])),
-        **{name: about[name] for name in ("recipe", "split", "member", "fingerprint")},
+        **{name: about[name] for name in ORIGIN},
         output=output,
         classes=classes,
         config=about.get("config", {}),
@@ -136,8 +136,12 @@ def write_checked(path: Path, what: str, table: pa.Table, about: dict[str, Any])
         pq.write_table(table, scratch, compression="zstd", write_page_checksum=True)
 
 
-def read_checked(path: str | Path, what: str) -> tuple[pa.Table, dict[str, Any]]:
-    """The table and metadata of a file by `write_checked` or another program; `UserError` if missing, damaged or edited."""
+def read_checked(path: str | Path, what: str, columns: Iterable[str], document: str) -> tuple[pa.Table, dict[str, Any]]:
+    """The table and metadata of a file by `write_checked` or another program.
+
+    Raises `UserError` if the file is missing, damaged or edited, or lacks one of `columns` or of `ORIGIN`, which the file
+    `document` describes.
+    """
     try:
         with pq.ParquetFile(path, page_checksum_verification=True) as file:
             table = file.read()
@@ -148,7 +152,36 @@ def read_checked(path: str | Path, what: str) -> tuple[pa.Table, dict[str, Any]]
         raise UserError(f"{path} is not a sound Parquet file ({' '.join(str(error).split())}): write it again") from None
     about = about if isinstance(about, dict) else {}
     verification.refuse_changed_columns(path, table, about.get("checksums"), KEY.decode())
+    missing = [name for name in columns if name not in table.column_names]
+    missing += [f"metadata '{name}'" for name in ORIGIN if name not in about]
+    if missing:
+        raise UserError(f"{path} is not a {what}, it lacks: {', '.join(missing)}; see {document}")
     return table, about
+
+
+def refuse_repeated_rows(path: Path, row_id: np.ndarray) -> None:
+    """Raise `UserError` if an id occurs more than once in a file."""
+    ids, counts = np.unique(row_id, return_counts=True)
+    if ids.size < row_id.size:
+        raise UserError(f"{path}: row {ids[counts > 1][0]} is predicted more than once: predict again")
+
+
+def check_names(names: Sequence[str]) -> None:
+    """Raise `UserError` if two members have the same name."""
+    if len(set(names)) < len(names):
+        raise UserError(f"two members have one name in {', '.join(names)}: give each its own with name=…")
+
+
+def check_origins(members: Sequence[Any]) -> None:
+    """Raise `UserError` if two members have one name, or predict different data or splits."""
+    check_names([member.member for member in members])
+    for member in members:
+        for what in ("fingerprint", "split", "recipe"):
+            if getattr(member, what) != getattr(members[0], what):
+                raise UserError(
+                    f"member {member.member} has {what} {getattr(member, what)}, but {members[0].member} has "
+                    f"{getattr(members[0], what)}: predict with both on the same prepared data and split"
+                )
 
 
 def align(members: list[Predictions]) -> tuple[Predictions, np.ndarray]:
@@ -160,19 +193,11 @@ def align(members: list[Predictions]) -> tuple[Predictions, np.ndarray]:
     """
     if not members:
         raise UserError("an ensemble needs at least one member: name the prediction files")
+    check_origins(members)
     first = members[0]
-    names = [member.member for member in members]
-    if len(set(names)) < len(names):
-        raise UserError(f"two members have one name in {', '.join(names)}: give each its own with name=…")
     order = np.argsort(first.row_id, kind="stable")
     columns, weight = [], None
     for member in members:
-        for what in ("fingerprint", "split", "recipe"):
-            if getattr(member, what) != getattr(first, what):
-                raise UserError(
-                    f"member {member.member} has {what} {getattr(member, what)}, but {first.member} has "
-                    f"{getattr(first, what)}: predict with both on the same prepared data and split"
-                )
         if member.classes != first.classes:
             raise UserError(
                 f"member {member.member} predicts probabilities of {_listed(member.classes)}, but {first.member} of "
@@ -223,7 +248,7 @@ def versions() -> dict[str, str]:
 
 def _check_metadata(about: dict[str, Any], path: Path) -> None:
     """`UserError` for metadata of the wrong type, and for classes with an output that has none."""
-    for name in ("recipe", "split", "member", "fingerprint", "output"):
+    for name in (*ORIGIN, "output"):
         if not isinstance(about.get(name, ""), str):
             raise UserError(f"{path}: the metadata '{name}' is {about[name]!r}: write a text")
     if not isinstance(about.get("config", {}), dict):
@@ -290,6 +315,4 @@ def _check(predictions: Predictions, path: Path) -> None:
                 f"{path}: {bad.size} of {len(total)} rows are no probabilities with sum 1, the first is row "
                 f"{predictions.row_id[bad[0]]} with sum {total[bad[0]]:g}: look at what the member puts out"
             )
-    if np.unique(predictions.row_id).size < predictions.row_id.size:
-        ids, counts = np.unique(predictions.row_id, return_counts=True)
-        raise UserError(f"{path}: row {ids[counts > 1][0]} is predicted more than once")
+    refuse_repeated_rows(path, predictions.row_id)

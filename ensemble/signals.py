@@ -10,7 +10,6 @@ import signal
 import sys
 import threading
 import time
-from types import TracebackType
 
 STOP = (signal.SIGTERM, signal.SIGINT, signal.SIGUSR1)
 ECHO_S = 3.0
@@ -35,7 +34,7 @@ class StopSignals:
         threading.Thread(target=self._watch, name="signals", daemon=True).start()
         return self
 
-    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None) -> None:
+    def __exit__(self, kind: object, error: BaseException | None, trace: object) -> None:
         signal.set_wakeup_fd(self._descriptor_before)
         for number, handler in self._before.items():
             if signal.getsignal(number) is _wait_for_thread:

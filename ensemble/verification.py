@@ -35,7 +35,8 @@ def first_changed(folder: Path, manifest: dict[str, Any], is_full: bool = False)
     If several processes call this at once, one reads the files, and the others wait for its record.
     """
     files = manifest["files"]
-    if not is_full and _is_recorded(folder, manifest, _stamps(folder, files)):
+    known = _known.get(_key(folder, manifest))
+    if not is_full and _stamps(folder, files) in (known, _record(folder, manifest)):
         return None
     with _lock(folder):
         stamps = _stamps(folder, files)
@@ -109,11 +110,6 @@ def _octets(values: Any) -> Iterator[Any]:
         yield np.ascontiguousarray(values.fill_null(0).to_numpy(zero_copy_only=False))
     else:
         yield str(kind).encode()  # no type that this project writes
-
-
-def _is_recorded(folder: Path, manifest: dict[str, Any], stamps: dict[str, Stamp]) -> bool:
-    known = _known.get(_key(folder, manifest))
-    return stamps == known or stamps == _record(folder, manifest)
 
 
 def _stamps(folder: Path, names: Any) -> dict[str, Stamp]:

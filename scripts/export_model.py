@@ -33,9 +33,9 @@ class ExportConfig:
 def main() -> None:
     settings, named = recipe.from_command_line(ExportConfig, __doc__)
 
-    from ensemble.predictor import members
+    from ensemble.predictor import bag, members
 
-    kind = members.kind_in_summary(Path(settings.member))
+    kind = bag.kind_of(Path(settings.member))
     if kind == "neural":
         return export_neural(settings, named)
     if kind not in members.TREES:

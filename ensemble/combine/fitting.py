@@ -183,9 +183,6 @@ def fit_cross_fitted(
         )
     is_large = kind != "binary" or min(target.sum(), (1 - target).sum()) >= ISOTONIC_LEAST
     calibrators = _calibrators(kind, target, calibration, is_large)
-    if combiner not in (AUTO, *COMBINERS[kind]):
-        raise UserError(f"there is no combiner '{combiner}' for {kind} targets: name {AUTO}, {', '.join(COMBINERS[kind])}")
-
     # In an order that depends on neither the rows' nor the members' order, so that sums have the same last bits
     distinct, _ = distinct_members(inputs)
     last_key = [] if weight is None else [weight]
@@ -195,35 +192,19 @@ def fit_cross_fitted(
     is_score = np.array(outputs) == "score"
     folds = selection.folds_of(group, num_folds, is_forward)
 
-    def fitter(
-        combiners: Sequence[str], calibrators: Sequence[str], key: int
-    ) -> Callable[[np.ndarray], dict[str, Combination]]:
-        """A function that fits all pairs of names to some rows; the results are named by the pair's element `key`."""
-        methods = [(combiner, calibrator) for combiner in combiners for calibrator in calibrators]
-
-        def fit_rows(rows: np.ndarray) -> dict[str, Combination]:
-            row_weight = None if weight is None else weight[rows]
-            fitted = fit_combinations(kind, methods, target[rows], inputs[rows], is_score, group[rows], row_weight)
-            return {method[key]: combination for method, combination in fitted.items()}
-
-        return fit_rows
-
-    combiners = list(COMBINERS[kind]) if distinct.shape[1] > 1 else [EQUAL]  # with one member there is nothing to compare
-    if combiner != AUTO and len(combiners) > 1 and not compare:
-        combiners = list(dict.fromkeys((EQUAL, "best_member", combiner)))
-    if combiner != AUTO and len(combiners) > 1:
-        eligible: Sequence[str] = (combiner,)
-    else:
-        eligible = combiners if is_large else [name for name in combiners if name in SAFE]
-    blend = (target, inputs, group, folds, weight, is_forward)
-    method, cross_fitted, _, methods = _compare(kind, fitter(combiners, calibrators[:1], 0), eligible, *blend)
+    blend = _Blend(
+        kind=kind, target=target, inputs=inputs, group=group, weight=weight, is_score=is_score, folds=folds,
+        is_forward=is_forward,
+    )  # fmt: skip
+    combiners, eligible = _combiners(kind, combiner, is_large, distinct.shape[1], compare)
+    method, cross_fitted, _, methods = blend.compare(blend.fitter(combiners, calibrators[:1], 0), eligible)
     if calibration != AUTO and not compare:
         calibrators = [calibration]
-    fit_calibrators = fitter([method], calibrators, 1)
-    eligible = calibrators if calibration == AUTO else (calibration,)
-    calibrator, cross_fitted_calibrators, prediction, _ = _compare(kind, fit_calibrators, eligible, *blend)
+    fit_calibrators = blend.fitter([method], calibrators, 1)
+    eligible = calibrators if calibration == AUTO else [calibration]
+    calibrator, cross_fitted_calibrators, prediction, _ = blend.compare(fit_calibrators, eligible)
     for other in sorted(set(methods) - {method}):  # blocks for which the other blocks choose another combiner
-        other_prediction = _compare(kind, fitter([other], calibrators, 1), eligible, *blend)[2]
+        other_prediction = blend.compare(blend.fitter([other], calibrators, 1), eligible)[2]
         for (_, held_out), chosen in zip(folds, methods, strict=True):
             if chosen == other:
                 prediction[held_out] = other_prediction[held_out]
@@ -241,6 +222,63 @@ def fit_cross_fitted(
         num_folds=len(folds),
     )
     return ensemble, predicted
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class _Blend:
+    """The rows on which methods are compared; see `fit_cross_fitted`."""
+
+    kind: str
+    target: np.ndarray
+    inputs: np.ndarray
+    group: np.ndarray
+    weight: np.ndarray | None
+    is_score: np.ndarray
+    folds: list[selection.Fold]
+    is_forward: bool
+
+    def fitter(
+        self, combiners: Sequence[str], calibrators: Sequence[str], key: int
+    ) -> Callable[[np.ndarray], dict[str, Combination]]:
+        """A function that fits all pairs of names to some rows; the results are named by the pair's element `key`."""
+        methods = [(combiner, calibrator) for combiner in combiners for calibrator in calibrators]
+
+        def fit_rows(rows: np.ndarray) -> dict[str, Combination]:
+            weight = None if self.weight is None else self.weight[rows]
+            columns = self.target[rows], self.inputs[rows], self.is_score, self.group[rows], weight
+            return {method[key]: fitted for method, fitted in fit_combinations(self.kind, methods, *columns).items()}
+
+        return fit_rows
+
+    def compare(
+        self, fit_methods: Callable[[np.ndarray], dict[str, Combination]], eligible: Sequence[str]
+    ) -> tuple[str, dict[str, dict[str, float]], np.ndarray, list[str]]:
+        """Compare methods, of which the first eligible one is the default.
+
+        Returns the chosen method, the cross-fitted scores of each method and of the choice (auto), the cross-fitted
+        predictions of the choice, and the method chosen for each block.
+        """
+        kind, target, group, weight, folds, default = (
+            self.kind, self.target, self.group, self.weight, self.folds, eligible[0],
+        )  # fmt: skip
+        predictions = selection.cross_fitted_predictions(fit_methods, self.inputs, folds, group)
+        losses = {name: selection.losses_by_fold(kind, target, predictions[name], folds, group, weight) for name in eligible}
+        predictions[AUTO] = selection.auto_predictions(losses, predictions, default, folds, self.is_forward)
+        chosen = selection.chosen_by_fold(losses, default, self.is_forward)
+        scores = {name: selection.scores(kind, target, values, group, weight) for name, values in predictions.items()}
+        return selection.choose(losses, default), scores, predictions[AUTO], chosen
+
+
+def _combiners(kind: str, combiner: str, is_large: bool, num_distinct: int, compare: bool) -> tuple[list[str], list[str]]:
+    """The combiners to score, and those of them that may be chosen, the default first; `UserError` for an unknown one."""
+    if combiner not in (AUTO, *COMBINERS[kind]):
+        raise UserError(f"there is no combiner '{combiner}' for {kind} targets: name {AUTO}, {', '.join(COMBINERS[kind])}")
+    if num_distinct == 1:  # with one member there is nothing to compare
+        return [EQUAL], [EQUAL]
+    if combiner != AUTO:
+        return list(COMBINERS[kind]) if compare else list(dict.fromkeys((EQUAL, "best_member", combiner))), [combiner]
+    every = list(COMBINERS[kind])
+    return every, every if is_large else [name for name in every if name in SAFE]
 
 
 def counted_rows(weight: np.ndarray | None) -> tuple[np.ndarray | None, np.ndarray | slice]:
@@ -347,27 +385,3 @@ def _calibrators(kind: str, target: np.ndarray, calibration: str, is_large: bool
             "use calibration=platt, or give blend more rows"
         )
     return [name for name in CALIBRATORS[kind] if is_large or name != "isotonic"]
-
-
-def _compare(
-    kind: str,
-    fit_methods: Callable[[np.ndarray], dict[str, Combination]],
-    eligible: Sequence[str],
-    target: np.ndarray,
-    inputs: np.ndarray,
-    group: np.ndarray,
-    folds: list[selection.Fold],
-    weight: np.ndarray | None,
-    is_forward: bool,
-) -> tuple[str, dict[str, dict[str, float]], np.ndarray, list[str]]:
-    """Compare methods, of which the first eligible one is the default.
-
-    Returns the chosen method, the cross-fitted scores of each method and of the choice (auto), the cross-fitted predictions
-    of the choice, and the method chosen for each block.
-    """
-    predictions = selection.cross_fitted_predictions(fit_methods, inputs, folds, group)
-    losses = {name: selection.losses_by_fold(kind, target, predictions[name], folds, group, weight) for name in eligible}
-    predictions[AUTO] = selection.auto_predictions(losses, predictions, eligible[0], folds, is_forward)
-    chosen = selection.chosen_by_fold(losses, eligible[0], is_forward)
-    scores = {name: selection.scores(kind, target, prediction, group, weight) for name, prediction in predictions.items()}
-    return selection.choose(losses, eligible[0]), scores, predictions[AUTO], chosen

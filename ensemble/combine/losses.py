@@ -89,10 +89,6 @@ def _log_losses(target: np.ndarray, logit: np.ndarray) -> np.ndarray:
     return np.maximum(logit, 0) + np.log1p(np.exp(-np.abs(logit))) - target * logit
 
 
-def _class_log_losses(target: np.ndarray, logs: np.ndarray) -> np.ndarray:
-    return log_sum(logs) - logs[np.arange(len(target)), target.astype(int)]
-
-
 def _class_slope(target: np.ndarray, logs: np.ndarray) -> np.ndarray:
     slope = np.exp(log_softmax(logs))
     slope[np.arange(len(target)), target.astype(int)] -= 1
@@ -102,7 +98,7 @@ def _class_slope(target: np.ndarray, logs: np.ndarray) -> np.ndarray:
 RowLoss = Callable[[np.ndarray, np.ndarray], np.ndarray]
 LOSSES: dict[str, tuple[RowLoss, RowLoss]] = {
     "binary": (_log_losses, lambda target, logit: expit(logit) - target),
-    "multiclass": (_class_log_losses, _class_slope),
+    "multiclass": (lambda target, logs: log_sum(logs) - logs[np.arange(len(target)), target.astype(int)], _class_slope),
     "regression": (lambda target, value: (value - target) ** 2, lambda target, value: 2 * (value - target)),
 }
 """By kind of task, the loss of each row and its derivative."""
@@ -117,11 +113,7 @@ def mean_loss(kind: str, weight: np.ndarray | None = None) -> Loss:
 
     if weight is None:
         return Loss(mean, slope)
-
-    def weighted_slope(target: np.ndarray, average: np.ndarray) -> np.ndarray:
-        return (slope(target, average).T * (weight / weight.mean())).T
-
-    return Loss(mean, weighted_slope, weight)
+    return Loss(mean, lambda target, average: (slope(target, average).T * (weight / weight.mean())).T, weight)
 
 
 LOG_LOSS = mean_loss("binary")

@@ -68,7 +68,7 @@ def main() -> None:
 
 def predict(settings: PredictConfig, manifest: dict[str, Any]) -> None:
     """Predict the splits of one member or baseline."""
-    from ensemble.predictor import bag, members
+    from ensemble.predictor import bag, forecast, members
 
     folder = Path(settings.member)
     baseline = members.baselines(manifest).get(settings.member)
@@ -87,7 +87,7 @@ def predict(settings: PredictConfig, manifest: dict[str, Any]) -> None:
     if settings.contributions and not loaded.write_contributions:
         raise errors.UserError(f"contributions=true is for one tree member, which {folder} is not: leave it out")
     name = settings.name or folder.resolve().name
-    members.check_name(name, manifest)
+    forecast.check_name(name, manifest)
     where = None if baseline == "ranking" else folder
     for split, path, num_rows in members.write_splits(
         loaded, name, kind, splits, settings.data, manifest, settings.out, where

@@ -128,7 +128,11 @@ class RankingScorer:
         self.best_starts = starts_of(self.target[self.best_order], self.group)
 
     def scores(self, weight: np.ndarray) -> np.ndarray:
-        mass, group_weight = self.masses(weight)
+        mass = weight[self.order]
+        least, most = (extreme.reduceat(mass, self.group_starts) for extreme in (np.minimum, np.maximum))
+        # A group with one weight counts that many times, also 0 times; in others each row stands for that many rows
+        is_one = least == most
+        mass, group_weight = np.where(is_one[self.group], 1.0, mass), np.where(is_one, most, 1.0)
         if (mass == 1).all():
             return self.scores_of_groups(group_weight)
         return np.array([_mean(score, group_weight) for score in self._by_group(mass)])
@@ -144,13 +148,6 @@ class RankingScorer:
     def _by_group(self, mass: np.ndarray) -> list[np.ndarray]:
         """Each score of each group, (num_groups,)."""
         return [self.ndcg(mass, 5), self.ndcg(mass, PLACES), self._reciprocal_rank(mass), self._recall(mass, PLACES)]
-
-    def masses(self, weight: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-        """How many rows each sorted row stands for, and how many times each group counts."""
-        mass = weight[self.order]
-        least, most = (extreme.reduceat(mass, self.group_starts) for extreme in (np.minimum, np.maximum))
-        is_one = least == most  # a group of weight 0 has scores too, and counts 0 times
-        return np.where(is_one[self.group], 1.0, mass), np.where(is_one, most, 1.0)
 
     def ndcg(self, mass: np.ndarray, places: int) -> np.ndarray:
         """NDCG of each group; NaN without a relevant row."""

@@ -2,17 +2,14 @@
 
 from collections.abc import Iterator
 from contextlib import contextmanager
-from typing import TYPE_CHECKING
 
 import numpy as np
 import torch
 
 from ensemble.neural import launch
+from ensemble.neural.accelerator import Accelerator
 from ensemble.neural.loader import Batch, Feed, in_order
 from ensemble.recipe import NeuralRecipe
-
-if TYPE_CHECKING:
-    from accelerate import Accelerator
 
 LOW_PRECISION = (torch.bfloat16, torch.float16)
 
@@ -22,7 +19,7 @@ class NotFinite(ValueError):
 
 
 def predict(
-    recipe: NeuralRecipe, model: torch.nn.Module, split: str, batch_size: int, accelerator: "Accelerator"
+    recipe: NeuralRecipe, model: torch.nn.Module, split: str, batch_size: int, accelerator: Accelerator
 ) -> dict[str, np.ndarray]:
     """The recipe's predictions for the rows of a split, in order, on every rank: arrays of shape (num_rows, …)."""
     num_rows = len(recipe.rows(split))
@@ -38,7 +35,7 @@ def predict(
 
 
 def score(
-    recipe: NeuralRecipe, model: torch.nn.Module, split: str, batch_size: int, accelerator: "Accelerator"
+    recipe: NeuralRecipe, model: torch.nn.Module, split: str, batch_size: int, accelerator: Accelerator
 ) -> dict[str, float]:
     """The recipe's metrics of a split, the same on every rank.
 
@@ -54,7 +51,7 @@ def score(
 
 
 def _sums(
-    recipe: NeuralRecipe, model: torch.nn.Module, split: str, batch_size: int, accelerator: "Accelerator"
+    recipe: NeuralRecipe, model: torch.nn.Module, split: str, batch_size: int, accelerator: Accelerator
 ) -> dict[str, np.ndarray]:
     """The outputs of `recipe.sums`, summed in float64 over the rows of a split and over ranks."""
     num_rows = len(recipe.rows(split))
@@ -74,7 +71,7 @@ def _sums(
 
 @contextmanager
 def _batches(
-    recipe: NeuralRecipe, model: torch.nn.Module, split: str, batch_size: int, accelerator: "Accelerator"
+    recipe: NeuralRecipe, model: torch.nn.Module, split: str, batch_size: int, accelerator: Accelerator
 ) -> Iterator[Iterator[Batch]]:
     """This rank's batches of a split on its device, with the model in evaluation mode."""
     rows = recipe.rows(split)

@@ -11,7 +11,7 @@ import math
 import statistics
 from collections.abc import Callable, Iterable, Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
 import torch
@@ -20,12 +20,9 @@ from safetensors.torch import save_file
 
 from ensemble import folders
 from ensemble.errors import UserError
+from ensemble.neural.accelerator import Accelerator
 from ensemble.neural.loader import Batch, BatchPlan
 from ensemble.neural.meter import preserved_state
-
-if TYPE_CHECKING:
-    from accelerate import Accelerator
-
 
 # ------------------------------------------------------------------------------------------------ memory
 
@@ -35,7 +32,7 @@ def fit_micro_batch(
     trial_pass: Callable[[BatchPlan], None],
     model: torch.nn.Module,
     optimizers: Iterable[torch.optim.Optimizer],
-    accelerator: "Accelerator",
+    accelerator: Accelerator,
     log: Callable[[str], None],
 ) -> BatchPlan:
     """Halve the micro-batch of `plan` until all ranks have enough memory for it; the global batches stay the same.
@@ -100,7 +97,7 @@ def _first_eight(values: Sequence[int]) -> str:
 
 
 def report_nonfinite(
-    accelerator: "Accelerator",
+    accelerator: Accelerator,
     out: Path,
     step: int,
     rows_of_this_rank: Sequence[np.ndarray],

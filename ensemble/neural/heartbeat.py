@@ -25,13 +25,10 @@ from collections.abc import Callable
 from contextlib import suppress
 from datetime import timedelta
 from pathlib import Path
-from types import TracebackType
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from ensemble.errors import Failure, UserError
-
-if TYPE_CHECKING:
-    from accelerate import Accelerator
+from ensemble.neural.accelerator import Accelerator
 
 INTERVAL_S = 1.0
 """Time between two records of a rank."""
@@ -98,7 +95,7 @@ class Heartbeat:
 
     @classmethod
     def from_accelerator(
-        cls, accelerator: "Accelerator", timeout_s: float, folder: Path, announce: Callable[[str], None]
+        cls, accelerator: Accelerator, timeout_s: float, folder: Path, announce: Callable[[str], None]
     ) -> "Heartbeat":
         """The heartbeat of this process in Accelerate's process group; `announce` is used with NCCL only."""
         from torch.distributed import PrefixStore, distributed_c10d
@@ -141,7 +138,7 @@ class Heartbeat:
         threading.Thread(target=self._publish_regularly, args=(thread_store,), name="heartbeat", daemon=True).start()
         return self
 
-    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None) -> None:
+    def __exit__(self, kind: object, error: BaseException | None, trace: object) -> None:
         """Publish how this rank ended; raise `RankLost` if a collective failed."""
         if self._shared_store is None:
             return

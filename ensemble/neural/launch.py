@@ -15,14 +15,12 @@ import socket
 import sys
 from collections.abc import Iterator
 from contextlib import contextmanager
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from ensemble.errors import UserError, error_on_all_ranks
 from ensemble.neural import heartbeat
+from ensemble.neural.accelerator import Accelerator
 from ensemble.neural.settings import TrainConfig
-
-if TYPE_CHECKING:
-    from accelerate import Accelerator
 
 NO_LAUNCHER = "no launcher"
 M_TRIM_THRESHOLD, M_MMAP_THRESHOLD = -1, -3
@@ -31,7 +29,7 @@ PR_SET_PDEATHSIG = 1
 """prctl(2): the signal that the kernel sends to a process when its parent dies."""
 
 
-def start(settings: TrainConfig | None = None) -> "Accelerator":
+def start(settings: TrainConfig | None = None) -> Accelerator:
     """Create the `Accelerator`; `UserError` if fewer or more processes run than the launcher was asked for.
 
     `settings` choose the precision and the time-out of communication. With `use_cpu: true` in the YAML, all ranks run on the
@@ -82,12 +80,12 @@ def _keep_freed_memory() -> None:
         mallopt(M_TRIM_THRESHOLD, 256 << 20)
 
 
-def is_sharded(accelerator: "Accelerator") -> bool:
+def is_sharded(accelerator: Accelerator) -> bool:
     """Whether `accelerator.prepare` shards the weights over ranks (sharded.py)."""
     return accelerator.distributed_type == "FSDP"
 
 
-def from_main_process(accelerator: "Accelerator", value: Any) -> Any:
+def from_main_process(accelerator: Accelerator, value: Any) -> Any:
     """The value of the main process, on every rank; collective."""
     values = [value]
     if accelerator.num_processes > 1:
@@ -98,7 +96,7 @@ def from_main_process(accelerator: "Accelerator", value: Any) -> Any:
 
 
 @contextmanager
-def together(accelerator: "Accelerator") -> Iterator[None]:
+def together(accelerator: Accelerator) -> Iterator[None]:
     """A `UserError` in this block on one rank is raised on all ranks, which would otherwise wait for it.
 
     Collective at the end of the block. A rank without an error of its own raises that of the first rank that has one.

@@ -18,7 +18,6 @@ from collections.abc import Iterator
 from contextlib import AbstractContextManager
 from multiprocessing import forkserver, resource_tracker
 from multiprocessing.context import BaseContext
-from types import TracebackType
 from typing import Any, Protocol
 
 import numpy as np
@@ -242,7 +241,7 @@ class Feed(AbstractContextManager["Feed"]):
         finally:
             self.waited_s += time.perf_counter() - began
 
-    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None) -> None:
+    def __exit__(self, kind: object, error: BaseException | None, trace: object) -> None:
         self.close()
 
     def close(self) -> None:

@@ -14,7 +14,7 @@ import math
 import time
 from contextlib import ExitStack, nullcontext
 from functools import partial
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
 import torch
@@ -22,20 +22,18 @@ import torch
 from ensemble import folders
 from ensemble.errors import UserError
 from ensemble.neural import checkpoint, evaluation, guards, runs
+from ensemble.neural.accelerator import Accelerator
 from ensemble.neural.loader import MicroBatch
 from ensemble.neural.optim import learning_rate_scale, peak_learning_rate
 from ensemble.neural.settings import TrainConfig
 from ensemble.neural.setup import Training, set_up
 from ensemble.recipe import NeuralRecipe
 
-if TYPE_CHECKING:
-    from accelerate import Accelerator
-
 
 def train(
     recipe: NeuralRecipe,
     config: TrainConfig,
-    accelerator: "Accelerator",
+    accelerator: Accelerator,
     resume: str = "",
     override: bool = False,
     profile: bool = False,
@@ -145,7 +143,8 @@ def update(run: Training, result: StepResult) -> None:
     """Update the weights; or skip a step that is not finite, roll back after a loss spike, or raise `UserError`."""
     config, state, progress, num_done = run.config, run.state, run.progress, run.progress.step
     loss, norm = result.loss, result.norm
-    if math.isfinite(loss) and not math.isfinite(norm) and state.may_overflow():
+    if math.isfinite(loss) and not math.isfinite(norm) and state.scaler and state.scaler.get_scale() >= 1:
+        # The gradients may have overflowed because of the loss scale, which the scaler then lowers by itself
         run.tracker.event(num_done, f"skipped: fp16 overflowed at a loss scale of {state.scaler.get_scale():g}")
     elif not math.isfinite(loss + norm):
         gather, own_is_finite = partial(run.rows.gather, epoch=result.last.epoch), bool(result.own_loss_sum.isfinite())

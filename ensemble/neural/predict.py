@@ -1,7 +1,7 @@
 """Predictions of a trained neural member, loaded from the folder of its run."""
 
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
 
@@ -9,10 +9,8 @@ from ensemble import configuration, folders, recipe
 from ensemble.data import inputs
 from ensemble.errors import UserError
 from ensemble.neural import checkpoint, evaluation
+from ensemble.neural.accelerator import Accelerator
 from ensemble.neural.settings import config_class
-
-if TYPE_CHECKING:
-    from accelerate import Accelerator
 
 
 class NeuralMember:
@@ -23,7 +21,7 @@ class NeuralMember:
     """
 
     def __init__(
-        self, folder: str | Path, accelerator: "Accelerator", data: str | Path, options: dict[str, Any] | None = None
+        self, folder: str | Path, accelerator: Accelerator, data: str | Path, options: dict[str, Any] | None = None
     ):
         best = Path(folder) / "best"
         if not best.is_dir():

@@ -2,24 +2,22 @@
 
 from collections import defaultdict
 from collections.abc import Callable
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
 import torch
 
 from ensemble import configuration, memory
 from ensemble.errors import UserError
+from ensemble.neural.accelerator import Accelerator
 from ensemble.neural.loader import Batch, BatchPlan, Rows
 from ensemble.neural.meter import flops_per_example, peak_flops, preserved_state
 from ensemble.neural.optim import peak_learning_rate
 from ensemble.neural.settings import TrainConfig, check, resolve
 from ensemble.recipe import NeuralRecipe, Size
 
-if TYPE_CHECKING:
-    from accelerate import Accelerator
 
-
-def make_plan(rows: Rows, config: TrainConfig, accelerator: "Accelerator") -> BatchPlan:
+def make_plan(rows: Rows, config: TrainConfig, accelerator: Accelerator) -> BatchPlan:
     """How the global batches of a split are divided into this rank's micro-batches."""
     return BatchPlan.make(
         len(rows),
@@ -33,7 +31,7 @@ def make_plan(rows: Rows, config: TrainConfig, accelerator: "Accelerator") -> Ba
     )
 
 
-def check_memory(recipe: NeuralRecipe, config: TrainConfig, plan: BatchPlan, accelerator: "Accelerator") -> None:
+def check_memory(recipe: NeuralRecipe, config: TrainConfig, plan: BatchPlan, accelerator: Accelerator) -> None:
     """Raise `UserError` if the training cannot fit into the machine's memory: the kernel would kill it without a message.
 
     On a GPU only the weights are counted, since they are created in the machine's memory first.
@@ -56,7 +54,7 @@ def check_memory(recipe: NeuralRecipe, config: TrainConfig, plan: BatchPlan, acc
         )
 
 
-def largest_batch(rows: Rows, plan: BatchPlan, accelerator: "Accelerator") -> Batch:
+def largest_batch(rows: Rows, plan: BatchPlan, accelerator: Accelerator) -> Batch:
     """The micro-batch that needs the most memory, on the device: that of the longest rows, if rows have lengths."""
     lengths = getattr(rows, "lengths", None)
     order = np.arange(min(len(rows), plan.micro_batch_size)) if lengths is None else np.argsort(lengths, kind="stable")
@@ -65,7 +63,7 @@ def largest_batch(rows: Rows, plan: BatchPlan, accelerator: "Accelerator") -> Ba
 
 
 def forward_pass(
-    recipe: NeuralRecipe, model: torch.nn.Module, plan: BatchPlan, accelerator: "Accelerator"
+    recipe: NeuralRecipe, model: torch.nn.Module, plan: BatchPlan, accelerator: Accelerator
 ) -> Callable[[], torch.Tensor]:
     """A function that runs the largest micro-batch through the model and returns the loss."""
     batch = largest_batch(recipe.rows("train"), plan, accelerator)
@@ -78,7 +76,7 @@ def forward_pass(
 
 
 def flops(
-    recipe: NeuralRecipe, model: torch.nn.Module, plan: BatchPlan, accelerator: "Accelerator"
+    recipe: NeuralRecipe, model: torch.nn.Module, plan: BatchPlan, accelerator: Accelerator
 ) -> tuple[float, float | None]:
     """FLOPs per example and the peak FLOP/s of a device; (0, None) for a device whose peak is unknown."""
     peak = peak_flops(accelerator.device, accelerator.mixed_precision)
@@ -89,7 +87,7 @@ def flops(
     return flops_per_example(model, forward, plan.micro_batch_size), peak
 
 
-def describe(recipe: NeuralRecipe, config: TrainConfig, accelerator: "Accelerator") -> str:
+def describe(recipe: NeuralRecipe, config: TrainConfig, accelerator: Accelerator) -> str:
     """The text of `--dry-run`: settings, number of parameters, memory and batch sizes of the training; writes nothing."""
     config = resolve(recipe, config)
     check(config)

@@ -23,16 +23,14 @@ import socket
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Literal
+from typing import Any, Literal
 
 from ensemble import folders
 from ensemble.errors import UserError, error_on_all_ranks
 from ensemble.neural import checkpoint, environment, launch
+from ensemble.neural.accelerator import Accelerator
 from ensemble.neural.heartbeat import RankLost, is_communication_error, one_line
 from ensemble.neural.settings import FREE_TO_CHANGE
-
-if TYPE_CHECKING:
-    from accelerate import Accelerator
 
 Status = Literal["running", "preempted", "lost", "failed", "done"]
 FAILURE = ".failed"
@@ -50,7 +48,7 @@ def write_manifest(run: Path) -> None:
 
 
 @contextmanager
-def status_on_error(run: Path, accelerator: "Accelerator") -> Iterator[None]:
+def status_on_error(run: Path, accelerator: Accelerator) -> Iterator[None]:
     """Set the status to lost or failed if this rank raises an exception inside the context."""
     try:
         yield
@@ -81,7 +79,7 @@ def mark_lost(run: Path, reason: str) -> None:
                 set_status(run, "failed", (run / FAILURE).read_text(encoding="utf-8"))
 
 
-def open_run(run: Path, description: dict[str, Any], accelerator: "Accelerator", resume: str, override: bool) -> Path | None:
+def open_run(run: Path, description: dict[str, Any], accelerator: Accelerator, resume: str, override: bool) -> Path | None:
     """Create or open the folder of a run; returns the checkpoint to resume from, or None for a new run.
 
     `description` has the recipe, fingerprint of the data and config that checkpoints store. `resume`: '' starts a run in a

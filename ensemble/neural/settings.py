@@ -107,28 +107,15 @@ def check(config: TrainConfig) -> None:
     """Raise `UserError` for an invalid value; batch sizes are checked by `BatchPlan.make`."""
     configuration.check(
         config,
+        seed=(config.seed >= 0, "0 or more"),
+        at_least_1="base_batch_size decay_steps evaluations_per_epoch patience keep_last prefetch_factor log_every",
+        at_least_0="weight_decay warmup_steps clip_norm checkpoint_steps keep_steps max_nonfinite max_rollbacks num_workers",
         max_epochs=(0 < config.max_epochs < math.inf, "more than 0, and finite"),
         learning_rate=(config.learning_rate > 0, "more than 0"),
-        weight_decay=(config.weight_decay >= 0, "0 or more"),
-        base_batch_size=(config.base_batch_size >= 1, "at least 1"),
-        warmup_steps=(config.warmup_steps >= 0, "0 or more"),
-        decay_steps=(config.decay_steps >= 1, "at least 1"),
         decay_factor=(0 < config.decay_factor <= 1, "more than 0 and at most 1"),
         ema_decay=(0 <= config.ema_decay < 1, "0 or more and below 1"),
-        clip_norm=(config.clip_norm >= 0, "0 or more"),
-        evaluations_per_epoch=(config.evaluations_per_epoch >= 1, "at least 1"),
-        patience=(config.patience >= 1, "at least 1"),
-        checkpoint_steps=(config.checkpoint_steps >= 0, "0 or more"),
-        keep_last=(config.keep_last >= 1, "at least 1"),
-        keep_steps=(config.keep_steps >= 0, "0 or more"),
         max_seconds=(0 <= config.max_seconds < math.inf, "0 or more, and finite"),
-        max_nonfinite=(config.max_nonfinite >= 0, "0 or more"),
         spike_factor=(config.spike_factor == 0 or config.spike_factor > 1, "more than 1, or 0 for never"),
-        max_rollbacks=(config.max_rollbacks >= 0, "0 or more"),
-        num_workers=(config.num_workers >= 0, "0 or more"),
-        prefetch_factor=(config.prefetch_factor >= 1, "at least 1"),
-        log_every=(config.log_every >= 1, "at least 1"),
-        seed=(config.seed >= 0, "0 or more"),
     )
 
 

@@ -7,12 +7,13 @@ from collections.abc import Callable
 from contextlib import AbstractContextManager, ExitStack, closing, nullcontext
 from functools import partial
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import torch
 
 from ensemble import configuration
 from ensemble.neural import checkpoint, guards, launch, loader_tuning, preflight, profiling, runs, speed
+from ensemble.neural.accelerator import Accelerator
 from ensemble.neural.heartbeat import Heartbeat
 from ensemble.neural.loader import BatchPlan, Feed, Rows
 from ensemble.neural.meter import Meter, preserved_state
@@ -23,9 +24,6 @@ from ensemble.neural.training_state import Progress, TrainingState
 from ensemble.recipe import NeuralRecipe
 from ensemble.signals import StopSignals
 
-if TYPE_CHECKING:
-    from accelerate import Accelerator
-
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class Training:
@@ -33,7 +31,7 @@ class Training:
 
     recipe: NeuralRecipe
     config: TrainConfig
-    accelerator: "Accelerator"
+    accelerator: Accelerator
     description: dict[str, Any]
     """Recipe, fingerprint, inputs and config, which every checkpoint stores."""
     rows: Rows
@@ -94,7 +92,7 @@ class Training:
 def set_up(
     recipe: NeuralRecipe,
     config: TrainConfig,
-    accelerator: "Accelerator",
+    accelerator: Accelerator,
     stack: ExitStack,
     resume: str,
     override: bool,
@@ -126,7 +124,8 @@ def set_up(
     if resumed_from:
         state.restore(resumed_from, plan.num_ranks, config.seed, override)
         if not (out / "best").exists():  # a new run from the checkpoint of another one
-            state.progress.forget_best()
+            state.progress.best_score, state.progress.best_step = None, 0
+            state.progress.evaluations_since_best = 0
     progress = state.progress
     if progress.rollback_step and not checkpoint.step_folder(out, progress.rollback_step).exists():  # as above
         progress.rollback_step = progress.step
@@ -174,7 +173,7 @@ def set_up(
 
 
 def _make_state(
-    recipe: NeuralRecipe, config: TrainConfig, plan: BatchPlan, model: torch.nn.Module, accelerator: "Accelerator"
+    recipe: NeuralRecipe, config: TrainConfig, plan: BatchPlan, model: torch.nn.Module, accelerator: Accelerator
 ) -> tuple[tuple[float, float | None], TrainingState]:
     """FLOPs as in `preflight.flops`, and the state with model and optimizers prepared by Accelerate."""
     optimizers = recipe.optimizers(model, peak_learning_rate(config), config.weight_decay)
@@ -188,7 +187,7 @@ def _make_state(
 
 
 def _fit_micro_batch(
-    recipe: NeuralRecipe, rows: Rows, plan: BatchPlan, state: TrainingState, accelerator: "Accelerator", tracker: Tracker
+    recipe: NeuralRecipe, rows: Rows, plan: BatchPlan, state: TrainingState, accelerator: Accelerator, tracker: Tracker
 ) -> BatchPlan:
     """Halve the micro-batch if memory is too small, and make DDP's first pass."""
     model, autocast = state.model, _autocast(accelerator)
@@ -209,5 +208,5 @@ def _fit_micro_batch(
     return plan
 
 
-def _autocast(accelerator: "Accelerator") -> Callable[[], AbstractContextManager[Any]]:
+def _autocast(accelerator: Accelerator) -> Callable[[], AbstractContextManager[Any]]:
     return nullcontext if accelerator.mixed_precision == "no" else accelerator.autocast

@@ -16,7 +16,7 @@ import warnings
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, cast
+from typing import Any, cast
 
 import torch
 from torch.distributed import checkpoint as distributed_checkpoint
@@ -25,13 +25,11 @@ from torch.distributed.tensor import DTensor
 
 from ensemble.errors import UserError
 from ensemble.neural import checkpoint
+from ensemble.neural.accelerator import Accelerator
 from ensemble.neural.checkpoint import Tensors
 
-if TYPE_CHECKING:
-    from accelerate import Accelerator
 
-
-def use_on_cpu(accelerator: "Accelerator") -> None:
+def use_on_cpu(accelerator: Accelerator) -> None:
     """Shard on CPU ranks too if the YAML requests FSDP: Accelerate 1.15 would silently replicate the weights there.
 
     Call it before `prepare`, only if the YAML requests FSDP. `UserError` for FSDP1, whose parameters are not DTensors.

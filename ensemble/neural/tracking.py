@@ -64,7 +64,7 @@ class Tracker:
         self._trackers = [_start(name, folder, first_step, settings) for name in trackers]
         _remove_after(first_step, first_step if evaluated_step is None else evaluated_step, folder / "metrics.jsonl")
         names = ("train.log", "val.log", "metrics.jsonl")
-        self._files = {name: (folder / name).open("a", encoding="utf-8") for name in names}
+        self._files = {name: (folder / name).open("a", encoding="utf-8", buffering=1) for name in names}
         # smoothing=0: the mean speed since the start, which includes evaluations. disable=None: no bar in a log file
         self._bar = tqdm(
             desc="train", total=num_steps, initial=first_step,
@@ -81,8 +81,7 @@ class Tracker:
     def event(self, step: int, sentence: str, **values: Any) -> None:
         """Log an event, such as a skipped step or a rollback; `values` are added to the entry in metrics.jsonl."""
         if self.enabled:
-            self._log("train.log", step, sentence)
-            self._entry("event", step, {"event": sentence, **values})
+            self._record("event", step, sentence, {"event": sentence, **values})
             self.message(f"step {step}  {sentence}")
 
     def advance(self) -> None:
@@ -106,8 +105,7 @@ class Tracker:
         if not self.enabled:
             return
         text = "  ".join(f"{name} {value:.5g}" for name, value in values.items())
-        self._log(f"{kind}.log", step, text)
-        self._entry(kind, step, values)
+        self._record(kind, step, text, values)
         for tracker in self._trackers:
             if tracker.name == "tensorboard":  # whose `log` method flushes to the disk each time
                 for name, value in values.items():
@@ -120,20 +118,16 @@ class Tracker:
             shown = (form.format(values[name]) for name, form in SHOWN.items() if name in values)
             self._bar.set_postfix_str(", ".join(shown), refresh=False)
 
-    def _log(self, name: str, step: int, text: str) -> None:
-        self._line(name, f"{time.strftime('%Y-%m-%d %H:%M:%S')}  step {step}  {text}")
-
-    def _entry(self, kind: str, step: int, values: dict[str, Any]) -> None:
+    def _record(self, kind: str, step: int, text: str, values: dict[str, Any]) -> None:
+        """Write a line of text to val.log or train.log, and an entry to metrics.jsonl."""
+        log = self._files["val.log" if kind == "val" else "train.log"]
+        print(f"{time.strftime('%Y-%m-%d %H:%M:%S')}  step {step}  {text}", file=log)
         # JSON has no NaN: a strict reader would reject the whole file
         finite = {
             name: None if isinstance(value, float) and not math.isfinite(value) else value for name, value in values.items()
         }
         entry = {"kind": kind, "step": step, "time_s": round(time.time(), 3), **finite}
-        self._line("metrics.jsonl", json.dumps(entry, ensure_ascii=False))
-
-    def _line(self, name: str, text: str) -> None:
-        self._files[name].write(text + "\n")
-        self._files[name].flush()
+        print(json.dumps(entry, ensure_ascii=False), file=self._files["metrics.jsonl"])
 
 
 def _start(name: str, folder: Path, first_step: int, settings: dict[str, Any] | None) -> Any:

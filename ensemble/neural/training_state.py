@@ -3,20 +3,18 @@
 import dataclasses
 from contextlib import AbstractContextManager, nullcontext
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import torch
 
 from ensemble import folders
 from ensemble.errors import UserError
 from ensemble.neural import checkpoint, launch
+from ensemble.neural.accelerator import Accelerator
 from ensemble.neural.carry import Carry
 from ensemble.neural.checkpoint import Tensors
 from ensemble.neural.loader import BatchPlan
 from ensemble.neural.optim import MovingAverage
-
-if TYPE_CHECKING:
-    from accelerate import Accelerator
 
 
 @dataclasses.dataclass
@@ -44,9 +42,6 @@ class Progress:
     planned_steps: int = 0
     """With max_seconds, the total number of steps that fit; 0 for that of max_epochs."""
 
-    def forget_best(self) -> None:
-        self.best_score, self.best_step, self.evaluations_since_best = None, 0, 0
-
 
 class TrainingState:
     """Model, optimizers, loss scaler, moving average, carried state and progress of one rank.
@@ -59,7 +54,7 @@ class TrainingState:
         model: torch.nn.Module,
         optimizers: list[torch.optim.Optimizer],
         ema_decay: float,
-        accelerator: "Accelerator",
+        accelerator: Accelerator,
     ):
         self.model = model
         self.optimizers = optimizers
@@ -82,10 +77,6 @@ class TrainingState:
             for optimizer in self.optimizers:
                 self.scaler.unscale_(optimizer)
         return torch.nn.utils.get_total_norm([p.grad for p in self._parameters if p.grad is not None])
-
-    def may_overflow(self) -> bool:
-        """Whether gradients may have overflowed because of the loss scale, which the scaler then lowers by itself."""
-        return bool(self.scaler) and self.scaler.get_scale() >= 1
 
     def update(self, factor: float, rate_scale: float) -> None:
         """One step of every optimizer with gradients × `factor` and peak learning rates × `rate_scale`."""

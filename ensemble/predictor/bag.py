@@ -81,38 +81,31 @@ def default_splits(folder: Path, manifest: dict[str, Any], is_baseline: bool) ->
 
 
 def load(folder: Path, load_copy: Callable[[Path], Predict]) -> Predict:
-    """The `predict` of the member in a folder, or of the bag there. load_copy : loads the member in a folder."""
+    """The `predict` of the member in a folder, or of the bag there. load_copy : loads the member in a folder.
+
+    A bag predicts oof, each row by the copy that was not trained on it; and test and forecast by the mean of the later
+    copies. Its argument `data` are the prepared data with the folds that the copies were trained on, for a forecast any with
+    the same columns. It raises `UserError` for other data, and for a split with rows that copies were trained on.
+    """
     members = copies(folder)
-    return load_copy(folder) if members == [folder] else Bag(folder, [load_copy(copy) for copy in members]).predict
+    if members == [folder]:
+        return load_copy(folder)
+    loaded, model = [load_copy(copy) for copy in members], model_fingerprint(folder)
+    later = range(len(loaded) // 2, len(loaded))
 
-
-class Bag:
-    """The copies of a bag, in memory."""
-
-    def __init__(self, folder: Path, copies: list[Predict]):
-        self.folder, self._copies, self._model = folder, copies, model_fingerprint(folder)
-
-    def predict(self, data: str | Path, split: str) -> dict[str, Any]:
-        """Predict oof, each row by the copy that was not trained on it; or test or forecast, by the mean of the later
-        copies.
-
-        data : the prepared data with the folds that the copies were trained on; for a forecast any with the same columns.
-        Raises `UserError` for other data, and for a split with rows that copies were trained on.
-        """
-        later = range(len(self._copies) // 2, len(self._copies))
+    def predict(data: str | Path, split: str) -> dict[str, Any]:
         if split == FORECAST:
-            columns = _mean([self._copies[number](data, split) for number in later])
+            columns = _mean([loaded[number](data, split) for number in later])
         elif split == OUT_OF_FOLD:
-            columns = out_of_fold(self._copies, data)
+            columns = out_of_fold(loaded, data)
         elif split == "test":
-            folds_of_copies = _folders(self._copies, data)
-            columns = _mean([self._copies[number](folds_of_copies[number], split) for number in later])
-            columns |= _fingerprint(data)
+            folds_of_copies = _folders(loaded, data)
+            columns = _mean([loaded[number](folds_of_copies[number], split) for number in later]) | _fingerprint(data)
         else:
-            raise UserError(
-                f"copies of the bag {self.folder} were trained on rows of {split}: predict oof, test or forecast"
-            )
-        return {**columns, "config": {**columns["config"], "model": self._model, "copies": len(self._copies)}}
+            raise UserError(f"copies of the bag {folder} were trained on rows of {split}: predict oof, test or forecast")
+        return {**columns, "config": {**columns["config"], "model": model, "copies": len(loaded)}}
+
+    return predict
 
 
 def with_out_of_fold(predict: Predict) -> Predict:

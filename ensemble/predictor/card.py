@@ -88,9 +88,10 @@ def _metadata(manifest: dict[str, Any], scores: dict[str, Any], parts: Parts) ->
 
 def _text(manifest: dict[str, Any], scores: dict[str, Any], parts: Parts) -> str:
     shown, metric, used = SHOWN[scores["kind"]], scores["metric"], used_rows.sentences(manifest, scores)
+    weights = {name: f"{weight:.3f}" for name, weight in scores["weights"].items()}
     place = used_rows.place(scores).removeprefix("the ").removesuffix(" split")
     rows = [
-        f"| {name} | {_weight(scores, name)} | {' | '.join(_cell(intervals[each]) for each in shown)} |"
+        f"| {name} | {weights.get(name, '')} | {' | '.join(_cell(intervals[each]) for each in shown)} |"
         for name, intervals in scores["scores"].items()
     ]
     lines = [
@@ -173,10 +174,6 @@ def fitted_on(scores: dict[str, Any]) -> str:
 
 def _label(manifest: dict[str, Any], scores: dict[str, Any], metric: str) -> str:
     return scores["metrics"][metric]["label"].replace("each group", f"each {recipe.of(manifest).words.block}")
-
-
-def _weight(scores: dict[str, Any], name: str) -> str:
-    return f"{scores['weights'][name]:.3f}" if name in scores["weights"] else ""
 
 
 def _cell(interval: dict[str, float | None]) -> str:

@@ -92,9 +92,7 @@ def fit(
         compare=compare,
     )
     test, candidates = _candidates(task, read, on, scored, ensemble, cross_fitted)
-    warnings = leaks.perfect(
-        task, blend, dict(zip(read.names, read.columns[on].swapaxes(0, 1), strict=True)), read.member_names
-    )
+    warnings = leaks.perfect(task, blend, dict(zip(read.member_names, read.of_members(on).swapaxes(0, 1), strict=True)))
     for sentence in warnings:
         print(f"warning: {sentence}", file=sys.stderr)
     coverage, intervals = scoring.intervals_of(
@@ -110,21 +108,13 @@ def fit(
         "weights": dict(zip(ensemble.member_names, ensemble.weights, strict=True)),
         "combiner": {"method": ensemble.method, "cross_fitted": ensemble.cross_fitted},
     }
-    analysis = diversity.measure(
-        ensemble,
-        blend.target,
-        read.of_members(on),
-        blend.group,
-        blend.cluster,
-        np.random.default_rng(seed),
-        blend.weight,
-        is_forward,
-        diversity.NUM_DRAWS if cv is None or len(blend.target) <= MANY_ROWS else diversity.NUM_DRAWS // 3,
-    )
+    num_weight_draws = diversity.NUM_DRAWS if cv is None or len(blend.target) <= MANY_ROWS else diversity.NUM_DRAWS // 3
+    columns = blend.target, read.of_members(on), blend.group, blend.cluster
+    generator = np.random.default_rng(seed)
+    analysis = diversity.measure(ensemble, *columns, generator, blend.weight, is_forward, num_weight_draws)
     if scores_by_part := recipe.of(manifest).get("outputs", "scores_by_part"):
-        analysis |= scores_by_part(
-            task.kind, test, {name: candidates[name] for name in (ENSEMBLE, *read.member_names)}, data
-        )
+        forecasts = {name: candidates[name] for name in (ENSEMBLE, *read.member_names)}
+        analysis |= scores_by_part(task.kind, test, forecasts, data)
     description = {
         "recipe": manifest["recipe"],
         "fingerprint": manifest["fingerprint"],
@@ -133,26 +123,31 @@ def fit(
         "intervals": None if intervals is None else dataclasses.asdict(intervals),
         "diversity": analysis,
         **({"bins_of_train": drift.bins_of_train(data, manifest)} if cv else {}),
-        "members": {
-            file.member: {
-                "folder": os.path.relpath(file.config["folder"], Path(out).resolve()),
-                "model": file.config.get("model"),
-            }
-            for file in read.files[on]
-            if file.member in read.member_names and "folder" in file.config
-        },
+        "members": _member_entries(read, on, Path(out).resolve()),
     }
 
     with folders.new_folder(out, overwrite, ENSEMBLE) as scratch:
         for name, content in (("scores", scores), ("like", manifest), ("ensemble", description)):
             folders.write_json(scratch / f"{name}.json", content)
-        predictions.write(scratch / f"{scored}.parquet", _as_file(test, candidates[ENSEMBLE], ensemble))
+        config = {"kind": ENSEMBLE, "combiner": ensemble.to_dict()}
+        own = {"member": ENSEMBLE, "output": OUTPUTS_OF[task.kind][0], "config": config, "reasons": None}
+        file = dataclasses.replace(test, prediction=candidates[ENSEMBLE], **own)
+        predictions.write(scratch / f"{scored}.parquet", file)
         if FORECAST in read.rows:
-            files, rows, columns = read.files[FORECAST], read.rows[FORECAST], read.of_members(FORECAST)
-            write_forecast(scratch, data, rows, columns, ensemble, files, intervals)
+            files = [file for file in read.files[FORECAST] if file.member in read.member_names]
+            write_forecast(scratch, data, files, ensemble, intervals)
         card.write(scratch, manifest, scores)
         folders.write_manifest(scratch, {"kind": ENSEMBLE})
     return scores
+
+
+def _member_entries(read: MemberFiles, on: str, out: Path) -> dict[str, dict[str, Any]]:
+    """For each member with a folder, its path relative to the ensemble's folder and the fingerprint of its model."""
+    return {
+        file.member: {"folder": os.path.relpath(file.config["folder"], out), "model": file.config.get("model")}
+        for file in read.files[on]
+        if file.member in read.member_names and "folder" in file.config
+    }
 
 
 def _candidates(
@@ -189,15 +184,4 @@ def _baseline(
     weight, counted = counted_rows(blend.weight)
     return combine.ranked_prediction(
         blend.target[counted], blend_column[counted], blend.group[counted], test_column, test.group, weight
-    )
-
-
-def _as_file(template: Predictions, prediction: np.ndarray, ensemble: combine.Ensemble) -> Predictions:
-    return dataclasses.replace(
-        template,
-        prediction=prediction,
-        member=ENSEMBLE,
-        output=OUTPUTS_OF[ensemble.kind][0],
-        config={"kind": ENSEMBLE, "combiner": ensemble.to_dict()},
-        reasons=None,
     )

@@ -20,6 +20,7 @@ import pyarrow.parquet as pq
 from ensemble import combine, folders, predictions, recipe
 from ensemble.arrow import open_table
 from ensemble.data.inputs import FORECAST
+from ensemble.errors import UserError
 from ensemble.predictions import Predictions
 from ensemble.predictor import reasons
 from ensemble.predictor.intervals import Intervals
@@ -53,27 +54,27 @@ class Forecast:
     """Lower and upper ends of the prediction intervals, each (n,)."""
 
 
-def reserved_names(manifest: dict[str, Any]) -> tuple[str, ...]:
-    """Names that no member of an ensemble on data with this manifest may have."""
-    return (ENSEMBLE, BASE_RATE, *RESERVED, *(recipe.of(manifest).get("outputs", "RESERVED") or ()))
+def check_name(name: str, manifest: dict[str, Any]) -> None:
+    """Raise `UserError` for a name that no member of an ensemble on data with this manifest may have."""
+    if name in (ENSEMBLE, BASE_RATE, *RESERVED, *(recipe.of(manifest).get("outputs", "RESERVED") or ())):
+        raise UserError(f"name={name} is a name that the ensemble uses itself: give another name=…")
 
 
 def write_forecast(
     out: Path,
     data: str | Path,
-    template: Predictions,
-    columns: np.ndarray,
-    ensemble: combine.Ensemble,
     files: list[Predictions],
+    ensemble: combine.Ensemble,
     intervals: Intervals | None = None,
 ) -> None:
     """Write forecast.parquet and forecast.csv, the row with the highest prediction first.
 
-    template, columns : what `predictions.align` returns for `files`. files : the members' prediction files, whose reasons
-    are combined. intervals : the prediction intervals of a regression. Rows of a ranking task are ranked within their group.
-    Rows of a multiclass task are in the order of their ids, with a column for each class.
+    files : the members' prediction files, in the order of the ensemble's members; their reasons are combined. intervals :
+    the prediction intervals of a regression. Rows of a ranking task are ranked within their group. Rows of a multiclass task
+    are in the order of their ids, with a column for each class.
     """
     manifest = folders.read_manifest(data)
+    template, columns = predictions.align(files)
     prediction = ensemble.predict(columns, ensemble.member_names, template.group)
     forecast = Forecast(
         data=Path(data),

@@ -13,8 +13,8 @@ PERFECT_BY = {"binary": "roc_auc", "multiclass": "accuracy", "regression": "r_sq
 """By kind of task, the metric that is compared with `PERFECT`; the best value of each is 1."""
 
 
-def perfect(task: Task, blend: Predictions, predictions: dict[str, np.ndarray], member_names: list[str]) -> list[str]:
-    """A warning for each member whose score on blend is `PERFECT` or higher.
+def perfect(task: Task, blend: Predictions, predictions: dict[str, np.ndarray]) -> list[str]:
+    """A warning for each member whose score on blend is `PERFECT` or higher. predictions : by name of the member.
 
     The usual cause is a feature that contains the target, or rows of blend among the training rows.
     """
@@ -22,8 +22,8 @@ def perfect(task: Task, blend: Predictions, predictions: dict[str, np.ndarray], 
     weight, counted = counted_rows(blend.weight)
     target, group = blend.target[counted], blend.group[counted]
     warnings = []
-    for name in member_names:
-        prediction = predictions[name][counted]
+    for name, prediction in predictions.items():
+        prediction = prediction[counted]
         if metric == "r_squared":
             score = 1 - float(
                 weighted_mean((prediction - target) ** 2, weight)

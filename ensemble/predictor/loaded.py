@@ -24,7 +24,6 @@ import tempfile
 import threading
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
-from types import TracebackType
 from typing import Any
 
 import pyarrow as pa
@@ -144,9 +143,8 @@ class Predictor:
             with ThreadPoolExecutor(len(names)) as pool:
                 tasks = [{"data": data, "out": str(file)} for file in files]
                 list(pool.map(lambda member, task: self._workers[member].run(task), names, tasks))
-            member_predictions = [predictions.read(file) for file in files]
-            template, columns = predictions.align(member_predictions)
-            forecast.write_forecast(scratch, data, template, columns, self.ensemble, member_predictions, self._intervals)
+            member_files = [predictions.read(file) for file in files]
+            forecast.write_forecast(scratch, data, member_files, self.ensemble, self._intervals)
             table = pq.read_table(scratch / "forecast.parquet")
             if not in_row_order:
                 return table
@@ -164,7 +162,7 @@ class Predictor:
     def __enter__(self) -> "Predictor":
         return self
 
-    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None) -> None:
+    def __exit__(self, kind: object, error: BaseException | None, trace: object) -> None:
         self.close()
 
 

@@ -10,7 +10,7 @@ from ensemble import predictions
 from ensemble.data.inputs import FORECAST
 from ensemble.errors import UserError
 from ensemble.predictions import Predictions
-from ensemble.predictor.forecast import reserved_names
+from ensemble.predictor.forecast import check_name
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -63,10 +63,7 @@ def read(
             f"there are no prediction files of {on} in {folder}: write them with scripts/predict.py, or check the path"
         )
     for name in sorted_names:
-        if name in reserved_names(manifest):
-            raise UserError(
-                f"no member may be called '{name}', a name that the ensemble uses itself: predict again with another name=…"
-            )
+        check_name(name, manifest)
     files = {
         split: [
             _read(folder / f"{name}.{split}.parquet", name, split, manifest["fingerprint"], data) for name in sorted_names

@@ -87,12 +87,6 @@ ensemble as a member."""
 TREES = tuple(name for name, kind in KINDS.items() if kind.is_tree)
 
 
-def kind_in_summary(folder: Path) -> str | None:
-    """The entry `kind` of summary.json of one trained member; None if there is no such entry."""
-    summary = folders.read_json(folder / "summary.json")
-    return summary.get("kind") if isinstance(summary, dict) else None
-
-
 def baselines(manifest: dict[str, Any]) -> dict[str, str]:
     """Name and kind of each baseline of data with this manifest; none if its recipe has no baselines."""
     kinds = recipe.of(manifest).get("baselines", "kinds")
@@ -122,14 +116,6 @@ def kind_of(folder: Path, manifest: dict[str, Any] | None = None) -> str:
             f"{folder} is of kind '{kind}', not one of {', '.join(KINDS)}: name a folder that a train script wrote"
         )
     return kind
-
-
-def check_name(name: str, manifest: dict[str, Any]) -> None:
-    """Raise `UserError` for a name that no member of an ensemble may have."""
-    from ensemble.predictor.forecast import reserved_names
-
-    if name in reserved_names(manifest):
-        raise UserError(f"name={name} is a name that the ensemble uses itself: give another name=…")
 
 
 def check_splits(splits: Sequence[str], data: str | Path, manifest: dict[str, Any]) -> None:

@@ -52,8 +52,7 @@ def predict(
         for name in ensemble.member_names:
             _predict_with_member(name, folder_of[name], data, scratch / "predictions")
             files.append(predictions.read(scratch / "predictions" / f"{name}.{FORECAST}.parquet"))
-        template, columns = predictions.align(files)
-        write_forecast(scratch, data, template, columns, ensemble, files, intervals_of(description))
+        write_forecast(scratch, data, files, ensemble, intervals_of(description))
         folders.write_manifest(scratch, {"kind": "forecast"})
     return Path(out) / "forecast.csv"
 

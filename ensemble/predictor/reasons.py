@@ -24,7 +24,10 @@ def of_ensemble(files: list[Predictions], ensemble: combine.Ensemble, prediction
     (n,) or (n, num_classes). Only contributions with the sign of the row's sum are listed. None if no member with a weight
     has contributions; a row without contributions has [].
     """
-    influence = influences(ensemble)
+    # The change of the ensemble's prediction for a unit of the member's: its weight times the slope of its scale
+    slopes = [scale.slope if isinstance(scale, Line) else 1.0 for scale in ensemble.combination.scales]
+    weights = zip(ensemble.member_names, ensemble.weights, slopes, strict=True)
+    influence = {name: weight * slope for name, weight, slope in weights}
     members = [(file, influence[file.member]) for file in files if file.reasons and influence.get(file.member)]
     if not members:
         return None
@@ -38,16 +41,6 @@ def of_ensemble(files: list[Predictions], ensemble: combine.Ensemble, prediction
                     value_and_sum = total[position].setdefault(reason["feature"], [reason["value"], 0.0])
                     value_and_sum[1] += factor * reason["contribution"]
     return [_largest(contributions) for contributions in total]
-
-
-def influences(ensemble: combine.Ensemble) -> dict[str, float]:
-    """By member, the change of the ensemble's prediction for a unit of the member's: its weight times the slope of its
-    scale."""
-    slopes = [scale.slope if isinstance(scale, Line) else 1.0 for scale in ensemble.combination.scales]
-    return {
-        name: weight * slope
-        for name, weight, slope in zip(ensemble.member_names, ensemble.combination.weights, slopes, strict=True)
-    }
 
 
 def _largest(contributions: dict[str, list[float]]) -> Reasons:

@@ -83,31 +83,14 @@ def make_app(predictor: Predictor, settings: ServeConfig) -> ASGIApp:
     request_module = _request_module(predictor)
     registry = CollectorRegistry()
     ProcessCollector(registry=registry)
-    requests = Counter("ensemble_requests", "Requests by route and status", ("route", "status"), registry=registry)
-    seconds = Histogram(
-        "ensemble_request_seconds",
-        "From the first byte to the answer",
-        ("route",),
-        buckets=LATENCY_BUCKETS_S,
-        registry=registry,
-    )
     reviews = Counter("ensemble_reviews", "Reviews in answered requests", registry=registry)
     forecasts = Counter("ensemble_forecasts", "Products in answers", registry=registry)
 
     @app.post("/predict")
     async def predict(request: Request) -> Response:
-        try:
-            async with asyncio.timeout(settings.body_timeout_s):
-                body = await _body(request, settings.max_bytes)
-        except TimeoutError:
-            sentence = f"the body had not arrived after {settings.body_timeout_s} s: send it faster, or less of it"
-            return _refusal(HTTPStatus.REQUEST_TIMEOUT, [], sentence)
-        except ClientDisconnect:
-            return _refusal(HTTPStatus.BAD_REQUEST, [], "the connection closed before the body was complete: send it again")
-        if body is None:
-            return _refusal(
-                HTTPStatus.REQUEST_ENTITY_TOO_LARGE, [], f"a request may have at most {settings.max_bytes} bytes: send less"
-            )
+        body = await _body(request, settings)
+        if isinstance(body, Response):
+            return body
         answer, num_reviews, num_forecasts = await run_in_threadpool(_predict, predictor, settings, body)
         reviews.inc(num_reviews)
         forecasts.inc(num_forecasts)
@@ -137,8 +120,21 @@ def make_app(predictor: Predictor, settings: ServeConfig) -> ASGIApp:
     def metrics() -> Response:
         return Response(generate_latest(registry), media_type=CONTENT_TYPE_LATEST)
 
+    return _measured(app, registry)
+
+
+def _measured(app: ASGIApp, registry: CollectorRegistry) -> ASGIApp:
+    """The app, with its requests counted and timed."""
+    requests = Counter("ensemble_requests", "Requests by route and status", ("route", "status"), registry=registry)
+    seconds = Histogram(
+        "ensemble_request_seconds",
+        "From the first byte to the answer",
+        ("route",),
+        buckets=LATENCY_BUCKETS_S,
+        registry=registry,
+    )
+
     async def measured(scope: Scope, receive: Receive, send: Send) -> None:
-        """The app, with its requests counted and timed."""
         if scope["type"] != "http":
             return await app(scope, receive, send)
         start = time.perf_counter()
@@ -203,19 +199,26 @@ def _request_module(predictor: Predictor) -> ModuleType:
     return module
 
 
-async def _body(request: Request, max_bytes: int) -> bytes | None:
-    """The request's body, or None if it has more than `max_bytes`; then the rest is not read.
+async def _body(request: Request, settings: ServeConfig) -> bytes | Response:
+    """The request's body; or a refusal of one that is too large, too slow or not complete, whose rest is not read.
 
     A header Content-Length above `max_bytes` is refused before anything is read.
     """
-    content_length = request.headers.get("content-length", "")
-    if content_length.isdecimal() and int(content_length) > max_bytes:
-        return None
-    body = bytearray()
-    async for chunk in request.stream():
-        body += chunk
-        if len(body) > max_bytes:
-            return None
+    too_large = f"a request may have at most {settings.max_bytes} bytes: send less"
+    length, body = request.headers.get("content-length", ""), bytearray()
+    try:
+        async with asyncio.timeout(settings.body_timeout_s):
+            if length.isdecimal() and int(length) > settings.max_bytes:
+                return _refusal(HTTPStatus.REQUEST_ENTITY_TOO_LARGE, [], too_large)
+            async for chunk in request.stream():
+                body += chunk
+                if len(body) > settings.max_bytes:
+                    return _refusal(HTTPStatus.REQUEST_ENTITY_TOO_LARGE, [], too_large)
+    except TimeoutError:
+        sentence = f"the body had not arrived after {settings.body_timeout_s} s: send it faster, or less of it"
+        return _refusal(HTTPStatus.REQUEST_TIMEOUT, [], sentence)
+    except ClientDisconnect:
+        return _refusal(HTTPStatus.BAD_REQUEST, [], "the connection closed before the body was complete: send it again")
     return bytes(body)
 
 

@@ -3,7 +3,7 @@
 Each function takes the run and matplotlib's line style of each candidate, and returns the pictures.
 """
 
-from collections.abc import Callable
+from functools import partial
 from typing import Any
 
 import numpy as np
@@ -31,58 +31,52 @@ def binary(run: Run, styles: dict[str, Any]) -> list[Picture]:
             f"With a lower threshold, more of the {run.words.positives} are found, and fewer of those predicted are "
             f"{run.words.yes}.",
             f"Precision against recall on {place(run.scores)}.",
-            _precision_recall(run, styles),
+            partial(_precision_recall, run, styles),
         ),
         (
             "Reliability",
             "On the grey line, predicted probabilities equal observed frequencies."
             + (" Square-root scales." if is_rare else ""),
             f"The share that {run.words.became_yes} against the predicted probability.",
-            _reliability(run, styles, is_rare),
+            partial(_reliability, run, styles, is_rare),
         ),
     ]
 
 
-def _precision_recall(run: Run, styles: dict[str, Any]) -> Callable[[Any], None]:
-    def paint(axes: Any) -> None:
-        for name, probability in run.candidates.items():
-            curve = metrics.precision_recall(run.test.target, probability)
-            axes.plot(curve.recall, curve.precision, **styles[name])
-        axes.axhline(float(run.test.target.mean()), color=colour("muted"), linewidth=1)
-        axes.set(
-            xlim=(0, 1),
-            ylim=(0, 1),
-            xlabel=f"recall: found, of all {run.words.positives}",
-            ylabel=f"precision: {run.words.yes}, of all predicted",
-        )
-        format_percent(axes.xaxis, axes.yaxis)
-
-    return paint
+def _precision_recall(run: Run, styles: dict[str, Any], axes: Any) -> None:
+    for name, probability in run.candidates.items():
+        curve = metrics.precision_recall(run.test.target, probability)
+        axes.plot(curve.recall, curve.precision, **styles[name])
+    axes.axhline(float(run.test.target.mean()), color=colour("muted"), linewidth=1)
+    axes.set(
+        xlim=(0, 1),
+        ylim=(0, 1),
+        xlabel=f"recall: found, of all {run.words.positives}",
+        ylabel=f"precision: {run.words.yes}, of all predicted",
+    )
+    format_percent(axes.xaxis, axes.yaxis)
 
 
-def _reliability(run: Run, styles: dict[str, Any], is_rare: bool) -> Callable[[Any], None]:
-    def paint(axes: Any) -> None:
-        curves = {name: metrics.reliability(run.test.target, probability) for name, probability in run.candidates.items()}
-        top = max(max(curve.prediction.max(), curve.observed.max()) for curve in curves.values())
-        top = min(1.0, np.ceil(20 * top + 0.2) / 20)
-        axes.plot([0, 1], [0, 1], color=colour("muted"), linewidth=1)
-        for name, curve in curves.items():
-            axes.plot(curve.prediction, curve.observed, marker="o", markersize=3.5, **styles[name])
-        # Most probabilities are near 0: square-root scales give them more room
-        for axis in ("x", "y") if is_rare else ():
-            functions = (lambda values: np.sqrt(np.maximum(values, 0)), np.square)
-            getattr(axes, f"set_{axis}scale")("function", functions=functions)
-            ticks = [tick for tick in (0, 0.01, 0.05, 0.1, 0.2, 0.3, 0.5, 0.7, 1.0) if tick <= top]
-            getattr(axes, f"set_{axis}ticks")(ticks)
-        axes.set(
-            xlim=(0, top),
-            ylim=(0, top),
-            xlabel="mean predicted probability",
-            ylabel=f"share that {run.words.became_yes}",
-        )
-        format_percent(axes.xaxis, axes.yaxis)
-
-    return paint
+def _reliability(run: Run, styles: dict[str, Any], is_rare: bool, axes: Any) -> None:
+    curves = {name: metrics.reliability(run.test.target, probability) for name, probability in run.candidates.items()}
+    top = max(max(curve.prediction.max(), curve.observed.max()) for curve in curves.values())
+    top = min(1.0, np.ceil(20 * top + 0.2) / 20)
+    axes.plot([0, 1], [0, 1], color=colour("muted"), linewidth=1)
+    for name, curve in curves.items():
+        axes.plot(curve.prediction, curve.observed, marker="o", markersize=3.5, **styles[name])
+    # Most probabilities are near 0: square-root scales give them more room
+    for axis in ("x", "y") if is_rare else ():
+        functions = (lambda values: np.sqrt(np.maximum(values, 0)), np.square)
+        getattr(axes, f"set_{axis}scale")("function", functions=functions)
+        ticks = [tick for tick in (0, 0.01, 0.05, 0.1, 0.2, 0.3, 0.5, 0.7, 1.0) if tick <= top]
+        getattr(axes, f"set_{axis}ticks")(ticks)
+    axes.set(
+        xlim=(0, top),
+        ylim=(0, top),
+        xlabel="mean predicted probability",
+        ylabel=f"share that {run.words.became_yes}",
+    )
+    format_percent(axes.xaxis, axes.yaxis)
 
 
 def regression(run: Run, styles: dict[str, Any]) -> list[Picture]:

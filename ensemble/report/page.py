@@ -60,19 +60,6 @@ def write(
 
 def render(run: Run) -> str:
     """The page, from the template beside this module, or from a template of the recipe that extends it."""
-    import jinja2
-
-    shared, recipe_loader = (jinja2.FileSystemLoader(folder) for folder in (Path(__file__).parent, run.recipe.folder))
-    environment = jinja2.Environment(
-        loader=jinja2.ChoiceLoader([shared, jinja2.PrefixLoader({"recipe": recipe_loader})]),
-        autoescape=True,
-        undefined=jinja2.StrictUndefined,
-        trim_blocks=True,
-        lstrip_blocks=True,
-    )
-    for text_format in (percent, number, significant, day, duration, megabytes):
-        environment.filters[text_format.__name__] = text_format
-    environment.filters["score"] = partial(tables.score, run.task.kind)
     used = used_rows.sentences(run.manifest, run.scores)
     variables: dict[str, Any] = dict(
         mark=folders.MARK,
@@ -126,7 +113,25 @@ def render(run: Run) -> str:
                 f"add a {TEMPLATE} to the recipe"
             )
         variables |= recipe_variables
-    return environment.get_template(template).render(variables)
+    return _environment(run).get_template(template).render(variables)
+
+
+def _environment(run: Run) -> Any:
+    """Jinja2 with the templates of this folder, below `recipe/` those of the recipe, and with the formats of words.py."""
+    import jinja2
+
+    shared, recipe_loader = (jinja2.FileSystemLoader(folder) for folder in (Path(__file__).parent, run.recipe.folder))
+    environment = jinja2.Environment(
+        loader=jinja2.ChoiceLoader([shared, jinja2.PrefixLoader({"recipe": recipe_loader})]),
+        autoescape=True,
+        undefined=jinja2.StrictUndefined,
+        trim_blocks=True,
+        lstrip_blocks=True,
+    )
+    formats = (percent, number, significant, day, duration, megabytes)
+    environment.filters.update({text_format.__name__: text_format for text_format in formats})
+    environment.filters["score"] = partial(tables.score, run.task.kind)
+    return environment
 
 
 def _dashes(lengths: Iterable[float]) -> str:

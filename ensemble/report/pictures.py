@@ -97,11 +97,9 @@ def _learning_curves(
                 axes.plot(steps[best], values[best], "o", markersize=7, color=line_colour)
             axes.set(xlim=(0, None), xlabel=f"{unit}s")
 
-        note = "" if best is None else f"best {_short(values[best])} at {unit} {steps[best]:,}"
+        score = values[best] if best is not None else 0.0
+        short = f"{score:.3f}" if abs(score) < 10 else number(score)
+        note = "" if best is None else f"best {short} at {unit} {steps[best]:,}"
         svg = draw(f"{name}-{kind}", paint, f"{member.name}: {label} by {unit}; {note}")
         pictures.append({"member": member.name, "label": label, "best": note, "svg": svg})
     return pictures
-
-
-def _short(score: float) -> str:
-    return f"{score:.3f}" if abs(score) < 10 else number(score)

@@ -250,30 +250,25 @@ def _receive(connection: Connection) -> Any:
 
 def _trial_process(connection: Connection, config: TreesConfig, library: Any, num_cores: int) -> None:
     """Send "ready", and for each message received the seconds of a training; send the error if one is raised."""
-    with suppress(EOFError, BrokenPipeError):
+    with suppress(EOFError, BrokenPipeError), open(os.devnull, "w", encoding="utf-8") as nowhere, redirect_stderr(nowhere):
         try:
-            _run_trials(connection, config, library, num_cores)
+            threads.configure(num_cores)
+            about = rows.tree_manifest(config.data)
+            splits = []
+            for name in ("train", "validation"):
+                parts = max(1, about["splits"][name]["rows"] // TRIAL_ROWS)
+                splits.append(rows.TreeData(config.data, name, about, 0, parts))
+            module = library_module(library)
+            trial_config = dataclasses.replace(
+                config, library=library, threads=num_cores, memory="in_core", num_rounds=TRIAL_ROUNDS,
+                early_stopping_rounds=TRIAL_ROUNDS,
+            )  # fmt: skip
+            connection.send("ready")
+            while connection.recv():
+                began = time.monotonic()
+                module.train(trial_config, splits[0], splits[1], Training())
+                connection.send(time.monotonic() - began)
         except UserError as error:
             connection.send(error)
         except Exception as error:
             connection.send(Failure(f"{type(error).__name__}: {' '.join(str(error).split())[:300]}"))
-
-
-def _run_trials(connection: Connection, config: TreesConfig, library: Any, num_cores: int) -> None:
-    with open(os.devnull, "w", encoding="utf-8") as nowhere, redirect_stderr(nowhere):
-        threads.configure(num_cores)
-        about = rows.tree_manifest(config.data)
-        splits = []
-        for name in ("train", "validation"):
-            parts = max(1, about["splits"][name]["rows"] // TRIAL_ROWS)
-            splits.append(rows.TreeData(config.data, name, about, 0, parts))
-        module = library_module(library)
-        trial_config = dataclasses.replace(
-            config, library=library, threads=num_cores, memory="in_core", num_rounds=TRIAL_ROUNDS,
-            early_stopping_rounds=TRIAL_ROUNDS,
-        )  # fmt: skip
-        connection.send("ready")
-        while connection.recv():
-            began = time.monotonic()
-            module.train(trial_config, splits[0], splits[1], Training())
-            connection.send(time.monotonic() - began)

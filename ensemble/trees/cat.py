@@ -198,10 +198,7 @@ def predict(booster: Any, features: np.ndarray) -> np.ndarray:
 
 
 def contributions(booster: Any, features: np.ndarray, of_class: np.ndarray | None = None) -> np.ndarray:
-    """The contribution of each feature to the log odds or value, and the base value: shape (n, F + 1).
-
-    of_class : with several classes, those to explain, (n,), or (n, m) for a result of (n, m, F + 1).
-    """
+    """The same as `xgb.contributions`."""
     names = feature_names(booster)
     categories = [names[number] for number in booster.get_cat_feature_indices()]
     data = catboost.Pool(frame(features, names, categories), cat_features=categories)

@@ -45,7 +45,6 @@ class Checkpoints:
                 aside = folders.set_aside(folder, self._own)
                 print(f"passing over a damaged checkpoint, now {aside.name}: {error}")
         return None
-        return None
 
     def write(self, model: bytes, state: dict[str, Any]) -> None:
         """Write the checkpoint of the trees in `state["history"]`; `UserError` if the disk is full or cannot be written."""

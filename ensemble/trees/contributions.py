@@ -101,21 +101,18 @@ class _Summary:
 
 def _draw(file: Path, rows: TreeData, summary: _Summary, title: str, unit: str) -> None:
     """Draw a bar for each of the features with the largest contributions, coloured by their direction."""
-    import matplotlib
-
-    matplotlib.use("Agg")
-    import matplotlib.pyplot as plt
     from matplotlib.cm import ScalarMappable
     from matplotlib.colors import Normalize
+    from matplotlib.figure import Figure
 
     size, colours = summary.size(), ScalarMappable(Normalize(-1, 1), "coolwarm")
     top = np.argsort(-size, kind="stable")[:NUM_SHOWN][::-1]
     direction = np.where([name in rows.categories for name in rows.features], 0, summary.direction())  # codes have no order
-    figure, axes = plt.subplots(figsize=(7, 6), layout="constrained")
+    figure = Figure(figsize=(7, 6), layout="constrained")
+    axes = figure.add_subplot()
     names = [rows.features[feature] for feature in top]
     bars(axes, names, size[top], f"{title}: contributions to the predictions", color=colours.to_rgba(direction[top]))
     axes.set_xlabel(f"mean of the absolute contribution ({unit})")
     bar = figure.colorbar(colours, ax=axes, ticks=[-1, 0, 1], shrink=0.5)
     bar.ax.set_yticklabels(["high values\nlower it", "neither", "high values\nraise it"])
     figure.savefig(file, dpi=120, format="png", metadata={"Software": MARK})
-    plt.close(figure)

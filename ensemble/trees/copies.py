@@ -10,6 +10,7 @@ same bits on any number of cores. A single copy uses all threads.
 """
 
 import dataclasses
+import itertools
 import time
 from collections.abc import Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor
@@ -107,9 +108,9 @@ def train(
             models = refit_on(learned)
         seen = [unknown.describe(objective, [rows.take(part)]) for part in learned]
         predictors = [_predictor(library, rows, model, content) for model, content in zip(models, seen, strict=True)]
-        predictions = pool.map(partial(_predict_held_out, rows), predictors, folds)
+        blocks = pool.map(lambda predict, fold: [*map(predict, rows.take(fold.held).batches())], predictors, folds)
         held_out = np.concatenate([fold.held for fold in folds])
-        out_of_fold = {"row_id": rows.column("row_id")[held_out], "prediction": np.concatenate(list(predictions))}
+        out_of_fold = {"row_id": rows.column("row_id")[held_out], "prediction": np.concatenate([*itertools.chain(*blocks)])}
         importance = permutation.importance(objective, rows, folds, predictors, best_round)
         if config.refit or is_forward:
             models = refit_on([np.arange(len(rows))] * max(1, config.num_refits))
@@ -185,10 +186,6 @@ def _train_separately(
         for booster, (fit, _) in zip(boosters, splits, strict=True)
     ]
     return models, history, best_round
-
-
-def _predict_held_out(rows: TreeData, predict: permutation.Predict, fold: Fold) -> np.ndarray:
-    return np.concatenate([predict(block) for block in rows.take(fold.held).batches()])
 
 
 def _predictor(library: ModuleType, rows: TreeData, model: Model, content: dict[str, Any]) -> permutation.Predict:

@@ -19,7 +19,6 @@ import time
 import traceback
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager, suppress
-from types import TracebackType
 from typing import Any, NamedTuple
 
 from ensemble.errors import FAILED, USER_ERROR, Failure, UserError
@@ -135,7 +134,7 @@ class RankGroup:
         self._gathered_at = time.monotonic()
         return self
 
-    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None) -> None:
+    def __exit__(self, kind: object, error: BaseException | None, trace: object) -> None:
         if error is not None and self._peers:
             # At once: if the interpreter ends in the middle of a collective, the library crashes or hangs
             if isinstance(error, UserError):

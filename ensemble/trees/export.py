@@ -19,6 +19,7 @@ import json
 import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
+from types import ModuleType
 from typing import Any
 
 import numpy as np
@@ -113,15 +114,7 @@ def export(member: str | Path, out: str | Path, data: str | Path = "") -> dict[s
     refuse_foreign_file(out, "ONNX file")
     model = folders.verify(member)["fingerprint"]
     summary = folders.read_json(member / "summary.json")
-    library = library_module(summary["kind"])
-    if not (member / library.FILE).is_file():
-        raise UserError(f"{member} is the mean of several models, and one file holds one: train it with refit=true")
-    if (member / target_encoding.FILE).is_file():
-        raise UserError(
-            f"{member} learned from means of the target by category, which the ONNX file cannot hold: drop the "
-            f"features with {target_encoding.MIN_CATEGORIES} categories or more"
-        )
-    booster = library.load(member / library.FILE)
+    library, booster = _open(member, summary["kind"])
     names = library.feature_names(booster)
     seen = unknown.SeenValues.load(member, names)
     neutral = [name for number, name in enumerate(names) if seen.complete[number] or number in seen.unseen]
@@ -158,24 +151,43 @@ def export(member: str | Path, out: str | Path, data: str | Path = "") -> dict[s
     expected = seen.predict(native, features)[0]
     blocks = np.split(features, np.arange(ROWS_AT_ONCE, len(features), ROWS_AT_ONCE))
     predictions = np.concatenate([exported(block) for block in blocks]).reshape(expected.shape)
-    difference = np.abs(predictions - scaling.value(expected))
     tolerance = TOLERANCE * max(1.0, float(np.abs(expected).max())) * scaling.scale
-    if not difference.max() <= tolerance:
-        wrong = int((difference.reshape(len(features), -1).max(axis=1) > tolerance).sum())
-        raise Failure(
-            f"the ONNX model differs from {member} by up to {difference.max():.2g} on {wrong} of {len(features)} rows, more "
-            f"than {tolerance:.2g}: nothing was written"
-        )
+    difference = _checked_difference(member, predictions, scaling.value(expected), tolerance)
     with new_file(out, "ONNX file") as scratch:
         scratch.write_bytes(content)
     return {
         "rows": len(features),
-        "difference": float(difference.max()),
+        "difference": difference,
         "tolerance": tolerance,
         "neutral": neutral,
         "onnx_us": _one_row_us(exported, features[~has_unknown]),
         "native_us": _one_row_us(native, features[~has_unknown]),
     }
+
+
+def _open(member: Path, kind: str) -> tuple[ModuleType, Any]:
+    """The library's module and the booster of a member; `UserError` for a member that one ONNX file cannot hold."""
+    library = library_module(kind)
+    if not (member / library.FILE).is_file():
+        raise UserError(f"{member} is the mean of several models, and one file holds one: train it with refit=true")
+    if (member / target_encoding.FILE).is_file():
+        raise UserError(
+            f"{member} learned from means of the target by category, which the ONNX file cannot hold: drop the "
+            f"features with {target_encoding.MIN_CATEGORIES} categories or more"
+        )
+    return library, library.load(member / library.FILE)
+
+
+def _checked_difference(member: Path, predictions: np.ndarray, expected: np.ndarray, tolerance: float) -> float:
+    """The largest difference between two arrays, (n,) or (n, K); `Failure` if it is larger than the tolerance."""
+    difference = np.abs(predictions - expected).reshape(len(expected), -1).max(axis=1)
+    if not difference.max() <= tolerance:
+        wrong = int((difference > tolerance).sum())
+        raise Failure(
+            f"the ONNX model differs from {member} by up to {difference.max():.2g} on {wrong} of {len(expected)} rows, more "
+            f"than {tolerance:.2g}: nothing was written"
+        )
+    return float(difference.max())
 
 
 def read_xgboost(booster: Any) -> Trees:

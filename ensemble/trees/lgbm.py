@@ -179,10 +179,7 @@ def predict(booster: Any, features: np.ndarray) -> np.ndarray:
 
 
 def contributions(booster: Any, features: np.ndarray, of_class: np.ndarray | None = None) -> np.ndarray:
-    """The contribution of each feature to the log odds, value or score, and the base value: shape (n, F + 1).
-
-    of_class : with several classes, those to explain, (n,), or (n, m) for a result of (n, m, F + 1).
-    """
+    """The same as `xgb.contributions`."""
     parts = np.asarray(booster.predict(features, pred_contrib=True, num_threads=booster.params.get("num_threads", 0)))
     if of_class is None:
         return parts

@@ -104,7 +104,7 @@ class TreeMember:
         prediction, counts = np.concatenate([part for part, _ in blocks]), np.sum([counts for _, counts in blocks], axis=0)
         for warning in warnings(counts, rows.features, len(rows), split):
             print(f"warning: {warning}", file=sys.stderr)
-        output = self._summary["output"]
+        output, weight = self._summary["output"], rows.task.weight
         return {
             "row_id": rows.column("row_id"),
             "target": rows.column(rows.task.target).astype(np.float64),
@@ -113,7 +113,8 @@ class TreeMember:
             **({"classes": rows.task.classes} if output == "probabilities" else {}),
             "group": rows.column(rows.task.group),
             "cluster": rows.column(rows.task.cluster),
-            **self._weight(rows, split),
+            # A forecast is not scored, so it needs no weights
+            **({"weight": rows.column(weight).astype(np.float64)} if weight and split != inputs.FORECAST else {}),
             "recipe": about["recipe"],
             "fingerprint": about["fingerprint"],
             "config": self._config,
@@ -132,12 +133,6 @@ class TreeMember:
             "fingerprint": about["fingerprint"],
             "config": self._config,
         }
-
-    def _weight(self, rows: TreeData, split: str) -> dict[str, np.ndarray]:
-        """The weights of the rows, if the task has weights; a forecast is not scored, so it needs none."""
-        if not rows.task.weight or split == inputs.FORECAST:
-            return {}
-        return {"weight": rows.column(rows.task.weight).astype(np.float64)}
 
     def write_contributions(self, data: str | Path, split: str, name: str, out: str | Path) -> Path:
         """Write contributions to OUT/NAME.SPLIT.contributions.parquet, and a picture beside it.

@@ -3,7 +3,6 @@
 import math
 import sys
 import time
-from types import TracebackType
 
 from tqdm import tqdm
 
@@ -40,7 +39,7 @@ class Progress:
     def __enter__(self) -> "Progress":
         return self
 
-    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None) -> None:
+    def __exit__(self, kind: object, error: BaseException | None, trace: object) -> None:
         self._bar.close()
         if self._every and self._printed != self._done:
             self._print()

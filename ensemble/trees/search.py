@@ -209,29 +209,19 @@ def _table(ranking: list[EndedTrial]) -> str:
 
 def draw(ended: list[EndedTrial], importance: dict[str, float], file: Path, config: TreesConfig) -> None:
     """Draw the score of each trial and the best so far; beside it the importance of the settings, if any is given."""
-    import matplotlib
+    from matplotlib.figure import Figure
 
-    matplotlib.use("Agg")
-    import matplotlib.pyplot as plt
-
-    figure = plt.figure(figsize=(11 if importance else 6.6, 4.5), layout="constrained")
+    figure = Figure(figsize=(11 if importance else 6.6, 4.5), layout="constrained")
     left = figure.add_subplot(1, 2 if importance else 1, 1)
     for pruned, face, label in ((False, "#3a6ea5", "trained to its end"), (True, "none", "pruned: the score it had")):
         shown = [trial for trial in ended if trial.pruned == pruned]
-        left.scatter(
-            [trial.place for trial in shown],
-            [trial.score for trial in shown],
-            s=22,
-            facecolors=face,
-            edgecolors="#3a6ea5",
-            label=label,
-        )
+        places, scores = [trial.place for trial in shown], [trial.score for trial in shown]
+        left.scatter(places, scores, s=22, facecolors=face, edgecolors="#3a6ea5", label=label)
     completed = [trial for trial in ended if not trial.pruned]
     better = np.maximum if METRIC_FUNCTIONS[config.metric].higher_is_better else np.minimum
     best = better.accumulate([trial.score for trial in completed])
     left.step([trial.place for trial in completed], best, where="post", color="#c0504d", label="best so far")
-    left.set_xlabel("trial (0: the settings given)")
-    left.set_ylabel(f"{config.metric} on validation")
+    left.set(xlabel="trial (0: the settings given)", ylabel=f"{config.metric} on validation")
     left.set_title(f"{config.library}: {len(ended)} trials", pad=24)
     left.legend(frameon=False, fontsize=8, ncols=3, loc="lower left", bbox_to_anchor=(0, 1))
     if importance:
@@ -244,7 +234,6 @@ def draw(ended: list[EndedTrial], importance: dict[str, float], file: Path, conf
         axes.spines[["top", "right"]].set_visible(False)
     scratch = file.with_name(f".{uuid.uuid4().hex[:8]}-{file.name}")
     figure.savefig(scratch, dpi=120)
-    plt.close(figure)
     scratch.rename(file)
 
 
@@ -253,9 +242,7 @@ def _check(config: TreesConfig, rank_info: RankInfo) -> None:
     configuration.check(
         config.search,
         "search.",
-        trials=(config.search.trials >= 0, "0 or more"),
-        seconds=(config.search.seconds >= 0, "0 or more"),
-        seed=(config.search.seed >= 0, "0 or more"),
+        at_least_0="trials seconds seed",
         lost_after_s=(config.search.lost_after_s > 0, "more than 0"),
         task=("/" not in config.search.task, "a name without a slash"),
     )

@@ -48,14 +48,9 @@ class TargetEncoding:
 NOTHING = TargetEncoding(codes={})
 
 
-def encoded_features(rows: TreeData) -> list[str]:
-    """The features with `MIN_CATEGORIES` or more."""
-    return [name for name, number in rows.categories.items() if number >= MIN_CATEGORIES]
-
-
 def fit(objective: Objective, rows: TreeData, fit_rows: np.ndarray) -> tuple[TargetEncoding, TreeData]:
     """The encoding of a model that is fitted on the rows `fit_rows` of a split, and the encoded split."""
-    names = encoded_features(rows)
+    names = [name for name, number in rows.categories.items() if number >= MIN_CATEGORIES]
     if not names or objective.kind not in ("binary", "regression"):
         return NOTHING, rows
     target = rows.column(objective.target).astype(np.float64)

@@ -26,7 +26,7 @@ import sys
 import time
 from collections import Counter
 from collections.abc import Iterator
-from contextlib import AbstractContextManager, contextmanager, nullcontext, suppress
+from contextlib import contextmanager, nullcontext, suppress
 from pathlib import Path
 from types import ModuleType
 from typing import Any
@@ -76,7 +76,9 @@ def train(config: TreesConfig, resume: str = "", rank_info: RankInfo = SINGLE_RA
             return {**start["summary"], "status": "done"}
         config = dataclasses.replace(config, memory=start["memory"])
         state["memory"] = config.memory
-        with checkpoints.failure_marked(), _page_folder(config, checkpoints, group.rank) as page_folder:
+        is_paged = (config.library, config.memory) == ("xgboost", "low")
+        pages = checkpoints.page_folder(group.rank) if is_paged else nullcontext()
+        with checkpoints.failure_marked(), pages as page_folder:
             # With a time limit another learning rate may be chosen
             stored_copies = stored.read(config.out, cv.num_folds, state) if cv and not config.max_seconds else {}
             training = Training(
@@ -102,15 +104,36 @@ def train(config: TreesConfig, resume: str = "", rank_info: RankInfo = SINGLE_RA
                 return {"status": "preempted", "out": config.out}
             for model in result.models:
                 _check_same_trees(group, library, model.booster)
+    cost = {"peak_memory_mb": round(memory.peak() - peak_mb, 1), "seconds": round(time.monotonic() - began, 1)}
+    summary = _summary(config, about, objective, result, sum(len(part.whole) for part in learned), group.num_ranks, cost)
+    if group.rank == 0:
+        with checkpoints.failure_marked():
+            _write(config, library, result, summary, unknown.describe(objective, learned))
+        checkpoints.clear()
+        stored.clear(config.out)
+    return {**summary, "status": "done"}
+
+
+def _summary(
+    config: TreesConfig,
+    about: dict[str, Any],
+    objective: Objective,
+    result: copies.TrainingResult,
+    num_rows: int,
+    num_ranks: int,
+    cost: dict[str, float],
+) -> dict[str, Any]:
+    """The content of summary.json. num_rows : that were learned. cost : time and memory of the training."""
+    cv = CrossValidation.from_manifest(about)
     scalings = [dataclasses.asdict(model.scaling) for model in result.models if not model.scaling.is_identity]
     scores = result.history[result.best_round - 1] if result.history else {}
-    summary = {
+    return {
         "kind": config.library,
         "recipe": about["recipe"],
         "fingerprint": about["fingerprint"],
         "inputs": inputs.meaning(about),
-        "rows": sum(len(part.whole) for part in learned),
-        "ranks": group.num_ranks,
+        "rows": num_rows,
+        "ranks": num_ranks,
         "objective": objective.kind,
         "target": objective.target,
         "metric": objective.metric,
@@ -120,16 +143,9 @@ def train(config: TreesConfig, resume: str = "", rank_info: RankInfo = SINGLE_RA
         **({} if result.learning_rate is None else {"learning_rate": result.learning_rate}),
         **({"models": len(result.models)} if cv else {}),
         "memory": config.memory,
-        "peak_memory_mb": round(memory.peak() - peak_mb, 1),
-        "seconds": round(time.monotonic() - began, 1),
+        **cost,
         **{f"validation_{name}": value for name, value in scores.items() if name == objective.metric or cv},
     }
-    if group.rank == 0:
-        with checkpoints.failure_marked():
-            _write(config, library, result, summary, unknown.describe(objective, learned))
-        checkpoints.clear()
-        stored.clear(config.out)
-    return {**summary, "status": "done"}
 
 
 def _check_fit(config: TreesConfig, objective: Objective, is_cross_validation: bool, group: RankGroup) -> None:
@@ -247,10 +263,6 @@ def memory_mode(config: TreesConfig, about: dict[str, Any], group: RankGroup) ->
     return "low"
 
 
-def _page_folder(config: TreesConfig, checkpoints: Checkpoints, rank: int) -> AbstractContextManager[Path | None]:
-    return checkpoints.page_folder(rank) if (config.library, config.memory) == ("xgboost", "low") else nullcontext()
-
-
 @contextmanager
 def _signals_blocked() -> Iterator[None]:
     """Let other threads receive signals: LightGBM 4.7 closes its network if one interrupts it ("Socket recv error")."""
@@ -352,35 +364,27 @@ def _write(
 
 def draw_importance(importance: dict[str, float], file: Path, title: str) -> None:
     """A bar for each of the twenty features with the largest gain, as a share of the total gain."""
-    import matplotlib
-
-    matplotlib.use("Agg")
-    import matplotlib.pyplot as plt
+    from matplotlib.figure import Figure
 
     total = sum(importance.values()) or 1.0
     top = list(importance.items())[:20][::-1]
-    figure, axes = plt.subplots(figsize=(7, 6), layout="constrained")
+    figure = Figure(figsize=(7, 6), layout="constrained")
+    axes = figure.add_subplot()
     shares = [100 * gain / total for _, gain in top]
     bars(axes, [name for name, _ in top], shares, f"{title}: what the trees split on", color="#3a6ea5")
     axes.set_xlabel("share of the gain, %")
     figure.savefig(file, dpi=120)
-    plt.close(figure)
 
 
 def check(config: TreesConfig) -> None:
     """Raise `UserError` for a setting outside of its range."""
     configuration.check(
         config,
+        at_least_1="num_rounds early_stopping_rounds chunk_rounds",
+        at_least_0="min_leaf_weight l2 seed checkpoint_s",
         learning_rate=(0 < config.learning_rate <= 1, "above 0 and at most 1"),
-        num_rounds=(config.num_rounds >= 1, "at least 1"),
-        early_stopping_rounds=(config.early_stopping_rounds >= 1, "at least 1"),
         max_leaves=(config.max_leaves >= 2, "at least 2"),
-        min_leaf_weight=(config.min_leaf_weight >= 0, "0 or more"),
         row_fraction=(0 < config.row_fraction <= 1, "above 0 and at most 1"),
         column_fraction=(0 < config.column_fraction <= 1, "above 0 and at most 1"),
-        l2=(config.l2 >= 0, "0 or more"),
-        seed=(config.seed >= 0, "0 or more"),
-        chunk_rounds=(config.chunk_rounds >= 1, "at least 1"),
-        checkpoint_s=(config.checkpoint_s >= 0, "0 or more"),
         timeout_s=(config.timeout_s > 0, "more than 0"),
     )

@@ -160,7 +160,10 @@ class Trials:
         """
         is_waiting = False
         while not stop_requested():
-            if self._config.seconds and self._seconds() >= self._config.seconds:
+            # The seconds of this task's ended trials, including those before it was resumed
+            ended_trials = [trial.user_attrs for trial in self._all(TrialState.COMPLETE, TrialState.PRUNED)]
+            seconds = sum(about["seconds"] for about in ended_trials if about["owner"]["name"] == self._name)
+            if self._config.seconds and seconds >= self._config.seconds:
                 return None
             with _locked(self._claim):
                 self._free_lost()
@@ -247,11 +250,6 @@ class Trials:
 
     def _all(self, *states: TrialState) -> list[FrozenTrial]:
         return self._study.get_trials(deepcopy=False, states=states)
-
-    def _seconds(self) -> float:
-        """The seconds of this task's ended trials, including those before it was resumed."""
-        ended = self._all(TrialState.COMPLETE, TrialState.PRUNED)
-        return sum(trial.user_attrs["seconds"] for trial in ended if trial.user_attrs["owner"]["name"] == self._name)
 
     def _free_lost(self) -> None:
         """Free the trials of dead tasks. The caller holds the claim, so an owner that is missing died while it held it."""

@@ -44,7 +44,9 @@ Predict = Callable[[np.ndarray], np.ndarray]
 def describe(objective: Objective, parts: list[TreeData]) -> dict[str, Any]:
     """The content of known.json for trees that learned `objective` from all rows of `parts`."""
     rows, columns = parts[0], [part.column_of_all for part in parts]
-    masks = [_is_learned(objective, column) for column in columns]
+    masks = [~np.isnan(column(objective.target).astype(np.float64)) for column in columns]
+    if objective.task.weight:
+        masks = [mask & (column(objective.task.weight) > 0) for mask, column in zip(masks, columns, strict=True)]
     num_rows = sum(int(mask.sum()) for mask in masks)
     generator = np.random.default_rng(0)
     sampled = generator.choice(num_rows, min(num_rows, NUM_SAMPLED), replace=False)
@@ -74,12 +76,6 @@ def describe(objective: Objective, parts: list[TreeData]) -> dict[str, Any]:
         "unseen": {name: unseen[name] for name in unseen if name in reference},
         "reference": reference,
     }
-
-
-def _is_learned(objective: Objective, column: Callable[[str], np.ndarray]) -> np.ndarray:
-    """The rows with a target and a weight above 0: (num_rows,) bool."""
-    mask = ~np.isnan(column(objective.target).astype(np.float64))
-    return mask & (column(objective.task.weight) > 0) if objective.task.weight else mask
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)

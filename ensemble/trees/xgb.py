@@ -88,7 +88,11 @@ class Booster:
 
     def update(self) -> np.ndarray:
         self.booster.update(self._data, self.booster.num_boosted_rounds())
-        return _from_margin(self.objective, self.booster.predict(self._held_out, output_margin=True))
+        # In float64: in float32 the largest probabilities would be equal
+        margin = self.booster.predict(self._held_out, output_margin=True).astype(np.float64)
+        if self.objective.output == "probability":
+            return 1 / (1 + np.exp(-margin))
+        return softmax(margin, axis=1) if self.objective.output == "probabilities" else margin
 
     def first_rounds(self, num_rounds: int) -> Any:
         return self.booster[:num_rounds]
@@ -99,14 +103,6 @@ class Booster:
     def release(self) -> None:
         """Delete the data before their files are deleted: the traceback of an exception would keep them alive."""
         del self.booster, self._data, self._held_out
-
-
-def _from_margin(objective: Objective, margin: np.ndarray) -> np.ndarray:
-    """Predictions from margins, in float64: in float32 the largest probabilities would be equal."""
-    margin = margin.astype(np.float64)
-    if objective.output == "probability":
-        return 1 / (1 + np.exp(-margin))
-    return softmax(margin, axis=1) if objective.output == "probabilities" else margin
 
 
 def parameters(config: TreesConfig, objective: Objective) -> dict[str, Any]:

@@ -80,7 +80,7 @@ def cut(folder: Path) -> None:
             "vague.blend.parquet holds vague's predictions of test: name it vague.test.parquet",
         ),
         (rename("vague", "new"), "new.blend.parquet holds vague's predictions of blend: name it vague.blend.parquet"),
-        (rename("vague", "rank"), "no member may be called 'rank'"),
+        (rename("vague", "rank"), "name=rank is a name that the ensemble uses itself: give another name="),
     ],
 )
 def test_what_does_not_fit_is_refused_and_nothing_written(
@@ -99,7 +99,7 @@ def test_what_does_not_fit_is_refused_and_nothing_written(
     [
         ({"members": ("clear", "nobody")}, "nobody.blend.parquet does not exist: write it with scripts/predict.py"),
         ({"members": ("clear", "clear")}, "two members have one name in clear, clear"),
-        ({"members": ("ensemble",)}, "no member may be called 'ensemble'"),
+        ({"members": ("ensemble",)}, "name=ensemble is a name that the ensemble uses itself: give another name="),
         ({"seed": -1}, "seed=-1 is impossible: it must be at least 0"),
     ],
 )

@@ -87,11 +87,6 @@ def lacking(shares: list[Share]) -> dict[str, dict[str, float]]:
     return {"lacking": missing} if missing else {}
 
 
-def changed_min_matched(config: PrepareConfig) -> dict[str, float]:
-    """The manifest's entry `min_matched`, which applies to new reviews too; empty for the default."""
-    return {"min_matched": config.min_matched} if config.min_matched != PrepareConfig.min_matched else {}
-
-
 def too_few(about: dict[str, Any], like: dict[str, Any]) -> dict[str, float]:
     """Products and weekly reviews as fractions of those in the training data, only fractions below `LEAST_OF_MARKET`.
 

@@ -134,10 +134,16 @@ class Feature:
 
     name: str
     unit: str
+    label: str
+    """A short description for the report."""
     meaning: str
-    source: str
     formula: Callable[[PanelBlock], np.ndarray]
-    as_of_crawl: bool = False
+    source: str
+
+    @property
+    def as_of_crawl(self) -> bool:
+        """Whether it is known only at the crawl, which was after the weeks that are forecast."""
+        return self.source in ("metadata", "votes")
 
 
 @functools.cache
@@ -145,232 +151,148 @@ def _calendar() -> Holidays:
     return Holidays()
 
 
-F = Feature
+Row = tuple[str, str, str, str, Callable[[PanelBlock], np.ndarray]]
+"""Name, unit, label, meaning and formula of a feature."""
 YEAR = 52
 
 
-def _count(k: int) -> Feature:
-    return F(f"reviews_{k}w", "reviews", f"n(t−{k}, t]", "counts", lambda r: r.sum("reviews", k))
+def _windows(
+    weeks: tuple[int, ...], name: str, unit: str, label: str, meaning: str, formula: Callable[[PanelBlock, int], np.ndarray]
+) -> list[Row]:
+    """A feature for each number of weeks k; {0} stands for k and {1} for 2k."""
+
+    def row(k: int) -> Row:
+        words = label.format(k).replace(" 1 weeks", " 1 week")
+        return name.format(k), unit, words, meaning.format(k, 2 * k), lambda block: formula(block, k)
+
+    return [row(k) for k in weeks]
 
 
-def _growth(k: int) -> Feature:
-    formula = f"n(t−{k}, t] ÷ (n(t−{2 * k}, t−{k}] + 1)"
-    return F(f"growth_{k}w", "ratio", formula, "counts", lambda r: r.growth(k))
+def _means(
+    channel: str, weeks: tuple[int, ...], unit: str, label: str, meaning: str, name: str = "", scale: float = 1.0
+) -> list[Row]:
+    """Means of a channel over the reviews of the last weeks."""
+    label, meaning = f"{label} in {{0}} weeks", f"{meaning} in (t−{{0}}, t]"
+    return _windows(
+        weeks, f"{name or channel}_{{0}}w", unit, label, meaning, lambda r, k: r.per_review(channel, k, 0, scale)
+    )
 
 
-def _rating(k: int) -> Feature:
-    formula = f"mean rating in (t−{k}, t]"
-    return F(f"rating_{k}w", "stars", formula, "ratings", lambda r: r.per_review("rating", k, unit=0.1))
-
-
-FEATURES: tuple[Feature, ...] = (
-    # Counts in windows that end at t
-    *map(_count, (1, 2, 4, 8, 12, 26, 52)),
-    F("reviews_total", "reviews", "n(−∞, t]", "counts", lambda r: r.total("reviews")),
-    # Growth: each window relative to the one before it
-    *map(_growth, (1, 2, 4, 8, 12, 26)),
-    F("growth_4w_a_month_ago", "ratio", "growth_4w at t−4", "counts", lambda r: r.growth(4, 4)),
-    F("acceleration_4w", "ratio", "growth_4w − growth_4w at t−4", "counts", lambda r: r.growth(4) - r.growth(4, 4)),
-    F("share_1w_of_4w", "share", "n(t−1, t] ÷ n(t−4, t]", "counts", lambda r: r.share(1, 4)),
-    F("share_4w_of_12w", "share", "n(t−4, t] ÷ n(t−12, t]", "counts", lambda r: r.share(4, 12)),
-    F("share_4w_of_52w", "share", "n(t−4, t] ÷ n(t−52, t]", "counts", lambda r: r.share(4, 52)),
-    F("share_12w_of_52w", "share", "n(t−12, t] ÷ n(t−52, t]", "counts", lambda r: r.share(12, 52)),
-    F("share_52w_of_total", "share", "n(t−52, t] ÷ n(−∞, t]", "counts", lambda r: r.share(52, SPAN)),
-    # Regularity
-    F("active_weeks_4w", "weeks", "weeks with a review in (t−4, t]", "counts", lambda r: r.active_weeks(4)),
-    F("active_weeks_12w", "weeks", "weeks with a review in (t−12, t]", "counts", lambda r: r.active_weeks(12)),
-    F("active_weeks_52w", "weeks", "weeks with a review in (t−52, t]", "counts", lambda r: r.active_weeks(52)),
-    F(
-        "weekly_deviation_12w",
-        "reviews",
-        "standard deviation of weekly reviews in (t−12, t]",
-        "counts",
-        lambda r: r.deviation("reviews", "reviews_squared", np.full(len(r.week), 12), 12),
-    ),
-    F(
-        "weekly_deviation_52w",
-        "reviews",
-        "standard deviation of weekly reviews in (t−52, t]",
-        "counts",
-        lambda r: r.deviation("reviews", "reviews_squared", np.full(len(r.week), 52), 52),
-    ),
-    # Age
-    F("age", "weeks", "weeks since the first review", "age", lambda r: r.age()),
-    F("reviews_per_week", "reviews/week", "n(−∞, t] ÷ (age + 1)", "age", lambda r: r.total("reviews") / (r.age() + 1)),
-    F("weeks_since_review", "weeks", "since the last week with a review", "age", lambda r: r.weeks_since(1)),
-    F("weeks_since_second", "weeks", "since the second last such week", "age", lambda r: r.weeks_since(2)),
+# fmt: off
+TABLE: dict[str, list[Row]] = {
+    "counts": [
+        *_windows((1, 2, 4, 8, 12, 26, 52), "reviews_{0}w", "reviews", "reviews in {0} weeks", "n(t−{0}, t]",
+                  lambda r, k: r.sum("reviews", k)),
+        ("reviews_total", "reviews", "reviews ever", "n(−∞, t]", lambda r: r.total("reviews")),
+        # Growth: each window relative to the one before it
+        *_windows((1, 2, 4, 8, 12, 26), "growth_{0}w", "ratio", "growth in reviews over {0} weeks",
+                  "n(t−{0}, t] ÷ (n(t−{1}, t−{0}] + 1)", lambda r, k: r.growth(k)),
+        ("growth_4w_a_month_ago", "ratio", "growth in reviews over 4 weeks, a month ago",
+         "growth_4w at t−4", lambda r: r.growth(4, 4)),
+        ("acceleration_4w", "ratio", "change in a month of the growth over 4 weeks",
+         "growth_4w − growth_4w at t−4", lambda r: r.growth(4) - r.growth(4, 4)),
+        ("share_1w_of_4w", "share", "share of 4 weeks’ reviews in the last week",
+         "n(t−1, t] ÷ n(t−4, t]", lambda r: r.share(1, 4)),
+        ("share_4w_of_12w", "share", "share of 12 weeks’ reviews in the last 4",
+         "n(t−4, t] ÷ n(t−12, t]", lambda r: r.share(4, 12)),
+        ("share_4w_of_52w", "share", "share of 52 weeks’ reviews in the last 4",
+         "n(t−4, t] ÷ n(t−52, t]", lambda r: r.share(4, 52)),
+        ("share_12w_of_52w", "share", "share of 52 weeks’ reviews in the last 12",
+         "n(t−12, t] ÷ n(t−52, t]", lambda r: r.share(12, 52)),
+        ("share_52w_of_total", "share", "share of all its reviews in the last 52 weeks",
+         "n(t−52, t] ÷ n(−∞, t]", lambda r: r.share(52, SPAN)),
+        # Regularity
+        *_windows((4, 12, 52), "active_weeks_{0}w", "weeks", "weeks with a review, of the last {0}",
+                  "weeks with a review in (t−{0}, t]", lambda r, k: r.active_weeks(k)),
+        *_windows((12, 52), "weekly_deviation_{0}w", "reviews", "spread of weekly reviews in {0} weeks",
+                  "standard deviation of weekly reviews in (t−{0}, t]",
+                  lambda r, k: r.deviation("reviews", "reviews_squared", np.full(len(r.week), k), k)),
+    ],
+    "age": [
+        ("age", "weeks", "weeks since its first review", "weeks since the first review", lambda r: r.age()),
+        ("reviews_per_week", "reviews/week", "reviews a week since its first",
+         "n(−∞, t] ÷ (age + 1)", lambda r: r.total("reviews") / (r.age() + 1)),
+        ("weeks_since_review", "weeks", "weeks since a week with a review",
+         "since the last week with a review", lambda r: r.weeks_since(1)),
+        ("weeks_since_second", "weeks", "weeks since the second last week with a review",
+         "since the second last such week", lambda r: r.weeks_since(2)),
+    ],
     # A year ago
-    F(
-        "reviews_same_12w_last_year",
-        "reviews",
-        "n(t−52, t−40]: the weeks that lie ahead, a year ago; NaN if the data are younger",
-        "season",
-        lambda r: r.if_known(52, r.sum("reviews", 12, 40)),
-    ),
-    F(
-        "reviews_same_4w_last_year",
-        "reviews",
-        "n(t−56, t−52]",
-        "season",
-        lambda r: r.if_known(56, r.sum("reviews", 4, 52)),
-    ),
-    F(
-        "growth_last_year",
-        "ratio",
-        "n(t−52, t−40] ÷ (n(t−56, t−52] + 1): what the label was a year ago",
-        "season",
-        lambda r: r.if_known(56, r.sum("reviews", 12, 40) / (r.sum("reviews", 4, 52) + 1)),
-    ),
-    F(
-        "expected_by_last_year",
-        "ratio",
-        "n(t−52, t−40] ÷ (n(t−4, t] + 1)",
-        "season",
-        lambda r: r.if_known(52, r.sum("reviews", 12, 40) / (r.sum("reviews", 4) + 1)),
-    ),
-    # Season and holidays
-    F(
-        "year_sine",
-        "1",
-        "sin(2π · day of year ÷ 365.25)",
-        "calendar",
-        lambda r: r.by_calendar(lambda d: np.sin(year_angle(d))),
-    ),
-    F(
-        "year_cosine",
-        "1",
-        "cos(2π · day of year ÷ 365.25)",
-        "calendar",
-        lambda r: r.by_calendar(lambda d: np.cos(year_angle(d))),
-    ),
-    F(
-        "weeks_to_thanksgiving",
-        "weeks",
-        "from the end of t to the next Thanksgiving",
-        "calendar",
-        lambda r: r.by_calendar(_calendar().weeks_to_thanksgiving),
-    ),
-    F(
-        "weeks_to_christmas",
-        "weeks",
-        "from the end of t to the next 25 December",
-        "calendar",
-        lambda r: r.by_calendar(_calendar().weeks_to_christmas),
-    ),
-    F(
-        "holidays_next_4w",
-        "days",
-        "US public holidays in the 4 weeks after t",
-        "calendar",
-        lambda r: r.by_calendar(lambda day: _calendar().count(day, 4)),
-    ),
-    F(
-        "holidays_next_12w",
-        "days",
-        "US public holidays in the 12 weeks after t",
-        "calendar",
-        lambda r: r.by_calendar(lambda day: _calendar().count(day, 12)),
-    ),
-    # Ratings
-    *map(_rating, (4, 12, 52)),
-    F("rating_total", "stars", "mean rating up to t", "ratings", lambda r: r.per_review("rating", SPAN, unit=0.1)),
-    F(
-        "rating_change_4w",
-        "stars",
-        "rating_4w − rating_52w",
-        "ratings",
-        lambda r: r.per_review("rating", 4, unit=0.1) - r.per_review("rating", 52, unit=0.1),
-    ),
-    F(
-        "rating_change_12w",
-        "stars",
-        "rating_12w − mean rating in (t−24, t−12]",
-        "ratings",
-        lambda r: r.per_review("rating", 12, unit=0.1) - r.per_review("rating", 12, 12, unit=0.1),
-    ),
-    F(
-        "rating_deviation_52w",
-        "stars",
-        "standard deviation of ratings in (t−52, t]",
-        "ratings",
-        lambda r: r.deviation("rating", "rating_squared", r.sum("reviews", 52), 52, unit=0.1),
-    ),
-    F("fives_12w", "share", "ratings of 4.5 or more in (t−12, t]", "ratings", lambda r: r.per_review("fives", 12)),
-    F("ones_12w", "share", "ratings of 1.5 or less in (t−12, t]", "ratings", lambda r: r.per_review("ones", 12)),
-    F("ones_4w", "share", "ratings of 1.5 or less in (t−4, t]", "ratings", lambda r: r.per_review("ones", 4)),
-    # Properties of reviews
-    F("verified_4w", "share", "verified purchases in (t−4, t]", "reviews", lambda r: r.per_review("verified", 4)),
-    F("verified_52w", "share", "verified purchases in (t−52, t]", "reviews", lambda r: r.per_review("verified", 52)),
-    F("images_4w", "images/review", "mean in (t−4, t]", "reviews", lambda r: r.per_review("images", 4)),
-    F("images_52w", "images/review", "mean in (t−52, t]", "reviews", lambda r: r.per_review("images", 52)),
-    F("words_4w", "words/review", "mean in (t−4, t]", "text", lambda r: r.per_review("words", 4)),
-    F("words_52w", "words/review", "mean in (t−52, t]", "text", lambda r: r.per_review("words", 52)),
-    F(
-        "sentiment_4w",
-        "words/review",
-        "positive − negative words, mean in (t−4, t]",
-        "text",
-        lambda r: r.per_review("sentiment", 4),
-    ),
-    F(
-        "sentiment_52w",
-        "words/review",
-        "positive − negative words, mean in (t−52, t]",
-        "text",
-        lambda r: r.per_review("sentiment", 52),
-    ),
+    "season": [
+        ("reviews_same_12w_last_year", "reviews", "reviews in the same 12 weeks a year ago",
+         "n(t−52, t−40]: the weeks that lie ahead, a year ago; NaN if the data are younger",
+         lambda r: r.if_known(52, r.sum("reviews", 12, 40))),
+        ("reviews_same_4w_last_year", "reviews", "reviews in the same 4 weeks a year ago",
+         "n(t−56, t−52]", lambda r: r.if_known(56, r.sum("reviews", 4, 52))),
+        ("growth_last_year", "ratio", "growth in reviews a year ago, in the weeks that now lie ahead",
+         "n(t−52, t−40] ÷ (n(t−56, t−52] + 1): what the label was a year ago",
+         lambda r: r.if_known(56, r.sum("reviews", 12, 40) / (r.sum("reviews", 4, 52) + 1))),
+        ("expected_by_last_year", "ratio",
+         "last year’s reviews in the weeks that now lie ahead, relative to the last 4 weeks",
+         "n(t−52, t−40] ÷ (n(t−4, t] + 1)",
+         lambda r: r.if_known(52, r.sum("reviews", 12, 40) / (r.sum("reviews", 4) + 1))),
+    ],
+    "calendar": [
+        ("year_sine", "1", "time of the year (sine)",
+         "sin(2π · day of year ÷ 365.25)", lambda r: r.by_calendar(lambda day: np.sin(year_angle(day)))),
+        ("year_cosine", "1", "time of the year (cosine)",
+         "cos(2π · day of year ÷ 365.25)", lambda r: r.by_calendar(lambda day: np.cos(year_angle(day)))),
+        ("weeks_to_thanksgiving", "weeks", "weeks to Thanksgiving", "from the end of t to the next Thanksgiving",
+         lambda r: r.by_calendar(_calendar().weeks_to_thanksgiving)),
+        ("weeks_to_christmas", "weeks", "weeks to Christmas", "from the end of t to the next 25 December",
+         lambda r: r.by_calendar(_calendar().weeks_to_christmas)),
+        *_windows((4, 12), "holidays_next_{0}w", "days", "public holidays in the next {0} weeks",
+                  "US public holidays in the {0} weeks after t",
+                  lambda r, k: r.by_calendar(lambda day: _calendar().count(day, k))),
+    ],
+    "ratings": [
+        *_means("rating", (4, 12, 52), "stars", "mean rating", "mean rating", scale=0.1),
+        ("rating_total", "stars", "mean rating ever", "mean rating up to t",
+         lambda r: r.per_review("rating", SPAN, unit=0.1)),
+        ("rating_change_4w", "stars", "mean rating in 4 weeks minus that in 52 weeks", "rating_4w − rating_52w",
+         lambda r: r.per_review("rating", 4, unit=0.1) - r.per_review("rating", 52, unit=0.1)),
+        ("rating_change_12w", "stars", "mean rating in 12 weeks minus that in the 12 weeks before",
+         "rating_12w − mean rating in (t−24, t−12]",
+         lambda r: r.per_review("rating", 12, unit=0.1) - r.per_review("rating", 12, 12, unit=0.1)),
+        ("rating_deviation_52w", "stars", "spread of ratings in 52 weeks", "standard deviation of ratings in (t−52, t]",
+         lambda r: r.deviation("rating", "rating_squared", r.sum("reviews", 52), 52, unit=0.1)),
+        *_means("fives", (12,), "share", "share of five-star ratings", "ratings of 4.5 or more"),
+        *_means("ones", (12, 4), "share", "share of one-star ratings", "ratings of 1.5 or less"),
+    ],
+    "reviews": [
+        *_means("verified", (4, 52), "share", "share of verified purchases", "verified purchases"),
+        *_means("images", (4, 52), "images/review", "images per review", "mean"),
+    ],
+    "text": [
+        *_means("words", (4, 52), "words/review", "words per review", "mean"),
+        *_means("sentiment", (4, 52), "words/review", "positive minus negative words per review",
+                "positive − negative words, mean"),
+    ],
     # The category and the market
-    F(
-        "category",
-        "code",
-        "number of the category in the manifest's list",
-        "category",
-        lambda r: r.context.category[r.product],
-    ),
-    F("category_reviews_4w", "reviews", "N(t−4, t]", "category", lambda r: r.category_reviews(4)),
-    F("category_growth_4w", "ratio", "N(t−4, t] ÷ (N(t−8, t−4] + 1)", "category", lambda r: r.category_growth(4)),
-    F("category_growth_12w", "ratio", "N(t−12, t] ÷ (N(t−24, t−12] + 1)", "category", lambda r: r.category_growth(12)),
-    F(
-        "category_growth_last_year",
-        "ratio",
-        "N(t−52, t−40] ÷ (N(t−64, t−52] + 1)",
-        "category",
-        lambda r: r.if_known(64, r.category_growth(12, 40)),
-    ),
-    F(
-        "share_of_category_4w",
-        "share",
-        "n(t−4, t] ÷ N(t−4, t]",
-        "category",
-        lambda r: ratio(r.sum("reviews", 4), r.category_reviews(4)),
-    ),
-    F(
-        "market_growth_4w",
-        "ratio",
-        "category_growth_4w over all categories",
-        "category",
-        lambda r: r.category_growth(4, market=True),
-    ),
-    # As of the crawl: left out by default, since the crawl was after the weeks that are forecast
-    F("price", "dollars", "the metadata's price", "metadata", lambda r: r.price(), as_of_crawl=True),
-    F("price_missing", "0 or 1", "the metadata have no price", "metadata", lambda r: np.isnan(r.price()), as_of_crawl=True),
-    F(
-        "helpful_4w",
-        "votes/review",
-        "mean in (t−4, t]",
-        "votes",
-        lambda r: r.per_review("helpful_votes", 4),
-        as_of_crawl=True,
-    ),
-    F(
-        "helpful_52w",
-        "votes/review",
-        "mean in (t−52, t]",
-        "votes",
-        lambda r: r.per_review("helpful_votes", 52),
-        as_of_crawl=True,
-    ),
-)
+    "category": [
+        ("category", "code", "category", "number of the category in the manifest's list",
+         lambda r: r.context.category[r.product]),
+        ("category_reviews_4w", "reviews", "its category’s reviews in 4 weeks", "N(t−4, t]",
+         lambda r: r.category_reviews(4)),
+        *_windows((4, 12), "category_growth_{0}w", "ratio", "its category’s growth over {0} weeks",
+                  "N(t−{0}, t] ÷ (N(t−{1}, t−{0}] + 1)", lambda r, k: r.category_growth(k)),
+        ("category_growth_last_year", "ratio", "its category’s growth a year ago, in the weeks that now lie ahead",
+         "N(t−52, t−40] ÷ (N(t−64, t−52] + 1)", lambda r: r.if_known(64, r.category_growth(12, 40))),
+        ("share_of_category_4w", "share", "share of its category’s reviews in 4 weeks", "n(t−4, t] ÷ N(t−4, t]",
+         lambda r: ratio(r.sum("reviews", 4), r.category_reviews(4))),
+        ("market_growth_4w", "ratio", "the whole market’s growth over 4 weeks", "category_growth_4w over all categories",
+         lambda r: r.category_growth(4, market=True)),
+    ],
+    # As of the crawl: left out by default
+    "metadata": [
+        ("price", "dollars", "price", "the metadata's price", lambda r: r.price()),
+        ("price_missing", "0 or 1", "price unknown", "the metadata have no price", lambda r: np.isnan(r.price())),
+    ],
+    "votes": _means("helpful_votes", (4, 52), "votes/review", "helpful votes per review", "mean", name="helpful"),
+}
+"""The features by the data that they are computed from."""
+# fmt: on
+FEATURES = tuple(Feature(*row, source) for source, rows in TABLE.items() for row in rows)
 
 
 def selection(as_of_crawl: bool) -> list[Feature]:

@@ -185,7 +185,8 @@ def simulate(config: MarketConfig) -> Iterator[Products]:
     A chunk depends only on the config, its number, and one factor on all rates. For this factor the expected counts of all
     chunks are summed before the first chunk is yielded, which takes less than a tenth of the time of writing.
     """
-    trends = _category_trends(config)
+    # C: random walks, (num_weeks, num_categories)
+    trends = 0.02 * _generator(config, "trends").normal(size=(config.num_weeks, len(CATEGORIES))).cumsum(axis=0)
     chunks = range(math.ceil(config.num_products / PRODUCTS_PER_CHUNK))
     expected = sum(weekly_reviews(_products(config, trends, chunk).rate, draw=np.asarray).sum() for chunk in chunks)
     for chunk in chunks:
@@ -290,7 +291,8 @@ def _products(config: MarketConfig, trends: np.ndarray, chunk: int) -> Products:
     season = (
         category_values["season_height"] * (1 - price_rank / 2) * np.cos(2 * np.pi * (year - category_values["season_peak"]))
     )
-    holiday = category_values["holiday_height"] * (1 - price_rank) * _holiday(year)
+    is_holiday = (year > 0.885) & (year < 0.98)  # from about 20 November to 24 December
+    holiday = category_values["holiday_height"] * (1 - price_rank) * is_holiday
     age = week - launch_week
     known = -np.expm1(-(np.maximum(age, 0) + 1) / (category_values["launch_weeks"] * (1 + price_rank / 2)))
     life = np.log(known) - np.maximum(age, 0) / rng.lognormal(np.log(LIFE_WEEKS), 0.5, size)
@@ -361,20 +363,10 @@ def _popularity(config: MarketConfig, number: np.ndarray) -> np.ndarray:
     return (rank + 1 + POPULARITY_HEAD * num_products) ** -POPULARITY_EXPONENT
 
 
-def _category_trends(config: MarketConfig) -> np.ndarray:
-    """C: random walks, (num_weeks, num_categories)."""
-    return 0.02 * _generator(config, "trends").normal(size=(config.num_weeks, len(CATEGORIES))).cumsum(axis=0)
-
-
 def year_fraction(config: MarketConfig) -> np.ndarray:
     """The Thursday of each week as a fraction of its year, (num_weeks,)."""
     days = np.datetime64(config.first_day) + 7 * np.arange(config.num_weeks) + 3
     return (days - days.astype("datetime64[Y]")).astype(np.int64) / 366
-
-
-def _holiday(year: np.ndarray) -> np.ndarray:
-    """1 from about 20 November to 24 December, else 0."""
-    return ((year > 0.885) & (year < 0.98)).astype(float)
 
 
 def _starts(rng: np.random.Generator, per_year: float, shape: tuple[int, int]) -> np.ndarray:

@@ -1,7 +1,6 @@
 """Parts of the report that only hot_sellers has: headline, products with reasons, scores by week, a time line of splits."""
 
 import datetime
-import re
 from typing import Any
 
 import numpy as np
@@ -9,6 +8,7 @@ import numpy as np
 from ensemble import metrics
 from ensemble.data.inputs import FORECAST
 from ensemble.predictor.fit import ENSEMBLE
+from ensemble.recipes.hot_sellers.features import FEATURES
 from ensemble.recipes.hot_sellers.outputs import PRODUCT_COLUMNS
 from ensemble.recipes.hot_sellers.weekly import monday
 from ensemble.report.commands import settings_words
@@ -31,50 +31,6 @@ METRIC_DESCRIPTIONS = {
     "lift_at_5pct": "That precision as a multiple of the base rate.",
 }
 """Descriptions of the columns of the score table."""
-FEATURE_WORDS = (
-    (r"reviews_total", "reviews ever"),
-    (r"reviews_per_week", "reviews a week since its first"),
-    (r"reviews_same_(\d+)w_last_year", "reviews in the same {} weeks a year ago"),
-    (r"reviews_(\d+)w", "reviews in {} weeks"),
-    (r"growth_last_year", "growth in reviews a year ago, in the weeks that now lie ahead"),
-    (r"growth_(\d+)w_a_month_ago", "growth in reviews over {} weeks, a month ago"),
-    (r"growth_(\d+)w", "growth in reviews over {} weeks"),
-    (r"acceleration_(\d+)w", "change in a month of the growth over {} weeks"),
-    (r"share_1w_of_(\d+)w", "share of {} weeks’ reviews in the last week"),
-    (r"share_(\d+)w_of_(\d+)w", "share of {1} weeks’ reviews in the last {0}"),
-    (r"share_(\d+)w_of_total", "share of all its reviews in the last {} weeks"),
-    (r"active_weeks_(\d+)w", "weeks with a review, of the last {}"),
-    (r"weekly_deviation_(\d+)w", "spread of weekly reviews in {} weeks"),
-    (r"age", "weeks since its first review"),
-    (r"weeks_since_review", "weeks since a week with a review"),
-    (r"weeks_since_second", "weeks since the second last week with a review"),
-    (r"expected_by_last_year", "last year’s reviews in the weeks that now lie ahead, relative to the last 4 weeks"),
-    (r"year_(sine|cosine)", "time of the year ({})"),
-    (r"weeks_to_thanksgiving", "weeks to Thanksgiving"),
-    (r"weeks_to_christmas", "weeks to Christmas"),
-    (r"holidays_next_(\d+)w", "public holidays in the next {} weeks"),
-    (r"rating_total", "mean rating ever"),
-    (r"rating_change_4w", "mean rating in 4 weeks minus that in 52 weeks"),
-    (r"rating_change_12w", "mean rating in 12 weeks minus that in the 12 weeks before"),
-    (r"rating_deviation_(\d+)w", "spread of ratings in {} weeks"),
-    (r"rating_(\d+)w", "mean rating in {} weeks"),
-    (r"fives_(\d+)w", "share of five-star ratings in {} weeks"),
-    (r"ones_(\d+)w", "share of one-star ratings in {} weeks"),
-    (r"verified_(\d+)w", "share of verified purchases in {} weeks"),
-    (r"images_(\d+)w", "images per review in {} weeks"),
-    (r"words_(\d+)w", "words per review in {} weeks"),
-    (r"sentiment_(\d+)w", "positive minus negative words per review in {} weeks"),
-    (r"helpful_(\d+)w", "helpful votes per review in {} weeks"),
-    (r"category", "category"),
-    (r"category_reviews_(\d+)w", "its category’s reviews in {} weeks"),
-    (r"category_growth_last_year", "its category’s growth a year ago, in the weeks that now lie ahead"),
-    (r"category_growth_(\d+)w", "its category’s growth over {} weeks"),
-    (r"share_of_category_(\d+)w", "share of its category’s reviews in {} weeks"),
-    (r"market_growth_(\d+)w", "the whole market’s growth over {} weeks"),
-    (r"price", "price"),
-    (r"price_missing", "price unknown"),
-)
-"""Short descriptions of features by patterns of their names; `{}` stands for the numbers in a name."""
 
 
 def parts(run: Run) -> dict[str, Any]:
@@ -116,11 +72,9 @@ def prepare_words(about: dict[str, Any]) -> list[str]:
 
 
 def feature_label(feature: dict[str, Any]) -> str:
-    """A short description of a feature in the manifest; its `meaning` if no pattern matches its name."""
-    for pattern, words in FEATURE_WORDS:
-        if match := re.fullmatch(pattern, feature["name"]):
-            return words.format(*match.groups()).replace(" 1 weeks", " 1 week")
-    return feature["meaning"]
+    """A short description of a feature in the manifest; its `meaning` if the table of features does not have it."""
+    labels = {known.name: known.label for known in FEATURES}
+    return labels.get(feature["name"], feature["meaning"])
 
 
 def _products(run: Run) -> dict[str, Any]:

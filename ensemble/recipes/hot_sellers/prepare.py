@@ -104,7 +104,7 @@ def prepare(config: PrepareConfig, like: dict[str, Any] | None = None) -> dict[s
             ],
             "has_text": facts["has_text"],
             **coverage.lacking(covered),
-            **coverage.changed_min_matched(config),
+            **({"min_matched": config.min_matched} if config.min_matched != PrepareConfig.min_matched else {}),
         }
         if like is not None and (fractions := coverage.too_few(about, like)):
             missing = {what: round(1 - fraction, 6) for what, fraction in fractions.items()}
@@ -301,7 +301,9 @@ class _Builder:
                         table = self._table(rows, part, next_id)
                         writer.write(table)
                         next_id += table.num_rows
-                        self._count(piece, table)
+                        count = self.counts.setdefault(piece, {"rows": 0, "hot": 0})
+                        count["rows"] += table.num_rows
+                        count["hot"] += int(np.nansum(table["hot"].to_numpy()))
 
     def write_rows(self, folder: Path, fold: int | None = None) -> None:
         """Concatenate pieces to the splits of all data, or of one fold, as `folder`/SPLIT."""
@@ -419,11 +421,6 @@ class _Builder:
                 for name, values in columns.items()
             }
         )
-
-    def _count(self, piece: folds.Weeks, table: pa.Table) -> None:
-        count = self.counts.setdefault(piece, {"rows": 0, "hot": 0})
-        count["rows"] += table.num_rows
-        count["hot"] += int(np.nansum(table["hot"].to_numpy()))
 
     def _series(self) -> Iterator[weekly.WeeklySeries]:
         return (weekly.WeeklySeries.from_frame(pl.read_ipc(part["path"])) for part in self.parts)

@@ -22,7 +22,7 @@ from ensemble.errors import UserError
 from ensemble.neural.loader import Batch
 from ensemble.neural.optim import adamw
 from ensemble.recipe import Size
-from ensemble.recipes.hot_sellers import pretrained, size
+from ensemble.recipes.hot_sellers import pretrained
 from ensemble.recipes.hot_sellers.model import TARGETS, Forecaster, HashedTextEncoder, PretrainedTextEncoder
 from ensemble.recipes.hot_sellers.settings import RecipeConfig
 
@@ -163,7 +163,30 @@ class HotSellers:
         )
 
     def size(self, num_rows: int) -> Size:
-        return size.estimate(self.config, self.about, self.num_reviews, num_rows, NUM_WEEKS, len(SERIES))
+        """The size for a micro-batch of `num_rows` rows, without the parameters of a pretrained text encoder."""
+        config, about, num_reviews = self.config, self.about, self.num_reviews
+        width, num_features = config.width, sum(feature["name"] != "category" for feature in about["features"])
+        block, hashes_words = 8 * width**2 + 11 * width, bool(num_reviews) and not config.text_encoder
+        num_tokens, vocabulary_size = about["config"]["num_tokens"], about["config"]["vocabulary_size"]
+        num_parameters = (
+            config.num_layers * block
+            + (NUM_WEEKS + len(SERIES) + 3 + len(about["categories"])) * width
+            + 4 * num_features * width + 2 * width**2 + 3 * width
+            + 6 * width**2 + 8 * width + (2 * width + 1) * len(TARGETS) + width
+        )  # fmt: skip
+        if num_reviews:
+            num_parameters += block + width**2 + 4 * width
+        if hashes_words:
+            num_parameters += (vocabulary_size + num_tokens) * width + config.text_layers * block
+        words = num_rows * num_reviews * num_tokens
+        per_block = 1 if config.gradient_checkpointing else 8  # activations kept for the backward pass
+        activations = num_rows * NUM_WEEKS * width * per_block * config.num_layers
+        activations += words * width * (1 + per_block * config.text_layers) if hashes_words else 0
+        return Size(
+            num_parameters=num_parameters,
+            batch_bytes=8 * words + 4 * activations,
+            settings=("recipe.width", "recipe.num_layers", "recipe.num_reviews", "recipe.text_layers"),
+        )
 
     def optimizers(self, model: torch.nn.Module, learning_rate: float, weight_decay: float) -> list[torch.optim.Optimizer]:
         return [adamw(model, learning_rate, weight_decay)]
@@ -241,16 +264,9 @@ def _check(config: RecipeConfig) -> None:
     configuration.check(
         config,
         "recipe.",
-        width=(config.width >= 1, "at least 1"),
-        num_heads=(config.num_heads >= 1, "at least 1"),
-        num_layers=(config.num_layers >= 0, "0 or more"),
-        text_layers=(config.text_layers >= 0, "0 or more"),
-        num_reviews=(config.num_reviews >= 0, "0 or more"),
+        at_least_1="width num_heads",
+        at_least_0="num_layers text_layers num_reviews focal_gamma weight_growth weight_rating weight_engagement",
         dropout=(0 <= config.dropout < 1, "0 or more and below 1"),
-        focal_gamma=(config.focal_gamma >= 0, "0 or more"),
-        weight_growth=(config.weight_growth >= 0, "0 or more"),
-        weight_rating=(config.weight_rating >= 0, "0 or more"),
-        weight_engagement=(config.weight_engagement >= 0, "0 or more"),
     )
     if config.width % config.num_heads:
         near = max(1, round(config.width / config.num_heads)) * config.num_heads

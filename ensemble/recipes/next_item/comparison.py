@@ -197,7 +197,7 @@ def score(table: Table, data: str | Path, best: str, num_draws: int, seed: int) 
     """The content of scores.json."""
     count = Column(open_table(Path(data) / "items"), "count").all()
     names = [member.name for member in table.members]
-    rankings.check_names(names)
+    predictions.check_names(names)
     gain = np.stack([item_metrics.ndcg(member.rank, 10) for member in table.members], axis=1)
     reference = names.index(best)
 
@@ -278,27 +278,21 @@ def _cell(interval: dict[str, float], form: str) -> str:
 
 
 def _draw(file: Path, scores: dict[str, Any]) -> None:
-    import matplotlib
+    from matplotlib.figure import Figure
 
-    matplotlib.use("Agg")
-    import matplotlib.pyplot as plt
-
-    figure, axes = plt.subplots(figsize=(7, 4.5), layout="constrained")
+    figure = Figure(figsize=(7, 4.5), layout="constrained")
+    axes = figure.add_subplot()
     for name, member in scores["members"].items():
         parts = member["by_length"]
-        axes.plot(
-            list(parts), [part[METRIC] for part in parts.values()], "o--" if member["is_baseline"] else "o-", label=name
-        )
+        style = "o--" if member["is_baseline"] else "o-"
+        axes.plot(list(parts), [part[METRIC] for part in parts.values()], style, label=name)
     parts = next(iter(scores["members"].values()))["by_length"]
     axes.set_xticks(range(len(parts)), [f"{length}\n{part['rows']:,} rows" for length, part in parts.items()])
-    axes.set_xlabel("items taken before")
-    axes.set_ylabel("NDCG@10")
+    axes.set(xlabel="items taken before", ylabel="NDCG@10", title=f"{scores['split']}: NDCG@10 by length of history")
     axes.set_ylim(0)
-    axes.set_title(f"{scores['split']}: NDCG@10 by length of history")
     axes.spines[["top", "right"]].set_visible(False)
     axes.legend(fontsize="small")
     figure.savefig(file, dpi=120, format="png")
-    plt.close(figure)
 
 
 def _paths(folder: str | Path, split: str) -> list[Path]:

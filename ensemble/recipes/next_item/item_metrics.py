@@ -27,10 +27,10 @@ def item_scores(
     a random item of the ten best has a higher count than a random target, plus half the probability of equal counts: 0.5 if
     the best items are as popular as the targets, towards 1 if only popular items are ranked high.
     """
-    scores = {}
+    scores: dict[str, float] = {}
     for cut_off in CUT_OFFS:
-        for name, metric in (("hr", hit), ("ndcg", ndcg), ("mrr", reciprocal_rank)):
-            scores[f"{name}_at_{cut_off}"] = float(metric(rank, cut_off).mean())
+        gains = {"hr": hit(rank, cut_off), "ndcg": ndcg(rank, cut_off), "mrr": hit(rank, cut_off) / rank}
+        scores |= {f"{name}_at_{cut_off}": float(gain.mean()) for name, gain in gains.items()}
     best = items[:, :BEST]
     best = best[best > 0]
     scores["coverage_at_10"] = len(np.unique(best)) / len(count)
@@ -68,8 +68,3 @@ def hit(rank: np.ndarray, cut_off: int) -> np.ndarray:
 def ndcg(rank: np.ndarray, cut_off: int) -> np.ndarray:
     """NDCG of each row, (num_rows,)."""
     return hit(rank, cut_off) / np.log2(rank + 1)
-
-
-def reciprocal_rank(rank: np.ndarray, cut_off: int) -> np.ndarray:
-    """1 / rank of each row, 0 beyond the cut-off; (num_rows,)."""
-    return hit(rank, cut_off) / rank

@@ -25,7 +25,7 @@ import numpy as np
 import pyarrow as pa
 
 from ensemble.errors import UserError
-from ensemble.predictions import read_checked, write_checked
+from ensemble.predictions import ORIGIN, check_origins, read_checked, refuse_repeated_rows, write_checked
 from ensemble.recipes.next_item.item_ranks import NUM_SAMPLED
 
 NUMBERS = {
@@ -37,7 +37,7 @@ NUMBERS = {
     "rank_of_101": pa.float64(),
 }
 LISTS = {"items": pa.int32(), "scores": pa.float32()}
-ABOUT = ("recipe", "split", "member", "fingerprint")
+DOCUMENT = "ensemble/recipes/next_item/rankings.py"
 SAME_FOR_ALL = ("user", "target", "length")
 
 
@@ -71,7 +71,7 @@ def write(path: str | Path, rankings: Rankings) -> None:
     for name, kind in LISTS.items():
         values = getattr(rankings, name)
         arrays[name] = pa.FixedSizeListArray.from_arrays(pa.array(values.ravel(), kind), values.shape[1])
-    about = {name: getattr(rankings, name) for name in (*ABOUT, "config")}
+    about = {name: getattr(rankings, name) for name in (*ORIGIN, "config")}
     write_checked(path, "ranking file", pa.table(arrays), about)
 
 
@@ -80,26 +80,17 @@ def read(path: str | Path) -> Rankings:
 
     Raises `UserError` when the file is missing or damaged, lacks a column or the metadata, or holds NaN or repeated ids.
     """
-    table, about = read_checked(path, "ranking file")
-    missing = [name for name in (*NUMBERS, *LISTS) if name not in table.column_names]
-    missing += [f"metadata '{name}'" for name in ABOUT if name not in about]
-    if missing:
-        raise UserError(
-            f"{path} is not a ranking file, it lacks: {', '.join(missing)}; see ensemble/recipes/next_item/rankings.py"
-        )
+    table, about = read_checked(path, "ranking file", (*NUMBERS, *LISTS), DOCUMENT)
     for name, expected in {**NUMBERS, **LISTS}.items():
         kind = table.schema.field(name).type
         fits = pa.types.is_fixed_size_list(kind) and kind.value_type == expected if name in LISTS else kind == expected
         if not fits or table[name].null_count:
-            raise UserError(
-                f"{path}: the column {name} is {kind}, not {expected} without nulls; see "
-                "ensemble/recipes/next_item/rankings.py"
-            )
+            raise UserError(f"{path}: the column {name} is {kind}, not {expected} without nulls; see {DOCUMENT}")
     lists = {name: table[name].combine_chunks() for name in LISTS}
     rankings = Rankings(
         **{name: table[name].to_numpy() for name in NUMBERS},
         **{name: column.flatten().to_numpy().reshape(len(table), column.type.list_size) for name, column in lists.items()},
-        **{name: about[name] for name in ABOUT},
+        **{name: about[name] for name in ORIGIN},
         config=about.get("config", {}),
     )
     _check(rankings, Path(path))
@@ -114,15 +105,9 @@ def read_together(paths: Sequence[str | Path]) -> list[Rankings]:
     if not paths:
         raise UserError("there is no ranking file to read: write some with scripts/predict.py")
     members = [sorted_by_row(read(path)) for path in paths]
+    check_origins(members)
     first = members[0]
-    check_names([member.member for member in members])
     for member in members[1:]:
-        for what in ("fingerprint", "split", "recipe"):
-            if getattr(first, what) != getattr(member, what):
-                raise UserError(
-                    f"member {member.member} has {what} {getattr(member, what)}, but {first.member} has "
-                    f"{getattr(first, what)}: predict with both on the same prepared data and split"
-                )
         if not np.array_equal(member.row_id, first.row_id):
             raise UserError(
                 f"member {member.member} has other rows than {first.member}: predict again with both on the same split"
@@ -131,12 +116,6 @@ def read_together(paths: Sequence[str | Path]) -> list[Rankings]:
             if not np.array_equal(getattr(member, what), getattr(first, what)):
                 raise UserError(f"member {member.member} has another {what} than {first.member}: predict again with both")
     return members
-
-
-def check_names(names: Sequence[str]) -> None:
-    """Raise `UserError` if two members have the same name."""
-    if len(set(names)) < len(names):
-        raise UserError(f"two members have one name in {', '.join(names)}: give each its own with name=…")
 
 
 def sorted_by_row(rankings: Rankings) -> Rankings:
@@ -163,6 +142,4 @@ def _check(rankings: Rankings, path: Path) -> None:
             )
     if rankings.rank_of_101.max() > NUM_SAMPLED + 1:
         raise UserError(f"{path}: a rank of {NUM_SAMPLED + 1} is {rankings.rank_of_101.max():g}: predict again")
-    if np.unique(row_id).size < row_id.size:
-        ids, counts = np.unique(row_id, return_counts=True)
-        raise UserError(f"{path}: row {ids[counts > 1][0]} is ranked more than once")
+    refuse_repeated_rows(path, row_id)

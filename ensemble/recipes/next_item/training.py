@@ -298,18 +298,10 @@ def _check(config: RecipeConfig) -> None:
     configuration.check(
         config,
         "recipe.",
-        max_length=(config.max_length >= 1, "at least 1"),
-        width=(config.width >= 1, "at least 1"),
-        num_layers=(config.num_layers >= 0, "0 or more"),
-        num_heads=(config.num_heads >= 1, "at least 1"),
-        widening=(config.widening >= 1, "at least 1"),
+        at_least_1="max_length width num_heads widening num_intervals num_negatives",
+        at_least_0="num_layers num_streams negative_power num_groups",
         dropout=(0 <= config.dropout < 1, "0 or more and below 1"),
-        num_streams=(config.num_streams >= 0, "0 or more"),
-        num_intervals=(config.num_intervals >= 1, "at least 1"),
-        num_negatives=(config.num_negatives >= 1, "at least 1"),
-        negative_power=(config.negative_power >= 0, "0 or more"),
         gbce_calibration=(0 <= config.gbce_calibration <= 1, "between 0 and 1"),
-        num_groups=(config.num_groups >= 0, "0 or more"),
     )
     if config.width % config.num_heads:
         near = max(1, round(config.width / config.num_heads)) * config.num_heads

@@ -116,7 +116,16 @@ class PastEvents:
             gap = (moment - self.time[np.maximum(end - 2, begin)]) / MS_PER_DAY
             columns["days_since_previous"] = np.where(end - begin > 1, gap, np.nan)[owner]
         if self.common_clock:
-            columns |= self._clock_features(item, owner, moment, tick, count, first, last)
+            recent = {}
+            for days in WINDOWS_DAYS:
+                since = np.searchsorted(self.moments, moment - int(days * MS_PER_DAY))
+                recent[days] = count - self.taken.before(item, since[owner])[0]
+            columns |= {f"popularity_{days}": np.log1p(times) for days, times in recent.items()}
+            short, long = WINDOWS_DAYS
+            columns["trend"] = np.log((recent[short] + 1) / (recent[long] * short / long + 1))
+            for name, ends in (("age", first), ("days_since_taken", last)):
+                days_ago = (moment[owner] - self.moments[ends]) / MS_PER_DAY
+                columns[name] = np.where(count > 0, days_ago, np.nan)
         return {name: columns[name].astype(np.float32) for name in meanings(self.has_time, self.common_clock)}
 
     def _usual_popularity(self, begin: np.ndarray, end: np.ndarray, tick: np.ndarray) -> np.ndarray:
@@ -124,30 +133,6 @@ class PastEvents:
         event, owner = ranges(np.maximum(begin, end - NUM_RECENT), end)
         popularity = np.log1p(self.taken.before(self.item[event], tick[owner])[0])
         return np.bincount(owner, popularity, len(end)) / np.bincount(owner, minlength=len(end))
-
-    def _clock_features(
-        self,
-        item: np.ndarray,
-        owner: np.ndarray,
-        moment: np.ndarray,
-        tick: np.ndarray,
-        count: np.ndarray,
-        first: np.ndarray,
-        last: np.ndarray,
-    ) -> dict[str, np.ndarray]:
-        recent = []
-        for days in WINDOWS_DAYS:
-            since = np.searchsorted(self.moments, moment - int(days * MS_PER_DAY))
-            recent.append(count - self.taken.before(item, since[owner])[0])
-        short, long = WINDOWS_DAYS
-        known = count > 0
-        return {
-            f"popularity_{short}": np.log1p(recent[0]),
-            f"popularity_{long}": np.log1p(recent[1]),
-            "trend": np.log((recent[0] + 1) / (recent[1] * short / long + 1)),
-            "age": np.where(known, moment[owner] - self.moments[first], np.nan) / MS_PER_DAY,
-            "days_since_taken": np.where(known, moment[owner] - self.moments[last], np.nan) / MS_PER_DAY,
-        }
 
 
 class EventCounts:

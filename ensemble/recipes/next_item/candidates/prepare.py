@@ -112,27 +112,12 @@ def prepare(config: PrepareConfig) -> dict[str, Any]:
     has_time, common_clock = about["has_time"], about.get("common_clock", False)
     features = _features(column_of, candidate_features.meanings(has_time, common_clock))
     past = _past(Path(config.data), item, time, has_time=has_time, common_clock=common_clock)
-    census, next_row, by_time = Census(), 0, about["config"]["split"] == "time"
-    splits: dict[str, dict[str, int]] = {}
+    census, by_time = Census(), about["config"]["split"] == "time"
     kinds = ID_COLUMNS | {"target": pa.float32()} | {feature["name"]: pa.float32() for feature in features}
     schema = pa.schema([pa.field(name, kind) for name, kind in kinds.items()])
     with folders.new_folder(config.out, config.overwrite, KIND) as folder:
-        for name, split in _splits(config, by_time, sequences).items():
-            num_hits, generator = 0, np.random.default_rng([config.seed, len(splits) + 1])
-            with TableWriter(folder / "rows" / name, schema) as writer:
-                for columns in _tables(config, name, split, past, about["items"], column_of, generator):
-                    columns["row_id"] = next_row + np.arange(len(columns["item"]))
-                    next_row += len(columns["item"])
-                    num_hits += int(columns["target"].sum())
-                    writer.write(pa.table({field.name: pa.array(columns[field.name], field.type) for field in schema}))
-            census.read(len(split.index))
-            census.drop(MISSED, len(split.index) - num_hits if name != "test" else 0)
-            if num_hits < MIN_SEQUENCES:
-                raise UserError(
-                    f"the {name} split has {num_hits} sequences whose next item is among their candidates, fewer than "
-                    f"{MIN_SEQUENCES}: give more ranking files, raise num_candidates, or change shares"
-                )
-            splits[name] = {"rows": writer.num_rows, "sequences": len(split.index), "with_target": num_hits}
+        parts = _splits(config, by_time, sequences)
+        splits = _write_splits(folder, config, parts, past, about["items"], column_of, schema, census)
         task = Task(kind="ranking", target="target", metric="ndcg_at_10", group="group", cluster="cluster")
         return folders.write_manifest(
             folder,
@@ -164,6 +149,38 @@ def prepare(config: PrepareConfig) -> dict[str, Any]:
                 "alike": {"recipe": RECIPE, "features": [feature["name"] for feature in features]},
             },
         )
+
+
+def _write_splits(
+    folder: Path,
+    config: PrepareConfig,
+    parts: dict[str, SplitSequences],
+    past: PastEvents,
+    num_items: int,
+    column_of: dict[str, str],
+    schema: pa.Schema,
+    census: Census,
+) -> dict[str, dict[str, int]]:
+    """Write the rows of each split; returns the entry `splits` of the manifest."""
+    splits: dict[str, dict[str, int]] = {}
+    next_row = 0
+    for name, split in parts.items():
+        num_hits, generator = 0, np.random.default_rng([config.seed, len(splits) + 1])
+        with TableWriter(folder / "rows" / name, schema) as writer:
+            for columns in _tables(config, name, split, past, num_items, column_of, generator):
+                columns["row_id"] = next_row + np.arange(len(columns["item"]))
+                next_row += len(columns["item"])
+                num_hits += int(columns["target"].sum())
+                writer.write(pa.table({field.name: pa.array(columns[field.name], field.type) for field in schema}))
+        census.read(len(split.index))
+        census.drop(MISSED, len(split.index) - num_hits if name != "test" else 0)
+        if num_hits < MIN_SEQUENCES:
+            raise UserError(
+                f"the {name} split has {num_hits} sequences whose next item is among their candidates, fewer than "
+                f"{MIN_SEQUENCES}: give more ranking files, raise num_candidates, or change shares"
+            )
+        splits[name] = {"rows": writer.num_rows, "sequences": len(split.index), "with_target": num_hits}
+    return splits
 
 
 def _files(config: PrepareConfig) -> dict[str, list[Path]]:
@@ -282,7 +299,8 @@ def _tables(
         index = split.index[first : first + block_size]
         begin, end, number = sequences.begin[index], sequences.end[index], np.arange(len(index))
         # A candidate is one number: the number of its sequence in this block times stride, plus its item
-        keys_of = [_keys(number, file.items[index, : config.num_candidates], stride) for file in sequences.rankings]
+        items_of = [file.items[index, : config.num_candidates] for file in sequences.rankings]
+        keys_of = [np.where(items > 0, number[:, None] * stride + items, -1).ravel() for items in items_of]
         event, owner = ranges(begin, end)
         taken = np.unique(owner * stride + past.item[event])
         key = np.setdiff1d(np.concatenate([keys[keys >= 0] for keys in keys_of]), taken)
@@ -312,11 +330,6 @@ def _tables(
         columns["best_place"] = np.nanmin(place, axis=0) if place.size else place.sum(0)
         columns["fused"] = np.nansum(1 / (FUSION + place), axis=0)
         yield columns
-
-
-def _keys(number: np.ndarray, items: np.ndarray, stride: np.int64) -> np.ndarray:
-    """Keys of the items of each sequence, −1 where the item is 0; (num_sequences · num_candidates,)."""
-    return np.where(items > 0, number[:, None] * stride + items, -1).ravel()
 
 
 def _subsampled(
