@@ -10,7 +10,6 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
-from scipy.special import softmax
 
 from ensemble.commands import imports
 from ensemble.errors import UserError
@@ -106,7 +105,11 @@ def _from_margin(objective: Objective, margin: np.ndarray) -> np.ndarray:
     margin = margin.astype(np.float64)
     if objective.output == "probability":
         return 1 / (1 + np.exp(-margin))
-    return softmax(margin, axis=1) if objective.output == "probabilities" else margin
+    if objective.output != "probabilities":
+        return margin
+    from scipy.special import softmax
+
+    return softmax(margin, axis=1)
 
 
 def parameters(config: TreesConfig, objective: Objective) -> dict[str, Any]:
