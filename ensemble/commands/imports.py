@@ -27,11 +27,11 @@ def without(*packages: str) -> Iterator[None]:
     the user's may use these classes, so nothing is left out there.
     """
     absent = _Absent([package for package in packages if errors.is_command() and package not in sys.modules])
-    sys.meta_path.insert(0, absent)  # type: ignore[arg-type]
+    sys.meta_path.insert(0, absent)
     try:
         yield
     finally:
-        sys.meta_path.remove(absent)  # type: ignore[arg-type]
+        sys.meta_path.remove(absent)
 
 
 @functools.cache

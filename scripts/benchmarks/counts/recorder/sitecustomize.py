@@ -93,6 +93,6 @@ def finish() -> None:
 if os.path.isdir(FOLDER):
     start()
     os.register_at_fork(after_in_child=start)
-    sys.meta_path.insert(0, Finder())  # type: ignore[arg-type]
+    sys.meta_path.insert(0, Finder())
     sys.addaudithook(audit)
     atexit.register(finish)
