@@ -16,7 +16,10 @@ from typing import Any
 import numpy as np
 import pyarrow as pa
 
+from ensemble.commands import imports
 from ensemble.errors import UserError
+
+imports.pyarrow_alone()
 
 FILE = "data-00000-of-00001.arrow"
 DTYPES = {

@@ -36,8 +36,11 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 
 from ensemble import verification
+from ensemble.commands import imports
 from ensemble.errors import UserError
 from ensemble.folders import new_file
+
+imports.pyarrow_alone()
 
 REASONS = pa.list_(pa.struct({"feature": pa.string(), "value": pa.float32(), "contribution": pa.float32()}))
 REASONS_OF_CLASSES = pa.list_(pa.struct([*REASONS.value_type, pa.field("class", pa.int32())]))

@@ -36,7 +36,7 @@ class Rule:
     exempt: tuple[str, ...] = ()
 
 
-LEAVES = tuple(f"ensemble.{name}" for name in ("errors", "configuration", "cores", "signals"))
+LEAVES = tuple(f"ensemble.{name}" for name in ("errors", "configuration", "cores", "signals", "commands.imports"))
 FILES = (*LEAVES, *(f"ensemble.{name}" for name in ("folders", "arrow", "task", "data.inputs")))
 """What every part may use: errors, settings, and folders of Arrow files with a manifest."""
 NEURAL, TREES = ("ensemble.neural",), ("ensemble.trees",)

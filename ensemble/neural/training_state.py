@@ -214,6 +214,8 @@ class TrainingState:
             self.scaler.load_state_dict(description["scaler"])
 
     def _unwrapped(self) -> torch.nn.Module:
+        if self._accelerator.num_processes == 1 and not self.is_sharded:
+            return self.model  # not wrapped; `unwrap_model` would import torch._dynamo
         return self._accelerator.unwrap_model(self.model, keep_torch_compile=False)
 
     def _averages(self) -> Tensors:

@@ -14,7 +14,6 @@ from typing import Any
 
 import numpy as np
 import pandas as pd
-from scipy.special import softmax
 
 from ensemble.errors import UserError
 from ensemble.trees.boosting import Scores, Stopped, Training
@@ -194,7 +193,11 @@ def predict(booster: Any, features: np.ndarray) -> np.ndarray:
     raw = np.asarray(booster.predict(frame(features, names, categories), prediction_type="RawFormulaVal", thread_count=1))
     if loss == "Logloss":
         return 1 / (1 + np.exp(-raw))
-    return softmax(raw, axis=1) if loss == "MultiClass" else raw
+    if loss != "MultiClass":
+        return raw
+    from scipy.special import softmax
+
+    return softmax(raw, axis=1)
 
 
 def contributions(booster: Any, features: np.ndarray, of_class: np.ndarray | None = None) -> np.ndarray:

@@ -19,7 +19,6 @@ from typing import Any, TypeVar
 
 import numpy as np
 import pyarrow as pa
-from scipy.special import softmax
 
 from ensemble import folders
 from ensemble.data import inputs, out_of_fold
@@ -69,6 +68,8 @@ def average_predictions(output: str, predictions: list[np.ndarray]) -> np.ndarra
         clipped = [np.clip(prediction, 1e-7, 1 - 1e-7) for prediction in predictions]
         return 1 / (1 + np.exp(-np.mean([np.log(share) - np.log1p(-share) for share in clipped], axis=0)))
     if output == "probabilities":
+        from scipy.special import softmax
+
         return softmax(np.mean([np.log(np.maximum(shares, 1e-12)) for shares in predictions], axis=0), axis=1)
     return np.mean(predictions, axis=0)
 

@@ -10,7 +10,6 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
-from scipy.special import softmax
 
 from ensemble.commands import imports
 from ensemble.errors import UserError
@@ -92,7 +91,11 @@ class Booster:
         margin = self.booster.predict(self._held_out, output_margin=True).astype(np.float64)
         if self.objective.output == "probability":
             return 1 / (1 + np.exp(-margin))
-        return softmax(margin, axis=1) if self.objective.output == "probabilities" else margin
+        if self.objective.output != "probabilities":
+            return margin
+        from scipy.special import softmax
+
+        return softmax(margin, axis=1)
 
     def first_rounds(self, num_rounds: int) -> Any:
         return self.booster[:num_rounds]

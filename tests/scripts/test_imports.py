@@ -18,6 +18,18 @@ errors.run(main)
 ORDINARY = "import sys, ensemble.trees.lgbm, lightgbm; print(lightgbm.LGBMRegressor(n_estimators=1).n_estimators)"
 
 
+ARROW = """
+import sys
+from ensemble import errors
+def main():
+    from ensemble import predictions
+    table = predictions.pa.table({"a": predictions.np.arange(3)})
+    print("pandas" in sys.modules, table["a"].to_numpy().sum())
+    print(table.to_pandas()["a"].sum())
+errors.run(main)
+"""
+
+
 def printed(code: str) -> list[str]:
     return subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True).stdout.split("\n")
 
@@ -31,3 +43,8 @@ def test_a_command_imports_the_library_alone(module: str) -> None:
 def test_a_program_of_the_user_has_the_wrappers() -> None:
     """LGBMRegressor would say that scikit-learn is missing."""
     assert printed(ORDINARY)[0] == "1"
+
+
+def test_pyarrow_in_a_command_leaves_pandas_out() -> None:
+    """Each start would take half a second longer; or a table could not become a DataFrame any more."""
+    assert printed(ARROW)[:2] == ["False 3", "3"]
