@@ -36,8 +36,6 @@ from ensemble.trees.rows import TreeData
 from ensemble.trees.settings import TreesConfig
 
 FILE = "model.safetensors"
-ROUNDS = "candidate"
-"""The entry of summary.json with the number of the best candidate, from 1."""
 METRICS = {"binary": "log_loss", "multiclass": "multiclass_log_loss", "regression": "root_mean_squared_error"}
 CANDIDATES = tuple(itertools.product((False, True), 10.0 ** np.arange(0.5, -6, -1)))
 """Whether the model has columns of ranks, and λ of the objective: the mean loss + λ / 2 × the sum of squared weights."""

@@ -139,7 +139,7 @@ def _summary(
         "metric": objective.metric,
         "output": objective.output,
         **({"scaling": scalings[0]} if len(scalings) == 1 else {"scalings": scalings} if scalings else {}),
-        getattr(library, "ROUNDS", "trees"): result.best_round,
+        "candidate" if config.library == "linear" else "trees": result.best_round,
         **({} if result.learning_rate is None else {"learning_rate": result.learning_rate}),
         **({"models": len(result.models)} if cv else {}),
         "memory": config.memory,
