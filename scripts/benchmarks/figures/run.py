@@ -54,6 +54,7 @@ NEXT_ITEM = ("ensemble/recipes/next_item", "ensemble/neural")
 MEASURED = {
     "autogluon": (*PREPARE, *NEURAL, *TREES, *JOINING, f"{BENCHMARKS}/autogluon"),
     "counts": ("scripts/*.py", *PREPARE, *NEURAL, *TREES, *JOINING, "ensemble/report", f"{BENCHMARKS}/counts"),
+    "emulator_cpp": ("ensemble/recipes/emulator", f"{BENCHMARKS}/emulator_physics"),
     "emulator_jacobian": ("ensemble/recipes/emulator", f"{BENCHMARKS}/emulator_physics"),
     "emulator_lorenz96": (*EMULATOR, "ensemble/neural"),
     "emulator_skill": (*EMULATOR, "ensemble/neural", *TREES, *JOINING),
@@ -76,6 +77,7 @@ MEASURED = {
     "sudoku_demo": (SUDOKU, "ensemble/neural", f"{BENCHMARKS}/sudoku"),
     "sudoku_9x9": (SUDOKU, "ensemble/neural", f"{BENCHMARKS}/sudoku"),
     "sudoku_selection": (SUDOKU, "ensemble/neural", f"{BENCHMARKS}/sudoku"),
+    "sudoku_throughput": (SUDOKU, "ensemble/neural", f"{BENCHMARKS}/sudoku"),
     "sudoku_table": ("ensemble/neural/optimizers.py", f"{SUDOKU}/layers.py", f"{BENCHMARKS}/sudoku"),
     "tables": (*TABLE, *NEURAL, *TREES, *JOINING),
     "threads": (*TREES, "ensemble/cores.py", f"{BENCHMARKS}/trees"),
