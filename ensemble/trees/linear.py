@@ -90,7 +90,7 @@ class Design:
             np.clip((numbers - self.center_S) / self.scale_S, -MOST_DEVIATIONS, MOST_DEVIATIONS),
             np.isnan(features[:, self.missing_M]),
             features[:, self.category_C] == self.code_C,
-            np.array(ranks).reshape(-1, len(features)).T,
+            np.array(ranks).reshape(numbers.T.shape).T,
         ]
         return np.concatenate(parts, axis=1)
 

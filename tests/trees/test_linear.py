@@ -68,6 +68,7 @@ def test_columns_of_numbers_categories_and_missing_values(fitted: Any) -> None:
     scores = columns[:, np.flatnonzero(design.number_S == design.missing_M[0])[0]]
     assert not scores[missing].any()
     assert np.std(scores[~missing]) == pytest.approx(1, abs=0.1)
+    assert design.columns(features[:0]).shape == (0, columns.shape[1])
     unknown = features[:1].copy()
     unknown[0, design.category_C[0]] = 1e6
     part = design.columns(unknown)[0, len(design.number_S) + len(design.missing_M) :][: len(design.code_C)]
