@@ -12,6 +12,7 @@ Instead of a number of trees, early stopping chooses one of `CANDIDATES`: the on
 """
 
 import dataclasses
+import importlib
 import itertools
 import json
 import math
@@ -37,7 +38,7 @@ from ensemble.trees.settings import TreesConfig
 
 FILE = "model.safetensors"
 METRICS = {"binary": "log_loss", "multiclass": "multiclass_log_loss", "regression": "root_mean_squared_error"}
-CANDIDATES = tuple(itertools.product((False, True), 10.0 ** np.arange(0.5, -6, -1)))
+CANDIDATES = tuple(itertools.product((False, True), 10.0 ** np.arange(0.5, -8, -1)))
 """Whether the model has columns of ranks, and λ of the objective: the mean loss + λ / 2 × the sum of squared weights."""
 NUM_QUANTILES = 100
 MOST_DEVIATIONS = 5.0
@@ -163,6 +164,7 @@ def train_copies(
 
     run : maps a function over numbers, several at once.
     """
+    importlib.import_module("sklearn.linear_model")  # which takes seconds
     num_at_once = max(1, min(config.threads, len(parts)))
     seconds = training.seconds_left() / math.ceil(len(parts) / num_at_once)
 
@@ -277,19 +279,26 @@ def _logistic(columns: np.ndarray, dataset: Dataset, objective: Objective) -> Fi
     target = np.concatenate([dataset.target.astype(np.int64), np.arange(num_classes)])
     weight = np.concatenate([weight, np.full(num_classes, PRIOR_ROWS * sum_weights / len(weight))])
     models: dict[int, LogisticRegression] = {}
+    axes: dict[int, np.ndarray] = {}
 
     def fit(used: int, penalty: float) -> tuple[np.ndarray, np.ndarray]:
         if not used:  # scikit-learn refuses to fit intercepts alone
             shares = np.bincount(target, weights=weight) / weight.sum()
             logits = np.log(shares) if objective.num_classes > 1 else logit(shares[1:])
             return np.zeros((len(logits), 0)), logits
-        is_small = used * objective.num_classes <= NEWTON_WEIGHTS
+        inputs = columns[:, :used]
+        if used > len(columns):  # the weights that minimise the objective are in the span of the rows
+            if used not in axes:
+                axes[used] = np.linalg.svd(inputs, full_matrices=False)[2]
+            inputs = inputs @ axes[used].T
+        is_small = inputs.shape[1] * objective.num_classes <= NEWTON_WEIGHTS
         model = models.setdefault(used, LogisticRegression(warm_start=True, max_iter=MOST_STEPS))
         model.set_params(C=1 / (penalty * sum_weights), solver="newton-cholesky" if is_small else "lbfgs")
         with warnings.catch_warnings():
             warnings.simplefilter("ignore", ConvergenceWarning)
-            model.fit(columns[:, :used], target, sample_weight=weight)
-        return model.coef_.copy(), model.intercept_.copy()
+            model.fit(inputs, target, sample_weight=weight)
+        weight_KD = model.coef_ @ axes[used] if used in axes else model.coef_.copy()
+        return weight_KD, model.intercept_.copy()
 
     return fit
 

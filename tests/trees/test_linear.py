@@ -59,6 +59,24 @@ def test_each_candidate_is_the_minimum_of_its_objective(kind: str, with_ranks: b
     assert model.weights_TKD[number][:, :used] == pytest.approx(expected.coef_, abs=1e-3)
 
 
+def test_more_columns_than_rows_have_the_minimum_too(tmp_path: Path) -> None:
+    """Where they are rotated first, weights in another basis would be returned."""
+    generator = np.random.default_rng(0)
+    frame = frame_of("binary").head(40).with_columns(pl.Series(f"x{n}", generator.normal(size=40)) for n in range(60))
+    data = prepared_of(tmp_path, frame, drop=("day",))
+    config, rows = config_of("linear", data), rows_of(data)
+    model, _ = linear.train_copy(config, 0, rows, rows, lambda: False)
+    dataset = dataset_of(objective_of(config, rows), rows)
+    columns = model.design.columns(np.concatenate(list(dataset.rows.batches())))
+    used = model.design.num_columns(False)
+    assert used > len(columns) + 2
+    columns, target = np.concatenate([columns[:, :used], np.zeros((2, used))]), np.append(dataset.target, [0, 1])
+    weights = np.append(np.ones(len(rows)), [linear.PRIOR_ROWS] * 2)
+    penalty = linear.CANDIDATES[1][1]
+    expected = LogisticRegression(C=1 / (penalty * len(rows)), tol=1e-8, max_iter=1000).fit(columns, target, weights)
+    assert model.weights_TKD[1][:, :used] == pytest.approx(expected.coef_, abs=1e-3)
+
+
 def test_columns_of_numbers_categories_and_missing_values(fitted: Any) -> None:
     """A column that is not centred would move the mean row, from which contributions are counted."""
     model, features, _, _ = fitted("regression")

@@ -6,7 +6,7 @@ from ensemble.data.cross_validation import CrossValidation
 from ensemble.pipeline.plan import PlannedMember
 
 FEW_ROWS = 10_000
-MOST_LINEAR_WORK = 5e9
+MOST_LINEAR_WORK = 2e10
 """The linear model is a member if the fit of a copy takes fewer operations, which are some seconds."""
 SMALL: dict[str, dict[str, Any]] = {
     "lightgbm": {"max_leaves": 15, "column_fraction": 0.5, "l2": 5.0},
@@ -32,7 +32,7 @@ def plan(about: dict[str, Any], num_threads: int) -> list[PlannedMember]:
     # If only a small part of a fold stops its copy, the copy is not fitted again on this part
     common = {**COMMON, "regrow": cv is None or cv.stop_share == 1}
     planned = [
-        PlannedMember(name="linear", kind="trees", settings={"library": "linear", "regrow": common["regrow"]}, share=0.5)
+        PlannedMember(name="linear", kind="trees", settings={"library": "linear", "regrow": common["regrow"]}, share=3.0)
     ][: _linear_work(about) <= MOST_LINEAR_WORK]
     planned += [
         PlannedMember(name=library, kind="trees", settings={"library": library, **common, **tuned}, share=SHARES[library])
@@ -60,5 +60,5 @@ def _linear_work(about: dict[str, Any]) -> float:
     num_columns = sum(min(feature.get("categories") or 2, 100) for feature in about["features"])
     if task["kind"] == "regression":  # a singular value decomposition
         return 10.0 * num_rows * num_columns * min(num_rows, num_columns)
-    num_weights = num_columns * max(1, len(task.get("classes") or ()))
-    return 14.0 * num_rows * num_weights * min(5 * num_weights, 200)  # Newton's method, or the steps of L-BFGS
+    num_weights = min(num_rows, num_columns) * max(1, len(task.get("classes") or ()))
+    return 18.0 * num_rows * num_weights * min(5 * num_weights, 200)  # Newton's method, or the steps of L-BFGS
