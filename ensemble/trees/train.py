@@ -380,5 +380,6 @@ def check(config: TreesConfig) -> None:
         seed=(config.seed >= 0, "0 or more"),
         chunk_rounds=(config.chunk_rounds >= 1, "at least 1"),
         checkpoint_s=(config.checkpoint_s >= 0, "0 or more"),
+        max_seconds=(config.max_seconds >= 0, "0 or more"),
         timeout_s=(config.timeout_s > 0, "more than 0"),
     )

@@ -4,7 +4,7 @@
     python scripts/prepare_data.py --recipe sudoku 'source=[train.csv.gz]' 'test_source=[test.csv.gz]' out=runs/extreme
 
     rows/S    row_id int64, puzzle and solution fixed_size_list<uint8>[cells] (0 is a blank), clues int16, backtracks int32,
-              and rating int32 where a file gives one (-1 for puzzles without)
+              and rating float32 where a file gives one (-1 for puzzles without)
 
 Training applies random symmetries. Of each orbit (all images of a puzzle under the symmetries, `orbits.py`) there is one
 puzzle in all splits together, so that no test puzzle is the image of a puzzle that was learned from. Every puzzle has
@@ -305,7 +305,7 @@ def _table(board: Board, split: Puzzles, first_id: int, has_rating: bool) -> pa.
         "clues": pa.array((split.puzzles > 0).sum(axis=1), pa.int16()),
         "backtracks": pa.array(np.minimum(split.backtracks, 2**31 - 1), pa.int32()),
     }
-    return pa.table(columns | ({"rating": pa.array(split.ratings, pa.int32())} if has_rating else {}))
+    return pa.table(columns | ({"rating": pa.array(split.ratings, pa.float32())} if has_rating else {}))
 
 
 def _facts(split: Puzzles, has_rating: bool) -> dict[str, Any]:
