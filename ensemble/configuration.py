@@ -51,7 +51,9 @@ def load(schema: type[Config], file: str | Path | None = None, overrides: Sequen
             layers.append(("the command line", OmegaConf.to_container(OmegaConf.from_dotlist([word]))))  # type: ignore[arg-type]
         except (yaml.YAMLError, errors.OmegaConfBaseException, ValueError, RecursionError) as error:
             shown = word if len(word) <= 100 else f"{word[:100]}…"
-            raise UserError(f"'{shown}' cannot be read ({_in_a_line(error)}): check its brackets and quotes") from None
+            begins_with_star = any(f"{mark}*" in text for mark in "[,")
+            advice = f'quote a pattern, as in {key}=["*.csv"]' if begins_with_star else "check its brackets and quotes"
+            raise UserError(f"'{shown}' cannot be read ({_in_a_line(error)}): {advice}") from None
     for origin, layer in layers:
         for key, kind, value in _settings(schema, layer):
             if kind is None:

@@ -381,7 +381,7 @@ def check(config: TreesConfig) -> None:
     configuration.check(
         config,
         at_least_1="num_rounds early_stopping_rounds chunk_rounds",
-        at_least_0="min_leaf_weight l2 seed checkpoint_s",
+        at_least_0="min_leaf_weight l2 seed checkpoint_s max_seconds",
         learning_rate=(0 < config.learning_rate <= 1, "above 0 and at most 1"),
         max_leaves=(config.max_leaves >= 2, "at least 2"),
         row_fraction=(0 < config.row_fraction <= 1, "above 0 and at most 1"),

@@ -4,7 +4,7 @@
     python scripts/prepare_data.py --recipe sudoku 'source=[train.csv.gz]' 'test_source=[test.csv.gz]' out=runs/extreme
 
     rows/S    row_id int64, puzzle and solution fixed_size_list<uint8>[cells] (0 is a blank), clues int16, backtracks int32,
-              and rating int32 if a file has ratings (-1 for puzzles without)
+              and rating float32 if a file has ratings (-1 for puzzles without)
 
 Training applies random symmetries. All splits together contain one puzzle of each orbit (all images of a puzzle under the
 symmetries, `orbits.py`), so that no test puzzle is the image of a training puzzle. Every puzzle has exactly one solution,
@@ -300,7 +300,7 @@ def _table(board: Board, split: Puzzles, first_id: int, has_rating: bool) -> pa.
         "clues": pa.array((split.puzzles > 0).sum(axis=1), pa.int16()),
         "backtracks": pa.array(np.minimum(split.backtracks, 2**31 - 1), pa.int32()),
     }
-    return pa.table(columns | ({"rating": pa.array(split.ratings, pa.int32())} if has_rating else {}))
+    return pa.table(columns | ({"rating": pa.array(split.ratings, pa.float32())} if has_rating else {}))
 
 
 def _facts(split: Puzzles, has_rating: bool) -> dict[str, Any]:

@@ -30,7 +30,7 @@ COLUMNS = {
     "rating": ("rating", "difficulty"),
 }
 """Accepted names of the columns of a CSV file."""
-NO_RATING = -1
+NO_RATING, MOST_RATING = -1, 1e30
 BLOCK_BYTES = 16 << 20
 LONGEST_LINE_BYTES = 1 << 16
 _INVALID = 255
@@ -49,7 +49,7 @@ class Raw(NamedTuple):
     answers: np.ndarray
     """(n, cells) uint8; all 0 if the file has none."""
     ratings: np.ndarray
-    """(n,) int32, `NO_RATING` if the file has none."""
+    """(n,) float32, `NO_RATING` if the file has none, or no number."""
     files: list[str]
     file: np.ndarray
     """(n,) int32, the number of the file in `files`."""
@@ -144,6 +144,7 @@ def _parsed(
     ]
     is_valid = (arrays[0] <= board.side).all(axis=1) & (arrays[1] <= board.side).all(axis=1)
     is_valid &= (arrays[1] == 0).all(axis=1) | (arrays[1] > 0).all(axis=1)
+    is_valid &= (arrays[0] == 0).any(axis=1)  # a puzzle without a blank is a solution
     examples += [(numbers[row], puzzles[row]) for row in np.flatnonzero(~is_valid)]
     census.read(num_rows)
     examples.sort()
@@ -151,32 +152,27 @@ def _parsed(
         MALFORMED, len(examples), [Example(str(path), number, records.excerpt(line)) for number, line in examples[:9]]
     )
     line_numbers = np.array(numbers, np.int64)[is_valid]
-    return arrays[0][is_valid], arrays[1][is_valid], np.array(ratings, np.int32)[is_valid], line_numbers
+    return arrays[0][is_valid], arrays[1][is_valid], np.array(ratings, np.float32)[is_valid], line_numbers
 
 
-def _fields(line: bytes) -> tuple[bytes, bytes, int] | None:
+def _fields(line: bytes) -> tuple[bytes, bytes, float] | None:
     """Puzzle, solution (empty if there is none) and rating of a line of a file without a header."""
     parts = line.replace(b",", b" ").replace(b";", b" ").split(None, 2)
     answer = parts[1] if len(parts) > 1 and len(parts[1]) == len(parts[0]) else b""
     return parts[0], answer, NO_RATING
 
 
-def _csv_fields(line: bytes, layout: dict[str, int]) -> tuple[bytes, bytes, int] | None:
-    """The same by the columns of the header; None for a line with too few columns or an invalid rating."""
+def _csv_fields(line: bytes, layout: dict[str, int]) -> tuple[bytes, bytes, float] | None:
+    """The same by the columns of the header; None for a line with too few columns."""
     parts = line.split(b",")
     if b'"' in line:
         parts = [part.encode() for part in next(csv.reader([line.decode("utf-8", "replace")]))]
     if len(parts) <= max(layout.values()):
         return None
     answer = parts[layout["answer"]].strip() if "answer" in layout else b""
-    rating = NO_RATING
-    if "rating" in layout:
-        try:
-            rating = int(float(parts[layout["rating"]]))
-        except (ValueError, OverflowError):
-            return None
-        if not 0 <= rating < 2**31:
-            return None
+    rating: float = NO_RATING
+    if "rating" in layout and records.is_number(text := parts[layout["rating"]].decode("utf-8", "replace")):
+        rating = float(text) if 0 <= float(text) < MOST_RATING else NO_RATING
     return parts[layout["question"]].strip(), answer, rating
 
 
@@ -184,7 +180,7 @@ def _refuse_foreign(path: Path, head: bytes) -> None:
     if not head:
         raise UserError(f"{path} is empty: give a file with a puzzle on each line")
     refuse_bare_returns(path, head)
-    for magic, kind in records.FOREIGN.items():
+    for magic, kind in {**records.FOREIGN, records.PARQUET: "Parquet"}.items():
         if head.startswith(magic):
             raise UserError(f"{path} is {kind}: convert it to plain text or gzip")
 
@@ -196,7 +192,8 @@ def _refuse_other_side(path: Path, board: Board, census: Census) -> None:
     with Bytes(path) as stream:
         head = stream.read(LONGEST_LINE_BYTES)
     sides = {other.cells: side for side, other in BOARDS.items() if other is not board}
-    lengths = {len(word) for word in head.replace(b",", b" ").replace(b";", b" ").split()}
+    words = head.replace(b",", b" ").replace(b";", b" ").split()
+    lengths = {len(word) for word in words if _INVALID not in word.translate(_DIGITS)}
     side = next((side for cells, side in sides.items() if cells in lengths), None)
     advice = f"give side={side}" if side else "ensemble/recipes/sudoku/readers.py lists the formats"
     raise UserError(f"{path} has no line with a puzzle of {board.cells} cells (side={board.side}){shown}: {advice}")

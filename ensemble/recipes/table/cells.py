@@ -30,6 +30,8 @@ NUMBERS = {
 }
 """Patterns of numbers in other forms than Python's. With groups of digits, numbers without groups are read too."""
 LEADING_ZERO = r"^[+-]?0\d+$"
+LIKE_A_NUMBER = r"^\PL*\d\PL*$"
+"""A text with digits and without letters, such as 12 % or 31/01/24."""
 NEARLY = 0.1
 """A message is printed for columns of texts if more than this fraction of the cells are numbers."""
 MOST_SHOWN = 3
@@ -160,8 +162,18 @@ def _read_texts(table: Table, column: str, texts: pl.Series, rules: Rules) -> Ce
         values=texts,
         bad=none,
         stand_ins=stand_ins,
-        notes=(*_stand_in_notes(column, stand_ins), *nearly[:1]),
+        notes=(*_stand_in_notes(column, stand_ins), *(nearly[:1] or _like_numbers(column, cells, allowed))),
     )
+
+
+def _like_numbers(column: str, cells: pl.Series, allowed: float) -> tuple[str, ...]:
+    """A message about a column of texts that have no letters, and are probably numbers or dates of an unknown form."""
+    unlike = cells.drop_nulls().str.contains(LIKE_A_NUMBER).not_()
+    if unlike.is_empty() or unlike.sum() > allowed:
+        return ()
+    shown = cells.drop_nulls().filter(~unlike)[0]
+    advice = "if they are numbers or dates, write them as 1234.5, or as 2024-01-31 with four digits of the year"
+    return (f"the column '{column}' is read as texts, such as '{shown}': {advice}",)
 
 
 def read_as(table: Table, column: str, kind: Kind, form: str, rules: Rules) -> Cells:

@@ -24,7 +24,7 @@ from ensemble.recipes.table.cells import Kind
 
 DAYS_SINCE = "days since "
 KEPT_APART = 0.9
-"""If fewer than this fraction of a column's distinct numbers stay distinct in float32, their minimum is subtracted."""
+"""If fewer than this fraction of a column's distinct numbers stay distinct in float32, an offset is subtracted."""
 MICROSECONDS_PER_DAY = 86_400_000_000
 FEW_CATEGORIES = 256
 """With more categories, only those of several rows are kept, and the column may hold free text."""
@@ -40,15 +40,21 @@ def numbers_of(values: pl.Series) -> np.ndarray:
 def offset_of(numbers: np.ndarray, in_train: np.ndarray) -> float:
     """The offset to subtract before conversion to float32, in which large numbers with small differences become equal.
 
-    0 if at least `KEPT_APART` of the distinct train values stay distinct; else their minimum, rounded down.
+    The first of 0, the minimum and the median, rounded down, with which at least `KEPT_APART` of the distinct train values
+    stay distinct; if none does, the one with which most do, or 0 if the gain is small.
     """
-    known = numbers[in_train & np.isfinite(numbers)]
-    with np.errstate(over="ignore"):
-        are_merged = len(np.unique(known.astype(np.float32))) < KEPT_APART * len(np.unique(known))
-    if not are_merged:
+    known = np.unique(numbers[in_train & np.isfinite(numbers)])
+
+    def num_distinct(offset: float) -> int:
+        with np.errstate(over="ignore"):
+            return len(np.unique((known - offset).astype(np.float32)))
+
+    if num_distinct(0.0) >= KEPT_APART * len(known):
         return 0.0
-    least = float(np.floor(known.min()))
-    return least if abs(least) > known.max() - least else 0.0
+    offsets = [float(np.floor(known.min())), float(np.floor(np.median(known)))]
+    enough = [offset for offset in offsets if num_distinct(offset) >= KEPT_APART * len(known)]
+    best = enough[0] if enough else max(offsets, key=num_distinct)
+    return best if num_distinct(0.0) < KEPT_APART * num_distinct(best) else 0.0
 
 
 def is_number(values: pl.Series) -> bool:
@@ -130,7 +136,7 @@ def _learn_texts(column: str, known: pl.Series, max_categories: int) -> Learned:
     category |= {"unit": "category", "categories": len(names), "values": names}
     features = [*([category] if names else []), *(texts.entries(column, content) if content else [])]
     if not features:
-        why = f"has {num_different:,} different texts in {known.len():,} rows of train: it names rows more than it tells"
+        why = f"has {num_different:,} different texts in {known.len():,} rows of train: it is taken for an id"
         return Learned(left_out=why)
     return Learned(features=features, content=content)
 

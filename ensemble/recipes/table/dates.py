@@ -19,9 +19,14 @@ from ensemble.errors import UserError
 from ensemble.recipes.table.sources import Table
 
 ISO, DAY_FIRST, MONTH_FIRST = ("%Y-%m-%d", "%Y/%m/%d"), ("%d/%m/%Y", "%d-%m-%Y", "%d.%m.%Y"), ("%m/%d/%Y", "%m-%d-%Y")
-TIMES = ("", " %H:%M", " %H:%M:%S%.f", "T%H:%M", "T%H:%M:%S%.f", " %H:%M:%S%.f%z", "T%H:%M:%S%.f%z")
+NAMED = ("%d %b %Y", "%d-%b-%Y", "%d %B %Y", "%b %d, %Y", "%B %d, %Y")
+"""Forms with the English name of the month; %b is its first three letters."""
+TIMES = ("", " %H:%M", " %H:%M:%S%.f", "T%H:%M", "T%H:%M:%S%.f", " %H:%M:%S%.f%z", "T%H:%M:%S%.f%z", " %I:%M %p",
+         " %I:%M:%S %p")  # fmt: skip
 DIGITS_OF_A_DAY = "%Y%m%d"
-LOOKS_LIKE_A_DATE = r"^\d{1,4}[-/.]\d{1,2}[-/.]\d"
+LOOKS_LIKE_A_DATE = r"^\d{1,4}[-/.]\d{1,2}[-/.]\d|^\d{1,2}[- ]\pL{3,9}[- ]\d{4}|^\pL{3,9} \d{1,2}, \d{4}"
+FIRST_YEAR = 1000
+"""Years have four digits: 01/02/24 is not a date of the year 24."""
 SAMPLE = 1000
 MOST_SHOWN = 3
 SEPARATOR = "|"
@@ -107,7 +112,11 @@ def example(form: str) -> str:
     """A form of dates in words, such as year-month-day."""
     if form == DIGITS_OF_A_DAY:
         return "20240131"
-    for code, word in {"%Y": "year", "%m": "month", "%d": "day", "%H": "hour", "%M": "minute", "%S%.f": "second"}.items():
+    words = {
+        **{"%Y": "year", "%m": "month", "%d": "day", "%b": "Jan", "%B": "January"},
+        **{"%H": "hour", "%I": "hour", "%M": "minute", "%S%.f": "second", "%S": "second", "%p": "AM"},
+    }
+    for code, word in words.items():
         form = form.replace(code, word)
     return form.replace("%z", " and UTC offset")
 
@@ -118,8 +127,9 @@ def _listed(names: Sequence[str]) -> str:
 
 
 def _order_of(form: str) -> str:
-    """day_first or month_first; empty if the year is first."""
-    return {"%d": "day_first", "%m": "month_first"}.get(form[:2], "")
+    """day_first or month_first; empty if the year is first, or the month a name."""
+    has_name = "%b" in form or "%B" in form
+    return "" if has_name else {"%d": "day_first", "%m": "month_first"}.get(form[:2], "")
 
 
 def _best(cells: pl.Series, order: str, has_digits: bool) -> dict[str, pl.Series]:
@@ -143,9 +153,14 @@ def _readings(cells: pl.Series, order: str) -> Iterator[tuple[str, pl.Series]]:
     sample = utc.drop_nulls().head(SAMPLE)
     if not sample.str.contains(LOOKS_LIKE_A_DATE).any():
         return
-    forms = _forms(ISO)
+    forms = _forms((*ISO, *NAMED))
     forms += _forms(DAY_FIRST) if order != "month_first" else []
     forms += _forms(MONTH_FIRST) if order != "day_first" else []
     for form in forms:
-        if sample.str.to_datetime(form, time_unit="us", strict=False).is_not_null().any():
-            yield form, utc.str.to_datetime(form, time_unit="us", strict=False).dt.replace_time_zone(None)
+        if _parsed(sample, form).is_not_null().any():
+            yield form, _parsed(utc, form)
+
+
+def _parsed(texts: pl.Series, form: str) -> pl.Series:
+    values = texts.str.to_datetime(form, time_unit="us", strict=False).dt.replace_time_zone(None)
+    return values.set(values.dt.year() < FIRST_YEAR, None)

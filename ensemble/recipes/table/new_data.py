@@ -34,6 +34,8 @@ def prepare(like: dict[str, Any], settings: dict[str, Any]) -> dict[str, Any]:
     settings : `out`, `source`, and optionally `max_bad_fraction`, the largest fraction of lines that cannot be read.
     """
     check(like, bool(settings["source"]), bool(settings.get("metadata")))
+    if "min_matched" in settings:
+        raise UserError("min_matched= is for metadata of products, but this ensemble is of a table: leave it out")
     if settings.get("columns"):
         raise UserError("columns= is for reviews, but this ensemble is of a table: name its columns as in training")
     config = configuration.from_dict(PrepareConfig, {**like["config"], "out": str(settings["out"])})
@@ -85,17 +87,17 @@ def _other_columns(like: dict[str, Any], config: PrepareConfig, table: sources.T
         )
     used = {feature["column"] for feature in like["features"]}
     lacking = sorted(used - set(table.columns))
-    if len(lacking) == len(used):
-        raise UserError(
-            f"the new rows have none of the columns that members learned from: they have {', '.join(table.columns[:9])}, "
-            f"but need {', '.join(lacking[:9])}"
-        )
     named = {config.target, config.time, config.group, config.weight, config.id, *config.drop, *like["left_out"]}
     extra = [name for name in table.columns if name not in used | named]
     notes = []
+    near = {name: other for name in lacking for other in extra if name.strip().lower() == other.strip().lower()}
+    hint = "".join(f"; is '{other}' meant by '{name}'? Then rename it" for name, other in near.items())
+    if len(lacking) == len(used):
+        raise UserError(
+            f"the new rows have none of the columns that members learned from: they have {', '.join(table.columns[:9])}, "
+            f"but need {', '.join(lacking[:9])}{hint}"
+        )
     if lacking:
-        near = {name: other for name in lacking for other in extra if name.strip().lower() == other.strip().lower()}
-        hint = "".join(f"; is '{other}' meant by '{name}'? Then rename it" for name, other in near.items())
         notes.append(f"the new rows lack {_list(lacking)}: the cells count as empty{hint}")
     if config.id and config.id not in table.columns:
         notes.append(f"the new rows lack the id '{config.id}': they are named by their number alone")

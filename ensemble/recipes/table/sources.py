@@ -19,6 +19,7 @@ from ensemble.data import records
 from ensemble.data.census import MALFORMED, Census, Example
 from ensemble.errors import UserError
 
+HEADER = "the header again"
 NO_ID = "{} holds floats such as {}, and ids are texts or whole numbers below 2^53: write it as text"
 
 
@@ -96,6 +97,12 @@ def read(files: Sequence[Path], census: Census) -> Table:
             census.read(rows.height + len(malformed))
             examples = (Example(path.name, record.line, records.excerpt(record.octets)) for record in malformed)
             census.drop(MALFORMED, len(malformed), examples)
+            if isinstance(file.layout, records.Delimited):
+                are_names = (pl.col(at).str.strip_chars() == name for at, name in fields.items())
+                is_header = pl.all_horizontal(are_names).fill_null(False)
+                repeated = rows.filter(is_header)["source_line"]
+                census.drop(HEADER, len(repeated), (Example(path.name, line, ", ".join(names)) for line in repeated))
+                rows = rows.filter(~is_header)
             blocks.append(rows)
         if not blocks:
             raise UserError(f"{path} has no rows below its header: check how it was made, or leave it out")
@@ -114,6 +121,7 @@ def read(files: Sequence[Path], census: Census) -> Table:
                 raise UserError(f"{path} has no column '{name}', which another of the files has: give files of one table")
             if name not in frame.columns:
                 notes.append(f"no record of {path.name} has the key '{name}': its cells are empty there")
+    notes += _copies(files, frames, names)
     return Table(
         pieces={
             name: [frame[name] if name in frame.columns else pl.repeat(None, frame.height, dtype=pl.Null, eager=True)
@@ -127,6 +135,25 @@ def read(files: Sequence[Path], census: Census) -> Table:
         line=np.concatenate(lines),
         notes=tuple(notes),
     )  # fmt: skip
+
+
+def _copies(files: Sequence[Path], frames: list[pl.DataFrame], names: list[str]) -> list[str]:
+    """Messages about files most of whose rows are in an earlier file too, such as the same table in two formats."""
+    keys = []
+    for frame in frames if len(frames) > 1 else ():
+        scalars = [name for name in frame.columns if _is_scalar(frame.schema[name])]
+        lacking = [pl.lit(None, pl.String).alias(name) for name in names if name not in scalars]
+        keys.append(frame.with_columns(pl.col(scalars).cast(pl.String), *lacking).select(names).hash_rows())
+    notes = []
+    for number, key in enumerate(keys):
+        for earlier, other in enumerate(keys[:number]):
+            num_copies = int(key.is_in(other.implode()).sum())
+            if num_copies > len(key) / 2 and key.n_unique() > len(key) / 2:
+                notes.append(
+                    f"{num_copies:,} of {len(key):,} rows of {files[number].name} are in {files[earlier].name} too: leave "
+                    "copies out, for a row that is also in training is predicted too well"
+                )
+    return notes
 
 
 def _column_names(path: Path, names: list[str]) -> list[str]:

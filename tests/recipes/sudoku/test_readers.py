@@ -121,14 +121,23 @@ def test_a_malformed_line_is_counted_and_named(name: str, tmp_path: Path) -> Non
     assert census.rows_read == census.rows_kept + 1 == 3
 
 
-@pytest.mark.parametrize("row", ["x", f"x,{GOOD}", f"x,{GOOD},{GOOD},easy", f"x,{GOOD},,-1", f"x,{GOOD},{GOOD[:-1]},1"])
+@pytest.mark.parametrize(
+    "row", ["x", f"x,{GOOD}", f"x,{GOOD},{GOOD},easy", f"x,{text(SOLUTIONS[0])},,3", f"x,{GOOD},{GOOD[:-1]},1"]
+)
 def test_a_malformed_row_of_csv_is_counted_and_named(row: str, tmp_path: Path) -> None:
-    """A rating that is no number would end the program."""
+    """A puzzle without a solution, or without a blank cell, would be learned from."""
     solution = text(SOLUTIONS[0])
     path = write(tmp_path, ["source,question,answer,rating", f"x,{GOOD},{solution},3", row])
     raw, census = read(path)
     assert raw.line.tolist() == [2]
     assert [example.line for example in census.examples[MALFORMED]] == [3]
+
+
+def test_ratings_are_kept_as_written(tmp_path: Path) -> None:
+    """A difficulty of 1.7 would become 1, and puzzles with a word for it be malformed."""
+    raw, census = read(write(tmp_path, ["puzzle,difficulty", f"{GOOD},1.7", f"{GOOD},easy", f"{GOOD},nan"]))
+    assert raw.ratings.tolist() == pytest.approx([1.7, -1, -1])
+    assert MALFORMED not in census.dropped
 
 
 def test_files_that_hold_no_puzzles(tmp_path: Path) -> None:
@@ -138,6 +147,8 @@ def test_files_that_hold_no_puzzles(tmp_path: Path) -> None:
     for content, sentence in (
         (b"", "is empty"),
         (b"PK\x03\x04 and so on", "is a zip archive"),
+        (b"PAR1 and so on", "is Parquet: convert it to plain text or gzip"),
+        (b"<html>0123456789ab</html>\n", "readers.py lists the formats"),
         (b"\n# nothing\n", "has no line with a puzzle of 81 cells"),
         (text(six[0]).encode(), "line with a puzzle of 81 cells .* give side=6"),
         (b"question,answer\n", "has no line with a puzzle"),

@@ -43,10 +43,13 @@ def files_of(folder: Path, *contents: list[str] | pl.Series) -> sources.Table:
         ((ISO, DAY, OPEN), [*[JANUARY_31, FEBRUARY_1] * 2, FEBRUARY_1]),
         ((ISO, ["05/05/2024"]), [JANUARY_31, FEBRUARY_1, datetime.datetime(2024, 5, 5)]),
         ((ISO * 999, ["31/01/2024", "01/02/2024"]), [*[JANUARY_31, FEBRUARY_1] * 1000]),
+        ((ISO, ["31-Jan-2024", "01-Feb-2024"]), [JANUARY_31, FEBRUARY_1] * 2),
+        ((["31 January 2024", "1 February 2024"], ["Jan 31, 2024"]), [JANUARY_31, FEBRUARY_1, JANUARY_31]),
+        ((["31/01/2024 01:30 PM"],), [datetime.datetime(2024, 1, 31, 13, 30)]),
         ((DAY * 999, ["01/31/2024", "02/01/2024"]), [*[JANUARY_31, FEBRUARY_1] * 1000]),
     ],
     ids=["iso, day", "day, month", "with a time", "with Parquet", "an empty file", "decided by another file", "the same",
-         "a few after many", "a few of another order after many"],
+         "names of months", "long names of months", "AM and PM", "a few after many", "a few of another order after many"],
 )  # fmt: skip
 def test_each_file_has_a_form_of_its_own(tmp_path: Path, contents: Any, expected: list[Any]) -> None:
     """Dates would become texts and be left out, or February 1st be January 2nd in a small file beside a large one."""
@@ -90,6 +93,14 @@ def test_several_forms_are_printed(tmp_path: Path) -> None:
         "the column 'x' is read as dates that are written as year-month-day in a.csv and as day/month/year in b.csv, c.csv, "
         "d.csv and 1 more"
     )
+
+
+@pytest.mark.parametrize("shown", ["31/01/99", "99-01-31", "$3.50", "12 %", "12:30"])
+def test_what_looks_like_a_number_or_a_date_gets_a_message(tmp_path: Path, shown: str) -> None:
+    """31/01/99 would be a date of the year 99, or a price be left out as an id, without a message."""
+    column = cells.read(files_of(tmp_path, [shown, shown.replace("3", "2"), ""]), "x", cells.Rules())
+    assert column.kind == "text"
+    assert column.notes[0].startswith(f"the column 'x' is read as texts, such as '{shown}': if they are numbers or dates")
 
 
 def test_texts_stay_texts(tmp_path: Path) -> None:

@@ -1,0 +1,46 @@
+"""Several files of one table: a repeated header, copies, and numbers of a wide range that must stay apart."""
+
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from ensemble.data.census import Census
+from ensemble.errors import UserError
+from ensemble.recipes.table import columns, new_data, sources
+
+
+def test_a_header_in_the_middle_is_no_row(tmp_path: Path) -> None:
+    """`cat a.csv b.csv` would add a row of names, and to a target of texts a class."""
+    (tmp_path / "both.csv").write_text("a,y\n1,no\n a,y\n2,yes\n")
+    census = Census()
+    table = sources.read([tmp_path / "both.csv"], census)
+    assert table.texts("y", "target").to_list() == ["no", "yes"]
+    assert [table.place(row) for row in range(2)] == ["both.csv:2", "both.csv:4"]
+    assert (census.dropped, census.rows_kept) == ({sources.HEADER: 1}, 2)
+
+
+def test_copies_of_rows_in_another_file_get_a_message(tmp_path: Path) -> None:
+    """The same table as CSV and as JSON lines would stand in training and in the scored rows, without a message."""
+    rows = [(number, f"t{number}") for number in range(9)]
+    (tmp_path / "a.csv").write_text("".join(["n,t\n", *(f"{n},{t}\n" for n, t in rows)]))
+    (tmp_path / "b.jsonl").write_text("".join(f'{{"n": {n}, "t": "{t}"}}\n' for n, t in [*rows[2:], (10, "t10")]))
+    (tmp_path / "c.csv").write_text("n,t\n1,x\n" + "20,y\n" * 9)
+    (tmp_path / "d.csv").write_text("n,t\n" + "20,y\n" * 9)
+    table = sources.read([tmp_path / name for name in ("a.csv", "b.jsonl", "c.csv", "d.csv")], Census())
+    (note,) = table.notes  # equal rows within d.csv are ordinary
+    assert note.startswith("7 of 8 rows of b.jsonl are in a.csv too: leave copies out")
+
+
+@pytest.mark.parametrize("others", [[], [0.0], [0.0, 3e12]])
+def test_an_outlier_does_not_merge_the_other_numbers(others: list[float]) -> None:
+    """Milliseconds since 1970 would be equal within two minutes because of one 0."""
+    numbers = np.array([*others, *(1.7e12 + np.arange(200))])
+    offset = columns.offset_of(numbers, np.ones(len(numbers), bool))
+    assert len(np.unique((numbers - offset).astype(np.float32))) == len(numbers)
+
+
+def test_settings_of_reviews_are_refused_for_new_rows() -> None:
+    """min_matched=0.9 would have no effect, without a message."""
+    with pytest.raises(UserError, match="min_matched= is for metadata of products, but this ensemble is of a table"):
+        new_data.prepare({}, {"source": ("new.csv",), "out": "out", "min_matched": 0.9})
