@@ -25,7 +25,7 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.parquet as pq
 
-from benchmarks.autogluon.settings import AutoGluon
+from benchmarks.autogluon.settings import Autogluon
 from benchmarks.demo.measure import MEMBERS, SMALL, TREES, real_sets, stages_of
 from benchmarks.process_tree import watched
 from benchmarks.runs import refuse_unknown
@@ -50,9 +50,9 @@ NUM_DRAWS = 500
 def autogluon(**arguments: Any) -> dict[str, Any]:
     """For each set the scores and the costs of each method, and on how many sets ours was at least level with each other.
 
-    The arguments are those of `AutoGluon`. Raises `UserError` for unknown names, and without AutoGluon.
+    The arguments are those of `Autogluon`. Raises `UserError` for unknown names, and without AutoGluon.
     """
-    settings = AutoGluon(**arguments)
+    settings = Autogluon(**arguments)
     market, training, sets = settings.market, settings.training, settings.sets
     refuse_unknown("methods", settings.methods, METHODS)
     if set(settings.methods) - {STACKING} and not Path(settings.python).exists():
@@ -79,7 +79,7 @@ def at_least_level(results: dict[str, Any]) -> dict[str, str]:
     return counts
 
 
-def _one_set(folder: Path, prepare: list[str], training: list[str], settings: AutoGluon) -> dict[str, Any]:
+def _one_set(folder: Path, prepare: list[str], training: list[str], settings: Autogluon) -> dict[str, Any]:
     ours = _once(folder / "ours.json", partial(_ours, folder, prepare, training))
     limit_s = max(settings.least_s, round(ours["total_s"], 1))
     others, failed = {}, dict(ours["failed"])

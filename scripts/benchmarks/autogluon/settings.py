@@ -6,7 +6,7 @@ from benchmarks.results import Results
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
-class AutoGluon(Results):
+class Autogluon(Results):
     """The ensemble, AutoGluon and scikit-learn's stacking, with the same rows, cores and time; twenty minutes."""
 
     python: str = ".venv-autogluon/bin/python"
@@ -26,8 +26,3 @@ class AutoGluon(Results):
     """Settings of prepare_data.py for the generated markets over the demo's, as in 'market=[market.num_products=800]'."""
     training: tuple[str, ...] = ()
     """Settings of train.py over the demo's, as in 'training=[max_epochs=1]'."""
-
-
-SCHEMAS: dict[str, type] = {
-    "autogluon": AutoGluon,
-}

@@ -26,10 +26,3 @@ class Real(Results):
 
     data: str = "../shared/data"
     """The folder with amazon/ and movielens/."""
-
-
-SCHEMAS: dict[str, type] = {
-    "help_times": HelpTimes,
-    "seeds": Seeds,
-    "real": Real,
-}

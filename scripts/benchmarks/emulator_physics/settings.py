@@ -35,10 +35,3 @@ class EmulatorDapper(Results):
     """A neural member for Lorenz-96, whose errors are measured too; empty for none."""
     data: str = ""
     """The prepared data that the member was trained on."""
-
-
-SCHEMAS: dict[str, type] = {
-    "emulator_jacobian": EmulatorJacobian,
-    "emulator_cpp": EmulatorCpp,
-    "emulator_dapper": EmulatorDapper,
-}
