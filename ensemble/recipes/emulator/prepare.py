@@ -62,6 +62,7 @@ LEAST = {
 def _check(config: PrepareConfig) -> None:
     configuration.check(
         config,
+        "",
         inputs=(config.inputs in (7, 14), "7 or 14"),
         min_latitude=(0 <= config.min_latitude < 90, "0 or more and below 90"),
         min_concentration=(0 <= config.min_concentration < 1, "0 or more and below 1"),

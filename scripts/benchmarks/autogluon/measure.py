@@ -227,7 +227,7 @@ def _other(folder: Path, method: str, python: str, limit_s: float) -> dict[str, 
     out = folder / method
     shutil.rmtree(out, ignore_errors=True)
     out.mkdir()
-    words = [method.replace(BY_WEEK, BY_TIME), folder, out, "0", str(limit_s)]
+    words: list[str | Path] = [method.replace(BY_WEEK, BY_TIME), folder, out, "0", str(limit_s)]
     fit, predict = (watched([python, "-P", FOREIGN_RUN, work, *words]) for work in ("fit", "predict"))
     return {
         "fit_s": round(fit["wall_s"], 1),
