@@ -48,8 +48,8 @@ def prepare(config: PrepareConfig) -> dict[str, Any]:
     _check(config)
     with ExitStack() as stack:
         folder = stack.enter_context(folders.new_folder(config.out, config.overwrite, KIND))
-        about = _sea_ice(config, folder, stack) if config.system == "sea_ice" else _lorenz96(config, folder)
-        return folders.write_manifest(folder, {"kind": KIND, "recipe": "emulator", "schema_version": 1, **about})
+        manifest = _sea_ice(config, folder, stack) if config.system == "sea_ice" else _lorenz96(config, folder)
+        return folders.write_manifest(folder, {"kind": KIND, "recipe": "emulator", "schema_version": 1, **manifest})
 
 
 LEAST = {

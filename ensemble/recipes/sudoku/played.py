@@ -71,7 +71,9 @@ def select(
 ) -> list[dict[str, Any]]:
     """The solved puzzles that took most segments, and the unsolved ones with most cells right.
 
-    columns : of the puzzles, (n, …). digits, confidence : (n, segments, cells). halt : (n, segments).
+    columns : of the puzzles, (n, …)
+    digits, confidence : (n, segments, cells)
+    halt : (n, segments)
     """
     is_right = digits == columns["solution"][:, None]
     is_solved = is_right[:, -1].all(axis=1)

@@ -143,11 +143,11 @@ def _ours(folder: Path, prepare: list[str], training: list[str]) -> dict[str, An
     """Run our commands from raw files to the ensembles, and predict test from a cold start; write the rows for others."""
     shutil.rmtree(folder, ignore_errors=True)
     folder.mkdir(parents=True)
-    taken: dict[str, dict[str, float]] = {}
+    usage: dict[str, dict[str, float]] = {}
     failed = {}
     try:
         commands = stages_of(folder, [*prepare, f"panel.folds={FOLDS}"], training)
-        taken |= _run({"prepare": commands.pop("prepare")})
+        usage |= _run({"prepare": commands.pop("prepare")})
         commands |= _stages_of_bags(folder, commands)
     except UserError as error:
         failed["bagged"] = str(error)
@@ -156,17 +156,17 @@ def _ours(folder: Path, prepare: list[str], training: list[str]) -> dict[str, An
     commands["trees"] = [*_with(commands["ensemble"], out=folder / "trees"), f"members=[{','.join(TREES)}]"]
     for member in MEMBERS:
         commands[f"test {member}"] = [*_with(commands[f"predict {member}"], out=folder / "again"), "splits=[test]"]
-    taken |= _run(commands)
+    usage |= _run(commands)
     _write_rows(folder)
     splits = folders.read_manifest(folder / "prepared")["splits"]
-    used = {name: _used(taken, folder, name) for name in OURS if name not in failed}
+    used = {name: _costs(usage, folder, name) for name in OURS if name not in failed}
     return {
         "environment": environment(),
         "rows": {split: facts["rows"] for split, facts in splits.items()},
         "total_s": used["ensemble"]["fit_s"],
         "used": used,
         "failed": failed,
-        "stages": taken,
+        "stages": usage,
     }
 
 
@@ -190,21 +190,21 @@ def _with(command: Sequence[str | Path], **settings: Path) -> list[str | Path]:
 
 
 def _run(commands: dict[str, list[str | Path]]) -> dict[str, dict[str, float]]:
-    taken = {}
+    usage = {}
     for stage, command in commands.items():
-        taken[stage] = watched(command)
-        print(f"  {stage}: {taken[stage]['wall_s']:.1f} s", flush=True)
-    return taken
+        usage[stage] = watched(command)
+        print(f"  {stage}: {usage[stage]['wall_s']:.1f} s", flush=True)
+    return usage
 
 
-def _used(taken: dict[str, dict[str, float]], folder: Path, name: str) -> dict[str, float]:
+def _costs(usage: dict[str, dict[str, float]], folder: Path, name: str) -> dict[str, float]:
     """Seconds, memory and disk of one of our ensembles: its members, their predictions, and the fit of the ensemble."""
     kind, where = ("bag of ", "bags") if name == "bagged" else ("", "members")
     stages = [*(f"{kind}{member}" for member in OURS[name]), *(f"predict {kind}{member}" for member in OURS[name]), name]
     return {
-        "fit_s": round(sum(taken[stage]["wall_s"] for stage in stages), 1),
-        "predict_s": round(sum(taken[f"test {kind}{member}"]["wall_s"] for member in OURS[name]), 2),
-        "peak_mb": max(taken[stage]["peak_mb"] for stage in stages),
+        "fit_s": round(sum(usage[stage]["wall_s"] for stage in stages), 1),
+        "predict_s": round(sum(usage[f"test {kind}{member}"]["wall_s"] for member in OURS[name]), 2),
+        "peak_mb": max(usage[stage]["peak_mb"] for stage in stages),
         "disk_mb": round(sum(_megabytes(folder / where / member) for member in OURS[name]), 2),
     }
 

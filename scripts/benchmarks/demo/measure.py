@@ -1,4 +1,4 @@
-"""The user's commands: the duration of --help, and the scores of the whole pipeline on generated markets and real files.
+"""The scripts that users call: the duration of --help, and the scores of the whole pipeline on generated and on real data.
 
 python scripts/benchmark.py help_times | seeds | real
 """
