@@ -100,7 +100,7 @@ def _sea_ice(config: PrepareConfig, folder: Path, stack: ExitStack) -> dict[str,
     for file_number, file in enumerate(files):
         for time, points in reader.read(file):
             assert reader.shape is not None
-            points = _drawn(points, config, file_number, time, reader.shape[0])
+            points = _sample(points, config, file_number, time)
             tile, split_of, group = _tiles(points, config, reader.shape)
             row_id = num_rows + np.arange(len(tile))
             num_rows += len(tile)
@@ -110,7 +110,7 @@ def _sea_ice(config: PrepareConfig, folder: Path, stack: ExitStack) -> dict[str,
                     tiles[split].update(np.unique(tile[chosen]).tolist())
                     ids = {"row_id": row_id, "group": group, "tile": tile}
                     ids = {name: values[chosen] for name, values in ids.items()}
-                    writers[split].add(*_sea_ice_columns(_taken(points, chosen), names, ids, bool(formula)))
+                    writers[split].add(*_sea_ice_columns(_select(points, chosen), names, ids, bool(formula)))
     for split, writer in writers.items():
         if not writer.num_rows:
             raise UserError(
@@ -169,8 +169,8 @@ def _formula(files: list[Path]) -> str:
     return formula if formula == sea_ice.FORMULA else ""
 
 
-def _drawn(points: netcdf.Points, config: PrepareConfig, file: int, time: int, num_rows: int) -> netcdf.Points:
-    """The points that are used, drawn for each point independently of the pieces of the file."""
+def _sample(points: netcdf.Points, config: PrepareConfig, file: int, time: int) -> netcdf.Points:
+    """A share `keep` of the points, which is drawn independently of the pieces of the file."""
     if config.keep >= 1:
         return points
     is_used = np.empty(len(points.row), bool)
@@ -178,10 +178,10 @@ def _drawn(points: netcdf.Points, config: PrepareConfig, file: int, time: int, n
         in_row = points.row == row
         drawn = np.random.default_rng([config.seed, 3, file, time, row]).random(int(points.column[in_row].max()) + 1)
         is_used[in_row] = drawn[points.column[in_row]] < config.keep
-    return _taken(points, is_used)
+    return _select(points, is_used)
 
 
-def _taken(points: netcdf.Points, rows: np.ndarray) -> netcdf.Points:
+def _select(points: netcdf.Points, rows: np.ndarray) -> netcdf.Points:
     return netcdf.Points(**{field.name: getattr(points, field.name)[rows] for field in dataclasses.fields(points)})
 
 
