@@ -145,9 +145,11 @@ def test_which_puzzles_are_shown() -> None:
 
 def test_a_member_of_other_data_is_refused(run: Path, tmp_path: Path) -> None:
     """Boards of another side, or training puzzles, would be shown as test puzzles."""
-    prepare(PrepareConfig(out=str(tmp_path / "o"), side=6, num_train=4, num_validation=2, num_blend=2, num_test=3))
-    with pytest.raises(UserError, match="was trained on data"):
-        played.traces_of(run / "members" / "net", tmp_path / "o")
+    for side, message in ((6, "was prepared in another way"), (9, "was trained on data")):
+        out = tmp_path / str(side)
+        prepare(PrepareConfig(out=str(out), side=side, num_train=4, num_validation=2, num_blend=2, num_test=3))
+        with pytest.raises(UserError, match=message):
+            played.traces_of(run / "members" / "net", out)
     assert played.traces_of(tmp_path, run / "prepared") == {}
 
 
