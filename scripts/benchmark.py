@@ -12,7 +12,7 @@ python scripts/benchmark.py figures [check=true]      # update the figures in th
 import importlib
 from pathlib import Path
 
-from benchmarks.results import Results
+from benchmarks.results import Results, commands
 
 from ensemble import configuration, errors
 
@@ -27,12 +27,12 @@ def main() -> None:
     topic_of: dict[str, str] = {}
     schemas: dict[str, type] = {}
     for topic in TOPICS:
-        topic_schemas = importlib.import_module(f"benchmarks.{topic}.settings").SCHEMAS
+        topic_schemas = commands(importlib.import_module(f"benchmarks.{topic}.settings"))
         schemas |= topic_schemas
         topic_of |= dict.fromkeys(topic_schemas, topic)
     name, settings = configuration.from_subcommands(schemas, __doc__)
     package = f"benchmarks.{topic_of[name]}"
-    if not isinstance(settings, Results):  # a process that a benchmark starts, or `figures`: neither writes a JSON file
+    if not isinstance(settings, Results):  # a process that a benchmark starts, or `figures`, which write no JSON file
         importlib.import_module(f"{package}.run").run(settings)
         return
 

@@ -19,8 +19,8 @@ processes."""
 def watched(command: Sequence[str | Path]) -> dict[str, float]:
     """As `timed`, for the whole process tree, which is sampled every `PAUSE_S` or less often.
 
-    peak_mb : the sum of the proportional set sizes of all processes, in which shared pages count once. cpu_s : includes
-    processes that no other process waits for, such as the workers of ray, up to their last sample.
+    peak_mb : the sum of the proportional set sizes of all processes, in which shared pages count once
+    cpu_s : includes processes that no other process waits for, such as the workers of ray, up to their last sample
     """
     done, peak = threading.Event(), [0.0]
     cpu_s: dict[psutil.Process, float] = {}

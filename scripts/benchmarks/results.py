@@ -1,6 +1,10 @@
-"""The setting that all benchmarks share."""
+"""What the settings of all benchmarks share: the folder of the results, and the names of the commands."""
 
 import dataclasses
+import re
+from types import ModuleType
+
+WORD_START = re.compile(r"(?<=[a-z0-9])(?=[A-Z])")
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -9,3 +13,12 @@ class Results:
 
     results: str = "slurm/results"
     """The folder for the JSON file; the same for every benchmark."""
+
+
+def commands(settings: ModuleType) -> dict[str, type]:
+    """The settings classes of a module by their commands: `EmulatorSkill` has the command emulator_skill.
+
+    The commands of processes that benchmarks start, which are no `Results`, have hyphens: `TreesRun` has trees-run.
+    """
+    schemas = [value for value in vars(settings).values() if getattr(value, "__module__", "") == settings.__name__]
+    return {WORD_START.sub("_" if issubclass(one, Results) else "-", one.__name__).lower(): one for one in schemas}

@@ -30,8 +30,10 @@ Work = Callable[[], dict[str, float]]
 def worker(words: Sequence[str], folder: Path, modules: str = "") -> Iterator[Work]:
     """Start a command of benchmark.py that works once for each line of its input, and answers with a line of JSON.
 
-    words : the command. folder : its working directory. modules : a folder that Python searches before its own. Raises
-    `UserError` when a worker that has ended is called.
+    words : the command
+    folder : its working directory
+    modules : a folder that Python searches before its own
+    Raises `UserError` when a worker that has ended is called.
     """
     path = os.pathsep.join(part for part in (modules, os.environ.get("PYTHONPATH", "")) if part)
     one_thread = {"OMP_NUM_THREADS": "1", "POLARS_MAX_THREADS": "1", "CUDA_VISIBLE_DEVICES": "", "PYTHONPATH": path}

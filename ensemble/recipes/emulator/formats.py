@@ -41,11 +41,11 @@ INSTRUCTION_SETS = ("sse", "ssse", "avx", "fma", "f16c", "bmi", "abm", "popcnt",
 
 
 def export(
-    network: Emulator, about: dict[str, Any], out: str | Path, dtype: str = "float32", methods: Sequence[str] = METHODS
+    network: Emulator, manifest: dict[str, Any], out: str | Path, dtype: str = "float32", methods: Sequence[str] = METHODS
 ) -> dict[str, Any]:
     """Write the network to `out`, whose suffix determines the format, after comparing its outputs with the network's.
 
-    about : the manifest of the data that the network was trained on
+    manifest : of the data that the network was trained on
     dtype : float32 or float64, of inputs and outputs
     methods : the methods of a `.pt2` file, each of which takes 5 to 12 CPU seconds to compile
 
@@ -59,7 +59,7 @@ def export(
     if dtype not in ("float32", "float64"):
         raise UserError(f"dtype={dtype} is not float32 or float64")
     network = network.to(getattr(torch, dtype)).eval().requires_grad_(False)
-    metadata = describe(network, about)
+    metadata = describe(network, manifest)
     with folders.new_file(out, "exported model") as scratch, tempfile.TemporaryDirectory() as folder:
         file = Path(folder) / f"model{out.suffix}"
         loaded = write(network, metadata, file, methods) if write is write_pt2 else write(network, metadata, file)
@@ -72,13 +72,13 @@ def export(
     return {"format": FORMATS[out.suffix], **report}
 
 
-def describe(network: Emulator, about: dict[str, Any]) -> dict[str, Any]:
+def describe(network: Emulator, manifest: dict[str, Any]) -> dict[str, Any]:
     """The metadata of a file, as JSON."""
-    facts = about["emulator"]
+    facts = manifest["emulator"]
     statistics = {name: getattr(network, name).double().tolist() for name in STATISTICS}
     return {
         "mark": folders.MARK,
-        "fingerprint": about["fingerprint"],
+        "fingerprint": manifest["fingerprint"],
         "system": facts["system"],
         "inputs": facts["inputs"],
         "outputs": facts["outputs"],

@@ -26,7 +26,8 @@ PROFILES = {
     "uocn": (0.0, 0.0, 0.1, 0.06), "vocn": (0.0, 0.0, 0.1, 0.06), "uatm": (0.0, 0.0, 5.0, 2.5), "vatm": (0.0, 0.0, 5.0, 2.5),
     "qref": (3.5e-3, -3e-3, 4e-4, 3e-4), "flwdn": (270.0, -80.0, 25.0, 15.0), "fswdn": (140.0, -130.0, 25.0, 15.0),
 }  # fmt: skip
-"""For each field the value at the ice edge, its change to the pole, and the deviations of the smooth and the rough part."""
+"""For each field the value at the ice edge, its change from there to the pole, and two standard deviations: of the smooth
+field, and of the values of single points."""
 LEAST = {"sst": -1.95, "sss": 5.0, "hs": 0.0, "hi": 0.02, "sice": 0.2, "qref": 1e-5, "flwdn": 100.0, "fswdn": 0.0}
 MOST = {"tsfc": 0.0}
 LAND_SHARE = 0.3
@@ -79,7 +80,7 @@ def _fields(
 
 
 def _smooth(generator: np.random.Generator, latitude: np.ndarray, longitude: np.ndarray) -> np.ndarray:
-    """A field of mean 0 and deviation 1: a sum of waves in space, which is continuous on the whole sphere."""
+    """A field with mean 0 and standard deviation 1: a sum of waves in space, which is continuous on the whole sphere."""
     up = np.radians(latitude)
     east = np.radians(longitude)
     place = np.stack([np.cos(up) * np.cos(east), np.cos(up) * np.sin(east), np.sin(up)], axis=-1)

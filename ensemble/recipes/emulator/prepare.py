@@ -51,8 +51,8 @@ def prepare(config: PrepareConfig) -> dict[str, Any]:
     _check(config)
     with ExitStack() as stack:
         folder = stack.enter_context(folders.new_folder(config.out, config.overwrite, KIND))
-        about = _sea_ice(config, folder, stack) if config.system == "sea_ice" else _lorenz96(config, folder)
-        return folders.write_manifest(folder, {"kind": KIND, "recipe": "emulator", "schema_version": 1, **about})
+        manifest = _sea_ice(config, folder, stack) if config.system == "sea_ice" else _lorenz96(config, folder)
+        return folders.write_manifest(folder, {"kind": KIND, "recipe": "emulator", "schema_version": 1, **manifest})
 
 
 LEAST = {
@@ -65,6 +65,7 @@ LEAST = {
 def _check(config: PrepareConfig) -> None:
     configuration.check(
         config,
+        "",
         inputs=(config.inputs in (7, 14), "7 or 14"),
         min_latitude=(0 <= config.min_latitude < 90, "0 or more and below 90"),
         min_concentration=(0 <= config.min_concentration < 1, "0 or more and below 1"),
@@ -130,7 +131,7 @@ def _sea_ice(config: PrepareConfig, folder: Path, stack: ExitStack) -> dict[str,
             assert reader.shape is not None
             if formula:
                 _refuse_other_values(file, points)
-            points = _drawn(points, config, file_number, time, reader.shape[0])
+            points = _sample(points, config, file_number, time)
             tile, split_of, group = _tiles(points, config, reader.shape)
             row_id = num_rows + np.arange(len(tile))
             num_rows += len(tile)
@@ -140,7 +141,7 @@ def _sea_ice(config: PrepareConfig, folder: Path, stack: ExitStack) -> dict[str,
                     tiles[split].update(np.unique(tile[chosen]).tolist())
                     ids = {"row_id": row_id, "group": group, "tile": tile}
                     ids = {name: values[chosen] for name, values in ids.items()}
-                    writers[split].add(*_sea_ice_columns(_taken(points, chosen), names, ids, bool(formula)))
+                    writers[split].add(*_sea_ice_columns(_select(points, chosen), names, ids, bool(formula)))
     for split, writer in writers.items():
         if not writer.num_rows:
             raise UserError(
@@ -211,8 +212,8 @@ def _refuse_other_values(file: Path, points: netcdf.Points) -> None:
         )
 
 
-def _drawn(points: netcdf.Points, config: PrepareConfig, file: int, time: int, num_rows: int) -> netcdf.Points:
-    """The points that are used, drawn for each point independently of the pieces of the file."""
+def _sample(points: netcdf.Points, config: PrepareConfig, file: int, time: int) -> netcdf.Points:
+    """A share `keep` of the points, which is drawn independently of the pieces of the file."""
     if config.keep >= 1:
         return points
     is_used = np.empty(len(points.row), bool)
@@ -220,10 +221,10 @@ def _drawn(points: netcdf.Points, config: PrepareConfig, file: int, time: int, n
         in_row = points.row == row
         drawn = np.random.default_rng([config.seed, 3, file, time, row]).random(int(points.column[in_row].max()) + 1)
         is_used[in_row] = drawn[points.column[in_row]] < config.keep
-    return _taken(points, is_used)
+    return _select(points, is_used)
 
 
-def _taken(points: netcdf.Points, rows: np.ndarray) -> netcdf.Points:
+def _select(points: netcdf.Points, rows: np.ndarray) -> netcdf.Points:
     return netcdf.Points(**{field.name: getattr(points, field.name)[rows] for field in dataclasses.fields(points)})
 
 

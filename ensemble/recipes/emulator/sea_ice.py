@@ -7,10 +7,11 @@ The formula is invented for this recipe, as a truth with known derivatives. It i
                                                                     (Frankenstein and Garner 1967)
     s = exp(-5.88 √v)                                               strength of ice relative to ice without brine
                                                                     (Timco and O'Brien 1994)
-    h = (hi + SNOW hs) (WEAKEST + s)                                effective thickness in m cover = 1 - exp(-h / COVERING)
-    share of a cell that ice of this thickness covers t = LIMIT - AIR tanh((tair - MILD) / AIR_RANGE)
-    temperature of the water above freezing at which ice melts freeze = 1 / (1 + exp((sst - T_f(sss) - t) / WIDTH))
-    share of a cell where ice does not melt aice = cover · freeze
+    h = (hi + SNOW hs) (WEAKEST + s)                                effective thickness in m
+    cover = 1 - exp(-h / COVERING)                                  share of a cell that ice of this thickness covers
+    t = LIMIT - AIR tanh((tair - MILD) / AIR_RANGE)                 water melts ice if it is t warmer than freezing
+    freeze = 1 / (1 + exp((sst - T_f(sss) - t) / WIDTH))            share of a cell where ice does not melt
+    aice = cover · freeze
 
 T = COLDER + softplus(-tsfc - COLDER): the ice below a melting surface is colder than it. By construction aice falls with
 sst, sss, tair, tsfc and sice, and rises with hi and hs. With the seven further inputs (EXTRA), radiation and humidity lower

@@ -28,7 +28,7 @@ def network_of(folder: str, data: str) -> "Emulator":
 
 
 def of_lorenz96(folder: str, data: str) -> "Emulator":
-    """The same; `UserError` for a network that is not for Lorenz-96."""
+    """As `network_of`; `UserError` for a network that is not for Lorenz-96."""
     from ensemble.recipes.emulator import lorenz96
 
     network = network_of(folder, data)

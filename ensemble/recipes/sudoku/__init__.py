@@ -1,4 +1,4 @@
-"""sudoku: the solution of a Sudoku, by networks that reason in several passes: HRM, TRM, and one pass as the control."""
+"""sudoku: solving Sudoku with networks that process the board in several passes: HRM, TRM, and one pass as a control."""
 
 from ensemble.recipe import Words
 

@@ -25,7 +25,8 @@ def scores(
 ) -> dict[str, Any]:
     """exact: share of puzzles with every cell right; blanks: share of blank cells that are right; each with its interval.
 
-    puzzles, solutions, boards : (n, cells) digits from 1, 0 for blanks of puzzles. clues, backtracks, segments : (n,).
+    puzzles, solutions, boards : (n, cells) digits from 1, 0 for blanks of puzzles
+    clues, backtracks, segments : (n,)
     by_clues and by_backtracks have exact, its interval, the number of puzzles and, if `segments` is given, their mean.
     Intervals [low, high] are of 95 %: for exact by Wilson's formula, for the others by the bootstrap over puzzles, or null
     for fewer than two puzzles.

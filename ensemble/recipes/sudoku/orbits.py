@@ -24,7 +24,8 @@ GIVEN = 32
 def canonical_forms(board: Board, puzzles: np.ndarray, solutions: np.ndarray, threads: int = 0) -> np.ndarray:
     """The canonical forms of puzzles with one solution each: (n, cells) uint8, digits of the solution, clues plus `GIVEN`.
 
-    puzzles, solutions : (n, cells) uint8. threads : 0 for all granted cores.
+    puzzles, solutions : (n, cells) uint8
+    threads : 0 for all granted cores
     """
     given = np.ascontiguousarray(puzzles > 0).astype(np.int64)
     forms = np.empty((len(puzzles), board.cells), np.uint8)
@@ -41,9 +42,11 @@ def canonical_forms(board: Board, puzzles: np.ndarray, solutions: np.ndarray, th
 def _place_columns(image, columns, tried, num_choices, box, best, has_best, column_at, place_of, slot_of, filled):
     """Place all columns by the choices in `tried`, in which later choices are 0.
 
-    image : p above, by column. column_at, place_of : receive the column at each place, and its inverse. slot_of, filled :
-    scratch, one element for each stack. Returns the number of choices, and whether the second row is smaller than that of
-    `best` (-1), equal (0) or larger (1); if it is larger, not all columns were placed.
+    image : p of the module's docstring, by column
+    column_at, place_of : receive the column at each place, and its inverse
+    slot_of, filled : working memory, one element for each stack
+    Returns the number of choices, and whether the second row is smaller than that of `best` (-1), equal (0) or larger (1).
+    If it is larger, not all columns were placed.
     """
     for stack in range(columns // box):
         slot_of[stack] = -1

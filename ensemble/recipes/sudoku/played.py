@@ -54,7 +54,7 @@ def traces_of(member: Path, data: Path) -> dict[str, Any]:
     steps = []
     with torch.inference_mode():
         is_new, high, low = inference.first_states(model, shape, len(puzzle), 1, puzzle.device)
-        for _ in range(recipe.how.segments):
+        for _ in range(recipe.options.segments):
             segment = inference.one_segment(model, puzzle, torch.zeros_like(puzzle[:, 0]), is_new, high, low)
             probability, digit = log_probabilities(segment.digits, settings.recipe.loss).exp().max(dim=-1)
             halt = segment.halting[:, 0].sigmoid()
@@ -71,7 +71,9 @@ def select(
 ) -> list[dict[str, Any]]:
     """The solved puzzles that took most segments, and the unsolved ones with most cells right.
 
-    columns : of the puzzles, (n, …). digits, confidence : (n, segments, cells). halt : (n, segments).
+    columns : of the puzzles, (n, …)
+    digits, confidence : (n, segments, cells)
+    halt : (n, segments)
     """
     is_right = digits == columns["solution"][:, None]
     is_solved = is_right[:, -1].all(axis=1)

@@ -175,11 +175,11 @@ def _generate(config: PrepareConfig, board: Board, total: int) -> Puzzles:
             ratings = np.full(len(new), readers.NO_RATING, np.int32)
             parts.append(Puzzles(generated[new], solutions[new], solved.backtracks, ratings))
         elif attempts - last_success >= NUM_ATTEMPTS_WITHOUT_A_PUZZLE[board.side]:
-            asked = f"clues={config.clues}" if config.clues else "minimal"
+            kind = f"clues={config.clues}" if config.clues else "minimal"
             why = f"the fewest clues were {fewest}: raise clues" if fewest > config.clues > 0 else "ask for fewer puzzles"
             raise UserError(
                 f"the splits ask for {total:,} puzzles, and {attempts:,} attempts gave {len(seen):,} that are no symmetric "
-                f"images of each other (side={board.side}, {asked}; every orbit counts once): {why}, or use other clues"
+                f"images of each other (side={board.side}, {kind}; every orbit counts once): {why}, or use other clues"
             )
     progress.close()
     return Puzzles(*(np.concatenate(column) for column in zip(*parts, strict=True)))
@@ -245,11 +245,11 @@ def _draw(config: PrepareConfig, board: Board, files: list[Path], wanted: int, c
         most = len(order) if wanted == ALL else wanted - num_drawn
         new = good[_first_of_orbits(board, raw.puzzles[rows[good]], solved.solutions[good], seen, most, config.threads)]
         num_drawn += len(new)
-        taken = rows[new]
-        parts.append(Puzzles(raw.puzzles[taken], solved.solutions[new], solved.backtracks[new], raw.ratings[taken]))
+        drawn = rows[new]
+        parts.append(Puzzles(raw.puzzles[drawn], solved.solutions[new], solved.backtracks[new], raw.ratings[drawn]))
         if num_drawn < wanted or wanted == ALL:
             counts.drop(COPY, len(good) - len(new))
-        else:  # puzzles after the last one that was taken are not copies, but were not drawn
+        else:  # puzzles after the last drawn one are not copies
             last = new[-1] if new.size else 0
             counts.drop(COPY, int((good <= last).sum()) - len(new))
             counts.drop(NOT_DRAWN, int((good > last).sum()))

@@ -131,8 +131,10 @@ def _search(bits, used, trail, first_cell, first_bits, limit, max_guesses, state
     """Find up to `limit` solutions of the position in `bits` and `used`, which is restored at the end.
 
     first_cell, first_bits : the cell to branch on first, and the candidates to try there; -1 and 0 to choose the cell.
-    max_guesses : digits to try at most. state : of the random generator for the order of digits; length 0 for ascending.
-    solution : receives the first solution, as bits. Returns the number of solutions or `UNDECIDED`, and of dead ends.
+    max_guesses : digits to try at most
+    state : of the random generator for the order of digits; length 0 for ascending order
+    solution : receives the first solution, as bits
+    Returns the number of solutions, or `UNDECIDED`, and the number of dead ends.
     """
     side = cells_of.shape[1]
     full = (np.int64(1) << side) - 1

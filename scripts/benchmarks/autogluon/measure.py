@@ -25,7 +25,7 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.parquet as pq
 
-from benchmarks.autogluon.settings import AutoGluon
+from benchmarks.autogluon.settings import Autogluon
 from benchmarks.demo.measure import MEMBERS, SMALL, TREES, real_sets, stages_of
 from benchmarks.process_tree import watched
 from benchmarks.runs import refuse_unknown
@@ -50,9 +50,9 @@ NUM_DRAWS = 500
 def autogluon(**arguments: Any) -> dict[str, Any]:
     """For each set the scores and the costs of each method, and on how many sets ours was at least level with each other.
 
-    The arguments are those of `AutoGluon`. Raises `UserError` for unknown names, and without AutoGluon.
+    The arguments are those of `Autogluon`. Raises `UserError` for unknown names, and without AutoGluon.
     """
-    settings = AutoGluon(**arguments)
+    settings = Autogluon(**arguments)
     market, training, sets = settings.market, settings.training, settings.sets
     refuse_unknown("methods", settings.methods, METHODS)
     if set(settings.methods) - {STACKING} and not Path(settings.python).exists():
@@ -79,7 +79,7 @@ def at_least_level(results: dict[str, Any]) -> dict[str, str]:
     return counts
 
 
-def _one_set(folder: Path, prepare: list[str], training: list[str], settings: AutoGluon) -> dict[str, Any]:
+def _one_set(folder: Path, prepare: list[str], training: list[str], settings: Autogluon) -> dict[str, Any]:
     ours = _once(folder / "ours.json", partial(_ours, folder, prepare, training))
     limit_s = max(settings.least_s, round(ours["total_s"], 1))
     others, failed = {}, dict(ours["failed"])
@@ -143,11 +143,11 @@ def _ours(folder: Path, prepare: list[str], training: list[str]) -> dict[str, An
     """Run our commands from raw files to the ensembles, and predict test from a cold start; write the rows for others."""
     shutil.rmtree(folder, ignore_errors=True)
     folder.mkdir(parents=True)
-    taken: dict[str, dict[str, float]] = {}
+    usage: dict[str, dict[str, float]] = {}
     failed = {}
     try:
         commands = stages_of(folder, [*prepare, f"panel.folds={FOLDS}"], training)
-        taken |= _run({"prepare": commands.pop("prepare")})
+        usage |= _run({"prepare": commands.pop("prepare")})
         commands |= _stages_of_bags(folder, commands)
     except UserError as error:
         failed["bagged"] = str(error)
@@ -156,17 +156,17 @@ def _ours(folder: Path, prepare: list[str], training: list[str]) -> dict[str, An
     commands["trees"] = [*_with(commands["ensemble"], out=folder / "trees"), f"members=[{','.join(TREES)}]"]
     for member in MEMBERS:
         commands[f"test {member}"] = [*_with(commands[f"predict {member}"], out=folder / "again"), "splits=[test]"]
-    taken |= _run(commands)
+    usage |= _run(commands)
     _write_rows(folder)
     splits = folders.read_manifest(folder / "prepared")["splits"]
-    used = {name: _used(taken, folder, name) for name in OURS if name not in failed}
+    used = {name: _costs(usage, folder, name) for name in OURS if name not in failed}
     return {
         "environment": environment(),
         "rows": {split: facts["rows"] for split, facts in splits.items()},
         "total_s": used["ensemble"]["fit_s"],
         "used": used,
         "failed": failed,
-        "stages": taken,
+        "stages": usage,
     }
 
 
@@ -190,21 +190,21 @@ def _with(command: Sequence[str | Path], **settings: Path) -> list[str | Path]:
 
 
 def _run(commands: dict[str, list[str | Path]]) -> dict[str, dict[str, float]]:
-    taken = {}
+    usage = {}
     for stage, command in commands.items():
-        taken[stage] = watched(command)
-        print(f"  {stage}: {taken[stage]['wall_s']:.1f} s", flush=True)
-    return taken
+        usage[stage] = watched(command)
+        print(f"  {stage}: {usage[stage]['wall_s']:.1f} s", flush=True)
+    return usage
 
 
-def _used(taken: dict[str, dict[str, float]], folder: Path, name: str) -> dict[str, float]:
+def _costs(usage: dict[str, dict[str, float]], folder: Path, name: str) -> dict[str, float]:
     """Seconds, memory and disk of one of our ensembles: its members, their predictions, and the fit of the ensemble."""
     kind, where = ("bag of ", "bags") if name == "bagged" else ("", "members")
     stages = [*(f"{kind}{member}" for member in OURS[name]), *(f"predict {kind}{member}" for member in OURS[name]), name]
     return {
-        "fit_s": round(sum(taken[stage]["wall_s"] for stage in stages), 1),
-        "predict_s": round(sum(taken[f"test {kind}{member}"]["wall_s"] for member in OURS[name]), 2),
-        "peak_mb": max(taken[stage]["peak_mb"] for stage in stages),
+        "fit_s": round(sum(usage[stage]["wall_s"] for stage in stages), 1),
+        "predict_s": round(sum(usage[f"test {kind}{member}"]["wall_s"] for member in OURS[name]), 2),
+        "peak_mb": max(usage[stage]["peak_mb"] for stage in stages),
         "disk_mb": round(sum(_megabytes(folder / where / member) for member in OURS[name]), 2),
     }
 
@@ -227,7 +227,7 @@ def _other(folder: Path, method: str, python: str, limit_s: float) -> dict[str, 
     out = folder / method
     shutil.rmtree(out, ignore_errors=True)
     out.mkdir()
-    words = [method.replace(BY_WEEK, BY_TIME), folder, out, "0", str(limit_s)]
+    words: list[str | Path] = [method.replace(BY_WEEK, BY_TIME), folder, out, "0", str(limit_s)]
     fit, predict = (watched([python, "-P", FOREIGN_RUN, work, *words]) for work in ("fit", "predict"))
     return {
         "fit_s": round(fit["wall_s"], 1),

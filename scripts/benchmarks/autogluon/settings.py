@@ -6,7 +6,7 @@ from benchmarks.results import Results
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
-class AutoGluon(Results):
+class Autogluon(Results):
     """The ensemble, AutoGluon and scikit-learn's stacking, with the same rows, cores and time; twenty minutes."""
 
     python: str = ".venv-autogluon/bin/python"
@@ -21,13 +21,8 @@ class AutoGluon(Results):
     """AutoGluon's good_quality, good_quality_by_week (its folds are blocks of weeks) or medium_quality; stacking is
     scikit-learn's."""
     least_s: float = 60.0
-    """The least number of seconds that AutoGluon gets; otherwise as many as ours took."""
+    """AutoGluon gets as many seconds as our commands took, but at least these."""
     market: tuple[str, ...] = ()
-    """Settings of prepare_data.py for the generated markets over the demo's, as in 'market=[market.num_products=800]'."""
+    """Settings of prepare_data.py that replace the demo's for generated markets: 'market=[market.num_products=800]'."""
     training: tuple[str, ...] = ()
-    """Settings of train.py over the demo's, as in 'training=[max_epochs=1]'."""
-
-
-SCHEMAS: dict[str, type] = {
-    "autogluon": AutoGluon,
-}
+    """Settings of train.py that replace the demo's, as in 'training=[max_epochs=1]'."""

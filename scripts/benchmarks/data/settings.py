@@ -45,11 +45,3 @@ class Loader(Results):
 
     num_batches: int = 200
     """Batches of 256 rows in each of five rounds."""
-
-
-SCHEMAS: dict[str, type] = {
-    "panel": Panel,
-    "basic-panel": BasicPanel,
-    "memory": Memory,
-    "loader": Loader,
-}

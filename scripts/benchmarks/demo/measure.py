@@ -1,4 +1,4 @@
-"""The user's commands: the duration of --help, and the scores of the whole pipeline on generated markets and real files.
+"""The scripts that users call: the duration of --help, and the scores of the whole pipeline on generated and on real data.
 
 python scripts/benchmark.py help_times | seeds | real
 """
@@ -112,7 +112,7 @@ def seeds(num_seeds: int = 5, first_seed: int = 0) -> dict[str, Any]:
 
 
 def real(data: str) -> dict[str, Any]:
-    """The same commands on real review files, if there are any, with the scores of the baselines."""
+    """The same commands on real review files, as far as they are in `data`; the scores include the baseline."""
     results = {}
     for name, words in real_sets(data).items():
         print(name, flush=True)

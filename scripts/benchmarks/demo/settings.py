@@ -22,14 +22,7 @@ class Seeds(Results):
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class Real(Results):
-    """The commands from prepared data to ensemble on real review files."""
+    """The duration and the scores of the commands from prepare_data.py to ensemble_predictor.py on real review files."""
 
     data: str = "../shared/data"
     """The folder with amazon/ and movielens/."""
-
-
-SCHEMAS: dict[str, type] = {
-    "help_times": HelpTimes,
-    "seeds": Seeds,
-    "real": Real,
-}

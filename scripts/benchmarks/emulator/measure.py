@@ -69,7 +69,7 @@ def emulator_lorenz96(seeds: int) -> dict[str, Any]:
 
 
 def emulator_throughput(rounds: int) -> dict[str, Any]:
-    """Launch throughput.py."""
+    """Speed of the training loop relative to a plain PyTorch loop, measured by throughput.py in a launched process."""
     enough(rounds, 3)
     with tempfile.TemporaryDirectory() as folder:
         EMULATOR.prepare(Path(folder) / "prepared", "inputs=14", "num_times=4")
@@ -98,7 +98,7 @@ def _references(data: Path) -> tuple[float, float, float, float]:
     linear = np.linalg.lstsq(design, target, rcond=None)[0]
 
     def loss(weights: np.ndarray) -> tuple[float, np.ndarray]:
-        """The mean squared error of a logistic regression, which is the network of the source as it was trained."""
+        """The mean squared error of a logistic regression, the network that the source trained, and its gradient."""
         values = scipy.special.expit(design @ weights)
         error = values - target
         return float((error**2).mean()), 2 * (error * values * (1 - values)) @ design / len(error)

@@ -33,11 +33,3 @@ class EmulatorThroughput(Results):
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class EmulatorThroughputRank(OverheadRank):
     """The process that `emulator_throughput` launches; `out` contains the prepared data."""
-
-
-SCHEMAS: dict[str, type] = {
-    "emulator_skill": EmulatorSkill,
-    "emulator_lorenz96": EmulatorLorenz96,
-    "emulator_throughput": EmulatorThroughput,
-    "emulator-throughput-rank": EmulatorThroughputRank,
-}

@@ -1,4 +1,4 @@
-"""Analysis errors of EKF and LETKF on Lorenz-96 beside those of DAPPER, in the set-up of its `mods/Lorenz96/sakov2008.py`.
+"""Analysis errors of EKF and LETKF on Lorenz-96, compared with DAPPER's, in the set-up of its mods/Lorenz96/sakov2008.py.
 
     python scripts/benchmark.py emulator_dapper python=V/bin/python
 

@@ -31,7 +31,7 @@ def emulator_cpp(build: str) -> dict[str, Any]:
     names = [f"x{number}" for number in range(NUM_INPUTS)]
     manifest = {"fingerprint": "", "emulator": {"system": "random", "inputs": names, "outputs": ["y"], "units": {}}}
     folder = Path(build)
-    program = built(folder)
+    program = build_program(folder)
     rows = torch.randn(ROWS_OF_FILE, NUM_INPUTS)
     csv = folder / "rows.csv"
     csv.write_text("\n".join([",".join(names), *(",".join(map(repr, row)) for row in rows.tolist())]), encoding="utf-8")
@@ -45,8 +45,8 @@ def emulator_cpp(build: str) -> dict[str, Any]:
     return {"network": [NUM_INPUTS, *WIDTHS, 1], "dtype": "float32", **results}
 
 
-def built(folder: Path) -> Path:
-    """The program, compiled in `folder`."""
+def build_program(folder: Path) -> Path:
+    """Compile the program in `folder`, and return its path."""
     if not (shutil.which("cmake") and shutil.which("g++")):
         raise UserError("cmake and g++ are needed: apt-get install cmake g++ ninja-build")
     generator = ["-G", "Ninja"] if shutil.which("ninja") else []

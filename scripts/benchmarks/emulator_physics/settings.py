@@ -7,7 +7,7 @@ from benchmarks.results import Results
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class EmulatorJacobian(Results):
-    """Jacobians of 100,000 rows by hand-written propagation, beside autograd and vmap(jacrev); a CPU minute."""
+    """Jacobians of 100,000 rows by hand-written propagation, compared with autograd and vmap(jacrev); a CPU minute."""
 
     rounds: int = 9
     """Calls of each method, alternately."""
@@ -23,7 +23,7 @@ class EmulatorCpp(Results):
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class EmulatorDapper(Results):
-    """Analysis errors of EKF and LETKF with the true model, beside those of DAPPER; a CPU minute."""
+    """Analysis errors of EKF and LETKF with the true model, compared with those of DAPPER; a CPU minute."""
 
     python: str = "???"
     """The interpreter of an environment with DAPPER: python3 -m venv V && V/bin/pip install dapper==1.7.1."""
@@ -35,10 +35,3 @@ class EmulatorDapper(Results):
     """A neural member for Lorenz-96, whose errors are measured too; empty for none."""
     data: str = ""
     """The prepared data that the member was trained on."""
-
-
-SCHEMAS: dict[str, type] = {
-    "emulator_jacobian": EmulatorJacobian,
-    "emulator_cpp": EmulatorCpp,
-    "emulator_dapper": EmulatorDapper,
-}

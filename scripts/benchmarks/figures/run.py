@@ -83,7 +83,7 @@ MEASURED = {
     "threads": (*TREES, "ensemble/cores.py", f"{BENCHMARKS}/trees"),
     "trees": (*TREES, f"{BENCHMARKS}/trees"),
 }
-"""For the name of each JSON file, the code whose change makes its figures old."""
+"""For the name of each JSON file, the code that it measured; its figures are old if this code has changed since."""
 
 
 def fill(root: Path = ROOT, check: bool = False) -> int:
@@ -176,7 +176,7 @@ def ages(root: Path = ROOT) -> list[str]:
 
 
 def changes(root: Path, commit: str, measured: tuple[str, ...]) -> list[str] | None:
-    """The files of `measured` that changed since `commit`, without those that only moved; None without that commit."""
+    """The files of `measured` that changed since `commit`, without those that only moved; None if git has no such commit."""
     if not git(root, "cat-file", "-t", commit):
         return None
     entries = [line.split("\t") for line in git(root, "diff", "--find-renames", "-l0", "--name-status", commit).splitlines()]

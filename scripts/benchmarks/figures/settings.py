@@ -9,6 +9,3 @@ class Figures:
 
     check: bool = False
     """Write nothing; fail if a figure differs."""
-
-
-SCHEMAS: dict[str, type] = {"figures": Figures}

@@ -2,8 +2,9 @@
 
     python scripts/benchmark.py knobs
 
-Its samples per second are relative to the mean of its two neighbours, so that a drift of the machine cancels. Runs without
-it, relative to their neighbours, give the noise. The first lines of a log, with start and compilation, do not count.
+The samples per second of a run with the setting are relative to the mean of the runs before and after it, so that a drift of
+the machine cancels. Runs without it, relative to their neighbours, give the noise. The first lines of a log, with start and
+compilation, do not count.
 """
 
 import dataclasses

@@ -11,8 +11,3 @@ class Knobs(Results):
 
     rounds: int = 3
     """Trainings with each setting, each between two without it; at least 2."""
-
-
-SCHEMAS: dict[str, type] = {
-    "knobs": Knobs,
-}

@@ -40,9 +40,3 @@ class NextItemRun:
     """Sequences of a batch, or users to rank items for."""
     loss: Literal["bce", "cross_entropy"] = "bce"
     """The loss of our training step; that of the reference is bce."""
-
-
-SCHEMAS: dict[str, type] = {
-    "next_item": NextItem,
-    "next-item-run": NextItemRun,
-}

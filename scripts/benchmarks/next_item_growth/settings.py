@@ -23,6 +23,3 @@ class NextItemGrowth(Results):
     """The smallest number of users."""
     picture: str = "slurm/results/next_item_growth.png"
     """The PNG to draw; empty for none."""
-
-
-SCHEMAS: dict[str, type] = {"next_item_growth": NextItemGrowth}

@@ -186,7 +186,8 @@ def overhead_rank(accelerator: "Accelerator", rounds: int, out: Path) -> None:
     figures, runs = {}, (out / str(number) for number in itertools.count())
     for model in MODELS:
         recipe = Regression(model)
-        blocks = alternately(*(partial(block, loop, recipe, runs, accelerator) for loop in (plain, ours)), rounds=rounds)
+        first, second = (partial(block, loop, recipe, runs, accelerator) for loop in (plain, ours))
+        blocks = alternately(first, second, rounds)
         figures[model] = {name: compared(*([times[name] for times in side] for side in blocks)) for name in blocks[0][0]}
     if accelerator.is_main_process:
         folders.write_json(out / "figures.json", figures)

@@ -21,9 +21,3 @@ class OverheadRank:
     """As in the benchmark that launches it."""
     out: str = "???"
     """A folder for the runs and the figures."""
-
-
-SCHEMAS: dict[str, type] = {
-    "overhead": Overhead,
-    "overhead-rank": OverheadRank,
-}

@@ -47,10 +47,10 @@ def rank(settings: Any) -> None:
     seconds: dict[str, list[float]] = {"copy_s": [], "write_s": [], "write_wall_s": []}
     for number in range(3):
         began = time.thread_time()
-        moments, about = checkpoint.flatten_optimizer(optimizer, "optimizer0")
+        moments, description = checkpoint.flatten_optimizer(optimizer, "optimizer0")
         copies = [{name: tensor.clone() for name, tensor in state.items()} for state in (model.state_dict(), moments)]
         copied, wall = time.thread_time(), time.perf_counter()
-        checkpoint.write(Path(settings.out) / f"step-{number}", copies[0], {"optimizers": [about]}, copies[1])
+        checkpoint.write(Path(settings.out) / f"step-{number}", copies[0], {"optimizers": [description]}, copies[1])
         seconds["copy_s"].append(copied - began)
         seconds["write_s"].append(time.thread_time() - copied)
         seconds["write_wall_s"].append(time.perf_counter() - wall)

@@ -56,6 +56,3 @@ class PainsRank:
     """Write the final weights to `out`/final.safetensors."""
     extra_width: int = 0
     """As `recipe.extra_width`."""
-
-
-SCHEMAS: dict[str, type] = {"pains": Pains, "pains-rank": PainsRank}

@@ -28,8 +28,3 @@ class Scaling(Results):
     """The folder for runs and generated data, shared by the nodes of a job; empty for a temporary one."""
     price_per_gpu_hour: float = 0.0
     """The price of an hour of a GPU, in any currency; 0 for none."""
-
-
-SCHEMAS: dict[str, type] = {
-    "scaling": Scaling,
-}

@@ -74,8 +74,7 @@ def sudoku_data(rounds: int, clues_17: str) -> dict[str, Any]:
     forms, images = {}, {}
     for name, board, (boards, solutions) in (("6", six, _generate(six, 18, 5_000)), ("9", nine, minimal)):
         canonical_forms(board, boards[:1], solutions[:1], 1)  # compiles
-        arguments = board, boards, solutions, 1
-        forms[name] = _rates(rounds, lambda _, arguments=arguments: canonical_forms(*arguments), len(boards))
+        forms[name] = _rates(rounds, partial(_canonical_forms, board, boards, solutions), len(boards))
         images[name] = _rates(rounds, partial(_transform, board, boards[:BATCH]), BATCHES * BATCH)
     return {
         "rounds": rounds,
@@ -163,6 +162,10 @@ def _solving(rounds: int, board: Board, given: np.ndarray, num_plain: int) -> di
         assert (puzzles.solve(board, given, 1).results == 1).all()
 
     return _compared(rounds, ours, len(given), reference, num_plain)
+
+
+def _canonical_forms(board: Board, boards: np.ndarray, solutions: np.ndarray, number: int) -> None:
+    canonical_forms(board, boards, solutions, 1)
 
 
 def _transform(board: Board, batch: np.ndarray, number: int) -> None:

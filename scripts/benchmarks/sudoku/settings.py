@@ -24,7 +24,7 @@ class SudokuDemo(Results):
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
-class SudokuNine(Results):
+class Sudoku_9x9(Results):
     """The preset sudoku_9x9_cpu, trained and tested for several numbers of clues, on one thread."""
 
     folder: str = "runs/sudoku_9x9"
@@ -79,14 +79,3 @@ class SudokuCompile:
 
     num_puzzles: int = 10
     """Puzzles of side 6 to generate, to solve and to compute the canonical form of."""
-
-
-SCHEMAS: dict[str, type] = {
-    "sudoku_data": SudokuData,
-    "sudoku_demo": SudokuDemo,
-    "sudoku_9x9": SudokuNine,
-    "sudoku_selection": SudokuSelection,
-    "sudoku_table": SudokuTable,
-    "sudoku_throughput": SudokuThroughput,
-    "sudoku-compile": SudokuCompile,
-}

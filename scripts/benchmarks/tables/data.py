@@ -154,9 +154,9 @@ def write(name: str, source: str | Path, out: Path) -> dict[str, Any]:
     contents = [_content(path) for path in source_files(source, name)]
     digests = [hashlib.sha256(content).hexdigest() for content in contents]
     if (out / "table.json").is_file():
-        about = folders.read_json(out / "table.json")
-        if about["sha256"] == digests and about["split_seed"] == SPLIT_SEED:
-            return about
+        facts = folders.read_json(out / "table.json")
+        if facts["sha256"] == digests and facts["split_seed"] == SPLIT_SEED:
+            return facts
     frames = [_cells(content, table) for content in contents]
     if len(frames) == 2:
         train, new = frames
@@ -168,7 +168,7 @@ def write(name: str, source: str | Path, out: Path) -> dict[str, Any]:
     new.drop(table.target).write_csv(out / "new.csv")
     truth = new.select(pl.int_range(pl.len()).alias("row_id"), table.target)
     truth.write_parquet(out / "truth.parquet")
-    about = {
+    facts = {
         "target": table.target,
         "task": table.task,
         "time": table.time,
@@ -182,8 +182,8 @@ def write(name: str, source: str | Path, out: Path) -> dict[str, Any]:
         "columns": train.width,
         "train_sha256": hashlib.sha256((out / "train.csv").read_bytes()).hexdigest(),
     }
-    folders.write_json(out / "table.json", about)  # last: it marks the folder as complete
-    return about
+    folders.write_json(out / "table.json", facts)  # last: it marks the folder as complete
+    return facts
 
 
 def new_rows(rows: pl.DataFrame, table: Table) -> np.ndarray:

@@ -29,25 +29,25 @@ ROW_ID = "row_id"
 
 def main() -> None:
     work, method, table, out, seed, time_limit = sys.argv[1:]
-    about = json.loads((Path(table) / "table.json").read_text())
-    file = Path(table) / about.get(work, {"fit": "train.csv", "predict": "new.csv"}[work])
+    description = json.loads((Path(table) / "table.json").read_text())
+    file = Path(table) / description.get(work, {"fit": "train.csv", "predict": "new.csv"}[work])
     rows = pandas.read_parquet(file) if file.suffix == ".parquet" else pandas.read_csv(file)
-    if about["time_format"]:
-        rows[about["time"]] = pandas.to_datetime(rows[about["time"]], format=about["time_format"])
-    if about["time_format"] and (method == LIGHTGBM or method.endswith(DATE_PARTS)):
-        rows = with_date_parts(rows, about["time"])
-    if not about.get("time_is_feature", True) and not method.endswith(BY_TIME):
-        rows = rows.drop(columns=about["time"])
+    if description["time_format"]:
+        rows[description["time"]] = pandas.to_datetime(rows[description["time"]], format=description["time_format"])
+    if description["time_format"] and (method == LIGHTGBM or method.endswith(DATE_PARTS)):
+        rows = with_date_parts(rows, description["time"])
+    if not description.get("time_is_feature", True) and not method.endswith(BY_TIME):
+        rows = rows.drop(columns=description["time"])
     model = Path(out) / "model"
     if work == "fit":
         if method in (LIGHTGBM, STACKING):
-            facts = fit_sklearn(rows, about, model, method, int(seed))
+            facts = fit_sklearn(rows, description, model, method, int(seed))
         else:
-            facts = fit_autogluon(rows, about, model, method, int(seed), float(time_limit))
+            facts = fit_autogluon(rows, description, model, method, int(seed), float(time_limit))
     else:
         row_id = rows.pop(ROW_ID) if ROW_ID in rows else range(len(rows))
         began = time.perf_counter()
-        predictions = (predict_sklearn if method in (LIGHTGBM, STACKING) else predict_autogluon)(rows, about, model)
+        predictions = (predict_sklearn if method in (LIGHTGBM, STACKING) else predict_autogluon)(rows, description, model)
         facts = {"warm_s": round(time.perf_counter() - began, 3)}
         predictions.insert(0, ROW_ID, row_id)
         predictions.to_parquet(Path(out) / "predictions.parquet")
@@ -55,18 +55,19 @@ def main() -> None:
 
 
 def fit_autogluon(
-    rows: pandas.DataFrame, about: dict[str, Any], model: Path, method: str, seed: int, time_limit: float
+    rows: pandas.DataFrame, description: dict[str, Any], model: Path, method: str, seed: int, time_limit: float
 ) -> dict[str, Any]:
     """All rows are `train_data`. The seed changes the folds and the models; AutoGluon's default of both is 0."""
     import autogluon.tabular
     from autogluon.tabular import TabularPredictor
 
-    by_time = {"validation_structure": {"time_on": about["time"]}} if method.endswith(BY_TIME) else {}
+    by_time = {"validation_structure": {"time_on": description["time"]}} if method.endswith(BY_TIME) else {}
     predictor = TabularPredictor(
-        label=about["target"],
+        label=description["target"],
         path=str(model),
-        problem_type=about["task"],
-        eval_metric=about.get("metric") or ("root_mean_squared_error" if about["task"] == "regression" else "log_loss"),
+        problem_type=description["task"],
+        eval_metric=description.get("metric")
+        or ("root_mean_squared_error" if description["task"] == "regression" else "log_loss"),
         verbosity=2,
         learner_kwargs={"random_state": seed},
     )
@@ -85,22 +86,22 @@ def fit_autogluon(
     }
 
 
-def predict_autogluon(rows: pandas.DataFrame, about: dict[str, Any], model: Path) -> pandas.DataFrame:
+def predict_autogluon(rows: pandas.DataFrame, description: dict[str, Any], model: Path) -> pandas.DataFrame:
     from autogluon.tabular import TabularPredictor
 
     predictor = TabularPredictor.load(str(model))
-    if about["task"] == "regression":
+    if description["task"] == "regression":
         return pandas.DataFrame({"prediction": predictor.predict(rows).to_numpy()})
     return predictor.predict_proba(rows, as_multiclass=True).reset_index(drop=True).rename(columns=str)
 
 
-def fit_sklearn(rows: pandas.DataFrame, about: dict[str, Any], model: Path, method: str, seed: int) -> dict[str, Any]:
+def fit_sklearn(rows: pandas.DataFrame, description: dict[str, Any], model: Path, method: str, seed: int) -> dict[str, Any]:
     """LightGBM's defaults on all rows, with texts as pandas categories, without early stopping; or `stacking_model`."""
     import joblib
     import lightgbm
     import sklearn
 
-    target = rows.pop(about["target"])
+    target = rows.pop(description["target"])
     texts = [name for name in rows.columns if not pandas.api.types.is_numeric_dtype(rows[name])]
     rows = rows.astype(dict.fromkeys(texts, "category"))
     if method == STACKING:
@@ -108,7 +109,7 @@ def fit_sklearn(rows: pandas.DataFrame, about: dict[str, Any], model: Path, meth
         rows = rows.dropna(axis="columns", thresh=len(rows) // 4)
         estimator = stacking_model()
     else:
-        kind = lightgbm.LGBMRegressor if about["task"] == "regression" else lightgbm.LGBMClassifier
+        kind = lightgbm.LGBMRegressor if description["task"] == "regression" else lightgbm.LGBMClassifier
         estimator = kind(n_estimators=NUM_TREES, learning_rate=LEARNING_RATE, random_state=seed, verbose=-1)
     estimator.fit(rows, target)
     model.mkdir(parents=True)
@@ -130,12 +131,12 @@ def stacking_model() -> Any:
     return StackingClassifier([("boosting", boosting), ("forest", forest), ("linear", linear)], cv=5)
 
 
-def predict_sklearn(rows: pandas.DataFrame, about: dict[str, Any], model: Path) -> pandas.DataFrame:
+def predict_sklearn(rows: pandas.DataFrame, description: dict[str, Any], model: Path) -> pandas.DataFrame:
     import joblib
 
     estimator, texts, names = joblib.load(model / "model.joblib")
     rows = rows.astype(dict.fromkeys(texts, "category"))[names]  # also a column that is empty in all new rows
-    if about["task"] == "regression":
+    if description["task"] == "regression":
         return pandas.DataFrame({"prediction": estimator.predict(rows)})
     return pandas.DataFrame(estimator.predict_proba(rows), columns=[str(name) for name in estimator.classes_])
 

@@ -66,7 +66,7 @@ def _one_table(name: str, settings: Tables, rivals_limit: float) -> tuple[dict[s
     """The results of a table, and the errors of methods that failed on it."""
     table = data.TABLES[name]
     folder = Path(settings.folder)
-    about = data.write(name, settings.tables, folder / name)
+    facts = data.write(name, settings.tables, folder / name)
     limits = {method: settings.time_limit if method in UNLIMITED else rivals_limit for method in settings.methods}
     used: dict[str, dict[str, Any]] = {}
     losses: dict[str, list[np.ndarray]] = {}
@@ -78,7 +78,7 @@ def _one_table(name: str, settings: Tables, rivals_limit: float) -> tuple[dict[s
         for seed in range(1 if method == LIGHTGBM else settings.seeds):
             try:
                 costs, file = runners.result(
-                    method, name, about, folder, settings.python, seed, limit_s, method in settings.again
+                    method, name, facts, folder, settings.python, seed, limit_s, method in settings.again
                 )
             except UserError as error:
                 failed[f"{method} seed {seed}"] = str(error)[max(0, str(error).find(ENDED)) :]
@@ -93,7 +93,7 @@ def _one_table(name: str, settings: Tables, rivals_limit: float) -> tuple[dict[s
     ours = losses.get(runners.OURS)
     rivals = [method for method in losses if method != runners.OURS] if ours else []
     return {
-        **{key: about[key] for key in ("origin", "sha256", "task", "split", "rows", "columns")},
+        **{key: facts[key] for key in ("origin", "sha256", "task", "split", "rows", "columns")},
         "methods": used,
         "against": {
             rival: {

@@ -39,7 +39,7 @@ def fits(method: str, table: Table) -> bool:
 
 
 def result(
-    method: str, name: str, about: dict[str, Any], folder: Path, python: str, seed: int, limit_s: float, again: bool = False
+    method: str, name: str, facts: dict[str, Any], folder: Path, python: str, seed: int, limit_s: float, again: bool = False
 ) -> tuple[dict[str, Any], Path]:
     """The costs of a method and the file of its predictions, from the cache or measured."""
     out = folder / name / f"{method}.seed{seed}.limit{limit_s:g}"
@@ -48,35 +48,35 @@ def result(
         interpreter = sys.executable if method == LIGHTGBM else python
         runner = partial(_other, method, interpreter, folder / name, seed, limit_s)
     return cached(
-        out, about, {"method": method, "seed": seed, "limit_s": limit_s}, runner, again
+        out, facts, {"method": method, "seed": seed, "limit_s": limit_s}, runner, again
     ), out / "predictions.parquet"
 
 
-def cached(out: Path, about: dict[str, Any], key: dict[str, Any], runner: Runner, again: bool = False) -> dict[str, Any]:
+def cached(out: Path, facts: dict[str, Any], key: dict[str, Any], runner: Runner, again: bool = False) -> dict[str, Any]:
     """The content of out/result.json; `runner` writes the predictions if there is none for this train.csv, or if `again`."""
     file = out / "result.json"
     if file.is_file() and not again:
         stored = folders.read_json(file)
-        if stored["train_sha256"] == about["train_sha256"]:
+        if stored["train_sha256"] == facts["train_sha256"]:
             return stored
     shutil.rmtree(out, ignore_errors=True)
     out.mkdir(parents=True)
-    costs = {**key, "train_sha256": about["train_sha256"], **runner(out, about), "environment": environment()}
+    costs = {**key, "train_sha256": facts["train_sha256"], **runner(out, facts), "environment": environment()}
     folders.write_json(file, costs)  # last: it marks the folder as complete
     return costs
 
 
-def _ours(table: Path, seed: int, limit_s: float, out: Path, about: dict[str, Any]) -> dict[str, Any]:
+def _ours(table: Path, seed: int, limit_s: float, out: Path, facts: dict[str, Any]) -> dict[str, Any]:
     """The commands of a user, one to fit and one to predict."""
     run = out / "run"
-    words = [f"source=[{table / 'train.csv'}]", f"target={about['target']}", f"out={run}", f"time_limit={limit_s:g}"]
-    words += [f"metric={METRIC[about['task']]}", f"seed={seed}"] + ([f"time={about['time']}"] if about["time"] else [])
+    words = [f"source=[{table / 'train.csv'}]", f"target={facts['target']}", f"out={run}", f"time_limit={limit_s:g}"]
+    words += [f"metric={METRIC[facts['task']]}", f"seed={seed}"] + ([f"time={facts['time']}"] if facts["time"] else [])
     fit = watched(script("fit", *words))
     source = (f"source=[{table / 'new.csv'}]", f"out={out / 'new'}")
     predict = watched(script("ensemble_predictor", "predict", f"ensemble={run / 'ensemble'}", *source))
     forecast = pl.read_csv(out / "new" / "forecast.csv", infer_schema_length=None)
-    targets = pl.read_csv(table / "train.csv", columns=[about["target"]], infer_schema=False)[about["target"]]
-    our_predictions(forecast, about["task"], targets).write_parquet(out / "predictions.parquet")
+    targets = pl.read_csv(table / "train.csv", columns=[facts["target"]], infer_schema=False)[facts["target"]]
+    our_predictions(forecast, facts["task"], targets).write_parquet(out / "predictions.parquet")
     return _costs(fit, predict, run)
 
 
@@ -92,7 +92,7 @@ def our_predictions(forecast: pl.DataFrame, task: str, target: pl.Series) -> pl.
 
 
 def _other(
-    method: str, python: str, table: Path, seed: int, limit_s: float, out: Path, about: dict[str, Any]
+    method: str, python: str, table: Path, seed: int, limit_s: float, out: Path, facts: dict[str, Any]
 ) -> dict[str, Any]:
     run: list[str | Path] = [python, "-P", FOREIGN_RUN]
     fit = watched([*run, "fit", method, table, out, str(seed), f"{limit_s:g}"])

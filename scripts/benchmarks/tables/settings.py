@@ -31,14 +31,8 @@ class Tables(Results):
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
-class TablesFor300Seconds(Tables):
+class Tables_300(Tables):
     """The same with five minutes for a fit and one seed."""
 
     time_limit: float = 300.0
     seeds: int = 1
-
-
-SCHEMAS: dict[str, type] = {
-    "tables": Tables,
-    "tables_300": TablesFor300Seconds,
-}

@@ -88,7 +88,8 @@ def trees(rounds: int = 3, num_rows: int = 1_000_000, num_trees: int = 20) -> di
 
 
 def _alternately(data: Path, works: list[str], rounds: int, *words: str) -> tuple[list[dict[str, Any]], ...]:
-    return alternately(*(partial(_run, data, [*words, f"work={work}"]) for work in works), rounds=rounds)
+    first, second = (partial(_run, data, [*words, f"work={work}"]) for work in works)
+    return alternately(first, second, rounds)
 
 
 def _run(data: Path, words: list[str]) -> dict[str, Any]:

@@ -44,10 +44,3 @@ class TreesRun:
     """Trees to grow."""
     out: str = "???"
     """The JSON file to write."""
-
-
-SCHEMAS: dict[str, type] = {
-    "threads": Threads,
-    "trees": Trees,
-    "trees-run": TreesRun,
-}

@@ -112,7 +112,7 @@ def test_another_processor_is_refused(
     ],
 )
 def test_a_wrong_table_is_refused(text: str, message: str, program: Path, models: dict[str, Path], tmp_path: Path) -> None:
-    """A column at the wrong place would give a plausible number."""
+    """A column in the wrong position would give a plausible number."""
     (tmp_path / "rows.csv").write_text(text)
     done = run(program, models[".ts"], tmp_path / "rows.csv")
     assert (done.returncode, done.stdout) == (2, "")
@@ -120,7 +120,7 @@ def test_a_wrong_table_is_refused(text: str, message: str, program: Path, models
 
 
 def test_another_file_is_refused(program: Path, rows: tuple[torch.Tensor, Path]) -> None:
-    """The reason would be a traceback of libtorch."""
+    """The user would see a traceback of libtorch."""
     assert "is no .ts or .pt2 file" in run(program, sys.executable, rows[1]).stderr
     assert "cannot be read: check the path" in run(program, "nothing.ts", rows[1]).stderr
     assert run(program).returncode == 2

@@ -28,7 +28,7 @@ def expected(network: Emulator, dtype: torch.dtype) -> dict[str, tuple[tuple[tor
 
 @pytest.mark.parametrize("name", small_networks.NAMES)
 def test_every_method_can_be_exported_with_a_free_batch(name: str) -> None:
-    """A size of the batch would be written into the file, or a method would need automatic differentiation."""
+    """The file would accept only one batch size, or a method would need automatic differentiation."""
     network = small_networks.network(name).double().requires_grad_(False)
     for method, (arguments, result) in expected(network, torch.float64).items():
         exported = formats.exported_program(network, method).module()
@@ -104,7 +104,7 @@ def test_what_cannot_be_written_is_refused(tmp_path: Path) -> None:
 
 
 def test_an_older_export_is_replaced(tmp_path: Path) -> None:
-    """The mark would not be where it is looked for: a second export would be refused."""
+    """The mark of this project would be missing in the file, and a second export would be refused."""
     network = small_networks.network("mlp")
     for _ in range(2):
         formats.export(network, small_networks.manifest(network), tmp_path / "m.ts")

@@ -28,7 +28,7 @@ def test_the_step_is_of_fourth_order(states: np.ndarray, monkeypatch: pytest.Mon
 
 
 def test_the_tendency_follows_the_equation(states: np.ndarray) -> None:
-    """A neighbour on the wrong side would be another model."""
+    """With a neighbour on the wrong side, the equations would be those of another model."""
     x = states[0]
     expected = [(x[(i + 1) % 40] - x[i - 2]) * x[i - 1] - x[i] + 8 for i in range(40)]
     np.testing.assert_allclose(lorenz96.tendency(x), expected, rtol=1e-13)
@@ -56,7 +56,7 @@ def test_the_adjoint_is_the_transpose(states: np.ndarray) -> None:
 
 
 def test_the_jacobian_has_outputs_as_rows(states: np.ndarray) -> None:
-    """A transposed Jacobian would pass where it is only squared."""
+    """The Jacobian would be transposed, which tests of JᵀJ do not find."""
     v = np.random.default_rng(0).normal(size=states.shape)
     product = np.einsum("boi,bi->bo", lorenz96.jacobian(states), v)
     np.testing.assert_allclose(product, lorenz96.tangent(states, v), rtol=1e-12, atol=1e-13)

@@ -30,7 +30,7 @@ def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 def refused(script: str, *words: str) -> str:
-    """What a script printed as its only line of an error."""
+    """The error that a script printed, which must be one line."""
     command = [sys.executable, str(ROOT / f"scripts/{script}.py"), *words]
     done = subprocess.run(command, env=ENVIRONMENT, capture_output=True, text=True, timeout=240, check=False)
     assert done.returncode == 2, done.stderr
@@ -63,7 +63,7 @@ def test_export_of_a_member(folder: Path) -> None:
 
 
 def test_mistakes_are_one_sentence(folder: Path, tmp_path: Path) -> None:
-    """Someone would read a traceback, or lose a file."""
+    """The user would see a traceback, or lose a file."""
     member = f"member={folder / 'member'}"
     assert "give data=" in refused("export_model", member, f"out={tmp_path / 'm.ts'}")
     (tmp_path / "notes.html").write_text("mine")

@@ -52,7 +52,7 @@ def multiplied(name: str, factor: float, units: str | None) -> Change:
 
 
 def test_the_rules_of_mask_latitude_and_concentration(file: Path, tmp_path: Path) -> None:
-    """Land, the tropics or open water would be learned from."""
+    """Points on land, in the tropics or of open water would be used."""
 
     def change(dataset: xarray.Dataset) -> xarray.Dataset:
         dataset["aice_h"].values[0, :10:3], dataset["aice_h"].values[0, 1:10:3] = 0, 1.2
@@ -71,14 +71,14 @@ def test_the_rules_of_mask_latitude_and_concentration(file: Path, tmp_path: Path
 
 
 def test_pieces_have_the_points_of_the_whole(file: Path) -> None:
-    """Rows between two pieces would be lost or kept twice."""
+    """Rows at the border of two pieces would be lost or used twice."""
     whole, pieces = read(file), read(file, chunk_points=100)
     for name in vars(whole):
         assert np.array_equal(getattr(whole, name), getattr(pieces, name)), name
 
 
 def test_fourteen_inputs_are_in_their_order(file: Path) -> None:
-    """A wind would stand in the column of a current."""
+    """The column of a current would contain a wind."""
     points = read(file, inputs=14)
     with xarray.open_dataset(file) as dataset:
         for column, name in enumerate((*sea_ice.INPUTS, *sea_ice.EXTRA)):
@@ -88,7 +88,7 @@ def test_fourteen_inputs_are_in_their_order(file: Path) -> None:
 
 
 def test_units_are_converted(file: Path, tmp_path: Path) -> None:
-    """A percentage would be a concentration of 100, and kelvin a heat that no ice survives."""
+    """A percentage would be read as a concentration of 100, and kelvin as degrees Celsius."""
 
     def change(dataset: xarray.Dataset) -> xarray.Dataset:
         dataset["sst_h"] = dataset["sst_h"].astype(np.float64) + 273.15
@@ -127,7 +127,7 @@ def on_land_everywhere(dataset: xarray.Dataset) -> xarray.Dataset:
 
 
 def without_target(dataset: xarray.Dataset) -> xarray.Dataset:
-    """Of one point, where nothing says whether there is ice."""
+    """The dataset without the concentration of one sea point."""
     is_sea = (dataset["umask"].values == 1) & (np.abs(dataset["ULAT"].values) > 60)
     row, column = np.argwhere(is_sea)[3]
     dataset["aice_h"].values[0, row, column] = np.nan
@@ -177,7 +177,7 @@ FAULTS: dict[str, tuple[Change, str]] = {
 
 @pytest.mark.parametrize("fault", FAULTS)
 def test_a_fault_is_one_sentence(file: Path, tmp_path: Path, fault: str) -> None:
-    """Wrong values would be learned, or a traceback of a library would not name the variable."""
+    """A network would be trained on wrong values, or the user would see a library's traceback without the variable."""
     change, sentence = FAULTS[fault]
     path = changed(file, tmp_path, change)
     with pytest.raises(UserError, match=f"^{path}.*{sentence}") as raised:
@@ -207,7 +207,7 @@ def test_mixed_units_of_two_files(file: Path, tmp_path: Path) -> None:
 
 
 def test_what_is_no_netcdf_and_what_is_another_grid(file: Path, tmp_path: Path) -> None:
-    """A truncated download would end in a traceback; and tiles of two grids would be other places."""
+    """A truncated file would end in a traceback, and tiles of two grids would be different places."""
     (tmp_path / "text.nc").write_text("no NetCDF")
     with pytest.raises(UserError, match=r"text\.nc cannot be read as NetCDF"):
         read(tmp_path / "text.nc")
@@ -217,7 +217,7 @@ def test_what_is_no_netcdf_and_what_is_another_grid(file: Path, tmp_path: Path) 
 
 
 def test_nothing_is_left_of_a_refused_preparation(file: Path, tmp_path: Path) -> None:
-    """Half of the rows would look like prepared data."""
+    """An incomplete folder would look like prepared data."""
     bad = changed(file, tmp_path, with_nan)
     with pytest.raises(UserError, match="hs_h has no value"):
         prepare.prepare(PrepareConfig(out=str(tmp_path / "out"), source=(str(file), str(bad)), inputs=14, tile=4))
@@ -225,7 +225,7 @@ def test_nothing_is_left_of_a_refused_preparation(file: Path, tmp_path: Path) ->
 
 
 def test_generated_files_are_prepared_like_files_of_a_user(file: Path, tmp_path: Path) -> None:
-    """A source would be split otherwise than generated data, or depend on the size of the pieces."""
+    """The split would differ between generated files and the same files as source=, or depend on the size of the pieces."""
     settings: dict[str, Any] = {"source": (str(file),), "inputs": 14, "tile": 4}
     one = prepare.prepare(PrepareConfig(out=str(tmp_path / "one"), **settings))
     pieces = prepare.prepare(PrepareConfig(out=str(tmp_path / "pieces"), **settings, chunk_points=150))

@@ -88,7 +88,7 @@ def test_adjoint_dot_product(network: Emulator) -> None:
 
 
 def test_the_weights_have_a_gradient_through_the_jacobian(network: Emulator) -> None:
-    """A Jacobian term of the loss would train nothing, or something else: here it is compared with autograd's own."""
+    """The Jacobian term of the loss would have a wrong gradient; here it is compared with autograd's."""
     x, parameters = inputs(network), dict(network.named_parameters())
 
     def loss(jacobian: torch.Tensor) -> torch.Tensor:
@@ -149,7 +149,7 @@ def test_a_sigmoid_bounds_physical_outputs() -> None:
 
 
 def test_the_ring_has_no_first_point() -> None:
-    """The convolution would treat the ends of the array as ends of the world."""
+    """The convolution would treat the ends of the array as boundaries, although the points form a ring."""
     network = BilinearConvolution(12, (4, 4)).double()
     x = inputs(network)
     torch.testing.assert_close(network(x.roll(5, dims=1)), network(x).roll(5, dims=1))

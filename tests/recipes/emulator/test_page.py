@@ -1,4 +1,4 @@
-"""The report of emulator: shares of the ceiling, Jacobians of networks beside the truth, and how a browser shows it."""
+"""The report of emulator: shares of the ceiling, Jacobians of networks and true ones, and the page in a browser."""
 
 import re
 from pathlib import Path
@@ -55,7 +55,7 @@ def parts(run: Path) -> dict[str, Any]:
 
 
 def test_the_formula_reaches_the_ceiling(run: Path) -> None:
-    """Shares would be of other rows, or in another order of rows than the predictions."""
+    """R² would be computed from other rows, or from rows in another order than the predictions."""
     result = parts(run)
     rows = {row["name"]: row for row in result["values"]["rows"]}
     if result["is_sea_ice"]:
@@ -86,7 +86,7 @@ def test_the_jacobian_is_that_of_the_member(run: Path) -> None:
 
 
 def test_a_true_jacobian_has_no_error() -> None:
-    """An error would be taken relative to the network's own size, or a sign be compared with nothing."""
+    """An error would be relative to the network's Jacobian, or signs would not be compared with the truth."""
     truth = np.random.default_rng(0).normal(size=(50, 3, 3))
     assert examine._compared(truth, truth) == {
         "error": 0.0, "mean": truth.mean(), "true_mean": truth.mean(), "right_sign": pytest.approx(1.0),
@@ -100,7 +100,7 @@ def test_a_true_jacobian_has_no_error() -> None:
 
 
 def test_the_commands_of_the_page_prepare_the_same_data(run: Path) -> None:
-    """Who wants to make the page again would get other data."""
+    """The command on the page would prepare other data."""
     text = (run / "report.html").read_text(encoding="utf-8")
     command = re.search(r"python scripts/prepare_data.py --recipe emulator [^<]*", text)
     assert command
@@ -110,7 +110,7 @@ def test_the_commands_of_the_page_prepare_the_same_data(run: Path) -> None:
 
 
 def test_the_page_in_a_browser(run: Path, tmp_path: Path) -> None:
-    """A picture would be missing, or a phone scroll sideways."""
+    """A picture would be missing, or the page would be wider than a phone's screen."""
     with chromium.started(tmp_path) as browser:
         for width, scheme in ((1200, "light"), (390, "dark")):
             chromium.show(browser, run / "report.html", width, scheme)

@@ -35,7 +35,7 @@ def columns(folder: Path, kind: str, split: str) -> dict[str, np.ndarray]:
 
 @pytest.mark.parametrize("system", ["ice", "ring"])
 def test_both_tables_hold_the_same_examples(system: str, request: pytest.FixtureRequest) -> None:
-    """The predictions of networks would be joined with other rows than those of trees."""
+    """Predictions of networks would be matched with other rows than those of trees."""
     folder: Path = request.getfixturevalue(system)
     manifest = folders.verify(folder)
     prepared.check("emulator", folder, manifest)
@@ -104,7 +104,7 @@ def test_pairs_of_the_ring_are_steps_of_the_model(ring: Path) -> None:
 
 
 def test_trajectories_of_splits_differ(ring: Path) -> None:
-    """A test state would be one of training, or a neighbour in time."""
+    """A test state would be a training state, or its neighbour in time."""
     states = [columns(ring, "pairs", split)["inputs"] for split in SPLITS]
     for number, one in enumerate(states):
         for other in states[number + 1 :]:
@@ -131,7 +131,7 @@ FAULTS: dict[str, dict[str, Any]] = {
 
 @pytest.mark.parametrize("sentence", FAULTS)
 def test_impossible_settings_are_refused(tmp_path: Path, sentence: str) -> None:
-    """They would fail later with a traceback, and leave a folder behind."""
+    """Wrong settings would fail later with a traceback, and leave an incomplete folder."""
     changed = dict(FAULTS[sentence])
     if changed.get("raw") == "OUT/raw":
         changed["raw"] = str(tmp_path / "out/raw")

@@ -27,7 +27,7 @@ def data(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Path]:
 
 @pytest.mark.parametrize("name", PRESETS)
 def test_a_preset_trains_on_the_data_that_it_names(name: str, data: dict[str, Path]) -> None:
-    """Who has the data would learn from the first command that it was never tried."""
+    """Users with the data would discover that the command was never tested."""
     head = PRESETS[name].read_text(encoding="utf-8").replace("\\\n#", "")
     prepare, train = (shlex.split(line) for line in re.findall(r"^#   ((?:python|accelerate) .*)", head, re.MULTILINE))
     assert prepare[:4] == ["python", "scripts/prepare_data.py", "--recipe", "emulator"]
@@ -49,7 +49,7 @@ def test_a_preset_trains_on_the_data_that_it_names(name: str, data: dict[str, Pa
 
 
 def test_the_plan_has_trees_and_networks_of_both_systems(data: dict[str, Path]) -> None:
-    """scripts/fit.py would train what the data cannot, or no trees."""
+    """scripts/fit.py would train networks that do not fit the data, or no trees."""
     of_ice, of_ring = (folders.read_manifest(data[system]) for system in ("sea_ice", "lorenz96"))
     ice, ring = ({member.name: member for member in plan.plan(about, 1)} for about in (of_ice, of_ring))
     assert ice.keys() == {"xgboost", "lightgbm", "mlp", "mlp_tanh", "mlp_16"}

@@ -21,7 +21,7 @@ def inputs(request: pytest.FixtureRequest) -> np.ndarray:
 
 
 def test_the_jacobian_is_that_of_finite_differences(inputs: np.ndarray) -> None:
-    """Networks would be judged by wrong derivatives."""
+    """Networks would be scored by wrong derivatives."""
     jacobian = sea_ice.jacobian(inputs)
     assert jacobian.shape == inputs.shape
     for column in range(inputs.shape[1]):

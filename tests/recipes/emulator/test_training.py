@@ -50,7 +50,7 @@ def trained(data: dict[str, Path], tmp_path_factory: pytest.TempPathFactory) -> 
 
 
 def test_statistics_are_those_of_the_training_split(data: dict[str, Path]) -> None:
-    """Inputs would not be normalised, or with statistics of other rows."""
+    """Inputs would not be normalised, or with the statistics of other rows."""
     for system in SETTINGS:
         emulation = recipe(data, system)
         columns = emulation.rows("train").columns
@@ -67,7 +67,7 @@ def test_statistics_are_those_of_the_training_split(data: dict[str, Path]) -> No
 
 @pytest.mark.parametrize("system", SETTINGS)
 def test_directions_follow_from_row_and_epoch(data: dict[str, Path], system: str) -> None:
-    """The loss would depend on how a batch is cut, or each epoch would have the same directions."""
+    """The loss would depend on how a batch is divided, or all epochs would have the same directions."""
     rows = recipe(data, system).rows("train")
     whole, later = rows.gather(np.arange(40)), rows.gather(np.arange(40), 1)
     some = rows.gather(np.array([31, 2]))
@@ -79,7 +79,7 @@ def test_directions_follow_from_row_and_epoch(data: dict[str, Path], system: str
 
 
 def test_changes_are_true_derivatives(data: dict[str, Path]) -> None:
-    """The network would be drawn to a wrong Jacobian."""
+    """The loss would lead the network to a wrong Jacobian."""
     ice = recipe(data, "ice").rows("train").gather(np.arange(60))
     true = np.einsum("bi,bi->b", sea_ice.jacobian(ice["inputs"].numpy()), ice["direction"].double().numpy())
     assert np.allclose(ice["change"][:, 0].numpy(), true, rtol=1e-4, atol=1e-6)
@@ -91,7 +91,7 @@ def test_changes_are_true_derivatives(data: dict[str, Path]) -> None:
 
 
 def test_a_direction_changes_the_outputs_by_one_deviation(data: dict[str, Path]) -> None:
-    """A weight of the Jacobian would mean something else with other data, or for an input of little influence."""
+    """The effect of jacobian_weight would depend on the scale of the data, or on the influence of an input."""
     for system, expected in (("ice", np.sqrt(7.0)), ("ring", 1.0)):
         emulation = recipe(data, system)
         batch = emulation.rows("train").gather(np.arange(len(emulation.rows("train"))))
@@ -101,7 +101,7 @@ def test_a_direction_changes_the_outputs_by_one_deviation(data: dict[str, Path])
 
 @pytest.mark.parametrize("system", SETTINGS)
 def test_the_loss_is_a_sum_over_examples(data: dict[str, Path], system: str) -> None:
-    """The gradient would depend on how a batch is cut; or an example's loss would be that of (B, 1) beside (B,)."""
+    """The gradient would depend on how a batch is divided, or the loss would broadcast (B, 1) against (B,)."""
     emulation = recipe(data, system)
     model, batch = (
         emulation.model().double(),
@@ -138,7 +138,7 @@ def test_metrics_are_those_of_all_rows(data: dict[str, Path], system: str) -> No
 
 @pytest.mark.parametrize("system", SETTINGS)
 def test_a_trained_network_has_values_and_derivatives(trained: dict[str, Path], data: dict[str, Path], system: str) -> None:
-    """Nothing would be learned, or values alone."""
+    """Training would not improve the network, or only its values."""
     scores = examine.scores(str(trained[system]), str(data[system]), "test")
     assert scores["r_squared"] > 0.95
     assert scores["jacobian"]["all"]["error"] < 0.4
@@ -150,7 +150,7 @@ def test_a_trained_network_has_values_and_derivatives(trained: dict[str, Path], 
 def test_predictions_are_in_the_rows_of_the_trees(
     trained: dict[str, Path], data: dict[str, Path], system: str, tmp_path: Path, accelerator: Accelerator
 ) -> None:
-    """The ensemble would join predictions of other points."""
+    """The ensemble would combine predictions of different points."""
     manifest = folders.read_manifest(data[system])
     member = NeuralMember(trained[system], accelerator, data[system])
     file = predictions.Predictions(split="test", member="mlp", **member.predict(data[system], "test"))
@@ -176,7 +176,7 @@ REFUSED: dict[str, tuple[str, dict[str, Any]]] = {
 
 @pytest.mark.parametrize("sentence", REFUSED)
 def test_impossible_settings_are_refused(data: dict[str, Path], sentence: str) -> None:
-    """They would fail in the middle of a training, with a traceback."""
+    """Wrong settings would fail during a training, with a traceback."""
     system, changed = REFUSED[sentence]
     with pytest.raises(UserError, match=sentence):
         recipe(data, system, **changed)

@@ -35,7 +35,7 @@ def boards(num_puzzles: int = 40) -> dict[str, np.ndarray]:
 
 
 def test_boards_are_solved_as_a_whole() -> None:
-    """Cells that are given would count as right, or a part would have the puzzles of another."""
+    """Given cells would count as right, or a part of the puzzles would have the puzzles of another part."""
     result = scores(**boards())
     assert result["puzzles"] == 40
     assert result["exact"] == 0.75
@@ -55,7 +55,7 @@ def test_boards_are_solved_as_a_whole() -> None:
 
 
 def test_one_puzzle_has_no_interval_of_draws() -> None:
-    """NaN is no JSON."""
+    """NaN is not valid JSON."""
     one = {name: column[:1] for name, column in boards().items()}
     result = scores(**{**one, "segments": None})  # type: ignore[arg-type]
     assert result["blanks_interval"] is None
@@ -71,7 +71,7 @@ def data(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 def test_the_ensemble_is_scored_by_boards(data: Path) -> None:
-    """Cells would be put together to other boards than the data's."""
+    """The cells would be assembled to boards that differ from those of the data."""
     rows = training.make(small_sudokus.config(), str(data)).rows("test").columns
     solution, row_id = rows["solution"].all(), rows["row_id"].all()
     right = np.eye(4)[solution.reshape(-1) - 1]
@@ -92,7 +92,7 @@ def test_the_ensemble_is_scored_by_boards(data: Path) -> None:
 
 
 def test_a_member_is_examined(data: Path, tmp_path: Path) -> None:
-    """Scores would be of other predictions than asked for, or replace a file of the user."""
+    """Scores would be those of other predictions than the requested ones, or replace a file of the user."""
     values: dict[str, Any] = {
         "data": str(data), "out": str(tmp_path / "trm"), "batch_size": 16, "max_epochs": 1, "trackers": (),
         "recipe": vars(small_sudokus.config(variant="trm")),

@@ -9,7 +9,7 @@ from ensemble import folders
 
 
 def test_hrm_goes_through_the_whole_chain(tmp_path: Path) -> None:
-    """A stage would not take what the one before it wrote for this variant, which has a second module and a second loss."""
+    """A stage could not read the output of the previous one for this variant, which has a second module and loss."""
     data, member, predicted, joined, page = (
         tmp_path / name for name in ("prepared", "hrm", "predictions", "ensemble", "a.html")
     )

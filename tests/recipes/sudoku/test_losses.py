@@ -9,7 +9,7 @@ from ensemble.recipes.sudoku.losses import binary, cross_entropy, is_solved, log
 
 
 def test_stablemax_is_its_formula() -> None:
-    """Another normalisation would be learned than the one that predictions use."""
+    """Training would use another normalisation than predictions."""
     logits = torch.tensor([[-3.0, 0.0, 2.0], [1e30, -1e30, 0.0]])
     scores = [[1 / 4, 1.0, 3.0], [1e30, 1e-30, 1.0]]
     expected = [[math.log(score / sum(row)) for score in row] for row in scores]
@@ -30,7 +30,7 @@ def test_the_gradient_of_stablemax_is_finite_and_right() -> None:
 
 
 def test_the_loss_of_a_puzzle_is_the_mean_over_its_cells() -> None:
-    """Boards of another size would weigh otherwise against halting."""
+    """The weight of the loss of digits relative to that of halting would depend on the size of the board."""
     logits = torch.zeros(2, 16, 4)
     solution = torch.ones(2, 16, dtype=torch.long)
     torch.testing.assert_close(
@@ -42,7 +42,7 @@ def test_the_loss_of_a_puzzle_is_the_mean_over_its_cells() -> None:
 
 
 def test_solved_means_every_cell() -> None:
-    """Halting would be taught that most of a board is enough."""
+    """The network would learn to halt when most of a board is right."""
     solution = torch.tensor([[1, 2, 3, 4], [4, 3, 2, 1]])
     logits = torch.nn.functional.one_hot(solution - 1, 4).float()
     logits[1, 2] = torch.tensor([1.0, 0.0, 0.0, 0.0])
@@ -50,6 +50,6 @@ def test_solved_means_every_cell() -> None:
 
 
 def test_binary_is_not_reduced() -> None:
-    """Halting would be weighed by the batch."""
+    """The weight of the loss of halting would depend on the batch."""
     result = binary(torch.tensor([0.0, 2.0]), torch.tensor([True, False]))
     assert result.tolist() == pytest.approx([math.log(2), 2 + math.log1p(math.exp(-2))])

@@ -176,7 +176,7 @@ def test_every_mixing_reaches_every_cell(mixing: str, positions: str) -> None:
 
 
 def test_inner_widths_are_those_of_the_references() -> None:
-    """Published settings would make another network: HRM's width is 512, and TRM-MLP mixes 97 tokens."""
+    """The published settings would build another network: HRM's width is 512, and TRM-MLP mixes 97 tokens."""
     assert [reference_inner_width(width) for width in (64, 96, 97, 512)] == [256, 256, 512, 1536]
 
 
@@ -221,7 +221,7 @@ def test_gradients_written_by_hand_are_those_of_the_functions() -> None:
 
 
 def test_the_puzzle_embedding_has_a_sparse_gradient_of_each_use() -> None:
-    """Uses of one id would be added up before the ranks exchange them, or the body's optimizer would train the table."""
+    """The gradients of one id would be summed before the ranks exchange them, or another optimizer would train the table."""
     network = model(positions="learned", num_puzzle_ids=5)
     assert network.puzzles is not None
     result = segment(network)

@@ -25,7 +25,7 @@ def lines(side: int, size: int) -> list[list[int]]:
 
 
 def smallest_image(board: Board, puzzle: np.ndarray, solution: np.ndarray) -> np.ndarray:
-    """The definition of the canonical form: by going through the whole group."""
+    """The canonical form by its definition: the smallest image over the whole group."""
     side = board.side
     rows, columns = (np.array(lines(side, size)) for size in (board.box_rows, board.box_columns))
     cells = (rows[:, None, :, None] * side + columns[None, :, None, :]).reshape(-1, board.cells)
@@ -42,7 +42,7 @@ def smallest_image(board: Board, puzzle: np.ndarray, solution: np.ndarray) -> np
 
 @pytest.mark.parametrize(("side", "clues", "count"), [(4, 0, 40), (4, 6, 40), (6, 0, 12), (6, 18, 12)])
 def test_is_the_smallest_image(side: int, clues: int, count: int) -> None:
-    """Two orbits would be taken for one, or one for two."""
+    """Two orbits would count as one, or one as two."""
     board = board_of(side)
     puzzles, solutions = generate(board, seed=2, first=0, count=count, clues=clues)
     forms = canonical_forms(board, puzzles, solutions)
@@ -65,7 +65,7 @@ def test_symmetric_puzzles_have_the_same_form(side: int, clues: int, seed: int) 
 
 
 def test_large_boards_have_the_same_form_too() -> None:
-    """The same for 16 × 16, whose group is larger by far."""
+    """The same for 16 × 16, whose group is far larger."""
     board = board_of(16)
     puzzles, solutions = generate(board, seed=0, first=0, count=4, clues=150)
     symmetries = symmetries_of(board, 1, 0, np.arange(4))

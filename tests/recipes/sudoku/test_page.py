@@ -69,7 +69,7 @@ def boards(text: str) -> dict[str, Any]:
 
 
 def test_the_last_board_is_that_of_the_prediction_file(run: Path, written: str) -> None:
-    """The page would play other boards than those that are scored, or of another puzzle."""
+    """The page would show other boards than those that are scored, or boards of another puzzle."""
     test = predictions.read(run / "predictions" / "net.test.parquet")
     rows = open_table(run / "prepared" / "rows" / "test")
     columns = {name: Column(rows, name).all() for name in rows.column_names}
@@ -93,7 +93,7 @@ def test_the_last_board_is_that_of_the_prediction_file(run: Path, written: str) 
 
 
 def test_puzzles_that_are_counted(run: Path, written: str) -> None:
-    """The share of solved puzzles, or of right blank cells, would be of other rows."""
+    """The share of solved puzzles, or of right blank cells, would be computed from other rows."""
     of_run = report_run.read(run / "ensemble", run / "prepared", run / "predictions")
     result = {row["name"]: row for row in page.parts(of_run)["exact"]["rows"]}
     made_up = result["made-up"]
@@ -119,7 +119,7 @@ def test_puzzles_that_are_counted(run: Path, written: str) -> None:
 
 
 def test_the_page_needs_no_other_file(written: str) -> None:
-    """It could not be sent to anyone, or would tell a server who reads it."""
+    """The page would need other files, or inform a server about its readers."""
     assert not re.search(r"""(?:src|href)=(?!["']?(?:#|data:))""", written)
     assert not re.search(r"url\((?!#|data:)|@import|fetch\(|XMLHttpRequest", written)
     commands = re.findall(r"<code>(python scripts/prepare_data.*?)</code>", written)
@@ -128,7 +128,7 @@ def test_the_page_needs_no_other_file(written: str) -> None:
 
 
 def test_which_puzzles_are_shown() -> None:
-    """Only easy puzzles, or only solved ones, would be played."""
+    """The page would show only easy puzzles, or only solved ones."""
     num, segments, cells = 40, 4, 16
     solution = np.ones((num, cells), np.int64)
     digits = np.full((num, segments, cells), 2)
@@ -144,10 +144,12 @@ def test_which_puzzles_are_shown() -> None:
 
 
 def test_a_member_of_other_data_is_refused(run: Path, tmp_path: Path) -> None:
-    """Boards of another side, or puzzles that were learned from, would be played as test puzzles."""
-    prepare(PrepareConfig(out=str(tmp_path / "o"), side=6, num_train=4, num_validation=2, num_blend=2, num_test=3))
-    with pytest.raises(UserError, match="was trained on data"):
-        played.traces_of(run / "members" / "net", tmp_path / "o")
+    """Boards of another side, or training puzzles, would be shown as test puzzles."""
+    for side, message in ((6, "was prepared in another way"), (9, "was trained on data")):
+        out = tmp_path / str(side)
+        prepare(PrepareConfig(out=str(out), side=side, num_train=4, num_validation=2, num_blend=2, num_test=3))
+        with pytest.raises(UserError, match=message):
+            played.traces_of(run / "members" / "net", out)
     assert played.traces_of(tmp_path, run / "prepared") == {}
 
 

@@ -62,7 +62,7 @@ def generated(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 def test_what_is_written(generated: Path) -> None:
-    """Training could not read the rows, or would take a column for another."""
+    """Training could not read the rows, or would confuse two columns."""
     manifest = folders.read_manifest(generated)
     prepared.check("sudoku", generated, manifest)
     assert manifest["sudoku"] == {"side": 6, "box_rows": 2, "box_columns": 3, "cells": 36}
@@ -96,7 +96,7 @@ def test_what_is_written(generated: Path) -> None:
 
 
 def test_opens_with_datasets(generated: Path) -> None:
-    """A notebook could not look at the puzzles."""
+    """The library `datasets` could not read the puzzles."""
     import datasets
 
     rows = datasets.load_from_disk(str(generated / "rows" / "train"))
@@ -135,7 +135,7 @@ def test_a_larger_train_split_leaves_the_others(generated: Path, tmp_path: Path)
 
 
 def test_files_are_split_by_orbit(tmp_path: Path) -> None:
-    """Images of one puzzle in a file would be in two splits, and a puzzle learned from twice as often as others."""
+    """Images of one puzzle in a file would be in two splits, or a puzzle would be used twice as often as others."""
     board = board_of(6)
     puzzles, _ = generate(board, seed=0, first=0, count=30, clues=18)
     images = symmetries_of(board, 0, 0, np.arange(30)).apply(puzzles)
@@ -196,7 +196,7 @@ def bad_lines() -> dict[str, tuple[str, str]]:
 def test_a_bad_puzzle_is_counted_named_and_refused_above_a_threshold(
     name: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    """A network would be trained on puzzles that nobody can solve, or one bad line would end a long run."""
+    """A network would be trained on puzzles without a solution, or one bad line would end a long run."""
     puzzles, _ = generate(board_of(6), seed=0, first=0, count=31, clues=18)
     bad, kind = bad_lines()[name]
     lines = [line(puzzle) for puzzle in puzzles[:30]]
@@ -244,7 +244,7 @@ def test_a_few_of_many_puzzles(tmp_path: Path) -> None:
     ],
 )
 def test_settings_that_cannot_be(settings: dict[str, Any], sentence: str, tmp_path: Path) -> None:
-    """A traceback, or a half-written folder."""
+    """The user would see a traceback, or find an incomplete folder."""
     with pytest.raises(UserError, match=sentence):
         prepare(of_files(tmp_path, **settings))
     assert not list(tmp_path.iterdir())
@@ -268,7 +268,7 @@ def test_the_script(tmp_path: Path) -> None:
 
 
 def test_what_training_imports_needs_no_compiler(generated: Path) -> None:
-    """A compute node would need numba and polars."""
+    """Training on a compute node would need numba and polars."""
     code = (
         "import sys, numpy as np\n"
         "from ensemble.recipes.sudoku import boards, settings, symmetry\n"

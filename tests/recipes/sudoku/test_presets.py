@@ -33,7 +33,7 @@ def commands(preset: Path) -> dict[str, list[str]]:
 
 @pytest.mark.parametrize("name", PRESETS)
 def test_a_preset_runs_on_the_data_that_it_names(name: str, tmp_path: Path) -> None:
-    """Who has the data would learn from the first command that it was never tried."""
+    """Users with the data would discover that the command was never tested."""
     preset, board = PRESETS[name], board_of(9)
     words = commands(preset)
     train = words["scripts/train.py"]
@@ -66,7 +66,7 @@ def test_a_preset_runs_on_the_data_that_it_names(name: str, tmp_path: Path) -> N
 
 
 def test_every_preset_names_where_its_figures_are_from() -> None:
-    """A published figure would be taken for one that was measured here."""
+    """Readers would take a published figure for one that was measured here."""
     assert set(PRESETS) == {"sudoku_demo", "sudoku_9x9_cpu", *MILLIONS}
     for name, preset in PRESETS.items():
         text = " ".join(preset.read_text(encoding="utf-8").split())

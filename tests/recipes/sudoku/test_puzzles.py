@@ -19,7 +19,7 @@ def digits(text: str) -> np.ndarray:
 
 
 def num_solutions(board: Board, puzzle: list[int]) -> int:
-    """Up to 2, by plain backtracking that shares nothing with the search."""
+    """The number of solutions, up to 2, by plain backtracking that shares no code with the search."""
     blank = [cell for cell, digit in enumerate(puzzle) if digit == 0]
     if not blank:
         return 1
@@ -43,7 +43,7 @@ def num_solutions(board: Board, puzzle: list[int]) -> int:
     ("side", "clues", "count"), [(4, 0, 60), (4, 6, 60), (6, 18, 40), (6, 0, 20), (9, 32, 6), (9, 0, 3)]
 )
 def test_a_generated_puzzle_has_one_solution_and_it_is_the_stored_one(side: int, clues: int, count: int) -> None:
-    """A network would be scored against one of several solutions."""
+    """A network would be scored by one of several solutions."""
     board = board_of(side)
     puzzles, solutions = generate(board, seed=3, first=0, count=count, clues=clues)
     given = puzzles > 0
@@ -102,7 +102,7 @@ def test_known_puzzles() -> None:
 
 
 def test_puzzles_without_one_solution() -> None:
-    """A puzzle with two solutions, or none, would be learned from."""
+    """A puzzle with two solutions, or none, would be used for training."""
     board = board_of(9)
     without_a_clue, twice, blocked = digits(PUZZLE), digits(PUZZLE), digits(PUZZLE)
     without_a_clue[0, 7] = 0
@@ -115,7 +115,7 @@ def test_puzzles_without_one_solution() -> None:
 
 
 def test_a_search_that_is_too_long_is_undecided() -> None:
-    """A file with one terrible puzzle would keep prepare_data.py busy for ever, or be counted as solved."""
+    """prepare_data.py would never finish a file with one very hard puzzle, or count this puzzle as solved."""
     board = board_of(9)
     assert solve(board, digits(HARD), max_guesses=2).results.tolist() == [search.UNDECIDED]
     assert solve(board, digits(HARD), max_guesses=100_000).results.tolist() == [search.UNIQUE]

@@ -53,7 +53,7 @@ WITH_ANSWERS = ("comma", "blank", "tab", "question,answer", "kaggle", "extreme")
 @pytest.mark.parametrize("name", FORMATS)
 @pytest.mark.parametrize("form", ["plain", "windows", "gzip"])
 def test_each_format(name: str, form: str, tmp_path: Path) -> None:
-    """A file that people have would be refused, or its answers and ratings not looked at."""
+    """A file in a common format would be refused, or its answers and ratings ignored."""
     path = write(tmp_path, FORMATS[name], "\r\n" if form == "windows" else "\n")
     if form == "windows":
         path.write_bytes(b"\xef\xbb\xbf" + path.read_bytes())
@@ -110,7 +110,7 @@ MALFORMED_LINES = {
 
 @pytest.mark.parametrize("name", MALFORMED_LINES)
 def test_a_malformed_line_is_counted_and_named(name: str, tmp_path: Path) -> None:
-    """A line would be lost without a word, or another one be blamed."""
+    """A line would be dropped silently, or an error would name another line."""
     path = write(tmp_path, ["# first", GOOD, MALFORMED_LINES[name], GOOD])
     raw, census = read(path)
     assert raw.line.tolist() == [2, 4]

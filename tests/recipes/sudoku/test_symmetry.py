@@ -78,7 +78,7 @@ def test_a_row_has_its_own_symmetry_in_each_epoch() -> None:
 
 @pytest.mark.parametrize("side", [4, 6, 9])
 def test_all_symmetries_are_equally_likely(side: int) -> None:
-    """Augmentation would leave out a part of the group. The bounds are five standard deviations of a uniform draw."""
+    """Augmentation would never draw a part of the group. The bounds are five standard deviations of a uniform draw."""
     board, count = board_of(side), 20_000
     symmetries = symmetries_of(board, 0, 0, np.arange(count))
     for values, size in ((symmetries.cells[:, 0], board.cells), (symmetries.cells[:, -1], board.cells)):

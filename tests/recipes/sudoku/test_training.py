@@ -76,7 +76,7 @@ def test_an_epoch_has_several_images_of_a_puzzle(data: Path) -> None:
 
 
 def test_fewer_clues_are_revealed_in_later_epochs(data: Path) -> None:
-    """Training would end on easier puzzles than are to be solved."""
+    """Training would end with easier puzzles than those of the test."""
     rows = recipe(data, reveal=1.0, reveal_epochs=10).rows("train")
     shares = [(rows.gather(np.arange(35), epoch)["puzzle"] > 0).sum(1).gt(8).float().mean() for epoch in (0, 5, 10, 11)]
     assert shares[0] > 0.85
@@ -86,7 +86,7 @@ def test_fewer_clues_are_revealed_in_later_epochs(data: Path) -> None:
 
 
 def test_at_least_a_part_of_the_blanks_is_revealed_at_first(data: Path) -> None:
-    """Boards with few clues would not be learned, or be given away to the end."""
+    """Boards with few clues would not be learned, or blank cells would be revealed until the end."""
     rows = recipe(data, reveal=1.0, reveal_least=0.8, reveal_epochs=10).rows("train")
     shares = [((rows.gather(np.arange(35), epoch)["puzzle"] > 0).sum(1) - 8).float().mean() / 8 for epoch in (0, 10)]
     assert 0.8 < shares[0] < 0.98
@@ -94,7 +94,7 @@ def test_at_least_a_part_of_the_blanks_is_revealed_at_first(data: Path) -> None:
 
 
 def test_rows_of_other_splits_are_as_prepared(data: Path) -> None:
-    """Scores would be of other puzzles than the data's."""
+    """Scores would be those of other puzzles than the data's."""
     rows = recipe(data).rows("test")
     result = rows.gather(np.arange(len(rows)), 3)
     assert np.array_equal(result["puzzle"].numpy(), rows.columns["puzzle"].all())
@@ -102,14 +102,14 @@ def test_rows_of_other_splits_are_as_prepared(data: Path) -> None:
 
 
 def test_exploration_keeps_some_puzzles_from_halting(data: Path) -> None:
-    """No place would ever reason on after it has halted too early."""
+    """No slot would ever continue after the network predicted halting too early."""
     patience = recipe(data, exploration=0.5).rows("train").gather(np.arange(35))["patience"]
     assert set(patience.tolist()) == {0, 2, 3, 4}
     assert 0.2 < (patience > 0).float().mean() < 0.8
 
 
 def test_only_halted_places_take_what_is_offered(data: Path) -> None:
-    """A puzzle would be replaced in the middle, or stay after it has halted."""
+    """A puzzle would be replaced before it has halted, or stay afterwards."""
     solver = recipe(data)
     model = solver.model()
     _, count, state = solver.step(model, batch_of(solver), None)
@@ -133,7 +133,7 @@ def test_only_halted_places_take_what_is_offered(data: Path) -> None:
 
 
 def test_a_place_halts_when_its_logit_says_so_and_patience_allows(data: Path) -> None:
-    """Exploration would be without effect, or halting without patience."""
+    """Exploration would have no effect, or a slot would halt before the fewest segments."""
     solver = recipe(data)
     model: Any = solver.model()
     torch.nn.init.constant_(model.to_halting.bias, 1.0)
@@ -145,7 +145,7 @@ def test_a_place_halts_when_its_logit_says_so_and_patience_allows(data: Path) ->
 
 
 def test_with_the_continue_loss_the_higher_logit_decides(data: Path) -> None:
-    """A place would halt although one more segment is worth more, or never at all."""
+    """A slot would halt although one more segment has a higher value, or never halt."""
     solver = recipe(data, continue_loss=True, segments=3)
     model: Any = solver.model()
     batch = batch_of(solver) | {"patience": torch.zeros(6, dtype=torch.long)}
@@ -159,7 +159,7 @@ def test_with_the_continue_loss_the_higher_logit_decides(data: Path) -> None:
 
 
 def test_the_gradient_of_the_puzzle_embedding_shows_in_a_shared_one(data: Path) -> None:
-    """Infinity in a gradient of which DDP and the norm know nothing would be stepped with, on one rank or on all."""
+    """The optimizer would use infinite gradients of the table, which DDP and the norm do not cover."""
     solver = recipe(data, puzzle_embedding=True, positions="learned")
     model: Any = solver.model()
     for first in (0, 6):  # as in accumulation
@@ -187,7 +187,7 @@ def test_the_loss_is_a_sum_over_puzzles(data: Path) -> None:
 
 
 def test_the_winner_takes_it_all(data: Path) -> None:
-    """Every start would be trained to be the mean of all."""
+    """Training would make all starts equal."""
     solver = recipe(data, starts=3)
     model: Any = solver.model()
     batch = batch_of(solver)
@@ -208,7 +208,7 @@ def test_the_winner_takes_it_all(data: Path) -> None:
 
 
 def test_continue_loss_learns_the_value_of_another_segment(data: Path) -> None:
-    """The second logit would stay at its first value, and every place would halt as soon as the first is higher."""
+    """The second logit would keep its initial value, and every slot would halt as soon as the first is higher."""
     solver = recipe(data, continue_loss=True)
     model: Any = solver.model()
     loss_sum, _, _ = solver.step(model, batch_of(solver), None)
@@ -235,7 +235,7 @@ def test_continue_loss_learns_the_value_of_another_segment(data: Path) -> None:
     ],
 )
 def test_settings_that_cannot_be_are_refused(data: Path, changed: dict[str, Any], message: str) -> None:
-    """A traceback, or a training that ignores a setting."""
+    """The user would see a traceback, or training would ignore a setting."""
     with pytest.raises(UserError, match=message):
         recipe(data, **changed)
 
@@ -254,7 +254,7 @@ def run_settings(out: Path, **changed: Any) -> TrainConfig:
 
 
 def test_the_schedule_scales_each_optimizers_own_rate(data: Path, tmp_path: Path) -> None:
-    """The puzzle embedding would be stepped at the body's rate, or at its own peak throughout."""
+    """The puzzle embedding would be trained at the rate of the other weights, or without a schedule."""
     solver, rates = recipe(data, puzzle_embedding=True), []
     once = solver.optimizers
 
@@ -269,7 +269,7 @@ def test_the_schedule_scales_each_optimizers_own_rate(data: Path, tmp_path: Path
 
 
 def test_a_run_that_was_cut_off_between_micro_batches_goes_on_bit_for_bit(data: Path, tmp_path: Path) -> None:
-    """What places carry, the moments or the puzzle embedding would be lost, or the embedding replaced by its average."""
+    """The carry, the moments or the puzzle embedding would be lost, or the embedding replaced by its average."""
     common = {"max_epochs": 2, "micro_batch_size": 4, "ema_decay": 0.9, "checkpoint_steps": 2}
     whole, cut = (run_settings(tmp_path / name, **common) for name in ("whole", "cut"))
     loop.train(recipe(data, puzzle_embedding=True), whole, Accelerator(cpu=True))
@@ -301,7 +301,7 @@ def test_a_run_that_was_cut_off_between_micro_batches_goes_on_bit_for_bit(data: 
 def test_in_fp16_an_overflow_leaves_the_puzzle_embedding_alone(
     data: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """The scaler finds no gradient that it checked and asserts, or the table keeps infinities."""
+    """The scaler would find no gradient that it checked and fail, or the table would keep infinite values."""
     accelerator = Accelerator(cpu=True)
     monkeypatch.setattr(accelerator.state, "_mixed_precision", "fp16")
     monkeypatch.setattr(accelerator, "native_amp", False)
@@ -356,7 +356,7 @@ def test_a_network_learns_and_writes_prediction_files(trained: Path, many: Path,
 
 
 def test_a_member_predicts_as_it_is_asked_to(trained: Path, many: Path, tmp_path: Path) -> None:
-    """starts, votes and select would be ignored, or be taken for granted in prediction files."""
+    """starts, votes and select would be ignored, or prediction files would not record them."""
     accelerator = Accelerator(cpu=True)
     plain = NeuralMember(trained, accelerator, many).predict(many, "test")
     options = {"starts": 2, "votes": 3, "select": "vote"}
@@ -376,7 +376,7 @@ def test_a_member_predicts_as_it_is_asked_to(trained: Path, many: Path, tmp_path
 
 
 def test_metrics_count_puzzles_and_blanks(data: Path) -> None:
-    """Clues that are given would count as right, or half a board as solved."""
+    """Clues would count as right cells, or half of a board as solved."""
     solver = recipe(data)
     rows = solver.rows("test").gather(np.arange(4))
     right = torch.nn.functional.one_hot(rows["solution"] - 1, 4).double()

@@ -11,9 +11,8 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 from benchmarks.autogluon import measure as autogluon
-from benchmarks.autogluon.settings import AutoGluon
 
-from ensemble import configuration, folders
+from ensemble import folders
 from ensemble.arrow import open_table
 from ensemble.errors import UserError
 
@@ -38,10 +37,8 @@ def test_a_mistake_is_named_before_anything_is_measured(
     """After a quarter of an hour there would be a traceback."""
     monkeypatch.setattr(autogluon, "_one_set", lambda *_: pytest.fail("something was measured"))
     words = {"python": sys.executable, "data": str(tmp_path), "folder": str(tmp_path / "folder"), **settings}
-    arguments = configuration.to_dict(AutoGluon(**words))
-    arguments.pop("results")
     with pytest.raises(UserError) as caught:
-        autogluon.autogluon(**arguments)
+        autogluon.autogluon(**words)
     assert sentence in str(caught.value)
 
 

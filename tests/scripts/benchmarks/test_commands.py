@@ -1,4 +1,4 @@
-"""The benchmarks of the user's commands: which seeds and sets they take, and what they make of their runs."""
+"""The benchmarks of the user's commands: seeds, sets, and figures from their runs."""
 
 from collections.abc import Sequence
 from pathlib import Path
@@ -11,7 +11,7 @@ from ensemble.errors import UserError
 
 
 def pipeline_result(base_rate: float, ensemble: float, xgboost: float, lightgbm: float) -> dict[str, Any]:
-    """What `pipeline` finds."""
+    """A result of `pipeline`."""
     scores = {"ensemble": ensemble, "xgboost": xgboost, "lightgbm": lightgbm, "momentum": 0.05, "base rate": base_rate}
     return {
         "base_rate": base_rate,
@@ -20,8 +20,8 @@ def pipeline_result(base_rate: float, ensemble: float, xgboost: float, lightgbm:
     }
 
 
-def test_seeds_are_those_asked_for(monkeypatch: pytest.MonkeyPatch) -> None:
-    """What was chosen by some seeds would be judged by the same ones; or a gain be told of another member than the best."""
+def test_the_requested_seeds_are_used(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Otherwise a comparison would use the seeds that settings were chosen by, or not be relative to the best member."""
     calls: list[tuple[Sequence[str], Sequence[str]]] = []
     results = iter([pipeline_result(0.05, 0.3, 0.25, 0.2), pipeline_result(0.1, 0.3, 0.2, 0.4)])
 
@@ -41,14 +41,14 @@ def test_seeds_are_those_asked_for(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 def test_one_seed_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Minutes later there would be no deviation."""
+    """After minutes there would be no deviation."""
     monkeypatch.setattr(commands, "pipeline", lambda *_: pytest.fail("something was measured"))
     with pytest.raises(UserError, match="num_seeds=1 is impossible: for a deviation it must be 2 or more"):
         commands.seeds(num_seeds=1)
 
 
-def test_sets_that_are_not_there_are_named(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    """A set would be missing from the table, and nobody know why; or be prepared without its metadata."""
+def test_missing_sets_are_named(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    """A set would be missing from the table without a message, or be prepared without its metadata."""
     (tmp_path / "amazon").mkdir()
     (tmp_path / "amazon/Gift_Cards_5.json.gz").touch()
     (tmp_path / "amazon/AMAZON_FASHION_5.json.gz").touch()

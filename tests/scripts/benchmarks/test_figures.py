@@ -1,4 +1,4 @@
-"""Figures of the READMEs: filled from their JSON, compared with it, and listed when the measured code has changed."""
+"""Figures of the READMEs: filling, comparison with the JSON, and the list of those whose code has changed."""
 
 import json
 import subprocess
@@ -53,7 +53,7 @@ def test_a_figure_is_filled_and_then_agrees(root: Path, keys: str, form: str, te
 
 
 def test_a_wrong_figure_is_an_error_with_file_and_line(root: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    """`make check` would pass with an old figure, or not name the place to look at."""
+    """`make check` would pass with an old figure, or not name its place."""
     page = root / "folder" / "README.md"
     page.parent.mkdir()
     wrong = f"# Title\n{marked('train.py/median_s', '.0f*1000', '47')} ms\n"
@@ -77,7 +77,7 @@ def test_a_wrong_figure_is_an_error_with_file_and_line(root: Path, capsys: pytes
         ("<!--f help_times rows/0 d-->3", "README.md:1 has a marker that is not"),
     ],
 )
-def test_a_marker_that_cannot_be_filled_is_one_sentence(root: Path, text: str, error: str) -> None:
+def test_a_wrong_marker_is_one_sentence(root: Path, text: str, error: str) -> None:
     """A misspelt key would leave an old figure in place, or end in a traceback."""
     (root / "README.md").write_text(text, encoding="utf-8")
     with pytest.raises(UserError, match=error):
@@ -86,7 +86,7 @@ def test_a_marker_that_cannot_be_filled_is_one_sentence(root: Path, text: str, e
 
 
 def test_figures_whose_code_changed_are_listed(root: Path) -> None:
-    """Figures of old code would look like those of today; or a file that only moved, or a page, count as code."""
+    """Figures of old code would look current, or a file that only moved, or a page, count as code."""
 
     def git(*words: str) -> None:
         identity = ("-c", "user.name=t", "-c", "user.email=t@t", "-c", "commit.gpgsign=false")
@@ -119,7 +119,7 @@ def test_figures_whose_code_changed_are_listed(root: Path) -> None:
     assert line.endswith("since then changed: ensemble/errors.py")
 
 
-def test_a_commit_that_is_not_here_is_unknown(root: Path) -> None:
+def test_a_missing_commit_is_unknown(root: Path) -> None:
     """`make check` would fail in a shallow clone, or where there is no git."""
     path = root / figures.RESULTS / "help_times.json"
     path.write_text(json.dumps({"environment": {"commit": "0" * 40}}), encoding="utf-8")
@@ -127,8 +127,8 @@ def test_a_commit_that_is_not_here_is_unknown(root: Path) -> None:
     assert "unknown" in line
 
 
-def test_each_result_has_its_code() -> None:
-    """A new JSON file's figures would never be called old."""
+def test_each_result_has_an_entry_of_its_code() -> None:
+    """The figures of a new JSON file would never be listed as old."""
     assert {path.stem for path in (figures.ROOT / figures.RESULTS).glob("*.json")} == set(figures.MEASURED)
     for paths in figures.MEASURED.values():
         assert all(list(figures.ROOT.glob(path)) for path in paths)

@@ -1,4 +1,4 @@
-"""The benchmarks of next_item: both sides get the same work, it is counted in turn, and each kind still runs."""
+"""The benchmarks of next_item: both sides do the same work, alternately, and each kind of work runs."""
 
 import sys
 from collections.abc import Iterator
@@ -23,7 +23,7 @@ MODEL = '''
 import torch
 
 class SASRec(torch.nn.Module):
-    """As much of the reference's interface as the benchmark calls."""
+    """The part of the reference's interface that the benchmark calls."""
 
     def __init__(self, num_users, num_items, arguments):
         super().__init__()
@@ -71,7 +71,7 @@ USERS, ITEMS = 12, 15
 
 @pytest.fixture(scope="module")
 def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """Generated interactions, and beside them modules that have the references' names."""
+    """Generated interactions, and modules with the names of the references' modules."""
     folder = tmp_path_factory.mktemp("next_item")
     generator = np.random.default_rng(0)
     next_item_data.write(folder / "made", next_item_data.beauty_lengths(USERS, generator) + 3, ITEMS, generator)
@@ -83,7 +83,7 @@ def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 @pytest.fixture
 def at_work(folder: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
-    """Where and with what a process of the benchmark is started."""
+    """The working directory and the modules of a process of the benchmark."""
     monkeypatch.chdir(folder / "made")
     monkeypatch.syspath_prepend(folder / "reference")
     yield
@@ -95,14 +95,14 @@ def at_work(folder: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
 @pytest.mark.parametrize("time_aware", [False, True])
 @pytest.mark.parametrize(("side", "work"), next_item_run.WORKS)
 def test_each_piece_of_work_runs(side: str, work: str, time_aware: bool) -> None:
-    """The recipe would have changed under the benchmark, and the README's figures could not be made anew."""
+    """After a change of the recipe, the figures of the README could not be measured again."""
     settings = NextItemRun(side=side, work=work, time_aware=time_aware, max_length=6, num_sequences=10)  # type: ignore[arg-type]
     next_item_run.WORKS[side, work](settings)()
 
 
 @pytest.mark.usefixtures("at_work")
 def test_both_sides_get_the_same_sequences() -> None:
-    """One of them would be faster for it had less to do."""
+    """One side would be faster because it does less."""
     length = 6
     rows = recipes.make(RecipeConfig(time_aware=True, max_length=length, num_groups=next_item_run.NUM_GROUPS), "prepared")
     batch = rows.rows("train").gather(np.arange(USERS))
@@ -127,7 +127,7 @@ def test_both_sides_get_the_same_sequences() -> None:
 
 
 def test_seconds_are_compared_with_their_neighbours() -> None:
-    """A machine that becomes slower would be told as a gain of ours, or a cold start as a cost."""
+    """A machine that becomes slower would count as a gain of ours, or a cold start as a cost."""
     calls: list[str] = []
 
     def side(name: str, factor: float) -> turns.Work:
@@ -147,7 +147,7 @@ def test_seconds_are_compared_with_their_neighbours() -> None:
 def test_processes_answer_whatever_the_reference_prints(
     folder: Path, monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str]
 ) -> None:
-    """Its words would be taken for figures; or it would be measured though it is not there."""
+    """Its output would be read as figures, or it would be measured although it is not given."""
     monkeypatch.setitem(next_item.PARTS, "prepare", dict(list(next_item.PARTS["prepare"].items())[:2]))
     results = next_item.next_item(rounds=2, sasrec=str(folder / "reference"), parts=("prepare",), num_users=30)
     beside, by_itself = results["prepare"].values()
@@ -158,8 +158,8 @@ def test_processes_answer_whatever_the_reference_prints(
     assert "said by another" not in capfd.readouterr().out
 
 
-def test_what_a_process_died_of_is_told(tmp_path: Path) -> None:
-    """There would be a traceback of JSON in place of the reason."""
+def test_the_error_of_a_process_is_repeated(tmp_path: Path) -> None:
+    """There would be a traceback of the JSON parser instead of the error."""
     with (
         turns.worker(["next-item-run", "work=prepare"], tmp_path) as work,
         pytest.raises(UserError, match=r"work=prepare ended with 2: .*data/pairs\.txt"),
@@ -169,8 +169,8 @@ def test_what_a_process_died_of_is_told(tmp_path: Path) -> None:
 
 @pytest.mark.usefixtures("at_work")
 @pytest.mark.parametrize("axis", next_item_growth.AXES)
-def test_each_axis_asks_for_work_that_exists(axis: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Minutes of measuring would end in a process that cannot read what it is told."""
+def test_each_axis_measures_work_that_exists(axis: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """After minutes a process would not understand its settings."""
     monkeypatch.setattr(next_item_growth, "ITEMS_SEQUENCES", 8)
     names = set()
     for name, words, data in next_item_growth._works(axis, [20], tmp_path / axis):
@@ -181,8 +181,8 @@ def test_each_axis_asks_for_work_that_exists(axis: str, tmp_path: Path, monkeypa
     assert len(names) == {"length": 8, "items": 2, "users": 1}[axis]
 
 
-def test_growth_is_told_and_drawn(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """The exponents would not be those of the costs; or the picture fail at the end of it all."""
+def test_exponents_are_computed_and_drawn(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The exponents would be wrong, or drawing would fail after the measurement."""
     costs = iter([{"cpu_s": 1.0, "peak_mb": 3.0}, {"cpu_s": 2.0, "peak_mb": 3.0}, {"cpu_s": 8.0, "peak_mb": 12.0}])
     monkeypatch.setattr(next_item_growth, "alone", lambda work, rounds: next(costs))
     monkeypatch.setattr(next_item_growth.next_item_data, "write", lambda folder, *_: folder.mkdir(parents=True))
@@ -197,8 +197,8 @@ def test_growth_is_told_and_drawn(tmp_path: Path, monkeypatch: pytest.MonkeyPatc
     assert (tmp_path / "growth.png").read_bytes().startswith(b"\x89PNG")
 
 
-def test_what_cannot_be_measured_is_refused_at_once(tmp_path: Path) -> None:
-    """Ten minutes of measuring would end in a traceback."""
+def test_mistakes_are_refused_before_anything_is_measured(tmp_path: Path) -> None:
+    """After ten minutes there would be a traceback."""
     for settings, sentence in (
         ({"rounds": 1}, "rounds=1 is impossible: for quartiles it must be 2 or more"),
         ({"parts": ("steps",)}, "parts=steps is unknown: there are sasrec_step, tisasrec_step, evaluate, prepare"),

@@ -1,4 +1,4 @@
-"""The complaints of Accelerate's users are absent here, and what the README says of them is what happens today."""
+"""The problems reported by users of Accelerate are absent here, and the figures of the README are reproduced."""
 
 import json
 from pathlib import Path
@@ -12,7 +12,7 @@ from ensemble.errors import UserError
 
 COMMITTED = Path(__file__).resolve().parents[3] / "slurm" / "results" / "pains.json"
 SHORT = ["reshuffled_epoch", "code_on_load", "missing_processes", "uneven_accumulation"]
-"""One minute of CPU time on one core; `make pains` reproduces the others too."""
+"""These take a minute of CPU time; `make pains` reproduces the others too."""
 COUNTS = ("wrong_rows", "rows", "code_run", "outside", "wrong_weights")
 
 
@@ -23,15 +23,15 @@ def reproduced() -> dict[str, Any]:
 
 @pytest.mark.parametrize("name", SHORT)
 def test_no_complaint_is_shared(name: str, reproduced: dict[str, Any]) -> None:
-    """A resumed run would take other rows, a checkpoint would run code, a launch would lose ranks, weights would be off."""
+    """A resumed run would use other rows, a checkpoint run code, a launch lose ranks, or weights be wrong."""
     here = reproduced[name]["here"]
     assert [here[count] for count in ("wrong_rows", "code_run", "outside", "wrong_weights")] == [0, 0, 0, 0], here
     assert "exit code" not in here["note"], here
 
 
 @pytest.mark.parametrize("name", SHORT)
-def test_plain_accelerate_does_what_the_figures_say(name: str, reproduced: dict[str, Any]) -> None:
-    """The table would accuse Accelerate of what it has mended, or the reproduction would not see it any more."""
+def test_plain_accelerate_has_the_committed_figures(name: str, reproduced: dict[str, Any]) -> None:
+    """The table would list a problem that Accelerate has solved, or the reproduction no longer detect it."""
     committed = json.loads(COMMITTED.read_text(encoding="utf-8"))[name]
     now = reproduced[name]
     assert now["reproduces"] == committed["reproduces"]
@@ -39,12 +39,12 @@ def test_plain_accelerate_does_what_the_figures_say(name: str, reproduced: dict[
 
 
 def test_every_complaint_is_in_the_committed_file() -> None:
-    """One that no longer reproduces could be dropped instead of reported."""
+    """One that no longer reproduces could be removed instead of reported."""
     assert [name for name in json.loads(COMMITTED.read_text(encoding="utf-8")) if name != "environment"] == [*COMPLAINTS]
 
 
 def test_misplaced_rows_are_counted() -> None:
-    """A row at another step, one of another weight, one that came twice and one that never came would pass for right."""
+    """A row at another step, with another weight, used twice or not at all would not be detected."""
     expected = [{0: 0.5, 1: 0.5}, {2: 0.5, 3: 0.5}]
     assert rows.misplaced(expected, expected) == 0
     assert rows.misplaced([{0: 0.5, 2: 0.5}, {1: 0.5, 3: 0.5}], expected) == 2
@@ -54,6 +54,6 @@ def test_misplaced_rows_are_counted() -> None:
 
 
 def test_an_unknown_complaint_is_refused() -> None:
-    """A word with a typing mistake would end in a traceback of importlib."""
+    """A misspelt name would end in a traceback of importlib."""
     with pytest.raises(UserError, match="only=stall is no complaint: choose of stateful_loader, "):
         measure.pains(["stall"], short=True)

@@ -1,4 +1,4 @@
-"""What a command and the processes that it starts take together."""
+"""Memory and CPU seconds of a command with all processes that it starts."""
 
 import sys
 
@@ -6,16 +6,16 @@ from benchmarks.process_tree import watched
 
 
 def test_memory_is_of_all_processes_together() -> None:
-    """AutoGluon trains in several processes, and the memory of one of them alone would be reported."""
+    """AutoGluon trains in several processes, but the memory of only one would be reported."""
     hold = "import subprocess, sys, time; kept = b'x' * 80_000_000; "
-    here = b"x" * 500_000_000  # which a process has for a moment too when it starts another
+    here = b"x" * 500_000_000  # which a process that it starts also has for a moment
     family = f"{hold} child = subprocess.Popen([sys.executable, '-c', {hold + 'time.sleep(2)'!r}]); child.wait()"
     assert 160 < watched([sys.executable, "-c", family])["peak_mb"] < 400
     assert len(here)
 
 
 def test_cpu_seconds_count_processes_that_nobody_waits_for() -> None:
-    """The workers of ray are killed and not waited for: AutoGluon would seem to use half of the CPU time that it has."""
+    """No process waits for the workers of ray: half of the CPU time of AutoGluon would be missing."""
     burn = "import time; began = time.process_time()\nwhile time.process_time() < began + 1: pass\ntime.sleep(9)"
     family = (
         "import subprocess, sys, time; from pathlib import Path\n"

@@ -1,4 +1,4 @@
-"""The scaling benchmark: what it works out from finished runs, how it starts ranks, what it refuses; and one real run."""
+"""The scaling benchmark: its figures from finished runs, how it launches ranks, mistakes, and one real run."""
 
 import json
 import os
@@ -14,10 +14,9 @@ import psutil
 import pytest
 from benchmarks.scaling import measure as scaling
 from benchmarks.scaling.measure import Launch
-from benchmarks.scaling.settings import Scaling
 from benchmarks.timing import timed
 
-from ensemble import configuration, folders
+from ensemble import folders
 from ensemble.errors import Failure, UserError
 
 ROOT = Path(__file__).resolve().parents[3]
@@ -30,17 +29,17 @@ YAML = str(ROOT / "accelerate_configs" / "multi_cpu.yaml")
 def wait_for(condition: Callable[[], bool], timeout_s: float = 120) -> None:
     end = time.monotonic() + timeout_s
     while not condition():
-        assert time.monotonic() < end, "it did not come"
+        assert time.monotonic() < end, "the condition did not become true"
         time.sleep(0.1)
 
 
 def command_lines() -> list[str]:
-    """Of every process, those that have ended but for their entry aside."""
+    """The command lines of all processes, except for those that have ended."""
     return [" ".join(process.info["cmdline"] or ()) for process in psutil.process_iter(["cmdline"])]
 
 
 def write_run(folder: Path, ranks: int, samples_per_s: float, seconds: float = 90.0, gpu: str = "") -> Path:
-    """What a training leaves: its first line is of a cold start, and one of the others of a hiccup."""
+    """The folder of a finished training, whose log has a slow first line and one other slow line."""
     folder.mkdir(parents=True)
     device = "cuda:0" if gpu else "cpu" if ranks == 1 else "cpu:0"
     folders.write_json(folder / "summary.json", {"ranks": ranks, "device": device, "seconds": seconds})
@@ -56,7 +55,7 @@ def write_run(folder: Path, ranks: int, samples_per_s: float, seconds: float = 9
 
 
 def table(folder: Path, gpu: str, price: float) -> list[dict[str, Any]]:
-    """Three rounds on a machine that is twice as fast in the second: 4 ranks are 3, 2 and 2.5 times as fast as one."""
+    """Three rounds, the second twice as fast: 4 ranks have 3, 2 and 2.5 times the speed of one."""
     runs = {
         ranks: [
             scaling.read(write_run(folder / f"{ranks} {number}", ranks, speed, 360 / ranks, gpu))
@@ -68,8 +67,8 @@ def table(folder: Path, gpu: str, price: float) -> list[dict[str, Any]]:
     return scaling.table(launches, runs, price)
 
 
-def test_works_out_what_ranks_are_worth(tmp_path: Path) -> None:
-    """A drift of the machine, a cold start or the number of ranks would be taken for speed, or the cost be of one GPU."""
+def test_speed_up_efficiency_hours_and_cost_of_ranks(tmp_path: Path) -> None:
+    """A drift of the machine, a cold start or the number of ranks would change the speed, or the cost count one GPU."""
     one, four = table(tmp_path, "NVIDIA A100-SXM4-80GB", 3.6)
     assert (one["speed_up"]["median"], one["efficiency"]["median"], one["gpu_hours"]) == (1.0, 1.0, 0.1)
     assert four["samples_per_s"] == {"median": 300.0, "quartile_1": 275.0, "quartile_3": 350.0}
@@ -84,7 +83,7 @@ def test_works_out_what_ranks_are_worth(tmp_path: Path) -> None:
 
 
 def test_cpus_have_no_gpu_hours_and_no_price(tmp_path: Path) -> None:
-    """A trial on CPUs would pass for one on GPUs, or be charged as one."""
+    """A measurement on CPUs would have the hours or the cost of GPUs."""
     for row in table(tmp_path, "", 3.6):
         assert row["device"] == "cpu"
         assert row["rank_hours"] == 0.1
@@ -93,12 +92,12 @@ def test_cpus_have_no_gpu_hours_and_no_price(tmp_path: Path) -> None:
 
 
 def test_without_a_price_there_is_no_cost(tmp_path: Path) -> None:
-    """A cost of 0 would be told."""
+    """A cost of 0 would be written."""
     assert [row["cost_per_million_samples"] for row in table(tmp_path, "NVIDIA L4", 0.0)] == [None, None]
 
 
 def test_a_training_too_short_to_be_warm_is_refused(tmp_path: Path) -> None:
-    """The speed of a cold start would be told, or a median of nothing end in a traceback."""
+    """The speed of a cold start would be written, or an empty median end in a traceback."""
     run = write_run(tmp_path / "run", 1, 100.0)
     (run / "metrics.jsonl").write_text('{"kind": "train", "step": 8, "samples_per_s": 1.0, "data_wait": 0.1}\n')
     with pytest.raises(UserError, match="a training of 8 steps is too short to measure"):
@@ -107,14 +106,14 @@ def test_a_training_too_short_to_be_warm_is_refused(tmp_path: Path) -> None:
 
 @pytest.fixture
 def job(monkeypatch: pytest.MonkeyPatch) -> None:
-    """What Slurm says to the script of a job of 2 nodes."""
+    """The environment of a Slurm job with 2 nodes."""
     monkeypatch.setenv("SLURM_JOB_ID", "7")
     monkeypatch.setenv("SLURM_JOB_NUM_NODES", "2")
 
 
 @pytest.mark.usefixtures("job")
 def test_a_job_starts_ranks_by_srun_on_as_few_nodes_as_can_be() -> None:
-    """Ranks would be on one node only, or spread over nodes that they do not need."""
+    """All ranks would be on one node, or use more nodes than necessary."""
     launches = scaling.plan((1, 3, 4, 6), 4, YAML)
     assert [(launch.ranks, launch.nodes) for launch in launches] == [(1, 1), (3, 1), (4, 1), (6, 2)]
     assert launches[-1].words == [
@@ -124,8 +123,8 @@ def test_a_job_starts_ranks_by_srun_on_as_few_nodes_as_can_be() -> None:
     assert [launch.ranks for launch in scaling.plan((), 2, YAML)] == [1, 2, 4]
 
 
-def test_a_machine_is_measured_as_far_as_its_gpus_go(monkeypatch: pytest.MonkeyPatch) -> None:
-    """A machine with GPUs would be measured on its CPU, or asked for more GPUs than it has."""
+def test_the_numbers_of_ranks_depend_on_the_gpus(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A machine with GPUs would be measured on its CPU, or with more ranks than GPUs."""
     for num_gpus, ranks in ((0, [1, 2]), (1, [1]), (6, [1, 2, 4])):
         monkeypatch.setattr(scaling, "num_gpus", lambda number=num_gpus: number)
         launches = scaling.plan((), 1, "")
@@ -160,29 +159,27 @@ def test_a_machine_is_measured_as_far_as_its_gpus_go(monkeypatch: pytest.MonkeyP
 def test_a_mistake_is_named_before_anything_is_measured(
     settings: dict[str, Any], sentence: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Hours of a cluster would end in a traceback."""
+    """After hours on a cluster there would be a traceback."""
     monkeypatch.setattr(scaling, "num_gpus", lambda: 0)
     monkeypatch.setattr(scaling, "timed", lambda *_: pytest.fail("something was started"))
-    arguments = configuration.to_dict(Scaling(**settings))
-    arguments.pop("results")
     with pytest.raises(UserError) as caught:
-        scaling.scaling(**arguments)
+        scaling.scaling(**settings)
     assert sentence in str(caught.value)
 
 
 def test_more_ranks_than_gpus_are_refused(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Two ranks would share a GPU, and their speed be told as that of two."""
+    """Two ranks would share a GPU, and their speed count as that of two GPUs."""
     monkeypatch.setattr(scaling, "num_gpus", lambda: 2)
     with pytest.raises(UserError, match="this machine has 2 GPUs, which cannot hold 4: name fewer, or ask for more"):
         scaling.plan((1, 4), 1, "")
 
 
-def test_a_cpu_is_measured_in_turn_and_beside_trainings_alone(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """A drift of the machine would fall on one number of ranks, or the README lose a figure."""
+def test_ranks_alternate_on_a_cpu_with_independent_trainings(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A drift of the machine would affect one number of ranks only, or a figure of the README be missing."""
     commands: list[list[str]] = []
 
     def run(command: list[Any]) -> dict[str, float]:
-        """What a training would do on a machine of 100 samples/s a rank, 70 each on two that talk."""
+        """A training with 100 samples/s on one rank, and 70 on each of two ranks."""
         words = [str(word) for word in command]
         settings = dict(word.split("=", 1) for word in words if "=" in word)
         if "out" in settings and not words[1].endswith("prepare_data.py"):
@@ -210,8 +207,8 @@ def test_a_cpu_is_measured_in_turn_and_beside_trainings_alone(tmp_path: Path, mo
     assert (results["batch_size"], results["training"]) == (300, ["max_epochs=1", "batch_size=300"])
 
 
-def test_ranks_that_did_not_come_up_are_no_measurement(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """A launcher that starts one rank for two would be told as an efficiency of a half."""
+def test_missing_ranks_are_an_error(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A launcher that starts one rank instead of two would give an efficiency of a half."""
 
     def run(command: list[Any]) -> None:
         write_run(Path(next(word for word in command if str(word).startswith("out="))[4:]), 1, 100.0)
@@ -222,15 +219,15 @@ def test_ranks_that_did_not_come_up_are_no_measurement(tmp_path: Path, monkeypat
         scaling.scaling(rounds=2, ranks=(1, 2), configuration=YAML, folder=str(tmp_path), data="x")
 
 
-def test_the_sentence_of_a_training_that_fails_is_told() -> None:
-    """The end of a launcher's table of failures would be told for the mistake that a rank had named."""
+def test_the_error_of_a_failed_training_is_repeated() -> None:
+    """The end of the launcher's table of failures would be shown instead of the error of a rank."""
     code = "import sys; print('error: batch_size=3 is odd', 'Traceback', 900 * '=', sep='\\n', file=sys.stderr); sys.exit(1)"
     with pytest.raises(UserError, match=r"ended with 1: batch_size=3 is odd$"):
         timed([sys.executable, "-c", code])
 
 
 def test_a_real_measurement(prepared: Path, tmp_path: Path) -> None:
-    """The launcher, train.py or the names in a run's files would have changed, and the figures could not be made anew."""
+    """After a change of the launcher, train.py or the files of a run, the figures could not be measured again."""
     training = "training=[max_epochs=0.5,batch_size=64,evaluations_per_epoch=1]"
     words = [f"data={prepared}", f"results={tmp_path / 'results'}", f"folder={tmp_path / 'runs'}", "rounds=2", training]
     done = subprocess.run(
@@ -247,8 +244,8 @@ def test_a_real_measurement(prepared: Path, tmp_path: Path) -> None:
     assert list((tmp_path / "runs").iterdir()) == []
 
 
-def test_a_measurement_that_is_stopped_leaves_nothing(prepared: Path, tmp_path: Path) -> None:
-    """A training would go on alone in a job that is over, and fill the shared disk."""
+def test_a_stopped_measurement_leaves_no_process_and_no_file(prepared: Path, tmp_path: Path) -> None:
+    """A training would continue after the end of the job, and fill the shared disk."""
     runs = tmp_path / "runs"
     words = [
         f"data={prepared}",

@@ -1,4 +1,4 @@
-"""The public tables: which rows are new, what is cached, how predictions are read, and what counts as a win."""
+"""The public tables: new rows, the cache, reading of predictions, and wins."""
 
 import dataclasses
 import gzip
@@ -11,9 +11,8 @@ import numpy as np
 import polars as pl
 import pytest
 from benchmarks.tables import comparison, data, measure, runners
-from benchmarks.tables.settings import Tables
 
-from ensemble import configuration, folders
+from ensemble import folders
 from ensemble.errors import UserError
 
 ROOT = Path(__file__).resolve().parents[3]
@@ -28,7 +27,7 @@ ROWS = pl.DataFrame({
 
 @pytest.fixture
 def source(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
-    """A folder with one small table, which takes the place of bank_churn."""
+    """A folder with one small table instead of bank_churn."""
     folder = tmp_path / "source"
     folder.mkdir()
     (folder / "bank_churn.csv.gz").write_bytes(gzip.compress(ROWS.write_csv().encode()))
@@ -43,16 +42,14 @@ def replace(monkeypatch: pytest.MonkeyPatch, **changes: Any) -> None:
 
 def arguments(tmp_path: Path, **changes: Any) -> dict[str, Any]:
     words = {"tables": str(tmp_path / "source"), "folder": str(tmp_path / "work"), "python": sys.executable, "seeds": 1}
-    settings = configuration.to_dict(Tables(**{**words, "names": ("bank_churn",), **changes}))  # type: ignore[arg-type]
-    settings.pop("results")
-    return settings
+    return {**words, "names": ("bank_churn",), **changes}
 
 
 # ------------------------------------------------------------------------------------------------ tables
 
 
 def test_a_quarter_is_drawn_once_and_cells_stay_as_they_are(source: Path, tmp_path: Path) -> None:
-    """Two methods would be compared on different rows, get different cells, or be given the answers."""
+    """Two methods would get different rows or cells, or the targets of new rows."""
     about = data.write("bank_churn", source, tmp_path / "first")
     data.write("bank_churn", source, tmp_path / "second")
     for file in ("train.csv", "new.csv", "truth.parquet"):
@@ -69,7 +66,7 @@ def test_a_quarter_is_drawn_once_and_cells_stay_as_they_are(source: Path, tmp_pa
 
 
 def test_new_rows_are_the_latest_by_date(source: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Dates that begin with the day would be sorted as texts, and methods be fitted on the future."""
+    """Dates that begin with the day would be sorted as text, and methods be fitted on the future."""
     replace(monkeypatch, time="day", time_format="%d-%m-%Y %H:%M")
     mixed = ROWS.sample(fraction=1, shuffle=True, seed=3)
     (source / "bank_churn.csv.gz").write_bytes(gzip.compress(mixed.write_csv().encode()))
@@ -79,13 +76,13 @@ def test_new_rows_are_the_latest_by_date(source: Path, tmp_path: Path, monkeypat
 
 
 def test_rows_of_one_moment_stay_together() -> None:
-    """Rows of one hour would be on both sides of the cut, and the answer of some be that of others."""
+    """Rows of one hour would be in both parts, with the same target."""
     table = dataclasses.replace(data.TABLES["electricity"], time="moment")
     rows = pl.DataFrame({"moment": [str(value // 30) for value in range(100)]})  # 0 ×30, 1 ×30, 2 ×30, 3 ×10
     assert data.new_rows(rows, table).tolist() == [False] * 60 + [True] * 40
 
 
-def test_an_official_split_stays(source: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_an_official_split_is_used(source: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """The score on adult would not be comparable with published ones."""
     replace(monkeypatch, files=("one", "two"), drop=("text",))
     ROWS[:120].write_csv(source / "one.csv")
@@ -96,8 +93,8 @@ def test_an_official_split_stays(source: Path, tmp_path: Path, monkeypatch: pyte
     assert new.equals(ROWS[120:].drop("text", "answer"))
 
 
-def test_readers_can_recognise_the_tables() -> None:
-    """The page would name other files than those that were measured."""
+def test_the_readme_lists_the_tables() -> None:
+    """The page would name other files than the measured ones."""
     page = (ROOT / "ensemble/recipes/table/README.md").read_text()
     listed = set(re.findall(r"\b[0-9a-f]{64}\b", page))
     assert listed == {digest for table in data.TABLES.values() for digest in table.sha256}
@@ -121,7 +118,7 @@ def test_readers_can_recognise_the_tables() -> None:
 def test_a_mistake_is_named_before_anything_is_measured(
     settings: dict[str, Any], sentence: str, source: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Hours would end in a traceback."""
+    """After hours there would be a traceback."""
     monkeypatch.setattr(measure, "_one_table", lambda *_: pytest.fail("something was measured"))
     with pytest.raises(UserError) as caught:
         measure.tables(**arguments(tmp_path, **settings))
@@ -140,11 +137,11 @@ def test_another_table_of_the_same_name_is_refused(source: Path, tmp_path: Path)
 
 
 def test_a_result_is_measured_once_for_each_train_csv(tmp_path: Path) -> None:
-    """Hours of rivals would be measured again; or be compared with ours on other rows."""
+    """Results of hours would be measured again, or be compared on other rows."""
     runs = []
 
     def runner(out: Path, about: dict[str, Any]) -> dict[str, Any]:
-        assert list(out.iterdir()) == [], "something of the result before is still there"
+        assert list(out.iterdir()) == [], "files of the previous result are still there"
         (out / "predictions.parquet").touch()
         runs.append(about["train_sha256"])
         return {"fit_s": len(runs)}
@@ -161,7 +158,7 @@ def test_a_result_is_measured_once_for_each_train_csv(tmp_path: Path) -> None:
 
 
 def test_a_failure_is_not_cached(tmp_path: Path) -> None:
-    """A method that ran out of memory once would stay failed, or count with half of its predictions."""
+    """A method that failed once would not run again, or have half of its predictions."""
 
     def broken(out: Path, about: dict[str, Any]) -> dict[str, Any]:
         (out / "predictions.parquet").touch()
@@ -173,7 +170,7 @@ def test_a_failure_is_not_cached(tmp_path: Path) -> None:
 
 
 def test_each_seed_and_limit_has_a_result_of_its_own(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """The result of 60 s would stand for that of 300 s."""
+    """The result of 60 s would be used for 300 s."""
     folder_names = []
     monkeypatch.setattr(runners, "cached", lambda out, *_: folder_names.append(out.name))
     for seed, limit_s in ((0, 60.0), (1, 60.0), (0, 300.0)):
@@ -181,8 +178,8 @@ def test_each_seed_and_limit_has_a_result_of_its_own(tmp_path: Path, monkeypatch
     assert folder_names == ["good_quality.seed0.limit60", "good_quality.seed1.limit60", "good_quality.seed0.limit300"]
 
 
-def test_a_method_is_used_only_on_tables_that_it_is_for() -> None:
-    """AutoGluon would validate by a column that is not there, or the same fit be measured twice under two names."""
+def test_a_method_runs_only_on_tables_that_it_fits() -> None:
+    """AutoGluon would validate by a missing column, or the same fit be measured under two names."""
     fitting = {
         name: [method for method in ("good_quality", "good_quality_by_time", "best_quality_date_parts")
                if runners.fits(method, data.TABLES[name])]
@@ -199,7 +196,7 @@ def test_a_method_is_used_only_on_tables_that_it_is_for() -> None:
 
 
 def test_predictions_are_joined_by_row_and_by_class(tmp_path: Path) -> None:
-    """Another order of rows or classes would count as another model's score."""
+    """Predictions in another order of rows or classes would get a wrong score."""
     pl.DataFrame({"row_id": [0, 1, 2], "answer": ["True", "False", "True"]}).write_parquet(tmp_path / "truth.parquet")
     for file, names, rows in (("one", ("True", "False"), [2, 0, 1]), ("other", ("true", "false"), [2, 0, 3])):
         results = pl.DataFrame({"row_id": rows, names[0]: [0.9, 0.8, 0.1], names[1]: [0.1, 0.2, 0.9]})
@@ -214,7 +211,7 @@ def test_predictions_are_joined_by_row_and_by_class(tmp_path: Path) -> None:
 
 
 def test_a_class_that_no_column_has_is_refused(tmp_path: Path) -> None:
-    """Rows of that class would be left out of the loss, or be scored as another class."""
+    """Rows of this class would be missing in the loss, or be scored as another class."""
     pl.DataFrame({"row_id": [0, 1], "answer": ["a", "b"]}).write_parquet(tmp_path / "truth.parquet")
     pl.DataFrame({"row_id": [0, 1], "a": [0.5, 0.5], "c": [0.5, 0.5]}).write_parquet(tmp_path / "found.parquet")
     with pytest.raises(AssertionError, match="lacks a class"):
@@ -222,7 +219,7 @@ def test_a_class_that_no_column_has_is_refused(tmp_path: Path) -> None:
 
 
 def test_our_forecast_names_the_classes() -> None:
-    """The probability of yes would be scored as that of no."""
+    """The probability of one class would be scored as that of the other."""
     target = pl.Series([">50K", "<=50K", ">50K"])
     forecast = pl.DataFrame({"rank": [1, 2], "row_id": [7, 3], "prediction": [0.75, 0.25], "why": ["", ""]})
     results = runners.our_predictions(forecast, "binary", target)
@@ -234,7 +231,7 @@ def test_our_forecast_names_the_classes() -> None:
 
 @pytest.mark.parametrize("task", ["binary", "regression"])
 def test_the_bootstrap_is_paired(task: str) -> None:
-    """A small difference on every row would drown in the spread of the rows, and no table ever be won or lost."""
+    """A small difference on every row would be less than the spread of the rows, and every table be level."""
     hard = np.random.default_rng(0).exponential(size=400) ** 2
     shift = 0.02 * hard + 0.01
     assert comparison.compare(task, [hard], [hard + shift], 200)["verdict"] == "win"
@@ -245,7 +242,7 @@ def test_the_bootstrap_is_paired(task: str) -> None:
 
 
 def test_the_difference_is_that_of_the_losses() -> None:
-    """The interval would be of mean squared errors, and the README state RMSE."""
+    """The interval would be that of mean squared errors, but the README gives RMSE."""
     ours, rival_losses = [np.array([1.0, 9.0]), np.array([3.0, 11.0])], [np.array([16.0, 16.0])]
     of_numbers = comparison.compare("regression", ours, rival_losses, 50)
     assert of_numbers["difference"]["value"] == pytest.approx(6**0.5 - 4)
@@ -253,10 +250,8 @@ def test_the_difference_is_that_of_the_losses() -> None:
     assert comparison.compare("multiclass", ours, rival_losses, 50)["difference"]["value"] == pytest.approx(6 - 16)
 
 
-def test_wins_losses_time_and_memory_are_told_of_each_rival(
-    source: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    """The README would count wins wrongly, compare other seeds, or hide that a rival had less time or failed."""
+def test_wins_losses_time_and_memory_of_each_rival(source: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The README would have wrong wins, compare other seeds, or hide that a rival had less time or failed."""
     calls = []
 
     def result(
@@ -295,7 +290,7 @@ def test_wins_losses_time_and_memory_are_told_of_each_rival(
 
 
 def test_plain_lightgbm_fits_and_predicts_a_table(source: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """A new pandas or LightGBM would break it, or a category that train lacks, or a column that is empty in new rows."""
+    """A new version of pandas or LightGBM, a category that train lacks, or a column that is empty in new rows would fail."""
     replace(monkeypatch, time="day", time_format="%d-%m-%Y %H:%M")
     rows = ROWS.with_columns(
         pl.when(pl.int_range(pl.len()) == 199).then(pl.lit("blue")).otherwise("text").alias("text"),

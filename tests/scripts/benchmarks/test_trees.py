@@ -1,4 +1,4 @@
-"""The benchmarks of trees: what they work out from their processes, and that each kind of process still counts."""
+"""The benchmarks of trees: their figures, and one measurement of each kind of process."""
 
 from pathlib import Path
 from typing import Any
@@ -18,8 +18,8 @@ def data(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 @pytest.mark.parametrize("library", trees.LIBRARIES)
-def test_each_kind_of_process_counts(library: str, data: Path) -> None:
-    """Trees would have changed under the benchmark, and the README's figures could not be made anew."""
+def test_each_kind_of_process_runs(library: str, data: Path) -> None:
+    """After a change of the trees, the figures of the README could not be measured again."""
     for work in ("ours", "bare", "defaults"):
         run = trees._run(data / "data", [f"library={library}", f"work={work}", "num_trees=2", "memory=low"])
         assert run["wall_s"] > 0
@@ -32,11 +32,11 @@ def test_each_kind_of_process_counts(library: str, data: Path) -> None:
 
 
 def test_ratios_are_of_neighbours(monkeypatch: pytest.MonkeyPatch) -> None:
-    """A machine that becomes slower would be told as a cost of ours; or the ratio be upside down."""
+    """A machine that becomes slower would count as a cost of ours, or the ratio be inverted."""
     commands: list[tuple[str, ...]] = []
 
     def run(data: Path, words: list[str]) -> dict[str, Any]:
-        """Each process takes a second more than the last one; ours a tenth more than that, and is as much slower."""
+        """Each process takes a second more than the previous one, and ours 10 % more than that."""
         commands.append(tuple(word for word in words if not word.startswith("num_trees")))
         if "work=predict" in words:
             return {"trees": 9, "threads": 2, "rows_per_s": {"native": [100, 200, 300], "ours": [135, 225]}}
@@ -63,7 +63,7 @@ def test_ratios_are_of_neighbours(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 def test_threads_are_compared_with_the_defaults(monkeypatch: pytest.MonkeyPatch) -> None:
-    """The gain would be told of something else than OpenMP's settings, or of the fastest of ours."""
+    """The gain would be that of other settings than OpenMP's, or of our fastest run."""
     seconds = {"work=defaults": [30.0, 40.0, 20.0], "work=bare": [2.0, 4.0]}
 
     def run(data: Path, words: list[str]) -> dict[str, Any]:
@@ -77,7 +77,7 @@ def test_threads_are_compared_with_the_defaults(monkeypatch: pytest.MonkeyPatch)
 
 
 def test_too_few_rounds_are_refused() -> None:
-    """Hours later there would be no quartiles."""
+    """After hours there would be no quartiles."""
     for benchmark in (trees.trees, trees.threads):
         with pytest.raises(UserError, match="rounds=1 is impossible: for quartiles it must be 2 or more"):
             benchmark(rounds=1)

@@ -120,6 +120,7 @@ def check(settings: AssimilateConfig) -> None:
             raise UserError(f"methods={list(settings.methods)}: there is no '{method}', there are {', '.join(METHODS)}")
     configuration.check(
         settings,
+        "",
         methods=(len(settings.methods) > 0, "one method at least"),
         spin_up=(settings.spin_up >= 0, "0 or more"),
         members=(settings.members >= 2, "at least 2"),

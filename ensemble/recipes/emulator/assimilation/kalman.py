@@ -8,9 +8,9 @@ from ensemble.recipes.emulator.lorenz96 import STEP
 
 
 def extended_kalman_filter(model: Model, twin: Twin, inflation: float) -> np.ndarray:
-    """Analyses, (T, S, N).
+    """The analyses of T cycles, S experiments and N points, (T, S, N).
 
-    inflation : factor of the forecast covariance for a unit of time (20 steps), as `infl` of DAPPER: inflation^STEP per step
+    inflation : factor of the forecast covariance for each unit of time, which is 20 steps; as `infl` of DAPPER
     """
     state = twin.start
     noise = OBSERVATION_VARIANCE * np.eye(state.shape[-1])

@@ -14,7 +14,7 @@ from ensemble.recipes.emulator.assimilation.twin import OBSERVATION_VARIANCE, Tw
 
 
 def four_d_var(model: Model, twin: Twin, window: int, background_variance: float, num_outer: int) -> np.ndarray:
-    """Analyses, (T, S, N): the trajectory in each window with the best fit to its observations and the background.
+    """The trajectory in each window with the best fit to its observations and the background, (T, S, N).
 
     The background of a window is the forecast from the analysis of the previous one.
 

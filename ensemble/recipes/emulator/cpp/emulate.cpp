@@ -3,8 +3,8 @@
 //   emulate MODEL INPUT.csv         a CSV: the outputs, and the derivative of each output by each input
 //   emulate MODEL INPUT.csv time    a JSON line: microseconds of one row, and seconds of 100,000 rows, on one thread
 //
-// MODEL is a .ts (TorchScript) or .pt2 (AOTInductor) file of scripts/export_model.py. INPUT.csv has a line of names, those of
-// the model's inputs in its order, then a line of numbers for each row.
+// MODEL is a .ts (TorchScript) or .pt2 (AOTInductor) file that scripts/export_model.py wrote. The first line of INPUT.csv has
+// the names of the inputs in the order of the model; each further line has the numbers of a row.
 
 #include <algorithm>
 #include <chrono>
@@ -30,16 +30,16 @@ using Loader = torch::inductor::AOTIModelPackageLoader;
 using Texts = std::unordered_map<std::string, std::string>;
 
 std::vector<std::string> words(const std::string& text, char separator) {
-  std::vector<std::string> found;
+  std::vector<std::string> result;
   std::stringstream stream(text);
   for (std::string word; std::getline(stream, word, separator);) {
     if (!word.empty() && word.back() == '\r') word.pop_back();
-    if (!word.empty()) found.push_back(word);
+    if (!word.empty()) result.push_back(word);
   }
-  return found;
+  return result;
 }
 
-/// A model with its texts: `inputs`, `outputs`, `dtype` and, of a .pt2, `instruction_set`.
+/// A model with its metadata: `inputs`, `outputs`, `dtype` and, for a .pt2, `instruction_set`.
 struct Model {
   Texts texts;
   virtual ~Model() = default;
@@ -59,7 +59,7 @@ struct Scripted : Model {
   at::Tensor jacobian(const at::Tensor& x) override { return module.get_method("jacobian")({x}).toTensor(); }
 };
 
-/// The flags of this machine's processor, as Linux names them.
+/// The flags of the processor of this machine, as Linux names them.
 std::set<std::string> processor_flags() {
   std::set<std::string> flags;
   std::ifstream file("/proc/cpuinfo");
@@ -121,12 +121,12 @@ at::Tensor read_csv(const std::string& file, const std::vector<std::string>& nam
                                " values, not " + std::to_string(names.size()));
     }
     for (const auto& field : fields) {
-      size_t used = 0;
+      size_t length = 0;
       try {
-        values.push_back(std::stod(field, &used));
+        values.push_back(std::stod(field, &length));
       } catch (const std::exception&) {
       }
-      if (used != field.size()) {
+      if (length != field.size()) {
         throw std::runtime_error(file + ": '" + field + "' in row " + std::to_string(num_rows) + " is no number");
       }
     }
@@ -173,13 +173,13 @@ void time(Model& model, const at::Tensor& rows) {
       {"jacobian", [&](const at::Tensor& x) { return model.jacobian(x); }}};
   std::string line;
   for (const auto& [name, method] : methods) {
-    std::vector<double> of_one, of_many;
+    std::vector<double> one_row, many_rows;
     for (int round = 0; round < 300; ++round) method(one);
-    for (int round = 0; round < 2000; ++round) of_one.push_back(seconds([&] { method(one); }));
-    for (int round = 0; round < 7; ++round) of_many.push_back(seconds([&] { method(many); }));
+    for (int round = 0; round < 2000; ++round) one_row.push_back(seconds([&] { method(one); }));
+    for (int round = 0; round < 7; ++round) many_rows.push_back(seconds([&] { method(many); }));
     char text[160];
     std::snprintf(text, sizeof text, "%s\"%s\": {\"one_us\": %.3f, \"100k_s\": %.5f}", line.empty() ? "{" : ", ",
-                  name.c_str(), 1e6 * median(of_one), median(of_many));
+                  name.c_str(), 1e6 * median(one_row), median(many_rows));
     line += text;
   }
   std::cout << line << "}\n";

@@ -29,7 +29,7 @@ def twin() -> Twin:
 
 
 def best_first_state(matrix: np.ndarray, observations: np.ndarray, background: np.ndarray, variance: float) -> np.ndarray:
-    """By weighted least squares over all observations at once: no recursion, no adjoint. One experiment."""
+    """The analysis of one experiment: weighted least squares over all observations at once, without recursion or adjoint."""
     powers = [np.linalg.matrix_power(matrix, time) for time in range(1, len(observations) + 1)]
     rows = np.concatenate([np.eye(len(matrix)) / variance**0.5, *powers])
     values = np.concatenate([background / variance**0.5, *observations])
@@ -37,7 +37,7 @@ def best_first_state(matrix: np.ndarray, observations: np.ndarray, background: n
 
 
 def test_the_extended_kalman_filter_is_exact_for_a_linear_model(linear: tuple[Linear, Twin]) -> None:
-    """A wrong gain or covariance would give another mean than all observations together do."""
+    """With a wrong gain or covariance, the mean would differ from that of least squares over all observations."""
     model, twin = linear
     analyses = extended_kalman_filter(model, twin, inflation=1.0)
     for seed in range(NUM_SEEDS):
