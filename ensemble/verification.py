@@ -35,9 +35,10 @@ def first_changed(folder: Path, manifest: dict[str, Any], is_full: bool = False)
     If several processes call this at once, one reads the files, and the others wait for its record.
     """
     files = manifest["files"]
-    known = _known.get(_key(folder, manifest))
-    if not is_full and _stamps(folder, files) in (known, _record(folder, manifest)):
-        return None
+    if not is_full:
+        stamps = _stamps(folder, files)
+        if stamps == _known.get(_key(folder, manifest)) or stamps == _record(folder, manifest):
+            return None
     with _lock(folder):
         stamps = _stamps(folder, files)
         record = {} if is_full else _record(folder, manifest)

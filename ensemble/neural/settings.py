@@ -8,6 +8,7 @@ import math
 from typing import Any, Literal
 
 from ensemble import configuration, recipe
+from ensemble.errors import UserError
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -117,6 +118,15 @@ def check(config: TrainConfig) -> None:
         max_seconds=(0 <= config.max_seconds < math.inf, "0 or more, and finite"),
         spike_factor=(config.spike_factor == 0 or config.spike_factor > 1, "more than 1, or 0 for never"),
     )
+
+
+def check_heads(width: int, num_heads: int) -> None:
+    """Raise `UserError` if attention heads cannot share the width of a recipe's network."""
+    if width % num_heads:
+        near = max(1, round(width / num_heads)) * num_heads
+        raise UserError(
+            f"recipe.width={width} cannot be divided by recipe.num_heads={num_heads}: the nearest width that can is {near}"
+        )
 
 
 def resolve(trained: Any, config: TrainConfig) -> TrainConfig:

@@ -26,7 +26,7 @@ import sys
 import time
 from collections import Counter
 from collections.abc import Iterator
-from contextlib import contextmanager, nullcontext, suppress
+from contextlib import AbstractContextManager, contextmanager, nullcontext, suppress
 from pathlib import Path
 from types import ModuleType
 from typing import Any
@@ -77,7 +77,7 @@ def train(config: TreesConfig, resume: str = "", rank_info: RankInfo = SINGLE_RA
         config = dataclasses.replace(config, memory=start["memory"])
         state["memory"] = config.memory
         is_paged = (config.library, config.memory) == ("xgboost", "low")
-        pages = checkpoints.page_folder(group.rank) if is_paged else nullcontext()
+        pages: AbstractContextManager[Path | None] = checkpoints.page_folder(group.rank) if is_paged else nullcontext()
         with checkpoints.failure_marked(), pages as page_folder:
             # With a time limit another learning rate may be chosen
             stored_copies = stored.read(config.out, cv.num_folds, state) if cv and not config.max_seconds else {}

@@ -40,6 +40,7 @@ JOURNAL = "trials.journal"
 NUM_RANDOM = 10
 """Random trials before the sampler uses the scores, and before trials are pruned."""
 WAIT_S = 0.5
+ENDED = (TrialState.COMPLETE, TrialState.PRUNED)
 
 
 class Range(NamedTuple):
@@ -160,15 +161,13 @@ class Trials:
         """
         is_waiting = False
         while not stop_requested():
-            # The seconds of this task's ended trials, including those before it was resumed
-            ended_trials = [trial.user_attrs for trial in self._all(TrialState.COMPLETE, TrialState.PRUNED)]
-            seconds = sum(about["seconds"] for about in ended_trials if about["owner"]["name"] == self._name)
-            if self._config.seconds and seconds >= self._config.seconds:
-                return None
+            if self._config.seconds:  # compared with those of this task's ended trials, also before it was resumed
+                own = [trial for trial in self._all(*ENDED) if trial.user_attrs["owner"]["name"] == self._name]
+                if sum(trial.user_attrs["seconds"] for trial in own) >= self._config.seconds:
+                    return None
             with _locked(self._claim):
                 self._free_lost()
-                running, ended = (TrialState.RUNNING,), (TrialState.COMPLETE, TrialState.PRUNED)
-                states = {trial.user_attrs["place"]: trial.state for trial in self._all(*running, *ended)}
+                states = {trial.user_attrs["place"]: trial.state for trial in self._all(TrialState.RUNNING, *ENDED)}
                 place = next(number for number in itertools.count() if number not in states)
                 if not self._config.trials or place < self._config.trials:
                     return self._begin(place)
@@ -208,7 +207,7 @@ class Trials:
                 trial.user_attrs["settings"],
                 {name: trial.user_attrs[name] for name in ("trees", "seconds") if name in trial.user_attrs},
             )
-            for trial in self._all(TrialState.COMPLETE, TrialState.PRUNED)
+            for trial in self._all(*ENDED)
         )
 
     def importance(self) -> dict[str, float]:

@@ -15,12 +15,13 @@ import numpy as np
 import torch
 import torch.nn.functional as F
 
-from ensemble import configuration, folders
+from ensemble import configuration, folders, recipe
 from ensemble.arrow import Column, open_table, ranges
 from ensemble.data import inputs
 from ensemble.errors import UserError
 from ensemble.neural.loader import Batch
 from ensemble.neural.optim import adamw
+from ensemble.neural.settings import check_heads
 from ensemble.recipe import Size
 from ensemble.recipes.hot_sellers import pretrained
 from ensemble.recipes.hot_sellers.model import TARGETS, Forecaster, HashedTextEncoder, PretrainedTextEncoder
@@ -123,8 +124,7 @@ class HotSellers:
     def __init__(self, config: RecipeConfig, folder: Path):
         self.config, self.folder = config, folder
         self.about = folders.read_manifest(folder)
-        if self.about["recipe"] != self.name:
-            raise UserError(f"{folder} was prepared for the recipe {self.about['recipe']}, not for {self.name}")
+        recipe.check_named(self.name, self.about, folder)
         _check(config)
         if config.text_encoder != self.about["config"]["tokenizer"]:
             raise UserError(
@@ -268,9 +268,4 @@ def _check(config: RecipeConfig) -> None:
         at_least_0="num_layers text_layers num_reviews focal_gamma weight_growth weight_rating weight_engagement",
         dropout=(0 <= config.dropout < 1, "0 or more and below 1"),
     )
-    if config.width % config.num_heads:
-        near = max(1, round(config.width / config.num_heads)) * config.num_heads
-        raise UserError(
-            f"recipe.width={config.width} cannot be divided by recipe.num_heads={config.num_heads}: "
-            f"the nearest width that can is {near}"
-        )
+    check_heads(config.width, config.num_heads)

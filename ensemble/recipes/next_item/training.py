@@ -15,12 +15,13 @@ from typing import Any
 import numpy as np
 import torch
 
-from ensemble import configuration, folders
+from ensemble import configuration, folders, recipe
 from ensemble.arrow import Column, open_table, ranges
 from ensemble.data import inputs
 from ensemble.errors import UserError
 from ensemble.neural.loader import Batch
 from ensemble.neural.optim import adamw
+from ensemble.neural.settings import check_heads
 from ensemble.recipe import RANKING, Size
 from ensemble.recipes.next_item import item_metrics, losses
 from ensemble.recipes.next_item.item_ranks import NUM_TOP, sampled_items
@@ -124,8 +125,7 @@ class NextItem:
     def __init__(self, config: RecipeConfig, folder: Path):
         self.config, self.folder = config, folder
         self.about = folders.read_manifest(folder)
-        if self.about["recipe"] != self.name:
-            raise UserError(f"{folder} was prepared for the recipe {self.about['recipe']}, not for {self.name}")
+        recipe.check_named(self.name, self.about, folder)
         _check(config)
         if config.time_aware and not self.about["has_time"]:
             raise UserError(f"recipe.time_aware=true needs times, but the data of {folder} have none: use false")
@@ -303,9 +303,4 @@ def _check(config: RecipeConfig) -> None:
         dropout=(0 <= config.dropout < 1, "0 or more and below 1"),
         gbce_calibration=(0 <= config.gbce_calibration <= 1, "between 0 and 1"),
     )
-    if config.width % config.num_heads:
-        near = max(1, round(config.width / config.num_heads)) * config.num_heads
-        raise UserError(
-            f"recipe.width={config.width} cannot be divided by recipe.num_heads={config.num_heads}: "
-            f"the nearest width that can is {near}"
-        )
+    check_heads(config.width, config.num_heads)

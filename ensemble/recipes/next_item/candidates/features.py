@@ -92,7 +92,10 @@ class PastEvents:
         moment = self.time[end - 1]
         tick = np.searchsorted(self.moments, moment) if self.common_clock else np.ones(len(end), np.int64)
         count, first, last = self.taken.before(item, tick[owner])
-        usual = self._usual_popularity(begin, end, tick)
+        # The mean popularity of each sequence's last items at the time of the sequence
+        event, sequence = ranges(np.maximum(begin, end - NUM_RECENT), end)
+        popularity = np.log1p(self.taken.before(self.item[event], tick[sequence])[0])
+        usual = np.bincount(sequence, popularity, len(end)) / np.bincount(sequence, minlength=len(end))
         popularity = np.log1p(count)
         columns: dict[str, Any] = {
             "popularity": popularity,
@@ -127,12 +130,6 @@ class PastEvents:
                 days_ago = (moment[owner] - self.moments[ends]) / MS_PER_DAY
                 columns[name] = np.where(count > 0, days_ago, np.nan)
         return {name: columns[name].astype(np.float32) for name in meanings(self.has_time, self.common_clock)}
-
-    def _usual_popularity(self, begin: np.ndarray, end: np.ndarray, tick: np.ndarray) -> np.ndarray:
-        """The mean popularity of each sequence's last items at the time of the sequence."""
-        event, owner = ranges(np.maximum(begin, end - NUM_RECENT), end)
-        popularity = np.log1p(self.taken.before(self.item[event], tick[owner])[0])
-        return np.bincount(owner, popularity, len(end)) / np.bincount(owner, minlength=len(end))
 
 
 class EventCounts:
