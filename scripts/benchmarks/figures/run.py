@@ -53,6 +53,7 @@ EMULATOR = ("ensemble/recipes/emulator", f"{BENCHMARKS}/emulator")
 NEXT_ITEM = ("ensemble/recipes/next_item", "ensemble/neural")
 MEASURED = {
     "autogluon": (*PREPARE, *NEURAL, *TREES, *JOINING, f"{BENCHMARKS}/autogluon"),
+    "checkpoints": ("ensemble/neural", "ensemble/folders.py", f"{BENCHMARKS}/checkpoints"),
     "counts": ("scripts/*.py", *PREPARE, *NEURAL, *TREES, *JOINING, "ensemble/report", f"{BENCHMARKS}/counts"),
     "emulator_jacobian": ("ensemble/recipes/emulator", f"{BENCHMARKS}/emulator_physics"),
     "emulator_lorenz96": (*EMULATOR, "ensemble/neural"),
