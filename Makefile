@@ -69,7 +69,7 @@ test-serial test-slurm: test-%: $(VENV)/installed-dev
 
 # Runs that are killed and resumed, and the hypothesis tests with new random examples
 torture: $(VENV)/installed-dev
-	TORTURE_LONG=1 $(PYTEST) -s tests/launch/test_torture.py tests/trees/test_torture_trees.py tests/predictor/service \
+	TORTURE_LONG=1 $(PYTEST) -s tests/launch/test_torture.py tests/launch/test_elastic.py tests/trees/test_torture_trees.py tests/predictor/service \
 		tests/scripts/benchmarks/test_autogluon.py
 	TORTURE_LONG=1 $(PYTEST) -m hypothesis
 
@@ -88,7 +88,7 @@ figures: $(VENV)/installed
 	$(BIN)/python scripts/benchmark.py figures
 
 bench: $(VENV)/installed
-	for figure in help_times loader overhead scaling knobs threads trees seeds real panel memory; do $(BIN)/python scripts/benchmark.py $$figure || exit; done
+	for figure in help_times startup counts checkpoints loader overhead scaling knobs threads trees seeds real panel memory; do $(BIN)/python scripts/benchmark.py $$figure || exit; done
 
 pains: $(VENV)/installed-dev
 	$(BIN)/python scripts/benchmark.py pains

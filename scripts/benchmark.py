@@ -3,7 +3,7 @@
 python scripts/benchmark.py help_times | seeds | real | panel | memory | loader | overhead | scaling | knobs | threads
                             | trees | autogluon | tables | tables_300 | next_item | next_item_growth
                             | sudoku_data | sudoku_demo | sudoku_9x9 | sudoku_selection | sudoku_table
-                            | sudoku_throughput | pains | counts
+                            | sudoku_throughput | pains | counts | startup | checkpoints
                             | emulator_skill | emulator_lorenz96 | emulator_throughput
                             | emulator_jacobian | emulator_cpp | emulator_dapper
 python scripts/benchmark.py figures [check=true]      # update the figures in the READMEs from those files, or compare them
@@ -18,7 +18,8 @@ from ensemble import configuration, errors
 
 TOPICS = (
     "demo", "data", "overhead", "scaling", "knobs", "autogluon", "tables", "trees", "next_item", "next_item_growth",
-    "sudoku", "emulator", "emulator_physics", "pains", "counts", "figures",
+    "sudoku", "emulator", "emulator_physics", "pains", "counts", "startup",
+    "checkpoints", "figures",
 )  # fmt: skip
 """The folders of scripts/benchmarks, each with a settings.py."""
 
