@@ -66,7 +66,7 @@ def torch_alone() -> None:
     in_forward = getattr(DistributedDataParallel._inside_ddp_forward, "__wrapped__", None)
     for method in (*vars(optim.Optimizer).values(), in_forward):
         if getattr(getattr(method, "__code__", None), "co_filename", "") == _compile.__file__:
-            method.__wrapped__.__dynamo_disable = method.__wrapped__  # type: ignore[union-attr]
+            method.__wrapped__.__dynamo_disable = method.__wrapped__
     step = optim.Adam.step
     if step.__code__.co_name == "_use_grad":  # imports torch._dynamo for optimizers with differentiable=True
         optim.Adam.step = no_grad()(step.__wrapped__)  # type: ignore[attr-defined, method-assign]
@@ -85,7 +85,7 @@ def _without_dynamo(constructor: Callable[..., None]) -> Callable[..., None]:
     def construct(*arguments: Any, **options: Any) -> None:
         if "torch._dynamo" in sys.modules:
             return constructor(*arguments, **options)
-        torch._dynamo = SimpleNamespace(utils=utils)
+        torch._dynamo = SimpleNamespace(utils=utils)  # type: ignore[assignment]
         try:
             constructor(*arguments, **options)
         finally:

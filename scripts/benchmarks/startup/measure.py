@@ -73,7 +73,8 @@ def prepare(folder: Path) -> dict[str, dict[str, list[str | Path]]]:
         (folder / f"{name}.py").write_text(code, encoding="utf-8")
 
     def script(name: str, *words: str) -> list[str | Path]:
-        return [python, *(SCRIPTS / name.split()[0], *name.split()[1:]), *words]
+        file, *command = name.split()
+        return [python, SCRIPTS / file, *command, *words]
 
     timed(script("prepare_data.py", f"out={data}", f"raw={folder}/raw", *MARKET))
     timed(script("train_trees.py", f"data={data}", f"out={trees}", "num_rounds=5", "threads=1"))
@@ -83,13 +84,9 @@ def prepare(folder: Path) -> dict[str, dict[str, list[str | Path]]]:
     timed(script("ensemble_predictor.py fit", *fit, f"out={folder}/ensemble"))
     sides: dict[str, dict[str, list[str | Path]]] = {}
     for ranks, yaml in ((1, "single_cpu.yaml"), (2, "multi_cpu.yaml")):
-        launch = [
-            Path(python).with_name("accelerate-launch"),
-            "--quiet",
-            "--config_file",
-            ROOT / "accelerate_configs" / yaml,
-        ]
-        train = [SCRIPTS / "train.py", f"data={data}", f"out={folder}/new", *TRAINING]
+        launcher, configuration = Path(python).with_name("accelerate-launch"), ROOT / "accelerate_configs" / yaml
+        launch: list[str | Path] = [launcher, "--quiet", "--config_file", configuration]
+        train: list[str | Path] = [SCRIPTS / "train.py", f"data={data}", f"out={folder}/new", *TRAINING]
         sides[f"train.py, {ranks} rank{'s' * (ranks > 1)}"] = {
             "ours": [*launch, *train],
             "empty": [*launch, folder / "empty.py"],
