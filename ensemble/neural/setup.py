@@ -12,7 +12,6 @@ from typing import Any
 import torch
 
 from ensemble import configuration
-from ensemble.commands import imports
 from ensemble.neural import checkpoint, guards, launch, loader_tuning, preflight, profiling, runs, speed
 from ensemble.neural.accelerator import Accelerator
 from ensemble.neural.heartbeat import Heartbeat
@@ -177,8 +176,6 @@ def _make_state(
     recipe: NeuralRecipe, config: TrainConfig, plan: BatchPlan, model: torch.nn.Module, accelerator: Accelerator
 ) -> tuple[tuple[float, float | None], TrainingState]:
     """FLOPs as in `preflight.flops`, and the state with model and optimizers prepared by Accelerate."""
-    if not config.compile:
-        imports.torch_alone()
     optimizers = recipe.optimizers(model, peak_learning_rate(config), config.weight_decay)
     flops = preflight.flops(recipe, model, plan, accelerator)
     if config.compile:

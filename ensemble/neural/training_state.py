@@ -6,7 +6,6 @@ from pathlib import Path
 from typing import Any
 
 import torch
-from torch.nn.parallel import DistributedDataParallel
 
 from ensemble import folders
 from ensemble.errors import UserError
@@ -215,8 +214,6 @@ class TrainingState:
             self.scaler.load_state_dict(description["scaler"])
 
     def _unwrapped(self) -> torch.nn.Module:
-        if not self.is_sharded:  # `unwrap_model` would import torch._dynamo
-            return self.model.module if isinstance(self.model, DistributedDataParallel) else self.model
         return self._accelerator.unwrap_model(self.model, keep_torch_compile=False)
 
     def _averages(self) -> Tensors:
