@@ -137,7 +137,7 @@ def check(settings: AssimilateConfig) -> None:
         methods=(len(settings.methods) > 0, "one method at least"),
         cycles=(settings.cycles >= 1, "at least 1"),
         spin_up=(settings.spin_up >= 0, "0 or more"),
-        seeds=(settings.seeds >= 1, "at least 1"),
+        seeds=(1 <= settings.seeds <= 1000, "from 1 to 1000"),
         inflation=(settings.inflation >= 1, "at least 1"),
         window=(settings.window >= 1, "at least 1"),
         background_variance=(settings.background_variance > 0, "more than 0"),
