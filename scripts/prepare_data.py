@@ -24,7 +24,7 @@ def main() -> None:
     from ensemble import folders
     from ensemble.data import prepared
 
-    checked = []
+    checked: list[Path] = []
 
     def check(folder: Path) -> None:
         prepared.check(name, folder, folders.read_json(folder / folders.NAME))

@@ -57,7 +57,8 @@ def write(folder: Path, config: PrepareConfig) -> list[Path]:
 
 def most_noise(clean: np.ndarray) -> np.ndarray:
     """The largest noise of any setting, for the formula's concentration without noise."""
-    return np.sqrt(3) * LARGEST_NOISE * 4 * clean * (1 - clean)
+    most: np.ndarray = np.sqrt(3) * LARGEST_NOISE * 4 * clean * (1 - clean)
+    return most
 
 
 def _fields(

@@ -60,6 +60,7 @@ MEANING = {
 WORD = r"\S+"
 WORDS = pl.col("line").str.extract_all(WORD)
 FIRST_OF_USER, SECOND_LINE = pl.col("user").is_first_distinct(), "is a second line of its user; each user has only one"
+NO_RATING = "without ratings, write lines of user, item and seconds since 1970, with blanks between them (format=times)"
 JOIN_LINES = "join the lines, or name another format: format=times has user, item and seconds, format=pairs user and item"
 
 
@@ -69,6 +70,8 @@ def read(files: Sequence[Path], format: str, columns: dict[str, str], census: Ce
     format : one of `TEXT_FORMATS`, reviews, or auto. columns : as for `reviews.read_reviews`. Raises `UserError`, with file
     and line, for invalid lines, and for files that cannot be read together.
     """
+    if columns and "rating" not in columns:
+        raise UserError(f"columns does not name the column of the rating: add rating=NAME; {NO_RATING}")
     frames: list[pl.DataFrame] = []
     formats: list[str] = []
     for file in files:
@@ -86,7 +89,7 @@ def read(files: Sequence[Path], format: str, columns: dict[str, str], census: Ce
             try:
                 blocks = reviews.read_reviews([file], census, columns=columns or None, with_text=False)
             except reviews.UnknownFormat as error:
-                raise UserError(_advice_for_text(file, str(error))) from None
+                raise UserError(f"{_advice_for_text(file, str(error))}; {NO_RATING}") from None
             selected = (block.select(user="user_id", item="product_id", time="time_ms") for block in blocks)
             frame = pl.concat([pl.DataFrame(schema=SCHEMA), *selected])
         frames.append(frame)

@@ -123,11 +123,12 @@ def check(settings: AssimilateConfig) -> None:
         "",
         methods=(len(settings.methods) > 0, "one method at least"),
         spin_up=(settings.spin_up >= 0, "0 or more"),
+        seeds=(1 <= settings.seeds <= 1000, "from 1 to 1000"),
         members=(settings.members >= 2, "at least 2"),
         **{name: (getattr(settings, name) > 0, "more than 0") for name in ("background_variance", "radius")},
         **{
             name: (getattr(settings, name) >= 1, "at least 1")
-            for name in ("cycles", "seeds", "inflation", "window", "outer_loops", "ensemble_inflation")
+            for name in ("cycles", "inflation", "window", "outer_loops", "ensemble_inflation")
         },
     )
     if bool(settings.member) == bool(settings.model) or settings.model not in ("", "truth"):
