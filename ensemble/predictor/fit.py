@@ -130,7 +130,7 @@ def fit(
         for name, content in (("scores", scores), ("like", manifest), ("ensemble", description)):
             folders.write_json(scratch / f"{name}.json", content)
         config = {"kind": ENSEMBLE, "combiner": ensemble.to_dict()}
-        own = {"member": ENSEMBLE, "output": OUTPUTS_OF[task.kind][0], "config": config, "reasons": None}
+        own: dict[str, Any] = {"member": ENSEMBLE, "output": OUTPUTS_OF[task.kind][0], "config": config, "reasons": None}
         file = dataclasses.replace(test, prediction=candidates[ENSEMBLE], **own)
         predictions.write(scratch / f"{scored}.parquet", file)
         if FORECAST in read.rows:
