@@ -65,7 +65,8 @@ LEAST = {
 def _check(config: PrepareConfig) -> None:
     configuration.check(
         config,
-        "",
+        at_least_0="seed",
+        at_least_1="",
         inputs=(config.inputs in (7, 14), "7 or 14"),
         min_latitude=(0 <= config.min_latitude < 90, "0 or more and below 90"),
         min_concentration=(0 <= config.min_concentration < 1, "0 or more and below 1"),
@@ -73,7 +74,6 @@ def _check(config: PrepareConfig) -> None:
         noise=(0 <= config.noise <= generator.LARGEST_NOISE, f"0 to {generator.LARGEST_NOISE}"),
         stencil=(1 <= config.stencil <= (config.num_points - 1) // 2, "at least 1, and less than half of num_points"),
         points_of_state=(1 <= config.points_of_state <= config.num_points, "1 to num_points"),
-        seed=(config.seed >= 0, "0 or more"),
         **{name: (getattr(config, name) >= least, f"at least {least}") for name, least in LEAST.items()},
     )
     shares = config.shares

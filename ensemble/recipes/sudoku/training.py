@@ -281,14 +281,13 @@ def _uniform(*keys: Any) -> np.ndarray:
 
 
 def _checked(config: RecipeConfig) -> RecipeConfig:
-    at_least_1 = "width images num_layers num_heads high_cycles low_cycles segments predict_segments starts".split()
     shares = ("exploration", "reveal", "reveal_least")
     configuration.check(
         config,
         "recipe.",
-        **{name: (getattr(config, name) >= 1, "at least 1") for name in at_least_1},
+        at_least_1="width images num_layers num_heads high_cycles low_cycles segments predict_segments starts",
+        at_least_0="inner_width reveal_epochs",
         **{name: (0 <= getattr(config, name) <= 1, "between 0 and 1") for name in shares},
-        **{name: (getattr(config, name) >= 0, "0 or more") for name in ("inner_width", "reveal_epochs")},
         halt_probability=(0 < config.halt_probability < 1, "between 0 and 1"),
         puzzle_rate=(config.puzzle_rate > 0, "more than 0"),
     )

@@ -120,16 +120,12 @@ def check(settings: AssimilateConfig) -> None:
             raise UserError(f"methods={list(settings.methods)}: there is no '{method}', there are {', '.join(METHODS)}")
     configuration.check(
         settings,
-        "",
+        at_least_1="cycles inflation window outer_loops ensemble_inflation",
+        at_least_0="spin_up",
         methods=(len(settings.methods) > 0, "one method at least"),
-        spin_up=(settings.spin_up >= 0, "0 or more"),
         seeds=(1 <= settings.seeds <= 1000, "from 1 to 1000"),
         members=(settings.members >= 2, "at least 2"),
         **{name: (getattr(settings, name) > 0, "more than 0") for name in ("background_variance", "radius")},
-        **{
-            name: (getattr(settings, name) >= 1, "at least 1")
-            for name in ("cycles", "inflation", "window", "outer_loops", "ensemble_inflation")
-        },
     )
     if bool(settings.member) == bool(settings.model) or settings.model not in ("", "truth"):
         raise UserError(
