@@ -65,6 +65,7 @@ LEAST = {
 def _check(config: PrepareConfig) -> None:
     configuration.check(
         config,
+        "",
         at_least_0="seed",
         at_least_1="",
         inputs=(config.inputs in (7, 14), "7 or 14"),

@@ -56,6 +56,7 @@ MEASURED = {
     "checkpoints": ("ensemble/neural", "ensemble/folders.py", f"{BENCHMARKS}/checkpoints"),
     "counts": ("scripts/*.py", *PREPARE, *NEURAL, *TREES, *JOINING, "ensemble/report", f"{BENCHMARKS}/counts"),
     "emulator_cpp": ("ensemble/recipes/emulator", f"{BENCHMARKS}/emulator_physics"),
+    "emulator_dapper": ("ensemble/recipes/emulator", f"{BENCHMARKS}/emulator_physics"),
     "emulator_jacobian": ("ensemble/recipes/emulator", f"{BENCHMARKS}/emulator_physics"),
     "emulator_lorenz96": (*EMULATOR, "ensemble/neural"),
     "emulator_skill": (*EMULATOR, "ensemble/neural", *TREES, *JOINING),

@@ -120,6 +120,7 @@ def check(settings: AssimilateConfig) -> None:
             raise UserError(f"methods={list(settings.methods)}: there is no '{method}', there are {', '.join(METHODS)}")
     configuration.check(
         settings,
+        "",
         at_least_1="cycles inflation window outer_loops ensemble_inflation",
         at_least_0="spin_up",
         methods=(len(settings.methods) > 0, "one method at least"),
