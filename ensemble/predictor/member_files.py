@@ -5,8 +5,12 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
+import pyarrow as pa
 
 from ensemble import predictions
+from ensemble.arrow import open_table
+from ensemble.data import out_of_fold
+from ensemble.data.cross_validation import CrossValidation
 from ensemble.data.inputs import FORECAST
 from ensemble.errors import UserError
 from ensemble.predictions import Predictions
@@ -71,6 +75,8 @@ def read(
         for split in dict.fromkeys((on, scored, *((FORECAST,) if FORECAST in manifest["splits"] else ())))
     }
     aligned = {split: predictions.align(files_of_split) for split, files_of_split in files.items()}
+    for split, (rows, _) in aligned.items():
+        _compare_with_data(rows, Path(data), manifest, split)
     is_baseline = np.array([file.config.get("kind") == "baseline" for file in files[on]])
     if is_baseline.all():
         raise UserError(f"there is no member in {folder}, only baselines: train one and predict with it")
@@ -96,3 +102,33 @@ def _read(path: Path, name: str, split: str, fingerprint: str, data: str | Path)
             "predict again with this data"
         )
     return file
+
+
+def _compare_with_data(rows: Predictions, data: Path, manifest: dict[str, Any], split: str) -> None:
+    """Raise `UserError` if prediction files, which any program may write, have other row ids or targets than the data.
+
+    Data whose rows have no numeric column for the target of an example are not compared.
+    """
+    folder, target = data / "rows" / split, manifest.get("task", {}).get("target")
+    if split == out_of_fold.NAME and CrossValidation.from_manifest(manifest):
+        folder = data / "rows" / "train"
+    table = open_table(folder) if folder.is_dir() else None
+    if table is None or not {"row_id", target} <= set(table.column_names):
+        return
+    kind = table.schema.field(target).type
+    if not (pa.types.is_floating(kind) or pa.types.is_integer(kind) or pa.types.is_boolean(kind)):
+        return
+    row_id = table["row_id"].to_numpy()
+    order = np.argsort(row_id, kind="stable")
+    place = order[np.searchsorted(row_id, rows.row_id, sorter=order).clip(max=len(order) - 1)]
+    unknown = np.flatnonzero(row_id[place] != rows.row_id)
+    if unknown.size:
+        raise UserError(f"the prediction files have a row {rows.row_id[unknown[0]]}, which {folder} lacks: predict again")
+    expected = table[target].to_numpy(zero_copy_only=False)[place].astype(np.float64)
+    other = np.flatnonzero(~np.isclose(expected, rows.target.astype(np.float64), rtol=1e-6, atol=0, equal_nan=True))
+    if other.size:
+        first = other[0]
+        raise UserError(
+            f"row {rows.row_id[first]} has {target}={rows.target[first]:g} in the prediction files, and {expected[first]:g} "
+            f"in {folder}: predict again with this data"
+        )

@@ -89,7 +89,7 @@ def test_a_test_split_changes_nothing_that_is_fitted(copied: Path, prepared: Pat
     fit(copied, prepared, tmp_path / "before")
     for path in copied.glob("*.test.parquet"):
         table = pq.read_table(path)
-        change(path, target=1 - table["target"].to_numpy(), prediction=table["prediction"].to_numpy() ** 2)
+        change(path, prediction=1 - table["prediction"].to_numpy() ** 2)
     fit(copied, prepared, tmp_path / "after")
     before, after = (folders.read_json(tmp_path / name / "ensemble.json") for name in ("before", "after"))
     assert before["combiner"] == after["combiner"]

@@ -23,6 +23,16 @@ def every_test_file(**changed: Any) -> Damage:
     return lambda folder: [change(path, **changed) for path in folder.glob("*.test.parquet")]
 
 
+def every_blend_file(name: str, edit: Callable[[np.ndarray], np.ndarray]) -> Damage:
+    """The same edit of a column for all members and baselines."""
+
+    def damage(folder: Path) -> None:
+        for path in folder.glob("*.blend.parquet"):
+            change(path, **{name: edit(pq.read_table(path)[name].to_numpy().copy())})
+
+    return damage
+
+
 def of_vague(split: str, name: str, edit: Callable[[np.ndarray], np.ndarray]) -> Damage:
     """One column of one member's file."""
 
@@ -74,6 +84,8 @@ def cut(folder: Path) -> None:
         (of_vague("test", "group", lambda week: week + 1), "member vague has another group than clear"),
         (of_vague("test", "cluster", lambda product: product + 1), "member vague has another cluster than clear"),
         (lambda folder: change(folder / "vague.blend.parquet", fingerprint="f0"), "predicted blend for data f0, but"),
+        (every_blend_file("target", lambda target: 1 - target), r"row \d+ has hot=\d in the prediction files, and \d in"),
+        (every_blend_file("row_id", lambda row_id: row_id + 10**6), r"have a row \d+, which .*rows/blend lacks"),
         (every_test_file(fingerprint="f0"), "predicted test for data f0, but"),
         (
             lambda folder: shutil.copy(folder / "vague.test.parquet", folder / "vague.blend.parquet"),
