@@ -26,9 +26,9 @@ class Starts:
     def __init__(self, monkeypatch: pytest.MonkeyPatch, out: Path, outcomes: list[tuple[str, bool]]):
         self.out, self.outcomes, self.ranks, self.said = out, outcomes, list[int](), list[str]()
         (out / "checkpoints").mkdir(parents=True)
-        monkeypatch.setattr(elastic, "_one_start", self.start)
+        monkeypatch.setattr(elastic, "_run_once", self.start)
 
-    def start(self, job: elastic.Job, ranks: int, micro: int, asked: list[int]) -> tuple[str, bool]:
+    def start(self, job: elastic.Job, ranks: int, micro: int, signals: list[int]) -> tuple[str, bool]:
         status, saves = self.outcomes[len(self.ranks)]
         self.ranks.append(ranks)
         if saves:

@@ -53,7 +53,6 @@ EMULATOR = ("ensemble/recipes/emulator", f"{BENCHMARKS}/emulator")
 NEXT_ITEM = ("ensemble/recipes/next_item", "ensemble/neural")
 MEASURED = {
     "autogluon": (*PREPARE, *NEURAL, *TREES, *JOINING, f"{BENCHMARKS}/autogluon"),
-    "checkpoints": ("ensemble/neural", "ensemble/folders.py", f"{BENCHMARKS}/checkpoints"),
     "counts": ("scripts/*.py", *PREPARE, *NEURAL, *TREES, *JOINING, "ensemble/report", f"{BENCHMARKS}/counts"),
     "emulator_cpp": ("ensemble/recipes/emulator", f"{BENCHMARKS}/emulator_physics"),
     "emulator_dapper": ("ensemble/recipes/emulator", f"{BENCHMARKS}/emulator_physics"),
@@ -75,7 +74,6 @@ MEASURED = {
     "real": (*PREPARE, *NEURAL, *TREES, *JOINING, f"{BENCHMARKS}/demo"),
     "scaling": (*NEURAL, "accelerate_configs", f"{BENCHMARKS}/scaling"),
     "seeds": (*PREPARE, *NEURAL, *TREES, *JOINING, f"{BENCHMARKS}/demo"),
-    "startup": ("scripts/*.py", "ensemble", f"{BENCHMARKS}/startup"),
     "sudoku_data": (f"{SUDOKU}/*.py", f"{BENCHMARKS}/sudoku"),
     "sudoku_demo": (SUDOKU, "ensemble/neural", f"{BENCHMARKS}/sudoku"),
     "sudoku_9x9": (SUDOKU, "ensemble/neural", f"{BENCHMARKS}/sudoku"),

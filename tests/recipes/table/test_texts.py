@@ -69,8 +69,8 @@ def learned(values: list[str], max_categories: int = 10_000) -> columns.Learned:
 def test_what_becomes_of_texts() -> None:
     """Names would be taken for prose, prose for names, or a column that names rows for a feature."""
     assert [feature["unit"] for feature in learned(["a", "b", "c"] * 20).features] == ["category"]
-    assert "names rows" in learned([f"row{number}" for number in range(60)]).left_out
-    assert "names rows" in learned([f"First{number} Last{number}" for number in range(60)]).left_out
+    assert "taken for an id" in learned([f"row{number}" for number in range(60)]).left_out
+    assert "taken for an id" in learned([f"First{number} Last{number}" for number in range(60)]).left_out
     prose = learned(remarks()[0].to_list())
     assert prose.features[0]["meaning"] == "c: number of characters"
     assert prose.content is not None
