@@ -74,6 +74,7 @@ MEASURED = {
     "real": (*PREPARE, *NEURAL, *TREES, *JOINING, f"{BENCHMARKS}/demo"),
     "scaling": (*NEURAL, "accelerate_configs", f"{BENCHMARKS}/scaling"),
     "seeds": (*PREPARE, *NEURAL, *TREES, *JOINING, f"{BENCHMARKS}/demo"),
+    "startup": ("scripts/*.py", "ensemble/commands", "ensemble/neural", f"{BENCHMARKS}/startup"),
     "sudoku_data": (f"{SUDOKU}/*.py", f"{BENCHMARKS}/sudoku"),
     "sudoku_demo": (SUDOKU, "ensemble/neural", f"{BENCHMARKS}/sudoku"),
     "sudoku_9x9": (SUDOKU, "ensemble/neural", f"{BENCHMARKS}/sudoku"),
