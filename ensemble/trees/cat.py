@@ -16,11 +16,12 @@ import numpy as np
 import pandas as pd
 
 from ensemble.errors import UserError
-from ensemble.trees.boosting import Scores, Stopped, Training
+from ensemble.trees.boosting import Scores, Training
 from ensemble.trees.contributions import of_classes
 from ensemble.trees.copies import rate_in_time
 from ensemble.trees.objective import Objective, dataset_of, objective_of
 from ensemble.trees.rows import TreeData
+from ensemble.trees.separate import train_separately
 from ensemble.trees.settings import TreesConfig
 
 try:
@@ -106,20 +107,13 @@ def train_copies(
         rate = rate_in_time(config.learning_rate, _seconds_of_a_tree(config, objectives[0], parts[0][0]), seconds)
         config = dataclasses.replace(config, learning_rate=rate)
 
-    def train(number: int) -> tuple[Any, np.ndarray]:
-        if number in training.stored_copies:
-            copy = training.stored_copies[number]
-            return catboost.CatBoost().load_model(blob=copy.model), copy.predictions
-        began = time.monotonic()
+    def load_copy(model: bytes) -> Any:
+        return catboost.CatBoost().load_model(blob=model)
 
-        def is_over() -> bool:
-            return bool(training.stop_requested()) or time.monotonic() - began > seconds
-
+    def train(number: int, is_over: Callable[[], bool]) -> tuple[Any, np.ndarray]:
         return train_copy(config, number, *parts[number], is_over)
 
-    results = list(run(train, range(len(parts))))
-    if training.stop_requested():
-        raise Stopped
+    results = train_separately(len(parts), seconds, training, load_copy, train, run)
     boosters = [booster for booster, _ in results]
     curves = [
         curve * (objective.scaling.scale if objective.kind == "regression" else 1)

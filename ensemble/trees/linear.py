@@ -16,7 +16,6 @@ import importlib
 import itertools
 import json
 import math
-import time
 import warnings
 from collections.abc import Callable, Sequence
 from pathlib import Path
@@ -30,10 +29,11 @@ from scipy.special import expit, logit, ndtri, softmax
 from threadpoolctl import threadpool_limits
 
 from ensemble.errors import UserError
-from ensemble.trees.boosting import Scores, Stopped, Training
+from ensemble.trees.boosting import Scores, Training
 from ensemble.trees.contributions import of_classes
 from ensemble.trees.objective import Dataset, Objective, dataset_of, objective_of
 from ensemble.trees.rows import TreeData
+from ensemble.trees.separate import train_separately
 from ensemble.trees.settings import TreesConfig
 
 FILE = "model.safetensors"
@@ -168,20 +168,10 @@ def train_copies(
     num_at_once = max(1, min(config.threads, len(parts)))
     seconds = training.seconds_left() / math.ceil(len(parts) / num_at_once)
 
-    def train(number: int) -> tuple[Linear, np.ndarray]:
-        if number in training.stored_copies:
-            copy = training.stored_copies[number]
-            return from_bytes(copy.model), copy.predictions
-        began = time.monotonic()
-
-        def is_over() -> bool:
-            return bool(training.stop_requested()) or time.monotonic() - began > seconds
-
+    def train(number: int, is_over: Callable[[], bool]) -> tuple[Linear, np.ndarray]:
         return train_copy(config, number, *parts[number], is_over)
 
-    results = list(run(train, range(len(parts))))
-    if training.stop_requested():
-        raise Stopped
+    results = train_separately(len(parts), seconds, training, from_bytes, train, run)
     models = [model for model, _ in results]
     num_fitted = min(len(losses) for _, losses in results)
     if not num_fitted:

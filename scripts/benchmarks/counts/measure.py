@@ -73,8 +73,8 @@ def counted(words: list[str | Path], work: Path) -> dict[str, Any]:
     before = sizes(work)
     with tempfile.TemporaryDirectory() as records:
         environment = {
-            "PYTHONPATH": f"{RECORDER}:{ROOT}", "COUNTS_FOLDER": records, "COUNTS_ROOT": str(work), "OMP_NUM_THREADS": "1",
-            "OMP_WAIT_POLICY": "PASSIVE", "PYTHONDONTWRITEBYTECODE": "1", "CUDA_VISIBLE_DEVICES": "",
+            "PYTHONPATH": f"{RECORDER}:{SCRIPTS}:{ROOT}", "COUNTS_FOLDER": records, "COUNTS_ROOT": str(work),
+            "OMP_NUM_THREADS": "1", "OMP_WAIT_POLICY": "PASSIVE", "PYTHONDONTWRITEBYTECODE": "1", "CUDA_VISIBLE_DEVICES": "",
         }  # fmt: skip
         used = timed(["env", *(f"{name}={value}" for name, value in environment.items()), *words])
         num_processes = len(list(Path(records).glob("*.started")))

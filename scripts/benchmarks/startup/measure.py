@@ -115,7 +115,7 @@ def measured(words: list[str | Path], folder: Path) -> dict[str, Any]:
 
 def environment(marks: str) -> list[str]:
     return [
-        f"PYTHONPATH={MARKS}:{ROOT}", f"STARTUP_FOLDER={marks}", "OMP_NUM_THREADS=1", "OMP_WAIT_POLICY=PASSIVE",
+        f"PYTHONPATH={MARKS}:{SCRIPTS}:{ROOT}", f"STARTUP_FOLDER={marks}", "OMP_NUM_THREADS=1", "OMP_WAIT_POLICY=PASSIVE",
         "CUDA_VISIBLE_DEVICES=",
     ]  # fmt: skip
 

@@ -6,11 +6,12 @@ imported modules, files opened for writing below COUNTS_ROOT, other programs sta
 
 import atexit
 import functools
-import importlib.machinery
 import json
 import os
 import sys
 from typing import Any
+
+from benchmarks.watching import watch
 
 FOLDER, ROOT = os.environ["COUNTS_FOLDER"], os.environ["COUNTS_ROOT"]
 COLLECTIVES = (
@@ -47,24 +48,6 @@ WATCHED = {
 """Name of each module whose functions are replaced as soon as it is imported."""
 
 
-class Finder:
-    """Finds the watched modules as Python does, and calls their function of `WATCHED` after their import."""
-
-    def find_spec(self, name: str, path: Any = None, target: object = None) -> Any:
-        if name not in WATCHED:
-            return None
-        spec = importlib.machinery.PathFinder.find_spec(name, path)
-        if spec is not None and spec.loader is not None:
-            execute = spec.loader.exec_module
-
-            def exec_module(module: Any) -> None:
-                execute(module)
-                WATCHED[name](module)
-
-            spec.loader.exec_module = exec_module  # type: ignore[method-assign]
-        return spec
-
-
 def audit(event: str, arguments: tuple[Any, ...]) -> None:
     if event == "open":
         path, _, flags = arguments
@@ -93,6 +76,6 @@ def finish() -> None:
 if os.path.isdir(FOLDER):
     start()
     os.register_at_fork(after_in_child=start)
-    sys.meta_path.insert(0, Finder())
+    watch(WATCHED)
     sys.addaudithook(audit)
     atexit.register(finish)

@@ -4,11 +4,12 @@ Python imports this at the start of every process, as its folder is in PYTHONPAT
 STARTUP_FOLDER/RANK.jsonl: the part that ended, seconds since 1970, and CPU seconds of the process.
 """
 
-import importlib.machinery
 import json
 import os
 import time
 from typing import Any
+
+from benchmarks.watching import watch
 
 FOLDER = os.environ["STARTUP_FOLDER"]
 
@@ -52,28 +53,5 @@ def of_loop(module: Any) -> None:
     marked(module, "update", "", "first update")
 
 
-WATCHED = {"ensemble.neural.launch": of_launch, "ensemble.neural.loop": of_loop}
-
-
-class Finder:
-    """Finds the watched modules as Python does, and replaces their functions after their import."""
-
-    def find_spec(self, name: str, path: Any = None, target: object = None) -> Any:
-        if name not in WATCHED:
-            return None
-        spec = importlib.machinery.PathFinder.find_spec(name, path)
-        if spec is not None and spec.loader is not None:
-            execute = spec.loader.exec_module
-
-            def exec_module(module: Any) -> None:
-                execute(module)
-                WATCHED[name](module)
-
-            spec.loader.exec_module = exec_module  # type: ignore[method-assign]
-        return spec
-
-
 if os.path.isdir(FOLDER):
-    import sys
-
-    sys.meta_path.insert(0, Finder())
+    watch({"ensemble.neural.launch": of_launch, "ensemble.neural.loop": of_loop})
