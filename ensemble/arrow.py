@@ -6,6 +6,7 @@ six thousand. So a batch is gathered by a few numpy index operations on views of
 
 import dataclasses
 import json
+import math
 import os
 import re
 import shutil
@@ -150,6 +151,18 @@ class Column:
     def all(self) -> np.ndarray:
         """The whole column: a view if the table has one chunk, otherwise a copy."""
         return self._views[0] if len(self._views) == 1 else np.concatenate(self._views)
+
+
+def read_columns(folder: str | Path, names: Iterable[str]) -> dict[str, np.ndarray]:
+    """Whole columns of the table in an Arrow folder, as by `Column.all`."""
+    table = open_table(folder)
+    return {name: Column(table, name).all() for name in names}
+
+
+def array(values: np.ndarray, kind: pa.DataType | None = None) -> pa.Array:
+    """A column of numbers (n,), or of fixed-size lists of the numbers (n, …) of each row. kind : of the numbers."""
+    flat = pa.array(np.ascontiguousarray(values).ravel(), kind)
+    return flat if values.ndim == 1 else pa.FixedSizeListArray.from_arrays(flat, math.prod(values.shape[1:]))
 
 
 def _view(array: pa.Array) -> np.ndarray:

@@ -16,14 +16,16 @@ import signal
 import sys
 import time
 import traceback
-from collections.abc import Callable
-from contextlib import suppress
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager, suppress
 
 FAILED = 1
 USER_ERROR = 2
 PREEMPTED = 75
 INTERRUPTED = 130
 TERMINATED = 143
+RANK_0_PRINTS_S = 2.0
+"""Seconds in which rank 0 prints an error that all ranks raise, before another rank ends."""
 _is_command = False
 
 
@@ -45,6 +47,21 @@ def error_on_all_ranks(sentence: str) -> UserError:
     return error
 
 
+@contextmanager
+def alike_on_all_ranks() -> Iterator[None]:
+    """A `UserError` in this block is the same on every rank, as for a setting; no rank needs to ask the others."""
+    try:
+        yield
+    except UserError as error:
+        error.on_all_ranks = True
+        raise
+
+
+def in_a_line(error: BaseException) -> str:
+    """The class and at most 300 characters of the message of an exception, on one line."""
+    return f"{type(error).__name__}: {' '.join(str(error).split())[:300]}"
+
+
 def is_command() -> bool:
     """Whether this process is one of the project's commands, and not a program of the user's that imports it."""
     return _is_command
@@ -54,13 +71,17 @@ def run(main: Callable[[], None]) -> None:
     """Run a script's `main`, and exit with one of the codes in the module's docstring."""
     global _is_command
     _is_command = True
-    signal.signal(signal.SIGTERM, _exit_on_sigterm)  # so that half-written folders are deleted, as after Ctrl-C
+    # So that half-written folders are deleted, as after Ctrl-C
+    signal.signal(signal.SIGTERM, lambda number, frame: sys.exit(TERMINATED))
     code, sentence = 0, ""
     try:
         main()
     except UserError as error:
         if not error.on_all_ranks or os.environ.get("RANK", "0") == "0":
             print(f"error: {error}", file=sys.stderr)
+        else:
+            with suppress(SystemExit):  # the launcher stops rank 0 when another rank has ended
+                time.sleep(RANK_0_PRINTS_S)
         code, sentence = USER_ERROR, str(error)
     except Failure as error:
         print(f"failed: {error}", file=sys.stderr)
@@ -107,7 +128,3 @@ def _write_launcher_error(sentence: str) -> None:
         message = {"message": sentence, "extraInfo": {"timestamp": str(int(time.time()))}}
         with suppress(OSError), open(file, "w", encoding="utf-8") as stream:
             json.dump({"message": message}, stream)
-
-
-def _exit_on_sigterm(number: int, frame: object) -> None:
-    sys.exit(TERMINATED)

@@ -261,9 +261,11 @@ def read_json(path: Path) -> Any:
     """The content of a JSON file; `UserError` if it is missing or damaged."""
     try:
         return json.loads(path.read_text(encoding="utf-8"))
-    except FileNotFoundError:
+    except (FileNotFoundError, NotADirectoryError):
         raise UserError(f"{path} does not exist: check the path, or run the stage that writes it") from None
-    except (ValueError, OSError, RecursionError) as error:
+    except OSError as error:
+        raise UserError(f"{path} cannot be read ({error.strerror}): check the path and its permissions") from None
+    except (ValueError, RecursionError) as error:
         raise UserError(f"{path} is damaged ({error}): run the stage that wrote it again") from None
 
 

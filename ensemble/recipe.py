@@ -25,6 +25,7 @@ only the libraries that it needs. `ensemble/recipes/README.md` is a guide with a
                   scores_by_part(kind, test, forecasts, data)   further scores of the test split, for ensemble.json
     new_data.py   prepare(like, settings) -> manifest     new raw data, prepared like those of the manifest `like`
                   check(like, source, metadata)           refuses missing raw data before anything is written
+                  ROWS                                    name of the rows of a DataFrame in messages; by default reviews
     requests.py   Request, counts, problem, tables, facts, answer      a request to scripts/serve.py and its response
     page.py       parts(run) -> {name: value}             variables of the page's template
                   pictures(run, series) -> [Picture]      further pictures
@@ -106,7 +107,10 @@ class Size:
 
 
 class NeuralRecipe(Protocol):
-    """The interface of a recipe for the training loop; `training.make(config, data)` returns one."""
+    """The interface of a recipe for the training loop; `training.make(config, data)` returns one.
+
+    `neural.prepared.PreparedRecipe` has the methods that most networks have in common.
+    """
 
     name: str
     fingerprint: str

@@ -5,6 +5,7 @@ After the first signal the run finishes its step and saves. A second signal ends
 times.
 """
 
+import ctypes
 import os
 import signal
 import sys
@@ -14,6 +15,14 @@ import time
 STOP = (signal.SIGTERM, signal.SIGINT, signal.SIGUSR1)
 ECHO_S = 3.0
 """Seconds in which further signals count as the same request."""
+PR_SET_PDEATHSIG = 1
+"""prctl(2): the signal that the kernel sends to a process when its parent dies."""
+
+
+def end_with_parent() -> None:
+    """Let this process receive SIGTERM when its parent dies; without effect on systems other than Linux."""
+    if sys.platform == "linux":
+        ctypes.CDLL(None).prctl(PR_SET_PDEATHSIG, signal.SIGTERM)
 
 
 class StopSignals:

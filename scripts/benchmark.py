@@ -1,11 +1,6 @@
 """Measure the figures of the READMEs, and write them to slurm/results/NAME.json with hardware, versions, date and command.
 
-python scripts/benchmark.py help_times | seeds | real | panel | memory | loader | overhead | scaling | knobs | threads
-                            | trees | autogluon | tables | tables_300 | next_item | next_item_growth
-                            | sudoku_data | sudoku_demo | sudoku_9x9 | sudoku_selection | sudoku_table
-                            | sudoku_throughput | pains | counts | startup | checkpoints
-                            | emulator_skill | emulator_lorenz96 | emulator_throughput
-                            | emulator_jacobian | emulator_cpp | emulator_dapper
+python scripts/benchmark.py NAME
 python scripts/benchmark.py figures [check=true]      # update the figures in the READMEs from those files, or compare them
 """
 
@@ -16,12 +11,8 @@ from benchmarks.results import Results, commands
 
 from ensemble import configuration, errors
 
-TOPICS = (
-    "demo", "data", "overhead", "scaling", "knobs", "autogluon", "tables", "trees", "next_item", "next_item_growth",
-    "sudoku", "emulator", "emulator_physics", "pains", "counts", "startup",
-    "checkpoints", "figures",
-)  # fmt: skip
-"""The folders of scripts/benchmarks, each with a settings.py."""
+TOPICS = sorted(file.parent.name for file in Path(__file__).parent.glob("benchmarks/*/settings.py"))
+"""The folders of scripts/benchmarks with commands."""
 
 
 def main() -> None:
@@ -44,7 +35,7 @@ def main() -> None:
     arguments = configuration.to_dict(settings)
     results = Path(arguments.pop("results"))
     environment = timing.environment()
-    figures = getattr(importlib.import_module(f"{package}.measure"), name)(**arguments)
+    figures = getattr(importlib.import_module(f"{package}.{settings.module}"), name)(**arguments)
     results.mkdir(parents=True, exist_ok=True)
     folders.write_json(results / f"{name}.json", {"environment": environment, **figures})
     print(f"written to {results / f'{name}.json'}")

@@ -88,6 +88,15 @@ def test_the_launcher_gets_the_sentence(
     assert run(body)[0] == code
 
 
+@pytest.mark.parametrize(("rank", "shown"), [("0", "error: x=nan: choose 2\n"), ("1", "")])
+def test_an_error_that_is_alike_on_all_ranks_is_printed_once(rank: str, shown: str) -> None:
+    """Eight ranks would print the same sentence eight times."""
+    before = f"import os; os.environ['RANK'] = '{rank}'\n"
+    before += "def fail():\n    with errors.alike_on_all_ranks(): raise errors.UserError('x=nan: choose 2')\n"
+    code, _, printed = run("fail()", before)
+    assert (code, printed) == (2, shown)
+
+
 def test_a_user_error_is_a_value_error() -> None:
     """Who calls the package from Python could not catch it as what it is."""
     assert issubclass(errors.UserError, ValueError)

@@ -52,7 +52,9 @@ MODELS = tuple(
     for recipe in BUILT_IN.values()
     for file in ("model", "hyper_connections", "layers", "losses", "networks")
 )
-TRAINING_HELPERS = tuple(f"ensemble.neural.{name}" for name in ("carry", "loader", "optim", "optimizers", "settings"))
+TRAINING_HELPERS = tuple(
+    f"ensemble.neural.{name}" for name in ("carry", "loader", "optim", "optimizers", "prepared", "settings")
+)
 RULES = (
     Rule("nothing imports a script", ("ensemble", "scripts"), ("scripts", *(script.stem for script in SCRIPTS))),
     Rule(

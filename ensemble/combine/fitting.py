@@ -178,8 +178,8 @@ def fit_cross_fitted(
     _check_target(kind, target, inputs)
     if group.min() == group.max():
         raise UserError(
-            f"all rows of the blend split are of one group ({group[0]}), such as one week, but weights are chosen on groups "
-            "that they were not fitted on: give blend at least 2"
+            f"all rows that weights are fitted on are of one group ({group[0]}), such as one week, but weights are chosen "
+            "on groups that they were not fitted on: prepare at least 2 for it"
         )
     is_large = kind != "binary" or min(target.sum(), (1 - target).sum()) >= ISOTONIC_LEAST
     calibrators = _calibrators(kind, target, calibration, is_large)
@@ -338,11 +338,11 @@ def check_binary_target(target: np.ndarray) -> None:
     if not np.isin(target, (0, 1)).all():
         wrong = target[~np.isin(target, (0, 1))][0]
         raise UserError(
-            f"the combiner is fitted on targets of 0 and 1, but blend has {wrong:g}: check the recipe and the split"
+            f"the combiner is fitted on targets of 0 and 1, but one is {wrong:g}: check the recipe and the split"
         )
     if target.all() or not target.any():
         kind = "positive" if not target.any() else "negative"
-        raise UserError(f"not one of the {len(target)} rows of blend is {kind}: give blend more rows")
+        raise UserError(f"not one of the {len(target)} rows that weights are fitted on is {kind}: prepare more rows for it")
 
 
 def _check_target(kind: str, target: np.ndarray, inputs: np.ndarray) -> None:
@@ -350,18 +350,19 @@ def _check_target(kind: str, target: np.ndarray, inputs: np.ndarray) -> None:
         return check_binary_target(target)
     if not np.isfinite(target).all():
         raise UserError(
-            f"the target of row {np.flatnonzero(~np.isfinite(target))[0]} of blend is no number: check the split"
+            f"the target of row {np.flatnonzero(~np.isfinite(target))[0]} that weights are fitted on is no number: "
+            "check the split"
         )
     if kind == "multiclass" and not np.isin(target, np.arange(inputs.shape[2])).all():
         wrong = target[~np.isin(target, np.arange(inputs.shape[2]))][0]
         raise UserError(
-            f"there are {inputs.shape[2]} classes, from 0, but blend has {wrong:g}: check the task and the split"
+            f"there are {inputs.shape[2]} classes, from 0, but a target is {wrong:g}: check the task and the split"
         )
     if kind == "ranking" and (target < 0).any():
-        raise UserError(f"a relevance is 0 or more, but blend has {target.min():g}: check the task and the split")
+        raise UserError(f"a relevance is 0 or more, but one is {target.min():g}: check the task and the split")
     if kind in ("multiclass", "ranking") and target.min() == target.max():
         raise UserError(
-            f"all {len(target)} rows of blend have the target {target[0]:g}, so no weights can be fitted: give it more rows"
+            f"all {len(target)} rows that weights are fitted on have the target {target[0]:g}: prepare more rows for it"
         )
 
 
@@ -381,7 +382,7 @@ def _calibrators(kind: str, target: np.ndarray, calibration: str, is_large: bool
     if calibration == "isotonic" and not is_large:
         rarer = int(min(target.sum(), (1 - target).sum()))
         raise UserError(
-            f"calibration=isotonic needs {ISOTONIC_LEAST:,} rows of the rarer class, and blend has {rarer:,}: "
-            "use calibration=platt, or give blend more rows"
+            f"calibration=isotonic needs {ISOTONIC_LEAST:,} rows of the rarer class, and there are {rarer:,}: "
+            "use calibration=platt, or prepare more rows for it"
         )
     return [name for name in CALIBRATORS[kind] if is_large or name != "isotonic"]

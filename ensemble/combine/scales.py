@@ -76,15 +76,18 @@ def platt_scale(target: np.ndarray, logit: np.ndarray, weight: np.ndarray | None
     """The slope ≥ 0 and the intercept with the lowest log loss of `slope * logit + intercept`.
 
     The targets are smoothed as by Platt (1999), to (n₊+1)/(n₊+2) and 1/(n₋+2), so the slope is finite even if few rows are
-    separated perfectly. A logit with the wrong sign gets slope 0, which is the base rate.
+    separated perfectly. A logit with the wrong sign gets slope 0, which is the base rate. Equal logits, which tell nothing
+    about the slope, get slope 1.
     """
     num_rows, num_positive = (len(target), target.sum()) if weight is None else (weight.sum(), weight @ target)
     smoothed = np.where(target == 1, (num_positive + 1) / (num_positive + 2), 1 / (num_rows - num_positive + 2))
     log_loss = mean_loss("binary", weight)
-    center, spread = logit.mean(), logit.std() or 1.0
-    standard = (logit - center) / spread
+    center, spread = logit.mean(), np.ptp(logit) and logit.std()
     base_rate = weighted_mean(smoothed, weight)
     line = np.array([0.0, np.log(base_rate / (1 - base_rate))])
+    if not spread:
+        return Line(slope=1.0, intercept=float(line[1] - center))
+    standard = (logit - center) / spread
     # Newton's method on two numbers: the BLAS threads of SciPy's L-BFGS-B wait for cores on a shared machine
     for _ in range(50):
         probability = expit(line[0] * standard + line[1])

@@ -92,18 +92,9 @@ def main() -> None:
 
     manifest = folders.read_manifest(settings.data, settings.verify == "full")
     recipe.check_named(named, manifest, settings.data)
-    scores = fit.fit(
-        settings.predictions,
-        settings.data,
-        settings.out,
-        settings.members,
-        settings.num_draws,
-        settings.seed,
-        settings.overwrite,
-        settings.combiner,
-        settings.calibration,
-        settings.on,
-    )
+    arguments = configuration.to_dict(settings)
+    del arguments["verify"]
+    scores = fit.fit(arguments.pop("predictions"), **arguments)
     order = "forward in time" if recipe.follows_time(manifest) else "each block by weights of other blocks"
     print(f"cross-fitted scores of the combiners on {scores['fitted_on']}, {order}:")
     for name, values in scores["combiner"]["cross_fitted"].items():

@@ -7,6 +7,7 @@ with Bytes(path) as stream:
 import gzip
 import stat
 import zlib
+from collections.abc import Sequence
 from pathlib import Path
 
 from ensemble.errors import UserError
@@ -31,6 +32,13 @@ def require_file(path: Path) -> None:
         kinds = {stat.S_ISFIFO: "a pipe", stat.S_ISSOCK: "a socket", stat.S_ISCHR: "a device", stat.S_ISBLK: "a device"}
         kind = next(kind for is_kind, kind in kinds.items() if is_kind(mode))
         raise UserError(f"{path} is {kind}, and sources are read more than once: write its content to a file, and name that")
+
+
+def refuse_inside(out: str, paths: Sequence[Path]) -> None:
+    """Raise `UserError` for raw files inside `out`: they would be deleted when `out` is replaced."""
+    for path in paths:
+        if path.resolve().is_relative_to(Path(out).resolve()):
+            raise UserError(f"{path} lies inside out={out}, which is replaced as a whole: choose another out")
 
 
 def refuse_bare_returns(path: Path, head: bytes) -> None:

@@ -4,13 +4,12 @@ It is written when the member is trained on data for cross-validation (cross_val
 """
 
 from pathlib import Path
-from typing import Any
 
 import numpy as np
 import pyarrow as pa
 import pyarrow.parquet as pq
 
-from ensemble.arrow import open_table
+from ensemble import arrow
 from ensemble.data.cross_validation import SPLIT
 from ensemble.errors import UserError
 from ensemble.task import Task
@@ -25,9 +24,7 @@ def write(folder: Path, fingerprint: str, columns: dict[str, np.ndarray]) -> Non
 
     fingerprint : of the prepared data. columns : `row_id`, (n,), and `prediction`, (n,) or (n, num_classes).
     """
-    prediction: Any = pa.array(columns["prediction"].astype(np.float64).ravel())
-    if columns["prediction"].ndim > 1:
-        prediction = pa.FixedSizeListArray.from_arrays(prediction, columns["prediction"].shape[1])
+    prediction = arrow.array(columns["prediction"].astype(np.float64))
     table = pa.table({"row_id": columns["row_id"], "prediction": prediction})
     pq.write_table(table.replace_schema_metadata({"fingerprint": fingerprint}), folder / FILE)
 
@@ -47,18 +44,13 @@ def read(folder: Path, data: str | Path, task: Task, fingerprint: str) -> dict[s
             f"{folder} was trained on data {trained_on}, and {data} is {fingerprint}: predict the data that it was "
             "trained on"
         )
-    rows = open_table(Path(data) / "rows" / SPLIT)
-    row_id = table["row_id"].to_numpy()
+    rows = arrow.open_table(Path(data) / "rows" / SPLIT)
+    row_id, prediction = (arrow.Column(table, name).all() for name in ("row_id", "prediction"))
     ids = rows["row_id"].to_numpy()
     order = np.argsort(ids, kind="stable")
     position = order[np.searchsorted(ids, row_id, sorter=order)]
-    prediction = table["prediction"].combine_chunks()
-    if pa.types.is_fixed_size_list(prediction.type):
-        values = prediction.flatten().to_numpy().reshape(len(table), -1)
-    else:
-        values = prediction.to_numpy()
     names = {"target": task.target, "group": task.group, "cluster": task.cluster}
     names |= {"weight": task.weight} if task.weight else {}
     columns = {name: rows[column].to_numpy()[position] for name, column in names.items()}
     columns |= {name: columns[name].astype(np.float64) for name in ("target", "weight") if name in columns}
-    return {"row_id": row_id, "prediction": values, **columns}
+    return {"row_id": row_id, "prediction": prediction, **columns}

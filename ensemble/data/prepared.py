@@ -36,20 +36,19 @@ def check(name: str, folder: str | Path, manifest: dict[str, Any]) -> None:
         raise UserError(f"the task is of kind {task.kind}: choose one of {', '.join(KINDS)}")
     if task.kind == "multiclass" and len(task.classes) < 2:
         raise UserError("a multiclass task names its classes: give Task(…, classes=(…))")
-    for split in manifest["splits"]:
-        schema = open_table(Path(folder) / "rows" / split).schema
-        _check_columns(
-            split, schema, ["row_id", task.group, task.cluster], pa.types.is_integer, "whole numbers, such as int64"
-        )
-        _check_columns(split, schema, [task.target], _holds_targets, "float32 or float64, or a fixed-size list of integers")
-        names = [feature["name"] for feature in manifest["features"]]
-        _check_columns(split, schema, names, lambda kind: kind == pa.float32(), "float32")
+    names = [feature["name"] for feature in manifest["features"]]
     tables = {split: open_table(Path(folder) / "rows" / split) for split in manifest["splits"]}
+    for split, table in tables.items():
+        ids = ["row_id", task.group, task.cluster]
+        _check_columns(split, table.schema, ids, pa.types.is_integer, "whole numbers, such as int64")
+        targets = "float32 or float64, or a fixed-size list of integers"
+        _check_columns(split, table.schema, [task.target], _holds_targets, targets)
+        _check_columns(split, table.schema, names, lambda kind: kind == pa.float32(), "float32")
     _check_row_ids(tables)
     for split, table in tables.items():
         if split != FORECAST and not pa.types.is_fixed_size_list(table.schema.field(task.target).type):
             _check_target(split, table, task.target)
-    for sentence in unknown_values(tables, [feature["name"] for feature in manifest["features"]]):
+    for sentence in unknown_values(tables, names):
         print(f"warning: {sentence}")
 
 

@@ -19,6 +19,7 @@ its types and units. Times are UTC.
 
 import difflib
 import glob
+import os
 import shutil
 import sys
 from collections.abc import Iterator, Mapping, Sequence
@@ -165,7 +166,7 @@ def expand_sources(sources: Sequence[str | Path], cache_dir: str | Path, kind: K
     for source in map(str, sources):
         if source.startswith("hub:"):
             paths = [_download(source.removeprefix("hub:"), Path(cache_dir), kind)]
-        elif glob.has_magic(source) and not _exists(source):
+        elif glob.has_magic(source) and not os.path.exists(source):
             paths = [path for path in map(Path, sorted(glob.glob(source, recursive=True))) if path.is_file()]
             if not paths:
                 raise UserError(f"no file matches '{source}': check the pattern, and quote it against the shell")
@@ -175,13 +176,6 @@ def expand_sources(sources: Sequence[str | Path], cache_dir: str | Path, kind: K
             octets.require_file(path)
             files.append(path)
     return _each_once(files)
-
-
-def _exists(source: str) -> bool:
-    try:
-        return Path(source).exists()
-    except (OSError, ValueError):
-        return False
 
 
 def _each_once(files: list[Path]) -> list[Path]:

@@ -76,10 +76,6 @@ class Statistics:
         """Those of one column, for so many columns."""
         return Statistics(*(np.repeat(getattr(self, field.name), times) for field in dataclasses.fields(self)))
 
-    def to_dict(self) -> dict[str, list[float]]:
-        """For JSON."""
-        return {field.name: getattr(self, field.name).tolist() for field in dataclasses.fields(self)}
-
 
 def of_shards(
     shards: Sequence[Shard],

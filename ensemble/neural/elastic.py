@@ -20,13 +20,14 @@ from pathlib import Path
 
 from ensemble import errors
 from ensemble.errors import UserError
+from ensemble.signals import STOP, end_with_parent
 
 POLL_S = 0.2
 ORPHANS_S = 60.0
 """The time that a rank has to save after its launcher ended."""
-PR_SET_PDEATHSIG, PR_SET_CHILD_SUBREAPER = 1, 36
-"""prctl(2): the signal that a process receives when its parent dies; becoming the parent of orphans."""
-STOP = (signal.SIGTERM, signal.SIGINT, signal.SIGUSR1)
+PR_SET_CHILD_SUBREAPER = 36
+"""prctl(2): becoming the parent of orphans."""
+LAUNCHER = [sys.executable, "-P", "-m", "ensemble.neural.launcher"]
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -63,7 +64,10 @@ def micro_batch_for(batch_size: int, ranks: int, most: int) -> int:
 
 
 def supervise(job: Job, report: Callable[[str], None]) -> int:
-    """Run the job to its end and return its exit code: 0 done, 1 failed, 75 stopped by a signal and saved."""
+    """Run the job to its end and return its exit code.
+
+    0: done, 1: failed, 2: a mistake in the command, 75: stopped by a signal and saved.
+    """
     most_per_rank = job.micro_batch_size or job.batch_size // job.num_ranks
     available, ranks, losses = job.num_ranks, 0, 0
     with _signals_to_stop() as signals:
@@ -72,7 +76,8 @@ def supervise(job: Job, report: Callable[[str], None]) -> int:
             before, ranks = ranks, ranks_for(job.batch_size, available)
             micro = micro_batch_for(job.batch_size, ranks, most_per_rank)
             if before not in (0, ranks):
-                report(f"goes on with {ranks} ranks instead of {before}: {_accumulation(job, micro, ranks)}")
+                batch = f"{job.batch_size} = {micro} × {ranks} ranks × {job.batch_size // (micro * ranks)} accumulated"
+                report(f"goes on with {ranks} ranks instead of {before}: {batch}")
             saved = _newest(job.out)
             status, grows = _run_once(job, ranks, micro, signals)
             if status == "done":
@@ -81,7 +86,9 @@ def supervise(job: Job, report: Callable[[str], None]) -> int:
                 losses = 0
                 continue
             # A run that cannot start, but could before, has lost a rank too
-            is_lost = status in ("lost", "running") or (not status and before)
+            is_lost = status in ("lost", "running") or (status in ("", "mistake") and before)
+            if status == "mistake" and not is_lost:
+                return errors.USER_ERROR
             if signals or not is_lost:
                 return errors.PREEMPTED if status == "preempted" else errors.FAILED
             losses = 1 if _newest(job.out) > saved else losses + 1
@@ -90,19 +97,22 @@ def supervise(job: Job, report: Callable[[str], None]) -> int:
                 return errors.FAILED
             if job.capacity is None:
                 available = max(1, ranks - 1)
-            report(f"{_reason(job.out) or 'a process ended without an error message'}: starts again")
+            reason = " ".join(_status(job.out)[1:]) or "a process ended without an error message"
+            report(f"{reason}: starts again")
 
 
 def _run_once(job: Job, ranks: int, micro: int, signals: list[int]) -> tuple[str, bool]:
     """Launch the training and wait until all ranks have ended.
 
-    Returns the word that the run wrote to `status`, '' for none, and whether it was stopped to continue with more ranks.
+    Returns the word that the run wrote to `status`, '' for none, `mistake` for an error of the user, and whether it was
+    stopped to continue with more ranks.
     """
-    launcher = str(Path(sys.executable).with_name("accelerate-launch"))
     options = ["--quiet", "--config_file", str(job.yaml), "--num_processes", str(ranks)]
     arguments = [*job.command, "--resume", "auto", f"micro_batch_size={micro}"]
     stamp, saved, grows, num_forwarded = _stamp(job.out), _newest(job.out), False, 0
-    with subprocess.Popen([launcher, *options, *arguments], start_new_session=True, preexec_fn=_end_with_parent) as process:
+    command = [*LAUNCHER, *options, *arguments]
+    # A launcher that outlived this process would train at the same time as the next one
+    with subprocess.Popen(command, start_new_session=True, preexec_fn=end_with_parent) as process:
         while process.poll() is None:
             newest = _newest(job.out)
             if job.capacity and not grows and newest > saved and ranks_for(job.batch_size, _capacity(job, ranks)) > ranks:
@@ -115,8 +125,8 @@ def _run_once(job: Job, ranks: int, micro: int, signals: list[int]) -> tuple[str
             with suppress(subprocess.TimeoutExpired):
                 process.wait(POLL_S)
     _wait_for_orphans()
-    if process.returncode == 0:
-        return "done", False
+    if process.returncode in (0, errors.USER_ERROR):
+        return ("mistake" if process.returncode else "done"), False
     return (_status(job.out)[0] if _stamp(job.out) != stamp else ""), grows
 
 
@@ -125,11 +135,11 @@ def _signals_to_stop() -> Iterator[list[int]]:
     """A context that collects signals to stop this process, and in which it is the parent of ranks whose launcher ended."""
     signals: list[int] = []
     before = {number: signal.signal(number, lambda number, frame: signals.append(number)) for number in STOP}
-    _prctl(PR_SET_CHILD_SUBREAPER, 1)
+    _adopt_orphans(True)
     try:
         yield signals
     finally:
-        _prctl(PR_SET_CHILD_SUBREAPER, 0)
+        _adopt_orphans(False)
         for number, handler in before.items():
             signal.signal(number, handler)
 
@@ -145,14 +155,9 @@ def _wait_for_orphans() -> None:
     psutil.wait_procs(alive, timeout=ORPHANS_S)
 
 
-def _end_with_parent() -> None:
-    """Otherwise a launcher would outlive this process, and train at the same time as the next one."""
-    _prctl(PR_SET_PDEATHSIG, signal.SIGTERM)
-
-
-def _prctl(option: int, value: int) -> None:
+def _adopt_orphans(yes: bool) -> None:
     if sys.platform == "linux":
-        ctypes.CDLL(None).prctl(option, value)
+        ctypes.CDLL(None).prctl(PR_SET_CHILD_SUBREAPER, int(yes))
 
 
 def _capacity(job: Job, default: int) -> int:
@@ -181,10 +186,6 @@ def _status(out: Path) -> list[str]:
         return [""]
 
 
-def _reason(out: Path) -> str:
-    return " ".join(_status(out)[1:])
-
-
 def _stamp(out: Path) -> tuple[int, int]:
     """A value that changes when the run writes its status, which is a new file each time."""
     try:
@@ -192,7 +193,3 @@ def _stamp(out: Path) -> tuple[int, int]:
     except OSError:
         return 0, 0
     return status.st_ino, status.st_mtime_ns
-
-
-def _accumulation(job: Job, micro: int, ranks: int) -> str:
-    return f"{job.batch_size} = {micro} × {ranks} ranks × {job.batch_size // (micro * ranks)} accumulated"

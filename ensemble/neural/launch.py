@@ -10,13 +10,13 @@ OpenMP threads, memory allocation, NCCL's flight recorder, the end of a rank wit
 
 import ctypes
 import os
-import signal
 import socket
 import sys
 from collections.abc import Iterator
 from contextlib import contextmanager
 from typing import Any
 
+from ensemble import signals
 from ensemble.errors import UserError, error_on_all_ranks
 from ensemble.neural import heartbeat
 from ensemble.neural.accelerator import Accelerator
@@ -25,8 +25,6 @@ from ensemble.neural.settings import TrainConfig
 NO_LAUNCHER = "no launcher"
 M_TRIM_THRESHOLD, M_MMAP_THRESHOLD = -1, -3
 """mallopt(3)."""
-PR_SET_PDEATHSIG = 1
-"""prctl(2): the signal that the kernel sends to a process when its parent dies."""
 
 
 def start(settings: TrainConfig | None = None) -> Accelerator:
@@ -42,9 +40,9 @@ def start(settings: TrainConfig | None = None) -> Accelerator:
     request = launcher_request()
     if request["use_cpu"]:
         os.environ["ACCELERATE_USE_CPU"] = "true"
-    if request["origin"] != NO_LAUNCHER and sys.platform == "linux":
+    if request["origin"] != NO_LAUNCHER:
         # A launcher that a signal kills orphans its ranks: SIGUSR1 kills any launcher, every signal one of a single process
-        ctypes.CDLL(None).prctl(PR_SET_PDEATHSIG, signal.SIGTERM)
+        signals.end_with_parent()
     if settings:
         os.environ |= heartbeat.flight_recorder_environment(settings.out)
     from accelerate import Accelerator
@@ -137,7 +135,8 @@ def _launch_arguments(command: list[str]) -> list[str] | None:
     for index, word in enumerate(command[:4]):
         if word.endswith(("accelerate", "accelerate.exe")) and command[index + 1 : index + 2] == ["launch"]:
             return command[index + 2 :]
-        if word in ("accelerate.commands.launch", "accelerate-launch") or word.endswith("/accelerate-launch"):
+        modules = ("accelerate.commands.launch", "accelerate-launch", "ensemble.neural.launcher")
+        if word in modules or word.endswith("/accelerate-launch"):
             return command[index + 1 :]
     return None
 

@@ -12,6 +12,7 @@ from typing import Any
 import torch
 
 from ensemble import configuration
+from ensemble.errors import alike_on_all_ranks
 from ensemble.neural import checkpoint, guards, launch, loader_tuning, preflight, profiling, runs, speed
 from ensemble.neural.accelerator import Accelerator
 from ensemble.neural.heartbeat import Heartbeat
@@ -99,8 +100,9 @@ def set_up(
     profile: bool,
 ) -> Training:
     """Create all objects of a new or resumed training; `stack` closes those that must be closed."""
-    config = resolve(recipe, config)
-    check(config)
+    with alike_on_all_ranks():
+        config = resolve(recipe, config)
+        check(config)
     out, rows = Path(config.out), recipe.rows("train")
     plan = preflight.make_plan(rows, config, accelerator)
     preflight.check_memory(recipe, config, plan, accelerator)

@@ -30,9 +30,9 @@ def train(
     if not resume:
         _remove(folder)
     elif _is_complete(folder):
-        print(f"{folder} is whole already", file=sys.stderr)
+        print(f"{folder} is complete already", file=sys.stderr)
         return True
-    launcher = [sys.executable, "-m", "accelerate.commands.launch", "--quiet", *_hardware(config.accelerate_config)]
+    launcher = [sys.executable, "-m", "ensemble.neural.launcher", "--quiet", *_hardware(config.accelerate_config)]
     limit = [f"max_seconds={max(seconds - STARTING_S, 1)}"] if seconds else []
     command = [*launcher, "-m", "ensemble.commands.train", *words(member, data, folder, manifest, config), *limit]
     code = _run([*command, *(["--resume", "auto"] if resume else [])])

@@ -13,7 +13,7 @@ import importlib.util
 from pathlib import Path
 from typing import Any, Literal
 
-from ensemble import recipe
+from ensemble import configuration, recipe
 
 OPTIONAL_LIBRARIES = {"catboost": "catboost"}
 """Libraries of tree members that need not be installed: name of the library -> name of the package."""
@@ -59,14 +59,27 @@ def plan(manifest: dict[str, Any], num_threads: int) -> list[PlannedMember]:
     if recipe_plan := data_recipe.get("plan", "plan"):
         planned: list[PlannedMember] = recipe_plan(manifest, num_threads)
     else:
-        planned = [
-            PlannedMember(name=library, kind="trees", settings={"library": library, "refit": True})
-            for library in ("xgboost", "lightgbm")
-            if manifest.get("features") and "task" in manifest
-        ]
+        planned = trees("xgboost", "lightgbm", refit=True) if manifest.get("features") and "task" in manifest else []
         if data_recipe.get("training", "make"):
             planned.append(PlannedMember(name="network", kind="neural", share=4, least_seconds=20))
     return [member for member in planned if _is_installed(member.settings.get("library", ""))]
+
+
+def trees(*libraries: str, data: str = PREPARED, **settings: Any) -> list[PlannedMember]:
+    """A tree member for each library, with the same settings of scripts/train_trees.py. data : as in `PlannedMember`."""
+    return [
+        PlannedMember(name=library, kind="trees", settings={"library": library, **settings}, data=data)
+        for library in libraries
+    ]
+
+
+def preset(recipe_folder: Path, name: str) -> dict[str, Any]:
+    """The settings of `presets/NAME.yaml` in the folder of a recipe, with their names on the command line of a training."""
+    content = configuration.read_yaml(recipe_folder / "presets" / f"{name}.yaml")
+    settings = {f"recipe.{setting}": value for setting, value in content.pop("recipe").items()}
+    # A list is one word of the command line, without blanks
+    words = {key: f"[{','.join(map(str, value))}]" for key, value in settings.items() if isinstance(value, list)}
+    return {**content, **settings, **words}
 
 
 def follow_up(manifest: dict[str, Any], data: Path, rankings: Path) -> FollowUp | None:

@@ -44,6 +44,27 @@ LEAST_S = 1.0
 """Least seconds of the first member, since a fit needs one member."""
 
 
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class Fit:
+    """A fit under way; the functions below take it."""
+
+    config: Any
+    """An instance of `settings.config_class(name)`."""
+    resume: bool
+    budget: Budget
+    num_threads: int
+    trained: list[PlannedMember] = dataclasses.field(default_factory=list)
+    """The members whose training succeeded."""
+
+    @property
+    def out(self) -> Path:
+        return Path(self.config.out)
+
+    def print(self, sentence: str) -> None:
+        limit = f" of {self.budget.limit:.0f}" if self.budget.limit else ""
+        print(f"[{self.budget.passed():5.1f}{limit} s] {sentence}", file=sys.stderr, flush=True)
+
+
 def fit(config: Any, name: str, resume: bool, budget: Budget) -> list[dict[str, Any]]:
     """Fit an ensemble of the recipe `name`; returns the rows of the leaderboard (predictor/leaderboard.py).
 
@@ -51,63 +72,52 @@ def fit(config: Any, name: str, resume: bool, budget: Budget) -> list[dict[str, 
     """
     from ensemble.trees import threads
 
-    out = Path(config.out)
     manifest = prepare(config, name, resume)
-    planned = chosen(manifest, config, threads.configure(config.threads))
-    _print_progress(budget, f"prepared {_num_rows(manifest):,} rows")
-    second = follow_up(manifest, out / PREPARED, out / RANKINGS)
+    run = Fit(config=config, resume=resume, budget=budget, num_threads=threads.configure(config.threads))
+    planned = chosen(manifest, config, run.num_threads)
+    run.print(f"prepared {_num_rows(manifest):,} rows")
+    second = follow_up(manifest, run.out / PREPARED, run.out / RANKINGS)
     first_members = [member for member in planned if member.data == PREPARED]
     second_members = [member for member in planned if member.data != PREPARED]
-    trained: list[PlannedMember] = []
-    reserved_s = _finish_seconds(manifest) + (second.seconds if second else 0)
-    _train(first_members, second_members, trained, manifest, reserved_s, config, resume, budget)
+    _train(run, first_members, second_members, manifest, _finish_seconds(manifest) + (second.seconds if second else 0))
     if second:
-        manifest = _prepare_follow_up(second, manifest, trained, config, resume, budget)
-        _train(second_members, [], trained, manifest, _finish_seconds(manifest), config, resume, budget)
-    if not trained:
+        manifest = _prepare_follow_up(run, second, manifest)
+        _train(run, second_members, [], manifest, _finish_seconds(manifest))
+    if not run.trained:
         raise UserError("no member could be trained, as the warnings explain: name other members, or give other data")
-    return _finish(out, manifest, trained, config, budget, second)
+    return _finish(run, manifest, second)
 
 
 def _train(
-    planned: list[PlannedMember],
-    later_members: list[PlannedMember],
-    trained: list[PlannedMember],
-    manifest: dict[str, Any],
-    reserved_s: float,
-    config: Any,
-    resume: bool,
-    budget: Budget,
+    run: Fit, planned: list[PlannedMember], later_members: list[PlannedMember], manifest: dict[str, Any], reserved_s: float
 ) -> None:
-    """Train members on data with this manifest, and append those whose training succeeded to `trained`.
+    """Train members on data with this manifest.
 
     later_members : members that are trained afterwards. reserved_s : seconds that are reserved for the rest of the fit.
     """
-    from ensemble.trees import threads
     from ensemble.trees.boosting import CannotLearn
 
-    out, overwrite = Path(config.out), bool(getattr(config, "overwrite", False))
-    num_threads = threads.configure(config.threads)
+    config, overwrite = run.config, run.resume or getattr(run.config, "overwrite", False)
     for position, member in enumerate(planned):
-        left, later = budget.left() - reserved_s, [*planned[position + 1 :], *later_members]
-        if left < member.least_seconds and (trained or any(other.least_seconds < member.least_seconds for other in later)):
-            _print_progress(budget, f"no time is left for {member.name}")
+        left, later = run.budget.left() - reserved_s, [*planned[position + 1 :], *later_members]
+        is_shorter_later = any(other.least_seconds < member.least_seconds for other in later)
+        if left < member.least_seconds and (run.trained or is_shorter_later):
+            run.print(f"no time is left for {member.name}")
             continue
         seconds = max(left * share_of(member, later, left), LEAST_S) if config.time_limit else 0.0
-        _print_progress(budget, f"{member.name}" + (f": at most {seconds:.0f} s" if config.time_limit else ""))
-        folder = out / "members" / member.name
-        is_continued = resume and not is_stale(folder, manifest["fingerprint"])
+        run.print(f"{member.name}" + (f": at most {seconds:.0f} s" if config.time_limit else ""))
+        folder = run.out / "members" / member.name
+        resume = run.resume and not is_stale(folder, manifest["fingerprint"])
         if member.kind == "neural":
-            is_trained = network.train(member, out / member.data, folder, manifest, config, seconds, is_continued)
+            if not network.train(member, run.out / member.data, folder, manifest, config, seconds, resume):
+                continue
         else:
             try:
-                train_trees(member, config, num_threads, seconds, is_continued, overwrite or resume)
-                is_trained = True
+                train_trees(member, config, run.num_threads, seconds, resume, overwrite)
             except CannotLearn as error:
                 print(f"warning: {error}", file=sys.stderr)
-                is_trained = False
-        if is_trained:
-            trained.append(member)
+                continue
+        run.trained.append(member)
 
 
 def _finish_seconds(manifest: dict[str, Any]) -> float:
@@ -120,30 +130,27 @@ def _num_rows(manifest: dict[str, Any]) -> int:
     return sum(split["rows"] for split in manifest["splits"].values())
 
 
-def _prepare_follow_up(
-    second: FollowUp, manifest: dict[str, Any], trained: list[PlannedMember], config: Any, resume: bool, budget: Budget
-) -> dict[str, Any]:
+def _prepare_follow_up(run: Fit, second: FollowUp, manifest: dict[str, Any]) -> dict[str, Any]:
     """Predict with members and baselines, and prepare the data of the follow-up from the predictions; returns its manifest.
 
     With `resume`, neither is repeated if the models, or the predictions, are the same.
     """
     from ensemble.predictor import bag
 
-    out = Path(config.out)
-    rankings, folder = out / RANKINGS, out / second.recipe
-    models = {member.name: bag.model_fingerprint(out / "members" / member.name) for member in trained}
+    rankings, folder = run.out / RANKINGS, run.out / second.recipe
+    models = {member.name: bag.model_fingerprint(run.out / "members" / member.name) for member in run.trained}
     content = {"kind": RANKINGS, "data": manifest["fingerprint"], "models": models}
-    if not (resume and _has_content(rankings, content)):
-        _print_progress(budget, f"predicting with {', '.join([*models, 'the baselines'])}")
+    if not (run.resume and _has_content(rankings, content)):
+        run.print(f"predicting with {', '.join([*models, 'the baselines'])}")
         with folders.new_folder(rankings, overwrite=True, kind=RANKINGS) as scratch:
-            _predict(trained, manifest, out / PREPARED, scratch, config)
+            _predict(run, manifest, run.out / PREPARED, scratch)
             folders.write_manifest(scratch, content)
     sources = folders.sources(sorted(rankings.glob("*.parquet")))
-    if not (resume and _has_content(folder, {"recipe": second.recipe, "sources": sources})):
+    if not (run.resume and _has_content(folder, {"recipe": second.recipe, "sources": sources})):
         settings = recipe.prepare_config(second.recipe)(**second.settings, out=str(folder), overwrite=True)
         _write(folder, second.recipe, settings, lambda _: None)
     second_manifest = folders.read_manifest(folder)
-    _print_progress(budget, f"prepared {_num_rows(second_manifest):,} rows of {second.recipe}")
+    run.print(f"prepared {_num_rows(second_manifest):,} rows of {second.recipe}")
     return second_manifest
 
 
@@ -366,55 +373,45 @@ def train_trees(
         raise Preempted(member.name)
 
 
-def _finish(
-    out: Path, manifest: dict[str, Any], trained: list[PlannedMember], config: Any, budget: Budget, second: FollowUp | None
-) -> list[dict[str, Any]]:
+def _finish(run: Fit, manifest: dict[str, Any], second: FollowUp | None) -> list[dict[str, Any]]:
     """Predict with the members, fit the ensemble, and write leaderboard and report; returns the leaderboard."""
     from ensemble.predictor import fit as combiner
     from ensemble.predictor import leaderboard
 
-    data, predictions = out / (second.recipe if second else PREPARED), out / "predictions"
-    names = _predict([member for member in trained if member.data == data.name], manifest, data, predictions, config)
-    _print_progress(budget, "combining")
+    out = run.out
+    data, predictions, ensemble = out / (second.recipe if second else PREPARED), out / "predictions", out / "ensemble"
+    names = tuple(_predict(run, manifest, data, predictions))
+    run.print("combining")
     combining = recipe.of(manifest).get("plan", "combining")
-    scores = combiner.fit(
-        predictions,
-        data,
-        out / "ensemble",
-        tuple(names),
-        config.num_draws,
-        getattr(config, "seed", 0),
-        overwrite=True,
-        compare=False,
-        **(combining(manifest) if combining else {}),
-    )
+    methods = combining(manifest) if combining else {}
+    draws = {"num_draws": run.config.num_draws, "seed": getattr(run.config, "seed", 0)}
+    scores = combiner.fit(predictions, data, ensemble, names, overwrite=True, compare=False, **draws, **methods)
     if second:
-        compare = recipe.of(folders.read_manifest(out / PREPARED)).require(
-            "comparison", "compare", "has a follow-up and no comparison"
-        )
-        arguments = (out / "all", out / PREPARED, out / RANKINGS, data, predictions, out / "ensemble", tuple(names))
-        compared = compare(*arguments, num_draws=config.num_draws, seed=getattr(config, "seed", 0))
+        first_recipe = recipe.of(folders.read_manifest(out / PREPARED))
+        compare = first_recipe.require("comparison", "compare", "has a follow-up and no comparison")
+        compared = compare(out / "all", out / PREPARED, out / RANKINGS, data, predictions, ensemble, names, **draws)
         scores = {**scores, "split": compared["split"], "scores": compared["members"]}
-    board = leaderboard.rows(scores, {member.name: out / "members" / member.name for member in trained})
+    board = leaderboard.rows(scores, {member.name: out / "members" / member.name for member in run.trained})
     folders.write_json(out / "leaderboard.json", board)
     from ensemble.report import page
 
-    page.write(out / "ensemble", data, predictions, out / "report.html")
-    _print_progress(budget, f"wrote {out / 'report.html'}")
+    page.write(ensemble, data, predictions, out / "report.html")
+    run.print(f"wrote {out / 'report.html'}")
     return board
 
 
-def _predict(trained: list[PlannedMember], manifest: dict[str, Any], data: Path, folder: Path, config: Any) -> list[str]:
-    """Write the prediction files of members and baselines for `data` to `folder`; returns their names."""
+def _predict(run: Fit, manifest: dict[str, Any], data: Path, folder: Path) -> list[str]:
+    """Write the predictions of `data` to `folder`, by the members trained on them and baselines; returns their names."""
     from ensemble.predictor import bag, members
 
+    trained = [member for member in run.trained if member.data == data.name]
     names = [member.name for member in trained]
     for member in trained:
-        model = Path(config.out) / "members" / member.name
+        model = run.out / "members" / member.name
         if member.kind == "neural":
             network.predict(member.name, model, data, folder)
             continue
-        loaded, kind = members.load(model, data, config.threads), members.kind_of(model)
+        loaded, kind = members.load(model, data, run.config.threads), members.kind_of(model)
         splits = bag.default_splits(model, manifest, is_baseline=False)
         list(members.write_splits(loaded, member.name, kind, splits, data, manifest, folder, model))
     for name, kind in members.baselines(manifest).items():
@@ -422,11 +419,6 @@ def _predict(trained: list[PlannedMember], manifest: dict[str, Any], data: Path,
         list(members.write_splits(members.load_baseline(name, manifest), name, kind, splits, data, manifest, folder))
         names.append(name)
     return names
-
-
-def _print_progress(budget: Budget, sentence: str) -> None:
-    limit = f" of {budget.limit:.0f}" if budget.limit else ""
-    print(f"[{budget.passed():5.1f}{limit} s] {sentence}", file=sys.stderr, flush=True)
 
 
 def lines(board: list[dict[str, Any]]) -> list[str]:

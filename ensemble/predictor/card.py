@@ -31,7 +31,10 @@ HUB_TASK = {
 }
 """By kind of task, the name of the task on the Hub, which has none for a ranking."""
 
-SPLIT = "- Members stopped early on validation, weights and calibration were fitted on {}, and test was only scored."
+SPLIT = (
+    "- Members stopped early on validation, weights and calibration were fitted on {}, and test was only scored. Trees with "
+    "refit=true learned all of these rows before they predicted test and the forecast."
+)
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -129,10 +132,11 @@ def default_parts(manifest: dict[str, Any], scores: dict[str, Any]) -> Parts:
     task = task_of(manifest)
     target = manifest.get("target", {}).get("column", task.target)
     columns = list(dict.fromkeys(name for facts in manifest["splits"].values() for name in facts))
-    rows = [
-        f"| {split} | {' | '.join(_fact(facts.get(name, '')) for name in columns)} |"
-        for split, facts in manifest["splits"].items()
-    ]
+    rows = []
+    for split, facts in manifest["splits"].items():
+        values = [facts.get(name, "") for name in columns]
+        cells = [f"{value:,}" if isinstance(value, int) else str(value) for value in values]
+        rows.append(f"| {split} | {' | '.join(cells)} |")
     purpose = {
         "binary": f"For each row: the probability of `{target}`.",
         "multiclass": f"For each row: the probability of each of {len(task.classes)} classes of `{target}`.",
@@ -157,10 +161,6 @@ def default_parts(manifest: dict[str, Any], scores: dict[str, Any]) -> Parts:
             *([] if CrossValidation.from_manifest(manifest) else [SPLIT.format(fitted_on(scores))]),
         ],
     )
-
-
-def _fact(value: Any) -> str:
-    return f"{value:,}" if isinstance(value, int) else str(value)
 
 
 def sources(manifest: dict[str, Any]) -> str:

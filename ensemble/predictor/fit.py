@@ -33,7 +33,7 @@ from ensemble.data.inputs import FORECAST
 from ensemble.data.out_of_fold import NAME as OUT_OF_FOLD
 from ensemble.errors import UserError
 from ensemble.predictions import Predictions
-from ensemble.predictor import card, leaks, member_files, scoring
+from ensemble.predictor import card, member_files, scoring
 from ensemble.predictor.forecast import write_forecast
 from ensemble.predictor.member_files import MemberFiles
 from ensemble.predictor.scoring import BASE_RATE, ENSEMBLE
@@ -92,7 +92,8 @@ def fit(
         compare=compare,
     )
     test, candidates = _candidates(task, read, on, scored, ensemble, cross_fitted)
-    warnings = leaks.perfect(task, blend, dict(zip(read.member_names, read.of_members(on).swapaxes(0, 1), strict=True)))
+    of_members = dict(zip(read.member_names, read.of_members(on).swapaxes(0, 1), strict=True))
+    warnings = scoring.warnings_of_leaks(task, blend, of_members)
     for sentence in warnings:
         print(f"warning: {sentence}", file=sys.stderr)
     coverage, intervals = scoring.intervals_of(

@@ -15,6 +15,7 @@ from ensemble import recipe
 from ensemble.errors import PREEMPTED, USER_ERROR, Failure, UserError
 from ensemble.predictor.frames import to_arrow
 
+ROWS = "rows.parquet"
 COMMAND = [sys.executable, "-m", "ensemble.commands.fit"]
 
 
@@ -32,7 +33,7 @@ def fit(source: Any, out: str | Path, name: str, resume: bool, settings: dict[st
         else:
             import pyarrow.parquet as pq
 
-            files = [f"{scratch}/rows.parquet"]
+            files = [f"{scratch}/{ROWS}"]
             pq.write_table(to_arrow(source)[0], files[0])
         config = Path(scratch) / "settings.yaml"
         content = json.dumps({**settings, "source": files, "out": str(out)}, default=_path_as_text)
@@ -40,19 +41,19 @@ def fit(source: Any, out: str | Path, name: str, resume: bool, settings: dict[st
         words = ["--recipe", name, "--config", str(config), *(["--resume", "auto"] if resume else [])]
         if name not in recipe.BUILT_IN:
             recipe.named(name)
-        process = subprocess.Popen([*COMMAND, *words], stdout=subprocess.DEVNULL, stderr=subprocess.PIPE, text=True)
         last = ""
-        try:
-            for line in process.stderr or ():
-                print(line, end="", file=sys.stderr)
-                last = line.strip() or last
-            code = process.wait()
-        except BaseException:
-            process.terminate()
-            process.wait()
-            raise
+        with subprocess.Popen([*COMMAND, *words], stdout=subprocess.DEVNULL, stderr=subprocess.PIPE, text=True) as process:
+            try:
+                for line in process.stderr or ():
+                    print(line, end="", file=sys.stderr)
+                    last = line.strip() or last
+                code = process.wait()
+            except BaseException:
+                process.terminate()
+                raise
     if code == USER_ERROR:
-        raise UserError(last.removeprefix("error: ").replace(f"{scratch}/", ""))
+        sentence = last.removeprefix("error: ").replace(f"{scratch}/", "").removeprefix(f"{config.name}: ")
+        raise UserError(sentence.replace("--resume auto", "resume=True").replace(ROWS, Path(ROWS).stem))
     if code == PREEMPTED:
         raise Failure(f"the fit was stopped: go on with resume=True and out={out}")
     if code:

@@ -20,13 +20,23 @@ def to_arrow(rows: Any) -> tuple[pa.Table, FromArrow]:
     if isinstance(rows, pa.Table):
         return rows, lambda table: table
     kind = type(rows).__module__.partition(".")[0]
-    if kind == "polars" and hasattr(rows, "to_arrow"):
-        return rows.to_arrow(), lambda table: sys.modules["polars"].from_arrow(table)
+    if kind == "polars" and isinstance(rows, sys.modules["polars"].DataFrame):
+        try:
+            return rows.to_arrow(), lambda table: sys.modules["polars"].from_arrow(table)
+        except pa.ArrowException as error:  # a type that Arrow does not have, such as Int128
+            raise UserError(f"the frame cannot be read ({error}): give its columns other types") from None
     if kind == "pandas" and hasattr(rows, "columns"):
-        return _from_pandas(rows), lambda table: table.to_pandas()
+        return _from_pandas(rows), lambda table: _to_pandas(table, rows)
     raise UserError(
         f"rows are of the type {type(rows).__name__}: give a path, a pandas or polars DataFrame, or an Arrow table"
     )
+
+
+def _to_pandas(table: pa.Table, rows: Any) -> Any:
+    """The table with the index of `rows`, by which pandas joins columns, if it has a row for each of them in their order."""
+    frame = table.to_pandas()
+    has_row_order = "row_id" in frame and len(frame) == len(rows) and frame["row_id"].is_monotonic_increasing
+    return frame.set_axis(rows.index) if has_row_order else frame
 
 
 def _from_pandas(rows: Any) -> pa.Table:

@@ -22,6 +22,8 @@ import subprocess
 import sys
 import tempfile
 import threading
+import warnings
+from collections.abc import Iterable
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any
@@ -30,7 +32,7 @@ import pyarrow as pa
 import pyarrow.csv
 import pyarrow.parquet as pq
 
-from ensemble import combine, predictions
+from ensemble import combine, folders, predictions, recipe
 from ensemble.errors import Failure, UserError
 from ensemble.predictor import fitting, forecast, members, new_data
 from ensemble.predictor.frames import to_arrow
@@ -106,26 +108,39 @@ class Predictor:
         table; the target is not needed. Reviews have the columns of Amazon Reviews 2023 or of another known format. products
         : the metadata of the products, needed if the members were trained with metadata.
 
-        Returns a frame of the same kind, polars for paths. Its columns are `row_id`, which counts the rows from 0; the id
-        column, if there is one; `prediction`, which is the probability of the second of two classes, or one column for each
-        of several classes; and `why`. It is in the order of the rows; for an Arrow table, and for reviews, in the order of
-        `forecast.parquet`. Raises `UserError` for rows that cannot be prepared, and `Failure` if a worker process has ended.
+        Returns a frame of the same kind, polars for paths; a pandas frame has the index of `rows`. Its columns are `row_id`,
+        which counts the rows from 0; the id column, if there is one; `prediction`, which is the probability of the second of
+        two classes, or one column for each of several classes; and `why`. It is in the order of the rows; for an Arrow
+        table, and for reviews, in the order of `forecast.parquet`. A message about unusual rows, such as cells that count
+        as empty, is a `UserWarning`. Raises `UserError` for rows that cannot be prepared, and `Failure` if a worker process
+        has ended.
         """
+        frame, notes = self.predict_with_notes(rows, products)
+        for note in notes:
+            warnings.warn(note, stacklevel=2)
+        return frame
+
+    def predict_with_notes(self, rows: Any, products: Any = None) -> tuple[Any, list[str]]:
+        """The result of `predict`, and the messages of which it makes warnings."""
         new_data.preparation_module(self.manifest).check(self.manifest, True, products is not None)
-        if isinstance(rows, (str, Path, list, tuple)):
-            paths = [str(path) for path in ([rows] if isinstance(rows, (str, Path)) else rows)]
+        paths = [rows] if isinstance(rows, (str, Path)) else rows
+        if isinstance(paths, (list, tuple)) and all(isinstance(path, (str, Path)) for path in paths):
+            paths = [str(path) for path in paths]
             tables = {} if products is None else {"products": to_arrow(products)[0]}
             import polars
 
-            return polars.from_arrow(self._predict({"source": paths}, tables, in_row_order=True))
+            forecast_table, notes = self._predict({"source": paths}, tables, in_row_order=True)
+            return polars.from_arrow(forecast_table), notes
         table, from_arrow = to_arrow(rows)
-        tables = {"reviews": table, **({} if products is None else {"products": to_arrow(products)[0]})}
-        return from_arrow(self._predict({}, tables, in_row_order=not isinstance(rows, pa.Table)))
+        what = recipe.of(self.manifest).get("new_data", "ROWS") or "reviews"
+        tables = {what: table, **({} if products is None else {"products": to_arrow(products)[0]})}
+        forecast_table, notes = self._predict({}, tables, in_row_order=not isinstance(rows, pa.Table))
+        return from_arrow(forecast_table), notes
 
-    def _predict(self, task: dict[str, Any], tables: dict[str, pa.Table], in_row_order: bool) -> pa.Table:
-        """The content of `forecast.parquet`, or with `in_row_order` the result of `in_order_of_rows`.
+    def _predict(self, task: dict[str, Any], tables: dict[str, pa.Table], in_row_order: bool) -> tuple[pa.Table, list[str]]:
+        """The content of `forecast.parquet`, or with `in_row_order` the result of `in_order_of_rows`; and messages.
 
-        task : for the worker of the preparation. tables : `reviews` and `products`, which the preparation reads as well.
+        task : for the worker of the preparation. tables : rows, and `products`, which the preparation reads as well.
         """
         with tempfile.TemporaryDirectory(prefix="ensemble-") as name:
             scratch = Path(name)
@@ -133,11 +148,11 @@ class Predictor:
             task = {**task, "out": data}
             for kind, table in tables.items():
                 pq.write_table(table, scratch / f"{kind}.parquet", compression="none")
-                task["source" if kind == "reviews" else "metadata"] = [str(scratch / f"{kind}.parquet")]
+                task["metadata" if kind == "products" else "source"] = [str(scratch / f"{kind}.parquet")]
             try:
                 self._workers[PREPARATION].run(task)
             except UserError as error:
-                raise UserError(str(error).replace(f"{name}{os.sep}", "").replace(".parquet", "")) from None
+                raise UserError(_without_files(str(error), name, tables)) from None
             names = self.ensemble.member_names
             files = [scratch / f"{member}.parquet" for member in names]
             with ThreadPoolExecutor(len(names)) as pool:
@@ -145,10 +160,13 @@ class Predictor:
                 list(pool.map(lambda member, task: self._workers[member].run(task), names, tasks))
             member_files = [predictions.read(file) for file in files]
             forecast.write_forecast(scratch, data, member_files, self.ensemble, self._intervals)
+            manifest = folders.read_json(Path(data) / "manifest.json")
+            notes = [_without_files(note, name, tables) for note in manifest.get("notes", [])]
             table = pq.read_table(scratch / "forecast.parquet")
-            if not in_row_order:
-                return table
-            return in_order_of_rows(table, pyarrow.csv.read_csv(scratch / "forecast.csv", convert_options=WHY_COLUMN)["why"])
+            if in_row_order:
+                why = pyarrow.csv.read_csv(scratch / "forecast.csv", convert_options=WHY_COLUMN)["why"]
+                table = in_order_of_rows(table, why)
+            return table, notes
 
     def lost(self) -> list[str]:
         """Names of the workers whose process has ended. With one or more of them nothing can be predicted."""
@@ -164,6 +182,14 @@ class Predictor:
 
     def __exit__(self, kind: object, error: BaseException | None, trace: object) -> None:
         self.close()
+
+
+def _without_files(message: str, scratch: str, names: Iterable[str]) -> str:
+    """The message with `rows` instead of the path of rows.parquet in the folder `scratch`."""
+    message = message.replace(f"{scratch}{os.sep}", "")
+    for name in names:
+        message = message.replace(f"{name}.parquet", name)
+    return message
 
 
 def in_order_of_rows(table: pa.Table, why: pa.ChunkedArray) -> pa.Table:
@@ -200,7 +226,7 @@ class _Worker:
         assert self._process.stdin
         try:
             print(json.dumps(content), file=self._process.stdin, flush=True)
-        except OSError:
+        except (OSError, ValueError):  # ValueError: after `close`
             raise self._lost() from None
 
     def wait(self) -> None:

@@ -59,6 +59,8 @@ def predict(
 
 def read_fitted(folder: str | Path) -> tuple[dict[str, Any], dict[str, Any]]:
     """ensemble.json and like.json of an ensemble; `UserError` if it is damaged or its recipe cannot prepare raw data."""
+    if not Path(folder, "ensemble.json").exists() and Path(folder, "ensemble/ensemble.json").exists():
+        raise UserError(f"{folder} is the folder of a whole fit: give its ensemble, {Path(folder, 'ensemble')}")
     description, manifest = (folders.read_json(Path(folder) / name) for name in ("ensemble.json", "like.json"))
     folders.verify(folder)
     if recipe.of(manifest).module("new_data") is None:

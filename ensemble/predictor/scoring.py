@@ -1,4 +1,4 @@
-"""The scores of an ensemble, its members and the baselines, with intervals, as scores.json has them."""
+"""The scores of an ensemble, its members and the baselines, with intervals, as in scores.json; and warnings of leaks."""
 
 import dataclasses
 from collections.abc import Callable
@@ -17,6 +17,9 @@ ENSEMBLE = "ensemble"
 """Name of the ensemble among the members."""
 BASE_RATE = "base rate"
 """Name of the prediction that is the same for every row: the base rate, the mean or the class shares of blend."""
+PERFECT = 0.9999
+PERFECT_BY = {"binary": "roc_auc", "multiclass": "accuracy", "regression": "r_squared", "ranking": "ndcg_at_10"}
+"""By kind of task, the metric that is compared with `PERFECT`; the best value of each is 1."""
 
 
 def intervals_of(
@@ -87,3 +90,29 @@ def _as_json(intervals_of_metrics: dict[str, metrics.Interval]) -> dict[str, dic
         metric: {name: value if np.isfinite(value) else None for name, value in interval._asdict().items()}
         for metric, interval in intervals_of_metrics.items()
     }
+
+
+def warnings_of_leaks(task: Task, blend: Predictions, predictions: dict[str, np.ndarray]) -> list[str]:
+    """A warning for each member whose score on blend is `PERFECT` or higher. predictions : by name of the member.
+
+    The usual cause is a feature that contains the target, or rows of blend among the training rows.
+    """
+    metric = PERFECT_BY[task.kind]
+    weight, counted = counted_rows(blend.weight)
+    target, group = blend.target[counted], blend.group[counted]
+    warnings = []
+    for name, prediction in predictions.items():
+        prediction = prediction[counted]
+        if metric == "r_squared":
+            score = 1 - float(
+                weighted_mean((prediction - target) ** 2, weight)
+                / (weighted_mean((target - target.mean()) ** 2, weight) or 1)
+            )
+        else:
+            score = metrics.METRIC_FUNCTIONS[metric].function(target, prediction, group, weight)
+        if score >= PERFECT:
+            warnings.append(
+                f"member {name} is right on all rows of {blend.split} ({metric} {score:.6f}): look for a feature that "
+                "contains the target, or for rows of that split among its training rows"
+            )
+    return warnings

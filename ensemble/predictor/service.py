@@ -3,7 +3,8 @@
     python scripts/serve.py ensemble=runs/demo/ensemble port=8000
     curl -H 'content-type: application/json' -d @request.json http://127.0.0.1:8000/predict
 
-    POST /predict   {"reviews": […], "products": […]} to {"forecast": […]}; requests.py of the recipe defines the fields
+    POST /predict   {"reviews": […], "products": […]} to {"forecast": […], "notes": […]}, where notes are messages about
+                    unusual rows, such as cells that count as empty; requests.py of the recipe defines the fields
     GET /schema     the JSON schema of a request, its limits, and the members and weights of the ensemble
     GET /health     200 once the members are loaded, 503 when one of their processes has ended
     GET /metrics    counts and latencies for Prometheus
@@ -23,7 +24,7 @@ from http import HTTPStatus
 from types import ModuleType
 from typing import Any
 
-from ensemble import recipe
+from ensemble import configuration, recipe
 from ensemble.errors import Failure, UserError
 from ensemble.predictor.settings import ServeConfig
 
@@ -52,28 +53,29 @@ def serve(settings: ServeConfig) -> None:
 
     Raises `UserError` for an ensemble that cannot be loaded, impossible limits, and an address that is not available.
     """
-    for name in ("max_reviews", "max_bytes", "body_timeout_s", "stop_timeout_s"):
-        if getattr(settings, name) < 1:
-            raise UserError(f"{name}={getattr(settings, name)} is impossible: it must be at least 1")
+    configuration.check(settings, at_least_1="max_reviews max_bytes body_timeout_s stop_timeout_s")
     with (
         _listen(settings.host, settings.port) as listener,
         Predictor.load(settings.ensemble, settings.threads) as predictor,
     ):
-        for number in (signal.SIGINT, signal.SIGTERM):
-            signal.signal(number, lambda *_: None)  # after it has stopped, uvicorn raises the signal again
         # A request creates tens of thousands of objects, and each collection would scan the objects of all libraries
         gc.collect()
         gc.freeze()
         gc.set_threshold(100_000, 10, 10)
         host, port = listener.getsockname()[:2]
-        print(f"serving {settings.ensemble} at http://{host}:{port}", flush=True)
         options = uvicorn.Config(
             make_app(predictor, settings),
             log_level="warning",
             access_log=False,
+            lifespan="off",  # the app has none, and uvicorn logs a traceback of it after a second Ctrl-C
             timeout_graceful_shutdown=settings.stop_timeout_s,
         )
-        uvicorn.Server(options).run(sockets=[listener])
+        server = uvicorn.Server(options)
+        for number in (signal.SIGINT, signal.SIGTERM):
+            # For signals before uvicorn handles them; after it has stopped, it raises the signal again
+            signal.signal(number, lambda *_: setattr(server, "should_exit", True))
+        print(f"serving {settings.ensemble} at http://{host if ':' not in host else f'[{host}]'}:{port}", flush=True)
+        server.run(sockets=[listener])
     print("stopped", file=sys.stderr)
 
 
@@ -176,7 +178,7 @@ def _predict(predictor: Predictor, settings: ServeConfig, body: bytes) -> tuple[
         return _refusal(HTTPStatus.UNPROCESSABLE_ENTITY, *problem), 0, 0
     source = next(iter(counts))
     try:
-        forecast = predictor.predict(*request_module.tables(request))
+        forecast, notes = predictor.predict_with_notes(*request_module.tables(request))
     except UserError as error:
         return _refusal(HTTPStatus.UNPROCESSABLE_ENTITY, [source], str(error)), 0, 0
     except Failure as error:
@@ -186,7 +188,7 @@ def _predict(predictor: Predictor, settings: ServeConfig, body: bytes) -> tuple[
     rows = forecast.to_pylist()
     for row in rows:
         row["members"] = {name: row.pop(name) for name in predictor.ensemble.member_names if name in row}
-    answer = {**request_module.answer(metadata), "forecast": rows}
+    answer = {**request_module.answer(metadata), "forecast": rows, "notes": notes}
     content = to_json(answer, inf_nan_mode="null")  # the value of an unknown feature is NaN, which JSON does not have
     return Response(content, media_type="application/json"), counts[source], len(rows)
 
@@ -231,6 +233,6 @@ def _refusal(status: HTTPStatus, place: list[str | int], sentence: str) -> Respo
 
 def _listen(host: str, port: int) -> socket.socket:
     try:
-        return socket.create_server((host, port))
+        return socket.create_server((host, port), family=socket.AF_INET6 if ":" in host else socket.AF_INET)
     except (OSError, OverflowError) as error:
         raise UserError(f"host={host} port={port} is not available ({error}): choose another, or port=0") from None

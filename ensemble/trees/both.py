@@ -7,7 +7,6 @@ OpenMP is configured once per process, and two libraries would share its threads
 gains little from more threads, as with few rows. together=auto tries both ways for some seconds.
 """
 
-import ctypes
 import dataclasses
 import multiprocessing
 import os
@@ -16,13 +15,15 @@ import subprocess
 import sys
 import threading
 import time
-from contextlib import redirect_stderr, suppress
-from multiprocessing.connection import Connection
+from concurrent.futures import ProcessPoolExecutor
+from concurrent.futures.process import BrokenProcessPool
+from contextlib import ExitStack, suppress
 from pathlib import Path
+from types import ModuleType
 from typing import IO, Any
 
-from ensemble.errors import PREEMPTED, USER_ERROR, Failure, UserError
-from ensemble.signals import STOP
+from ensemble.errors import PREEMPTED, USER_ERROR, Failure, UserError, in_a_line
+from ensemble.signals import STOP, end_with_parent
 from ensemble.task import task_of
 from ensemble.trees import memory, rows, threads
 from ensemble.trees import train as member
@@ -36,8 +37,6 @@ from ensemble.trees.settings import TreesConfig
 SLOWER = "xgboost"
 """The slower library on the demo's rows; without a trial, it gets the odd core."""
 TRIAL_ROWS, TRIAL_ROUNDS, NUM_TRIALS = 100_000, 20, 2
-PR_SET_PDEATHSIG = 1
-"""prctl(2): the signal that a process gets when its parent dies."""
 POLL_S = 0.1
 
 
@@ -108,7 +107,6 @@ class _Children:
         if self._signal_received:
             return
         pipe = subprocess.PIPE if prefixed else None
-        prctl = ctypes.CDLL(None).prctl if sys.platform == "linux" else lambda *_: None
         for library, command in commands.items():
             self.processes[library] = subprocess.Popen(
                 command,
@@ -116,7 +114,7 @@ class _Children:
                 stderr=pipe,
                 text=True,
                 start_new_session=True,
-                preexec_fn=lambda: prctl(PR_SET_PDEATHSIG, signal.SIGTERM),  # so that none outlives this process
+                preexec_fn=end_with_parent,  # so that none outlives this process
             )
         for library in commands if prefixed else ():
             process = self.processes[library]
@@ -210,65 +208,51 @@ def _choose_together(config: TreesConfig, num_cores: int) -> tuple[str, str]:
 
 def _trial(config: TreesConfig, cores_of: dict[str, int], at_once: bool) -> dict[str, float]:
     """The seconds of a short training of each library, the least of `NUM_TRIALS`, without the start of its process."""
-    spawn = multiprocessing.get_context("spawn")
-    connections: dict[str, Connection] = {}
-    for library, number in cores_of.items():
-        connections[library], other = spawn.Pipe()
-        process = spawn.Process(target=_trial_process, args=(other, config, library, number), daemon=True)
-        process.start()
-        other.close()
     seconds: dict[str, list[float]] = {library: [] for library in cores_of}
-    try:
-        for connection in connections.values():
-            _receive(connection)
-        for _ in range(NUM_TRIALS):
-            for group in [list(connections)] if at_once else [[library] for library in connections]:
-                for library in group:
-                    connections[library].send("begin")
-                for library in group:
-                    seconds[library].append(_receive(connections[library]))
-    except EOFError:
-        raise Failure(
-            "a trial of together=auto ended without a message, as after a kill: see the lines above, or write "
-            "together=one_after_other"
-        ) from None
-    finally:
-        for connection in connections.values():
-            connection.close()
+    with ExitStack() as stack:
+        spawn = multiprocessing.get_context("spawn")
+        pools = {library: stack.enter_context(ProcessPoolExecutor(1, spawn)) for library in cores_of}
+        try:
+            for load in [pools[library].submit(_load_trial, config, library, cores_of[library]) for library in pools]:
+                load.result()
+            for _ in range(NUM_TRIALS):
+                for group in [list(pools)] if at_once else [[library] for library in pools]:
+                    for library, trial in {library: pools[library].submit(_run_trial) for library in group}.items():
+                        seconds[library].append(trial.result())
+        except UserError:
+            raise
+        except BrokenProcessPool:
+            raise Failure(
+                "a trial of together=auto ended without a message, as after a kill: see the lines above, or write "
+                "together=one_after_other"
+            ) from None
+        except Exception as error:
+            raise Failure(f"a trial of together=auto failed: {in_a_line(error)}") from None
     return {library: min(trials) for library, trials in seconds.items()}
 
 
-def _receive(connection: Connection) -> Any:
-    """A message of a trial's process; raises the error that ended the process."""
-    message = connection.recv()
-    if isinstance(message, UserError):
-        raise message
-    if isinstance(message, Failure):
-        raise Failure(f"a trial of together=auto failed: {message}")
-    return message
+_loaded: list[tuple[ModuleType, TreesConfig, list[rows.TreeData]]] = []
+"""In the process of a trial: its library, settings, and training and validation rows."""
 
 
-def _trial_process(connection: Connection, config: TreesConfig, library: Any, num_cores: int) -> None:
-    """Send "ready", and for each message received the seconds of a training; send the error if one is raised."""
-    with suppress(EOFError, BrokenPipeError), open(os.devnull, "w", encoding="utf-8") as nowhere, redirect_stderr(nowhere):
-        try:
-            threads.configure(num_cores)
-            about = rows.tree_manifest(config.data)
-            splits = []
-            for name in ("train", "validation"):
-                parts = max(1, about["splits"][name]["rows"] // TRIAL_ROWS)
-                splits.append(rows.TreeData(config.data, name, about, 0, parts))
-            module = library_module(library)
-            trial_config = dataclasses.replace(
-                config, library=library, threads=num_cores, memory="in_core", num_rounds=TRIAL_ROUNDS,
-                early_stopping_rounds=TRIAL_ROUNDS,
-            )  # fmt: skip
-            connection.send("ready")
-            while connection.recv():
-                began = time.monotonic()
-                module.train(trial_config, splits[0], splits[1], Training())
-                connection.send(time.monotonic() - began)
-        except UserError as error:
-            connection.send(error)
-        except Exception as error:
-            connection.send(Failure(f"{type(error).__name__}: {' '.join(str(error).split())[:300]}"))
+def _load_trial(config: TreesConfig, library: Any, num_cores: int) -> None:
+    """Prepare the process of a trial, which writes nothing to the terminal."""
+    end_with_parent()
+    sys.stderr = open(os.devnull, "w", encoding="utf-8")  # noqa: SIM115
+    threads.configure(num_cores)
+    about = rows.tree_manifest(config.data)
+    parts = {name: max(1, about["splits"][name]["rows"] // TRIAL_ROWS) for name in ("train", "validation")}
+    splits = [rows.TreeData(config.data, name, about, 0, number) for name, number in parts.items()]
+    config = dataclasses.replace(
+        member.resolve(config, splits[0])[0], library=library, threads=num_cores, memory="in_core", num_rounds=TRIAL_ROUNDS,
+        early_stopping_rounds=TRIAL_ROUNDS,
+    )  # fmt: skip
+    _loaded.append((library_module(library), config, splits))
+
+
+def _run_trial() -> float:
+    """The seconds of a training."""
+    module, config, splits = _loaded[0]
+    began = time.monotonic()
+    module.train(config, *splits, Training())
+    return time.monotonic() - began

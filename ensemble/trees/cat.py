@@ -18,10 +18,9 @@ import pandas as pd
 from ensemble.errors import UserError
 from ensemble.trees.boosting import Scores, Training
 from ensemble.trees.contributions import of_classes
-from ensemble.trees.copies import rate_in_time
+from ensemble.trees.copies import rate_in_time, train_separately
 from ensemble.trees.objective import Objective, dataset_of, objective_of
 from ensemble.trees.rows import TreeData
-from ensemble.trees.separate import train_separately
 from ensemble.trees.settings import TreesConfig
 
 try:
@@ -110,10 +109,7 @@ def train_copies(
     def load_copy(model: bytes) -> Any:
         return catboost.CatBoost().load_model(blob=model)
 
-    def train(number: int, is_over: Callable[[], bool]) -> tuple[Any, np.ndarray]:
-        return train_copy(config, number, *parts[number], is_over)
-
-    results = train_separately(len(parts), seconds, training, load_copy, train, run)
+    results = train_separately(config, parts, seconds, training, load_copy, train_copy, run)
     boosters = [booster for booster, _ in results]
     curves = [
         curve * (objective.scaling.scale if objective.kind == "regression" else 1)

@@ -15,7 +15,7 @@ from pathlib import Path
 from typing import Any, Literal
 
 from ensemble import folders
-from ensemble.errors import UserError
+from ensemble.errors import UserError, in_a_line
 
 KEEP_LAST = 2
 """Checkpoints to keep; if the newest is damaged, only the trees since the one before it are lost."""
@@ -75,7 +75,7 @@ class Checkpoints:
         except BaseException as error:
             with suppress(OSError):
                 if self.all():
-                    self.set_status("failed", f"{type(error).__name__}: {' '.join(str(error).split())[:300]}")
+                    self.set_status("failed", in_a_line(error))
                 else:
                     self.clear()
             raise

@@ -22,7 +22,7 @@ import numpy as np
 
 from ensemble.data.cross_validation import Fold
 from ensemble.trees import permutation, target_encoding, unknown
-from ensemble.trees.boosting import Scores, SingleBooster, Training, boost
+from ensemble.trees.boosting import Scores, SingleBooster, Stopped, Training, boost
 from ensemble.trees.objective import Objective, ValidationMetrics, objective_of
 from ensemble.trees.rows import TreeData
 from ensemble.trees.scaling import Scaling
@@ -178,7 +178,7 @@ def _train_together(
 def _train_separately(
     library: ModuleType, *, rows: TreeData, run: Callable[..., Any], config: TreesConfig, parts: Parts, training: Training
 ) -> tuple[list[Model], list[Scores], int]:
-    """Train each copy by itself, with a library that cannot add one tree at a time."""
+    """Train each copy by `train_copies` of the library."""
     splits = [(rows.take(fit), None if stop is None else rows.take(stop)) for fit, stop in parts]
     boosters, history, best_round = library.train_copies(config, splits, training, run)
     models = [
@@ -186,6 +186,37 @@ def _train_separately(
         for booster, (fit, _) in zip(boosters, splits, strict=True)
     ]
     return models, history, best_round
+
+
+def train_separately(
+    config: TreesConfig,
+    parts: Sequence[tuple[TreeData, TreeData | None]],
+    seconds: float,
+    training: Training,
+    load: Callable[[bytes], Any],
+    train_copy: Callable[[TreesConfig, int, TreeData, TreeData | None, Callable[[], bool]], tuple[Any, np.ndarray]],
+    run: Callable[..., Any],
+) -> list[tuple[Any, np.ndarray]]:
+    """Train each copy by itself, with a library that cannot add one tree at a time; returns models and losses, (T,).
+
+    parts : the rows of each copy, and those for early stopping. seconds : for each copy. load : makes a model of a stored
+    copy. train_copy : trains the copy with this number, until its last argument returns true. run : maps a function over
+    numbers, several at once. Raises `Stopped`.
+    """
+
+    def train_in_time(number: int) -> tuple[Any, np.ndarray]:
+        if number in training.stored_copies:
+            copy = training.stored_copies[number]
+            return load(copy.model), copy.predictions
+        began = time.monotonic()
+        return train_copy(
+            config, number, *parts[number], lambda: bool(training.stop_requested()) or time.monotonic() - began > seconds
+        )
+
+    results = list(run(train_in_time, range(len(parts))))
+    if training.stop_requested():
+        raise Stopped
+    return results
 
 
 def _predictor(library: ModuleType, rows: TreeData, model: Model, content: dict[str, Any]) -> permutation.Predict:

@@ -21,7 +21,7 @@ from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager, suppress
 from typing import Any, NamedTuple
 
-from ensemble.errors import FAILED, USER_ERROR, Failure, UserError
+from ensemble.errors import FAILED, USER_ERROR, Failure, UserError, in_a_line
 
 NAMES = ("RANK", "WORLD_SIZE", "MASTER_ADDR", "MASTER_PORT")
 PULSE_S = 1.0
@@ -140,7 +140,7 @@ class RankGroup:
             if isinstance(error, UserError):
                 self._exit(str(error), USER)
             traceback.print_exception(error)
-            self._exit(f"{self._name(self.rank)} failed: {_in_a_line(error)}", FAILURE)
+            self._exit(f"{self._name(self.rank)} failed: {in_a_line(error)}", FAILURE)
         self._closing.set()
         self._send_to_all(bye=True)
         for peer in self._peers.values():
@@ -234,7 +234,7 @@ class RankGroup:
                 if time.monotonic() > deadline:
                     raise RankLost(
                         f"rank 0 of {self.num_ranks} did not answer at {host} within timeout_s={self._timeout_s:g} "
-                        f"({_in_a_line(error)}): see what it wrote, or whether MASTER_ADDR can be reached from here"
+                        f"({in_a_line(error)}): see what it wrote, or whether MASTER_ADDR can be reached from here"
                     ) from None
                 time.sleep(0.1)
         self.address = connection.getsockname()[0]
@@ -310,7 +310,3 @@ def _address_family(rank_info: RankInfo) -> socket.AddressFamily:
         return socket.getaddrinfo(rank_info.address, rank_info.port, type=socket.SOCK_STREAM)[0][0]
     except OSError as error:
         raise UserError(f"MASTER_ADDR={rank_info.address} is no address of rank 0's machine ({error.strerror})") from None
-
-
-def _in_a_line(error: BaseException) -> str:
-    return f"{type(error).__name__}: {' '.join(str(error).split())[:300]}"

@@ -31,9 +31,9 @@ from threadpoolctl import threadpool_limits
 from ensemble.errors import UserError
 from ensemble.trees.boosting import Scores, Training
 from ensemble.trees.contributions import of_classes
+from ensemble.trees.copies import train_separately
 from ensemble.trees.objective import Dataset, Objective, dataset_of, objective_of
 from ensemble.trees.rows import TreeData
-from ensemble.trees.separate import train_separately
 from ensemble.trees.settings import TreesConfig
 
 FILE = "model.safetensors"
@@ -167,11 +167,7 @@ def train_copies(
     importlib.import_module("sklearn.linear_model")  # which takes seconds
     num_at_once = max(1, min(config.threads, len(parts)))
     seconds = training.seconds_left() / math.ceil(len(parts) / num_at_once)
-
-    def train(number: int, is_over: Callable[[], bool]) -> tuple[Linear, np.ndarray]:
-        return train_copy(config, number, *parts[number], is_over)
-
-    results = train_separately(len(parts), seconds, training, from_bytes, train, run)
+    results = train_separately(config, parts, seconds, training, from_bytes, train_copy, run)
     models = [model for model, _ in results]
     num_fitted = min(len(losses) for _, losses in results)
     if not num_fitted:

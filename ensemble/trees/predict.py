@@ -36,6 +36,9 @@ MODULES = {
     "catboost": "ensemble.trees.cat",
     "linear": "ensemble.trees.linear",
 }
+BLEND, NEWEST = "blend", "newest"
+"""The split on which an ensemble is fitted, and the folder within a member's of trees that also learned its rows."""
+LEARNED = ("train", "validation", BLEND)
 ROWS_PER_BLOCK = 1 << 15
 """Rows that a thread predicts at once: few enough for its cache, enough to make the cost of a call negligible."""
 EXPLAINED_ROWS = (50, 1000)
@@ -77,7 +80,8 @@ def average_predictions(output: str, predictions: list[np.ndarray]) -> np.ndarra
 class TreeMember:
     """A member in memory. Checksums are compared before it is loaded: both libraries abort on a damaged model.
 
-    Raises `UserError` for a folder that is no valid member.
+    Splits after blend, such as test and forecast, are predicted by the member in its folder `newest`, if there is one: its
+    trees also learned blend, so they must not predict it. Raises `UserError` for a folder that is no valid member.
     """
 
     def __init__(self, folder: str | Path):
@@ -92,6 +96,10 @@ class TreeMember:
         names = self._library.feature_names(self._boosters[0])
         self._encodings = target_encoding.load(self.folder, names, len(files))
         self._seen = SeenValues.load(self.folder, names)
+        self._newest: TreeMember | None = None
+        if (self.folder / NEWEST).is_dir():
+            self._newest = TreeMember(self.folder / NEWEST)
+            self._newest._config = self._config
 
     def predict(self, data: str | Path, split: str) -> dict[str, Any]:
         """The arguments of `predictions.Predictions` for a split; for a forecast, with contributions of the features.
@@ -100,46 +108,45 @@ class TreeMember:
         """
         if split == out_of_fold.NAME:
             return self._out_of_fold(data)
+        if self._newest and split not in LEARNED:
+            return self._newest.predict(data, split)
         about, rows = self._open(data, split)
         blocks = list(in_blocks(lambda block: self._seen.predict(self._predict, block), rows))
         prediction, counts = np.concatenate([part for part, _ in blocks]), np.sum([counts for _, counts in blocks], axis=0)
         for warning in warnings(counts, rows.features, len(rows), split):
             print(f"warning: {warning}", file=sys.stderr)
-        output, weight = self._summary["output"], rows.task.weight
+        weight = rows.task.weight
         return {
+            **self._origin(about),
             "row_id": rows.column("row_id"),
             "target": rows.column(rows.task.target).astype(np.float64),
             "prediction": prediction.astype(np.float64),
-            "output": output,
-            **({"classes": rows.task.classes} if output == "probabilities" else {}),
             "group": rows.column(rows.task.group),
             "cluster": rows.column(rows.task.cluster),
             # A forecast is not scored, so it needs no weights
             **({"weight": rows.column(weight).astype(np.float64)} if weight and split != inputs.FORECAST else {}),
-            "recipe": about["recipe"],
-            "fingerprint": about["fingerprint"],
-            "config": self._config,
             "reasons": self._reasons(rows, prediction) if split == inputs.FORECAST else None,
         }
 
     def _out_of_fold(self, data: str | Path) -> dict[str, Any]:
         about = tree_manifest(data)
         inputs.refuse_foreign(self.folder, self._summary, data, about, out_of_fold.NAME)
-        task, output = task_of(about), self._summary["output"]
-        return {
-            **out_of_fold.read(self.folder, data, task, about["fingerprint"]),
-            "output": output,
-            **({"classes": task.classes} if output == "probabilities" else {}),
-            "recipe": about["recipe"],
-            "fingerprint": about["fingerprint"],
-            "config": self._config,
-        }
+        return {**out_of_fold.read(self.folder, data, task_of(about), about["fingerprint"]), **self._origin(about)}
+
+    def _origin(self, about: dict[str, Any]) -> dict[str, Any]:
+        """The arguments of `predictions.Predictions` that describe the member and the data."""
+        output = self._summary["output"]
+        classes = {"classes": task_of(about).classes} if output == "probabilities" else {}
+        names = {name: about[name] for name in ("recipe", "fingerprint")}
+        return {"output": output, **classes, **names, "config": self._config}
 
     def write_contributions(self, data: str | Path, split: str, name: str, out: str | Path) -> Path:
         """Write contributions to OUT/NAME.SPLIT.contributions.parquet, and a picture beside it.
 
         Raises `UserError` as `predict` does, and for a file that cannot be written.
         """
+        if self._newest and split not in LEARNED:
+            return self._newest.write_contributions(data, split, name, out)
         about, rows = self._open(data, split)
         blocks = in_blocks(lambda block: (block.copy(), self._contributions(block)), rows)
         metadata = {"recipe": about["recipe"], "split": split, "member": name, "fingerprint": about["fingerprint"]}

@@ -141,7 +141,7 @@ def _search_folder(config: TreesConfig, resume: str) -> Path:
     has_search = (folder / JOURNAL).exists()
     if has_search and not resume and not config.overwrite:
         raise UserError(
-            f"{config.out} holds a search: add --resume auto to join it or go on, or overwrite=true to begin anew"
+            f"{config.out} holds a search: add --resume auto to join it or go on, or overwrite=true to start again"
         )
     if resume == "last" and not has_search:
         raise UserError(f"there is no search to join at {config.out}: start without --resume")
@@ -199,10 +199,8 @@ def _csv(ended: list[EndedTrial]) -> str:
 def _table(ranking: list[EndedTrial]) -> str:
     lines = [["trial", "score", "trees", "seconds", *RANGES]]
     for trial in ranking:
-        facts = [str(trial.facts["trees"]), f"{trial.facts['seconds']:.1f}"]
-        lines.append(
-            [str(trial.place), f"{trial.score:.4f}", *facts, *(f"{value:.4g}" for value in trial.settings.values())]
-        )
+        facts = [str(trial.place), f"{trial.score:.4f}", str(trial.facts["trees"]), f"{trial.facts['seconds']:.1f}"]
+        lines.append([*facts, *(f"{value:.4g}" for value in trial.settings.values())])
     widths = [max(map(len, column)) for column in zip(*lines, strict=True)]
     return "\n".join("  ".join(cell.rjust(width) for cell, width in zip(line, widths, strict=True)) for line in lines)
 

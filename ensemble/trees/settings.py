@@ -60,17 +60,18 @@ class TreesConfig:
     early_stopping_rounds: int = 50
     """Stop after so many rounds without a better score on validation; a round is a tree, or one for each class."""
     refit: bool = False
-    """Then train as many trees again on train and validation together: this adds the newest rows, and doubles the time. On
-    data for cross-validation: predict new rows with trees trained on all rows, instead of the mean of the copies; this is
-    always so where folds are forward in time."""
+    """Then train as many trees twice more: on train and validation for predictions of blend, and with blend added for those
+    of test and of new rows. This adds the newest rows, and triples the time. On data for cross-validation: predict new rows
+    with trees trained on all rows, instead of the mean of the copies; this is always so where folds are forward in time."""
     regrow: bool = True
     """On data for cross-validation: train each copy again with the best number of trees, with its validation rows added."""
     num_refits: int = 1
     """On data for cross-validation: how many boosters on all rows are averaged, each with its own seed."""
     max_leaves: int = 31
     """Leaves of a tree."""
-    min_leaf_weight: float = 10.0
-    """The least sum of second derivatives in a leaf: for squared errors the number of rows, for rankings much less."""
+    min_leaf_weight: float = 0.0
+    """The least sum of second derivatives in a leaf: for squared errors the number of rows, for rankings much less. 0 for
+    10, or for a twentieth of the sum over the training rows of a binary objective, if that is less."""
     row_fraction: float = 0.8
     """Fraction of the rows drawn for each tree."""
     column_fraction: float = 0.5

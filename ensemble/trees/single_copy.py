@@ -51,7 +51,7 @@ def train_copy(config: TreesConfig, number: int, stop_requested: Callable[[], in
         checkpoints.clear()
         checkpoint = None
     if checkpoint and checkpoint[1]["is_whole"]:
-        print(f"copy {number} of {config.out} is grown already", file=sys.stderr)
+        print(f"copy {number} of {config.out} is trained already", file=sys.stderr)
         return
     fold = cv.folds(config.data, objective.task.cluster)[number]
 
@@ -70,7 +70,7 @@ def train_copy(config: TreesConfig, number: int, stop_requested: Callable[[], in
             resumed = checkpoint and (stored.StoredCopy.from_bytes(checkpoint[0]), checkpoint[1]["history"])
             copy, history = _train(library, config, train_rows, fold, number, resumed, save, stop_requested)
             save(copy, history, True)
-    print(f"grown: copy {number} of {config.out}", file=sys.stderr)
+    print(f"trained: copy {number} of {config.out}", file=sys.stderr)
 
 
 def _train(

@@ -7,6 +7,7 @@ Both libraries train on the same rows, and stop early by the task's metric on th
     model.ubj | model.txt   config.json  metrics.jsonl  importance.json  importance.png  summary.json  manifest.json
     known.json              the values of the training rows (unknown.py)
     target_encoding.json    the codes of features with many categories (target_encoding.py)
+    newest/                 with refit=true: a second member, trained on blend too, which predicts the splits after blend
 
 On data for cross-validation (ensemble/data/cross_validation.py) a copy is trained on each fold (copies.py). The folder then
 contains model.0.ubj, model.1.ubj …, whose mean predicts new rows, out_of_fold.parquet, the predictions of held-out rows, and
@@ -25,11 +26,13 @@ import signal
 import sys
 import time
 from collections import Counter
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import AbstractContextManager, contextmanager, nullcontext, suppress
 from pathlib import Path
 from types import ModuleType
 from typing import Any
+
+import numpy as np
 
 from ensemble import configuration, folders
 from ensemble.data import inputs, out_of_fold
@@ -43,11 +46,17 @@ from ensemble.trees.checkpoint import Checkpoints
 from ensemble.trees.distributed import SINGLE_RANK, RankGroup, RankInfo
 from ensemble.trees.objective import Objective, objective_of
 from ensemble.trees.pictures import bars
-from ensemble.trees.predict import library_module, model_files
+from ensemble.trees.predict import BLEND, NEWEST, library_module, model_files
 from ensemble.trees.scaling import Scaling
 from ensemble.trees.settings import FREE_TO_CHANGE, TreesConfig
 
 KIND = "tree member"
+REFITTED_ON = ("train", "validation")
+"""The splits of the trees that predict blend, with `config.refit`."""
+FIRST_SHARE = 0.25
+"""The share of `config.max_seconds` for the training with early stopping, if two refits on more rows follow."""
+MIN_LEAF_WEIGHT, LEAST_LEAVES = 10.0, 20
+"""The default of `config.min_leaf_weight`, and the number of leaves for which it must leave room in a binary objective."""
 
 
 def train(config: TreesConfig, resume: str = "", rank_info: RankInfo = SINGLE_RANK) -> dict[str, Any]:
@@ -98,17 +107,18 @@ def train(config: TreesConfig, resume: str = "", rank_info: RankInfo = SINGLE_RA
                         result = copies.train(library, config, train_rows, folds, training, cv.scheme == "forward")
                 else:
                     result, learned = _train_single(library, config, objective, train_rows, about, training)
+                newest = _refitted_on_blend(library, config, result, about, training) if config.refit and not cv else None
             except Stopped:
                 if group.rank == 0:
                     checkpoints.set_status("preempted")
                 return {"status": "preempted", "out": config.out}
-            for model in result.models:
+            for model in [*result.models, *(newest.models if newest else [])]:
                 _check_same_trees(group, library, model.booster)
     cost = {"peak_memory_mb": round(memory.peak() - peak_mb, 1), "seconds": round(time.monotonic() - began, 1)}
     summary = _summary(config, about, objective, result, sum(len(part.whole) for part in learned), group.num_ranks, cost)
     if group.rank == 0:
         with checkpoints.failure_marked():
-            _write(config, library, result, summary, unknown.describe(objective, learned))
+            _write(config, library, objective, about, result, newest, learned, summary)
         checkpoints.clear()
         stored.clear(config.out)
     return {**summary, "status": "done"}
@@ -171,31 +181,76 @@ def _train_single(
     training: Training,
 ) -> tuple[copies.TrainingResult, list[rows.TreeData]]:
     """Train one booster, with `config.refit` again on training and validation rows; the result and the learned rows."""
-    group, validation = training.group, rows.TreeData(config.data, "validation", about)
-    booster, history, best_round = library.train(config, train_rows, validation, training)
+    validation = rows.TreeData(config.data, "validation", about)
+    reserved = (1 - FIRST_SHARE) * config.max_seconds if config.refit else 0.0
+    first = dataclasses.replace(training, seconds_left=lambda: training.seconds_left() - reserved)
+    booster, history, best_round = library.train(config, train_rows, validation, first)
     learned = [train_rows]
     if config.refit:
-        shard = rows.TreeData(config.data, "validation", about, group.rank, group.num_ranks)
-        page_folder = training.page_folder and training.page_folder / "refit"
-        if page_folder:
-            page_folder.mkdir()
-        refit = Training(group=group, page_folder=page_folder, stop_requested=training.stop_requested, is_refit=True)
-        refit_config = dataclasses.replace(config, num_rounds=best_round)
-        booster, _, _ = library.train(refit_config, train_rows.joined(shard), validation, refit)
+        booster = _refitted(library, config, REFITTED_ON, best_round, about, training)
         learned.append(validation)
     model = copies.Model(booster=booster, scaling=objective.scaling)
     return copies.TrainingResult(models=[model], history=history, best_round=best_round), learned
 
 
+def _refitted(
+    library: ModuleType,
+    config: TreesConfig,
+    splits: Sequence[str],
+    num_rounds: int,
+    about: dict[str, Any],
+    training: Training,
+) -> Any:
+    """A booster with `num_rounds` trees, trained on the rows of several splits together."""
+    group = training.group
+    first, *others = (rows.TreeData(config.data, split, about, group.rank, group.num_ranks) for split in splits)
+    for other in others:
+        first = first.joined(other)
+    page_folder = training.page_folder and training.page_folder / splits[-1]
+    if page_folder:
+        page_folder.mkdir()
+    refit = Training(group=group, page_folder=page_folder, stop_requested=training.stop_requested, is_refit=True)
+    validation = rows.TreeData(config.data, "validation", about)
+    return library.train(dataclasses.replace(config, num_rounds=num_rounds), first, validation, refit)[0]
+
+
+def _refitted_on_blend(
+    library: ModuleType, config: TreesConfig, result: copies.TrainingResult, about: dict[str, Any], training: Training
+) -> copies.TrainingResult | None:
+    """The member for the splits after blend, trained on blend too; None for data without that split, and without time."""
+    if BLEND not in about["splits"] or any(training.group.gather(training.seconds_left() <= 0)):
+        return None
+    booster = _refitted(library, config, (*REFITTED_ON, BLEND), result.best_round, about, training)
+    return dataclasses.replace(result, models=[dataclasses.replace(result.models[0], booster=booster)])
+
+
 def resolve(config: TreesConfig, train_rows: rows.TreeData) -> tuple[TreesConfig, Objective, dict[str, Any]]:
     """The settings with defaults from the task, the objective, and the settings that a resumed training must share."""
     objective = objective_of(config, train_rows)
-    config = dataclasses.replace(config, objective=objective.kind, target=objective.target, metric=objective.metric)
+    config = dataclasses.replace(
+        config,
+        objective=objective.kind,
+        target=objective.target,
+        metric=objective.metric,
+        min_leaf_weight=config.min_leaf_weight or _min_leaf_weight(objective, train_rows),
+    )
     return (
         config,
         objective,
         {key: value for key, value in configuration.to_dict(config).items() if key not in FREE_TO_CHANGE},
     )
+
+
+def _min_leaf_weight(objective: Objective, train_rows: rows.TreeData) -> float:
+    """With few rows of the rarer class no leaf reaches `MIN_LEAF_WEIGHT`, and all rows would have the same prediction."""
+    if objective.kind != "binary":
+        return MIN_LEAF_WEIGHT
+    target, weight = train_rows.column_of_all(objective.target), objective.task.weight
+    weights = train_rows.column_of_all(weight) if weight else np.ones(len(target))
+    is_learned = ~np.isnan(target.astype(np.float64)) & (weights > 0)
+    total = float(weights[is_learned].sum())
+    share = float((weights * target)[is_learned].sum()) / (total or 1.0)
+    return min(MIN_LEAF_WEIGHT, share * (1 - share) * total / LEAST_LEAVES)
 
 
 def _start(config: TreesConfig, resume: str, checkpoints: Checkpoints, state: dict[str, Any]) -> dict[str, Any]:
@@ -205,17 +260,17 @@ def _start(config: TreesConfig, resume: str, checkpoints: Checkpoints, state: di
         if not config.overwrite and (summary := _finished_summary(config, state)):
             checkpoints.clear()
             stored.clear(config.out)
-            print(f"{config.out} is whole already", file=sys.stderr)
+            print(f"{config.out} is complete already", file=sys.stderr)
             return {"summary": summary}
     with suppress(_Probed), folders.new_folder(config.out, config.overwrite, KIND):
         raise _Probed  # an `out` that cannot be written is refused before the training
     checkpoint = checkpoints.newest_valid() if resume else None
     if resume == "last" and not checkpoint:
-        raise UserError(f"there is no checkpoint to go on from in {checkpoints.folder}: start without --resume")
+        raise UserError(f"there is no checkpoint to resume from in {checkpoints.folder}: start without --resume")
     if not resume and checkpoints.all() and not config.overwrite:
         raise UserError(
             f"{checkpoints.folder} holds a training that was not finished: add --resume auto to go on with it, or "
-            "overwrite=true to begin anew"
+            "overwrite=true to start again"
         )
     if not checkpoint:
         checkpoints.clear()
@@ -228,13 +283,13 @@ def _start(config: TreesConfig, resume: str, checkpoints: Checkpoints, state: di
         if config.memory != "auto":
             raise UserError(
                 f"{checkpoints.folder} was written with memory={saved['memory']}, and with {config.memory} LightGBM would "
-                "bin otherwise: give it that again, or begin anew without --resume and with overwrite=true"
+                "bin otherwise: give it that again, or start again without --resume and with overwrite=true"
             )
         mode = saved["memory"]
-    print(f"going on after {len(saved['history'])} trees", file=sys.stderr)
+    print(f"continues after {len(saved['history'])} trees", file=sys.stderr)
     if saved["num_ranks"] != state["num_ranks"]:
         print(
-            f"they were grown on {saved['num_ranks']} ranks, the others will be on {state['num_ranks']}: "
+            f"they were trained on {saved['num_ranks']} ranks, the others will be on {state['num_ranks']}: "
             "the member will be as good, not the same to the bit",
             file=sys.stderr,
         )
@@ -303,7 +358,7 @@ def _finished_summary(config: TreesConfig, state: dict[str, Any]) -> dict[str, A
 
 def _check_same_training(folder: Path, saved: dict[str, Any], state: dict[str, Any]) -> None:
     """Raise `UserError` if a checkpoint with the state `saved` was written with other data or settings."""
-    fix = "give it those again, or begin anew without --resume and with overwrite=true"
+    fix = "give it those again, or start again without --resume and with overwrite=true"
     if saved["fingerprint"] != state["fingerprint"]:
         raise UserError(f"{folder} was trained on other prepared data: {fix}")
     if saved.get("scaling", dataclasses.asdict(Scaling())) != state["scaling"]:
@@ -334,19 +389,28 @@ def _check_same_trees(group: RankGroup, library: ModuleType, booster: Any) -> No
 
 
 def _write(
-    config: TreesConfig, library: ModuleType, result: copies.TrainingResult, summary: dict[str, Any], seen: dict[str, Any]
+    config: TreesConfig,
+    library: ModuleType,
+    objective: Objective,
+    about: dict[str, Any],
+    result: copies.TrainingResult,
+    newest: copies.TrainingResult | None,
+    learned: list[rows.TreeData],
+    summary: dict[str, Any],
 ) -> None:
+    """Write the member's folder. learned : the rows of `result`; those of `newest` are these and blend."""
     with folders.new_folder(config.out, config.overwrite, KIND) as folder:
-        files = model_files(library.FILE, len(result.models))
+        _write_models(folder, config, library, result, summary, unknown.describe(objective, learned))
+        if newest:
+            blend = rows.TreeData(config.data, BLEND, about)
+            more, seen = {"rows": summary["rows"] + len(blend)}, unknown.describe(objective, [*learned, blend])
+            _write_models(folder / NEWEST, config, library, newest, summary | more, seen)
+            folders.write_manifest(folder / NEWEST, {"kind": KIND})
         gains = Counter[str]()
-        for file, model in zip(files, result.models, strict=True):
-            (folder / file).write_bytes(library.to_bytes(model.booster))
+        for model in result.models:
             gains.update(library.importance(model.booster))
-        folders.write_json(folder / unknown.FILE, seen)
-        names = library.feature_names(result.models[0].booster)
-        if any(model.encoding.codes for model in result.models):
-            folders.write_json(folder / target_encoding.FILE, [model.encoding.to_dict(names) for model in result.models])
-        importance = {name: gain / len(files) for name, gain in sorted(gains.items(), key=lambda item: -item[1])}
+        number = len(result.models)
+        importance = {name: gain / number for name, gain in sorted(gains.items(), key=lambda item: -item[1])}
         folders.write_json(folder / "importance.json", importance)
         if result.out_of_fold is None:
             draw_importance(importance, folder / "importance.png", config.library)
@@ -354,12 +418,30 @@ def _write(
             out_of_fold.write(folder, summary["fingerprint"], result.out_of_fold)
         if result.permutation is not None:
             folders.write_json(folder / "permutation.json", result.permutation)
-        folders.write_json(folder / "config.json", configuration.to_dict(config))
         with open(folder / "metrics.jsonl", "w", encoding="utf-8") as lines:
             for number, values in enumerate(result.history, start=1):
                 lines.write(json.dumps({"kind": "val", "step": number, **values}) + "\n")
-        folders.write_json(folder / "summary.json", summary)
         folders.write_manifest(folder, {"kind": KIND})
+
+
+def _write_models(
+    folder: Path,
+    config: TreesConfig,
+    library: ModuleType,
+    result: copies.TrainingResult,
+    summary: dict[str, Any],
+    seen: dict[str, Any],
+) -> None:
+    """Write the files from which `predict.TreeMember` predicts."""
+    folder.mkdir(exist_ok=True)
+    for file, model in zip(model_files(library.FILE, len(result.models)), result.models, strict=True):
+        (folder / file).write_bytes(library.to_bytes(model.booster))
+    folders.write_json(folder / unknown.FILE, seen)
+    if any(model.encoding.codes for model in result.models):
+        names = library.feature_names(result.models[0].booster)
+        folders.write_json(folder / target_encoding.FILE, [model.encoding.to_dict(names) for model in result.models])
+    folders.write_json(folder / "config.json", configuration.to_dict(config))
+    folders.write_json(folder / "summary.json", summary)
 
 
 def draw_importance(importance: dict[str, float], file: Path, title: str) -> None:

@@ -24,7 +24,7 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from ensemble import folders
-from ensemble.errors import UserError
+from ensemble.errors import UserError, in_a_line
 from ensemble.trees.settings import SearchConfig
 
 try:
@@ -127,7 +127,7 @@ class Trials:
             elif error is None or isinstance(error, UserError):
                 self._remove_task()
             else:
-                self._set_status("failed", f"{type(error).__name__}: {' '.join(str(error).split())[:300]}")
+                self._set_status("failed", in_a_line(error))
 
     def _open_study(self) -> optuna.Study:
         file = (self.folder / JOURNAL).resolve()
@@ -145,7 +145,7 @@ class Trials:
                 if "about" not in study.user_attrs:
                     study.set_user_attr("about", self._agreed)
         except ValueError as error:
-            raise UserError(f"{file} is damaged ({error}): begin anew with overwrite=true and without --resume") from None
+            raise UserError(f"{file} is damaged ({error}): start again with overwrite=true and without --resume") from None
         for name, value in study.user_attrs["about"].items():
             if value != self._agreed.get(name):
                 raise UserError(

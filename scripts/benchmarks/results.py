@@ -3,6 +3,7 @@
 import dataclasses
 import re
 from types import ModuleType
+from typing import ClassVar
 
 WORD_START = re.compile(r"(?<=[a-z0-9])(?=[A-Z])")
 
@@ -11,6 +12,8 @@ WORD_START = re.compile(r"(?<=[a-z0-9])(?=[A-Z])")
 class Results:
     """Where the figures are written."""
 
+    module: ClassVar[str] = "measure"
+    """The module of the benchmark's folder with the function that measures, which has the name of the command."""
     results: str = "slurm/results"
     """The folder for the JSON file; the same for every benchmark."""
 

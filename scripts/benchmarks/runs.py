@@ -24,9 +24,8 @@ def launcher(
 ) -> list[str | Path]:
     """Before a script: start it on `ranks` ranks of this machine, by the YAML `configuration` or that of the hardware."""
     yaml = configuration or ROOT / "accelerate_configs" / f"{'single' if ranks == 1 else 'multi'}_{hardware}.yaml"
-    accelerate = Path(sys.executable).with_name("accelerate")
-    options = ["--quiet", "--config_file", yaml, "--num_processes", str(ranks)]
-    return ["env", f"OMP_NUM_THREADS={threads}", accelerate, "launch", *options]
+    accelerate = Path(sys.executable).with_name("accelerate-launch")  # which does not load Accelerate's other commands
+    return ["env", f"OMP_NUM_THREADS={threads}", accelerate, "--quiet", "--config_file", yaml, "--num_processes", str(ranks)]
 
 
 @dataclasses.dataclass(frozen=True)

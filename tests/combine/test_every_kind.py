@@ -249,10 +249,10 @@ def test_what_each_member_adds_is_measured(kind: str) -> None:
 def test_a_target_of_another_kind_is_refused() -> None:
     """A class that no member knows, or a relevance below 0, would be scored as something else."""
     for kind, wrong, sentence in (
-        ("multiclass", 4.0, "there are 4 classes, from 0, but blend has 4"),
-        ("multiclass", 0.5, "there are 4 classes, from 0, but blend has 0.5"),
-        ("ranking", -1.0, "a relevance is 0 or more, but blend has -1"),
-        ("ranking", np.nan, "the target of row 3 of blend is no number"),
+        ("multiclass", 4.0, "there are 4 classes, from 0, but a target is 4"),
+        ("multiclass", 0.5, "there are 4 classes, from 0, but a target is 0.5"),
+        ("ranking", -1.0, "a relevance is 0 or more, but one is -1"),
+        ("ranking", np.nan, "the target of row 3 that weights are fitted on is no number"),
     ):
         blend = blend_of(kind, 400)
         blend.target[3] = wrong
@@ -260,7 +260,7 @@ def test_a_target_of_another_kind_is_refused() -> None:
             fitted(kind, blend)
     for kind in ("multiclass", "ranking"):
         blend = blend_of(kind, 400)
-        with pytest.raises(UserError, match="all 400 rows of blend have the target 0, so no weights can be fitted"):
+        with pytest.raises(UserError, match="all 400 rows that weights are fitted on have the target 0: prepare"):
             fitted(kind, blend._replace(target=np.zeros(400)))
     with pytest.raises(UserError, match="is for probabilities, and these members give scores"):
         fitted("ranking", blend_of("ranking", 400), calibration="platt")

@@ -22,10 +22,10 @@ def test_damaged_ensemble_is_refused() -> None:
 @pytest.mark.parametrize(
     ("change", "sentence"),
     [
-        ({"target": np.zeros(3000)}, "not one of the 3000 rows of blend is positive"),
-        ({"target": np.ones(3000)}, "not one of the 3000 rows of blend is negative"),
-        ({"target": np.full(3000, 3.5)}, "targets of 0 and 1, but blend has 3.5"),
-        ({"group": np.full(3000, 140)}, "all rows of the blend split are of one group \\(140\\)"),
+        ({"target": np.zeros(3000)}, "not one of the 3000 rows that weights are fitted on is positive"),
+        ({"target": np.ones(3000)}, "not one of the 3000 rows that weights are fitted on is negative"),
+        ({"target": np.full(3000, 3.5)}, "targets of 0 and 1, but one is 3.5"),
+        ({"group": np.full(3000, 140)}, "all rows that weights are fitted on are of one group \\(140\\)"),
     ],
 )
 def test_unusable_blend_is_refused(change: dict[str, np.ndarray], sentence: str) -> None:
@@ -73,7 +73,10 @@ def test_foreign_members_are_named() -> None:
         ({"combiner": "logistic", "kind": "regression"}, "there is no combiner 'logistic' for regression targets"),
         ({"calibration": "beta"}, "there is no calibration 'beta': name auto, none, platt, temperature, isotonic"),
         ({"calibration": "platt", "kind": "regression"}, "is for probabilities, and these members give values"),
-        ({"target": np.full(3000, np.nan), "kind": "regression"}, "the target of row 0 of blend is no number"),
+        (
+            {"target": np.full(3000, np.nan), "kind": "regression"},
+            "the target of row 0 .* is no number",
+        ),
         ({"predictions": np.full((3000, 3), np.inf), "outputs": ["score"] * 3}, "predicts inf in row 0, which is no number"),
     ],
 )

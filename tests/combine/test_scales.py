@@ -23,6 +23,14 @@ def test_platt_scaling_recovers_the_line() -> None:
     assert expit(backwards.intercept) == pytest.approx(target.mean(), abs=1e-4)
 
 
+def test_equal_logits_keep_their_order_on_other_rows() -> None:
+    """Members that learn blend afterwards differ on later rows: a slope of 0 would make all of them equal."""
+    target = np.repeat([0.0, 1.0], [90, 10])
+    line = platt_scale(target, np.full(100, -7.3))
+    assert line.slope == 1
+    assert expit(line(np.array(-7.3))) == pytest.approx(0.1, abs=0.01)
+
+
 @pytest.mark.parametrize("calibration", CALIBRATORS["binary"])
 def test_calibrators_calibrate(calibration: str) -> None:
     """Probabilities would not be those that are seen."""
@@ -43,7 +51,7 @@ def test_isotonic_needs_many_rows() -> None:
     target, predictions, group = market()
     num_positive = int(target.sum())
     assert num_positive < ISOTONIC_LEAST
-    with pytest.raises(UserError, match=f"isotonic needs 1,000 rows of the rarer class, and blend has {num_positive}: use"):
+    with pytest.raises(UserError, match=f"isotonic needs 1,000 rows of the rarer class, and there are {num_positive}: use"):
         fit(target, predictions, group, NAMES, calibration="isotonic")
     target, predictions, group = market(12_000)
     ensemble = fit(target, predictions, group, NAMES, calibration="isotonic")

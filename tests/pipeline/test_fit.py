@@ -118,20 +118,20 @@ def killed(
 def test_a_fit_killed_at_any_stage_continues_to_the_same_bits(
     table: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    """A fit of an hour would begin anew, or end with another ensemble than one that was never killed."""
+    """A fit of an hour would start again, or end with another ensemble than one that was never killed."""
     from ensemble.predictor import fit as combiner
 
     fit(table, tmp_path / "whole")
     out = tmp_path / "out"
-    killed(monkeypatch, table, out, run, "_print_progress")
+    killed(monkeypatch, table, out, run.Fit, "print")
     prepared = (out / "prepared/manifest.json").stat().st_mtime_ns
     for number, module in enumerate(
         [(train, "_write", 1, True), (train, "_write", 1), (combiner, "fit", 1), (combiner, "fit", 1, True)]
     ):
         killed(monkeypatch, table, out, *module, resume=True)
-        assert capsys.readouterr().err.count("is whole already") == [0, 1, 1, 2][number]
+        assert capsys.readouterr().err.count("is complete already") == [0, 1, 1, 2][number]
     board = fit(table, out, resume=True)
-    assert capsys.readouterr().err.count("is whole already") == 2
+    assert capsys.readouterr().err.count("is complete already") == 2
     assert (out / "prepared/manifest.json").stat().st_mtime_ns == prepared
     assert {row["member"] for row in board} == {"ensemble", "lightgbm", "xgboost", "base rate"}
     expected, result = bits(tmp_path / "whole"), bits(out)
@@ -159,7 +159,7 @@ def test_incomplete_preparation_is_removed(table: Path, tmp_path: Path, monkeypa
 def test_going_on_needs_the_same_settings(table: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """Half of the members would be of another target, and their ensemble be of neither."""
     out = tmp_path / "out"
-    killed(monkeypatch, table, out, run, "_print_progress")
+    killed(monkeypatch, table, out, run.Fit, "print")
     before = snapshot(out)
     for other in ({"seed": 1}, {"members": ("xgboost",)}, {"num_folds": 4}, {"drop": ()}):
         with pytest.raises(UserError, match=r"out was fitted with other settings: give the same, or add overwrite=true"):
@@ -180,7 +180,7 @@ def test_going_on_with_a_moved_file(table: Path, tmp_path: Path) -> None:
 def test_going_on_with_other_files_is_refused(table: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """A corrected table would be believed to be learned, while all members are of the old one."""
     out = tmp_path / "out"
-    killed(monkeypatch, table, out, run, "_print_progress")
+    killed(monkeypatch, table, out, run.Fit, "print")
     before, content = snapshot(out), table.read_bytes()
     table.write_bytes(content.replace(b"coral", b"denim", 1))
     with pytest.raises(
@@ -223,7 +223,7 @@ def test_anew_means_all_of_it(
     killed(monkeypatch, table, out, train, "_write", 1, True, resume=True)
     capsys.readouterr()
     fit(table, out, resume=True)
-    assert capsys.readouterr().err.count("is whole already") == 1
+    assert capsys.readouterr().err.count("is complete already") == 1
     expected, result = bits(tmp_path / "expected"), bits(out)
     assert expected.keys() == result.keys()
     assert [name for name in result if result[name] != expected[name] and "predictions/" not in name] == []
@@ -261,7 +261,7 @@ def test_a_mistake_leaves_nothing(
     """A folder would be in the way of the corrected command; or an earlier fit be half replaced."""
     out = tmp_path / "deep" / "out"
     if is_begun:
-        killed(monkeypatch, table, out, run, "_print_progress")
+        killed(monkeypatch, table, out, run.Fit, "print")
     before = snapshot(tmp_path)
     with pytest.raises(UserError) as caught:
         fit(table, out, **{"overwrite": is_begun, **settings})

@@ -78,12 +78,12 @@ def test_killed_between_its_parts_it_ends_with_the_same_bits(start: Callable[...
     assert len(list((out / "rankings").glob("*.parquet"))) == 6
     done = start("out", *resume, statement=GROWING)  # when LightGBM is whole
     assert done.returncode == -signal.SIGKILL, done.stderr
-    assert "sasrec is whole already" in done.stderr
+    assert "sasrec is complete already" in done.stderr
     assert "predicting with" not in done.stderr
     times_before |= times(out / "candidates")
     done = start("out", *resume)
     assert done.returncode == 0, done.stderr
-    assert "lightgbm is whole already" in done.stderr
+    assert "lightgbm is complete already" in done.stderr
     assert {file: file.stat().st_mtime_ns for file in times_before} == times_before
     assert {path.name for path in out.iterdir()} == FILES
 

@@ -62,7 +62,7 @@ def start(table: Path, tmp_path: Path, child: Callable[..., Any]) -> Callable[..
 
 
 def test_killed_and_stopped_it_ends_with_the_same_bits(start: Callable[..., Any], tmp_path: Path) -> None:
-    """A job that is requeued would begin anew, stop for ever, or end with another ensemble."""
+    """A job that is requeued would start again, stop for ever, or end with another ensemble."""
     resume = ("--resume", "auto")
     done = start("out", *resume, statement=PREPARING)
     assert done.returncode == -signal.SIGKILL, done.stderr
@@ -73,12 +73,12 @@ def test_killed_and_stopped_it_ends_with_the_same_bits(start: Callable[..., Any]
     assert (tmp_path / "out/members/lightgbm.checkpoint/status").read_text() == "preempted\n"
     done = start("out", *resume, statement=KILLED)  # when 20 trees more are grown, and some of them anew
     assert done.returncode == -signal.SIGKILL, done.stderr
-    assert "going on after 20 trees" in done.stderr
+    assert "continues after 20 trees" in done.stderr
     done = start("out", *resume, statement=COMBINING)
     assert done.returncode == 143, done.stderr
     done = start("out", *resume)
     assert done.returncode == 0, done.stderr
-    assert "lightgbm is whole already" in done.stderr
+    assert "lightgbm is complete already" in done.stderr
     board = done.stdout.splitlines()
     assert "out of fold" in board[-5]
     whole = start("whole")

@@ -72,11 +72,11 @@ TABLES: dict[str, tuple[bytes, str]] = {
     ),
     "binary garbage": (
         bytes(range(256)) * 40,
-        "40 of 40 rows are bad (100.00%, allowed are 1.00%): correct the files, or allow more",
+        r"x.csv has a column whose name '\x00\x01\x02\x03\x04\x05\x06\x07\x08' holds a NUL byte: rename it, or check",
     ),
     "zeros": (
         bytes(4000),
-        "x.csv has no rows below its header: check how it was made, or leave it out",
+        "x.csv has a column whose name '" + 20 * r"\x00" + "' holds a NUL byte: rename it, or check the file",
     ),
     "a picture": (
         b"\x89PNG\r\n\x1a\n" + bytes(range(256)) * 9,

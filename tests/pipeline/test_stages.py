@@ -39,8 +39,8 @@ def test_stages_make_the_same_ensemble(
     run_stages(config)
     once = capsys.readouterr().err
     assert "already" not in once, "a task did another's share"
-    assert sorted(line for line in once.splitlines() if line.startswith("grown")) == [
-        f"grown: copy {copy} of {tmp_path}/out/members/{name}" for copy in range(3) for name in ("lightgbm", "xgboost")
+    assert sorted(line for line in once.splitlines() if line.startswith("trained")) == [
+        f"trained: copy {copy} of {tmp_path}/out/members/{name}" for copy in range(3) for name in ("lightgbm", "xgboost")
     ]
     assert sorted(path.name for path in (tmp_path / "out").iterdir()) == ["fit.json", "members", "network.words", "prepared"]
     assert sorted(path.name for path in (tmp_path / "out/members").iterdir()) == ["lightgbm", "xgboost"]
@@ -135,7 +135,7 @@ def test_a_complete_network_is_not_trained_again(
         (folder / "status").write_text(f"{status}\n")
         assert network.train(member, tmp_path, folder, {"recipe": "table"}, config, 0.0, True)
         assert options == [["--resume", "auto"]] * number
-    assert "mlp is whole already" in capsys.readouterr().err
+    assert "mlp is complete already" in capsys.readouterr().err
     (folder / folders.NAME).unlink()  # as a run leaves it that goes on
     assert network.train(member, tmp_path, folder, {"recipe": "table"}, config, 0.0, True)
     assert len(options) == 2

@@ -36,8 +36,8 @@ class Recorder:
             self.seconds_of[member.name] = seconds
             self.clock.now += self.takes.get(member.name, 0)
 
-        def finish(out: Path, manifest: Any, trained: list[Any], *rest: Any) -> list[Any]:
-            self.finished = [member.name for member in trained]
+        def finish(fit: run.Fit, *rest: Any) -> list[Any]:
+            self.finished = [member.name for member in fit.trained]
             return []
 
         monkeypatch.setattr(run, "train_trees", train_trees)

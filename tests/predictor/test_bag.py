@@ -39,6 +39,7 @@ def openmp() -> None:
 
 def config(data: Path, out: Path, **settings: Any) -> TreesConfig:
     values = {"num_rounds": 25, "early_stopping_rounds": 25, "learning_rate": 0.3, "threads": 1, "folds": True}
+    values["min_leaf_weight"] = 10.0  # with smaller leaves, the rows of the first folds are fitted by chance
     return TreesConfig(library="xgboost", data=str(data), out=str(out), **{**values, **settings})
 
 
@@ -217,7 +218,8 @@ def test_the_name_of_a_bag_is_of_all_its_copies(copied: Path) -> None:
 def test_a_killed_bag_goes_on_with_the_next_copy(trained: Path, folded: Path, tmp_path: Path) -> None:
     """Hours of training would be lost, or the bag end otherwise than one that nothing cut short."""
     settings = config(folded, Path("bag"))
-    words = [f"{name}={getattr(settings, name)}" for name in ("num_rounds", "early_stopping_rounds", "learning_rate")]
+    names = ("num_rounds", "early_stopping_rounds", "learning_rate", "min_leaf_weight")
+    words = [f"{name}={getattr(settings, name)}" for name in names]
     line = [sys.executable, TREES, f"data={folded}", "out=bag", "folds=true", "threads=1", *words]
     with started(line, tmp_path, tmp_path / "errors") as process:
         while not (tmp_path / "bag/1/summary.json").exists():
@@ -229,7 +231,7 @@ def test_a_killed_bag_goes_on_with_the_next_copy(trained: Path, folded: Path, tm
     code, output = run([*line, "--resume", "auto"], tmp_path)
     assert code == 0, output
     assert f"{tmp_path.name}" not in output
-    assert "bag/0 is whole already" in output
+    assert "bag/0 is complete already" in output
     assert (tmp_path / "bag/0/model.ubj").stat() == before
     for number in range(NUM_FOLDS + 1):
         resumed, uninterrupted = (folder / f"{number}/model.ubj" for folder in (tmp_path / "bag", trained))

@@ -61,15 +61,15 @@ def test_a_table(login: Login, table: Path, tmp_path: Path) -> None:
     for task, (copy, files) in zip(tasks, first, strict=True):
         log = task.completed().log()
         assert task.facts()["Restarts"] == "1"
-        assert log.count(f"grown: {copy}") == log.count(f"{copy} is grown already") == 1, log
+        assert log.count(f"trained: {copy}") == log.count(f"{copy} is trained already") == 1, log
         assert files == written(out, copy), "it was written anew"
     login.cluster.slurm("scontrol", "release", jobs["members"].id)
     assert re.search(r"^fit_copies \d+: lost: .*: requeued$", tasks[0].log(), re.MULTILINE)
     assert re.search(r"^fit_copies \d+: preempted by a signal, saved: requeued$", tasks[1].log(), re.MULTILINE)
-    grown = [copy for task in tasks for copy in re.findall(r"^grown: (copy .*)$", task.log(), re.MULTILINE)]
+    grown = [copy for task in tasks for copy in re.findall(r"^trained: (copy .*)$", task.log(), re.MULTILINE)]
     assert len(grown) == len(set(grown)) == 3 * NUM_FOLDS
     assert "done: no neural member is planned" in jobs["neural"].completed().log()
-    assert jobs["fit"].completed().log().count("is whole already") == 3
+    assert jobs["fit"].completed().log().count("is complete already") == 3
     ended_well(alone)
     same(out, local)
     words = (f"ensemble={out}/ensemble", f"source=[{table}]", f"out={tmp_path}/new")
@@ -79,8 +79,8 @@ def test_a_table(login: Login, table: Path, tmp_path: Path) -> None:
 
 def interrupted_after_a_copy(task: Job, is_killed: bool) -> tuple[str, dict[Path, tuple[int, int]]]:
     """Kill the process of a task, or warn it, once a copy is grown; that copy, and its files."""
-    task.until(lambda: "\ngrown: copy" in task.log(), "grow a copy")
-    (copy,) = re.findall(r"^grown: (copy .*)$", task.log(), re.MULTILINE)[:1]
+    task.until(lambda: "\ntrained: copy" in task.log(), "grow a copy")
+    (copy,) = re.findall(r"^trained: (copy .*)$", task.log(), re.MULTILINE)[:1]
     if is_killed:
         process(task).kill()
     else:

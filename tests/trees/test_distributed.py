@@ -362,7 +362,7 @@ def test_a_killed_rank_is_recovered_from(victim: int, trained: Path, market: Pat
     assert not (tmp_path / "out").exists()
     ends = start(line, 2).ends()
     assert [end[0] for end in ends] == [0, 0], ends
-    assert "going on after " in ends[0][2]
+    assert "continues after " in ends[0][2]
     assert model(tmp_path / "out") == model(trained / "two")
     assert [path.name for path in tmp_path.iterdir()] == ["out"]
 
@@ -378,9 +378,7 @@ def test_a_signal_to_one_rank_stops_all(trained: Path, market: Path, tmp_path: P
     assert (tmp_path / "out.checkpoint/status").read_text() == "preempted\n"
     ((code, _, errors),) = start(line, 1).ends()
     assert code == 0, errors
-    assert (
-        "they were grown on 2 ranks, the others will be on 1: the member will be as good, not the same to the bit" in errors
-    )
+    assert "they were trained on 2 ranks, the others will be on 1: the member will be as good, not the same to" in errors
     assert abs(score(tmp_path / "out", market, "test") - score(trained / "two", market, "test")) < TOLERANCE
 
 

@@ -1,14 +1,17 @@
 """Trees grown anew on train and validation: as many, of those rows, and to the same bits after an interruption."""
 
+import dataclasses
+import shutil
 from pathlib import Path
 
+import numpy as np
 import pytest
 
 from ensemble import folders
 from ensemble.trees import rows
 from ensemble.trees import train as member
 from ensemble.trees.boosting import Stopped, Training
-from ensemble.trees.predict import library_module
+from ensemble.trees.predict import NEWEST, TreeMember, library_module
 from ensemble.trees.settings import TreesConfig
 
 
@@ -28,12 +31,53 @@ def test_a_refit_is_a_training_on_both_splits(library: str, prepared: Path, tmp_
     assert summary["rows"] == about["splits"]["train"]["rows"] + about["splits"]["validation"]["rows"]
     train, validation = (rows.TreeData(prepared, split, about) for split in ("train", "validation"))
     module = library_module(library)
-    by_hand = settings(library, prepared, tmp_path, memory="in_core")
+    by_hand, _, _ = member.resolve(settings(library, prepared, tmp_path, memory="in_core"), train)
     by_hand = TreesConfig(**{**vars(by_hand), "num_rounds": summary["trees"], "early_stopping_rounds": 1000})
     booster, history, _ = module.train(by_hand, train.joined(validation), validation, Training(is_refit=True))
     assert len(history) == summary["trees"]
     assert module.to_bytes(booster) == module.to_bytes(module.load(tmp_path / "refit" / module.FILE))
     assert (tmp_path / "refit" / module.FILE).read_bytes() != (tmp_path / "plain" / module.FILE).read_bytes()
+
+
+def test_blend_is_learned_by_the_trees_that_predict_later_splits(library: str, prepared: Path, tmp_path: Path) -> None:
+    """The newest rows would be left out, or weights would be fitted on predictions of rows that the trees learned."""
+    summary = member.train(settings(library, prepared, tmp_path / "refit", refit=True))
+    about = folders.read_manifest(prepared)
+    train, validation, blend = (rows.TreeData(prepared, split, about) for split in ("train", "validation", "blend"))
+    module = library_module(library)
+    by_hand, _, _ = member.resolve(settings(library, prepared, tmp_path, memory="in_core"), train)
+    by_hand = TreesConfig(**{**vars(by_hand), "num_rounds": summary["trees"]})
+    joined = train.joined(validation).joined(blend)
+    booster, _, _ = module.train(by_hand, joined, validation, Training(is_refit=True))
+    newest = tmp_path / "refit" / NEWEST
+    assert module.to_bytes(booster) == module.to_bytes(module.load(newest / module.FILE))
+    assert folders.read_json(newest / "summary.json")["rows"] == len(joined)
+    earlier = shutil.copytree(tmp_path / "refit", tmp_path / "earlier", ignore=shutil.ignore_patterns(NEWEST))
+    content = {name: value for name, value in folders.read_json(earlier / "manifest.json").items() if name == "kind"}
+    (earlier / "manifest.json").unlink()
+    folders.write_manifest(earlier, content)
+    for split, folder in (("blend", earlier), ("test", newest), ("forecast", newest)):
+        expected = TreeMember(folder).predict(prepared, split)["prediction"]
+        assert np.array_equal(TreeMember(tmp_path / "refit").predict(prepared, split)["prediction"], expected), split
+    other = TreeMember(earlier).predict(prepared, "test")["prediction"]
+    assert not np.array_equal(other, TreeMember(newest).predict(prepared, "test")["prediction"])
+
+
+def test_rows_with_few_positives_can_be_split(prepared: Path) -> None:
+    """With 24 positives no leaf reaches the default weight, and every row would have the same prediction."""
+    about = folders.read_manifest(prepared)
+    train = rows.TreeData(prepared, "train", about)
+    hot = np.flatnonzero(train.column("hot") == 1)[:24]
+    few = train.take(np.union1d(hot, np.flatnonzero(train.column("hot") == 0)[:600]))
+    config, _, _ = member.resolve(settings("xgboost", prepared, prepared), few)
+    assert config.min_leaf_weight == pytest.approx(24 * 600 / 624 / 20)
+    assert member.resolve(settings("xgboost", prepared, prepared, min_leaf_weight=7.0), few)[0].min_leaf_weight == 7.0
+    small = few.take(np.arange(len(few)))
+    small.task = dataclasses.replace(few.task, weight="weight")
+    column = few.column
+    small.column = lambda name: np.full(len(few), 1e-4) if name == "weight" else column(name)  # type: ignore[method-assign]
+    config, _, _ = member.resolve(settings("xgboost", prepared, prepared), small)
+    assert config.min_leaf_weight == pytest.approx(1e-4 * 24 * 600 / 624 / 20)
 
 
 def test_all_trees_are_kept_though_an_earlier_number_scored_better(library: str, prepared: Path, tmp_path: Path) -> None:

@@ -144,7 +144,7 @@ def test_killed_by_force_it_ends_with_the_same_bits(library: str, prepared: Path
     process = start(library, prepared, tmp_path / "killed", "--resume", "auto")
     _, errors = process.communicate(timeout=120)
     assert process.returncode == 0, errors
-    assert "going on after " in errors
+    assert "continues after " in errors
     train.train(config(library, prepared, tmp_path / "whole", **{**LONG, "checkpoint_s": 1000.0}))
     assert model(tmp_path / "killed") == model(tmp_path / "whole")
     assert sorted(path.name for path in tmp_path.iterdir()) == ["killed", "whole"]
@@ -191,7 +191,7 @@ def test_a_damaged_checkpoint_is_named_and_passed_over(
     train.train(settings, "last")
     said = capsys.readouterr()
     assert f"passing over a damaged checkpoint, now damaged-{newest.name}: " in said.out
-    assert "going on after 14 trees" in said.err
+    assert "continues after 14 trees" in said.err
     assert model(tmp_path / "out") == model(tmp_path / "whole")
 
     (tmp_path / "both.checkpoint" / before.name / "state.json").write_text("{}")
@@ -222,7 +222,7 @@ def test_going_on_is_asked_for(prepared: Path, tmp_path: Path, monkeypatch: pyte
     """A day's trees would be thrown away by a line without --resume, or a new training be mixed with an old one."""
     settings = config("xgboost", prepared, tmp_path / "out")
     with pytest.raises(
-        UserError, match=r"there is no checkpoint to go on from in .*out\.checkpoint: start without --resume"
+        UserError, match=r"there is no checkpoint to resume from in .*out\.checkpoint: start without --resume"
     ):
         train.train(settings, "last")
     assert list(tmp_path.iterdir()) == []
@@ -278,7 +278,7 @@ def test_what_is_whole_is_left_alone(
     (tmp_path / ".out.writing-0123abcd").mkdir()
     assert train.train(settings, "auto") == output
     assert (tmp_path / "out/manifest.json").stat().st_mtime_ns == before
-    assert "is whole already" in capsys.readouterr().err
+    assert "is complete already" in capsys.readouterr().err
     assert [path.name for path in tmp_path.iterdir()] == ["out"]
     with pytest.raises(UserError, match=r"exists already: choose another folder, or add overwrite=true"):
         train.train(config("xgboost", prepared, tmp_path / "out", seed=1), "auto")

@@ -97,7 +97,7 @@ def test_a_killed_task_goes_on(
     del grown[:]
     single_copy.train_copy(config, 0)
     assert not grown
-    assert capsys.readouterr().err.endswith(f"copy 0 of {tmp_path}/m is grown already\n")
+    assert capsys.readouterr().err.endswith(f"copy 0 of {tmp_path}/m is trained already\n")
     for number in (1, 2):
         single_copy.train_copy(config, number)
     train.train(config, "auto")

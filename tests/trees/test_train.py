@@ -109,8 +109,9 @@ def test_one_seed_gives_one_model(library: ModuleType, prepared: Path, tmp_path:
 def test_training_stops_early_by_average_precision(library: ModuleType, prepared: Path, tmp_path: Path) -> None:
     """The log loss would choose the round: with few positives that is another one, and all trees would be kept."""
     settings = config(
-        library, prepared, tmp_path / "out", num_rounds=200, early_stopping_rounds=8, learning_rate=0.4, seed=3
-    )
+        library, prepared, tmp_path / "out", num_rounds=200, early_stopping_rounds=8, learning_rate=0.4, seed=3,
+        min_leaf_weight=10.0,
+    )  # fmt: skip
     summary = train.train(settings)
     history = [json.loads(line) for line in (tmp_path / "out/metrics.jsonl").read_text().splitlines()]
     precision = [entry["average_precision"] for entry in history]

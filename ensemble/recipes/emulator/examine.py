@@ -17,12 +17,11 @@ The report runs this in a process of its own, since PyTorch and the tree librari
 
 import dataclasses
 from collections.abc import Callable
-from typing import TYPE_CHECKING, Any
+from typing import Any
+
+import numpy as np
 
 from ensemble import configuration, errors
-
-if TYPE_CHECKING:
-    import numpy as np
 
 NUM_SAMPLED = 300
 """Entries of the Jacobians in `sample`."""
@@ -55,8 +54,6 @@ class ExamineConfig:
 def scores(member: str, data: str, split: str) -> dict[str, Any]:
     """The content of scores.json. Raises `UserError` for a damaged checkpoint, and for data it was not trained on."""
     from pathlib import Path
-
-    import numpy as np
 
     from ensemble import folders
     from ensemble.data.inputs import refuse_foreign
@@ -111,7 +108,7 @@ def scores(member: str, data: str, split: str) -> dict[str, Any]:
     }
 
 
-def _in_pieces(function: Callable[[Any], Any], inputs: "np.ndarray", at_once: int) -> "np.ndarray":
+def _in_pieces(function: Callable[[Any], Any], inputs: np.ndarray, at_once: int) -> np.ndarray:
     """The results for all inputs, float64."""
     import torch
 
@@ -120,18 +117,14 @@ def _in_pieces(function: Callable[[Any], Any], inputs: "np.ndarray", at_once: in
         return torch.cat([function(piece) for piece in pieces]).double().numpy()
 
 
-def _sample(true: "np.ndarray", network: "np.ndarray") -> dict[str, list[float]]:
+def _sample(true: np.ndarray, network: np.ndarray) -> dict[str, list[float]]:
     """The same entries of both, drawn from the larger ones, since most entries are almost 0."""
-    import numpy as np
-
     large = np.flatnonzero(np.abs(true) > LEAST_SHOWN * np.abs(true).max())
     chosen = np.random.default_rng(0).choice(large, min(NUM_SAMPLED, len(large)), replace=False)
     return {"true": np.round(true[chosen], 5).tolist(), "network": np.round(network[chosen], 5).tolist()}
 
 
-def _compared(slopes: "np.ndarray", truth: "np.ndarray") -> dict[str, float]:
-    import numpy as np
-
+def _compared(slopes: np.ndarray, truth: np.ndarray) -> dict[str, float]:
     magnitude = np.abs(truth)
     return {
         "error": float(np.linalg.norm(slopes - truth) / np.linalg.norm(truth)),
@@ -141,17 +134,14 @@ def _compared(slopes: "np.ndarray", truth: "np.ndarray") -> dict[str, float]:
     }
 
 
-def _diagonal(jacobian: "np.ndarray", distance: int) -> "np.ndarray":
+def _diagonal(jacobian: np.ndarray, distance: int) -> np.ndarray:
     """The derivatives of each point by the point at `distance` places on the ring, (states, points)."""
-    import numpy as np
-
     point = np.arange(jacobian.shape[1])
     return jacobian[:, point, (point + distance) % len(point)]
 
 
-def _orbit(state: "np.ndarray", model: Any) -> dict[str, list[list[float]]]:
+def _orbit(state: np.ndarray, model: Any) -> dict[str, list[list[float]]]:
     """The first two points of a ring at each step of the true model and of the network, from one state."""
-    import numpy as np
     import torch
 
     from ensemble.recipes.emulator import lorenz96

@@ -8,9 +8,12 @@ Source: E. N. Lorenz, Predictability: a problem partly solved, ECMWF Seminar on 
 The last axis of every array is the ring; the axes before it are batch axes and are broadcast.
 """
 
+from collections.abc import Sequence
+
 import numpy as np
 
 NUM_POINTS = 40
+SHAPE = (NUM_POINTS,)
 FORCING = 8.0
 STEP = 0.05
 NUM_SPIN_UP_STEPS = 1000
@@ -61,12 +64,15 @@ def jacobian(states: np.ndarray) -> np.ndarray:
     return np.swapaxes(columns, -1, -2)
 
 
-def trajectory(num_states: int, seed: int, every: int = 1, num_points: int = NUM_POINTS) -> np.ndarray:
-    """States on the attractor, (num_states, N), `every` steps apart, after a spin-up of NUM_SPIN_UP_STEPS steps."""
-    state = FORCING + SPIN_UP_SPREAD * np.random.default_rng(seed).normal(size=num_points)
+def trajectory(num_states: int, seed: int | Sequence[int], every: int = 1, shape: tuple[int, ...] = SHAPE) -> np.ndarray:
+    """States on the attractor, (num_states, *shape), `every` steps apart, after a spin-up of NUM_SPIN_UP_STEPS steps.
+
+    shape : of a state, with the batch axes of several trajectories
+    """
+    state = FORCING + SPIN_UP_SPREAD * np.random.default_rng(seed).normal(size=shape)
     for _ in range(NUM_SPIN_UP_STEPS):
         state = step(state)
-    states = np.empty((num_states, num_points))
+    states = np.empty((num_states, *shape))
     for number in range(num_states):
         states[number] = state
         if number < num_states - 1:

@@ -10,7 +10,7 @@ variable is missing, has another order of dimensions, or has other units than in
 import dataclasses
 from collections.abc import Iterator, Sequence
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple, NoReturn
 
 import numpy as np
 
@@ -42,8 +42,7 @@ POSSIBLE = {
 """For each unit the smallest and the largest possible value."""
 
 
-@dataclasses.dataclass(frozen=True, kw_only=True)
-class Points:
+class Points(NamedTuple):
     """Points that are used, ordered by time, row and column."""
 
     inputs: np.ndarray
@@ -58,6 +57,9 @@ class Points:
     """(n,) int64, the row of the grid."""
     column: np.ndarray
     """(n,) int64, the column of the grid."""
+
+    def take(self, rows: np.ndarray) -> "Points":
+        return Points(*(values[rows] for values in self))
 
 
 @dataclasses.dataclass(frozen=True)
@@ -109,7 +111,8 @@ class Reader:
             yield from self._pieces(dataset, path)
 
     def _pieces(self, dataset: Any, path: Path) -> Iterator[tuple[int, Points]]:
-        fields = [self._field(dataset, path, name) for name in (sea_ice.OUTPUT, *self.names)]
+        stored = {name: getattr(self.config.names, name) for name in (sea_ice.OUTPUT, *self.names)}
+        fields = [_variable(dataset, path, variable, f"names.{name}") for name, variable in stored.items()]
         target, dims = fields[0], fields[0].dims
         if len(dims) not in (2, 3):
             raise UserError(
@@ -119,7 +122,7 @@ class Reader:
             if field.dims != dims:
                 _refuse_dimensions(path, field, dims, target.name)
         latitude, longitude, is_sea = self._grid(dataset, path, target)
-        scales = [self._scale(path, field, name) for field, name in zip(fields, (sea_ice.OUTPUT, *self.names), strict=True)]
+        scales = [self._scale(path, field, name) for field, name in zip(fields, stored, strict=True)]
         is_polar = np.abs(latitude) > self.config.min_latitude
         num_points = 0
         rows_at_once = max(1, self.config.chunk_points // latitude.shape[1])
@@ -201,9 +204,6 @@ class Reader:
         self.counts["concentration"] += int(is_point.sum() - is_ice.sum())
         return ice, is_ice
 
-    def _field(self, dataset: Any, path: Path, name: str) -> Any:
-        return _variable(dataset, path, getattr(self.config.names, name), f"names.{name}")
-
     def _of_grid(self, dataset: Any, path: Path, name: str, setting: str, target: Any) -> np.ndarray:
         """A variable of the grid, (rows, columns) float64."""
         variable = _variable(dataset, path, name, setting)
@@ -220,7 +220,6 @@ class Reader:
         if "longitude" in setting and variable.dims == grid[1:]:
             return np.broadcast_to(values, shape)
         _refuse_dimensions(path, variable, grid, target.name)
-        raise AssertionError
 
     def _scale(self, path: Path, field: Any, name: str) -> tuple[float, float]:
         """Factor and summand for the conversion to the unit of sea_ice.py, the same for all files."""
@@ -261,7 +260,7 @@ def _variable(dataset: Any, path: Path, name: str, setting: str) -> Any:
     return dataset[name]
 
 
-def _refuse_dimensions(path: Path, variable: Any, dims: Sequence[str], target: str) -> None:
+def _refuse_dimensions(path: Path, variable: Any, dims: Sequence[str], target: str) -> NoReturn:
     raise UserError(
         f"{path}: {variable.name} has the dimensions {_listed(variable.dims)}, but {target} needs {_listed(dims)} in this "
         "order: transpose it, or name another variable"

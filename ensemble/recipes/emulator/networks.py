@@ -319,7 +319,8 @@ def build(
 
     name : "mlp" or "bilinear", for which `widths` are the channels, and which is always residual
     conserve : weights of a sum that must be equal for inputs and outputs, as many as inputs; () for none
-    statistics : input_mean, input_std (I,), output_mean, output_std (O,); with `residual` those of y - x
+    statistics : input_mean, input_std (I,), output_mean, output_std (O,); with `residual` those of y - x; {} for means of 0
+    and deviations of 1
     """
     network: Emulator
     if name == "mlp":
@@ -332,7 +333,8 @@ def build(
         raise ValueError(f"network={name} is not one of {', '.join(NETWORKS)}")
     if len(conserve):
         network = ConservedSum(network, conserve, conserve)
-    network.set_statistics(statistics)
+    if statistics:
+        network.set_statistics(statistics)
     return network
 
 

@@ -15,7 +15,7 @@ import numpy as np
 from sklearn.metrics import r2_score
 
 from ensemble import folders
-from ensemble.arrow import Column, open_table
+from ensemble.arrow import read_columns
 from ensemble.errors import Failure
 from ensemble.predictor.fit import ENSEMBLE
 from ensemble.recipes.emulator import sea_ice
@@ -149,28 +149,26 @@ def _scores(member: Path, data: Path, split: str) -> dict[str, Any]:
 
 def _rows_of_test(run: Run, names: list[str]) -> dict[str, np.ndarray]:
     """Columns of the test split's table, in the order of the predictions."""
-    table = open_table(run.folder_of["data"] / "rows" / run.test.split)
-    row_id = Column(table, "row_id").all()
-    order = np.argsort(row_id)
-    rows = order[np.searchsorted(row_id, run.test.row_id, sorter=order)]
-    return {name: Column(table, name).take(rows) for name in names}
+    table = read_columns(run.folder_of["data"] / "rows" / run.test.split, ["row_id", *names])
+    order = np.argsort(table["row_id"])
+    rows = order[np.searchsorted(table["row_id"], run.test.row_id, sorter=order)]
+    return {name: table[name][rows] for name in names}
 
 
 def _clean(run: Run) -> np.ndarray:
     """The targets without noise."""
     names = run.manifest["emulator"]["inputs"]
-    columns = _rows_of_test(run, names)
-    return sea_ice.concentration(np.stack([columns[name] for name in names], axis=1))
+    return sea_ice.concentration(np.stack(list(_rows_of_test(run, names).values()), axis=1))
 
 
 def _tiles(run: Run) -> list[dict[str, float]]:
     """The position and the root mean squared error of the ensemble for each tile of the test split."""
-    columns = _rows_of_test(run, ["tile", "latitude", "longitude"])
+    points = _rows_of_test(run, ["tile", "latitude", "longitude"])
     squared = (run.candidates[ENSEMBLE] - run.test.target) ** 2
     tiles = []
-    for tile in np.unique(columns["tile"]):
-        rows = columns["tile"] == tile
-        position = {name: float(columns[name][rows].mean()) for name in ("latitude", "longitude")}
+    for tile in np.unique(points["tile"]):
+        rows = points["tile"] == tile
+        position = {name: float(points[name][rows].mean()) for name in ("latitude", "longitude")}
         tiles.append({**position, "error": float(np.sqrt(squared[rows].mean()))})
     return tiles
 

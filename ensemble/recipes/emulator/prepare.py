@@ -24,7 +24,7 @@ import numpy as np
 import pyarrow as pa
 
 from ensemble import configuration, folders
-from ensemble.arrow import TableWriter
+from ensemble.arrow import TableWriter, array
 from ensemble.data import reviews
 from ensemble.errors import UserError
 from ensemble.recipes.emulator import generator, lorenz96, netcdf, sea_ice
@@ -142,7 +142,7 @@ def _sea_ice(config: PrepareConfig, folder: Path, stack: ExitStack) -> dict[str,
                     tiles[split].update(np.unique(tile[chosen]).tolist())
                     ids = {"row_id": row_id, "group": group, "tile": tile}
                     ids = {name: values[chosen] for name, values in ids.items()}
-                    writers[split].add(*_sea_ice_columns(_select(points, chosen), names, ids, bool(formula)))
+                    writers[split].add(*_sea_ice_columns(points.take(chosen), names, ids, bool(formula)))
     for split, writer in writers.items():
         if not writer.num_rows:
             raise UserError(
@@ -222,11 +222,7 @@ def _sample(points: netcdf.Points, config: PrepareConfig, file: int, time: int) 
         in_row = points.row == row
         drawn = np.random.default_rng([config.seed, 3, file, time, row]).random(int(points.column[in_row].max()) + 1)
         is_used[in_row] = drawn[points.column[in_row]] < config.keep
-    return _select(points, is_used)
-
-
-def _select(points: netcdf.Points, rows: np.ndarray) -> netcdf.Points:
-    return netcdf.Points(**{field.name: getattr(points, field.name)[rows] for field in dataclasses.fields(points)})
+    return points.take(is_used)
 
 
 def _tiles(
@@ -315,20 +311,11 @@ def _lorenz96(config: PrepareConfig, folder: Path) -> dict[str, Any]:
 
 def _trajectories(config: PrepareConfig, number: int, num_states: int) -> tuple[np.ndarray, np.ndarray]:
     """States of NUM_STARTS trajectories, each on the attractor, and the states one step later, (num_states, N) float32."""
-    random = np.random.default_rng([config.seed, 5, number])
-    state = lorenz96.FORCING + lorenz96.SPIN_UP_SPREAD * random.normal(size=(NUM_STARTS, config.num_points))
-    for _ in range(lorenz96.NUM_SPIN_UP_STEPS):
-        state = lorenz96.step(state)
-    length = -(-num_states // NUM_STARTS)
-    states = np.empty((length, NUM_STARTS, config.num_points), np.float32)
-    after = np.empty_like(states)
-    for time in range(length):
-        states[time] = state
-        state = lorenz96.step(state)
-        after[time] = state
-        for _ in range(config.every - 1):
-            state = lorenz96.step(state)
-    return states.reshape(-1, config.num_points)[:num_states], after.reshape(-1, config.num_points)[:num_states]
+    shape = (NUM_STARTS, config.num_points)
+    states = lorenz96.trajectory(-(-num_states // NUM_STARTS), [config.seed, 5, number], config.every, shape)
+    after = np.stack([lorenz96.step(state) for state in states])
+    before, after = (part.reshape(-1, config.num_points)[:num_states].astype(np.float32) for part in (states, after))
+    return before, after
 
 
 # ------------------------------------------------------------------------------------------------------------- shared
@@ -340,18 +327,17 @@ class _Writers:
     def __init__(self, folder: Path, split: str, at_once: int):
         self.folders, self.at_once = [folder / kind / split for kind in ("rows", "pairs")], at_once
         self.writers: list[TableWriter] = []
-        self.num_rows = self.num_pairs = self.num_collected = 0
-        self._collected: tuple[list[pa.Table], list[pa.Table]] = ([], [])
+        self.num_rows = self.num_pairs = 0
+        self._collected: list[list[pa.Table]] = []
 
     def add(self, rows: dict[str, np.ndarray], pairs: dict[str, np.ndarray]) -> None:
         """Append rows and pairs; `pair` in rows is the number of the pair, from 0 in these pairs."""
         rows = {**rows, "pair": self.num_pairs + rows["pair"]}
-        for collected, columns in zip(self._collected, (rows, pairs), strict=True):
-            collected.append(pa.table({name: _array(values) for name, values in columns.items()}))
+        tables = [pa.table({name: array(values) for name, values in columns.items()}) for columns in (rows, pairs)]
+        self._collected.append(tables)
         self.num_pairs += len(pairs["inputs"])
         self.num_rows += len(rows["pair"])
-        self.num_collected += len(rows["pair"])
-        if self.num_collected >= self.at_once:
+        if sum(table.num_rows for table, _ in self._collected) >= self.at_once:
             self._flush()
 
     def close(self) -> None:
@@ -361,21 +347,12 @@ class _Writers:
             writer.__exit__(None, None, None)
 
     def _flush(self) -> None:
-        tables = [pa.concat_tables(collected) for collected in self._collected if collected]
+        tables = [pa.concat_tables(collected) for collected in zip(*self._collected, strict=True)]
         if tables and not self.writers:
             self.writers = [TableWriter(folder, table.schema) for folder, table in zip(self.folders, tables, strict=True)]
-        for table, writer, collected in zip(tables, self.writers, self._collected, strict=False):
+        for table, writer in zip(tables, self.writers, strict=False):
             writer.write(table)
-            collected.clear()
-        self.num_collected = 0
-
-
-def _array(values: np.ndarray) -> pa.Array:
-    """A column of scalars, or of arrays of equal size."""
-    if values.ndim == 1:
-        return pa.array(values)
-    flat = np.ascontiguousarray(values).reshape(len(values), -1)
-    return pa.FixedSizeListArray.from_arrays(pa.array(flat.ravel()), flat.shape[1])
+        self._collected.clear()
 
 
 def _task(target: str, cluster: str) -> dict[str, Any]:

@@ -17,30 +17,27 @@ Means and standard deviations are those of the whole training split, with the sa
 """
 
 import dataclasses
+import functools
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 import torch
 
-from ensemble import configuration, folders
-from ensemble.arrow import Column, open_table
-from ensemble.data import inputs, statistics
+from ensemble import configuration
+from ensemble.arrow import Column, open_table, read_columns
+from ensemble.data import statistics
+from ensemble.data.splitmix import GOLDEN, finalised
 from ensemble.data.statistics import Statistics
 from ensemble.errors import UserError
 from ensemble.neural.loader import Batch
-from ensemble.neural.optim import adamw
+from ensemble.neural.prepared import PreparedRecipe, PreparedRows
 from ensemble.recipes.emulator import lorenz96, networks
 from ensemble.recipes.emulator.settings import RecipeConfig
 
 LORENZ96 = "lorenz96"
 NUM_MEASURED = 1000
 """Training states of Lorenz-96 that determine the size of directions."""
-
-
-def make(config: RecipeConfig, data: str) -> "Emulation":
-    """The recipe on a folder of prepared data; `UserError` if the settings do not fit the data."""
-    return Emulation(config, Path(data))
 
 
 @dataclasses.dataclass(frozen=True)
@@ -52,21 +49,13 @@ class Derivatives:
     """(inputs,), the absolute values of the entries of a direction."""
 
 
-class PairRows:
+class PairRows(PreparedRows):
     """The inputs and outputs of one split; with `derivatives`, also random directions and the derivatives along them."""
 
     def __init__(self, folder: Path, split: str, derivatives: Derivatives | None):
-        self.opened_with = folder, split, derivatives
         table = open_table(folder / "pairs" / split)
         self.columns = {name: Column(table, name) for name in table.column_names}
         self.derivatives = derivatives
-
-    def __len__(self) -> int:
-        return len(self.columns["inputs"])
-
-    def __reduce__(self) -> tuple[Any, ...]:
-        """Workers of a DataLoader open the files themselves: a pickled memory map is a copy of the whole file."""
-        return PairRows, self.opened_with
 
     def gather(self, rows: np.ndarray, epoch: int = 0) -> Batch:
         """inputs (B, I) and outputs (B, O); direction (B, I) and its product with the true Jacobian, change (B, O). float32.
@@ -86,25 +75,19 @@ class PairRows:
         return {name: torch.from_numpy(values) for name, values in arrays.items()}
 
 
-class Emulation:
-    """The recipe; `ensemble.recipe.NeuralRecipe` documents each method."""
+class Emulation(PreparedRecipe[RecipeConfig, PairRows]):
+    """The methods of `recipe.NeuralRecipe` for emulator. Raises `UserError` if the settings do not fit the data."""
 
     name = "emulator"
     monitor, higher_is_better = "root_mean_squared_error", False
     output = "value"
 
-    def __init__(self, config: RecipeConfig, folder: Path):
-        self.config, self.folder = config, folder
-        self.about = folders.read_manifest(folder)
-        if self.about["recipe"] != self.name:
-            raise UserError(f"{folder} was prepared for the recipe {self.about['recipe']}, not for {self.name}")
+    def __init__(self, config: RecipeConfig, data: str | Path):
+        super().__init__(config, data)
         self.facts = self.about["emulator"]
-        self.fingerprint, self.inputs = self.about["fingerprint"], inputs.meaning(self.about)
         self.is_residual = config.residual or config.network == "bilinear"
         self.check()
-        self._rows: dict[str, PairRows] = {}
         self._statistics: tuple[Statistics, Statistics] | None = None
-        self._sizes: np.ndarray | None = None
         self._weight: torch.Tensor | None = None
 
     def check(self) -> None:
@@ -135,15 +118,11 @@ class Emulation:
                 "since its files have no formula: set it to 0"
             )
 
-    def rows(self, split: str) -> PairRows:
-        if split not in self._rows:
-            if split not in self.about["splits"]:
-                raise UserError(f"{self.folder} has no split '{split}': it has {', '.join(self.about['splits'])}")
-            is_known = bool(self.facts["formula"])
-            needs = is_known and (split == "validation" or (split == "train" and self.config.jacobian_weight > 0))
-            derivatives = Derivatives(self.facts["system"], self._direction_sizes()) if needs else None
-            self._rows[split] = PairRows(self.folder, split, derivatives)
-        return self._rows[split]
+    def open_rows(self, split: str) -> PairRows:
+        is_known = bool(self.facts["formula"])
+        needs = is_known and (split == "validation" or (split == "train" and self.config.jacobian_weight > 0))
+        derivatives = Derivatives(self.facts["system"], self._direction_sizes) if needs else None
+        return PairRows(self.folder, split, derivatives)
 
     def statistics(self) -> tuple[Statistics, Statistics]:
         """Statistics of the inputs and of the outputs of the training split; for a residual network, of outputs less inputs.
@@ -162,38 +141,32 @@ class Emulation:
             self._statistics = both
         return self._statistics
 
+    @functools.cached_property
     def _direction_sizes(self) -> np.ndarray:
-        """The absolute values of random directions, (inputs,), computed once; all ranks of a launched job take part."""
-        if self._sizes is None:
-            deviation = self.statistics()[1].deviation
-            table = open_table(self.folder / "pairs" / "train")
-            if self.facts["system"] == LORENZ96:
-                states = Column(table, "inputs").take(np.arange(min(NUM_MEASURED, table.num_rows))).astype(np.float64)
-                direction = signs(np.arange(len(states)), 0, states.shape[1])
-                change = lorenz96.tangent(states, direction) - (direction if self.is_residual else 0)
-                self._sizes = np.full(states.shape[1], deviation[0] / np.sqrt((change**2).mean()))
-            else:
-                slopes = _Columns(table, ("jacobian",))
-                merged = statistics.of_shards([slopes], **statistics.ranks(), names=self.facts["inputs"])
-                slope = np.sqrt(merged.mean**2 + merged.variance)
-                self._sizes = np.divide(deviation, slope, out=np.zeros_like(slope), where=slope > 0)
-        return self._sizes
+        """The absolute values of random directions, (inputs,); all ranks of a launched job take part."""
+        deviation = self.statistics()[1].deviation
+        table = open_table(self.folder / "pairs" / "train")
+        if self.facts["system"] == LORENZ96:
+            states = Column(table, "inputs").take(np.arange(min(NUM_MEASURED, table.num_rows))).astype(np.float64)
+            direction = signs(np.arange(len(states)), 0, states.shape[1])
+            change = lorenz96.tangent(states, direction) - (direction if self.is_residual else 0)
+            return np.full(states.shape[1], deviation[0] / np.sqrt((change**2).mean()))
+        slopes = _Columns(table, ("jacobian",))
+        merged = statistics.of_shards([slopes], **statistics.ranks(), names=self.facts["inputs"])
+        slope = np.sqrt(merged.mean**2 + merged.variance)
+        return np.divide(deviation, slope, out=np.zeros_like(slope), where=slope > 0)
 
     def model(self) -> networks.Emulator:
         """A network with new weights and the statistics of the training split, if the data have one."""
         config = self.config
-        num_inputs, num_outputs = (len(self.facts[name]) for name in ("inputs", "outputs"))
-        scales = {
-            "input_mean": np.zeros(num_inputs), "input_std": np.ones(num_inputs),
-            "output_mean": np.zeros(num_outputs), "output_std": np.ones(num_outputs),
-        }  # fmt: skip
+        scales: dict[str, np.ndarray] = {}
         if "train" in self.about["splits"]:
-            for name, columns in zip(("input", "output"), self.statistics(), strict=True):
-                scales |= {f"{name}_mean": columns.mean, f"{name}_std": _positive(columns.deviation)}
+            for name, part in zip(("input", "output"), self.statistics(), strict=True):
+                scales |= {f"{name}_mean": part.mean, f"{name}_std": _positive(part.deviation)}
         return networks.build(
             config.network,
-            num_inputs,
-            num_outputs,
+            len(self.facts["inputs"]),
+            len(self.facts["outputs"]),
             widths=config.widths,
             activation=config.activation,
             output=config.output,
@@ -201,9 +174,6 @@ class Emulation:
             conserve=config.conserve,
             statistics=scales,
         )
-
-    def optimizers(self, model: torch.nn.Module, learning_rate: float, weight_decay: float) -> list[torch.optim.Optimizer]:
-        return [adamw(model, learning_rate, weight_decay)]
 
     def step(self, model: torch.nn.Module, batch: Batch, state: Any) -> tuple[torch.Tensor, torch.Tensor, Any]:
         """The sum of the losses of the examples, and their number."""
@@ -266,7 +236,7 @@ class Emulation:
         }
 
     def _column(self, split: str, name: str) -> np.ndarray:
-        return Column(open_table(self.folder / "rows" / split), name).all()
+        return read_columns(self.folder / "rows" / split, [name])[name]
 
     def _output_weight(self, like: torch.Tensor) -> torch.Tensor:
         """The weights of squared errors in the loss, 1 / (outputs · variance), (O,); computed once."""
@@ -279,6 +249,9 @@ class Emulation:
         """The mean of the outputs themselves, about which sums of squares keep their digits."""
         inputs, outputs = self.statistics()
         return outputs.mean + inputs.mean if self.is_residual else outputs.mean
+
+
+make = Emulation
 
 
 class _Columns:
@@ -302,14 +275,11 @@ class _Columns:
 
 
 def mixed(row: np.ndarray, *keys: int) -> np.ndarray:
-    """64 random bits for each row and keys, uint64: rounds of SplitMix64 (Steele, Lea and Flood 2014)."""
+    """64 random bits for each row and keys, uint64: rounds of SplitMix64."""
     state = row.astype(np.uint64)
     for key in (*keys, len(keys)):
         with np.errstate(over="ignore"):
-            state = state + np.uint64(0x9E3779B97F4A7C15) * np.uint64(key + 1)
-            state = (state ^ (state >> np.uint64(30))) * np.uint64(0xBF58476D1CE4E5B9)
-            state = (state ^ (state >> np.uint64(27))) * np.uint64(0x94D049BB133111EB)
-            state = state ^ (state >> np.uint64(31))
+            state = finalised(state + GOLDEN * np.uint64(key + 1))
     return state
 
 

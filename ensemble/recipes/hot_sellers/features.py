@@ -183,7 +183,7 @@ TABLE: dict[str, list[Row]] = {
     "counts": [
         *_windows((1, 2, 4, 8, 12, 26, 52), "reviews_{0}w", "reviews", "reviews in {0} weeks", "n(t−{0}, t]",
                   lambda r, k: r.sum("reviews", k)),
-        ("reviews_total", "reviews", "reviews ever", "n(−∞, t]", lambda r: r.total("reviews")),
+        ("reviews_total", "reviews", "reviews ever", "n(−∞, t]", lambda r: r.sum("reviews", SPAN)),
         # Growth: each window relative to the one before it
         *_windows((1, 2, 4, 8, 12, 26), "growth_{0}w", "ratio", "growth in reviews over {0} weeks",
                   "n(t−{0}, t] ÷ (n(t−{1}, t−{0}] + 1)", lambda r, k: r.growth(k)),
@@ -211,7 +211,7 @@ TABLE: dict[str, list[Row]] = {
     "age": [
         ("age", "weeks", "weeks since its first review", "weeks since the first review", lambda r: r.age()),
         ("reviews_per_week", "reviews/week", "reviews a week since its first",
-         "n(−∞, t] ÷ (age + 1)", lambda r: r.total("reviews") / (r.age() + 1)),
+         "n(−∞, t] ÷ (age + 1)", lambda r: r.sum("reviews", SPAN) / (r.age() + 1)),
         ("weeks_since_review", "weeks", "weeks since a week with a review",
          "since the last week with a review", lambda r: r.weeks_since(1)),
         ("weeks_since_second", "weeks", "weeks since the second last week with a review",

@@ -305,17 +305,7 @@ def _products(config: MarketConfig, trends: np.ndarray, chunk: int) -> Products:
     width_weeks = rng.uniform(*PEAK_WIDTH_WEEKS, size)
     own_peak = _log_uniform(rng, PEAK_FACTOR, size) * np.exp(-((weeks_to_peak / width_weeks) ** 2) / 2)
 
-    buzz = _starts(rng, BUZZ_PER_YEAR, shape)
-    buzz_succeeds = buzz & (rng.random(shape) >= BUZZ_FAILURE_SHARE)
-    promotion = _starts(rng, PROMOTIONS_PER_YEAR, shape)
-    wave = _starts(rng, WAVES_PER_YEAR, shape)
-    fad = _starts(rng, FADS_PER_YEAR, shape)
-    episodes = (
-        _convolve(buzz_succeeds * _log_uniform(rng, BUZZ_FACTOR, shape), BUZZ_CURVE)
-        + _convolve(promotion * _log_uniform(rng, PROMOTION_FACTOR, shape), PROMOTION_CURVE)
-        + _convolve(wave * _log_uniform(rng, WAVE_FACTOR, shape), WAVE_CURVE)
-        + _convolve(fad * _log_uniform(rng, FAD_FACTOR, shape), FAD_CURVE)
-    )
+    buzz, succeeds, promotion, episodes = _episodes(rng, shape)
     log_rate = trends[:, category] + season + holiday + life + QUALITY_EFFECT * lagged + np.nan_to_num(own_peak) + episodes
     return Products(
         chunk=chunk,
@@ -327,12 +317,28 @@ def _products(config: MarketConfig, trends: np.ndarray, chunk: int) -> Products:
         peak=peak,
         decoy_share=rng.beta(1, 9, size),
         quality=quality,
-        buzz_starts=buzz_succeeds,
+        buzz_starts=succeeds,
         buzz_share=np.minimum(_convolve(buzz.astype(float), BUZZ_MENTION_CURVE), 1),
         samples=_convolve(promotion.astype(float), SAMPLE_CURVE) > 0,
         rate=np.where(age >= 0, _popularity(config, number) * np.exp(log_rate), 0),
         counts=np.zeros(shape, np.int64),
     )
+
+
+def _episodes(rng: np.random.Generator, shape: tuple[int, int]) -> tuple[np.ndarray, np.ndarray, np.ndarray, np.ndarray]:
+    """First weeks of buzz, of buzz that increases the rate, and of promotions; and the log of the factor of all episodes."""
+    buzz = _starts(rng, BUZZ_PER_YEAR, shape)
+    succeeds = buzz & (rng.random(shape) >= BUZZ_FAILURE_SHARE)
+    promotion, wave, fad = (_starts(rng, rate, shape) for rate in (PROMOTIONS_PER_YEAR, WAVES_PER_YEAR, FADS_PER_YEAR))
+    log_factor = np.zeros(shape)
+    for starts, factor, curve in (
+        (succeeds, BUZZ_FACTOR, BUZZ_CURVE),
+        (promotion, PROMOTION_FACTOR, PROMOTION_CURVE),
+        (wave, WAVE_FACTOR, WAVE_CURVE),
+        (fad, FAD_FACTOR, FAD_CURVE),
+    ):
+        log_factor += _convolve(starts * _log_uniform(rng, factor, shape), curve)
+    return buzz, succeeds, promotion, log_factor
 
 
 def weekly_reviews(rate: np.ndarray, draw: Callable[[np.ndarray], np.ndarray]) -> np.ndarray:

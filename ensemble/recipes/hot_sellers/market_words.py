@@ -15,6 +15,8 @@ import numpy as np
 import polars as pl
 import pyarrow as pa
 
+from ensemble.data.splitmix import GOLDEN, finalised
+
 PICTURES = "https://images.invalid/"  # the domain .invalid never resolves (RFC 2606)
 VIDEOS = "https://videos.invalid/"
 ALPHABET_32 = np.frombuffer(b"ABCDEFGHIJKLMNOPQRSTUVWXYZ234567", np.uint8)
@@ -163,11 +165,7 @@ def _seed_hash(seed: int) -> np.ndarray:
 
 
 def _hash(number: np.ndarray) -> np.ndarray:
-    """A pseudorandom permutation of uint64: splitmix64 (Steele, Lea and Flood, OOPSLA 2014)."""
-    mixed = number + np.uint64(0x9E3779B97F4A7C15)
-    mixed = (mixed ^ (mixed >> np.uint64(30))) * np.uint64(0xBF58476D1CE4E5B9)
-    mixed = (mixed ^ (mixed >> np.uint64(27))) * np.uint64(0x94D049BB133111EB)
-    return mixed ^ (mixed >> np.uint64(31))
+    return finalised(number + GOLDEN)
 
 
 def _letters(number: np.ndarray, length: int, alphabet: np.ndarray = ALPHABET_32) -> pl.Series:

@@ -2,13 +2,10 @@
 
 from typing import Any
 
-from ensemble.pipeline.plan import PlannedMember
+from ensemble.pipeline.plan import PlannedMember, trees
 
 
 def plan(about: dict[str, Any], num_threads: int) -> list[PlannedMember]:
     """Tree members first, since they take a small part of the time."""
-    trees = [
-        PlannedMember(name=library, kind="trees", settings={"library": library, "refit": True})
-        for library in ("xgboost", "lightgbm")
-    ]
-    return [*trees, PlannedMember(name="transformer", kind="neural", share=4.0, least_seconds=20.0)]
+    transformer = PlannedMember(name="transformer", kind="neural", share=4.0, least_seconds=20.0)
+    return [*trees("xgboost", "lightgbm", refit=True), transformer]

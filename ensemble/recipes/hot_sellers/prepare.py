@@ -30,7 +30,7 @@ from tqdm import tqdm
 
 from ensemble import configuration, folders
 from ensemble.arrow import TableWriter, join
-from ensemble.data import duplicates, reviews
+from ensemble.data import duplicates, octets, reviews
 from ensemble.data.folds import write_folds
 from ensemble.data.inputs import FORECAST
 from ensemble.errors import UserError
@@ -152,7 +152,7 @@ def raw_files(config: PrepareConfig) -> tuple[list[Path], list[Path]]:
             raise UserError(
                 "metadata is given without source: name the review files too, or leave both out to generate a market"
             )
-        _refuse_inside(config.out, [raw])
+        octets.refuse_inside(config.out, [raw])
         if any((raw / name).exists() for name in MARKET_FILES) and not config.overwrite:
             raise UserError(f"{raw} already holds raw files: name them as source, or add overwrite=true to generate others")
         sizes = {name: (raw / name).stat().st_size for name in MARKET_FILES if (raw / name).exists()}
@@ -171,15 +171,8 @@ def raw_files(config: PrepareConfig) -> tuple[list[Path], list[Path]]:
         )
     files = reviews.expand_sources(config.source, raw)
     products = reviews.expand_sources(config.metadata, raw, "products") if config.metadata else []
-    _refuse_inside(config.out, [*files, *products])
+    octets.refuse_inside(config.out, [*files, *products])
     return files, products
-
-
-def _refuse_inside(out: str, paths: list[Path]) -> None:
-    """Raise `UserError` for raw files inside `out`: they would be deleted when `out` is replaced."""
-    for path in paths:
-        if path.resolve().is_relative_to(Path(out).resolve()):
-            raise UserError(f"the raw data {path} lie inside out={out}, which is replaced as a whole: choose another out")
 
 
 def _without_folders(census: dict[str, Any]) -> dict[str, Any]:

@@ -11,6 +11,8 @@ import numpy as np
 import polars as pl
 import pyarrow.compute as pc
 
+from ensemble.arrow import ranges
+
 PADDING = 0
 WORD = r"[\p{L}\p{N}']+"
 POSITIVE = frozenset(
@@ -35,9 +37,7 @@ def tokenize(text: pl.Series, num_tokens: int, vocabulary_size: int) -> tuple[np
     """
     words = text.str.to_lowercase().str.extract_all(WORD)
     num_words = words.list.len().fill_null(0).to_numpy().astype(np.int32)
-    row = np.repeat(np.arange(len(text)), num_words)
-    starts = np.cumsum(num_words, dtype=np.int64) - num_words
-    position = np.arange(len(row)) - starts[row]
+    position, row = ranges(np.zeros(len(text), np.int64), num_words)
 
     flat = pc.dictionary_encode(words.filter(num_words > 0).explode().to_arrow())
     distinct, code = flat.dictionary.to_pylist(), flat.indices.to_numpy()

@@ -15,12 +15,11 @@ import numpy as np
 import torch
 import torch.nn.functional as F
 
-from ensemble import configuration, folders, recipe
+from ensemble import configuration
 from ensemble.arrow import Column, open_table, ranges
-from ensemble.data import inputs
 from ensemble.errors import UserError
 from ensemble.neural.loader import Batch
-from ensemble.neural.optim import adamw
+from ensemble.neural.prepared import PreparedRecipe, PreparedRows
 from ensemble.neural.settings import check_heads
 from ensemble.recipe import Size
 from ensemble.recipes.hot_sellers import pretrained
@@ -32,16 +31,10 @@ SERIES = ("reviews", "rating", "fives", "ones", "verified", "images", "words", "
 ROWS_FOR_STATISTICS = 100_000
 
 
-def make(config: RecipeConfig, data: str) -> "HotSellers":
-    """The recipe for a folder of prepared data. Raises `UserError` if the settings do not fit the data."""
-    return HotSellers(config, Path(data))
-
-
-class PanelRows:
+class PanelRows(PreparedRows):
     """The rows of one split; `gather` makes a batch with array operations, without a loop over rows."""
 
     def __init__(self, folder: Path, split: str, about: dict[str, Any], num_reviews: int):
-        self._arguments = folder, split, about, num_reviews
         table = open_table(folder / "rows" / split)
         names = [feature["name"] for feature in about["features"]]
         self.num_reviews = num_reviews
@@ -58,13 +51,6 @@ class PanelRows:
             reviews = open_table(folder / "reviews")
             self.review_week, self.review_rating = Column(reviews, "week"), Column(reviews, "rating")
             self.review_tokens = Column(reviews, "tokens")
-
-    def __len__(self) -> int:
-        return len(self.columns["row_id"])
-
-    def __reduce__(self) -> tuple[Any, ...]:
-        """Pickle the arguments only, so that a DataLoader worker opens the files: a pickled memory map is a full copy."""
-        return PanelRows, self._arguments
 
     def gather(self, rows: np.ndarray, epoch: int = 0) -> Batch:
         """Tensors of B = len(rows) examples, as documented at `Forecaster.forward`, and the targets, float32 (B,)."""
@@ -114,34 +100,25 @@ class PanelRows:
         }
 
 
-class HotSellers:
-    """The methods of `ensemble.recipe.NeuralRecipe` for hot_sellers."""
+class HotSellers(PreparedRecipe[RecipeConfig, PanelRows]):
+    """The methods of `recipe.NeuralRecipe` for hot_sellers. Raises `UserError` if the settings do not fit the data."""
 
     name = "hot_sellers"
     monitor, higher_is_better = "average_precision", True
     output = "probability"
 
-    def __init__(self, config: RecipeConfig, folder: Path):
-        self.config, self.folder = config, folder
-        self.about = folders.read_manifest(folder)
-        recipe.check_named(self.name, self.about, folder)
+    def __init__(self, config: RecipeConfig, data: str | Path):
+        super().__init__(config, data)
         _check(config)
         if config.text_encoder != self.about["config"]["tokenizer"]:
             raise UserError(
                 f"recipe.text_encoder='{config.text_encoder}', but the data's tokens are of panel.tokenizer="
                 f"'{self.about['config']['tokenizer']}': the two must be the same; change either one"
             )
-        self.fingerprint = self.about["fingerprint"]
-        self.inputs = inputs.meaning(self.about)
         self.num_reviews = config.num_reviews if self.about["has_text"] else 0
-        self._rows: dict[str, PanelRows] = {}
 
-    def rows(self, split: str) -> PanelRows:
-        if split not in self._rows:
-            if split not in self.about["splits"]:
-                raise UserError(f"{self.folder} has no split '{split}': it has {', '.join(self.about['splits'])}")
-            self._rows[split] = PanelRows(self.folder, split, self.about, self.num_reviews)
-        return self._rows[split]
+    def open_rows(self, split: str) -> PanelRows:
+        return PanelRows(self.folder, split, self.about, self.num_reviews)
 
     def model(self) -> torch.nn.Module:
         """A new model, with the feature statistics of the training split, or placeholders if the data have no such split."""
@@ -187,9 +164,6 @@ class HotSellers:
             batch_bytes=8 * words + 4 * activations,
             settings=("recipe.width", "recipe.num_layers", "recipe.num_reviews", "recipe.text_layers"),
         )
-
-    def optimizers(self, model: torch.nn.Module, learning_rate: float, weight_decay: float) -> list[torch.optim.Optimizer]:
-        return [adamw(model, learning_rate, weight_decay)]
 
     def step(self, model: torch.nn.Module, batch: Batch, state: Any) -> tuple[torch.Tensor, torch.Tensor, Any]:
         """Sum of the losses, and the number of examples; `state` is not used."""
@@ -258,6 +232,9 @@ class HotSellers:
                 num_heads=config.num_heads,
             )
         return PretrainedTextEncoder(pretrained.load("AutoModel", config.text_encoder), config.width, config.freeze_text)
+
+
+make = HotSellers
 
 
 def _check(config: RecipeConfig) -> None:

@@ -13,6 +13,8 @@ import datetime
 import numpy as np
 import polars as pl
 
+from ensemble.arrow import ranges
+
 WEEK_MS = 7 * 24 * 3600 * 1000
 FIRST_MONDAY = datetime.date(1970, 1, 5)
 FIRST_MONDAY_MS = 4 * 24 * 3600 * 1000
@@ -130,14 +132,9 @@ class Windows:
         return self._positions[ago]
 
     def sum(self, channel: str, weeks: int, ago: int = 0) -> np.ndarray:
-        """The sum over (t − ago − weeks, t − ago], int64 of shape (num_rows,)."""
+        """The sum over (t − ago − weeks, t − ago], int64 of shape (num_rows,); weeks=SPAN begins with the first review."""
         totals = self.series.totals[channel]
         return totals[self.position(ago)] - totals[self.position(ago + weeks)]
-
-    def total(self, channel: str) -> np.ndarray:
-        """The sum from the product's first review to the end of week t."""
-        totals = self.series.totals[channel]
-        return totals[self.position(0)] - totals[self.position(SPAN)]
 
     def next(self, channel: str, weeks: int) -> np.ndarray:
         """The sum over (t, t + weeks], the future; for labels only."""
@@ -154,6 +151,5 @@ def rows_with_recent_reviews(series: WeeklySeries, base_weeks: int, last_week: i
     same = product[1:] == product[:-1]
     until_next[:-1][same] = np.minimum(base_weeks, np.diff(series.week)[same])
     length = np.clip(np.minimum(until_next, last_week + 1 - series.week), 0, None)
-    owner = np.repeat(np.arange(len(product)), length)
-    offset = np.arange(len(owner)) - np.repeat(np.cumsum(length) - length, length)
-    return product[owner], (series.week[owner] + offset).astype(np.int32)
+    week, owner = ranges(series.week, series.week + length)
+    return product[owner], week.astype(np.int32)

@@ -14,7 +14,7 @@ from typing import Any
 import numpy as np
 
 from ensemble import folders
-from ensemble.arrow import Column, open_table, ranges
+from ensemble.arrow import ranges, read_columns
 from ensemble.recipes.next_item.item_ranks import Ranks, ranks_of, sampled_items
 
 NAMES = ("popularity", "co_occurrence")
@@ -31,10 +31,9 @@ def predict(data: str | Path, split: str, name: str) -> dict[str, Any]:
     """The rankings of a split by a baseline: the arguments of `rankings.Rankings` except split and member."""
     assert name in NAMES
     about = folders.read_manifest(data)
-    rows = open_table(Path(data) / "rows" / split)
-    row_id, user, begin, end = (Column(rows, column).all() for column in ("row_id", "user", "begin", "end"))
-    item = Column(open_table(Path(data) / "events"), "item").all()
-    counts, level = np.unique(Column(open_table(Path(data) / "items"), "count").all(), return_inverse=True)
+    row_id, user, begin, end = read_columns(Path(data) / "rows" / split, ("row_id", "user", "begin", "end")).values()
+    item = read_columns(Path(data) / "events", ["item"])["item"]
+    counts, level = np.unique(read_columns(Path(data) / "items", ["count"])["count"], return_inverse=True)
     followers = _Followers(Path(data), item) if name == "co_occurrence" else None
     blocks = []
     block_size = max(1, SCORES_AT_ONCE // len(level))
@@ -68,8 +67,8 @@ class _Followers:
     """Counts of pairs of consecutive items in training; only pairs that occurred, sorted by the first item."""
 
     def __init__(self, data: Path, item: np.ndarray) -> None:
-        rows = open_table(data / "rows" / "train")
-        event, _ = ranges(Column(rows, "begin").all(), Column(rows, "end").all() - 1)
+        begin, end = read_columns(data / "rows" / "train", ("begin", "end")).values()
+        event, _ = ranges(begin, end - 1)
         stride = np.int64(item.max()) + 1
         pairs, self._times = np.unique(item[event] * stride + item[event + 1], return_counts=True)
         self._first, self._second = np.divmod(pairs, stride)

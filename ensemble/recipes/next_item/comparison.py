@@ -16,7 +16,7 @@ from typing import Any
 import numpy as np
 
 from ensemble import folders, predictions
-from ensemble.arrow import Column, open_table
+from ensemble.arrow import read_columns
 from ensemble.errors import UserError
 from ensemble.metrics import bootstrap
 from ensemble.recipes.next_item import item_metrics, rankings
@@ -137,8 +137,7 @@ def read_candidates(
         )
     if table.split != "test":
         raise UserError(f"members were trained on candidates of {table.split}: compare split=test, or leave candidates out")
-    rows = open_table(Path(candidates) / "rows" / table.split)
-    row_id, sequence, item = (Column(rows, name).all() for name in ("row_id", "sequence", "item"))
+    row_id, sequence, item = read_columns(Path(candidates) / "rows" / table.split, ("row_id", "sequence", "item")).values()
     row = np.searchsorted(table.row_id, sequence)
     paths = _paths(files, table.split) if files else []
     paths = [path for path in paths if not names or path.name.removesuffix(f".{table.split}.parquet") in names]
@@ -195,7 +194,7 @@ def best_on_validation(folder: str | Path, table: Table) -> str:
 
 def score(table: Table, data: str | Path, best: str, num_draws: int, seed: int) -> dict[str, Any]:
     """The content of scores.json."""
-    count = Column(open_table(Path(data) / "items"), "count").all()
+    count = read_columns(Path(data) / "items", ["count"])["count"]
     names = [member.name for member in table.members]
     predictions.check_names(names)
     gain = np.stack([item_metrics.ndcg(member.rank, 10) for member in table.members], axis=1)

@@ -9,11 +9,12 @@ from typing import NamedTuple
 
 import numpy as np
 
+from ensemble.data.splitmix import GOLDEN, finalised
+
 NUM_TOP = 200
 """Number of best items of each row in a ranking file."""
 NUM_SAMPLED = 100
 SEED = 0
-_STEP = np.uint64(0x9E3779B97F4A7C15)
 
 
 class Ranks(NamedTuple):
@@ -71,12 +72,6 @@ def sampled_items(row_id: np.ndarray, owner: np.ndarray, taken: np.ndarray, num_
 
 
 def _uniform(row_id: np.ndarray) -> np.ndarray:
-    """Numbers in [0, 1) by the generator splitmix64 (Steele, Lea & Flood 2014), seeded with each row id; (B, 100)."""
-    begin = _mixed(np.asarray(row_id).astype(np.uint64) * _STEP + np.uint64(SEED))[:, None]
-    return (_mixed(begin + np.arange(1, NUM_SAMPLED + 1, dtype=np.uint64) * _STEP) >> np.uint64(11)) * 2.0**-53
-
-
-def _mixed(bits: np.ndarray) -> np.ndarray:
-    bits = (bits ^ (bits >> np.uint64(30))) * np.uint64(0xBF58476D1CE4E5B9)
-    bits = (bits ^ (bits >> np.uint64(27))) * np.uint64(0x94D049BB133111EB)
-    return bits ^ (bits >> np.uint64(31))
+    """Numbers in [0, 1) by the generator SplitMix64, seeded with each row id; (B, 100)."""
+    begin = finalised(np.asarray(row_id).astype(np.uint64) * GOLDEN + np.uint64(SEED))[:, None]
+    return (finalised(begin + np.arange(1, NUM_SAMPLED + 1, dtype=np.uint64) * GOLDEN) >> np.uint64(11)) * 2.0**-53

@@ -3,12 +3,11 @@
 from pathlib import Path
 from typing import Any
 
-from ensemble import configuration
 from ensemble.errors import UserError
-from ensemble.pipeline.plan import FollowUp, PlannedMember
+from ensemble.pipeline.plan import FollowUp, PlannedMember, preset, trees
 
 CANDIDATES = "candidates"
-TREES = {"refit": True}
+TREES: dict[str, Any] = {"refit": True}
 NUM_CANDIDATES, NUM_CANDIDATES_OF_FEW = 50, 200
 FEW_SEQUENCES = 500
 """With fewer validation sequences there are more candidates, so that enough of them contain the next item."""
@@ -31,11 +30,7 @@ def plan(about: dict[str, Any], num_threads: int) -> list[PlannedMember]:
             "give more users, or with split=time other values of validation_from and test_from"
         )
     sasrec = PlannedMember(name="sasrec", kind="neural", settings=_preset(about), share=6.0, least_seconds=25.0)
-    trees = [
-        PlannedMember(name=library, kind="trees", settings={"library": library, **TREES}, data=CANDIDATES)
-        for library in ("lightgbm", "xgboost")
-    ]
-    return [sasrec, *trees]
+    return [sasrec, *trees("lightgbm", "xgboost", data=CANDIDATES, **TREES)]
 
 
 def follow_up(about: dict[str, Any], data: Path, rankings: Path) -> FollowUp:
@@ -53,5 +48,4 @@ def _preset(about: dict[str, Any]) -> dict[str, Any]:
         name = "ml-1m" if about["events"] >= MANY_EVENTS else "ml-100k"
     else:
         name = "beauty"
-    preset = configuration.read_yaml(Path(__file__).parent / "presets" / f"{name}.yaml")
-    return {**preset, **{f"recipe.{setting}": value for setting, value in preset.pop("recipe").items()}}
+    return preset(Path(__file__).parent, name)

@@ -73,14 +73,7 @@ def prepare(config: PrepareConfig) -> dict[str, Any]:
         write_table(folder / "items", pa.table({"item_id": items.to_arrow(), "count": count}))
         write_table(folder / "users", pa.table({"user_id": users.to_arrow()}))
         write_table(folder / "events", pa.table({"item": item, "time": time}))
-        next_id = 0
-        for name in SPLITS:
-            first, last = split[name]
-            assert (last - first >= HISTORY).all(), "each target needs an event before it"
-            ids = np.arange(next_id, next_id + len(first))
-            columns = {"row_id": ids, "user": user[first], "begin": first, "end": last}
-            write_table(folder / "rows" / name, pa.table(columns).cast(ROWS))
-            next_id += len(first)
+        _write_rows(folder / "rows", split, user)
         print("\n".join([census.table(), _describe_core(config.core, raw_events, events)]))
         return folders.write_manifest(
             folder,
@@ -105,6 +98,18 @@ def prepare(config: PrepareConfig) -> dict[str, Any]:
                 },
             },
         )
+
+
+def _write_rows(folder: Path, split: dict[str, tuple[np.ndarray, np.ndarray]], user: np.ndarray) -> None:
+    """Write the rows of each split, with ids that count the rows of all splits. user : (num_events,)."""
+    next_id = 0
+    for name in SPLITS:
+        begin, end = split[name]
+        assert (end - begin >= HISTORY).all(), "each target needs an event before it"
+        ids = np.arange(next_id, next_id + len(begin))
+        columns = {"row_id": ids, "user": user[begin], "begin": begin, "end": end}
+        write_table(folder / name, pa.table(columns).cast(ROWS))
+        next_id += len(begin)
 
 
 def _core_events(

@@ -24,6 +24,7 @@ from typing import Any
 import numpy as np
 import pyarrow as pa
 
+from ensemble.arrow import Column, array
 from ensemble.errors import UserError
 from ensemble.predictions import ORIGIN, check_origins, read_checked, refuse_repeated_rows, write_checked
 from ensemble.recipes.next_item.item_ranks import NUM_SAMPLED
@@ -67,10 +68,7 @@ def write(path: str | Path, rankings: Rankings) -> None:
     """
     path = Path(path)
     _check(rankings, path)
-    arrays = {name: pa.array(getattr(rankings, name), kind) for name, kind in NUMBERS.items()}
-    for name, kind in LISTS.items():
-        values = getattr(rankings, name)
-        arrays[name] = pa.FixedSizeListArray.from_arrays(pa.array(values.ravel(), kind), values.shape[1])
+    arrays = {name: array(getattr(rankings, name), kind) for name, kind in {**NUMBERS, **LISTS}.items()}
     about = {name: getattr(rankings, name) for name in (*ORIGIN, "config")}
     write_checked(path, "ranking file", pa.table(arrays), about)
 
@@ -86,10 +84,9 @@ def read(path: str | Path) -> Rankings:
         fits = pa.types.is_fixed_size_list(kind) and kind.value_type == expected if name in LISTS else kind == expected
         if not fits or table[name].null_count:
             raise UserError(f"{path}: the column {name} is {kind}, not {expected} without nulls; see {DOCUMENT}")
-    lists = {name: table[name].combine_chunks() for name in LISTS}
+    arrays: dict[str, Any] = {name: Column(table, name).all() for name in (*NUMBERS, *LISTS)}
     rankings = Rankings(
-        **{name: table[name].to_numpy() for name in NUMBERS},
-        **{name: column.flatten().to_numpy().reshape(len(table), column.type.list_size) for name, column in lists.items()},
+        **arrays,
         **{name: about[name] for name in ORIGIN},
         config=about.get("config", {}),
     )

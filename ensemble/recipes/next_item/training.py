@@ -15,12 +15,11 @@ from typing import Any
 import numpy as np
 import torch
 
-from ensemble import configuration, folders, recipe
+from ensemble import configuration
 from ensemble.arrow import Column, open_table, ranges
-from ensemble.data import inputs
 from ensemble.errors import UserError
 from ensemble.neural.loader import Batch
-from ensemble.neural.optim import adamw
+from ensemble.neural.prepared import PreparedRecipe, PreparedRows
 from ensemble.neural.settings import check_heads
 from ensemble.recipe import RANKING, Size
 from ensemble.recipes.next_item import item_metrics, losses
@@ -35,16 +34,10 @@ NO_ITEM = np.int64(1) << 40
 """Fills `taken.g`; larger than all item numbers."""
 
 
-def make(config: RecipeConfig, data: str) -> "NextItem":
-    """The recipe for a folder of prepared data. Raises `UserError` if the settings do not fit the data."""
-    return NextItem(config, Path(data))
-
-
-class SequenceRows:
+class SequenceRows(PreparedRows):
     """The rows of one split; `gather` makes a batch with array operations, without a loop over rows."""
 
     def __init__(self, folder: Path, split: str, config: RecipeConfig, num_groups: int):
-        self._arguments = folder, split, config, num_groups
         rows, events = open_table(folder / "rows" / split), open_table(folder / "events")
         self.columns = {name: Column(rows, name) for name in ("row_id", "user", "begin", "end")}
         self.item, self.time = Column(events, "item"), Column(events, "time")
@@ -54,13 +47,6 @@ class SequenceRows:
         length = self.columns["end"].all() - self.columns["begin"].all() - 1
         assert (length >= 1).all(), "prepare.py writes only rows with an event before the target"
         self.lengths = np.minimum(length, config.max_length)
-
-    def __len__(self) -> int:
-        return len(self.columns["row_id"])
-
-    def __reduce__(self) -> tuple[Any, ...]:
-        """Pickle the arguments only, so that a DataLoader worker opens the files: a pickled memory map is a full copy."""
-        return SequenceRows, self._arguments
 
     def gather(self, rows: np.ndarray, epoch: int = 0) -> Batch:
         """The inputs of `SequenceModel.forward`, int64 tensors, for B = len(rows) sequences, and:
@@ -115,34 +101,25 @@ class SequenceRows:
         return {name: torch.from_numpy(np.ascontiguousarray(array, np.int64)) for name, array in batch.items()}
 
 
-class NextItem:
-    """The methods of `ensemble.recipe.NeuralRecipe` for next_item."""
+class NextItem(PreparedRecipe[RecipeConfig, SequenceRows]):
+    """The methods of `recipe.NeuralRecipe` for next_item. Raises `UserError` if the settings do not fit the data."""
 
     name = "next_item"
     monitor, higher_is_better = "ndcg_at_10", True
     output = RANKING
 
-    def __init__(self, config: RecipeConfig, folder: Path):
-        self.config, self.folder = config, folder
-        self.about = folders.read_manifest(folder)
-        recipe.check_named(self.name, self.about, folder)
+    def __init__(self, config: RecipeConfig, data: str | Path):
+        super().__init__(config, data)
         _check(config)
         if config.time_aware and not self.about["has_time"]:
-            raise UserError(f"recipe.time_aware=true needs times, but the data of {folder} have none: use false")
-        self.fingerprint = self.about["fingerprint"]
-        self.inputs = inputs.meaning(self.about)
-        self.count = torch.from_numpy(open_table(folder / "items")["count"].to_numpy().astype(np.int64))
-        self._rows: dict[str, SequenceRows] = {}
+            raise UserError(f"recipe.time_aware=true needs times, but the data of {data} have none: use false")
+        self.count = torch.from_numpy(open_table(self.folder / "items")["count"].to_numpy().astype(np.int64))
         self._sampler: losses.Sampler | None = None
-        _refuse_unknown_items(folder, self.about["items"])
+        _refuse_unknown_items(self.folder, self.about["items"])
 
-    def rows(self, split: str) -> SequenceRows:
-        if split not in self._rows:
-            if split not in self.about["splits"]:
-                raise UserError(f"{self.folder} has no split '{split}': it has {', '.join(self.about['splits'])}")
-            num_groups = self.config.num_groups or (1 if torch.cuda.is_available() else NUM_GROUPS_ON_CPU)
-            self._rows[split] = SequenceRows(self.folder, split, self.config, num_groups)
-        return self._rows[split]
+    def open_rows(self, split: str) -> SequenceRows:
+        num_groups = self.config.num_groups or (1 if torch.cuda.is_available() else NUM_GROUPS_ON_CPU)
+        return SequenceRows(self.folder, split, self.config, num_groups)
 
     def model(self) -> torch.nn.Module:
         config = self.config
@@ -185,9 +162,6 @@ class NextItem:
             batch_bytes=int(4 * activations),
             settings=tuple(f"recipe.{name}" for name in settings),
         )
-
-    def optimizers(self, model: torch.nn.Module, learning_rate: float, weight_decay: float) -> list[torch.optim.Optimizer]:
-        return [adamw(model, learning_rate, weight_decay)]
 
     def step(self, model: torch.nn.Module, batch: Batch, state: Any) -> tuple[torch.Tensor, torch.Tensor, Any]:
         """Sum of the losses of all positions, and the number of positions; `state` is not used.
@@ -249,6 +223,9 @@ class NextItem:
         columns = self.rows(split).columns
         user = columns["user"].all()
         return {"row_id": columns["row_id"].all(), "group": user, "cluster": user}
+
+
+make = NextItem
 
 
 def _rank(target_score_B1: torch.Tensor, other_BN: torch.Tensor) -> torch.Tensor:

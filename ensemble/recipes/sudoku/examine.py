@@ -7,12 +7,9 @@ puzzle together, which is the cost of a prediction.
 """
 
 import dataclasses
-from typing import TYPE_CHECKING, Literal
+from typing import Literal
 
 from ensemble import configuration, errors
-
-if TYPE_CHECKING:
-    from ensemble.recipes.sudoku.training import Sudoku
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -53,7 +50,7 @@ def main() -> None:
 
     options = {name: getattr(settings, name) for name in ("starts", "votes", "select")}
     member = NeuralMember(settings.member, accelerator, settings.data, options if any(options.values()) else None)
-    recipe: Sudoku = member.recipe_of(settings.data)
+    recipe = member.recipe_of(settings.data)
     predicted = evaluation.predict(recipe, member.model, settings.split, settings.batch_size, accelerator)
     columns = {name: column.all() for name, column in recipe.rows(settings.split).columns.items()}
     boards = 1 + predicted["prediction"].argmax(axis=2)

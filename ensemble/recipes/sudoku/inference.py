@@ -132,9 +132,10 @@ def predict(
                 log_probabilities(segment.digits, loss).exp().unflatten(0, (len(left), options.votes, options.starts))
             )
             done = left[is_done]
+            rows = done.cpu().numpy()
             each = torch.stack(
                 [
-                    _rows_of(symmetry, done).undo_classes(on_images[is_done, vote, start])
+                    Symmetries(symmetry.cells[rows], symmetry.digits[rows]).undo_classes(on_images[is_done, vote, start])
                     for vote, symmetry in enumerate(symmetries)
                     for start in range(options.starts)
                 ],
@@ -179,16 +180,8 @@ def images_of(puzzle: torch.Tensor, board: Board, num_images: int) -> list[Symme
     return [identity(board, len(puzzle)), *drawn]
 
 
-def _rows_of(symmetries: Symmetries, rows: torch.Tensor) -> Symmetries:
-    numbers = rows.cpu().numpy()
-    return Symmetries(symmetries.cells[numbers], symmetries.digits[numbers])
-
-
 def drawn_starts(num_starts: int, width: int) -> torch.Tensor:
     """Latent starts that were not trained: z_H and z_L, (2, num_starts, width). Start k does not depend on `num_starts`."""
-    state = torch.get_rng_state()
-    try:
+    with torch.random.fork_rng(devices=[]):
         torch.manual_seed(SEED_OF_STARTS)
         return torch.stack([truncated_normal(2, width, std=1.0).data for _ in range(num_starts)], dim=1)
-    finally:
-        torch.set_rng_state(state)

@@ -163,8 +163,7 @@ class Reasoner(nn.Module):
                     low = self.low(low + (high + x))
                 if not is_last:
                     high = self.high(high + low)
-        low = self.low(low + (high + x))
-        return self.high(high + low), low
+        return self._direct(x, high, low)
 
     def _trm(self, x: torch.Tensor, high: torch.Tensor, low: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
         with torch.no_grad():

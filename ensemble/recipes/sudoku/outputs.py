@@ -5,7 +5,7 @@ from typing import Any
 
 import numpy as np
 
-from ensemble.arrow import open_table
+from ensemble.arrow import read_columns
 from ensemble.predictions import Predictions
 from ensemble.recipes.sudoku import board_scores
 
@@ -17,13 +17,12 @@ def scores_by_part(kind: str, test: Predictions, forecasts: dict[str, np.ndarray
 
     forecasts : (num_cells, side) for the rows of `test`.
     """
-    rows = open_table(Path(data) / "rows" / test.split)
-    columns = {name: rows[name].to_numpy() for name in ("row_id", "clues", "backtracks")}
-    puzzles = np.stack(rows["puzzle"].to_pylist()).astype(np.int64)
+    rows = read_columns(Path(data) / "rows" / test.split, ("row_id", "clues", "backtracks", "puzzle"))
+    puzzles = rows["puzzle"].astype(np.int64)
     # Rows are sorted by their id, puzzle × cells + cell
     names, first = np.unique(test.cluster, return_index=True)
-    assert np.array_equal(names, np.sort(columns["row_id"]))
-    order = np.argsort(columns["row_id"])
+    assert np.array_equal(names, np.sort(rows["row_id"]))
+    order = np.argsort(rows["row_id"])
     num_cells = puzzles.shape[1]
     assert np.array_equal(np.diff(np.append(first, len(test.cluster))), np.full(len(names), num_cells))
     solutions = test.target.reshape(-1, num_cells).astype(np.int64) + 1
@@ -33,8 +32,8 @@ def scores_by_part(kind: str, test: Predictions, forecasts: dict[str, np.ndarray
                 puzzles[order],
                 solutions,
                 1 + prediction.argmax(axis=1).reshape(-1, num_cells),
-                columns["clues"][order],
-                columns["backtracks"][order],
+                rows["clues"][order],
+                rows["backtracks"][order],
             )
             for name, prediction in forecasts.items()
         }

@@ -23,7 +23,7 @@ import pyarrow as pa
 from tqdm import tqdm
 
 from ensemble import configuration, folders
-from ensemble.arrow import write_table
+from ensemble.arrow import array, write_table
 from ensemble.data import reviews
 from ensemble.data.census import Census
 from ensemble.errors import UserError
@@ -78,7 +78,7 @@ def prepare(config: PrepareConfig) -> dict[str, Any]:
         has_rating = any((split.ratings != readers.NO_RATING).any() for split in splits.values())
         next_id = 0
         for name in SPLITS:
-            write_table(folder / "rows" / name, _table(board, splits[name], next_id, has_rating))
+            write_table(folder / "rows" / name, _table(splits[name], next_id, has_rating))
             next_id += len(splits[name].puzzles)
         task = Task(
             kind="multiclass",
@@ -287,16 +287,12 @@ def _cut(config: PrepareConfig, drawn: Puzzles, names: tuple[str, ...]) -> dict[
     return splits
 
 
-def _table(board: Board, split: Puzzles, first_id: int, has_rating: bool) -> pa.Table:
+def _table(split: Puzzles, first_id: int, has_rating: bool) -> pa.Table:
     num_rows = len(split.puzzles)
-
-    def boards(values: np.ndarray) -> pa.Array:
-        return pa.FixedSizeListArray.from_arrays(pa.array(np.ascontiguousarray(values).ravel(), pa.uint8()), board.cells)
-
     columns = {
         "row_id": pa.array(np.arange(first_id, first_id + num_rows), pa.int64()),
-        "puzzle": boards(split.puzzles),
-        "solution": boards(split.solutions),
+        "puzzle": array(split.puzzles, pa.uint8()),
+        "solution": array(split.solutions, pa.uint8()),
         "clues": pa.array((split.puzzles > 0).sum(axis=1), pa.int16()),
         "backtracks": pa.array(np.minimum(split.backtracks, 2**31 - 1), pa.int32()),
     }

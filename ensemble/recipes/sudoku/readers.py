@@ -50,37 +50,30 @@ class Raw(NamedTuple):
     """(n, cells) uint8; all 0 if the file has none."""
     ratings: np.ndarray
     """(n,) float32, `NO_RATING` if the file has none, or no number."""
-    files: list[str]
     file: np.ndarray
-    """(n,) int32, the number of the file in `files`."""
+    """(n,) object, the path of the file."""
     line: np.ndarray
     """(n,) int64, from 1."""
 
     def example(self, row: int) -> Example:
         """The file and line of a puzzle, and the puzzle."""
         text = "".join("0123456789ABCDEFG"[digit] for digit in self.puzzles[row])
-        return Example(self.files[self.file[row]], int(self.line[row]), text[: records.EXCERPT_CHARACTERS])
+        return Example(self.file[row], int(self.line[row]), text[: records.EXCERPT_CHARACTERS])
 
 
 def read(files: Sequence[Path], board: Board, census: Census) -> Raw:
     """All puzzles of `files`, in their order. Raises `UserError` for a file that cannot be read or has no puzzle."""
-    columns: list[list[np.ndarray]] = [[], [], [], [], []]
-    for number, path in enumerate(files):
-        num_puzzles = 0
-        for block in _blocks(path, board, census):
-            num_puzzles += len(block[0])
-            for column, values in zip(
-                columns, (*block[:3], np.full(len(block[0]), number, np.int32), block[3]), strict=True
-            ):
-                column.append(values)
-        if not num_puzzles:
+    blocks: list[Raw] = []
+    for path in files:
+        of_file = list(_blocks(path, board, census))
+        if not any(len(block.puzzles) for block in of_file):
             _refuse_other_side(path, board, census)
-    puzzles, answers, ratings, file, line = map(np.concatenate, columns)
-    return Raw(puzzles, answers, ratings, [str(path) for path in files], file, line)
+        blocks += of_file
+    return Raw(*(np.concatenate(column) for column in zip(*blocks, strict=True)))
 
 
-def _blocks(path: Path, board: Board, census: Census) -> Iterator[tuple[np.ndarray, np.ndarray, np.ndarray, np.ndarray]]:
-    """Puzzles, answers, ratings and line numbers of each block of a file."""
+def _blocks(path: Path, board: Board, census: Census) -> Iterator[Raw]:
+    """The puzzles of each block of a file."""
     layout: dict[str, int] | None = None
     line_number, rest, is_first = 0, b"", True
     with Bytes(path) as stream:
@@ -121,8 +114,8 @@ def _layout(lines: list[bytes]) -> tuple[dict[str, int] | None, str]:
 
 def _parsed(
     path: Path, lines: list[bytes], first_line: int, layout: dict[str, int] | None, board: Board, census: Census
-) -> tuple[np.ndarray, np.ndarray, np.ndarray, np.ndarray]:
-    """The valid lines of a block as arrays."""
+) -> Raw:
+    """The valid lines of a block."""
     puzzles, answers, ratings, numbers, examples = [], [], [], [], []
     num_rows = 0
     blank = b"0" * board.cells
@@ -151,8 +144,9 @@ def _parsed(
     census.drop(
         MALFORMED, len(examples), [Example(str(path), number, records.excerpt(line)) for number, line in examples[:9]]
     )
-    line_numbers = np.array(numbers, np.int64)[is_valid]
-    return arrays[0][is_valid], arrays[1][is_valid], np.array(ratings, np.float32)[is_valid], line_numbers
+    places = np.full(len(numbers), str(path), object), np.array(numbers, np.int64)
+    columns: list[np.ndarray] = [*arrays, np.array(ratings, np.float32), *places]
+    return Raw(*(column[is_valid] for column in columns))
 
 
 def _fields(line: bytes) -> tuple[bytes, bytes, float] | None:

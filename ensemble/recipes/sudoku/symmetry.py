@@ -8,7 +8,7 @@ image of a valid puzzle is a valid puzzle with the same number of solutions.
     puzzles, solutions = symmetries.apply(puzzles), symmetries.apply(solutions)
     digits = symmetries.undo(predicted_digits)                   # on the original board
 
-`apply`, `undo` and `undo_classes` accept numpy arrays and torch tensors on any device. This module imports only numpy.
+`apply`, `undo` and `undo_classes` accept numpy arrays and torch tensors on any device. This module does not import torch.
 """
 
 import dataclasses
@@ -16,20 +16,15 @@ from typing import Any
 
 import numpy as np
 
+from ensemble.data.splitmix import GOLDEN, finalised
 from ensemble.recipes.sudoku.boards import Board
-
-GOLDEN = np.uint64(0x9E3779B97F4A7C15)
-"""The increment of SplitMix64."""
 
 
 def mixed(*keys: Any) -> np.ndarray:
     """64 random bits for each combination of integer keys, which are broadcast: SplitMix64's finaliser, key by key."""
     bits: Any = np.zeros(np.broadcast_shapes(*(np.shape(key) for key in keys)), np.uint64)
     for key in keys:
-        bits = (bits + np.asarray(key).astype(np.uint64)) + GOLDEN  # arrays wrap around without a warning
-        bits = (bits ^ (bits >> np.uint64(30))) * np.uint64(0xBF58476D1CE4E5B9)
-        bits = (bits ^ (bits >> np.uint64(27))) * np.uint64(0x94D049BB133111EB)
-        bits = bits ^ (bits >> np.uint64(31))
+        bits = finalised(bits + np.asarray(key).astype(np.uint64) + GOLDEN)  # arrays wrap around without a warning
     return bits
 
 

@@ -21,12 +21,12 @@ from typing import Any
 import numpy as np
 import torch
 
-from ensemble import configuration, folders
+from ensemble import configuration
 from ensemble.arrow import Column, open_table
-from ensemble.data import inputs
 from ensemble.errors import UserError
 from ensemble.neural.loader import Batch
 from ensemble.neural.optimizers import AdamATan2, SparseSignSGD
+from ensemble.neural.prepared import PreparedRecipe, PreparedRows
 from ensemble.recipes.sudoku import inference
 from ensemble.recipes.sudoku.boards import Board, board_of
 from ensemble.recipes.sudoku.layers import reference_inner_width
@@ -43,26 +43,16 @@ DRAWN_SHARE, DRAWN_CELLS, DRAWN_EXPLORATION = range(3)
 """Keys of independent random numbers for a row."""
 
 
-def make(config: RecipeConfig, data: str) -> "Sudoku":
-    """The recipe on a folder of prepared data; `UserError` if the settings do not fit the data."""
-    return Sudoku(config, Path(data))
-
-
-class PuzzleRows:
+class PuzzleRows(PreparedRows):
     """The puzzles of one split; training puzzles are transformed differently in each epoch."""
 
     def __init__(self, folder: Path, split: str, config: RecipeConfig, board: Board):
-        self.opened_with = folder, split, config, board
         table = open_table(folder / "rows" / split)
         self.columns = {name: Column(table, name) for name in ("row_id", "puzzle", "solution", "clues", "backtracks")}
         self.config, self.board, self.is_train = config, board, split == "train"
 
     def __len__(self) -> int:
-        return len(self.columns["row_id"]) * (self.config.images if self.is_train else 1)
-
-    def __reduce__(self) -> tuple[Any, ...]:
-        """Workers of a DataLoader open the files themselves: a pickled memory map is a copy of the whole file."""
-        return PuzzleRows, self.opened_with
+        return super().__len__() * (self.config.images if self.is_train else 1)
 
     def gather(self, rows: np.ndarray, epoch: int = 0) -> Batch:
         """puzzle and solution (B, cells), puzzle_id and patience (the fewest segments of a puzzle) (B,), all int64.
@@ -90,32 +80,24 @@ class PuzzleRows:
         return {name: torch.from_numpy(array.astype(np.int64)) for name, array in arrays.items()}
 
 
-class Sudoku:
-    """The recipe; `ensemble.recipe.NeuralRecipe` documents each method."""
+class Sudoku(PreparedRecipe[RecipeConfig, PuzzleRows]):
+    """The methods of `recipe.NeuralRecipe` for sudoku. Raises `UserError` if the settings do not fit the data."""
 
     name = "sudoku"
     monitor, higher_is_better = "exact", True
     output = "probabilities"
 
-    def __init__(self, config: RecipeConfig, folder: Path):
-        self.config, self.folder = _checked(config), folder
-        self.about = folders.read_manifest(folder)
-        if self.about["recipe"] != self.name:
-            raise UserError(f"{folder} was prepared for the recipe {self.about['recipe']}, not for {self.name}")
+    def __init__(self, config: RecipeConfig, data: str | Path):
+        _check(config)
+        super().__init__(config, data)
         self.board = board_of(self.about["sudoku"]["side"])
-        self.fingerprint, self.inputs = self.about["fingerprint"], inputs.meaning(self.about)
         segments = config.predict_segments if config.variant != "direct" else 1
         self.options = inference.PredictOptions(segments=segments, halt_probability=config.halt_probability)
         """The options of predictions; `predicting` changes them."""
-        self._rows: dict[str, PuzzleRows] = {}
         self._used, self._offered = torch.zeros(()), 0
 
-    def rows(self, split: str) -> PuzzleRows:
-        if split not in self._rows:
-            if split not in self.about["splits"]:
-                raise UserError(f"{self.folder} has no split '{split}': it has {', '.join(self.about['splits'])}")
-            self._rows[split] = PuzzleRows(self.folder, split, self.config, self.board)
-        return self._rows[split]
+    def open_rows(self, split: str) -> PuzzleRows:
+        return PuzzleRows(self.folder, split, self.config, self.board)
 
     def model(self) -> torch.nn.Module:
         config, board = self.config, self.board
@@ -271,6 +253,9 @@ class Sudoku:
         return {**batch, "halted": halted, "steps": halted.long(), "high": latent, "low": latent}
 
 
+make = Sudoku
+
+
 def _where(condition_B: torch.Tensor, chosen: torch.Tensor, other: torch.Tensor) -> torch.Tensor:
     return torch.where(condition_B if chosen.dim() == 1 else condition_B[:, None], chosen, other)
 
@@ -280,7 +265,7 @@ def _uniform(*keys: Any) -> np.ndarray:
     return (mixed(*keys) >> np.uint64(11)) * 2.0**-53
 
 
-def _checked(config: RecipeConfig) -> RecipeConfig:
+def _check(config: RecipeConfig) -> None:
     shares = ("exploration", "reveal", "reveal_least")
     configuration.check(
         config,
@@ -312,4 +297,3 @@ def _checked(config: RecipeConfig) -> RecipeConfig:
         )
     if config.continue_loss and config.starts > 1:
         raise UserError(f"recipe.continue_loss=true is for one start, not for recipe.starts={config.starts}: leave it out")
-    return config

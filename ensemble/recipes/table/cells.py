@@ -1,6 +1,6 @@
 """The kind of each column (numbers, booleans, dates or texts), determined once over all files of a table, and its values.
 
-    cells = read(table, "price", Rules(...))
+    cells = read(table, "price", config)
     cells.kind, cells.values        # 'number', Series of Float64, null where the cell is empty or not a number
 
 A column holds numbers (or dates) if all but `max_bad_fraction` of its non-empty cells do; the others count as empty and are
@@ -9,7 +9,7 @@ the column decide; if they do not, `UserError` asks for a setting. Each file may
 """
 
 import dataclasses
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from typing import Literal
 
 import numpy as np
@@ -19,6 +19,7 @@ from ensemble.data.records import MOST_EXACT
 from ensemble.errors import UserError
 from ensemble.recipes.table import dates
 from ensemble.recipes.table.dates import DIGITS_OF_A_DAY
+from ensemble.recipes.table.settings import PrepareConfig
 from ensemble.recipes.table.sources import Table, as_text, whole
 
 MISSING = ("NA", "N/A", "n/a", "#N/A", "NaN", "nan", "NAN", "null", "NULL", "None", "?", "-")
@@ -34,20 +35,11 @@ LIKE_A_NUMBER = r"^\PL*\d\PL*$"
 """A text with digits and without letters, such as 12 % or 31/01/24."""
 NEARLY = 0.1
 """A message is printed for columns of texts if more than this fraction of the cells are numbers."""
+LARGEST = float(np.finfo(np.float32).max)
+"""Of a feature."""
 MOST_SHOWN = 3
 
 Kind = Literal["number", "truth", "date", "text"]
-
-
-@dataclasses.dataclass(frozen=True, kw_only=True)
-class Rules:
-    """The settings for reading cells; see `settings.PrepareConfig`."""
-
-    missing: tuple[str, ...] = ()
-    """Texts that mark missing values in all columns; empty for `MISSING` in columns of numbers and dates."""
-    decimal: Literal["", ".", ","] = ""
-    dates: Literal["", "day_first", "month_first"] = ""
-    max_bad_fraction: float = 0.01
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -60,37 +52,27 @@ class Cells:
     """(num_rows,) Float64, Boolean, Datetime (UTC, microseconds) or String; null where the cell is or counts as empty."""
     form: str = ""
     """The form of numbers or dates, if it is not the default."""
-    bad: np.ndarray
+    bad: np.ndarray = dataclasses.field(default_factory=lambda: np.empty(0, np.int64))
     """The rows whose cell is neither empty nor of this kind."""
-    stand_ins: dict[str, int]
+    stand_ins: dict[str, int] = dataclasses.field(default_factory=dict)
     """Texts that mark missing values, with their counts."""
     notes: tuple[str, ...] = ()
     """Messages about unusual data."""
 
 
-def read(table: Table, column: str, rules: Rules) -> Cells:
+def read(table: Table, column: str, config: PrepareConfig) -> Cells:
     """Read a column that is not in `table.no_cells`. Raises `UserError` for ambiguous numbers or dates."""
     pieces = table.pieces[column]
     kinds = [piece.dtype for piece in pieces if piece.null_count() < len(piece)]
     if all(kind.is_numeric() for kind in kinds):
         values = pl.concat(_as(piece, pl.Float64()) for piece in pieces).fill_nan(None)
         infinite = values.is_infinite().fill_null(False)
-        return Cells(
-            column=column, kind="number", values=values.set(infinite, None), bad=_rows(infinite), stand_ins={},
-            notes=_bad_notes(table, column, values.cast(pl.String), infinite, "numbers"),
-        )  # fmt: skip
-    none = np.empty(0, np.int64)
+        notes = _bad_notes(table, column, values.cast(pl.String), infinite, "numbers")
+        return Cells(column=column, kind="number", values=values.set(infinite, None), bad=_rows(infinite), notes=notes)
     if all(kind == pl.Boolean for kind in kinds):
-        return Cells(
-            column=column,
-            kind="truth",
-            values=pl.concat(_as(piece, pl.Boolean()) for piece in pieces),
-            bad=none,
-            stand_ins={},
-        )
+        return Cells(column=column, kind="truth", values=pl.concat(_as(piece, pl.Boolean()) for piece in pieces))
     if all(kind.is_temporal() for kind in kinds):
-        values = pl.concat([_datetimes(piece) for piece in pieces])
-        return Cells(column=column, kind="date", values=values, bad=none, stand_ins={})
+        return Cells(column=column, kind="date", values=pl.concat([_datetimes(piece) for piece in pieces]))
     # Text in other files than numbers or dates of Parquet is read separately, since its form may differ
     for kind, native in (("number", pl.Float64()), ("date", pl.Datetime("us"))):
         fits = [piece.dtype.is_numeric() if kind == "number" else piece.dtype.is_temporal() for piece in pieces]
@@ -98,11 +80,11 @@ def read(table: Table, column: str, rules: Rules) -> Cells:
         if not any(fits) or not all(fit or piece.dtype in (pl.String, pl.Null) for piece, fit in parts):
             continue
         only_text = pl.concat(as_text(piece.clear(len(piece)) if fit else piece) for piece, fit in parts)
-        text_cells = _read_texts(table, column, _stripped(only_text), rules)
+        text_cells = _read_texts(table, column, _stripped(only_text), config)
         if text_cells.kind == kind:
             known = pl.concat(_native(piece if fit else piece.clear(len(piece)), native) for piece, fit in parts)
             return dataclasses.replace(text_cells, values=text_cells.values.zip_with(known.is_null(), known))
-    return _read_texts(table, column, _stripped(pl.concat([as_text(piece) for piece in pieces])), rules)
+    return _read_texts(table, column, _stripped(pl.concat([as_text(piece) for piece in pieces])), config)
 
 
 def _stripped(texts: pl.Series) -> pl.Series:
@@ -111,31 +93,32 @@ def _stripped(texts: pl.Series) -> pl.Series:
     return texts.set(texts == "", None)
 
 
-def _read_texts(table: Table, column: str, texts: pl.Series, rules: Rules) -> Cells:
-    is_missing = texts.is_in(rules.missing).fill_null(False)
-    stand_ins = _counts(texts.filter(is_missing))
-    texts = texts.set(is_missing, None)
-    is_default_missing = texts.is_in(() if rules.missing else MISSING).fill_null(False)
-    all_stand_ins = stand_ins | _counts(texts.filter(is_default_missing))
-    none = np.empty(0, np.int64)
-    cells = texts.set(is_default_missing, None)
+def _without(texts: pl.Series, missing: Sequence[str]) -> tuple[pl.Series, dict[str, int]]:
+    """The texts, null for those that mark missing values, and the counts of these, the most frequent first."""
+    is_missing = texts.is_in(missing).fill_null(False)
+    counted = texts.filter(is_missing).value_counts(sort=True, name="count")
+    return texts.set(is_missing, None), dict(counted.iter_rows())
+
+
+def _read_texts(table: Table, column: str, texts: pl.Series, config: PrepareConfig) -> Cells:
+    texts, stand_ins = _without(texts, config.missing)
+    cells, default_stand_ins = _without(texts, () if config.missing else MISSING)
+    all_stand_ins = stand_ins | default_stand_ins
     num_cells = len(cells) - cells.null_count()
-    allowed = rules.max_bad_fraction * num_cells
+    allowed = config.max_bad_fraction * num_cells
     truths = cells.str.to_lowercase()
     if num_cells and truths.drop_nulls().is_in(("true", "false")).all():
         notes = _stand_in_notes(column, all_stand_ins)
-        values = truths == "true"
-        return Cells(column=column, kind="truth", values=values, bad=none, stand_ins=all_stand_ins, notes=notes)
+        return Cells(column=column, kind="truth", values=truths == "true", stand_ins=all_stand_ins, notes=notes)
     nearly: tuple[str, ...] = ()
     kinds: tuple[tuple[Kind, str], ...] = (("number", "numbers"), ("date", "dates"))
-    for kind, what in kinds:
-        if not num_cells:
-            break
+    for kind, what in kinds if num_cells else ():
         if kind == "number":
-            form, values = _choose(column, cells, list(_numbers(cells, rules.decimal)), allowed)
+            advice = f": add decimal=. or decimal=,, or drop=[{column}]"
+            form, values = _choose(column, cells, config.decimal, PLAIN, allowed, advice)
             forms = _form_notes(column, form)
         else:
-            read_dates = dates.read(table, cells, rules.dates)
+            read_dates = dates.read(table, cells, config.dates)
             form, values, forms = read_dates.form, read_dates.values, dates.forms_note(table, column, read_dates)
         bad = unread = cells.is_not_null() & values.is_null()
         if unread.sum() <= allowed:
@@ -156,14 +139,8 @@ def _read_texts(table: Table, column: str, texts: pl.Series, rules: Rules) -> Ce
             )  # fmt: skip
         if num_cells - bad.sum() > NEARLY * num_cells:
             nearly = (*nearly, _nearly(table, column, cells, bad, what))
-    return Cells(
-        column=column,
-        kind="text",
-        values=texts,
-        bad=none,
-        stand_ins=stand_ins,
-        notes=(*_stand_in_notes(column, stand_ins), *(nearly[:1] or _like_numbers(column, cells, allowed))),
-    )
+    notes = (*_stand_in_notes(column, stand_ins), *(nearly[:1] or _like_numbers(column, cells, allowed)))
+    return Cells(column=column, kind="text", values=texts, stand_ins=stand_ins, notes=notes)
 
 
 def _like_numbers(column: str, cells: pl.Series, allowed: float) -> tuple[str, ...]:
@@ -176,7 +153,7 @@ def _like_numbers(column: str, cells: pl.Series, allowed: float) -> tuple[str, .
     return (f"the column '{column}' is read as texts, such as '{shown}': {advice}",)
 
 
-def read_as(table: Table, column: str, kind: Kind, form: str, rules: Rules) -> Cells:
+def read_as(table: Table, column: str, kind: Kind, form: str, config: PrepareConfig) -> Cells:
     """Read a column of new rows as the `kind` of the training data; other cells count as empty.
 
     form : the form in the training data, which decides ambiguous cells. Raises `UserError` if no cell is of this kind.
@@ -185,10 +162,9 @@ def read_as(table: Table, column: str, kind: Kind, form: str, rules: Rules) -> C
         raise UserError(
             f"the column '{column}' holds {table.no_cells[column]}, but members were trained on {kind}s: give {kind}s"
         )
-    pieces = table.pieces[column]
-    texts = _stripped(pl.concat([as_text(whole(piece)) for piece in pieces]))
-    is_missing = texts.is_in(rules.missing or (() if kind == "text" else MISSING)).fill_null(False)
-    cells, stand_ins = texts.set(is_missing, None), _counts(texts.filter(is_missing))
+    texts = _stripped(pl.concat([as_text(whole(piece)) for piece in table.pieces[column]]))
+    cells, stand_ins = _without(texts, config.missing or (() if kind == "text" else MISSING))
+    advice = ", and training had neither: write them as in training"
     forms: tuple[str, ...] = ()
     if kind == "text":
         values = cells
@@ -197,14 +173,14 @@ def read_as(table: Table, column: str, kind: Kind, form: str, rules: Rules) -> C
         values = cells.str.to_lowercase().replace_strict(truths, default=None, return_dtype=pl.Boolean)
     elif kind == "date":
         known = form.split(dates.SEPARATOR) if form else [dates.ISO[0]]
-        read_dates = dates.read(table, cells, rules.dates, known, has_digits=True)
-        advice = ", and training had neither: write them as in training"
+        read_dates = dates.read(table, cells, config.dates, known, has_digits=True)
         dates.refuse_open(table, column, cells, read_dates, advice)
         values, forms = read_dates.values, dates.forms_note(table, column, read_dates)
     else:
-        new_form, values = _like_training(column, cells, dict(_numbers(cells, rules.decimal)), form or PLAIN)
+        allowed = len(cells) - cells.null_count() - 1  # at least one cell is a number
+        new_form, values = _choose(column, cells, config.decimal, form or PLAIN, allowed, advice)
         forms = _form_notes(column, new_form)
-        values = values.set(values.is_infinite().fill_null(False), None)
+        values = values.set((values.abs() > LARGEST).fill_null(False), None)
     bad = cells.is_not_null() & values.is_null()
     if bad.any() and bad.sum() == len(cells) - cells.null_count():
         first = first_of(table, cells, _rows(bad))
@@ -213,47 +189,29 @@ def read_as(table: Table, column: str, kind: Kind, form: str, rules: Rules) -> C
     return Cells(column=column, kind=kind, values=values, bad=_rows(bad), stand_ins=stand_ins, notes=notes)
 
 
-def _like_training(column: str, cells: pl.Series, readings: dict[str, pl.Series], form: str) -> tuple[str, pl.Series]:
-    """The form of numbers that leaves the fewest cells unread, and its values; of several, the `form` of training.
-
-    Raises `UserError` if several remain that give different values, and none is that of training.
-    """
-    unread = {name: int((cells.is_not_null() & values.is_null()).sum()) for name, values in readings.items()}
-    best = [name for name in readings if unread[name] == min(unread.values())]
-    if form in best:
-        return form, readings[form]
-    if len(best) > 1 and min(unread.values()) < len(cells) - cells.null_count():
-        first, second = best[:2]
-        if not readings[first].equals(readings[second], null_equal=True):
-            row = int(readings[first].ne_missing(readings[second]).arg_max() or 0)
-            raise UserError(
-                f"the column '{column}' holds values such as '{cells[row]}', written as {first} or as {second}, and "
-                "training had neither: write them as in training"
-            )
-    return best[0], readings[best[0]]
-
-
 def _form_notes(column: str, form: str) -> tuple[str, ...]:
     """A message about the form of numbers, if it is not the default."""
     return () if form == PLAIN else (f"the column '{column}' is read as numbers that are written as {form}",)
 
 
-def _choose(column: str, cells: pl.Series, readings: list[tuple[str, pl.Series]], allowed: float) -> tuple[str, pl.Series]:
-    """The form of numbers that leaves the fewest cells unread, and its values.
+def _choose(column: str, cells: pl.Series, decimal: str, known: str, allowed: float, advice: str) -> tuple[str, pl.Series]:
+    """The form of numbers that leaves the fewest cells unread, and its values; of several, the form `known`.
 
-    Raises `UserError` if several forms do and give different values, unless one is `PLAIN`.
+    Raises `UserError`, with `advice`, if several other forms leave the fewest, at most `allowed`, and give different values.
     """
-    failures = [int((cells.is_not_null() & values.is_null()).sum()) for _, values in readings]
-    best = int(np.argmin(failures))
-    form, values = readings[best]
-    for count, (other_form, other) in zip(failures, readings, strict=True):
-        if count == failures[best] <= allowed and form != PLAIN and not other.equals(values, null_equal=True):
-            row = (other.ne_missing(values)).arg_max() or 0
+    readings = dict(_numbers(cells, decimal))
+    unread = {form: int((cells.is_not_null() & values.is_null()).sum()) for form, values in readings.items()}
+    fewest = min(unread.values())
+    best = [form for form in readings if unread[form] == fewest]
+    form = known if known in best else best[0]
+    for other in best if form != known and fewest <= allowed else ():
+        differ = readings[other].ne_missing(readings[form])
+        if differ.any():
+            shown = cells[int(differ.arg_max() or 0)]
             raise UserError(
-                f"the column '{column}' holds numbers such as '{cells[row]}', written as {form} or as {other_form}: "
-                f"add decimal=. or decimal=,, or drop=[{column}]"
+                f"the column '{column}' holds numbers such as '{shown}', written as {form} or as {other}{advice}"
             )
-    return form, values
+    return form, readings[form]
 
 
 def _numbers(cells: pl.Series, decimal: str) -> Iterator[tuple[str, pl.Series]]:
@@ -319,16 +277,20 @@ def _rows(flags: pl.Series) -> np.ndarray:
     return flags.arg_true().to_numpy().astype(np.int64)
 
 
-def _counts(texts: pl.Series) -> dict[str, int]:
-    counted = texts.value_counts(sort=True, name="count")
-    return dict(zip(counted[texts.name].to_list(), counted["count"].to_list(), strict=True))
-
-
 def _stand_in_notes(column: str, stand_ins: dict[str, int]) -> tuple[str, ...]:
     if not stand_ins:
         return ()
     words = ", ".join(f"'{word}' ({count:,})" for word, count in list(stand_ins.items())[:MOST_SHOWN])
     return (f"the column '{column}' has {sum(stand_ins.values()):,} cells that count as empty: {words}",)
+
+
+def in_range(table: Table, column: str, cells: Cells) -> Cells:
+    """The cells of a feature: numbers that float32 cannot hold, such as 1e300, count as empty, with a message."""
+    if cells.kind != "number" or not (huge := (cells.values.abs() > LARGEST).fill_null(False)).any():
+        return cells
+    notes = _bad_notes(table, column, cells.values.cast(pl.String), huge, "32-bit floats")
+    bad = np.union1d(cells.bad, _rows(huge))
+    return dataclasses.replace(cells, values=cells.values.set(huge, None), bad=bad, notes=(*cells.notes, *notes))
 
 
 def _bad_notes(table: Table, column: str, cells: pl.Series, bad: pl.Series, what: str) -> tuple[str, ...]:

@@ -3,9 +3,10 @@
     dates = read(table, cells, order="")
     dates.values, dates.forms     # Series of Datetime, null where a cell is not a date; the form of each file
 
-The form of a file is the one that leaves the fewest cells unread. If the order of day and month is ambiguous in all cells of
-a file, as in 01/02/2020, it is that of the other files (for new rows, also that of training). If these have no order or both
-orders, the form is ambiguous: see `dates.open_row`.
+The form of a file is the one that leaves the fewest cells unread. Its cells may differ in the time: without one, a cell is
+midnight, and without an offset, a time is in UTC; `forms_note` is a message about both. If the order of day and month is
+ambiguous in all cells of a file, as in 01/02/2020, it is that of the other files (for new rows, also that of training). If
+these have no order or both orders, the form is ambiguous: see `dates.open_row`.
 """
 
 import dataclasses
@@ -30,7 +31,7 @@ FIRST_YEAR = 1000
 SAMPLE = 1000
 MOST_SHOWN = 3
 SEPARATOR = "|"
-"""Separates the forms of several files in a manifest."""
+"""Separates the forms of a file with different times, and the forms of several files in a manifest."""
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -92,7 +93,10 @@ def forms_note(table: Table, column: str, dates: Dates) -> tuple[str, ...]:
         if form:
             files.setdefault(example(form), []).append(path.name)
     forms = [f"{form} in {_listed(names)}" for form, names in files.items()] if len(files) > 1 else list(files)
-    return (f"the column '{column}' is read as dates that are written as {' and as '.join(forms)}",)
+    num_offsets = sum("%z" in form for form in dates.form.split(SEPARATOR))
+    is_mixed = any(SEPARATOR in form for form in dates.forms) or 0 < num_offsets < len(dates.form.split(SEPARATOR))
+    rule = "; a date without a time is midnight, and a time without an offset is in UTC" if is_mixed else ""
+    return (f"the column '{column}' is read as dates that are written as {' and as '.join(forms)}{rule}",)
 
 
 def refuse_open(table: Table, column: str, cells: pl.Series, dates: Dates, advice: str) -> None:
@@ -118,7 +122,7 @@ def example(form: str) -> str:
     }
     for code, word in words.items():
         form = form.replace(code, word)
-    return form.replace("%z", " and UTC offset")
+    return form.replace("%z", " and UTC offset").replace(SEPARATOR, " or ")
 
 
 def _listed(names: Sequence[str]) -> str:
@@ -148,17 +152,26 @@ def _forms(dates: Sequence[str]) -> list[str]:
 
 
 def _readings(cells: pl.Series, order: str) -> Iterator[tuple[str, pl.Series]]:
-    """The forms of at least one of the first cells, with the values of each in UTC, null for cells in other forms."""
+    """The forms of the dates of at least one of the first cells, with the times of all cells.
+
+    The values of each are in UTC, and null for cells in other forms.
+    """
     utc = cells.str.replace("Z$", "+0000")
     sample = utc.drop_nulls().head(SAMPLE)
     if not sample.str.contains(LOOKS_LIKE_A_DATE).any():
         return
-    forms = _forms((*ISO, *NAMED))
-    forms += _forms(DAY_FIRST) if order != "month_first" else []
-    forms += _forms(MONTH_FIRST) if order != "day_first" else []
-    for form in forms:
-        if _parsed(sample, form).is_not_null().any():
-            yield form, _parsed(utc, form)
+    day_first, month_first = DAY_FIRST if order != "month_first" else (), MONTH_FIRST if order != "day_first" else ()
+    for date in (*ISO, *NAMED, *day_first, *month_first):
+        counts = {form: int(_parsed(sample, form).is_not_null().sum()) for form in _forms([date])}
+        if not any(counts.values()):
+            continue
+        values = pl.repeat(None, len(utc), dtype=pl.Datetime("us"), eager=True)
+        used: list[str] = []
+        for form in sorted(counts, key=lambda form: -counts[form]):
+            unread = utc.set(values.is_not_null(), None)
+            if unread.null_count() < len(utc) and (parsed := _parsed(unread, form)).is_not_null().any():
+                values, used = values.zip_with(values.is_not_null(), parsed), [*used, form]
+        yield SEPARATOR.join(used), values
 
 
 def _parsed(texts: pl.Series, form: str) -> pl.Series:

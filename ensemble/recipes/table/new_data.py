@@ -14,10 +14,12 @@ from ensemble.data.census import Census
 from ensemble.data.inputs import FORECAST
 from ensemble.errors import UserError
 from ensemble.recipes.table import cells, columns, sources
-from ensemble.recipes.table.prepare import KIND, rules_of, write_names, write_rows
+from ensemble.recipes.table.prepare import KIND, units, write_names, write_rows
 from ensemble.recipes.table.settings import PrepareConfig
 
 MOST_SHOWN = 3
+ROWS = "rows"
+"""Name of the rows of a DataFrame in messages."""
 
 
 def check(like: dict[str, Any], source: bool, metadata: bool) -> None:
@@ -49,16 +51,16 @@ def prepare(like: dict[str, Any], settings: dict[str, Any]) -> dict[str, Any]:
         arrays: dict[str, np.ndarray] = {"row_id": np.arange(table.height)}
         arrays["group"], arrays["cluster"] = np.zeros(table.height, np.int64), np.arange(table.height)
         if config.group and config.group in table.columns:
-            texts = table.texts(config.group, "group")
-            groups = texts.drop_nulls().unique(maintain_order=True)
-            number = texts.replace_strict(groups, range(len(groups)), default=len(groups)).to_numpy().astype(np.int64)
+            unit, groups = units(config, table)
+            assert groups is not None
+            number = np.where(unit < 0, len(groups), unit)  # rows without a group form one
             coded = ("cluster", "group") if like["task"]["kind"] == "ranking" else ("cluster",)
             arrays |= dict.fromkeys(coded, number)
             groups = groups.extend_constant("", 1)
             write_names(folder / "names", groups, dict.fromkeys(coded, number), number, number >= 0)
         arrays["target"] = np.full(table.height, np.nan, np.float64 if like["task"]["kind"] == "regression" else np.float32)
         for features in columns.by_column(like["features"]).values():
-            encoded, column_notes = _encoded(table, features, like.get("texts", {}), rules_of(config))
+            encoded, column_notes = _encoded(table, features, like.get("texts", {}), config)
             arrays |= encoded
             notes += column_notes
         if config.id and config.id in table.columns:
@@ -107,13 +109,13 @@ def _other_columns(like: dict[str, Any], config: PrepareConfig, table: sources.T
 
 
 def _encoded(
-    table: sources.Table, features: list[dict[str, Any]], texts: dict[str, Any], rules: cells.Rules
+    table: sources.Table, features: list[dict[str, Any]], texts: dict[str, Any], config: PrepareConfig
 ) -> tuple[dict[str, np.ndarray], list[str]]:
     """The features of one column of the new rows, (num_rows,) float32 each, and messages about unusual cells."""
     column = features[0]["column"]
     if column not in table.columns:
         return {feature["name"]: np.full(table.height, np.nan, np.dtype(np.float32)) for feature in features}, []
-    new_cells = cells.read_as(table, column, columns.kind_of(features[0]), features[0].get("form", ""), rules)
+    new_cells = cells.read_as(table, column, columns.kind_of(features[0]), features[0].get("form", ""), config)
     values, notes = new_cells.values, list(new_cells.notes)
     for feature in features:
         if "values" in feature:

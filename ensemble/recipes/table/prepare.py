@@ -31,7 +31,7 @@ import pyarrow as pa
 
 from ensemble import configuration, folders
 from ensemble.arrow import stored_names, write_table
-from ensemble.data import cross_validation, reviews
+from ensemble.data import cross_validation, octets, reviews
 from ensemble.data.census import Census
 from ensemble.data.inputs import FORECAST
 from ensemble.errors import UserError
@@ -55,11 +55,7 @@ def prepare(config: PrepareConfig) -> dict[str, Any]:
     _check(config)
     census = Census()
     files = reviews.expand_sources(config.source, "", "reviews")
-    for file in files:
-        if file.resolve().is_relative_to(Path(config.out).resolve()):
-            raise UserError(
-                f"the table {file} lies inside out={config.out}, which is replaced as a whole: choose another out"
-            )
+    octets.refuse_inside(config.out, files)
     with folders.new_folder(config.out, config.overwrite, KIND) as folder:
         table = sources.read(files, census)
         census.check(config.max_bad_fraction)
@@ -67,7 +63,7 @@ def prepare(config: PrepareConfig) -> dict[str, Any]:
         cells_of = _read_columns(config, table)
         target = read_target(config, table, cells_of[config.target])
         time = columns.numbers_of(numeric(table, cells_of[config.time], "time")) if config.time else None
-        unit, groups = _units(config, table)
+        unit, groups = units(config, table)
         splits = split_rows(config, target.kind, target.values, time, unit, census)
         split = splits.split
         _refuse_missing_classes(config, target, split)
@@ -190,22 +186,16 @@ def _check_columns(config: PrepareConfig, table: sources.Table) -> None:
         raise UserError(f"there are no rows in {', '.join(config.source)}: check how it was made")
 
 
-def rules_of(config: PrepareConfig) -> cells.Rules:
-    """The settings for reading cells."""
-    return cells.Rules(
-        missing=config.missing, decimal=config.decimal, dates=config.dates, max_bad_fraction=config.max_bad_fraction
-    )
-
-
 def _read_columns(config: PrepareConfig, table: sources.Table) -> dict[str, cells.Cells]:
     """The cells of each column, except ids and columns of lists or other nested values."""
-    rules = rules_of(config)
     skipped = {config.id, config.group, *config.drop} - {config.target, config.time, config.weight}
     for key, name in (("target", config.target), ("time", config.time), ("weight", config.weight)):
         if name in table.no_cells:
             raise UserError(f"{key}={name} holds {table.no_cells[name]}: name a column of numbers, dates or texts")
     names = [name for name in table.columns if name not in skipped and name not in table.no_cells]
-    cells_of = {name: cells.read(table, name, rules) for name in names}
+    cells_of = {name: cells.read(table, name, config) for name in names}
+    others = {config.target, config.time, config.weight}
+    cells_of |= {name: cells.in_range(table, name, cells_of[name]) for name in names if name not in others}
     if config.time:
         cells_of[config.time] = cells.days(cells_of[config.time])
     if config.task in ("", "binary", "multiclass") and cells_of[config.target].values.n_unique() <= MAX_CLASSES:
@@ -213,7 +203,7 @@ def _read_columns(config: PrepareConfig, table: sources.Table) -> dict[str, cell
     return cells_of
 
 
-def _units(config: PrepareConfig, table: sources.Table) -> tuple[np.ndarray, pl.Series | None]:
+def units(config: PrepareConfig, table: sources.Table) -> tuple[np.ndarray, pl.Series | None]:
     """The unit of each row, (num_rows,) int64, and the groups' texts in the order of their numbers. No split divides a unit.
 
     With groups, the unit is the number of the row's group by first appearance, -1 for none; without, the row's own number.

@@ -5,15 +5,18 @@
 Columns that are not features are ignored. A column that a row lacks is missing in this row, as in a file.
 """
 
+import json
 import math
 from typing import Annotated, Any
 
 import pyarrow as pa
 from pydantic import BaseModel, Field
 
+from ensemble.recipes.table.columns import kind_of, name_of
+
 Value = bool | int | float | str | None
-KINDS = {"category": "text", "0 or 1": "true or false"}
-"""Kind of the values of a column by the unit of its feature; other units are of numbers or dates."""
+MOST_EXACT = 2**53
+"""From this number on, not all whole numbers are exact as float64."""
 
 
 class Request(BaseModel):
@@ -33,7 +36,8 @@ def problem(request: Request, like: dict[str, Any]) -> tuple[list[str | int], st
     for number, row in enumerate(request.rows):
         for name, value in row.items():
             if name in kinds and not _fits(kinds[name], value):
-                return ["rows", number, name], f"{value!r} is no {kinds[name]}: the column '{name}' holds {kinds[name]}s"
+                kind = kinds[name] if kinds[name] == "true or false" else f"{kinds[name]}s"
+                return ["rows", number, name], f"{json.dumps(value)} does not fit: the column '{name}' holds {kind}"
     if not any(name in kinds for row in request.rows for name in row):
         return ["rows"], f"no row has a column that the members learned from: {', '.join(list(kinds)[:9])}"
     return None
@@ -46,8 +50,9 @@ def tables(request: Request) -> tuple[pa.Table, None]:
     for name in names:
         values = [row.get(name) for row in request.rows]
         types = {type(value) for value in values if value is not None}
-        if len(types) > 1 and types != {int, float}:
-            values = [None if value is None else _as_text(value) for value in values]
+        has_long = any(isinstance(value, int) and abs(value) >= MOST_EXACT for value in values)  # Arrow has 64 bits
+        if has_long or (len(types) > 1 and types != {int, float}):
+            values = [None if value is None else name_of(value) for value in values]
         arrays[name] = pa.array(values)
     return pa.table(arrays), None
 
@@ -68,15 +73,8 @@ def answer(metadata: dict[str, str]) -> dict[str, Any]:
 
 def columns(like: dict[str, Any]) -> dict[str, str]:
     """The kind of values of each column that is a feature."""
-    return {feature["column"]: _kind(feature) for feature in like["features"]}
-
-
-def _kind(feature: dict[str, Any]) -> str:
-    if "part" in feature or feature["unit"].startswith("days since"):
-        return "date"
-    if "text" in feature:
-        return "text"
-    return KINDS.get(feature["unit"], "number")
+    kinds = {feature["column"]: kind_of(feature) for feature in like["features"]}
+    return {column: "true or false" if kind == "truth" else kind for column, kind in kinds.items()}
 
 
 def _fits(kind: str, value: Value) -> bool:
@@ -86,14 +84,9 @@ def _fits(kind: str, value: Value) -> bool:
         return isinstance(value, (str, int)) and not isinstance(value, bool)
     if isinstance(value, str):
         try:
-            float(value.replace(",", ""))
+            return not math.isinf(float(value.replace(",", "")))
         except ValueError:
             return False
-        return True
+    if isinstance(value, float) and math.isinf(value):
+        return False
     return isinstance(value, bool) == (kind == "true or false") or (kind == "true or false" and value in (0, 1))
-
-
-def _as_text(value: Value) -> str:
-    if isinstance(value, bool):
-        return str(value).lower()
-    return str(int(value)) if isinstance(value, float) and math.isfinite(value) and value.is_integer() else str(value)

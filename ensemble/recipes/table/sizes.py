@@ -55,11 +55,7 @@ def check(config: RecipeConfig) -> None:
     configuration.check(
         config,
         "recipe.",
-        num_submodels=(config.num_submodels >= 0, "0 or more"),
-        width=(config.width >= 0, "0 or more"),
-        num_layers=(config.num_layers >= 0, "0 or more"),
+        at_least_0="num_submodels width num_layers embedding_size num_copies",
         num_bins=(config.num_bins == 0 or config.num_bins >= 2, "at least 2, or 0"),
-        embedding_size=(config.embedding_size >= 0, "0 or more"),
         dropout=(0 <= config.dropout < 1, "0 or more and below 1"),
-        num_copies=(config.num_copies >= 0, "0 or more"),
     )

@@ -162,6 +162,9 @@ def _column_names(path: Path, names: list[str]) -> list[str]:
         if count > 1:
             what = f"two columns '{name}'" if name else "two columns without a name"
             raise UserError(f"{path} has {what}: give each its own name")
+    for name in names:
+        if "\0" in name:
+            raise UserError(f"{path} has a column whose name {name[:20]!r} holds a NUL byte: rename it, or check the file")
     filled = [name or f"column {position}" for position, name in enumerate(names, start=1)]
     if len(set(filled)) < len(filled):
         raise UserError(f"{path} has a column without a name and one that is called 'column …': give the former a name")

@@ -1,6 +1,6 @@
 """Numerical features of columns of free text: length, style, and topics.
 
-Topics are computed by latent semantic analysis (Deerwester et al. 1990): the words of a text, weighted by tf-idf, are
+Topics are computed by latent semantic analysis (Deerwester et al. 1990): words with the weights (1 + ln count) × idf are
 projected on the leading singular vectors of the train texts. The target is not used, so it cannot leak between folds.
 
     content = learn(texts)                        # words and topics of the train rows, stored in the manifest
@@ -44,7 +44,7 @@ def is_prose(texts: pl.Series) -> bool:
 def learn(texts: pl.Series) -> dict[str, Any]:
     """Words, their idf and singular vectors, as JSON; empty if no word is in two texts. texts : without nulls."""
     from sklearn.decomposition import TruncatedSVD
-    from sklearn.feature_extraction.text import CountVectorizer
+    from sklearn.feature_extraction.text import CountVectorizer, TfidfTransformer
 
     texts = texts.gather_every(max(1, -(-len(texts) // MAX_FITTED)))
     least = max(2, len(texts) // 1000)
@@ -53,15 +53,15 @@ def learn(texts: pl.Series) -> dict[str, Any]:
         counts = counter.fit_transform(texts.to_list())
     except ValueError:  # no word is left
         return {"terms": [], "idf": [], "topics": "", "num_topics": 0}
-    idf = np.log((1 + len(texts)) / (1 + np.asarray((counts > 0).sum(axis=0)).ravel())) + 1
+    weights = TfidfTransformer(sublinear_tf=True).fit(counts)
     num_topics = min(MAX_TOPICS, *(size - 1 for size in counts.shape))
-    topics = np.zeros((0, len(idf)), np.float32)
+    topics = np.zeros((0, counts.shape[1]), np.float32)
     if num_topics > 0:
         decomposition = TruncatedSVD(num_topics, algorithm="randomized", random_state=0)
-        topics = decomposition.fit(_weighted(counts, idf)).components_
+        topics = decomposition.fit(weights.transform(counts)).components_
     return {
         "terms": counter.get_feature_names_out().tolist(),
-        "idf": [round(float(value), 6) for value in idf],
+        "idf": [round(float(value), 6) for value in weights.idf_],
         "topics": base64.b64encode(topics.astype("<f2").tobytes()).decode(),
         "num_topics": len(topics),
     }
@@ -100,23 +100,16 @@ def encode(texts: pl.Series, content: dict[str, Any]) -> np.ndarray:
 
 def _projected(texts: pl.Series, content: dict[str, Any]) -> np.ndarray:
     """Projections of the texts on the topics, (num_rows, num_topics)."""
-    from sklearn.feature_extraction.text import CountVectorizer
+    from sklearn.feature_extraction.text import CountVectorizer, TfidfTransformer
 
     counter = CountVectorizer(vocabulary=content["terms"], ngram_range=WORDS_OF_A_TERM)
     counts = counter.transform(texts.fill_null("").to_list())
-    return np.asarray(_weighted(counts, np.array(content["idf"])) @ _topics(content).T.astype(np.float64))
+    weights = TfidfTransformer(sublinear_tf=True)
+    weights.idf_ = np.array(content["idf"])
+    return np.asarray(weights.transform(counts) @ _topics(content).T.astype(np.float64))
 
 
 def _topics(content: dict[str, Any]) -> np.ndarray:
     """(num_topics, number of terms)."""
     topics = np.frombuffer(base64.b64decode(content["topics"]), "<f2").astype(np.float32)
     return topics.reshape(content["num_topics"], len(content["terms"]))
-
-
-def _weighted(counts: Any, idf: np.ndarray) -> Any:
-    """tf-idf of word counts, a sparse matrix (num_rows, number of terms): (1 + ln count) × idf, with L2-normalised rows."""
-    weighted = counts.astype(np.float64)
-    weighted.data = (1 + np.log(weighted.data)) * idf[weighted.indices]
-    lengths = np.sqrt(np.asarray(weighted.multiply(weighted).sum(axis=1)).ravel())
-    weighted.data /= np.repeat(lengths, np.diff(weighted.indptr))
-    return weighted

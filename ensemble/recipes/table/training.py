@@ -13,6 +13,7 @@ relevances of a ranking are a regression target.
 """
 
 import dataclasses
+import functools
 from pathlib import Path
 from typing import Any
 
@@ -20,7 +21,6 @@ import numpy as np
 import torch
 import torch.nn.functional as F
 
-from ensemble import folders
 from ensemble.arrow import Column, open_table
 from ensemble.commands import imports
 from ensemble.data import inputs
@@ -28,7 +28,7 @@ from ensemble.data.cross_validation import SPLIT, CrossValidation, Fold
 from ensemble.data.reasons import EXPLAINED_CLASSES, order_of_forecast, strongest_reasons
 from ensemble.errors import UserError
 from ensemble.neural.loader import Batch
-from ensemble.neural.optim import adamw
+from ensemble.neural.prepared import PreparedRecipe, PreparedRows
 from ensemble.recipe import Size
 from ensemble.recipes.table import encoding, shapley, sizes
 from ensemble.recipes.table.settings import RecipeConfig
@@ -55,17 +55,11 @@ NUM_REFERENCES = 8
 OUTPUTS = {"binary": "probability", "multiclass": "probabilities", "regression": "value", "ranking": "score"}
 
 
-def make(config: RecipeConfig, data: str) -> "TabularNetwork":
-    """The recipe for a folder of prepared data. Raises `UserError` if the settings do not fit the data."""
-    return TabularNetwork(config, Path(data))
-
-
-class FlatRows:
+class FlatRows(PreparedRows):
     """Rows of a split, each with the copies that process it."""
 
     def __init__(self, folder: Path, stored: str, names: tuple[list[str], list[str]], task: Task, uses: np.ndarray,
                  rows: np.ndarray | None = None):  # fmt: skip
-        self._arguments = folder, stored, names, task, uses, rows
         table = open_table(folder / "rows" / stored)
         self.numbers, self.codes = ([Column(table, name) for name in features] for features in names)
         column_of = {"row_id": "row_id", "target": task.target, "group": task.group, "cluster": task.cluster}
@@ -77,11 +71,7 @@ class FlatRows:
         """Row numbers in the stored split; None for all of them."""
 
     def __len__(self) -> int:
-        return len(self.columns["row_id"]) if self.numbers_of_rows is None else len(self.numbers_of_rows)
-
-    def __reduce__(self) -> tuple[Any, ...]:
-        """Pickle the arguments only, so that a DataLoader worker opens the files: a pickled memory map is a full copy."""
-        return FlatRows, self._arguments
+        return super().__len__() if self.numbers_of_rows is None else len(self.numbers_of_rows)
 
     def gather(self, rows: np.ndarray, epoch: int = 0) -> Batch:
         """numbers and codes (B, …) float32, uses (B, C) bool, target (B,) float64, weight (B,) float32, group (B,)."""
@@ -101,7 +91,8 @@ class FlatRows:
 
     def subset(self, uses: np.ndarray, rows: np.ndarray | None) -> "FlatRows":
         """Only these rows of the stored split, with the copies that process each."""
-        return FlatRows(*self._arguments[:4], uses, rows)
+        folder, stored, names, task, *_ = self.arguments
+        return FlatRows(folder, stored, names, task, uses, rows)
 
     def column(self, name: str) -> np.ndarray:
         """A whole column of these rows."""
@@ -109,17 +100,17 @@ class FlatRows:
         return values if self.numbers_of_rows is None else values[self.numbers_of_rows]
 
 
-class TabularNetwork:
-    """The methods of `ensemble.recipe.NeuralRecipe` for tables."""
+class TabularNetwork(PreparedRecipe[RecipeConfig, FlatRows]):
+    """The methods of `recipe.NeuralRecipe` for tables. Raises `UserError` if the settings do not fit the data."""
 
     name = "table"
 
-    def __init__(self, config: RecipeConfig, folder: Path):
+    def __init__(self, config: RecipeConfig, data: str | Path):
         sizes.check(config)
-        self.folder, self.about = folder, folders.read_manifest(folder)
+        super().__init__(config, data)
         if not self.about.get("features"):
             raise UserError(
-                f"{folder} has no flat features for this network, since it was prepared for the recipe "
+                f"{data} has no flat features for this network, since it was prepared for the recipe "
                 f"{self.about['recipe']}: train the network of that recipe with --recipe {self.about['recipe']}"
             )
         self.task = task_of(self.about)
@@ -127,15 +118,10 @@ class TabularNetwork:
         self.config = sizes.of_network(config, self.task.kind, len(self.about["features"]), self.cross_validation)
         self.monitor, self.higher_is_better = MONITORS[self.task.kind]
         self.output = OUTPUTS[self.task.kind]
-        self.fingerprint = self.about["fingerprint"]
-        self.inputs = inputs.meaning(self.about)
         features = self.about["features"]
         self.categories = {entry["name"]: int(entry["categories"]) for entry in features if entry.get("categories")}
         numbers = [entry["name"] for entry in features if entry["name"] not in self.categories]
         self.names = numbers, list(self.categories)
-        self._splits: dict[str, FlatRows] = {}
-        self._weight: float | None = None
-        self._folds: list[Fold] | None = None
 
     @property
     def num_copies(self) -> int:
@@ -148,11 +134,6 @@ class TabularNetwork:
             raise UserError(f"recipe.new_rows=refit needs cross-validation, which {self.folder} does not have: leave it out")
         chosen = dataclasses.replace(config, recipe=self.config)
         return sizes.of_training(chosen, self.task.kind, len(self.rows(SPLIT)))
-
-    def rows(self, split: str) -> FlatRows:
-        if split not in self._splits:
-            self._splits[split] = self._open(split)
-        return self._splits[split]
 
     def model(self) -> Copies:
         """A new model; each copy has the scales of the rows that it is fitted on, if the data have a train split."""
@@ -184,14 +165,11 @@ class TabularNetwork:
                     model.deviation[number] = deviation if deviation > 0 else 1.0
         return model
 
-    def optimizers(self, model: torch.nn.Module, learning_rate: float, weight_decay: float) -> list[torch.optim.Optimizer]:
-        return [adamw(model, learning_rate, weight_decay)]
-
     def step(self, model: torch.nn.Module, batch: Batch, state: Any) -> tuple[torch.Tensor, torch.Tensor, Any]:
         """Sum of the submodels' mean losses over all pairs of a copy and a row that fits it, and the number of pairs."""
         uses = batch["uses"]
         outputs = model(batch["numbers"], batch["codes"], uses)
-        weight = batch["weight"] / self._mean_weight()
+        weight = batch["weight"] / self._mean_weight
         scales = _scales(model)
         total = torch.zeros((), device=weight.device)
         for number, (output, rows) in enumerate(zip(outputs, uses.unbind(1), strict=True)):
@@ -301,41 +279,41 @@ class TabularNetwork:
         expected = ((target - mean) / deviation).float()
         return (output[..., 0] - expected[:, None]).square().mean(dim=1)
 
+    @functools.cached_property
     def _mean_weight(self) -> float:
-        if not self.task.weight:
-            return 1.0
-        if self._weight is None:
-            self._weight = float(self.rows(SPLIT).column("weight").mean(dtype=np.float64))
-        return self._weight
+        return float(self.rows(SPLIT).column("weight").mean(dtype=np.float64)) if self.task.weight else 1.0
 
     def _fit(self, copy: int) -> np.ndarray:
         """The rows of the train split that a copy is fitted on."""
         if self.cross_validation and copy < self.config.num_copies:
-            return self._all_folds()[copy].fit
+            return self._folds[copy].fit
         return np.arange(len(self.rows(SPLIT).columns["row_id"]))
 
-    def _all_folds(self) -> list[Fold]:
+    @functools.cached_property
+    def _folds(self) -> list[Fold]:
         assert self.cross_validation
-        if self._folds is None:
-            self._folds = self.cross_validation.folds(self.folder, self.task.cluster)
-        return self._folds
+        return self.cross_validation.folds(self.folder, self.task.cluster)
 
-    def _open(self, split: str) -> FlatRows:
+    def stored_split(self, split: str) -> str:
         is_part_of_train = bool(self.cross_validation) and split in (OUT_OF_FOLD, VALIDATION)
-        stored = SPLIT if is_part_of_train else split
-        if stored not in self.about["splits"]:
-            raise UserError(f"{self.folder} has no split '{split}': it has {', '.join(self.about['splits'])}")
+        return SPLIT if is_part_of_train else split
+
+    def open_rows(self, split: str) -> FlatRows:
+        stored = self.stored_split(split)
         all_rows = FlatRows(self.folder, stored, self.names, self.task, np.empty(0), None)
         if not self.cross_validation or stored != SPLIT:
             new_rows = np.arange(self.num_copies) >= (self.config.num_copies if self.config.new_rows == "refit" else 0)
             return all_rows.subset(new_rows, None)
         uses = np.zeros((len(all_rows), self.num_copies), bool)
-        for number, fold in enumerate(self._all_folds()):
+        for number, fold in enumerate(self._folds):
             uses[{OUT_OF_FOLD: fold.held, VALIDATION: fold.stop}.get(split, fold.fit), number] = True
         if split == SPLIT:
             uses[:, self.config.num_copies :] = True
         rows = np.flatnonzero(uses.any(axis=1))
         return all_rows.subset(uses[rows], rows)
+
+
+make = TabularNetwork
 
 
 def _scales(model: torch.nn.Module) -> torch.Tensor:

@@ -30,7 +30,7 @@ from benchmarks.demo.measure import MEMBERS, SMALL, TREES, real_sets, stages_of
 from benchmarks.process_tree import watched
 from benchmarks.runs import refuse_unknown
 from benchmarks.tables.foreign_run import BY_TIME, ROW_ID, STACKING
-from benchmarks.tables.runners import FOREIGN_RUN
+from benchmarks.tables.runners import foreign_costs
 from benchmarks.timing import environment
 from ensemble import folders, metrics, predictions
 from ensemble.arrow import open_table
@@ -227,16 +227,7 @@ def _other(folder: Path, method: str, python: str, limit_s: float) -> dict[str, 
     out = folder / method
     shutil.rmtree(out, ignore_errors=True)
     out.mkdir()
-    words: list[str | Path] = [method.replace(BY_WEEK, BY_TIME), folder, out, "0", str(limit_s)]
-    fit, predict = (watched([python, "-P", FOREIGN_RUN, work, *words]) for work in ("fit", "predict"))
-    return {
-        "fit_s": round(fit["wall_s"], 1),
-        "predict_s": round(predict["wall_s"], 2),
-        **folders.read_json(out / "predict.json"),
-        "peak_mb": max(fit["peak_mb"], predict["peak_mb"]),
-        "disk_mb": round(_megabytes(out / "model"), 2),
-        **folders.read_json(out / "fit.json"),
-    }
+    return foreign_costs(method.replace(BY_WEEK, BY_TIME), python, folder, out, 0, limit_s)
 
 
 def _megabytes(folder: Path) -> float:

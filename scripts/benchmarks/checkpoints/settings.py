@@ -28,6 +28,3 @@ class CheckpointsRun:
     """Whether a checkpoint is written before training goes on, or copied and written in the background."""
     out: str = "???"
     """A folder for the checkpoints and the figures."""
-
-
-SCHEMAS: dict[str, type] = {"checkpoints": Checkpoints, "checkpoints-run": CheckpointsRun}

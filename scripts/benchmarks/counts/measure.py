@@ -13,7 +13,8 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
-from benchmarks.timing import ROOT, SCRIPTS, timed
+from benchmarks.runs import launcher
+from benchmarks.timing import ROOT, SCRIPTS, script, timed
 
 RECORDER = Path(__file__).with_name("recorder")
 MARKET = ("market.num_products=150", "market.num_reviews=12000", "market.num_weeks=110", "panel.top_fraction=0.1")
@@ -36,7 +37,7 @@ def counts() -> dict[str, Any]:
     """Generate the market, and count for each command."""
     with tempfile.TemporaryDirectory() as folder:
         data = Path(folder) / "prepared"
-        timed([sys.executable, SCRIPTS / "prepare_data.py", f"out={data}", f"raw={folder}/raw", *MARKET])
+        timed(script("prepare_data", f"out={data}", f"raw={folder}/raw", *MARKET))
         return of_commands(data, Path(folder) / "work")
 
 
@@ -52,20 +53,18 @@ def of_commands(data: Path, work: Path) -> dict[str, Any]:
 
 def commands(data: Path, work: Path) -> Iterator[tuple[str, list[str | Path]]]:
     """The commands of a small job, in this order, since each reads what those before it wrote."""
-    python, predictions = sys.executable, work / "predictions"
-    launch: list[str | Path] = [Path(python).with_name("accelerate-launch"), "--quiet", "--config_file"]
-    yaml = ROOT / "accelerate_configs"
-    for name, start in (("train.py, 1 rank", [python]), ("train.py, 2 ranks", [*launch, yaml / "multi_cpu.yaml"])):
+    trees, predictions, ensemble = work / "xgboost", work / "predictions", work / "ensemble"
+    starts: dict[str, list[str | Path]] = {"train.py, 1 rank": [sys.executable], "train.py, 2 ranks": launcher(2)}
+    for name, start in starts.items():
         yield name, [*start, SCRIPTS / "train.py", f"data={data}", f"out={work / name.replace(', ', '_')}", *TRAINING]
-    trees = work / "xgboost"
-    yield "train_trees.py", [python, SCRIPTS / "train_trees.py", f"data={data}", f"out={trees}", "num_rounds=5", "threads=1"]
-    for member in (trees, "momentum"):
-        words = [f"member={member}", f"data={data}", f"out={predictions}"]
-        yield f"predict.py {Path(member).name}", [python, SCRIPTS / "predict.py", *words, "threads=1"]
-    words = [f"predictions={predictions}", f"data={data}", f"out={work / 'ensemble'}", "num_draws=20"]
-    yield "ensemble_predictor.py fit", [python, SCRIPTS / "ensemble_predictor.py", "fit", *words]
-    words = [f"ensemble={work / 'ensemble'}", f"data={data}", f"predictions={predictions}", f"out={work / 'report.html'}"]
-    yield "report.py", [python, SCRIPTS / "report.py", *words]
+    yield "train_trees.py", script("train_trees", f"data={data}", f"out={trees}", "num_rounds=5", "threads=1")
+    for member in (trees, Path("momentum")):
+        words = [f"member={member}", f"data={data}", f"out={predictions}", "threads=1"]
+        yield f"predict.py {member.name}", script("predict", *words)
+    words = [f"predictions={predictions}", f"data={data}", f"out={ensemble}", "num_draws=20"]
+    yield "ensemble_predictor.py fit", script("ensemble_predictor", "fit", *words)
+    words = [f"ensemble={ensemble}", f"data={data}", f"predictions={predictions}", f"out={work / 'report.html'}"]
+    yield "report.py", script("report", *words)
 
 
 def counted(words: list[str | Path], work: Path) -> dict[str, Any]:

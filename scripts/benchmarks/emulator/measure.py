@@ -73,7 +73,7 @@ def emulator_throughput(rounds: int) -> dict[str, Any]:
     enough(rounds, 3)
     with tempfile.TemporaryDirectory() as folder:
         EMULATOR.prepare(Path(folder) / "prepared", "inputs=14", "num_times=4")
-        words = ["emulator-throughput-rank", f"rounds={rounds}", f"out={folder}"]
+        words = ["overhead-rank", "module=emulator.throughput", f"rounds={rounds}", f"out={folder}"]
         timed([*launcher(1), *script("benchmark", *words)[1:]])
         figures: dict[str, Any] = folders.read_json(Path(folder) / "figures.json")
     return figures

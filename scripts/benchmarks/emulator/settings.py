@@ -2,7 +2,6 @@
 
 import dataclasses
 
-from benchmarks.overhead.settings import OverheadRank
 from benchmarks.results import Results
 
 
@@ -28,8 +27,3 @@ class EmulatorThroughput(Results):
 
     rounds: int = 8
     """Blocks of our loop, each between two of the plain loop, for each batch size."""
-
-
-@dataclasses.dataclass(frozen=True, kw_only=True)
-class EmulatorThroughputRank(OverheadRank):
-    """The process that `emulator_throughput` launches; `out` contains the prepared data."""

@@ -41,7 +41,7 @@ class Timed(training.Emulation):
         return [optimizer]
 
 
-def measure(accelerator: "Accelerator", rounds: int, out: Path) -> None:
+def measure_rank(accelerator: "Accelerator", rounds: int, out: Path) -> None:
     """Write figures.json into `out`: for each batch size, milliseconds of a step, and our throughput relative to plain."""
     figures, numbers = {}, itertools.count()
     for batch_size, num_steps in BATCHES.items():

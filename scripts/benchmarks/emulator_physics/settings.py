@@ -1,6 +1,7 @@
-"""Settings of the benchmarks in measure.py. No large library is imported here."""
+"""Settings of the benchmarks of this folder. No large library is imported here."""
 
 import dataclasses
+from typing import ClassVar
 
 from benchmarks.results import Results
 
@@ -9,6 +10,7 @@ from benchmarks.results import Results
 class EmulatorJacobian(Results):
     """Jacobians of 100,000 rows by hand-written propagation, compared with autograd and vmap(jacrev); a CPU minute."""
 
+    module: ClassVar[str] = "jacobians"
     rounds: int = 9
     """Calls of each method, alternately."""
 
@@ -17,6 +19,7 @@ class EmulatorJacobian(Results):
 class EmulatorCpp(Results):
     """One row and 100,000 rows in C++ and in Python; compiling takes two CPU minutes."""
 
+    module: ClassVar[str] = "compiled"
     build: str = "runs/emulator_cpp"
     """The folder for the compiled program and the exported files."""
 
@@ -25,6 +28,7 @@ class EmulatorCpp(Results):
 class EmulatorDapper(Results):
     """Analysis errors of EKF and LETKF with the true model, compared with those of DAPPER; a CPU minute."""
 
+    module: ClassVar[str] = "assimilation"
     python: str = "???"
     """The interpreter of an environment with DAPPER: python3 -m venv V && V/bin/pip install dapper==1.7.1."""
     seeds: int = 5

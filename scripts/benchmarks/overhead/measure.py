@@ -181,7 +181,7 @@ def overhead(rounds: int) -> dict[str, Any]:
     return results
 
 
-def overhead_rank(accelerator: "Accelerator", rounds: int, out: Path) -> None:
+def measure_rank(accelerator: "Accelerator", rounds: int, out: Path) -> None:
     """Run the blocks of every model on the ranks that were launched; the main process writes figures.json into `out`."""
     figures, runs = {}, (out / str(number) for number in itertools.count())
     for model in MODELS:

@@ -15,9 +15,11 @@ class Overhead(Results):
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class OverheadRank:
-    """A rank that `overhead` launches; it writes no results of its own."""
+    """A rank that `overhead` and `emulator_throughput` launch; it writes no results of its own."""
 
+    module: str = "overhead.measure"
+    """The module whose function `measure_rank` is called."""
     rounds: int = 10
     """As in the benchmark that launches it."""
     out: str = "???"
-    """A folder for the runs and the figures."""
+    """A folder for the runs and the figures; for `emulator_throughput` it contains the prepared data."""

@@ -2,8 +2,8 @@
 
 `seconds` are the CPU seconds of the main thread that a checkpoint adds to its step. They do not depend on other load; the
 JSON also has wall seconds. Accelerate's `save_state` writes before it returns. This project copies the state and writes it
-in the background; it also computes checksums and syncs the files, which Accelerate does not. `synchronous` is the cost of
-the same checkpoint of this project if it is written before training continues.
+in the background; it also computes checksums and syncs the files, which Accelerate does not. `benchmark.py checkpoints`
+measures the same checkpoint if it is written before training continues.
 """
 
 import itertools
@@ -13,6 +13,7 @@ from pathlib import Path
 from typing import Any
 
 from benchmarks.pains import rows, sides
+from benchmarks.runs import launcher
 from benchmarks.timing import timed
 
 THREADS = ("accelerate#3746", "pytorch/torchtune#2006")
@@ -23,39 +24,6 @@ WARM_UP_STEPS = 2
 NUM_ROWS = LAST_STEP * 16
 WIDTHS = {"1 M": 1_000, "10 M": 3_162, "100 M": 10_000}
 """The width of the square matrix for each number of parameters."""
-
-
-def rank(settings: Any) -> None:
-    """Train, or for the variant `written` copy and write a checkpoint of this project in one thread."""
-    import json
-    import time
-
-    import torch
-
-    from benchmarks.pains import plain
-    from benchmarks.pains.recipe.model import Shares
-    from ensemble.neural import checkpoint
-
-    if settings.variant != "written":
-        plain.train(settings)
-        return
-    model = Shares(settings.num_rows, settings.extra_width)
-    optimizer = torch.optim.AdamW(model.parameters())
-    for parameter in model.parameters():
-        parameter.grad = torch.zeros_like(parameter)
-    optimizer.step()
-    seconds: dict[str, list[float]] = {"copy_s": [], "write_s": [], "write_wall_s": []}
-    for number in range(3):
-        began = time.thread_time()
-        moments, description = checkpoint.flatten_optimizer(optimizer, "optimizer0")
-        copies = [{name: tensor.clone() for name, tensor in state.items()} for state in (model.state_dict(), moments)]
-        copied, wall = time.thread_time(), time.perf_counter()
-        checkpoint.write(Path(settings.out) / f"step-{number}", copies[0], {"optimizers": [description]}, copies[1])
-        seconds["copy_s"].append(copied - began)
-        seconds["write_s"].append(time.thread_time() - copied)
-        seconds["write_wall_s"].append(time.perf_counter() - wall)
-    medians = {name: round(statistics.median(values), 3) for name, values in seconds.items()}
-    Path(settings.out, "written.json").write_text(json.dumps(medians), encoding="utf-8")
 
 
 def reproduce(folder: Path, short: bool) -> sides.Reproduced:
@@ -69,10 +37,8 @@ def reproduce(folder: Path, short: bool) -> sides.Reproduced:
 
 
 def _one_size(folder: Path, width: int) -> dict[str, Any]:
-    """The costs of a checkpoint with plain Accelerate, with this project, and with this project if written at once."""
-    from ensemble import folders
-
-    start, words = sides.launcher(1), [f"extra_width={width}", f"num_rows={NUM_ROWS}", "batch_size=16", "epochs=1"]
+    """The costs of a checkpoint with plain Accelerate, and with this project."""
+    start, words = launcher(1), [f"extra_width={width}", f"num_rows={NUM_ROWS}", "batch_size=16", "epochs=1"]
     with tempfile.TemporaryDirectory(dir=folder) as name:
         out = Path(name)
         usage = timed(sides.plain_command("checkpoint_stall", out, *words, f"save_at={list(SAVE_AT)}", start=start))
@@ -86,11 +52,7 @@ def _one_size(folder: Path, width: int) -> dict[str, Any]:
             )
         )
         here = measured(sides.record_of(run), usage["peak_mb"])
-    with tempfile.TemporaryDirectory(dir=folder) as name:
-        out = Path(name)
-        usage = timed(sides.plain_command("checkpoint_stall", out, *words, "variant=written", start=start))
-        synchronous = {**folders.read_json(out / "written.json"), "peak_mb": usage["peak_mb"]}
-    return {"plain": plain, "here": here, "synchronous": synchronous}
+    return {"plain": plain, "here": here}
 
 
 def measured(record: Path, peak_mb: float) -> dict[str, Any]:

@@ -13,6 +13,7 @@ from pathlib import Path
 from typing import Any
 
 from benchmarks.pains import rows, sides
+from benchmarks.runs import launcher
 
 THREADS = ("accelerate#3036", "accelerate#4067", "GHSA-4j2p-28q2-5m79")
 MARK = "mark"
@@ -101,9 +102,7 @@ def here(folder: Path, names: list[str], short: bool) -> sides.Side:
 
     def resume(name: str) -> tuple[int, str]:
         options = ("--resume", str(folder / name), "--resume-override")
-        return sides.attempt(
-            sides.train_command(data, folder / f"after-{name}", sides.launcher(1), *options, max_epochs=0.2)
-        )
+        return sides.attempt(sides.train_command(data, folder / f"after-{name}", launcher(1), *options, max_epochs=0.2))
 
     own, others = ("model.safetensors", "state.safetensors"), ("optimizer.bin", "pytorch_model.bin", "random_states_0.pkl")
     for name, files in (("replaced", own), ("added", (*names, *others, ".metadata"))):

@@ -8,7 +8,7 @@ import shutil
 from pathlib import Path
 
 from benchmarks.pains import rows, sides
-from benchmarks.runs import num_gpus
+from benchmarks.runs import launcher, num_gpus
 from benchmarks.timing import ROOT, timed
 
 THREADS = ("accelerate#2741", "accelerate#2818")
@@ -25,7 +25,7 @@ use_cpu: true
 def reproduce(folder: Path, short: bool) -> sides.Reproduced:
     yaml = folder / "multi_cpu.yaml"
     yaml.write_text(YAML, encoding="utf-8")
-    start = sides.launcher(2)[:3]
+    start = launcher(2)[:3]
     launches: dict[str, list[str | Path]] = {"--cpu --num_processes 2": [*start, "--quiet", "--cpu", "--num_processes", "2"]}
     if not short:
         launches["distributed_type: MULTI_CPU"] = [*start, "--quiet", "--config_file", yaml]

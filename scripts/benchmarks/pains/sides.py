@@ -3,7 +3,6 @@
 import dataclasses
 import os
 import subprocess
-import sys
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
@@ -11,6 +10,7 @@ from typing import Any
 from benchmarks.pains import rows
 from benchmarks.pains.recipe.prepare import NAME, prepare
 from benchmarks.pains.recipe.settings import PrepareConfig
+from benchmarks.runs import launcher
 from benchmarks.timing import ROOT, SCRIPTS, timed
 from ensemble import folders
 
@@ -56,13 +56,6 @@ class Side:
 
 Reproduced = tuple[dict[str, Side], Side] | tuple[dict[str, Side], Side, dict[str, Any]]
 """Plain Accelerate by variant, the first one as in the threads; this project; and further entries of the JSON file."""
-
-
-def launcher(ranks: int) -> list[str | Path]:
-    """`accelerate launch` on CPU ranks, by its name `accelerate-launch`, which does not load Accelerate's other commands."""
-    yaml = ROOT / "accelerate_configs" / f"{'single' if ranks == 1 else 'multi'}_cpu.yaml"
-    start = Path(sys.executable).with_name("accelerate-launch")
-    return ["env", "OMP_NUM_THREADS=1", start, "--quiet", "--config_file", yaml, "--num_processes", str(ranks)]
 
 
 def plain_command(complaint: str, folder: Path, *words: str, start: Sequence[str | Path]) -> list[Any]:

@@ -7,20 +7,17 @@ are taken pair by pair. CPU seconds are those of all processes, launcher include
 
 import json
 import os
-import re
 import shutil
 import statistics
-import subprocess
 import sys
 import tempfile
 import time
-from collections import Counter
 from pathlib import Path
 from typing import Any
 
-from benchmarks.counts.measure import MARKET, TRAINING
-from benchmarks.runs import enough, quartiles
-from benchmarks.timing import ROOT, SCRIPTS, timed
+from benchmarks.counts.measure import MARKET, commands
+from benchmarks.runs import enough, launcher, quartiles
+from benchmarks.timing import ROOT, SCRIPTS, script, timed
 
 MARKS = Path(__file__).with_name("marks")
 EMPTY = "from accelerate import Accelerator\nAccelerator()\n"
@@ -40,9 +37,6 @@ LIBRARIES = {
     "report.py": "import numpy, pyarrow.parquet, polars, jinja2, matplotlib.figure",
 }
 """The import of the libraries that a command needs, as a script of a user has it."""
-LARGEST = 10
-"""Packages in the list of imports."""
-IMPORT = re.compile(r"import time:\s+(\d+) \|\s+\d+ \|\s*([\w.]+)")
 
 
 def startup(pairs: int) -> dict[str, Any]:
@@ -53,53 +47,34 @@ def startup(pairs: int) -> dict[str, Any]:
         sides = prepare(Path(folder))
         runs: dict[str, list[dict[str, Any]]] = {name: [] for name in sides}
         for number in range(pairs):
-            for name, commands in sides.items():
-                runs[name].append({side: measured(words, Path(folder)) for side, words in commands.items()})
+            for name, by_side in sides.items():
+                runs[name].append({side: measured(words, Path(folder)) for side, words in by_side.items()})
                 shown = {side: of["cpu_s"] for side, of in runs[name][-1].items()}
                 print(f"pair {number + 1}, {name}: CPU seconds {shown}", flush=True)
-        imports = {name: imported(words["ours"], Path(folder)) for name, words in sides.items() if "2 ranks" not in name}
     return {
         "pairs": pairs,
         "load_average": [round(load, 1), round(os.getloadavg()[0], 1)],
         "commands": {name: compared(of) for name, of in runs.items()},
-        "imports": imports,
     }
 
 
 def prepare(folder: Path) -> dict[str, dict[str, list[str | Path]]]:
-    """Generate the market, and everything that a command reads; the words of each command, and of the scripts beside it."""
-    python, data, trees, predictions = sys.executable, folder / "prepared", folder / "trees", folder / "predictions"
+    """Generate the market, and what the commands read; the words of each command, and of the scripts beside it."""
     for name, code in (("empty", EMPTY), ("one_step", ONE_STEP)):
         (folder / f"{name}.py").write_text(code, encoding="utf-8")
-
-    def script(name: str, *words: str) -> list[str | Path]:
-        file, *command = name.split()
-        return [python, SCRIPTS / file, *command, *words]
-
-    timed(script("prepare_data.py", f"out={data}", f"raw={folder}/raw", *MARKET))
-    timed(script("train_trees.py", f"data={data}", f"out={trees}", "num_rounds=5", "threads=1"))
-    for member in (trees, "momentum"):
-        timed(script("predict.py", f"member={member}", f"data={data}", f"out={predictions}"))
-    fit = [f"predictions={predictions}", f"data={data}"]
-    timed(script("ensemble_predictor.py fit", *fit, f"out={folder}/ensemble"))
+    data = folder / "prepared"
+    timed(script("prepare_data", f"out={data}", f"raw={folder}/raw", *MARKET))
     sides: dict[str, dict[str, list[str | Path]]] = {}
-    for ranks, yaml in ((1, "single_cpu.yaml"), (2, "multi_cpu.yaml")):
-        launcher, configuration = Path(python).with_name("accelerate-launch"), ROOT / "accelerate_configs" / yaml
-        launch: list[str | Path] = [launcher, "--quiet", "--config_file", configuration]
-        train: list[str | Path] = [SCRIPTS / "train.py", f"data={data}", f"out={folder}/new", *TRAINING]
-        sides[f"train.py, {ranks} rank{'s' * (ranks > 1)}"] = {
-            "ours": [*launch, *train],
-            "empty": [*launch, folder / "empty.py"],
-            "one_step": [*launch, folder / "one_step.py"],
-        }
-    words = {
-        "train_trees.py": [f"data={data}", f"out={folder}/new", "num_rounds=5", "threads=1"],
-        "predict.py": [f"member={trees}", f"data={data}", f"out={folder}/new", "threads=1"],
-        "ensemble_predictor.py fit": [*fit, f"out={folder}/new"],
-        "report.py": [f"ensemble={folder}/ensemble", f"data={data}", f"predictions={predictions}", f"out={folder}/new"],
-    }
-    for name, of in words.items():
-        sides[name] = {"ours": script(name, *of), "empty": [python, "-c", LIBRARIES[name]]}
+    for name, words in commands(data, folder):
+        again = [*words, f"out={folder / 'new'}"]
+        if name.startswith("train.py"):
+            launch = launcher(2 if name.endswith("2 ranks") else 1)
+            beside = {side: [*launch, folder / f"{side}.py"] for side in ("empty", "one_step")}
+            sides[name] = {"ours": [*launch, *again[again.index(SCRIPTS / "train.py") :]], **beside}
+            continue
+        timed(words)  # the commands after it read the result
+        if (command := name.removesuffix(" xgboost")) in LIBRARIES:
+            sides[command] = {"ours": again, "empty": [sys.executable, "-c", LIBRARIES[command]]}
     return sides
 
 
@@ -107,39 +82,17 @@ def measured(words: list[str | Path], folder: Path) -> dict[str, Any]:
     """Seconds and CPU seconds of a command, one thread in each process; train.py ends after its first step."""
     with tempfile.TemporaryDirectory() as marks:
         began = time.time()
-        used = timed(["env", *environment(marks), *words])
+        environment = [
+            f"PYTHONPATH={MARKS}:{SCRIPTS}:{ROOT}", f"STARTUP_FOLDER={marks}", "OMP_NUM_THREADS=1",
+            "OMP_WAIT_POLICY=PASSIVE", "CUDA_VISIBLE_DEVICES=",
+        ]  # fmt: skip
+        used = timed(["env", *environment, *words])
         parts = parts_of(Path(marks), began)
-    delete(folder / "new")
+    new = folder / "new"  # deleted, so that the command can run again
+    if new.is_dir():
+        shutil.rmtree(new)
+    new.unlink(missing_ok=True)
     return {"wall_s": used["wall_s"], "cpu_s": used["cpu_s"], **({"parts": parts} if parts else {})}
-
-
-def environment(marks: str) -> list[str]:
-    return [
-        f"PYTHONPATH={MARKS}:{SCRIPTS}:{ROOT}", f"STARTUP_FOLDER={marks}", "OMP_NUM_THREADS=1", "OMP_WAIT_POLICY=PASSIVE",
-        "CUDA_VISIBLE_DEVICES=",
-    ]  # fmt: skip
-
-
-def delete(path: Path) -> None:
-    """Delete what a command wrote, so that it can run again."""
-    if path.is_dir():
-        shutil.rmtree(path)
-    path.unlink(missing_ok=True)
-
-
-def imported(words: list[str | Path], folder: Path) -> dict[str, Any]:
-    """Milliseconds of the imports of a command, the largest packages, in one process without a launcher."""
-    script = next(place for place, word in enumerate(words) if str(word).endswith(".py"))
-    with tempfile.TemporaryDirectory() as marks:
-        command = ["env", *environment(marks), sys.executable, "-X", "importtime", *words[script:]]
-        lines = subprocess.run(command, capture_output=True, text=True, check=True).stderr.splitlines()
-    delete(folder / "new")
-    microseconds: Counter[str] = Counter()
-    for line in lines:
-        if found := IMPORT.match(line):
-            microseconds[found[2].split(".")[0]] += int(found[1])
-    largest = {name: round(number / 1e3) for name, number in microseconds.most_common(LARGEST)}
-    return {"modules": sum(1 for line in lines if IMPORT.match(line)), "all": round(microseconds.total() / 1e3), **largest}
 
 
 def compared(runs: list[dict[str, Any]]) -> dict[str, Any]:

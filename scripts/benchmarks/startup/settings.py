@@ -11,6 +11,3 @@ class Startup(Results):
 
     pairs: int = 5
     """Runs of each command, each followed by the empty scripts that it is compared with; at least 2."""
-
-
-SCHEMAS: dict[str, type] = {"startup": Startup}

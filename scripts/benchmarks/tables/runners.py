@@ -94,20 +94,25 @@ def our_predictions(forecast: pl.DataFrame, task: str, target: pl.Series) -> pl.
 def _other(
     method: str, python: str, table: Path, seed: int, limit_s: float, out: Path, facts: dict[str, Any]
 ) -> dict[str, Any]:
-    run: list[str | Path] = [python, "-P", FOREIGN_RUN]
-    fit = watched([*run, "fit", method, table, out, str(seed), f"{limit_s:g}"])
-    predict = watched([*run, "predict", method, table, out, str(seed), f"{limit_s:g}"])
-    costs = {**_costs(fit, predict, out / "model"), **folders.read_json(out / "fit.json")}
+    costs = foreign_costs(method, python, table, out, seed, limit_s)
     shutil.rmtree(out / "model")  # up to hundreds of MB
     (out / "predict.json").unlink()
     return costs
+
+
+def foreign_costs(method: str, python: str, table: Path, out: Path, seed: int, limit_s: float) -> dict[str, Any]:
+    """Fit and predict by foreign_run.py with the interpreter `python`; the costs, and the facts that it wrote to `out`."""
+    words: list[str | Path] = [method, table, out, str(seed), f"{limit_s:g}"]
+    fit, predict = (watched([python, "-P", FOREIGN_RUN, work, *words]) for work in ("fit", "predict"))
+    facts = {**folders.read_json(out / "predict.json"), **folders.read_json(out / "fit.json")}
+    return {**_costs(fit, predict, out / "model"), **facts}
 
 
 def _costs(fit: dict[str, float], predict: dict[str, float], model: Path) -> dict[str, Any]:
     return {
         "fit_s": round(fit["wall_s"], 1),
         "fit_cpu_s": round(fit["cpu_s"], 1),
-        "predict_s": round(predict["wall_s"], 1),
+        "predict_s": round(predict["wall_s"], 2),
         "peak_mb": max(fit["peak_mb"], predict["peak_mb"]),
-        "disk_mb": round(sum(file.stat().st_size for file in model.rglob("*") if file.is_file()) / 1e6, 1),
+        "disk_mb": round(sum(file.stat().st_size for file in model.rglob("*") if file.is_file()) / 1e6, 2),
     }

@@ -1,8 +1,11 @@
 """The service, asked over loopback as its users would: answers, refusals, many clients at once, and how it ends."""
 
+import contextlib
+import gc
 import http.client
 import json
 import os
+import signal
 import socket
 import threading
 import time
@@ -11,7 +14,11 @@ from typing import Any
 
 import psutil
 import pytest
+import uvicorn
 from service_process import TIMEOUT_S, Service
+
+from ensemble.predictor import service as service_module
+from ensemble.predictor.settings import ServeConfig
 
 LONG = bool(os.environ.get("TORTURE_LONG"))
 DURATION_S = 60 if LONG else 5
@@ -279,6 +286,27 @@ def test_bodies_that_do_not_end(fitted: Path) -> None:
     for connection in half_sent:
         connection.close()
     assert (code, "Traceback" in log, log.splitlines()[-1]) == (0, False, "stopped"), log
+
+
+def test_a_signal_before_the_server_runs_is_not_lost(monkeypatch: pytest.MonkeyPatch, capsys: Any) -> None:
+    """A service that is stopped while it starts would never end."""
+
+    def run(server: uvicorn.Server, sockets: Any) -> None:
+        signal.raise_signal(signal.SIGTERM)
+        assert server.should_exit
+
+    before = {number: signal.getsignal(number) for number in (signal.SIGINT, signal.SIGTERM)}
+    monkeypatch.setattr(uvicorn.Server, "run", run)
+    monkeypatch.setattr(service_module, "make_app", lambda *_: None)
+    monkeypatch.setattr(service_module.Predictor, "load", lambda *_: contextlib.nullcontext())
+    try:
+        service_module.serve(ServeConfig(ensemble="any", host="::1", port=0))
+    finally:
+        for number, handler in before.items():
+            signal.signal(number, handler)
+        gc.unfreeze()
+        gc.set_threshold(700, 10, 10)
+    assert capsys.readouterr().out.startswith("serving any at http://[::1]:")
 
 
 def test_a_lost_member_is_no_health(fitted: Path, body_of_request: bytes) -> None:

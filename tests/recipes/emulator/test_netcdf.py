@@ -38,7 +38,9 @@ def read(*files: Path, **settings: Any) -> netcdf.Points:
     """All points of some files."""
     reader = netcdf.Reader(config(**settings))
     pieces = [points for file in files for _, points in reader.read(file)]
-    return netcdf.Points(**{name: np.concatenate([getattr(piece, name) for piece in pieces]) for name in vars(pieces[0])})
+    return netcdf.Points(
+        **{name: np.concatenate([getattr(piece, name) for piece in pieces]) for name in netcdf.Points._fields}
+    )
 
 
 def multiplied(name: str, factor: float, units: str | None) -> Change:
@@ -73,7 +75,7 @@ def test_the_rules_of_mask_latitude_and_concentration(file: Path, tmp_path: Path
 def test_pieces_have_the_points_of_the_whole(file: Path) -> None:
     """Rows at the border of two pieces would be lost or used twice."""
     whole, pieces = read(file), read(file, chunk_points=100)
-    for name in vars(whole):
+    for name in whole._fields:
         assert np.array_equal(getattr(whole, name), getattr(pieces, name)), name
 
 

@@ -543,7 +543,7 @@ def test_raw_data_inside_out_are_refused(tmp_path: Path) -> None:
         {"source": (), "raw": str(tmp_path / "out" / "raw")},
     ):
         with pytest.raises(
-            UserError, match=r"lie inside out=.*out, which is replaced as a whole|which its manifest does not list"
+            UserError, match=r"lies inside out=.*out, which is replaced as a whole|which its manifest does not list"
         ):
             panel.prepare(config_for(tmp_path, steady_market(), overwrite=True, **changes))
     assert Path(inside).exists()

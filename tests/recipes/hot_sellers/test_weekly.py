@@ -9,7 +9,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from ensemble.recipes.hot_sellers import weekly
-from ensemble.recipes.hot_sellers.weekly import CHANNELS, WeeklySeries, Windows
+from ensemble.recipes.hot_sellers.weekly import CHANNELS, SPAN, WeeklySeries, Windows
 
 NUM_PRODUCTS, FIRST_WEEK, NUM_WEEKS = 4, 2600, 30
 ACTIVE_WEEKS = st.dictionaries(
@@ -119,7 +119,7 @@ def test_windows_are_calendar_weeks(counts: dict[tuple[int, int], int], weeks: i
     expected = [padded[p, 200 + w - ago - weeks + 1 : 200 + w - ago + 1] for p, w in zip(product, week, strict=True)]
     np.testing.assert_array_equal(windows.sum("reviews", weeks, ago), [window.sum() for window in expected])
     np.testing.assert_array_equal(windows.sum("reviews_squared", weeks, ago), [(window**2).sum() for window in expected])
-    np.testing.assert_array_equal(windows.total("reviews"), np.cumsum(dense, axis=1).ravel())
+    np.testing.assert_array_equal(windows.sum("reviews", SPAN), np.cumsum(dense, axis=1).ravel())
     np.testing.assert_array_equal(
         windows.next("reviews", 12), [padded[p, 201 + w : 213 + w].sum() for p, w in zip(product, week, strict=True)]
     )

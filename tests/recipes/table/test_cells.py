@@ -23,7 +23,7 @@ from ensemble.recipes.table.settings import PrepareConfig
 
 NUM_GROUPS, ROWS_OF_GROUP = 20, 5
 NUM_ROWS = NUM_GROUPS * ROWS_OF_GROUP
-RULES = cells.Rules()
+RULES = PrepareConfig()
 
 
 def read_files(folder: Path, **contents: str | bytes | pl.DataFrame) -> sources.Table:
@@ -41,7 +41,7 @@ def read_files(folder: Path, **contents: str | bytes | pl.DataFrame) -> sources.
 def read_cells(folder: Path, values: Sequence[str], **rules: Any) -> cells.Cells:
     """A CSV with one column beside another."""
     lines = "".join(f'1,"{value}"\n' for value in values)
-    return cells.read(read_files(folder, a="other,x\n" + lines), "x", cells.Rules(**rules))
+    return cells.read(read_files(folder, a="other,x\n" + lines), "x", PrepareConfig(**rules))
 
 
 # -- ids ---------------------------------------------------------------------------------------------------------------
@@ -189,7 +189,7 @@ def test_few_bad_cells_leave_numbers_what_they_are(tmp_path: Path) -> None:
 def test_kinds_are_decided_over_all_files(tmp_path: Path) -> None:
     """'0' of one file and '0.0' of another would be two categories."""
     parts = {"a": "x,y\n" + "0,1\n" * 50, "b": pl.DataFrame({"x": [0.0, 1.5], "y": [1, 2]}), "c": "x,y\nstray,1\n"}
-    column = cells.read(read_files(tmp_path, **parts), "x", cells.Rules(max_bad_fraction=0.05))
+    column = cells.read(read_files(tmp_path, **parts), "x", PrepareConfig(max_bad_fraction=0.05))
     assert (column.kind, column.values.n_unique(), column.bad.tolist()) == ("number", 3, [52])
     assert "'stray' (c:2)" in column.notes[0]
     assert cells.read(read_files(tmp_path, **parts), "x", RULES).values.to_list() == ["0"] * 50 + ["0.0", "1.5", "stray"]
@@ -245,6 +245,13 @@ def test_a_bad_target_is_no_forecast(tmp_path: Path, word: str, sentence: str) -
         small(tmp_path, {"x": range(120), "y": values})
     about, _ = small(tmp_path, {"x": range(120), "y": values}, missing=(word,))
     assert about["splits"]["forecast"]["rows"] == 1
+
+
+def test_a_number_beyond_float32_is_named(tmp_path: Path) -> None:
+    """It would be missing in training without a word."""
+    about, _ = small(tmp_path, {"x": [*range(119), "-1e300"], "y": range(120)})
+    note = "the column 'x' has 1 cells that are no 32-bit floats and count as empty: '-1e+300' (small.csv:121)"
+    assert note in about["notes"]
 
 
 @pytest.mark.parametrize(

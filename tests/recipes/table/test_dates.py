@@ -47,13 +47,16 @@ def files_of(folder: Path, *contents: list[str] | pl.Series) -> sources.Table:
         ((["31 January 2024", "1 February 2024"], ["Jan 31, 2024"]), [JANUARY_31, FEBRUARY_1, JANUARY_31]),
         ((["31/01/2024 01:30 PM"],), [datetime.datetime(2024, 1, 31, 13, 30)]),
         ((DAY * 999, ["01/31/2024", "02/01/2024"]), [*[JANUARY_31, FEBRUARY_1] * 1000]),
+        ((["31/01/2024"] * 1001 + ["01/02/2024 00:00"],), [*[JANUARY_31] * 1001, FEBRUARY_1]),
+        ((["2024-01-31", "2024-02-01T09:00:00+09:00", "2024-02-01 00:00"],), [JANUARY_31, FEBRUARY_1, FEBRUARY_1]),
     ],
     ids=["iso, day", "day, month", "with a time", "with Parquet", "an empty file", "decided by another file", "the same",
-         "names of months", "long names of months", "AM and PM", "a few after many", "a few of another order after many"],
+         "names of months", "long names of months", "AM and PM", "a few after many", "a few of another order after many",
+         "a time after many", "with and without an offset"],
 )  # fmt: skip
 def test_each_file_has_a_form_of_its_own(tmp_path: Path, contents: Any, expected: list[Any]) -> None:
     """Dates would become texts and be left out, or February 1st be January 2nd in a small file beside a large one."""
-    column = cells.read(files_of(tmp_path, *contents), "x", cells.Rules())
+    column = cells.read(files_of(tmp_path, *contents), "x", PrepareConfig())
     assert (column.kind, column.values.to_list()) == ("date", expected)
 
 
@@ -75,37 +78,43 @@ def test_each_file_has_a_form_of_its_own(tmp_path: Path, contents: Any, expected
 def test_a_file_that_leaves_it_open_is_asked_about(tmp_path: Path, contents: Any, sentence: str) -> None:
     """The first of February would be the second of January, without a word."""
     with pytest.raises(UserError) as error:
-        cells.read(files_of(tmp_path, *contents), "x", cells.Rules())
+        cells.read(files_of(tmp_path, *contents), "x", PrepareConfig())
     assert str(error.value) == sentence
 
 
 def test_the_setting_decides_what_is_open(tmp_path: Path) -> None:
     """The advice could not be followed."""
-    column = cells.read(files_of(tmp_path, ISO, OPEN), "x", cells.Rules(dates="month_first"))
+    column = cells.read(files_of(tmp_path, ISO, OPEN), "x", PrepareConfig(dates="month_first"))
     assert column.values[2] == datetime.datetime(2024, 1, 2)
 
 
 def test_several_forms_are_printed(tmp_path: Path) -> None:
     """Nobody could see that one file was read in another way than its owner meant."""
-    assert cells.read(files_of(tmp_path, ISO, ISO), "x", cells.Rules()).notes == ()
-    (note,) = cells.read(files_of(tmp_path, ISO, DAY, DAY, DAY, DAY), "x", cells.Rules()).notes
+    assert cells.read(files_of(tmp_path, ISO, ISO), "x", PrepareConfig()).notes == ()
+    (note,) = cells.read(files_of(tmp_path, ISO, DAY, DAY, DAY, DAY), "x", PrepareConfig()).notes
     assert note == (
         "the column 'x' is read as dates that are written as year-month-day in a.csv and as day/month/year in b.csv, c.csv, "
         "d.csv and 1 more"
     )
+    for contents, times in (
+        (([*ISO, "2024-02-01T10:00:00Z"],), "or year-month-dayThour:minute:second and UTC offset"),
+        ((ISO, ["2024-02-01T10:00:00Z"]), "in a.csv and as year-month-dayThour:minute:second and UTC offset in b.csv"),
+    ):
+        (note,) = cells.read(files_of(tmp_path, *contents), "x", PrepareConfig()).notes
+        assert f"year-month-day {times}; a date without a time is midnight, and a time without an offset is in UTC" in note
 
 
 @pytest.mark.parametrize("shown", ["31/01/99", "99-01-31", "$3.50", "12 %", "12:30"])
 def test_what_looks_like_a_number_or_a_date_gets_a_message(tmp_path: Path, shown: str) -> None:
     """31/01/99 would be a date of the year 99, or a price be left out as an id, without a message."""
-    column = cells.read(files_of(tmp_path, [shown, shown.replace("3", "2"), ""]), "x", cells.Rules())
+    column = cells.read(files_of(tmp_path, [shown, shown.replace("3", "2"), ""]), "x", PrepareConfig())
     assert column.kind == "text"
     assert column.notes[0].startswith(f"the column 'x' is read as texts, such as '{shown}': if they are numbers or dates")
 
 
 def test_texts_stay_texts(tmp_path: Path) -> None:
     """A file with dates would make a column of texts one of dates, or the user be asked about their form."""
-    assert cells.read(files_of(tmp_path, OPEN, ["soon", "later"]), "x", cells.Rules()).kind == "text"
+    assert cells.read(files_of(tmp_path, OPEN, ["soon", "later"]), "x", PrepareConfig()).kind == "text"
 
 
 @pytest.mark.parametrize(
@@ -123,12 +132,12 @@ def test_texts_stay_texts(tmp_path: Path) -> None:
 )
 def test_new_rows_follow_the_same_rule(tmp_path: Path, training: Any, new: Any, expected: Any) -> None:
     """New rows would be read as other days than the same rows in training."""
-    form = cells.read(files_of(tmp_path, *training), "x", cells.Rules()).form
+    form = cells.read(files_of(tmp_path, *training), "x", PrepareConfig()).form
     if isinstance(expected, str):
         with pytest.raises(UserError, match=expected):
-            cells.read_as(files_of(tmp_path, *new), "x", "date", form, cells.Rules())
+            cells.read_as(files_of(tmp_path, *new), "x", "date", form, PrepareConfig())
         return
-    assert cells.read_as(files_of(tmp_path, *new), "x", "date", form, cells.Rules()).values.to_list() == expected
+    assert cells.read_as(files_of(tmp_path, *new), "x", "date", form, PrepareConfig()).values.to_list() == expected
 
 
 def test_a_table_of_two_forms_is_prepared(tmp_path: Path) -> None:

@@ -143,7 +143,7 @@ def test_other_cells_are_defined(
 def test_what_can_be_read_in_two_ways_is_as_in_training(people: pl.DataFrame, folder: Path, tmp_path: Path) -> None:
     """1,234 would be a guess without a word, and digits for a day be no date."""
     new = people.tail(NUM_NEW)
-    with pytest.raises(UserError, match=r"holds values such as '1,234', written as 1,234\.5 or as 1\.234,5"):
+    with pytest.raises(UserError, match=r"holds numbers such as '1,234', written as 1,234\.5 or as 1\.234,5"):
         encoded(people, folder, tmp_path, new.with_columns(price=pl.lit("1,234")))
     rows, about = encoded(people, folder, tmp_path, new.with_columns(pl.col("joined").dt.strftime("%Y%m%d")))
     assert about["notes"] == ["the column 'joined' is read as dates that are written as 20240131"]

@@ -1,6 +1,7 @@
 """Requests of a table to the service: rows as JSON, refused by the column's name, answered as a file of the rows is."""
 
 import json
+import re
 from pathlib import Path
 from typing import Any
 
@@ -10,6 +11,7 @@ import pytest
 from fastapi.testclient import TestClient
 from pydantic import ValidationError
 
+from ensemble.errors import Failure, UserError
 from ensemble.pipeline import plan
 from ensemble.predictor.loaded import Predictor
 from ensemble.predictor.service import make_app
@@ -41,6 +43,8 @@ def request_of(*rows: dict[str, Any]) -> requests.Request:
         ({"age": True}, "age"),
         ({"day": 2.5}, "day"),
         ({"is new": 7}, "is new"),
+        ({"age": float("inf")}, "age"),
+        ({"age": "1e999"}, "age"),
     ],
 )
 def test_a_wrong_value_is_named_by_its_column(row: dict[str, Any], column: str) -> None:
@@ -57,6 +61,14 @@ def test_values_that_mean_the_same_are_taken() -> None:
     table, _ = requests.tables(request_of(*rows))
     assert table["job"].to_pylist() == [3, None]
     assert table["is new"].to_pylist() == ["1", "yes"]
+
+
+def test_whole_numbers_of_any_length_are_exact() -> None:
+    """A number of more than 64 bits would be status 500 with a traceback, and one of more than 53 bits lose digits."""
+    rows = [{"age": 10**400, "job": 2**53 + 1}, {"age": 1.5, "job": 8.0}]
+    table, _ = requests.tables(request_of(*rows))
+    assert table["age"].to_pylist() == [str(10**400), "1.5"]
+    assert table["job"].to_pylist() == ["9007199254740993", "8"]
 
 
 def test_rows_without_a_known_column_are_refused() -> None:
@@ -81,6 +93,12 @@ def test_the_schema_describes_the_columns() -> None:
     }
 
 
+def test_a_mistake_in_python_names_no_file_of_ours(tmp_path: Path) -> None:
+    """The sentence would begin with the name of a temporary file, or a pipe stay open."""
+    with pytest.raises(UserError, match=r"^there is no setting 'tarket'; did you mean 'target'"):
+        Predictor.fit(pl.DataFrame({"x": [1, 2]}), out=tmp_path / "out", tarket="y")
+
+
 def test_the_service_answers_as_a_file_of_the_rows(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """The service of a table would predict otherwise than the command, or refuse with a traceback."""
     monkeypatch.setattr(plan, "plan", lambda about, num_threads: fits.planned("lightgbm"))
@@ -101,11 +119,28 @@ def test_the_service_answers_as_a_file_of_the_rows(tmp_path: Path, monkeypatch: 
         frame = predictor.predict(tmp_path / "new.csv")
         assert frame["id"].to_list() == new["who"].to_list()
         assert [prediction_of[name] for name in frame["id"]] == frame["prediction"].to_list()
-        again = predictor.predict(new.to_pandas())
+        again = predictor.predict(new.to_pandas().set_axis(range(7, 7 + len(new))))
         assert again["prediction"].to_list() == frame["prediction"].to_list()
-        assert predictor.predict(pl.DataFrame({"age": [20.0], "unknown": ["x"]}))["prediction"].is_between(0, 1).all()
+        assert again.index[0] == 7  # pandas joins columns by the index
+        with pytest.warns(UserWarning, match="the new rows lack|members never learned from the column 'unknown'"):
+            one = predictor.predict(pl.DataFrame({"age": [20.0], "unknown": ["x"]}))
+        assert one["prediction"].is_between(0, 1).all()
+        answer = client.post("/predict", content='{"rows": [{"age": 20}, {"age": 1e300}]}')
+        assert any("the column 'age' has 1 cells that are no numbers" in note for note in answer.json()["notes"])
+        assert "'1e+300' (rows:2)" in answer.text
+        with pytest.raises(UserError, match=re.escape(f"{tmp_path}/no.parquet does not exist")):
+            predictor.predict(tmp_path / "no.parquet")
+        for wrong in (pl.Series([1]), [{"age": 1}], pl.DataFrame({"age": [1]}, schema={"age": pl.Int128})):
+            with pytest.raises(UserError, match=r"rows are of the type|cannot be read"):
+                predictor.predict(wrong)
         refused = client.post("/predict", content=json.dumps({"rows": [{"age": "old"}]}))
         assert refused.status_code == 422
         assert refused.json()["detail"][0]["loc"] == ["body", "rows", 0, "age"]
         schema = client.get("/schema").json()
         assert schema["ensemble"]["columns"]["age"] == {"holds": "number"}
+    with pytest.raises(Failure, match="load the ensemble again"):
+        predictor.predict(new)
+    with pytest.raises(UserError, match=re.escape(f"{tmp_path}/out is the folder of a whole fit: give its ensemble")):
+        Predictor.load(tmp_path / "out")
+    with pytest.raises(UserError, match=r"people.csv/ensemble.json does not exist"):
+        Predictor.load(tmp_path / "people.csv")

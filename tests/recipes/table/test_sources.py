@@ -3,9 +3,10 @@
 from pathlib import Path
 
 import numpy as np
+import polars as pl
 import pytest
 
-from ensemble.data.census import Census
+from ensemble.data.census import MALFORMED, Census
 from ensemble.errors import UserError
 from ensemble.recipes.table import columns, new_data, sources
 
@@ -30,6 +31,22 @@ def test_copies_of_rows_in_another_file_get_a_message(tmp_path: Path) -> None:
     table = sources.read([tmp_path / name for name in ("a.csv", "b.jsonl", "c.csv", "d.csv")], Census())
     (note,) = table.notes  # equal rows within d.csv are ordinary
     assert note.startswith("7 of 8 rows of b.jsonl are in a.csv too: leave copies out")
+
+
+def test_half_a_character_is_a_malformed_record(tmp_path: Path) -> None:
+    """A lone surrogate would be a NUL byte in a text, and be reported as one in an id."""
+    lines = [r'{"a": "x\ud800y"}', r'{"a": "\ud83d\ude00"}', r'{"a": "\\ud800"}', r'{"a": "x\udc00"}', r'{"a\ud800": "x"}']
+    (tmp_path / "a.jsonl").write_text("\n".join(lines))
+    census = Census()
+    assert sources.read([tmp_path / "a.jsonl"], census).texts("a", "id").to_list() == ["😀", r"\ud800"]
+    assert census.dropped == {MALFORMED: 3}
+
+
+def test_a_name_with_a_nul_byte_is_refused(tmp_path: Path) -> None:
+    """polars would not find the column, with a traceback."""
+    pl.DataFrame({"a\0": [1]}).write_parquet(tmp_path / "a.parquet")
+    with pytest.raises(UserError, match=r"has a column whose name 'a\\x00' holds a NUL byte: rename it"):
+        sources.read([tmp_path / "a.parquet"], Census())
 
 
 @pytest.mark.parametrize("others", [[], [0.0], [0.0, 3e12]])

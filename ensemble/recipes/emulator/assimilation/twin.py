@@ -11,6 +11,8 @@ import numpy as np
 from ensemble.recipes.emulator import lorenz96
 
 OBSERVATION_VARIANCE = 1.0
+FIRST_SEED = 1_000_000
+"""Seeds of true trajectories differ from those of training data, which are small numbers."""
 
 
 @dataclasses.dataclass(frozen=True)
@@ -38,13 +40,8 @@ def draw(num_cycles: int, seeds: Sequence[int], spin_up: int) -> Twin:
     The start is the truth one step before the first observation, plus errors of variance OBSERVATION_VARIANCE.
     """
     num_times = spin_up + num_cycles
-    states = np.stack([lorenz96.trajectory(num_times + 1, _trajectory_seed(seed)) for seed in seeds], axis=1)
+    states = np.stack([lorenz96.trajectory(num_times + 1, FIRST_SEED + seed) for seed in seeds], axis=1)
     spread = OBSERVATION_VARIANCE**0.5
     errors = np.stack([np.random.default_rng(seed).normal(0, spread, states[:, 0].shape) for seed in seeds], axis=1)
     noisy = states + errors
     return Twin(states[1:], noisy[1:], noisy[0], spin_up)
-
-
-def _trajectory_seed(seed: int) -> int:
-    """A seed that differs from those of training data, which are small numbers."""
-    return 1_000_000 + seed

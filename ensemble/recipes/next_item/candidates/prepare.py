@@ -33,7 +33,7 @@ import numpy as np
 import pyarrow as pa
 
 from ensemble import configuration, folders
-from ensemble.arrow import Column, TableWriter, open_table, ranges, stored_names
+from ensemble.arrow import TableWriter, ranges, read_columns, stored_names
 from ensemble.data.census import Census
 from ensemble.errors import UserError
 from ensemble.recipes.next_item import rankings
@@ -102,7 +102,7 @@ def prepare(config: PrepareConfig) -> dict[str, Any]:
     if about["recipe"] != "next_item":
         raise UserError(f"{config.data} was prepared for the recipe {about['recipe']}: name data of next_item")
     files = _files(config)
-    item, time = (Column(open_table(Path(config.data) / "events"), name).all() for name in ("item", "time"))
+    item, time = read_columns(Path(config.data) / "events", ("item", "time")).values()
     sequences = {split: _sequences(config, about, split, files[split], item, time) for split in RANKED}
     members = sequences["validation"].rankings
     names = [file.member for file in members]
@@ -167,11 +167,11 @@ def _write_splits(
     for name, split in parts.items():
         num_hits, generator = 0, np.random.default_rng([config.seed, len(splits) + 1])
         with TableWriter(folder / "rows" / name, schema) as writer:
-            for columns in _tables(config, name, split, past, num_items, column_of, generator):
-                columns["row_id"] = next_row + np.arange(len(columns["item"]))
-                next_row += len(columns["item"])
-                num_hits += int(columns["target"].sum())
-                writer.write(pa.table({field.name: pa.array(columns[field.name], field.type) for field in schema}))
+            for table in _tables(config, name, split, past, num_items, column_of, generator):
+                table["row_id"] = next_row + np.arange(len(table["item"]))
+                next_row += len(table["item"])
+                num_hits += int(table["target"].sum())
+                writer.write(pa.table({field.name: pa.array(table[field.name], field.type) for field in schema}))
         census.read(len(split.index))
         census.drop(MISSED, len(split.index) - num_hits if name != "test" else 0)
         if num_hits < MIN_SEQUENCES:
@@ -228,10 +228,9 @@ def _sequences(
                 f"num_candidates={config.num_candidates} is more than the {member.items.shape[1]} items of each row of "
                 f"{file}: lower it"
             )
-    rows = open_table(Path(config.data) / "rows" / split)
-    column = {name: Column(rows, name).all() for name in ("row_id", "user", "begin", "end")}
-    order = np.argsort(column["row_id"])
-    row_id, user, begin, end = (values[order].astype(np.int64) for values in column.values())
+    rows = read_columns(Path(config.data) / "rows" / split, ("row_id", "user", "begin", "end"))
+    order = np.argsort(rows["row_id"])
+    row_id, user, begin, end = (values[order].astype(np.int64) for values in rows.values())
     if not np.array_equal(row_id, members[0].row_id) or not np.array_equal(item[end - 1], members[0].target):
         raise UserError(f"the ranking files have not all rows of {split} of {config.data}: predict again")
     return Sequences(
@@ -248,8 +247,7 @@ def _sequences(
 def _past(data: Path, item: np.ndarray, time: np.ndarray, *, has_time: bool, common_clock: bool) -> PastEvents:
     user, is_training = np.full(len(item), -1), np.zeros(len(item), bool)
     for split in ("train", *RANKED):
-        rows = open_table(data / "rows" / split)
-        begin, end, owner = (Column(rows, name).all() for name in ("begin", "end", "user"))
+        begin, end, owner = read_columns(data / "rows" / split, ("begin", "end", "user")).values()
         order = np.lexsort((end, owner))  # the last row of a user contains the user's other rows
         longest = order[np.append(owner[order][1:] != owner[order][:-1], True)]
         event, row = ranges(begin[longest], end[longest])
@@ -310,7 +308,7 @@ def _tables(
         if name in LEARNED:
             key = _subsampled(key, key // stride, np.isin(key, target_key), config.num_learned, generator)
         owner, item = np.divmod(key, stride)
-        columns = {
+        table = {
             "group": split.group[first : first + block_size][owner],
             "cluster": sequences.user[index][owner],
             "sequence": sequences.row_id[index][owner],
@@ -322,14 +320,14 @@ def _tables(
         for file, keys in zip(sequences.rankings, keys_of, strict=True):
             score, place = _scores_and_places(key, keys, file.scores[index, : config.num_candidates])
             column = column_of[file.member]
-            columns[f"{column}_score"], columns[f"{column}_place"] = score, place
-            columns[f"{column}_less_best"] = score - file.scores[index, 0][owner]
+            table[f"{column}_score"], table[f"{column}_place"] = score, place
+            table[f"{column}_less_best"] = score - file.scores[index, 0][owner]
             places.append(place)
         place = np.stack(places)
-        columns["num_rankings"] = np.isfinite(place).sum(0)
-        columns["best_place"] = np.nanmin(place, axis=0) if place.size else place.sum(0)
-        columns["fused"] = np.nansum(1 / (FUSION + place), axis=0)
-        yield columns
+        table["num_rankings"] = np.isfinite(place).sum(0)
+        table["best_place"] = np.nanmin(place, axis=0) if place.size else place.sum(0)
+        table["fused"] = np.nansum(1 / (FUSION + place), axis=0)
+        yield table
 
 
 def _subsampled(

@@ -1,0 +1,31 @@
+"""`accelerate launch` whose ranks end after an error of the user: exit code 2, without a traceback of the launcher.
+
+    python -m ensemble.neural.launcher --config_file accelerate_configs/multi_cpu.yaml scripts/train.py …
+
+The arguments are those of `accelerate launch`. The sentence of the error is printed by a rank (`errors.run`). Any other
+failure ends as with `accelerate launch`.
+"""
+
+import logging
+import sys
+
+from ensemble.errors import USER_ERROR
+
+
+def main() -> None:
+    """Run `accelerate launch` with the arguments of this process."""
+    from accelerate.commands import launch
+
+    logging.disable(logging.ERROR)  # torchelastic logs the exit code of each rank, which its error contains too
+    try:
+        launch.main()
+    except Exception as error:
+        from torch.distributed.elastic.multiprocessing.errors import ChildFailedError
+
+        if isinstance(error, ChildFailedError) and error.get_first_failure()[1].exitcode == USER_ERROR:
+            sys.exit(USER_ERROR)
+        raise
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,69 @@
+"""The methods that networks on a folder of prepared data have in common, and the rows of its splits."""
+
+from pathlib import Path
+from typing import Any, Generic, TypeVar
+
+import torch
+
+from ensemble import folders, recipe
+from ensemble.arrow import Column
+from ensemble.data import inputs
+from ensemble.errors import UserError
+from ensemble.neural.optim import adamw
+
+Config = TypeVar("Config")
+Split = TypeVar("Split", bound="PreparedRows")
+
+
+class PreparedRows:
+    """The rows of one split, from memory-mapped `columns`; a subclass has the method `gather` of `loader.Rows`."""
+
+    columns: dict[str, Column]
+    arguments: tuple[Any, ...]
+    """The arguments of the constructor."""
+
+    def __new__(cls, *arguments: Any) -> Any:
+        rows = super().__new__(cls)
+        rows.arguments = arguments
+        return rows
+
+    def __len__(self) -> int:
+        return len(next(iter(self.columns.values())))
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        """Pickle the arguments only, so that a DataLoader worker opens the files: a pickled memory map is a full copy."""
+        return type(self), self.arguments
+
+
+class PreparedRecipe(Generic[Config, Split]):
+    """A part of the methods of `ensemble.recipe.NeuralRecipe`. A subclass also has `open_rows(split)`, which `rows` calls.
+
+    Raises `UserError` for data of another recipe, unless the network accepts any features.
+    """
+
+    name: str
+
+    def __init__(self, config: Config, data: str | Path):
+        self.config, self.folder = config, Path(data)
+        self.about = folders.read_manifest(data)
+        recipe.check_named(self.name, self.about, data, is_training=True)
+        self.fingerprint, self.inputs = self.about["fingerprint"], inputs.meaning(self.about)
+        self._rows: dict[str, Split] = {}
+
+    def rows(self, split: str) -> Split:
+        """The rows of a split, which are opened once. Raises `UserError` if the data do not have the split."""
+        if split not in self._rows:
+            if self.stored_split(split) not in self.about["splits"]:
+                raise UserError(f"{self.folder} has no split '{split}': it has {', '.join(self.about['splits'])}")
+            self._rows[split] = self.open_rows(split)
+        return self._rows[split]
+
+    def stored_split(self, split: str) -> str:
+        """The split of the data that contains the rows of `split`."""
+        return split
+
+    def open_rows(self, split: str) -> Split:
+        raise NotImplementedError
+
+    def optimizers(self, model: torch.nn.Module, learning_rate: float, weight_decay: float) -> list[torch.optim.Optimizer]:
+        return [adamw(model, learning_rate, weight_decay)]
