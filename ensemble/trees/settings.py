@@ -50,7 +50,8 @@ class TreesConfig:
     If a target to be ranked is no relevance from 0 to 30, it is converted to 31 grades within each group.
     """
     metric: str = ""
-    """The metric of early stopping, on the task's target whatever is learned; empty for the task's own."""
+    """The metric of early stopping, on the task's target whatever is learned; empty for the task's own, or for log_loss if
+    the validation rows of one of two classes are too few to be ranked."""
     monotone: dict[str, int] = dataclasses.field(default_factory=dict)
     """Features with which the prediction may only rise (1) or fall (-1), such as 'monotone={reviews_4w: 1}' for the demo."""
     learning_rate: float = 0.05

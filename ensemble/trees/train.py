@@ -44,7 +44,7 @@ from ensemble.trees import copies, memory, rows, stored, target_encoding, unknow
 from ensemble.trees.boosting import CannotLearn, Stopped, Training
 from ensemble.trees.checkpoint import Checkpoints
 from ensemble.trees.distributed import SINGLE_RANK, RankGroup, RankInfo
-from ensemble.trees.objective import Objective, objective_of
+from ensemble.trees.objective import ORDER_METRICS, Objective, objective_of
 from ensemble.trees.pictures import bars
 from ensemble.trees.predict import BLEND, NEWEST, library_module, model_files
 from ensemble.trees.scaling import Scaling
@@ -57,6 +57,9 @@ FIRST_SHARE = 0.25
 """The share of `config.max_seconds` for the training with early stopping, if two refits on more rows follow."""
 MIN_LEAF_WEIGHT, LEAST_LEAVES = 10.0, 20
 """The default of `config.min_leaf_weight`, and the number of leaves for which it must leave room in a binary objective."""
+LEAST_FOR_ORDER = 20
+"""Rows of the rarer class in validation, with fewer of which the log loss stops the training: the order of so few rows
+changes in large steps, and often is best after the first tree."""
 
 
 def train(config: TreesConfig, resume: str = "", rank_info: RankInfo = SINGLE_RANK) -> dict[str, Any]:
@@ -73,8 +76,15 @@ def train(config: TreesConfig, resume: str = "", rank_info: RankInfo = SINGLE_RA
     with StopSignals() as stop, _signals_blocked(), RankGroup(rank_info, config.timeout_s, checkpoints.set_lost) as group:
         about = rows.tree_manifest(config.data)
         train_rows = rows.TreeData(config.data, "train", about, group.rank, group.num_ranks)
-        config, objective, settings = resolve(config, train_rows)
         cv = CrossValidation.from_manifest(about)
+        validation = None if cv else rows.TreeData(config.data, "validation", about)
+        is_default = not config.metric
+        config, objective, settings = resolve(config, train_rows, validation)
+        if group.rank == 0 and is_default and objective.metric != objective.task.metric:
+            print(
+                f"early stopping by {objective.metric}: validation has too few rows of one class for {objective.task.metric}",
+                file=sys.stderr,
+            )
         _check_fit(config, objective, cv is not None, group)
         state = {"fingerprint": about["fingerprint"], "num_ranks": group.num_ranks, "config": settings}
         state["scaling"] = dataclasses.asdict(objective.scaling)
@@ -224,9 +234,17 @@ def _refitted_on_blend(
     return dataclasses.replace(result, models=[dataclasses.replace(result.models[0], booster=booster)])
 
 
-def resolve(config: TreesConfig, train_rows: rows.TreeData) -> tuple[TreesConfig, Objective, dict[str, Any]]:
-    """The settings with defaults from the task, the objective, and the settings that a resumed training must share."""
+def resolve(
+    config: TreesConfig, train_rows: rows.TreeData, validation: rows.TreeData | None = None
+) -> tuple[TreesConfig, Objective, dict[str, Any]]:
+    """The settings with defaults from the task, the objective, and the settings that a resumed training must share.
+
+    validation : the rows whose score stops the training; None for the training rows, as in cross-validation.
+    """
     objective = objective_of(config, train_rows)
+    if not config.metric and objective.output == "probability" and objective.metric in ORDER_METRICS:
+        count = _count_of_rarer_class(objective, validation or train_rows)
+        objective = dataclasses.replace(objective, metric="log_loss") if count < LEAST_FOR_ORDER else objective
     config = dataclasses.replace(
         config,
         objective=objective.kind,
@@ -239,6 +257,10 @@ def resolve(config: TreesConfig, train_rows: rows.TreeData) -> tuple[TreesConfig
         objective,
         {key: value for key, value in configuration.to_dict(config).items() if key not in FREE_TO_CHANGE},
     )
+
+
+def _count_of_rarer_class(objective: Objective, validation: rows.TreeData) -> int:
+    return int(np.bincount(validation.column_of_all(objective.target) == 1, minlength=2).min())
 
 
 def _min_leaf_weight(objective: Objective, train_rows: rows.TreeData) -> float:

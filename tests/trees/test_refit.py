@@ -80,6 +80,19 @@ def test_rows_with_few_positives_can_be_split(prepared: Path) -> None:
     assert config.min_leaf_weight == pytest.approx(1e-4 * 24 * 600 / 624 / 20)
 
 
+def test_few_positives_are_not_ranked(prepared: Path) -> None:
+    """The order of six positives would stop the training after one or two trees."""
+    about = folders.read_manifest(prepared)
+    train, validation = (rows.TreeData(prepared, split, about) for split in ("train", "validation"))
+    hot, other = (np.flatnonzero((validation.column("hot") == 1) == is_hot) for is_hot in (True, False))
+    for num_hot, expected in ((19, "log_loss"), (20, "average_precision")):
+        few = validation.take(np.union1d(hot[:num_hot], other))
+        config, objective, _ = member.resolve(settings("xgboost", prepared, prepared), train, few)
+        assert (config.metric, objective.metric) == (expected, expected)
+        named = settings("xgboost", prepared, prepared, metric="roc_auc")
+        assert member.resolve(named, train, few)[1].metric == "roc_auc"
+
+
 def test_all_trees_are_kept_though_an_earlier_number_scored_better(library: str, prepared: Path, tmp_path: Path) -> None:
     """The trees would be cut by scores of rows that they have learned."""
     about = folders.read_manifest(prepared)
