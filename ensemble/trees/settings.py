@@ -67,7 +67,8 @@ class TreesConfig:
     regrow: bool = True
     """On data for cross-validation: train each copy again with the best number of trees, with its validation rows added."""
     num_refits: int = 1
-    """On data for cross-validation: how many boosters on all rows are averaged, each with its own seed."""
+    """With refit=true: how many boosters, each with its own seed, are averaged in each refit. On data for cross-validation:
+    how many on all rows."""
     max_leaves: int = 31
     """Leaves of a tree."""
     min_leaf_weight: float = 0.0
