@@ -16,7 +16,7 @@ from ensemble.trees.predict import NEWEST, TreeMember, average_predictions, libr
 from ensemble.trees.settings import TreesConfig
 
 
-def settings(library: str, prepared: Path, out: Path, **others: Any) -> TreesConfig:
+def settings(library: Any, prepared: Path, out: Path, **others: Any) -> TreesConfig:
     return TreesConfig(
         library=library, data=str(prepared), out=str(out), num_rounds=25, early_stopping_rounds=5, threads=1, **others
     )
