@@ -113,7 +113,7 @@ def train(
         out_of_fold = {"row_id": rows.column("row_id")[held_out], "prediction": np.concatenate([*itertools.chain(*blocks)])}
         importance = permutation.importance(objective, rows, folds, predictors, best_round)
         if config.refit or is_forward:
-            models = refit_on([np.arange(len(rows))] * max(1, config.num_refits))
+            models = refit_on([np.arange(len(rows))] * config.num_refits)
     return TrainingResult(
         models=models,
         history=history,

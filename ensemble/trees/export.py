@@ -171,7 +171,9 @@ def _open(member: Path, kind: str) -> tuple[ModuleType, Any]:
     """The library's module and the booster of a member; `UserError` for a member that one ONNX file cannot hold."""
     library = library_module(kind)
     if not (member / library.FILE).is_file():
-        raise UserError(f"{member} is the mean of several models, and one file holds one: train it with refit=true")
+        raise UserError(
+            f"{member} is the mean of several models, and one file holds one: train it with refit=true num_refits=1"
+        )
     if (member / target_encoding.FILE).is_file():
         raise UserError(
             f"{member} learned from means of the target by category, which the ONNX file cannot hold: drop the "

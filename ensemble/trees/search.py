@@ -67,7 +67,7 @@ def search(config: TreesConfig, resume: str = "", rank_info: RankInfo = SINGLE_R
     with StopSignals() as stop, RankGroup() as group:
         about = rows.tree_manifest(config.data)
         train, validation = rows.TreeData(config.data, "train", about), rows.TreeData(config.data, "validation", about)
-        config, objective, _ = member.resolve(config, train)
+        config, objective, _ = member.resolve(config, train, validation)
         config = dataclasses.replace(config, memory=member.memory_mode(config, about, group))
         folder = _search_folder(config, resume)
         bins: list[Any] = []

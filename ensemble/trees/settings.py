@@ -50,7 +50,8 @@ class TreesConfig:
     If a target to be ranked is no relevance from 0 to 30, it is converted to 31 grades within each group.
     """
     metric: str = ""
-    """The metric of early stopping, on the task's target whatever is learned; empty for the task's own."""
+    """The metric of early stopping, on the task's target whatever is learned; empty for the task's own, or for log_loss if
+    the validation rows of one of two classes are too few to be ranked."""
     monotone: dict[str, int] = dataclasses.field(default_factory=dict)
     """Features with which the prediction may only rise (1) or fall (-1), such as 'monotone={reviews_4w: 1}' for the demo."""
     learning_rate: float = 0.05
@@ -66,7 +67,8 @@ class TreesConfig:
     regrow: bool = True
     """On data for cross-validation: train each copy again with the best number of trees, with its validation rows added."""
     num_refits: int = 1
-    """On data for cross-validation: how many boosters on all rows are averaged, each with its own seed."""
+    """With refit=true: how many boosters, each with its own seed, are averaged in each refit. On data for cross-validation:
+    how many on all rows."""
     max_leaves: int = 31
     """Leaves of a tree."""
     min_leaf_weight: float = 0.0

@@ -44,7 +44,7 @@ from ensemble.trees import copies, memory, rows, stored, target_encoding, unknow
 from ensemble.trees.boosting import CannotLearn, Stopped, Training
 from ensemble.trees.checkpoint import Checkpoints
 from ensemble.trees.distributed import SINGLE_RANK, RankGroup, RankInfo
-from ensemble.trees.objective import Objective, objective_of
+from ensemble.trees.objective import ORDER_METRICS, Objective, objective_of
 from ensemble.trees.pictures import bars
 from ensemble.trees.predict import BLEND, NEWEST, library_module, model_files
 from ensemble.trees.scaling import Scaling
@@ -53,10 +53,13 @@ from ensemble.trees.settings import FREE_TO_CHANGE, TreesConfig
 KIND = "tree member"
 REFITTED_ON = ("train", "validation")
 """The splits of the trees that predict blend, with `config.refit`."""
-FIRST_SHARE = 0.25
-"""The share of `config.max_seconds` for the training with early stopping, if two refits on more rows follow."""
+COST_OF_REFIT = 1.5
+"""The most time of a refit on more rows, relative to the training with early stopping."""
 MIN_LEAF_WEIGHT, LEAST_LEAVES = 10.0, 20
 """The default of `config.min_leaf_weight`, and the number of leaves for which it must leave room in a binary objective."""
+LEAST_FOR_ORDER = 20
+"""Rows of the rarer class in validation, with fewer of which the log loss stops the training: the order of so few rows
+changes in large steps, and often is best after the first tree."""
 
 
 def train(config: TreesConfig, resume: str = "", rank_info: RankInfo = SINGLE_RANK) -> dict[str, Any]:
@@ -73,8 +76,15 @@ def train(config: TreesConfig, resume: str = "", rank_info: RankInfo = SINGLE_RA
     with StopSignals() as stop, _signals_blocked(), RankGroup(rank_info, config.timeout_s, checkpoints.set_lost) as group:
         about = rows.tree_manifest(config.data)
         train_rows = rows.TreeData(config.data, "train", about, group.rank, group.num_ranks)
-        config, objective, settings = resolve(config, train_rows)
         cv = CrossValidation.from_manifest(about)
+        validation = None if cv else rows.TreeData(config.data, "validation", about)
+        is_default = not config.metric
+        config, objective, settings = resolve(config, train_rows, validation)
+        if group.rank == 0 and is_default and objective.metric != objective.task.metric:
+            print(
+                f"early stopping by {objective.metric}: too few validation rows of one class for {objective.task.metric}",
+                file=sys.stderr,
+            )
         _check_fit(config, objective, cv is not None, group)
         state = {"fingerprint": about["fingerprint"], "num_ranks": group.num_ranks, "config": settings}
         state["scaling"] = dataclasses.asdict(objective.scaling)
@@ -151,7 +161,7 @@ def _summary(
         **({"scaling": scalings[0]} if len(scalings) == 1 else {"scalings": scalings} if scalings else {}),
         "candidate" if config.library == "linear" else "trees": result.best_round,
         **({} if result.learning_rate is None else {"learning_rate": result.learning_rate}),
-        **({"models": len(result.models)} if cv else {}),
+        **({"models": len(result.models)} if cv or len(result.models) > 1 else {}),
         "memory": config.memory,
         **cost,
         **{f"validation_{name}": value for name, value in scores.items() if name == objective.metric or cv},
@@ -182,15 +192,16 @@ def _train_single(
 ) -> tuple[copies.TrainingResult, list[rows.TreeData]]:
     """Train one booster, with `config.refit` again on training and validation rows; the result and the learned rows."""
     validation = rows.TreeData(config.data, "validation", about)
-    reserved = (1 - FIRST_SHARE) * config.max_seconds if config.refit else 0.0
+    num_refits = 2 * config.num_refits if config.refit else 0
+    reserved = config.max_seconds * num_refits * COST_OF_REFIT / (1 + num_refits * COST_OF_REFIT)
     first = dataclasses.replace(training, seconds_left=lambda: training.seconds_left() - reserved)
     booster, history, best_round = library.train(config, train_rows, validation, first)
-    learned = [train_rows]
+    boosters, learned = [booster], [train_rows]
     if config.refit:
-        booster = _refitted(library, config, REFITTED_ON, best_round, about, training)
+        boosters = list(_refitted(library, config, REFITTED_ON, best_round, about, training))
         learned.append(validation)
-    model = copies.Model(booster=booster, scaling=objective.scaling)
-    return copies.TrainingResult(models=[model], history=history, best_round=best_round), learned
+    models = [copies.Model(booster=booster, scaling=objective.scaling) for booster in boosters]
+    return copies.TrainingResult(models=models, history=history, best_round=best_round), learned
 
 
 def _refitted(
@@ -200,18 +211,25 @@ def _refitted(
     num_rounds: int,
     about: dict[str, Any],
     training: Training,
-) -> Any:
-    """A booster with `num_rounds` trees, trained on the rows of several splits together."""
+) -> Iterator[Any]:
+    """Boosters with `num_rounds` trees, trained on the rows of several splits together, each with its own seed.
+
+    There are `config.num_refits`, or as many as the time suffices for, but at least one.
+    """
     group = training.group
     first, *others = (rows.TreeData(config.data, split, about, group.rank, group.num_ranks) for split in splits)
     for other in others:
         first = first.joined(other)
-    page_folder = training.page_folder and training.page_folder / splits[-1]
-    if page_folder:
-        page_folder.mkdir()
-    refit = Training(group=group, page_folder=page_folder, stop_requested=training.stop_requested, is_refit=True)
     validation = rows.TreeData(config.data, "validation", about)
-    return library.train(dataclasses.replace(config, num_rounds=num_rounds), first, validation, refit)[0]
+    for number in range(config.num_refits):
+        if number and any(group.gather(training.seconds_left() <= 0)):
+            return
+        page_folder = training.page_folder and training.page_folder / f"{splits[-1]}.{number}"
+        if page_folder:
+            page_folder.mkdir()
+        refit = Training(group=group, page_folder=page_folder, stop_requested=training.stop_requested, is_refit=True)
+        seeded = dataclasses.replace(config, num_rounds=num_rounds, seed=config.seed + number)
+        yield library.train(seeded, first, validation, refit)[0]
 
 
 def _refitted_on_blend(
@@ -220,13 +238,22 @@ def _refitted_on_blend(
     """The member for the splits after blend, trained on blend too; None for data without that split, and without time."""
     if BLEND not in about["splits"] or any(training.group.gather(training.seconds_left() <= 0)):
         return None
-    booster = _refitted(library, config, (*REFITTED_ON, BLEND), result.best_round, about, training)
-    return dataclasses.replace(result, models=[dataclasses.replace(result.models[0], booster=booster)])
+    boosters = _refitted(library, config, (*REFITTED_ON, BLEND), result.best_round, about, training)
+    models = [copies.Model(booster=booster, scaling=result.models[0].scaling) for booster in boosters]
+    return dataclasses.replace(result, models=models)
 
 
-def resolve(config: TreesConfig, train_rows: rows.TreeData) -> tuple[TreesConfig, Objective, dict[str, Any]]:
-    """The settings with defaults from the task, the objective, and the settings that a resumed training must share."""
+def resolve(
+    config: TreesConfig, train_rows: rows.TreeData, validation: rows.TreeData | None = None
+) -> tuple[TreesConfig, Objective, dict[str, Any]]:
+    """The settings with defaults from the task, the objective, and the settings that a resumed training must share.
+
+    validation : the rows whose score stops the training; None for the training rows, as in cross-validation.
+    """
     objective = objective_of(config, train_rows)
+    if not config.metric and objective.output == "probability" and objective.metric in ORDER_METRICS:
+        count = _count_of_rarer_class(objective, validation or train_rows)
+        objective = dataclasses.replace(objective, metric="log_loss") if count < LEAST_FOR_ORDER else objective
     config = dataclasses.replace(
         config,
         objective=objective.kind,
@@ -239,6 +266,10 @@ def resolve(config: TreesConfig, train_rows: rows.TreeData) -> tuple[TreesConfig
         objective,
         {key: value for key, value in configuration.to_dict(config).items() if key not in FREE_TO_CHANGE},
     )
+
+
+def _count_of_rarer_class(objective: Objective, validation: rows.TreeData) -> int:
+    return int(np.bincount(validation.column_of_all(objective.target) == 1, minlength=2).min())
 
 
 def _min_leaf_weight(objective: Objective, train_rows: rows.TreeData) -> float:
@@ -403,7 +434,8 @@ def _write(
         _write_models(folder, config, library, result, summary, unknown.describe(objective, learned))
         if newest:
             blend = rows.TreeData(config.data, BLEND, about)
-            more, seen = {"rows": summary["rows"] + len(blend)}, unknown.describe(objective, [*learned, blend])
+            more = {"rows": summary["rows"] + len(blend), "models": len(newest.models)}
+            seen = unknown.describe(objective, [*learned, blend])
             _write_models(folder / NEWEST, config, library, newest, summary | more, seen)
             folders.write_manifest(folder / NEWEST, {"kind": KIND})
         gains = Counter[str]()
@@ -462,7 +494,7 @@ def check(config: TreesConfig) -> None:
     """Raise `UserError` for a setting outside of its range."""
     configuration.check(
         config,
-        at_least_1="num_rounds early_stopping_rounds chunk_rounds",
+        at_least_1="num_rounds num_refits early_stopping_rounds chunk_rounds",
         at_least_0="min_leaf_weight l2 seed checkpoint_s max_seconds",
         learning_rate=(0 < config.learning_rate <= 1, "above 0 and at most 1"),
         max_leaves=(config.max_leaves >= 2, "at least 2"),

@@ -3,6 +3,7 @@
 import dataclasses
 import shutil
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
@@ -11,14 +12,14 @@ from ensemble import folders
 from ensemble.trees import rows
 from ensemble.trees import train as member
 from ensemble.trees.boosting import Stopped, Training
-from ensemble.trees.predict import NEWEST, TreeMember, library_module
+from ensemble.trees.predict import NEWEST, TreeMember, average_predictions, library_module, model_files
 from ensemble.trees.settings import TreesConfig
 
 
-def settings(library: str, prepared: Path, out: Path, **others: object) -> TreesConfig:
+def settings(library: Any, prepared: Path, out: Path, **others: Any) -> TreesConfig:
     return TreesConfig(
         library=library, data=str(prepared), out=str(out), num_rounds=25, early_stopping_rounds=5, threads=1, **others
-    )  # type: ignore[arg-type]
+    )
 
 
 def test_a_refit_is_a_training_on_both_splits(library: str, prepared: Path, tmp_path: Path) -> None:
@@ -63,6 +64,27 @@ def test_blend_is_learned_by_the_trees_that_predict_later_splits(library: str, p
     assert not np.array_equal(other, TreeMember(newest).predict(prepared, "test")["prediction"])
 
 
+def test_refits_differ_in_their_seed_and_are_averaged(library: str, prepared: Path, tmp_path: Path) -> None:
+    """The second booster would be the first again, or only one of them would predict."""
+    one = member.train(settings(library, prepared, tmp_path / "one", refit=True))
+    two = member.train(settings(library, prepared, tmp_path / "two", refit=True, num_refits=2))
+    other = member.train(settings(library, prepared, tmp_path / "other", refit=True, seed=1))
+    assert (one.get("models"), two["models"]) == (None, 2)
+    module = library_module(library)
+    for folder in ("", NEWEST):
+        first, second = (tmp_path / "two" / folder / name for name in model_files(module.FILE, 2))
+        assert first.read_bytes() == (tmp_path / "one" / folder / module.FILE).read_bytes()
+        if other["trees"] == one["trees"]:
+            assert second.read_bytes() == (tmp_path / "other" / folder / module.FILE).read_bytes()
+        assert second.read_bytes() != first.read_bytes()
+        member_ = TreeMember(tmp_path / "two" / folder)
+        split = "test" if folder else "blend"
+        features = next(rows.TreeData(prepared, split, folders.read_manifest(prepared)).batches())
+        each = [module.predict(booster, features) for booster in member_._boosters]
+        expected = average_predictions("probability", each)
+        assert np.allclose(TreeMember(tmp_path / "two").predict(prepared, split)["prediction"], expected, atol=1e-7)
+
+
 def test_rows_with_few_positives_can_be_split(prepared: Path) -> None:
     """With 24 positives no leaf reaches the default weight, and every row would have the same prediction."""
     about = folders.read_manifest(prepared)
@@ -78,6 +100,19 @@ def test_rows_with_few_positives_can_be_split(prepared: Path) -> None:
     small.column = lambda name: np.full(len(few), 1e-4) if name == "weight" else column(name)  # type: ignore[method-assign]
     config, _, _ = member.resolve(settings("xgboost", prepared, prepared), small)
     assert config.min_leaf_weight == pytest.approx(1e-4 * 24 * 600 / 624 / 20)
+
+
+def test_few_positives_are_not_ranked(prepared: Path) -> None:
+    """The order of six positives would stop the training after one or two trees."""
+    about = folders.read_manifest(prepared)
+    train, validation = (rows.TreeData(prepared, split, about) for split in ("train", "validation"))
+    hot, other = (np.flatnonzero((validation.column("hot") == 1) == is_hot) for is_hot in (True, False))
+    for num_hot, expected in ((19, "log_loss"), (20, "average_precision")):
+        few = validation.take(np.union1d(hot[:num_hot], other))
+        config, objective, _ = member.resolve(settings("xgboost", prepared, prepared), train, few)
+        assert (config.metric, objective.metric) == (expected, expected)
+        named = settings("xgboost", prepared, prepared, metric="roc_auc")
+        assert member.resolve(named, train, few)[1].metric == "roc_auc"
 
 
 def test_all_trees_are_kept_though_an_earlier_number_scored_better(library: str, prepared: Path, tmp_path: Path) -> None:

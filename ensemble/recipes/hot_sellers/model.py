@@ -5,12 +5,13 @@
     reviews ─ text encoder ─┘ keys, values                ├── heads: hot, growth, rating, engagement
     table ─── MLP ────────────────────────────────────────┘
 
-Shape suffixes: B batch, T weeks, C channels of the series, R reviews, L tokens of a review, D width, F table features,
-H heads of attention, K width of a head. Attention: Vaswani et al. 2017, arXiv:1706.03762, in pre-norm order.
+Shape suffixes: B batch, N rows of a group of the batch, T weeks, C channels of the series, R reviews, L tokens of a review,
+D width, F table features, P positions of all groups, M those of a memory, S positions of a row's memory, H attention heads,
+K width of a head. Attention: Vaswani et al. 2017, arXiv:1706.03762, in pre-norm order.
 """
 
 import math
-from typing import Any
+from typing import Any, NamedTuple
 
 import torch
 import torch.nn.functional as F
@@ -18,10 +19,52 @@ from torch import Tensor, nn
 from torch.utils.checkpoint import checkpoint
 
 TARGETS = ("hot", "growth", "rating_next", "engagement")
+NUM_GROUPS = 6
+"""Groups of the rows of a batch by length, on a CPU."""
+
+
+class Span(NamedTuple):
+    """Some rows of a batch with equally many queries T each, which attend to S positions of a memory."""
+
+    queries: torch.Size
+    """(N, T)."""
+    valid_NS: Tensor
+    """The positions of the memory that exist."""
+
+
+class LengthGroup(NamedTuple):
+    """The rows of a batch whose sequences have about the same length, and are cut to the longest of them."""
+
+    rows_N: Tensor
+    """Their numbers in the batch."""
+    valid_NL: Tensor
+    """The positions that exist."""
+
+
+def length_groups(valid_BL: Tensor, blocks: nn.ModuleList, from_end: bool = False) -> list[LengthGroup]:
+    """Divide rows by the number of positions that exist, which are the first ones, or the last ones with `from_end`.
+
+    So a CPU computes less padding: in the demo half of the positions are. On other devices there is one group, since the
+    lengths would have to be copied from the device; also for compiled `blocks`, whose compile time grows with the groups.
+    """
+    if valid_BL.device.type != "cpu" or any(block._compiled_call_impl for block in blocks):
+        return [LengthGroup(torch.arange(len(valid_BL), device=valid_BL.device), valid_BL)]
+    length_B, order_B = valid_BL.sum(1).sort(stable=True)
+    groups = []
+    for length_N, rows_N in zip(length_B.tensor_split(NUM_GROUPS), order_B.tensor_split(NUM_GROUPS), strict=True):
+        longest = max(1, int(length_N[-1])) if len(length_N) else 1
+        groups.append(LengthGroup(rows_N, valid_BL[rows_N, -longest:] if from_end else valid_BL[rows_N, :longest]))
+    return groups
+
+
+def in_order(parts: list[Tensor], groups: list[LengthGroup]) -> Tensor:
+    """The rows of the groups, each (N, …), in the order of the batch."""
+    order_B = torch.cat([group.rows_N for group in groups]).argsort()
+    return torch.cat(parts).index_select(0, order_B)
 
 
 class Attention(nn.Module):
-    """Multi-head attention from queries (B, T, D) to the positions of a memory (B, S, D) where `valid` (B, S) is True."""
+    """Multi-head attention from queries (P, D) to a memory (M, D), both with the positions of all spans in their order."""
 
     def __init__(self, width: int, num_heads: int):
         super().__init__()
@@ -30,15 +73,21 @@ class Attention(nn.Module):
         self.key_value = nn.Linear(width, 2 * width)
         self.out = nn.Linear(width, width)
 
-    def forward(self, query_BTD: Tensor, memory_BSD: Tensor, valid_BS: Tensor) -> Tensor:
-        query_BHTK = self._heads(self.query(query_BTD))
-        key_BHSK, value_BHSK = (self._heads(half) for half in self.key_value(memory_BSD).chunk(2, dim=-1))
-        mask = valid_BS[:, None, None, :]
-        attended_BHTK = F.scaled_dot_product_attention(query_BHTK, key_BHSK, value_BHSK, attn_mask=mask)
-        return self.out(attended_BHTK.transpose(1, 2).flatten(2))
+    def forward(self, query_PD: Tensor, memory_MD: Tensor, spans: list[Span]) -> Tensor:
+        queries = self.query(query_PD).split([math.prod(span.queries) for span in spans])
+        memories = self.key_value(memory_MD).split([span.valid_NS.numel() for span in spans])
+        attended = [self._attended(*parts) for parts in zip(queries, memories, spans, strict=True)]
+        return self.out(torch.cat(attended))
 
-    def _heads(self, x_BTD: Tensor) -> Tensor:
-        return x_BTD.unflatten(-1, (self.num_heads, -1)).transpose(1, 2)
+    def _attended(self, query_PD: Tensor, key_value_MD: Tensor, span: Span) -> Tensor:
+        query_NHTK = self._heads(query_PD.unflatten(0, span.queries))
+        key_NHSK, value_NHSK = (self._heads(x) for x in key_value_MD.unflatten(0, span.valid_NS.shape).chunk(2, dim=-1))
+        mask = span.valid_NS[:, None, None, :]
+        attended_NHTK = F.scaled_dot_product_attention(query_NHTK, key_NHSK, value_NHSK, attn_mask=mask)
+        return attended_NHTK.transpose(1, 2).flatten(2).flatten(0, 1)
+
+    def _heads(self, x_NTD: Tensor) -> Tensor:
+        return x_NTD.unflatten(-1, (self.num_heads, -1)).transpose(1, 2)
 
 
 class Block(nn.Module):
@@ -51,12 +100,11 @@ class Block(nn.Module):
         self.perceptron_norm = nn.LayerNorm(width)
         self.perceptron = nn.Sequential(nn.Linear(width, 2 * width), nn.GELU(), nn.Linear(2 * width, width))
 
-    def forward(self, x_BTD: Tensor, valid_BT: Tensor, memory_BSD: Tensor | None = None) -> Tensor:
-        """Self-attention, or with `memory_BSD` cross-attention; then `valid_BT` is the mask of the memory, (B, S)."""
-        normed_BTD = self.attention_norm(x_BTD)
-        source = normed_BTD if memory_BSD is None else memory_BSD
-        x_BTD = x_BTD + self.attention(normed_BTD, source, valid_BT)
-        return x_BTD + self.perceptron(self.perceptron_norm(x_BTD))
+    def forward(self, x_PD: Tensor, spans: list[Span], memory_MD: Tensor | None = None) -> Tensor:
+        """Self-attention, or with `memory_MD` cross-attention."""
+        normed_PD = self.attention_norm(x_PD)
+        x_PD = x_PD + self.attention(normed_PD, normed_PD if memory_MD is None else memory_MD, spans)
+        return x_PD + self.perceptron(self.perceptron_norm(x_PD))
 
 
 class HashedTextEncoder(nn.Module):
@@ -69,14 +117,22 @@ class HashedTextEncoder(nn.Module):
         self.blocks = nn.ModuleList(Block(width, num_heads) for _ in range(num_layers))
 
     def forward(self, tokens_NL: Tensor) -> Tensor:
-        valid_NL = tokens_NL != 0
+        groups = length_groups(tokens_NL != 0, self.blocks)
+        tokens = [tokens_NL[rows_N, : valid_NL.shape[1]] for rows_N, valid_NL in groups]
+        positions = [self.position_LD[: part.shape[1]].expand(len(part), -1, -1).flatten(0, 1) for part in tokens]
+        x_PD = self.embedding(torch.cat([part.flatten() for part in tokens])) + torch.cat(positions)
         # A text without words attends to its padding, since softmax over no position is NaN; its mean is zero below
-        attended_NL = valid_NL | ~valid_NL.any(dim=1, keepdim=True)
-        x_NLD = self.embedding(tokens_NL) + self.position_LD
+        attended = [valid_NL | ~valid_NL.any(dim=1, keepdim=True) for _, valid_NL in groups]
+        spans = [Span(valid_NL.shape, valid_NL) for valid_NL in attended]
         for block in self.blocks:
-            x_NLD = block(x_NLD, attended_NL)
-        weight_NL1 = valid_NL[..., None].to(x_NLD.dtype)
-        return (x_NLD * weight_NL1).sum(1) / weight_NL1.sum(1).clamp(min=1)
+            x_PD = block(x_PD, spans)
+        parts = x_PD.split([part.numel() for part in tokens])
+        means = []
+        for part_PD, (_, valid_NL) in zip(parts, groups, strict=True):
+            weight_NL1 = valid_NL[..., None].to(x_PD.dtype)
+            x_NLD = part_PD.unflatten(0, valid_NL.shape)
+            means.append((x_NLD * weight_NL1).sum(1) / weight_NL1.sum(1).clamp(min=1))
+        return in_order(means, groups)
 
 
 class PretrainedTextEncoder(nn.Module):
@@ -164,22 +220,34 @@ class Forecaster(nn.Module):
         `batch` contains series (B, T, C), valid_weeks (B, T), week (B,), features (B, F), category (B,), and, with text,
         tokens (B, R, L), rating_and_age (B, R, 2), valid_reviews (B, R).
         """
-        series_BTC, valid_BT = batch["series"], batch["valid_weeks"]
+        series_BTC, week_B = batch["series"], batch["week"]
         num_weeks = series_BTC.shape[1]
         offset_T = torch.arange(1 - num_weeks, 1, device=series_BTC.device)
-        angle_BT = (batch["week"][:, None] + offset_T) * (2 * math.pi * 7 / 365.25)
+        angle_BT = (week_B[:, None] + offset_T) * (2 * math.pi * 7 / 365.25)
         season_BT2 = torch.stack([angle_BT.sin(), angle_BT.cos()], dim=-1)
-        x_BTD = self.series_in(torch.cat([series_BTC, season_BT2.to(series_BTC.dtype)], dim=-1)) + self.week_TD
+        input_BTC = torch.cat([series_BTC, season_BT2.to(series_BTC.dtype)], dim=-1)
+        groups = length_groups(batch["valid_weeks"], self.blocks, from_end=True)
+        inputs = [input_BTC[rows_N, -valid_NT.shape[1] :].flatten(0, 1) for rows_N, valid_NT in groups]
+        weeks = [self.week_TD[-valid_NT.shape[1] :].expand(len(valid_NT), -1, -1).flatten(0, 1) for _, valid_NT in groups]
+        x_PD = self.series_in(torch.cat(inputs)) + torch.cat(weeks)
+        spans = [Span(valid_NT.shape, valid_NT) for _, valid_NT in groups]
         for block in self.blocks:
-            x_BTD = self._run(block, x_BTD, valid_BT)
+            x_PD = self._run(block, x_PD, spans)
         if self.text_encoder is not None:
             memory_BSD, valid_BS = self._reviews(batch)
-            x_BTD = self._run(self.cross, x_BTD, valid_BS, memory_BSD)
+            spans = [Span(span.queries, valid_BS[group.rows_N]) for span, group in zip(spans, groups, strict=True)]
+            memory_MD = torch.cat([memory_BSD[group.rows_N].flatten(0, 1) for group in groups])
+            x_PD = self._run(self.cross, x_PD, spans, memory_MD)
 
-        score_BT = (x_BTD @ self.pool_query_D).masked_fill(~valid_BT, -torch.inf)
-        pooled_BD = (score_BT.softmax(dim=-1)[..., None] * x_BTD).sum(dim=1)
+        pooled, last = [], []
+        for part_PD, (_, valid_NT) in zip(x_PD.split([valid.numel() for _, valid in groups]), groups, strict=True):
+            x_NTD = part_PD.unflatten(0, valid_NT.shape)
+            score_NT = (x_NTD @ self.pool_query_D).masked_fill(~valid_NT, -torch.inf)
+            pooled.append((score_NT.softmax(dim=-1)[..., None] * x_NTD).sum(dim=1))
+            last.append(x_NTD[:, -1])
+        pooled_BD, last_BD = in_order(pooled, groups), in_order(last, groups)
         table_BD = self.table(self._features(batch["features"])) + self.category(batch["category"])
-        return self.heads(self.joint(torch.cat([pooled_BD, x_BTD[:, -1], table_BD], dim=-1)))
+        return self.heads(self.joint(torch.cat([pooled_BD, last_BD, table_BD], dim=-1)))
 
     def _features(self, features_BF: Tensor) -> Tensor:
         """Standardized signed logarithms, 0 for unknown values, followed by an indicator of known values: (B, 2F)."""
@@ -198,7 +266,7 @@ class Forecaster(nn.Module):
         always_B1 = torch.ones_like(valid_BR[:, :1])
         return torch.cat([none_B1D, review_BRD], dim=1), torch.cat([always_B1, valid_BR], dim=1)
 
-    def _run(self, module: nn.Module, *inputs: Tensor) -> Tensor:
+    def _run(self, module: nn.Module, *inputs: Any) -> Tensor:
         """Call a module; with gradient checkpointing, only its inputs are kept for the backward pass."""
         if self.gradient_checkpointing and self.training:
             return checkpoint(module, *inputs, use_reentrant=False)

@@ -26,7 +26,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 
 from benchmarks.autogluon.settings import Autogluon
-from benchmarks.demo.measure import MEMBERS, SMALL, TREES, real_sets, stages_of
+from benchmarks.demo.measure import MEMBERS, SMALL, SMALL_TREES, TREES, real_sets, stages_of
 from benchmarks.process_tree import watched
 from benchmarks.runs import refuse_unknown
 from benchmarks.tables.foreign_run import BY_TIME, ROW_ID, STACKING
@@ -57,13 +57,13 @@ def autogluon(**arguments: Any) -> dict[str, Any]:
     refuse_unknown("methods", settings.methods, METHODS)
     if set(settings.methods) - {STACKING} and not Path(settings.python).exists():
         raise UserError(f"there is no {settings.python}: `make bench-autogluon` installs AutoGluon there")
-    known = {name: ([*words, *market], list(training)) for name, words in MARKETS.items()}
-    known |= {name: (words, [*SMALL, *training]) for name, words in real_sets(settings.data).items()}
+    known: dict[str, Words] = {name: ([*words, *market], list(training), []) for name, words in MARKETS.items()}
+    known |= {name: (words, [*SMALL, *training], SMALL_TREES) for name, words in real_sets(settings.data).items()}
     refuse_unknown("sets", sets, known)
     results = {}
     for name in sets or known:
         print(name, flush=True)
-        results[name] = _one_set(Path(settings.folder) / name, *known[name], settings)
+        results[name] = _one_set(Path(settings.folder) / name, known[name], settings)
     return {"sets": results, "at_least_level": at_least_level(results)}
 
 
@@ -79,8 +79,12 @@ def at_least_level(results: dict[str, Any]) -> dict[str, str]:
     return counts
 
 
-def _one_set(folder: Path, prepare: list[str], training: list[str], settings: Autogluon) -> dict[str, Any]:
-    ours = _once(folder / "ours.json", partial(_ours, folder, prepare, training))
+Words = tuple[list[str], list[str], list[str]]
+"""Settings of prepare_data.py, train.py and train_trees.py for a set."""
+
+
+def _one_set(folder: Path, words: Words, settings: Autogluon) -> dict[str, Any]:
+    ours = _once(folder / "ours.json", partial(_ours, folder, *words))
     limit_s = max(settings.least_s, round(ours["total_s"], 1))
     others, failed = {}, dict(ours["failed"])
     for method in settings.methods:
@@ -111,7 +115,7 @@ def _one_set(folder: Path, prepare: list[str], training: list[str], settings: Au
     }  # fmt: skip
     return {
         "environment": ours["environment"],
-        "prepared_by": prepare,
+        "prepared_by": words[0],
         "rows": ours["rows"],
         "base_rate": float(target.mean()),
         "time_limit_s": limit_s,
@@ -139,20 +143,20 @@ def _once(file: Path, measure: Callable[[], dict[str, Any]]) -> dict[str, Any]:
     return folders.read_json(file)
 
 
-def _ours(folder: Path, prepare: list[str], training: list[str]) -> dict[str, Any]:
+def _ours(folder: Path, prepare: list[str], training: list[str], trees: list[str]) -> dict[str, Any]:
     """Run our commands from raw files to the ensembles, and predict test from a cold start; write the rows for others."""
     shutil.rmtree(folder, ignore_errors=True)
     folder.mkdir(parents=True)
     usage: dict[str, dict[str, float]] = {}
     failed = {}
     try:
-        commands = stages_of(folder, [*prepare, f"panel.folds={FOLDS}"], training)
+        commands = stages_of(folder, [*prepare, f"panel.folds={FOLDS}"], training, trees)
         usage |= _run({"prepare": commands.pop("prepare")})
         commands |= _stages_of_bags(folder, commands)
     except UserError as error:
         failed["bagged"] = str(error)
         print(f"  bagged failed: {error}", flush=True)
-        commands = stages_of(folder, prepare, training)
+        commands = stages_of(folder, prepare, training, trees)
     commands["trees"] = [*_with(commands["ensemble"], out=folder / "trees"), f"members=[{','.join(TREES)}]"]
     for member in MEMBERS:
         commands[f"test {member}"] = [*_with(commands[f"predict {member}"], out=folder / "again"), "splits=[test]"]

@@ -34,6 +34,8 @@ REAL_SETS: dict[str, dict[str, str]] = {
 }
 SMALL = ["max_epochs=10", "batch_size=256", "evaluations_per_epoch=1"]
 """The training of the transformer on real sets, which have few rows."""
+SMALL_TREES = ["num_refits=3"]
+"""The training of the trees on real sets, as scripts/fit.py has it."""
 
 
 def help_times(runs: int = 5) -> dict[str, Any]:
@@ -45,8 +47,13 @@ def help_times(runs: int = 5) -> dict[str, Any]:
     return results
 
 
-def stages_of(folder: Path, prepare: Sequence[str], train: Sequence[str] = ()) -> dict[str, list[str | Path]]:
-    """The commands of `make demo` from raw reviews to an ensemble in `folder`, by their names."""
+def stages_of(
+    folder: Path, prepare: Sequence[str], train: Sequence[str] = (), trees: Sequence[str] = ()
+) -> dict[str, list[str | Path]]:
+    """The commands of `make demo` from raw reviews to an ensemble in `folder`, by their names.
+
+    prepare, train, trees : further settings of prepare_data.py, train.py and train_trees.py.
+    """
     data, members = f"data={folder / 'prepared'}", folder / "members"
     launch = launcher(1, threads=os.cpu_count() or 1)
     stages: dict[str, list[str | Path]] = {
@@ -54,7 +61,7 @@ def stages_of(folder: Path, prepare: Sequence[str], train: Sequence[str] = ()) -
         "transformer": [*launch, SCRIPTS / "train.py", data, f"out={members / 'transformer'}", *train],
     }
     for library in TREES:
-        stages[library] = script("train_trees", f"library={library}", "refit=true", data, f"out={members / library}")
+        stages[library] = script("train_trees", f"library={library}", "refit=true", data, f"out={members / library}", *trees)
     predictions = folder / "predictions"
     for member in (*MEMBERS, BASELINE):
         source = member if member == BASELINE else members / member
@@ -63,10 +70,10 @@ def stages_of(folder: Path, prepare: Sequence[str], train: Sequence[str] = ()) -
     return {**stages, "ensemble": script("ensemble_predictor", *words)}
 
 
-def pipeline(folder: Path, prepare: Sequence[str], train: Sequence[str] = ()) -> dict[str, Any]:
+def pipeline(folder: Path, prepare: Sequence[str], train: Sequence[str] = (), trees: Sequence[str] = ()) -> dict[str, Any]:
     """Prepare, train the three members, predict, fit: the seconds of each stage, and the scores on test."""
     seconds = {}
-    for stage, command in stages_of(folder, prepare, train).items():
+    for stage, command in stages_of(folder, prepare, train, trees).items():
         seconds[stage] = timed(command)["wall_s"]
         print(f"  {stage}: {seconds[stage]:.1f} s", flush=True)
     scores = folders.read_json(folder / "ensemble" / "scores.json")
@@ -117,7 +124,7 @@ def real(data: str) -> dict[str, Any]:
     for name, words in real_sets(data).items():
         print(name, flush=True)
         with tempfile.TemporaryDirectory() as folder:
-            results[name] = {"settings": REAL_SETS[name], **pipeline(Path(folder), words, SMALL)}
+            results[name] = {"settings": REAL_SETS[name], **pipeline(Path(folder), words, SMALL, SMALL_TREES)}
     return results
 
 

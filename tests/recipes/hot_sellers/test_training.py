@@ -19,7 +19,7 @@ from ensemble.neural import checkpoint, loop
 from ensemble.neural.loader import Batch, BatchPlan, Feed, in_order
 from ensemble.neural.predict import NeuralMember
 from ensemble.neural.settings import config_class
-from ensemble.recipes.hot_sellers import prepare
+from ensemble.recipes.hot_sellers import model, prepare
 from ensemble.recipes.hot_sellers.model import HashedTextEncoder
 from ensemble.recipes.hot_sellers.settings import MarketConfig, PrepareConfig, RecipeConfig
 from ensemble.recipes.hot_sellers.training import HotSellers, PanelRows, make
@@ -173,6 +173,20 @@ def test_without_layers_a_text_is_the_mean_of_its_words() -> None:
     words = encoder.embedding.weight[[3, 7]] + encoder.position_LD[:2]
     assert torch.allclose(encoded[0], words.mean(dim=0), atol=1e-6)
     assert not encoded[1].any()
+
+
+@pytest.mark.parametrize("num_rows", [1, 3, 50])
+def test_groups_by_length_change_no_output(
+    num_rows: int, prepared: Path, batch: Batch, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A row would get the output of another one, or a week or a word would be cut off."""
+    few = {name: tensor[:num_rows] for name, tensor in batch.items()}
+    few["tokens"][0] = 0
+    network = recipe(prepared).model().eval()
+    in_groups = network(few)
+    monkeypatch.setattr(model, "NUM_GROUPS", 1)
+    assert few["valid_weeks"].sum(1).unique().numel() > 1 or num_rows == 1
+    assert torch.allclose(in_groups, network(few), atol=1e-5)
 
 
 @pytest.mark.parametrize(
