@@ -60,8 +60,8 @@ def unknown_values(tables: dict[str, pa.Table], features: list[str]) -> list[str
     others = {split: table for split, table in tables.items() if split != TRAIN}
     warnings = []
     for name in features if TRAIN in tables else ():
-        counts = {split: int(np.isnan(table[name].to_numpy()).sum()) for split, table in others.items()}
-        if any(counts.values()) and not np.isnan(tables[TRAIN][name].to_numpy()).any():
+        counts = {split: _num_missing(table[name]) for split, table in others.items()}
+        if any(counts.values()) and not _num_missing(tables[TRAIN][name]):
             where = ", ".join(
                 f"{count:,} of {others[split].num_rows:,} rows of {split}" for split, count in counts.items() if count
             )
@@ -71,6 +71,11 @@ def unknown_values(tables: dict[str, pa.Table], features: list[str]) -> list[str
     return warnings
 
 
+def _num_missing(column: pa.ChunkedArray) -> int:
+    """Of float32, by chunks, so that no copy of the column is made."""
+    return sum(int(np.isnan(chunk.to_numpy(zero_copy_only=False)).sum()) for chunk in column.chunks)
+
+
 def _holds_targets(kind: pa.DataType) -> bool:
     if pa.types.is_fixed_size_list(kind):
         return pa.types.is_integer(kind.value_type)
@@ -78,9 +83,9 @@ def _holds_targets(kind: pa.DataType) -> bool:
 
 
 def _check_row_ids(tables: dict[str, pa.Table]) -> None:
-    ids = np.concatenate([table["row_id"].to_numpy() for table in tables.values()])
-    if (np.diff(ids) > 0).all():
+    if _are_distinct([table["row_id"] for table in tables.values()]):
         return
+    ids = np.concatenate([table["row_id"].to_numpy() for table in tables.values()])
     ids.sort()
     repeated = ids[1:][ids[1:] == ids[:-1]]
     if repeated.size:
@@ -92,14 +97,36 @@ def _check_row_ids(tables: dict[str, pa.Table]) -> None:
         )
 
 
+def _are_distinct(columns: list[pa.ChunkedArray]) -> bool:
+    """Whether integers of dense ranges are distinct, with a byte for each instead of a copy; False if it is unknown."""
+    if any(column.null_count for column in columns):
+        return False
+    chunks = [chunk.to_numpy() for column in columns for chunk in column.chunks if len(chunk)]
+    num_values = sum(map(len, chunks))
+    least, greatest = (
+        min((int(values.min()) for values in chunks), default=0),
+        max((int(values.max()) for values in chunks), default=0),
+    )
+    if greatest - least >= 8 * num_values or greatest >= 2**63:
+        return False
+    is_used = np.zeros(greatest - least + 1, bool)
+    for values in chunks:
+        is_used[values.astype(np.int64) - least] = True
+    return int(np.count_nonzero(is_used)) == num_values
+
+
 def _check_target(split: str, table: pa.Table, name: str) -> None:
-    target = table[name].to_numpy().astype(np.float64)
-    bad = np.flatnonzero(~(np.abs(target) <= LARGEST_TARGET))
-    if bad.size:
+    num_bad, first, begin = 0, 0, 0
+    for chunk in table[name].chunks:
+        bad = np.flatnonzero(~(np.abs(chunk.to_numpy(zero_copy_only=False).astype(np.float64)) <= LARGEST_TARGET))
+        if bad.size and not num_bad:
+            first = begin + int(bad[0])
+        num_bad, begin = num_bad + bad.size, begin + len(chunk)
+    if num_bad:
         rule = f"only rows of the split {FORECAST} have no target, and none is beyond {LARGEST_TARGET:g}"
         raise UserError(
-            f"the target {name} of {bad.size:,} of {len(target):,} rows of rows/{split} is missing or too large, the first "
-            f"is {target[bad[0]]:g} with row_id {table['row_id'][int(bad[0])]}: {rule}; {GUIDE}"
+            f"the target {name} of {num_bad:,} of {begin:,} rows of rows/{split} is missing or too large, the first "
+            f"is {table[name].to_numpy()[first]:g} with row_id {table['row_id'][first]}: {rule}; {GUIDE}"
         )
 
 

@@ -2,7 +2,7 @@
 
 import threading
 import time
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from pathlib import Path
 
 import psutil
@@ -16,10 +16,32 @@ SHARE_OF_SAMPLING = 0.05
 processes."""
 
 
-def watched(command: Sequence[str | Path]) -> dict[str, float]:
+def proportional_mb(process: psutil.Process) -> float:
+    """The proportional set size, in which shared pages count once."""
+    try:
+        if process.cmdline() == psutil.Process().cmdline():  # forked, and not yet the command: its pages are this process's
+            return 0.0
+        memory = process.memory_full_info()
+    except psutil.Error:  # it has just ended
+        return 0.0
+    return getattr(memory, "pss", memory.uss) / 1e6
+
+
+def private_mb(process: psutil.Process) -> float:
+    """Memory of the process alone, without pages of mapped files, which the kernel can drop."""
+    try:
+        memory = process.memory_info()
+    except psutil.Error:
+        return 0.0
+    return (memory.rss - memory.shared) / 1e6
+
+
+def watched(
+    command: Sequence[str | Path], memory_mb: Callable[[psutil.Process], float] = proportional_mb
+) -> dict[str, float]:
     """As `timed`, for the whole process tree, which is sampled every `PAUSE_S` or less often.
 
-    peak_mb : the sum of the proportional set sizes of all processes, in which shared pages count once
+    peak_mb : the largest sum of `memory_mb` of all processes
     cpu_s : includes processes that no other process waits for, such as the workers of ray, up to their last sample
     """
     done, peak = threading.Event(), [0.0]
@@ -31,7 +53,7 @@ def watched(command: Sequence[str | Path]) -> dict[str, float]:
         while not done.wait(pause_s):
             began = time.thread_time()
             processes = set(psutil.Process().children(recursive=True)) - others
-            peak[0] = max(peak[0], sum(map(_proportional_mb, processes)))
+            peak[0] = max(peak[0], sum(map(memory_mb, processes)))
             for process in processes:
                 cpu_s[process] = max(cpu_s.get(process, 0.0), _cpu_s(process))
             pause_s = max(PAUSE_S, (time.thread_time() - began) / SHARE_OF_SAMPLING)
@@ -45,16 +67,6 @@ def watched(command: Sequence[str | Path]) -> dict[str, float]:
         watcher.join()
     # The peak of `timed` includes pages of this process; its CPU seconds lack processes that no other process waited for
     return {**usage, "cpu_s": round(max(usage["cpu_s"], sum(cpu_s.values())), 3), "peak_mb": round(peak[0], 1)}
-
-
-def _proportional_mb(process: psutil.Process) -> float:
-    try:
-        if process.cmdline() == psutil.Process().cmdline():  # forked, and not yet the command: its pages are this process's
-            return 0.0
-        memory = process.memory_full_info()
-    except psutil.Error:  # it has just ended
-        return 0.0
-    return getattr(memory, "pss", memory.uss) / 1e6
 
 
 def _cpu_s(process: psutil.Process) -> float:

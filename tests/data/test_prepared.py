@@ -9,7 +9,7 @@ import numpy as np
 import pyarrow as pa
 import pytest
 
-from ensemble.arrow import write_table
+from ensemble.arrow import TableWriter
 from ensemble.data import prepared
 from ensemble.errors import UserError
 from ensemble.task import Task
@@ -31,8 +31,10 @@ def write(folder: Path, split: str = "", kinds: dict[str, Any] | None = None, **
         }
         if name == split:
             columns |= changes
-        table = {key: pa.array(values, (kinds or {}).get(key)) for key, values in columns.items()}
-        write_table(folder / "rows" / name, pa.table(table))
+        table = pa.table({key: pa.array(values, (kinds or {}).get(key)) for key, values in columns.items()})
+        with TableWriter(folder / "rows" / name, table.schema) as writer:  # of two chunks
+            writer.write(table[:7])
+            writer.write(table[7:])
     task = Task(kind="regression", target="target", metric="mean_absolute_error", group="group", cluster="cluster")
     return {
         "recipe": "small",
@@ -69,6 +71,8 @@ def numbers(first: float) -> np.ndarray:
         ("train", {"target": numbers(np.nan)}, "the target target of 1 of 20 rows of rows/train is missing"),
         ("blend", {"target": numbers(np.nan)}, "of rows/blend is missing or too large, the first is nan with row_id 200"),
         ("test", {"target": numbers(-np.inf)}, "of rows/test is missing or too large, the first is -inf with row_id 300"),
+        ("test", {"target": numbers(np.inf)[::-1]}, "the first is inf with row_id 319:"),
+        ("blend", {"row_id": 10**15 * (np.arange(NUM_ROWS) // 2 + 1)}, "the row_id 1000000000000000 is more than once"),
         ("train", {"target": numbers(1e200)}, "the first is 1e+200 with row_id 0: only rows of the split forecast"),
     ],
 )  # fmt: skip
@@ -77,6 +81,12 @@ def test_rows_that_no_member_can_use_are_refused(split: str, changes: Any, sente
     manifest = write(tmp_path, split, **changes)
     with pytest.raises(UserError, match=re.escape(sentence)):
         prepared.check("small", tmp_path, manifest)
+
+
+@pytest.mark.parametrize("ids", [500 - np.arange(NUM_ROWS), 10**15 * np.arange(1, NUM_ROWS + 1), -1 - np.arange(NUM_ROWS)])
+def test_ids_may_have_any_order_and_any_size(ids: np.ndarray, tmp_path: Path) -> None:
+    """Hashes as ids would be refused, or need memory for all numbers between them."""
+    prepared.check("small", tmp_path, write(tmp_path, "test", row_id=ids))
 
 
 def test_values_that_train_never_had_are_counted(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:

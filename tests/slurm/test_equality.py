@@ -5,6 +5,7 @@ from pathlib import Path
 
 import numpy as np
 import pytest
+import small_emulators
 import torch
 from conftest import Job, Login
 from safetensors.torch import load_file
@@ -65,3 +66,23 @@ def test_the_loss_curve_and_the_metric(login: Login, prepared: Path, tmp_path: P
     assert spread[0] < TOLERANCE["float32"]
     assert spread.max() < LOSS_SPREAD
     assert scores[0] == pytest.approx(scores[1], rel=1e-3)
+
+
+def test_one_process_a_node_learns_what_one_process_learns(login: Login, tmp_path: Path) -> None:
+    """The commands of the README of emulator: the square root of another number of rows, or a node without its share."""
+    data = small_emulators.sea_ice(tmp_path)
+    scaling = ("batch_size=100", "learning_rate_scaling=sqrt", "base_batch_size=50", "max_epochs=8", "warmup_steps=2")
+    words = ("--recipe", "emulator", f"data={data}", *scaling, "recipe.jacobian_weight=0.1")
+    one = login.sbatch("slurm/train_cpu.slurm", *words, f"out={tmp_path}/1")
+    two = login.sbatch("slurm/train_multi_node_cpu.slurm", *words, f"out={tmp_path}/2", RANKS_PER_NODE="1")
+    curves = []
+    for job, num_ranks in ((one, 1), (two, 2)):
+        job.completed()
+        run = tmp_path / str(num_ranks)
+        assert json.loads((run / "summary.json").read_text())["ranks"] == num_ranks
+        lines = map(json.loads, (run / "metrics.jsonl").read_text(encoding="utf-8").splitlines())
+        scores = ("root_mean_squared_error", "r_squared", "jacobian_error")
+        curves.append([[line[name] for name in scores] for line in lines if line["kind"] == "val"])
+    assert len(curves[0]) == 8
+    assert curves[0][-1][0] < 0.9 * curves[0][0][0], "nothing was learned"
+    assert np.allclose(curves[0], curves[1], rtol=1e-5, atol=0), curves

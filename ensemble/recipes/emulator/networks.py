@@ -23,6 +23,8 @@ ACTIVATIONS = ("gelu", "relu", "tanh", "sigmoid")
 OUTPUTS = ("linear", "sigmoid")
 NETWORKS = ("mlp", "bilinear")
 STATISTICS = ("input_mean", "input_std", "output_mean", "output_std")
+BLOCK_ROWS = 4096
+"""Rows of a Jacobian that are computed at once on a CPU, so that the values of a layer stay in its cache."""
 
 
 class Emulator(nn.Module):
@@ -79,6 +81,12 @@ class Emulator(nn.Module):
 
     def jacobian(self, x_BI: torch.Tensor) -> torch.Tensor:
         """dy/dx, (B, O, I)."""
+        is_whole = x_BI.device.type != "cpu" or torch.compiler.is_compiling() or torch.jit.is_tracing()
+        if is_whole or len(x_BI) <= BLOCK_ROWS:
+            return self._jacobian(x_BI)
+        return torch.cat([self._jacobian(block_BI) for block_BI in x_BI.split(BLOCK_ROWS)])
+
+    def _jacobian(self, x_BI: torch.Tensor) -> torch.Tensor:
         scale_OI = self.output_std[:, None] / self.input_std
         jacobian_BOI = self.network_jacobian(self.normalised(x_BI)) * scale_OI
         return jacobian_BOI + _identity(jacobian_BOI) if self.residual else jacobian_BOI

@@ -10,7 +10,7 @@ the ring with `stencil` neighbours on each side. OUT/pairs/SPLIT has the arrays 
 rows are the row and the column of `outputs`.
 
 All points of a tile of the sea ice grid, at all times, are in one split, since neighbouring points are alike. The splits of
-Lorenz-96 are independent trajectories. At most `chunk_points` points are in memory.
+Lorenz-96 are independent trajectories. The files are read, and rows are collected and written, `chunk_points` at a time.
 """
 
 import dataclasses
@@ -124,7 +124,8 @@ def _sea_ice(config: PrepareConfig, folder: Path, stack: ExitStack) -> dict[str,
     reader = netcdf.Reader(config)
     names = reader.names
     formula = _formula(files)
-    writers = {split: _Writers(folder, split, config.chunk_points) for split in SPLITS}
+    at_once = {split: max(1, int(share * config.chunk_points)) for split, share in zip(SPLITS, config.shares, strict=True)}
+    writers = {split: _Writers(folder, split, rows) for split, rows in at_once.items()}
     tiles: dict[str, set[int]] = {split: set() for split in SPLITS}
     num_rows = 0
     for file_number, file in enumerate(files):

@@ -1,8 +1,9 @@
 """Scores and speed of the recipe emulator, measured with its commands.
 
-python scripts/benchmark.py emulator_skill | emulator_lorenz96 | emulator_throughput
+python scripts/benchmark.py emulator_skill | emulator_lorenz96 | emulator_throughput | emulator_memory
 """
 
+import multiprocessing
 import tempfile
 from pathlib import Path
 from typing import Any
@@ -12,11 +13,13 @@ import scipy.optimize
 import scipy.special
 from sklearn.metrics import r2_score
 
+from benchmarks.process_tree import private_mb, watched
 from benchmarks.runs import Commands, enough, launcher
 from benchmarks.timing import script, timed
 from ensemble import folders
 from ensemble.arrow import Column, open_table
-from ensemble.recipes.emulator import sea_ice
+from ensemble.recipes.emulator import generator, sea_ice
+from ensemble.recipes.emulator.settings import PrepareConfig
 
 EMULATOR = Commands("emulator")
 SCORES = ("root_mean_squared_error", "r_squared", "share_of_ceiling", "jacobian")
@@ -77,6 +80,47 @@ def emulator_throughput(rounds: int) -> dict[str, Any]:
         timed([*launcher(1), *script("benchmark", *words)[1:]])
         figures: dict[str, Any] = folders.read_json(Path(folder) / "figures.json")
     return figures
+
+
+def emulator_memory(num_files: int, num_times: int, limit_mb: int) -> dict[str, Any]:
+    """Seconds and peak private memory of preparing files of some times, and of a fifth of them, below a limit."""
+    results: dict[str, Any] = {"limit_mb": limit_mb}
+    limit = ["prlimit", f"--data={limit_mb * 1_000_000}"]
+    for times in (num_times // 5, num_times):
+        with tempfile.TemporaryDirectory() as scratch:
+            # In a process of its own, since a process starts as a copy of this one
+            with multiprocessing.get_context("spawn").Pool(1) as pool:
+                gigabytes = pool.apply(write_repeated, (Path(scratch), num_files, times))
+            words = ("--recipe", "emulator", f"out={scratch}/prepared", f"source=[{scratch}/*.nc]")
+            usage = watched([*limit, *script("prepare_data", *words)], private_mb)
+            splits = folders.read_manifest(f"{scratch}/prepared")["splits"]
+        rows = sum(facts["rows"] for facts in splits.values())
+        results[f"{times} times"] = {**usage, "files": num_files, "gb": gigabytes, "rows": rows}
+        print(results, flush=True)
+    return results
+
+
+def write_repeated(folder: Path, num_files: int, num_times: int) -> float:
+    """Write files, each with a generated time that is repeated, alternately netCDF4 and classic, and return gigabytes."""
+    from netCDF4 import Dataset
+
+    generated = generator.write(folder, PrepareConfig(num_files=num_files, num_times=1, num_rows=1080, num_columns=1440))
+    for number, one in enumerate(generated):
+        kind: Any = ("NETCDF4", "NETCDF3_64BIT_OFFSET")[number % 2]
+        with Dataset(one) as source, Dataset(folder / f"times_{number}.nc", "w", format=kind) as target:
+            source.set_auto_maskandscale(False)
+            target.setncatts(vars(source))
+            for name, dimension in source.dimensions.items():
+                target.createDimension(name, num_times if name == "time" else len(dimension))
+            for name, variable in source.variables.items():
+                attributes = dict(vars(variable))
+                fill = attributes.pop("_FillValue", None)
+                repeated = target.createVariable(name, variable.dtype, variable.dimensions, fill_value=fill)
+                repeated.set_auto_maskandscale(False)
+                repeated.setncatts(attributes)
+                repeated[:] = np.broadcast_to(variable[:], repeated.shape)
+        one.unlink()
+    return round(sum(file.stat().st_size for file in folder.glob("*.nc")) / 1e9, 2)
 
 
 def _scores(member: Path, data: Path) -> dict[str, Any]:

@@ -27,3 +27,15 @@ class EmulatorThroughput(Results):
 
     rounds: int = 8
     """Blocks of our loop, each between two of the plain loop, for each batch size."""
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class EmulatorMemory(Results):
+    """Peak memory of preparing NetCDF files larger than the memory limit; needs 20 GB of disk and ten CPU minutes."""
+
+    num_files: int = 4
+    """NetCDF files, of two formats."""
+    num_times: int = 25
+    """Times in each file; a fifth of them for comparison."""
+    limit_mb: int = 1000
+    """The limit of the private memory of the process."""

@@ -11,7 +11,7 @@ class EmulatorJacobian(Results):
     """Jacobians of 100,000 rows by hand-written propagation, compared with autograd and vmap(jacrev); a CPU minute."""
 
     module: ClassVar[str] = "jacobians"
-    rounds: int = 9
+    rounds: int = 31
     """Calls of each method, alternately."""
 
 

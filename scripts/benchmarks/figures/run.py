@@ -59,6 +59,7 @@ MEASURED = {
     "emulator_dapper": ("ensemble/recipes/emulator", f"{BENCHMARKS}/emulator_physics"),
     "emulator_jacobian": ("ensemble/recipes/emulator", f"{BENCHMARKS}/emulator_physics"),
     "emulator_lorenz96": (*EMULATOR, "ensemble/neural"),
+    "emulator_memory": ("ensemble/data/prepared.py", "ensemble/arrow.py", *EMULATOR),
     "emulator_skill": (*EMULATOR, "ensemble/neural", *TREES, *JOINING),
     "emulator_throughput": (*EMULATOR, "ensemble/neural"),
     "help_times": ("scripts/*.py", "ensemble/configuration.py", "ensemble/recipe.py", "ensemble/errors.py"),

@@ -69,6 +69,14 @@ def test_jacobian_against_jacrev(network: Emulator) -> None:
     torch.testing.assert_close(network.jacobian(x), expected, rtol=1e-12, atol=1e-13)
 
 
+def test_jacobian_in_blocks_of_rows(network: Emulator, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Rows of an incomplete last block would be lost, or blocks be in another order."""
+    x = inputs(network)
+    whole = network.jacobian(x)
+    monkeypatch.setattr(networks, "BLOCK_ROWS", 2)
+    torch.testing.assert_close(network.jacobian(x), whole, rtol=1e-13, atol=1e-13)
+
+
 def test_tangent_and_adjoint_against_finite_differences(network: Emulator) -> None:
     """An error that jacrev shares, such as a missing unit, would be in all of them."""
     x, dx = inputs(network), inputs(network, 3)
