@@ -5,6 +5,7 @@
 # make bench  measure the figures of the READMEs into slurm/results/*.json          make torture  long tests of killed runs
 # make pains  reproduce problems reported by users of plain Accelerate, with it and with this project: ten minutes
 # make figures  insert the figures from those files into the READMEs
+# make bench-gpu         the steps of all recipes on an NVIDIA GPU, in each precision, with and without torch.compile
 # make bench-autogluon   compare the ensemble with AutoGluon, in a separate venv (3 GB), on the same rows
 # make bench-tables TABLES=folder   compare scripts/fit.py with AutoGluon and LightGBM on public tables; ten hours the first time
 
@@ -26,7 +27,7 @@ ifeq ($(SIZE),short)
 MARKET := market.num_products=800 market.num_reviews=40000
 endif
 
-.PHONY: demo demo-sudoku demo-emulator test test-parallel test-serial test-slurm torture check fix figures bench bench-autogluon bench-tables pains clean
+.PHONY: demo demo-sudoku demo-emulator test test-parallel test-serial test-slurm torture check fix figures bench bench-gpu bench-autogluon bench-tables pains clean
 
 demo: $(VENV)/installed
 	rm -rf "$(DEMO)/raw"
@@ -88,7 +89,10 @@ figures: $(VENV)/installed
 	$(BIN)/python scripts/benchmark.py figures
 
 bench: $(VENV)/installed
-	for figure in help_times startup counts checkpoints loader overhead scaling knobs threads trees seeds real panel memory; do $(BIN)/python scripts/benchmark.py $$figure || exit; done
+	for figure in help_times startup counts checkpoints loader overhead roofline scaling knobs threads trees seeds real panel memory; do $(BIN)/python scripts/benchmark.py $$figure || exit; done
+
+bench-gpu: $(VENV)/installed
+	$(BIN)/python scripts/benchmark.py gpu
 
 pains: $(VENV)/installed-dev
 	$(BIN)/python scripts/benchmark.py pains

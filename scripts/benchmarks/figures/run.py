@@ -74,6 +74,7 @@ MEASURED = {
     "pains": ("ensemble/neural", "ensemble/folders.py", f"{BENCHMARKS}/pains"),
     "panel": (*PREPARE, f"{BENCHMARKS}/data"),
     "real": (*PREPARE, *NEURAL, *TREES, *JOINING, f"{BENCHMARKS}/demo"),
+    "roofline": ("ensemble/neural", "ensemble/recipes", f"{BENCHMARKS}/roofline"),
     "scaling": (*NEURAL, "accelerate_configs", f"{BENCHMARKS}/scaling"),
     "seeds": (*PREPARE, *NEURAL, *TREES, *JOINING, f"{BENCHMARKS}/demo"),
     "startup": ("scripts/*.py", "ensemble/commands", "ensemble/neural", f"{BENCHMARKS}/startup"),

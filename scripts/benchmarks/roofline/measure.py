@@ -54,6 +54,7 @@ def _measured(settings: Roofline) -> dict[str, Any]:
     refuse_unknown("recipes", settings.recipes, WORDS)
     refuse_unknown("precisions", settings.precisions, PRECISIONS)
     folder = Path(settings.folder)
+    before = {"before": folders.read_json(Path(settings.before))["steps"]} if settings.before else {}
     results: dict[str, Any] = {}
     for recipe in settings.recipes or WORDS:
         data = prepared(folder / recipe, recipe)
@@ -72,7 +73,7 @@ def _measured(settings: Roofline) -> dict[str, Any]:
                     results[name] = {"failed": str(error)}
                 shutil.rmtree(out.with_suffix(""), ignore_errors=True)
                 print(name, results[name], flush=True)
-    return {"steps": results}
+    return {"steps": results, **before}
 
 
 def quoted(word: str) -> str:

@@ -19,6 +19,8 @@ class Roofline(Results):
     """Whether blocks are compiled."""
     seconds: float = 10.0
     """Seconds of training of each measurement, after the warm-up."""
+    before: str = ""
+    """The JSON file of an earlier version of the code, whose steps are written beside these."""
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)

@@ -1,0 +1,41 @@
+"""The benchmark of training steps beside the limits of the machine."""
+
+import json
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+from benchmarks.roofline import measure
+
+from ensemble.errors import UserError
+
+SCRIPT = Path(__file__).resolve().parents[3] / "scripts" / "benchmark.py"
+
+
+def test_a_step_is_divided_and_counted(tmp_path: Path) -> None:
+    """A part would be missing or counted twice, or the benchmark end without figures."""
+    words = ["recipes=[emulator]", "seconds=0.1", f"folder={tmp_path / 'data'}", f"results={tmp_path}"]
+    subprocess.run([sys.executable, SCRIPT, "roofline", *words], check=True, capture_output=True, timeout=300)
+    steps = json.loads((tmp_path / "roofline.json").read_text())["steps"]
+    figures = steps["emulator, no"]
+    parts = [figures[part] for part in ("arithmetic", "memory", "python", "waiting")]
+    assert all(0 <= part <= 1 for part in parts), figures
+    assert 0.9 <= sum(parts) <= 1.5
+    # 7 inputs, three layers of 64: three products for forward and backward, twice for the Jacobian in the loss
+    products = 2 * 1000 * (7 * 64 + 2 * 64 * 64 + 64)
+    assert 3 * products <= figures["gflops_a_step"] * 1e9 <= 9 * products
+    assert figures["gb_a_step"] > 0
+
+
+def test_names_are_checked_before_anything_is_trained(tmp_path: Path) -> None:
+    """Minutes would pass before a misspelt recipe is noticed."""
+    with pytest.raises(UserError, match="there is no 'sudoko'"):
+        measure.roofline(recipes=("sudoko",), folder=str(tmp_path))
+
+
+def test_without_a_gpu_there_is_one_sentence(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Figures of a CPU would be written as those of a GPU."""
+    monkeypatch.setattr(measure, "num_gpus", lambda: 0)
+    with pytest.raises(UserError, match="no GPU on this machine"):
+        measure.gpu()
