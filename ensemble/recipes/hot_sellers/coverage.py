@@ -66,7 +66,7 @@ def check(
     members' training data, or None.
     """
     shares = ([metadata.share] if metadata else []) + ([text] if text.total else [])
-    if metadata and metadata.share.value < config.min_matched:
+    if metadata and metadata.share.total and metadata.share.value < config.min_matched:
         raise UserError(
             f"only {metadata.share}, and at least {config.min_matched:.0%} must (min_matched): ids must be written alike in "
             f"both files, {_example(metadata.without, spill)}"

@@ -116,7 +116,8 @@ def prepare(config: PrepareConfig, like: dict[str, Any] | None = None) -> dict[s
         checksums: dict[tuple[int, int], str] = {}
         about["folds"] = write_folds(folder, about, splits_of_folds, SHARED, builder.write_rows, checksums)
         shutil.rmtree(spill)
-        print("\n".join([census.table(), *(str(part) for part in covered)]))
+        tables = [census.table(), *([product_census.table()] if product_files else [])]
+        print("\n".join([*tables, *(str(part) for part in covered)]))
         return folders.write_manifest(folder, about, checksums, leave_out="folds")
 
 
