@@ -5,8 +5,9 @@ one sentence: what is wrong, the value, what to do. Our own mistakes are asserti
 
 Exit codes of every script: 0 done, 1 failed (with a traceback, or with one sentence if no one can fix it), 2 an error of the
 user (one sentence), 75 a training that was asked to stop and has saved its state, 130 Ctrl-C, 143 SIGTERM. Under `accelerate
-launch` these are the codes of the workers. An error that all ranks raise alike is printed by rank 0, any other by each rank
-that raises it; then the launcher exits with 1, after a traceback of its own whose last line contains the sentence.
+launch` these are the codes of the workers. An error that is known to be alike on all ranks is printed by rank 0, any other
+sentence by the first rank of a node that raises it; then the launcher exits with 1, after a traceback of its own whose last
+line contains the sentence.
 """
 
 import atexit
@@ -16,6 +17,7 @@ import signal
 import sys
 import time
 import traceback
+import zlib
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
 
@@ -78,7 +80,8 @@ def run(main: Callable[[], None]) -> None:
         main()
     except UserError as error:
         if not error.on_all_ranks or os.environ.get("RANK", "0") == "0":
-            print(f"error: {error}", file=sys.stderr)
+            if not _is_printed(str(error)):
+                print(f"error: {error}", file=sys.stderr)
         else:
             with suppress(SystemExit):  # the launcher stops rank 0 when another rank has ended
                 time.sleep(RANK_0_PRINTS_S)
@@ -118,6 +121,21 @@ def run(main: Callable[[], None]) -> None:
         os._exit(code)
     if code:
         sys.exit(code)
+
+
+def _is_printed(sentence: str) -> bool:
+    """Whether a rank of this launch has printed the sentence on this node; else this rank is recorded as the one."""
+    file = os.environ.get("TORCHELASTIC_ERROR_FILE")
+    if not file:
+        return False
+    mark = f"printed-{zlib.crc32(sentence.encode()):08x}"
+    try:
+        os.close(os.open(os.path.join(os.path.dirname(os.path.dirname(file)), mark), os.O_CREAT | os.O_EXCL))
+    except FileExistsError:
+        return True
+    except OSError:
+        pass
+    return False
 
 
 def _write_launcher_error(sentence: str) -> None:

@@ -162,6 +162,13 @@ def test_brackets_that_do_not_close() -> None:
         assert "\n" not in str(error.value)
 
 
+@pytest.mark.parametrize("word", ["toppings=[*.csv]", "toppings=[nut,*.csv]"])
+def test_a_pattern_in_brackets_is_to_be_quoted(word: str) -> None:
+    """The shell leaves a pattern that matches nothing as it is; the advice would be to check brackets."""
+    with pytest.raises(UserError, match=r"""cannot be read \(.*\): quote a pattern, as in toppings=\["\*\.csv"\]$"""):
+        load(word)
+
+
 def test_a_required_setting_is_asked_for() -> None:
     """A run would begin without a folder, and fail in the middle."""
     with pytest.raises(UserError, match=r"^the setting 'name' has no default: add name=…$"):

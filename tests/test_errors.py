@@ -97,6 +97,16 @@ def test_an_error_that_is_alike_on_all_ranks_is_printed_once(rank: str, shown: s
     assert (code, printed) == (2, shown)
 
 
+def test_a_sentence_of_several_ranks_is_printed_once(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A check that nobody marked as alike on all ranks would print its sentence eight times, or hide another one."""
+    printed = []
+    for rank, sentence in enumerate(("no compiler", "no compiler", "no disk")):
+        (tmp_path / str(rank)).mkdir()
+        monkeypatch.setenv("TORCHELASTIC_ERROR_FILE", str(tmp_path / str(rank) / "error.json"))
+        printed.append(run(f"raise errors.UserError('{sentence}')"))
+    assert printed == [(2, "", "error: no compiler\n"), (2, "", ""), (2, "", "error: no disk\n")]
+
+
 def test_a_user_error_is_a_value_error() -> None:
     """Who calls the package from Python could not catch it as what it is."""
     assert issubclass(errors.UserError, ValueError)

@@ -17,7 +17,9 @@ OTHER_UNIT = "time in another unit (seconds, milliseconds, …) than most of its
 TOO_OLD = "date before 1995"
 TOO_NEW = "date after the file's end"
 AFTER_UNTIL = "date after until, left out as asked"
-UNREADABLE = "note: rows kept with an unreadable {}, which is read as if it were empty"
+LAST_WEEK = "in the last week, which the data do not cover to its end"
+NOTE_OF_ROWS = "note: rows "
+UNREADABLE = NOTE_OF_ROWS + "kept with an unreadable {}, which is read as if it were empty"
 BAD_KINDS = (MALFORMED, NO_PRODUCT, NO_USER, BAD_ID, OTHER_UNIT, NO_TIME, BAD_RATING, TOO_OLD, TOO_NEW)
 """The reasons for which a row is bad; a row is counted by the first one that applies. `AFTER_UNTIL` is not one of them,
 since the user asked for it."""
@@ -32,6 +34,22 @@ class Example(NamedTuple):
     file: str
     line: int
     excerpt: str
+
+
+def notes(census: dict[str, Any]) -> list[str]:
+    """A sentence for each kind of rows that were dropped or have an unreadable value, but not for reasons that are ordinary.
+
+    census : from `Census.to_dict`.
+    """
+
+    def sentence(count: int, what: str, first: list[dict[str, Any]]) -> str:
+        place = f" ({first[0]['file']}:{first[0]['line']})" if first else ""
+        return f"{count:,} of {census['rows_read']:,} rows {what}{place}"
+
+    dropped = {kind: of for kind, of in census["dropped"].items() if kind not in (AFTER_UNTIL, LAST_WEEK)}
+    reasons = {f"are left out: {kind}": of for kind, of in dropped.items()}
+    reasons |= {f"are {kind.removeprefix(NOTE_OF_ROWS)}": of for kind, of in census.get("notes", {}).items()}
+    return [sentence(of["count"], what, of["first"]) for what, of in reasons.items()]
 
 
 class Census:

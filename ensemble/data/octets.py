@@ -5,10 +5,13 @@ with Bytes(path) as stream:
 """
 
 import gzip
+import json
 import stat
 import zlib
+from collections import Counter
 from collections.abc import Sequence
 from pathlib import Path
+from typing import Any
 
 from ensemble.errors import UserError
 
@@ -48,6 +51,21 @@ def refuse_bare_returns(path: Path, head: bytes) -> None:
             f"the lines of {path} end in carriage returns alone, as on old Macs: convert them, as "
             "`tr '\\r' '\\n' < OLD > NEW` does"
         )
+
+
+def repeated_key(octets: bytes) -> str | None:
+    """The first key that an object has twice in this JSON, of which parsers would use the last; None if there is none."""
+    repeated: list[str] = []
+
+    def examine(pairs: list[tuple[str, Any]]) -> None:
+        if len(dict(pairs)) < len(pairs):
+            repeated.extend(name for name, count in Counter(name for name, _ in pairs).items() if count > 1)
+
+    try:
+        json.loads(octets, object_pairs_hook=examine, parse_int=str, parse_float=str)
+    except (ValueError, RecursionError):  # no JSON, which the parser of the data names
+        return None
+    return repeated[0] if repeated else None
 
 
 class Bytes:

@@ -104,7 +104,8 @@ def set_up(
         config = resolve(recipe, config)
         check(config)
     out, rows = Path(config.out), recipe.rows("train")
-    plan = preflight.make_plan(rows, config, accelerator)
+    with alike_on_all_ranks():
+        plan = preflight.make_plan(rows, config, accelerator)
     preflight.check_memory(recipe, config, plan, accelerator)
     torch.manual_seed(config.seed)  # the same initial weights on every rank
     model = recipe.model()

@@ -33,6 +33,7 @@ import pyarrow.csv
 import pyarrow.parquet as pq
 
 from ensemble import combine, folders, predictions, recipe
+from ensemble.data import census
 from ensemble.errors import Failure, UserError
 from ensemble.predictor import fitting, forecast, members, new_data
 from ensemble.predictor.frames import to_arrow
@@ -161,7 +162,9 @@ class Predictor:
             member_files = [predictions.read(file) for file in files]
             forecast.write_forecast(scratch, data, member_files, self.ensemble, self._intervals)
             manifest = folders.read_json(Path(data) / "manifest.json")
-            notes = [_without_files(note, name, tables) for note in manifest.get("notes", [])]
+            counts = [manifest[kind] for kind in ("census", "product_census") if kind in manifest]
+            notes = [*manifest.get("notes", []), *(note for each in counts for note in census.notes(each))]
+            notes = [_without_files(note, name, tables) for note in notes]
             table = pq.read_table(scratch / "forecast.parquet")
             if in_row_order:
                 why = pyarrow.csv.read_csv(scratch / "forecast.csv", convert_options=WHY_COLUMN)["why"]

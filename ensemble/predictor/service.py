@@ -25,6 +25,7 @@ from types import ModuleType
 from typing import Any
 
 from ensemble import configuration, recipe
+from ensemble.data.octets import repeated_key
 from ensemble.errors import Failure, UserError
 from ensemble.predictor.settings import ServeConfig
 
@@ -169,6 +170,9 @@ def _predict(predictor: Predictor, settings: ServeConfig, body: bytes) -> tuple[
     except ValidationError as error:
         details = error.errors(include_url=False, include_context=False, include_input=False)[:100]
         return JSONResponse({"detail": [{**each, "loc": ["body", *each["loc"]]} for each in details]}, 422), 0, 0
+    if (key := repeated_key(body)) is not None:
+        sentence = f"the key '{key}' is twice in one object: keep one of them"
+        return _refusal(HTTPStatus.UNPROCESSABLE_ENTITY, [], sentence), 0, 0
     counts = request_module.counts(request)
     for name, count in counts.items():
         if count > settings.max_reviews:

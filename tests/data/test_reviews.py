@@ -315,6 +315,16 @@ def test_broken_lines_of_json(tmp_path):
     assert census.examples[MALFORMED][0].excerpt == "not json"
 
 
+@pytest.mark.parametrize("block_bytes", [1 << 14, 1 << 25])
+@pytest.mark.parametrize("key", ['"rating"', '"r\\u0061ting"'])
+def test_a_repeated_key_is_refused(tmp_path, key, block_bytes):
+    """A parser would use the last of two ratings, without a message; the first 1,000 records may have one each."""
+    good = json_lines(*[review(timestamp=NOON_MS + number, images=[]) for number in range(1200)]).decode()
+    file = write(tmp_path / "a.jsonl", good + "".join(f"{{{key}: 1.0, {line[1:]}\n" for line in good.splitlines()))
+    with pytest.raises(UserError, match=r"a.jsonl, line 1\d{3}: the key 'rating' is there twice: keep one of them"):
+        read(file, block_bytes=block_bytes)
+
+
 def test_mistyped_values_are_salvaged(tmp_path):
     """One number written as text would cost its row, or the whole block."""
     odd = review(rating="4.5", timestamp=float(NOON_MS), helpful_vote="1,000", verified_purchase="false", images="[1, 2]")

@@ -132,6 +132,16 @@ def test_ranks_with_different_data_end_together(failure: str, sentences: list[st
     assert not (tmp_path / "run").exists()
 
 
+def test_a_micro_batch_that_does_not_divide_is_printed_once(prepared: Path, tmp_path: Path) -> None:
+    """Each rank would print the same sentence."""
+    arguments = [f"data={prepared}", f"out={tmp_path / 'run'}", "batch_size=16", "micro_batch_size=3"]
+    with two_ranks("scripts/train.py", tmp_path, *arguments) as process:
+        assert process.wait(TIMEOUT_S) == 1
+    nearest = "the nearest that does is micro_batch_size=2"
+    assert_printed(tmp_path, f"micro_batch_size=3 × 2 ranks does not divide batch_size=16: {nearest}")
+    assert not (tmp_path / "run").exists()
+
+
 def test_damaged_data_end_all_ranks(prepared_copy: Path, tmp_path: Path) -> None:
     """One rank verifies the data: the other one would wait, end in a traceback, or repeat the sentence."""
     file = max(prepared_copy.rglob("*.arrow"), key=lambda file: file.stat().st_size)

@@ -66,7 +66,7 @@ def check(
     members' training data, or None.
     """
     shares = ([metadata.share] if metadata else []) + ([text] if text.total else [])
-    if metadata and metadata.share.value < config.min_matched:
+    if metadata and metadata.share.total and metadata.share.value < config.min_matched:
         raise UserError(
             f"only {metadata.share}, and at least {config.min_matched:.0%} must (min_matched): ids must be written alike in "
             f"both files, {_example(metadata.without, spill)}"
@@ -95,6 +95,30 @@ def too_few(about: dict[str, Any], like: dict[str, Any]) -> dict[str, float]:
     per_week = [manifest["census"]["rows_kept"] / _weeks(manifest) for manifest in (about, like)]
     fractions = {"products": about["products"] / like["products"], "weekly reviews": per_week[0] / per_week[1]}
     return {what: fraction for what, fraction in fractions.items() if fraction < LEAST_OF_MARKET}
+
+
+def notes(about: dict[str, Any], like: dict[str, Any]) -> list[str]:
+    """Warnings about new reviews with the manifest `about`, of which the training data (manifest `like`) had more."""
+    warnings = []
+    if about["first_week"] > like["first_week"]:
+        warnings.append(
+            f"these reviews begin {about['first_week']}, those the members learned from {like['first_week']}: a product's "
+            "totals, age and last year are only right if all its reviews are given, old and new"
+        )
+    warnings += [
+        f"these reviews have {fraction:.1%} of the {what} that the members learned from: the features of a category and of "
+        "the market, and therefore the probabilities, are only right if all reviews of all products of the categories are "
+        "given"
+        for what, fraction in too_few(about, like).items()
+    ]
+    for what, unit in {"metadata": "products", "text": "reviews"}.items():
+        missing, before = (manifest.get("lacking", {}).get(what, 0.0) for manifest in (about, like))
+        if missing >= before + NOTABLE:
+            warnings.append(
+                f"{missing:.1%} of the {unit} have no {what}, more than in the training data: give it, or expect worse "
+                "predictions"
+            )
+    return warnings
 
 
 def _weeks(about: dict[str, Any]) -> int:

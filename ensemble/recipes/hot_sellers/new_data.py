@@ -25,24 +25,12 @@ def prepare(like: dict[str, Any], settings: dict[str, Any]) -> dict[str, Any]:
     settings : of `PrepareConfig` without `panel`, with at least `out` and `source`. `min_matched` is by default that of the
         training data.
     """
-    from ensemble.recipes.hot_sellers import coverage
     from ensemble.recipes.hot_sellers import prepare as preparation
 
     check(like, bool(settings["source"]), bool(settings.get("metadata")))
     of_training = {name: like[name] for name in ("min_matched",) if name in like}
     config = configuration.from_dict(PrepareConfig, {"panel": like["config"], **of_training, **settings})
     about = preparation.prepare(config, like)
-    if about["first_week"] > like["first_week"]:
-        print(
-            f"warning: these reviews begin {about['first_week']}, those the members learned from {like['first_week']}: "
-            "a product's totals, age and last year are only right if all its reviews are given, old and new",
-            file=sys.stderr,
-        )
-    for what, fraction in coverage.too_few(about, like).items():
-        print(
-            f"warning: these reviews have {fraction:.1%} of the {what} that the members learned from: the features of a "
-            "category and of the market, and therefore the probabilities, are only right if all reviews of all products of "
-            "the categories are given",
-            file=sys.stderr,
-        )
+    for note in about["notes"]:
+        print(f"warning: {note}", file=sys.stderr)
     return about

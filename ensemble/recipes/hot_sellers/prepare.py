@@ -31,6 +31,7 @@ from tqdm import tqdm
 from ensemble import configuration, folders
 from ensemble.arrow import TableWriter, join
 from ensemble.data import duplicates, octets, reviews
+from ensemble.data.census import LAST_WEEK
 from ensemble.data.folds import write_folds
 from ensemble.data.inputs import FORECAST
 from ensemble.errors import UserError
@@ -109,11 +110,14 @@ def prepare(config: PrepareConfig, like: dict[str, Any] | None = None) -> dict[s
         if like is not None and (fractions := coverage.too_few(about, like)):
             missing = {what: round(1 - fraction, 6) for what, fraction in fractions.items()}
             about["lacking"] = about.get("lacking", {}) | missing
+        if like is not None:
+            about["notes"] = coverage.notes(about, like)
         splits_of_folds = [builder.describe_splits(weeks_of, f"fold {k}'s ") for k, weeks_of in enumerate(builder.folds)]
         checksums: dict[tuple[int, int], str] = {}
         about["folds"] = write_folds(folder, about, splits_of_folds, SHARED, builder.write_rows, checksums)
         shutil.rmtree(spill)
-        print("\n".join([census.table(), *(str(part) for part in covered)]))
+        tables = [census.table(), *([product_census.table()] if product_files else [])]
+        print("\n".join([*tables, *(str(part) for part in covered)]))
         return folders.write_manifest(folder, about, checksums, leave_out="folds")
 
 
@@ -329,7 +333,7 @@ class _Builder:
         """The distinct reviews of a spill file, sorted by product and time, with product numbers; and their products."""
         frame = pl.read_ipc_stream(path).with_columns(weekly.week_of(pl.col("time_ms")).alias("week"))
         complete = frame.filter(pl.col("week") <= self.last_week)
-        self._count_dropped(frame, complete, "in the last week, which the data do not cover to its end", census)
+        self._count_dropped(frame, complete, LAST_WEEK, census)
         products = self._metadata(complete.select(pl.col("product_id").unique().sort()), category_code)
         numbers = products.select("product_id", pl.int_range(pl.len(), dtype=pl.Int32).alias("product"))
         ordered = complete.join(numbers, on="product_id", how="left").sort(

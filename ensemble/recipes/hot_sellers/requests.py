@@ -40,7 +40,7 @@ PRODUCT_KINDS = {
 class Review(TypedDict):
     """One review."""
 
-    __pydantic_config__ = ConfigDict(strict=True)  # type: ignore[misc]
+    __pydantic_config__ = ConfigDict(strict=True, allow_inf_nan=False)  # type: ignore[misc]
     parent_asin: Annotated[str, Field(min_length=1, pattern=NOT_BLANK, description="id of the product")]
     user_id: Annotated[str, Field(min_length=1, pattern=NOT_BLANK, description="id of the reviewer")]
     rating: Annotated[float, Field(ge=LOWEST_RATING, le=HIGHEST_RATING, description="stars")]
@@ -55,7 +55,7 @@ class Review(TypedDict):
 class Product(TypedDict):
     """The metadata of one product."""
 
-    __pydantic_config__ = ConfigDict(strict=True)  # type: ignore[misc]
+    __pydantic_config__ = ConfigDict(strict=True, allow_inf_nan=False)  # type: ignore[misc]
     parent_asin: Annotated[str, Field(min_length=1, pattern=NOT_BLANK, description="id of the product")]
     title: NotRequired[Annotated[str | None, Field(description="name of the product")]]
     main_category: NotRequired[Annotated[str | None, Field(description="unknown if it is not in the training data")]]
@@ -67,7 +67,9 @@ class Product(TypedDict):
 class Request(BaseModel):
     """All reviews of all products of the categories, old and new, and the products' metadata."""
 
-    model_config = ConfigDict(cache_strings="keys")  # caching texts too, which all differ, takes a fifth of the time
+    model_config = ConfigDict(
+        extra="forbid", cache_strings="keys"
+    )  # caching texts too, which all differ, takes a fifth of the time
     reviews: Annotated[list[Review], Field(min_length=1)]
     products: Annotated[list[Product], Field(min_length=1)] | None = None
 

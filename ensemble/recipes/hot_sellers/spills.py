@@ -12,13 +12,14 @@ import pyarrow.parquet as pq
 from tqdm import tqdm
 
 from ensemble.data import duplicates, reviews
-from ensemble.data.census import AFTER_UNTIL
+from ensemble.data.census import AFTER_UNTIL, NOTE_OF_ROWS
 from ensemble.errors import UserError
 from ensemble.recipes.hot_sellers import coverage, pretrained, text, weekly
 from ensemble.recipes.hot_sellers.settings import PrepareConfig
 
 COPY = "duplicate: the same metadata as in an earlier row"
 CONFLICT = "conflict: other metadata than in an earlier row of the same product, which is used"
+UNSEEN = NOTE_OF_ROWS + "kept with a category that training does not have, such as '{}', which counts as unknown"
 REVIEWS_PER_SPILL = 1_000_000
 NUM_PRODUCT_SPILLS = 64
 
@@ -50,11 +51,17 @@ def spill_products(
     """Spill the metadata, and return its census and the list of categories, of which the first means unknown."""
     census = reviews.Census()
     names: set[str] = set()
+    num_unseen = 0
     target = _Spill(spill, "products", NUM_PRODUCT_SPILLS)
     for frame in reviews.read_products(files, census):
         target.add(frame)
-        names.update(frame["category"].drop_nulls().unique())
+        categories = frame["category"].drop_nulls()
+        names.update(categories.unique())
+        num_unseen += 0 if like is None else int((~categories.is_in(like["categories"])).sum())
     target.close()
+    if num_unseen and like is not None:
+        example = min(names - set(like["categories"]))
+        census.note(UNSEEN.format(example), num_unseen)
     if files:
         census.check(config.max_bad_fraction)
         _count_copies(target.paths, census)

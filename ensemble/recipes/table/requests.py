@@ -10,7 +10,7 @@ import math
 from typing import Annotated, Any
 
 import pyarrow as pa
-from pydantic import BaseModel, Field
+from pydantic import BaseModel, ConfigDict, Field
 
 from ensemble.recipes.table.columns import kind_of, name_of
 
@@ -22,6 +22,7 @@ MOST_EXACT = 2**53
 class Request(BaseModel):
     """New rows."""
 
+    model_config = ConfigDict(extra="forbid")
     rows: Annotated[list[dict[str, Value]], Field(min_length=1)]
 
 

@@ -3,6 +3,7 @@
 import json
 import pickle
 import shutil
+import warnings
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
@@ -82,6 +83,24 @@ def test_a_request_that_cannot_be_prepared_disturbs_nothing(predictor: Predictor
         predictor.predict(table.drop_columns(["rating"]), products)
     assert "/" not in str(caught.value)
     assert predictor.predict(table, products).num_rows
+
+
+def test_warnings_about_reviews_are_python_s(predictor: Predictor, request_rows: Any) -> None:
+    """A notebook would show a forecast from a tenth of the market without a word; so would a file with bad lines."""
+    names = sorted({review["parent_asin"] for review in request_rows["reviews"]})[:40]
+    request = requests.Request(**{kind: [row for row in rows if row["parent_asin"] in names]
+                                  for kind, rows in request_rows.items()})  # fmt: skip
+    for review in request.reviews[:2]:
+        review["rating"] = 7.0
+    assert request.products
+    with warnings.catch_warnings(record=True) as caught:
+        warnings.simplefilter("always")
+        predictor.predict(requests.review_table(request.reviews), requests.product_table(request.products))
+    messages = [str(warning.message) for warning in caught]
+    assert any("of the products that the members learned from" in message for message in messages)
+    assert any(message.endswith("% of the products have no metadata, more than in the training data: give it, or expect "
+                                "worse predictions") for message in messages)  # fmt: skip
+    assert any(message.startswith("2 of ") and "left out: impossible rating (reviews:1)" in message for message in messages)
 
 
 def test_a_lost_process_is_named(fitted: Path, request_rows: Any) -> None:

@@ -55,7 +55,7 @@ def test_a_request_is_answered_with_the_forecast(service: Service, fitted: Path,
     table = pq.read_table(fitted / "ensemble/forecast.parquet")
     assert answer["week"] == table.schema.metadata[b"week"].decode()
     assert answer["horizon_weeks"] == 12
-    assert answer["lacking"] == {}
+    assert (answer["lacking"], answer["notes"]) == ({}, [])
     for row, expected in zip(answer["forecast"], table.to_pylist(), strict=True):
         assert {name: row[name] for name in ("rank", "product_id", "title", "category", "probability")} == {
             name: expected[name] for name in ("rank", "product_id", "title", "category", "probability")
@@ -77,6 +77,12 @@ def test_a_request_is_answered_with_the_forecast(service: Service, fitted: Path,
         ({"reviews": [{**REVIEW, "user_id": " "}]}, ["reviews", 0, "user_id"]),
         ({"reviews": [{"parent_asin": "A"}]}, ["reviews", 0, "user_id"]),
         ({"reviews": [REVIEW], "products": [{"title": "no id"}]}, ["products", 0, "parent_asin"]),
+        (
+            {"reviews": [REVIEW], "products": [{"parent_asin": "A", "price": float("nan")}]},
+            ["products", 0, "price", "float"],
+        ),
+        ({"reviews": [REVIEW], "metadata": []}, ["metadata"]),
+        ({"reviews": [REVIEW], "products": [{"parent_asin": "A"}]}, ["reviews"]),  # no week is complete
         ({"reviews": [REVIEW]}, ["reviews"]),  # the members learned with metadata
     ],
 )
@@ -87,6 +93,33 @@ def test_a_wrong_field_is_named(service: Service, content: Any, place: list[Any]
     (first, *_) = json.loads(body)["detail"]
     assert first["loc"] == ["body", *place]
     assert first["msg"]
+
+
+def test_a_repeated_key_is_named(service: Service) -> None:
+    """The last of two ratings would be used, and the client never learn of the other."""
+    body = encode({"reviews": [REVIEW]}).replace(b'"rating"', b'"rat\\u0069ng": 1.0, "rating"')
+    status, answer = ask(service.port, "POST", "/predict", body)
+    assert (status, json.loads(answer)["detail"][0]["msg"]) == (
+        422,
+        "the key 'rating' is twice in one object: keep one of them",
+    )
+
+
+def test_unusual_reviews_are_noted(service: Service, request_rows: Any) -> None:
+    """A forecast from a part of the reviews would look like any other: its warnings would be on the server alone."""
+    newest = max(review["timestamp"] for review in request_rows["reviews"])
+    recent = [review for review in request_rows["reviews"] if review["timestamp"] > newest - 200 * 86_400_000]
+    products = [{**request_rows["products"][0], "main_category": "Nowhere"}, *request_rows["products"][1:]]
+    body = encode({"reviews": [*recent, recent[0]], "products": products})
+    status, body = ask(service.port, "POST", "/predict", body)
+    assert status == 200, body
+    begin, duplicate, category = json.loads(body)["notes"]
+    assert begin.startswith("these reviews begin 2")
+    assert duplicate.startswith(f"1 of {len(recent) + 1:,} rows are left out: duplicate: the same product, user and time")
+    assert "/" not in duplicate
+    assert category.startswith(
+        f"1 of {len(products)} rows are kept with a category that training does not have, such as 'No"
+    )
 
 
 def test_missing_metadata_are_called_by_their_field(service: Service) -> None:

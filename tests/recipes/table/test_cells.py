@@ -247,6 +247,14 @@ def test_a_bad_target_is_no_forecast(tmp_path: Path, word: str, sentence: str) -
     assert about["splits"]["forecast"]["rows"] == 1
 
 
+def test_a_row_of_units_is_named(tmp_path: Path) -> None:
+    """The column would become texts, or the row be learned from without a word."""
+    about, _ = small(tmp_path, {"x": ["°C", *range(119)], "y": ["", *range(119)]})
+    assert [feature["name"] for feature in about["features"]] == ["x"]
+    assert (about["features"][0].get("values"), about["splits"]["forecast"]["rows"]) == (None, 1)
+    assert "the column 'x' has 1 cells that are no numbers and count as empty: '°C' (small.csv:2)" in about["notes"]
+
+
 def test_a_number_beyond_float32_is_named(tmp_path: Path) -> None:
     """It would be missing in training without a word."""
     about, _ = small(tmp_path, {"x": [*range(119), "-1e300"], "y": range(120)})
