@@ -26,7 +26,7 @@ import signal
 import sys
 import time
 from collections import Counter
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 from contextlib import AbstractContextManager, contextmanager, nullcontext, suppress
 from pathlib import Path
 from types import ModuleType
@@ -40,7 +40,7 @@ from ensemble.data.cross_validation import CrossValidation
 from ensemble.errors import Failure, UserError
 from ensemble.signals import STOP, StopSignals
 from ensemble.task import task_of
-from ensemble.trees import copies, memory, rows, stored, target_encoding, unknown
+from ensemble.trees import copies, memory, refit, rows, stored, target_encoding, unknown
 from ensemble.trees.boosting import CannotLearn, Stopped, Training
 from ensemble.trees.checkpoint import Checkpoints
 from ensemble.trees.distributed import SINGLE_RANK, RankGroup, RankInfo
@@ -51,10 +51,6 @@ from ensemble.trees.scaling import Scaling
 from ensemble.trees.settings import FREE_TO_CHANGE, TreesConfig
 
 KIND = "tree member"
-REFITTED_ON = ("train", "validation")
-"""The splits of the trees that predict blend, with `config.refit`."""
-COST_OF_REFIT = 1.5
-"""The most time of a refit on more rows, relative to the training with early stopping."""
 MIN_LEAF_WEIGHT, LEAST_LEAVES = 10.0, 20
 """The default of `config.min_leaf_weight`, and the number of leaves for which it must leave room in a binary objective."""
 LEAST_FOR_ORDER = 20
@@ -117,7 +113,7 @@ def train(config: TreesConfig, resume: str = "", rank_info: RankInfo = SINGLE_RA
                         result = copies.train(library, config, train_rows, folds, training, cv.scheme == "forward")
                 else:
                     result, learned = _train_single(library, config, objective, train_rows, about, training)
-                newest = _refitted_on_blend(library, config, result, about, training) if config.refit and not cv else None
+                newest = refit.on_blend(library, config, result, about, training) if config.refit and not cv else None
             except Stopped:
                 if group.rank == 0:
                     checkpoints.set_status("preempted")
@@ -192,55 +188,15 @@ def _train_single(
 ) -> tuple[copies.TrainingResult, list[rows.TreeData]]:
     """Train one booster, with `config.refit` again on training and validation rows; the result and the learned rows."""
     validation = rows.TreeData(config.data, "validation", about)
-    num_refits = 2 * config.num_refits if config.refit else 0
-    reserved = config.max_seconds * num_refits * COST_OF_REFIT / (1 + num_refits * COST_OF_REFIT)
+    reserved = config.max_seconds * refit.share_of_time(config)
     first = dataclasses.replace(training, seconds_left=lambda: training.seconds_left() - reserved)
     booster, history, best_round = library.train(config, train_rows, validation, first)
     boosters, learned = [booster], [train_rows]
     if config.refit:
-        boosters = list(_refitted(library, config, REFITTED_ON, best_round, about, training))
+        boosters = list(refit.boosters(library, config, refit.BEFORE_BLEND, best_round, about, training))
         learned.append(validation)
     models = [copies.Model(booster=booster, scaling=objective.scaling) for booster in boosters]
     return copies.TrainingResult(models=models, history=history, best_round=best_round), learned
-
-
-def _refitted(
-    library: ModuleType,
-    config: TreesConfig,
-    splits: Sequence[str],
-    num_rounds: int,
-    about: dict[str, Any],
-    training: Training,
-) -> Iterator[Any]:
-    """Boosters with `num_rounds` trees, trained on the rows of several splits together, each with its own seed.
-
-    There are `config.num_refits`, or as many as the time suffices for, but at least one.
-    """
-    group = training.group
-    first, *others = (rows.TreeData(config.data, split, about, group.rank, group.num_ranks) for split in splits)
-    for other in others:
-        first = first.joined(other)
-    validation = rows.TreeData(config.data, "validation", about)
-    for number in range(config.num_refits):
-        if number and any(group.gather(training.seconds_left() <= 0)):
-            return
-        page_folder = training.page_folder and training.page_folder / f"{splits[-1]}.{number}"
-        if page_folder:
-            page_folder.mkdir()
-        refit = Training(group=group, page_folder=page_folder, stop_requested=training.stop_requested, is_refit=True)
-        seeded = dataclasses.replace(config, num_rounds=num_rounds, seed=config.seed + number)
-        yield library.train(seeded, first, validation, refit)[0]
-
-
-def _refitted_on_blend(
-    library: ModuleType, config: TreesConfig, result: copies.TrainingResult, about: dict[str, Any], training: Training
-) -> copies.TrainingResult | None:
-    """The member for the splits after blend, trained on blend too; None for data without that split, and without time."""
-    if BLEND not in about["splits"] or any(training.group.gather(training.seconds_left() <= 0)):
-        return None
-    boosters = _refitted(library, config, (*REFITTED_ON, BLEND), result.best_round, about, training)
-    models = [copies.Model(booster=booster, scaling=result.models[0].scaling) for booster in boosters]
-    return dataclasses.replace(result, models=models)
 
 
 def resolve(
