@@ -126,7 +126,7 @@ def draw(results: dict[str, Any], file: Path) -> None:
             cpu_s, exact = zip(*trained["curve"], strict=True)
             axes.plot(cpu_s, exact, "o-", color=colour, markersize=3, linewidth=1, label=None if number else label)
     axes.axhline(0.99, color="#bbbbbb", linewidth=0.8, zorder=0)
-    axes.set_xlabel("CPU seconds, imports and evaluations included")
+    axes.set_xlabel("CPU seconds; evaluations are included, except those of the prototype")
     axes.set_ylabel("validation puzzles solved")
     axes.spines[["top", "right"]].set_visible(False)
     axes.legend(frameon=False, loc="lower right")
