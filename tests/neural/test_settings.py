@@ -22,6 +22,7 @@ gbce_calibration num_groups
     "sudoku": """
 variant mixing positions width num_layers num_heads inner_width high_cycles low_cycles segments predict_segments
 halt_probability exploration continue_loss loss images reveal reveal_least reveal_epochs puzzle_embedding puzzle_rate starts
+muon_rate
 """.split(),
     "emulator": "network widths activation output residual conserve jacobian_weight".split(),
     "table": "num_submodels width num_layers num_bins embedding_size dropout new_rows num_copies".split(),

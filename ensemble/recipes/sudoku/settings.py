@@ -107,3 +107,6 @@ class RecipeConfig:
     """Learning rate of the puzzle embedding; its weight decay is that of the other weights."""
     starts: int = 1
     """Latent starts, of which only the best for each puzzle is trained (winner-take-all)."""
+    muon_rate: float = 0.0
+    """Learning rate of torch's Muon for the matrices of the layers, such as 0.005; 0 to train them with AdamATan2, like the
+    other weights."""

@@ -113,9 +113,18 @@ class Sudoku(PreparedRecipe[RecipeConfig, PuzzleRows]):
         )
 
     def optimizers(self, model: torch.nn.Module, learning_rate: float, weight_decay: float) -> list[torch.optim.Optimizer]:
-        """AdamATan2, and SparseSignSGD for the puzzle embedding if there is one; the schedule scales both rates."""
+        """AdamATan2, Muon for the layers' matrices if wanted, and SparseSignSGD for the puzzle embedding if there is one.
+
+        The schedule scales all rates.
+        """
         trained = [parameter for parameter in model.parameters() if parameter.requires_grad]
-        optimizers: list[torch.optim.Optimizer] = [AdamATan2(trained, learning_rate, weight_decay=weight_decay)]
+        layers = [model.low, model.high] if isinstance(model, Reasoner) and self.config.muon_rate else []
+        matrices = {weight for layer in layers if layer is not None for weight in layer.parameters() if weight.dim() == 2}
+        others = [parameter for parameter in trained if parameter not in matrices]
+        optimizers: list[torch.optim.Optimizer] = [AdamATan2(others, learning_rate, weight_decay=weight_decay)]
+        if matrices:
+            in_order = [parameter for parameter in trained if parameter in matrices]
+            optimizers.append(torch.optim.Muon(in_order, self.config.muon_rate, weight_decay))
         puzzles = getattr(model, "puzzles", None)
         if puzzles is not None:
             optimizers.append(SparseSignSGD([puzzles.table], self.config.puzzle_rate, weight_decay))
@@ -271,7 +280,7 @@ def _check(config: RecipeConfig) -> None:
         config,
         "recipe.",
         at_least_1="width images num_layers num_heads high_cycles low_cycles segments predict_segments starts",
-        at_least_0="inner_width reveal_epochs",
+        at_least_0="inner_width reveal_epochs muon_rate",
         **{name: (0 <= getattr(config, name) <= 1, "between 0 and 1") for name in shares},
         halt_probability=(0 < config.halt_probability < 1, "between 0 and 1"),
         puzzle_rate=(config.puzzle_rate > 0, "more than 0"),

@@ -17,10 +17,14 @@ class SudokuData(Results):
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class SudokuDemo(Results):
-    """The preset sudoku_demo, trained and tested; two CPU minutes for each training."""
+    """The preset sudoku_demo and the research prototype, trained in turn and tested; 18 CPU minutes."""
 
     seeds: int = 3
     """Trainings of TRM; the other variants have one each."""
+    prototypes: int = 1
+    """Trainings of the prototype, each before one of TRM."""
+    picture: str = "slurm/results/sudoku_demo.png"
+    """The file for a picture of the learning curves; empty for none."""
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -31,8 +35,8 @@ class Sudoku_9x9(Results):
     """The folder of data and trainings; the command continues with those that it contains."""
     clues: tuple[int, ...] = (45, 36, 30)
     """Numbers of given digits of a puzzle, one training for each."""
-    epochs: int = 0
-    """Epochs of each training; 0 for those of the preset."""
+    training: tuple[str, ...] = ()
+    """Settings of scripts/train.py over the preset, such as [max_epochs=4]."""
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -79,3 +83,19 @@ class SudokuCompile:
 
     num_puzzles: int = 10
     """Puzzles of side 6 to generate, to solve and to compute the canonical form of."""
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class SudokuPrototype:
+    """One training of the prototype that `sudoku_demo` starts; see prototype.py."""
+
+    data: str = "???"
+    """The folder of prepared 6 × 6 boards."""
+    out: str = "???"
+    """The JSON file for CPU seconds, the learning curve and the share of test puzzles solved."""
+    seed: int = 0
+    """The seed of weights, drawn puzzles, images and exploration."""
+    cpu_s: float = 400.0
+    """CPU seconds of the training, imports included, evaluations not."""
+    every_cpu_s: float = 25.0
+    """CPU seconds from one evaluation on the validation split to the next."""

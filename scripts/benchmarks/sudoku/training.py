@@ -4,13 +4,18 @@ python scripts/benchmark.py sudoku_demo
 python scripts/benchmark.py sudoku_9x9
 """
 
+import contextlib
 import json
 import statistics
 import tempfile
+import threading
 from pathlib import Path
 from typing import Any
 
+import psutil
+
 from benchmarks.runs import Commands
+from benchmarks.timing import ONE_THREAD, script, timed
 from ensemble import folders
 
 SUDOKU = Commands("sudoku")
@@ -22,30 +27,84 @@ VARIANTS: dict[str, tuple[str, ...]] = {
     "direct": ("recipe.variant=direct", "recipe.segments=1"),
 }
 """Settings of scripts/train.py over the preset."""
+CURVE = ("evaluations_per_epoch=2",)
+"""Settings of every training of `sudoku_demo`, for twice as many points as the preset has."""
+LABELS = {
+    "trm": ("TRM, one line for each seed", "#1f77b4"),
+    "hrm": ("HRM", "#2ca02c"),
+    "direct": ("the same modules in one pass", "#d62728"),
+    "prototype": ("prototype of HRM, rebuilt", "#7f7f7f"),
+}
+"""Labels and colours in the picture."""
+PAUSE_S = 0.2
 CANDIDATES = {"starts": "starts", "votes": "symmetries"}
 SELECTIONS = {"mean": "mean", "vote": "vote", "first": "first to halt"}
 """Settings of examine.py: which 4 candidates a network has, and how they are combined."""
 
 
-def sudoku_demo(seeds: int) -> dict[str, Any]:
-    """For each variant and seed the scores on test and the CPU seconds; for the first TRM also with several candidates."""
-    results: dict[str, Any] = {name: {} for name in VARIANTS}
+def sudoku_demo(seeds: int, prototypes: int, picture: str) -> dict[str, Any]:
+    """For each network and seed the scores on test, the CPU seconds and the learning curve; candidates of the first TRM.
+
+    A curve is a list of CPU seconds since the start of the process and the share of validation puzzles solved. Networks take
+    turns, and each is trained alone.
+    """
+    counts = {"prototype": prototypes, "trm": seeds, "hrm": 1, "direct": 1}
+    results: dict[str, Any] = {name: {} for name in counts}
     with tempfile.TemporaryDirectory() as scratch:
         data = Path(scratch) / "prepared"
         SUDOKU.prepare(data, *DATA)
-        for name, words in VARIANTS.items():
-            for seed in range(seeds if name == "trm" else 1):
+        for seed in range(max(counts.values())):
+            for name in [name for name, count in counts.items() if seed < count]:
                 member = Path(scratch) / f"{name}_{seed}"
-                usage = SUDOKU.train("sudoku_demo", data, member, f"seed={seed}", *words)
-                results[name][str(seed)] = {"cpu_s": usage["cpu_s"], **_scores(member, data)}
-                print(f"{name} {seed}: {results[name][str(seed)]}", flush=True)
+                trained = _prototype(member, data, seed) if name == "prototype" else _trained(member, data, seed, name)
+                results[name][str(seed)] = trained
+                print(f"{name} {seed}: {trained}", flush=True)
         joined = {
             f"4 {candidates}, {selection}": _scores(Path(scratch) / "trm_0", data, f"{setting}=4", f"select={select}")
             for setting, candidates in CANDIDATES.items()
             for select, selection in SELECTIONS.items()
         }
+    if picture:
+        draw(results, Path(picture))
     exact = [scores["exact"] for scores in results["trm"].values()]
     return {"settings": list(DATA), **results, "trm_exact_mean": statistics.mean(exact), "joined": joined}
+
+
+def _prototype(out: Path, data: Path, seed: int) -> dict[str, Any]:
+    words = script("benchmark", "sudoku-prototype", f"data={data}", f"out={out}", f"seed={seed}")
+    timed([*ONE_THREAD, *words])
+    results: dict[str, Any] = folders.read_json(out)
+    return results
+
+
+def _trained(member: Path, data: Path, seed: int, name: str) -> dict[str, Any]:
+    """A training, during which a thread reads the CPU seconds of the process whenever there is a new validation score."""
+    curve: list[list[float]] = []
+    done = threading.Event()
+
+    def watch() -> None:
+        while not done.wait(PAUSE_S):
+            for process in psutil.Process().children():
+                with contextlib.suppress(psutil.Error):  # it has just ended
+                    used = process.cpu_times()
+                    curve.extend([round(used.user + used.system, 2), exact] for exact in _validation(member)[len(curve) :])
+
+    watcher = threading.Thread(target=watch)
+    watcher.start()
+    try:
+        cpu_s = SUDOKU.train("sudoku_demo", data, member, f"seed={seed}", *CURVE, *VARIANTS[name])["cpu_s"]
+    finally:
+        done.set()
+        watcher.join()
+    curve.extend([cpu_s, exact] for exact in _validation(member)[len(curve) :])
+    return {"cpu_s": cpu_s, "curve": curve, **_scores(member, data)}
+
+
+def _validation(member: Path) -> list[float]:
+    """The share of validation puzzles solved, of each evaluation so far."""
+    file = member / "metrics.jsonl"
+    lines = file.read_text(encoding="utf-8").splitlines() if file.exists() else []
+    return [line["exact"] for line in map(json.loads, lines) if line["kind"] == "val"]
 
 
 def _scores(member: Path, data: Path, *words: str) -> dict[str, Any]:
@@ -54,7 +113,29 @@ def _scores(member: Path, data: Path, *words: str) -> dict[str, Any]:
     return {name: scores[name] for name in ("exact", "exact_interval", "calls")}
 
 
-def sudoku_9x9(folder: str, clues: tuple[int, ...], epochs: int) -> dict[str, Any]:
+def draw(results: dict[str, Any], file: Path) -> None:
+    """Draw the learning curves of `sudoku_demo`; networks of one kind have one colour."""
+    import matplotlib
+
+    matplotlib.use("Agg")
+    import matplotlib.pyplot as plt
+
+    figure, axes = plt.subplots(figsize=(7, 4), layout="constrained")
+    for name, (label, colour) in LABELS.items():
+        for number, trained in enumerate(results[name].values()):
+            cpu_s, exact = zip(*trained["curve"], strict=True)
+            axes.plot(cpu_s, exact, "o-", color=colour, markersize=3, linewidth=1, label=None if number else label)
+    axes.axhline(0.99, color="#bbbbbb", linewidth=0.8, zorder=0)
+    axes.set_xlabel("CPU seconds; evaluations are included, except those of the prototype")
+    axes.set_ylabel("validation puzzles solved")
+    axes.spines[["top", "right"]].set_visible(False)
+    axes.legend(frameon=False, loc="lower right")
+    file.parent.mkdir(parents=True, exist_ok=True)
+    figure.savefig(file, dpi=120)
+    plt.close(figure)
+
+
+def sudoku_9x9(folder: str, clues: tuple[int, ...], training: tuple[str, ...]) -> dict[str, Any]:
     """For each number of clues the scores on test, CPU seconds, and the validation scores during training.
 
     An interrupted training in `folder` continues, by `--resume auto`; a finished one is not repeated. `cpu_s` is the sum.
@@ -68,8 +149,7 @@ def sudoku_9x9(folder: str, clues: tuple[int, ...], epochs: int) -> dict[str, An
             SUDOKU.prepare(data, *DATA_9X9, f"clues={number}")
         cpu_s = folders.read_json(spent)["cpu_s"] if spent.exists() else 0.0
         if not (member / "final").exists():  # which a training writes last
-            words = [f"max_epochs={epochs}"] if epochs else []
-            cpu_s += SUDOKU.train("sudoku_9x9_cpu", data, member, *words, "--resume", "auto")["cpu_s"]
+            cpu_s += SUDOKU.train("sudoku_9x9_cpu", data, member, *training, "--resume", "auto")["cpu_s"]
             folders.write_json(spent, {"cpu_s": cpu_s})
         config, summary = (folders.read_json(member / f"{name}.json") for name in ("config", "summary"))
         lines = [json.loads(line) for line in (member / "metrics.jsonl").read_text(encoding="utf-8").splitlines()]

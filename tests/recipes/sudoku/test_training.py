@@ -268,6 +268,26 @@ def test_the_schedule_scales_each_optimizers_own_rate(data: Path, tmp_path: Path
     assert rates == [pytest.approx([3e-3 * scale, 0.01 * scale]) for scale in (0.5, 1.0, 0.0)]
 
 
+def test_muon_trains_the_matrices_of_the_layers_and_resumes(data: Path, tmp_path: Path) -> None:
+    """A weight would be trained by no optimizer or by two, or the momentum would be lost in a checkpoint."""
+    solver = recipe(data, muon_rate=0.005)
+    model: Any = solver.model()
+    adam, muon = solver.optimizers(model, 3e-3, 0.1)
+    parts = [[weight for group in each.param_groups for weight in group["params"]] for each in (adam, muon)]
+    assert {id(weight) for part in parts for weight in part} == {id(weight) for weight in model.parameters()}
+    assert sum(map(len, parts)) == len(list(model.parameters()))
+    matrices = [layer.perceptrons[0].widen.weight for layer in (model.low, model.high)]
+    assert {id(weight) for weight in matrices} <= {id(weight) for weight in parts[1]}
+    assert id(model.to_digits.weight) in {id(weight) for weight in parts[0]}
+    for name, stops in (("whole", (2,)), ("cut", (1, 2))):
+        for number, stop in enumerate(stops):
+            settings = run_settings(tmp_path / name, max_epochs=stop, schedule="constant", warmup_steps=0)
+            resumed = ("last", True) if number else ()
+            loop.train(recipe(data, muon_rate=0.005), settings, Accelerator(cpu=True), *resumed)
+    expected, result = (load_file(tmp_path / name / "final" / "model.safetensors") for name in ("whole", "cut"))
+    assert all(torch.equal(expected[name], result[name]) for name in expected)
+
+
 def test_a_run_that_was_cut_off_between_micro_batches_goes_on_bit_for_bit(data: Path, tmp_path: Path) -> None:
     """The carry, the moments or the puzzle embedding would be lost, or the embedding replaced by its average."""
     common = {"max_epochs": 2, "micro_batch_size": 4, "ema_decay": 0.9, "checkpoint_steps": 2}

@@ -1,13 +1,19 @@
-"""The benchmarks of sudoku: failures of selection, and the import of the references."""
+"""The benchmarks of sudoku: failures of selection, the import of the references, learning curves and the prototype."""
 
+import json
 import sys
 from pathlib import Path
+from typing import Any
 
 import pytest
 import torch
-from benchmarks.sudoku import selection, throughput
+from benchmarks.sudoku import prototype, selection, throughput, training
+from benchmarks.sudoku.settings import SudokuPrototype
 
+from ensemble import folders
 from ensemble.errors import UserError
+from ensemble.recipes.sudoku import prepare
+from ensemble.recipes.sudoku.settings import PrepareConfig
 
 
 def test_failures_of_selection_are_those_that_another_candidate_solves() -> None:
@@ -43,3 +49,70 @@ def test_a_reference_that_is_not_there_is_named(tmp_path: Path) -> None:
         assert str(tmp_path) in sys.path
     assert str(tmp_path) not in sys.path
     assert not [name for name in sys.modules if name.split(".")[0] in ("models", "flash_attn", "einops")]
+
+
+@pytest.fixture(scope="module")
+def six(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """6 × 6 boards, as the prototype needs them."""
+    folder = tmp_path_factory.mktemp("six") / "prepared"
+    counts = {"num_train": 20, "num_validation": 10, "num_blend": 10, "num_test": 10}
+    prepare.prepare(PrepareConfig(out=str(folder), side=6, clues=18, threads=1, **counts))
+    return folder
+
+
+def test_the_prototype_replaces_halted_puzzles_only(six: Path) -> None:
+    """Puzzles would be exchanged while they are being solved, or the gradient would reach earlier segments."""
+    torch.manual_seed(0)
+    model, data = prototype.Prototype(), prototype.Data(six, seed=0)
+    puzzle, solution = data.draw(0)
+    halted = torch.arange(prototype.BATCH) < 5
+    latent = torch.randn(2, prototype.BATCH, prototype.CELLS, prototype.WIDTH)
+    carry = prototype.Carry(puzzle, solution, *latent, torch.full((prototype.BATCH,), 3), halted)
+    loss, after = prototype.advance(model, carry, data, step=1)
+    assert torch.equal((after.puzzle != puzzle).any(dim=1), halted)
+    assert torch.equal(after.steps, torch.where(halted, 1, 4))
+    assert not after.high.requires_grad
+    loss.backward()
+    assert all(parameter.grad is not None for parameter in model.parameters())
+    restarted = prototype.Carry(puzzle, solution, *torch.zeros_like(latent), carry.steps, halted)
+    data = prototype.Data(six, seed=0)
+    data.draw(0)
+    _, other = prototype.advance(model, restarted, data, step=1)
+    same = (other.high == after.high).flatten(1).all(dim=1)
+    assert torch.equal(same, halted), "new puzzles begin with the initial states, the others with their own"
+
+
+def test_the_prototype_writes_its_curve(six: Path, tmp_path: Path) -> None:
+    """The picture would have no line, or the share of solved test puzzles would be that of another split."""
+    used = prototype.time.process_time()
+    prototype.train(SudokuPrototype(data=str(six), out=str(tmp_path / "p.json"), cpu_s=used, every_cpu_s=used / 2))
+    result = folders.read_json(tmp_path / "p.json")
+    assert len(result["curve"]) == 2
+    assert 0 <= result["exact"] <= 1
+    assert result["cpu_s"] == result["curve"][-1][0] >= result["curve"][0][0]
+
+
+def test_a_curve_has_the_validation_scores_that_were_written_last(
+    six: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The last points of a curve would be missing, if the process ended before they were read."""
+    lines: list[dict[str, Any]] = [
+        {"kind": "train", "step": 1},
+        {"kind": "val", "exact": 0.5},
+        {"kind": "val", "exact": 0.75},
+    ]
+
+    class Commands:
+        def train(self, preset: str, data: Path, member: Path, *words: str) -> dict[str, float]:
+            member.mkdir()
+            (member / "metrics.jsonl").write_text("\n".join(map(json.dumps, lines)))
+            return {"cpu_s": 7.0}
+
+        def examine(self, member: Path, data: Path) -> dict[str, Any]:
+            return {"exact": 0.7, "exact_interval": [0.6, 0.8], "calls": 8.0}
+
+    monkeypatch.setattr(training, "SUDOKU", Commands())
+    result = training._trained(tmp_path / "trm", six, 0, "trm")
+    assert result["curve"] == [[7.0, 0.5], [7.0, 0.75]]
+    training.draw({"trm": {"0": result}, "hrm": {}, "direct": {}, "prototype": {}}, tmp_path / "a.png")
+    assert (tmp_path / "a.png").read_bytes().startswith(b"\x89PNG")
