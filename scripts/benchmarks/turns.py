@@ -68,7 +68,7 @@ def worker(words: Sequence[str], folder: Path, modules: str = "") -> Iterator[Wo
 
 
 def answer(make: Callable[[], Callable[[], object]], cost: Callable[[Callable[[], object]], float] = cpu_seconds) -> None:
-    """The process of `worker`: prepare by `make`, then work for each line of the input; the answer has the `cost` in CPU s."""
+    """The process of `worker`: prepare by `make`, then work for each line of the input and write the `cost` in CPU s."""
     answers, sys.stdout = sys.stdout, sys.stderr  # libraries print too
     work = make()
     base_mb = _memory_mb("VmRSS")

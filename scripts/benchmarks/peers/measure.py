@@ -7,8 +7,8 @@
     python scripts/benchmark.py peers_panel                        # and peers_job, which need no other packages
 
 The two sides of each comparison work alternately, each in a process of its own (turns.py). Other load on the machine makes
-wall time useless, but changes CPU time less. Without dependencies, since RecTools asks for numpy<2; it fails with pandas 3. Our side
-does not see the folder.
+wall time useless, but changes CPU time less. Packages are installed without dependencies, since RecTools asks for numpy<2;
+it fails with pandas 3. Our side does not see the folder.
 """
 
 import importlib.metadata
@@ -24,6 +24,7 @@ import numpy as np
 from benchmarks.data.measure import in_own_process, market, market_parquet
 from benchmarks.next_item import data as next_item_data
 from benchmarks.peers.run import BATCH, NUM_ROWS
+from benchmarks.process_tree import OPENMP
 from benchmarks.runs import enough
 from benchmarks.timing import SCRIPTS, script, timed
 from benchmarks.turns import compared, worker
@@ -96,21 +97,22 @@ def _beside(
 
 
 def peers_job(rounds: int, num_reviews: int, num_products: int) -> dict[str, Any]:
-    """The generated market, from raw files to scores, by scripts/fit.py and by plain_job.py, one thread each."""
+    """The generated market, from raw files to scores, by scripts/fit.py and by plain_job.py, on all cores.
+
+    The plain script gets the dates of our splits, so that both score the same rows.
+    """
     enough(rounds, 1, what="a median")
     with tempfile.TemporaryDirectory() as scratch:
         folder = Path(scratch)
         reviews, products = in_own_process(market, folder / "raw", num_reviews, num_products, True)
         fit = ("--recipe", "hot_sellers", f"source=[{reviews}]", f"metadata=[{products}]", "time_limit=0", "overwrite=true")
-        commands: dict[str, list[Any]] = {
-            "plain": [sys.executable, PLAIN_JOB, reviews, products, folder / "plain"],
-            "ours": script("fit", *fit, f"out={folder / 'ours'}"),
-        }
-        runs: dict[str, list[dict[str, float]]] = {name: [] for name in commands}
+        runs: dict[str, list[dict[str, float]]] = {"ours": [], "plain": []}
         for number in range(rounds):
-            for name, command in commands.items():
-                runs[name].append(timed(["env", "OMP_WAIT_POLICY=PASSIVE", *command]))
-                print(f"round {number + 1}: {name} {runs[name][-1]}", flush=True)
+            runs["ours"].append(timed([*OPENMP, *script("fit", *fit, f"out={folder / 'ours'}")]))
+            splits = folders.read_manifest(folder / "ours" / "prepared")["splits"]
+            dates = [splits[name]["first_week"] for name in ("validation", "blend", "test")]
+            runs["plain"].append(timed([*OPENMP, sys.executable, PLAIN_JOB, reviews, products, folder / "plain", *dates]))
+            print(f"round {number + 1}: {[(name, each[-1]) for name, each in runs.items()]}", flush=True)
         scores = {"plain": folders.read_json(folder / "plain" / "scores.json"), "ours": _our_scores(folder / "ours")}
     lines = len(PLAIN_JOB.read_text(encoding="utf-8").splitlines())
     return {

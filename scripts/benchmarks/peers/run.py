@@ -180,8 +180,9 @@ def loader(side: str, folder: Path, table: Table | None = None) -> Work:
     torch.set_num_threads(1)
     table = table or Table()
     make = {
-        "ours": _our_batches, "torch": _torch_batches, "torch_whole_batches": _whole_batches, "datasets": _datasets_batches,
-        "datasets_whole_batches": partial(_datasets_batches, whole=True), "torchdata": _torchdata_batches, "grain": _grain_batches,
+        "ours": _our_batches, "torch": _torch_batches, "torch_whole_batches": _whole_batches,
+        "datasets": _datasets_batches, "datasets_whole_batches": partial(_datasets_batches, whole=True),
+        "torchdata": _torchdata_batches, "grain": _grain_batches,
     }[side](table, folder)  # fmt: skip
 
     def epoch() -> int:
@@ -382,8 +383,8 @@ def _rectools(users: list[np.ndarray], num_items: int, work: str) -> Work:
     rows[Columns.Weight], rows[Columns.Datetime] = 1.0, pd.to_datetime(np.arange(len(rows)), unit="s")
     data = Dataset.construct(rows)
     model = SASRecModel(
-        n_blocks=NUM_LAYERS, n_heads=NUM_HEADS, n_factors=WIDTH, dropout_rate=DROPOUT, session_max_len=MAX_LENGTH, loss="BCE",
-        n_negatives=1, recommend_batch_size=USERS_AT_ONCE, recommend_torch_device="cpu",
+        n_blocks=NUM_LAYERS, n_heads=NUM_HEADS, n_factors=WIDTH, dropout_rate=DROPOUT, session_max_len=MAX_LENGTH,
+        loss="BCE", n_negatives=1, recommend_batch_size=USERS_AT_ONCE, recommend_torch_device="cpu",
     )  # fmt: skip
     model._build_model_from_dataset(data)
     network = model.lightning_model
