@@ -129,9 +129,9 @@ def _our_scores(out: Path) -> dict[str, Any]:
 
     from ensemble import predictions
 
-    files = sorted((out / "predictions").glob("*/test.parquet"))
+    files = sorted((out / "predictions").glob("*.test.parquet"))
     read = {"ensemble": predictions.read(out / "ensemble" / "test.parquet")}
-    read |= {file.parent.name: predictions.read(file) for file in files}
+    read |= {file.name.split(".")[0]: predictions.read(file) for file in files}
     scores = {name: float(average_precision_score(test.target, test.prediction)) for name, test in read.items()}
     target = read["ensemble"].target
     return {"rows": len(target), "hot": int(target.sum()), "average_precision": scores}

@@ -9,6 +9,7 @@ benchmark peers_job compares it with scripts/fit.py, so it imports nothing of th
 import json
 import sys
 from pathlib import Path
+from typing import Any
 
 import lightgbm
 import numpy as np
@@ -108,11 +109,13 @@ def features(
         values = growth[keep[:, t], t]
         if len(values):
             hot[:, t] = growth[:, t] > np.sort(values)[::-1][int(TOP * len(values) + 1e-9)]
-    row, t = np.nonzero(keep)
+    row, column = np.nonzero(keep)
     channels = np.pad(np.log1p(np.stack([count, verified, of_category], -1)), ((0, 0), (HISTORY - 1, 0), (0, 0)))
-    series = np.stack([channels[row, t + k] for k in range(HISTORY)], 1).astype(np.float32)
-    table = np.concatenate([np.stack([column[row, t] for column in columns], 1), topics[row, t]], 1).astype(np.float32)
-    return table, series, hot[row, t].astype(int), t + first
+    series = np.stack([channels[row, column + k] for k in range(HISTORY)], 1).astype(np.float32)
+    table = np.concatenate([np.stack([values[row, column] for values in columns], 1), topics[row, column]], 1).astype(
+        np.float32
+    )
+    return table, series, hot[row, column].astype(int), column + first
 
 
 def network(num_inputs: int) -> torch.nn.Sequential:
@@ -160,8 +163,8 @@ def main() -> None:
         for name, begin, end in zip(("train", "validation", "blend", "test"), begins, ends, strict=True)
     }
     train, validation, blend, test = parts.values()
-    sampled = {"n_estimators": 2000, "learning_rate": 0.05, "subsample": 0.8, "colsample_bytree": 0.8}
-    trees = {
+    sampled: dict[str, Any] = {"n_estimators": 2000, "learning_rate": 0.05, "subsample": 0.8, "colsample_bytree": 0.8}
+    trees: dict[str, Any] = {
         "xgboost": xgboost.XGBClassifier(**sampled, max_depth=6, eval_metric="aucpr", early_stopping_rounds=50),
         "lightgbm": lightgbm.LGBMClassifier(**sampled, num_leaves=31, subsample_freq=1, verbose=-1),
     }

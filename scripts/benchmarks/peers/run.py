@@ -55,7 +55,12 @@ def loop(name: str, folder: Path) -> Work:
     model, side = name.split("_")
     recipe, accelerator = overhead.Regression(model), Accelerator(cpu=True)
     recipe.clock = time.process_time
-    train = {"ours": overhead.ours, "plain": overhead.plain, "fabric": fabric_loop, "accelerate": accelerate_loop}[side]
+    trainings: dict[str, Any] = {
+        "ours": overhead.ours,
+        "plain": overhead.plain,
+        "fabric": fabric_loop,
+        "accelerate": accelerate_loop,
+    }
 
     def work() -> float:
         with tempfile.TemporaryDirectory(dir=folder) as out:
@@ -63,7 +68,7 @@ def loop(name: str, folder: Path) -> Work:
                 data="random", out=f"{out}/run", batch_size=recipe.kind.batch_size, max_epochs=1, evaluations_per_epoch=1,
                 log_every=overhead.LOG_EVERY,
             )  # fmt: skip
-            train(recipe, config, accelerator)
+            trainings[side](recipe, config, accelerator)
         times = recipe.times[overhead.WARM_UP_STEPS :]
         return (times[-1] - times[0]) / (len(times) - 1)
 
@@ -86,9 +91,8 @@ def _start(recipe: Any, config: Any) -> tuple[Any, Any, Any, Any]:
     model = recipe.model()
     (optimizer,) = recipe.optimizers(model, config.learning_rate, config.weight_decay)
     order = np.random.default_rng([config.seed, 0]).permutation(len(rows)).tolist()
-    batches: Any = torch.utils.data.DataLoader(
-        _Gathered(rows), config.batch_size, sampler=order, collate_fn=lambda batch: batch
-    )
+    source: Any = _Gathered(rows)
+    batches: Any = torch.utils.data.DataLoader(source, config.batch_size, sampler=order, collate_fn=lambda batch: batch)
     return model, optimizer, torch.optim.lr_scheduler.LambdaLR(optimizer, rate), batches
 
 
@@ -179,11 +183,12 @@ def loader(side: str, folder: Path, table: Table | None = None) -> Work:
 
     torch.set_num_threads(1)
     table = table or Table()
-    make = {
+    makers: dict[str, Any] = {
         "ours": _our_batches, "torch": _torch_batches, "torch_whole_batches": _whole_batches,
         "datasets": _datasets_batches, "datasets_whole_batches": partial(_datasets_batches, whole=True),
         "torchdata": _torchdata_batches, "grain": _grain_batches,
-    }[side](table, folder)  # fmt: skip
+    }  # fmt: skip
+    make = makers[side](table, folder)
 
     def epoch() -> int:
         return sum(len(batch["y"] if isinstance(batch, dict) else batch[1]) for batch in make())
@@ -224,7 +229,7 @@ def _whole_batches(table: Table, folder: Path) -> Callable[[], Iterable[Any]]:
     def batches() -> Iterable[Any]:
         order = torch.randperm(len(table)).numpy()
         chosen = [order[begin : begin + BATCH] for begin in range(0, len(order), BATCH)]
-        return torch.utils.data.DataLoader(Whole(), sampler=chosen, batch_size=None)  # type: ignore[arg-type]
+        return torch.utils.data.DataLoader(Whole(), sampler=chosen, batch_size=None)
 
     return batches
 
@@ -251,9 +256,9 @@ def _torchdata_batches(table: Table, folder: Path) -> Callable[[], Iterable[Any]
     from torchdata import nodes
 
     def batches() -> Iterable[Any]:
-        sampler = torch.utils.data.RandomSampler(table)  # type: ignore[arg-type]
-        rows = nodes.Batcher(nodes.MapStyleWrapper(table, sampler), BATCH, drop_last=False)  # type: ignore[arg-type]
-        return nodes.Loader(nodes.Mapper(rows, torch.utils.data.default_collate))  # type: ignore[no-any-return]
+        sampler = torch.utils.data.RandomSampler(table)
+        rows = nodes.Batcher(nodes.MapStyleWrapper(table, sampler), BATCH, drop_last=False)
+        return nodes.Loader(nodes.Mapper(rows, torch.utils.data.default_collate))
 
     return batches
 
@@ -395,7 +400,7 @@ def _rectools(users: list[np.ndarray], num_items: int, work: str) -> Work:
         batch = model.data_preparator._collate_fn_train([(list(one), [1.0] * len(one), {}) for one in sequences])
 
         def loss_of() -> torch.Tensor:  # as in `training_step`, which also calls the Trainer's `log`
-            return network.loss_calculator(network.get_batch_logits(batch), batch["y"], batch["yw"])  # type: ignore[no-any-return]
+            return network.loss_calculator(network.get_batch_logits(batch), batch["y"], batch["yw"])
 
         return _training(network.torch_model, loss_of)
     model.is_fitted = True
