@@ -8,6 +8,7 @@ import os
 import signal
 import statistics
 import subprocess
+import sys
 import tempfile
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager, suppress
@@ -15,7 +16,7 @@ from pathlib import Path
 from typing import Any
 
 from benchmarks.runs import alternately, by_neighbours
-from benchmarks.timing import reason, script
+from benchmarks.timing import cpu_seconds, reason, script
 from ensemble.errors import UserError
 
 PAGE_MB = 0.004
@@ -64,6 +65,21 @@ def worker(words: Sequence[str], folder: Path, modules: str = "") -> Iterator[Wo
         finally:
             if process.poll() is None:
                 os.killpg(process.pid, signal.SIGTERM)
+
+
+def answer(make: Callable[[], Callable[[], object]], cost: Callable[[Callable[[], object]], float] = cpu_seconds) -> None:
+    """The process of `worker`: prepare by `make`, then work for each line of the input and write the `cost` in CPU s."""
+    answers, sys.stdout = sys.stdout, sys.stderr  # libraries print too
+    work = make()
+    base_mb = _memory_mb("VmRSS")
+    for _ in sys.stdin:
+        cpu_s = cost(work)
+        print(json.dumps({"cpu_s": cpu_s, "peak_mb": _memory_mb("VmHWM") - base_mb}), file=answers, flush=True)
+
+
+def _memory_mb(name: str) -> float:
+    with open("/proc/self/status") as lines:
+        return next(int(line.split()[1]) for line in lines if line.startswith(name)) / 1e3
 
 
 def alone(work: Work, rounds: int) -> dict[str, float]:

@@ -22,7 +22,7 @@ def panel(num_reviews: int, num_products: int, reference: str, reference_python:
     `reference` is build_weekly_dataset_fast.py of LookJohnny/csci653-as01, run by `reference_python`, which has Dask.
     """
     with tempfile.TemporaryDirectory() as scratch:
-        file = _in_own_process(_market_parquet, Path(scratch), num_reviews, num_products)
+        file = in_own_process(market_parquet, Path(scratch), num_reviews, num_products)
         all_features = (f"source=[{file}]", f"out={scratch}/prepared", "panel.num_tokens=0", "overwrite=true")
         commands: dict[str, list[Any]] = {
             "all features": script("prepare_data", *all_features),
@@ -46,13 +46,13 @@ def panel(num_reviews: int, num_products: int, reference: str, reference_python:
     return result
 
 
-def _in_own_process(function: Callable[..., Any], *arguments: Any) -> Any:
+def in_own_process(function: Callable[..., Any], *arguments: Any) -> Any:
     """Call a function in a process of its own: processes that `timed` starts inherit the peak memory of this one."""
     with multiprocessing.get_context("spawn").Pool(1) as pool:
         return pool.apply(function, arguments)
 
 
-def _market(folder: Path, num_reviews: int, num_products: int, with_text: bool) -> tuple[Path, Path]:
+def market(folder: Path, num_reviews: int, num_products: int, with_text: bool) -> tuple[Path, Path]:
     """The files of a generated market."""
     from ensemble.recipes.hot_sellers.market import write_market
     from ensemble.recipes.hot_sellers.settings import MarketConfig
@@ -61,11 +61,11 @@ def _market(folder: Path, num_reviews: int, num_products: int, with_text: bool) 
     return write_market(folder, config, progress=True)
 
 
-def _market_parquet(folder: Path, num_reviews: int, num_products: int) -> Path:
+def market_parquet(folder: Path, num_reviews: int, num_products: int) -> Path:
     """A generated market without text as one Parquet file in the raw schema of 2023."""
     import polars as pl
 
-    lines, _ = _market(folder / "raw", num_reviews, num_products, False)
+    lines, _ = market(folder / "raw", num_reviews, num_products, False)
     file = folder / "reviews.parquet"
     pl.scan_ndjson(lines).sink_parquet(file)
     lines.unlink()
@@ -78,7 +78,7 @@ def memory(num_reviews: int, num_products: int) -> dict[str, Any]:
     for number in (num_reviews // 10, num_reviews):
         products = num_products * number // num_reviews
         with tempfile.TemporaryDirectory() as scratch:
-            files = _in_own_process(_market, Path(scratch) / "raw", number, products, True)
+            files = in_own_process(market, Path(scratch) / "raw", number, products, True)
             words = (f"out={scratch}/prepared", f"source=[{files[0]}]", f"metadata=[{files[1]}]")
             usage = timed(script("prepare_data", *words))
             splits = folders.read_manifest(f"{scratch}/prepared")["splits"]

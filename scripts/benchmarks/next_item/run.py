@@ -7,9 +7,7 @@ with the same calls in the same order.
 """
 
 import importlib
-import json
 import math
-import sys
 import types
 from collections.abc import Callable
 from pathlib import Path
@@ -18,7 +16,7 @@ from typing import Any
 import numpy as np
 
 from benchmarks.next_item.settings import NextItemRun
-from benchmarks.timing import cpu_seconds
+from benchmarks.turns import answer
 
 WIDTH, NUM_LAYERS, NUM_HEADS, DROPOUT = 50, 2, 1, 0.2
 SPAN = 256
@@ -35,17 +33,7 @@ Work = Callable[[], object]
 
 def run(settings: NextItemRun) -> None:
     """Work for each line of the standard input, and write CPU seconds and peak memory to the standard output."""
-    answers, sys.stdout = sys.stdout, sys.stderr  # the references print too
-    work = WORKS[settings.side, settings.work](settings)
-    base_mb = _memory_mb("VmRSS")
-    for _ in sys.stdin:
-        cpu_s = cpu_seconds(work)
-        print(json.dumps({"cpu_s": cpu_s, "peak_mb": _memory_mb("VmHWM") - base_mb}), file=answers, flush=True)
-
-
-def _memory_mb(name: str) -> float:
-    with open("/proc/self/status") as lines:
-        return next(int(line.split()[1]) for line in lines if line.startswith(name)) / 1e3
+    answer(lambda: WORKS[settings.side, settings.work](settings))
 
 
 # ------------------------------------------------------------------------------------------------------------------ ours

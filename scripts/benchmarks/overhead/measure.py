@@ -94,6 +94,7 @@ class Regression:
         size = self.kind.batch_size
         self.splits = {"train": RegressionRows(size * self.kind.num_steps, shape), "validation": RegressionRows(size, shape)}
         self.times: list[float] = []
+        self.clock = time.perf_counter
 
     def rows(self, split: str) -> RegressionRows:
         return self.splits[split]
@@ -104,7 +105,7 @@ class Regression:
     def optimizers(self, model: torch.nn.Module, learning_rate: float, weight_decay: float) -> list[torch.optim.Optimizer]:
         optimizer = torch.optim.AdamW(model.parameters(), lr=learning_rate, weight_decay=weight_decay, fused=True)
         self.times = []
-        optimizer.register_step_post_hook(lambda *_: self.times.append(time.perf_counter()))
+        optimizer.register_step_post_hook(lambda *_: self.times.append(self.clock()))
         return [optimizer]
 
     def step(self, model: torch.nn.Module, batch: Batch, state: Any) -> tuple[torch.Tensor, torch.Tensor, Any]:

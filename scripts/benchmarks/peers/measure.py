@@ -1,0 +1,137 @@
+"""This project beside other public libraries, each with the same work; CPU seconds of one thread.
+
+    pip install --no-deps --target ../peers lightning-fabric lightning-utilities grain etils array-record \
+        recbole texttable tabulate colorama thop rectools pytorch-lightning torchmetrics implicit fastrlock typeguard \
+        importlib_resources zipp portpicker 'pandas<3' pytz
+    python scripts/benchmark.py peers_loop packages=../peers       # then peers_loader and peers_next_item
+    python scripts/benchmark.py peers_panel                        # and peers_job, which need no other packages
+
+The two sides of each comparison work alternately, each in a process of its own (turns.py). Other load on the machine makes
+wall time useless, but changes CPU time less. Packages are installed without dependencies, since RecTools asks for numpy<2;
+it fails with pandas 3. Our side does not see the folder.
+"""
+
+import importlib.metadata
+import statistics
+import sys
+import tempfile
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from benchmarks.data.measure import in_own_process, market, market_parquet
+from benchmarks.next_item import data as next_item_data
+from benchmarks.peers.run import BATCH, NUM_ROWS
+from benchmarks.process_tree import OPENMP
+from benchmarks.runs import enough
+from benchmarks.timing import SCRIPTS, script, timed
+from benchmarks.turns import compared, worker
+from ensemble import folders
+from ensemble.errors import UserError
+
+LOOPS = ("plain", "fabric", "accelerate")
+LOADERS = ("torch", "torch_whole_batches", "datasets", "datasets_whole_batches", "torchdata", "grain")
+PLAIN_JOB = SCRIPTS / "benchmarks" / "peers" / "plain_job.py"
+
+
+def peers_loop(rounds: int, packages: str) -> dict[str, Any]:
+    """CPU seconds of a training step on one rank, without the start and the first steps."""
+    others = {f"{model}_{loop}": f"{model}_ours" for model in ("mlp", "transformer") for loop in LOOPS}
+    with tempfile.TemporaryDirectory() as scratch:
+        return _beside("loop", others, rounds, packages, ("lightning-fabric", "accelerate", "torch"), Path(scratch))
+
+
+def peers_loader(rounds: int, packages: str) -> dict[str, Any]:
+    """CPU seconds of `NUM_ROWS` shuffled rows of 33 numbers in batches of `BATCH`."""
+    others = dict.fromkeys(LOADERS, "ours")
+    names = ("torch", "datasets", "torchdata", "grain")
+    with tempfile.TemporaryDirectory() as scratch:
+        results = _beside("loader", others, rounds, packages, names, Path(scratch))
+    for figures in results["comparisons"].values():
+        for side in ("reference", "ours"):
+            figures[side]["rows_per_cpu_s"] = round(NUM_ROWS / figures[side]["cpu_s"])
+    return {"rows": NUM_ROWS, "batch_size": BATCH, **results}
+
+
+def peers_next_item(rounds: int, packages: str, num_users: int) -> dict[str, Any]:
+    """CPU seconds and memory of SASRec: a step on 128 sequences of up to 200 items, and ranking all items for 512 users."""
+    others = {f"{work}_{side}": f"{work}_ours" for work in ("step", "rank") for side in ("recbole", "rectools")}
+    with tempfile.TemporaryDirectory() as scratch:
+        folder = Path(scratch) / "movielens"
+        generator = np.random.default_rng(0)
+        lengths = next_item_data.movielens_lengths(num_users, generator)
+        num_items = round(3416 * num_users / 6040)
+        next_item_data.write(folder, lengths, num_items, generator)
+        results = _beside("next_item", others, rounds, packages, ("recbole", "rectools", "torch"), folder)
+    return {"users": num_users, "items": num_items, "interactions": int(lengths.sum()), **results}
+
+
+def peers_panel(rounds: int, num_reviews: int, num_products: int) -> dict[str, Any]:
+    """CPU seconds and memory from a Parquet file of reviews to a Parquet file of the panel."""
+    with tempfile.TemporaryDirectory() as scratch:
+        in_own_process(market_parquet, Path(scratch), num_reviews, num_products)
+        results = _beside("panel", {"pandas": "ours"}, rounds, "", ("pandas", "polars"), Path(scratch))
+    return {"reviews": num_reviews, "products": num_products, **results}
+
+
+def _beside(
+    area: str, others: Mapping[str, str], rounds: int, packages: str, distributions: tuple[str, ...], folder: Path
+) -> dict[str, Any]:
+    """For each other side, by its name, `compared` with the side of ours; and the versions of the packages."""
+    enough(rounds, 2)
+    paths = [str(Path(packages).resolve())] if packages else []
+    found = {item.name.lower(): item.version for item in importlib.metadata.distributions(path=[*sys.path, *paths])}
+    if missing := [name for name in distributions if name not in found]:
+        raise UserError(
+            f"packages={packages} has no {', '.join(missing)}: install them as described in benchmarks/peers/measure.py"
+        )
+    results: dict[str, Any] = {}
+    for other, ours in others.items():
+        words = [["peers-run", f"folder={folder}", f"work={area}.{side}"] for side in (other, ours)]
+        with worker(words[0], folder, *paths) as first, worker(words[1], folder) as second:
+            results[other] = compared(first, second, rounds, warm_up=True)
+        print(f"{other}: {results[other]}", flush=True)
+    return {"threads": 1, "peers": {name: found[name] for name in distributions}, "comparisons": results}
+
+
+def peers_job(rounds: int, num_reviews: int, num_products: int) -> dict[str, Any]:
+    """The generated market, from raw files to scores, by scripts/fit.py and by plain_job.py, on all cores.
+
+    The plain script gets the dates of our splits, so that both score the same rows.
+    """
+    enough(rounds, 1, what="a median")
+    with tempfile.TemporaryDirectory() as scratch:
+        folder = Path(scratch)
+        reviews, products = in_own_process(market, folder / "raw", num_reviews, num_products, True)
+        fit = ("--recipe", "hot_sellers", f"source=[{reviews}]", f"metadata=[{products}]", "time_limit=0", "overwrite=true")
+        runs: dict[str, list[dict[str, float]]] = {"ours": [], "plain": []}
+        for number in range(rounds):
+            runs["ours"].append(timed([*OPENMP, *script("fit", *fit, f"out={folder / 'ours'}")]))
+            splits = folders.read_manifest(folder / "ours" / "prepared")["splits"]
+            dates = [splits[name]["first_week"] for name in ("validation", "blend", "test")]
+            runs["plain"].append(timed([*OPENMP, sys.executable, PLAIN_JOB, reviews, products, folder / "plain", *dates]))
+            print(f"round {number + 1}: {[(name, each[-1]) for name, each in runs.items()]}", flush=True)
+        scores = {"plain": folders.read_json(folder / "plain" / "scores.json"), "ours": _our_scores(folder / "ours")}
+    lines = len(PLAIN_JOB.read_text(encoding="utf-8").splitlines())
+    return {
+        "reviews": num_reviews, "products": num_products, "lines_of_plain_script": lines, "runs": runs,
+        "median_wall_s": {name: statistics.median(run["wall_s"] for run in each) for name, each in runs.items()},
+        "median_cpu_s": {name: statistics.median(run["cpu_s"] for run in each) for name, each in runs.items()},
+        "test": scores,
+    }  # fmt: skip
+
+
+def _our_scores(out: Path) -> dict[str, Any]:
+    """The rows of test, and the average precision of the ensemble and of each member."""
+    from sklearn.metrics import average_precision_score
+
+    from ensemble import predictions
+
+    files = sorted((out / "predictions").glob("*.test.parquet"))
+    read = {"ensemble": predictions.read(out / "ensemble" / "test.parquet")}
+    read |= {file.name.split(".")[0]: predictions.read(file) for file in files}
+    scores = {name: float(average_precision_score(test.target, test.prediction)) for name, test in read.items()}
+    target = read["ensemble"].target
+    return {"rows": len(target), "hot": int(target.sum()), "average_precision": scores}
