@@ -61,6 +61,7 @@ MEASURED = {
     "emulator_lorenz96": (*EMULATOR, "ensemble/neural"),
     "emulator_skill": (*EMULATOR, "ensemble/neural", *TREES, *JOINING),
     "emulator_throughput": (*EMULATOR, "ensemble/neural"),
+    "growth": (*PREPARE, *NEURAL, *TREES, "ensemble/recipes/table", f"{BENCHMARKS}/growth"),
     "help_times": ("scripts/*.py", "ensemble/configuration.py", "ensemble/recipe.py", "ensemble/errors.py"),
     "knobs": (*NEURAL, f"{BENCHMARKS}/knobs"),
     "loader": (*NEURAL, f"{BENCHMARKS}/data"),
