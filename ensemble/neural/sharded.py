@@ -14,7 +14,8 @@ This module is imported only where weights are sharded, since the import takes h
 
 import warnings
 from collections.abc import Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from contextlib import ExitStack, contextmanager
+from datetime import timedelta
 from pathlib import Path
 from typing import Any, cast
 
@@ -23,6 +24,7 @@ from torch.distributed import checkpoint as distributed_checkpoint
 from torch.distributed.fsdp import FSDPModule
 from torch.distributed.tensor import DTensor
 
+from ensemble import folders
 from ensemble.errors import UserError
 from ensemble.neural import checkpoint
 from ensemble.neural.accelerator import Accelerator
@@ -58,23 +60,34 @@ def reshard(model: torch.nn.Module) -> None:
             module.reshard()
 
 
-def save(
-    folder: Path, model: torch.nn.Module, optimizers: Sequence[torch.optim.Optimizer], extra: Tensors
-) -> list[dict[str, Any]]:
-    """Write and sync weights, optimizers and `extra` tensors; returns the JSON part of each optimizer's state.
+def writers(timeout_s: float) -> Any:
+    """The process group in which threads of the ranks write checkpoints, beside the one of the training; collective."""
+    return torch.distributed.new_group(backend="gloo", timeout=timedelta(seconds=timeout_s))
 
-    Collective: all ranks call it with the same existing folder, and return or raise together. `extra` (the moving average)
-    is sharded as the weights are. A tensor that every rank holds completely is written once.
+
+def write(folder: Path, shards: Tensors, description: dict[str, Any], state: Tensors, group: Any) -> None:
+    """Write `shards` of every rank, and state.json and state.safetensors of the main process, as one checkpoint.
+
+    Collective in `group`, in any thread. `shards` are on the CPU; a tensor that every rank holds completely is written once.
+    The folder gets its name when all ranks have written. An error of writing shards is raised on every rank, one of the main
+    process after that only there.
     """
-    tensors, descriptions = {**model.state_dict(), **extra}, []
-    for number, optimizer in enumerate(optimizers):
-        optimizer_tensors, description = checkpoint.flatten_optimizer(optimizer, f"optimizer{number}")
-        tensors |= optimizer_tensors
-        descriptions.append(description)
-    writer = distributed_checkpoint.HuggingFaceStorageWriter(str(folder), save_distributed=True)
-    with _first_failure():
-        distributed_checkpoint.save(tensors, storage_writer=writer)
-    return descriptions
+    with checkpoint.report_write_errors(folder), ExitStack() as stack:
+        scratch: Any = None
+        if is_main := torch.distributed.get_rank(group) == 0:
+            try:
+                scratch = stack.enter_context(folders.new_folder(folder, True, "checkpoint"))
+            except UserError as error:
+                scratch = error
+        received = [scratch]
+        torch.distributed.broadcast_object_list(received, group=group, group_src=0)
+        if isinstance(received[0], UserError):
+            raise received[0]
+        writer = distributed_checkpoint.HuggingFaceStorageWriter(str(received[0]), save_distributed=True)
+        with _first_failure():
+            distributed_checkpoint.save(shards, storage_writer=writer, process_group=group)
+        if is_main:
+            checkpoint.write_files(scratch, description, {"state": state})
 
 
 def load(
@@ -84,7 +97,7 @@ def load(
     extra: Tensors,
     descriptions: Sequence[dict[str, Any]],
 ) -> None:
-    """Fill model, optimizers and `extra` from a checkpoint with any sharding; `descriptions` are those that `save` returned.
+    """Fill model, optimizers and `extra` from a checkpoint with any sharding; `descriptions` are the optimizers' JSON.
 
     Collective. `extra` tensors that the checkpoint lacks do not change. `UserError` if it holds another model. The caller
     verifies the checksums.
