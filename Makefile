@@ -88,7 +88,7 @@ figures: $(VENV)/installed
 	$(BIN)/python scripts/benchmark.py figures
 
 bench: $(VENV)/installed
-	for figure in help_times startup counts checkpoints loader overhead scaling knobs threads trees seeds real panel memory; do $(BIN)/python scripts/benchmark.py $$figure || exit; done
+	for figure in help_times startup counts checkpoints checkpoints_sharded loader overhead scaling knobs threads trees seeds real panel memory growth; do $(BIN)/python scripts/benchmark.py $$figure || exit; done
 
 pains: $(VENV)/installed-dev
 	$(BIN)/python scripts/benchmark.py pains

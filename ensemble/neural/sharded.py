@@ -12,6 +12,7 @@ checkpoint of either kind can be loaded into a model of the other. (The default 
 This module is imported only where weights are sharded, since the import takes half a second.
 """
 
+import json
 import warnings
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager
@@ -20,12 +21,15 @@ from pathlib import Path
 from typing import Any, cast
 
 import torch
+from safetensors.torch import save_file
 from torch.distributed import checkpoint as distributed_checkpoint
+from torch.distributed.checkpoint.planner import SavePlan, SavePlanner
+from torch.distributed.checkpoint.storage import WriteResult
 from torch.distributed.fsdp import FSDPModule
 from torch.distributed.tensor import DTensor
 
 from ensemble import folders
-from ensemble.errors import UserError
+from ensemble.errors import UserError, alike_on_all_ranks
 from ensemble.neural import checkpoint
 from ensemble.neural.accelerator import Accelerator
 from ensemble.neural.checkpoint import Tensors
@@ -81,11 +85,10 @@ def write(folder: Path, shards: Tensors, description: dict[str, Any], state: Ten
                 scratch = error
         received = [scratch]
         torch.distributed.broadcast_object_list(received, group=group, group_src=0)
-        if isinstance(received[0], UserError):
-            raise received[0]
-        writer = distributed_checkpoint.HuggingFaceStorageWriter(str(received[0]), save_distributed=True)
-        with _first_failure():
-            distributed_checkpoint.save(shards, storage_writer=writer, process_group=group)
+        with alike_on_all_ranks(), _first_failure():
+            if isinstance(received[0], UserError):
+                raise received[0]
+            distributed_checkpoint.save(shards, storage_writer=_Writer(received[0], folder), process_group=group)
         if is_main:
             checkpoint.write_files(scratch, description, {"state": state})
 
@@ -139,6 +142,29 @@ def gather(tensors: Tensors) -> Tensors:
         if is_main:
             gathered[name] = full.detach().to("cpu", copy=True).contiguous()
     return gathered
+
+
+class _Writer(distributed_checkpoint.HuggingFaceStorageWriter):
+    """Writes a rank's file as its base class does, which copies the shards once more, and holds Python's lock meanwhile."""
+
+    def __init__(self, scratch: Path, folder: Path):
+        super().__init__(str(scratch), save_distributed=True)
+        self._scratch, self._folder = scratch, folder
+
+    def write_data(self, plan: SavePlan, planner: SavePlanner) -> torch.futures.Future[list[WriteResult]]:
+        shards, offsets = {}, {}
+        for item in plan.items:
+            assert item.tensor_data
+            shards[item.index.fqn] = cast(torch.Tensor, planner.resolve_data(item))
+            offsets[item.index.fqn] = {"saved_offsets": item.tensor_data.chunk.offsets}
+        if shards:
+            file = self._scratch / f"shard-{plan.storage_data['shard_index']:05d}-model-00001-of-00001.safetensors"
+            with checkpoint.report_write_errors(self._folder):
+                save_file(shards, file, {"DCP_SHARDING_INFO": json.dumps(offsets), "DCP_VERSION": "1.0", "format": "pt"})
+                folders.sync(file)
+        done: torch.futures.Future[list[WriteResult]] = torch.futures.Future()
+        done.set_result([])
+        return done
 
 
 @contextmanager

@@ -144,16 +144,17 @@ def main() -> None:
             writer.submit(trainer.write(step_folder(out, 1)))
             writer.wait()
             if accelerator.process_index == 1:
-                if command == "fail":
-                    signal.signal(signal.SIGXFSZ, signal.SIG_IGN)
+                if command == "die":
+                    signal.signal(signal.SIGXFSZ, signal.SIG_DFL)  # Python ignores it
                 resource.setrlimit(resource.RLIMIT_CORE, (0, 0))
-                resource.setrlimit(resource.RLIMIT_FSIZE, (100, 100))  # a longer file kills the process, or is an error
+                resource.setrlimit(resource.RLIMIT_FSIZE, (3000, 3000))  # less than the shards
             writer.submit(trainer.write(step_folder(out, 2)))
             writer.submit(trainer.write(step_folder(out, 3)))
-            try:
-                writer.wait()
-            except UserError as error:
-                print(f"rank {accelerator.process_index}: {error}", file=sys.stderr)
+            for _ in range(2):
+                try:
+                    writer.wait()
+                except UserError as error:
+                    print(f"rank {accelerator.process_index}: {error}", file=sys.stderr)
         if command == "train":
             trained = threading.Event()
             writer.submit(partial(wait_for, trained))  # so that each tensor has changed before it is written

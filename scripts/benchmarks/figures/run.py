@@ -54,6 +54,7 @@ NEXT_ITEM = ("ensemble/recipes/next_item", "ensemble/neural")
 MEASURED = {
     "autogluon": (*PREPARE, *NEURAL, *TREES, *JOINING, f"{BENCHMARKS}/autogluon"),
     "checkpoints": ("ensemble/neural", f"{BENCHMARKS}/checkpoints"),
+    "checkpoints_sharded": ("ensemble/neural", f"{BENCHMARKS}/checkpoints"),
     "counts": ("scripts/*.py", *PREPARE, *NEURAL, *TREES, *JOINING, "ensemble/report", f"{BENCHMARKS}/counts"),
     "emulator_cpp": ("ensemble/recipes/emulator", f"{BENCHMARKS}/emulator_physics"),
     "emulator_dapper": ("ensemble/recipes/emulator", f"{BENCHMARKS}/emulator_physics"),
