@@ -1,7 +1,7 @@
 """Checkpoints of weights that are sharded over ranks (FSDP2): every rank writes and reads its own shards.
 
 `distributed_type: FSDP` in the accelerate YAML makes each parameter a DTensor, of which a rank holds some rows; moments and
-moving averages are sharded in the same way. torch.distributed.checkpoint writes them as safetensors, one file per rank,
+moving averages are sharded in the same way. A thread of each rank writes copies of them as safetensors, one file per rank,
 
     shard-00001-model-00001-of-00001.safetensors …
 
