@@ -89,7 +89,7 @@ figures: $(VENV)/installed
 	$(BIN)/python scripts/benchmark.py figures
 
 bench: $(VENV)/installed
-	for figure in help_times startup counts checkpoints loader overhead roofline scaling knobs threads trees seeds real panel memory; do $(BIN)/python scripts/benchmark.py $$figure || exit; done
+	for figure in help_times startup counts checkpoints checkpoints_sharded loader overhead roofline scaling knobs threads trees seeds real panel memory growth; do $(BIN)/python scripts/benchmark.py $$figure || exit; done
 
 bench-gpu: $(VENV)/installed
 	$(BIN)/python scripts/benchmark.py gpu

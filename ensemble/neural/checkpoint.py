@@ -145,6 +145,11 @@ class BackgroundWriter(AbstractContextManager["BackgroundWriter"]):
             self.wait()
 
 
+def cpu_copies(tensors: Tensors) -> Tensors:
+    """Copies on the CPU; of a sharded tensor, this rank's part."""
+    return {name: tensor.detach().to("cpu", copy=True).contiguous() for name, tensor in tensors.items()}
+
+
 def flatten_optimizer(optimizer: torch.optim.Optimizer, prefix: str) -> tuple[Tensors, dict[str, Any]]:
     """An optimizer's state as named tensors and JSON; `restore_optimizer` is the inverse."""
     state = optimizer.state_dict()

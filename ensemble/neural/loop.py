@@ -199,7 +199,7 @@ def evaluate(run: Training) -> None:
 
 
 def save(run: Training) -> None:
-    """Write a checkpoint to resume from: the state is copied now and written in the background, unless it is sharded."""
+    """Write a checkpoint to resume from: the state is copied now, and written in the background."""
     state, progress, writer = run.state, run.progress, run.writer
     if progress.step % run.checkpoint_steps == 0:
         progress.rollback_step = progress.step
@@ -207,8 +207,7 @@ def save(run: Training) -> None:
     folder = checkpoint.step_folder(run.out, progress.step)
     is_main = run.accelerator.is_main_process
     if state.is_sharded:
-        writer.wait()
-        state.write_sharded(folder, run.description)
+        writer.submit(state.sharded_write(folder, run.description))
     else:
         weights, (tensors, description) = state.weights(), state.snapshot()
         if is_main:

@@ -186,7 +186,8 @@ def _make_state(
     model, *prepared = accelerator.prepare(model, *optimizers)
     speed.disable_buffer_sync(model)
     # Accelerate's wrapper searches for a library at every step; `TrainingState` does the rest of its work
-    return flops, TrainingState(model, [wrapper.optimizer for wrapper in prepared], config.ema_decay, accelerator)
+    bare = [wrapper.optimizer for wrapper in prepared]
+    return flops, TrainingState(model, bare, config.ema_decay, accelerator, config.timeout_s)
 
 
 def _fit_micro_batch(

@@ -1,7 +1,7 @@
 """Checkpoints of weights that are sharded over ranks (FSDP2): every rank writes and reads its own shards.
 
 `distributed_type: FSDP` in the accelerate YAML makes each parameter a DTensor, of which a rank holds some rows; moments and
-moving averages are sharded in the same way. torch.distributed.checkpoint writes them as safetensors, one file per rank,
+moving averages are sharded in the same way. A thread of each rank writes copies of them as safetensors, one file per rank,
 
     shard-00001-model-00001-of-00001.safetensors …
 
@@ -12,18 +12,24 @@ checkpoint of either kind can be loaded into a model of the other. (The default 
 This module is imported only where weights are sharded, since the import takes half a second.
 """
 
+import json
 import warnings
 from collections.abc import Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from contextlib import ExitStack, contextmanager
+from datetime import timedelta
 from pathlib import Path
 from typing import Any, cast
 
 import torch
+from safetensors.torch import save_file
 from torch.distributed import checkpoint as distributed_checkpoint
+from torch.distributed.checkpoint.planner import SavePlan, SavePlanner
+from torch.distributed.checkpoint.storage import WriteResult
 from torch.distributed.fsdp import FSDPModule
 from torch.distributed.tensor import DTensor
 
-from ensemble.errors import UserError
+from ensemble import folders
+from ensemble.errors import UserError, alike_on_all_ranks
 from ensemble.neural import checkpoint
 from ensemble.neural.accelerator import Accelerator
 from ensemble.neural.checkpoint import Tensors
@@ -58,23 +64,33 @@ def reshard(model: torch.nn.Module) -> None:
             module.reshard()
 
 
-def save(
-    folder: Path, model: torch.nn.Module, optimizers: Sequence[torch.optim.Optimizer], extra: Tensors
-) -> list[dict[str, Any]]:
-    """Write and sync weights, optimizers and `extra` tensors; returns the JSON part of each optimizer's state.
+def writers(timeout_s: float) -> Any:
+    """The process group in which threads of the ranks write checkpoints, beside the one of the training; collective."""
+    return torch.distributed.new_group(backend="gloo", timeout=timedelta(seconds=timeout_s))
 
-    Collective: all ranks call it with the same existing folder, and return or raise together. `extra` (the moving average)
-    is sharded as the weights are. A tensor that every rank holds completely is written once.
+
+def write(folder: Path, shards: Tensors, description: dict[str, Any], state: Tensors, group: Any) -> None:
+    """Write `shards` of every rank, and state.json and state.safetensors of the main process, as one checkpoint.
+
+    Collective in `group`, in any thread. `shards` are on the CPU; a tensor that every rank holds completely is written once.
+    The folder gets its name when all ranks have written. An error of writing shards is raised on every rank, one of the main
+    process after that only there.
     """
-    tensors, descriptions = {**model.state_dict(), **extra}, []
-    for number, optimizer in enumerate(optimizers):
-        optimizer_tensors, description = checkpoint.flatten_optimizer(optimizer, f"optimizer{number}")
-        tensors |= optimizer_tensors
-        descriptions.append(description)
-    writer = distributed_checkpoint.HuggingFaceStorageWriter(str(folder), save_distributed=True)
-    with _first_failure():
-        distributed_checkpoint.save(tensors, storage_writer=writer)
-    return descriptions
+    with checkpoint.report_write_errors(folder), ExitStack() as stack:
+        scratch: Any = None
+        if is_main := torch.distributed.get_rank(group) == 0:
+            try:
+                scratch = stack.enter_context(folders.new_folder(folder, True, "checkpoint"))
+            except UserError as error:
+                scratch = error
+        received = [scratch]
+        torch.distributed.broadcast_object_list(received, group=group, group_src=0)
+        with alike_on_all_ranks(), _first_failure():
+            if isinstance(received[0], UserError):
+                raise received[0]
+            distributed_checkpoint.save(shards, storage_writer=_Writer(received[0], folder), process_group=group)
+        if is_main:
+            checkpoint.write_files(scratch, description, {"state": state})
 
 
 def load(
@@ -84,7 +100,7 @@ def load(
     extra: Tensors,
     descriptions: Sequence[dict[str, Any]],
 ) -> None:
-    """Fill model, optimizers and `extra` from a checkpoint with any sharding; `descriptions` are those that `save` returned.
+    """Fill model, optimizers and `extra` from a checkpoint with any sharding; `descriptions` are the optimizers' JSON.
 
     Collective. `extra` tensors that the checkpoint lacks do not change. `UserError` if it holds another model. The caller
     verifies the checksums.
@@ -126,6 +142,29 @@ def gather(tensors: Tensors) -> Tensors:
         if is_main:
             gathered[name] = full.detach().to("cpu", copy=True).contiguous()
     return gathered
+
+
+class _Writer(distributed_checkpoint.HuggingFaceStorageWriter):
+    """Writes a rank's file as its base class does, which copies the shards once more, and holds Python's lock meanwhile."""
+
+    def __init__(self, scratch: Path, folder: Path):
+        super().__init__(str(scratch), save_distributed=True)
+        self._scratch, self._folder = scratch, folder
+
+    def write_data(self, plan: SavePlan, planner: SavePlanner) -> torch.futures.Future[list[WriteResult]]:
+        shards, offsets = {}, {}
+        for item in plan.items:
+            assert item.tensor_data
+            shards[item.index.fqn] = cast(torch.Tensor, planner.resolve_data(item))
+            offsets[item.index.fqn] = {"saved_offsets": item.tensor_data.chunk.offsets}
+        if shards:
+            file = self._scratch / f"shard-{plan.storage_data['shard_index']:05d}-model-00001-of-00001.safetensors"
+            with checkpoint.report_write_errors(self._folder):
+                save_file(shards, file, {"DCP_SHARDING_INFO": json.dumps(offsets), "DCP_VERSION": "1.0", "format": "pt"})
+                folders.sync(file)
+        done: torch.futures.Future[list[WriteResult]] = torch.futures.Future()
+        done.set_result([])
+        return done
 
 
 @contextmanager

@@ -1,13 +1,14 @@
 """The state of a training, and how it is saved in and restored from a checkpoint."""
 
 import dataclasses
+from collections.abc import Callable
 from contextlib import AbstractContextManager, nullcontext
+from functools import partial
 from pathlib import Path
 from typing import Any
 
 import torch
 
-from ensemble import folders
 from ensemble.errors import UserError
 from ensemble.neural import checkpoint, launch
 from ensemble.neural.accelerator import Accelerator
@@ -46,7 +47,8 @@ class Progress:
 class TrainingState:
     """Model, optimizers, loss scaler, moving average, carried state and progress of one rank.
 
-    The initial learning rates of the optimizers are the peak rates of the schedule.
+    The initial learning rates of the optimizers are the peak rates of the schedule. Collective; `timeout_s` is for the
+    writing of sharded checkpoints.
     """
 
     def __init__(
@@ -55,6 +57,7 @@ class TrainingState:
         optimizers: list[torch.optim.Optimizer],
         ema_decay: float,
         accelerator: Accelerator,
+        timeout_s: float,
     ):
         self.model = model
         self.optimizers = optimizers
@@ -63,7 +66,11 @@ class TrainingState:
         self.carry = Carry()
         self._saved_carry: Tensors = {}
         self.progress = Progress(ranks=accelerator.num_processes)
-        self.is_sharded = launch.is_sharded(accelerator)
+        if is_sharded := launch.is_sharded(accelerator):
+            from ensemble.neural import sharded
+
+            self._writers = sharded.writers(timeout_s)
+        self.is_sharded = is_sharded
         self._accelerator = accelerator
         self._parameters = [parameter for parameter in model.parameters() if parameter.requires_grad]
         self._peak_rates = [[group["lr"] for group in optimizer.param_groups] for optimizer in optimizers]
@@ -113,53 +120,42 @@ class TrainingState:
             from ensemble.neural import sharded
 
             return sharded.gather(weights)
-        return _cpu_copies(weights) if self._accelerator.is_main_process else {}
+        return checkpoint.cpu_copies(weights) if self._accelerator.is_main_process else {}
 
     def snapshot(self) -> tuple[Tensors, dict[str, Any]]:
         """The tensors and the JSON of a checkpoint, without the weights: copies on the main process; collective.
 
-        For sharded weights, the tensors of optimizers and moving average are not included; `write_sharded` writes them.
+        For sharded weights, the tensors of optimizers and moving average are not included; `sharded_write` copies them.
         """
         from accelerate.utils import gather_object
 
         random_states = {"random.cpu": torch.get_rng_state()}
         if self._accelerator.device.type == "cuda":
             random_states["random.cuda"] = torch.cuda.get_rng_state(self._accelerator.device)
-        ranks = gather_object([(random_states, _cpu_copies(self.carry.tensors()))])
+        ranks = gather_object([(random_states, checkpoint.cpu_copies(self.carry.tensors()))])
         if not self._accelerator.is_main_process:
             return {}, {}
         tensors: Tensors = {}
         for rank, (random_states, carried) in enumerate(ranks):
             tensors |= {f"rank{rank}.{name}": tensor for name, tensor in random_states.items()}
             tensors |= {f"carry.{name}": tensor for name, tensor in carried.items()}
-        optimizers = []
+        moments, optimizers = self._moments()
         if not self.is_sharded:
-            tensors |= self._averages()
-            for number, optimizer in enumerate(self.optimizers):
-                optimizer_tensors, description = checkpoint.flatten_optimizer(optimizer, f"optimizer{number}")
-                tensors |= optimizer_tensors
-                optimizers.append(description)
-        return _cpu_copies(tensors), {
+            tensors |= moments
+        return checkpoint.cpu_copies(tensors), {
             "progress": dataclasses.asdict(self.progress),
             "optimizers": optimizers,
             "has_average": self.average is not None,
             "scaler": self.scaler.state_dict() if self.scaler else {},
         }
 
-    def write_sharded(self, folder: Path, run_description: dict[str, Any]) -> None:
-        """Write a checkpoint to which every rank writes its own shards; collective, not in the background."""
+    def sharded_write(self, folder: Path, run_description: dict[str, Any]) -> Callable[[], None]:
+        """Copy this rank's shards; the result writes the checkpoint. Collective: all ranks call both, in the same order."""
         from ensemble.neural import sharded
 
-        is_main = self._accelerator.is_main_process
-        new_folder = folders.new_folder(folder, True, "checkpoint") if is_main else nullcontext()
-        with checkpoint.report_write_errors(folder), new_folder as scratch:
-            scratch = launch.from_main_process(self._accelerator, scratch)
-            optimizers = sharded.save(scratch, self._unwrapped(), self.optimizers, self._averages())
-            tensors, state = self.snapshot()
-            if is_main:
-                description = {**run_description, **state, "optimizers": optimizers}
-                checkpoint.write_files(scratch, description, {"state": tensors})
-        self._accelerator.wait_for_everyone()
+        tensors, description = self.snapshot()
+        shards = checkpoint.cpu_copies({**self._unwrapped().state_dict(), **self._moments()[0]})
+        return partial(sharded.write, folder, shards, {**run_description, **description}, tensors, self._writers)
 
     def restore(self, folder: Path, num_ranks: int, seed: int, override: bool) -> None:
         """Restore everything but the carried state (see `restore_carry`) from a checkpoint.
@@ -216,13 +212,18 @@ class TrainingState:
     def _unwrapped(self) -> torch.nn.Module:
         return self._accelerator.unwrap_model(self.model, keep_torch_compile=False)
 
+    def _moments(self) -> tuple[Tensors, list[dict[str, Any]]]:
+        """The tensors of moving average and optimizers, not copied, and the JSON of each optimizer."""
+        tensors, descriptions = self._averages(), []
+        for number, optimizer in enumerate(self.optimizers):
+            optimizer_tensors, description = checkpoint.flatten_optimizer(optimizer, f"optimizer{number}")
+            tensors |= optimizer_tensors
+            descriptions.append(description)
+        return tensors, descriptions
+
     def _averages(self) -> Tensors:
         averages = self.average.average if self.average else []
         return {f"average.{number}": tensor for number, tensor in enumerate(averages)}
-
-
-def _cpu_copies(tensors: Tensors) -> Tensors:
-    return {name: tensor.detach().to("cpu", copy=True).contiguous() for name, tensor in tensors.items()}
 
 
 def _with_prefix(prefix: str, tensors: Tensors) -> Tensors:

@@ -2,17 +2,22 @@
 
 sharded_worker.py train OUT [CHECKPOINT]    six steps, a checkpoint after the third, or the three after a checkpoint
 sharded_worker.py read OUT CHECKPOINT…
+sharded_worker.py fail|die OUT              a checkpoint, and two that rank 1 cannot write, or dies of
 """
 
 import json
 import resource
 import signal
 import sys
+import threading
+from collections.abc import Callable
 from contextlib import nullcontext
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from ensemble import errors
+from ensemble.errors import UserError
 from ensemble.neural import launch
 
 if TYPE_CHECKING:
@@ -29,6 +34,7 @@ class Trainer:
         import torch
         from torch.distributed.fsdp import FSDPModule
 
+        from ensemble.neural import sharded
         from ensemble.neural.optim import MovingAverage, adamw
 
         torch.manual_seed(seed)
@@ -44,6 +50,7 @@ class Trainer:
         self.model, prepared = accelerator.prepare(layers, optimizer)
         self.optimizer: torch.optim.Optimizer = prepared.optimizer
         self.average = MovingAverage(self.model, 0.9)
+        self.writers = sharded.writers(timeout_s=60) if accelerator.num_processes > 1 else None
         # Accelerate's state must say FSDP after `prepare` too: no_sync and clipping depend on it
         is_sharded = any(isinstance(module, FSDPModule) for module in self.model.modules())
         assert is_sharded == launch.is_sharded(accelerator) == accelerator.is_fsdp2 == (accelerator.num_processes > 1)
@@ -91,22 +98,16 @@ class Trainer:
         moments, _ = checkpoint.flatten_optimizer(self.optimizer, "optimizer0")
         return sharded.gather({**self.model.state_dict(), **self.averages(), **moments})
 
-    def save(self, folder: Path) -> None:
-        """As the loop: the main process creates the folder, and writes the manifest when all ranks have written."""
-        from ensemble import folders
+    def write(self, folder: Path) -> Callable[[], None]:
+        """Copy the state; the result writes it."""
         from ensemble.neural import checkpoint, sharded
 
+        moments, description = checkpoint.flatten_optimizer(self.optimizer, "optimizer0")
+        shards = checkpoint.cpu_copies({**self.model.state_dict(), **self.averages(), **moments})
+        about = {"optimizers": [description]}
         if not launch.is_sharded(self.accelerator):
-            moments, description = checkpoint.flatten_optimizer(self.optimizer, "optimizer0")
-            checkpoint.write(folder, self.model.state_dict(), {"optimizers": [description]}, {**moments, **self.averages()})
-            return
-        if self.accelerator.is_main_process:
-            folder.mkdir()
-        self.accelerator.wait_for_everyone()
-        descriptions = sharded.save(folder, self.model, [self.optimizer], self.averages())
-        if self.accelerator.is_main_process:
-            (folder / "state.json").write_text(json.dumps({"optimizers": descriptions}))
-            folders.write_manifest(folder, {"kind": "checkpoint"})
+            return partial(checkpoint.write, folder, shards, about)
+        return partial(sharded.write, folder, shards, about, {}, self.writers)
 
     def load(self, folder: Path) -> None:
         from ensemble.neural import sharded
@@ -123,31 +124,48 @@ class Trainer:
             save_file(tensors, file)
 
 
+def wait_for(event: threading.Event) -> None:
+    event.wait()
+
+
 def main() -> None:
     accelerator = launch.start()
+    from ensemble.neural.checkpoint import BackgroundWriter, step_folder
+
     command, out, *checkpoints = sys.argv[1], *(Path(word) for word in sys.argv[2:])
     # A new process has other initial weights, so that equal weights can only come from the checkpoint
     trainer = Trainer(accelerator, seed=len(checkpoints))
     for number, folder in enumerate(checkpoints):
         trainer.load(folder)
         trainer.write_tensors(out / f"read{number}.safetensors")
-    if command == "fail":
-        trainer.step(1)
-        if accelerator.process_index == 1:
-            signal.signal(signal.SIGXFSZ, signal.SIG_IGN)
-            resource.setrlimit(resource.RLIMIT_FSIZE, (100, 100))
-        try:
-            trainer.save(out / "checkpoint")
-        except OSError as error:
-            print(f"rank {accelerator.process_index}: {error.strerror}", file=sys.stderr)
-    if command == "train":
-        for step in range(SAVED_STEP + 1 if checkpoints else 1, NUM_STEPS + 1):
-            trainer.step(step)
-            trainer.evaluate()
-            if step == SAVED_STEP:
-                trainer.save(out / "checkpoint")
-                trainer.write_tensors(out / "saved.safetensors")
-        trainer.write_tensors(out / "final.safetensors")
+    with BackgroundWriter() as writer:
+        if command in ("fail", "die"):
+            trainer.step(1)
+            writer.submit(trainer.write(step_folder(out, 1)))
+            writer.wait()
+            if accelerator.process_index == 1:
+                if command == "die":
+                    signal.signal(signal.SIGXFSZ, signal.SIG_DFL)  # Python ignores it
+                resource.setrlimit(resource.RLIMIT_CORE, (0, 0))
+                resource.setrlimit(resource.RLIMIT_FSIZE, (3000, 3000))  # less than the shards
+            writer.submit(trainer.write(step_folder(out, 2)))
+            writer.submit(trainer.write(step_folder(out, 3)))
+            for _ in range(2):
+                try:
+                    writer.wait()
+                except UserError as error:
+                    print(f"rank {accelerator.process_index}: {error}", file=sys.stderr)
+        if command == "train":
+            trained = threading.Event()
+            writer.submit(partial(wait_for, trained))  # so that each tensor has changed before it is written
+            for step in range(SAVED_STEP + 1 if checkpoints else 1, NUM_STEPS + 1):
+                trainer.step(step)
+                trainer.evaluate()
+                if step == SAVED_STEP:
+                    writer.submit(trainer.write(out / "checkpoint"))
+                    trainer.write_tensors(out / "saved.safetensors")
+            trained.set()
+            trainer.write_tensors(out / "final.safetensors")
     accelerator.end_training()
 
 

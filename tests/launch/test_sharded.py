@@ -4,6 +4,7 @@ import errno
 import json
 import os
 import shutil
+import signal
 import sys
 from pathlib import Path
 
@@ -15,7 +16,7 @@ from safetensors.torch import load_file
 
 from ensemble import folders
 from ensemble.errors import UserError
-from ensemble.neural import sharded
+from ensemble.neural import checkpoint, sharded
 from ensemble.neural.optim import adamw
 
 WORKER = str(Path(__file__).with_name("sharded_worker.py"))
@@ -81,10 +82,11 @@ def test_each_rank_writes_its_own_part_and_no_pickle(runs: dict[int, Path]) -> N
     """One rank would write everything, or a file could run code when it is loaded."""
     folder = runs[2] / "checkpoint"
     files = sorted(file for file in folder.rglob("*") if file.is_file())
-    shards = [file for file in files if file.suffix == ".safetensors"]
-    assert [file.name for file in files if file not in shards] == ["manifest.json", "state.json"]
-    for file in files:
-        assert json.loads(file.read_text(encoding="utf-8")) if file not in shards else True
+    shards = [file for file in files if file.name.startswith("shard-")]
+    others = [file for file in files if file not in shards]
+    assert [file.name for file in others] == ["manifest.json", "state.json", "state.safetensors"]
+    for file in others[:2]:
+        assert json.loads(file.read_text(encoding="utf-8"))
     rows = []
     for file in shards:
         with safe_open(file, "pt") as content:
@@ -97,7 +99,7 @@ def test_a_damaged_shard_is_detected(runs: dict[int, Path], tmp_path: Path) -> N
     """Training would continue with a part of the model."""
     folder = Path(shutil.copytree(runs[2] / "checkpoint", tmp_path / "checkpoint"))
     folders.verify(folder)
-    shards = sorted(folder.glob("*.safetensors"))
+    shards = sorted(folder.glob("shard-*.safetensors"))
     content = shards[0].read_bytes()
     shards[0].write_bytes(content[:-1] + bytes([content[-1] ^ 1]))
     with pytest.raises(UserError, match=f"{shards[0].name} was changed"):
@@ -123,11 +125,22 @@ def test_the_shards_of_another_model_are_refused(runs: dict[int, Path]) -> None:
 
 
 def test_an_error_of_one_rank_is_raised_on_all_ranks(tmp_path: Path) -> None:
-    """The other ranks would consider the checkpoint complete, or the error would not be an `OSError`."""
+    """The other ranks would consider the checkpoint complete, or a part of it would get the name of a whole one."""
     errors = launch([], ["fail", tmp_path])
     # The order of line ends is random: both ranks write to the same pipe
-    assert all(f"rank {rank}: {os.strerror(errno.EFBIG)}" in errors for rank in range(2)), errors
-    assert not (tmp_path / "checkpoint/manifest.json").exists()
+    assert all(f"rank {rank}: {tmp_path}/checkpoints/step-00000002 cannot be written" in errors for rank in range(2)), errors
+    assert os.strerror(errno.EFBIG) in errors
+    assert os.listdir(tmp_path / "checkpoints") == ["step-00000001"]
+
+
+def test_a_rank_killed_while_it_writes_leaves_the_checkpoint_before(tmp_path: Path) -> None:
+    """The run would be resumed from the shards of the other ranks."""
+    code, errors = launcher.run([*launcher.ACCELERATE, *SHARDED, WORKER, "die", tmp_path], launcher.ROOT)
+    assert code != 0
+    assert f"exitcode  : {-signal.SIGXFSZ}" in errors, errors
+    checkpoint.clean_up(tmp_path)
+    assert os.listdir(tmp_path / "checkpoints") == ["step-00000001"]
+    assert checkpoint.newest_intact(tmp_path, pytest.fail) == checkpoint.step_folder(tmp_path, 1)
 
 
 def test_fsdp1_is_refused(tmp_path: Path) -> None:

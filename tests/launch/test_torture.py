@@ -1,7 +1,7 @@
 """Runs that are killed, signalled or out of disk at random moments end with bitwise equal weights after --resume auto.
 
     make test       the short form: one run for each number of ranks, killed twice and signalled once
-    make torture    the long form: 15 runs with a kill and 10 signals for each number of ranks, and full disks
+    make torture    the long form: 15 runs with a kill and 10 signals for each number of ranks, sharded too, and full disks
 
 All runs use the real launcher and scripts/train.py; TORTURE_SEED=… repeats the random moments of a failed test.
 """
@@ -75,11 +75,13 @@ class Run:
     data: Path
     out: Path
     changed: dict[str, Any] = dataclasses.field(default_factory=dict)
+    is_sharded: bool = False
 
     @property
     def command(self) -> list[str]:
         """The command that starts or resumes the run."""
-        yaml = launcher.SINGLE_CPU if self.ranks == 1 else [*launcher.MULTI_CPU, "--num_processes", str(self.ranks)]
+        several = launcher.MULTI_CPU_SHARDED if self.is_sharded else launcher.MULTI_CPU
+        yaml = launcher.SINGLE_CPU if self.ranks == 1 else [*several, "--num_processes", str(self.ranks)]
         values = {"data": self.data, "out": self.out, **SETTINGS, **self.changed}
         words = [f"{name}={value}" for name, value in values.items()]
         return [*launcher.ACCELERATE, *yaml, launcher.TRAIN, "--resume", "auto", *words]
@@ -141,10 +143,11 @@ def adopt_orphans() -> Iterator[None]:
     libc.prctl(PR_SET_CHILD_SUBREAPER, 0)
 
 
-@pytest.fixture(scope="module", params=[1, 2, 4] if LONG else [1, 3], ids="{}_ranks".format)
+@pytest.fixture(scope="module", params=["1", "2", "4", "2_sharded"] if LONG else ["1", "3"], ids="{}_ranks".format)
 def reference(request: pytest.FixtureRequest, prepared: Path, tmp_path_factory: pytest.TempPathFactory) -> Run:
     """The uninterrupted run. The last bits of a sum depend on its order only with three or more ranks."""
-    run = Run(request.param, prepared, tmp_path_factory.mktemp("reference") / "run")
+    ranks, _, sharded = request.param.partition("_")
+    run = Run(int(ranks), prepared, tmp_path_factory.mktemp("reference") / "run", is_sharded=bool(sharded))
     run.finish()
     return run
 
@@ -252,7 +255,7 @@ def assert_same(run: Run, reference: Run) -> None:
     assert run.checkpoints() == reference.checkpoints()
     files = ["best/model.safetensors", "final/model.safetensors"]
     files += [str(file.relative_to(reference.out)) for file in reference.newest().glob("*.safetensors")]
-    assert len(files) == 4
+    assert len(files) == (5 if reference.is_sharded else 4)
     for file in files:
         actual, expected = (load_file(each.out / file) for each in (run, reference))
         assert actual.keys() == expected.keys()

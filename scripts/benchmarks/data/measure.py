@@ -76,17 +76,21 @@ def memory(num_reviews: int, num_products: int) -> dict[str, Any]:
     """Peak memory and seconds of preparing a large generated market with text, and one of a tenth, from JSON lines."""
     results = {}
     for number in (num_reviews // 10, num_reviews):
-        products = num_products * number // num_reviews
-        with tempfile.TemporaryDirectory() as scratch:
-            files = in_own_process(market, Path(scratch) / "raw", number, products, True)
-            words = (f"out={scratch}/prepared", f"source=[{files[0]}]", f"metadata=[{files[1]}]")
-            usage = timed(script("prepare_data", *words))
-            splits = folders.read_manifest(f"{scratch}/prepared")["splits"]
-            bytes_read = sum(file.stat().st_size for file in files)
-            rows = sum(facts["rows"] for facts in splits.values())
-        results[f"{number:,}"] = {**usage, "raw_gb": round(bytes_read / 1e9, 2), "rows": rows}
+        results[f"{number:,}"] = prepare_market(number, num_products * number // num_reviews)
         print(results, flush=True)
     return results
+
+
+def prepare_market(num_reviews: int, num_products: int) -> dict[str, float]:
+    """The costs of preparing a generated market with text from JSON lines."""
+    with tempfile.TemporaryDirectory() as scratch:
+        files = in_own_process(market, Path(scratch) / "raw", num_reviews, num_products, True)
+        words = (f"out={scratch}/prepared", f"source=[{files[0]}]", f"metadata=[{files[1]}]")
+        usage = timed(script("prepare_data", *words))
+        splits = folders.read_manifest(f"{scratch}/prepared")["splits"]
+        bytes_read = sum(file.stat().st_size for file in files)
+        rows = sum(facts["rows"] for facts in splits.values())
+    return {**usage, "raw_gb": round(bytes_read / 1e9, 2), "rows": rows}
 
 
 def loader(num_batches: int = 200, batch_size: int = 256) -> dict[str, Any]:

@@ -54,6 +54,7 @@ NEXT_ITEM = ("ensemble/recipes/next_item", "ensemble/neural")
 MEASURED = {
     "autogluon": (*PREPARE, *NEURAL, *TREES, *JOINING, f"{BENCHMARKS}/autogluon"),
     "checkpoints": ("ensemble/neural", f"{BENCHMARKS}/checkpoints"),
+    "checkpoints_sharded": ("ensemble/neural", f"{BENCHMARKS}/checkpoints"),
     "counts": ("scripts/*.py", *PREPARE, *NEURAL, *TREES, *JOINING, "ensemble/report", f"{BENCHMARKS}/counts"),
     "emulator_cpp": ("ensemble/recipes/emulator", f"{BENCHMARKS}/emulator_physics"),
     "emulator_dapper": ("ensemble/recipes/emulator", f"{BENCHMARKS}/emulator_physics"),
@@ -62,6 +63,7 @@ MEASURED = {
     "emulator_memory": ("ensemble/data/prepared.py", "ensemble/arrow.py", *EMULATOR),
     "emulator_skill": (*EMULATOR, "ensemble/neural", *TREES, *JOINING),
     "emulator_throughput": (*EMULATOR, "ensemble/neural"),
+    "growth": (*PREPARE, *NEURAL, *TREES, "ensemble/recipes/table", f"{BENCHMARKS}/growth"),
     "help_times": ("scripts/*.py", "ensemble/configuration.py", "ensemble/recipe.py", "ensemble/errors.py"),
     "knobs": (*NEURAL, f"{BENCHMARKS}/knobs"),
     "loader": (*NEURAL, f"{BENCHMARKS}/data"),

@@ -1,0 +1,44 @@
+"""The benchmark of growth: its exponents, and one measurement of each kind of work but the preparation of reviews."""
+
+from pathlib import Path
+
+import pytest
+from benchmarks.growth import measure as growth
+
+from ensemble.errors import UserError
+
+
+def test_exponents_are_slopes_of_all_points(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A cost that grows with the square would look linear, or the parameters be taken for the width."""
+    costs = {16: 1.0, 32: 4.0, 64: 64.0}
+    steps = {width: [("step", {"size": width**2, "cpu_s": seconds, "peak_mb": 7.0})] for width, seconds in costs.items()}
+    monkeypatch.setitem(growth.AXES, "parameters", lambda width, scratch: iter(steps[width]))
+    results = growth.growth(axes=("parameters",), widths=tuple(costs))
+    assert results["parameters"]["step"] == {
+        "size": [256, 1024, 4096],
+        "cpu_s": [1.0, 4.0, 64.0],
+        "peak_mb": [7.0, 7.0, 7.0],
+        "cpu_s_exponent": 1.5,
+        "peak_mb_exponent": 0.0,
+    }
+    assert results["next_item"]["items"]["SASRec, step"]["cpu_s_exponent"] > 0
+
+
+@pytest.mark.parametrize(("axis", "size", "works"), [("rows", 2000, 3), ("parameters", 16, 1), ("ranks", 2, 1)])
+def test_each_axis_measures_work_that_exists(axis: str, size: int, works: int, tmp_path: Path) -> None:
+    """After minutes a process would not understand its settings."""
+    found = list(growth.AXES[axis](size, tmp_path))
+    assert len(found) == works
+    for work, costs in found:
+        assert costs["cpu_s"] > 0, work
+        assert costs["peak_mb"] >= 0, work
+
+
+def test_mistakes_are_refused_before_anything_is_measured() -> None:
+    """After minutes there would be a traceback."""
+    for settings, sentence in (
+        ({"axes": ("depth",)}, "there is no axis 'depth', there are reviews, rows, parameters, ranks"),
+        ({"axes": ("rows",), "rows": (1000,)}, "sizes of rows=1 is impossible: for an exponent it must be 2 or more"),
+    ):
+        with pytest.raises(UserError, match=sentence):
+            growth.growth(**settings)
