@@ -12,6 +12,7 @@ OUT/signs.RANKS.RANK.safetensors.
 import sys
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
+from unittest import mock
 
 import small_sudokus
 from recorded_ranks import kill_at
@@ -116,11 +117,17 @@ def uses() -> tuple["torch.Tensor", "torch.Tensor"]:
     return ids, gradients
 
 
-def signs(rank: int, num_ranks: int) -> "torch.Tensor":
-    """The table after two steps with this rank's part of the global batch."""
+def signs(rank: int, num_ranks: int) -> dict[str, "torch.Tensor"]:
+    """The table after two steps with this rank's part of the global batch, and the bytes that the rank sent."""
     import torch
 
     from ensemble.neural.optimizers import SparseSignSGD
+
+    sent, all_gather = torch.zeros(1, dtype=torch.int64), torch.distributed.all_gather
+
+    def counted(pieces: list[torch.Tensor], own: torch.Tensor) -> None:
+        sent.add_(own.nbytes)
+        all_gather(pieces, own)
 
     ids, gradients = uses()
     own = slice(rank * len(ids) // num_ranks, (rank + 1) * len(ids) // num_ranks)
@@ -128,8 +135,9 @@ def signs(rank: int, num_ranks: int) -> "torch.Tensor":
     optimizer = SparseSignSGD([table], lr=0.01, weight_decay=0.1)
     for _ in range(2):
         table.grad = torch.sparse_coo_tensor(ids[None, own], gradients[own], table.shape, check_invariants=False)
-        optimizer.step()
-    return table.detach()
+        with mock.patch.object(torch.distributed, "all_gather", counted):
+            optimizer.step()
+    return {"table": table.detach(), "sent": sent}
 
 
 def main() -> None:
@@ -140,7 +148,7 @@ def main() -> None:
 
     rank, num_ranks = accelerator.process_index, accelerator.num_processes
     if what == "signs" or what == "begin":
-        save_file({"table": signs(rank, num_ranks)}, out / f"signs.{num_ranks}.{rank}.safetensors")
+        save_file(signs(rank, num_ranks), out / f"signs.{num_ranks}.{rank}.safetensors")
     if what == "begin":
         for name, (changed, accumulation) in RUNS.items():
             recorded = train(make(data, **changed), settings(out / name, num_ranks, accumulation), accelerator)

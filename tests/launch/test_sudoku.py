@@ -114,11 +114,17 @@ def test_it_goes_on_on_another_number_of_ranks(launched: Path, data: Path, accel
 
 
 def test_signs_are_the_same_on_one_two_and_four_ranks(launched: Path, data: Path, tmp_path: Path) -> None:
-    """Signs of each rank's sum, sums in the order of ranks, or updates of unused rows would give another table."""
+    """Signs of each rank's sum, sums in the order of ranks, or updates of unused rows would give another table.
+
+    A rank would send the whole table, or its gradient, instead of the rows that it used.
+    """
     code, errors = launch(FOUR_RANKS, data, tmp_path, "signs")
     assert code == 0, errors
-    one_rank = worker["signs"](0, 1)
+    one_rank = worker["signs"](0, 1)["table"]
     two_ranks = [load_file(launched / f"signs.2.{rank}.safetensors")["table"] for rank in range(2)]
+    columns, most_ids = one_rank.shape[1], -(-len(worker["uses"]()[0]) // 2)
+    sent = int(load_file(launched / "signs.2.0.safetensors")["sent"])
+    assert 0 < sent <= 2 * (most_ids * (8 + 4 * columns) + 2 * 8)  # in two steps: ids, gradients, and how many there are
     four_ranks = [load_file(tmp_path / f"signs.4.{rank}.safetensors")["table"] for rank in range(4)]
     assert all(torch.equal(table, one_rank) for table in (*two_ranks, *four_ranks))
     ids, gradients = worker["uses"]()
