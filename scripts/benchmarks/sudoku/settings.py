@@ -37,6 +37,8 @@ class Sudoku_9x9(Results):
     """Numbers of given digits of a puzzle, one training for each."""
     training: tuple[str, ...] = ()
     """Settings of scripts/train.py over the preset, such as [max_epochs=4]."""
+    picture: str = "slurm/results/sudoku_9x9.png"
+    """The file for a picture of the learning curves; empty for none."""
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)

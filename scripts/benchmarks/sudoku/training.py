@@ -9,6 +9,7 @@ import json
 import statistics
 import tempfile
 import threading
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
@@ -36,6 +37,7 @@ LABELS = {
     "prototype": ("prototype of HRM, rebuilt", "#7f7f7f"),
 }
 """Labels and colours in the picture."""
+COLOURS = ("#1f77b4", "#2ca02c", "#d62728", "#7f7f7f", "#9467bd")
 PAUSE_S = 0.2
 CANDIDATES = {"starts": "starts", "votes": "symmetries"}
 SELECTIONS = {"mean": "mean", "vote": "vote", "first": "first to halt"}
@@ -65,7 +67,12 @@ def sudoku_demo(seeds: int, prototypes: int, picture: str) -> dict[str, Any]:
             for select, selection in SELECTIONS.items()
         }
     if picture:
-        draw(results, Path(picture))
+        curves = [
+            (label, colour, [list(values) for values in zip(*trained["curve"], strict=True)])
+            for name, (label, colour) in LABELS.items()
+            for trained in results[name].values()
+        ]
+        draw(curves, "CPU seconds; evaluations are included, except those of the prototype", Path(picture))
     exact = [scores["exact"] for scores in results["trm"].values()]
     return {"settings": list(DATA), **results, "trm_exact_mean": statistics.mean(exact), "joined": joined}
 
@@ -113,29 +120,43 @@ def _scores(member: Path, data: Path, *words: str) -> dict[str, Any]:
     return {name: scores[name] for name in ("exact", "exact_interval", "calls")}
 
 
-def draw(results: dict[str, Any], file: Path) -> None:
-    """Draw the learning curves of `sudoku_demo`; networks of one kind have one colour."""
+Curve = tuple[str, str, list[list[float]]]
+"""Label, colour, and the values of both axes."""
+
+
+def draw(curves: Sequence[Curve], x_label: str, file: Path) -> None:
+    """Draw learning curves; those with the same label have one entry in the legend."""
     import matplotlib
 
     matplotlib.use("Agg")
     import matplotlib.pyplot as plt
 
     figure, axes = plt.subplots(figsize=(7, 4), layout="constrained")
-    for name, (label, colour) in LABELS.items():
-        for number, trained in enumerate(results[name].values()):
-            cpu_s, exact = zip(*trained["curve"], strict=True)
-            axes.plot(cpu_s, exact, "o-", color=colour, markersize=3, linewidth=1, label=None if number else label)
-    axes.axhline(0.99, color="#bbbbbb", linewidth=0.8, zorder=0)
-    axes.set_xlabel("CPU seconds; evaluations are included, except those of the prototype")
+    labelled: set[str] = set()
+    for label, colour, (cost, solved) in curves:
+        axes.plot(cost, solved, "o-", color=colour, markersize=3, linewidth=1, label=None if label in labelled else label)
+        labelled.add(label)
+    axes.set_xlabel(x_label)
     axes.set_ylabel("validation puzzles solved")
+    axes.set_ylim(-0.03, 1.03)
     axes.spines[["top", "right"]].set_visible(False)
-    axes.legend(frameon=False, loc="lower right")
+    axes.legend(frameon=False, loc="best")
     file.parent.mkdir(parents=True, exist_ok=True)
     figure.savefig(file, dpi=120)
     plt.close(figure)
 
 
-def sudoku_9x9(folder: str, clues: tuple[int, ...], training: tuple[str, ...]) -> dict[str, Any]:
+def curves_9x9(results: dict[str, Any]) -> list[Curve]:
+    """The learning curves of `sudoku_9x9`; the CPU minutes of a step are taken as equal."""
+    curves = []
+    for colour, (number, trained) in zip(COLOURS, results.items(), strict=False):
+        if "curve" in trained:
+            minutes = [int(step) / trained["steps"] * trained["cpu_s"] / 60 for step in trained["curve"]]
+            curves.append((f"{number} clues", colour, [minutes, [exact for exact, _ in trained["curve"].values()]]))
+    return curves
+
+
+def sudoku_9x9(folder: str, clues: tuple[int, ...], training: tuple[str, ...], picture: str) -> dict[str, Any]:
     """For each number of clues the scores on test, CPU seconds, and the validation scores during training.
 
     An interrupted training in `folder` continues, by `--resume auto`; a finished one is not repeated. `cpu_s` is the sum.
@@ -164,4 +185,6 @@ def sudoku_9x9(folder: str, clues: tuple[int, ...], training: tuple[str, ...]) -
             **{name: scores[name] for name in ("puzzles", "exact", "exact_interval", "blanks", "by_backtracks")},
         }
         print(f"{number} clues: {results[str(number)]}", flush=True)
+    if picture:
+        draw(curves_9x9(results), "CPU minutes", Path(picture))
     return {"clues": results}

@@ -114,5 +114,7 @@ def test_a_curve_has_the_validation_scores_that_were_written_last(
     monkeypatch.setattr(training, "SUDOKU", Commands())
     result = training._trained(tmp_path / "trm", six, 0, "trm")
     assert result["curve"] == [[7.0, 0.5], [7.0, 0.75]]
-    training.draw({"trm": {"0": result}, "hrm": {}, "direct": {}, "prototype": {}}, tmp_path / "a.png")
+    curves = training.curves_9x9({"26": {"curve": {"5": [0.25, 0.5], "10": [0.5, 0.75]}, "steps": 10, "cpu_s": 120.0}})
+    assert [values for _, _, values in curves] == [[[1.0, 2.0], [0.25, 0.5]]]
+    training.draw(curves, "CPU minutes", tmp_path / "a.png")
     assert (tmp_path / "a.png").read_bytes().startswith(b"\x89PNG")
