@@ -30,14 +30,13 @@ endif
 .PHONY: demo demo-sudoku demo-emulator test test-parallel test-serial test-slurm torture check fix figures bench bench-gpu bench-autogluon bench-tables pains clean
 
 demo: $(VENV)/installed
-	rm -rf "$(DEMO)/raw"
 	$(BIN)/python scripts/fit.py --recipe hot_sellers out=$(DEMO) raw=$(DEMO)/raw time_limit=0 overwrite=true $(MARKET)
 	@echo "the other commands of the pages need the environment: source $(VENV)/bin/activate"
 
-# One member for each of SEEDS, trained one after the other on one core; members of a previous demo are deleted
+# One member for each of SEEDS, trained one after the other on one core; those of a previous demo are deleted
 demo-sudoku: export OMP_NUM_THREADS := 1
 demo-sudoku: $(VENV)/installed
-	rm -rf "$(SUDOKU)/members" "$(SUDOKU)/predictions"
+	rm -rf "$(SUDOKU)"/members/trm_[0-9]* "$(SUDOKU)"/predictions/trm_[0-9]*
 	$(BIN)/python scripts/prepare_data.py --recipe sudoku out=$(SUDOKU)/prepared side=6 clues=18 num_train=1000 \
 		num_validation=500 num_test=300 overwrite=true
 	for seed in $(SEEDS); do $(BIN)/accelerate launch --config_file accelerate_configs/single_cpu.yaml scripts/train.py \
@@ -105,7 +104,8 @@ bench-tables: $(VENV)/installed $(AUTOGLUON_VENV)/$(AUTOGLUON)
 		$(BIN)/python scripts/benchmark.py $$figure tables=$(TABLES) python=$(AUTOGLUON_VENV)/bin/python || exit; done
 
 clean:
-	rm -rf $(VENV) $(AUTOGLUON_VENV) runs *.egg-info
+	rm -rf $(VENV) $(AUTOGLUON_VENV) *.egg-info
+	@echo "runs/ stays: it may hold results of yours"
 
 $(VENV)/installed: requirements.txt pyproject.toml
 	@$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11))' || \
