@@ -10,6 +10,8 @@ from typing import Any
 
 import numpy as np
 import polars as pl
+import pyarrow as pa
+import pyarrow.parquet as pq
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
@@ -184,6 +186,20 @@ def test_few_bad_cells_leave_numbers_what_they_are(tmp_path: Path) -> None:
     assert column.kind == "text"
     assert "is read as texts, for 1 of 50 cells are no numbers: 'kg' (a:2); name them in missing=" in column.notes[0]
     assert read_cells(tmp_path, values[:50], missing=("kg",)).kind == "number"
+
+
+def test_texts_that_count_as_missing_are_counted(tmp_path: Path) -> None:
+    """Half of a column would be left out without a word."""
+    column = read_cells(tmp_path, ["1", "NA", "?", "4", "NA"])
+    assert column.values.to_list() == [1, None, None, 4, None]
+    assert column.notes == ("the column 'x' has 3 cells that count as empty: 'NA' (2), '?' (1)",)
+
+
+def test_two_columns_of_parquet_without_a_name_are_refused(tmp_path: Path) -> None:
+    """One of them would be dropped, or the error be a traceback."""
+    pq.write_table(pa.Table.from_arrays([pa.array([1, 2]), pa.array([3, 4])], names=["", ""]), tmp_path / "a")
+    with pytest.raises(UserError, match="has two columns without a name: give each its own name"):
+        sources.read([tmp_path / "a"], Census())
 
 
 def test_kinds_are_decided_over_all_files(tmp_path: Path) -> None:
