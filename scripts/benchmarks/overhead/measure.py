@@ -131,6 +131,21 @@ def ours(recipe: Regression, config: TrainConfig, accelerator: "Accelerator") ->
     accelerator.free_memory()
 
 
+def start(recipe: Regression, config: TrainConfig) -> tuple[torch.nn.Module, torch.optim.Optimizer, Any]:
+    """A new model, its optimizer, and the schedule of our loop: linear warm-up, then half a cosine to zero."""
+    num_steps = len(recipe.rows("train")) // config.batch_size
+
+    def rate(step: int) -> float:
+        if step < config.warmup_steps:
+            return (step + 1) / config.warmup_steps
+        return 0.5 * (1 + math.cos(math.pi * (step + 1 - config.warmup_steps) / (num_steps - config.warmup_steps)))
+
+    torch.manual_seed(config.seed)
+    model = recipe.model()
+    (optimizer,) = recipe.optimizers(model, config.learning_rate, config.weight_decay)
+    return model, optimizer, torch.optim.lr_scheduler.LambdaLR(optimizer, rate)
+
+
 def plain(recipe: Regression, config: TrainConfig, accelerator: "Accelerator") -> None:
     """The loop that one would write without this project, on the same ranks.
 
@@ -141,15 +156,7 @@ def plain(recipe: Regression, config: TrainConfig, accelerator: "Accelerator") -
     rows: Any = recipe.rows("train")
     num_steps = len(rows) // config.batch_size
 
-    def rate(step: int) -> float:
-        if step < config.warmup_steps:
-            return (step + 1) / config.warmup_steps
-        return 0.5 * (1 + math.cos(math.pi * (step + 1 - config.warmup_steps) / (num_steps - config.warmup_steps)))
-
-    torch.manual_seed(config.seed)
-    model = recipe.model()
-    (optimizer,) = recipe.optimizers(model, config.learning_rate, config.weight_decay)
-    schedule = torch.optim.lr_scheduler.LambdaLR(optimizer, rate)
+    model, optimizer, schedule = start(recipe, config)
     if ranks > 1:
         model = torch.nn.parallel.DistributedDataParallel(model, gradient_as_bucket_view=True)
     order = np.random.default_rng([config.seed, 0]).permutation(len(rows)).reshape(num_steps, ranks, -1)

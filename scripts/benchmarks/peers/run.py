@@ -79,21 +79,14 @@ def _start(recipe: Any, config: Any) -> tuple[Any, Any, Any, Any]:
     """Model, optimizer, schedule and batches of the other loops, as those of `overhead.plain`."""
     import torch
 
+    from benchmarks.overhead import measure as overhead
+
     rows = recipe.rows("train")
-    num_steps = len(rows) // config.batch_size
-
-    def rate(step: int) -> float:
-        if step < config.warmup_steps:
-            return (step + 1) / config.warmup_steps
-        return 0.5 * (1 + math.cos(math.pi * (step + 1 - config.warmup_steps) / (num_steps - config.warmup_steps)))
-
-    torch.manual_seed(config.seed)
-    model = recipe.model()
-    (optimizer,) = recipe.optimizers(model, config.learning_rate, config.weight_decay)
+    model, optimizer, schedule = overhead.start(recipe, config)
     order = np.random.default_rng([config.seed, 0]).permutation(len(rows)).tolist()
     source: Any = _Gathered(rows)
     batches: Any = torch.utils.data.DataLoader(source, config.batch_size, sampler=order, collate_fn=lambda batch: batch)
-    return model, optimizer, torch.optim.lr_scheduler.LambdaLR(optimizer, rate), batches
+    return model, optimizer, schedule, batches
 
 
 class _Gathered:

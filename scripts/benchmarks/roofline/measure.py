@@ -8,7 +8,7 @@ trained by the shared loop with generated data; run.py measures it. On CPUs ever
 seconds, so other load hardly matters; on a GPU they are seconds of the clock.
 """
 
-import shutil
+import tempfile
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -19,7 +19,7 @@ from pyarrow import csv
 
 from benchmarks.next_item import data as next_item_data
 from benchmarks.roofline.settings import Gpu, Roofline
-from benchmarks.runs import num_gpus, refuse_unknown
+from benchmarks.runs import Commands, num_gpus, refuse_unknown
 from benchmarks.timing import ONE_THREAD, script, timed
 from ensemble import folders
 from ensemble.errors import UserError
@@ -53,27 +53,32 @@ def gpu(**arguments: Any) -> dict[str, Any]:
 def _measured(settings: Roofline) -> dict[str, Any]:
     refuse_unknown("recipes", settings.recipes, WORDS)
     refuse_unknown("precisions", settings.precisions, PRECISIONS)
-    folder = Path(settings.folder)
     before = {"before": folders.read_json(Path(settings.before))["steps"]} if settings.before else {}
     results: dict[str, Any] = {}
     for recipe in settings.recipes or WORDS:
-        data = prepared(folder / recipe, recipe)
+        data = prepared(Path(settings.folder), recipe)
         for precision in settings.precisions:
             for is_compiled in settings.compiled:
                 name = f"{recipe}, {precision}{', compiled' if is_compiled else ''}"
-                out = folder / "run.json"
-                words = [*WORDS[recipe], f"data={data}", f"compile={str(is_compiled).lower()}"]
-                words.append(f"precision={'no' if precision == 'tf32' else precision}")
-                options = [f"recipe={recipe}", f"words=[{','.join(map(quoted, words))}]", f"out={out}"]
-                options += [f"seconds={settings.seconds}", f"tf32={str(precision == 'tf32').lower()}"]
                 try:
-                    timed([*ONE_THREAD, *script("benchmark", "roofline-run", *options)])
-                    results[name] = folders.read_json(out)
+                    results[name] = _step(recipe, data, precision, is_compiled, settings.seconds)
                 except UserError as error:  # a precision or a compiler that this machine lacks
                     results[name] = {"failed": str(error)}
-                shutil.rmtree(out.with_suffix(""), ignore_errors=True)
                 print(name, results[name], flush=True)
     return {"steps": results, **before}
+
+
+def _step(recipe: str, data: Path, precision: str, is_compiled: bool, seconds: float) -> dict[str, Any]:
+    """The figures of a training in a process of its own."""
+    words = [*WORDS[recipe], f"data={data}", f"compile={str(is_compiled).lower()}"]
+    words.append(f"precision={'no' if precision == 'tf32' else precision}")
+    with tempfile.TemporaryDirectory() as scratch:
+        out = Path(scratch) / "figures.json"
+        options = [f"recipe={recipe}", f"words=[{','.join(map(quoted, words))}]", f"out={out}"]
+        options += [f"seconds={seconds}", f"tf32={str(precision == 'tf32').lower()}"]
+        timed([*ONE_THREAD, *script("benchmark", "roofline-run", *options)])
+        figures: dict[str, Any] = folders.read_json(out)
+    return figures
 
 
 def quoted(word: str) -> str:
@@ -82,11 +87,14 @@ def quoted(word: str) -> str:
 
 
 def prepared(folder: Path, recipe: str) -> Path:
-    """The prepared data of a recipe, generated unless they are there."""
-    if not (folder / "prepared").exists():
-        shutil.rmtree(folder, ignore_errors=True)
-        GENERATE[recipe](folder)
-    return folder / "prepared"
+    """The prepared data of a recipe in `folder`, generated if they are not there."""
+    data = folder / recipe
+    if not data.exists():
+        folder.mkdir(parents=True, exist_ok=True)
+        with tempfile.TemporaryDirectory(dir=folder) as scratch:
+            GENERATE[recipe](Path(scratch))
+            (Path(scratch) / "prepared").rename(data)
+    return data
 
 
 def _next_item(folder: Path) -> None:
@@ -96,32 +104,32 @@ def _next_item(folder: Path) -> None:
 
 def _table(folder: Path) -> None:
     """20,000 rows of 20 numbers and a class that depends on some of them."""
-    folder.mkdir(parents=True)
     values = np.random.default_rng(0).standard_normal((20_000, 20)).round(3)
     columns = {f"x{number}": column for number, column in enumerate(values.T)}
     positive = values[:, 0] * values[:, 1] + values[:, 2] > 0
     csv.write_csv(pa.table({**columns, "y": pa.array(positive).cast("string")}), folder / "table.csv")
-    _prepare("table", f"source=[{folder}/table.csv]", "target=y")(folder)
-
-
-def _prepare(recipe: str, *words: str) -> Callable[[Path], None]:
-    return lambda folder: _run_prepare(folder, recipe, *words)
-
-
-def _run_prepare(folder: Path, recipe: str, *words: str) -> None:
-    timed([*ONE_THREAD, *script("prepare_data", "--recipe", recipe, *words, f"out={folder / 'prepared'}")])
+    Commands("table").prepare(folder / "prepared", f"source=[{folder}/table.csv]", "target=y")
 
 
 def _hot_sellers(folder: Path) -> None:
     words = (f"raw={folder / 'raw'}", "market.num_products=800", "market.num_reviews=40000")
-    _run_prepare(folder, "hot_sellers", *words)
+    Commands("hot_sellers").prepare(folder / "prepared", *words)
+
+
+def _sudoku(folder: Path) -> None:
+    words = ("side=9", "clues=36", "num_train=2000", "num_validation=100", "num_test=100")
+    Commands("sudoku").prepare(folder / "prepared", *words)
+
+
+def _emulator(folder: Path) -> None:
+    Commands("emulator").prepare(folder / "prepared")
 
 
 GENERATE: dict[str, Callable[[Path], None]] = {
     "hot_sellers": _hot_sellers,
     "next_item": _next_item,
     "table": _table,
-    "sudoku": _prepare("sudoku", "side=9", "clues=36", "num_train=2000", "num_validation=100", "num_test=100"),
-    "emulator": _prepare("emulator"),
+    "sudoku": _sudoku,
+    "emulator": _emulator,
 }
-"""By recipe, what writes `prepared` to a folder that does not exist."""
+"""By recipe, what writes `prepared` into an empty folder."""

@@ -6,7 +6,6 @@ A step is divided by the profiler's times of PyTorch's operations: matrix produc
 
 import os
 import re
-import shutil
 import time
 from collections.abc import Callable
 from contextlib import ExitStack
@@ -35,7 +34,6 @@ def run(settings: RooflineRun) -> None:
         os.environ["ACCELERATE_USE_CPU"] = "true"
     out = Path(settings.out)
     folder = out.with_suffix("")
-    shutil.rmtree(folder, ignore_errors=True)
     words = [*settings.words, f"out={folder}", "max_epochs=10000", "trackers=[]"]
     config: Any = configuration.load(config_class(settings.recipe), None, words)
     accelerator = launch.start(config)
