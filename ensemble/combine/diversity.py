@@ -12,7 +12,7 @@ import numpy as np
 
 from ensemble.combine import selection
 from ensemble.combine.combination import fit_combinations
-from ensemble.combine.fitting import Ensemble, counted_rows, member_inputs
+from ensemble.combine.fitting import Blend, Ensemble, counted_rows, member_inputs
 from ensemble.combine.losses import log_softmax, weighted_mean
 from ensemble.metrics import task_scores
 
@@ -47,18 +47,13 @@ def measure(
     target, inputs, group, cluster = target[counted], inputs[counted], group[counted], cluster[counted]
     is_score = np.array(ensemble.outputs) == "score"
     every_member = np.arange(len(ensemble.member_names))
-    kind, method = ensemble.kind, (ensemble.method, ensemble.calibrator)
-    folds = selection.folds_of(group, ensemble.num_folds, is_forward)
-
-    def weight_of(rows: np.ndarray) -> np.ndarray | None:
-        return None if weight is None else weight[rows]
+    kind, folds = ensemble.kind, selection.folds_of(group, ensemble.num_folds, is_forward)
+    blend = Blend(kind, target, inputs, group, weight, is_score, folds, is_forward)
 
     def scores(members: np.ndarray) -> dict[str, float]:
-        def fit(rows: np.ndarray) -> dict[str, Any]:
-            columns = inputs[rows][:, members], is_score[members]
-            return {"": fit_combinations(kind, [method], target[rows], *columns, group[rows], weight_of(rows))[method]}
-
-        prediction = selection.cross_fitted_predictions(fit, inputs[:, members], folds, group)[""]
+        part = blend._replace(inputs=inputs[:, members], is_score=is_score[members])
+        fit = part.fitter([ensemble.method], [ensemble.calibrator], 0)
+        prediction = selection.cross_fitted_predictions(fit, part.inputs, folds, group)[ensemble.method]
         return selection.scores(kind, target, prediction, group, weight)
 
     with_all, without = scores(every_member), {}
@@ -70,7 +65,8 @@ def measure(
     weights_of = DRAWN if ensemble.method in NOT_FITTED else ensemble.method
     methods, drawn = [(weights_of, ensemble.calibrator)], []
     for rows, drawn_group in _draws(cluster, group, generator, num_draws):
-        fitted = fit_combinations(kind, methods, target[rows], inputs[rows], is_score, drawn_group, weight_of(rows))
+        drawn_weight = None if weight is None else weight[rows]
+        fitted = fit_combinations(kind, methods, target[rows], inputs[rows], is_score, drawn_group, drawn_weight)
         drawn += [combination.weights for combination in fitted.values()]
     low, high = np.quantile(drawn, [0.05, 0.95], axis=0)
     mean = np.mean(drawn, axis=0)

@@ -22,7 +22,7 @@ calibrators in the same way: the default is Platt scaling for a binary task, and
 import dataclasses
 import sys
 from collections.abc import Callable, Sequence
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 
@@ -192,22 +192,18 @@ def fit_cross_fitted(
     is_score = np.array(outputs) == "score"
     folds = selection.folds_of(group, num_folds, is_forward)
 
-    blend = _Blend(
-        kind=kind, target=target, inputs=inputs, group=group, weight=weight, is_score=is_score, folds=folds,
-        is_forward=is_forward,
-    )  # fmt: skip
+    blend = Blend(kind, target, inputs, group, weight, is_score, folds, is_forward)
     combiners, eligible = _combiners(kind, combiner, is_large, distinct.shape[1], compare)
     method, cross_fitted, _, methods = blend.compare(blend.fitter(combiners, calibrators[:1], 0), eligible)
     if calibration != AUTO and not compare:
         calibrators = [calibration]
     fit_calibrators = blend.fitter([method], calibrators, 1)
     eligible = calibrators if calibration == AUTO else [calibration]
-    calibrator, cross_fitted_calibrators, prediction, _ = blend.compare(fit_calibrators, eligible)
+    calibrator, cross_fitted_calibrators, calibrated, _ = blend.compare(fit_calibrators, eligible)
+    predictions_of = {method: calibrated}
     for other in sorted(set(methods) - {method}):  # blocks for which the other blocks choose another combiner
-        other_prediction = blend.compare(blend.fitter([other], calibrators, 1), eligible)[2]
-        for (_, held_out), chosen in zip(folds, methods, strict=True):
-            if chosen == other:
-                prediction[held_out] = other_prediction[held_out]
+        predictions_of[other] = blend.compare(blend.fitter([other], calibrators, 1), eligible)[2]
+    prediction = selection.auto_predictions(predictions_of, methods, folds)
     predicted = np.full((num_rows, *prediction.shape[1:]), np.nan)
     predicted[np.arange(num_rows)[counted][order]] = to_predictions(kind, prediction)
     ensemble = Ensemble(
@@ -224,8 +220,7 @@ def fit_cross_fitted(
     return ensemble, predicted
 
 
-@dataclasses.dataclass(frozen=True, kw_only=True)
-class _Blend:
+class Blend(NamedTuple):
     """The rows on which methods are compared; see `fit_cross_fitted`."""
 
     kind: str
@@ -258,15 +253,13 @@ class _Blend:
         Returns the chosen method, the cross-fitted scores of each method and of the choice (auto), the cross-fitted
         predictions of the choice, and the method chosen for each block.
         """
-        kind, target, group, weight, folds, default = (
-            self.kind, self.target, self.group, self.weight, self.folds, eligible[0],
-        )  # fmt: skip
+        kind, target, group, weight, folds = self.kind, self.target, self.group, self.weight, self.folds
         predictions = selection.cross_fitted_predictions(fit_methods, self.inputs, folds, group)
         losses = {name: selection.losses_by_fold(kind, target, predictions[name], folds, group, weight) for name in eligible}
-        predictions[AUTO] = selection.auto_predictions(losses, predictions, default, folds, self.is_forward)
-        chosen = selection.chosen_by_fold(losses, default, self.is_forward)
+        chosen = selection.chosen_by_fold(losses, eligible[0], self.is_forward)
+        predictions[AUTO] = selection.auto_predictions(predictions, chosen, folds)
         scores = {name: selection.scores(kind, target, values, group, weight) for name, values in predictions.items()}
-        return selection.choose(losses, default), scores, predictions[AUTO], chosen
+        return selection.choose(losses, eligible[0]), scores, predictions[AUTO], chosen
 
 
 def _combiners(kind: str, combiner: str, is_large: bool, num_distinct: int, compare: bool) -> tuple[list[str], list[str]]:

@@ -98,13 +98,11 @@ def choose(losses: dict[str, np.ndarray], default: str) -> str:
     return best if gain.mean() > MARGIN * gain.std(ddof=1) / np.sqrt(len(gain)) else default
 
 
-def auto_predictions(
-    losses: dict[str, np.ndarray], combined: dict[str, np.ndarray], default: str, folds: list[Fold], is_forward: bool
-) -> np.ndarray:
-    """The combined values of the automatic choice: each block has those of the method that `chosen_by_fold` returns."""
-    result = np.full(combined[default].shape, np.nan)
-    for (_, held_out), chosen in zip(folds, chosen_by_fold(losses, default, is_forward), strict=True):
-        result[held_out] = combined[chosen][held_out]
+def auto_predictions(combined: dict[str, np.ndarray], chosen: list[str], folds: list[Fold]) -> np.ndarray:
+    """The combined values of the automatic choice. chosen : the method of each block, from `chosen_by_fold`."""
+    result = np.full_like(next(iter(combined.values())), np.nan)
+    for (_, held_out), method in zip(folds, chosen, strict=True):
+        result[held_out] = combined[method][held_out]
     return result
 
 

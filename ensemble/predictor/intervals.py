@@ -85,6 +85,6 @@ def cross_fitted(
     """
     if group.min() == group.max():
         return None
-    folds = (selection.forward_folds if is_forward else selection.random_folds)(group, NUM_FOLDS)
+    folds = selection.folds_of(group, NUM_FOLDS, is_forward)
     parts = [(*fit(target[fitted], prediction[fitted])(prediction[held]), target[held]) for fitted, held in folds]
     return coverage(*(np.concatenate(columns) for columns in zip(*parts, strict=True)))

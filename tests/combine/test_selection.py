@@ -45,5 +45,6 @@ def test_auto_is_scored_by_what_it_would_have_chosen() -> None:
     folds = [(np.arange(6) < start, np.isin(np.arange(6), [start, start + 1])) for start in (0, 2, 4)]
     forecasts = {"equal": np.zeros(6), "greedy": np.ones(6)}
     losses = {"equal": np.array([2.0, 2.1, 9.0]), "greedy": np.array([1.0, 1.0, 0.0])}
-    np.testing.assert_array_equal(selection.auto_predictions(losses, forecasts, "equal", folds, True), [0, 0, 0, 0, 1, 1])
+    chosen = selection.chosen_by_fold(losses, "equal", True)
+    np.testing.assert_array_equal(selection.auto_predictions(forecasts, chosen, folds), [0, 0, 0, 0, 1, 1])
     assert selection.choose(losses, "equal") == "greedy"
