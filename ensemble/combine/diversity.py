@@ -88,7 +88,6 @@ def scores_by_part(
     group: np.ndarray,
     part: np.ndarray,
     names: Sequence[str],
-    weight: np.ndarray | None = None,
 ) -> dict[str, dict[str, Any]]:
     """The number of rows and the `selection.REPORTED_METRICS` of each prediction in each part of test, such as a week.
 
@@ -98,11 +97,7 @@ def scores_by_part(
     result = {}
     for number in np.unique(part):
         rows = part == number
-        part_weight = None if weight is None else weight[rows]
-        scores = {
-            name: task_scores(kind, target[rows], forecast[rows], group[rows], part_weight)
-            for name, forecast in forecasts.items()
-        }
+        scores = {name: task_scores(kind, target[rows], forecast[rows], group[rows]) for name, forecast in forecasts.items()}
         result[names[number]] = {
             "rows": int(rows.sum()),
             **({"positives": int(target[rows].sum())} if kind == "binary" else {}),

@@ -33,7 +33,7 @@ from ensemble.combine.scales import CALIBRATORS, ISOTONIC_LEAST, NONE
 from ensemble.combine.selection import AUTO
 from ensemble.combine.weights import COMBINERS, EQUAL, SAFE
 from ensemble.errors import UserError
-from ensemble.metrics import relative_weights
+from ensemble.metrics.weighting import refuse, relative_weights
 from ensemble.predictions import OUTPUTS, TOLERANCE
 
 OUTPUTS_OF = {
@@ -328,11 +328,8 @@ def member_inputs(predictions: np.ndarray, member_names: Sequence[str], outputs:
 
 def check_binary_target(target: np.ndarray) -> None:
     """Raise `UserError` for targets other than 0 and 1, or that are all equal."""
-    if not np.isin(target, (0, 1)).all():
-        wrong = target[~np.isin(target, (0, 1))][0]
-        raise UserError(
-            f"the combiner is fitted on targets of 0 and 1, but one is {wrong:g}: check the recipe and the split"
-        )
+    sentence = "the combiner is fitted on targets of 0 and 1, but one is {1:g}: check the recipe and the split"
+    refuse(~np.isin(target, (0, 1)), target, sentence)
     if target.all() or not target.any():
         kind = "positive" if not target.any() else "negative"
         raise UserError(f"not one of the {len(target)} rows that weights are fitted on is {kind}: prepare more rows for it")
@@ -341,16 +338,11 @@ def check_binary_target(target: np.ndarray) -> None:
 def _check_target(kind: str, target: np.ndarray, inputs: np.ndarray) -> None:
     if kind == "binary":
         return check_binary_target(target)
-    if not np.isfinite(target).all():
-        raise UserError(
-            f"the target of row {np.flatnonzero(~np.isfinite(target))[0]} that weights are fitted on is no number: "
-            "check the split"
-        )
-    if kind == "multiclass" and not np.isin(target, np.arange(inputs.shape[2])).all():
-        wrong = target[~np.isin(target, np.arange(inputs.shape[2]))][0]
-        raise UserError(
-            f"there are {inputs.shape[2]} classes, from 0, but a target is {wrong:g}: check the task and the split"
-        )
+    is_finite = np.isfinite(target)
+    refuse(~is_finite, target, "the target of row {} that weights are fitted on is no number: check the split")
+    if kind == "multiclass":
+        sentence = f"there are {inputs.shape[2]} classes, from 0, but a target is {{1:g}}: check the task and the split"
+        refuse(~np.isin(target, np.arange(inputs.shape[2])), target, sentence)
     if kind == "ranking" and (target < 0).any():
         raise UserError(f"a relevance is 0 or more, but one is {target.min():g}: check the task and the split")
     if kind in ("multiclass", "ranking") and target.min() == target.max():

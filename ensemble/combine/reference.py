@@ -5,7 +5,7 @@ import numpy as np
 from ensemble.combine.fitting import check_binary_target
 from ensemble.combine.losses import expit, rank_logit, weighted_mean
 from ensemble.combine.scales import platt_scale
-from ensemble.errors import UserError
+from ensemble.metrics.weighting import refuse
 
 SMALLEST_SLOPE = 1e-6  # keeps the order without changing a probability
 
@@ -49,7 +49,6 @@ def ranked_prediction(
 
 
 def _rank_logit(score: np.ndarray, group: np.ndarray) -> np.ndarray:
-    score, group = np.asarray(score, float), np.asarray(group)
-    if np.isnan(score).any():
-        raise UserError(f"the score of row {np.flatnonzero(np.isnan(score))[0]} is NaN: prepare the data again")
-    return rank_logit(score, group)
+    score = np.asarray(score, float)
+    refuse(np.isnan(score), score, "the score of row {} is NaN: prepare the data again")
+    return rank_logit(score, np.asarray(group))

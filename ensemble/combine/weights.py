@@ -38,7 +38,7 @@ def equal_weights(target: np.ndarray, columns: np.ndarray, loss: Loss = LOG_LOSS
 
 def best_member_weights(target: np.ndarray, columns: np.ndarray, loss: Loss = LOG_LOSS) -> np.ndarray:
     """All weight on the member with the lowest loss."""
-    return np.eye(columns.shape[-1])[np.argmin([loss.mean(target, column) for column in _each(columns)])]
+    return np.eye(columns.shape[-1])[np.argmin([loss.mean(target, column) for column in np.moveaxis(columns, -1, 0)])]
 
 
 def greedy_weights(target: np.ndarray, columns: np.ndarray, loss: Loss = LOG_LOSS) -> np.ndarray:
@@ -50,7 +50,7 @@ def greedy_weights(target: np.ndarray, columns: np.ndarray, loss: Loss = LOG_LOS
     total, times_added = np.zeros(columns.shape[:-1]), np.zeros(columns.shape[-1])
     best_loss, best = np.inf, times_added
     for size in range(1, GREEDY_STEPS + 1):
-        losses = [loss.mean(target, (total + column) / size) for column in _each(columns)]
+        losses = [loss.mean(target, (total + column) / size) for column in np.moveaxis(columns, -1, 0)]
         added = int(np.argmin(losses))
         total += columns[..., added]
         times_added[added] += 1
@@ -107,11 +107,6 @@ def _searched_weights(target: np.ndarray, columns: np.ndarray, loss: Loss) -> np
                     if moved_loss < least:
                         weights, least, improved = moved, moved_loss, True
     return weights
-
-
-def _each(columns: np.ndarray) -> np.ndarray:
-    """The members' columns, as the first axis."""
-    return np.moveaxis(columns, -1, 0)
 
 
 def nnls_weights(target: np.ndarray, columns: np.ndarray, loss: Loss = LOG_LOSS) -> np.ndarray:

@@ -7,9 +7,8 @@ from typing import NamedTuple
 
 import numpy as np
 
-from ensemble.errors import UserError
 from ensemble.metrics.blocks import starts_of
-from ensemble.metrics.weighting import check_not_empty, mean, weighted
+from ensemble.metrics.weighting import checked, mean, refuse
 
 TOP_FRACTION = 0.05
 CALIBRATION_BINS = 20  # of equal mass, so that the last bin holds the top 5 %, where most of the positives are
@@ -66,23 +65,19 @@ def log_loss(target: np.ndarray, prediction: np.ndarray, weight: np.ndarray | No
     return mean(_log_losses(*_checked(target, prediction)), weight)
 
 
-def reliability(
-    target: np.ndarray, prediction: np.ndarray, num_bins: int = CALIBRATION_BINS, weight: np.ndarray | None = None
-) -> Reliability:
-    """Predicted and observed share of positives, in bins of equal numbers of rows, or of equal weight.
+def reliability(target: np.ndarray, prediction: np.ndarray, num_bins: int = CALIBRATION_BINS) -> Reliability:
+    """Predicted and observed share of positives, in bins of equal numbers of rows.
 
-    Rows with equal predictions stay together, so there can be fewer bins than `num_bins`, of unequal size. With `weight`,
-    (num_rows,), `num_rows` is the weight of each bin.
+    Rows with equal predictions stay together, so there can be fewer bins than `num_bins`, of unequal size.
     """
     target, prediction = _checked(target, prediction)
     _, block, size = np.unique(prediction, return_inverse=True, return_counts=True)
-    if weight is not None:
-        size = np.bincount(block, weight, len(size))
     bins = _equal_mass_bins(size, num_bins)[block]
-    num_rows = np.bincount(bins, weight, minlength=num_bins)
+    num_rows = np.bincount(bins, minlength=num_bins)
     used = num_rows > 0
-    mean_prediction = np.bincount(bins, weighted(prediction, weight), num_bins)[used] / num_rows[used]
-    observed = np.bincount(bins, weighted(target, weight), num_bins)[used] / num_rows[used]
+    mean_prediction, observed = (
+        np.bincount(bins, values, num_bins)[used] / num_rows[used] for values in (prediction, target)
+    )
     return Reliability(mean_prediction, observed, num_rows[used])
 
 
@@ -103,19 +98,11 @@ def precision_recall(target: np.ndarray, prediction: np.ndarray, max_points: int
 
 def _checked(target: np.ndarray, prediction: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
     """Both as float64, after the checks that `binary_scores` of the package documents."""
-    target, prediction = np.asarray(target, float), np.asarray(prediction, float)
-    assert target.shape == prediction.shape == (target.size,)
-    check_not_empty(target)
-    bad = np.flatnonzero((target != 0) & (target != 1))
-    if bad.size:
-        raise UserError(
-            f"a target must be 0 or 1 to be scored, but that of row {bad[0]} is {target[bad[0]]:g}: check the split"
-        )
-    bad = np.flatnonzero(~((prediction >= 0) & (prediction <= 1)))
-    if bad.size:
-        raise UserError(
-            f"the prediction of row {bad[0]} is {prediction[bad[0]]:g}, no probability: calibrate the member first"
-        )
+    target, prediction = checked(target, prediction)
+    is_valid = (target == 0) | (target == 1)
+    refuse(~is_valid, target, "a target must be 0 or 1 to be scored, but that of row {} is {:g}: check the split")
+    is_valid = (prediction >= 0) & (prediction <= 1)
+    refuse(~is_valid, prediction, "the prediction of row {} is {:g}, no probability: calibrate the member first")
     return target, prediction
 
 

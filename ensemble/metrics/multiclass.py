@@ -2,8 +2,7 @@
 
 import numpy as np
 
-from ensemble.errors import UserError
-from ensemble.metrics.weighting import check_not_empty, mean
+from ensemble.metrics.weighting import checked, mean, refuse
 
 TOLERANCE = 1e-4  # float32 probabilities of a hundred classes do not sum to exactly 1
 
@@ -45,22 +44,14 @@ class MulticlassScorer:
 
 
 def _checked(target: np.ndarray, prediction: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-    target, prediction = np.asarray(target, float), np.asarray(prediction, float)
-    assert prediction.shape[:1] == target.shape
+    target, prediction = checked(target, prediction)
     assert prediction.ndim == 2
-    check_not_empty(target)
     num_classes = prediction.shape[1]
-    bad = np.flatnonzero(~np.isin(target, np.arange(num_classes)))
-    if bad.size:
-        raise UserError(
-            f"a target must be a class from 0 to {num_classes - 1} to be scored, but that of row {bad[0]} is "
-            f"{target[bad[0]]:g}: check the split"
-        )
-    bad = np.flatnonzero(~((prediction >= 0).all(1) & (np.abs(prediction.sum(1) - 1) <= TOLERANCE)))
-    if bad.size:
-        raise UserError(
-            f"the predictions of row {bad[0]} are no probabilities with sum 1: look at the member's training log"
-        )
+    rule = f"a target must be a class from 0 to {num_classes - 1} to be scored"
+    refuse(~np.isin(target, np.arange(num_classes)), target, rule + ", but that of row {} is {:g}: check the split")
+    is_valid = (prediction >= 0).all(1) & (np.abs(prediction.sum(1) - 1) <= TOLERANCE)
+    sentence = "the predictions of row {} are no probabilities with sum 1: look at the member's training log"
+    refuse(~is_valid, prediction, sentence)
     return target, prediction
 
 

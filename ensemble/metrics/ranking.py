@@ -10,9 +10,8 @@ import itertools
 
 import numpy as np
 
-from ensemble.errors import UserError
 from ensemble.metrics.blocks import starts_of
-from ensemble.metrics.weighting import check_not_empty
+from ensemble.metrics.weighting import checked, refuse
 
 PLACES = 10
 
@@ -196,15 +195,9 @@ def _mean(score: np.ndarray, group_weight: np.ndarray) -> float:
 
 
 def _checked(target: np.ndarray, prediction: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-    target, prediction = np.asarray(target, float), np.asarray(prediction, float)
-    assert target.shape == prediction.shape == (target.size,)
-    check_not_empty(target)
-    bad = np.flatnonzero(~(np.isfinite(target) & (target >= 0)))
-    if bad.size:
-        raise UserError(
-            f"a relevance must be 0 or more to be scored, but that of row {bad[0]} is {target[bad[0]]:g}: check the split"
-        )
-    bad = np.flatnonzero(~np.isfinite(prediction))
-    if bad.size:
-        raise UserError(f"the prediction of row {bad[0]} is {prediction[bad[0]]:g}, no number to rank by: predict again")
+    target, prediction = checked(target, prediction)
+    is_valid = np.isfinite(target) & (target >= 0)
+    refuse(~is_valid, target, "a relevance must be 0 or more to be scored, but that of row {} is {:g}: check the split")
+    is_valid = np.isfinite(prediction)
+    refuse(~is_valid, prediction, "the prediction of row {} is {:g}, no number to rank by: predict again")
     return target, prediction

@@ -2,8 +2,7 @@
 
 import numpy as np
 
-from ensemble.errors import UserError
-from ensemble.metrics.weighting import check_not_empty, mean
+from ensemble.metrics.weighting import checked, mean, refuse
 
 
 def root_mean_squared_error(target: np.ndarray, prediction: np.ndarray, weight: np.ndarray | None = None) -> float:
@@ -20,13 +19,9 @@ class RegressionScorer:
     """A `bootstrap.Scorer`; every score is computed from weighted means."""
 
     def __init__(self, target: np.ndarray, prediction: np.ndarray, group: np.ndarray) -> None:
-        target, prediction = np.asarray(target, float), np.asarray(prediction, float)
-        assert target.shape == prediction.shape == (target.size,)
-        check_not_empty(target)
+        target, prediction = checked(target, prediction)
         for what, values in (("target", target), ("prediction", prediction)):
-            bad = np.flatnonzero(~np.isfinite(values))
-            if bad.size:
-                raise UserError(f"the {what} of row {bad[0]} is {values[bad[0]]:g}, no number to score: check the split")
+            refuse(~np.isfinite(values), values, f"the {what} of row {{}} is {{:g}}, no number to score: check the split")
         error = prediction - target
         centred = target - target.mean()  # so that the difference of two sums in `scores` keeps its digits
         self.is_constant = not centred.any()

@@ -5,20 +5,25 @@ import numpy as np
 from ensemble.errors import UserError
 
 
-def check_not_empty(target: np.ndarray) -> None:
-    """Raise `UserError` if there are no rows."""
+def checked(target: np.ndarray, prediction: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+    """Both as float64, (num_rows,), and prediction also (num_rows, num_classes). Raises `UserError` if there are no rows."""
+    target, prediction = np.asarray(target, float), np.asarray(prediction, float)
+    assert target.shape == prediction.shape[:1] == (target.size,)
     if target.size == 0:
         raise UserError("there is not one row to score: check the split")
+    return target, prediction
+
+
+def refuse(is_bad: np.ndarray, values: np.ndarray, sentence: str) -> None:
+    """Raise `UserError` for the first bad row. sentence : with places for the number of the row and its value."""
+    if is_bad.any():
+        row = int(is_bad.argmax())
+        raise UserError(sentence.format(row, values[row]))
 
 
 def mean(values: np.ndarray, weight: np.ndarray | None = None) -> float:
     """The weighted mean of `values`, (num_rows,)."""
     return float(values.mean()) if weight is None else float(values @ weight / weight.sum())
-
-
-def weighted(values: np.ndarray, weight: np.ndarray | None) -> np.ndarray:
-    """Each value times its weight."""
-    return values if weight is None else values * weight
 
 
 def relative_weights(weight: np.ndarray | None) -> np.ndarray | None:
