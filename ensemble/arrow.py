@@ -11,6 +11,7 @@ import os
 import re
 import shutil
 from collections.abc import Iterable, Sequence
+from contextlib import AbstractContextManager
 from pathlib import Path
 from typing import Any
 
@@ -35,7 +36,7 @@ DTYPES = {
 """The names of types in `datasets`."""
 
 
-class TableWriter:
+class TableWriter(AbstractContextManager["TableWriter"]):
     """Writes record batches of one schema to a folder as a stream: only the current batch is in memory."""
 
     def __init__(self, folder: Path, schema: pa.Schema):
@@ -49,9 +50,6 @@ class TableWriter:
             (batch,) = table.cast(self.schema).combine_chunks().to_batches()
             self._writer.write_batch(batch)
             self.num_rows += table.num_rows
-
-    def __enter__(self) -> "TableWriter":
-        return self
 
     def __exit__(self, kind: object, error: BaseException | None, trace: object) -> None:
         self._writer.close()

@@ -44,7 +44,7 @@ def new_folder(path: str | Path, overwrite: bool, kind: str) -> Iterator[Path]:
     if not _is_free(target) and not overwrite:
         raise UserError(f"{path} exists already: choose another folder, or add overwrite=true to replace it")
     if not _is_free(target):
-        if not target.is_dir() or _kind(target) != kind:
+        if not target.is_dir() or _content(target).get("kind") != kind:
             raise UserError(
                 f"{path} was not written by this stage (it is no {kind}), so it is not replaced: choose another folder"
             )
@@ -97,10 +97,6 @@ def _content(folder: Path) -> dict[str, Any]:
     except (OSError, ValueError, RecursionError):
         return {}
     return content if isinstance(content, dict) else {}
-
-
-def _kind(folder: Path) -> str | None:
-    return _content(folder).get("kind")
 
 
 def foreign(folder: Path, own: Iterable[str] = ()) -> str | None:

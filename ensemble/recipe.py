@@ -155,19 +155,13 @@ class NeuralRecipe(Protocol):
     # `choose(config) -> config` replaces settings that the user left open by values that depend on the data.
     # `reasons(model, prediction)` returns the reasons of the rows of a forecast, as in `predictions.Predictions`.
     # `columns(split, predicted) -> columns`, with the arrays of `predict`, returns the arguments of
-    # `predictions.Predictions`
-    # if a row of the data is several rows of a prediction file, or has probabilities of classes.
+    # `predictions.Predictions` if a row of the data is several rows of a prediction file, or has probabilities of classes.
+    # `sums(model, batch)` returns the summands of each row, float tensors whose first dimension is the batch. Their sums, in
+    # float64, are the argument of `metrics`, so no rank keeps the predictions of a whole split.
     # `predicting(starts, votes, select)` gets the settings of scripts/predict.py with these names (0 or "" if not given).
 
     def describe(self, split: str) -> "dict[str, np.ndarray]":
         """row_id, group and cluster of a split's rows, for the prediction file."""
-
-
-class ScoredBySums(NeuralRecipe, Protocol):
-    """A recipe whose metrics need only sums over rows, so no rank keeps the predictions of a whole split."""
-
-    def sums(self, model: "torch.nn.Module", batch: "Batch") -> "Batch":
-        """The summands of each row: float tensors whose first dimension is the batch, which are summed in float64."""
 
 
 @dataclasses.dataclass(frozen=True)

@@ -76,23 +76,19 @@ class Census:
 
     def drop(self, kind: str, count: int, examples: Iterable[Example] = ()) -> None:
         """Count `count` of the rows read as dropped; the first `NUM_EXAMPLES` examples of a kind are stored."""
-        if count == 0:
-            return
         self.rows_kept -= count
         assert self.rows_kept >= 0, "more rows dropped than were read"
-        self.dropped[kind] = self.dropped.get(kind, 0) + count
-        self._store(kind, examples)
+        self._count(self.dropped, kind, count, examples)
 
     def note(self, kind: str, count: int, examples: Iterable[Example] = ()) -> None:
         """Count `count` unreadable values of rows that are kept."""
-        if count == 0:
-            return
-        self.notes[kind] = self.notes.get(kind, 0) + count
-        self._store(kind, examples)
+        self._count(self.notes, kind, count, examples)
 
-    def _store(self, kind: str, examples: Iterable[Example]) -> None:
-        stored = self.examples.setdefault(kind, [])
-        stored.extend(itertools.islice(examples, NUM_EXAMPLES - len(stored)))
+    def _count(self, counts: dict[str, int], kind: str, count: int, examples: Iterable[Example]) -> None:
+        if count:
+            counts[kind] = counts.get(kind, 0) + count
+            stored = self.examples.setdefault(kind, [])
+            stored.extend(itertools.islice(examples, NUM_EXAMPLES - len(stored)))
 
     def check(self, max_bad_fraction: float, kinds: Sequence[str] = BAD_KINDS, num_examined: int | None = None) -> None:
         """Raise `UserError`, with the table of counts, if more than `max_bad_fraction` of the rows are bad.

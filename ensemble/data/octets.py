@@ -10,6 +10,7 @@ import stat
 import zlib
 from collections import Counter
 from collections.abc import Sequence
+from contextlib import AbstractContextManager
 from pathlib import Path
 from typing import Any
 
@@ -68,7 +69,7 @@ def repeated_key(octets: bytes) -> str | None:
     return repeated[0] if repeated else None
 
 
-class Bytes:
+class Bytes(AbstractContextManager["Bytes"]):
     """A sequential reader of a file's bytes, decompressed if it is gzip.
 
     Raises `UserError` for a file that cannot be opened, and where a gzip stream is damaged or incomplete.
@@ -87,9 +88,6 @@ class Bytes:
                 f"{path} cannot be read ({error.strerror or error}): check the path and its permissions"
             ) from None
         self._gzip = gzip.GzipFile(fileobj=self._file) if packed else None
-
-    def __enter__(self) -> "Bytes":
-        return self
 
     def __exit__(self, *_: object) -> None:
         self._file.close()

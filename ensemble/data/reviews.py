@@ -224,9 +224,11 @@ def read_reviews(
         _check_columns(columns)
         formats = (Format(name=YOUR_COLUMNS, fields=columns, sparse=FIELDS["reviews"][4:]),)
     sources = [_recognise(Path(file), formats, "reviews") for file in files]
-    times = [_time_unit(source) for source in sources]
-    for source, time in zip(sources, times, strict=True):
-        census.files.append({"file": str(source.file.path), "format": source.format, "time": time})
+    times = []
+    for source in sources:
+        column = source.fields["time"]
+        times.append(values.time_unit([row.get(column) for row in source.file.head], source.file.path, column))
+        census.files.append({"file": str(source.file.path), "format": source.format, "time": times[-1]})
     return _reviews(sources, times, census, until_ms, with_text, block_bytes)
 
 
@@ -348,11 +350,6 @@ def _decimal_mark(source: _Source, block_bytes: int) -> str:
         return "."
     blocks = records.read_blocks(source.file, {"price": source.fields["price"]}, {}, block_bytes)
     return values.decimal_mark((frame["price"] for frame, _ in blocks), source.file.path)
-
-
-def _time_unit(source: _Source) -> str:
-    column = source.fields["time"]
-    return values.time_unit([row.get(column) for row in source.file.head], source.file.path, column)
 
 
 def _blocks(file: records.RawFile, fields: Mapping[str, str], census: Census, block_bytes: int) -> Iterator[pl.DataFrame]:

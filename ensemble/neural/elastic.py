@@ -52,15 +52,9 @@ class Job:
     """Consecutive losses without a checkpoint between them, after which the job ends."""
 
 
-def ranks_for(batch_size: int, most: int) -> int:
-    """The largest number of ranks up to `most`, at least 1, that divides `batch_size`."""
-    return max(ranks for ranks in range(1, max(1, min(most, batch_size)) + 1) if batch_size % ranks == 0)
-
-
-def micro_batch_for(batch_size: int, ranks: int, most: int) -> int:
-    """The largest micro-batch up to `most`, at least 1, that divides a rank's share of the global batch."""
-    share = batch_size // ranks
-    return max(size for size in range(1, max(1, min(most, share)) + 1) if share % size == 0)
+def largest_divisor(batch_size: int, most: int) -> int:
+    """The largest number up to `most`, at least 1, that divides `batch_size`."""
+    return max(number for number in range(1, max(1, min(most, batch_size)) + 1) if batch_size % number == 0)
 
 
 def supervise(job: Job, report: Callable[[str], None]) -> int:
@@ -73,8 +67,8 @@ def supervise(job: Job, report: Callable[[str], None]) -> int:
     with _signals_to_stop() as signals:
         while True:
             available = _capacity(job, available)
-            before, ranks = ranks, ranks_for(job.batch_size, available)
-            micro = micro_batch_for(job.batch_size, ranks, most_per_rank)
+            before, ranks = ranks, largest_divisor(job.batch_size, available)
+            micro = largest_divisor(job.batch_size // ranks, most_per_rank)
             if before not in (0, ranks):
                 batch = f"{job.batch_size} = {micro} × {ranks} ranks × {job.batch_size // (micro * ranks)} accumulated"
                 report(f"goes on with {ranks} ranks instead of {before}: {batch}")
@@ -115,9 +109,10 @@ def _run_once(job: Job, ranks: int, micro: int, signals: list[int]) -> tuple[str
     with subprocess.Popen(command, start_new_session=True, preexec_fn=end_with_parent) as process:
         while process.poll() is None:
             newest = _newest(job.out)
-            if job.capacity and not grows and newest > saved and ranks_for(job.batch_size, _capacity(job, ranks)) > ranks:
-                grows = True
-                process.terminate()
+            if job.capacity and not grows and newest > saved:
+                grows = largest_divisor(job.batch_size, _capacity(job, ranks)) > ranks
+                if grows:
+                    process.terminate()
             saved = newest
             if len(signals) > num_forwarded:
                 num_forwarded = len(signals)

@@ -8,9 +8,10 @@ import re
 import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
-from typing import Protocol
 
 import torch
+
+from ensemble.neural.loader import Feed
 
 # Dense TFLOP/s from NVIDIA's data sheets: half of the values "with sparsity". GeForce: appendices of the GA102 and AD102
 # whitepapers, with accumulation in fp32. All values are for tensor cores, except "no", which is plain float32.
@@ -70,11 +71,6 @@ def preserved_state(model: torch.nn.Module) -> Iterator[None]:
                     buffer.copy_(buffers[name])
 
 
-class BatchSource(Protocol):
-    waited_s: float
-    """Seconds for which the consumer has waited for batches."""
-
-
 class Meter:
     """Measures the time between two calls of `read`; the time inside `paused` does not count.
 
@@ -86,9 +82,7 @@ class Meter:
     `peak_flops` is that of one device; without it there is no "mfu".
     """
 
-    def __init__(
-        self, batches: BatchSource, num_ranks: int = 1, flops_per_example: float = 0.0, peak_flops: float | None = None
-    ):
+    def __init__(self, batches: Feed, num_ranks: int = 1, flops_per_example: float = 0.0, peak_flops: float | None = None):
         self._batches = batches
         self._flops_per_example = flops_per_example
         self._peak_flops = peak_flops and peak_flops * num_ranks

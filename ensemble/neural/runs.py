@@ -59,14 +59,10 @@ def status_on_error(run: Path, accelerator: Accelerator) -> Iterator[None]:
         elif is_communication_error(error):  # before the heartbeat started
             mark_lost(run, f"{name}: {one_line(error)}")
         else:
-            mark_failed(run, f"{name}: {one_line(error)}")
+            with suppress(OSError):  # a full disk must not hide the exception
+                folders.write_text(run / FAILURE, f"{name}: {one_line(error)}")
+                set_status(run, "failed", f"{name}: {one_line(error)}")
         raise
-
-
-def mark_failed(run: Path, reason: str) -> None:
-    with suppress(OSError):  # a full disk must not hide the exception
-        folders.write_text(run / FAILURE, reason)
-        set_status(run, "failed", reason)
 
 
 def mark_lost(run: Path, reason: str) -> None:

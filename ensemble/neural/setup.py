@@ -125,13 +125,8 @@ def set_up(
     resumed_from = runs.open_run(out, description, accelerator, resume, override)
     stack.enter_context(runs.status_on_error(out, accelerator))
     if resumed_from:
-        state.restore(resumed_from, plan.num_ranks, config.seed, override)
-        if not (out / "best").exists():  # a new run from the checkpoint of another one
-            state.progress.best_score, state.progress.best_step = None, 0
-            state.progress.evaluations_since_best = 0
+        _restore(state, resumed_from, plan, config, override)
     progress = state.progress
-    if progress.rollback_step and not checkpoint.step_folder(out, progress.rollback_step).exists():  # as above
-        progress.rollback_step = progress.step
     start_time, num_steps = time.monotonic() - progress.seconds, plan.num_steps(config.max_epochs)
     set_lost = partial(runs.mark_lost, out)
     heartbeat = stack.enter_context(Heartbeat.from_accelerator(accelerator, config.timeout_s, out, set_lost))
@@ -141,13 +136,7 @@ def set_up(
     if not state.is_sharded:  # with sharded weights the forward pass itself is collective
         plan = _fit_micro_batch(recipe, rows, plan, state, accelerator, tracker)
     state.restore_carry(plan)
-    workers = config.num_workers, config.prefetch_factor
-    if config.loader == "auto":
-        chosen = loader_tuning.choose(rows, plan, accelerator.device, tracker.message)
-        workers = launch.from_main_process(accelerator, chosen)
-    micro_batches = plan.micro_batches(progress.step, num_steps)
-    options = dict(zip(("num_workers", "prefetch_factor"), workers, strict=True))
-    feed = stack.enter_context(Feed(rows, micro_batches, device=accelerator.device, **options))
+    feed = stack.enter_context(_feed(rows, plan, config, (progress.step, num_steps), accelerator, tracker))
     tracker.message(
         f"{recipe.name}: {plan.num_rows:,} rows, {num_parameters:,} parameters, {num_steps} steps of {plan.description}, "
         f"on {accelerator.device}, precision {accelerator.mixed_precision}"
@@ -173,6 +162,29 @@ def set_up(
         profiler=stack.enter_context(profiling.profile(out, profile, accelerator.process_index, tracker.message)),
         start_time=start_time,
     )
+
+
+def _restore(state: TrainingState, folder: Path, plan: BatchPlan, config: TrainConfig, override: bool) -> None:
+    """Restore the state from a checkpoint, which may be one of another run."""
+    state.restore(folder, plan.num_ranks, config.seed, override)
+    progress, out = state.progress, Path(config.out)
+    if not (out / "best").exists():  # a new run from the checkpoint of another one
+        progress.best_score, progress.best_step, progress.evaluations_since_best = None, 0, 0
+    if not checkpoint.step_folder(out, progress.rollback_step).exists():  # as above
+        progress.rollback_step = progress.rollback_step and progress.step
+
+
+def _feed(
+    rows: Rows, plan: BatchPlan, config: TrainConfig, steps: tuple[int, int], accelerator: Accelerator, tracker: Tracker
+) -> Feed:
+    """The batches of the steps [begin, end), by the loader of the settings."""
+    workers = config.num_workers, config.prefetch_factor
+    if config.loader == "auto":
+        chosen = loader_tuning.choose(rows, plan, accelerator.device, tracker.message)
+        workers = launch.from_main_process(accelerator, chosen)
+    num_workers, prefetch_factor = workers
+    micro_batches = plan.micro_batches(*steps)
+    return Feed(rows, micro_batches, device=accelerator.device, num_workers=num_workers, prefetch_factor=prefetch_factor)
 
 
 def _make_state(

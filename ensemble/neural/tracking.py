@@ -12,6 +12,7 @@ import math
 import time
 import uuid
 from collections.abc import Callable, Sequence
+from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
@@ -160,22 +161,12 @@ def _run_name(folder: Path) -> str:
     return file.read_text(encoding="utf-8").strip()
 
 
-def _entries(file: Path) -> list[dict[str, Any]]:
-    """The lines of metrics.jsonl, without a line that is incomplete because the process was killed."""
-    entries = []
-    for line in file.read_text(encoding="utf-8", errors="replace").splitlines() if file.exists() else []:
-        try:
-            entries.append(json.loads(line))
-        except ValueError:
-            continue
-    return entries
-
-
 def _remove_after(step: int, evaluated_step: int, file: Path) -> None:
     """Remove the lines after `step`, and evaluations after `evaluated_step`, in one atomic replacement of the file."""
-    lines = [
-        json.dumps(entry, ensure_ascii=False) + "\n"
-        for entry in _entries(file)
-        if entry["step"] <= (evaluated_step if entry["kind"] == "val" else step)
-    ]
+    lines = []
+    for line in file.read_text(encoding="utf-8", errors="replace").splitlines() if file.exists() else []:
+        with suppress(ValueError):  # the process was killed while it wrote the line
+            entry = json.loads(line)
+            if entry["step"] <= (evaluated_step if entry["kind"] == "val" else step):
+                lines.append(json.dumps(entry, ensure_ascii=False) + "\n")
     folders.write_text(file, "".join(lines))

@@ -109,7 +109,7 @@ def test_a_lost_rank_is_done_without(ranks: int, batch_size: int, left: int, tmp
     errors = (tmp_path / "errors").read_text()
     assert f"goes on with {left} ranks instead of {ranks}: {batch_size} = " in errors
     run.assert_same_batches()
-    micro = elastic.micro_batch_for(batch_size, left, batch_size // ranks)
+    micro = elastic.largest_divisor(batch_size // left, batch_size // ranks)
     assert micro <= batch_size // ranks, "a rank would need more memory than before"
     checkpoint = Path(shutil.copytree(run.out / "checkpoints" / f"step-{went_on_from:08d}", tmp_path / "checkpoint"))
     ours, other = (

@@ -16,8 +16,8 @@ from ensemble.neural import elastic
 )
 def test_the_ranks_that_go_on_divide_the_batch(batch_size: int, left: int, ranks: int, micro: int) -> None:
     """A rank would be left over, training would be refused, or a rank would need more memory than before."""
-    assert elastic.ranks_for(batch_size, left) == ranks
-    assert elastic.micro_batch_for(batch_size, ranks, max(1, batch_size // 4)) == micro
+    assert elastic.largest_divisor(batch_size, left) == ranks
+    assert elastic.largest_divisor(batch_size // ranks, max(1, batch_size // 4)) == micro
 
 
 class Starts:
