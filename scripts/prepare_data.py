@@ -8,7 +8,6 @@ python scripts/prepare_data.py --recipe candidates data=runs/beauty/prepared 'ra
 out=runs/beauty/candidates          # the highest-ranked items of next_item members, to be ranked by trees and an ensemble
 """
 
-from pathlib import Path
 from typing import Any
 
 from ensemble import configuration, errors, recipe
@@ -19,22 +18,10 @@ def main() -> None:
     name = parser.parse_known_args()[0].recipe
     settings: Any = configuration.from_command_line(recipe.prepare_config(name), __doc__, [parser])
 
-    prepare = recipe.named(name).require("prepare", "prepare", "cannot prepare data")
-
-    from ensemble import folders
     from ensemble.data import prepared
 
-    checked: list[Path] = []
-
-    def check(folder: Path) -> None:
-        prepared.check(name, folder, folders.read_json(folder / folders.NAME))
-        checked.append(folder)
-
-    # Checked before the folder gets its name, so that data that members cannot use do not replace others
-    with folders.checked(settings.out, check):
-        manifest = prepare(settings)
-    if not checked:  # the recipe wrote the folder in another way
-        check(Path(settings.out))
+    prepare = recipe.named(name).require("prepare", "prepare", "cannot prepare data")
+    manifest = prepared.write(name, prepare, settings)
     for split, facts in manifest["splits"].items():
         other_facts = [f"{fact.replace('_', ' ')} {value}" for fact, value in facts.items() if fact != "rows"]
         print(f"{split:>10}  {facts['rows']:,} rows  {'  '.join(other_facts)}")

@@ -1,11 +1,13 @@
-"""Checks of the folder that a recipe prepared: its manifest and columns must be such as members can use."""
+"""Preparation of data by a recipe, and checks of the folder: its manifest and columns must be such as members can use."""
 
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 import pyarrow as pa
 
+from ensemble import folders
 from ensemble.arrow import open_table
 from ensemble.data.inputs import FORECAST
 from ensemble.errors import UserError
@@ -15,6 +17,32 @@ TRAIN = "train"
 LARGEST_TARGET = 1e150
 """The square of a much larger number is infinite."""
 GUIDE = "see ensemble/recipes/README.md"
+
+
+def write(
+    name: str,
+    prepare: Callable[[Any], dict[str, Any]],
+    settings: Any,
+    check_manifest: Callable[[dict[str, Any]], object] = lambda _: None,
+) -> dict[str, Any]:
+    """Prepare data by `prepare`, the function of the recipe `name`, and return the manifest.
+
+    The folder gets its name after `check` and `check_manifest` have passed, so data that members cannot use do not replace
+    others.
+    """
+    checked: list[Path] = []
+
+    def check_folder(folder: Path) -> None:
+        manifest = folders.read_json(folder / folders.NAME)
+        check(name, folder, manifest)
+        check_manifest(manifest)
+        checked.append(folder)
+
+    with folders.checked(settings.out, check_folder):
+        manifest = prepare(settings)
+    if not checked:  # the recipe wrote the folder in another way
+        check_folder(Path(settings.out))
+    return manifest
 
 
 def check(name: str, folder: str | Path, manifest: dict[str, Any]) -> None:

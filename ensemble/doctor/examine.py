@@ -33,9 +33,8 @@ def diagnose(wait_s: float) -> int:
     findings = run_checks(_checks(torch_info, known, best, position.num_nodes == 1), CHECKS_LIMIT_S)
 
     with contextlib.closing(connections), network.listen(0) as test_port:
-        own = network.Node(
-            name=position.name, machine=network.machine(), address=connections.own_address, port=network.port_of(test_port)
-        )
+        port = test_port.getsockname()[1]
+        own = network.Node(name=position.name, machine=network.machine(), address=connections.own_address, port=port)
         report = {
             "node": dataclasses.asdict(own),
             "num_gpus": None if "failed" in torch_info else len(torch_info["gpus"]),

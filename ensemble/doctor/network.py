@@ -197,11 +197,7 @@ def listen(port: int) -> socket.socket:
 
 def free_port() -> int:
     with listen(0) as stream:
-        return port_of(stream)
-
-
-def port_of(stream: socket.socket) -> int:
-    return int(stream.getsockname()[1])
+        return int(stream.getsockname()[1])
 
 
 # ------------------------------------------------------------------------------------------------ checks of several nodes

@@ -18,7 +18,7 @@ a cluster have computed (stages.py).
 import dataclasses
 import json
 import sys
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -135,6 +135,7 @@ def _prepare_follow_up(run: Fit, second: FollowUp, manifest: dict[str, Any]) -> 
 
     With `resume`, neither is repeated if the models, or the predictions, are the same.
     """
+    from ensemble.data import prepared as prepared_data
     from ensemble.predictor import bag
 
     rankings, folder = run.out / RANKINGS, run.out / second.recipe
@@ -148,7 +149,8 @@ def _prepare_follow_up(run: Fit, second: FollowUp, manifest: dict[str, Any]) -> 
     sources = folders.sources(sorted(rankings.glob("*.parquet")))
     if not (run.resume and _has_content(folder, {"recipe": second.recipe, "sources": sources})):
         settings = recipe.prepare_config(second.recipe)(**second.settings, out=str(folder), overwrite=True)
-        _write(folder, second.recipe, settings, lambda _: None)
+        prepare = recipe.named(second.recipe).require("prepare", "prepare", "cannot prepare data")
+        prepared_data.write(second.recipe, prepare, settings)
     second_manifest = folders.read_manifest(folder)
     run.print(f"prepared {_num_rows(second_manifest):,} rows of {second.recipe}")
     return second_manifest
@@ -285,6 +287,8 @@ def _prepare(folder: Path, config: Any, name: str, earlier: dict[str, Any] | Non
 
     earlier : `fit.json` of a fit that is continued.
     """
+    from ensemble.data import prepared as prepared_data
+
     settings = preparation(config, name, str(folder))
     if earlier and earlier.get(PREPARED) and (folder / folders.NAME).is_file():
         manifest = folders.read_manifest(folder)
@@ -294,21 +298,9 @@ def _prepare(folder: Path, config: Any, name: str, earlier: dict[str, Any] | Non
     elif earlier and hasattr(settings, "overwrite"):
         settings = dataclasses.replace(settings, overwrite=True)  # the data there are incomplete, or of an older fit
 
-    _write(folder, name, settings, lambda manifest: chosen(manifest, config, num_threads))
+    prepare = recipe.named(name).require("prepare", "prepare", "cannot prepare data")
+    prepared_data.write(name, prepare, settings, lambda manifest: chosen(manifest, config, num_threads))
     return folders.read_manifest(folder)
-
-
-def _write(folder: Path, name: str, settings: Any, check: Callable[[dict[str, Any]], Any]) -> None:
-    """Prepare data of the recipe `name`. The folder gets its name after `check`, a function of its manifest, has passed."""
-    from ensemble.data import prepared
-
-    def check_all(scratch: Path) -> None:
-        manifest = folders.read_manifest(scratch)
-        prepared.check(name, scratch, manifest)
-        check(manifest)
-
-    with folders.checked(folder, check_all):
-        recipe.named(name).require("prepare", "prepare", "cannot prepare data")(settings)
 
 
 def _refuse_other_sources(config: Any, manifest: dict[str, Any], folder: Path) -> None:

@@ -20,6 +20,7 @@ import pyarrow.parquet as pq
 from ensemble import combine, folders, predictions, recipe
 from ensemble.arrow import open_table
 from ensemble.data.inputs import FORECAST
+from ensemble.data.reasons import order_of_forecast
 from ensemble.errors import UserError
 from ensemble.predictions import Predictions
 from ensemble.predictor import reasons
@@ -83,7 +84,7 @@ def write_forecast(
         columns=columns,
         ensemble=ensemble,
         prediction=prediction,
-        order=_order(ensemble.kind, template, prediction),
+        order=order_of_forecast(template.row_id, prediction, template.group if ensemble.kind == "ranking" else None),
         ends=None if intervals is None else intervals(prediction),
     )
     table = (recipe.of(manifest).get("outputs", "forecast_table") or _forecast_table)(forecast)
@@ -123,13 +124,6 @@ def value_as_text(value: float, feature: dict[str, Any]) -> str | None:
         begin = datetime.datetime.fromisoformat(feature["unit"].removeprefix(DAYS_SINCE))
         return (begin + datetime.timedelta(days=value)).isoformat(" ", "minutes").removesuffix(" 00:00")
     return f"{value + feature['offset']:.15g}"
-
-
-def _order(kind: str, template: Predictions, prediction: np.ndarray) -> np.ndarray:
-    if kind == "multiclass":
-        return np.argsort(template.row_id, kind="stable")
-    keys = (template.row_id, -prediction)  # the last key is the first that decides
-    return np.lexsort((*keys, template.group)) if kind == "ranking" else np.lexsort(keys)
 
 
 def _forecast_table(forecast: Forecast) -> pa.Table:

@@ -25,6 +25,7 @@ import threading
 import warnings
 from collections.abc import Iterable
 from concurrent.futures import ThreadPoolExecutor
+from contextlib import AbstractContextManager
 from pathlib import Path
 from typing import Any
 
@@ -36,7 +37,7 @@ from ensemble import combine, folders, predictions, recipe
 from ensemble.data import census
 from ensemble.errors import Failure, UserError
 from ensemble.predictor import fitting, forecast, members, new_data
-from ensemble.predictor.frames import to_arrow
+from ensemble.predictor.frames import FromArrow, to_arrow
 from ensemble.predictor.intervals import Intervals
 
 PREPARATION = "preparation"
@@ -47,7 +48,7 @@ WHY_COLUMN = pyarrow.csv.ConvertOptions(
 END_TIMEOUT_S = 10
 
 
-class Predictor:
+class Predictor(AbstractContextManager["Predictor"]):
     """See the module's docstring. It may be called from several threads; each worker runs one task at a time."""
 
     def __init__(
@@ -123,19 +124,19 @@ class Predictor:
 
     def predict_with_notes(self, rows: Any, products: Any = None) -> tuple[Any, list[str]]:
         """The result of `predict`, and the messages of which it makes warnings."""
-        new_data.preparation_module(self.manifest).check(self.manifest, True, products is not None)
+        fitted_recipe = recipe.of(self.manifest)
+        fitted_recipe.get("new_data", "check")(self.manifest, True, products is not None)
         paths = [rows] if isinstance(rows, (str, Path)) else rows
+        tables = {} if products is None else {"products": to_arrow(products)[0]}
+        from_arrow: FromArrow
         if isinstance(paths, (list, tuple)) and all(isinstance(path, (str, Path)) for path in paths):
-            paths = [str(path) for path in paths]
-            tables = {} if products is None else {"products": to_arrow(products)[0]}
             import polars
 
-            forecast_table, notes = self._predict({"source": paths}, tables, in_row_order=True)
-            return polars.from_arrow(forecast_table), notes
-        table, from_arrow = to_arrow(rows)
-        what = recipe.of(self.manifest).get("new_data", "ROWS") or "reviews"
-        tables = {what: table, **({} if products is None else {"products": to_arrow(products)[0]})}
-        forecast_table, notes = self._predict({}, tables, in_row_order=not isinstance(rows, pa.Table))
+            task, from_arrow = {"source": [str(path) for path in paths]}, polars.from_arrow
+        else:
+            task = {}
+            tables[fitted_recipe.get("new_data", "ROWS") or "reviews"], from_arrow = to_arrow(rows)
+        forecast_table, notes = self._predict(task, tables, in_row_order=not isinstance(rows, pa.Table))
         return from_arrow(forecast_table), notes
 
     def _predict(self, task: dict[str, Any], tables: dict[str, pa.Table], in_row_order: bool) -> tuple[pa.Table, list[str]]:
@@ -173,15 +174,12 @@ class Predictor:
 
     def lost(self) -> list[str]:
         """Names of the workers whose process has ended. With one or more of them nothing can be predicted."""
-        return [name for name, worker in self._workers.items() if not worker.is_alive()]
+        return [name for name, worker in self._workers.items() if worker.process.poll() is not None]
 
     def close(self) -> None:
         """End the worker processes after the tasks under way."""
         for worker in self._workers.values():
             worker.end()
-
-    def __enter__(self) -> "Predictor":
-        return self
 
     def __exit__(self, kind: object, error: BaseException | None, trace: object) -> None:
         self.close()
@@ -209,7 +207,7 @@ class _Worker:
     def __init__(self, name: str, config: dict[str, Any]):
         self.name = name
         self._lock = threading.Lock()
-        self._process = subprocess.Popen(
+        self.process = subprocess.Popen(
             [sys.executable, "-P", "-m", "ensemble.predictor.worker"],
             stdin=subprocess.PIPE,
             stdout=subprocess.PIPE,
@@ -226,16 +224,16 @@ class _Worker:
             self.wait()
 
     def _send(self, content: dict[str, Any]) -> None:
-        assert self._process.stdin
+        assert self.process.stdin
         try:
-            print(json.dumps(content), file=self._process.stdin, flush=True)
+            print(json.dumps(content), file=self.process.stdin, flush=True)
         except (OSError, ValueError):  # ValueError: after `close`
             raise self._lost() from None
 
     def wait(self) -> None:
         """Wait until the worker has loaded, or has run its task; raise the error that it reports."""
-        assert self._process.stdout
-        line = self._process.stdout.readline()
+        assert self.process.stdout
+        line = self.process.stdout.readline()
         if not line:
             raise self._lost()
         answer = json.loads(line)
@@ -244,20 +242,17 @@ class _Worker:
         if "failure" in answer:
             raise Failure(f"{self.name}: {answer['failure']}")
 
-    def is_alive(self) -> bool:
-        return self._process.poll() is None
-
     def end(self) -> None:
         with self._lock:
-            assert self._process.stdin
-            assert self._process.stdout
+            assert self.process.stdin
+            assert self.process.stdout
             try:
-                self._process.stdin.close()
-                self._process.wait(END_TIMEOUT_S)
+                self.process.stdin.close()
+                self.process.wait(END_TIMEOUT_S)
             except (OSError, subprocess.TimeoutExpired):
-                self._process.kill()
-                self._process.wait()
-            self._process.stdout.close()
+                self.process.kill()
+                self.process.wait()
+            self.process.stdout.close()
 
     def _lost(self) -> Failure:
         return Failure(

@@ -7,7 +7,6 @@ import subprocess
 import sys
 from collections.abc import Sequence
 from pathlib import Path
-from types import ModuleType
 from typing import Any
 
 from ensemble import combine, folders, predictions, recipe
@@ -39,13 +38,12 @@ def predict(
     for name in present or ensemble.member_names:
         check_member(name, Path(folder), description["members"][name])
     ensemble = ensemble.subset(present)
-    preparation = preparation_module(fitted_manifest)
-    preparation.check(fitted_manifest, bool(source), bool(metadata))
+    fitted_recipe = recipe.of(fitted_manifest)
+    fitted_recipe.get("new_data", "check")(fitted_manifest, bool(source), bool(metadata))
     with folders.new_folder(out, overwrite, "forecast") as scratch:
         data = scratch / "prepared"
-        manifest = preparation.prepare(
-            fitted_manifest, {"out": str(data), "source": source, "metadata": metadata, **settings}
-        )
+        raw = {"out": str(data), "source": source, "metadata": metadata, **settings}
+        manifest = fitted_recipe.get("new_data", "prepare")(fitted_manifest, raw)
         if warning := drift.warning(description.get("bins_of_train", {}), data, manifest):
             print(warning)
         files = []
@@ -83,13 +81,6 @@ def meaning(folder: str | Path) -> str:
 def intervals_of(description: dict[str, Any]) -> Intervals | None:
     """The prediction intervals in ensemble.json; None if the task is no regression."""
     return Intervals.from_dict(description["intervals"]) if description.get("intervals") else None
-
-
-def preparation_module(manifest: dict[str, Any]) -> ModuleType:
-    """The module new_data.py of the recipe, whose presence `read_fitted` checks. manifest : of the training data."""
-    module = recipe.of(manifest).module("new_data")
-    assert module is not None
-    return module
 
 
 def member_folders(folder: str | Path, description: dict[str, Any], names: Sequence[str]) -> dict[str, Path]:

@@ -45,7 +45,7 @@ def main() -> None:
     if config["recipe"] not in recipe.BUILT_IN:  # the process that started this one trusts it already
         recipe.named(config["recipe"])
     loaded: list[RunTask] = []
-    _answer(answers, lambda: loaded.append((load_member if "folder" in config else load_preparation)(config)))
+    _answer(answers, lambda: loaded.append(_load(config)))
     for line in sys.stdin if loaded else ():
         _answer(answers, partial(loaded[0], json.loads(line)))
 
@@ -62,15 +62,11 @@ def _answer(answers: IO[str], run: Callable[[], None]) -> None:
     print(json.dumps(answer), file=answers, flush=True)
 
 
-def load_preparation(config: WorkerConfig) -> RunTask:
-    """The recipe's preparation of new raw data, in the same way as the training data."""
-    from ensemble.predictor import new_data
+def _load(config: WorkerConfig) -> RunTask:
+    """A member, which predicts the split forecast; or the recipe's preparation of new raw data."""
+    if "folder" not in config:
+        return partial(recipe.of(config["manifest"]).get("new_data", "prepare"), config["manifest"])
 
-    return partial(new_data.preparation_module(config["manifest"]).prepare, config["manifest"])
-
-
-def load_member(config: WorkerConfig) -> RunTask:
-    """A member, which predicts the split forecast."""
     from ensemble import folders
     from ensemble.predictor import members
 

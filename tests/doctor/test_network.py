@@ -57,7 +57,7 @@ def test_names_and_ports_of_peers() -> None:
     reported = list(network.check_peers(own, [own, peer]))
     assert [(finding.level, finding.check) for finding in reported] == [("problem", "names"), ("problem", "ports")]
     with network.listen(0) as stream:
-        peer = Node(name="localhost", machine="b", address="127.0.0.1", port=network.port_of(stream))
+        peer = Node(name="localhost", machine="b", address="127.0.0.1", port=stream.getsockname()[1])
         reported = list(network.check_peers(own, [own, peer]))
     assert [(finding.level, finding.check) for finding in reported] == [("problem", "names"), ("ok", "ports")]
     assert "resolves to" in reported[0].value
@@ -68,7 +68,7 @@ def test_a_second_task_on_the_head_node_is_not_looked_for() -> None:
     """It has met the head node by 127.0.0.1, which from elsewhere is a closed port."""
     own = Node(name="own", machine="a", address="127.0.0.1", port=1)
     with network.listen(0) as stream:
-        head = Node(name="localhost", machine="b", address="127.0.0.1", port=network.port_of(stream))
+        head = Node(name="localhost", machine="b", address="127.0.0.1", port=stream.getsockname()[1])
         second = dataclasses.replace(head, port=network.free_port())
         reported = list(network.check_peers(own, [head, second, own]))
     assert [(finding.level, finding.check) for finding in reported] == [("problem", "names"), ("ok", "ports")]
