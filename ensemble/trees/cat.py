@@ -17,7 +17,6 @@ import pandas as pd
 
 from ensemble.errors import UserError
 from ensemble.trees.boosting import Scores, Training
-from ensemble.trees.contributions import of_classes
 from ensemble.trees.copies import rate_in_time, train_separately
 from ensemble.trees.objective import Objective, dataset_of, objective_of
 from ensemble.trees.rows import TreeData
@@ -190,13 +189,12 @@ def predict(booster: Any, features: np.ndarray) -> np.ndarray:
     return softmax(raw, axis=1)
 
 
-def contributions(booster: Any, features: np.ndarray, of_class: np.ndarray | None = None) -> np.ndarray:
+def contributions(booster: Any, features: np.ndarray) -> np.ndarray:
     """The same as `xgb.contributions`."""
     names = feature_names(booster)
     categories = [names[number] for number in booster.get_cat_feature_indices()]
     data = catboost.Pool(frame(features, names, categories), cat_features=categories)
-    parts = booster.get_feature_importance(data, type="ShapValues", thread_count=1)
-    return parts if of_class is None else of_classes(parts, of_class)
+    return booster.get_feature_importance(data, type="ShapValues", thread_count=1)
 
 
 def importance(booster: Any) -> dict[str, float]:

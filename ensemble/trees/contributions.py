@@ -36,9 +36,12 @@ UNIT_OF = {
 }
 
 
-def of_classes(parts: np.ndarray, of_class: np.ndarray) -> np.ndarray:
-    """From the contributions to all classes, (n, K, F + 1), those to `of_class`, numbers of classes (n,) or (n, m)."""
-    return parts[np.arange(len(parts)).reshape(-1, *[1] * (of_class.ndim - 1)), of_class]
+def of_classes(parts: np.ndarray, of_class: np.ndarray | None) -> np.ndarray:
+    """From the contributions to all classes, (n, K, F + 1), those to `of_class`, numbers of classes (n,) or (n, m).
+
+    Without several classes it is None, and all contributions are returned.
+    """
+    return parts if of_class is None else parts[np.arange(len(parts)).reshape(-1, *[1] * (of_class.ndim - 1)), of_class]
 
 
 def write(path: Path, rows: TreeData, blocks: Iterable[tuple[np.ndarray, np.ndarray]], about: dict[str, Any]) -> Path:

@@ -93,11 +93,12 @@ class Trees:
     """The prediction without trees, (K,); K is 1 except with several classes."""
     link: str
 
-    def thresholds(self, feature: int) -> np.ndarray:
-        """All thresholds of a numerical feature, or all categories of a categorical one."""
+    def thresholds(self, feature: int) -> tuple[np.ndarray, bool]:
+        """All thresholds of a numerical feature, or all categories of a categorical one; and whether it is categorical."""
         splits = [node for tree in self.trees for node in tree if isinstance(node, Split) and node.feature == feature]
         codes = {code for split in splits for code in split.categories or ()}
-        return np.array(sorted(codes | {split.threshold for split in splits if split.categories is None}), np.float32)
+        numbers = {split.threshold for split in splits if split.categories is None}
+        return np.array(sorted(codes | numbers), np.float32), len(splits) > 0 and not numbers
 
 
 def export(member: str | Path, out: str | Path, data: str | Path = "") -> dict[str, Any]:
@@ -368,15 +369,10 @@ def _rows_at_thresholds(trees: Trees, num_features: int) -> np.ndarray:
     generator = np.random.default_rng(0)
     rows = np.empty((NUM_CHECKED, num_features), np.float32)
     for feature in range(num_features):
-        thresholds = trees.thresholds(feature)
+        thresholds, is_category = trees.thresholds(feature)
         spread = np.abs(thresholds).max(initial=1.0)
         below, above = (np.nextafter(thresholds, np.float32(side)) for side in (-np.inf, np.inf))
         anywhere = np.float32(spread) * generator.standard_normal(2 * len(thresholds) + 2).astype(np.float32)
-        is_category = any(
-            isinstance(node, Split) and node.feature == feature and node.categories is not None
-            for tree in trees.trees
-            for node in tree
-        )
         values = np.concatenate([below, thresholds, above, anywhere, [0.0]])
         if is_category:
             values = np.arange(spread + 1, dtype=np.float32)

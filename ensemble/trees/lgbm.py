@@ -10,7 +10,6 @@ import pyarrow as pa
 from ensemble.commands import imports
 from ensemble.errors import UserError
 from ensemble.trees.boosting import Scores, Training, boost
-from ensemble.trees.contributions import of_classes
 from ensemble.trees.distributed import RankGroup, free_port
 from ensemble.trees.memory import SAMPLED_ROWS
 from ensemble.trees.objective import Dataset, Objective, ValidationMetrics, dataset_of, objective_of
@@ -178,12 +177,11 @@ def predict(booster: Any, features: np.ndarray) -> np.ndarray:
     return np.asarray(booster.predict(features, num_threads=booster.params.get("num_threads", 0)))
 
 
-def contributions(booster: Any, features: np.ndarray, of_class: np.ndarray | None = None) -> np.ndarray:
+def contributions(booster: Any, features: np.ndarray) -> np.ndarray:
     """The same as `xgb.contributions`."""
     parts = np.asarray(booster.predict(features, pred_contrib=True, num_threads=booster.params.get("num_threads", 0)))
-    if of_class is None:
-        return parts
-    return of_classes(parts.reshape(len(parts), booster.num_model_per_iteration(), -1), of_class)
+    num_classes = booster.num_model_per_iteration()
+    return parts.reshape(len(parts), num_classes, -1) if num_classes > 1 else parts
 
 
 def importance(booster: Any) -> dict[str, float]:

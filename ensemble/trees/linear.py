@@ -30,7 +30,6 @@ from threadpoolctl import threadpool_limits
 
 from ensemble.errors import UserError
 from ensemble.trees.boosting import Scores, Training
-from ensemble.trees.contributions import of_classes
 from ensemble.trees.copies import train_separately
 from ensemble.trees.objective import Dataset, Objective, dataset_of, objective_of
 from ensemble.trees.rows import TreeData
@@ -346,17 +345,14 @@ def predict(model: Linear, features: np.ndarray) -> np.ndarray:
     return values[:, 0] if model.kind == "regression" else _probabilities(values)
 
 
-def contributions(model: Linear, features: np.ndarray, of_class: np.ndarray | None = None) -> np.ndarray:
-    """The contribution of each feature to the log odds or value, and the value of the mean row: shape (n, F + 1).
-
-    of_class : with several classes, those to explain, (n,), or (n, m) for a result of (n, m, F + 1).
-    """
+def contributions(model: Linear, features: np.ndarray) -> np.ndarray:
+    """The contribution of each feature to the log odds or value, and the value of the mean row, shaped as by xgb.py."""
     columns, feature_D = model.design.columns(features), model.design.feature_D
     parts = np.zeros((len(features), len(model.weights_TKD[0]), len(model.features) + 1))
     for column, feature in enumerate(feature_D):
         parts[:, :, feature] += columns[:, column, None] * model.weights_TKD[0, :, column]
     parts[:, :, -1] = model.intercepts_TK[0]
-    return parts[:, 0] if of_class is None else of_classes(parts, of_class)
+    return parts if model.kind == "multiclass" else parts[:, 0]
 
 
 def importance(model: Linear) -> dict[str, float]:

@@ -107,7 +107,9 @@ class TreeMember:
         Raises `UserError` for data or a split that the member must not predict.
         """
         if split == out_of_fold.NAME:
-            return self._out_of_fold(data)
+            about = tree_manifest(data)
+            inputs.refuse_foreign(self.folder, self._summary, data, about, split)
+            return {**out_of_fold.read(self.folder, data, task_of(about), about["fingerprint"]), **self._origin(about)}
         if self._newest and split not in LEARNED:
             return self._newest.predict(data, split)
         about, rows = self._open(data, split)
@@ -127,11 +129,6 @@ class TreeMember:
             **({"weight": rows.column(weight).astype(np.float64)} if weight and split != inputs.FORECAST else {}),
             "reasons": self._reasons(rows, prediction) if split == inputs.FORECAST else None,
         }
-
-    def _out_of_fold(self, data: str | Path) -> dict[str, Any]:
-        about = tree_manifest(data)
-        inputs.refuse_foreign(self.folder, self._summary, data, about, out_of_fold.NAME)
-        return {**out_of_fold.read(self.folder, data, task_of(about), about["fingerprint"]), **self._origin(about)}
 
     def _origin(self, about: dict[str, Any]) -> dict[str, Any]:
         """The arguments of `predictions.Predictions` that describe the member and the data."""
@@ -184,7 +181,7 @@ class TreeMember:
 
         def explain(features: np.ndarray) -> np.ndarray:
             parts = [
-                scaling.parts(self._library.contributions(booster, encoding(features), of_class))
+                scaling.parts(contributions.of_classes(self._library.contributions(booster, encoding(features)), of_class))
                 for booster, scaling, encoding in self._models()[:num_models]
             ]
             return parts[0] if len(parts) == 1 else np.mean(parts, axis=0)

@@ -3,6 +3,7 @@
 import math
 import sys
 import time
+from contextlib import AbstractContextManager
 
 from tqdm import tqdm
 
@@ -12,7 +13,7 @@ SECONDS_BETWEEN = 2.0
 """The least time between two lines."""
 
 
-class Progress:
+class Progress(AbstractContextManager["Progress"]):
     """The progress to `total` trees, of which `done` exist already; with `is_shown` false nothing is printed."""
 
     def __init__(self, name: str, total: int, done: int, is_shown: bool):
@@ -35,9 +36,6 @@ class Progress:
         self._printed, self._printed_at = self._done, time.monotonic()
         suffix = f"  {self._suffix}" if self._suffix else ""
         print(f"{self._name}: {self._done} of {self._total} trees{suffix}", file=sys.stderr, flush=True)
-
-    def __enter__(self) -> "Progress":
-        return self
 
     def __exit__(self, kind: object, error: BaseException | None, trace: object) -> None:
         self._bar.close()

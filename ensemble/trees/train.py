@@ -208,7 +208,8 @@ def resolve(
     """
     objective = objective_of(config, train_rows)
     if not config.metric and objective.output == "probability" and objective.metric in ORDER_METRICS:
-        count = _count_of_rarer_class(objective, validation or train_rows)
+        is_positive = (validation or train_rows).column_of_all(objective.target) == 1
+        count = min(is_positive.sum(), (~is_positive).sum())
         objective = dataclasses.replace(objective, metric="log_loss") if count < LEAST_FOR_ORDER else objective
     config = dataclasses.replace(
         config,
@@ -222,10 +223,6 @@ def resolve(
         objective,
         {key: value for key, value in configuration.to_dict(config).items() if key not in FREE_TO_CHANGE},
     )
-
-
-def _count_of_rarer_class(objective: Objective, validation: rows.TreeData) -> int:
-    return int(np.bincount(validation.column_of_all(objective.target) == 1, minlength=2).min())
 
 
 def _min_leaf_weight(objective: Objective, train_rows: rows.TreeData) -> float:

@@ -14,7 +14,6 @@ import numpy as np
 from ensemble.commands import imports
 from ensemble.errors import UserError
 from ensemble.trees.boosting import Scores, Stopped, Training, boost
-from ensemble.trees.contributions import of_classes
 from ensemble.trees.distributed import RankGroup
 from ensemble.trees.objective import Dataset, Objective, ValidationMetrics, dataset_of, objective_of
 from ensemble.trees.rows import TreeData
@@ -224,15 +223,11 @@ def predict(booster: Any, features: np.ndarray) -> np.ndarray:
     return booster.inplace_predict(features, validate_features=False)
 
 
-def contributions(booster: Any, features: np.ndarray, of_class: np.ndarray | None = None) -> np.ndarray:
-    """The contribution of each feature to the log odds, value or score, and the base value: shape (n, F + 1).
-
-    of_class : with several classes, those to explain, (n,), or (n, m) for a result of (n, m, F + 1).
-    """
+def contributions(booster: Any, features: np.ndarray) -> np.ndarray:
+    """The contribution of each feature to the log odds, value or score, and the base value: (n, F + 1), or (n, K, F + 1)."""
     names, types = feature_names(booster), booster.feature_types
     data = xgboost.DMatrix(features, feature_names=names, feature_types=types, enable_categorical=types is not None)
-    parts = booster.predict(data, pred_contribs=True)
-    return parts if of_class is None else of_classes(parts, of_class)
+    return booster.predict(data, pred_contribs=True)
 
 
 def importance(booster: Any) -> dict[str, float]:

@@ -100,8 +100,7 @@ def test_contributions_sum_to_the_prediction(kind: str, fitted: Any) -> None:
     model = linear.first_rounds(model, 10)
     prediction = linear.predict(model, features)
     if kind == "multiclass":
-        each_class = np.tile(np.arange(3), (len(features), 1))
-        values = linear.contributions(model, features, each_class).sum(axis=2)
+        values = linear.contributions(model, features).sum(axis=2)
         assert softmax(values, axis=1) == pytest.approx(prediction)
         return
     values = linear.contributions(model, features).sum(axis=1)

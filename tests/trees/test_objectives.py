@@ -25,6 +25,7 @@ from ensemble.predictor import fit
 from ensemble.task import Task
 from ensemble.trees import boosting, distributed, threads, train
 from ensemble.trees.checkpoint import Checkpoints
+from ensemble.trees.contributions import of_classes
 from ensemble.trees.objective import OUTPUT_OF, dataset_of, grades, objective_of
 from ensemble.trees.predict import MODULES, TreeMember
 from ensemble.trees.rows import TreeData
@@ -207,7 +208,7 @@ def test_the_forecast_of_any_kind_has_reasons(kind: str, library: str, data: Any
     scaling = Scaling.all_from_summary(manifest.read_json(tmp_path / "out/summary.json"), 1)[0]
     assert scaling.is_identity == (kind != "regression")
     likeliest = result["prediction"].argmax(axis=1) if kind == "multiclass" else None
-    parts = scaling.parts(library_module.contributions(booster, features, likeliest))[:, :-1]
+    parts = scaling.parts(of_classes(library_module.contributions(booster, features), likeliest))[:, :-1]
     assert parts.shape == features.shape
     if kind == "multiclass":
         # Softmax of the likeliest class rises with its parts: its log odds by the others' cannot be had from them alone
