@@ -61,7 +61,7 @@ def alike_on_all_ranks() -> Iterator[None]:
 
 def in_a_line(error: BaseException) -> str:
     """The class and at most 300 characters of the message of an exception, on one line."""
-    return f"{type(error).__name__}: {' '.join(str(error).split())[:300]}"
+    return f"{type(error).__name__}: {' '.join(str(error).split())[:300]}".removesuffix(": ")
 
 
 def is_command() -> bool:

@@ -28,6 +28,7 @@ import dataclasses
 import importlib.metadata
 import json
 from collections.abc import Iterable, Sequence
+from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
@@ -242,10 +243,8 @@ def versions() -> dict[str, str]:
     """The installed versions of the libraries that a prediction can depend on."""
     installed = {}
     for name in ("accelerate-ensemble", "torch", "accelerate", "datasets", "xgboost", "lightgbm", "polars", "numpy"):
-        try:
+        with suppress(importlib.metadata.PackageNotFoundError):
             installed[name] = importlib.metadata.version(name)
-        except importlib.metadata.PackageNotFoundError:
-            continue
     return installed
 
 

@@ -259,9 +259,11 @@ def from_command_line(schema: type, description: str | None) -> tuple[Any, str]:
     return configuration.from_command_line(schema, description, [parser]), named_by_user
 
 
-def option(default: str = "", text: str = "a package of your own that prepared the data") -> argparse.ArgumentParser:
-    """A parser with --recipe only, as a parent of a script's own parser."""
+def option(default: str = "", what: str = "") -> argparse.ArgumentParser:
+    """A parser with --recipe only, as a parent of a script's own parser. what : describes a recipe that the user chooses."""
     parser = argparse.ArgumentParser(add_help=False)
+    chosen = f"{what}: {', '.join(BUILT_IN)}, or a package of your own"
+    text = chosen if what else "a package of your own that prepared the data"
     parser.add_argument("--recipe", default=default, metavar="NAME", help=text)
     return parser
 

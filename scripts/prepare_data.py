@@ -14,7 +14,7 @@ from ensemble import configuration, errors, recipe
 
 
 def main() -> None:
-    parser = recipe.option(recipe.DEFAULT, f"recipe of the data: {', '.join(recipe.BUILT_IN)}, or a package of your own")
+    parser = recipe.option(recipe.DEFAULT, "recipe of the data")
     name = parser.parse_known_args()[0].recipe
     settings: Any = configuration.from_command_line(recipe.prepare_config(name), __doc__, [parser])
 

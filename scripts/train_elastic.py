@@ -34,9 +34,7 @@ def main() -> None:
         help="losses without a checkpoint after which the job ends",
     )
     options, words = own.parse_known_args()
-    recipe_option = recipe.option(
-        recipe.DEFAULT, f"the recipe to train: {', '.join(recipe.BUILT_IN)}, or a package of your own"
-    )
+    recipe_option = recipe.option(recipe.DEFAULT, "recipe to train")
     schema = config_class(recipe_option.parse_known_args(words)[0].recipe)
     settings: Any = configuration.from_command_line(schema, __doc__, [own, recipe_option])
     check(settings)

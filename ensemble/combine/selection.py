@@ -33,23 +33,13 @@ REPORTED_METRICS = {
 """By kind of task, the metrics that are reported for each method, and for each part of the data."""
 
 
-def forward_folds(group: np.ndarray, num_folds: int) -> list[Fold]:
-    """At most `num_folds` blocks of consecutive weeks, each with all rows before it; there are at least two weeks."""
-    weeks = np.unique(group)
-    blocks = np.array_split(weeks, min(num_folds + 1, len(weeks)))
-    return [(group < block[0], np.isin(group, block)) for block in blocks[1:]]
-
-
 def folds_of(group: np.ndarray, num_folds: int, is_forward: bool) -> list[Fold]:
-    """`forward_folds` or `random_folds`."""
-    return (forward_folds if is_forward else random_folds)(group, num_folds)
-
-
-def random_folds(group: np.ndarray, num_folds: int) -> list[Fold]:
-    """At most `num_folds` blocks of groups, each with all other rows; there are at least two groups."""
+    """At most `num_folds` blocks of groups, each with all other rows, or with all rows before it; of at least two groups."""
     groups = np.unique(group)
-    masks = [np.isin(group, block) for block in np.array_split(groups, min(num_folds, len(groups)))]
-    return [(~held_out, held_out) for held_out in masks]
+    blocks = np.array_split(groups, min(num_folds + is_forward, len(groups)))
+    if is_forward:
+        return [(group < block[0], np.isin(group, block)) for block in blocks[1:]]
+    return [(~np.isin(group, block), np.isin(group, block)) for block in blocks]
 
 
 def cross_fitted_predictions(

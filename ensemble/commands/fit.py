@@ -24,7 +24,7 @@ DEFAULT = "table"
 
 
 def main() -> None:
-    parser = recipe.option(DEFAULT, f"recipe of the raw data: {', '.join(recipe.BUILT_IN)}, or a package of your own")
+    parser = recipe.option(DEFAULT, "recipe of the raw data")
     parser.add_argument("--resume", default="", choices=("auto",), help="continue the fit in out, if there is one")
     parser.add_argument("--stage", default="", choices=STAGES, help="run only this part of the fit; needs time_limit=0")
     parser.add_argument("--task", type=int, default=0, metavar="I", help="number of this task of the stage, from 0")

@@ -15,7 +15,7 @@ from ensemble.neural.settings import config_class
 
 
 def main() -> None:
-    parser = recipe.option(recipe.DEFAULT, f"recipe to train: {', '.join(recipe.BUILT_IN)}, or a package of your own")
+    parser = recipe.option(recipe.DEFAULT, "recipe to train")
     parser.add_argument(
         "--resume",
         default="",

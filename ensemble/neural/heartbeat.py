@@ -27,7 +27,7 @@ from datetime import timedelta
 from pathlib import Path
 from typing import Any
 
-from ensemble.errors import Failure, UserError
+from ensemble.errors import Failure, UserError, in_a_line
 from ensemble.neural.accelerator import Accelerator
 
 INTERVAL_S = 1.0
@@ -282,7 +282,4 @@ def is_communication_error(error: BaseException) -> bool:
 
 def one_line(error: BaseException) -> str:
     """The message of an exception on one line; for exceptions of other libraries, with the class, at most 300 characters."""
-    message = " ".join(str(error).split())
-    if isinstance(error, UserError | Failure):
-        return message
-    return f"{type(error).__name__}: {message[:300]}" if message else type(error).__name__
+    return " ".join(str(error).split()) if isinstance(error, UserError | Failure) else in_a_line(error)

@@ -35,7 +35,6 @@ class Kind:
 
     label: str
     """The name of the kind in the report."""
-    is_tree: bool
     load: Callable[[Path, str | Path, int, dict[str, Any]], LoadedMember]
     """A function of the member's folder, prepared data with the same columns as the data to predict, the number of threads
     (0: all granted cores), and the `options` of `load`."""
@@ -73,18 +72,18 @@ def _load_trees(folder: Path, data: str | Path, threads: int, options: dict[str,
 
 
 KINDS = {
-    "neural": Kind("neural network", False, _load_neural),
-    "xgboost": Kind("XGBoost", True, _load_trees),
-    "lightgbm": Kind("LightGBM", True, _load_trees),
-    "catboost": Kind("CatBoost", True, _load_trees),
-    "linear": Kind("linear model", True, _load_trees),
+    "neural": Kind("neural network", _load_neural),
+    "xgboost": Kind("XGBoost", _load_trees),
+    "lightgbm": Kind("LightGBM", _load_trees),
+    "catboost": Kind("CatBoost", _load_trees),
+    "linear": Kind("linear model", _load_trees),
 }
 
 
 BASELINE_KINDS = ("baseline", "ranking")
 """`baseline`: members are compared with it. `ranking`: it is a column of the data with scores of a member, and joins the
 ensemble as a member."""
-TREES = tuple(name for name, kind in KINDS.items() if kind.is_tree)
+TREES = tuple(name for name, kind in KINDS.items() if kind.load is _load_trees)
 
 
 def baselines(manifest: dict[str, Any]) -> dict[str, str]:

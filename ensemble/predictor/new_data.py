@@ -111,7 +111,7 @@ def _predict_with_member(name: str, member: Path, data: Path, out: Path) -> None
     """Write a member's prediction file: trees in this process unless it has loaded PyTorch, others in a process of their
     own."""
     kind = members.kind_of(member)
-    if members.KINDS[kind].is_tree and "torch" not in sys.modules:
+    if kind in members.TREES and "torch" not in sys.modules:
         manifest = folders.read_manifest(data)
         list(members.write_splits(members.load(member, data), name, kind, [FORECAST], data, manifest, out, member))
         return

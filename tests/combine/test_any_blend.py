@@ -72,7 +72,7 @@ def test_a_week_is_predicted_from_earlier_ones_only(blend: Blend, last: int) -> 
             result = fit_combinations("binary", kinds, target[rows], inputs[rows], np.zeros(3, bool))
             return {name: combination for (name, _), combination in result.items()}
 
-        return selection.cross_fitted_predictions(fit_all, inputs, selection.forward_folds(group, 4), group)
+        return selection.cross_fitted_predictions(fit_all, inputs, selection.folds_of(group, 4, True), group)
 
     before = forecasts(target, inputs)
     after = forecasts(np.where(later, 1 - target, target), np.where(later[:, None], -inputs, inputs))

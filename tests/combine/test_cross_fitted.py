@@ -40,7 +40,7 @@ def test_a_blocks_targets_do_not_reach_its_forecasts(kind: str, is_forward: bool
     """The reported score would be that of rows on which weights and calibration were fitted."""
     blend = blend_of(kind, NUM_ROWS)
     _, before = fitted(kind, blend, is_forward)
-    folds = (selection.forward_folds if is_forward else selection.random_folds)(blend.group, 5)
+    folds = selection.folds_of(blend.group, 5, is_forward)
     assert len(folds) == 5
     reached = []
     for number in (1, 4):
@@ -87,7 +87,7 @@ def test_rows_without_weight_change_no_forecast(kind: str) -> None:
 def test_the_way_of_a_block_is_chosen_by_the_blocks_before_it(monkeypatch: pytest.MonkeyPatch) -> None:
     """The combiner that is best on a block would be taken to forecast it."""
     blend = blend_of("binary", NUM_ROWS)
-    folds = selection.forward_folds(blend.group, 5)
+    folds = selection.folds_of(blend.group, 5, True)
     whole = selection.choose
 
     def fickle(losses: dict[str, np.ndarray], default: str) -> str:

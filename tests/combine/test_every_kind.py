@@ -143,7 +143,7 @@ def test_random_labels_give_no_gain(kind: str) -> None:
 def test_a_block_is_predicted_from_earlier_ones_only(kind: str) -> None:
     """A method would be fitted to the weeks on which it is scored, or to later ones."""
     blend = blend_of(kind, 600)
-    columns, folds = inputs(kind, blend), selection.forward_folds(blend.group, 4)
+    columns, folds = inputs(kind, blend), selection.folds_of(blend.group, 4, True)
     (_, first), (_, second) = folds[0], folds[1]
     later = blend.group >= blend.group[second].min()
     ways = [(name, {"binary": "platt", "multiclass": "temperature"}.get(kind, "")) for name in COMBINERS[kind]]
