@@ -8,6 +8,7 @@ from pathlib import Path
 
 import numpy as np
 import pytest
+import scripts_run
 
 from ensemble import folders, verification
 from ensemble.arrow import FILE, open_table, write_table
@@ -79,6 +80,35 @@ def test_checksums_are_read_once(prepared_copy: Path, hashed: list[str], monkeyp
     for _ in range(2):
         with pytest.raises(UserError, match=f"{prepared_copy / ROWS} was changed after it was written"):
             folders.read_manifest(prepared_copy)
+
+
+@pytest.mark.parametrize(
+    "words",
+    [
+        ("train", "--recipe", "hot_sellers", "out=new"),
+        ("train_trees", "library=xgboost", "out=new"),
+        ("predict", "member=baselines", "out=new"),
+        ("ensemble_predictor", "fit", "predictions=none", "out=new"),
+        ("report", "predictions=none", "ensemble=none", "out=new.html"),
+    ],
+    ids=lambda words: words[0],
+)
+def test_each_command_reads_all_data_with_verify_full(
+    words: tuple[str, ...], prepared_copy: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A command would accept verify=full and not read the files, or read all of them always."""
+    monkeypatch.chdir(prepared_copy.parent)
+    age(prepared_copy)
+    folders.read_manifest(prepared_copy)
+    before = (prepared_copy / ROWS).stat()
+    flip(prepared_copy / ROWS)
+    os.utime(prepared_copy / ROWS, ns=(before.st_atime_ns, before.st_mtime_ns))
+    start = scripts_run.started if words[0] == "train" else scripts_run.forked
+    done = start(*words, "data=prepared", "verify=full")
+    assert (done.returncode, done.stdout) == (2, "")
+    assert f"{'prepared' / ROWS} was changed after it was written" in done.stderr
+    if words[0] == "predict":
+        assert start(*words, "data=prepared").returncode == 0
 
 
 def test_only_a_full_check_notices_a_change_that_restores_the_time(prepared_copy: Path) -> None:

@@ -1,7 +1,7 @@
 """Conversion of columns of review and metadata files to the types and units of `reviews.REVIEW_SCHEMA`.
 
-Ids are text, exactly as in the file: `007`, ` 7` and `7` are three ids, and `None` is an id. Only an empty cell, or one with
-only blanks, is missing. Whole numbers of any length are ids in their decimal form. Floating-point numbers are ids only if
+Ids are text, exactly as in the file: `007`, ` 7` and `7` are three ids, and `None` is an id. Only an empty cell is
+missing. Whole numbers of any length are ids in their decimal form. Floating-point numbers are ids only if
 all of them are whole and below 2^53: pandas writes a column of integers with missing values like that.
 """
 
@@ -78,11 +78,11 @@ def _kind(dtype: pl.DataType, field: str) -> str:
 
 
 def identifiers(values: pl.Series, lines: pl.Series, path: Path, column: str) -> pl.Series:
-    """A column of ids as text; null for empty and blank cells. Raises `UserError` for a number that is not whole."""
+    """A column of ids as text; null for empty cells. Raises `UserError` for a number that is not whole."""
     if values.dtype.is_float() or values.dtype.is_decimal():
         values = _whole(values, lines, path, column)
     text = values.cast(pl.String)
-    return text.set(text.str.strip_chars() == "", None).alias(values.name)
+    return text.set(text == "", None).alias(values.name)
 
 
 def _whole(values: pl.Series, lines: pl.Series, path: Path, column: str) -> pl.Series:

@@ -37,20 +37,24 @@ def check_memory(recipe: NeuralRecipe, config: TrainConfig, plan: BatchPlan, acc
     On a GPU only the weights are counted, since they are created in the machine's memory first.
     """
     available = memory.available()
-    if available is None or not hasattr(recipe, "size"):
+    if available is None:
         return
-    size: Size = recipe.size(plan.micro_batch_size)
-    parts = {f"{size.num_parameters:,} parameters": 4 * size.num_parameters}
-    if accelerator.device.type == "cpu" and "fsdp" not in str(accelerator.distributed_type).lower():
-        copies = 4 + bool(config.ema_decay)  # weights, gradients, two moments, and the moving average
-        parts = {name: copies * num_bytes for name, num_bytes in parts.items()}
-        parts[f"a batch of {plan.micro_batch_size}"] = size.batch_bytes
+    parts, settings = {f"the order of {plan.num_rows:,} rows": 8 * plan.num_rows}, ["batch_size or micro_batch_size"]
+    if hasattr(recipe, "size"):
+        size: Size = recipe.size(plan.micro_batch_size)
+        is_on_cpu = accelerator.device.type == "cpu" and "fsdp" not in str(accelerator.distributed_type).lower()
+        # On a CPU also gradients, two moments and the moving average
+        copies = 4 + bool(config.ema_decay) if is_on_cpu else 1
+        parts[f"{size.num_parameters:,} parameters"] = 4 * copies * size.num_parameters
+        parts[f"a batch of {plan.micro_batch_size}"] = size.batch_bytes * is_on_cpu
+        settings = [*size.settings, *settings]
     needed = sum(parts.values())
     if needed > available:
-        listed = " and ".join(f"{num_bytes / 1e9:,.1f} GB for {name}" for name, num_bytes in parts.items())
+        large = {name: num_bytes for name, num_bytes in parts.items() if num_bytes > 0.01 * needed}
+        listed = " and ".join(f"{num_bytes / 1e9:,.1f} GB for {name}" for name, num_bytes in large.items())
         raise UserError(
             f"the training needs at least {needed / 1e9:,.1f} GB of memory ({listed}), but {available / 1e9:,.1f} GB are "
-            f"available: reduce {', '.join(size.settings)}, batch_size or micro_batch_size"
+            f"available: reduce {', '.join(settings)}"
         )
 
 

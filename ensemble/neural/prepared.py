@@ -1,5 +1,6 @@
 """The methods that networks on a folder of prepared data have in common, and the rows of its splits."""
 
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any, Generic, TypeVar
 
@@ -13,6 +14,12 @@ from ensemble.neural.optim import adamw
 
 Config = TypeVar("Config")
 Split = TypeVar("Split", bound="PreparedRows")
+
+
+def num_parameters(build: Callable[[], torch.nn.Module]) -> int:
+    """The number of parameters of the model that `build` makes, without the memory for them."""
+    with torch.device("meta"):
+        return sum(parameter.numel() for parameter in build().parameters())
 
 
 class PreparedRows:

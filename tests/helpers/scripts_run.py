@@ -14,9 +14,9 @@ TIMEOUT_S = 240
 ENVIRONMENT = {**os.environ, "OMP_NUM_THREADS": "1", "OMP_WAIT_POLICY": "PASSIVE"}
 
 
-def run(script: str, *words: str) -> str:
-    """A script in a process of its own; what it printed."""
-    done = subprocess.run(
+def started(script: str, *words: str) -> "subprocess.CompletedProcess[str]":
+    """A script in a process of its own."""
+    return subprocess.run(
         [sys.executable, str(ROOT / f"scripts/{script}.py"), *words],
         env=ENVIRONMENT,
         capture_output=True,
@@ -25,6 +25,11 @@ def run(script: str, *words: str) -> str:
         check=False,
         start_new_session=True,
     )
+
+
+def run(script: str, *words: str) -> str:
+    """What a script printed, in a process of its own."""
+    done = started(script, *words)
     assert done.returncode == 0, done.stderr
     return done.stdout
 
@@ -37,8 +42,13 @@ def _server() -> ScriptServer:
     return running
 
 
+def forked(script: str, *words: str) -> "subprocess.CompletedProcess[str]":
+    """A script in a forked child, for scripts that do not load torch."""
+    return _server().run(script, *words, folder=Path.cwd())
+
+
 def fork(script: str, *words: str) -> str:
-    """The same in a forked child, for scripts that do not load torch."""
-    done = _server().run(script, *words, folder=Path.cwd())
+    """What such a script printed."""
+    done = forked(script, *words)
     assert done.returncode == 0, done.stderr
     return done.stdout

@@ -31,7 +31,8 @@ from ensemble.data.splitmix import GOLDEN, finalised
 from ensemble.data.statistics import Statistics
 from ensemble.errors import UserError
 from ensemble.neural.loader import Batch
-from ensemble.neural.prepared import PreparedRecipe, PreparedRows
+from ensemble.neural.prepared import PreparedRecipe, PreparedRows, num_parameters
+from ensemble.recipe import Size
 from ensemble.recipes.emulator import lorenz96, networks
 from ensemble.recipes.emulator.settings import RecipeConfig
 
@@ -158,11 +159,14 @@ class Emulation(PreparedRecipe[RecipeConfig, PairRows]):
 
     def model(self) -> networks.Emulator:
         """A network with new weights and the statistics of the training split, if the data have one."""
-        config = self.config
         scales: dict[str, np.ndarray] = {}
         if "train" in self.about["splits"]:
             for name, part in zip(("input", "output"), self.statistics(), strict=True):
                 scales |= {f"{name}_mean": part.mean, f"{name}_std": _positive(part.deviation)}
+        return self._network(conserve=self.config.conserve, statistics=scales)
+
+    def _network(self, **options: Any) -> networks.Emulator:
+        config = self.config
         return networks.build(
             config.network,
             len(self.facts["inputs"]),
@@ -171,8 +175,16 @@ class Emulation(PreparedRecipe[RecipeConfig, PairRows]):
             activation=config.activation,
             output=config.output,
             residual=config.residual,
-            conserve=config.conserve,
-            statistics=scales,
+            **options,
+        )
+
+    def size(self, num_rows: int) -> Size:
+        """A lower bound: the parameters, and the outputs of the hidden layers."""
+        num_points = len(self.facts["inputs"]) if self.config.network == "bilinear" else 1
+        return Size(
+            num_parameters=num_parameters(lambda: self._network(statistics={})),
+            batch_bytes=4 * num_rows * num_points * sum(self.config.widths),
+            settings=("recipe.widths",),
         )
 
     def step(self, model: torch.nn.Module, batch: Batch, state: Any) -> tuple[torch.Tensor, torch.Tensor, Any]:

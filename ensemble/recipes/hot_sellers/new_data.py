@@ -11,7 +11,9 @@ from ensemble.recipes.hot_sellers.settings import PrepareConfig
 def check(like: dict[str, Any], source: bool, metadata: bool) -> None:
     """Raise `UserError` if reviews are missing, or metadata although the training data (manifest `like`) had them."""
     if not source:
-        raise UserError("no reviews are given: add source=[reviews.jsonl]")
+        raise UserError(
+            "no reviews are given: add source=[reviews.jsonl] on the command line, or reviews in Python or in a request"
+        )
     if not metadata and len(like["categories"]) > 1:
         raise UserError(
             "the members were trained with product metadata, but none are given: add metadata=[meta.jsonl] on the command "

@@ -243,7 +243,7 @@ def _ratings(file: Path, lines: list[str]) -> pl.DataFrame:
         seconds.str.strip_chars().cast(pl.Float64, strict=False),
     )
     _refuse_finer_times(file, table)
-    has_ids = (user.str.strip_chars() != "") & (item.str.strip_chars() != "")
+    has_ids = (user != "") & (item != "")
     is_valid = has_ids & rating.is_finite() & (seconds.abs() < MOST_SECONDS)
     _refuse(file, table, is_valid, "is not user, item, rating and seconds since 1970")
     return table.select("user", "item", time=(1000 * seconds).round().cast(pl.Int64))

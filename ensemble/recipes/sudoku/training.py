@@ -14,6 +14,7 @@ target is whether every cell is right. With `recipe.starts` above 1, each puzzle
 gradient determines the one with the lowest cross-entropy, and only this one is trained; halting is predicted for all.
 """
 
+import dataclasses
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -26,7 +27,8 @@ from ensemble.arrow import Column, open_table
 from ensemble.errors import UserError
 from ensemble.neural.loader import Batch
 from ensemble.neural.optimizers import AdamATan2, SparseSignSGD
-from ensemble.neural.prepared import PreparedRecipe, PreparedRows
+from ensemble.neural.prepared import PreparedRecipe, PreparedRows, num_parameters
+from ensemble.recipe import Size
 from ensemble.recipes.sudoku import inference
 from ensemble.recipes.sudoku.boards import Board, board_of
 from ensemble.recipes.sudoku.layers import reference_inner_width
@@ -100,16 +102,33 @@ class Sudoku(PreparedRecipe[RecipeConfig, PuzzleRows]):
         return PuzzleRows(self.folder, split, self.config, self.board)
 
     def model(self) -> torch.nn.Module:
+        return Reasoner(self.shape)
+
+    @property
+    def shape(self) -> Shape:
         config, board = self.config, self.board
         sizes = ("variant", "mixing", "positions", "width", "num_layers", "num_heads", "high_cycles", "low_cycles")
-        return Reasoner(
-            Shape(
-                **{name: getattr(board, name) for name in ("side", "box_rows", "box_columns")},
-                **{name: getattr(config, name) for name in sizes},
-                inner_width=config.inner_width or reference_inner_width(config.width),
-                num_starts=config.starts,
-                num_puzzle_ids=int(config.puzzle_embedding),
-            )
+        return Shape(
+            **{name: getattr(board, name) for name in ("side", "box_rows", "box_columns")},
+            **{name: getattr(config, name) for name in sizes},
+            inner_width=config.inner_width or reference_inner_width(config.width),
+            num_starts=config.starts,
+            num_puzzle_ids=int(config.puzzle_embedding),
+        )
+
+    def size(self, num_rows: int) -> Size:
+        """A lower bound: parameters, latent states, and the results of the layers' calls that have a gradient."""
+        shape = self.shape
+        shapes = [dataclasses.replace(shape, num_layers=number) for number in (1, 2)]
+        one, two = (num_parameters(partial(Reasoner, changed)) for changed in shapes)
+        num_calls = shape.low_cycles + 1 if shape.variant == "trm" else 2
+        per_token = 2 * shape.num_starts * shape.width
+        per_token += num_calls * shape.num_layers * (2 * shape.width + 3 * shape.inner_width)
+        settings = ("width", "inner_width", "num_layers", "low_cycles", "starts", "images")
+        return Size(
+            num_parameters=one + (shape.num_layers - 1) * (two - one),
+            batch_bytes=4 * num_rows * shape.num_tokens * per_token,
+            settings=tuple(f"recipe.{name}" for name in settings),
         )
 
     def optimizers(self, model: torch.nn.Module, learning_rate: float, weight_decay: float) -> list[torch.optim.Optimizer]:

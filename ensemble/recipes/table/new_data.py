@@ -25,7 +25,7 @@ ROWS = "rows"
 def check(like: dict[str, Any], source: bool, metadata: bool) -> None:
     """Raise `UserError` if there are no rows, or also metadata."""
     if not source:
-        raise UserError("no rows are given: add source=[new.csv]")
+        raise UserError("no rows are given: add source=[new.csv] on the command line, or rows in Python or in a request")
     if metadata:
         raise UserError("metadata describe products, but this ensemble is of a table: leave metadata out")
 

@@ -263,7 +263,9 @@ class TabularNetwork(PreparedRecipe[RecipeConfig, FlatRows]):
             num_parameters=self.num_copies * (layers + heads + embeddings),
             # 4 bytes per float32; at least half of the copies process a row
             batch_bytes=2 * num_rows * self.num_copies * activations,
-            settings=("recipe.num_submodels", "recipe.width", "recipe.embedding_size"),
+            settings=tuple(
+                f"recipe.{name}" for name in ("num_submodels", "width", "num_layers", "embedding_size", "num_bins")
+            ),
         )
 
     def _loss(self, output: torch.Tensor, target: torch.Tensor, scale: torch.Tensor) -> torch.Tensor:

@@ -11,7 +11,7 @@ from accelerate import Accelerator
 
 from ensemble import folders, predictions
 from ensemble.errors import UserError
-from ensemble.neural import evaluation, loop
+from ensemble.neural import evaluation, loop, preflight
 from ensemble.neural.predict import NeuralMember
 from ensemble.neural.settings import config_class
 from ensemble.recipes.emulator import examine, lorenz96, sea_ice, training
@@ -63,6 +63,32 @@ def test_statistics_are_those_of_the_training_split(data: dict[str, Path]) -> No
         names = ("input_mean", "input_std", "output_mean", "output_std")
         for name, values in zip(names, expected, strict=True):
             assert np.allclose(getattr(model, name).numpy(), values, rtol=1e-5, atol=1e-6), (system, name)
+
+
+@pytest.mark.parametrize(
+    ("system", "settings"),
+    [("ice", {}), ("ring", {}), ("ring", {"network": "mlp", "conserve": (1.0,) * 8, "jacobian_weight": 0.0})],
+)
+def test_the_size_of_a_model_is_known_before(data: dict[str, Path], system: str, settings: dict[str, Any]) -> None:
+    """A model would be refused that fits, or be built until the system kills the process."""
+    emulation = recipe(data, system, **settings)
+    model = emulation.model()
+    assert emulation.size(4).num_parameters == sum(parameter.numel() for parameter in model.parameters())
+    batch = emulation.rows("train").gather(np.arange(6))
+    saved = preflight.activation_bytes(model, lambda: emulation.step(model, batch, None)[0])
+    assert 0 < emulation.size(6).batch_bytes < saved
+
+
+@pytest.mark.parametrize(("system", "widths"), [("ice", (10**6, 10**6)), ("ring", (10**10,))])
+def test_what_does_not_fit_into_memory_is_refused(
+    data: dict[str, Path], system: str, widths: tuple[int, ...], tmp_path: Path
+) -> None:
+    """The system would kill the training without a message."""
+    emulation = recipe(data, system, widths=widths)
+    config = config_class("emulator")(data=str(data[system]), out=str(tmp_path / "run"), recipe=emulation.config)
+    with pytest.raises(UserError, match=r"needs at least .* parameters.*GB are available: reduce recipe.widths, "):
+        loop.train(emulation, config, Accelerator(cpu=True))
+    assert not (tmp_path / "run").exists()
 
 
 @pytest.mark.parametrize("system", SETTINGS)

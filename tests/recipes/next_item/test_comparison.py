@@ -3,6 +3,7 @@
 import dataclasses
 import json
 import re
+import shutil
 import subprocess
 import sys
 from pathlib import Path
@@ -85,6 +86,23 @@ def test_the_table_has_every_member_and_chooses_on_validation(data: Path, files:
     )
     assert less["low"] < less["value"] < less["high"] < 0
     assert scores["members"]["network"]["less_best_on_validation"] == {"value": 0, "low": 0, "high": 0}
+
+
+def test_a_better_baseline_is_not_called_the_best_member(data: Path, files: Path, tmp_path: Path) -> None:
+    """The reader would take a baseline for the chosen member, or not learn that it is better."""
+    for split in ("validation", "test"):
+        for name in baselines.NAMES:
+            shutil.copy(files / f"{name}.{split}.parquet", tmp_path)
+        columns = baselines.predict(data, split, "popularity") | {"config": {"kind": "neural"}}
+        columns["rank"] = columns["rank"] + 5
+        rankings.write(tmp_path / f"network.{split}.parquet", Rankings(**columns, split=split, member="network"))
+    table = comparison.read(tmp_path, data, "test")
+    best = comparison.best_on_validation(tmp_path, table)
+    assert best == "network"
+    text = comparison.as_text(comparison.score(table, data, best, 10, 0))
+    assert "The best trained member on validation is network; baselines are scored too, but never chosen." in text
+    rows = [line.split("|")[1].strip() for line in text.splitlines() if line.startswith("|")][2:]
+    assert rows.index("network") > rows.index("co_occurrence (baseline)")
 
 
 def test_of_few_items_there_is_no_sample_of_101(data: Path, files: Path) -> None:

@@ -69,6 +69,7 @@ LONG = "9999999999999"
         ("Ann::süß-1::4.5::978300761.25\n", ("Ann", "süß-1", 978300761250)),
         ("7::31::5::-978300761\n", ("7", "31", -978300761000)),
         (" 07 ::None::5::978300761\n", (" 07 ", "None", 978300761000)),
+        (" ::31::5::978300761\n", (" ", "31", 978300761000)),
         (f"007 {LONG} 978300761\n007 8 978300761\n", ("007", LONG, 978300761000)),
     ],
 )
@@ -111,7 +112,6 @@ def test_ids_of_any_length_and_moments_before_1970(text: str, expected: tuple[st
         ("times", f"7 31 {LONG}\n", "line 1: .* has a time in milliseconds or a finer unit, .*: divide the times by 1000"),
         ("auto", "7 31 978300761\n7 32 978300762000\n", "line 2: .* has a time in milliseconds or a finer unit"),
         ("auto", "7::31::5::978300761000\n", "line 1: .* has a time in milliseconds or a finer unit"),
-        ("ratings", " ::31::5::978300761\n", "line 1: .* is not user, item"),
         ("auto", "7 31\n8 x32\n", "raw, line 2, '8 x32', .* not whole numbers: .* format=pairs fits"),
         ("auto", "u1 i7 1600000000\n", "^[^ ]*raw, line 1, 'u1 i7 1600000000', .*: name the format .*: format=times fits"),
         ("auto", "u1 i7\nu2 i8\n", "^[^ ]*raw, line 1, .*: format=pairs fits the first lines, user and item"),

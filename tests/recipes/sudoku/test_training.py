@@ -16,7 +16,7 @@ from safetensors.torch import load_file
 
 from ensemble import configuration, folders, predictions
 from ensemble.errors import UserError
-from ensemble.neural import loop, speed
+from ensemble.neural import loop, preflight, speed
 from ensemble.neural.predict import NeuralMember
 from ensemble.neural.settings import TrainConfig, config_class
 from ensemble.predictor import members
@@ -91,6 +91,41 @@ def test_at_least_a_part_of_the_blanks_is_revealed_at_first(data: Path) -> None:
     shares = [((rows.gather(np.arange(35), epoch)["puzzle"] > 0).sum(1) - 8).float().mean() / 8 for epoch in (0, 10)]
     assert 0.8 < shares[0] < 0.98
     assert shares[1] == 0
+
+
+SIZES: list[dict[str, Any]] = [
+    {},
+    {"variant": "trm", "num_layers": 3, "mixing": "tokens"},
+    {"mixing": "attention", "positions": "learned", "puzzle_embedding": True},
+]
+
+
+@pytest.mark.parametrize("settings", SIZES)
+def test_the_size_of_a_model_is_known_before(data: Path, settings: dict[str, Any]) -> None:
+    """A model would be refused that fits, or be built until the system kills the process."""
+    solver = recipe(data, **settings)
+    assert solver.size(4).num_parameters == sum(parameter.numel() for parameter in solver.model().parameters())
+    saved = preflight.activation_bytes(solver.model(), lambda: solver.step(solver.model(), batch_of(solver), None)[0])
+    assert 0 < solver.size(6).batch_bytes < saved
+
+
+@pytest.mark.parametrize(
+    "settings",
+    [
+        {"width": 10**6},
+        {"inner_width": 10**9},
+        {"num_layers": 10**9},
+        {"starts": 10**9},
+        {"images": 10**10},
+        {"variant": "trm", "low_cycles": 10**8},
+    ],
+)
+def test_what_does_not_fit_into_memory_is_refused(settings: dict[str, Any], data: Path, tmp_path: Path) -> None:
+    """The system would kill the training without a message."""
+    config = config_class("sudoku")(data=str(data), out=str(tmp_path / "run"), recipe=small_sudokus.config(**settings))
+    with pytest.raises(UserError, match=r"the training needs at least .* GB of memory \(.* GB are available: reduce recipe"):
+        loop.train(training.make(config.recipe, str(data)), config, Accelerator(cpu=True))
+    assert not (tmp_path / "run").exists()
 
 
 def test_rows_of_other_splits_are_as_prepared(data: Path) -> None:

@@ -81,6 +81,15 @@ def test_the_gradient_does_not_depend_on_how_the_batch_is_cut(tmp_path: Path) ->
     torch.testing.assert_close(cut, whole, rtol=1e-4, atol=1e-5)
 
 
+@pytest.mark.parametrize("name", ["width", "num_submodels", "num_layers", "embedding_size", "num_bins"])
+def test_what_does_not_fit_into_memory_is_refused(name: str, tmp_path: Path, accelerator: Accelerator) -> None:
+    """The system would kill the training without a message."""
+    data = written(tmp_path / "data")
+    with pytest.raises(UserError, match=rf"needs at least .* GB of memory .* are available: reduce .*recipe\.{name}"):
+        train(data, tmp_path / "run", accelerator, f"recipe.{name}=1000000000")
+    assert not (tmp_path / "run").exists()
+
+
 def test_a_resumed_run_ends_bit_for_bit_like_an_uninterrupted_one(
     tmp_path: Path, accelerator: Accelerator, monkeypatch: pytest.MonkeyPatch
 ) -> None:

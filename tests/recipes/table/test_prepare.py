@@ -21,6 +21,17 @@ from ensemble.task import KINDS, task_of
 NUM_ROWS = 400
 
 
+@pytest.mark.parametrize("role", ["time", "weight", "group", "id", "target"])
+@pytest.mark.parametrize("value", [[1], b"1", {"a": 1}], ids=["list", "binary", "struct"])
+def test_a_column_without_plain_values_is_refused(role: str, value: Any, tmp_path: Path) -> None:
+    """Rows would be ordered, weighted or grouped by the text of a list, or a traceback would appear."""
+    pl.DataFrame({"x": range(60), "y": [0, 1] * 30, "z": [value] * 60}).write_parquet(tmp_path / "a.parquet")
+    names: dict[str, Any] = {"target": "y", role: "z"}
+    with pytest.raises(UserError, match=rf"^{role}=z holds (List|Binary|Struct).*: (name a column|ids are)"):
+        table.prepare(PrepareConfig(source=(str(tmp_path / "a.parquet"),), out=str(tmp_path / "out"), **names))
+    assert not (tmp_path / "out").exists()
+
+
 @pytest.fixture(scope="module")
 def people() -> pl.DataFrame:
     """Rows of every kind of column; the last 20 have no target, every 9th age is empty."""

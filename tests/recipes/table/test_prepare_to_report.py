@@ -70,9 +70,12 @@ def chain(
     for library in ("xgboost", "lightgbm"):
         run("predict", f"member={trees}/{library}", data, f"out={folder}/predictions", "threads=1")
     fitted = (f"predictions={folder}/predictions", data)
-    run("ensemble_predictor", "fit", *fitted, f"out={folder}/ensemble", "num_draws=20")
+    printed = run("ensemble_predictor", "fit", *fitted, f"out={folder}/ensemble", "num_draws=20")
+    in_time = any(setting.startswith("time=") for setting in settings)
+    assert ("forward in time" in printed) == in_time
     run("report", *fitted, f"ensemble={folder}/ensemble", f"out={folder}/report.html")
     page = (folder / "report.html").read_text(encoding="utf-8")
+    assert ("rows before it" in page) == ("forward in time" in text(page)) == in_time
     assert not re.search("person <b>|<i>", page)  # what stands in the table is text, never HTML
     return folders.read_json(folder / "ensemble" / "scores.json"), text(page)
 
