@@ -132,6 +132,9 @@ class TabularNetwork(PreparedRecipe[RecipeConfig, FlatRows]):
         """Replace settings that are 0 or auto by values that follow from the number of training rows."""
         if self.config.new_rows == "refit" and not self.cross_validation:
             raise UserError(f"recipe.new_rows=refit needs cross-validation, which {self.folder} does not have: leave it out")
+        expected = self.cross_validation.num_folds if self.cross_validation else 1
+        if self.config.num_copies != expected:
+            raise UserError(f"recipe.num_copies={self.config.num_copies}, but {self.folder} needs {expected}: leave it out")
         chosen = dataclasses.replace(config, recipe=self.config)
         return sizes.of_training(chosen, self.task.kind, len(self.rows(SPLIT)))
 

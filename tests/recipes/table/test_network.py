@@ -90,6 +90,14 @@ def test_what_does_not_fit_into_memory_is_refused(name: str, tmp_path: Path, acc
     assert not (tmp_path / "run").exists()
 
 
+def test_another_number_of_copies_than_the_data_need_is_refused(tmp_path: Path, accelerator: Accelerator) -> None:
+    """The masks of the copies would be allocated before the memory is estimated: a traceback."""
+    data = written(tmp_path / "data")
+    with pytest.raises(UserError, match=r"^recipe\.num_copies=1000000000, but .* needs \d+: leave it out$"):
+        train(data, tmp_path / "run", accelerator, "recipe.num_copies=1000000000")
+    assert not (tmp_path / "run").exists()
+
+
 def test_a_resumed_run_ends_bit_for_bit_like_an_uninterrupted_one(
     tmp_path: Path, accelerator: Accelerator, monkeypatch: pytest.MonkeyPatch
 ) -> None:
