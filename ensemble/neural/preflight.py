@@ -39,19 +39,23 @@ def check_memory(recipe: NeuralRecipe, config: TrainConfig, plan: BatchPlan, acc
     available = memory.available()
     if available is None:
         return
-    parts, settings = {f"the order of {plan.num_rows:,} rows": 8 * plan.num_rows}, ["batch_size or micro_batch_size"]
+    parts: dict[str, int] = {}
+    settings = ["batch_size or micro_batch_size"]
     if hasattr(recipe, "size"):
         size: Size = recipe.size(plan.micro_batch_size)
         is_on_cpu = accelerator.device.type == "cpu" and "fsdp" not in str(accelerator.distributed_type).lower()
         # On a CPU also gradients, two moments and the moving average
         copies = 4 + bool(config.ema_decay) if is_on_cpu else 1
         parts[f"{size.num_parameters:,} parameters"] = 4 * copies * size.num_parameters
-        parts[f"a batch of {plan.micro_batch_size}"] = size.batch_bytes * is_on_cpu
+        if is_on_cpu:
+            parts[f"a batch of {plan.micro_batch_size}"] = size.batch_bytes
         settings = [*size.settings, *settings]
-    needed = sum(parts.values())
+    order_bytes = 8 * plan.num_rows
+    needed = order_bytes + sum(parts.values())
     if needed > available:
-        large = {name: num_bytes for name, num_bytes in parts.items() if num_bytes > 0.01 * needed}
-        listed = " and ".join(f"{num_bytes / 1e9:,.1f} GB for {name}" for name, num_bytes in large.items())
+        if order_bytes > 0.01 * needed:
+            parts[f"the order of {plan.num_rows:,} rows"] = order_bytes
+        listed = " and ".join(f"{num_bytes / 1e9:,.1f} GB for {name}" for name, num_bytes in parts.items())
         raise UserError(
             f"the training needs at least {needed / 1e9:,.1f} GB of memory ({listed}), but {available / 1e9:,.1f} GB are "
             f"available: reduce {', '.join(settings)}"

@@ -72,7 +72,9 @@ def test_the_size_of_a_model_is_known_before(data: Path, settings: dict[str, obj
 def test_what_does_not_fit_into_memory_is_refused(data: Path, settings: dict[str, object], tmp_path: Path) -> None:
     """The system would kill the training without a message."""
     config = config_class("next_item")(data=str(data), out=str(tmp_path / "run"), recipe=RecipeConfig(**settings))  # type: ignore[arg-type]
-    with pytest.raises(UserError, match=r"the training needs at least .* GB of memory \(.* GB are available: reduce recipe"):
+    with pytest.raises(
+        UserError, match=r"the training needs at least .* GB of memory \(.* parameters.* GB are available: reduce recipe"
+    ):
         loop.train(training.make(config.recipe, str(data)), config, Accelerator(cpu=True))
     assert not (tmp_path / "run").exists()
 
