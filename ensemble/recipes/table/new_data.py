@@ -27,7 +27,10 @@ def check(like: dict[str, Any], source: bool, metadata: bool) -> None:
     if not source:
         raise UserError("no rows are given: add source=[new.csv] on the command line, or rows in Python or in a request")
     if metadata:
-        raise UserError("metadata describe products, but this ensemble is of a table: leave metadata out")
+        raise UserError(
+            "metadata describe products, but this ensemble is of a table: leave out metadata= on the "
+            "command line, products in Python"
+        )
 
 
 def prepare(like: dict[str, Any], settings: dict[str, Any]) -> dict[str, Any]:
