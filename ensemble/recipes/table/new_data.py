@@ -127,7 +127,7 @@ def _encoded(
                 examples = values.filter(unseen).unique(maintain_order=True).to_list()
                 notes.append(
                     f"the column '{column}' has {unseen.sum():,} cells with texts that training does not have, such as "
-                    f"{', '.join(map(repr, examples[:MOST_SHOWN]))}: they count as empty"
+                    f"{', '.join(repr(cells.shortened(text)) for text in examples[:MOST_SHOWN])}: they count as empty"
                 )
     return columns.encode(values, features, texts), notes
 

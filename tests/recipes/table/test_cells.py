@@ -2,6 +2,7 @@
 
 import datetime
 import json
+import re
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
@@ -13,7 +14,7 @@ import pyarrow.parquet as pq
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from written_tables import DIGITS, TEXTS, pieces, write_one
+from written_tables import DIGITS, FORMATS, TEXTS, pieces, write_one
 
 from ensemble.arrow import open_table
 from ensemble.data.census import Census
@@ -192,6 +193,25 @@ def test_texts_that_count_as_missing_are_counted(tmp_path: Path) -> None:
     column = read_cells(tmp_path, ["1", "NA", "?", "4", "NA"])
     assert column.values.to_list() == [1, None, None, 4, None]
     assert column.notes == ("the column 'x' has 3 cells that count as empty: 'NA' (2), '?' (1)",)
+
+
+@pytest.mark.parametrize("form", sorted(FORMATS))
+@pytest.mark.parametrize("values", [[1, -999, 3], [1.5, -999.0, 2.5]])
+def test_a_number_that_marks_missing_values_counts_in_every_format(form: str, values: list[float], tmp_path: Path) -> None:
+    """-999 of a Parquet file or a DataFrame would be learned as a value, though missing= names it, and new rows lack it."""
+    frame = pl.DataFrame({"x": values, "word": ["u", "-999", "v"]})
+    (tmp_path / "a").write_bytes(FORMATS[form](frame))
+    (tmp_path / "b").write_bytes(FORMATS["csv"](frame))
+    rules = PrepareConfig(missing=("-999",))
+    for files in (["a"], ["a", "b"]):
+        table = sources.read([tmp_path / name for name in files], Census())
+        expected = [values[0], None, values[2]] * len(files)
+        for column in (cells.read(table, "x", rules), cells.read_as(table, "x", "number", "", rules)):
+            assert column.values.to_list() == expected
+            assert not len(column.bad)
+        assert cells.read(table, "word", rules).values.to_list() == ["u", None, "v"] * len(files)
+    (note,) = cells.read(sources.read([tmp_path / "a"], Census()), "x", rules).notes
+    assert re.fullmatch(r"the column 'x' has 1 cells that count as empty: '-999(\.0)?' \(1\)", note)
 
 
 def test_two_columns_of_parquet_without_a_name_are_refused(tmp_path: Path) -> None:
