@@ -29,8 +29,8 @@ from ensemble.data.inputs import FORECAST
 from ensemble.errors import UserError
 
 WorkerConfig = dict[str, Any]
-"""`recipe`; `manifest`, of the data that the ensemble was fitted on; for a member also `name`, `folder`, `threads`, and `quiet`:
-whether another worker prints the number of threads of trees."""
+"""`recipe`; `manifest`, of the data that the ensemble was fitted on; for a member also `name`, `folder`, `threads`, and
+`quiet`: whether another worker prints the number of threads of trees."""
 Task = dict[str, Any]
 """For the preparation `source`, `metadata` and `out`; for a member `data`, the prepared folder, and `out`, a file."""
 RunTask = Callable[[Task], None]
