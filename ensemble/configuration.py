@@ -71,6 +71,9 @@ def load(schema: type[Config], file: str | Path | None = None, overrides: Sequen
             except (errors.OmegaConfBaseException, ValueError, TypeError):
                 raise UserError(f"{origin}: {key}={value} does not fit: {_advice(key, kind, value)}") from None
             _refuse_out_of_range(origin, key, value)
+            for text in value if isinstance(value, list) else [value]:
+                if isinstance(text, str) and text.startswith("~/"):  # a folder named ~ would be created
+                    raise UserError(f"{origin}: {key}={text} begins with ~, which only shells replace: write the whole path")
     try:
         config = OmegaConf.to_object(merged)
         _refuse_empty(config)

@@ -115,6 +115,11 @@ def test_values_have_their_types() -> None:
             "the command line: there is no setting 'qqqqq'; known are: name, num_eggs, vegan, toppings, words, "
             "oven.temperature_c, oven.mode, oven.times_min",
         ),
+        ("name=~/cake", "the command line: name=~/cake begins with ~, which only shells replace: write the whole path"),
+        (
+            "toppings=[nut,~/fig]",
+            "the command line: toppings=~/fig begins with ~, which only shells replace: write the whole path",
+        ),
         ("num_eggs=four", "the command line: num_eggs=four does not fit: write a whole number"),
         ("num_eggs=2.5", "the command line: num_eggs=2.5 does not fit: write a whole number"),
         ("num_eggs=", "the command line: num_eggs=None does not fit: write a whole number"),
