@@ -1,14 +1,16 @@
-"""Measurement of whole commands, and the environment that is written beside every figure.
+"""Measurement of whole commands, functions in processes of their own, and the environment written beside every figure.
 
 A command runs as a process, for which the operating system reports CPU time and peak memory. Commands that are compared run
 alternately, A B A B, and each ratio is that of neighbours in time, so that other load on the machine affects both.
 """
 
+import json
 import os
 import re
 import signal
 import subprocess
 import sys
+import tempfile
 import time
 from collections.abc import Callable, Sequence
 from pathlib import Path
@@ -35,11 +37,38 @@ def script(name: str, *words: str | Path) -> list[str | Path]:
     return [sys.executable, SCRIPTS / f"{name}.py", *words]
 
 
+def call(function: Callable[..., Any], *arguments: Any, out: Path) -> list[str | Path]:
+    """The words after the interpreter or a launcher that call a function, and write its result as JSON unless it is None.
+
+    The arguments are such that JSON can hold; `out` is the file.
+    """
+    name = f"{function.__module__}:{function.__name__}"
+    return [SCRIPTS / "benchmark.py", "call", name, json.dumps(arguments), out]
+
+
+def called(function: Callable[..., Any], *arguments: Any, start: Sequence[str | Path] = ()) -> Any:
+    """The result of a function in a process of its own on one thread, or of the only rank of those launched by `start`
+    that returns one.
+
+    Processes that are started inherit the peak memory of this one, so whatever needs memory is better called so.
+    """
+    with tempfile.TemporaryDirectory() as folder:
+        out = Path(folder) / "result.json"
+        timed([*(start or (*ONE_THREAD, sys.executable)), *call(function, *arguments, out=out)])
+        return json.loads(out.read_text(encoding="utf-8")) if out.exists() else None
+
+
 def cpu_seconds(function: Callable[[], object]) -> float:
     """The CPU seconds of this process during a call."""
     began = time.process_time()
     function()
     return time.process_time() - began
+
+
+def memory_mb(name: str = "VmHWM") -> float:
+    """Memory of this process: the peak, or another line of /proc/self/status such as VmRSS."""
+    with open("/proc/self/status") as lines:
+        return next(int(line.split()[1]) for line in lines if line.startswith(name)) / 1e3
 
 
 def timed(command: Sequence[str | Path]) -> dict[str, float]:

@@ -15,9 +15,8 @@ import numpy as np
 import torch
 
 from benchmarks.runs import alternately, by_neighbours, quartiles
-from ensemble import folders
-from ensemble.neural import loop
-from ensemble.neural.settings import config_class
+from ensemble.neural import launch, loop
+from ensemble.neural.settings import TrainConfig, config_class
 from ensemble.recipes.emulator import training
 from ensemble.recipes.emulator.settings import RecipeConfig
 
@@ -41,9 +40,9 @@ class Timed(training.Emulation):
         return [optimizer]
 
 
-def measure_rank(accelerator: "Accelerator", rounds: int, out: Path) -> None:
-    """Write figures.json into `out`: for each batch size, milliseconds of a step, and our throughput relative to plain."""
-    figures, numbers = {}, itertools.count()
+def measure_rank(rounds: int, out: Path) -> dict[str, Any]:
+    """For each batch size milliseconds of a step, and our throughput relative to plain; `out` has the prepared data."""
+    accelerator, figures, numbers = launch.start(TrainConfig()), {}, itertools.count()
     for batch_size, num_steps in BATCHES.items():
 
         def block(is_ours: bool, batch_size: int = batch_size, num_steps: int = num_steps) -> float:
@@ -62,7 +61,7 @@ def measure_rank(accelerator: "Accelerator", rounds: int, out: Path) -> None:
             "throughput": quartiles([1 / ratio for ratio in neighbours.ratios]),
             "plain_by_plain": quartiles(neighbours.noise),
         }
-    folders.write_json(out / "figures.json", figures)
+    return figures
 
 
 def _ours(recipe: Timed, batch_size: int, num_steps: int, out: Path, accelerator: "Accelerator") -> None:

@@ -5,7 +5,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from benchmarks.demo import measure as commands
+from benchmarks import demo as commands
 
 from ensemble.errors import UserError
 

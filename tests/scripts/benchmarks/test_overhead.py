@@ -5,8 +5,7 @@ from pathlib import Path
 import pytest
 import torch
 from accelerate import Accelerator
-from benchmarks.knobs import measure as knobs
-from benchmarks.overhead import measure as overhead
+from benchmarks import knobs, overhead
 
 from ensemble.errors import UserError
 
@@ -45,8 +44,8 @@ def test_both_loops_do_the_same_work(model: str, bound: float, tmp_path: Path, m
 
 def test_too_few_rounds_are_refused_before_anything_is_measured(monkeypatch: pytest.MonkeyPatch) -> None:
     """Minutes of measuring would end in a traceback."""
-    for module, name, rounds in ((overhead, "overhead", 2), (knobs, "knobs", 1)):
-        monkeypatch.setattr(module, "timed", lambda *_: pytest.fail("something was started"))
+    for module, name, starts, rounds in ((overhead, "overhead", "called", 2), (knobs, "knobs", "timed", 1)):
+        monkeypatch.setattr(module, starts, lambda *_: pytest.fail("something was started"))
         with pytest.raises(UserError, match=f"rounds={rounds} is impossible: for quartiles it must be {rounds + 1} or more"):
             getattr(module, name)(rounds)
 
