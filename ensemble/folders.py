@@ -11,7 +11,7 @@ import os
 import re
 import shutil
 import uuid
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import Any
@@ -160,6 +160,12 @@ def discard_scratch(paths: Iterable[Path]) -> None:
                 shutil.rmtree(path)
             else:
                 path.unlink(missing_ok=True)
+
+
+def joint_fingerprint(paths: Sequence[Path]) -> str:
+    """The fingerprint of a folder, or a hash of those of several folders, after checksums were compared."""
+    fingerprints = [verify(path)["fingerprint"] for path in paths]
+    return fingerprints[0] if len(paths) == 1 else hashlib.sha256(" ".join(fingerprints).encode()).hexdigest()[:16]
 
 
 def refuse_inside(path: str | Path) -> None:

@@ -26,16 +26,19 @@ def end_with_parent() -> None:
 
 
 class StopSignals:
-    """A context manager; `asked` is the number of the first signal that asked to stop, or 0.
+    """A context manager; `asked` is the number of the first signal that asked to stop, or 0. Contexts may be nested.
 
     A thread reads the signals that the operating system delivers (`signal.set_wakeup_fd`), so a second signal works even
     while the main thread waits for another rank. Handlers that are set in the meantime stay.
     """
 
+    _innermost: "StopSignals | None" = None
+
     def __init__(self) -> None:
         self.asked = 0
 
     def __enter__(self) -> "StopSignals":
+        self._outer, StopSignals._innermost = StopSignals._innermost, self
         self._read, self._write = os.pipe()
         os.set_blocking(self._write, False)
         self._before = {number: signal.signal(number, _wait_for_thread) for number in STOP}
@@ -49,6 +52,9 @@ class StopSignals:
             if signal.getsignal(number) is _wait_for_thread:
                 signal.signal(number, handler)
         os.close(self._write)  # which ends the thread
+        StopSignals._innermost = self._outer
+        if self._outer:
+            self._outer.asked = self._outer.asked or self.asked
 
     def _watch(self) -> None:
         asked_at = 0.0

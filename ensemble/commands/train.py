@@ -35,7 +35,7 @@ def main() -> None:
     accelerator = launch.start(settings)
 
     from ensemble import folders
-    from ensemble.neural import loop, preflight
+    from ensemble.neural import loop, preflight, refit
 
     settings = configuration.from_dict(schema, launch.from_main_process(accelerator, configuration.to_dict(settings)))
     with launch.together(accelerator):
@@ -49,7 +49,8 @@ def main() -> None:
         if accelerator.is_main_process:
             print(preflight.describe(trained, settings, accelerator))
         return
-    summary = loop.train(trained, settings, accelerator, words.resume, words.resume_override, words.profile)
+    train = refit.train if settings.refit_epochs else loop.train
+    summary = train(trained, settings, accelerator, words.resume, words.resume_override, words.profile)
     if accelerator.is_main_process:
         print("  ".join(f"{name} {value}" for name, value in summary.items()), file=sys.stderr)
     if summary["status"] == "preempted":

@@ -6,6 +6,10 @@ from typing import Any
 from ensemble.errors import UserError
 
 FORECAST = "forecast"
+BLEND = "blend"
+"""The split on which an ensemble is fitted."""
+LEARNED = ("train", "validation", BLEND)
+"""The splits whose rows a refit learns; it predicts the later splits only."""
 
 
 def meaning(manifest: dict[str, Any]) -> dict[str, Any]:

@@ -170,8 +170,13 @@ def update(run: Training, result: StepResult) -> None:
 
 
 def evaluate(run: Training) -> None:
-    """Score the validation split, with the moving average of the weights if there is one, and store the best in best/."""
+    """Score the validation split, with the moving average of the weights if there is one, and store the best in best/.
+
+    Does nothing for a recipe without `monitor`, which has no rows to validate on (refit.py).
+    """
     recipe, progress, start = run.recipe, run.progress, time.monotonic()
+    if not recipe.monitor:
+        return
     progress.evaluated_step = progress.step
     progress.evaluations_since_best += 1
     with run.state.averaged_weights():
@@ -246,12 +251,11 @@ def _finish(run: Training, preempted: bool) -> dict[str, Any]:
         "skipped": progress.skipped,
         "best_step": progress.best_step,
         "higher_is_better": recipe.higher_is_better,
-        f"validation_{recipe.monitor}": progress.best_score,
+        **({f"validation_{recipe.monitor}": progress.best_score} if recipe.monitor else {}),
     }
     if accelerator.is_main_process:
         folders.write_json(run.out / "summary.json", summary)
-        runs.set_status(run.out, summary["status"])
-        if not preempted:
-            runs.write_manifest(run.out)
+        if preempted or not run.config.refit_epochs:
+            runs.end(run.out, summary["status"])
     accelerator.wait_for_everyone()
     return summary

@@ -10,12 +10,13 @@ from ensemble.data import inputs
 from ensemble.errors import UserError
 from ensemble.neural import checkpoint, evaluation
 from ensemble.neural.accelerator import Accelerator
-from ensemble.neural.settings import config_class
+from ensemble.neural.settings import config_class, weights_of
 
 
 class NeuralMember:
     """The best checkpoint of a run, loaded. `data` must have the same inputs as the training data; its rows do not matter.
 
+    After a refit (refit.py), the splits after blend are predicted by the weights that it ended with.
     `options` are the settings of scripts/predict.py that the recipe's `predicting` accepts. Raises `UserError` for a damaged
     checkpoint, and for data with other inputs.
     """
@@ -23,24 +24,28 @@ class NeuralMember:
     def __init__(
         self, folder: str | Path, accelerator: Accelerator, data: str | Path, options: dict[str, Any] | None = None
     ):
-        best = Path(folder) / "best"
-        if not best.is_dir():
+        weights = weights_of(Path(folder))
+        if not weights:
             raise UserError(
-                f"{best} does not exist: give the folder of a run of scripts/train.py with at least one evaluation"
+                f"{Path(folder) / 'best'} does not exist: give the folder of a run of scripts/train.py with at least one "
+                "evaluation"
             )
         self.folder, self.accelerator = Path(folder), accelerator
-        fingerprint = folders.verify(best)["fingerprint"]
-        self._state = folders.read_json(best / "state.json")
-        self._config = {**self._state["config"], "model": fingerprint}
+        self._state = folders.read_json(weights[0] / "state.json")
+        self._config = {**self._state["config"], "model": folders.joint_fingerprint(weights)}
         settings: Any = configuration.from_dict(config_class(self._state["recipe"]), self._state["config"])
         self._recipe_config = settings.recipe
         # First, since with other inputs the weights have another shape
         inputs.refuse_foreign(folder, self._state, data, folders.read_manifest(data), inputs.FORECAST)
         self._batch_size = settings.micro_batch_size or settings.batch_size
         self._options = options or {}
-        self.model = self.recipe_of(data).model()
-        checkpoint.load_weights(best, self.model)
-        self.model.to(accelerator.device)
+        self._models = []
+        for path in weights:
+            model = self.recipe_of(data).model()
+            checkpoint.load_weights(path, model)
+            self._models.append(model.to(accelerator.device))
+        self.model = self._models[-1]
+        """The model that predicts new rows."""
 
     def predict(self, data: str | Path, split: str) -> dict[str, Any]:
         """Predict a split, on every rank: the arguments of `predictions.Predictions`, or of `rankings.Rankings` if the
@@ -50,8 +55,8 @@ class NeuralMember:
         """
         manifest = folders.read_manifest(data)
         inputs.refuse_foreign(self.folder, self._state, data, manifest, split)
-        trained = self.recipe_of(data)
-        arrays = evaluation.predict(trained, self.model, split, self._batch_size, self.accelerator)
+        trained, model = self.recipe_of(data), self._models[0 if split in inputs.LEARNED else -1]
+        arrays = evaluation.predict(trained, model, split, self._batch_size, self.accelerator)
         config = {**self._config, **self._options}
         origin = {"recipe": manifest["recipe"], "fingerprint": trained.fingerprint, "config": config}
         if hasattr(trained, "columns"):
@@ -65,7 +70,7 @@ class NeuralMember:
         if trained.output == "probabilities":
             columns["classes"] = tuple(manifest["task"]["classes"])
         if split == inputs.FORECAST and hasattr(trained, "reasons"):
-            columns["reasons"] = trained.reasons(self.model, columns["prediction"])
+            columns["reasons"] = trained.reasons(model, columns["prediction"])
         return {**rows, **columns, "output": trained.output, **origin}
 
     def recipe_of(self, data: str | Path) -> Any:

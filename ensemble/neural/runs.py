@@ -1,9 +1,10 @@
 """The folder of a run: create it, or open it to resume.
 
     config.json  environment.json  status  train.log  val.log  metrics.jsonl  tensorboard/
-    checkpoints/step-…/  best/  final/  summary.json  manifest.json
+    checkpoints/step-…/  best/  final/  trial/  newest/  summary.json  manifest.json
 
 The manifest has the checksums of the JSON files of a finished run; best/ and final/ have manifests of their own.
+trial/ and newest/ are the parts of a refit (refit.py).
 
 The file `status` is for schedulers and scripts, which cannot use the exit code of a launcher. Its first line is one word:
 
@@ -30,7 +31,7 @@ from ensemble.errors import UserError, error_on_all_ranks
 from ensemble.neural import checkpoint, environment, launch
 from ensemble.neural.accelerator import Accelerator
 from ensemble.neural.heartbeat import RankLost, is_communication_error, one_line
-from ensemble.neural.settings import FREE_TO_CHANGE
+from ensemble.neural.settings import FREE_TO_CHANGE, NEWEST, TRIAL
 
 Status = Literal["running", "preempted", "lost", "failed", "done"]
 FAILURE = ".failed"
@@ -38,13 +39,24 @@ FAILURE = ".failed"
 
 
 def set_status(run: Path, status: Status, reason: str = "") -> None:
-    folders.write_text(run / "status", "".join(f"{line}\n" for line in (status, reason) if line))
+    folders.write_text(_root(run) / "status", "".join(f"{line}\n" for line in (status, reason) if line))
 
 
-def write_manifest(run: Path) -> None:
-    """Write the checksums of the JSON files that readers of a finished run use."""
-    only = ("config.json", "environment.json", "metrics.jsonl", "summary.json")
-    folders.write_manifest(run, {"kind": "run"}, only=only)
+def end(run: Path, status: Status) -> None:
+    """Set the status and, if the run is done, write the checksums of the JSON files that readers of a finished run use.
+
+    A part of a refit has no status of its own, so its end as such does not change that of the run.
+    """
+    if status != "done" or _root(run) == run:
+        set_status(run, status)
+    if status == "done":
+        only = ("config.json", "environment.json", "metrics.jsonl", "summary.json")
+        folders.write_manifest(run, {"kind": "run"}, only=only)
+
+
+def _root(run: Path) -> Path:
+    """The folder of the run, also for that of a part of its refit (refit.py)."""
+    return run.parent if run.name in (TRIAL, NEWEST) and (run.parent / "config.json").is_file() else run
 
 
 @contextmanager
@@ -60,7 +72,7 @@ def status_on_error(run: Path, accelerator: Accelerator) -> Iterator[None]:
             mark_lost(run, f"{name}: {one_line(error)}")
         else:
             with suppress(OSError):  # a full disk must not hide the exception
-                folders.write_text(run / FAILURE, f"{name}: {one_line(error)}")
+                folders.write_text(_root(run) / FAILURE, f"{name}: {one_line(error)}")
                 set_status(run, "failed", f"{name}: {one_line(error)}")
         raise
 
@@ -68,11 +80,12 @@ def status_on_error(run: Path, accelerator: Accelerator) -> Iterator[None]:
 def mark_lost(run: Path, reason: str) -> None:
     """Set the status to lost, unless a rank failed: its reason is the cause, in whatever order the ranks write."""
     with suppress(OSError):
-        if (run / "status").read_text(encoding="utf-8") == "running\n":
-            set_status(run, "lost", reason)
+        root = _root(run)
+        if (root / "status").read_text(encoding="utf-8") == "running\n":
+            set_status(root, "lost", reason)
             # A rank that fails writes the reason before the status, so either it overwrites this status or is seen here
-            if (run / FAILURE).exists():
-                set_status(run, "failed", (run / FAILURE).read_text(encoding="utf-8"))
+            if (root / FAILURE).exists():
+                set_status(root, "failed", (root / FAILURE).read_text(encoding="utf-8"))
 
 
 def open_run(run: Path, description: dict[str, Any], accelerator: Accelerator, resume: str, override: bool) -> Path | None:
@@ -133,7 +146,7 @@ def _open(run: Path, description: dict[str, Any], resume: str, override: bool) -
         resume_from = Path(shutil.copytree(resume_from, checkpoint.step_folder(run, saved["progress"]["step"])))
     folders.write_json(run / "config.json", description["config"])
     folders.write_json(run / "environment.json", environment.report())
-    (run / FAILURE).unlink(missing_ok=True)
+    (_root(run) / FAILURE).unlink(missing_ok=True)
     set_status(run, "running")
     return resume_from
 

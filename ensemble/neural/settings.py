@@ -5,6 +5,7 @@ No large library is imported here, so that `--help` is fast.
 
 import dataclasses
 import math
+from pathlib import Path
 from typing import Any, Literal
 
 from ensemble import configuration, recipe
@@ -51,6 +52,9 @@ class TrainConfig:
     seed: int = 0
     """Random seed of the initial weights, the order of rows, and dropout."""
 
+    refit_epochs: float = 0.0
+    """Passes over train, validation and blend after the training, for predictions of later splits; 0 for none. They are left
+    out if such passes over train and validation do not improve the score on blend."""
     evaluations_per_epoch: int = 2
     """Evaluations of the validation split per epoch."""
     patience: int = 4
@@ -96,6 +100,8 @@ class TrainConfig:
     """Optimizer steps between two lines of train.log."""
 
 
+TRIAL, NEWEST = "trial", "newest"
+"""The folders within a run of the two parts of a refit: see refit.py."""
 FREE_TO_CHANGE = (
     "data", "verify", "out", "micro_batch_size", "checkpoint_steps", "keep_last", "keep_steps", "max_seconds",
     "timeout_s", "loader", "num_workers", "prefetch_factor", "trackers", "log_every", "nonfinite", "max_nonfinite",
@@ -112,12 +118,18 @@ def check(config: TrainConfig) -> None:
         at_least_1="base_batch_size decay_steps evaluations_per_epoch patience keep_last prefetch_factor log_every",
         at_least_0="weight_decay warmup_steps clip_norm checkpoint_steps keep_steps max_nonfinite max_rollbacks num_workers",
         max_epochs=(0 < config.max_epochs < math.inf, "more than 0, and finite"),
+        refit_epochs=(0 <= config.refit_epochs < math.inf, "0 or more, and finite"),
         learning_rate=(config.learning_rate > 0, "more than 0"),
         decay_factor=(0 < config.decay_factor <= 1, "more than 0 and at most 1"),
         ema_decay=(0 <= config.ema_decay < 1, "0 or more and below 1"),
         max_seconds=(0 <= config.max_seconds < math.inf, "0 or more, and finite"),
         spike_factor=(config.spike_factor == 0 or config.spike_factor > 1, "more than 1, or 0 for never"),
     )
+
+
+def weights_of(run: Path) -> list[Path]:
+    """The folders of the weights that predict: the best ones and, after a refit, those for the splits after blend."""
+    return [folder for folder in (run / "best", run / NEWEST / "final") if folder.is_dir()]
 
 
 def check_heads(width: int, num_heads: int) -> None:

@@ -14,7 +14,7 @@ from ensemble.pipeline.plan import PlannedMember, Preempted
 
 FILES_OF_A_RUN = (
     "best", "checkpoints", "config.json", "curves.txt", "environment.json", "final", "manifest.json", "metrics.jsonl",
-    "profile", "status", "summary.json", "tensorboard", "train.log", "val.log",
+    "newest", "profile", "status", "summary.json", "tensorboard", "train.log", "trial", "val.log",
 )  # fmt: skip
 STARTING_S = 16.0
 """Seconds of a member's time that the launcher, imports and predictions take."""

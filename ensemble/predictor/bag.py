@@ -10,7 +10,6 @@ has no block: it is trained on all weeks before test. On test and in forecasts, 
 its copies, since the first copies are trained on too few rows.
 """
 
-import hashlib
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -23,6 +22,7 @@ from ensemble.data.cross_validation import CrossValidation
 from ensemble.data.inputs import FORECAST
 from ensemble.data.out_of_fold import NAME as OUT_OF_FOLD
 from ensemble.errors import UserError
+from ensemble.neural.settings import weights_of
 
 BLOCK = "blend"
 """The split of a fold with the rows of its block."""
@@ -51,17 +51,15 @@ def kind_of(folder: Path) -> str | None:
 
 def model_fingerprint(folder: Path) -> str | None:
     """A hash of the model of a member or of a bag, after its checksums were compared; None if there is no model."""
-    fingerprints = []
+    models: list[Path] = []
     for copy in copies(folder):
-        model = copy / "best" if (copy / "best").is_dir() else copy  # the model of a neural member is its best checkpoint
-        if not (model / folders.NAME).is_file():
+        own = weights_of(copy) or [copy]
+        if not all((model / folders.NAME).is_file() for model in own):
             return None
         if (copy / folders.NAME).is_file():  # the run of a neural member has a manifest once its training is done
             folders.verify(copy)
-        fingerprints.append(folders.verify(model)["fingerprint"])
-    if len(fingerprints) == 1:
-        return fingerprints[0]
-    return hashlib.sha256(" ".join(fingerprints).encode()).hexdigest()[:16]
+        models += own
+    return folders.joint_fingerprint(models)
 
 
 def default_splits(folder: Path, manifest: dict[str, Any], is_baseline: bool) -> list[str]:

@@ -33,7 +33,7 @@ HUB_TASK = {
 
 SPLIT = (
     "- Members stopped early on validation, weights and calibration were fitted on {}, and test was only scored. Trees with "
-    "refit=true learned all of these rows before they predicted test and the forecast."
+    "refit=true, and networks that a refit improved, learned all of these rows before they predicted test and the forecast."
 )
 
 

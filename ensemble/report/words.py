@@ -8,7 +8,7 @@ THIN = "\u202f"  # a narrow space that does not break, between a number and its 
 SPLIT_USE = {
     "train": "members are trained",
     "validation": "early stopping",
-    "blend": "weights and calibration are fitted; then trees with refit=true learn it too",
+    "blend": "weights and calibration are fitted; then refitted members learn it too",
     "test": "the scores above",
     "forecast": "the forecast above",
 }

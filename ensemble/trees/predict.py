@@ -36,9 +36,8 @@ MODULES = {
     "catboost": "ensemble.trees.cat",
     "linear": "ensemble.trees.linear",
 }
-BLEND, NEWEST = "blend", "newest"
-"""The split on which an ensemble is fitted, and the folder within a member's of trees that also learned its rows."""
-LEARNED = ("train", "validation", BLEND)
+NEWEST = "newest"
+"""The folder within a member's of trees that also learned the rows of blend."""
 ROWS_PER_BLOCK = 1 << 15
 """Rows that a thread predicts at once: few enough for its cache, enough to make the cost of a call negligible."""
 EXPLAINED_ROWS = (50, 1000)
@@ -110,7 +109,7 @@ class TreeMember:
             about = tree_manifest(data)
             inputs.refuse_foreign(self.folder, self._summary, data, about, split)
             return {**out_of_fold.read(self.folder, data, task_of(about), about["fingerprint"]), **self._origin(about)}
-        if self._newest and split not in LEARNED:
+        if self._newest and split not in inputs.LEARNED:
             return self._newest.predict(data, split)
         about, rows = self._open(data, split)
         blocks = list(in_blocks(lambda block: self._seen.predict(self._predict, block), rows))
@@ -142,7 +141,7 @@ class TreeMember:
 
         Raises `UserError` as `predict` does, and for a file that cannot be written.
         """
-        if self._newest and split not in LEARNED:
+        if self._newest and split not in inputs.LEARNED:
             return self._newest.write_contributions(data, split, name, out)
         about, rows = self._open(data, split)
         blocks = in_blocks(lambda block: (block.copy(), self._contributions(block)), rows)

@@ -9,9 +9,9 @@ from collections.abc import Iterator, Sequence
 from types import ModuleType
 from typing import Any
 
+from ensemble.data.inputs import BLEND, LEARNED
 from ensemble.trees import copies, rows
 from ensemble.trees.boosting import Training
-from ensemble.trees.predict import BLEND
 from ensemble.trees.settings import TreesConfig
 
 BEFORE_BLEND = ("train", "validation")
@@ -59,6 +59,6 @@ def on_blend(
     """The member for the splits after blend, trained on blend too; None for data without that split, and without time."""
     if BLEND not in about["splits"] or any(training.group.gather(training.seconds_left() <= 0)):
         return None
-    refitted = boosters(library, config, (*BEFORE_BLEND, BLEND), result.best_round, about, training)
+    refitted = boosters(library, config, LEARNED, result.best_round, about, training)
     models = [copies.Model(booster=booster, scaling=result.models[0].scaling) for booster in refitted]
     return dataclasses.replace(result, models=models)

@@ -46,7 +46,7 @@ from ensemble.trees.checkpoint import Checkpoints
 from ensemble.trees.distributed import SINGLE_RANK, RankGroup, RankInfo
 from ensemble.trees.objective import ORDER_METRICS, Objective, objective_of
 from ensemble.trees.pictures import bars
-from ensemble.trees.predict import BLEND, NEWEST, library_module, model_files
+from ensemble.trees.predict import NEWEST, library_module, model_files
 from ensemble.trees.scaling import Scaling
 from ensemble.trees.settings import FREE_TO_CHANGE, TreesConfig
 
@@ -386,7 +386,7 @@ def _write(
     with folders.new_folder(config.out, config.overwrite, KIND) as folder:
         _write_models(folder, config, library, result, summary, unknown.describe(objective, learned))
         if newest:
-            blend = rows.TreeData(config.data, BLEND, about)
+            blend = rows.TreeData(config.data, inputs.BLEND, about)
             more = {"rows": summary["rows"] + len(blend), "models": len(newest.models)}
             seen = unknown.describe(objective, [*learned, blend])
             _write_models(folder / NEWEST, config, library, newest, summary | more, seen)

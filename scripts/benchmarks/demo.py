@@ -60,7 +60,7 @@ def stages_of(
     launch = launcher(1, threads=os.cpu_count() or 1)
     stages: dict[str, list[str | Path]] = {
         "prepare": script("prepare_data", f"out={folder / 'prepared'}", f"raw={folder / 'raw'}", *prepare),
-        "transformer": [*launch, SCRIPTS / "train.py", data, f"out={members / 'transformer'}", *train],
+        "transformer": [*launch, SCRIPTS / "train.py", data, f"out={members / 'transformer'}", "refit_epochs=1", *train],
     }
     for library in TREES:
         stages[library] = script("train_trees", f"library={library}", "refit=true", data, f"out={members / library}", *trees)

@@ -12,5 +12,6 @@ data sets, most with few rows, whose trees differ most and take the least time."
 def plan(about: dict[str, Any], num_threads: int) -> list[PlannedMember]:
     """Tree members first, since they take a small part of the time."""
     num_refits = REFITS_OF_FEW if about["splits"]["train"]["rows"] < FEW_ROWS else 1
-    transformer = PlannedMember(name="transformer", kind="neural", share=4.0, least_seconds=20.0)
+    settings = {"refit_epochs": 1.0}
+    transformer = PlannedMember(name="transformer", kind="neural", settings=settings, share=4.0, least_seconds=20.0)
     return [*trees("xgboost", "lightgbm", refit=True, num_refits=num_refits), transformer]

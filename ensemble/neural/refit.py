@@ -1,0 +1,151 @@
+"""Further training of a finished network on the rows of validation and blend, which the training itself did not see.
+
+    RUN/trial/     the best weights, trained further on train and validation
+    RUN/newest/    the best weights, trained further on train, validation and blend: they predict the splits after blend
+
+Splits follow each other in time, and the newest rows are the most like those to predict. But validation selects the best
+weights, and blend is predicted by a network that did not learn it, so that an ensemble can be fitted on it. Whether further
+training helps differs between data sets. Therefore the trial is scored on blend, and only if its score is better than that
+of the best weights is `newest` trained. A run that was stopped continues in the part where it stopped.
+"""
+
+import dataclasses
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import torch
+
+from ensemble import folders
+from ensemble.data.inputs import BLEND, LEARNED
+from ensemble.errors import UserError
+from ensemble.neural import checkpoint, evaluation, launch, loop, runs
+from ensemble.neural.accelerator import Accelerator
+from ensemble.neural.loader import Batch, Rows
+from ensemble.neural.settings import NEWEST, TRIAL, TrainConfig
+from ensemble.recipe import NeuralRecipe
+from ensemble.signals import StopSignals
+
+FIRST_SHARE = 0.6
+"""The share of `max_seconds` for the training before the trial. The trial gets half of what is left then."""
+
+
+class JoinedRows:
+    """The rows of several splits, one after the other, as in `loader.Rows`; all have tensors of equal shape."""
+
+    def __init__(self, parts: list[Rows]):
+        self.parts = parts
+        self.ends = np.cumsum([len(part) for part in parts])
+
+    def __len__(self) -> int:
+        return int(self.ends[-1])
+
+    def gather(self, rows: np.ndarray, epoch: int = 0) -> Batch:
+        number = np.searchsorted(self.ends, rows, side="right")
+        order = np.argsort(number, kind="stable")
+        begins = self.ends - [len(part) for part in self.parts]
+        batches = [
+            part.gather(rows[number == index] - begins[index], epoch)
+            for index, part in enumerate(self.parts)
+            if (number == index).any()
+        ]
+        position = torch.from_numpy(np.argsort(order))
+        return {name: torch.cat([batch[name] for batch in batches])[position] for name in batches[0]}
+
+
+class Continued:
+    """A `NeuralRecipe` that trains on all rows of `splits`, from the weights in a folder, and is scored on `scored`, if that
+    is not ''. In all other respects it is `trained`.
+    """
+
+    def __init__(self, trained: NeuralRecipe, start: Path, splits: tuple[str, ...], scored: str):
+        self._trained, self._start, self._splits, self._scored = trained, start, splits, scored
+        self.monitor = trained.monitor if scored else ""
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self._trained, name)
+
+    def rows(self, split: str) -> Rows:
+        if split == "train":
+            return JoinedRows([self._trained.rows(name) for name in self._splits])
+        return self._trained.rows(self._scored if split == "validation" else split)
+
+    def model(self) -> torch.nn.Module:
+        model = self._trained.model()
+        checkpoint.load_weights(self._start, model)
+        return model
+
+
+def train(
+    recipe: NeuralRecipe,
+    config: TrainConfig,
+    accelerator: Accelerator,
+    resume: str = "",
+    override: bool = False,
+    profile: bool = False,
+) -> dict[str, Any]:
+    """`loop.train`, followed by the trial and, if that is better, `newest`; returns the summary of all.
+
+    Its entry `refit` has the scores of the best weights and of the trial on blend. Raises `UserError` for data without the
+    splits validation and blend, and for examples of different length.
+    """
+    with launch.together(accelerator):
+        if override and (Path(config.out) / TRIAL).exists():
+            raise UserError(
+                f"{Path(config.out) / TRIAL} was trained from the weights of other settings: choose another out=… "
+                "instead of --resume-override"
+            )
+        if any(hasattr(recipe.rows(split), "lengths") for split in LEARNED):
+            raise UserError(
+                f"refit_epochs={config.refit_epochs:g} joins the rows of splits, and examples of the recipe {recipe.name} "
+                "differ in length: set refit_epochs=0"
+            )
+    out, limit_s = Path(config.out), config.max_seconds
+    with StopSignals() as stop:
+        first = dataclasses.replace(config, max_seconds=limit_s * FIRST_SHARE)
+        summary = loop.train(recipe, first, accelerator, resume, override, profile)
+        if summary["status"] == "preempted":
+            return summary
+
+        def continued(part: str, splits: tuple[str, ...], scored: str, share: float) -> dict[str, Any]:
+            """The summary of further training on `splits` in OUT/`part`, for at most `share` of the remaining time."""
+            if launch.from_main_process(accelerator, stop.asked):
+                return {"status": "preempted", "seconds": 0.0}
+            accelerator.free_memory()
+            settings = dataclasses.replace(
+                config,
+                out=str(out / part),
+                refit_epochs=0.0,
+                max_epochs=config.refit_epochs,
+                max_seconds=limit_s and max(1.0, share * (limit_s - summary["seconds"])),
+                schedule="linear",
+                warmup_steps=0,
+                evaluations_per_epoch=1,
+            )
+            started_from = Continued(recipe, out / "best", splits, scored)
+            return loop.train(started_from, settings, accelerator, "auto" if resume in ("auto", "last") else "")
+
+        with runs.status_on_error(out, accelerator):
+            before = _score_of_best(recipe, config, accelerator)
+            trial = continued(TRIAL, LEARNED[:-1], BLEND, 0.5)
+            after = trial.get(f"validation_{recipe.monitor}")
+            is_better = after is not None and (after > before if recipe.higher_is_better else after < before)
+            is_due = is_better and trial["status"] == "done"
+            parts = [trial, *([continued(NEWEST, LEARNED, "", 1.0)] if is_due else [])]
+            summary |= {
+                "status": parts[-1]["status"],
+                "seconds": round(summary["seconds"] + sum(part["seconds"] for part in parts), 1),
+                "refit": {"monitor": recipe.monitor, "before": before, "after": after, "is_better": is_better},
+            }
+            if accelerator.is_main_process:
+                folders.write_json(out / "summary.json", summary)
+                runs.end(out, summary["status"])
+            accelerator.wait_for_everyone()
+    return summary
+
+
+def _score_of_best(recipe: NeuralRecipe, config: TrainConfig, accelerator: Accelerator) -> float:
+    """The score of the best weights on blend."""
+    model = Continued(recipe, Path(config.out) / "best", (), "").model().to(accelerator.device)
+    batch_size = config.micro_batch_size or config.batch_size
+    return evaluation.score(recipe, model, BLEND, batch_size, accelerator)[recipe.monitor]

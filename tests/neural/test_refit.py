@@ -1,0 +1,224 @@
+"""The refit of a network: which rows each part learns, from which weights, and what a killed or stopped refit leaves."""
+
+import dataclasses
+import json
+import os
+import signal
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+from accelerate import Accelerator
+from safetensors.torch import load_file
+from toy import Toy, ToyRows
+
+from ensemble.errors import UserError
+from ensemble.neural import refit, runs
+from ensemble.neural.loader import Batch, BatchPlan
+from ensemble.neural.settings import TrainConfig
+from ensemble.signals import StopSignals
+
+torch.set_num_threads(1)
+SIZES = {"train": 37, "validation": 11, "blend": 13}
+
+
+class SplitRows(ToyRows):
+    """Rows that differ from those of the other splits in their values and numbers."""
+
+    def __init__(self, split: str):
+        super().__init__(SIZES[split])
+        self.first = 1000 * list(SIZES).index(split)
+        self.x = self.x + self.first / 1000
+
+    def gather(self, rows: np.ndarray, epoch: int = 0) -> Batch:
+        batch = super().gather(rows, epoch)
+        return {**batch, "row": batch["row"] + self.first}
+
+
+class SplitToy(Toy):
+    """Remembers the rows of each step, and scores the evaluations with `values` in turn."""
+
+    def __init__(self, *values: float, **settings: Any):
+        super().__init__(**settings)
+        self.values, self.steps = list(values), list[list[int]]()
+
+    def rows(self, split: str) -> Any:
+        return SplitRows(split)
+
+    def step(self, model: torch.nn.Module, batch: Batch, state: Any) -> tuple[torch.Tensor, torch.Tensor, Any]:
+        self.steps.append(batch["row"].tolist())
+        return super().step(model, batch, state)
+
+    def metrics(self, predictions: dict[str, np.ndarray]) -> dict[str, float]:
+        return {"score": self.values.pop(0)} if self.values else super().metrics(predictions)
+
+
+BETTER, WORSE = (1.0, 0.5, 0.2, 0.3), (1.0, 0.5, 0.2, 0.1)
+"""Scores of two evaluations of validation, of the best weights on blend, and of the trial on blend."""
+
+
+@pytest.fixture
+def config(config: TrainConfig) -> TrainConfig:
+    """Two epochs of three steps, then a refit of one: three steps of the trial and four of `newest`."""
+    return dataclasses.replace(config, max_epochs=2, refit_epochs=1.0, micro_batch_size=16)
+
+
+def numbers(*splits: str) -> list[int]:
+    """The row numbers of these splits."""
+    return [1000 * list(SIZES).index(split) + row for split in splits for row in range(SIZES[split])]
+
+
+def weights(folder: Path) -> dict[str, torch.Tensor]:
+    return load_file(folder / "model.safetensors")
+
+
+def test_joined_rows_are_those_of_their_splits() -> None:
+    """A batch would hold rows of another split, or in another order than asked for."""
+    joined = refit.JoinedRows([SplitRows(split) for split in SIZES])
+    assert len(joined) == sum(SIZES.values())
+    each = {name: torch.cat([SplitRows(split).gather(np.arange(SIZES[split]))[name] for split in SIZES]) for name in "xy"}
+    drawn = np.random.default_rng(0).permutation(len(joined))
+    for rows in (drawn, drawn[:5], np.arange(37, 48), np.arange(60, 61)):
+        batch = joined.gather(rows)
+        assert batch["row"].tolist() == [numbers(*SIZES)[row] for row in rows]
+        assert all(torch.equal(batch[name], each[name][rows]) for name in each)
+
+
+def test_each_part_learns_its_rows_once_from_the_best_weights(config: TrainConfig, accelerator: Accelerator) -> None:
+    """Rows of blend would be learned before they are predicted, rows be left out, or the last weights be trained on."""
+    toy, out = SplitToy(*BETTER), Path(config.out)
+    summary = refit.train(toy, config, accelerator)
+    parts = {"first": 6, refit.TRIAL: 3, refit.NEWEST: 4}
+    steps, learned = iter(toy.steps), {}
+    for part, num_steps in parts.items():
+        next(steps)  # the trial of the memory
+        learned[part] = sorted(row for _ in range(num_steps) for row in next(steps))
+    assert learned["first"] == sorted(2 * numbers("train"))
+    assert learned[refit.TRIAL] == sorted(numbers("train", "validation"))
+    assert learned[refit.NEWEST] == sorted(numbers(*SIZES))
+    begun = toy.recorder.seen[0][0]  # by the optimizer of the last part
+    model = toy.model()
+    model.load_state_dict(weights(out / "best"))
+    assert torch.equal(begun, torch.nn.utils.parameters_to_vector(model.parameters()))
+    assert json.loads((out / "best/state.json").read_text())["step"] == 3
+    assert toy.recorder.rates == pytest.approx([0.05 * (1 - step / 4) for step in (1, 2, 3, 4)])
+    assert summary["refit"] == {"monitor": "score", "before": 0.2, "after": 0.3, "is_better": True}
+    assert json.loads((out / "summary.json").read_text()) == summary
+    assert (out / "status").read_text() == "done\n"
+    assert not any((out / part / "status").exists() for part in (refit.TRIAL, refit.NEWEST))
+    assert not (out / refit.NEWEST / "best").exists()
+
+
+@pytest.mark.parametrize("higher_is_better", [True, False])
+def test_a_trial_that_is_not_better_ends_the_refit(
+    higher_is_better: bool, config: TrainConfig, accelerator: Accelerator, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """New rows would be predicted by weights that were worse on blend."""
+    monkeypatch.setattr(SplitToy, "higher_is_better", higher_is_better)
+    summary = refit.train(SplitToy(*(WORSE if higher_is_better else BETTER)), config, accelerator)
+    assert not summary["refit"]["is_better"]
+    assert not Path(config.out, refit.NEWEST).exists()
+    assert Path(config.out, "status").read_text() == "done\n"
+
+
+@pytest.mark.parametrize("crash_at", [4, 8, 9, 12, 14])
+def test_a_killed_refit_ends_with_the_same_bits(
+    crash_at: int, config: TrainConfig, accelerator: Accelerator, tmp_path: Path
+) -> None:
+    """A part that was complete would be trained again, or one that was not be taken as it is."""
+    config = dataclasses.replace(config, checkpoint_steps=1)
+    whole = dataclasses.replace(config, out=str(tmp_path / "whole"))
+    expected = refit.train(SplitToy(), whole, accelerator)
+    toy = SplitToy()
+    toy.crash_at = crash_at
+    with pytest.raises(KeyboardInterrupt):
+        refit.train(toy, config, accelerator)
+    assert Path(config.out, "status").read_text().startswith("failed\n")
+    summary = refit.train(SplitToy(), config, accelerator, "auto")
+    assert expected["refit"]["is_better"]
+    assert {**summary, "seconds": 0} == {**expected, "seconds": 0}
+    for folder in ("best", f"{refit.TRIAL}/best", f"{refit.NEWEST}/final"):
+        actual, whole_run = weights(Path(config.out, folder)), weights(Path(whole.out, folder))
+        assert all(torch.equal(actual[name], whole_run[name]) for name in whole_run), folder
+
+
+@pytest.mark.parametrize("at_micro_batch", [4, 10, 13])
+def test_a_signal_stops_the_run_in_any_part(at_micro_batch: int, config: TrainConfig, accelerator: Accelerator) -> None:
+    """The rest of the refit would begin after a request to stop, or a scheduler not know that the run can be continued."""
+    toy = SplitToy(*BETTER)
+    toy.at_micro_batch[at_micro_batch] = lambda: os.kill(os.getpid(), signal.SIGTERM)
+    summary = refit.train(toy, config, accelerator)
+    assert summary["status"] == "preempted"
+    assert Path(config.out, "status").read_text() == "preempted\n"
+    assert not Path(config.out, "manifest.json").exists()
+    assert len(toy.steps) <= at_micro_batch + 1
+    assert refit.train(SplitToy(), config, accelerator, "last")["status"] == "done"
+    assert Path(config.out, "manifest.json").exists()
+
+
+def test_a_signal_within_a_nested_context_counts_for_the_outer_one() -> None:
+    """A request that came with the last step of a part would be forgotten, and the next part begin."""
+    with StopSignals() as outer:
+        with StopSignals() as inner:
+            os.kill(os.getpid(), signal.SIGUSR1)
+            while not inner.asked:
+                pass
+        assert outer.asked == signal.SIGUSR1
+    with StopSignals() as later:
+        assert not later.asked
+
+
+def test_the_parts_share_the_limit_of_time(config: TrainConfig, accelerator: Accelerator) -> None:
+    """The first training would take all of it, or each part as much as the whole run."""
+    limit_s = 100_000.0
+    refit.train(SplitToy(*BETTER), dataclasses.replace(config, max_seconds=limit_s), accelerator)
+    limits = [
+        json.loads(Path(config.out, part, "config.json").read_text())["max_seconds"] / limit_s
+        for part in ("", refit.TRIAL, refit.NEWEST)
+    ]
+    assert limits == pytest.approx([0.6, 0.5, 1.0], abs=0.01)
+
+
+def test_a_lost_rank_in_a_part_is_in_the_status_of_the_run(config: TrainConfig, accelerator: Accelerator) -> None:
+    """A scheduler would read that the run is in progress."""
+    refit.train(SplitToy(*BETTER), config, accelerator)
+    run = Path(config.out)
+    for part in (refit.TRIAL, refit.NEWEST):
+        runs.set_status(run, "running")
+        runs.mark_lost(run / part, "rank 1 does not answer")
+        assert (run / "status").read_text() == "lost\nrank 1 does not answer\n"
+    runs.set_status(run, "running")
+    with pytest.raises(ZeroDivisionError), runs.status_on_error(run / refit.TRIAL, accelerator):
+        raise ZeroDivisionError("1 / 0")
+    assert "1 / 0" in (run / "status").read_text()
+
+
+def test_what_a_refit_cannot_use_is_refused_before_the_training(config: TrainConfig, accelerator: Accelerator) -> None:
+    """The error would come after the training, or the parts be of different trainings."""
+    with_lengths = SplitToy()
+    with_lengths.rows = lambda split: _with_lengths(SplitRows(split))  # type: ignore[method-assign]
+    with pytest.raises(UserError, match="refit_epochs=1 joins the rows of splits, and examples of the recipe toy differ in"):
+        refit.train(with_lengths, config, accelerator)
+    assert not Path(config.out).exists()
+    refit.train(SplitToy(*BETTER), config, accelerator)
+    with pytest.raises(UserError, match="was trained from the weights of other settings"):
+        refit.train(SplitToy(), dataclasses.replace(config, weight_decay=0.1), accelerator, "last", override=True)
+
+
+def _with_lengths(rows: Any) -> Any:
+    rows.lengths = np.ones(len(rows), int)
+    return rows
+
+
+def test_refit_epochs_is_checked(config: TrainConfig, accelerator: Accelerator) -> None:
+    """A negative number would end with no step and an error about its result."""
+    with pytest.raises(UserError, match="refit_epochs=-1"):
+        refit.train(SplitToy(), dataclasses.replace(config, refit_epochs=-1.0), accelerator)
+
+
+def test_the_plan_has_the_steps_that_the_tests_above_count(config: TrainConfig) -> None:
+    """The crashes and signals above would not be in the parts that they are meant for."""
+    steps = [BatchPlan.make(rows, 16, 16, 1, 0, 0).num_steps(1) for rows in (37, 48, 61)]
+    assert steps == [3, 3, 4]
