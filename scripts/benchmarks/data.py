@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import Any
 
 from benchmarks.commands import command
-from benchmarks.runs import spread
+from benchmarks.runs import in_turn, spread
 from benchmarks.timing import call, called, cpu_seconds, script, timed
 from ensemble import folders
 
@@ -39,11 +39,7 @@ def panel(
         }
         if reference:
             commands["reference"] = [reference_python, reference, "--input", file, "--out", f"{scratch}/reference.parquet"]
-        measured: dict[str, list[dict[str, float]]] = {name: [] for name in commands}
-        for number in range(3):
-            for name, command in commands.items():
-                measured[name].append(timed(command))
-                print(f"round {number + 1}: {name} {measured[name][-1]}", flush=True)
+        measured = in_turn({name: partial(timed, words) for name, words in commands.items()}, 3)
     result: dict[str, Any] = {"reviews": num_reviews, "products": num_products, "runs": measured}
     for figure in ("wall_s", "cpu_s", "peak_mb"):
         result[f"median_{figure}"] = {
@@ -170,17 +166,13 @@ def loader(num_batches: int = 200) -> dict[str, Any]:
         stock = load_from_disk(str(data / "rows" / "train")).with_format("torch")
         order = np.random.default_rng(0).permutation(len(rows))
         batches = [order[begin : begin + batch_size] for begin in range(0, num_batches * batch_size, batch_size)]
-        speeds: dict[str, list[float]] = {"gather": [], "datasets": []}
         lists = [batch.tolist() for batch in batches[: num_batches // 20]]  # it is slow
-        for _ in range(5):
-            for name, fetch, some in (("gather", rows.gather, batches), ("datasets", stock.__getitems__, lists)):
-                seconds = cpu_seconds(partial(_fetch_all, fetch, some))
-                speeds[name].append(len(some) * batch_size / seconds)
+
+        def rows_per_cpu_s(fetch: Callable[[Any], object], some: list[Any]) -> float:
+            return len(some) * batch_size / cpu_seconds(lambda: [fetch(batch) for batch in some])
+
+        gather, datasets = partial(rows_per_cpu_s, rows.gather, batches), partial(rows_per_cpu_s, stock.__getitems__, lists)
+        speeds = in_turn({"gather": gather, "datasets": datasets}, 5)
     ratios = [ours / theirs for ours, theirs in zip(speeds["gather"], speeds["datasets"], strict=True)]
     medians = {f"{name}_rows_per_cpu_s": round(statistics.median(values)) for name, values in speeds.items()}
     return {**medians, "ratio_median": statistics.median(ratios), "ratio_least": min(ratios)}
-
-
-def _fetch_all(fetch: Callable[[Any], object], batches: list[Any]) -> None:
-    for batch in batches:
-        fetch(batch)

@@ -14,10 +14,11 @@ the keys makes one value (`level` counts values of at least 0). A dictionary is 
 import json
 import re
 import subprocess
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
+from benchmarks import commands
 from benchmarks.commands import command
 from ensemble.errors import UserError
 
@@ -42,69 +43,44 @@ AGGREGATES: dict[str, Callable[[list[Any]], Any]] = {
     "range": lambda values: {"min": min(values), "max": max(values)},
 }
 
-HOT_SELLERS, BENCHMARKS = "ensemble/recipes/hot_sellers", "scripts/benchmarks"
+HOT_SELLERS, EMULATOR = "ensemble/recipes/hot_sellers", "ensemble/recipes/emulator"
 NEURAL = ("ensemble/neural", "ensemble/arrow.py", f"{HOT_SELLERS}/model.py", f"{HOT_SELLERS}/training.py")
-TREES = ("ensemble/trees", "ensemble/arrow.py")
+TREES = ("ensemble/trees", "ensemble/arrow.py", "ensemble/cores.py")
 PREPARE = ("ensemble/data", "ensemble/arrow.py", HOT_SELLERS)
 JOINING = ("ensemble/combine", "ensemble/metrics", "ensemble/predictor", "ensemble/predictions.py")
-TABLE = ("ensemble/data", "ensemble/arrow.py", "ensemble/recipes/table", "ensemble/pipeline", f"{BENCHMARKS}/tables")
-SUDOKU = "ensemble/recipes/sudoku"
-EMULATOR = ("ensemble/recipes/emulator", f"{BENCHMARKS}/emulator")
+PIPELINE = (*PREPARE, *NEURAL, *TREES, *JOINING, "ensemble/pipeline")
 NEXT_ITEM = ("ensemble/recipes/next_item", "ensemble/neural")
-MEASURED = {
-    "autogluon": (*PREPARE, *NEURAL, *TREES, *JOINING, f"{BENCHMARKS}/autogluon.py"),
-    "checkpoints": ("ensemble/neural", f"{BENCHMARKS}/checkpoints.py"),
-    "checkpoints_sharded": ("ensemble/neural", f"{BENCHMARKS}/checkpoints.py"),
-    "counts": (
-        "scripts/*.py",
-        *PREPARE,
-        *NEURAL,
-        *TREES,
-        *JOINING,
-        "ensemble/report",
-        f"{BENCHMARKS}/counts.py",
-        f"{BENCHMARKS}/recorders",
-    ),
-    "emulator_cpp": ("ensemble/recipes/emulator", f"{BENCHMARKS}/emulator"),
-    "emulator_dapper": ("ensemble/recipes/emulator", f"{BENCHMARKS}/emulator"),
-    "emulator_jacobian": ("ensemble/recipes/emulator", f"{BENCHMARKS}/emulator"),
-    "emulator_lorenz96": (*EMULATOR, "ensemble/neural"),
-    "emulator_memory": ("ensemble/data/prepared.py", "ensemble/arrow.py", *EMULATOR),
-    "emulator_skill": (*EMULATOR, "ensemble/neural", *TREES, *JOINING),
-    "emulator_throughput": (*EMULATOR, "ensemble/neural"),
-    "growth": (*PREPARE, *NEURAL, *TREES, "ensemble/recipes/table", f"{BENCHMARKS}/growth.py"),
+CODE = {
+    "autogluon peers_job real seeds": PIPELINE,
+    "checkpoints checkpoints_sharded pains peers_loader peers_loop": ("ensemble/neural", "ensemble/folders.py"),
+    "counts": ("scripts/*.py", *PIPELINE, "ensemble/report"),
+    "emulator_cpp emulator_dapper emulator_jacobian emulator_memory": (EMULATOR, "ensemble/data", "ensemble/arrow.py"),
+    "emulator_lorenz96 emulator_throughput": (EMULATOR, "ensemble/neural"),
+    "emulator_skill": (EMULATOR, "ensemble/neural", *TREES, *JOINING),
+    "growth": (*PREPARE, *NEURAL, *TREES, "ensemble/recipes/table"),
     "help_times": ("scripts/*.py", "ensemble/configuration.py", "ensemble/recipe.py", "ensemble/errors.py"),
-    "knobs": (*NEURAL, f"{BENCHMARKS}/knobs.py"),
-    "loader": (*NEURAL, f"{BENCHMARKS}/data.py"),
-    "memory": (*PREPARE, f"{BENCHMARKS}/data.py"),
-    "next_item": (*NEXT_ITEM, f"{BENCHMARKS}/next_item"),
-    "next_item_beauty": (*NEXT_ITEM, *TREES, *JOINING),
-    "next_item_growth": (*NEXT_ITEM, f"{BENCHMARKS}/next_item"),
-    "next_item_ml-100k": (*NEXT_ITEM, *TREES, *JOINING),
-    "overhead": (*NEURAL, f"{BENCHMARKS}/overhead.py"),
-    "pains": ("ensemble/neural", "ensemble/folders.py", f"{BENCHMARKS}/pains"),
-    "panel": (*PREPARE, f"{BENCHMARKS}/data.py"),
-    "peers_job": (*PREPARE, *NEURAL, *TREES, *JOINING, "ensemble/pipeline", f"{BENCHMARKS}/peers"),
-    "peers_loader": ("ensemble/neural/loader.py", f"{BENCHMARKS}/peers"),
-    "peers_loop": ("ensemble/neural", f"{BENCHMARKS}/overhead.py", f"{BENCHMARKS}/peers"),
-    "peers_next_item": (*NEXT_ITEM, f"{BENCHMARKS}/next_item", f"{BENCHMARKS}/peers"),
-    "peers_panel": (f"{HOT_SELLERS}/weekly.py", f"{BENCHMARKS}/data.py", f"{BENCHMARKS}/peers"),
-    "real": (*PREPARE, *NEURAL, *TREES, *JOINING, f"{BENCHMARKS}/demo.py"),
-    "roofline": ("ensemble/neural", "ensemble/recipes", f"{BENCHMARKS}/roofline.py"),
-    "scaling": (*NEURAL, "accelerate_configs", f"{BENCHMARKS}/scaling.py"),
-    "seeds": (*PREPARE, *NEURAL, *TREES, *JOINING, f"{BENCHMARKS}/demo.py"),
-    "startup": ("scripts/*.py", "ensemble/commands", "ensemble/neural", f"{BENCHMARKS}/startup.py"),
-    "sudoku_data": (f"{SUDOKU}/*.py", f"{BENCHMARKS}/sudoku"),
-    "sudoku_demo": (SUDOKU, "ensemble/neural", f"{BENCHMARKS}/sudoku"),
-    "sudoku_9x9": (SUDOKU, "ensemble/neural", f"{BENCHMARKS}/sudoku"),
-    "sudoku_selection": (SUDOKU, "ensemble/neural", f"{BENCHMARKS}/sudoku"),
-    "sudoku_throughput": (SUDOKU, "ensemble/neural", f"{BENCHMARKS}/sudoku"),
-    "sudoku_table": ("ensemble/neural/optimizers.py", f"{SUDOKU}/layers.py", f"{BENCHMARKS}/sudoku"),
-    "tables": (*TABLE, *NEURAL, *TREES, *JOINING),
-    "threads": (*TREES, "ensemble/cores.py", f"{BENCHMARKS}/trees.py"),
-    "trees": (*TREES, f"{BENCHMARKS}/trees.py"),
+    "knobs loader overhead": NEURAL,
+    "memory panel peers_panel": PREPARE,
+    "next_item next_item_growth peers_next_item": NEXT_ITEM,
+    "next_item_beauty next_item_ml-100k": (*NEXT_ITEM, *TREES, *JOINING),
+    "roofline": ("ensemble/neural", "ensemble/recipes"),
+    "scaling": (*NEURAL, "accelerate_configs"),
+    "startup": ("scripts/*.py", "ensemble/commands", "ensemble/neural"),
+    "sudoku_9x9 sudoku_data sudoku_demo sudoku_selection sudoku_table sudoku_throughput": (
+        "ensemble/recipes/sudoku",
+        "ensemble/neural",
+    ),
+    "tables": ("ensemble/recipes/table", *PIPELINE),
+    "threads trees": TREES,
 }
-"""For the name of each JSON file, the code that it measured; its figures are old if this code has changed since."""
+"""For the names of JSON files, the code that they measured; their figures are old if this code has changed since."""
+BENCHMARK = {name: one.module.replace(".", "/") for name, one in commands.known().items()}
+MEASURED = {
+    name: (*code, *([f"scripts/{BENCHMARK[name]}.py"] if name in BENCHMARK else []))
+    for names, code in CODE.items()
+    for name in names.split()
+}
+"""For each name the same, and the file of the benchmark."""
 
 
 def fill(root: Path = ROOT, check: bool = False) -> int:
@@ -196,7 +172,7 @@ def ages(root: Path = ROOT) -> list[str]:
     return lines
 
 
-def changes(root: Path, commit: str, measured: tuple[str, ...]) -> list[str] | None:
+def changes(root: Path, commit: str, measured: Sequence[str]) -> list[str] | None:
     """The files of `measured` that changed since `commit`, without those that only moved; None if git has no such commit."""
     if not git(root, "cat-file", "-t", commit):
         return None

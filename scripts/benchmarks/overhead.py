@@ -199,21 +199,19 @@ def measure_rank(rounds: int) -> dict[str, Any] | None:
             recipe = Regression(model)
             first, second = (partial(block, loop, recipe, runs, accelerator) for loop in (plain, ours))
             blocks = alternately(first, second, rounds)
-            figures[model] = {name: compared(*([times[name] for times in side] for side in blocks)) for name in blocks[0][0]}
+            figures[model] = {"step": compared(*blocks)}
         accelerator.wait_for_everyone()
     return figures if accelerator.is_main_process else None
 
 
-def block(run: Loop, recipe: Regression, runs: Iterator[Path], accelerator: "Accelerator") -> dict[str, float]:
-    """Median milliseconds: of a `step`; and `step_with_log`, of stretches with one line of the log each, per step."""
+def block(run: Loop, recipe: Regression, runs: Iterator[Path], accelerator: "Accelerator") -> float:
+    """The median milliseconds of a step."""
     config = TrainConfig(
         data="random", out=str(next(runs)), batch_size=recipe.kind.batch_size, max_epochs=1,
         evaluations_per_epoch=1, log_every=LOG_EVERY,
     )  # fmt: skip
     run(recipe, config, accelerator)
-    times = 1e3 * np.array(recipe.times[WARM_UP_STEPS:])
-    stretches = np.diff(times[::LOG_EVERY]) / LOG_EVERY
-    return {"step": float(np.median(np.diff(times))), "step_with_log": float(np.median(stretches))}
+    return 1e3 * float(np.median(np.diff(recipe.times[WARM_UP_STEPS:])))
 
 
 def compared(plain_ms: list[float], ours_ms: list[float]) -> dict[str, Any]:

@@ -113,7 +113,12 @@ def prepared(folder: Path, recipe: str) -> Path:
     if not data.exists():
         folder.mkdir(parents=True, exist_ok=True)
         with tempfile.TemporaryDirectory(dir=folder) as scratch:
-            GENERATE[recipe](Path(scratch))
+            if recipe == "next_item":
+                _next_item(Path(scratch))
+            elif recipe == "table":
+                _table(Path(scratch))
+            else:
+                Commands(recipe).prepare(Path(scratch) / "prepared", *GENERATED[recipe])
             (Path(scratch) / "prepared").rename(data)
     return data
 
@@ -132,28 +137,12 @@ def _table(folder: Path) -> None:
     Commands("table").prepare(folder / "prepared", f"source=[{folder}/table.csv]", "target=y")
 
 
-def _hot_sellers(folder: Path) -> None:
-    words = (f"raw={folder / 'raw'}", "market.num_products=800", "market.num_reviews=40000")
-    Commands("hot_sellers").prepare(folder / "prepared", *words)
-
-
-def _sudoku(folder: Path) -> None:
-    words = ("side=9", "clues=36", "num_train=2000", "num_validation=100", "num_test=100")
-    Commands("sudoku").prepare(folder / "prepared", *words)
-
-
-def _emulator(folder: Path) -> None:
-    Commands("emulator").prepare(folder / "prepared")
-
-
-GENERATE: dict[str, Callable[[Path], None]] = {
-    "hot_sellers": _hot_sellers,
-    "next_item": _next_item,
-    "table": _table,
-    "sudoku": _sudoku,
-    "emulator": _emulator,
+GENERATED = {
+    "hot_sellers": ("market.num_products=800", "market.num_reviews=40000"),
+    "sudoku": ("side=9", "clues=36", "num_train=2000", "num_validation=100", "num_test=100"),
+    "emulator": (),
 }
-"""By recipe, what writes `prepared` into an empty folder."""
+"""By recipe, the settings of prepare_data.py that generate its data."""
 
 
 def training_step(

@@ -5,22 +5,21 @@ and one that takes a step of one linear layer; beside the others a script that i
 are taken pair by pair. CPU seconds are those of all processes, launcher included, and depend little on other load.
 """
 
-import json
 import os
 import shutil
 import statistics
 import sys
 import tempfile
-import time
+from functools import partial
 from pathlib import Path
 from typing import Any
 
 from benchmarks.commands import command
 from benchmarks.counts import MARKET, of_a_job
-from benchmarks.runs import enough, launcher, quartiles
-from benchmarks.timing import ROOT, SCRIPTS, script, timed
+from benchmarks.runs import enough, in_turn, launcher, quartiles
+from benchmarks.timing import ONE_THREAD, ROOT, SCRIPTS, script, timed
 
-MARKS = Path(__file__).with_name("recorders") / "startup"
+ENDING = Path(__file__).with_name("recorders") / "startup"
 EMPTY = "from accelerate import Accelerator\nAccelerator()\n"
 ONE_STEP = """
 import torch
@@ -50,12 +49,11 @@ def startup(pairs: int = 5) -> dict[str, Any]:
     load = os.getloadavg()[0]
     with tempfile.TemporaryDirectory() as folder:
         sides = prepare(Path(folder))
-        runs: dict[str, list[dict[str, Any]]] = {name: [] for name in sides}
-        for number in range(pairs):
-            for name, by_side in sides.items():
-                runs[name].append({side: measured(words, Path(folder)) for side, words in by_side.items()})
-                shown = {side: of["cpu_s"] for side, of in runs[name][-1].items()}
-                print(f"pair {number + 1}, {name}: CPU seconds {shown}", flush=True)
+
+        def run(by_side: dict[str, list[str | Path]]) -> dict[str, Any]:
+            return {side: measured(words, Path(folder)) for side, words in by_side.items()}
+
+        runs = in_turn({name: partial(run, by_side) for name, by_side in sides.items()}, pairs)
     return {
         "pairs": pairs,
         "load_average": [round(load, 1), round(os.getloadavg()[0], 1)],
@@ -83,25 +81,19 @@ def prepare(folder: Path) -> dict[str, dict[str, list[str | Path]]]:
     return sides
 
 
-def measured(words: list[str | Path], folder: Path) -> dict[str, Any]:
+def measured(words: list[str | Path], folder: Path) -> dict[str, float]:
     """Seconds and CPU seconds of a command, one thread in each process; train.py ends after its first step."""
-    with tempfile.TemporaryDirectory() as marks:
-        began = time.time()
-        environment = [
-            f"PYTHONPATH={MARKS}:{SCRIPTS}:{ROOT}", f"STARTUP_FOLDER={marks}", "OMP_NUM_THREADS=1",
-            "OMP_WAIT_POLICY=PASSIVE", "CUDA_VISIBLE_DEVICES=",
-        ]  # fmt: skip
-        used = timed(["env", *environment, *words])
-        parts = parts_of(Path(marks), began)
+    path = f"PYTHONPATH={ENDING}:{SCRIPTS}:{ROOT}"
+    used = timed(["env", path, "CUDA_VISIBLE_DEVICES=", *ONE_THREAD[1:], *words])
     new = folder / "new"  # deleted, so that the command can run again
     if new.is_dir():
         shutil.rmtree(new)
     new.unlink(missing_ok=True)
-    return {"wall_s": used["wall_s"], "cpu_s": used["cpu_s"], **({"parts": parts} if parts else {})}
+    return {unit: used[unit] for unit in ("wall_s", "cpu_s")}
 
 
-def compared(runs: list[dict[str, Any]]) -> dict[str, Any]:
-    """Medians of all sides, and the ratios of each pair; and where the time of a rank went, by parts in their order."""
+def compared(runs: list[dict[str, dict[str, float]]]) -> dict[str, Any]:
+    """Medians of all sides, and the ratios of each pair."""
     found: dict[str, Any] = {}
     for side in runs[0]:
         found[side] = {unit: round(statistics.median(run[side][unit] for run in runs), 3) for unit in ("wall_s", "cpu_s")}
@@ -109,25 +101,4 @@ def compared(runs: list[dict[str, Any]]) -> dict[str, Any]:
             for unit in ("wall", "cpu"):
                 ratios = [run["ours"][f"{unit}_s"] / run[side][f"{unit}_s"] for run in runs]
                 found[side][f"{unit}_ratio"] = quartiles(ratios)
-    if "parts" in runs[0]["ours"]:
-        for part in runs[0]["ours"]["parts"]:
-            values = [run["ours"]["parts"][part] for run in runs]
-            found.setdefault("parts", {})[part] = {
-                unit: round(statistics.median(value[unit] for value in values), 3) for unit in values[0]
-            }
-        in_ranks = sum(part["cpu_s"] for part in found["parts"].values())
-        found["parts"]["launcher"] = {"cpu_s": round(found["ours"]["cpu_s"] - in_ranks, 3)}
     return found
-
-
-def parts_of(marks: Path, began: float) -> dict[str, dict[str, float]]:
-    """Wall seconds of the last rank and CPU seconds of all ranks, for each part that was marked, in order."""
-    parts: dict[str, dict[str, float]] = {}
-    for file in sorted(marks.glob("*.jsonl")):
-        time_s, cpu_s = began, 0.0
-        for line in map(json.loads, file.read_text(encoding="utf-8").splitlines()):
-            part = parts.setdefault(line["part"], {"wall_s": 0.0, "cpu_s": 0.0})
-            part["wall_s"] = line["time_s"] - time_s
-            part["cpu_s"] += line["cpu_s"] - cpu_s
-            time_s, cpu_s = line["time_s"], line["cpu_s"]
-    return parts

@@ -11,8 +11,10 @@ import signal
 import subprocess
 import sys
 import tempfile
+import threading
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
@@ -25,6 +27,8 @@ AS_FOUND: list[str | Path] = ["env", "-u", "OMP_NUM_THREADS", "-u", "OMP_WAIT_PO
 """Before a command: run it without OpenMP settings in its environment."""
 ONE_THREAD: list[str | Path] = ["env", "OMP_NUM_THREADS=1", "OMP_WAIT_POLICY=PASSIVE"]
 """Before a command: run it on one thread."""
+SHARE_OF_SAMPLING = 0.05
+"""The largest share of the time spent on sampling, which takes long for large processes."""
 
 
 def environment() -> dict[str, Any]:
@@ -69,6 +73,27 @@ def memory_mb(name: str = "VmHWM") -> float:
     """Memory of this process: the peak, or another line of /proc/self/status such as VmRSS."""
     with open("/proc/self/status") as lines:
         return next(int(line.split()[1]) for line in lines if line.startswith(name)) / 1e3
+
+
+@contextmanager
+def meanwhile(sample: Callable[[], object], pause_s: float) -> Iterator[None]:
+    """Call a function in a thread after each pause, until the block ends; pauses grow if it takes long."""
+    done = threading.Event()
+
+    def watch() -> None:
+        pause = pause_s
+        while not done.wait(pause):
+            began = time.thread_time()
+            sample()
+            pause = max(pause_s, (time.thread_time() - began) / SHARE_OF_SAMPLING)
+
+    watcher = threading.Thread(target=watch)
+    watcher.start()
+    try:
+        yield
+    finally:
+        done.set()
+        watcher.join()
 
 
 def timed(command: Sequence[str | Path]) -> dict[str, float]:

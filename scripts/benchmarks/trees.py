@@ -12,7 +12,6 @@ import statistics
 import subprocess
 import sys
 import tempfile
-import threading
 import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
@@ -22,7 +21,7 @@ from typing import Any
 
 from benchmarks.commands import command
 from benchmarks.runs import alternately, by_neighbours, enough, quartiles
-from benchmarks.timing import AS_FOUND, called, memory_mb
+from benchmarks.timing import AS_FOUND, called, meanwhile, memory_mb
 from ensemble import folders
 from ensemble.task import Task
 from ensemble.trees.settings import TreesConfig
@@ -142,21 +141,15 @@ def process(data: str, library: Any, work: str, memory: Any, num_trees: int) -> 
 
 def measured(work: Callable[[], Any]) -> dict[str, float]:
     """Wall and CPU seconds of a call, and its peak memory in MB without mapped files."""
-    base, peak, done = memory_mb("RssAnon"), [0.0], threading.Event()
+    base, peak = memory_mb("RssAnon"), [0.0]
 
-    def watch() -> None:
-        while not done.wait(0.003):
-            peak.append(max(peak.pop(), memory_mb("RssAnon") - base))
+    def sample() -> None:
+        peak[0] = max(peak[0], memory_mb("RssAnon") - base)
 
-    watcher = threading.Thread(target=watch)
-    watcher.start()
-    began, cpu = time.perf_counter(), time.process_time()
-    try:
+    with meanwhile(sample, 0.003):
+        began, cpu = time.perf_counter(), time.process_time()
         work()
-    finally:
-        done.set()
-    seconds = {"wall_s": round(time.perf_counter() - began, 3), "cpu_s": round(time.process_time() - cpu, 3)}
-    watcher.join()
+        seconds = {"wall_s": round(time.perf_counter() - began, 3), "cpu_s": round(time.process_time() - cpu, 3)}
     return {**seconds, "peak_mb": round(peak[0], 1)}
 
 

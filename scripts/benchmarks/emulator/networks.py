@@ -9,6 +9,7 @@ import statistics
 import subprocess
 import time
 from collections.abc import Callable
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -17,7 +18,7 @@ import torch.nn.functional as F
 from torch.func import jacrev, vmap
 
 from benchmarks.commands import command
-from benchmarks.runs import spread
+from benchmarks.runs import in_turn, spread
 from benchmarks.timing import ONE_THREAD, ROOT, cpu_seconds
 from ensemble.errors import UserError
 from ensemble.recipes.emulator import formats, networks
@@ -68,10 +69,7 @@ def emulator_jacobian(rounds: int = 31) -> dict[str, Any]:
     # These calls are a warm-up too
     differences = [float((method() - reference).abs().max() / reference.abs().max()) for method in methods.values()]
     timed: dict[str, Callable[[], object]] = {**methods, "products": products}
-    seconds: dict[str, list[float]] = {name: [] for name in timed}
-    for _ in range(rounds):
-        for name, method in timed.items():
-            seconds[name].append(cpu_seconds(method))
+    seconds = in_turn({name: partial(cpu_seconds, method) for name, method in timed.items()}, rounds)
     return {
         "rows": NUM_ROWS,
         "network": [NUM_INPUTS, *WIDTHS, 1],

@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 import torch
 
+from benchmarks.overhead import WARM_UP_STEPS, compared
 from benchmarks.runs import alternately, by_neighbours, quartiles
 from ensemble.neural import launch, loop
 from ensemble.neural.settings import TrainConfig, config_class
@@ -25,7 +26,6 @@ if TYPE_CHECKING:
 
 BATCHES = {1_000: 300, 10_000: 50}
 """For each batch size the number of steps of a block."""
-WARM_UP_STEPS = 20
 
 
 class Timed(training.Emulation):
@@ -54,13 +54,8 @@ def measure_rank(rounds: int, out: Path) -> dict[str, Any]:
             return 1e3 * float(np.median(np.diff(recipe.times[WARM_UP_STEPS:])))
 
         plain_ms, ours_ms = alternately(partial(block, False), partial(block, True), rounds)
-        neighbours = by_neighbours(plain_ms, ours_ms)
-        figures[str(batch_size)] = {
-            "plain_ms": round(float(np.median(plain_ms)), 4),
-            "ours_ms": round(float(np.median(ours_ms)), 4),
-            "throughput": quartiles([1 / ratio for ratio in neighbours.ratios]),
-            "plain_by_plain": quartiles(neighbours.noise),
-        }
+        throughput = quartiles([1 / ratio for ratio in by_neighbours(plain_ms, ours_ms).ratios])
+        figures[str(batch_size)] = {**compared(plain_ms, ours_ms), "throughput": throughput}
     return figures
 
 

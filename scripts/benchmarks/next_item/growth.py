@@ -10,6 +10,7 @@ The exponent is the slope of log cost against log size: 1 if the cost doubles wi
 size reduce it, least in the last doubling.
 """
 
+import itertools
 import tempfile
 from collections.abc import Iterator
 from pathlib import Path
@@ -20,7 +21,7 @@ import numpy as np
 from benchmarks.commands import command
 from benchmarks.next_item import data as next_item_data
 from benchmarks.next_item.run import NextItemRun, work_of
-from benchmarks.runs import enough, refuse_unknown
+from benchmarks.runs import enough, picture_of, refuse_unknown
 from benchmarks.turns import alone, worker
 
 VARIANTS = {
@@ -115,18 +116,12 @@ def _growth(sizes: list[int], costs: list[dict[str, float]]) -> dict[str, Any]:
 
 def draw(results: dict[str, Any], file: Path) -> None:
     """Draw seconds above and memory below, a column for each axis; grey lines grow 2 and 4 times with each doubling."""
-    import matplotlib
-
-    matplotlib.use("Agg")
-    import matplotlib.pyplot as plt
     from matplotlib.ticker import LogLocator, NullFormatter
 
-    axes_drawn = [axis for axis in AXES if axis in results]
-    figure, grid = plt.subplots(2, len(axes_drawn), figsize=(4.6 * len(axes_drawn), 7), layout="constrained", squeeze=False)
-    for column, axis in enumerate(axes_drawn):
-        sizes = next(iter(results[axis].values()))["sizes"]
-        for row, cost in enumerate(FIGURES):
-            axes = grid[row, column]
+    drawn = [axis for axis in AXES if axis in results]
+    with picture_of(file, 2, len(drawn), figsize=(4.6 * len(drawn), 7), squeeze=False) as grid:
+        for (row, cost), (column, axis) in itertools.product(enumerate(FIGURES), enumerate(drawn)):
+            axes, sizes = grid[row, column], next(iter(results[axis].values()))["sizes"]
             colours: dict[str, str] = {}
             for name, growth in results[axis].items():
                 colour = colours.setdefault(name.split(",")[0], COLOURS[len(colours) % len(COLOURS)])
@@ -141,11 +136,10 @@ def draw(results: dict[str, Any], file: Path) -> None:
             axes.set_xticks(sizes, [f"{size:,}" for size in sizes])
             axes.spines[["top", "right"]].set_visible(False)
             axes.set_ylabel(FIGURES[cost])
-            axes.set_xlabel({"length": "items of a sequence", "items": "items", "users": "users"}[axis])
-        grid[0, column].legend(frameon=False, fontsize=7, ncols=2, handlelength=3.5, loc="lower left", bbox_to_anchor=(0, 1))
-    file.parent.mkdir(parents=True, exist_ok=True)
-    figure.savefig(file, dpi=120)
-    plt.close(figure)
+            axes.set_xlabel({"length": "items of a sequence"}.get(axis, axis))
+            if row == 0:
+                place = {"loc": "lower left", "bbox_to_anchor": (0, 1)}
+                axes.legend(frameon=False, fontsize=7, ncols=2, handlelength=3.5, **place)
 
 
 def _draw_guides(axes: Any, costs: list[list[float]], sizes: list[int]) -> None:

@@ -4,6 +4,12 @@
 
 The references are checkouts of pmixer/SASRec.pytorch and pmixer/TiSASRec.pytorch. Both sides work alternately, each in a
 process of its own (turns.py), on the same generated interactions. Without the references, this project is measured alone.
+
+step     : on a batch in memory; ours draws one negative for each item, the reference gets them with the batch
+evaluate : ours gathers the batches and ranks all new items; the reference ranks 101 items, user by user
+prepare  : from the same file; ours reads, applies the 5-core, sorts, splits and writes with checksums; the reference calls
+           data_partition and build_index, or for tisasrec Relation, each user's matrix of intervals. Without a warm-up
+peak_mb  : above what the process had after the same work on two sequences; for prepare, after its imports
 """
 
 import tempfile
@@ -39,16 +45,6 @@ PARTS: dict[str, dict[str, tuple[str, NextItemRun]]] = {
     },
 }
 """The data and the work of each comparison. `num_sequences` is the number of sequences of a batch, or of users."""
-ABOUT = {
-    "step": "A training step on a batch in memory: forward, loss of one negative for each item, backward, Adam. Ours draws "
-    "the negatives in the step; the reference gets them with the batch. Creating the batch is not measured.",
-    "evaluate": "The test items of some users. Ours gathers the batches and ranks all new items; the reference ranks 101 "
-    "items, user by user.",
-    "prepare": "From the same file. Ours: read, 5-core, sort, split, checksums, write. The reference: data_partition and "
-    "build_index, or for tisasrec Relation: each user's matrix of intervals, which ours computes with the batch. Without a "
-    "warm-up.",
-    "peak_mb": "Above what the process had after the same work on two sequences; for prepare, after its imports.",
-}
 NUM_USERS, NUM_ITEMS = 6040, 3416
 SETS = {
     "movielens": (next_item_data.movielens_lengths, NUM_USERS, NUM_ITEMS),
@@ -76,7 +72,7 @@ def next_item(
         if folder and not all((Path(folder) / file).is_file() for file in ("model.py", "utils.py")):
             raise UserError(f"{name}={folder} holds no model.py and utils.py: name their folder in the reference's checkout")
     share = num_users / NUM_USERS
-    results: dict[str, Any] = {"threads": 1, "about": ABOUT}
+    results: dict[str, Any] = {"threads": 1}
     with tempfile.TemporaryDirectory() as scratch:
         results["data"] = {
             name: _generate(Path(scratch) / name, share)
@@ -97,14 +93,7 @@ def _generate(folder: Path, share: float) -> dict[str, Any]:
     draw, num_users, num_items = SETS[folder.name]
     lengths = draw(round(share * num_users), generator)
     next_item_data.write(folder, lengths, round(share * num_items), generator)
-    used = lengths - 3  # the last two are targets of validation and test, the one before them is a target only
-    return {
-        "users": len(lengths),
-        "items": round(share * num_items),
-        "interactions": int(lengths.sum()),
-        "mean_length": round(float(lengths.mean()), 1),
-        "padding": {length: round(1 - float(np.minimum(used, length).mean()) / length, 3) for length in (50, 200)},
-    }
+    return {"users": len(lengths), "items": round(share * num_items), "interactions": int(lengths.sum())}
 
 
 def _measure(folder: Path, run: NextItemRun, rounds: int, reference: str) -> dict[str, Any]:

@@ -12,7 +12,6 @@ it fails with pandas 3. Our side does not see the folder.
 """
 
 import importlib.metadata
-import statistics
 import sys
 import tempfile
 from collections.abc import Mapping
@@ -26,7 +25,7 @@ from benchmarks.data import market, market_parquet
 from benchmarks.next_item import data as next_item_data
 from benchmarks.peers.run import BATCH, NUM_ROWS, work_of
 from benchmarks.process_tree import OPENMP
-from benchmarks.runs import enough
+from benchmarks.runs import enough, in_turn
 from benchmarks.timing import SCRIPTS, called, script, timed
 from benchmarks.turns import compared, worker
 from ensemble import folders
@@ -131,24 +130,25 @@ def peers_job(rounds: int = 2, num_reviews: int = 200_000, num_products: int = 3
     rounds : runs of each, alternately
     num_reviews, num_products : of the generated market
     """
-    enough(rounds, 1, what="a median")
+    enough(rounds, 1, what="a measurement")
     with tempfile.TemporaryDirectory() as scratch:
         folder = Path(scratch)
         reviews, products = called(market, f"{scratch}/raw", num_reviews, num_products)
         fit = ("--recipe", "hot_sellers", f"source=[{reviews}]", f"metadata=[{products}]", "time_limit=0", "overwrite=true")
-        runs: dict[str, list[dict[str, float]]] = {"ours": [], "plain": []}
-        for number in range(rounds):
-            runs["ours"].append(timed([*OPENMP, *script("fit", *fit, f"out={folder / 'ours'}")]))
+
+        def plain() -> dict[str, float]:
             splits = folders.read_manifest(folder / "ours" / "prepared")["splits"]
             dates = [splits[name]["first_week"] for name in ("validation", "blend", "test")]
-            runs["plain"].append(timed([*OPENMP, sys.executable, PLAIN_JOB, reviews, products, folder / "plain", *dates]))
-            print(f"round {number + 1}: {[(name, each[-1]) for name, each in runs.items()]}", flush=True)
+            return timed([*OPENMP, sys.executable, PLAIN_JOB, reviews, products, folder / "plain", *dates])
+
+        def ours() -> dict[str, float]:
+            return timed([*OPENMP, *script("fit", *fit, f"out={folder / 'ours'}")])
+
+        runs = in_turn({"ours": ours, "plain": plain}, rounds)
         scores = {"plain": folders.read_json(folder / "plain" / "scores.json"), "ours": _our_scores(folder / "ours")}
     lines = len(PLAIN_JOB.read_text(encoding="utf-8").splitlines())
     return {
         "reviews": num_reviews, "products": num_products, "lines_of_plain_script": lines, "runs": runs,
-        "median_wall_s": {name: statistics.median(run["wall_s"] for run in each) for name, each in runs.items()},
-        "median_cpu_s": {name: statistics.median(run["cpu_s"] for run in each) for name, each in runs.items()},
         "test": scores,
     }  # fmt: skip
 

@@ -8,7 +8,6 @@ import contextlib
 import json
 import statistics
 import tempfile
-import threading
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
@@ -16,8 +15,8 @@ from typing import Any
 import psutil
 
 from benchmarks.commands import command
-from benchmarks.runs import Commands
-from benchmarks.timing import called
+from benchmarks.runs import Commands, picture_of
+from benchmarks.timing import called, meanwhile
 from ensemble import folders
 
 SUDOKU = Commands("sudoku")
@@ -93,22 +92,15 @@ def prototype(data: str, seed: int) -> dict[str, Any]:
 def _trained(member: Path, data: Path, seed: int, name: str) -> dict[str, Any]:
     """A training, during which a thread reads the CPU seconds of the process whenever there is a new validation score."""
     curve: list[list[float]] = []
-    done = threading.Event()
 
-    def watch() -> None:
-        while not done.wait(PAUSE_S):
-            for process in psutil.Process().children():
-                with contextlib.suppress(psutil.Error):  # it has just ended
-                    used = process.cpu_times()
-                    curve.extend([round(used.user + used.system, 2), exact] for exact in _validation(member)[len(curve) :])
+    def sample() -> None:
+        for process in psutil.Process().children():
+            with contextlib.suppress(psutil.Error):  # it has just ended
+                used = process.cpu_times()
+                curve.extend([round(used.user + used.system, 2), exact] for exact in _validation(member)[len(curve) :])
 
-    watcher = threading.Thread(target=watch)
-    watcher.start()
-    try:
+    with meanwhile(sample, PAUSE_S):
         cpu_s = SUDOKU.train("sudoku_demo", data, member, f"seed={seed}", *CURVE, *VARIANTS[name])["cpu_s"]
-    finally:
-        done.set()
-        watcher.join()
     curve.extend([cpu_s, exact] for exact in _validation(member)[len(curve) :])
     return {"cpu_s": cpu_s, "curve": curve, **_scores(member, data)}
 
@@ -132,24 +124,18 @@ Curve = tuple[str, str, list[list[float]]]
 
 def draw(curves: Sequence[Curve], x_label: str, file: Path) -> None:
     """Draw learning curves; those with the same label have one entry in the legend."""
-    import matplotlib
-
-    matplotlib.use("Agg")
-    import matplotlib.pyplot as plt
-
-    figure, axes = plt.subplots(figsize=(7, 4), layout="constrained")
-    labelled: set[str] = set()
-    for label, colour, (cost, solved) in curves:
-        axes.plot(cost, solved, "o-", color=colour, markersize=3, linewidth=1, label=None if label in labelled else label)
-        labelled.add(label)
-    axes.set_xlabel(x_label)
-    axes.set_ylabel("validation puzzles solved")
-    axes.set_ylim(-0.03, 1.03)
-    axes.spines[["top", "right"]].set_visible(False)
-    axes.legend(frameon=False, loc="best")
-    file.parent.mkdir(parents=True, exist_ok=True)
-    figure.savefig(file, dpi=120)
-    plt.close(figure)
+    with picture_of(file, figsize=(7, 4)) as axes:
+        labelled: set[str] = set()
+        for label, colour, (cost, solved) in curves:
+            axes.plot(
+                cost, solved, "o-", color=colour, markersize=3, linewidth=1, label=None if label in labelled else label
+            )
+            labelled.add(label)
+        axes.set_xlabel(x_label)
+        axes.set_ylabel("validation puzzles solved")
+        axes.set_ylim(-0.03, 1.03)
+        axes.spines[["top", "right"]].set_visible(False)
+        axes.legend(frameon=False, loc="best")
 
 
 def curves_9x9(results: dict[str, Any]) -> list[Curve]:

@@ -30,10 +30,8 @@ def test_both_loops_do_the_same_work(model: str, bound: float, tmp_path: Path, m
     models: list[torch.nn.Module] = []
     monkeypatch.setattr(recipe, "model", lambda: models.append(recipe.kind()) or models[-1])
     for run in (overhead.plain, overhead.ours):
-        figures = overhead.block(run, recipe, iter([tmp_path / run.__name__]), accelerator)
+        assert 0 < overhead.block(run, recipe, iter([tmp_path / run.__name__]), accelerator) < 1e4
         assert len(recipe.times) == 70
-        assert 0 < figures["step"] < 1e4
-        assert figures.keys() == {"step", "step_with_log"}
     torch.manual_seed(0)
     plain_weights, our_weights, begin = (
         torch.nn.utils.parameters_to_vector(m.parameters()).detach() for m in (*models, recipe.kind())
