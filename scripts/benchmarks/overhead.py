@@ -22,9 +22,9 @@ import numpy as np
 import torch
 
 from benchmarks.commands import command
-from benchmarks.runs import alternately, by_neighbours, enough, launcher, quartiles
+from benchmarks.runs import alternately, by_neighbours, enough, launcher, on_rank, quartiles
 from benchmarks.timing import called
-from ensemble.neural import launch, loop
+from ensemble.neural import loop
 from ensemble.neural.loader import Batch
 from ensemble.neural.settings import TrainConfig
 
@@ -183,16 +183,16 @@ def overhead(rounds: int = 10) -> dict[str, Any]:
     enough(rounds, 3)
     results = {}
     for ranks in (1, 2):
-        for model, figures in called(measure_rank, rounds, start=launcher(ranks)).items():
+        for model, figures in called(on_rank, __name__, rounds, start=launcher(ranks)).items():
             name = f"{model}, {'1 rank' if ranks == 1 else f'{ranks} ranks'}"
             results[name] = figures
             print(f"{name}: {figures['step']}", flush=True)
     return results
 
 
-def measure_rank(rounds: int) -> dict[str, Any] | None:
+def measure_rank(accelerator: "Accelerator", rounds: int) -> dict[str, Any] | None:
     """Run the blocks of every model on the ranks that were launched."""
-    accelerator, figures = launch.start(TrainConfig()), {}
+    figures = {}
     with tempfile.TemporaryDirectory() as out:
         runs = (Path(out) / str(number) for number in itertools.count())
         for model in MODELS:

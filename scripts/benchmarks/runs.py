@@ -1,6 +1,7 @@
 """Launching trainings, their speed, and the comparison of measurements that were taken alternately."""
 
 import dataclasses
+import importlib
 import json
 import statistics
 import subprocess
@@ -27,6 +28,15 @@ def launcher(
     yaml = configuration or ROOT / "accelerate_configs" / f"{'single' if ranks == 1 else 'multi'}_{hardware}.yaml"
     accelerate = Path(sys.executable).with_name("accelerate-launch")  # which does not load Accelerate's other commands
     return ["env", f"OMP_NUM_THREADS={threads}", accelerate, "--quiet", "--config_file", yaml, "--num_processes", str(ranks)]
+
+
+def on_rank(module: str, *arguments: Any) -> Any:
+    """In a launched process: the result of `measure_rank` of a module that imports torch, which `launch.start` precedes."""
+    from ensemble.neural import launch
+    from ensemble.neural.settings import TrainConfig
+
+    accelerator = launch.start(TrainConfig())
+    return importlib.import_module(module).measure_rank(accelerator, *arguments)
 
 
 @dataclasses.dataclass(frozen=True)

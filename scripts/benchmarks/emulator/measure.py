@@ -14,7 +14,7 @@ from sklearn.metrics import r2_score
 
 from benchmarks.commands import command
 from benchmarks.process_tree import private_mb, watched
-from benchmarks.runs import Commands, enough, launcher
+from benchmarks.runs import Commands, enough, launcher, on_rank
 from benchmarks.timing import called, script, timed
 from ensemble import folders
 from ensemble.arrow import Column, open_table
@@ -88,15 +88,8 @@ def emulator_throughput(rounds: int = 8) -> dict[str, Any]:
     enough(rounds, 3)
     with tempfile.TemporaryDirectory() as folder:
         EMULATOR.prepare(Path(folder) / "prepared", "inputs=14", "num_times=4")
-        figures: dict[str, Any] = called(throughput, rounds, folder, start=launcher(1))
+        figures: dict[str, Any] = called(on_rank, "benchmarks.emulator.throughput", rounds, folder, start=launcher(1))
     return figures
-
-
-def throughput(rounds: int, folder: str) -> dict[str, Any]:
-    """The comparison, in a launched process."""
-    from benchmarks.emulator.throughput import measure_rank
-
-    return measure_rank(rounds, Path(folder))
 
 
 @command

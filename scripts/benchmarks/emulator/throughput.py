@@ -16,8 +16,8 @@ import torch
 
 from benchmarks.overhead import WARM_UP_STEPS, compared
 from benchmarks.runs import alternately, by_neighbours, quartiles
-from ensemble.neural import launch, loop
-from ensemble.neural.settings import TrainConfig, config_class
+from ensemble.neural import loop
+from ensemble.neural.settings import config_class
 from ensemble.recipes.emulator import training
 from ensemble.recipes.emulator.settings import RecipeConfig
 
@@ -40,9 +40,9 @@ class Timed(training.Emulation):
         return [optimizer]
 
 
-def measure_rank(rounds: int, out: Path) -> dict[str, Any]:
-    """For each batch size milliseconds of a step, and our throughput relative to plain; `out` has the prepared data."""
-    accelerator, figures, numbers = launch.start(TrainConfig()), {}, itertools.count()
+def measure_rank(accelerator: "Accelerator", rounds: int, folder: str) -> dict[str, Any]:
+    """For each batch size milliseconds of a step, and our throughput relative to plain; `folder` has the prepared data."""
+    figures, numbers, out = {}, itertools.count(), Path(folder)
     for batch_size, num_steps in BATCHES.items():
 
         def block(is_ours: bool, batch_size: int = batch_size, num_steps: int = num_steps) -> float:

@@ -170,17 +170,9 @@ def _transform(board: Board, batch: np.ndarray, number: int) -> None:
         symmetries_of(board, number, epoch, np.arange(len(batch))).apply(batch)
 
 
-def first_puzzles() -> None:
-    """Generate a few puzzles, solve them, and compute their canonical forms."""
-    board = board_of(6)
-    boards, solutions = puzzles.generate(board, seed=0, first=0, count=10, clues=18, threads=1)
-    puzzles.solve(board, boards, 1)
-    canonical_forms(board, boards, solutions, 1)
-
-
 def _first_puzzles() -> dict[str, dict[str, float]]:
-    """Seconds of such a process, first without compiled code in the cache, then with it."""
+    """Seconds of a process that generates a few puzzles, first without compiled code in the cache, then with it."""
     with tempfile.TemporaryDirectory() as cache:
         environment = ["env", f"NUMBA_CACHE_DIR={cache}", f"PYTHONPATH={os.pathsep.join(sys.path[1:])}"]
-        words = [*environment, sys.executable, *call(first_puzzles, out=Path(cache) / "none")]
+        words = [*environment, sys.executable, *call(plain.first_puzzles, out=Path(cache) / "none")]
         return {name: timed(words) for name in ("compiled", "from_the_cache")}

@@ -1,6 +1,5 @@
 """The benchmarks of starts and of checkpoints: what they make of their runs."""
 
-
 import pytest
 from benchmarks import checkpoints, startup
 
