@@ -1,6 +1,6 @@
 """DAPPER's EKF and LETKF on Lorenz-96, for `benchmark.py emulator_dapper`; it runs in a virtual environment with DAPPER.
 
-    V/bin/python -P scripts/benchmarks/emulator_physics/foreign_run.py SEEDS CYCLES SPIN_UP EKF_INFLATION MEMBERS \
+    V/bin/python -P scripts/benchmarks/emulator/foreign_run.py SEEDS CYCLES SPIN_UP EKF_INFLATION MEMBERS \
         ENSEMBLE_INFLATION RADIUS
 
 The last line of its output is JSON: the version, and the analysis RMSE of each method and seed.
