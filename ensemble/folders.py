@@ -21,6 +21,8 @@ from ensemble.errors import UserError
 from ensemble.verification import sha256
 
 NAME = "manifest.json"
+NEWEST = "newest"
+"""The folder within a member's of what also learned the rows of blend, and predicts the splits after it."""
 MARK = "written by accelerate-ensemble"
 """Contained in the first or last bytes of each single file that a command may replace."""
 _MARKS = (MARK.encode(), b'"versions": {"accelerate-ensemble"')
@@ -160,6 +162,11 @@ def discard_scratch(paths: Iterable[Path]) -> None:
                 shutil.rmtree(path)
             else:
                 path.unlink(missing_ok=True)
+
+
+def weights_of(run: Path) -> list[Path]:
+    """The folders of a network's weights: the best ones and, after a refit, those that predict the splits after blend."""
+    return [folder for folder in (run / "best", run / NEWEST / "final") if folder.is_dir()]
 
 
 def joint_fingerprint(paths: Sequence[Path]) -> str:

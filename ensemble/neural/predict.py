@@ -10,7 +10,7 @@ from ensemble.data import inputs
 from ensemble.errors import UserError
 from ensemble.neural import checkpoint, evaluation
 from ensemble.neural.accelerator import Accelerator
-from ensemble.neural.settings import config_class, weights_of
+from ensemble.neural.settings import config_class
 
 
 class NeuralMember:
@@ -24,7 +24,7 @@ class NeuralMember:
     def __init__(
         self, folder: str | Path, accelerator: Accelerator, data: str | Path, options: dict[str, Any] | None = None
     ):
-        weights = weights_of(Path(folder))
+        weights = folders.weights_of(Path(folder))
         if not weights:
             raise UserError(
                 f"{Path(folder) / 'best'} does not exist: give the folder of a run of scripts/train.py with at least one "

@@ -31,9 +31,11 @@ from ensemble.errors import UserError, error_on_all_ranks
 from ensemble.neural import checkpoint, environment, launch
 from ensemble.neural.accelerator import Accelerator
 from ensemble.neural.heartbeat import RankLost, is_communication_error, one_line
-from ensemble.neural.settings import FREE_TO_CHANGE, NEWEST, TRIAL
+from ensemble.neural.settings import FREE_TO_CHANGE
 
 Status = Literal["running", "preempted", "lost", "failed", "done"]
+TRIAL = "trial"
+"""The folder within a run of the first part of a refit (refit.py); that of the second is `folders.NEWEST`."""
 FAILURE = ".failed"
 """A file beside `status` with the reason of the rank that failed, until the next start; see `mark_lost`."""
 
@@ -56,7 +58,7 @@ def end(run: Path, status: Status) -> None:
 
 def _root(run: Path) -> Path:
     """The folder of the run, also for that of a part of its refit (refit.py)."""
-    return run.parent if run.name in (TRIAL, NEWEST) and (run.parent / "config.json").is_file() else run
+    return run.parent if run.name in (TRIAL, folders.NEWEST) and (run.parent / "config.json").is_file() else run
 
 
 @contextmanager

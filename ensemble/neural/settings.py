@@ -5,7 +5,6 @@ No large library is imported here, so that `--help` is fast.
 
 import dataclasses
 import math
-from pathlib import Path
 from typing import Any, Literal
 
 from ensemble import configuration, recipe
@@ -100,8 +99,6 @@ class TrainConfig:
     """Optimizer steps between two lines of train.log."""
 
 
-TRIAL, NEWEST = "trial", "newest"
-"""The folders within a run of the two parts of a refit: see refit.py."""
 FREE_TO_CHANGE = (
     "data", "verify", "out", "micro_batch_size", "checkpoint_steps", "keep_last", "keep_steps", "max_seconds",
     "timeout_s", "loader", "num_workers", "prefetch_factor", "trackers", "log_every", "nonfinite", "max_nonfinite",
@@ -125,11 +122,6 @@ def check(config: TrainConfig) -> None:
         max_seconds=(0 <= config.max_seconds < math.inf, "0 or more, and finite"),
         spike_factor=(config.spike_factor == 0 or config.spike_factor > 1, "more than 1, or 0 for never"),
     )
-
-
-def weights_of(run: Path) -> list[Path]:
-    """The folders of the weights that predict: the best ones and, after a refit, those for the splits after blend."""
-    return [folder for folder in (run / "best", run / NEWEST / "final") if folder.is_dir()]
 
 
 def check_heads(width: int, num_heads: int) -> None:

@@ -22,7 +22,6 @@ from ensemble.data.cross_validation import CrossValidation
 from ensemble.data.inputs import FORECAST
 from ensemble.data.out_of_fold import NAME as OUT_OF_FOLD
 from ensemble.errors import UserError
-from ensemble.neural.settings import weights_of
 
 BLOCK = "blend"
 """The split of a fold with the rows of its block."""
@@ -53,7 +52,7 @@ def model_fingerprint(folder: Path) -> str | None:
     """A hash of the model of a member or of a bag, after its checksums were compared; None if there is no model."""
     models: list[Path] = []
     for copy in copies(folder):
-        own = weights_of(copy) or [copy]
+        own = folders.weights_of(copy) or [copy]
         if not all((model / folders.NAME).is_file() for model in own):
             return None
         if (copy / folders.NAME).is_file():  # the run of a neural member has a manifest once its training is done

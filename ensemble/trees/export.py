@@ -29,7 +29,7 @@ from ensemble.data import inputs
 from ensemble.errors import Failure, UserError
 from ensemble.folders import MARK, new_file, refuse_foreign_file, refuse_inside
 from ensemble.trees import target_encoding, unknown
-from ensemble.trees.predict import NEWEST, library_module
+from ensemble.trees.predict import library_module
 from ensemble.trees.rows import TreeData, tree_manifest
 from ensemble.trees.scaling import Scaling
 
@@ -114,8 +114,8 @@ def export(member: str | Path, out: str | Path, data: str | Path = "") -> dict[s
     refuse_inside(out)
     refuse_foreign_file(out, "ONNX file")
     model = folders.verify(member)["fingerprint"]
-    if (member / NEWEST).is_dir():
-        member = member / NEWEST
+    if (member / folders.NEWEST).is_dir():
+        member = member / folders.NEWEST
     summary = folders.read_json(member / "summary.json")
     library, booster = _open(member, summary["kind"])
     names = library.feature_names(booster)

@@ -36,8 +36,6 @@ MODULES = {
     "catboost": "ensemble.trees.cat",
     "linear": "ensemble.trees.linear",
 }
-NEWEST = "newest"
-"""The folder within a member's of trees that also learned the rows of blend."""
 ROWS_PER_BLOCK = 1 << 15
 """Rows that a thread predicts at once: few enough for its cache, enough to make the cost of a call negligible."""
 EXPLAINED_ROWS = (50, 1000)
@@ -96,8 +94,8 @@ class TreeMember:
         self._encodings = target_encoding.load(self.folder, names, len(files))
         self._seen = SeenValues.load(self.folder, names)
         self._newest: TreeMember | None = None
-        if (self.folder / NEWEST).is_dir():
-            self._newest = TreeMember(self.folder / NEWEST)
+        if (self.folder / folders.NEWEST).is_dir():
+            self._newest = TreeMember(self.folder / folders.NEWEST)
             self._newest._config = self._config
 
     def predict(self, data: str | Path, split: str) -> dict[str, Any]:

@@ -46,7 +46,7 @@ from ensemble.trees.checkpoint import Checkpoints
 from ensemble.trees.distributed import SINGLE_RANK, RankGroup, RankInfo
 from ensemble.trees.objective import ORDER_METRICS, Objective, objective_of
 from ensemble.trees.pictures import bars
-from ensemble.trees.predict import NEWEST, library_module, model_files
+from ensemble.trees.predict import library_module, model_files
 from ensemble.trees.scaling import Scaling
 from ensemble.trees.settings import FREE_TO_CHANGE, TreesConfig
 
@@ -389,8 +389,8 @@ def _write(
             blend = rows.TreeData(config.data, inputs.BLEND, about)
             more = {"rows": summary["rows"] + len(blend), "models": len(newest.models)}
             seen = unknown.describe(objective, [*learned, blend])
-            _write_models(folder / NEWEST, config, library, newest, summary | more, seen)
-            folders.write_manifest(folder / NEWEST, {"kind": KIND})
+            _write_models(folder / folders.NEWEST, config, library, newest, summary | more, seen)
+            folders.write_manifest(folder / folders.NEWEST, {"kind": KIND})
         gains = Counter[str]()
         for model in result.models:
             gains.update(library.importance(model.booster))

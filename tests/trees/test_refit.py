@@ -9,10 +9,11 @@ import numpy as np
 import pytest
 
 from ensemble import folders
+from ensemble.folders import NEWEST
 from ensemble.trees import rows
 from ensemble.trees import train as member
 from ensemble.trees.boosting import Stopped, Training
-from ensemble.trees.predict import NEWEST, TreeMember, average_predictions, library_module, model_files
+from ensemble.trees.predict import TreeMember, average_predictions, library_module, model_files
 from ensemble.trees.settings import TreesConfig
 
 
