@@ -326,7 +326,7 @@ def chosen(manifest: dict[str, Any], config: Any, num_threads: int) -> list[Plan
     for name in names:
         if name not in known:
             fix = f"write a list as members=[{name}]" if "," in name else f"there are {', '.join(known)}"
-            raise UserError(f"members={list(names)}: there is no member '{name}' here; {fix}")
+            raise UserError(f"members={list(names)}: there is no member '{name}' here, {fix}")
     return [member for member in planned if not names or member.name in names]
 
 
