@@ -33,7 +33,7 @@ REAL_SETS: dict[str, dict[str, str]] = {
     "ratings_Beauty": {"source": "amazon/ratings_Beauty.csv.gz"},
     "ml-100k": {"source": "movielens/ml-100k.inter.gz", "panel.horizon_weeks": "3"},
 }
-SMALL = ["max_epochs=10", "batch_size=256", "evaluations_per_epoch=1"]
+SMALL = ["max_epochs=10", "batch_size=256", "evaluations_per_epoch=1", "refit_epochs=1"]
 """The training of the transformer on real sets, which have few rows."""
 SMALL_TREES = ["num_refits=3"]
 """The training of the trees on real sets, as scripts/fit.py has it."""
@@ -60,7 +60,7 @@ def stages_of(
     launch = launcher(1, threads=os.cpu_count() or 1)
     stages: dict[str, list[str | Path]] = {
         "prepare": script("prepare_data", f"out={folder / 'prepared'}", f"raw={folder / 'raw'}", *prepare),
-        "transformer": [*launch, SCRIPTS / "train.py", data, f"out={members / 'transformer'}", "refit_epochs=1", *train],
+        "transformer": [*launch, SCRIPTS / "train.py", data, f"out={members / 'transformer'}", *train],
     }
     for library in TREES:
         stages[library] = script("train_trees", f"library={library}", "refit=true", data, f"out={members / library}", *trees)

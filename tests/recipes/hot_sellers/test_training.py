@@ -2,6 +2,7 @@
 
 import json
 import pickle
+import shutil
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -14,11 +15,13 @@ from accelerate import Accelerator
 
 from ensemble import folders, metrics
 from ensemble.arrow import open_table
+from ensemble.data.inputs import LEARNED
 from ensemble.errors import UserError
-from ensemble.neural import checkpoint, loop
+from ensemble.neural import checkpoint, loop, refit
 from ensemble.neural.loader import Batch, BatchPlan, Feed, in_order
 from ensemble.neural.predict import NeuralMember
 from ensemble.neural.settings import config_class
+from ensemble.predictor import bag
 from ensemble.recipes.hot_sellers import model, prepare
 from ensemble.recipes.hot_sellers.model import HashedTextEncoder
 from ensemble.recipes.hot_sellers.settings import MarketConfig, PrepareConfig, RecipeConfig
@@ -422,6 +425,32 @@ def test_a_member_without_a_checkpoint_is_refused(prepared: Path, accelerator: A
     """A run that was stopped before its first evaluation would be called missing prepared data."""
     with pytest.raises(UserError, match=r"best does not exist: .* scripts/train.py"):
         NeuralMember(tmp_path, accelerator, prepared).predict(prepared, "test")
+
+
+def test_a_refit_predicts_the_splits_after_blend(
+    prepared: Path, accelerator: Accelerator, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Blend would be predicted by weights that learned it, or new rows by those that know only the oldest ones."""
+    run, earlier = tmp_path / "run", tmp_path / "earlier"
+    monkeypatch.setattr(refit, "_score_of_best", lambda *_: 0.0)  # so that the trial is better
+    config = train_config(run, prepared, max_epochs=0.5, refit_epochs=0.5)
+    summary = refit.train(HotSellers(config.recipe, prepared), config, accelerator)
+    assert summary["refit"]["is_better"]
+    shutil.copytree(run, earlier, ignore=shutil.ignore_patterns(refit.NEWEST))
+    newest = shutil.copytree(run, tmp_path / "newest", ignore=shutil.ignore_patterns("best", refit.NEWEST))
+    shutil.copytree(run / refit.NEWEST / "final", newest / "best")
+    member, by_best, by_newest = (NeuralMember(folder, accelerator, prepared) for folder in (run, earlier, newest))
+    for split in (*LEARNED, "test", "forecast"):
+        expected = (by_best if split in LEARNED else by_newest).predict(prepared, split)["prediction"]
+        columns = member.predict(prepared, split)
+        assert np.array_equal(columns["prediction"], expected), split
+        assert columns["config"]["model"] == bag.model_fingerprint(run) != bag.model_fingerprint(earlier)
+    assert not np.array_equal(by_best.predict(prepared, "test")["prediction"], columns["prediction"])
+    weights = run / refit.NEWEST / "final/model.safetensors"
+    weights.write_bytes(weights.read_bytes()[:-1] + b"x")
+    for read in (bag.model_fingerprint, lambda folder: NeuralMember(folder, accelerator, prepared)):
+        with pytest.raises(UserError, match=r"newest/final"):
+            read(run)
 
 
 @pytest.mark.parametrize(
