@@ -3,7 +3,6 @@
 Data are in memory before it works, except for the panel.
 """
 
-import itertools
 import math
 import tempfile
 from collections.abc import Callable, Iterable
@@ -340,7 +339,8 @@ def _recbole(users: list[np.ndarray], num_items: int, work: str) -> Work:
 
     def rank() -> None:
         with torch.no_grad():
-            for part in _parts(chosen):
+            for begin in range(0, len(chosen), USERS_AT_ONCE):
+                part = chosen[begin : begin + USERS_AT_ONCE]
                 scores = model.full_sort_predict(interaction(part))
                 rows = np.repeat(np.arange(len(part)), [len(sequence) for sequence in part])
                 scores[:, 0] = -np.inf
@@ -348,11 +348,6 @@ def _recbole(users: list[np.ndarray], num_items: int, work: str) -> Work:
                 torch.topk(scores, BEST, dim=-1)
 
     return rank
-
-
-def _parts(users: list[Any]) -> Iterable[list[Any]]:
-    iterator = iter(users)
-    return iter(lambda: list(itertools.islice(iterator, USERS_AT_ONCE)), [])
 
 
 def _rectools(users: list[np.ndarray], num_items: int, work: str) -> Work:
