@@ -36,7 +36,6 @@ from ensemble.recipe import Size
 from ensemble.recipes.emulator import lorenz96, networks
 from ensemble.recipes.emulator.settings import RecipeConfig
 
-LORENZ96 = "lorenz96"
 NUM_MEASURED = 1000
 """Training states of Lorenz-96 that determine the size of directions."""
 
@@ -67,7 +66,7 @@ class PairRows(PreparedRows):
         if self.derivatives is not None:
             direction = signs(rows, epoch, arrays["inputs"].shape[1]) * self.derivatives.size
             arrays["direction"] = direction.astype(np.float32)
-            if self.derivatives.system == LORENZ96:
+            if self.derivatives.system == lorenz96.NAME:
                 change = lorenz96.tangent(arrays["inputs"].astype(np.float64), direction)
             else:
                 jacobian = self.columns["jacobian"].take(rows).reshape(len(rows), -1, direction.shape[1])
@@ -102,14 +101,14 @@ class Emulation(PreparedRecipe[RecipeConfig, PairRows]):
             jacobian_weight=(config.jacobian_weight >= 0, "0 or more"),
             conserve=(len(config.conserve) in (0, num_inputs), f"empty, or a weight for each of the {num_inputs} inputs"),
         )
-        if system != LORENZ96 and config.network == "bilinear":
+        if system != lorenz96.NAME and config.network == "bilinear":
             raise UserError(f"recipe.network=bilinear is for states on a ring, not for {system}: choose mlp")
         if num_inputs != num_outputs and (config.residual or config.conserve):
             name = "residual" if config.residual else "conserve"
             raise UserError(
                 f"recipe.{name} needs as many outputs as inputs, and {system} has {num_outputs} for {num_inputs}"
             )
-        if config.output == "sigmoid" and (system == LORENZ96 or self.is_residual):
+        if config.output == "sigmoid" and (system == lorenz96.NAME or self.is_residual):
             raise UserError(
                 f"recipe.output=sigmoid gives values between 0 and 1, which those of {system} are not: use linear"
             )
@@ -137,7 +136,7 @@ class Emulation(PreparedRecipe[RecipeConfig, PairRows]):
             merged = statistics.of_shards([pairs], **statistics.ranks(), names=names)
             num_inputs = len(self.facts["inputs"])
             both = merged.of_columns(slice(None, num_inputs)), merged.of_columns(slice(num_inputs, None))
-            if self.facts["system"] == LORENZ96:
+            if self.facts["system"] == lorenz96.NAME:
                 both = tuple(part.of_all().repeated(len(part.mean)) for part in both)  # type: ignore[assignment]
             self._statistics = both
         return self._statistics
@@ -147,7 +146,7 @@ class Emulation(PreparedRecipe[RecipeConfig, PairRows]):
         """The absolute values of random directions, (inputs,); all ranks of a launched job take part."""
         deviation = self.statistics()[1].deviation
         table = open_table(self.folder / "pairs" / "train")
-        if self.facts["system"] == LORENZ96:
+        if self.facts["system"] == lorenz96.NAME:
             states = Column(table, "inputs").take(np.arange(min(NUM_MEASURED, table.num_rows))).astype(np.float64)
             direction = signs(np.arange(len(states)), 0, states.shape[1])
             change = lorenz96.tangent(states, direction) - (direction if self.is_residual else 0)
