@@ -16,7 +16,6 @@ Means and standard deviations are those of the whole training split, with the sa
 (ensemble/data/statistics.py). They are buffers of the network, whose inputs and outputs are in physical units.
 """
 
-import dataclasses
 import functools
 from pathlib import Path
 from typing import Any
@@ -40,22 +39,17 @@ NUM_MEASURED = 1000
 """Training states of Lorenz-96 that determine the size of directions."""
 
 
-@dataclasses.dataclass(frozen=True)
-class Derivatives:
-    """What determines the true derivatives of rows."""
-
-    system: str
-    size: np.ndarray
-    """(inputs,), the absolute values of the entries of a direction."""
-
-
 class PairRows(PreparedRows):
-    """The inputs and outputs of one split; with `derivatives`, also random directions and the derivatives along them."""
+    """The inputs and outputs of one split; with `sizes`, also random directions and the derivatives along them.
 
-    def __init__(self, folder: Path, split: str, derivatives: Derivatives | None):
+    sizes : (inputs,), the absolute values of the entries of a direction. Without a column `jacobian`, the derivatives are
+    those of Lorenz-96.
+    """
+
+    def __init__(self, folder: Path, split: str, sizes: np.ndarray | None):
         table = open_table(folder / "pairs" / split)
         self.columns = {name: Column(table, name) for name in table.column_names}
-        self.derivatives = derivatives
+        self.sizes = sizes
 
     def gather(self, rows: np.ndarray, epoch: int = 0) -> Batch:
         """inputs (B, I) and outputs (B, O); direction (B, I) and its product with the true Jacobian, change (B, O). float32.
@@ -63,14 +57,14 @@ class PairRows(PreparedRows):
         The direction is a function of the row and the epoch.
         """
         arrays = {name: self.columns[name].take(rows) for name in ("inputs", "outputs")}
-        if self.derivatives is not None:
-            direction = signs(rows, epoch, arrays["inputs"].shape[1]) * self.derivatives.size
+        if self.sizes is not None:
+            direction = signs(rows, epoch, arrays["inputs"].shape[1]) * self.sizes
             arrays["direction"] = direction.astype(np.float32)
-            if self.derivatives.system == lorenz96.NAME:
-                change = lorenz96.tangent(arrays["inputs"].astype(np.float64), direction)
-            else:
+            if "jacobian" in self.columns:
                 jacobian = self.columns["jacobian"].take(rows).reshape(len(rows), -1, direction.shape[1])
                 change = np.einsum("boi,bi->bo", jacobian, direction)
+            else:
+                change = lorenz96.tangent(arrays["inputs"].astype(np.float64), direction)
             arrays["change"] = change.astype(np.float32)
         return {name: torch.from_numpy(values) for name, values in arrays.items()}
 
@@ -121,8 +115,7 @@ class Emulation(PreparedRecipe[RecipeConfig, PairRows]):
     def open_rows(self, split: str) -> PairRows:
         is_known = bool(self.facts["formula"])
         needs = is_known and (split == "validation" or (split == "train" and self.config.jacobian_weight > 0))
-        derivatives = Derivatives(self.facts["system"], self._direction_sizes) if needs else None
-        return PairRows(self.folder, split, derivatives)
+        return PairRows(self.folder, split, self._direction_sizes if needs else None)
 
     def statistics(self) -> tuple[Statistics, Statistics]:
         """Statistics of the inputs and of the outputs of the training split; for a residual network, of outputs less inputs.
