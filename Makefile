@@ -7,7 +7,7 @@
 # make figures  insert the figures from those files into the READMEs
 # make bench-gpu         the steps of all recipes on an NVIDIA GPU, in each precision, with and without torch.compile
 # make bench-autogluon   compare the ensemble with AutoGluon, in a separate venv (3 GB), on the same rows
-# make bench-tables TABLES=folder   compare scripts/fit.py with AutoGluon and LightGBM on public tables; ten hours the first time
+# make bench-tables TABLES=folder   compare scripts/fit.py with AutoGluon and LightGBM on public tables; hours the first time
 
 PYTHON ?= python3
 VENV ?= .venv
@@ -100,8 +100,7 @@ bench-autogluon: $(VENV)/installed $(AUTOGLUON_VENV)/$(AUTOGLUON)
 	$(BIN)/python scripts/benchmark.py autogluon python=$(AUTOGLUON_VENV)/bin/python
 
 bench-tables: $(VENV)/installed $(AUTOGLUON_VENV)/$(AUTOGLUON)
-	for figure in tables tables_300; do \
-		$(BIN)/python scripts/benchmark.py $$figure tables=$(TABLES) python=$(AUTOGLUON_VENV)/bin/python || exit; done
+	$(BIN)/python scripts/benchmark.py tables tables=$(TABLES) python=$(AUTOGLUON_VENV)/bin/python
 
 clean:
 	rm -rf $(VENV) $(AUTOGLUON_VENV) *.egg-info

@@ -20,6 +20,8 @@ from typing import Any, TypeVar
 from ensemble.errors import UserError
 
 Config = TypeVar("Config")
+LONGEST_SHOWN = 100
+"""Characters of a name in an error."""
 
 
 def load(schema: type[Config], file: str | Path | None = None, overrides: Sequence[str] = ()) -> Config:
@@ -34,6 +36,7 @@ def load(schema: type[Config], file: str | Path | None = None, overrides: Sequen
     merged = OmegaConf.structured(schema)
     _unlock(merged)
     layers = [] if file is None else [(str(file), read_yaml(file))]
+    lists: dict[str, str] = {}
     for word in overrides:
         key, equals, text = word.partition("=")
         if not key or not equals:
@@ -43,6 +46,9 @@ def load(schema: type[Config], file: str | Path | None = None, overrides: Sequen
         if kind is str or _is_choice(kind):
             layers.append(("the command line", _nested(key, text)))
             continue
+        if kind == tuple[str, ...] and lists.setdefault(key, text) != text:  # of other settings, the last word counts
+            both = f"{lists[key].strip('[]')},{text.strip('[]')}"
+            raise UserError(f"{key} is given twice, as {lists[key]} and as {text}: write one list, as in '{key}=[{both}]'")
         try:
             if kind == tuple[str, ...]:  # BaseLoader keeps texts: yes is no truth value in missing=[yes,NA]
                 listed = yaml.load(text, Loader=yaml.BaseLoader) if text.strip()[:1] in "[]{}" else [text]
@@ -65,6 +71,9 @@ def load(schema: type[Config], file: str | Path | None = None, overrides: Sequen
             except (errors.OmegaConfBaseException, ValueError, TypeError):
                 raise UserError(f"{origin}: {key}={value} does not fit: {_advice(key, kind, value)}") from None
             _refuse_out_of_range(origin, key, value)
+            for text in value if isinstance(value, list) else [value]:
+                if isinstance(text, str) and text.startswith("~/"):  # a folder named ~ would be created
+                    raise UserError(f"{origin}: {key}={text} begins with ~, which only shells replace: write the whole path")
     try:
         config = OmegaConf.to_object(merged)
         _refuse_empty(config)
@@ -296,7 +305,7 @@ def _unknown_key(schema: type, key: str) -> str:
         leaves[leaf] for leaf in difflib.get_close_matches(key.rsplit(".", 1)[-1], list(leaves), n=1)
     ]
     advice = f"did you mean '{near[0]}'?" if near else f"known are: {', '.join(names)}"
-    return f"there is no setting '{key}'; {advice}"
+    return f"there is no setting '{textwrap.shorten(key, LONGEST_SHOWN, placeholder='…')}'; {advice}"
 
 
 def _unlock(node: Any) -> None:

@@ -5,28 +5,28 @@ python scripts/benchmark.py figures [check=true]      # update the figures in th
 """
 
 import importlib
+import json
+import sys
 from pathlib import Path
+from typing import Any
 
-from benchmarks.results import Results, commands
+from benchmarks import commands
 
 from ensemble import configuration, errors
 
-TOPICS = sorted(file.parent.name for file in Path(__file__).parent.glob("benchmarks/*/settings.py"))
-"""The folders of scripts/benchmarks with commands."""
-
 
 def main() -> None:
-    topic_of: dict[str, str] = {}
-    schemas: dict[str, type] = {}
-    for topic in TOPICS:
-        topic_schemas = commands(importlib.import_module(f"benchmarks.{topic}.settings"))
-        schemas |= topic_schemas
-        topic_of |= dict.fromkeys(topic_schemas, topic)
-    name, settings = configuration.from_subcommands(schemas, __doc__)
-    package = f"benchmarks.{topic_of[name]}"
-    if not isinstance(settings, Results):  # a process that a benchmark starts, or `figures`, which write no JSON file
-        importlib.import_module(f"{package}.run").run(settings)
+    if sys.argv[1:2] == ["call"]:  # the other side of `timing.called`
+        called, values, out = sys.argv[2:]
+        result = function(*called.split(":"))(*json.loads(values))
+        if result is not None:
+            Path(out).write_text(json.dumps(result), encoding="utf-8")
         return
+    known = commands.known()
+    chosen = {name: function(known[name].module, name) for name in sys.argv[1:2] if name in known}
+    schemas = {name: commands.schema(measure) for name, measure in chosen.items()}
+    schemas = schemas or {name: commands.described(one.sentence) for name, one in known.items()}
+    name, settings = configuration.from_subcommands(schemas, __doc__)
 
     from benchmarks import timing
 
@@ -35,10 +35,15 @@ def main() -> None:
     arguments = configuration.to_dict(settings)
     results = Path(arguments.pop("results"))
     environment = timing.environment()
-    figures = getattr(importlib.import_module(f"{package}.{settings.module}"), name)(**arguments)
-    results.mkdir(parents=True, exist_ok=True)
-    folders.write_json(results / f"{name}.json", {"environment": environment, **figures})
-    print(f"written to {results / f'{name}.json'}")
+    figures = chosen[name](**arguments)
+    if figures is not None:
+        results.mkdir(parents=True, exist_ok=True)
+        folders.write_json(results / f"{name}.json", {"environment": environment, **figures})
+        print(f"written to {results / f'{name}.json'}")
+
+
+def function(module: str, name: str) -> Any:
+    return getattr(importlib.import_module(module), name)
 
 
 if __name__ == "__main__":

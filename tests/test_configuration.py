@@ -80,7 +80,8 @@ def test_later_layers_win(tmp_path: Path) -> None:
         oven=Oven(mode="grill", times_min=(1.0, 2.0)),
     )
     assert load("oven={mode: grill, temperature_c: 200}").oven == Oven(mode="grill", temperature_c=200.0)
-    assert load("toppings=[a=b.jsonl]", "toppings=[c d, '3']").toppings == ("c d", "3")
+    assert load("toppings=[a=b.jsonl]").toppings == ("a=b.jsonl",)
+    assert load("toppings=[c d, '3']", file=file).toppings == ("c d", "3")
     assert load("name=a=b", "words.egg=x").name == "a=b"
     assert load("words.egg=x", "words.oil=y").words == {"egg": "x", "oil": "y"}
 
@@ -113,6 +114,11 @@ def test_values_have_their_types() -> None:
             "qqqqq=4",
             "the command line: there is no setting 'qqqqq'; known are: name, num_eggs, vegan, toppings, words, "
             "oven.temperature_c, oven.mode, oven.times_min",
+        ),
+        ("name=~/cake", "the command line: name=~/cake begins with ~, which only shells replace: write the whole path"),
+        (
+            "toppings=[nut,~/fig]",
+            "the command line: toppings=~/fig begins with ~, which only shells replace: write the whole path",
         ),
         ("num_eggs=four", "the command line: num_eggs=four does not fit: write a whole number"),
         ("num_eggs=2.5", "the command line: num_eggs=2.5 does not fit: write a whole number"),
@@ -152,6 +158,24 @@ def test_a_list_of_one_text_needs_no_brackets() -> None:
     """The first command that a new user types names one file; its name may have what YAML reads otherwise."""
     for text in ("nut", "yes", "a: b #1.csv", "3"):
         assert configuration.load(Cake, None, ["name=x", f"toppings={text}"]).toppings == (text,)
+
+
+def test_a_list_is_given_once() -> None:
+    """Of drop=a drop=b only b would be dropped, and a be learned from without a word."""
+    with pytest.raises(UserError) as error:
+        load("toppings=nut", "toppings=[fig,plum]")
+    assert str(error.value) == (
+        "toppings is given twice, as nut and as [fig,plum]: write one list, as in 'toppings=[nut,fig,plum]'"
+    )
+    assert load("toppings=nut", "num_eggs=4", "toppings=nut", "num_eggs=5") == load("toppings=nut", "num_eggs=5")
+
+
+def test_a_table_in_place_of_settings_is_not_printed(tmp_path: Path) -> None:
+    """The whole table would be the name of a setting in the error."""
+    (tmp_path / "table.csv").write_text("id,age\n" + "0001,26\n" * 1000)
+    with pytest.raises(UserError, match="there is no setting 'id,age 0001,26") as error:
+        load(file=tmp_path / "table.csv")
+    assert len(str(error.value)) < 500
 
 
 def test_brackets_that_do_not_close() -> None:

@@ -101,11 +101,11 @@ class Census:
         if bad <= max_bad_fraction * num_rows and bad < num_rows:
             return
         share = bad / max(num_rows, 1)
-        advice = "correct the files, or allow more with max_bad_fraction"
+        advice = "correct them, or allow more with max_bad_fraction= on the command line"
         if self.dropped.get(OTHER_UNIT, 0) * 2 > bad:
             advice = "all times of a file must have one unit, seconds or milliseconds since 1970: convert the others"
         elif self.dropped.get(TOO_NEW, 0) * 2 > bad:
-            advice = "a file's end is its modification time unless you give it with until"
+            advice = "a file's end is its modification time, unless until= of prepare_data.py gives it"
         elif any("\ufffd" in example.excerpt for example in self.examples.get(MALFORMED, ())):
             advice = "convert the files to UTF-8, as `iconv -f latin1 -t utf-8` does from Latin-1"
         elif any(_NO_JSON_NUMBER.search(example.excerpt) for example in self.examples.get(MALFORMED, ())):

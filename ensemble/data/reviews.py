@@ -166,6 +166,8 @@ def expand_sources(sources: Sequence[str | Path], cache_dir: str | Path, kind: K
     for source in map(str, sources):
         if source.startswith("hub:"):
             paths = [_download(source.removeprefix("hub:"), Path(cache_dir), kind)]
+        elif "://" in source:
+            raise UserError(f"{source} is an address, and files are read from the disk: download it, and name the file")
         elif glob.has_magic(source) and not os.path.exists(source):
             paths = [path for path in map(Path, sorted(glob.glob(source, recursive=True))) if path.is_file()]
             if not paths:

@@ -216,7 +216,7 @@ def time_ms(dtype: pl.DataType, unit: str) -> pl.Expr:
             text.str.to_date("%Y-%m-%d", strict=False).cast(pl.Datetime("ms")),
         ).dt.epoch("ms")
     number = time.cast(pl.Float64, strict=False)
-    return (number if unit == "milliseconds" else number * 1000).cast(pl.Int64, strict=False)
+    return (number if unit == "milliseconds" else (number * 1000).round()).cast(pl.Int64, strict=False)
 
 
 def has_other_unit(dtype: pl.DataType, unit: str) -> pl.Expr:

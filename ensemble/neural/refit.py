@@ -123,7 +123,7 @@ def train(
                 evaluations_per_epoch=1,
             )
             started_from = Continued(recipe, out / "best", splits, scored)
-            return loop.train(started_from, settings, accelerator, "auto" if resume in ("auto", "last") else "")
+            return loop.train(started_from, settings, accelerator, "auto")
 
         with runs.status_on_error(out, accelerator):
             before = _score_of_best(recipe, config, accelerator)

@@ -8,6 +8,7 @@ import json
 import subprocess
 import sys
 import tempfile
+import textwrap
 from pathlib import Path
 from typing import Any
 
@@ -36,7 +37,7 @@ def fit(source: Any, out: str | Path, name: str, resume: bool, settings: dict[st
             files = [f"{scratch}/{ROWS}"]
             pq.write_table(to_arrow(source)[0], files[0])
         config = Path(scratch) / "settings.yaml"
-        content = json.dumps({**settings, "source": files, "out": str(out)}, default=_path_as_text)
+        content = json.dumps({**settings, "source": files, "out": str(out)}, default=_as_json)
         config.write_text(content, encoding="utf-8")  # JSON is YAML
         words = ["--recipe", name, "--config", str(config), *(["--resume", "auto"] if resume else [])]
         if name not in recipe.BUILT_IN:
@@ -60,7 +61,10 @@ def fit(source: Any, out: str | Path, name: str, resume: bool, settings: dict[st
         raise Failure(f"the fit ended with exit code {code}: {last}")
 
 
-def _path_as_text(value: Any) -> str:
+def _as_json(value: Any) -> Any:
     if isinstance(value, Path):
         return str(value)
-    raise UserError(f"{value!r} is no setting: give a text, a number, true or false, or a list of them")
+    if getattr(value, "shape", None) == ():  # a number of NumPy
+        return value.item()
+    shown = textwrap.shorten(repr(value), 80, placeholder="…")
+    raise UserError(f"{shown} is no setting: give a text, a number, true or false, or a list of them")

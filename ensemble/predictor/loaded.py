@@ -89,10 +89,13 @@ class Predictor(AbstractContextManager["Predictor"]):
         ensemble = combine.Ensemble.from_dict(description["combiner"])
         common = {"recipe": manifest["recipe"], "manifest": manifest}
         configs: dict[str, dict[str, Any]] = {PREPARATION: common}
+        has_trees = False
         for name, member in new_data.member_folders(folder, description, ensemble.member_names).items():
             new_data.check_member(name, folder, description["members"][name])
-            members.kind_of(member)
-            configs[name] = {**common, "name": name, "folder": str(member), "threads": threads}
+            is_trees = members.kind_of(member) in members.TREES
+            quiet = is_trees and has_trees
+            has_trees |= is_trees
+            configs[name] = {**common, "name": name, "folder": str(member), "threads": threads, "quiet": quiet}
         workers = {name: _Worker(name, config) for name, config in configs.items()}
         loaded = cls(ensemble, manifest, workers, new_data.intervals_of(description))
         try:

@@ -54,6 +54,13 @@ def _load_neural(folder: Path, data: str | Path, threads: int, options: dict[str
     return LoadedMember(predict, accelerator.is_main_process)
 
 
+def configure_quietly(threads: int) -> None:
+    """Configure the threads of trees in a process of which another has printed their number."""
+    from ensemble.trees import threads as openmp
+
+    openmp.configure(threads, quiet=True)
+
+
 def _load_trees(folder: Path, data: str | Path, threads: int, options: dict[str, Any]) -> LoadedMember:
     if options:
         raise UserError(f"{', '.join(options)} are settings of neural members, and {folder} holds trees: leave them out")

@@ -29,7 +29,8 @@ from ensemble.data.inputs import FORECAST
 from ensemble.errors import UserError
 
 WorkerConfig = dict[str, Any]
-"""`recipe`; `manifest`, of the data that the ensemble was fitted on; for a member also `name`, `folder` and `threads`."""
+"""`recipe`; `manifest`, of the data that the ensemble was fitted on; for a member also `name`, `folder`, `threads`, and
+`quiet`: whether another worker prints the number of threads of trees."""
 Task = dict[str, Any]
 """For the preparation `source`, `metadata` and `out`; for a member `data`, the prepared folder, and `out`, a file."""
 RunTask = Callable[[Task], None]
@@ -73,6 +74,8 @@ def _load(config: WorkerConfig) -> RunTask:
     with tempfile.TemporaryDirectory(prefix="ensemble-") as empty:  # there are no rows yet
         manifest = {name: value for name, value in config["manifest"].items() if name not in ("files", "fingerprint")}
         folders.write_manifest(Path(empty), {**manifest, "splits": {}})
+        if config["quiet"]:
+            members.configure_quietly(config["threads"])
         member = members.load(Path(config["folder"]), empty, config["threads"])
     return partial(_predict, member.predict, config["name"])
 

@@ -20,8 +20,9 @@ _configured: list[int] = []
 """The number of threads of this process, once it is configured."""
 
 
-def configure(requested: int = 0) -> int:
-    """Choose the number of threads, set it in the environment, print it, and return it; 0 requests all granted cores."""
+def configure(requested: int = 0, quiet: bool = False) -> int:
+    """Choose the number of threads, set it in the environment, print it unless `quiet`, and return it; 0 requests all
+    granted cores."""
     if _configured and (not requested or requested == _configured[0]):
         return _configured[0]
     assert not is_openmp_loaded(), "OpenMP has read its settings already"
@@ -30,9 +31,9 @@ def configure(requested: int = 0) -> int:
     chosen, reason, warnings = choose(requested, os.environ)
     os.environ["OMP_NUM_THREADS"] = str(chosen)
     policy = os.environ.setdefault("OMP_WAIT_POLICY", "PASSIVE")
-    print(f"OMP_NUM_THREADS={chosen} OMP_WAIT_POLICY={policy}: {reason}", file=sys.stderr)
-    for warning in warnings:
-        print(f"warning: {warning}", file=sys.stderr)
+    lines = [f"OMP_NUM_THREADS={chosen} OMP_WAIT_POLICY={policy}: {reason}", *(f"warning: {text}" for text in warnings)]
+    if not quiet:
+        print(*lines, sep="\n", file=sys.stderr)
     provide_openmp()
     _configured[:] = [chosen]
     return chosen

@@ -1,19 +1,15 @@
 """Seconds, CPU seconds and peak memory of a command together with all processes that it starts."""
 
-import threading
-import time
 from collections.abc import Callable, Sequence
+from contextlib import suppress
 from pathlib import Path
 
 import psutil
 
-from benchmarks.timing import timed
+from benchmarks.timing import meanwhile, timed
 
 OPENMP = ["env", "-u", "OMP_NUM_THREADS", "OMP_WAIT_POLICY=PASSIVE"]
 PAUSE_S = 0.2
-SHARE_OF_SAMPLING = 0.05
-"""The largest share of the time spent on sampling; the pause grows with the duration of a sample, which is long for large
-processes."""
 
 
 def proportional_mb(process: psutil.Process) -> float:
@@ -39,39 +35,24 @@ def private_mb(process: psutil.Process) -> float:
 def watched(
     command: Sequence[str | Path], memory_mb: Callable[[psutil.Process], float] = proportional_mb
 ) -> dict[str, float]:
-    """As `timed`, for the whole process tree, which is sampled every `PAUSE_S` or less often.
+    """As `timed`, for the whole process tree, which is sampled.
 
     peak_mb : the largest sum of `memory_mb` of all processes
     cpu_s : includes processes that no other process waits for, such as the workers of ray, up to their last sample
     """
-    done, peak = threading.Event(), [0.0]
+    peak = [0.0]
     cpu_s: dict[psutil.Process, float] = {}
     others = set(psutil.Process().children(recursive=True))
 
-    def watch() -> None:
-        pause_s = PAUSE_S
-        while not done.wait(pause_s):
-            began = time.thread_time()
-            processes = set(psutil.Process().children(recursive=True)) - others
-            peak[0] = max(peak[0], sum(map(memory_mb, processes)))
-            for process in processes:
-                cpu_s[process] = max(cpu_s.get(process, 0.0), _cpu_s(process))
-            pause_s = max(PAUSE_S, (time.thread_time() - began) / SHARE_OF_SAMPLING)
+    def sample() -> None:
+        processes = set(psutil.Process().children(recursive=True)) - others
+        peak[0] = max(peak[0], sum(map(memory_mb, processes)))
+        for process in processes:
+            with suppress(psutil.Error):  # it has just ended
+                times = process.cpu_times()
+                cpu_s[process] = times.user + times.system
 
-    watcher = threading.Thread(target=watch)
-    watcher.start()
-    try:
+    with meanwhile(sample, PAUSE_S):
         usage = timed([*OPENMP, *command])
-    finally:
-        done.set()
-        watcher.join()
     # The peak of `timed` includes pages of this process; its CPU seconds lack processes that no other process waited for
     return {**usage, "cpu_s": round(max(usage["cpu_s"], sum(cpu_s.values())), 3), "peak_mb": round(peak[0], 1)}
-
-
-def _cpu_s(process: psutil.Process) -> float:
-    try:
-        times = process.cpu_times()
-    except psutil.Error:
-        return 0.0
-    return times.user + times.system

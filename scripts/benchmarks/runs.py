@@ -1,11 +1,13 @@
 """Launching trainings, their speed, and the comparison of measurements that were taken alternately."""
 
 import dataclasses
+import importlib
 import json
 import statistics
 import subprocess
 import sys
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any, Literal, NamedTuple, TypeVar
 
@@ -26,6 +28,15 @@ def launcher(
     yaml = configuration or ROOT / "accelerate_configs" / f"{'single' if ranks == 1 else 'multi'}_{hardware}.yaml"
     accelerate = Path(sys.executable).with_name("accelerate-launch")  # which does not load Accelerate's other commands
     return ["env", f"OMP_NUM_THREADS={threads}", accelerate, "--quiet", "--config_file", yaml, "--num_processes", str(ranks)]
+
+
+def on_rank(module: str, *arguments: Any) -> Any:
+    """In a launched process: the result of `measure_rank` of a module that imports torch, which `launch.start` precedes."""
+    from ensemble.neural import launch
+    from ensemble.neural.settings import TrainConfig
+
+    accelerator = launch.start(TrainConfig())
+    return importlib.import_module(module).measure_rank(accelerator, *arguments)
 
 
 @dataclasses.dataclass(frozen=True)
@@ -50,6 +61,21 @@ class Commands:
         timed([*ONE_THREAD, *module, f"member={member}", f"data={data}", f"out={out}", *words, "overwrite=true"])
         scores: dict[str, Any] = folders.read_json(out / "scores.json")
         return scores
+
+
+@contextmanager
+def picture_of(file: Path, *shape: int, **options: Any) -> Iterator[Any]:
+    """The axes of a new figure, which is written to a PNG file at the end."""
+    import matplotlib
+
+    matplotlib.use("Agg")
+    import matplotlib.pyplot as plt
+
+    figure, axes = plt.subplots(*shape, layout="constrained", **options)
+    yield axes
+    file.parent.mkdir(parents=True, exist_ok=True)
+    figure.savefig(file, dpi=120)
+    plt.close(figure)
 
 
 def num_gpus() -> int:
@@ -104,6 +130,16 @@ def alternately(
     """Measure reference, candidate, reference, …, reference: `rounds` candidates, each between two references."""
     measurements = [(reference, candidate)[number % 2]() for number in range(2 * rounds + 1)]
     return measurements[::2], measurements[1::2]
+
+
+def in_turn(works: Mapping[str, Callable[[], Measurement]], rounds: int) -> dict[str, list[Measurement]]:
+    """Measure several works one after the other, `rounds` times: A B C A B C …"""
+    measured: dict[str, list[Measurement]] = {name: [] for name in works}
+    for number in range(rounds):
+        for name, work in works.items():
+            measured[name].append(work())
+            print(f"round {number + 1}, {name}: {measured[name][-1]}", flush=True)
+    return measured
 
 
 class Neighbours(NamedTuple):

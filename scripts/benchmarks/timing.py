@@ -1,16 +1,20 @@
-"""Measurement of whole commands, and the environment that is written beside every figure.
+"""Measurement of whole commands, functions in processes of their own, and the environment written beside every figure.
 
 A command runs as a process, for which the operating system reports CPU time and peak memory. Commands that are compared run
 alternately, A B A B, and each ratio is that of neighbours in time, so that other load on the machine affects both.
 """
 
+import json
 import os
 import re
 import signal
 import subprocess
 import sys
+import tempfile
+import threading
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
@@ -23,6 +27,8 @@ AS_FOUND: list[str | Path] = ["env", "-u", "OMP_NUM_THREADS", "-u", "OMP_WAIT_PO
 """Before a command: run it without OpenMP settings in its environment."""
 ONE_THREAD: list[str | Path] = ["env", "OMP_NUM_THREADS=1", "OMP_WAIT_POLICY=PASSIVE"]
 """Before a command: run it on one thread."""
+SHARE_OF_SAMPLING = 0.05
+"""The largest share of the time spent on sampling, which takes long for large processes."""
 
 
 def environment() -> dict[str, Any]:
@@ -35,11 +41,59 @@ def script(name: str, *words: str | Path) -> list[str | Path]:
     return [sys.executable, SCRIPTS / f"{name}.py", *words]
 
 
+def call(function: Callable[..., Any], *arguments: Any, out: Path) -> list[str | Path]:
+    """The words after the interpreter or a launcher that call a function, and write its result as JSON unless it is None.
+
+    The arguments are such that JSON can hold; `out` is the file.
+    """
+    name = f"{function.__module__}:{function.__name__}"
+    return [SCRIPTS / "benchmark.py", "call", name, json.dumps(arguments), out]
+
+
+def called(function: Callable[..., Any], *arguments: Any, start: Sequence[str | Path] = ()) -> Any:
+    """The result of a function in a process of its own on one thread, or of the only rank of those launched by `start`
+    that returns one.
+
+    Processes that are started inherit the peak memory of this one, so whatever needs memory is better called so.
+    """
+    with tempfile.TemporaryDirectory() as folder:
+        out = Path(folder) / "result.json"
+        timed([*(start or (*ONE_THREAD, sys.executable)), *call(function, *arguments, out=out)])
+        return json.loads(out.read_text(encoding="utf-8")) if out.exists() else None
+
+
 def cpu_seconds(function: Callable[[], object]) -> float:
     """The CPU seconds of this process during a call."""
     began = time.process_time()
     function()
     return time.process_time() - began
+
+
+def memory_mb(name: str = "VmHWM") -> float:
+    """Memory of this process: the peak, or another line of /proc/self/status such as VmRSS."""
+    with open("/proc/self/status") as lines:
+        return next(int(line.split()[1]) for line in lines if line.startswith(name)) / 1e3
+
+
+@contextmanager
+def meanwhile(sample: Callable[[], object], pause_s: float) -> Iterator[None]:
+    """Call a function in a thread after each pause, until the block ends; pauses grow if it takes long."""
+    done = threading.Event()
+
+    def watch() -> None:
+        pause = pause_s
+        while not done.wait(pause):
+            began = time.thread_time()
+            sample()
+            pause = max(pause_s, (time.thread_time() - began) / SHARE_OF_SAMPLING)
+
+    watcher = threading.Thread(target=watch)
+    watcher.start()
+    try:
+        yield
+    finally:
+        done.set()
+        watcher.join()
 
 
 def timed(command: Sequence[str | Path]) -> dict[str, float]:

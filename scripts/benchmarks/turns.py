@@ -3,6 +3,7 @@
 While one works the other waits, so that other load on the machine affects both. Each has one thread and its own memory.
 """
 
+import importlib
 import json
 import os
 import signal
@@ -10,13 +11,14 @@ import statistics
 import subprocess
 import sys
 import tempfile
+import time
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import Any
 
 from benchmarks.runs import alternately, by_neighbours
-from benchmarks.timing import cpu_seconds, reason, script
+from benchmarks.timing import call, memory_mb, reason
 from ensemble.errors import UserError
 
 PAGE_MB = 0.004
@@ -28,20 +30,20 @@ Work = Callable[[], dict[str, float]]
 
 
 @contextmanager
-def worker(words: Sequence[str], folder: Path, modules: str = "") -> Iterator[Work]:
-    """Start a command of benchmark.py that works once for each line of its input, and answers with a line of JSON.
+def worker(make: Callable[..., Callable[[], object]], *arguments: Any, folder: Path, modules: str = "") -> Iterator[Work]:
+    """A process that prepares by `make`, and calls what this returned once for each line of its input.
 
-    words : the command
     folder : its working directory
     modules : a folder that Python searches before its own
     Raises `UserError` when a worker that has ended is called.
     """
     path = os.pathsep.join(part for part in (modules, os.environ.get("PYTHONPATH", "")) if part)
     one_thread = {"OMP_NUM_THREADS": "1", "POLARS_MAX_THREADS": "1", "CUDA_VISIBLE_DEVICES": "", "PYTHONPATH": path}
+    command = [sys.executable, *call(answer, make.__module__, make.__name__, arguments, out=Path(os.devnull))]
     with (
         tempfile.TemporaryFile() as errors,
         subprocess.Popen(
-            script("benchmark", *words), stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=errors, text=True,
+            command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=errors, text=True,
             start_new_session=True, cwd=folder, env={**os.environ, **one_thread},
         ) as process,
     ):  # fmt: skip
@@ -58,7 +60,7 @@ def worker(words: Sequence[str], folder: Path, modules: str = "") -> Iterator[Wo
             code = process.wait()
             errors.seek(0)
             why = reason(errors.read().decode(errors="replace"))
-            raise UserError(f"benchmark.py {' '.join(words)} ended with {code}: {why}")
+            raise UserError(f"{make.__name__}{arguments} ended with {code}: {why}")
 
         try:
             yield work
@@ -67,19 +69,16 @@ def worker(words: Sequence[str], folder: Path, modules: str = "") -> Iterator[Wo
                 os.killpg(process.pid, signal.SIGTERM)
 
 
-def answer(make: Callable[[], Callable[[], object]], cost: Callable[[Callable[[], object]], float] = cpu_seconds) -> None:
-    """The process of `worker`: prepare by `make`, then work for each line of the input and write the `cost` in CPU s."""
+def answer(module: str, make: str, arguments: Sequence[Any]) -> None:
+    """The process of `worker`. Work that returns a float has measured its CPU seconds itself."""
     answers, sys.stdout = sys.stdout, sys.stderr  # libraries print too
-    work = make()
-    base_mb = _memory_mb("VmRSS")
+    work = getattr(importlib.import_module(module), make)(*arguments)
+    base_mb = memory_mb("VmRSS")
     for _ in sys.stdin:
-        cpu_s = cost(work)
-        print(json.dumps({"cpu_s": cpu_s, "peak_mb": _memory_mb("VmHWM") - base_mb}), file=answers, flush=True)
-
-
-def _memory_mb(name: str) -> float:
-    with open("/proc/self/status") as lines:
-        return next(int(line.split()[1]) for line in lines if line.startswith(name)) / 1e3
+        began = time.process_time()
+        result = work()
+        cpu_s = result if isinstance(result, float) else time.process_time() - began
+        print(json.dumps({"cpu_s": cpu_s, "peak_mb": memory_mb() - base_mb}), file=answers, flush=True)
 
 
 def alone(work: Work, rounds: int) -> dict[str, float]:

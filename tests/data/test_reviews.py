@@ -11,10 +11,12 @@ from collections import Counter
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
 
+import numpy as np
 import polars as pl
 import pytest
-from hypothesis import HealthCheck, example, given, settings
+from hypothesis import HealthCheck, Phase, example, given, settings
 from hypothesis import strategies as st
+from written_tables import DIGITS, TEXTS, in_a_unit, pieces, times_ms, write_one
 
 from ensemble.data import records
 from ensemble.data.reviews import (
@@ -385,7 +387,7 @@ def test_the_file_s_end_is_its_modification_time(tmp_path):
     census = Census()
     assert read(file, census=census)["source_line"].to_list() == [1]
     assert bad_lines(census) == {TOO_NEW: [2]}
-    with pytest.raises(UserError, match="modification time unless you give it with until"):
+    with pytest.raises(UserError, match=r"modification time, unless until= of prepare_data.py gives it"):
         census.check(0.01)
     assert read(file, until_ms=UNTIL_MS).height == 2
 
@@ -461,6 +463,48 @@ def test_csv_rows_are_accounted_for_whatever_the_block(tmp_path, lines, block_by
         assert frame["source_line"].to_list() == expected
         texts = [line[18:-2].replace('""', '"') for line, kind in lines if kind == "good"]
         assert frame["text"].to_list() == ["first", *texts]
+
+
+NUM_ROWS = 60
+
+
+@settings(max_examples=25, phases=(Phase.generate,))
+@given(data=st.data())
+def test_reviews_are_read_as_written(data, tmp_path_factory):
+    """An id, a rating, a time or a count would be another one in one format than in another, or in two files than in one."""
+    generator = np.random.default_rng(data.draw(st.integers(0, 99)))
+
+    def chosen(values):
+        """NUM_ROWS of a few values."""
+        pool = data.draw(st.lists(values, min_size=1, max_size=8))
+        return [pool[place] for place in generator.integers(0, len(pool), NUM_ROWS)]
+
+    ids = data.draw(st.sampled_from([TEXTS | DIGITS, st.integers(0, 2**62)]))
+    frame = pl.DataFrame(
+        {
+            "parent_asin": chosen(ids),
+            "user_id": chosen(ids),
+            "rating": generator.integers(1, 11, NUM_ROWS) / 2,
+            "timestamp": times_ms(generator, NUM_ROWS),
+            "title": chosen(TEXTS),
+            "text": chosen(TEXTS),
+            "helpful_vote": chosen(st.integers(0, 2**31 - 1)),
+            "verified_purchase": generator.integers(0, 2, NUM_ROWS) == 1,
+        }
+    )
+    folder, census = tmp_path_factory.mktemp("reviews"), Census()
+    cuts = pieces(data, NUM_ROWS)
+    files = [write_one(data, in_a_unit(data, frame[a:b], "timestamp"), folder / str(a)) for a, b in cuts]
+    result = read(*files, census=census, block_bytes=data.draw(st.sampled_from([300, records.BLOCK_BYTES])))
+    assert (census.rows_read, census.rows_kept) == (NUM_ROWS, NUM_ROWS)
+    assert result.select("product_id", "user_id", "rating", "time_ms", "helpful_votes", "verified").rows() == [
+        (str(product), str(user), *row)
+        for product, user, *row in frame.select(
+            "parent_asin", "user_id", "rating", "timestamp", "helpful_vote", "verified_purchase"
+        ).iter_rows()
+    ]
+    assert result["text"].to_list() == [f"{title}\n{text}" for title, text in frame.select("title", "text").iter_rows()]
+    assert result["source_file"].to_list() == [number for number, (a, b) in enumerate(cuts) for _ in range(a, b)]
 
 
 # ------------------------------------------------------------------------------------------------------- the census
@@ -665,6 +709,7 @@ def test_sources_are_files_and_globs(tmp_path):
     ("sources", "message"),
     [
         ([], "no reviews are given"),
+        (["https://nowhere.org/a.csv"], r"https://nowhere\.org/a\.csv is an address, .* download it, and name the file"),
         (["nowhere.jsonl"], "the file nowhere.jsonl does not exist"),
         (["nowhere*.jsonl"], r"no file matches 'nowhere\*.jsonl'"),
         (["."], r"\. is a folder: name its files"),

@@ -4,6 +4,7 @@ import dataclasses
 import json
 import os
 import signal
+import time
 from pathlib import Path
 from typing import Any
 
@@ -144,16 +145,25 @@ def test_a_killed_refit_ends_with_the_same_bits(
         assert all(torch.equal(actual[name], whole_run[name]) for name in whole_run), folder
 
 
-@pytest.mark.parametrize("at_micro_batch", [4, 10, 13])
+@pytest.mark.parametrize("at_micro_batch", [4, 7, 10, 11, 13])
 def test_a_signal_stops_the_run_in_any_part(at_micro_batch: int, config: TrainConfig, accelerator: Accelerator) -> None:
-    """The rest of the refit would begin after a request to stop, or a scheduler not know that the run can be continued."""
+    """The rest of the refit would begin after a request to stop, or a scheduler not know that the run can be continued.
+
+    The seventh and the eleventh are the last ones of the first training and of the trial.
+    """
     toy = SplitToy(*BETTER)
-    toy.at_micro_batch[at_micro_batch] = lambda: os.kill(os.getpid(), signal.SIGTERM)
+
+    def ask() -> None:
+        os.kill(os.getpid(), signal.SIGTERM)
+        while not StopSignals._innermost.asked:  # type: ignore[union-attr]
+            time.sleep(0.01)
+
+    toy.at_micro_batch[at_micro_batch] = ask
     summary = refit.train(toy, config, accelerator)
     assert summary["status"] == "preempted"
     assert Path(config.out, "status").read_text() == "preempted\n"
     assert not Path(config.out, "manifest.json").exists()
-    assert len(toy.steps) <= at_micro_batch + 1
+    assert len(toy.steps) == at_micro_batch
     assert refit.train(SplitToy(), config, accelerator, "last")["status"] == "done"
     assert Path(config.out, "manifest.json").exists()
 
@@ -164,7 +174,7 @@ def test_a_signal_within_a_nested_context_counts_for_the_outer_one() -> None:
         with StopSignals() as inner:
             os.kill(os.getpid(), signal.SIGUSR1)
             while not inner.asked:
-                pass
+                time.sleep(0.01)
         assert outer.asked == signal.SIGUSR1
     with StopSignals() as later:
         assert not later.asked

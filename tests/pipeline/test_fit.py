@@ -245,7 +245,11 @@ def test_a_stopped_member_stops_the_fit(table: Path, tmp_path: Path, monkeypatch
     ("settings", "sentence"),
     [
         ({"target": "z"}, "target=z: the table has no such column"),
-        ({"members": ("xgbost",)}, "there is no member 'xgbost' here, there are lightgbm, xgboost"),
+        ({"members": ("xgbost",)}, "there is no member 'xgbost' here; there are lightgbm, xgboost"),
+        (
+            {"members": ("lightgbm,xgboost",)},
+            "'lightgbm,xgboost' here; write a list as members=[lightgbm,xgboost]",
+        ),
         ({"num_draws": 0}, "num_draws=0 is impossible: it must be at least 1"),
         ({"threads": -1}, "threads=-1 is impossible: it must be 0 or more"),
         ({"time_limit": -1.0}, "time_limit=-1.0 is impossible: it must be 0 or more"),

@@ -128,7 +128,7 @@ TABLES: dict[str, tuple[bytes, str]] = {
     ),
     "json lines, one broken of ten": (
         b"".join(json.dumps({"a": i, "y": YES[i]}).encode() + b"\n" for i in N) + b'{"a": 1, "y"\n' * 5,
-        "5 of 45 rows are bad (11.11%, allowed are 1.00%): correct the files, or allow more with",
+        "5 of 45 rows are bad (11.11%, allowed are 1.00%): correct them, or allow more with",
     ),
     "json lines of numbers": (
         b"1\n2\n3\n" * 20,
@@ -144,15 +144,15 @@ TABLES: dict[str, tuple[bytes, str]] = {
     ),
     "ragged lines": (
         csv(row=lambda i: f"{i},{i}" if i % 3 else f"{i},1,yes"),
-        "26 of 40 rows are bad (65.00%, allowed are 1.00%): correct the files, or allow more",
+        "26 of 40 rows are bad (65.00%, allowed are 1.00%): correct them, or allow more",
     ),
     "more fields than columns": (
         csv(row=lambda i: f"{i},1,2,3,yes"),
-        "40 of 40 rows are bad (100.00%, allowed are 1.00%): correct the files, or allow more",
+        "40 of 40 rows are bad (100.00%, allowed are 1.00%): correct them, or allow more",
     ),
     "unclosed quote": (
         csv(row=lambda i: f'{i},"x,{YES[i]}'),
-        "40 of 40 rows are bad (100.00%, allowed are 1.00%): correct the files, or allow more",
+        "40 of 40 rows are bad (100.00%, allowed are 1.00%): correct them, or allow more",
     ),
     "two columns alike": (
         csv("a,a,y"),

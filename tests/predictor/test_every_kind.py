@@ -35,8 +35,13 @@ NUM_ROWS = 600
 NAMES_OF_CLASSES = ("ash", "birch", "cedar", "elm")
 
 
-def table(folder: Path, kind: str, splits: tuple[str, ...] = ("blend", "test", "forecast"), on: str = "blend") -> Path:
-    """Prepared data of a table, as far as an ensemble reads them, and prediction files of three members beside them."""
+def table(
+    folder: Path, kind: str, splits: tuple[str, ...] = ("blend", "test", "forecast"), on: str = "blend", offset: float = 0.0
+) -> Path:
+    """Prepared data of a table, as far as an ensemble reads them, and prediction files of three members beside them.
+
+    offset : added to the targets and the predictions of a regression.
+    """
     data = folder / "prepared"
     data.mkdir(parents=True)
     classes = NAMES_OF_CLASSES if kind == "multiclass" else ()
@@ -63,8 +68,8 @@ def table(folder: Path, kind: str, splits: tuple[str, ...] = ("blend", "test", "
         for member, name in enumerate(NAMES):
             file = Predictions(
                 row_id=ids + 1000 * number,
-                target=np.full(NUM_ROWS, np.nan) if split == "forecast" else blend.target,
-                prediction=blend.predictions[:, member],
+                target=np.full(NUM_ROWS, np.nan) if split == "forecast" else blend.target + offset,
+                prediction=blend.predictions[:, member] + offset,
                 group=blend.group,
                 cluster=blend.group if kind == "ranking" else ids,
                 recipe="table",
@@ -117,6 +122,30 @@ def test_scores_are_those_of_the_task(whole: tuple[str, Path]) -> None:
     assert combine.Ensemble.from_dict(description["combiner"]).kind == kind
     assert set(description["diversity"]) == {"error_correlation", "without", "weights_of", "weights"}
     folders.verify(folder)
+
+
+@pytest.mark.parametrize("split", ["test", "oof"])
+def test_a_large_offset_of_a_regression_loses_nothing(split: str, tmp_path: Path) -> None:
+    """Times in milliseconds would all be one number in float32: scores, intervals and weights would be of an error of 0."""
+    splits = ("oof",) if split == "oof" else ("blend", "test")
+    scores = {}
+    for offset in (0.0, 1.7e12):
+        folder = table(tmp_path / f"{offset:g}", "regression", splits, "oof" if split == "oof" else "blend", offset)
+        scores[offset] = fitted(folder, on=splits[0])
+        assert predictions.read(folder / "ensemble" / f"{split}.parquet").target.dtype == np.float64
+    plain, large = (
+        {
+            name: {metric: interval["value"] for metric, interval in of.items()}
+            for name, of in scores[offset]["scores"].items()
+        }
+        for offset in (0.0, 1.7e12)
+    )
+    assert plain["ensemble"]["root_mean_squared_error"] > 1
+    for name, of_plain in plain.items():
+        assert large[name] == pytest.approx(of_plain, rel=1e-3, abs=1e-3), name
+    for name in ("weights", "intervals", "gain_over_best_member"):
+        for key, value in scores[0.0][name].items():
+            assert scores[1.7e12][name][key] == pytest.approx(value, rel=1e-3, abs=1e-3), (name, key)
 
 
 def test_the_rows_of_a_table_are_forecast(whole: tuple[str, Path]) -> None:

@@ -13,7 +13,7 @@ import chromium
 import numpy as np
 import pyarrow.parquet as pq
 import pytest
-from benchmarks.scaling.measure import Launch, Training, table
+from benchmarks.scaling import Launch, Training, table
 
 from ensemble import configuration, folders, predictions
 from ensemble.arrow import open_table

@@ -40,8 +40,9 @@ def earlier_end(parts: Parts, panel: PanelConfig, last_week: int) -> str:
     """The end of an error message where the last week has no rows: the last day at which the data could end."""
     week, _ = _growth(parts, panel, last_week, 0)
     if not len(week):
-        return "give more data, or lower panel.min_reviews"
-    return f"give later data, or end them with until={weekly.monday(int(week.max())) + datetime.timedelta(days=6)}"
+        return "give more data, or prepare all data with a lower panel.min_reviews"
+    day = weekly.monday(int(week.max())) + datetime.timedelta(days=6)
+    return f"give later data, or leave out all after {day} (until={day} of prepare_data.py)"
 
 
 def _growth(parts: Parts, panel: PanelConfig, last_week: int, horizon: int) -> tuple[np.ndarray, np.ndarray]:

@@ -68,15 +68,15 @@ def check(
     shares = ([metadata.share] if metadata else []) + ([text] if text.total else [])
     if metadata and metadata.share.total and metadata.share.value < config.min_matched:
         raise UserError(
-            f"only {metadata.share}, and at least {config.min_matched:.0%} must (min_matched): ids must be written alike in "
-            f"both files, {_example(metadata.without, spill)}"
+            f"only {metadata.share}, and at least {config.min_matched:.0%} must (min_matched= on the command "
+            f"line): ids must be written alike in both, {_example(metadata.without, spill)}"
         )
     if like is not None and like["has_text"] and text.total:
         in_training = 1 - like.get("lacking", {}).get("text", 0.0)
         if text.value < config.min_matched * in_training:
             raise UserError(
                 f"only {text}, but the members learned from reviews of which {in_training:.1%} had text: give reviews with "
-                "title and text, or accept a worse forecast with a lower min_matched"
+                "title and text, or accept a worse forecast with a lower min_matched= on the command line"
             )
     return shares
 

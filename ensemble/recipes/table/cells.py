@@ -15,7 +15,7 @@ from typing import Literal
 import numpy as np
 import polars as pl
 
-from ensemble.data.records import MOST_EXACT
+from ensemble.data.records import EXCERPT_CHARACTERS, MOST_EXACT, is_number
 from ensemble.errors import UserError
 from ensemble.recipes.table import dates
 from ensemble.recipes.table.dates import DIGITS_OF_A_DAY
@@ -66,9 +66,16 @@ def read(table: Table, column: str, config: PrepareConfig) -> Cells:
     kinds = [piece.dtype for piece in pieces if piece.null_count() < len(piece)]
     if all(kind.is_numeric() for kind in kinds):
         values = pl.concat(_as(piece, pl.Float64()) for piece in pieces).fill_nan(None)
+        values, stand_ins = _without_numbers(values, config.missing)
         infinite = values.is_infinite().fill_null(False)
-        notes = _bad_notes(table, column, values.cast(pl.String), infinite, "numbers")
-        return Cells(column=column, kind="number", values=values.set(infinite, None), bad=_rows(infinite), notes=notes)
+        notes = (
+            *_stand_in_notes(column, stand_ins),
+            *_bad_notes(table, column, values.cast(pl.String), infinite, "numbers"),
+        )
+        return Cells(
+            column=column, kind="number", values=values.set(infinite, None), bad=_rows(infinite), stand_ins=stand_ins,
+            notes=notes,
+        )  # fmt: skip
     if all(kind == pl.Boolean for kind in kinds):
         return Cells(column=column, kind="truth", values=pl.concat(_as(piece, pl.Boolean()) for piece in pieces))
     if all(kind.is_temporal() for kind in kinds):
@@ -83,6 +90,7 @@ def read(table: Table, column: str, config: PrepareConfig) -> Cells:
         text_cells = _read_texts(table, column, _stripped(only_text), config)
         if text_cells.kind == kind:
             known = pl.concat(_native(piece if fit else piece.clear(len(piece)), native) for piece, fit in parts)
+            known = _without_numbers(known, config.missing)[0] if kind == "number" else known
             return dataclasses.replace(text_cells, values=text_cells.values.zip_with(known.is_null(), known))
     return _read_texts(table, column, _stripped(pl.concat([as_text(piece) for piece in pieces])), config)
 
@@ -98,6 +106,14 @@ def _without(texts: pl.Series, missing: Sequence[str]) -> tuple[pl.Series, dict[
     is_missing = texts.is_in(missing).fill_null(False)
     counted = texts.filter(is_missing).value_counts(sort=True, name="count")
     return texts.set(is_missing, None), dict(counted.iter_rows())
+
+
+def _without_numbers(values: pl.Series, missing: Sequence[str]) -> tuple[pl.Series, dict[str, int]]:
+    """Numbers, null for those that mark missing values however they are written, as -999.0 for -999; and their counts."""
+    counts = {text: int((values == float(text)).sum()) for text in missing if is_number(text)}
+    numbers = pl.Series([float(text) for text in counts], dtype=pl.Float64)
+    is_missing = values.is_in(numbers.implode()).fill_null(False)
+    return values.set(is_missing, None), {text: count for text, count in counts.items() if count}
 
 
 def _read_texts(table: Table, column: str, texts: pl.Series, config: PrepareConfig) -> Cells:
@@ -127,6 +143,8 @@ def _read_texts(table: Table, column: str, texts: pl.Series, config: PrepareConf
                 dates.refuse_open(table, column, cells, read_dates, advice)
             if kind == "number":
                 bad = unread | values.is_infinite().fill_null(False)
+                values, as_numbers = _without_numbers(values, config.missing)
+                all_stand_ins |= as_numbers
             notes = (*_stand_in_notes(column, all_stand_ins), *_bad_notes(table, column, cells, bad, what), *forms)
             zeros = cells.str.contains(LEADING_ZERO).fill_null(False)
             if kind == "number" and zeros.any():
@@ -180,6 +198,10 @@ def read_as(table: Table, column: str, kind: Kind, form: str, config: PrepareCon
         allowed = len(cells) - cells.null_count() - 1  # at least one cell is a number
         new_form, values = _choose(column, cells, config.decimal, form or PLAIN, allowed, advice)
         forms = _form_notes(column, new_form)
+        is_read = values.is_not_null()
+        values, as_numbers = _without_numbers(values, config.missing)
+        stand_ins |= as_numbers
+        cells = cells.set(is_read & values.is_null(), None)
         values = values.set((values.abs() > LARGEST).fill_null(False), None)
     bad = cells.is_not_null() & values.is_null()
     if bad.any() and bad.sum() == len(cells) - cells.null_count():
@@ -311,4 +333,9 @@ def _nearly(table: Table, column: str, cells: pl.Series, bad: pl.Series, what: s
 
 def first_of(table: Table, cells: pl.Series, rows: np.ndarray) -> str:
     """The first cells of `rows`, with file and line."""
-    return ", ".join(f"'{cells[int(row)]}' ({table.place(int(row))})" for row in rows[:MOST_SHOWN])
+    return ", ".join(f"'{shortened(cells[int(row)])}' ({table.place(int(row))})" for row in rows[:MOST_SHOWN])
+
+
+def shortened(text: str) -> str:
+    """The first `EXCERPT_CHARACTERS` characters of a text for a message."""
+    return text if len(text) <= EXCERPT_CHARACTERS else f"{text[:EXCERPT_CHARACTERS]}…"

@@ -79,7 +79,7 @@ def read(table: Table, cells: pl.Series, order: str, known: Sequence[str] = (), 
         values.append(readings[form] if form else pl.repeat(None, size, dtype=pl.Datetime("us"), eager=True))
         for other in fitting:
             differ = readings[other].ne_missing(readings[form])
-            if not opened and differ.any():
+            if not opened and differ.any() and (form not in known or other in known or _order_of(form)):
                 opened = {"open_row": start + int(differ.arg_max() or 0), "open_forms": (form, other)}
     return Dates(values=pl.concat(values), forms=tuple(forms), has_both_orders=len(orders) > 1, **opened)
 

@@ -27,7 +27,10 @@ def check(like: dict[str, Any], source: bool, metadata: bool) -> None:
     if not source:
         raise UserError("no rows are given: add source=[new.csv] on the command line, or rows in Python or in a request")
     if metadata:
-        raise UserError("metadata describe products, but this ensemble is of a table: leave metadata out")
+        raise UserError(
+            "metadata describe products, but this ensemble is of a table: leave out metadata= on the "
+            "command line, products in Python"
+        )
 
 
 def prepare(like: dict[str, Any], settings: dict[str, Any]) -> dict[str, Any]:
@@ -124,7 +127,7 @@ def _encoded(
                 examples = values.filter(unseen).unique(maintain_order=True).to_list()
                 notes.append(
                     f"the column '{column}' has {unseen.sum():,} cells with texts that training does not have, such as "
-                    f"{', '.join(map(repr, examples[:MOST_SHOWN]))}: they count as empty"
+                    f"{', '.join(repr(cells.shortened(text)) for text in examples[:MOST_SHOWN])}: they count as empty"
                 )
     return columns.encode(values, features, texts), notes
 

@@ -93,7 +93,10 @@ def prepare(config: PrepareConfig) -> dict[str, Any]:
         task = _task(config, target)
         if cells_of[config.target].kind == "date":
             print(f"the target '{config.target}' holds dates: days since 1970-01-01 are predicted")
-        notes = [*table.notes, *(note for column in cells_of.values() for note in column.notes)]
+        notes = [*table.notes, *(note for column in cells_of.values() for note in column.notes), *target.notes]
+        found = {text for column in cells_of.values() for text in column.stand_ins}
+        if unused := [text for text in config.missing if text not in found]:
+            notes.append(f"missing= names {', '.join(map(repr, unused))}, in no cell of a feature; a list is [NA,none]")
         _print_summary(config, task, target, census, notes, left_out)
         return folders.write_manifest(
             folder,
@@ -158,6 +161,7 @@ def _check_columns(config: PrepareConfig, table: sources.Table) -> None:
         if name not in table.columns:
             near = difflib.get_close_matches(name, table.columns, n=1)
             fix = f"did you mean '{near[0]}'?" if near else f"it has {', '.join(table.columns[:30])}"
+            fix = f"write a list as drop=[{name}]" if set(name.split(",")) <= set(table.columns) else fix
             raise UserError(f"{key}={name}: the table has no such column; {fix}")
         if name in used and "target" in (key, used[name]):
             raise UserError(f"{key}={name} is the target too: name another column")

@@ -1,6 +1,7 @@
 """The target of a table: the kind of task, and the target as numbers."""
 
 import dataclasses
+from collections import Counter
 
 import numpy as np
 import polars as pl
@@ -31,6 +32,8 @@ class Target:
     """(num_rows,) float64, NaN for empty cells."""
     names: tuple[str, ...]
     """Names of the classes in the order of their numbers; empty for regression and ranking."""
+    notes: tuple[str, ...] = ()
+    """Messages about unusual classes."""
 
 
 def refuse_bad(table: sources.Table, column: cells.Cells, setting: str) -> None:
@@ -112,4 +115,8 @@ def read_target(config: PrepareConfig, table: sources.Table, column: cells.Cells
     if kind in ("regression", "ranking"):
         return Target(kind=kind, values=columns.numbers_of(values), names=())
     codes = values.replace_strict(different, range(len(different)), default=None, return_dtype=pl.Float64)
-    return Target(kind=kind, values=columns.numbers_of(codes), names=tuple(map(columns.name_of, different)))
+    names = tuple(map(columns.name_of, different))
+    folded = Counter(name.casefold() for name in names)
+    twins = [name for name in names if folded[name.casefold()] > 1]
+    note = f"the classes {', '.join(map(repr, twins))} of {name} differ only in upper and lower case: are they different?"
+    return Target(kind=kind, values=columns.numbers_of(codes), names=names, notes=(note,) if twins else ())

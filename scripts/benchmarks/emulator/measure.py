@@ -3,7 +3,6 @@
 python scripts/benchmark.py emulator_skill | emulator_lorenz96 | emulator_throughput | emulator_memory
 """
 
-import multiprocessing
 import tempfile
 from pathlib import Path
 from typing import Any
@@ -13,9 +12,10 @@ import scipy.optimize
 import scipy.special
 from sklearn.metrics import r2_score
 
+from benchmarks.commands import command
 from benchmarks.process_tree import private_mb, watched
-from benchmarks.runs import Commands, enough, launcher
-from benchmarks.timing import script, timed
+from benchmarks.runs import Commands, enough, launcher, on_rank
+from benchmarks.timing import called, script, timed
 from ensemble import folders
 from ensemble.arrow import Column, open_table
 from ensemble.recipes.emulator import generator, sea_ice
@@ -26,8 +26,12 @@ SCORES = ("root_mean_squared_error", "r_squared", "share_of_ceiling", "jacobian"
 """The scores of examine.py that are written."""
 
 
-def emulator_skill(num_times: int) -> dict[str, Any]:
-    """CPU and wall seconds of the whole fit, the test scores of all members, and the Jacobians of networks."""
+@command
+def emulator_skill(num_times: int = 4) -> dict[str, Any]:
+    """Sea ice from generation to page: scores relative to the ceiling, Jacobians, CPU seconds; three CPU minutes.
+
+    num_times : times in each generated file; make demo-emulator has 4
+    """
     with tempfile.TemporaryDirectory() as scratch:
         command = script("fit", "--recipe", "emulator", f"out={scratch}/fit", f"num_times={num_times}", "time_limit=0")
         usage = timed(["env", "OMP_WAIT_POLICY=PASSIVE", *command])
@@ -56,8 +60,12 @@ def emulator_skill(num_times: int) -> dict[str, Any]:
     }
 
 
-def emulator_lorenz96(seeds: int) -> dict[str, Any]:
-    """For each preset and seed: CPU seconds of the training command, one-step error, and error of the Jacobian."""
+@command
+def emulator_lorenz96(seeds: int = 1) -> dict[str, Any]:
+    """The presets for Lorenz-96: CPU seconds, one-step error, error of the Jacobian; a CPU minute for each training.
+
+    seeds : trainings of each preset
+    """
     results: dict[str, Any] = {"lorenz96_bilinear": {}, "lorenz96_mlp": {}}
     with tempfile.TemporaryDirectory() as scratch:
         data = Path(scratch) / "prepared"
@@ -71,26 +79,32 @@ def emulator_lorenz96(seeds: int) -> dict[str, Any]:
     return results
 
 
-def emulator_throughput(rounds: int) -> dict[str, Any]:
-    """Speed of the training loop relative to a plain PyTorch loop, measured by throughput.py in a launched process."""
+@command
+def emulator_throughput(rounds: int = 8) -> dict[str, Any]:
+    """Rows per CPU second of the training loop, relative to a plain loop that indexes tensors; two CPU minutes.
+
+    rounds : blocks of our loop, each between two of the plain loop, for each batch size
+    """
     enough(rounds, 3)
     with tempfile.TemporaryDirectory() as folder:
         EMULATOR.prepare(Path(folder) / "prepared", "inputs=14", "num_times=4")
-        words = ["overhead-rank", "module=emulator.throughput", f"rounds={rounds}", f"out={folder}"]
-        timed([*launcher(1), *script("benchmark", *words)[1:]])
-        figures: dict[str, Any] = folders.read_json(Path(folder) / "figures.json")
+        figures: dict[str, Any] = called(on_rank, "benchmarks.emulator.throughput", rounds, folder, start=launcher(1))
     return figures
 
 
-def emulator_memory(num_files: int, num_times: int, limit_mb: int) -> dict[str, Any]:
-    """Seconds and peak private memory of preparing files of some times, and of a fifth of them, below a limit."""
+@command
+def emulator_memory(num_files: int = 4, num_times: int = 25, limit_mb: int = 1000) -> dict[str, Any]:
+    """Peak memory of preparing NetCDF files larger than the memory limit; needs 20 GB of disk and ten CPU minutes.
+
+    num_files : NetCDF files, of two formats
+    num_times : times in each file; a fifth of them for comparison
+    limit_mb : the limit of the private memory of the process
+    """
     results: dict[str, Any] = {"limit_mb": limit_mb}
     limit = ["prlimit", f"--data={limit_mb * 1_000_000}"]
     for times in (num_times // 5, num_times):
         with tempfile.TemporaryDirectory() as scratch:
-            # In a process of its own, since a process starts as a copy of this one
-            with multiprocessing.get_context("spawn").Pool(1) as pool:
-                gigabytes = pool.apply(write_repeated, (Path(scratch), num_files, times))
+            gigabytes = called(write_repeated, scratch, num_files, times)
             words = ("--recipe", "emulator", f"out={scratch}/prepared", f"source=[{scratch}/*.nc]")
             usage = watched([*limit, *script("prepare_data", *words)], private_mb)
             splits = folders.read_manifest(f"{scratch}/prepared")["splits"]
@@ -100,10 +114,11 @@ def emulator_memory(num_files: int, num_times: int, limit_mb: int) -> dict[str, 
     return results
 
 
-def write_repeated(folder: Path, num_files: int, num_times: int) -> float:
+def write_repeated(out: str, num_files: int, num_times: int) -> float:
     """Write files, each with a generated time that is repeated, alternately netCDF4 and classic, and return gigabytes."""
     from netCDF4 import Dataset
 
+    folder = Path(out)
     generated = generator.write(folder, PrepareConfig(num_files=num_files, num_times=1, num_rows=1080, num_columns=1440))
     for number, one in enumerate(generated):
         kind: Any = ("NETCDF4", "NETCDF3_64BIT_OFFSET")[number % 2]

@@ -14,8 +14,8 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 import torch
 
+from benchmarks.overhead import WARM_UP_STEPS, compared
 from benchmarks.runs import alternately, by_neighbours, quartiles
-from ensemble import folders
 from ensemble.neural import loop
 from ensemble.neural.settings import config_class
 from ensemble.recipes.emulator import training
@@ -26,7 +26,6 @@ if TYPE_CHECKING:
 
 BATCHES = {1_000: 300, 10_000: 50}
 """For each batch size the number of steps of a block."""
-WARM_UP_STEPS = 20
 
 
 class Timed(training.Emulation):
@@ -41,9 +40,9 @@ class Timed(training.Emulation):
         return [optimizer]
 
 
-def measure_rank(accelerator: "Accelerator", rounds: int, out: Path) -> None:
-    """Write figures.json into `out`: for each batch size, milliseconds of a step, and our throughput relative to plain."""
-    figures, numbers = {}, itertools.count()
+def measure_rank(accelerator: "Accelerator", rounds: int, folder: str) -> dict[str, Any]:
+    """For each batch size milliseconds of a step, and our throughput relative to plain; `folder` has the prepared data."""
+    figures, numbers, out = {}, itertools.count(), Path(folder)
     for batch_size, num_steps in BATCHES.items():
 
         def block(is_ours: bool, batch_size: int = batch_size, num_steps: int = num_steps) -> float:
@@ -55,14 +54,9 @@ def measure_rank(accelerator: "Accelerator", rounds: int, out: Path) -> None:
             return 1e3 * float(np.median(np.diff(recipe.times[WARM_UP_STEPS:])))
 
         plain_ms, ours_ms = alternately(partial(block, False), partial(block, True), rounds)
-        neighbours = by_neighbours(plain_ms, ours_ms)
-        figures[str(batch_size)] = {
-            "plain_ms": round(float(np.median(plain_ms)), 4),
-            "ours_ms": round(float(np.median(ours_ms)), 4),
-            "throughput": quartiles([1 / ratio for ratio in neighbours.ratios]),
-            "plain_by_plain": quartiles(neighbours.noise),
-        }
-    folders.write_json(out / "figures.json", figures)
+        throughput = quartiles([1 / ratio for ratio in by_neighbours(plain_ms, ours_ms).ratios])
+        figures[str(batch_size)] = {**compared(plain_ms, ours_ms), "throughput": throughput}
+    return figures
 
 
 def _ours(recipe: Timed, batch_size: int, num_steps: int, out: Path, accelerator: "Accelerator") -> None:

@@ -4,65 +4,47 @@
 
 The references are checkouts of pmixer/SASRec.pytorch and pmixer/TiSASRec.pytorch. Both sides work alternately, each in a
 process of its own (turns.py), on the same generated interactions. Without the references, this project is measured alone.
+
+step     : on a batch in memory; ours draws one negative for each item, the reference gets them with the batch
+evaluate : ours gathers the batches and ranks all new items; the reference ranks 101 items, user by user
+prepare  : from the same file; ours reads, applies the 5-core, sorts, splits and writes with checksums; the reference calls
+           data_partition and build_index, or for tisasrec Relation, each user's matrix of intervals. Without a warm-up
+peak_mb  : above what the process had after the same work on two sequences; for prepare, after its imports
 """
 
-import dataclasses
 import tempfile
 from pathlib import Path
-from typing import Any, Literal
+from typing import Any
 
 import numpy as np
 
+from benchmarks.commands import command
 from benchmarks.next_item import data as next_item_data
-from benchmarks.runs import enough
+from benchmarks.next_item.run import NextItemRun, work_of
+from benchmarks.runs import enough, refuse_unknown
 from benchmarks.turns import alone, compared, worker
 from ensemble.errors import UserError
 
-
-@dataclasses.dataclass(frozen=True, kw_only=True)
-class Comparison:
-    """What both sides do, and its size; `num_sequences` is the number of sequences of a batch, or of users."""
-
-    work: Literal["step", "evaluate", "prepare"]
-    time_aware: bool = False
-    data: Literal["movielens", "beauty"] = "movielens"
-    num_sequences: int = 0
-    max_length: int
-
-    @property
-    def reference(self) -> str:
-        return "tisasrec" if self.time_aware else "sasrec"
-
-
-PARTS: dict[str, dict[str, Comparison]] = {
+PARTS: dict[str, dict[str, tuple[str, NextItemRun]]] = {
     "sasrec_step": {
-        "movielens, 128 sequences of 200": Comparison(work="step", num_sequences=128, max_length=200),
-        "beauty, 128 sequences of 50": Comparison(work="step", data="beauty", num_sequences=128, max_length=50),
+        "movielens, 128 sequences of 200": ("movielens", NextItemRun(max_length=200)),
+        "beauty, 128 sequences of 50": ("beauty", NextItemRun()),
     },
     "tisasrec_step": {
-        "movielens, 128 sequences of 50": Comparison(work="step", time_aware=True, num_sequences=128, max_length=50),
-        "movielens, 32 sequences of 200": Comparison(work="step", time_aware=True, num_sequences=32, max_length=200),
+        "movielens, 128 sequences of 50": ("movielens", NextItemRun(time_aware=True)),
+        "movielens, 32 sequences of 200": ("movielens", NextItemRun(time_aware=True, num_sequences=32, max_length=200)),
     },
     "evaluate": {
-        "sasrec, 200 items": Comparison(work="evaluate", num_sequences=512, max_length=200),
-        "tisasrec, 50 items": Comparison(work="evaluate", time_aware=True, num_sequences=256, max_length=50),
+        "sasrec, 200 items": ("movielens", NextItemRun(work="evaluate", num_sequences=512, max_length=200)),
+        "tisasrec, 50 items": ("movielens", NextItemRun(work="evaluate", time_aware=True, num_sequences=256)),
     },
     "prepare": {
-        "sasrec": Comparison(work="prepare", max_length=200),
-        "tisasrec, 50 items": Comparison(work="prepare", time_aware=True, max_length=50),
-        "tisasrec, 200 items": Comparison(work="prepare", time_aware=True, max_length=200),
+        "sasrec": ("movielens", NextItemRun(work="prepare", max_length=200)),
+        "tisasrec, 50 items": ("movielens", NextItemRun(work="prepare", time_aware=True)),
+        "tisasrec, 200 items": ("movielens", NextItemRun(work="prepare", time_aware=True, max_length=200)),
     },
 }
-ABOUT = {
-    "step": "A training step on a batch in memory: forward, loss of one negative for each item, backward, Adam. Ours draws "
-    "the negatives in the step; the reference gets them with the batch. Creating the batch is not measured.",
-    "evaluate": "The test items of some users. Ours gathers the batches and ranks all new items; the reference ranks 101 "
-    "items, user by user.",
-    "prepare": "From the same file. Ours: read, 5-core, sort, split, checksums, write. The reference: data_partition and "
-    "build_index, or for tisasrec Relation: each user's matrix of intervals, which ours computes with the batch. Without a "
-    "warm-up.",
-    "peak_mb": "Above what the process had after the same work on two sequences; for prepare, after its imports.",
-}
+"""The data and the work of each comparison. `num_sequences` is the number of sequences of a batch, or of users."""
 NUM_USERS, NUM_ITEMS = 6040, 3416
 SETS = {
     "movielens": (next_item_data.movielens_lengths, NUM_USERS, NUM_ITEMS),
@@ -71,32 +53,37 @@ SETS = {
 """The lengths of sequences, the number of users and the number of items of each generated set."""
 
 
+@command
 def next_item(
     rounds: int = 10, sasrec: str = "", tisasrec: str = "", parts: tuple[str, ...] = (), num_users: int = NUM_USERS
 ) -> dict[str, Any]:
-    """For each comparison CPU seconds and peak memory of both sides, and how many times faster and leaner ours is.
+    """next_item and the public references, in CPU seconds of one thread and peak memory; ten minutes.
 
-    With fewer users than MovieLens 1M, all sizes shrink in proportion, for tests. There are a fifth as many preparations.
+    rounds : measurements of this project, each between two of the reference; at least 2. Preparations are a fifth as many
+    sasrec : the folder of model.py and utils.py in a checkout of pmixer/SASRec.pytorch; empty measures this project alone
+    tisasrec : the same for pmixer/TiSASRec.pytorch
+    parts : the parts to measure, of sasrec_step, tisasrec_step, evaluate and prepare; empty for all
+    num_users : users of the larger generated set, as in MovieLens 1M; all other sizes are in proportion
     """
     enough(rounds, 2)
-    if unknown := set(parts) - PARTS.keys():
-        raise UserError(f"parts={min(unknown)} is unknown: there are {', '.join(PARTS)}")
+    refuse_unknown("parts", parts, PARTS)
     references = {"sasrec": sasrec, "tisasrec": tisasrec}
     for name, folder in references.items():
         if folder and not all((Path(folder) / file).is_file() for file in ("model.py", "utils.py")):
             raise UserError(f"{name}={folder} holds no model.py and utils.py: name their folder in the reference's checkout")
     share = num_users / NUM_USERS
-    results: dict[str, Any] = {"threads": 1, "about": ABOUT}
+    results: dict[str, Any] = {"threads": 1}
     with tempfile.TemporaryDirectory() as scratch:
         results["data"] = {
             name: _generate(Path(scratch) / name, share)
-            for name in sorted({comparison.data for part in parts or PARTS for comparison in PARTS[part].values()})
+            for name in sorted({data for part in parts or PARTS for data, _ in PARTS[part].values()})
         }
         for part in parts or PARTS:
             results[part] = {}
-            for name, comparison in PARTS[part].items():
-                folder = references[comparison.reference]
-                results[part][name] = _measure(Path(scratch) / comparison.data, comparison, rounds, folder, share)
+            for name, (data, run) in PARTS[part].items():
+                folder = references["tisasrec" if run.time_aware else "sasrec"]
+                run = run._replace(num_sequences=max(2, round(share * run.num_sequences)))
+                results[part][name] = _measure(Path(scratch) / data, run, rounds, folder)
                 print(f"{part}, {name}: {results[part][name]}", flush=True)
     return results
 
@@ -106,31 +93,20 @@ def _generate(folder: Path, share: float) -> dict[str, Any]:
     draw, num_users, num_items = SETS[folder.name]
     lengths = draw(round(share * num_users), generator)
     next_item_data.write(folder, lengths, round(share * num_items), generator)
-    used = lengths - 3  # the last two are targets of validation and test, the one before them is a target only
-    return {
-        "users": len(lengths),
-        "items": round(share * num_items),
-        "interactions": int(lengths.sum()),
-        "mean_length": round(float(lengths.mean()), 1),
-        "padding": {length: round(1 - float(np.minimum(used, length).mean()) / length, 3) for length in (50, 200)},
-    }
+    return {"users": len(lengths), "items": round(share * num_items), "interactions": int(lengths.sum())}
 
 
-def _measure(folder: Path, comparison: Comparison, rounds: int, reference: str, share: float) -> dict[str, Any]:
+def _measure(folder: Path, run: NextItemRun, rounds: int, reference: str) -> dict[str, Any]:
     """`compared` with the reference, or `alone`; an evaluation is given in milliseconds per user."""
-    number = max(2, round(share * comparison.num_sequences))
-    words = [
-        "next-item-run", f"work={comparison.work}", f"time_aware={str(comparison.time_aware).lower()}",
-        f"max_length={comparison.max_length}", f"num_sequences={number}",
-    ]  # fmt: skip
-    is_preparation = comparison.work == "prepare"
+    is_preparation = run.work == "prepare"
     rounds = max(2, rounds // 5) if is_preparation else rounds
-    with worker([*words, "side=ours"], folder) as ours:
+    with worker(work_of, *run, folder=folder) as ours:
         if not reference:
             return {"ours": alone(ours, rounds)}
-        with worker([*words, "side=reference"], folder, str(Path(reference).resolve())) as other:
+        of_reference = run._replace(side="reference")
+        with worker(work_of, *of_reference, folder=folder, modules=str(Path(reference).resolve())) as other:
             result = compared(other, ours, rounds, warm_up=not is_preparation)
-    if comparison.work == "evaluate":
+    if run.work == "evaluate":
         for side in ("reference", "ours"):
-            result[side]["cpu_ms_per_user"] = float(f"{1e3 * result[side].pop('cpu_s') / number:.4g}")
+            result[side]["cpu_ms_per_user"] = float(f"{1e3 * result[side].pop('cpu_s') / run.num_sequences:.4g}")
     return result

@@ -1,4 +1,4 @@
-"""One process of the benchmarks of next_item: it works once for each line of its input, and answers with the costs.
+"""The work of a process of the benchmarks of next_item (turns.py).
 
 It is started in a folder with prepared/, data/pairs.txt and data/times.txt (see data.py). Except for a preparation, its data
 are in memory before the first line. The reference is pmixer/SASRec.pytorch, or pmixer/TiSASRec.pytorch with times: their
@@ -11,12 +11,9 @@ import math
 import types
 from collections.abc import Callable
 from pathlib import Path
-from typing import Any
+from typing import Any, Literal, NamedTuple
 
 import numpy as np
-
-from benchmarks.next_item.settings import NextItemRun
-from benchmarks.turns import answer
 
 WIDTH, NUM_LAYERS, NUM_HEADS, DROPOUT = 50, 2, 1, 0.2
 SPAN = 256
@@ -31,9 +28,29 @@ FEW = 2
 Work = Callable[[], object]
 
 
-def run(settings: NextItemRun) -> None:
-    """Work for each line of the standard input, and write CPU seconds and peak memory to the standard output."""
-    answer(lambda: WORKS[settings.side, settings.work](settings))
+class NextItemRun(NamedTuple):
+    """What a process does, and its size."""
+
+    work: Literal["step", "evaluate", "prepare"] = "step"
+    """A training step, ranking items for users, or preparing data."""
+    side: Literal["ours", "reference"] = "ours"
+    """This project, or the reference, whose modules are found through PYTHONPATH."""
+    time_aware: bool = False
+    """TiSASRec; otherwise SASRec."""
+    num_streams: int = 0
+    """Streams of mHC; 0 for residuals."""
+    max_length: int = 50
+    """The largest number of items of a sequence."""
+    num_sequences: int = 128
+    """Sequences of a batch, or users to rank items for."""
+    loss: Literal["bce", "cross_entropy"] = "bce"
+    """The loss of our training step; that of the reference is bce."""
+
+
+def work_of(*settings: Any) -> Work:
+    """The work of a process, given the values of a `NextItemRun`."""
+    run = NextItemRun(*settings)
+    return WORKS[run.side, run.work](run)
 
 
 # ------------------------------------------------------------------------------------------------------------------ ours

@@ -32,15 +32,15 @@ def reproduce(folder: Path, short: bool) -> sides.Reproduced:
 def plain(folder: Path) -> sides.Side:
     batch = sides.BATCH_SIZE * sides.RANKS
 
-    def train(out: Path, ranks: int, *words: str) -> Path:
-        words = ("sampler=seedable", "epochs=1", "keep_weights=true", f"batch_size={batch // ranks}", *words)
-        return sides.plain("changed_ranks", out, *words, ranks=ranks, options=sides.SHARDED)
+    def train(out: Path, ranks: int, **settings: Any) -> Path:
+        settings |= {"sampler": "seedable", "epochs": 1, "keep_weights": True, "batch_size": batch // ranks}
+        return sides.plain("changed_ranks", out, ranks, sides.SHARDED, **settings)
 
     whole = train(folder / "plain-whole", 4)
     resume, records = "", []
     for part, (ranks, last) in enumerate(zip(RANKS, CHANGES[1:], strict=True)):
         out = folder / f"plain-{part}"
-        records.append(train(out, ranks, f"last_step={last}", f"save_at=[{last}]", f"resume={resume}"))
+        records.append(train(out, ranks, last_step=last, save_at=[last], resume=resume))
         resume = str(out / f"step_{last}")
     return compared(records, whole, records[-1] / "final.safetensors", whole / "final.safetensors")
 

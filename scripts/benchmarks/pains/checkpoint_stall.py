@@ -38,10 +38,10 @@ def reproduce(folder: Path, short: bool) -> sides.Reproduced:
 
 def _one_size(folder: Path, width: int) -> dict[str, Any]:
     """The costs of a checkpoint with plain Accelerate, and with this project."""
-    start, words = launcher(1), [f"extra_width={width}", f"num_rows={NUM_ROWS}", "batch_size=16", "epochs=1"]
+    start, settings = launcher(1), {"extra_width": width, "num_rows": NUM_ROWS, "batch_size": 16, "epochs": 1}
     with tempfile.TemporaryDirectory(dir=folder) as name:
         out = Path(name)
-        usage = timed(sides.plain_command("checkpoint_stall", out, *words, f"save_at={list(SAVE_AT)}", start=start))
+        usage = timed(sides.plain_command("checkpoint_stall", out, start, save_at=SAVE_AT, **settings))
         plain = measured(out, usage["peak_mb"])
     data = sides.prepared(folder, NUM_ROWS)
     with tempfile.TemporaryDirectory(dir=folder) as name:

@@ -12,14 +12,24 @@ import tempfile
 from pathlib import Path
 from typing import Any
 
-from benchmarks.pains.settings import COMPLAINTS
-from ensemble.errors import UserError
+from benchmarks.commands import command
+from benchmarks.runs import refuse_unknown
+
+COMPLAINTS = (
+    "stateful_loader", "reshuffled_epoch", "skipped_batches", "sharded_stream", "code_on_load", "missing_processes",
+    "changed_ranks", "uneven_accumulation", "checkpoint_stall",
+)  # fmt: skip
+"""The modules of this folder, each of which reproduces one complaint."""
 
 
-def pains(only: list[str], short: bool) -> dict[str, Any]:
-    """For each complaint: its threads, both sides, whether it reproduces, and whether it is absent here."""
-    if unknown := [name for name in only if name not in COMPLAINTS]:
-        raise UserError(f"only={unknown[0]} is no complaint: choose of {', '.join(COMPLAINTS)}")
+@command
+def pains(only: tuple[str, ...] = (), short: bool = False) -> dict[str, Any]:
+    """Problems reported by users of plain Accelerate, reproduced with it and with this project; ten minutes.
+
+    only : complaints to reproduce, of those in `COMPLAINTS`; empty for all
+    short : fewer variants of the same trainings, as in CI
+    """
+    refuse_unknown("only", only, COMPLAINTS)
     results: dict[str, Any] = {}
     with tempfile.TemporaryDirectory() as folder:
         for name in only or COMPLAINTS:

@@ -37,7 +37,7 @@ def reproduce(folder: Path, short: bool) -> sides.Reproduced:
     variants, refusals = {}, []
     for number, (name, words) in enumerate(launches.items()):
         record = folder / f"plain-{number}"
-        timed(sides.plain_command("missing_processes", record, "epochs=1", "shuffle=false", start=words))
+        timed(sides.plain_command("missing_processes", record, words, epochs=1, shuffle=False))
         files = list(record.glob("steps-*"))
         size = len(rows.steps(record)[0])
         note = f"{len(files)} run{'s' * (len(files) > 1)} of 1 process with steps of {size} rows, not 16"

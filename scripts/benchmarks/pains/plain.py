@@ -15,12 +15,12 @@ from safetensors.torch import save_file
 from torch.utils.data import DataLoader
 
 from benchmarks.pains.recipe.model import Recorder, Rows, Shares
-from benchmarks.pains.settings import PainsRank
+from benchmarks.pains.sides import Plain
 
 SEED, LEARNING_RATE = 0, 1e-3
 
 
-def accelerator_of(settings: PainsRank) -> Accelerator:
+def accelerator_of(settings: Plain) -> Accelerator:
     return Accelerator(
         cpu=None if settings.complaint == "missing_processes" else True,  # it tests the launcher's own choice
         gradient_accumulation_steps=settings.accumulation,
@@ -30,7 +30,7 @@ def accelerator_of(settings: PainsRank) -> Accelerator:
     )
 
 
-def prepare(settings: PainsRank, accelerator: Accelerator, loader: Any = None) -> tuple[Any, Any, Any]:
+def prepare(settings: Plain, accelerator: Accelerator, loader: Any = None) -> tuple[Any, Any, Any]:
     """The model, the optimizer and a loader, prepared by Accelerate; `loader` replaces the map-style one."""
     rows: Any = Rows(settings.num_rows, settings.max_tokens)
     if loader is None:
@@ -41,7 +41,7 @@ def prepare(settings: PainsRank, accelerator: Accelerator, loader: Any = None) -
 
 
 def train(
-    settings: PainsRank,
+    settings: Plain,
     set_up: Callable[[Accelerator], None] = lambda accelerator: None,
     make_loader: Callable[[], Any] = lambda: None,
 ) -> None:

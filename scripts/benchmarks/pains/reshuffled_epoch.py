@@ -16,5 +16,5 @@ def reproduce(folder: Path, short: bool) -> sides.Reproduced:
     variants = resumes(folder, "one_process", at=(FIRST,) if short else (FIRST, SECOND), ranks=1)
     if not short:
         variants |= resumes(folder, "two_processes", at=(FIRST, SECOND))
-        variants |= resumes(folder, "seedable_sampler", "sampler=seedable", at=(FIRST, SECOND))
+        variants |= resumes(folder, "seedable_sampler", at=(FIRST, SECOND), sampler="seedable")
     return variants, sides.interrupted_here(folder, FIRST if short else SECOND)

@@ -59,8 +59,8 @@ def rank(settings: Any) -> None:
 def reproduce(folder: Path, short: bool) -> sides.Reproduced:
     variants = {}
     for variant in ("split_by_datasets",) if short else ("split_by_datasets", "split_by_user", "not_split"):
-        words = (f"variant={variant}", "epochs=1", f"num_rows={NUM_ROWS}")
-        variants[variant] = counted(sides.plain("sharded_stream", folder / variant, *words))
+        record = sides.plain("sharded_stream", folder / variant, variant=variant, epochs=1, num_rows=NUM_ROWS)
+        variants[variant] = counted(record)
     data = sides.prepared(folder.parent, NUM_ROWS)
     return variants, counted(sides.here(data, folder / "here", max_epochs=1))
 

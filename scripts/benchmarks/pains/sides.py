@@ -1,17 +1,18 @@
 """Launching both sides of a complaint, plain Accelerate and this project, and their results."""
 
 import dataclasses
+import importlib
 import os
 import subprocess
 from collections.abc import Sequence
 from pathlib import Path
-from typing import Any
+from typing import Any, Literal
 
 from benchmarks.pains import rows
 from benchmarks.pains.recipe.prepare import NAME, prepare
 from benchmarks.pains.recipe.settings import PrepareConfig
 from benchmarks.runs import launcher
-from benchmarks.timing import ROOT, SCRIPTS, timed
+from benchmarks.timing import ROOT, SCRIPTS, call, timed
 from ensemble import folders
 
 NUM_ROWS, BATCH_SIZE, RANKS, EPOCHS = 192, 8, 2, 2
@@ -58,15 +59,54 @@ Reproduced = tuple[dict[str, Side], Side] | tuple[dict[str, Side], Side, dict[st
 """Plain Accelerate by variant, the first one as in the threads; this project; and further entries of the JSON file."""
 
 
-def plain_command(complaint: str, folder: Path, *words: str, start: Sequence[str | Path]) -> list[Any]:
-    script = [SCRIPTS / "benchmark.py", "pains-rank", f"complaint={complaint}", f"out={folder}"]
-    return recorded([*start, *script, *words], folder)
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class Plain:
+    """What a process of plain Accelerate does."""
+
+    complaint: str
+    out: str
+    """The folder for checkpoints, the record and other results."""
+    resume: str = ""
+    """A checkpoint of Accelerate, in a folder step_NUMBER, to resume from."""
+    variant: str = ""
+    """The variant of the complaint, if it has several."""
+    sampler: Literal["default", "seedable", "stateful"] = "default"
+    """How the DataLoader is resumed: skip_first_batches without or with a seedable sampler, or a stateful loader."""
+    shuffle: bool = True
+    num_rows: int = NUM_ROWS
+    max_tokens: int = 1
+    """The largest number of tokens of a row; the smallest is 1."""
+    batch_size: int = BATCH_SIZE
+    """Rows in a batch of one process."""
+    accumulation: int = 1
+    """Batches of a process in one optimizer step."""
+    epochs: int = EPOCHS
+    save_at: tuple[int, ...] = ()
+    """Steps after which a checkpoint is saved."""
+    last_step: int = 0
+    """The step to end after; 0 for the last of `epochs`."""
+    keep_weights: bool = False
+    """Write the final weights to `out`/final.safetensors."""
+    extra_width: int = 0
+    """As `recipe.extra_width`."""
 
 
-def plain(complaint: str, folder: Path, *words: str, ranks: int = RANKS, options: Sequence[str | Path] = ()) -> Path:
-    """Launch plain Accelerate with `options` of the launcher and settings `words`; returns `folder`, with the record."""
+def rank(settings: dict[str, Any]) -> None:
+    """A process of plain Accelerate: the function `rank` of the complaint's module, or the training of plain.py."""
+    run = Plain(**settings)
+    module = importlib.import_module(f"benchmarks.pains.{run.complaint}")
+    (module.rank if hasattr(module, "rank") else importlib.import_module("benchmarks.pains.plain").train)(run)
+
+
+def plain_command(complaint: str, folder: Path, start: Sequence[str | Path], **settings: Any) -> list[Any]:
+    words = call(rank, {"complaint": complaint, "out": str(folder), **settings}, out=Path(os.devnull))
+    return recorded([*start, *words], folder)
+
+
+def plain(complaint: str, folder: Path, ranks: int = RANKS, options: Sequence[str | Path] = (), **settings: Any) -> Path:
+    """Launch plain Accelerate with `options` of the launcher and settings of `Plain`; returns `folder`, with the record."""
     folder.mkdir(exist_ok=True)
-    timed(plain_command(complaint, folder, *words, start=[*launcher(ranks), *options]))
+    timed(plain_command(complaint, folder, [*launcher(ranks), *options], **settings))
     return folder
 
 

@@ -71,11 +71,11 @@ def reproduce(folder: Path, short: bool) -> sides.Reproduced:
     expected = [dict.fromkeys(range(begin, begin + BATCH_SIZE), 1 / BATCH_SIZE) for begin in begins]
     variants = {}
     for variant in ("map_style",) if short else ("map_style", "iterable"):
-        words = (f"variant={variant}", f"num_rows={num_rows}", f"batch_size={BATCH_SIZE}", "shuffle=false")
-        record = sides.plain("skipped_batches", folder / variant, *words, ranks=1)
+        settings: dict[str, Any] = {"num_rows": num_rows, "batch_size": BATCH_SIZE, "shuffle": False}
+        record = sides.plain("skipped_batches", folder / variant, ranks=1, variant=variant, **settings)
         variants[variant] = sides.compared(record, expected, f"{num_skipped:,} batches skipped")
     if not short:
-        scored = sides.plain("skipped_batches", folder / "scores", "variant=scores")
+        scored = sides.plain("skipped_batches", folder / "scores", variant="scores")
         twice = json.loads((scored / "twice.json").read_text(encoding="utf-8"))
         note = f"rows that gather_for_metrics returns twice after a skip; without one {twice['whole']}"
         variants["scores"] = sides.Side(wrong_rows=twice["resumed"], rows=NUM_SCORED, note=note)

@@ -5,6 +5,7 @@ and in the second epoch.
 """
 
 from pathlib import Path
+from typing import Any
 
 from benchmarks.pains import rows, sides
 
@@ -14,19 +15,21 @@ FIRST, SECOND = 5, 17
 
 
 def reproduce(folder: Path, short: bool) -> sides.Reproduced:
-    variants = resumes(folder, "in_order", "sampler=stateful", "shuffle=false", at=(FIRST,))
+    variants = resumes(folder, "in_order", at=(FIRST,), sampler="stateful", shuffle=False)
     if not short:
-        variants |= resumes(folder, "shuffled", "sampler=stateful", at=(FIRST, SECOND))
+        variants |= resumes(folder, "shuffled", at=(FIRST, SECOND), sampler="stateful")
     return variants, sides.interrupted_here(folder, FIRST)
 
 
-def resumes(folder: Path, name: str, *words: str, at: tuple[int, ...], ranks: int = sides.RANKS) -> dict[str, sides.Side]:
+def resumes(
+    folder: Path, name: str, at: tuple[int, ...], ranks: int = sides.RANKS, **settings: Any
+) -> dict[str, sides.Side]:
     """An uninterrupted run, and a resume from each of the steps `at`, compared with the rest of that run."""
-    words = (*words, f"batch_size={sides.BATCH_SIZE * sides.RANKS // ranks}")
-    whole = sides.plain("stateful_loader", folder / name, *words, f"save_at={list(at)}", ranks=ranks)
+    settings = {"ranks": ranks, "batch_size": sides.BATCH_SIZE * sides.RANKS // ranks, **settings}
+    whole = sides.plain("stateful_loader", folder / name, save_at=at, **settings)
     results = {}
     for step in at:
-        resume = f"resume={whole / f'step_{step}'}"
-        after = sides.plain("stateful_loader", folder / f"{name}-{step}", *words, resume, ranks=ranks)
+        resume = str(whole / f"step_{step}")
+        after = sides.plain("stateful_loader", folder / f"{name}-{step}", resume=resume, **settings)
         results[f"{name}, resumed at step {step}"] = sides.compared(after, rows.steps(whole)[step:])
     return results

@@ -48,10 +48,12 @@ def rank(settings: Any) -> None:
 
 
 def reproduce(folder: Path, short: bool) -> sides.Reproduced:
-    words = (f"num_rows={NUM_ROWS}", f"max_tokens={MAX_TOKENS}", f"batch_size={BATCH_SIZE}", f"accumulation={ACCUMULATION}")
+    sizes: dict[str, Any] = {"num_rows": NUM_ROWS, "max_tokens": MAX_TOKENS, "batch_size": BATCH_SIZE}
     variants = {}
     for variant in ("accumulate",) if short else ("accumulate", "summed"):
-        record = sides.plain("uneven_accumulation", folder / variant, *words, f"variant={variant}", "epochs=1")
+        record = sides.plain(
+            "uneven_accumulation", folder / variant, variant=variant, epochs=1, accumulation=ACCUMULATION, **sizes
+        )
         variants[variant] = weighed(record)
     data = sides.prepared(folder.parent, NUM_ROWS, MAX_TOKENS)
     size = BATCH_SIZE * ACCUMULATION * sides.RANKS

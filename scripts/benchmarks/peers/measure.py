@@ -12,7 +12,6 @@ it fails with pandas 3. Our side does not see the folder.
 """
 
 import importlib.metadata
-import statistics
 import sys
 import tempfile
 from collections.abc import Mapping
@@ -21,12 +20,13 @@ from typing import Any
 
 import numpy as np
 
-from benchmarks.data.measure import in_own_process, market, market_parquet
+from benchmarks.commands import command
+from benchmarks.data import market, market_parquet
 from benchmarks.next_item import data as next_item_data
-from benchmarks.peers.run import BATCH, NUM_ROWS
+from benchmarks.peers.run import BATCH, NUM_ROWS, work_of
 from benchmarks.process_tree import OPENMP
-from benchmarks.runs import enough
-from benchmarks.timing import SCRIPTS, script, timed
+from benchmarks.runs import enough, in_turn
+from benchmarks.timing import SCRIPTS, called, script, timed
 from benchmarks.turns import compared, worker
 from ensemble import folders
 from ensemble.errors import UserError
@@ -36,15 +36,26 @@ LOADERS = ("torch", "torch_whole_batches", "datasets", "datasets_whole_batches",
 PLAIN_JOB = SCRIPTS / "benchmarks" / "peers" / "plain_job.py"
 
 
-def peers_loop(rounds: int, packages: str) -> dict[str, Any]:
-    """CPU seconds of a training step on one rank, without the start and the first steps."""
+@command
+def peers_loop(rounds: int = 5, packages: str = "") -> dict[str, Any]:
+    """CPU time of a training step: our loop beside Lightning Fabric, Accelerate as in its examples, and plain PyTorch.
+
+    On one rank, without the start and the first steps.
+
+    rounds : measurements of this project, each between two of the other one
+    packages : a folder with the other libraries: see benchmarks/peers/measure.py
+    """
     others = {f"{model}_{loop}": f"{model}_ours" for model in ("mlp", "transformer") for loop in LOOPS}
     with tempfile.TemporaryDirectory() as scratch:
         return _beside("loop", others, rounds, packages, ("lightning-fabric", "accelerate", "torch"), Path(scratch))
 
 
-def peers_loader(rounds: int, packages: str) -> dict[str, Any]:
-    """CPU seconds of `NUM_ROWS` shuffled rows of 33 numbers in batches of `BATCH`."""
+@command
+def peers_loader(rounds: int = 5, packages: str = "") -> dict[str, Any]:
+    """CPU time of an epoch of shuffled batches: our Feed beside PyTorch, `datasets`, torchdata and grain.
+
+    rounds, packages : as in `peers_loop`
+    """
     others = dict.fromkeys(LOADERS, "ours")
     names = ("torch", "datasets", "torchdata", "grain")
     with tempfile.TemporaryDirectory() as scratch:
@@ -55,8 +66,15 @@ def peers_loader(rounds: int, packages: str) -> dict[str, Any]:
     return {"rows": NUM_ROWS, "batch_size": BATCH, **results}
 
 
-def peers_next_item(rounds: int, packages: str, num_users: int) -> dict[str, Any]:
-    """CPU seconds and memory of SASRec: a step on 128 sequences of up to 200 items, and ranking all items for 512 users."""
+@command
+def peers_next_item(rounds: int = 5, packages: str = "", num_users: int = 6040) -> dict[str, Any]:
+    """CPU time and memory of a training step and of ranking all items: next_item beside RecBole and RecTools.
+
+    SASRec: a step on 128 sequences of up to 200 items, and ranking all items for 512 users.
+
+    rounds, packages : as in `peers_loop`
+    num_users : users of the generated data, as in MovieLens 1M; the number of items is in proportion
+    """
     others = {f"{work}_{side}": f"{work}_ours" for work in ("step", "rank") for side in ("recbole", "rectools")}
     with tempfile.TemporaryDirectory() as scratch:
         folder = Path(scratch) / "movielens"
@@ -68,10 +86,15 @@ def peers_next_item(rounds: int, packages: str, num_users: int) -> dict[str, Any
     return {"users": num_users, "items": num_items, "interactions": int(lengths.sum()), **results}
 
 
-def peers_panel(rounds: int, num_reviews: int, num_products: int) -> dict[str, Any]:
-    """CPU seconds and memory from a Parquet file of reviews to a Parquet file of the panel."""
+@command
+def peers_panel(rounds: int = 5, num_reviews: int = 1_000_000, num_products: int = 100_000) -> dict[str, Any]:
+    """CPU time and memory of the basic columns of the weekly panel, from Parquet to Parquet: ours beside pandas.
+
+    rounds : panels of ours, each between two of pandas
+    num_reviews, num_products : of the generated market
+    """
     with tempfile.TemporaryDirectory() as scratch:
-        in_own_process(market_parquet, Path(scratch), num_reviews, num_products)
+        called(market_parquet, scratch, num_reviews, num_products)
         results = _beside("panel", {"pandas": "ours"}, rounds, "", ("pandas", "polars"), Path(scratch))
     return {"reviews": num_reviews, "products": num_products, **results}
 
@@ -89,36 +112,43 @@ def _beside(
         )
     results: dict[str, Any] = {}
     for other, ours in others.items():
-        words = [["peers-run", f"folder={folder}", f"work={area}.{side}"] for side in (other, ours)]
-        with worker(words[0], folder, *paths) as first, worker(words[1], folder) as second:
+        with (
+            worker(work_of, area, other, str(folder), folder=folder, modules="".join(paths)) as first,
+            worker(work_of, area, ours, str(folder), folder=folder) as second,
+        ):
             results[other] = compared(first, second, rounds, warm_up=True)
         print(f"{other}: {results[other]}", flush=True)
     return {"threads": 1, "peers": {name: found[name] for name in distributions}, "comparisons": results}
 
 
-def peers_job(rounds: int, num_reviews: int, num_products: int) -> dict[str, Any]:
-    """The generated market, from raw files to scores, by scripts/fit.py and by plain_job.py, on all cores.
+@command
+def peers_job(rounds: int = 2, num_reviews: int = 200_000, num_products: int = 3000) -> dict[str, Any]:
+    """The job of `make demo` by scripts/fit.py, and by a plain script, on all cores: seconds, lines, average precision.
 
     The plain script gets the dates of our splits, so that both score the same rows.
+
+    rounds : runs of each, alternately
+    num_reviews, num_products : of the generated market
     """
-    enough(rounds, 1, what="a median")
+    enough(rounds, 1, what="a measurement")
     with tempfile.TemporaryDirectory() as scratch:
         folder = Path(scratch)
-        reviews, products = in_own_process(market, folder / "raw", num_reviews, num_products, True)
+        reviews, products = called(market, f"{scratch}/raw", num_reviews, num_products)
         fit = ("--recipe", "hot_sellers", f"source=[{reviews}]", f"metadata=[{products}]", "time_limit=0", "overwrite=true")
-        runs: dict[str, list[dict[str, float]]] = {"ours": [], "plain": []}
-        for number in range(rounds):
-            runs["ours"].append(timed([*OPENMP, *script("fit", *fit, f"out={folder / 'ours'}")]))
+
+        def plain() -> dict[str, float]:
             splits = folders.read_manifest(folder / "ours" / "prepared")["splits"]
             dates = [splits[name]["first_week"] for name in ("validation", "blend", "test")]
-            runs["plain"].append(timed([*OPENMP, sys.executable, PLAIN_JOB, reviews, products, folder / "plain", *dates]))
-            print(f"round {number + 1}: {[(name, each[-1]) for name, each in runs.items()]}", flush=True)
+            return timed([*OPENMP, sys.executable, PLAIN_JOB, reviews, products, folder / "plain", *dates])
+
+        def ours() -> dict[str, float]:
+            return timed([*OPENMP, *script("fit", *fit, f"out={folder / 'ours'}")])
+
+        runs = in_turn({"ours": ours, "plain": plain}, rounds)
         scores = {"plain": folders.read_json(folder / "plain" / "scores.json"), "ours": _our_scores(folder / "ours")}
     lines = len(PLAIN_JOB.read_text(encoding="utf-8").splitlines())
     return {
         "reviews": num_reviews, "products": num_products, "lines_of_plain_script": lines, "runs": runs,
-        "median_wall_s": {name: statistics.median(run["wall_s"] for run in each) for name, each in runs.items()},
-        "median_cpu_s": {name: statistics.median(run["cpu_s"] for run in each) for name, each in runs.items()},
         "test": scores,
     }  # fmt: skip
 

@@ -1,6 +1,6 @@
-"""One process of the benchmarks of measure.py: each side of each comparison, with the calls of the library's documentation.
+"""The work of a process (turns.py): each side of each comparison, with the calls of the library's documentation.
 
-It works once for each line of its input (turns.py). Data are in memory before the first line, except for the panel.
+Data are in memory before it works, except for the panel.
 """
 
 import itertools
@@ -13,10 +13,6 @@ from typing import Any
 
 import numpy as np
 
-from benchmarks.peers.settings import PeersRun
-from benchmarks.timing import cpu_seconds
-from benchmarks.turns import answer
-
 NUM_ROWS, BATCH = 64 * 1024, 256
 NUM_SEQUENCES, MAX_LENGTH, NUM_USERS = 128, 200, 512
 WIDTH, NUM_LAYERS, NUM_HEADS, DROPOUT, LEARNING_RATE = 50, 2, 1, 0.2, 1e-3
@@ -26,16 +22,9 @@ USERS_AT_ONCE = 256
 Work = Callable[[], object]
 
 
-def run(settings: PeersRun) -> None:
-    """Work for each line of the standard input, and write CPU seconds and peak memory to the standard output."""
-    area, side = settings.work.split(".")
-    answer(lambda: WORKS[area](side, Path(settings.folder)), _own_cost if area == "loop" else cpu_seconds)
-
-
-def _own_cost(work: Work) -> float:
-    cost = work()
-    assert isinstance(cost, float)
-    return cost
+def work_of(area: str, side: str, folder: str) -> Work:
+    """The work of a side of a comparison, in a folder of data."""
+    return WORKS[area](side, Path(folder))
 
 
 # ------------------------------------------------------------------------------------------------------------------ loop
@@ -48,7 +37,7 @@ def loop(name: str, folder: Path) -> Work:
     import torch
     from accelerate import Accelerator
 
-    from benchmarks.overhead import measure as overhead
+    from benchmarks import overhead
     from ensemble.neural.settings import TrainConfig
 
     torch.set_num_threads(1)
@@ -79,7 +68,7 @@ def _start(recipe: Any, config: Any) -> tuple[Any, Any, Any, Any]:
     """Model, optimizer, schedule and batches of the other loops, as those of `overhead.plain`."""
     import torch
 
-    from benchmarks.overhead import measure as overhead
+    from benchmarks import overhead
 
     rows = recipe.rows("train")
     model, optimizer, schedule = overhead.start(recipe, config)
@@ -271,16 +260,14 @@ def next_item(name: str, folder: Path) -> Work:
     """A training step, or the ranking of all new items for some users: WORK_SIDE."""
     import torch
 
-    from benchmarks.next_item.run import WORKS as THOSE_OF_NEXT_ITEM
-    from benchmarks.next_item.settings import NextItemRun
+    from benchmarks.next_item.run import NextItemRun, work_of
 
     torch.set_num_threads(1)
     torch.manual_seed(0)
     work, side = name.split("_")
     if side == "ours":
         kind, number = ("step", NUM_SEQUENCES) if work == "step" else ("evaluate", NUM_USERS)
-        settings = NextItemRun(work=kind, max_length=MAX_LENGTH, num_sequences=number)  # type: ignore[arg-type]
-        return THOSE_OF_NEXT_ITEM["ours", kind](settings)
+        return work_of(*NextItemRun(work=kind, max_length=MAX_LENGTH, num_sequences=number))  # type: ignore[arg-type]
     users = _sequences(folder)
     make = {"recbole": _recbole, "rectools": _rectools}[side]
     return make(users, max(map(max, users)), work)
@@ -404,13 +391,12 @@ def _rectools(users: list[np.ndarray], num_items: int, work: str) -> Work:
 
 
 def panel(side: str, folder: Path) -> Work:
-    """Reviews to the basic columns of the panel, both Parquet files: see `benchmarks.data.run`."""
-    from benchmarks.data.run import run as basic_panel
-    from benchmarks.data.settings import BasicPanel
+    """Reviews to the basic columns of the panel, both Parquet files."""
+    from benchmarks.data import basic_panel
 
     source, out = folder / "reviews.parquet", folder / f"{side}.parquet"
     if side == "ours":
-        return partial(basic_panel, BasicPanel(source=str(source), out=str(out)))
+        return partial(basic_panel, str(source), str(out))
     return partial(pandas_panel, source, out)
 
 

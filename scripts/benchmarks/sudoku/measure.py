@@ -5,7 +5,6 @@ python scripts/benchmark.py sudoku_table
 """
 
 import os
-import resource
 import statistics
 import sys
 import tempfile
@@ -17,12 +16,10 @@ from typing import Any
 import numpy as np
 import torch
 
+from benchmarks.commands import command
 from benchmarks.runs import spread
 from benchmarks.sudoku import plain
-from benchmarks.sudoku.selection import sudoku_selection
-from benchmarks.sudoku.throughput import sudoku_throughput
-from benchmarks.sudoku.training import sudoku_9x9, sudoku_demo
-from benchmarks.timing import cpu_seconds, script, timed
+from benchmarks.timing import call, cpu_seconds, memory_mb, timed
 from ensemble.data.census import Census
 from ensemble.errors import UserError
 from ensemble.neural.optimizers import SparseSignSGD
@@ -32,10 +29,7 @@ from ensemble.recipes.sudoku.layers import PuzzleEmbedding
 from ensemble.recipes.sudoku.orbits import canonical_forms
 from ensemble.recipes.sudoku.symmetry import symmetries_of
 
-__all__ = ["sudoku_9x9", "sudoku_data", "sudoku_demo", "sudoku_selection", "sudoku_table", "sudoku_throughput"]
 GENERATED = {
-    "4 minimal": (4, 0, 20_000, 500),
-    "6 minimal": (6, 0, 5_000, 200),
     "6 with 18 clues": (6, 18, 20_000, 300),
     "9 with 40 clues": (9, 40, 4_000, 60),
     "9 with 32 clues": (9, 32, 4_000, 60),
@@ -51,8 +45,15 @@ Work = Callable[[int], object]
 """Work on a number of puzzles, given the number of the round."""
 
 
-def sudoku_data(rounds: int, clues_17: str) -> dict[str, Any]:
-    """Puzzles per CPU second, the ratio to plain Python of each round, and seconds of the first puzzles of a process."""
+@command
+def sudoku_data(rounds: int = 5, clues_17: str = "") -> dict[str, Any]:
+    """Puzzles generated, solved, compared and transformed per CPU second, on one thread; two minutes.
+
+    Also the ratio to plain Python of each round, and seconds of the first puzzles of a process.
+
+    rounds : measurements of this project, each followed by one of plain Python
+    clues_17 : a file of 9 × 9 puzzles with 17 clues, one on each line, such as G. Royle's list; empty to leave them out
+    """
     generated = {}
     for name, (side, clues, num_ours, num_plain) in GENERATED.items():
         board = board_of(side)
@@ -61,9 +62,9 @@ def sudoku_data(rounds: int, clues_17: str) -> dict[str, Any]:
         print(f"generate {name}: {generated[name]}", flush=True)
     for name, (side, clues, count) in GENERATED_ONCE.items():
         generated[name] = _rates(1, _generator(board_of(side), clues, count), count)
-    nine, six = board_of(9), board_of(6)
-    minimal = _generate(nine, 0, 2_000)
-    solved = {"9 minimal": _solving(rounds, nine, minimal[0], 40)}
+    nine = board_of(9)
+    boards, solutions = _generate(nine, 0, 2_000)
+    solved = {"9 minimal": _solving(rounds, nine, boards, 40)}
     if clues_17:
         given = readers.read([Path(clues_17)], nine, Census()).puzzles
         if ((given > 0).sum(axis=1) != 17).any():
@@ -71,27 +72,31 @@ def sudoku_data(rounds: int, clues_17: str) -> dict[str, Any]:
         drawn = given[np.random.default_rng(0).permutation(len(given))[:5_000]]
         solved["9 with 17 clues"] = _solving(rounds, nine, drawn, NUM_17_PLAIN)
     print(f"solve: {solved}", flush=True)
-    forms, images = {}, {}
-    for name, board, (boards, solutions) in (("6", six, _generate(six, 18, 5_000)), ("9", nine, minimal)):
-        canonical_forms(board, boards[:1], solutions[:1], 1)  # compiles
-        forms[name] = _rates(rounds, partial(_canonical_forms, board, boards, solutions), len(boards))
-        images[name] = _rates(rounds, partial(_transform, board, boards[:BATCH]), BATCHES * BATCH)
+    canonical_forms(nine, boards[:1], solutions[:1], 1)  # compiles
+    forms = _rates(rounds, lambda number: canonical_forms(nine, boards, solutions, 1), len(boards))
+    images = _rates(rounds, partial(_transform, nine, boards[:BATCH]), BATCHES * BATCH)
     return {
         "rounds": rounds,
         "generate": generated,
         "solve": solved,
-        "canonical_forms": forms,
-        "symmetric_images": images,
+        "canonical_forms": {"9": forms},
+        "symmetric_images": {"9": images},
         "first_puzzles": _first_puzzles(),
     }
 
 
-def sudoku_table(num_rows: int, width: int, batch_size: int, steps: int) -> dict[str, Any]:
-    """Size of the table in MB, peak memory of the process before and after training, and CPU milliseconds of a step."""
+@command
+def sudoku_table(num_rows: int = 10_000_000, width: int = 128, batch_size: int = 768, steps: int = 100) -> dict[str, Any]:
+    """Steps of SparseSignSGD on a large table: CPU time and memory; it takes 5 GB.
+
+    num_rows, width : of the table
+    batch_size : rows drawn at random in each step
+    steps : steps to train
+    """
     torch.set_num_threads(1)
     embedding = PuzzleEmbedding(num_rows, width)
     torch.nn.init.ones_(embedding.table)  # otherwise the system has not allocated the memory yet
-    before = _peak_mb()
+    before = round(memory_mb(), 1)
     optimizer = SparseSignSGD([embedding.table], lr=0.01, weight_decay=0.1)
     generator, seconds, used = torch.Generator().manual_seed(0), [], set()
 
@@ -110,14 +115,10 @@ def sudoku_table(num_rows: int, width: int, batch_size: int, steps: int) -> dict
     return {
         "table_mb": round(embedding.table.nbytes / 1e6),
         "peak_mb_before_the_first_step": before,
-        "peak_mb": _peak_mb(),
+        "peak_mb": round(memory_mb(), 1),
         "rows_trained": num_changed,
         "cpu_ms_a_step": round(1e3 * statistics.median(seconds), 2),
     }
-
-
-def _peak_mb() -> float:
-    return round(resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 1e3, 1)
 
 
 def _compared(rounds: int, ours: Work, num_ours: int, reference: Work, num_reference: int) -> dict[str, Any]:
@@ -164,10 +165,6 @@ def _solving(rounds: int, board: Board, given: np.ndarray, num_plain: int) -> di
     return _compared(rounds, ours, len(given), reference, num_plain)
 
 
-def _canonical_forms(board: Board, boards: np.ndarray, solutions: np.ndarray, number: int) -> None:
-    canonical_forms(board, boards, solutions, 1)
-
-
 def _transform(board: Board, batch: np.ndarray, number: int) -> None:
     for epoch in range(BATCHES):
         symmetries_of(board, number, epoch, np.arange(len(batch))).apply(batch)
@@ -177,5 +174,5 @@ def _first_puzzles() -> dict[str, dict[str, float]]:
     """Seconds of a process that generates a few puzzles, first without compiled code in the cache, then with it."""
     with tempfile.TemporaryDirectory() as cache:
         environment = ["env", f"NUMBA_CACHE_DIR={cache}", f"PYTHONPATH={os.pathsep.join(sys.path[1:])}"]
-        command = [*environment, *script("benchmark", "sudoku-compile")]
-        return {name: timed(command) for name in ("compiled", "from_the_cache")}
+        words = [*environment, sys.executable, *call(plain.first_puzzles, out=Path(cache) / "none")]
+        return {name: timed(words) for name in ("compiled", "from_the_cache")}

@@ -87,3 +87,15 @@ def generate(board: Board, count: int, clues: int, seed: int) -> list[list[int]]
         if left == clues or not clues:
             puzzles.append(puzzle)
     return puzzles
+
+
+def first_puzzles() -> None:
+    """Generate a few puzzles, solve them, and compute their canonical forms: a process of `sudoku_data`."""
+    from ensemble.recipes.sudoku import puzzles
+    from ensemble.recipes.sudoku.boards import board_of
+    from ensemble.recipes.sudoku.orbits import canonical_forms
+
+    board = board_of(6)
+    boards, solutions = puzzles.generate(board, seed=0, first=0, count=10, clues=18, threads=1)
+    puzzles.solve(board, boards, 1)
+    canonical_forms(board, boards, solutions, 1)

@@ -14,14 +14,13 @@ import copy
 import dataclasses
 import time
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import torch
 import torch.nn.functional as F
 from torch import nn
 
-from benchmarks.sudoku.settings import SudokuPrototype
-from ensemble import folders
 from ensemble.arrow import Column, open_table
 from ensemble.neural.optimizers import AdamATan2
 from ensemble.recipes.sudoku.boards import board_of
@@ -158,20 +157,20 @@ def advance(model: Prototype, carry: Carry, data: Data, step: int) -> tuple[torc
     return losses(digits, halting, solution), Carry(puzzle, solution, high.detach(), low.detach(), steps, halted)
 
 
-def train(settings: SudokuPrototype) -> None:
-    """Train for some CPU seconds; write the shares of validation puzzles solved after them, and that of test puzzles.
+def train(folder: Path, seed: int, total_s: float = 400.0, every_s: float = 25.0) -> dict[str, Any]:
+    """Train for some CPU seconds, imports included; the shares of validation puzzles solved after them, and of test puzzles.
 
-    Evaluations do not count, in favour of the prototype.
+    Evaluations, one after every `every_s` CPU seconds, do not count, in favour of the prototype.
     """
     torch.set_num_threads(1)
-    torch.manual_seed(settings.seed)
-    data, model = Data(Path(settings.data), settings.seed), Prototype()
+    torch.manual_seed(seed)
+    data, model = Data(folder, seed), Prototype()
     optimizer, average = AdamATan2(model.parameters(), RATE, weight_decay=WEIGHT_DECAY), copy.deepcopy(model)
     blank, latent = torch.zeros(BATCH, CELLS, dtype=torch.int64), torch.zeros(BATCH, CELLS, WIDTH)
     carry = Carry(blank, blank, latent, latent, torch.zeros(BATCH, dtype=torch.int64), torch.ones(BATCH, dtype=torch.bool))
     step, not_counted, validation = 0, 0.0, data.split("validation")
     curve: list[list[float]] = []
-    while len(curve) * settings.every_cpu_s < settings.cpu_s:
+    while len(curve) * every_s < total_s:
         loss, carry = advance(model, carry, data, step)
         loss.backward()
         optimizer.step()
@@ -180,9 +179,9 @@ def train(settings: SudokuPrototype) -> None:
         with torch.no_grad():
             torch._foreach_lerp_(list(average.parameters()), list(model.parameters()), 1 - AVERAGE)
         cpu_s = time.process_time() - not_counted
-        if cpu_s >= settings.every_cpu_s * (len(curve) + 1):
+        if cpu_s >= every_s * (len(curve) + 1):
             curve.append([round(cpu_s, 2), exact(average, *validation)])
             not_counted = time.process_time() - cpu_s
             print(f"step {step}: {curve[-1]}", flush=True)
     scores = {"exact": exact(average, *data.split("test"))}
-    folders.write_json(Path(settings.out), {"cpu_s": curve[-1][0], "steps": step, "curve": curve, **scores})
+    return {"cpu_s": curve[-1][0], "steps": step, "curve": curve, **scores}

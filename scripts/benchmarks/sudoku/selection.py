@@ -14,6 +14,7 @@ import numpy as np
 import torch
 from accelerate import Accelerator
 
+from benchmarks.commands import command
 from benchmarks.sudoku.training import SUDOKU
 from ensemble.neural.predict import NeuralMember
 from ensemble.recipes.sudoku import inference
@@ -31,8 +32,12 @@ Candidates = tuple[torch.Tensor, torch.Tensor]
 """Probabilities (B, N, cells, side) and logits of halting (B, N) of N candidates for each of B puzzles."""
 
 
-def sudoku_selection(epochs: int) -> dict[str, Any]:
-    """CPU seconds of each training; for each set of candidates the share of puzzles solved, by the way to combine them."""
+@command
+def sudoku_selection(epochs: int = 4) -> dict[str, Any]:
+    """Latent starts, symmetries and several networks, compared at equal cost; three CPU minutes.
+
+    epochs : epochs of the network that is trained alone; few, so that some puzzles are not solved
+    """
     torch.set_num_threads(1)
     trainings: dict[str, tuple[float, list[str]]] = {
         "whole": (epochs, []),

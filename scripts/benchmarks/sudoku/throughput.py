@@ -25,6 +25,7 @@ import numpy as np
 import torch
 import torch.nn.functional as F
 
+from benchmarks.commands import command
 from benchmarks.runs import alternately, by_neighbours, enough
 from benchmarks.timing import cpu_seconds
 from ensemble.errors import UserError
@@ -60,8 +61,18 @@ Step = Callable[[], float]
 """Makes one training step, and returns the mean loss of the puzzles."""
 
 
-def sudoku_throughput(hrm: str, trm: str, widths: tuple[int, ...], batch_size: int, rounds: int) -> dict[str, Any]:
-    """For each reference and width: puzzles per CPU second of both, the ratio, and the largest difference of losses."""
+@command
+def sudoku_throughput(
+    hrm: str = "", trm: str = "", widths: tuple[int, ...] = (64, 128, 256), batch_size: int = 128, rounds: int = 3
+) -> dict[str, Any]:
+    """Training steps, alternately with those of the reference models, on one thread; ten CPU minutes.
+
+    hrm : a folder with the source of sapientinc/HRM; empty to leave it out
+    trm : a folder with the source of SamsungSAILMontreal/TinyRecursiveModels; empty to leave it out
+    widths : widths of the latent states; multiples of 32, the width of a head
+    batch_size : puzzles in a step
+    rounds : measured steps of this project; the reference has one more
+    """
     folder_of = {name: folder for name, folder in (("hrm", hrm), ("trm", trm)) if folder}
     if not folder_of:
         raise UserError("hrm= and trm= are both empty: give the folder of at least one reference")

@@ -8,15 +8,15 @@ import contextlib
 import json
 import statistics
 import tempfile
-import threading
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
 import psutil
 
-from benchmarks.runs import Commands
-from benchmarks.timing import ONE_THREAD, script, timed
+from benchmarks.commands import command
+from benchmarks.runs import Commands, picture_of
+from benchmarks.timing import called, meanwhile
 from ensemble import folders
 
 SUDOKU = Commands("sudoku")
@@ -44,11 +44,16 @@ SELECTIONS = {"mean": "mean", "vote": "vote", "first": "first to halt"}
 """Settings of examine.py: which 4 candidates a network has, and how they are combined."""
 
 
-def sudoku_demo(seeds: int, prototypes: int, picture: str) -> dict[str, Any]:
-    """For each network and seed the scores on test, the CPU seconds and the learning curve; candidates of the first TRM.
+@command
+def sudoku_demo(seeds: int = 3, prototypes: int = 1, picture: str = "slurm/results/sudoku_demo.png") -> dict[str, Any]:
+    """The preset sudoku_demo and the research prototype, trained in turn and tested; 18 CPU minutes.
 
-    A curve is a list of CPU seconds since the start of the process and the share of validation puzzles solved. Networks take
-    turns, and each is trained alone.
+    Also the candidates of the first TRM. A curve is a list of CPU seconds since the start of the process and the share of
+    validation puzzles solved.
+
+    seeds : trainings of TRM; the other variants have one each
+    prototypes : trainings of the prototype, each before one of TRM
+    picture : the file for a picture of the learning curves; empty for none
     """
     counts = {"prototype": prototypes, "trm": seeds, "hrm": 1, "direct": 1}
     results: dict[str, Any] = {name: {} for name in counts}
@@ -58,7 +63,7 @@ def sudoku_demo(seeds: int, prototypes: int, picture: str) -> dict[str, Any]:
         for seed in range(max(counts.values())):
             for name in [name for name, count in counts.items() if seed < count]:
                 member = Path(scratch) / f"{name}_{seed}"
-                trained = _prototype(member, data, seed) if name == "prototype" else _trained(member, data, seed, name)
+                trained = called(prototype, str(data), seed) if name == "prototype" else _trained(member, data, seed, name)
                 results[name][str(seed)] = trained
                 print(f"{name} {seed}: {trained}", flush=True)
         joined = {
@@ -77,32 +82,25 @@ def sudoku_demo(seeds: int, prototypes: int, picture: str) -> dict[str, Any]:
     return {"settings": list(DATA), **results, "trm_exact_mean": statistics.mean(exact), "joined": joined}
 
 
-def _prototype(out: Path, data: Path, seed: int) -> dict[str, Any]:
-    words = script("benchmark", "sudoku-prototype", f"data={data}", f"out={out}", f"seed={seed}")
-    timed([*ONE_THREAD, *words])
-    results: dict[str, Any] = folders.read_json(out)
-    return results
+def prototype(data: str, seed: int) -> dict[str, Any]:
+    """A training of the prototype, in a process of its own."""
+    from benchmarks.sudoku import prototype
+
+    return prototype.train(Path(data), seed)
 
 
 def _trained(member: Path, data: Path, seed: int, name: str) -> dict[str, Any]:
     """A training, during which a thread reads the CPU seconds of the process whenever there is a new validation score."""
     curve: list[list[float]] = []
-    done = threading.Event()
 
-    def watch() -> None:
-        while not done.wait(PAUSE_S):
-            for process in psutil.Process().children():
-                with contextlib.suppress(psutil.Error):  # it has just ended
-                    used = process.cpu_times()
-                    curve.extend([round(used.user + used.system, 2), exact] for exact in _validation(member)[len(curve) :])
+    def sample() -> None:
+        for process in psutil.Process().children():
+            with contextlib.suppress(psutil.Error):  # it has just ended
+                used = process.cpu_times()
+                curve.extend([round(used.user + used.system, 2), exact] for exact in _validation(member)[len(curve) :])
 
-    watcher = threading.Thread(target=watch)
-    watcher.start()
-    try:
+    with meanwhile(sample, PAUSE_S):
         cpu_s = SUDOKU.train("sudoku_demo", data, member, f"seed={seed}", *CURVE, *VARIANTS[name])["cpu_s"]
-    finally:
-        done.set()
-        watcher.join()
     curve.extend([cpu_s, exact] for exact in _validation(member)[len(curve) :])
     return {"cpu_s": cpu_s, "curve": curve, **_scores(member, data)}
 
@@ -126,24 +124,18 @@ Curve = tuple[str, str, list[list[float]]]
 
 def draw(curves: Sequence[Curve], x_label: str, file: Path) -> None:
     """Draw learning curves; those with the same label have one entry in the legend."""
-    import matplotlib
-
-    matplotlib.use("Agg")
-    import matplotlib.pyplot as plt
-
-    figure, axes = plt.subplots(figsize=(7, 4), layout="constrained")
-    labelled: set[str] = set()
-    for label, colour, (cost, solved) in curves:
-        axes.plot(cost, solved, "o-", color=colour, markersize=3, linewidth=1, label=None if label in labelled else label)
-        labelled.add(label)
-    axes.set_xlabel(x_label)
-    axes.set_ylabel("validation puzzles solved")
-    axes.set_ylim(-0.03, 1.03)
-    axes.spines[["top", "right"]].set_visible(False)
-    axes.legend(frameon=False, loc="best")
-    file.parent.mkdir(parents=True, exist_ok=True)
-    figure.savefig(file, dpi=120)
-    plt.close(figure)
+    with picture_of(file, figsize=(7, 4)) as axes:
+        labelled: set[str] = set()
+        for label, colour, (cost, solved) in curves:
+            axes.plot(
+                cost, solved, "o-", color=colour, markersize=3, linewidth=1, label=None if label in labelled else label
+            )
+            labelled.add(label)
+        axes.set_xlabel(x_label)
+        axes.set_ylabel("validation puzzles solved")
+        axes.set_ylim(-0.03, 1.03)
+        axes.spines[["top", "right"]].set_visible(False)
+        axes.legend(frameon=False, loc="best")
 
 
 def curves_9x9(results: dict[str, Any]) -> list[Curve]:
@@ -156,10 +148,21 @@ def curves_9x9(results: dict[str, Any]) -> list[Curve]:
     return curves
 
 
-def sudoku_9x9(folder: str, clues: tuple[int, ...], training: tuple[str, ...], picture: str) -> dict[str, Any]:
-    """For each number of clues the scores on test, CPU seconds, and the validation scores during training.
+@command
+def sudoku_9x9(
+    folder: str = "runs/sudoku_9x9",
+    clues: tuple[int, ...] = (45, 36, 30),
+    training: tuple[str, ...] = (),
+    picture: str = "slurm/results/sudoku_9x9.png",
+) -> dict[str, Any]:
+    """The preset sudoku_9x9_cpu, trained and tested for several numbers of clues, on one thread.
 
     An interrupted training in `folder` continues, by `--resume auto`; a finished one is not repeated. `cpu_s` is the sum.
+
+    folder : for data and trainings
+    clues : numbers of given digits of a puzzle, one training for each
+    training : settings of scripts/train.py over the preset, such as [max_epochs=4]
+    picture : the file for a picture of the learning curves; empty for none
     """
     Path(folder).mkdir(parents=True, exist_ok=True)
     results = {}

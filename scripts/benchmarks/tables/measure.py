@@ -8,15 +8,16 @@ whole process. On a machine with other load, give AutoGluon more wall time by `r
 CPU seconds of each method. No setting of the project is chosen by these scores.
 """
 
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 
+from benchmarks.commands import command
 from benchmarks.runs import enough, refuse_unknown
 from benchmarks.tables import comparison, data, runners
 from benchmarks.tables.foreign_run import LIGHTGBM
-from benchmarks.tables.settings import Tables
 from ensemble.errors import UserError
 
 ENDED = "ended with"
@@ -25,31 +26,54 @@ COSTS = ("fit_s", "fit_cpu_s", "predict_s", "peak_mb", "disk_mb")
 SCORES = ("loss", "accuracy", "roc_auc")
 
 
-def tables(**arguments: Any) -> dict[str, Any]:
-    """For each table the scores and costs of each method, and for each rival our wins and losses.
+@command
+def tables(
+    tables: str = "../shared/data/tables",
+    python: str = ".venv-autogluon/bin/python",
+    folder: str = "runs/tables",
+    names: tuple[str, ...] = (),
+    methods: tuple[str, ...] = ("ours", "good_quality", "best_quality", "lightgbm"),
+    time_limit: float = 60.0,
+    rivals_time_limit: float = 0.0,
+    seeds: int = 3,
+    again: tuple[str, ...] = (),
+) -> dict[str, Any]:
+    """`scripts/fit.py`, AutoGluon and plain LightGBM on eleven public tables; hours without cached results.
 
-    The arguments are those of `Tables`. Raises `UserError` for unknown names, a missing table, and without AutoGluon.
+    Raises `UserError` for unknown names, a missing table, and without AutoGluon.
+
+    tables : the folder of the tables, NAME.csv.gz or NAME.csv; ensemble/recipes/table/README.md lists their origins
+    python : the interpreter that has AutoGluon; `make bench-tables` installs it
+    folder : for the split tables and the results; stored results are not measured again
+    names : the tables to measure; empty for all
+    methods : ours, presets of AutoGluon, lightgbm. A preset with the suffix _by_time validates in blocks of time, on tables
+        with a time; one with _date_parts gets hours and other parts of dates, on tables with dates
+    time_limit : seconds for a fit
+    rivals_time_limit : seconds for a fit of AutoGluon; 0 for `time_limit`. Give more on a machine with other load
+    seeds : each method is fitted with the seeds 0, 1, …; lightgbm with 0 only, since its defaults are not random
+    again : methods whose cached results are measured again, as in 'again=[ours]'
     """
-    settings = Tables(**arguments)
-    enough(settings.seeds, 1, "seeds", "a result")
-    selected = data.chosen(settings.names)
-    refuse_unknown("methods", settings.methods, runners.METHODS)
-    refuse_unknown("again", settings.again, runners.METHODS)
-    if set(settings.methods) - set(UNLIMITED) and not Path(settings.python).exists():
-        raise UserError(f"there is no {settings.python}: `make bench-tables` installs AutoGluon there")
+    enough(seeds, 1, "seeds", "a result")
+    selected = data.chosen(names)
+    refuse_unknown("methods", methods, runners.METHODS)
+    refuse_unknown("again", again, runners.METHODS)
+    if set(methods) - set(UNLIMITED) and not Path(python).exists():
+        raise UserError(f"there is no {python}: `make bench-tables` installs AutoGluon there")
     for name in selected:
-        data.source_files(settings.tables, name)
-    rivals_limit = settings.rivals_time_limit or settings.time_limit
+        data.source_files(tables, name)
+    rivals_limit = rivals_time_limit or time_limit
+    limits = {method: time_limit if method in UNLIMITED else rivals_limit for method in methods}
     results: dict[str, Any] = {}
     failed: dict[str, str] = {}
     for name in selected:
         print(name, flush=True)
-        results[name], failed_here = _one_table(name, settings, rivals_limit)
+        facts = data.write(name, tables, Path(folder) / name)
+        results[name], failed_here = _one_table(name, facts, Path(folder), python, limits, seeds, again)
         failed |= {f"{name} {which}": why for which, why in failed_here.items()}
     return {
-        "time_limit_s": settings.time_limit,
+        "time_limit_s": time_limit,
         "rivals_time_limit_s": rivals_limit,
-        "seeds": settings.seeds,
+        "seeds": seeds,
         "bootstrap_draws": comparison.NUM_DRAWS,
         "tables": results,
         "against": against(results),
@@ -57,17 +81,21 @@ def tables(**arguments: Any) -> dict[str, Any]:
     }
 
 
-tables_300 = tables
 UNLIMITED = (runners.OURS, LIGHTGBM)
 """Methods that get `time_limit`, which plain LightGBM ignores."""
 
 
-def _one_table(name: str, settings: Tables, rivals_limit: float) -> tuple[dict[str, Any], dict[str, str]]:
-    """The results of a table, and the errors of methods that failed on it."""
+def _one_table(
+    name: str,
+    facts: dict[str, Any],
+    folder: Path,
+    python: str,
+    limits: dict[str, float],
+    seeds: int,
+    again: Sequence[str],
+) -> tuple[dict[str, Any], dict[str, str]]:
+    """The results of a table by methods with time `limits`, and the errors of methods that failed on it."""
     table = data.TABLES[name]
-    folder = Path(settings.folder)
-    facts = data.write(name, settings.tables, folder / name)
-    limits = {method: settings.time_limit if method in UNLIMITED else rivals_limit for method in settings.methods}
     used: dict[str, dict[str, Any]] = {}
     losses: dict[str, list[np.ndarray]] = {}
     failed: dict[str, str] = {}
@@ -75,11 +103,9 @@ def _one_table(name: str, settings: Tables, rivals_limit: float) -> tuple[dict[s
         if not runners.fits(method, table):
             continue
         by_seed, row_losses = [], []
-        for seed in range(1 if method == LIGHTGBM else settings.seeds):
+        for seed in range(1 if method == LIGHTGBM else seeds):
             try:
-                costs, file = runners.result(
-                    method, name, facts, folder, settings.python, seed, limit_s, method in settings.again
-                )
+                costs, file = runners.result(method, name, facts, folder, python, seed, limit_s, method in again)
             except UserError as error:
                 failed[f"{method} seed {seed}"] = str(error)[max(0, str(error).find(ENDED)) :]
                 print(f"  {method} failed with seed {seed}: {error}", flush=True)

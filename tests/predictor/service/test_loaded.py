@@ -1,6 +1,7 @@
 """The loaded ensemble: the same forecast as from files, each member read once, and no pickle ever."""
 
 import json
+import os
 import pickle
 import shutil
 import warnings
@@ -13,6 +14,7 @@ import pytest
 
 from ensemble import folders
 from ensemble.errors import Failure, UserError
+from ensemble.predictor import new_data
 from ensemble.predictor.loaded import Predictor
 from ensemble.recipes.hot_sellers import requests
 
@@ -58,6 +60,42 @@ def test_the_forecast_is_that_of_the_files(predictor: Predictor, fitted: Path, r
     assert request.products
     forecast = predictor.predict(requests.review_table(request.reviews), requests.product_table(request.products))
     assert forecast.equals(pq.read_table(fitted / "ensemble/forecast.parquet"), check_metadata=True)
+
+
+@pytest.mark.parametrize(
+    ("file", "old", "new"),
+    [
+        ("ensemble/ensemble.json", b"0.", b"1."),
+        ("ensemble/like.json", b'"prepared data"', b'"Prepared data"'),
+        ("members/xgboost/summary.json", b"1", b"2"),
+        ("members/transformer/config.json", b"1", b"2"),
+        ("members/transformer/best/model.safetensors", b"\x00", b"\x01"),
+    ],
+)
+def test_an_edit_that_keeps_size_and_time_is_found(
+    file: str, old: bytes, new: bytes, copied: Path, raw_market: tuple[Path, Path], tmp_path: Path
+) -> None:
+    """A forecast would be by other weights or another model than those that were scored, after an edit or a bad disk."""
+    path, (reviews, products) = copied / file, raw_market
+    before = path.stat()
+    with path.open("r+b") as stream:
+        stream.seek(stream.read().rindex(old))
+        stream.write(new)
+    os.utime(path, ns=(before.st_atime_ns, before.st_mtime_ns))
+    after = path.stat()
+    assert (after.st_ino, after.st_size, after.st_mtime_ns) == (before.st_ino, before.st_size, before.st_mtime_ns)
+    with pytest.raises(UserError, match=rf"{path.name} was changed after it was written"):
+        Predictor.load(copied / "ensemble", threads=1)
+    with pytest.raises(UserError, match=rf"{path.name} was changed after it was written"):
+        new_data.predict(copied / "ensemble", (str(reviews),), (str(products),), tmp_path / "new", {})
+    assert not (tmp_path / "new").exists()
+
+
+def test_the_number_of_threads_is_printed_once(fitted: Path, capfd: pytest.CaptureFixture[str]) -> None:
+    """A service would print the same lines and warnings for each of its tree members."""
+    with Predictor.load(fitted / "ensemble", threads=2):
+        pass
+    assert capfd.readouterr().err.count("OMP_NUM_THREADS=2 ") == 1
 
 
 def test_members_are_read_once(fitted: Path, request_rows: Any, tmp_path: Path) -> None:

@@ -6,6 +6,10 @@ from pathlib import Path
 import numpy as np
 import polars as pl
 import pytest
+import written_tables
+from hypothesis import Phase, given, settings
+from hypothesis import strategies as st
+from written_tables import in_a_unit, pieces, times_ms, write_one
 
 from ensemble.data.census import Census
 from ensemble.errors import UserError
@@ -265,3 +269,36 @@ def test_the_published_counts_of_beauty() -> None:
     assert formats == ["gaps"]
     assert (events.height, events["user"].n_unique(), events["item"].n_unique()) == (198_502, 22_363, 12_101)
     assert interactions.core(events, 5).height == 198_502
+
+
+NUM_EVENTS = 60
+
+
+@settings(max_examples=25, phases=(Phase.generate,))
+@given(data=st.data())
+def test_events_are_read_as_written(data: st.DataObject, tmp_path_factory: pytest.TempPathFactory) -> None:
+    """A user, an item or a time would be another one in one format than in another, or in two files than in one."""
+    generator = np.random.default_rng(data.draw(st.integers(0, 99)))
+    name = (written_tables.TEXTS | written_tables.DIGITS).filter(lambda text: ":" not in text)
+    names = data.draw(st.lists(name, min_size=2, max_size=9))
+    frame = pl.DataFrame(
+        {
+            "user_id": generator.choice(np.array(names, object), NUM_EVENTS),
+            "parent_asin": generator.choice(np.array(names, object), NUM_EVENTS),
+            "rating": [1.0, 4.5, 5.0] * (NUM_EVENTS // 3),
+            "timestamp": times_ms(generator, NUM_EVENTS),
+        },
+        schema={"user_id": pl.String, "parent_asin": pl.String, "rating": pl.Float64, "timestamp": pl.Int64},
+    )
+    folder, census, files = tmp_path_factory.mktemp("events"), Census(), []
+    for begin, end in pieces(data, NUM_EVENTS):
+        piece = frame[begin:end]
+        if data.draw(st.booleans()):
+            files.append(folder / f"{begin}.dat")
+            lines = (f"{user}::{item}::{rating}::{time / 1000}\n" for user, item, rating, time in piece.iter_rows())
+            files[-1].write_text("".join(lines), "utf-8")
+        else:
+            files.append(write_one(data, in_a_unit(data, piece, "timestamp"), folder / str(begin)))
+    events, _ = interactions.read(files, "auto", {}, census)
+    assert events.rows() == frame.select("user_id", "parent_asin", "timestamp").rows()
+    assert (census.rows_read, census.rows_kept) == (NUM_EVENTS, NUM_EVENTS)

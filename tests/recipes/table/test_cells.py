@@ -1,10 +1,9 @@
 """What a cell holds: ids as they were written, numbers, truth values, dates and texts, decided once over all files."""
 
-import csv
 import datetime
-import io
 import json
-from collections.abc import Callable, Sequence
+import re
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
@@ -15,6 +14,7 @@ import pyarrow.parquet as pq
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from written_tables import DIGITS, FORMATS, TEXTS, pieces, write_one
 
 from ensemble.arrow import open_table
 from ensemble.data.census import Census
@@ -193,6 +193,25 @@ def test_texts_that_count_as_missing_are_counted(tmp_path: Path) -> None:
     column = read_cells(tmp_path, ["1", "NA", "?", "4", "NA"])
     assert column.values.to_list() == [1, None, None, 4, None]
     assert column.notes == ("the column 'x' has 3 cells that count as empty: 'NA' (2), '?' (1)",)
+
+
+@pytest.mark.parametrize("form", sorted(FORMATS))
+@pytest.mark.parametrize("values", [[1, -999, 3], [1.5, -999.0, 2.5]])
+def test_a_number_that_marks_missing_values_counts_in_every_format(form: str, values: list[float], tmp_path: Path) -> None:
+    """-999 of a Parquet file or a DataFrame would be learned as a value, though missing= names it, and new rows lack it."""
+    frame = pl.DataFrame({"x": values, "word": ["u", "-999", "v"]})
+    (tmp_path / "a").write_bytes(FORMATS[form](frame))
+    (tmp_path / "b").write_bytes(FORMATS["csv"](frame))
+    rules = PrepareConfig(missing=("-999",))
+    for files in (["a"], ["a", "b"]):
+        table = sources.read([tmp_path / name for name in files], Census())
+        expected = [values[0], None, values[2]] * len(files)
+        for column in (cells.read(table, "x", rules), cells.read_as(table, "x", "number", "", rules)):
+            assert column.values.to_list() == expected
+            assert not len(column.bad)
+        assert cells.read(table, "word", rules).values.to_list() == ["u", None, "v"] * len(files)
+    (note,) = cells.read(sources.read([tmp_path / "a"], Census()), "x", rules).notes
+    assert re.fullmatch(r"the column 'x' has 1 cells that count as empty: '-999(\.0)?' \(1\)", note)
 
 
 def test_two_columns_of_parquet_without_a_name_are_refused(tmp_path: Path) -> None:
@@ -398,43 +417,7 @@ def test_quotes_and_semicolons(tmp_path: Path, content: str, expected: list[str]
 
 # -- as they went in, whatever the format ------------------------------------------------------------------------------
 
-NO_CELL = '\0\t\r\n"\x1c\x1d\x1e\x85\u2028\u2029'
-"""What a field of a tab-separated file cannot hold."""
-TEXTS = st.text(st.characters(exclude_categories=("Cs",), exclude_characters=NO_CELL), min_size=1)
-DIGITS = st.from_regex(r"[0-9]{1,20}", fullmatch=True)
 NUMBERS = st.floats(allow_nan=False, allow_infinity=False, width=32)
-
-
-def as_csv(frame: pl.DataFrame) -> bytes:
-    stream = io.StringIO(newline="")
-    writer = csv.writer(stream, lineterminator="\n")
-    writer.writerow(frame.columns)
-    writer.writerows(["" if value is None else value for value in row] for row in frame.iter_rows())
-    return stream.getvalue().encode()
-
-
-def as_tsv(frame: pl.DataFrame) -> bytes:
-    lines = [frame.columns, *(["" if value is None else str(value) for value in row] for row in frame.iter_rows())]
-    return "".join("\t".join(line) + "\n" for line in lines).encode()
-
-
-def as_json_lines(frame: pl.DataFrame) -> bytes:
-    rows = ({name: value for name, value in row.items() if value is not None} for row in frame.iter_rows(named=True))
-    return "".join(json.dumps(row) + "\n" for row in rows).encode()
-
-
-def as_parquet(frame: pl.DataFrame) -> bytes:
-    stream = io.BytesIO()
-    frame.write_parquet(stream)
-    return stream.getvalue()
-
-
-FORMATS: dict[str, Callable[[pl.DataFrame], bytes]] = {
-    "csv": as_csv,
-    "tsv": as_tsv,
-    "jsonl": as_json_lines,
-    "parquet": as_parquet,
-}
 
 
 @pytest.mark.hypothesis
@@ -456,12 +439,8 @@ def test_values_are_read_as_written(data: st.DataObject, tmp_path_factory: pytes
         },
         schema={"id": pl.String, "group": pl.String, "number": pl.Float64, "word": pl.String, "y": pl.String},
     )
-    cuts = sorted(data.draw(st.lists(st.integers(1, NUM_ROWS - 1), max_size=2, unique=True)))
-    folder, files = tmp_path_factory.mktemp("cells"), []
-    for number, (begin, end) in enumerate(zip([0, *cuts], [*cuts, NUM_ROWS], strict=True)):
-        form = data.draw(st.sampled_from(sorted(FORMATS)))
-        files.append(folder / f"{number}.{form}")
-        files[-1].write_bytes(FORMATS[form](frame[begin:end]))
+    folder = tmp_path_factory.mktemp("cells")
+    files = [write_one(data, frame[begin:end], folder / str(begin)) for begin, end in pieces(data, NUM_ROWS)]
     about = table.prepare(
         PrepareConfig(out=str(folder / "out"), source=tuple(map(str, files)), target="y", id="id", group="group")
     )

@@ -125,6 +125,7 @@ def test_texts_stay_texts(tmp_path: Path) -> None:
         ((DAY,), (MONTH, DAY), [JANUARY_31, FEBRUARY_1] * 2),
         ((ISO,), (DAY, OPEN), [JANUARY_31, FEBRUARY_1, FEBRUARY_1]),
         ((ISO,), (DAY, ["20240131"]), [JANUARY_31, FEBRUARY_1, JANUARY_31]),
+        ((ISO,), (["2024-01-31", "20240131"],), [JANUARY_31, None]),
         ((ISO,), (ISO, OPEN), "in b.csv, written as day/month/year or as month/day/year, and training had neither"),
         ((DAY, MONTH), (OPEN,), "or as month/day/year; other files have both orders"),
         ((DAY,), (MONTH, OPEN), "in b.csv, written as day/month/year or as month/day/year; other files have both orders"),

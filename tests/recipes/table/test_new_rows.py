@@ -104,6 +104,15 @@ def encoded(people: pl.DataFrame, folder: Path, tmp_path: Path, frame: pl.DataFr
     return rows, about
 
 
+def test_a_message_shows_the_beginning_of_a_long_cell(people: pl.DataFrame, folder: Path, tmp_path: Path) -> None:
+    """An answer of the service would repeat a cell of a megabyte, and its log too."""
+    long = pl.lit("9" * 100_000)
+    new = people.tail(NUM_NEW).with_columns(city=long, age=pl.when(pl.int_range(NUM_NEW) < 9).then(long).otherwise(31))
+    _, about = encoded(people, folder, tmp_path, new)
+    assert sum("999…'" in note for note in about["notes"]) == 2
+    assert max(map(len, about["notes"])) < 500
+
+
 @pytest.mark.parametrize(
     ("change", "column", "empty", "sentence"),
     [

@@ -303,6 +303,7 @@ def test_bad_lines_are_counted_and_named(people: pl.DataFrame, tmp_path: Path, c
         ({"target": "incme"}, "target=incme: the table has no such column; did you mean 'income'?"),
         ({"target": "income", "time": "joind"}, "time=joind: the table has no such column; did you mean 'joined'?"),
         ({"target": "income", "drop": ("xyz",)}, "drop=xyz: the table has no such column; it has who, age"),
+        ({"target": "income", "drop": ("age,city",)}, "drop=age,city: the table has no such column; write a list as drop=["),
         ({"target": "income", "group": "income"}, "group=income is the target too: name another column"),
         ({"target": "one"}, "target=one is 'x' in every row, so there is nothing to learn"),
         ({"target": "note"}, "target=note has 400 different texts, more than 100 classes"),
@@ -363,6 +364,19 @@ def test_a_class_that_train_lacks_is_refused(people: pl.DataFrame, tmp_path: Pat
     frame = people.with_columns(tier=pl.when(pl.col("joined") > "2020-10-20").then(pl.lit("new")).otherwise("tier"))
     with pytest.raises(UserError, match=r"the train split has no row with tier=new: .* or merge it with another class"):
         prepare(tmp_path, frame, target="tier", time="joined", test=0.2)
+
+
+def test_what_looks_like_a_slip_is_pointed_out(people: pl.DataFrame, tmp_path: Path) -> None:
+    """Answers of one meaning would be two classes, or a misspelt mark of missing values be learned, without a word."""
+    loud = pl.when(pl.col("age") % 2 == 0).then(pl.col("rich").str.to_uppercase()).otherwise("rich")
+    about = prepare(tmp_path, people.with_columns(rich=loud), target="rich", missing=("Bonn", "Köln,Ulm"))
+    assert (
+        "the classes 'NO', 'YES', 'no', 'yes' of rich differ only in upper and lower case: are they different?"
+        in (about["notes"])
+    )
+    assert "missing= names 'Köln,Ulm', in no cell of a feature; a list is [NA,none]" in about["notes"]
+    about = prepare(tmp_path, people, target="tier", missing=("Bonn",), overwrite=True)
+    assert not [note for note in about["notes"] if "classes" in note or "missing=" in note]
 
 
 def test_the_source_is_never_replaced(people: pl.DataFrame, tmp_path: Path) -> None:

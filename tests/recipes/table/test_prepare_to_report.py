@@ -13,7 +13,7 @@ import numpy as np
 import polars as pl
 import pyarrow.parquet as pq
 import pytest
-from scripts_run import fork, run
+from scripts_run import fork, forked, run
 
 from ensemble import configuration, folders, predictions
 from ensemble.pipeline import settings
@@ -102,6 +102,29 @@ CASES = {
     "multiclass": ("target=tier", "drop=[income,rich,grade]", "group=household", "num_folds=3", "test=0.2"),
     "ranking": ("target=grade", "task=ranking", "id=who", "drop=[income,rich,tier]", "group=household", "num_folds=3"),
 }
+
+
+def test_a_file_of_the_user_is_not_replaced(table: Path, tmp_path: Path) -> None:
+    """out=precious.csv of a command whose other settings are right would replace a table."""
+    folder = tmp_path / "run"
+    chain(folder, table, *CASES["regression"], num_rounds=10)
+    one_model = ("library=lightgbm", "num_rounds=5", "refit=true", "num_refits=1", "threads=1")
+    fork("train_trees", *one_model, f"data={folder}/data", f"out={folder}/one")
+    written = {"report": f"{folder}/report.html", "export_model": f"{folder}/member.onnx"}
+    words = {
+        "report": (f"predictions={folder}/predictions", f"data={folder}/data", f"ensemble={folder}/ensemble"),
+        "export_model": (f"member={folder}/one", f"data={folder}/data"),
+    }
+    precious = tmp_path / "precious.csv"
+    for script, what in (("report", "report"), ("export_model", "ONNX file")):
+        precious.write_bytes(b"1,2\n" * 100_000)
+        done = forked(script, *words[script], f"out={precious}")
+        sentence = f"error: {precious} exists and is no {what} that this project wrote, so it is not replaced: "
+        assert (done.returncode, done.stderr.splitlines()[-1].startswith(sentence)) == (2, True), done.stderr
+        assert precious.read_bytes() == b"1,2\n" * 100_000
+        fork(script, *words[script], f"out={written[script]}")
+        fork(script, *words[script], f"out={written[script]}")  # the project's own file is replaced
+    assert sorted(path.name for path in tmp_path.iterdir()) == ["precious.csv", "run"]
 
 
 @pytest.mark.parametrize("kind", CASES)

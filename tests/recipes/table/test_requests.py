@@ -6,6 +6,7 @@ from pathlib import Path
 from typing import Any
 
 import fits
+import numpy as np
 import polars as pl
 import pytest
 from fastapi.testclient import TestClient
@@ -97,6 +98,11 @@ def test_a_mistake_in_python_names_no_file_of_ours(tmp_path: Path) -> None:
     """The sentence would begin with the name of a temporary file, or a pipe stay open."""
     with pytest.raises(UserError, match=r"^there is no setting 'tarket'; did you mean 'target'"):
         Predictor.fit(pl.DataFrame({"x": [1, 2]}), out=tmp_path / "out", tarket="y")
+    with pytest.raises(UserError, match="seed=-1 is impossible"):  # a number of NumPy is one
+        Predictor.fit(pl.DataFrame({"x": [1, 2]}), out=tmp_path / "out", target="x", seed=np.int64(-1))
+    with pytest.raises(UserError, match="is no setting: give a text, a number, true or false, or a list of them") as caught:
+        Predictor.fit(pl.DataFrame({"x": [1, 2]}), out=tmp_path / "out", target=pl.Series([1, 2]))
+    assert "\n" not in str(caught.value)
 
 
 def test_the_service_answers_as_a_file_of_the_rows(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

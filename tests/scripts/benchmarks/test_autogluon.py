@@ -10,7 +10,7 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
-from benchmarks.autogluon import measure as autogluon
+from benchmarks import autogluon
 
 from ensemble import folders
 from ensemble.arrow import open_table

@@ -1,13 +1,32 @@
-"""The benchmarks of the user's commands: seeds, sets, and figures from their runs."""
+"""The commands of benchmark.py; and the benchmarks of the user's commands: seeds, sets, and figures from their runs."""
 
+import importlib
+import inspect
+import re
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
 import pytest
-from benchmarks.demo import measure as commands
+from benchmarks import commands as of_benchmark
+from benchmarks import demo as commands
 
 from ensemble.errors import UserError
+
+
+@pytest.mark.parametrize("name", of_benchmark.known())
+def test_every_setting_of_a_benchmark_is_described(name: str) -> None:
+    """--help would not describe a setting, or a command be missing since its source is written in another way."""
+    measure = getattr(importlib.import_module(of_benchmark.known()[name].module), name)
+    described = re.findall(r"^(\w+(?:, \w+)*) : ", inspect.getdoc(measure) or "", re.MULTILINE)
+    assert [one for names in described for one in names.split(", ")] == [*inspect.signature(measure).parameters]
+
+
+def test_all_marked_functions_are_commands() -> None:
+    """A benchmark could not be called."""
+    files = of_benchmark.FOLDER.rglob("*.py")
+    num_marked = sum(file.read_text(encoding="utf-8").count("\n@command\n") for file in files)
+    assert len(of_benchmark.known()) == num_marked > 30
 
 
 def pipeline_result(base_rate: float, ensemble: float, xgboost: float, lightgbm: float) -> dict[str, Any]:

@@ -5,7 +5,7 @@ import sys
 from pathlib import Path
 
 import pytest
-from benchmarks.counts import measure
+from benchmarks import counts as measure
 
 from ensemble import folders
 

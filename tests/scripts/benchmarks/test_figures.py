@@ -5,7 +5,7 @@ import subprocess
 from pathlib import Path
 
 import pytest
-from benchmarks.figures import run as figures
+from benchmarks import figures
 
 from ensemble.errors import UserError
 

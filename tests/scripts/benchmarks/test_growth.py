@@ -3,7 +3,7 @@
 from pathlib import Path
 
 import pytest
-from benchmarks.growth import measure as growth
+from benchmarks import growth
 
 from ensemble.errors import UserError
 
@@ -21,7 +21,6 @@ def test_exponents_are_slopes_of_all_points(monkeypatch: pytest.MonkeyPatch) -> 
         "cpu_s_exponent": 1.5,
         "peak_mb_exponent": 0.0,
     }
-    assert results["next_item"]["items"]["SASRec, step"]["cpu_s_exponent"] > 0
 
 
 @pytest.mark.parametrize(("axis", "size", "works"), [("rows", 2000, 3), ("parameters", 16, 1), ("ranks", 2, 1)])

@@ -8,12 +8,11 @@ import numpy as np
 import pytest
 from benchmarks import turns
 from benchmarks.next_item import data as next_item_data
+from benchmarks.next_item import growth as next_item_growth
 from benchmarks.next_item import measure as next_item
 from benchmarks.next_item import run as next_item_run
-from benchmarks.next_item.settings import NextItemRun
-from benchmarks.next_item_growth import measure as next_item_growth
+from benchmarks.next_item.run import NextItemRun, work_of
 
-from ensemble import configuration
 from ensemble.arrow import open_table
 from ensemble.errors import UserError
 from ensemble.recipes.next_item import training as recipes
@@ -97,7 +96,7 @@ def at_work(folder: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
 def test_each_piece_of_work_runs(side: str, work: str, time_aware: bool) -> None:
     """After a change of the recipe, the figures of the README could not be measured again."""
     settings = NextItemRun(side=side, work=work, time_aware=time_aware, max_length=6, num_sequences=10)  # type: ignore[arg-type]
-    next_item_run.WORKS[side, work](settings)()
+    work_of(*settings)()
 
 
 @pytest.mark.usefixtures("at_work")
@@ -161,8 +160,8 @@ def test_processes_answer_whatever_the_reference_prints(
 def test_the_error_of_a_process_is_repeated(tmp_path: Path) -> None:
     """There would be a traceback of the JSON parser instead of the error."""
     with (
-        turns.worker(["next-item-run", "work=prepare"], tmp_path) as work,
-        pytest.raises(UserError, match=r"work=prepare ended with 2: .*data/pairs\.txt"),
+        turns.worker(work_of, "prepare", folder=tmp_path) as work,
+        pytest.raises(UserError, match=r"work_of\('prepare',\) ended with 2: .*data/pairs\.txt"),
     ):
         work()
 
@@ -173,10 +172,9 @@ def test_each_axis_measures_work_that_exists(axis: str, tmp_path: Path, monkeypa
     """After minutes a process would not understand its settings."""
     monkeypatch.setattr(next_item_growth, "ITEMS_SEQUENCES", 8)
     names = set()
-    for name, words, data in next_item_growth._works(axis, [20], tmp_path / axis):
-        settings = configuration.load(NextItemRun, None, words)
+    for name, run, data in next_item_growth._works(axis, [20], tmp_path / axis):
         monkeypatch.chdir(data)
-        next_item_run.WORKS["ours", settings.work](settings)()
+        work_of(*run)()
         names.add(name)
     assert len(names) == {"length": 8, "items": 2, "users": 1}[axis]
 
@@ -201,10 +199,10 @@ def test_mistakes_are_refused_before_anything_is_measured(tmp_path: Path) -> Non
     """After ten minutes there would be a traceback."""
     for settings, sentence in (
         ({"rounds": 1}, "rounds=1 is impossible: for quartiles it must be 2 or more"),
-        ({"parts": ("steps",)}, "parts=steps is unknown: there are sasrec_step, tisasrec_step, evaluate, prepare"),
+        ({"parts": ("steps",)}, "there is no 'steps', there are sasrec_step, tisasrec_step, evaluate, prepare"),
         ({"tisasrec": str(tmp_path)}, "holds no model.py and utils.py"),
     ):
         with pytest.raises(UserError, match=sentence):
             next_item.next_item(**settings)
-    with pytest.raises(UserError, match="axes=depth is unknown"):
+    with pytest.raises(UserError, match="there is no 'depth', there are length, items, users"):
         next_item_growth.next_item_growth(axes=("depth",))

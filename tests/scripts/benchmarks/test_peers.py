@@ -5,8 +5,8 @@ from pathlib import Path
 import polars as pl
 import pytest
 import torch
-from benchmarks.data.measure import market_parquet
-from benchmarks.overhead import measure as overhead
+from benchmarks import overhead
+from benchmarks.data import market_parquet
 from benchmarks.peers import measure, plain_job, run
 
 from ensemble.errors import UserError
@@ -17,7 +17,7 @@ from ensemble.recipes.hot_sellers.settings import PrepareConfig
 
 def test_pandas_computes_the_same_panel(tmp_path: Path) -> None:
     """The reference would be slower or faster because it computes something else."""
-    market_parquet(tmp_path, 8000, 300)
+    market_parquet(str(tmp_path), 8000, 300)
     panels = []
     for side in ("ours", "pandas"):
         run.panel(side, tmp_path)()

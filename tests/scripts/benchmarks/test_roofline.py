@@ -6,7 +6,7 @@ import sys
 from pathlib import Path
 
 import pytest
-from benchmarks.roofline import measure
+from benchmarks import roofline
 
 from ensemble.errors import UserError
 
@@ -31,11 +31,11 @@ def test_a_step_is_divided_and_counted(tmp_path: Path) -> None:
 def test_names_are_checked_before_anything_is_trained(tmp_path: Path) -> None:
     """Minutes would pass before a misspelt recipe is noticed."""
     with pytest.raises(UserError, match="there is no 'sudoko'"):
-        measure.roofline(recipes=("sudoko",), folder=str(tmp_path))
+        roofline.roofline(recipes=("sudoko",), folder=str(tmp_path))
 
 
 def test_without_a_gpu_there_is_one_sentence(monkeypatch: pytest.MonkeyPatch) -> None:
     """Figures of a CPU would be written as those of a GPU."""
-    monkeypatch.setattr(measure, "num_gpus", lambda: 0)
+    monkeypatch.setattr(roofline, "num_gpus", lambda: 0)
     with pytest.raises(UserError, match="no GPU on this machine"):
-        measure.gpu()
+        roofline.gpu()

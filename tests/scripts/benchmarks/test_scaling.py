@@ -12,8 +12,8 @@ from typing import Any
 
 import psutil
 import pytest
-from benchmarks.scaling import measure as scaling
-from benchmarks.scaling.measure import Launch
+from benchmarks import scaling
+from benchmarks.scaling import Launch
 from benchmarks.timing import timed
 
 from ensemble import folders

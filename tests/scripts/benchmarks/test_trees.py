@@ -4,7 +4,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from benchmarks.trees import measure as trees
+from benchmarks import trees
 
 from ensemble.errors import UserError
 
@@ -12,8 +12,8 @@ from ensemble.errors import UserError
 @pytest.fixture(scope="module")
 def data(tmp_path_factory: pytest.TempPathFactory) -> Path:
     folder = tmp_path_factory.mktemp("trees")
-    trees._write_data(folder / "data", 3000)
-    trees._write_data_to_predict(folder / "to_predict", folder / "data", 3000)
+    trees.write_data(folder / "data", 3000)
+    trees.write_data_to_predict(folder / "to_predict", folder / "data", 3000)
     return folder
 
 
@@ -21,11 +21,11 @@ def data(tmp_path_factory: pytest.TempPathFactory) -> Path:
 def test_each_kind_of_process_runs(library: str, data: Path) -> None:
     """After a change of the trees, the figures of the README could not be measured again."""
     for work in ("ours", "bare", "defaults"):
-        run = trees._run(data / "data", [f"library={library}", f"work={work}", "num_trees=2", "memory=low"])
+        run = trees._run(data / "data", library, work, "low", 2)
         assert run["wall_s"] > 0
         assert run["cpu_s"] > 0
         assert 0 < run["peak_mb"] < 500
-    run = trees._run(data / "to_predict", [f"library={library}", "work=predict", "num_trees=4"])
+    run = trees._run(data / "to_predict", library, "predict", "in_core", 4)
     assert len(run["rows_per_s"]["native"]) == len(run["rows_per_s"]["ours"]) + 1
     assert min(run["rows_per_s"]["ours"]) > 0
     assert 1 <= run["trees"] <= 4
@@ -33,15 +33,15 @@ def test_each_kind_of_process_runs(library: str, data: Path) -> None:
 
 def test_ratios_are_of_neighbours(monkeypatch: pytest.MonkeyPatch) -> None:
     """A machine that becomes slower would count as a cost of ours, or the ratio be inverted."""
-    commands: list[tuple[str, ...]] = []
+    works: list[str] = []
 
-    def run(data: Path, words: list[str]) -> dict[str, Any]:
+    def run(data: Path, library: str, work: str, *_: Any) -> dict[str, Any]:
         """Each process takes a second more than the previous one, and ours 10 % more than that."""
-        commands.append(tuple(word for word in words if not word.startswith("num_trees")))
-        if "work=predict" in words:
+        works.append(work)
+        if work == "predict":
             return {"trees": 9, "threads": 2, "rows_per_s": {"native": [100, 200, 300], "ours": [135, 225]}}
-        ours = 1.1 if "work=ours" in words else 1.0
-        return {"wall_s": 1.0, "cpu_s": (9 + len(commands)) * ours, "peak_mb": 50 * ours}
+        ours = 1.1 if work == "ours" else 1.0
+        return {"wall_s": 1.0, "cpu_s": (9 + len(works)) * ours, "peak_mb": 50 * ours}
 
     monkeypatch.setattr(trees, "_run", run)
     results = trees.trees(rounds=2, num_rows=1000, num_trees=1)
@@ -52,22 +52,15 @@ def test_ratios_are_of_neighbours(monkeypatch: pytest.MonkeyPatch) -> None:
             assert results[library][memory]["peak_mb"]["median"] == pytest.approx(55)
             assert results[library][memory]["bare_peak_mb"]["median"] == 50
         assert results[library]["predict"]["by_native"]["median"] == pytest.approx(0.9)
-    works = [words[-1] for words in commands[:11]]
-    assert works == [
-        *["work=bare", "work=ours"] * 2,
-        "work=bare",
-        *["work=bare", "work=ours"] * 2,
-        "work=bare",
-        "work=predict",
-    ]
+    assert works[:11] == [*["bare", "ours"] * 2, "bare", *["bare", "ours"] * 2, "bare", "predict"]
 
 
 def test_threads_are_compared_with_the_defaults(monkeypatch: pytest.MonkeyPatch) -> None:
     """The gain would be that of other settings than OpenMP's, or of our fastest run."""
-    seconds = {"work=defaults": [30.0, 40.0, 20.0], "work=bare": [2.0, 4.0]}
+    seconds = {"defaults": [30.0, 40.0, 20.0], "bare": [2.0, 4.0]}
 
-    def run(data: Path, words: list[str]) -> dict[str, Any]:
-        return {"wall_s": left[words[-1]].pop(0)}
+    def run(data: Path, library: str, work: str, *_: Any) -> dict[str, Any]:
+        return {"wall_s": left[work].pop(0)}
 
     for library in trees.LIBRARIES:
         left = {work: 2 * values for work, values in seconds.items()}

@@ -1,0 +1,265 @@
+"""The ensemble, AutoGluon and scikit-learn's stacking: average precision on test, seconds, memory and disk.
+
+    make bench-autogluon
+
+Ours are the commands of `make demo`: the trees alone, the trees in bags on folds forward in time, and the trees with the
+transformer, which also reads weekly series and words that the table of features does not contain. The other methods get this
+table for train, validation and blend together, since they make their own folds. Their models are therefore trained on later
+weeks than our members, except for the last copies of the bags. AutoGluon gets the cores that ours had and as many seconds as
+the trees and the transformer took together, at least `least_s`. `good_quality_by_week` also gets the weeks, and validates in
+blocks of weeks instead of folds. All run with OMP_WAIT_POLICY=PASSIVE, which our scripts set themselves; `benchmark.py
+threads` measures its effect.
+
+Prediction is measured as a whole process, since both sides predict a file of new rows in this way; `warm_s` is the call
+alone. Each set, and each method on it, is measured once, and stored in `folder`.
+"""
+
+import shutil
+import sys
+from collections.abc import Callable, Sequence
+from functools import partial
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.parquet as pq
+
+from benchmarks.commands import command
+from benchmarks.demo import MEMBERS, SMALL, SMALL_TREES, TREES, real_sets, stages_of
+from benchmarks.process_tree import watched
+from benchmarks.runs import refuse_unknown
+from benchmarks.tables.foreign_run import BY_TIME, ROW_ID, STACKING
+from benchmarks.tables.runners import foreign_costs
+from benchmarks.timing import environment
+from ensemble import folders, metrics, predictions
+from ensemble.arrow import open_table
+from ensemble.errors import UserError
+
+MARKETS = {"market_0": ["market.seed=0"], "market_11": ["market.seed=11"]}
+FOLDS = 4
+OURS = {"trees": TREES, "bagged": TREES, "ensemble": MEMBERS}
+"""The folder of each of our ensembles, and its members; those of `bagged` are bags on `FOLDS` folds."""
+METHODS = ("good_quality", "good_quality_by_week", "medium_quality", STACKING)
+TRAINING_SPLITS = ("train", "validation", "blend")
+TARGET, WEEK = "hot", "week"
+BY_WEEK = "_by_week"
+NUM_DRAWS = 500
+
+
+@command
+def autogluon(
+    python: str = ".venv-autogluon/bin/python",
+    data: str = "../shared/data",
+    folder: str = "runs/beside_autogluon",
+    sets: tuple[str, ...] = (),
+    methods: tuple[str, ...] = ("good_quality", "stacking"),
+    least_s: float = 60.0,
+    market: tuple[str, ...] = (),
+    training: tuple[str, ...] = (),
+) -> dict[str, Any]:
+    """The ensemble, AutoGluon and scikit-learn's stacking, with the same rows, cores and time; twenty minutes.
+
+    Raises `UserError` for unknown names, and without AutoGluon.
+
+    python : the interpreter that has AutoGluon; `make bench-autogluon` installs it
+    data : the folder with amazon/ and movielens/; sets that are not there are left out
+    folder : for all files; an interrupted benchmark continues with them
+    sets : the generated markets and real sets to measure; empty for all
+    methods : AutoGluon's good_quality, good_quality_by_week (its folds are blocks of weeks), medium_quality; or stacking
+    least_s : AutoGluon gets as many seconds as our commands took, but at least these
+    market : settings of prepare_data.py over the demo's for generated markets, as in 'market=[market.num_products=800]'
+    training : settings of train.py over the demo's, as in 'training=[max_epochs=1]'
+    """
+    refuse_unknown("methods", methods, METHODS)
+    if set(methods) - {STACKING} and not Path(python).exists():
+        raise UserError(f"there is no {python}: `make bench-autogluon` installs AutoGluon there")
+    known: dict[str, Words] = {name: ([*words, *market], list(training), []) for name, words in MARKETS.items()}
+    known |= {name: (words, [*SMALL, *training], SMALL_TREES) for name, words in real_sets(data).items()}
+    refuse_unknown("sets", sets, known)
+    results = {}
+    for name in sets or known:
+        print(name, flush=True)
+        results[name] = _one_set(Path(folder) / name, known[name], python, methods, least_s)
+    return {"sets": results, "at_least_level": at_least_level(results)}
+
+
+def at_least_level(results: dict[str, Any]) -> dict[str, str]:
+    """For each of ours and each other method, on how many of the sets with both scores ours is not lower."""
+    counts = {}
+    for ours in OURS:
+        for method in METHODS:
+            by_set = [result["gains"].get(ours, {}) for result in results.values()]
+            gains = [by_method[method]["value"] for by_method in by_set if method in by_method]
+            if gains:
+                counts[f"{ours} beside {method}"] = f"{sum(gain >= 0 for gain in gains)} of {len(gains)}"
+    return counts
+
+
+Words = tuple[list[str], list[str], list[str]]
+"""Settings of prepare_data.py, train.py and train_trees.py for a set."""
+
+
+def _one_set(folder: Path, words: Words, python: str, methods: Sequence[str], least_s: float) -> dict[str, Any]:
+    ours = _once(folder / "ours.json", partial(_ours, folder, *words))
+    limit_s = max(least_s, round(ours["total_s"], 1))
+    others, failed = {}, dict(ours["failed"])
+    for method in methods:
+        interpreter = sys.executable if method == STACKING else python
+        try:
+            others[method] = _once(folder / f"{method}.json", partial(_other, folder, method, interpreter, limit_s))
+        except UserError as error:
+            failed[method] = str(error)
+            print(f"  {method} failed: {error}", flush=True)
+    test = predictions.read(folder / "ensemble" / "test.parquet")
+    order = np.argsort(test.row_id)
+    target, group, cluster = test.target[order], test.group[order], test.cluster[order]
+    forecast = {name: _forecast(folder / name / "test.parquet", test.row_id[order]) for name in ours["used"]}
+    forecast |= {name: _forecast(folder / name / "predictions.parquet", test.row_id[order], "1") for name in others}
+    used = {**ours["used"], **others}
+    scored = {name: _scored(prediction, test, order, used[name]) for name, prediction in forecast.items()}
+    for name, scores in scored.items():
+        print(f"  {name:>22}  {scores}", flush=True)
+    gains = {
+        name: {
+            other: metrics.bootstrap_difference(
+                target, forecast[name], forecast[other], group, cluster,
+                num_draws=NUM_DRAWS, generator=np.random.default_rng(0),
+            )["average_precision"]._asdict()
+            for other in others
+        }
+        for name in ours["used"]
+    }  # fmt: skip
+    return {
+        "environment": ours["environment"],
+        "prepared_by": words[0],
+        "rows": ours["rows"],
+        "base_rate": float(target.mean()),
+        "time_limit_s": limit_s,
+        "methods": scored,
+        "gains": gains,
+        "failed": failed,
+    }
+
+
+def _scored(
+    prediction: np.ndarray, test: predictions.Predictions, order: np.ndarray, used: dict[str, Any]
+) -> dict[str, Any]:
+    """Two metrics on test with their intervals, and what the method used."""
+    scores = metrics.bootstrap_scores(
+        test.target[order], prediction, test.group[order], test.cluster[order],
+        num_draws=NUM_DRAWS, generator=np.random.default_rng(0),
+    )  # fmt: skip
+    chosen = {metric: scores[metric]._asdict() for metric in ("average_precision", "log_loss")}
+    return {**chosen, **used, "test_rows_per_s": round(len(order) / used["predict_s"])}
+
+
+def _once(file: Path, measure: Callable[[], dict[str, Any]]) -> dict[str, Any]:
+    if not file.exists():
+        folders.write_json(file, measure())
+    return folders.read_json(file)
+
+
+def _ours(folder: Path, prepare: list[str], training: list[str], trees: list[str]) -> dict[str, Any]:
+    """Run our commands from raw files to the ensembles, and predict test from a cold start; write the rows for others."""
+    shutil.rmtree(folder, ignore_errors=True)
+    folder.mkdir(parents=True)
+    usage: dict[str, dict[str, float]] = {}
+    failed = {}
+    try:
+        commands = stages_of(folder, [*prepare, f"panel.folds={FOLDS}"], training, trees)
+        usage |= _run({"prepare": commands.pop("prepare")})
+        commands |= _stages_of_bags(folder, commands)
+    except UserError as error:
+        failed["bagged"] = str(error)
+        print(f"  bagged failed: {error}", flush=True)
+        commands = stages_of(folder, prepare, training, trees)
+    commands["trees"] = [*_with(commands["ensemble"], out=folder / "trees"), f"members=[{','.join(TREES)}]"]
+    for member in MEMBERS:
+        commands[f"test {member}"] = [*_with(commands[f"predict {member}"], out=folder / "again"), "splits=[test]"]
+    usage |= _run(commands)
+    _write_rows(folder)
+    splits = folders.read_manifest(folder / "prepared")["splits"]
+    used = {name: _costs(usage, folder, name) for name in OURS if name not in failed}
+    return {
+        "environment": environment(),
+        "rows": {split: facts["rows"] for split, facts in splits.items()},
+        "total_s": used["ensemble"]["fit_s"],
+        "used": used,
+        "failed": failed,
+        "stages": usage,
+    }
+
+
+def _stages_of_bags(folder: Path, commands: dict[str, list[str | Path]]) -> dict[str, list[str | Path]]:
+    """The commands for an ensemble of bags of trees, and for a prediction of test from a cold start."""
+    stages, predicted = {}, folder / "bag_predictions"
+    for member in TREES:
+        bag = folder / "bags" / member
+        stages[f"bag of {member}"] = [*_with(commands[member], out=bag), "folds=true"]
+        predict = commands[f"predict {member}"]
+        stages[f"predict bag of {member}"] = _with(predict, member=bag, out=predicted)
+        stages[f"test bag of {member}"] = [*_with(predict, member=bag, out=folder / "again"), "splits=[test]"]
+    stages["bagged"] = [*_with(commands["ensemble"], predictions=predicted, out=folder / "bagged"), "on=oof"]
+    return stages
+
+
+def _with(command: Sequence[str | Path], **settings: Path) -> list[str | Path]:
+    """The command with other values of some settings."""
+    names = [str(word).partition("=")[0] for word in command]
+    return [f"{name}={settings[name]}" if name in settings else word for name, word in zip(names, command, strict=True)]
+
+
+def _run(commands: dict[str, list[str | Path]]) -> dict[str, dict[str, float]]:
+    usage = {}
+    for stage, words in commands.items():
+        usage[stage] = watched(words)
+        print(f"  {stage}: {usage[stage]['wall_s']:.1f} s", flush=True)
+    return usage
+
+
+def _costs(usage: dict[str, dict[str, float]], folder: Path, name: str) -> dict[str, float]:
+    """Seconds, memory and disk of one of our ensembles: its members, their predictions, and the fit of the ensemble."""
+    kind, where = ("bag of ", "bags") if name == "bagged" else ("", "members")
+    stages = [*(f"{kind}{member}" for member in OURS[name]), *(f"predict {kind}{member}" for member in OURS[name]), name]
+    return {
+        "fit_s": round(sum(usage[stage]["wall_s"] for stage in stages), 1),
+        "predict_s": round(sum(usage[f"test {kind}{member}"]["wall_s"] for member in OURS[name]), 2),
+        "peak_mb": max(usage[stage]["peak_mb"] for stage in stages),
+        "disk_mb": round(sum(_megabytes(folder / where / member) for member in OURS[name]), 2),
+    }
+
+
+def _write_rows(folder: Path) -> None:
+    """Write the features of the rows that ours are trained on, and of test, for foreign_run.py."""
+    prepared = folder / "prepared"
+    names = [feature["name"] for feature in folders.read_manifest(prepared)["features"]]
+    rows = {split: open_table(prepared / "rows" / split) for split in (*TRAINING_SPLITS, "test")}
+    training = pa.concat_tables([rows[split].select([*names, WEEK, TARGET]) for split in TRAINING_SPLITS])
+    training = training.set_column(len(names) + 1, TARGET, training[TARGET].cast("int8"))
+    pq.write_table(training, folder / "train.parquet")
+    pq.write_table(rows["test"].select([ROW_ID, *names, WEEK]), folder / "test.parquet")
+    task = {"target": TARGET, "task": "binary", "metric": "average_precision"}
+    time = {"time": WEEK, "time_format": "", "time_is_feature": False}
+    folders.write_json(folder / "table.json", {**task, **time, "fit": "train.parquet", "predict": "test.parquet"})
+
+
+def _other(folder: Path, method: str, python: str, limit_s: float) -> dict[str, Any]:
+    out = folder / method
+    shutil.rmtree(out, ignore_errors=True)
+    out.mkdir()
+    return foreign_costs(method.replace(BY_WEEK, BY_TIME), python, folder, out, 0, limit_s)
+
+
+def _megabytes(folder: Path) -> float:
+    """The size of the files that prediction needs; of the transformer only the best checkpoint."""
+    folder = folder / "best" if (folder / "best").is_dir() else folder
+    return sum(file.stat().st_size for file in folder.rglob("*") if file.is_file()) / 1e6
+
+
+def _forecast(file: Path, row_ids: np.ndarray, column: str = "prediction") -> np.ndarray:
+    """The predictions of a file in the order of `row_ids`, which must be those of the file."""
+    table = pq.read_table(file, columns=[ROW_ID, column])
+    order = np.argsort(table[ROW_ID].to_numpy())
+    assert np.array_equal(table[ROW_ID].to_numpy()[order], row_ids), f"{file} is of other rows"
+    return table[column].to_numpy()[order].astype(np.float64)

@@ -1,0 +1,126 @@
+"""How long training waits for a checkpoint of 10, 100 and 500 million parameters, and how much memory that takes.
+
+Weights and AdamW's two moments in float32. `synchronous` writes files, checksums and syncs before training goes on.
+`asynchronous`, which training does, copies the state and writes it in the background. Seconds in the main thread are by the
+clock, and CPU seconds of that thread beside them, which other load changes little. `more_mb` is the peak of memory above
+that of the training.
+"""
+
+import shutil
+import statistics
+import tempfile
+import time
+from collections.abc import Callable, Sequence
+from functools import partial
+from pathlib import Path
+from typing import Any
+
+import psutil
+
+from benchmarks.commands import command
+from benchmarks.runs import enough, launcher
+from benchmarks.timing import ROOT, called, memory_mb
+
+MB_A_MILLION = {"synchronous": 12, "asynchronous": 24}
+"""Weights and two moments in float32; and a copy of them."""
+RESERVE_MB = 1500
+PER_CHECKPOINT_S = 60.0
+WIDTH = 1000
+"""Each layer has WIDTH² parameters, a million."""
+
+
+@command
+def checkpoints(millions: tuple[int, ...] = (10, 100, 500), rounds: int = 3) -> dict[str, Any]:
+    """How long training waits for a checkpoint, written before it goes on or in the background; five minutes, 13 GB.
+
+    millions : parameters of the models, in millions; a size that does not fit into free memory is left out
+    rounds : checkpoints of each kind, of which the medians are given; at least 2
+    """
+    enough(rounds, 2)
+    return {"rounds": rounds, **{f"{size} M": _both_kinds(size, rounds) for size in millions}}
+
+
+@command
+def checkpoints_sharded(millions: tuple[int, ...] = (10, 100), rounds: int = 3) -> dict[str, Any]:
+    """As `checkpoints`, with weights sharded over two CPU ranks (FSDP2), seconds and memory of the first; two minutes, 4 GB.
+
+    millions, rounds : as in `checkpoints`
+    """
+    enough(rounds, 2)
+    launch = launcher(2, configuration=str(ROOT / "accelerate_configs" / "multi_cpu_sharded.yaml"))
+    return {"rounds": rounds, "ranks": 2, **{f"{size} M": _both_kinds(size, rounds, launch) for size in millions}}
+
+
+def _both_kinds(size: int, rounds: int, launch: Sequence[str | Path] = ()) -> dict[str, Any]:
+    sides: dict[str, Any] = {}
+    for kind, mb_a_million in MB_A_MILLION.items():
+        needed_mb, free_mb = mb_a_million * size + RESERVE_MB, psutil.virtual_memory().available / 1e6
+        if needed_mb > free_mb:
+            sides[kind] = f"not measured: needs {needed_mb:,} MB, {free_mb:,.0f} MB were available"
+        else:
+            with tempfile.TemporaryDirectory() as out:
+                figures = called(rank, size, rounds, kind, out, start=launch)
+            sides[kind] = {**figures, "share_at_one_a_minute": round(figures["main_thread_s"] / PER_CHECKPOINT_S, 5)}
+        print(f"{size} M, {kind}: {sides[kind]}", flush=True)
+    return sides
+
+
+def rank(millions: int, rounds: int, kind: str, out: str) -> dict[str, Any] | None:
+    """Save several checkpoints of one model with AdamW to the folder `out`; the medians of the main process."""
+    from ensemble.neural import launch
+
+    accelerator = launch.start()
+    import torch
+
+    from ensemble.neural import checkpoint
+    from ensemble.neural.training_state import TrainingState
+
+    model: Any = torch.nn.Sequential(*(torch.nn.Linear(WIDTH, WIDTH, bias=False) for _ in range(millions)))
+    model, prepared = accelerator.prepare(model, torch.optim.AdamW(model.parameters(), fused=True))
+    optimizer = prepared.optimizer
+    for weight in model.parameters():  # as after a step, whose gradients are deleted before a checkpoint
+        moments = {name: torch.rand_like(weight) for name in ("exp_avg", "exp_avg_sq")}
+        optimizer.state[weight] = {"step": torch.tensor(1.0), **moments}
+    state = TrainingState(model, [optimizer], 0.0, accelerator, 600)
+    if state.is_sharded:
+        from ensemble.neural import sharded
+
+        group = sharded.writers(600)
+
+    def write_now(folder: Path) -> None:
+        weights = {name: weight.detach() for name, weight in model.state_dict().items()}
+        moments, about = checkpoint.flatten_optimizer(optimizer, "optimizer0")
+        description = {"optimizers": [about]}
+        if state.is_sharded:
+            sharded.write(folder, {**weights, **moments}, description, {}, group)
+        else:
+            checkpoint.write(folder, weights, description, moments)
+
+    def write_later(folder: Path) -> Callable[[], None]:  # as loop.save
+        if state.is_sharded:
+            return state.sharded_write(folder, {})
+        weights, (tensors, description) = state.weights(), state.snapshot()
+        return partial(checkpoint.write, folder, weights, description, tensors)
+
+    before_mb = memory_mb("VmRSS")
+    found: list[dict[str, float]] = []
+    with checkpoint.BackgroundWriter() as writer:
+        for number in range(rounds):
+            folder = Path(out) / f"step-{number}"
+            accelerator.wait_for_everyone()
+            began, cpu_began = time.perf_counter(), time.thread_time()
+            if kind == "synchronous":
+                write_now(folder)
+            else:
+                writer.submit(write_later(folder))
+            times = {"main_thread_s": time.perf_counter() - began, "main_thread_cpu_s": time.thread_time() - cpu_began}
+            writer.wait()
+            found.append({**times, "written_s": time.perf_counter() - began})
+            accelerator.wait_for_everyone()
+            if accelerator.is_main_process:
+                shutil.rmtree(folder)
+    accelerator.wait_for_everyone()
+    medians = {name: round(statistics.median(of[name] for of in found), 3) for name in found[0]}
+    memory = {"training_mb": round(before_mb), "more_mb": round(memory_mb() - before_mb)}
+    first = {"first_main_thread_s": round(found[0]["main_thread_s"], 3)}
+    return {**medians, **first, **memory} if accelerator.is_main_process else None

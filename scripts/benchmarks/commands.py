@@ -1,0 +1,59 @@
+"""The commands of scripts/benchmark.py: functions marked by `command`, whose parameters are the settings.
+
+They are found by reading the source, since importing all modules would take seconds.
+"""
+
+import dataclasses
+import inspect
+import re
+import typing
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any, NamedTuple, TypeVar
+
+Measure = TypeVar("Measure", bound=Callable[..., dict[str, Any] | None])
+FOLDER = Path(__file__).parent
+MARKED = re.compile(r'^@command\ndef (\w+)\(.*?\) -> [^\n]*:\n    """(.+?)(?:"""|\n\n)', re.MULTILINE | re.DOTALL)
+
+
+def command(measure: Measure) -> Measure:
+    """Mark a function as a command of its name, whose result is written to results/NAME.json with the environment.
+
+    Its docstring is shown by --help, and describes each parameter. A function that returns None writes no file.
+    """
+    return measure
+
+
+class Command(NamedTuple):
+    """The module of a command, and the first sentence of its docstring."""
+
+    module: str
+    sentence: str
+
+
+def known() -> dict[str, Command]:
+    """All commands by their names."""
+    found = {}
+    for file in FOLDER.rglob("*.py"):
+        module = ".".join(file.with_suffix("").relative_to(FOLDER.parent).parts)
+        for name, sentence in MARKED.findall(file.read_text(encoding="utf-8")):
+            found[name] = Command(module, " ".join(sentence.split()))
+    return dict(sorted(found.items()))
+
+
+@dataclasses.dataclass(frozen=True)
+class Nothing:
+    """The settings of a command that is only listed."""
+
+
+def described(sentence: str) -> type:
+    """Empty settings with a docstring, for the list of commands."""
+    return type("Settings", (Nothing,), {"__doc__": sentence})
+
+
+def schema(measure: Callable[..., Any]) -> type:
+    """The parameters of a function as a config class, and the folder of its JSON file as the setting `results`."""
+    types = typing.get_type_hints(measure)
+    parameters = [(one.name, types[one.name], one.default) for one in inspect.signature(measure).parameters.values()]
+    settings = [*parameters, ("results", str, "slurm/results")]
+    return dataclasses.make_dataclass("Settings", settings, frozen=True, namespace={"__doc__": inspect.getdoc(measure)})

@@ -1,0 +1,75 @@
+"""Analysis errors of EKF and LETKF on Lorenz-96, compared with DAPPER's, in the set-up of its mods/Lorenz96/sakov2008.py.
+
+    python scripts/benchmark.py emulator_dapper python=V/bin/python
+
+Both observe all 40 points with unit variance at every step, use the same inflation, ensemble size and localisation radius,
+and are scored over the same number of cycles after 400 of spin-up. Truth and noise differ, so means over seeds are compared.
+DAPPER's EKF linearises differently: its Jacobian is the exponential of that at the beginning of the step.
+"""
+
+import json
+import subprocess
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from benchmarks.commands import command
+from ensemble.errors import UserError
+from ensemble.recipes.emulator.assimilation.settings import AssimilateConfig
+
+FOREIGN_RUN = Path(__file__).with_name("foreign_run.py")
+
+
+@command
+def emulator_dapper(
+    python: str = "???", seeds: int = 5, cycles: int = 1000, member: str = "", data: str = ""
+) -> dict[str, Any]:
+    """Analysis errors of EKF and LETKF with the true model, compared with those of DAPPER; a CPU minute.
+
+    python : an interpreter with DAPPER: python3 -m venv V && V/bin/pip install dapper==1.7.1
+    seeds : experiments with each method
+    cycles : cycles that are scored, after 400 of spin-up
+    member : a neural member for Lorenz-96, whose errors are measured too; empty for none
+    data : the prepared data that the member was trained on
+    """
+    if not Path(python).exists():
+        raise UserError(
+            f"there is no {python}: python3 -m venv V && V/bin/pip install dapper==1.7.1, and give python=V/bin/python"
+        )
+    from ensemble.recipes.emulator import trained
+
+    network = trained.of_lorenz96(member, data) if member else None
+
+    from ensemble.recipes.emulator.assimilation import experiment, models
+
+    model = "" if member else "truth"
+    settings = AssimilateConfig(model=model, member=member, data=data, out="", seeds=seeds, cycles=cycles)
+    assimilated = experiment.run(settings, models.Emulated(network) if network else None)
+    print(experiment.as_text(experiment.table(assimilated.errors)), flush=True)
+    names = ("seeds", "cycles", "spin_up", "inflation", "members", "ensemble_inflation", "radius")
+    words = [str(getattr(settings, name)) for name in names]
+    done = subprocess.run([python, "-P", FOREIGN_RUN, *words], capture_output=True, text=True, check=False)
+    if done.returncode:
+        raise UserError(f"DAPPER ended with {done.returncode}: {done.stderr.strip()[-400:]}")
+    dapper = json.loads(done.stdout.splitlines()[-1])
+    return {
+        "cycles": cycles,
+        "spin_up": settings.spin_up,
+        "dapper_version": dapper["version"],
+        "analysis_rmse": {
+            method: {
+                **{name: _summary(values.mean(axis=0).tolist()) for name, values in by_model.items()},
+                **({"DAPPER": _summary(dapper[method])} if method in dapper else {}),
+            }
+            for method, by_model in assimilated.errors.items()
+        },
+    }
+
+
+def _summary(values: list[float]) -> dict[str, Any]:
+    return {
+        "mean": round(float(np.mean(values)), 4),
+        "standard_error": round(float(np.std(values, ddof=1) / len(values) ** 0.5), 4) if len(values) > 1 else None,
+        "seeds": [round(value, 4) for value in values],
+    }

@@ -1,0 +1,169 @@
+"""Growth of CPU seconds and peak memory with the size of a job, over at least four doublings (ranks: two).
+
+    python scripts/benchmark.py growth
+
+reviews    : preparing generated reviews with text (hot_sellers)
+rows       : preparing a table, and growing 20 trees on 50 features out of core (memory=low)
+parameters : a training step of a network whose width grows
+ranks      : a training step of all ranks together, for the same global batch
+The growth of next_item with length, items and users is measured by next_item_growth.
+
+An exponent is the slope of a least-squares line through log cost against log size: 1 if the cost doubles with the size.
+Costs that do not depend on the size, such as imports, reduce it. CPU seconds are used since other load changes them little.
+"""
+
+import tempfile
+import time
+from collections.abc import Callable, Iterator, Sequence
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from benchmarks import trees
+from benchmarks.commands import command
+from benchmarks.data import prepare_market
+from benchmarks.runs import enough, launcher, refuse_unknown
+from benchmarks.timing import ONE_THREAD, called, memory_mb, script, timed
+
+Costs = dict[str, Any]
+"""`size`, `cpu_s` and `peak_mb` of one point."""
+NUMBERS, TEXTS = 20, 4
+"""Columns of the table that is prepared."""
+NUM_LAYERS, BATCH_SIZE, NUM_STEPS = 4, 256, 10
+"""Of the network: a global batch, and steps that are measured after two others."""
+
+
+@command
+def growth(
+    axes: tuple[str, ...] = (),
+    reviews: tuple[int, ...] = (500_000, 1_000_000, 2_000_000, 4_000_000, 8_000_000),
+    rows: tuple[int, ...] = (10_000, 40_000, 160_000, 640_000, 2_560_000),
+    widths: tuple[int, ...] = (256, 362, 512, 724, 1024, 1448, 2048),
+    ranks: tuple[int, ...] = (1, 2, 4),
+) -> dict[str, Any]:
+    """Growth of CPU seconds and memory with reviews, table rows, parameters and ranks, with fitted exponents; 15 minutes.
+
+    axes : the sizes that grow, of reviews, rows, parameters and ranks; empty for all
+    reviews : reviews with text, ten products for each thousand; 8 million need 5 GB of disk
+    rows : rows of a table
+    widths : widths of a network, whose parameters grow with the square
+    ranks : ranks that share a batch
+    """
+    sizes_of = {"reviews": reviews, "rows": rows, "parameters": widths, "ranks": ranks}
+    refuse_unknown("axes", axes, AXES, "axis ")
+    results: dict[str, Any] = {}
+    for axis in axes or AXES:
+        sizes = sizes_of[axis]
+        enough(len(sizes), 2, f"sizes of {axis}", "an exponent")
+        points: dict[str, list[Costs]] = {}
+        for size in sizes:
+            with tempfile.TemporaryDirectory() as scratch:
+                for work, costs in AXES[axis](size, Path(scratch)):
+                    points.setdefault(work, []).append({"size": size, **costs})
+                    print(f"{axis}, {work}: {points[work][-1]}", flush=True)
+        results[axis] = {work: fitted(each) for work, each in points.items()}
+    return results
+
+
+def fitted(points: Sequence[Costs]) -> dict[str, Any]:
+    """The costs in columns, and the exponent of each."""
+    columns: dict[str, Any] = {name: [point[name] for point in points] for name in ("size", "cpu_s", "peak_mb")}
+    for name in ("cpu_s", "peak_mb"):
+        slope = np.polyfit(np.log(columns["size"]), np.log(columns[name]), 1)[0]
+        columns[f"{name}_exponent"] = round(float(slope), 2)
+    return columns
+
+
+def _reviews(size: int, scratch: Path) -> Iterator[tuple[str, Costs]]:
+    yield "prepare", prepare_market(size, size // 100)
+
+
+def _rows(size: int, scratch: Path) -> Iterator[tuple[str, Costs]]:
+    table = _write_table(scratch / "table.parquet", size)
+    words = ["--recipe", "table", f"source=[{table}]", "target=y", f"out={scratch / 'prepared'}"]
+    yield "prepare", timed([*ONE_THREAD, *script("prepare_data", *words)])
+    trees.write_data(scratch / "data", size)
+    for library in trees.LIBRARIES:
+        yield f"{library}, low", called(trees.process, str(scratch / "data"), library, "ours", "low", 20)
+
+
+def _write_table(file: Path, num_rows: int) -> Path:
+    """A table of numbers and texts, 1,000 different ones at most, and a target that depends on them."""
+    import pyarrow as pa
+    import pyarrow.parquet as pq
+
+    generator = np.random.default_rng(0)
+    names = [*(f"x{number}" for number in range(NUMBERS)), *(f"t{number}" for number in range(TEXTS)), "y"]
+    words = np.array([f"word {number}" for number in range(1000)])
+    writer = None
+    for start in range(0, num_rows, trees.ROWS_AT_ONCE):
+        rows = min(trees.ROWS_AT_ONCE, num_rows - start)
+        numbers = generator.standard_normal((NUMBERS, rows), dtype=np.float32)
+        texts = [words[generator.zipf(1.5, rows) % len(words)] for _ in range(TEXTS)]
+        y = numbers[:4].sum(0) + generator.standard_normal(rows)
+        batch = pa.table([*numbers, *texts, y], names=names)
+        writer = writer or pq.ParquetWriter(file, batch.schema)
+        writer.write_table(batch)
+    assert writer
+    writer.close()
+    return file
+
+
+def step(width: int) -> Costs | None:
+    """On each rank: the parameters, CPU seconds of a step on all ranks together, and the memory that a rank needed for them.
+
+    With the training's own step and update.
+    """
+    from ensemble.neural import launch
+
+    accelerator = launch.start()
+    import torch
+
+    from ensemble.neural.training_state import TrainingState
+
+    torch.manual_seed(0)
+    before_mb = memory_mb()
+    layers = [torch.nn.Linear(width, width, bias=False) for _ in range(NUM_LAYERS)]
+    model = torch.nn.Sequential(*(module for layer in layers for module in (layer, torch.nn.GELU())))
+    num_parameters = sum(parameter.numel() for parameter in model.parameters())
+    model, optimizer = accelerator.prepare(model, torch.optim.AdamW(model.parameters(), lr=1e-4, fused=True))
+    state = TrainingState(model, [optimizer.optimizer], 0.0, accelerator, 600)
+    inputs = torch.randn(BATCH_SIZE // accelerator.num_processes, width)
+
+    def one_step() -> None:
+        state.backward(state.model(inputs).square().mean())
+        state.gradient_norm()
+        state.update(1.0, 1.0)
+        state.end_step()
+
+    for _ in range(2):
+        one_step()
+    accelerator.wait_for_everyone()
+    began = time.process_time()
+    for _ in range(NUM_STEPS):
+        one_step()
+    cpu_s = (time.process_time() - began) / NUM_STEPS
+    costs = accelerator.gather(torch.tensor([[cpu_s, memory_mb() - before_mb]], dtype=torch.float64))
+    accelerator.wait_for_everyone()
+    if not accelerator.is_main_process:
+        return None
+    figures = {"cpu_s": round(float(costs[:, 0].sum()), 5), "peak_mb": round(float(costs[:, 1].max()), 1)}
+    return {"parameters": num_parameters, **figures}
+
+
+def _parameters(width: int, scratch: Path) -> Iterator[tuple[str, Costs]]:
+    costs = called(step, width, start=launcher(1))
+    yield "step", {"size": costs["parameters"], **costs}
+
+
+def _ranks(ranks: int, scratch: Path) -> Iterator[tuple[str, Costs]]:
+    yield "step", called(step, 724, start=launcher(ranks))
+
+
+AXES: dict[str, Callable[[int, Path], Iterator[tuple[str, Costs]]]] = {
+    "reviews": _reviews,
+    "rows": _rows,
+    "parameters": _parameters,
+    "ranks": _ranks,
+}

@@ -1,0 +1,85 @@
+"""The effect of each speed setting of scripts/train.py: a run with it between two runs without, all through the launcher.
+
+    python scripts/benchmark.py knobs
+
+The samples per second of a run with the setting are relative to the mean of the runs before and after it, so that a drift of
+the machine cancels. Runs without it, relative to their neighbours, give the noise. The first lines of a log, with start and
+compilation, do not count.
+"""
+
+import statistics
+import tempfile
+from functools import partial
+from pathlib import Path
+from typing import Any, Literal
+
+from benchmarks.commands import command
+from benchmarks.runs import alternately, by_neighbours, enough, launcher, num_gpus, quartiles, speed
+from benchmarks.timing import SCRIPTS, script, timed
+
+MARKET = ("market.num_products=500", "market.num_reviews=20000")
+SMALL = (
+    "batch_size=128", "max_epochs=0.5", "evaluations_per_epoch=1", "warmup_steps=5", "log_every=5",
+    "recipe.width=128", "recipe.num_layers=4",
+)  # fmt: skip
+
+
+KNOBS: tuple[tuple[str, Literal["cpu", "gpu"], str], ...] = (
+    ("compile=true", "cpu", ""),
+    ("recipe.gradient_checkpointing=true", "cpu", ""),
+    ("precision=bf16", "cpu", ""),
+    ("compile=true", "gpu", ""),
+    ("precision=bf16", "gpu", "precision=no"),
+)
+"""Each setting, the hardware, and the setting that it is compared with."""
+
+
+@command
+def knobs(rounds: int = 3) -> dict[str, Any]:
+    """The effect of each speed setting of train.py on this hardware: speed, memory and seconds; ten minutes.
+
+    With a compilation, the difference in `wall_s` contains its duration.
+
+    rounds : trainings with each setting, each between two without it; at least 2
+    """
+    enough(rounds, 2)
+    has_gpu = num_gpus() > 0
+    results: dict[str, Any] = {"settings": SMALL}
+    with tempfile.TemporaryDirectory() as folder:
+        data = Path(folder) / "prepared"
+        timed(script("prepare_data", f"out={data}", f"raw={folder}/raw", *MARKET))
+
+        def run(setting: str, hardware: Literal["cpu", "gpu"]) -> dict[str, float]:
+            """One training on one thread: its median speed, and the seconds and memory of the whole command."""
+            with tempfile.TemporaryDirectory(dir=folder) as out:
+                words = [f"data={data}", f"out={out}/run", *SMALL, *setting.split()]
+                usage = timed([*launcher(1, hardware), SCRIPTS / "train.py", *words])
+                figures = {"samples_per_s": speed(Path(out) / "run")[0], **usage}
+            print(f"{setting or 'plain'} on {hardware}: {figures}", flush=True)
+            return figures
+
+        for setting, hardware, reference in KNOBS:
+            name = f"{setting} on single_{hardware}"
+            if hardware == "gpu" and not has_gpu:
+                results[name] = "not measured: no GPU"
+                continue
+            without, with_it = alternately(partial(run, reference, hardware), partial(run, setting, hardware), rounds)
+            results[name] = {
+                figure: compared(*([measured[figure] for measured in side] for side in (without, with_it)))
+                for figure in without[0]
+            }
+    return results
+
+
+def compared(without: list[float], with_it: list[float]) -> dict[str, float]:
+    """The medians, the ratios of values with the setting to the mean of their neighbours, and the largest noise."""
+    neighbours = by_neighbours(without, with_it)
+    ratio, quartile_1, quartile_3 = (round(value, 3) for value in quartiles(neighbours.ratios).values())
+    return {
+        "without": statistics.median(without),
+        "with": statistics.median(with_it),
+        "ratio": ratio,
+        "ratio_quartile_1": quartile_1,
+        "ratio_quartile_3": quartile_3,
+        "noise": neighbours.largest_noise,
+    }

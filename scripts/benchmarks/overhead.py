@@ -1,0 +1,225 @@
+"""The duration of a step of the training loop, relative to a plain PyTorch loop.
+
+    python scripts/benchmark.py overhead
+
+Both loops run alternately in the same processes, with the same model, optimizer and gather, one thread for each rank. Our
+time of a block is relative to the mean of the plain blocks before and after it, so that a drift of the machine cancels.
+Plain blocks relative to their plain neighbours give the noise. A step lasts from one `optimizer.step` to the next: start,
+evaluation and checkpoints do not count.
+"""
+
+import itertools
+import math
+import statistics
+import tempfile
+import time
+from collections.abc import Callable, Iterator
+from functools import partial
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+import torch
+
+from benchmarks.commands import command
+from benchmarks.runs import alternately, by_neighbours, enough, launcher, on_rank, quartiles
+from benchmarks.timing import called
+from ensemble.neural import loop
+from ensemble.neural.loader import Batch
+from ensemble.neural.settings import TrainConfig
+
+if TYPE_CHECKING:
+    from accelerate import Accelerator
+
+WARM_UP_STEPS = 20
+LOG_EVERY = 10
+
+
+class Mlp(torch.nn.Sequential):
+    """32-256-256-1: so little work that the overhead of a loop is a large part of it."""
+
+    batch_size, num_steps = 256, 420
+
+    def __init__(self) -> None:
+        linear, relu = torch.nn.Linear, torch.nn.ReLU
+        super().__init__(linear(32, 256), relu(), linear(256, 256), relu(), linear(256, 1))
+
+
+class Transformer(torch.nn.Module):
+    """Two blocks of width 64 over sequences of 64 steps with 32 values each."""
+
+    batch_size, num_steps = 16, 100
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.enter = torch.nn.Linear(32, 64)
+        block = torch.nn.TransformerEncoderLayer(64, 4, 256, dropout=0.0, batch_first=True, norm_first=True)
+        self.blocks = torch.nn.TransformerEncoder(block, 2, enable_nested_tensor=False)
+        self.leave = torch.nn.Linear(64, 1)
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        return self.leave(self.blocks(self.enter(x)))
+
+
+MODELS: dict[str, type[Mlp] | type[Transformer]] = {"mlp": Mlp, "transformer": Transformer}
+
+
+class RegressionRows:
+    """Random inputs and targets of a regression."""
+
+    def __init__(self, num_rows: int, shape: tuple[int, ...]):
+        generator = np.random.default_rng(0)
+        self.x = generator.standard_normal((num_rows, *shape, 32), np.float32)
+        self.y = generator.standard_normal((num_rows, *shape, 1), np.float32)
+
+    def __len__(self) -> int:
+        return len(self.x)
+
+    def gather(self, rows: np.ndarray, epoch: int = 0) -> Batch:
+        return {"x": torch.from_numpy(self.x[rows]), "y": torch.from_numpy(self.y[rows])}
+
+    __getitem__ = gather  # for a DataLoader of PyTorch, whose sampler gives whole batches
+
+
+class Regression:
+    """A recipe with one of `MODELS`, whose optimizer records the time of each step."""
+
+    name, fingerprint, monitor = "regression", "none", "score"
+    higher_is_better, output = True, "value"
+
+    def __init__(self, model: str):
+        self.inputs: dict[str, Any] = {}
+        self.kind = MODELS[model]
+        shape = (64,) if self.kind is Transformer else ()
+        size = self.kind.batch_size
+        self.splits = {"train": RegressionRows(size * self.kind.num_steps, shape), "validation": RegressionRows(size, shape)}
+        self.times: list[float] = []
+        self.clock = time.perf_counter
+
+    def rows(self, split: str) -> RegressionRows:
+        return self.splits[split]
+
+    def model(self) -> torch.nn.Module:
+        return self.kind()
+
+    def optimizers(self, model: torch.nn.Module, learning_rate: float, weight_decay: float) -> list[torch.optim.Optimizer]:
+        optimizer = torch.optim.AdamW(model.parameters(), lr=learning_rate, weight_decay=weight_decay, fused=True)
+        self.times = []
+        optimizer.register_step_post_hook(lambda *_: self.times.append(self.clock()))
+        return [optimizer]
+
+    def step(self, model: torch.nn.Module, batch: Batch, state: Any) -> tuple[torch.Tensor, torch.Tensor, Any]:
+        errors = (model(batch["x"]) - batch["y"]) ** 2
+        return errors.sum(), torch.tensor(float(errors.numel())), state
+
+    def predict(self, model: torch.nn.Module, batch: Batch) -> Batch:
+        return {"prediction": model(batch["x"]).flatten(1).mean(dim=1)}
+
+    def metrics(self, predictions: dict[str, np.ndarray]) -> dict[str, float]:
+        return {"score": 0.0}
+
+    def describe(self, split: str) -> dict[str, np.ndarray]:
+        return {"row_id": np.arange(len(self.rows(split)))}
+
+
+Loop = Callable[[Regression, TrainConfig, "Accelerator"], None]
+"""Trains a recipe from the beginning."""
+
+
+def ours(recipe: Regression, config: TrainConfig, accelerator: "Accelerator") -> None:
+    loop.train(recipe, config, accelerator)
+    accelerator.free_memory()
+
+
+def start(recipe: Regression, config: TrainConfig) -> tuple[torch.nn.Module, torch.optim.Optimizer, Any]:
+    """A new model, its optimizer, and the schedule of our loop: linear warm-up, then half a cosine to zero."""
+    num_steps = len(recipe.rows("train")) // config.batch_size
+
+    def rate(step: int) -> float:
+        if step < config.warmup_steps:
+            return (step + 1) / config.warmup_steps
+        return 0.5 * (1 + math.cos(math.pi * (step + 1 - config.warmup_steps) / (num_steps - config.warmup_steps)))
+
+    torch.manual_seed(config.seed)
+    model = recipe.model()
+    (optimizer,) = recipe.optimizers(model, config.learning_rate, config.weight_decay)
+    return model, optimizer, torch.optim.lr_scheduler.LambdaLR(optimizer, rate)
+
+
+def plain(recipe: Regression, config: TrainConfig, accelerator: "Accelerator") -> None:
+    """The loop that one would write without this project, on the same ranks.
+
+    It trains the same weights, with the same rows, clipping and schedule. It also computes the loss of the global batch at
+    each step, but writes no log.
+    """
+    ranks, rank = accelerator.num_processes, accelerator.process_index
+    rows: Any = recipe.rows("train")
+    num_steps = len(rows) // config.batch_size
+
+    model, optimizer, schedule = start(recipe, config)
+    if ranks > 1:
+        model = torch.nn.parallel.DistributedDataParallel(model, gradient_as_bucket_view=True)
+    order = np.random.default_rng([config.seed, 0]).permutation(len(rows)).reshape(num_steps, ranks, -1)
+    for batch in torch.utils.data.DataLoader(rows, sampler=order[:, rank], batch_size=None):
+        loss_sum, count, _ = recipe.step(model, batch, None)
+        loss = loss_sum / count
+        loss.backward()
+        torch.nn.utils.clip_grad_norm_(model.parameters(), config.clip_norm)
+        optimizer.step()
+        schedule.step()
+        optimizer.zero_grad()
+        loss = loss.detach()
+        if ranks > 1:
+            torch.distributed.all_reduce(loss)
+        assert math.isfinite(loss.item())
+
+
+@command
+def overhead(rounds: int = 10) -> dict[str, Any]:
+    """The duration of a step of the training loop relative to a plain PyTorch loop, on one and two ranks; three minutes.
+
+    rounds : blocks of our loop, each between two of the plain one, for each model and number of ranks
+    """
+    enough(rounds, 3)
+    results = {}
+    for ranks in (1, 2):
+        for model, figures in called(on_rank, __name__, rounds, start=launcher(ranks)).items():
+            name = f"{model}, {'1 rank' if ranks == 1 else f'{ranks} ranks'}"
+            results[name] = figures
+            print(f"{name}: {figures['step']}", flush=True)
+    return results
+
+
+def measure_rank(accelerator: "Accelerator", rounds: int) -> dict[str, Any] | None:
+    """Run the blocks of every model on the ranks that were launched."""
+    figures = {}
+    with tempfile.TemporaryDirectory() as out:
+        runs = (Path(out) / str(number) for number in itertools.count())
+        for model in MODELS:
+            recipe = Regression(model)
+            first, second = (partial(block, loop, recipe, runs, accelerator) for loop in (plain, ours))
+            blocks = alternately(first, second, rounds)
+            figures[model] = {"step": compared(*blocks)}
+        accelerator.wait_for_everyone()
+    return figures if accelerator.is_main_process else None
+
+
+def block(run: Loop, recipe: Regression, runs: Iterator[Path], accelerator: "Accelerator") -> float:
+    """The median milliseconds of a step."""
+    config = TrainConfig(
+        data="random", out=str(next(runs)), batch_size=recipe.kind.batch_size, max_epochs=1,
+        evaluations_per_epoch=1, log_every=LOG_EVERY,
+    )  # fmt: skip
+    run(recipe, config, accelerator)
+    return 1e3 * float(np.median(np.diff(recipe.times[WARM_UP_STEPS:])))
+
+
+def compared(plain_ms: list[float], ours_ms: list[float]) -> dict[str, Any]:
+    """The medians of both, and quartiles of the ratios of our blocks and of plain blocks to their plain neighbours."""
+    neighbours = by_neighbours(plain_ms, ours_ms)
+    return {
+        "plain_ms": round(statistics.median(plain_ms), 4),
+        "ours_ms": round(statistics.median(ours_ms), 4),
+        "ratio": quartiles(neighbours.ratios),
+        "plain_by_plain": quartiles(neighbours.noise),
+    }

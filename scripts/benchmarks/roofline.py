@@ -1,0 +1,286 @@
+"""A training step of each recipe beside the limits of the machine: how much of it is arithmetic, memory, Python, waiting.
+
+    python scripts/benchmark.py roofline
+    make bench-gpu
+
+The limits are a product of two large matrices and a copy of a large array, measured in the same process. Each recipe is
+trained by the shared loop with generated data. On CPUs every process has one thread, and seconds are CPU seconds, so other
+load hardly matters; on a GPU they are seconds of the clock.
+
+A step is divided by the profiler's times of PyTorch's operations: matrix products (arithmetic), all other operations
+(memory), waiting for the next batch, and the rest, which is Python, the overhead of the profiler and, on a GPU, idle time.
+"""
+
+import os
+import re
+import tempfile
+import time
+from collections.abc import Callable
+from contextlib import ExitStack
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+from pyarrow import csv
+
+from benchmarks.commands import command
+from benchmarks.next_item import data as next_item_data
+from benchmarks.runs import Commands, num_gpus, refuse_unknown
+from benchmarks.timing import called, memory_mb
+from ensemble import folders
+from ensemble.errors import UserError
+
+PRECISIONS = ("no", "tf32", "bf16", "fp16")
+WORDS: dict[str, tuple[str, ...]] = {
+    "hot_sellers": (),
+    "next_item": ("batch_size=128", "recipe.max_length=50", "recipe.width=64"),
+    "table": (),
+    "sudoku": ("recipe.variant=trm",),
+    "emulator": ("batch_size=1000", "recipe.widths=[64,64,64]", "recipe.jacobian_weight=0.1"),
+}
+"""By recipe, the settings of train.py that differ from its defaults."""
+
+
+WARM_UP_STEPS, PROFILED_STEPS, COUNTED_STEPS = 10, 10, 3
+MATRIX_PRODUCT = re.compile(
+    r"mm\b|matmul|linear|conv|dot_product|attention|gemm|cutlass|nvjet|xmma|fmha|flash", re.IGNORECASE
+)
+"""Operations of PyTorch on a CPU, and kernels on a GPU."""
+SIDE, NUM_VALUES = 2048, 2**26
+"""Of the matrices and of the array that is copied."""
+Clock = Callable[[], float]
+
+
+@command
+def roofline(
+    folder: str = "runs/roofline",
+    recipes: tuple[str, ...] = (),
+    precisions: tuple[str, ...] = ("no",),
+    compiled: tuple[bool, ...] = (False,),
+    seconds: float = 10.0,
+    before: str = "",
+) -> dict[str, Any]:
+    """A training step of each recipe beside the limits of the machine, on one thread; four minutes.
+
+    folder : prepared data, which are generated if they are not there
+    recipes : the recipes to measure; empty for all
+    precisions : no (float32), tf32, bf16 or fp16
+    compiled : whether blocks are compiled
+    seconds : seconds of training of each measurement, after the warm-up
+    before : the JSON file of an earlier version of the code, whose steps are written beside these
+    """
+    refuse_unknown("recipes", recipes, WORDS)
+    refuse_unknown("precisions", precisions, PRECISIONS)
+    earlier = {"before": folders.read_json(Path(before))["steps"]} if before else {}
+    results: dict[str, Any] = {}
+    for recipe in recipes or WORDS:
+        data = str(prepared(Path(folder), recipe))
+        for precision in precisions:
+            for is_compiled in compiled:
+                name = f"{recipe}, {precision}{', compiled' if is_compiled else ''}"
+                try:
+                    with tempfile.TemporaryDirectory() as scratch:
+                        run = (recipe, data, precision, is_compiled, seconds, f"{scratch}/run")
+                        results[name] = called(training_step, *run)
+                except UserError as error:  # a precision or a compiler that this machine lacks
+                    results[name] = {"failed": str(error)}
+                print(name, results[name], flush=True)
+    return {"steps": results, **earlier}
+
+
+@command
+def gpu(
+    folder: str = "runs/roofline",
+    recipes: tuple[str, ...] = (),
+    precisions: tuple[str, ...] = PRECISIONS,
+    compiled: tuple[bool, ...] = (False, True),
+    seconds: float = 3.0,
+    before: str = "",
+) -> dict[str, Any]:
+    """The same on an NVIDIA GPU, in each precision, with and without torch.compile; ten minutes.
+
+    folder, recipes, precisions, compiled, seconds, before : as in `roofline`
+    """
+    if not num_gpus():
+        raise UserError("torch finds no GPU on this machine: run `make bench-gpu` where nvidia-smi lists one")
+    return roofline(folder, recipes, precisions, compiled, seconds, before)
+
+
+def prepared(folder: Path, recipe: str) -> Path:
+    """The prepared data of a recipe in `folder`, generated if they are not there."""
+    data = folder / recipe
+    if not data.exists():
+        folder.mkdir(parents=True, exist_ok=True)
+        with tempfile.TemporaryDirectory(dir=folder) as scratch:
+            if recipe == "next_item":
+                _next_item(Path(scratch))
+            elif recipe == "table":
+                _table(Path(scratch))
+            else:
+                Commands(recipe).prepare(Path(scratch) / "prepared", *GENERATED[recipe])
+            (Path(scratch) / "prepared").rename(data)
+    return data
+
+
+def _next_item(folder: Path) -> None:
+    generator = np.random.default_rng(0)
+    next_item_data.write(folder, next_item_data.beauty_lengths(5000, generator), 3000, generator)
+
+
+def _table(folder: Path) -> None:
+    """20,000 rows of 20 numbers and a class that depends on some of them."""
+    values = np.random.default_rng(0).standard_normal((20_000, 20)).round(3)
+    columns = {f"x{number}": column for number, column in enumerate(values.T)}
+    positive = values[:, 0] * values[:, 1] + values[:, 2] > 0
+    csv.write_csv(pa.table({**columns, "y": pa.array(positive).cast("string")}), folder / "table.csv")
+    Commands("table").prepare(folder / "prepared", f"source=[{folder}/table.csv]", "target=y")
+
+
+GENERATED = {
+    "hot_sellers": ("market.num_products=800", "market.num_reviews=40000"),
+    "sudoku": ("side=9", "clues=36", "num_train=2000", "num_validation=100", "num_test=100"),
+    "emulator": (),
+}
+"""By recipe, the settings of prepare_data.py that generate its data."""
+
+
+def training_step(
+    recipe_name: str, data: str, precision: str, is_compiled: bool, seconds: float, out: str
+) -> dict[str, Any]:
+    """A training by the shared loop in this process, whose steps are timed and then profiled."""
+    if not os.environ.get("CUDA_VISIBLE_DEVICES", "0"):
+        os.environ["ACCELERATE_USE_CPU"] = "true"
+    from ensemble import configuration, recipe
+    from ensemble.neural import launch
+    from ensemble.neural.settings import config_class
+
+    words = [*WORDS[recipe_name], f"data={data}", f"out={out}", "max_epochs=10000", "trackers=[]"]
+    words += [f"compile={str(is_compiled).lower()}", f"precision={'no' if precision == 'tf32' else precision}"]
+    config: Any = configuration.load(config_class(recipe_name), None, words)
+    accelerator = launch.start(config)
+
+    import torch
+
+    from ensemble.neural.setup import set_up
+
+    torch.set_float32_matmul_precision("high" if precision == "tf32" else "highest")
+    device = accelerator.device
+    is_gpu = device.type == "cuda"
+    clock = _synchronised if is_gpu else time.process_time
+    trained = recipe.named(recipe_name).require("training", "make", "has no network")(config.recipe, config.data)
+    with ExitStack() as stack:
+        training = set_up(trained, config, accelerator, stack, "", False, False)
+        _steps(training, WARM_UP_STEPS)
+        waited_s, began_s, began, num_steps = training.feed.waited_s, time.perf_counter(), clock(), 0
+        while clock() - began < seconds:
+            _steps(training, 1)
+            num_steps += 1
+        step_s = (clock() - began) / num_steps
+        waiting = (training.feed.waited_s - waited_s) / (time.perf_counter() - began_s)
+        products, others = _by_operation(training, is_gpu)
+        plan = training.plan
+        num_flops, num_bytes = (0, 0) if config.compile else _counted(training)
+    figures = {
+        "device": torch.cuda.get_device_name() if is_gpu else "cpu",
+        "batch_size": plan.batch_size,
+        "step_ms": step_s * 1e3,
+        "rows_per_s": plan.batch_size / step_s,
+        "arithmetic": products,
+        "memory": others,
+        "waiting": waiting,
+        "python": max(0.0, 1 - products - others - waiting),
+        "peak_mb": torch.cuda.max_memory_allocated() / 1e6 if is_gpu else memory_mb(),
+    }
+    if not config.compile:
+        flops_limit, bytes_limit = limits(device, accelerator.mixed_precision, clock)
+        figures |= {
+            "gflops_a_step": num_flops / 1e9,
+            "gb_a_step": num_bytes / 1e9,
+            "limit_gflops_per_s": flops_limit / 1e9,
+            "limit_gb_per_s": bytes_limit / 1e9,
+            "share_of_flops_limit": num_flops / step_s / flops_limit,
+            "share_of_bandwidth": num_bytes / step_s / bytes_limit,
+        }
+    return {name: value if isinstance(value, str) else float(f"{value:.4g}") for name, value in figures.items()}
+
+
+def _synchronised() -> float:
+    import torch
+
+    torch.cuda.synchronize()
+    return time.perf_counter()
+
+
+def _steps(training: Any, number: int) -> None:
+    from ensemble.neural import loop
+
+    for _ in range(number):
+        loop.update(training, loop.step(training))
+
+
+def _by_operation(training: Any, is_gpu: bool) -> tuple[float, float]:
+    """The shares of some steps, of matrix products and of all other operations of PyTorch."""
+    from torch.profiler import ProfilerActivity, profile
+
+    with profile(activities=[ProfilerActivity.CUDA if is_gpu else ProfilerActivity.CPU]) as profiled:
+        began = time.perf_counter()
+        _steps(training, PROFILED_STEPS)
+        profiled_s = (_synchronised() if is_gpu else time.perf_counter()) - began
+    shares = {True: 0.0, False: 0.0}
+    for event in profiled.key_averages():
+        own_us = event.self_device_time_total if is_gpu else event.self_cpu_time_total
+        if is_gpu or event.key.startswith(("aten::", "mkldnn", "mkl")):
+            shares[bool(MATRIX_PRODUCT.search(event.key))] += own_us / 1e6 / profiled_s
+    return shares[True], shares[False]
+
+
+def _counted(training: Any) -> tuple[float, float]:
+    """Floating-point operations of a step, and bytes of all tensors that its operations read and write.
+
+    A view reads and writes nothing. The attention kernel of CPUs is not among the counted operations.
+    """
+    import torch
+    from torch.utils._python_dispatch import TorchDispatchMode
+    from torch.utils._pytree import tree_leaves
+    from torch.utils.flop_counter import FlopCounterMode
+
+    class Bytes(TorchDispatchMode):
+        total = 0
+
+        def __torch_dispatch__(self, function: Any, types: Any, arguments: Any = (), named: Any = None) -> Any:
+            result = function(*arguments, **(named or {}))
+            if not function.is_view:
+                leaves = tree_leaves((arguments, named, result))
+                self.total += sum(leaf.nbytes for leaf in leaves if isinstance(leaf, torch.Tensor))
+            return result
+
+    with Bytes() as counted:
+        _steps(training, COUNTED_STEPS)
+    with FlopCounterMode(display=False) as counter:
+        _steps(training, COUNTED_STEPS)
+    return counter.get_total_flops() / COUNTED_STEPS, counted.total / COUNTED_STEPS
+
+
+def limits(device: Any, precision: str, clock: Clock) -> tuple[float, float]:
+    """FLOP/s of a product of two large matrices, and bytes/s, read and written, of a copy of a large array."""
+    import torch
+
+    kind = {"bf16": torch.bfloat16, "fp16": torch.float16}.get(precision, torch.float32)
+    left, right = (torch.randn(SIDE, SIDE, device=device).to(kind) for _ in range(2))
+    values = torch.randn(NUM_VALUES, device=device)
+    copied = torch.empty_like(values)
+    return 2 * SIDE**3 / _shortest(lambda: left @ right, clock), 2 * values.nbytes / _shortest(
+        lambda: copied.copy_(values), clock
+    )
+
+
+def _shortest(work: Callable[[], object], clock: Clock, times: int = 7) -> float:
+    """Seconds of the fastest call but the first."""
+    work()
+    seconds = []
+    for _ in range(times):
+        began = clock()
+        work()
+        seconds.append(clock() - began)
+    return min(seconds)

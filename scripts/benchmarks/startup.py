@@ -1,0 +1,104 @@
+"""How long a small job takes to start: from the command to the first step of train.py, and to the end of the other commands.
+
+Each command runs in turn with empty scripts, A B A B: under the same launcher a script that only creates an `Accelerator`,
+and one that takes a step of one linear layer; beside the others a script that imports the libraries of the command. Ratios
+are taken pair by pair. CPU seconds are those of all processes, launcher included, and depend little on other load.
+"""
+
+import os
+import shutil
+import statistics
+import sys
+import tempfile
+from functools import partial
+from pathlib import Path
+from typing import Any
+
+from benchmarks.commands import command
+from benchmarks.counts import MARKET, of_a_job
+from benchmarks.runs import enough, in_turn, launcher, quartiles
+from benchmarks.timing import ONE_THREAD, ROOT, SCRIPTS, script, timed
+
+ENDING = Path(__file__).with_name("recorders") / "startup"
+EMPTY = "from accelerate import Accelerator\nAccelerator()\n"
+ONE_STEP = """
+import torch
+from accelerate import Accelerator
+accelerator = Accelerator()
+model = torch.nn.Linear(8, 1)
+model, optimizer = accelerator.prepare(model, torch.optim.AdamW(model.parameters()))
+accelerator.backward(model(torch.ones(16, 8)).sum())
+optimizer.step()
+"""
+LIBRARIES = {
+    "train_trees.py": "import xgboost, matplotlib.figure",
+    "predict.py": "import xgboost",
+    "ensemble_predictor.py fit": "import numpy, pyarrow.parquet, scipy.optimize, huggingface_hub",
+    "report.py": "import numpy, pyarrow.parquet, polars, jinja2, matplotlib.figure",
+}
+"""The import of the libraries that a command needs, as a script of a user has it."""
+
+
+@command
+def startup(pairs: int = 5) -> dict[str, Any]:
+    """Seconds from a command to its first step, or to its end, beside empty scripts; some ten minutes.
+
+    pairs : runs of each command, each followed by the empty scripts that it is compared with; at least 2
+    """
+    enough(pairs, 2, "pairs")
+    load = os.getloadavg()[0]
+    with tempfile.TemporaryDirectory() as folder:
+        sides = prepare(Path(folder))
+
+        def run(by_side: dict[str, list[str | Path]]) -> dict[str, Any]:
+            return {side: measured(words, Path(folder)) for side, words in by_side.items()}
+
+        runs = in_turn({name: partial(run, by_side) for name, by_side in sides.items()}, pairs)
+    return {
+        "pairs": pairs,
+        "load_average": [round(load, 1), round(os.getloadavg()[0], 1)],
+        "commands": {name: compared(of) for name, of in runs.items()},
+    }
+
+
+def prepare(folder: Path) -> dict[str, dict[str, list[str | Path]]]:
+    """Generate the market, and what the commands read; the words of each command, and of the scripts beside it."""
+    for name, code in (("empty", EMPTY), ("one_step", ONE_STEP)):
+        (folder / f"{name}.py").write_text(code, encoding="utf-8")
+    data = folder / "prepared"
+    timed(script("prepare_data", f"out={data}", f"raw={folder}/raw", *MARKET))
+    sides: dict[str, dict[str, list[str | Path]]] = {}
+    for name, words in of_a_job(data, folder):
+        again = [*words, f"out={folder / 'new'}"]
+        if name.startswith("train.py"):
+            launch = launcher(2 if name.endswith("2 ranks") else 1)
+            beside = {side: [*launch, folder / f"{side}.py"] for side in ("empty", "one_step")}
+            sides[name] = {"ours": [*launch, *again[again.index(SCRIPTS / "train.py") :]], **beside}
+            continue
+        timed(words)  # the commands after it read the result
+        if (command := name.removesuffix(" xgboost")) in LIBRARIES:
+            sides[command] = {"ours": again, "empty": [sys.executable, "-c", LIBRARIES[command]]}
+    return sides
+
+
+def measured(words: list[str | Path], folder: Path) -> dict[str, float]:
+    """Seconds and CPU seconds of a command, one thread in each process; train.py ends after its first step."""
+    path = f"PYTHONPATH={ENDING}:{SCRIPTS}:{ROOT}"
+    used = timed(["env", path, "CUDA_VISIBLE_DEVICES=", *ONE_THREAD[1:], *words])
+    new = folder / "new"  # deleted, so that the command can run again
+    if new.is_dir():
+        shutil.rmtree(new)
+    new.unlink(missing_ok=True)
+    return {unit: used[unit] for unit in ("wall_s", "cpu_s")}
+
+
+def compared(runs: list[dict[str, dict[str, float]]]) -> dict[str, Any]:
+    """Medians of all sides, and the ratios of each pair."""
+    found: dict[str, Any] = {}
+    for side in runs[0]:
+        found[side] = {unit: round(statistics.median(run[side][unit] for run in runs), 3) for unit in ("wall_s", "cpu_s")}
+        if side != "ours":
+            for unit in ("wall", "cpu"):
+                ratios = [run["ours"][f"{unit}_s"] / run[side][f"{unit}_s"] for run in runs]
+                found[side][f"{unit}_ratio"] = quartiles(ratios)
+    return found
