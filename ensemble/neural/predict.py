@@ -4,6 +4,7 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
+import torch
 
 from ensemble import configuration, folders, recipe
 from ensemble.data import inputs
@@ -49,8 +50,8 @@ class NeuralMember:
             model = self.recipe_of(data).model()
             checkpoint.load_weights(path, model)
             self._models.append(model if accelerator is None else model.to(accelerator.device))
-        self.model = self._models[-1]
-        """The model that predicts new rows."""
+        self.model = self._model_of(split)
+        """The model that predicts `split`."""
 
     def predict(self, data: str | Path, split: str) -> dict[str, Any]:
         """Predict a split, on every rank: the arguments of `predictions.Predictions`, or of `rankings.Rankings` if the
@@ -60,7 +61,7 @@ class NeuralMember:
         """
         manifest = folders.read_manifest(data)
         inputs.refuse_foreign(self.folder, self._state, data, manifest, split)
-        trained, model = self.recipe_of(data), self._models[0 if split in inputs.LEARNED else -1]
+        trained, model = self.recipe_of(data), self._model_of(split)
         assert self.accelerator is not None
         arrays = evaluation.predict(trained, model, split, self._batch_size, self.accelerator)
         config = {**self._config, **self._options}
@@ -78,6 +79,9 @@ class NeuralMember:
         if split == inputs.FORECAST and hasattr(trained, "reasons"):
             columns["reasons"] = trained.reasons(model, columns["prediction"])
         return {**rows, **columns, "output": trained.output, **origin}
+
+    def _model_of(self, split: str) -> torch.nn.Module:
+        return self._models[0 if split in inputs.LEARNED else -1]
 
     def recipe_of(self, data: str | Path) -> Any:
         """The member's `NeuralRecipe` on a folder of prepared data."""
