@@ -177,13 +177,22 @@ def from_dict(schema: type[Config], content: dict[str, Any]) -> Config:
         raise UserError(f"the saved settings do not fit this version: {str(error).splitlines()[0]}") from None
 
 
-def check(config: Any, prefix: str = "", *, at_least_1: str = "", at_least_0: str = "", **rules: tuple[bool, str]) -> None:
+def check(
+    config: Any,
+    prefix: str = "",
+    *,
+    at_least_1: str = "",
+    at_least_0: str = "",
+    fractions: str = "",
+    **rules: tuple[bool, str],
+) -> None:
     """Raise `UserError` for the first rule that is violated: field name = (whether it holds, what must hold).
 
-    at_least_1, at_least_0 : names of fields with these common rules, separated by blanks.
+    at_least_1, at_least_0, fractions (from 0 to 1) : names of fields with these common rules, separated by blanks.
     """
     common = {name: (getattr(config, name) >= 0, "0 or more") for name in at_least_0.split()}
     common |= {name: (getattr(config, name) >= 1, "at least 1") for name in at_least_1.split()}
+    common |= {name: (0 <= getattr(config, name) <= 1, "between 0 and 1") for name in fractions.split()}
     for name, (holds, rule) in {**common, **rules}.items():
         if not holds:
             raise UserError(f"{prefix}{name}={getattr(config, name)} is impossible: it must be {rule}")

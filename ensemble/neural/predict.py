@@ -4,6 +4,7 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
+import torch
 
 from ensemble import configuration, folders, recipe
 from ensemble.data import inputs
@@ -17,12 +18,17 @@ class NeuralMember:
     """The best checkpoint of a run, loaded. `data` must have the same inputs as the training data; its rows do not matter.
 
     After a refit (refit.py), the splits after blend are predicted by the weights that it ended with.
-    `options` are the settings of scripts/predict.py that the recipe's `predicting` accepts. Raises `UserError` for a damaged
-    checkpoint, and for data with other inputs.
+    accelerator : None for the model alone, on the CPU. options : the settings of scripts/predict.py that the recipe's
+    `predicting` accepts. split : to predict. Raises `UserError` for a damaged checkpoint, and for data with other inputs.
     """
 
     def __init__(
-        self, folder: str | Path, accelerator: Accelerator, data: str | Path, options: dict[str, Any] | None = None
+        self,
+        folder: str | Path,
+        accelerator: Accelerator | None,
+        data: str | Path,
+        options: dict[str, Any] | None = None,
+        split: str = inputs.FORECAST,
     ):
         weights = folders.weights_of(Path(folder))
         if not weights:
@@ -36,16 +42,16 @@ class NeuralMember:
         settings: Any = configuration.from_dict(config_class(self._state["recipe"]), self._state["config"])
         self._recipe_config = settings.recipe
         # First, since with other inputs the weights have another shape
-        inputs.refuse_foreign(folder, self._state, data, folders.read_manifest(data), inputs.FORECAST)
+        inputs.refuse_foreign(folder, self._state, data, folders.read_manifest(data), split)
         self._batch_size = settings.micro_batch_size or settings.batch_size
         self._options = options or {}
         self._models = []
         for path in weights:
             model = self.recipe_of(data).model()
             checkpoint.load_weights(path, model)
-            self._models.append(model.to(accelerator.device))
-        self.model = self._models[-1]
-        """The model that predicts new rows."""
+            self._models.append(model if accelerator is None else model.to(accelerator.device))
+        self.model = self._model_of(split)
+        """The model that predicts `split`."""
 
     def predict(self, data: str | Path, split: str) -> dict[str, Any]:
         """Predict a split, on every rank: the arguments of `predictions.Predictions`, or of `rankings.Rankings` if the
@@ -55,7 +61,8 @@ class NeuralMember:
         """
         manifest = folders.read_manifest(data)
         inputs.refuse_foreign(self.folder, self._state, data, manifest, split)
-        trained, model = self.recipe_of(data), self._models[0 if split in inputs.LEARNED else -1]
+        trained, model = self.recipe_of(data), self._model_of(split)
+        assert self.accelerator is not None
         arrays = evaluation.predict(trained, model, split, self._batch_size, self.accelerator)
         config = {**self._config, **self._options}
         origin = {"recipe": manifest["recipe"], "fingerprint": trained.fingerprint, "config": config}
@@ -72,6 +79,9 @@ class NeuralMember:
         if split == inputs.FORECAST and hasattr(trained, "reasons"):
             columns["reasons"] = trained.reasons(model, columns["prediction"])
         return {**rows, **columns, "output": trained.output, **origin}
+
+    def _model_of(self, split: str) -> torch.nn.Module:
+        return self._models[0 if split in inputs.LEARNED else -1]
 
     def recipe_of(self, data: str | Path) -> Any:
         """The member's `NeuralRecipe` on a folder of prepared data."""

@@ -18,9 +18,6 @@ class Linear:
     def step(self, states: np.ndarray) -> np.ndarray:
         return states @ self.matrix.T
 
-    def tangent(self, states: np.ndarray, directions: np.ndarray) -> np.ndarray:
-        return directions @ self.matrix.T
-
     def adjoint(self, states: np.ndarray, directions: np.ndarray) -> np.ndarray:
         return directions @ self.matrix
 

@@ -53,22 +53,11 @@ class ExamineConfig:
 
 def scores(member: str, data: str, split: str) -> dict[str, Any]:
     """The content of scores.json. Raises `UserError` for a damaged checkpoint, and for data it was not trained on."""
-    from pathlib import Path
+    from ensemble.neural.predict import NeuralMember
+    from ensemble.recipes.emulator import lorenz96, sea_ice
 
-    from ensemble import folders
-    from ensemble.data.inputs import refuse_foreign
-    from ensemble.neural import checkpoint
-    from ensemble.neural.settings import config_class
-    from ensemble.recipes.emulator import lorenz96, sea_ice, training
-
-    best = Path(member) / "best"
-    folders.verify(best)
-    state, manifest = folders.read_json(best / "state.json"), folders.read_manifest(data)
-    refuse_foreign(member, state, data, manifest, split)
-    settings: Any = configuration.from_dict(config_class(state["recipe"]), state["config"])
-    recipe = training.make(settings.recipe, data)
-    model = recipe.model().eval()
-    checkpoint.load_weights(best, model)
+    network = NeuralMember(member, None, data, split=split)
+    recipe, model = network.recipe_of(data), network.model.eval()
     columns = recipe.rows(split).columns
     inputs, outputs = (columns[name].all().astype(np.float32) for name in ("inputs", "outputs"))
     spread = ((outputs - outputs.mean(axis=0, dtype=np.float64)) ** 2).sum()
@@ -84,10 +73,10 @@ def scores(member: str, data: str, split: str) -> dict[str, Any]:
         "root_mean_squared_error": float(np.sqrt(((predicted - outputs) ** 2).mean())),
         "r_squared": r_squared(predicted),
     }
-    facts = manifest["emulator"]
+    facts = recipe.facts
     if not facts["formula"]:
         return scored
-    if facts["system"] == training.LORENZ96:
+    if facts["system"] == lorenz96.NAME:
         states = inputs[:NUM_STATES]
         slopes, truth = _in_pieces(model.jacobian, states, 500), lorenz96.jacobian(states.astype(np.float64))
         near = range(-MOST_DISTANT, MOST_DISTANT + 1)

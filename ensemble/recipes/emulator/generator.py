@@ -12,7 +12,7 @@ from typing import Any
 import numpy as np
 
 from ensemble.recipes.emulator import netcdf, sea_ice
-from ensemble.recipes.emulator.settings import NamesConfig, PrepareConfig
+from ensemble.recipes.emulator.settings import PrepareConfig
 
 EDGE = 45.0
 """The ice edge, in degrees of latitude."""
@@ -43,15 +43,26 @@ def write(folder: Path, config: PrepareConfig) -> list[Path]:
     generator = np.random.default_rng([config.seed, 0])
     land = _smooth(generator, latitude, longitude)
     mask = (land <= np.quantile(land, 1 - LAND_SHARE)).astype(np.float32)
-    files = []
+    xarray, names, files = netcdf.library(), config.names, []
+    grid: dict[str, Any] = {
+        names.latitude: (("nj", "ni"), latitude, {"units": "degrees_north"}),
+        names.longitude: (("nj", "ni"), longitude, {"units": "degrees_east"}),
+        **({names.mask: (("nj", "ni"), mask, {"units": "1"})} if names.mask else {}),
+    }
     for number in range(config.num_files):
         fields = [
             _fields(np.random.default_rng([config.seed, 1 + number, time]), latitude, longitude, mask, config)
             for time in range(config.num_times)
         ]
-        stacked = {name: np.stack([field[name] for field in fields]) for name in fields[0]}
+        variables = dict(grid)
+        for name in fields[0]:
+            attributes = {"units": sea_ice.UNITS[name], "long_name": sea_ice.MEANINGS[name]}
+            stacked = np.stack([field[name] for field in fields])
+            variables[getattr(names, name)] = (("time", "nj", "ni"), stacked, attributes)
+        dataset = xarray.Dataset(variables, attrs={"formula": sea_ice.FORMULA, "title": "generated sea ice, not observed"})
+        encoding = {getattr(names, name): {"_FillValue": np.float32(FILL)} for name in fields[0]}
         files.append(folder / f"sea_ice_{number:03d}.nc")
-        _write_file(files[-1], stacked, latitude, longitude, mask, config.names)
+        dataset.to_netcdf(files[-1], engine=netcdf.ENGINE, encoding=encoding)
     return files
 
 
@@ -90,26 +101,3 @@ def _smooth(generator: np.random.Generator, latitude: np.ndarray, longitude: np.
         wave = generator.standard_normal(3) * generator.uniform(2, 12)
         total += np.cos(place @ wave + generator.uniform(0, 2 * np.pi))
     return total * np.sqrt(2 / NUM_WAVES)
-
-
-def _write_file(
-    path: Path,
-    fields: dict[str, np.ndarray],
-    latitude: np.ndarray,
-    longitude: np.ndarray,
-    mask: np.ndarray,
-    names: NamesConfig,
-) -> None:
-    xarray = netcdf.library()
-    grid = ("nj", "ni")
-    variables: dict[str, Any] = {
-        names.latitude: (grid, latitude, {"units": "degrees_north"}),
-        names.longitude: (grid, longitude, {"units": "degrees_east"}),
-        **({names.mask: (grid, mask, {"units": "1"})} if names.mask else {}),
-    }
-    for name, values in fields.items():
-        attributes = {"units": sea_ice.UNITS[name], "long_name": sea_ice.MEANINGS[name]}
-        variables[getattr(names, name)] = (("time", *grid), values, attributes)
-    dataset = xarray.Dataset(variables, attrs={"formula": sea_ice.FORMULA, "title": "generated sea ice, not observed"})
-    encoding = {getattr(names, name): {"_FillValue": np.float32(FILL)} for name in fields}
-    dataset.to_netcdf(path, engine=netcdf.ENGINE, encoding=encoding)

@@ -12,6 +12,8 @@ from collections.abc import Sequence
 
 import numpy as np
 
+NAME = "lorenz96"
+"""The `system` of manifests."""
 NUM_POINTS = 40
 SHAPE = (NUM_POINTS,)
 FORCING = 8.0

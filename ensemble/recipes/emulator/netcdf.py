@@ -177,7 +177,14 @@ class Reader:
             values = _converted(field.values, scale)
             _refuse_missing(place, field.name, values, is_ice)
             inputs[:, number] = values[is_ice]
-            _refuse_impossible(place.path, field.name, self.names[number], inputs[:, number])
+            unit = sea_ice.UNITS[self.names[number]]
+            least, most = POSSIBLE[unit]
+            bad = inputs[(inputs[:, number] < least) | (inputs[:, number] > most), number]
+            if len(bad):
+                raise UserError(
+                    f"{place.path}: {field.name} is {bad[0]:g} {unit} at a point to keep, outside {least:g} to {most:g}: "
+                    "correct the units in the file"
+                )
         return inputs
 
     def _ice(
@@ -283,15 +290,4 @@ def _refuse_missing(place: _Place, name: str, values: np.ndarray, is_needed: np.
             f"{place.path}: {name} has no value (NaN) at {len(missing):,} of {int(is_needed.sum()):,} points to keep "
             f"of time {place.time}, the first at row {row + place.first_row} and column {column}: correct the file, or its "
             "mask"
-        )
-
-
-def _refuse_impossible(path: Path, stored: str, name: str, values: np.ndarray) -> None:
-    unit = sea_ice.UNITS[name]
-    least, most = POSSIBLE[unit]
-    bad = np.flatnonzero((values < least) | (values > most))
-    if len(bad):
-        raise UserError(
-            f"{path}: {stored} is {values[bad[0]]:g} {unit} at a point to keep, outside {least:g} to {most:g}: correct "
-            "the units in the file"
         )

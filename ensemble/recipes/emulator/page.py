@@ -19,7 +19,6 @@ from ensemble.arrow import read_columns
 from ensemble.errors import Failure
 from ensemble.predictor.fit import ENSEMBLE
 from ensemble.recipes.emulator import sea_ice
-from ensemble.report.commands import settings_words
 from ensemble.report.run import Run
 from ensemble.report.svg import Picture, colour
 
@@ -38,7 +37,10 @@ def parts(run: Run) -> dict[str, Any]:
     examined = _examined(run)
     target = run.test.target
     rows: list[dict[str, Any]] = []
-    ceiling = r2_score(target, _clean(run)) if facts["system"] == SEA_ICE and facts["formula"] else None
+    ceiling = None
+    if facts["system"] == SEA_ICE and facts["formula"]:
+        inputs = np.stack(list(_rows_of_test(run, facts["inputs"]).values()), axis=1)
+        ceiling = r2_score(target, sea_ice.concentration(inputs))
     for name, candidate in run.candidates.items():
         r_squared = r2_score(target, candidate)
         rows.append({"name": name, "r_squared": r_squared, "share": r_squared / ceiling if ceiling else None})
@@ -116,12 +118,6 @@ def _paint_orbits(orbits: dict[str, dict[str, Any]], series: dict[str, Any], axe
     axes.set(**limits, xlabel="first point of the ring", ylabel="second point")
 
 
-def prepare_words(about: dict[str, Any]) -> list[str]:
-    """The words of scripts/prepare_data.py that prepared the data, run beside the raw files."""
-    files = [file["name"] for file in about["sources"]]
-    return [*([f"source=[{','.join(files)}]"] if files else []), *settings_words(about["config"])]
-
-
 def _examined(run: Run) -> dict[str, Any]:
     """The scores of each member that is a single network, by name."""
     folder_of = {member.name: member.folder for member in run.members if member.summary.get("kind") == "neural"}
@@ -153,12 +149,6 @@ def _rows_of_test(run: Run, names: list[str]) -> dict[str, np.ndarray]:
     order = np.argsort(table["row_id"])
     rows = order[np.searchsorted(table["row_id"], run.test.row_id, sorter=order)]
     return {name: table[name][rows] for name in names}
-
-
-def _clean(run: Run) -> np.ndarray:
-    """The targets without noise."""
-    names = run.manifest["emulator"]["inputs"]
-    return sea_ice.concentration(np.stack(list(_rows_of_test(run, names).values()), axis=1))
 
 
 def _tiles(run: Run) -> list[dict[str, float]]:

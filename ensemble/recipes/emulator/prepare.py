@@ -39,7 +39,6 @@ ROUNDING = 0.02
 """Difference of a concentration from that of the formula that packed values can cause."""
 NUM_STARTS = 50
 """Trajectories of a split of Lorenz-96, which are computed together."""
-LORENZ96 = "lorenz96"
 OF_SEA_ICE = ("shares", "inputs", "names", "min_latitude", "min_concentration", "tile", "keep")
 GENERATED = ("noise", "num_files", "num_times", "num_rows", "num_columns")
 OF_LORENZ96 = ("num_states", "num_scored", "every", "num_points", "stencil", "points_of_state")
@@ -68,6 +67,7 @@ def _check(config: PrepareConfig) -> None:
         "",
         at_least_0="seed",
         at_least_1="",
+        fractions="",
         inputs=(config.inputs in (7, 14), "7 or 14"),
         min_latitude=(0 <= config.min_latitude < 90, "0 or more and below 90"),
         min_concentration=(0 <= config.min_concentration < 1, "0 or more and below 1"),
@@ -80,7 +80,7 @@ def _check(config: PrepareConfig) -> None:
     shares = config.shares
     if len(shares) != len(SPLITS) or min(shares, default=0) <= 0 or abs(sum(shares) - 1) > 1e-9:
         raise UserError(f"shares={list(shares)} must be {len(SPLITS)} parts above 0 with the sum 1: of {', '.join(SPLITS)}")
-    if config.system == LORENZ96 and (config.source or config.raw):
+    if config.system == lorenz96.NAME and (config.source or config.raw):
         given = "source" if config.source else "raw"
         raise UserError(f"{given}= is for system=sea_ice, and states of Lorenz-96 are computed: leave it out")
     if config.source and config.raw:
@@ -104,7 +104,7 @@ def _check(config: PrepareConfig) -> None:
 def _refuse_unused(config: PrepareConfig) -> None:
     """Raise `UserError` for a setting that has no effect on the system or the source."""
     unused = [(name, "system=lorenz96") for name in OF_LORENZ96]
-    if config.system == LORENZ96:
+    if config.system == lorenz96.NAME:
         unused = [(name, "system=sea_ice") for name in (*OF_SEA_ICE, *GENERATED)]
     elif config.source:
         unused += [(name, "generated files, and source= names files") for name in GENERATED]
@@ -290,7 +290,7 @@ def _lorenz96(config: PrepareConfig, folder: Path) -> dict[str, Any]:
         first_state += num_states
     points = [f"x_{point}" for point in range(config.num_points)]
     emulator = {
-        "system": LORENZ96,
+        "system": lorenz96.NAME,
         "inputs": points,
         "outputs": points,
         "formula": f"ensemble.recipes.emulator.lorenz96, F={lorenz96.FORCING:g}, step {lorenz96.STEP:g}",

@@ -16,7 +16,6 @@ Means and standard deviations are those of the whole training split, with the sa
 (ensemble/data/statistics.py). They are buffers of the network, whose inputs and outputs are in physical units.
 """
 
-import dataclasses
 import functools
 from pathlib import Path
 from typing import Any
@@ -36,27 +35,21 @@ from ensemble.recipe import Size
 from ensemble.recipes.emulator import lorenz96, networks
 from ensemble.recipes.emulator.settings import RecipeConfig
 
-LORENZ96 = "lorenz96"
 NUM_MEASURED = 1000
 """Training states of Lorenz-96 that determine the size of directions."""
 
 
-@dataclasses.dataclass(frozen=True)
-class Derivatives:
-    """What determines the true derivatives of rows."""
-
-    system: str
-    size: np.ndarray
-    """(inputs,), the absolute values of the entries of a direction."""
-
-
 class PairRows(PreparedRows):
-    """The inputs and outputs of one split; with `derivatives`, also random directions and the derivatives along them."""
+    """The inputs and outputs of one split; with `sizes`, also random directions and the derivatives along them.
 
-    def __init__(self, folder: Path, split: str, derivatives: Derivatives | None):
+    sizes : (inputs,), the absolute values of the entries of a direction. Without a column `jacobian`, the derivatives are
+    those of Lorenz-96.
+    """
+
+    def __init__(self, folder: Path, split: str, sizes: np.ndarray | None):
         table = open_table(folder / "pairs" / split)
         self.columns = {name: Column(table, name) for name in table.column_names}
-        self.derivatives = derivatives
+        self.sizes = sizes
 
     def gather(self, rows: np.ndarray, epoch: int = 0) -> Batch:
         """inputs (B, I) and outputs (B, O); direction (B, I) and its product with the true Jacobian, change (B, O). float32.
@@ -64,14 +57,14 @@ class PairRows(PreparedRows):
         The direction is a function of the row and the epoch.
         """
         arrays = {name: self.columns[name].take(rows) for name in ("inputs", "outputs")}
-        if self.derivatives is not None:
-            direction = signs(rows, epoch, arrays["inputs"].shape[1]) * self.derivatives.size
+        if self.sizes is not None:
+            direction = signs(rows, epoch, arrays["inputs"].shape[1]) * self.sizes
             arrays["direction"] = direction.astype(np.float32)
-            if self.derivatives.system == LORENZ96:
-                change = lorenz96.tangent(arrays["inputs"].astype(np.float64), direction)
-            else:
+            if "jacobian" in self.columns:
                 jacobian = self.columns["jacobian"].take(rows).reshape(len(rows), -1, direction.shape[1])
                 change = np.einsum("boi,bi->bo", jacobian, direction)
+            else:
+                change = lorenz96.tangent(arrays["inputs"].astype(np.float64), direction)
             arrays["change"] = change.astype(np.float32)
         return {name: torch.from_numpy(values) for name, values in arrays.items()}
 
@@ -102,14 +95,14 @@ class Emulation(PreparedRecipe[RecipeConfig, PairRows]):
             jacobian_weight=(config.jacobian_weight >= 0, "0 or more"),
             conserve=(len(config.conserve) in (0, num_inputs), f"empty, or a weight for each of the {num_inputs} inputs"),
         )
-        if system != LORENZ96 and config.network == "bilinear":
+        if system != lorenz96.NAME and config.network == "bilinear":
             raise UserError(f"recipe.network=bilinear is for states on a ring, not for {system}: choose mlp")
         if num_inputs != num_outputs and (config.residual or config.conserve):
             name = "residual" if config.residual else "conserve"
             raise UserError(
                 f"recipe.{name} needs as many outputs as inputs, and {system} has {num_outputs} for {num_inputs}"
             )
-        if config.output == "sigmoid" and (system == LORENZ96 or self.is_residual):
+        if config.output == "sigmoid" and (system == lorenz96.NAME or self.is_residual):
             raise UserError(
                 f"recipe.output=sigmoid gives values between 0 and 1, which those of {system} are not: use linear"
             )
@@ -122,8 +115,7 @@ class Emulation(PreparedRecipe[RecipeConfig, PairRows]):
     def open_rows(self, split: str) -> PairRows:
         is_known = bool(self.facts["formula"])
         needs = is_known and (split == "validation" or (split == "train" and self.config.jacobian_weight > 0))
-        derivatives = Derivatives(self.facts["system"], self._direction_sizes) if needs else None
-        return PairRows(self.folder, split, derivatives)
+        return PairRows(self.folder, split, self._direction_sizes if needs else None)
 
     def statistics(self) -> tuple[Statistics, Statistics]:
         """Statistics of the inputs and of the outputs of the training split; for a residual network, of outputs less inputs.
@@ -137,7 +129,7 @@ class Emulation(PreparedRecipe[RecipeConfig, PairRows]):
             merged = statistics.of_shards([pairs], **statistics.ranks(), names=names)
             num_inputs = len(self.facts["inputs"])
             both = merged.of_columns(slice(None, num_inputs)), merged.of_columns(slice(num_inputs, None))
-            if self.facts["system"] == LORENZ96:
+            if self.facts["system"] == lorenz96.NAME:
                 both = tuple(part.of_all().repeated(len(part.mean)) for part in both)  # type: ignore[assignment]
             self._statistics = both
         return self._statistics
@@ -147,7 +139,7 @@ class Emulation(PreparedRecipe[RecipeConfig, PairRows]):
         """The absolute values of random directions, (inputs,); all ranks of a launched job take part."""
         deviation = self.statistics()[1].deviation
         table = open_table(self.folder / "pairs" / "train")
-        if self.facts["system"] == LORENZ96:
+        if self.facts["system"] == lorenz96.NAME:
             states = Column(table, "inputs").take(np.arange(min(NUM_MEASURED, table.num_rows))).astype(np.float64)
             direction = signs(np.arange(len(states)), 0, states.shape[1])
             change = lorenz96.tangent(states, direction) - (direction if self.is_residual else 0)

@@ -12,6 +12,7 @@ import dataclasses
 import datetime
 import functools
 from collections.abc import Callable
+from typing import Any
 
 import numpy as np
 
@@ -103,29 +104,27 @@ def year_angle(day: datetime.date) -> float:
     return 2 * np.pi * day.timetuple().tm_yday / 365.25
 
 
-class Holidays:
-    """Public holidays of the United States, from the `holidays` library. They are known in advance, so this is no leak."""
+@functools.cache
+def _calendar() -> Any:
+    """Public holidays of the United States, by day. They are known in advance, so this is no leak."""
+    import holidays
 
-    def __init__(self) -> None:
-        import holidays
+    return holidays.country_holidays("US")
 
-        self._calendar = holidays.country_holidays("US")
 
-    def count(self, day: datetime.date, weeks: int) -> int:
-        """Holidays in the `weeks` weeks after `day`."""
-        return sum(day + datetime.timedelta(days=ahead) in self._calendar for ahead in range(1, 7 * weeks + 1))
+def holidays_after(day: datetime.date, weeks: int) -> int:
+    """Holidays in the `weeks` weeks after `day`."""
+    return sum(day + datetime.timedelta(days=ahead) in _calendar() for ahead in range(1, 7 * weeks + 1))
 
-    @staticmethod
-    def weeks_to_christmas(day: datetime.date) -> float:
-        ahead = (datetime.date(day.year, 12, 25) - day).days
-        return (ahead if ahead >= 0 else (datetime.date(day.year + 1, 12, 25) - day).days) / 7
 
-    def weeks_to_thanksgiving(self, day: datetime.date) -> float:
-        for ahead in range(0, 400):
-            later = day + datetime.timedelta(days=ahead)
-            if later.month == 11 and "Thanksgiving" in (self._calendar.get(later) or ""):
-                return ahead / 7
-        raise AssertionError("every 400 days hold a Thanksgiving")
+def weeks_to_christmas(day: datetime.date) -> float:
+    ahead = (datetime.date(day.year, 12, 25) - day).days
+    return (ahead if ahead >= 0 else (datetime.date(day.year + 1, 12, 25) - day).days) / 7
+
+
+def weeks_to_thanksgiving(day: datetime.date) -> float:
+    days = ((ahead, day + datetime.timedelta(days=ahead)) for ahead in range(400))
+    return next(n for n, later in days if later.month == 11 and "Thanksgiving" in (_calendar().get(later) or "")) / 7
 
 
 @dataclasses.dataclass(frozen=True)
@@ -144,11 +143,6 @@ class Feature:
     def as_of_crawl(self) -> bool:
         """Whether it is known only at the crawl, which was after the weeks that are forecast."""
         return self.source in ("metadata", "votes")
-
-
-@functools.cache
-def _calendar() -> Holidays:
-    return Holidays()
 
 
 Row = tuple[str, str, str, str, Callable[[PanelBlock], np.ndarray]]
@@ -238,12 +232,12 @@ TABLE: dict[str, list[Row]] = {
         ("year_cosine", "1", "time of the year (cosine)",
          "cos(2π · day of year ÷ 365.25)", lambda r: r.by_calendar(lambda day: np.cos(year_angle(day)))),
         ("weeks_to_thanksgiving", "weeks", "weeks to Thanksgiving", "from the end of t to the next Thanksgiving",
-         lambda r: r.by_calendar(_calendar().weeks_to_thanksgiving)),
+         lambda r: r.by_calendar(weeks_to_thanksgiving)),
         ("weeks_to_christmas", "weeks", "weeks to Christmas", "from the end of t to the next 25 December",
-         lambda r: r.by_calendar(_calendar().weeks_to_christmas)),
+         lambda r: r.by_calendar(weeks_to_christmas)),
         *_windows((4, 12), "holidays_next_{0}w", "days", "public holidays in the next {0} weeks",
                   "US public holidays in the {0} weeks after t",
-                  lambda r, k: r.by_calendar(lambda day: _calendar().count(day, k))),
+                  lambda r, k: r.by_calendar(lambda day: holidays_after(day, k))),
     ],
     "ratings": [
         *_means("rating", (4, 12, 52), "stars", "mean rating", "mean rating", scale=0.1),

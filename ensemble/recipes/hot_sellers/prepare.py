@@ -125,18 +125,14 @@ def check(config: PrepareConfig) -> None:
     """Raise `UserError` for settings outside their ranges."""
     panel = config.panel
     positive_shares = len(panel.shares) == len(SPLITS) and all(0 < share < math.inf for share in panel.shares)
-    configuration.check(
-        config,
-        max_bad_fraction=(0 <= config.max_bad_fraction <= 1, "between 0 and 1"),
-        min_matched=(0 <= config.min_matched <= 1, "between 0 and 1"),
-    )
+    configuration.check(config, fractions="max_bad_fraction min_matched")
     configuration.check(
         panel,
         "panel.",
+        at_least_1="min_reviews",
         horizon_weeks=(1 <= panel.horizon_weeks <= 520, "between 1 and 520 weeks"),
         base_weeks=(1 <= panel.base_weeks <= 52, "between 1 and 52 weeks"),
         top_fraction=(0 < panel.top_fraction < 1, "more than 0 and below 1"),
-        min_reviews=(panel.min_reviews >= 1, "at least 1"),
         shares=(positive_shares, "four positive numbers"),
         num_tokens=(0 <= panel.num_tokens <= 4096, "between 0 and 4096"),
         folds=(0 <= panel.folds <= 52, "between 0 and 52"),

@@ -40,7 +40,7 @@ HISTORY = 2  # smallest number of events in a sequence: a target and one event b
 
 def prepare(config: PrepareConfig) -> dict[str, Any]:
     """Write the prepared folder and return its manifest. Raises `UserError` for settings and data that cannot be used."""
-    configuration.check(config, core=(config.core >= 1, "at least 1"))
+    configuration.check(config, at_least_1="core")
     census = Census()
     raw = Path(config.raw or f"{config.out.rstrip('/')}-raw")
     files = reviews.expand_sources(config.source, raw)

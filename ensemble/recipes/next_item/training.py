@@ -277,7 +277,7 @@ def _check(config: RecipeConfig) -> None:
         "recipe.",
         at_least_1="max_length width num_heads widening num_intervals num_negatives",
         at_least_0="num_layers num_streams negative_power num_groups",
+        fractions="gbce_calibration",
         dropout=(0 <= config.dropout < 1, "0 or more and below 1"),
-        gbce_calibration=(0 <= config.gbce_calibration <= 1, "between 0 and 1"),
     )
     check_heads(config.width, config.num_heads)

@@ -114,6 +114,33 @@ def _sort_rows(grid, side, box_rows, first, second, first_column, label, rows, k
 
 
 @compiled
+def _compared(grid, mask, rows, column_at, label, best, best_mask):
+    """Whether the image is smaller than `best` (-1), equal (0) or larger (1), by the rows after the second and the clues."""
+    cells, side = grid.shape[0], rows.shape[0]
+    for cell in range(2 * side, cells):
+        digit = label[grid[rows[cell // side] * side + column_at[cell % side]]]
+        if digit != best[cell]:
+            return 1 if digit > best[cell] else -1
+    for cell in range(cells):
+        clue = mask[rows[cell // side] * side + column_at[cell % side]]
+        if clue != best_mask[cell]:
+            return 1 if clue > best_mask[cell] else -1
+    return 0
+
+
+@compiled
+def _to_next_choices(tried, num_choices, depth):
+    """Change `tried` to the next combination of `depth` choices, or return False if there is none."""
+    while depth > 0:
+        depth -= 1
+        tried[depth] += 1
+        if tried[depth] < num_choices[depth]:
+            return True
+        tried[depth] = 0
+    return False
+
+
+@compiled
 def _canonical(grids, given, box_rows, box_columns, mark, forms):
     cells = grids.shape[1]
     side = box_rows * box_columns
@@ -141,48 +168,23 @@ def _canonical(grids, given, box_rows, box_columns, mark, forms):
                         image[column] = where[grid[second * side + column]]
                     for depth in range(side + 1):
                         tried[depth] = 0
-                    more = True
-                    while more:
+                    while True:
                         depth, order = _place_columns(
-                            image,
-                            side,
-                            tried,
-                            num_choices,
-                            box_columns,
-                            best,
-                            has_best,
-                            column_at,
-                            place_of,
-                            slot_of,
-                            filled,
-                        )
+                            image, side, tried, num_choices, box_columns, best, has_best, column_at, place_of,
+                            slot_of, filled
+                        )  # fmt: skip
                         if order <= 0:
                             for place in range(side):
                                 label[grid[first * side + column_at[place]]] = place
                             _sort_rows(grid, side, box_rows, first, second, column_at[0], label, rows, keys, smallest)
-                            for cell in range(2 * side, cells):
-                                if order != 0:
-                                    break
-                                digit = label[grid[rows[cell // side] * side + column_at[cell % side]]]
-                                order = (digit > best[cell]) - (digit < best[cell])
-                            for cell in range(cells):
-                                if order != 0:
-                                    break
-                                clue = mask[rows[cell // side] * side + column_at[cell % side]]
-                                order = (clue > best_mask[cell]) - (clue < best_mask[cell])
+                        if order == 0:
+                            order = _compared(grid, mask, rows, column_at, label, best, best_mask)
                         if order < 0:
                             has_best = True
                             for cell in range(cells):
                                 source = rows[cell // side] * side + column_at[cell % side]
                                 best[cell], best_mask[cell] = label[grid[source]], mask[source]
-                        # The next combination of choices: those after the one that changes are reset
-                        more = False
-                        while depth > 0 and not more:
-                            depth -= 1
-                            tried[depth] += 1
-                            if tried[depth] < num_choices[depth]:
-                                more = True
-                            else:
-                                tried[depth] = 0
+                        if not _to_next_choices(tried, num_choices, depth):
+                            break
         for cell in range(cells):
             forms[number, cell] = best[cell] + 1 + mark * best_mask[cell]

@@ -15,9 +15,6 @@ from typing import Any
 
 import numpy as np
 
-from ensemble import configuration, folders
-from ensemble.data import inputs
-
 NUM_EXAMINED = 256
 """Puzzles of the test split from which some are selected."""
 NUM_SHOWN = 6
@@ -30,23 +27,16 @@ def traces_of(member: Path, data: Path) -> dict[str, Any]:
 
     Raises `UserError` for a damaged checkpoint, and for data that the network was not trained on.
     """
-    best = member / "best"
-    if not best.is_dir():
+    if not (member / "best").is_dir():
         return {}
     import torch
 
-    from ensemble.neural import checkpoint
-    from ensemble.neural.settings import config_class
-    from ensemble.recipes.sudoku import inference, training
+    from ensemble.neural.predict import NeuralMember
+    from ensemble.recipes.sudoku import inference
     from ensemble.recipes.sudoku.losses import log_probabilities
 
-    folders.verify(best)
-    state = folders.read_json(best / "state.json")
-    settings: Any = configuration.from_dict(config_class(state["recipe"]), state["config"])
-    inputs.refuse_foreign(member, state, data, folders.read_manifest(data), "test")
-    recipe = training.make(settings.recipe, str(data))
-    model = recipe.model()
-    checkpoint.load_weights(best, model)
+    network = NeuralMember(member, None, data, split="test")
+    recipe, model = network.recipe_of(data), network.model
     rows = recipe.rows("test")
     batch = rows.gather(np.arange(min(NUM_EXAMINED, len(rows))))
     puzzle = batch["puzzle"]
@@ -56,7 +46,7 @@ def traces_of(member: Path, data: Path) -> dict[str, Any]:
         is_new, high, low = inference.first_states(model, shape, len(puzzle), 1, puzzle.device)
         for _ in range(recipe.options.segments):
             segment = inference.one_segment(model, puzzle, torch.zeros_like(puzzle[:, 0]), is_new, high, low)
-            probability, digit = log_probabilities(segment.digits, settings.recipe.loss).exp().max(dim=-1)
+            probability, digit = log_probabilities(segment.digits, recipe.config.loss).exp().max(dim=-1)
             halt = segment.halting[:, 0].sigmoid()
             steps.append((1 + digit.numpy(), probability.numpy(), halt.numpy()))
             high, low, is_new = segment.high[:, None], segment.low[:, None], torch.zeros_like(is_new)

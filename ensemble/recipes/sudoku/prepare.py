@@ -117,11 +117,11 @@ def _config(config: PrepareConfig, test_files: list[Path]) -> dict[str, Any]:
 def _check(config: PrepareConfig, board: Board) -> None:
     configuration.check(
         config,
+        at_least_0="threads",
+        at_least_1="num_validation",
+        fractions="max_bad_fraction",
         clues=(0 <= config.clues < board.cells, f"0, or a number below the {board.cells} cells"),
-        max_bad_fraction=(0 <= config.max_bad_fraction <= 1, "between 0 and 1"),
-        threads=(config.threads >= 0, "0 or more"),
         num_train=(config.num_train >= 1 or config.num_train == ALL, "at least 1, or -1 for all"),
-        num_validation=(config.num_validation >= 1, "at least 1"),
         num_blend=(config.num_blend >= 2, "at least 2"),
         num_test=(config.num_test >= 1 or config.num_test == ALL, "at least 1, or -1 for all of test_source"),
     )

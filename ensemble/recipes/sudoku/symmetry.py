@@ -6,9 +6,9 @@ image of a valid puzzle is a valid puzzle with the same number of solutions.
 
     symmetries = symmetries_of(board, seed, epoch, row_ids)   # a function of (seed, epoch, row_id) alone
     puzzles, solutions = symmetries.apply(puzzles), symmetries.apply(solutions)
-    digits = symmetries.undo(predicted_digits)                   # on the original board
+    scores = symmetries.undo_classes(scores_of_the_images)       # on the original board
 
-`apply`, `undo` and `undo_classes` accept numpy arrays and torch tensors on any device. This module does not import torch.
+`apply` and `undo_classes` accept numpy arrays and torch tensors on any device. This module does not import torch.
 """
 
 import dataclasses
@@ -39,26 +39,16 @@ class Symmetries:
 
     def apply(self, boards: Any) -> Any:
         """The images of `boards`, (B, cells) of digits and blanks, of the same type."""
-        return _relabelled(self.digits, _take(boards, _index(self.cells, boards)))
-
-    def undo(self, boards: Any) -> Any:
-        """The boards whose images are `boards`."""
-        return _relabelled(np.argsort(self.digits, axis=1), _take(boards, _index(self._back(), boards)))
-
-    def undo_cells(self, values: Any) -> Any:
-        """Values of each cell of the images, (B, cells), in the order of the original cells."""
-        return _take(values, _index(self._back(), values))
+        row, cells, digits = _as_type_of(boards, np.arange(len(boards))[:, None], self.cells, self.digits)
+        moved = boards[row, cells]
+        if isinstance(boards, np.ndarray):
+            return digits[row, moved].astype(boards.dtype)
+        return digits[row, moved.long()].to(boards.dtype)
 
     def undo_classes(self, values: Any) -> Any:
         """Scores of the digits 1 … side in each cell of the images, (B, cells, side), for the original cells and digits."""
-        back, image = _index(self._back(), values)[:, :, None], _index(self.digits[:, 1:] - 1, values)[:, None, :]
-        if isinstance(values, np.ndarray):
-            return np.take_along_axis(np.take_along_axis(values, back, 1), image, 2)
-        moved = values.gather(1, back.expand(values.shape))
-        return moved.gather(2, image.expand(values.shape))
-
-    def _back(self) -> np.ndarray:
-        return np.argsort(self.cells, axis=1)
+        back, image = np.argsort(self.cells, axis=1)[:, :, None], self.digits[:, None, 1:] - 1
+        return values[_as_type_of(values, np.arange(len(values))[:, None, None], back, image)]
 
 
 def symmetries_of(board: Board, seed: int, epoch: int, row_ids: np.ndarray) -> Symmetries:
@@ -92,22 +82,10 @@ def _lines(block: np.ndarray, line: np.ndarray) -> np.ndarray:
     return (blocks[:, :, None] * size + np.take_along_axis(lines, blocks[:, :, None], 1)).reshape(len(block), -1)
 
 
-def _take(values: Any, index: Any) -> Any:
-    """values[b, index[b, k]] for each b and k."""
-    return np.take_along_axis(values, index, 1) if isinstance(values, np.ndarray) else values.gather(1, index)
-
-
-def _relabelled(digits: np.ndarray, boards: Any) -> Any:
-    """The image under `digits`, (B, side + 1), of each digit of `boards`, as the type of `boards`."""
-    if isinstance(boards, np.ndarray):
-        return np.take_along_axis(digits, boards.astype(np.int64), 1).astype(boards.dtype)
-    return _index(digits, boards).gather(1, boards.long()).to(boards.dtype)
-
-
-def _index(array: np.ndarray, like: Any) -> Any:
-    """`array` as the type of `like`: a numpy array, or a tensor on the same device."""
+def _as_type_of(like: Any, *arrays: np.ndarray) -> tuple[Any, ...]:
+    """Arrays as the type of `like`: numpy arrays, or tensors on the same device."""
     if isinstance(like, np.ndarray):
-        return array
+        return arrays
     import torch
 
-    return torch.from_numpy(array).to(like.device)
+    return tuple(torch.from_numpy(array).to(like.device) for array in arrays)

@@ -294,13 +294,12 @@ def _uniform(*keys: Any) -> np.ndarray:
 
 
 def _check(config: RecipeConfig) -> None:
-    shares = ("exploration", "reveal", "reveal_least")
     configuration.check(
         config,
         "recipe.",
         at_least_1="width images num_layers num_heads high_cycles low_cycles segments predict_segments starts",
         at_least_0="inner_width reveal_epochs muon_rate",
-        **{name: (0 <= getattr(config, name) <= 1, "between 0 and 1") for name in shares},
+        fractions="exploration reveal reveal_least",
         halt_probability=(0 < config.halt_probability < 1, "between 0 and 1"),
         puzzle_rate=(config.puzzle_rate > 0, "more than 0"),
     )

@@ -38,7 +38,7 @@ from ensemble.errors import UserError
 from ensemble.recipes.table import cells, columns, sources
 from ensemble.recipes.table.settings import PrepareConfig
 from ensemble.recipes.table.splits import FORECAST as FORECASTED
-from ensemble.recipes.table.splits import TEST, TRAIN, split_rows
+from ensemble.recipes.table.splits import TEST, TRAIN, Splits, split_rows
 from ensemble.recipes.table.target import MAX_CLASSES, MAX_WHOLE_CLASSES, METRICS, Target, numeric, read_target
 from ensemble.task import Task
 
@@ -88,22 +88,9 @@ def prepare(config: PrepareConfig) -> dict[str, Any]:
             coded = ("cluster", "group") if target.kind == "ranking" else ("cluster",)
             write_names(folder / "names", groups, {name: arrays[name] for name in coded}, unit, split >= 0)
         described = {}
-        for number, name in enumerate(SPLITS):
-            rows = np.flatnonzero(split == number)
-            if rows.size:
-                rows = rows[np.lexsort((rows, arrays["group"][rows]))]  # the rows of a query must be consecutive
-                stored = {**arrays, cross_validation.COLUMN: splits.fold} if number == TRAIN else arrays
-                write_rows(folder / "rows" / name, {column: values[rows] for column, values in stored.items()})
-                described[name] = _describe(config, cells_of, target, rows, unit)
-        task = Task(
-            kind=target.kind,
-            target="target",
-            metric=config.metric or METRICS[target.kind][0],
-            group="group",
-            cluster="cluster",
-            weight="weight" if config.weight else "",
-            classes=target.names if target.kind == "multiclass" else (),
-        )
+        for name, rows in _write_splits(folder / "rows", splits, arrays).items():
+            described[name] = _describe(config, cells_of, target, rows, unit)
+        task = _task(config, target)
         if cells_of[config.target].kind == "date":
             print(f"the target '{config.target}' holds dates: days since 1970-01-01 are predicted")
         notes = [*table.notes, *(note for column in cells_of.values() for note in column.notes), *target.notes]
@@ -111,7 +98,6 @@ def prepare(config: PrepareConfig) -> dict[str, Any]:
         if unused := [text for text in config.missing if text not in found]:
             notes.append(f"missing= names {', '.join(map(repr, unused))}, in no cell of a feature; a list is [NA,none]")
         _print_summary(config, task, target, census, notes, left_out)
-        categories: dict[str, Any] = {feature["name"]: feature["values"] for feature in features if "values" in feature}
         return folders.write_manifest(
             folder,
             {
@@ -134,12 +120,7 @@ def prepare(config: PrepareConfig) -> dict[str, Any]:
                 "left_out": left_out,
                 "unseen": _unseen(cells_of, features, split == FORECASTED),
                 "notes": notes,
-                "alike": {
-                    "recipe": RECIPE,
-                    "features": [[feature["name"], feature["unit"]] for feature in features],
-                    "categories": hashlib.sha256(json.dumps({**categories, **contents}).encode()).hexdigest()[:16],
-                    "target": [config.target, target.kind, *target.names],
-                },
+                "alike": _alike(config, target, features, contents),
             },
         )
 
@@ -147,12 +128,11 @@ def prepare(config: PrepareConfig) -> dict[str, Any]:
 def _check(config: PrepareConfig) -> None:
     configuration.check(
         config,
-        embargo=(config.embargo >= 0, "0 or more"),
+        at_least_0="embargo seed",
+        fractions="max_bad_fraction",
         max_categories=(config.max_categories >= 2, "at least 2"),
         test=(0 <= config.test <= 0.9, "a part of the rows, from 0 to 0.9"),
         num_folds=(config.num_folds == 1 or config.num_folds >= 3 or not config.num_folds, "0, 1, or 3 and more"),
-        max_bad_fraction=(0 <= config.max_bad_fraction <= 1, "between 0 and 1"),
-        seed=(config.seed >= 0, "0 or more"),
     )
     if not config.source:
         raise UserError("no table is given: name its files, as in 'source=[people.csv]'")
@@ -326,6 +306,43 @@ def _warn_of_leaks(
                 is_linear = bool(abs(np.corrcoef(x[known], y[known])[0, 1]) > 1 - 1e-9)
         if one_to_one or is_linear:
             print(LEAK.format(feature["column"]), file=sys.stderr)
+
+
+def _write_splits(folder: Path, splits: Splits, arrays: dict[str, np.ndarray]) -> dict[str, np.ndarray]:
+    """Write the rows of each split that has any, and return their numbers in the order in which they are stored."""
+    rows_of = {}
+    for number, name in enumerate(SPLITS):
+        rows = np.flatnonzero(splits.split == number)
+        if rows.size:
+            rows_of[name] = rows = rows[np.lexsort((rows, arrays["group"][rows]))]  # the rows of a query are consecutive
+            stored = {**arrays, cross_validation.COLUMN: splits.fold} if number == TRAIN else arrays
+            write_rows(folder / name, {column: values[rows] for column, values in stored.items()})
+    return rows_of
+
+
+def _task(config: PrepareConfig, target: Target) -> Task:
+    return Task(
+        kind=target.kind,
+        target="target",
+        metric=config.metric or METRICS[target.kind][0],
+        group="group",
+        cluster="cluster",
+        weight="weight" if config.weight else "",
+        classes=target.names if target.kind == "multiclass" else (),
+    )
+
+
+def _alike(
+    config: PrepareConfig, target: Target, features: list[dict[str, Any]], contents: dict[str, Any]
+) -> dict[str, Any]:
+    """The entry `alike` of the manifest: what must be equal in data that members predict."""
+    categories: dict[str, Any] = {feature["name"]: feature["values"] for feature in features if "values" in feature}
+    return {
+        "recipe": RECIPE,
+        "features": [[feature["name"], feature["unit"]] for feature in features],
+        "categories": hashlib.sha256(json.dumps({**categories, **contents}).encode()).hexdigest()[:16],
+        "target": [config.target, target.kind, *target.names],
+    }
 
 
 def write_rows(folder: Path, arrays: dict[str, np.ndarray]) -> None:

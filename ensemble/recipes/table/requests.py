@@ -12,11 +12,10 @@ from typing import Annotated, Any
 import pyarrow as pa
 from pydantic import BaseModel, ConfigDict, Field
 
+from ensemble.data.records import MOST_EXACT
 from ensemble.recipes.table.columns import kind_of, name_of
 
 Value = bool | int | float | str | None
-MOST_EXACT = 2**53
-"""From this number on, not all whole numbers are exact as float64."""
 
 
 class Request(BaseModel):

@@ -92,21 +92,7 @@ def read(files: Sequence[Path], census: Census) -> Table:
         census.files.append({"file": path.name, "format": f"{layout}, {len(names)} columns"})
         # By position, since a column may be named `source_line`
         fields = {str(position): name for position, name in enumerate(names)}
-        blocks = []
-        for rows, malformed in records.read_blocks(file, fields, {}, records.BLOCK_BYTES):
-            census.read(rows.height + len(malformed))
-            examples = (Example(path.name, record.line, records.excerpt(record.octets)) for record in malformed)
-            census.drop(MALFORMED, len(malformed), examples)
-            if isinstance(file.layout, records.Delimited):
-                are_names = (pl.col(at).str.strip_chars() == name for at, name in fields.items())
-                is_header = pl.all_horizontal(are_names).fill_null(False)
-                repeated = rows.filter(is_header)["source_line"]
-                census.drop(HEADER, len(repeated), (Example(path.name, line, ", ".join(names)) for line in repeated))
-                rows = rows.filter(~is_header)
-            blocks.append(rows)
-        if not blocks:
-            raise UserError(f"{path} has no rows below its header: check how it was made, or leave it out")
-        frame = pl.concat(blocks, how="vertical_relaxed")
+        frame = _rows(file, fields, census)
         lines.append(frame["source_line"].to_numpy())
         frames.append(frame.select(*fields).rename(dict(zip(fields, column_names, strict=True))))
         has_keys.append(isinstance(file.layout, records.JsonLines))
@@ -135,6 +121,26 @@ def read(files: Sequence[Path], census: Census) -> Table:
         line=np.concatenate(lines),
         notes=tuple(notes),
     )  # fmt: skip
+
+
+def _rows(file: records.RawFile, fields: dict[str, str], census: Census) -> pl.DataFrame:
+    """The valid rows of a file, with their lines as `source_line`; other rows are counted in `census`."""
+    name = file.path.name
+    blocks = []
+    for rows, malformed in records.read_blocks(file, fields, {}, records.BLOCK_BYTES):
+        census.read(rows.height + len(malformed))
+        examples = (Example(name, record.line, records.excerpt(record.octets)) for record in malformed)
+        census.drop(MALFORMED, len(malformed), examples)
+        if isinstance(file.layout, records.Delimited):
+            are_names = (pl.col(at).str.strip_chars() == column for at, column in fields.items())
+            is_header = pl.all_horizontal(are_names).fill_null(False)
+            repeated = rows.filter(is_header)["source_line"]
+            census.drop(HEADER, len(repeated), (Example(name, line, ", ".join(fields.values())) for line in repeated))
+            rows = rows.filter(~is_header)
+        blocks.append(rows)
+    if not blocks:
+        raise UserError(f"{file.path} has no rows below its header: check how it was made, or leave it out")
+    return pl.concat(blocks, how="vertical_relaxed")
 
 
 def _copies(files: Sequence[Path], frames: list[pl.DataFrame], names: list[str]) -> list[str]:

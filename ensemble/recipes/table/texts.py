@@ -93,20 +93,15 @@ def encode(texts: pl.Series, content: dict[str, Any]) -> np.ndarray:
     features = np.empty((len(texts), len(style) + content["num_topics"]), np.float32)
     features[:, : len(style)] = np.stack(style, axis=1)
     if content["num_topics"]:
-        features[:, len(style) :] = _projected(texts, content)
+        from sklearn.feature_extraction.text import CountVectorizer, TfidfTransformer
+
+        counter = CountVectorizer(vocabulary=content["terms"], ngram_range=WORDS_OF_A_TERM)
+        weights = TfidfTransformer(sublinear_tf=True)
+        weights.idf_ = np.array(content["idf"])
+        weighted = weights.transform(counter.transform(texts.fill_null("").to_list()))
+        features[:, len(style) :] = weighted @ _topics(content).T.astype(np.float64)
         features[texts.is_null().to_numpy()] = np.nan
     return features
-
-
-def _projected(texts: pl.Series, content: dict[str, Any]) -> np.ndarray:
-    """Projections of the texts on the topics, (num_rows, num_topics)."""
-    from sklearn.feature_extraction.text import CountVectorizer, TfidfTransformer
-
-    counter = CountVectorizer(vocabulary=content["terms"], ngram_range=WORDS_OF_A_TERM)
-    counts = counter.transform(texts.fill_null("").to_list())
-    weights = TfidfTransformer(sublinear_tf=True)
-    weights.idf_ = np.array(content["idf"])
-    return np.asarray(weights.transform(counts) @ _topics(content).T.astype(np.float64))
 
 
 def _topics(content: dict[str, Any]) -> np.ndarray:

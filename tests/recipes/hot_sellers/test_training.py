@@ -444,6 +444,9 @@ def test_a_refit_predicts_the_splits_after_blend(
         expected = (by_best if split in LEARNED else by_newest).predict(prepared, split)["prediction"]
         columns = member.predict(prepared, split)
         assert np.array_equal(columns["prediction"], expected), split
+        weights_of = (by_best if split in LEARNED else by_newest).model.state_dict()
+        for name, values in NeuralMember(run, None, prepared, split=split).model.state_dict().items():
+            assert torch.equal(values, weights_of[name]), (split, name)
         assert columns["config"]["model"] == bag.model_fingerprint(run) != bag.model_fingerprint(earlier)
     assert not np.array_equal(by_best.predict(prepared, "test")["prediction"], columns["prediction"])
     weights = run / refit.NEWEST / "final/model.safetensors"

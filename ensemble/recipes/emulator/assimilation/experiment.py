@@ -13,7 +13,7 @@ from ensemble.recipes.emulator import lorenz96
 from ensemble.recipes.emulator.assimilation import twin as twins
 from ensemble.recipes.emulator.assimilation.kalman import extended_kalman_filter
 from ensemble.recipes.emulator.assimilation.letkf import letkf
-from ensemble.recipes.emulator.assimilation.models import Model, Truth
+from ensemble.recipes.emulator.assimilation.models import Model
 from ensemble.recipes.emulator.assimilation.settings import METHODS, AssimilateConfig
 from ensemble.recipes.emulator.assimilation.twin import Twin
 from ensemble.recipes.emulator.assimilation.variational import four_d_var
@@ -66,7 +66,7 @@ def run(settings: AssimilateConfig, emulator: Model | None) -> Assimilated:
             letkf, num_members=settings.members, inflation=settings.ensemble_inflation, radius=settings.radius, seeds=seeds
         ),
     }  # fmt: skip
-    models: dict[str, Model] = {TRUTH: Truth(), **({EMULATOR: emulator} if emulator else {})}
+    models: dict[str, Model] = {TRUTH: lorenz96, **({EMULATOR: emulator} if emulator else {})}
     errors: dict[str, dict[str, np.ndarray]] = {}
     analyses: dict[str, dict[str, np.ndarray]] = {}
     for method in settings.methods:
@@ -126,7 +126,8 @@ def check(settings: AssimilateConfig) -> None:
         methods=(len(settings.methods) > 0, "one method at least"),
         seeds=(1 <= settings.seeds <= 1000, "from 1 to 1000"),
         members=(settings.members >= 2, "at least 2"),
-        **{name: (getattr(settings, name) > 0, "more than 0") for name in ("background_variance", "radius")},
+        background_variance=(settings.background_variance > 0, "more than 0"),
+        radius=(settings.radius > 0, "more than 0"),
     )
     if bool(settings.member) == bool(settings.model) or settings.model not in ("", "truth"):
         raise UserError(

@@ -44,18 +44,17 @@ def trajectory(model: Model, start: np.ndarray, num_steps: int) -> np.ndarray:
     return np.stack(states)
 
 
-def cost(states: np.ndarray, observed: np.ndarray, background: np.ndarray, background_variance: float) -> np.ndarray:
-    """J of each experiment, (S,), for a trajectory (K + 1, S, N) and observations (K, S, N) of all but its first state."""
-    from_background = ((states[0] - background) ** 2).sum(axis=-1) / background_variance
-    return (from_background + ((observed - states[1:]) ** 2).sum(axis=(0, -1)) / OBSERVATION_VARIANCE) / 2
-
-
 def gradient(
     model: Model, states: np.ndarray, observed: np.ndarray, background: np.ndarray, background_variance: float
 ) -> np.ndarray:
-    """The derivative of `cost` by the first state, (S, N), by the adjoint model."""
-    misfits = (states[1:] - observed) / OBSERVATION_VARIANCE
-    return (states[0] - background) / background_variance + adjoint_sweep(model, states, misfits)
+    """The derivative of J by the first state, (S, N), by the adjoint model.
+
+    states : a trajectory, (K + 1, S, N). observed : at all its states but the first, (K, S, N).
+    """
+    result = np.zeros_like(states[0])
+    for state, misfit in zip(states[-2::-1], ((states[1:] - observed) / OBSERVATION_VARIANCE)[::-1], strict=True):
+        result = model.adjoint(state, result + misfit)
+    return (states[0] - background) / background_variance + result
 
 
 def increment(
@@ -71,11 +70,3 @@ def increment(
         hessian = hessian + product.swapaxes(-1, -2) @ product / OBSERVATION_VARIANCE
     slope = gradient(model, states, observed, background, background_variance)
     return -np.linalg.solve(hessian, slope[..., None])[..., 0]
-
-
-def adjoint_sweep(model: Model, states: np.ndarray, forcings: np.ndarray) -> np.ndarray:
-    """The derivative of Σ_k forcing_k · x_k by x₀, (S, N), from forcings (K, S, N)."""
-    result = np.zeros_like(states[0])
-    for state, forcing in zip(states[-2::-1], forcings[::-1], strict=True):
-        result = model.adjoint(state, result + forcing)
-    return result

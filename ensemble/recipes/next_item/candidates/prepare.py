@@ -93,10 +93,10 @@ def prepare(config: PrepareConfig) -> dict[str, Any]:
     """Write the prepared folder and return its manifest. Raises `UserError` for settings and files that cannot be used."""
     configuration.check(
         config,
+        at_least_0="seed",
         num_candidates=(config.num_candidates >= 2, "at least 2"),
         num_learned=(config.num_learned >= 2, "at least 2"),
         shares=(all(0 < share < np.inf for share in config.shares), "three positive numbers"),
-        seed=(config.seed >= 0, "0 or more"),
     )
     about = folders.read_manifest(config.data)
     if about["recipe"] != "next_item":
