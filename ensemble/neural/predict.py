@@ -4,7 +4,6 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
-import torch
 
 from ensemble import configuration, folders, recipe
 from ensemble.data import inputs
@@ -80,7 +79,7 @@ class NeuralMember:
             columns["reasons"] = trained.reasons(model, columns["prediction"])
         return {**rows, **columns, "output": trained.output, **origin}
 
-    def _model_of(self, split: str) -> torch.nn.Module:
+    def _model_of(self, split: str) -> Any:
         return self._models[0 if split in inputs.LEARNED else -1]
 
     def recipe_of(self, data: str | Path) -> Any:
