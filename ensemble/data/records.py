@@ -184,7 +184,7 @@ def look(path: str | Path, headless: bool = False) -> RawFile:
         raise UserError(_no_objects(path, text))
     json_lines = text.lstrip().startswith(b"{")
     first = text.lstrip().split(b"\n", 1)[0]
-    delimiter = "\t" if b"\t" in first else ";" if b";" in first and b"," not in first else ","
+    delimiter = next((mark for mark in "\t,;|" if mark.encode() in first), ",")
     quoted = not json_lines and (delimiter != "\t" or _has_quoted_fields(text))
     blocks = _cut(io.BytesIO(text).read, path, HEAD_BYTES, quoted, 1)
     records = [record for block in blocks for record in _split(*block)][:HEAD_RECORDS]

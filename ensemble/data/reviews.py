@@ -389,7 +389,7 @@ def _keep_good(
 def _note_unreadable(good: pl.DataFrame, source: _Source, census: Census) -> None:
     """Count unreadable values of optional fields. Their rows are kept, with the value as unknown."""
     for field, value in (("verified", values.verified()), ("helpful_votes", values.helpful_votes())):
-        if field not in source.fields or good.schema[field] == pl.Boolean or good.schema[field].is_numeric():
+        if field not in source.fields or not good.select((value.is_null() & pl.col(field).is_not_null()).any()).item():
             continue
         if bad := good.select(values.is_unreadable(field, value).sum()).item():
             first = good.filter(values.is_unreadable(field, value)).head(NUM_EXAMPLES)

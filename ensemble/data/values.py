@@ -8,6 +8,7 @@ all of them are whole and below 2^53: pandas writes a column of integers with mi
 import ast
 import datetime
 import json
+import re
 from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 
@@ -22,6 +23,7 @@ IDS = ("product_id", "user_id")
 SMALLEST_MILLISECONDS = 1e11  # in seconds this would be the year 5138, in milliseconds it is 1973
 SMALLEST_MICROSECONDS = 1e14
 SMALLEST_NANOSECONDS = 1e17
+_ROUNDED = re.compile(r"\d(\.\d{0,5})?[eE]\+?(09|9|1\d)")  # as a spreadsheet shows a time since 1970
 LARGEST_TIME = 1e20  # in nanoseconds the year 5138; a larger number is no time
 YEAR_1995_S = 788_918_400
 MOST_EXACT: dict[pl.DataType, int] = {pl.Float64(): records.MOST_EXACT, pl.Float32(): 2**24}
@@ -180,6 +182,11 @@ def time_unit(values: Sequence[object], path: Path, column: str) -> str:
     values = [value for value in values if value not in (None, "")]
     if any(isinstance(value, datetime.date) for value in values):  # a column of dates in Parquet
         return "dates"
+    rounded = next((value for value in values if isinstance(value, str) and _ROUNDED.fullmatch(value.strip())), None)
+    if rounded is not None:
+        raise UserError(
+            f"the times of {path}, column '{column}', lost digits, as in '{rounded}': export them as whole numbers"
+        )
     texts = pl.DataFrame({"time": [str(value) for value in values]}, schema={"time": pl.String})
     dates = texts.select(time_ms(pl.String(), "dates")).to_series().drop_nulls()
     numbers = texts["time"].cast(pl.Float64, strict=False)
@@ -251,9 +258,9 @@ def text(fields: Sequence[str]) -> pl.Expr | None:
 
 
 def helpful_votes() -> pl.Expr:
-    """Votes as a whole number; the 2018 release has '1,234'."""
+    """Votes as a whole number, null if it is negative; the 2018 release has '1,234'."""
     number = pl.col("helpful_votes").cast(pl.String).str.replace_all(",", "", literal=True).cast(pl.Float64, strict=False)
-    return number.clip(-(2**31), 2**31 - 1).cast(pl.Int32, strict=False)
+    return pl.when(number >= 0).then(number.clip(upper_bound=2**31 - 1)).cast(pl.Int32, strict=False)
 
 
 def verified() -> pl.Expr:

@@ -46,8 +46,9 @@ def _from_pandas(rows: Any) -> pa.Table:
         raise UserError(f"two columns are named '{repeated[0]}': rename one")
     columns = []
     for position, name in enumerate(names):
+        cells = rows.iloc[:, position]
         try:
-            columns.append(pa.Array.from_pandas(rows.iloc[:, position]))
+            columns.append(pa.Array.from_pandas(cells.sparse.to_dense() if hasattr(cells, "sparse") else cells))
         except (pa.ArrowException, TypeError, ValueError, OverflowError) as error:
             reason = " ".join(str(error).split())
             raise UserError(f"the column '{name}' cannot be read ({reason}): give all its cells one type") from None

@@ -136,6 +136,25 @@ def test_truth_values_and_votes(tmp_path: Path) -> None:
     assert read(json_file).select("verified", "helpful_votes").row(0) == (True, 1203)
 
 
+@pytest.mark.parametrize("write", [write_json, write_parquet])
+def test_negative_votes_are_unreadable(write: Any, tmp_path: Path) -> None:
+    """A review would take votes away from the others of its product."""
+    file, census = write(tmp_path / ("a.jsonl" if write is write_json else "a.parquet"), ["u"], helpful_vote=-3), Census()
+    assert read(file, census=census)["helpful_votes"].to_list() == [0]
+    assert census.notes == {UNREADABLE.format("helpful_vote"): 1}
+
+
+@pytest.mark.parametrize(("text", "is_rounded"), [("1.60999E+12", True), ("1.61E+09", True), ("1.609990000000e+12", False)])
+def test_times_that_lost_digits_are_refused(text: str, is_rounded: bool, tmp_path: Path) -> None:
+    """Reviews of hours or months would have one time, that of the digits which a spreadsheet shows."""
+    file = table(tmp_path / "a.csv", ",".join(COLUMNS), f"P,U,5,{text}")
+    if not is_rounded:
+        assert read(file)["time_ms"].to_list() == [1609990000000]
+        return
+    with pytest.raises(UserError, match=r"column 'timestamp', lost digits, as in '1\.6.*': export them as whole numbers"):
+        read(file)
+
+
 @pytest.mark.parametrize(("unit", "factor"), [("microseconds", 1000), ("nanoseconds", 1_000_000)])
 def test_finer_times_are_named(unit: str, factor: int, tmp_path: Path) -> None:
     """Every review would be dated after the file's end, and `until` be advised."""

@@ -88,7 +88,9 @@ def read(files: Sequence[Path], census: Census) -> Table:
         column_names = _column_names(path, names)
         layout = "Parquet" if file.layout is None else "JSON lines"
         if isinstance(file.layout, records.Delimited):
-            layout = {"\t": "tab-separated", ";": "CSV with semicolons", ",": "CSV"}[file.layout.delimiter]
+            layout = {"\t": "tab-separated", ";": "CSV with semicolons", "|": "CSV with vertical bars", ",": "CSV"}[
+                file.layout.delimiter
+            ]
         census.files.append({"file": path.name, "format": f"{layout}, {len(names)} columns"})
         # By position, since a column may be named `source_line`
         fields = {str(position): name for position, name in enumerate(names)}

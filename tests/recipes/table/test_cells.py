@@ -408,9 +408,10 @@ def test_a_header_is_read_or_refused(tmp_path: Path, content: bytes, sentence: s
         ('id\tnote\n"a"\t"1\t2"\n"b"\t"c"\n', ["a", "b"]),
         ('id\tnote\n5" screen\t1\n"b"\t"c"\n', ['5" screen', '"b"']),
         ("id;note\n1,5;b\n2,5;c\n", ["1,5", "2,5"]),
+        ('id|note\na;1|b\n"b|2"|c\n', ["a;1", "b|2"]),
     ],
 )
-def test_quotes_and_semicolons(tmp_path: Path, content: str, expected: list[str]) -> None:
+def test_quotes_and_delimiters(tmp_path: Path, content: str, expected: list[str]) -> None:
     """The quotes of a tab-separated file would be part of its ids, or those of its texts be lost."""
     assert read_files(tmp_path, a=content).texts("id", "id").to_list() == expected
 
