@@ -1,0 +1,110 @@
+"""The seconds of `scripts/fit.py` on a small table that the training of the libraries does not take.
+
+Within the process of the fit, the time in which at least one thread is in a training call of LightGBM, XGBoost or CatBoost
+is measured. Of the network it is the time of its steps and evaluations, from its summary.json. The rest is that of this
+project: start, reading, folds, encodings, predictions, combination, report, and the launcher.
+"""
+
+import functools
+import statistics
+import sys
+import tempfile
+import threading
+import time
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from benchmarks.commands import command
+from benchmarks.runs import enough
+from benchmarks.timing import AS_FOUND, called
+from ensemble import configuration, folders
+
+TREES = ("lightgbm", "catboost", "xgboost")
+NETWORK = "tabm"
+
+
+@command
+def fit_overhead(runs: int = 3, num_rows: int = 10_000, num_columns: int = 20) -> dict[str, Any]:
+    """Seconds of a fit of a generated table beyond the training of the libraries; some three minutes.
+
+    runs : fits with trees only, and as many with the network too
+    num_rows : of the table, whose target is one of two classes
+    num_columns : of the table, half of them with few values
+    """
+    enough(runs, 1, "runs")
+    results = {}
+    for name, members in {"trees": TREES, "trees and network": (*TREES, NETWORK)}.items():
+        with tempfile.TemporaryDirectory() as folder:
+            source = Path(folder) / "table.csv"
+            _write_table(source, num_rows, num_columns)
+            each = []
+            for run in range(runs):
+                out, began = Path(folder) / str(run), time.perf_counter()
+                start = (*AS_FOUND, sys.executable)
+                training_s = called(_fit, str(source), str(out), members, start=start)
+                total_s = time.perf_counter() - began
+                if NETWORK in members:
+                    training_s += folders.read_json(out / "members" / NETWORK / "summary.json")["seconds"]
+                each.append({"total_s": round(total_s, 1), "rest_s": round(total_s - training_s, 1)})
+                print(f"{name}: {each[-1]}", flush=True)
+        results[name] = {"rest_s": statistics.median(one["rest_s"] for one in each), "each": each}
+    return {"rows": num_rows, "columns": num_columns, **results}
+
+
+def _write_table(file: Path, num_rows: int, num_columns: int) -> None:
+    rng = np.random.default_rng(0)
+    values = rng.normal(size=(num_rows, num_columns))
+    values[:, ::2] = np.round(values[:, ::2])
+    is_positive = values @ rng.normal(size=num_columns) + 3 * rng.normal(size=num_rows) > 0
+    header = ",".join([*(f"x{column}" for column in range(num_columns)), "y"])
+    np.savetxt(file, np.column_stack([values, is_positive]), "%.6g", ",", header=header, comments="")
+
+
+def _fit(source: str, out: str, members: list[str]) -> float:
+    """Fit as scripts/fit.py does; returns the seconds within training calls of the libraries."""
+    from ensemble.pipeline import run
+    from ensemble.pipeline.budget import Budget
+    from ensemble.pipeline.settings import config_class
+    from ensemble.trees import threads
+
+    threads.configure(quiet=True)  # before the libraries are imported, as in a fit
+    import catboost
+    import lightgbm
+    import xgboost
+
+    threads.is_openmp_loaded = lambda: False  # so that the fit may set the same number again
+    clock = _Clock()
+    for kind, method in ((lightgbm.Booster, "update"), (xgboost.Booster, "update"), (catboost.CatBoost, "_fit")):
+        setattr(kind, method, clock.counting(getattr(kind, method)))
+    words = {"source": (source,), "target": "y", "out": out, "time_limit": 0.0, "members": tuple(members)}
+    run.fit(configuration.from_dict(config_class("table"), words), "table", False, Budget(0.0))
+    return clock.total_s
+
+
+class _Clock:
+    """`total_s` are the seconds in which at least one thread was in a counted function."""
+
+    def __init__(self) -> None:
+        self.total_s, self._num_running, self._began, self._lock = 0.0, 0, 0.0, threading.Lock()
+
+    def counting(self, function: Callable[..., Any]) -> Callable[..., Any]:
+        @functools.wraps(function)
+        def counted(*arguments: Any, **named: Any) -> Any:
+            self._change(+1)
+            try:
+                return function(*arguments, **named)
+            finally:
+                self._change(-1)
+
+        return counted
+
+    def _change(self, by: int) -> None:
+        with self._lock:
+            if by > 0 and not self._num_running:
+                self._began = time.perf_counter()
+            self._num_running += by
+            if not self._num_running:
+                self.total_s += time.perf_counter() - self._began
