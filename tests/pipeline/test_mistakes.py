@@ -80,7 +80,7 @@ TABLES: dict[str, tuple[bytes, str]] = {
     ),
     "a picture": (
         b"\x89PNG\r\n\x1a\n" + bytes(range(256)) * 9,
-        "the header of x.csv is no UTF-8 text (byte 0x89 after ''): convert it, as `iconv -f",
+        "the header of x.csv is not UTF-8 text (byte 0x89 after ''): convert it, as `iconv -f",
     ),
     "a zip file": (
         b"PK\x03\x04" + bytes(200),
@@ -100,11 +100,11 @@ TABLES: dict[str, tuple[bytes, str]] = {
     ),
     "cut parquet": (
         parquet(a=list(N), y=YES)[:200],
-        "x.csv is not a sound Parquet file (Parquet magic bytes not found in footer. Either the",
+        "x.csv is not a valid Parquet file (Parquet magic bytes not found in footer. Either the",
     ),
     "parquet magic only": (
         b"PAR1PAR1",
-        "x.csv is not a sound Parquet file (Parquet file size is 8 bytes, smaller than the size",
+        "x.csv is not a valid Parquet file (Parquet file size is 8 bytes, smaller than the size",
     ),
     "empty parquet": (
         parquet(a=[], y=[]),
