@@ -21,7 +21,7 @@ from ensemble.errors import UserError
 
 Config = TypeVar("Config")
 LONGEST_SHOWN = 100
-"""Characters of a name in an error."""
+"""Maximum length of a name in an error."""
 
 
 def load(schema: type[Config], file: str | Path | None = None, overrides: Sequence[str] = ()) -> Config:
@@ -42,15 +42,15 @@ def load(schema: type[Config], file: str | Path | None = None, overrides: Sequen
         if not key or not equals:
             raise UserError(f"'{word}' is no setting: write key=value, as in {next(field_names(schema))}=…")
         kind = _kind(schema, key)
-        # The text as it is: YAML would read parts of a path as a comment or a number, and `no` as false
+        # The string as it is: YAML would read parts of a path as a comment or a number, and `no` as false
         if kind is str or _is_choice(kind):
             layers.append(("the command line", _nested(key, text)))
             continue
-        if kind == tuple[str, ...] and lists.setdefault(key, text) != text:  # of other settings, the last word counts
+        if kind == tuple[str, ...] and lists.setdefault(key, text) != text:  # elsewhere, the last word is used
             both = f"{lists[key].strip('[]')},{text.strip('[]')}"
             raise UserError(f"{key} is given twice, as {lists[key]} and as {text}: write one list, as in '{key}=[{both}]'")
         try:
-            if kind == tuple[str, ...]:  # BaseLoader keeps texts: yes is no truth value in missing=[yes,NA]
+            if kind == tuple[str, ...]:  # BaseLoader keeps strings: yes is no boolean in missing=[yes,NA]
                 listed = yaml.load(text, Loader=yaml.BaseLoader) if text.strip()[:1] in "[]{}" else [text]
                 layers.append(("the command line", _nested(key, "" if listed is None else listed)))
                 continue
@@ -73,7 +73,7 @@ def load(schema: type[Config], file: str | Path | None = None, overrides: Sequen
             _refuse_out_of_range(origin, key, value)
             for text in value if isinstance(value, list) else [value]:
                 if isinstance(text, str) and text.startswith("~/"):  # a folder named ~ would be created
-                    raise UserError(f"{origin}: {key}={text} begins with ~, which only shells replace: write the whole path")
+                    raise UserError(f"{origin}: {key}={text} begins with ~, which only shells expand: write the full path")
     try:
         config = OmegaConf.to_object(merged)
         _refuse_empty(config)
@@ -81,7 +81,7 @@ def load(schema: type[Config], file: str | Path | None = None, overrides: Sequen
     except errors.MissingMandatoryValue as error:
         raise UserError(f"the setting '{error.full_key}' has no default: add {error.full_key}=…") from None
     except errors.OmegaConfBaseException as error:  # an interpolation ${…} of an unknown setting
-        raise UserError(f"the setting '{error.full_key}' cannot be worked out: {str(error).splitlines()[0]}") from None
+        raise UserError(f"the setting '{error.full_key}' cannot be resolved: {str(error).splitlines()[0]}") from None
 
 
 def _nested(key: str, value: Any) -> dict[str, Any]:
@@ -125,7 +125,7 @@ def _advice(key: str, kind: Any, value: Any) -> str:
 
 
 def _refuse_out_of_range(origin: str, key: str, value: Any) -> None:
-    """Raise `UserError` for integers beyond 64 bits, and for seeds that are no 32-bit integer."""
+    """Raise `UserError` for integers beyond 64 bits, and for seeds that are not 32-bit integers."""
     low, high = (0, 2**32 - 1) if key.rsplit(".", 1)[-1] == "seed" else (-(2**63), 2**63 - 1)
     for number in value.values() if isinstance(value, dict) else value if isinstance(value, list) else [value]:
         if isinstance(number, int) and not low <= number <= high:
@@ -133,7 +133,7 @@ def _refuse_out_of_range(origin: str, key: str, value: Any) -> None:
 
 
 def _refuse_empty(config: Any, prefix: str = "") -> None:
-    """Raise `UserError` for an empty text in a required setting."""
+    """Raise `UserError` for an empty string in a required setting."""
     for field in dataclasses.fields(config):
         value, name = getattr(config, field.name), f"{prefix}{field.name}"
         if dataclasses.is_dataclass(value):
@@ -151,7 +151,7 @@ def _form(key: str, kind: Any, value: Any) -> str:
     """The form of a value of type `kind`, for an error message."""
     if dataclasses.is_dataclass(kind):
         return f"its settings one by one, as in {key}.{next(field_names(kind))}=…"  # type: ignore[arg-type]
-    words = {bool: "true or false", int: "a whole number", float: "a number", str: "a text"}
+    words = {bool: "true or false", int: "a whole number", float: "a number", str: "a string"}
     if kind in words:
         return words[kind]
     parts = typing.get_args(kind)
@@ -230,7 +230,7 @@ def from_command_line(
 def from_subcommands(
     schemas: dict[str, type], description: str | None, parents: Sequence[argparse.ArgumentParser] = ()
 ) -> tuple[str, Any]:
-    """The same for a script whose first word is a command, each with its own config class: the command and the config."""
+    """Like `from_command_line`, for a script with subcommands, each with its own config class; returns both."""
     parser = argparse.ArgumentParser(description=description, formatter_class=argparse.RawDescriptionHelpFormatter)
     commands = parser.add_subparsers(dest="command", required=True)
     for name, schema in schemas.items():
@@ -250,7 +250,7 @@ def _help(schema: type, description: str | None) -> dict[str, Any]:
 
 def _add_settings(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--config", metavar="FILE", help="YAML with settings")
-    parser.add_argument("settings", nargs="*", metavar="key=value", help="settings over the defaults and the file")
+    parser.add_argument("settings", nargs="*", metavar="key=value", help="settings that override the defaults and the file")
 
 
 def to_dict(config: Any) -> dict[str, Any]:

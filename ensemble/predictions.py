@@ -153,7 +153,7 @@ def read_checked(path: str | Path, what: str, columns: Iterable[str], document: 
     except FileNotFoundError:
         raise UserError(f"the {what} {path} does not exist: write it with scripts/predict.py") from None
     except (pa.ArrowException, OSError, ValueError) as error:
-        raise UserError(f"{path} is not a sound Parquet file ({' '.join(str(error).split())}): write it again") from None
+        raise UserError(f"{path} is not a valid Parquet file ({' '.join(str(error).split())}): write it again") from None
     about = about if isinstance(about, dict) else {}
     verification.refuse_changed_columns(path, table, about.get("checksums"), KEY.decode())
     missing = [name for name in columns if name not in table.column_names]

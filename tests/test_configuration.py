@@ -115,10 +115,10 @@ def test_values_have_their_types() -> None:
             "the command line: there is no setting 'qqqqq'; known are: name, num_eggs, vegan, toppings, words, "
             "oven.temperature_c, oven.mode, oven.times_min",
         ),
-        ("name=~/cake", "the command line: name=~/cake begins with ~, which only shells replace: write the whole path"),
+        ("name=~/cake", "the command line: name=~/cake begins with ~, which only shells expand: write the full path"),
         (
             "toppings=[nut,~/fig]",
-            "the command line: toppings=~/fig begins with ~, which only shells replace: write the whole path",
+            "the command line: toppings=~/fig begins with ~, which only shells expand: write the full path",
         ),
         ("num_eggs=four", "the command line: num_eggs=four does not fit: write a whole number"),
         ("num_eggs=2.5", "the command line: num_eggs=2.5 does not fit: write a whole number"),
@@ -138,7 +138,7 @@ def test_values_have_their_types() -> None:
         ("", "'' is no setting: write key=value, as in name=…"),
         ("oven.temperature_c=900", "oven.temperature_c=900.0 burns the cake: choose at most 300"),
         ("name=???", "the setting 'name' has no default: add name=…"),
-        ("name=${nobody}", "the setting 'name' cannot be worked out: Interpolation key 'nobody' not found"),
+        ("name=${nobody}", "the setting 'name' cannot be resolved: Interpolation key 'nobody' not found"),
     ],
 )
 def test_a_mistake_is_one_sentence(word: str, sentence: str) -> None:

@@ -128,7 +128,7 @@ def test_missing_columns_and_metadata_are_named(path: Path) -> None:
         predictions.read(path)
 
 
-@pytest.mark.parametrize(("metadata", "what"), [(b"{oops", "not a sound"), (b"3", "lacks: metadata 'recipe'")])
+@pytest.mark.parametrize(("metadata", "what"), [(b"{oops", "not a valid"), (b"3", "lacks: metadata 'recipe'")])
 def test_damaged_metadata_is_named(path: Path, metadata: bytes, what: str) -> None:
     """Metadata that is no JSON object would end in a traceback."""
     rewrite(path, lambda table: table.replace_schema_metadata({predictions.KEY: metadata}))
@@ -173,7 +173,7 @@ def test_damaged_file_is_refused(path: Path) -> None:
     flipped = sound[:start] + bytes([sound[start] ^ 1]) + sound[start + 1 :]
     for damaged in (sound[: len(sound) // 2], b"", b"not Parquet at all", flipped):
         path.write_bytes(damaged)
-        with pytest.raises(UserError, match="not a sound Parquet file"):
+        with pytest.raises(UserError, match="not a valid Parquet file"):
             predictions.read(path)
 
 
@@ -181,7 +181,7 @@ def test_wrong_paths(tmp_path: Path, path: Path) -> None:
     """A wrong path would end in a traceback, or leave a scratch file behind."""
     with pytest.raises(UserError, match=r"none\.parquet does not exist"):
         predictions.read(tmp_path / "none.parquet")
-    with pytest.raises(UserError, match="not a sound Parquet file"):
+    with pytest.raises(UserError, match="not a valid Parquet file"):
         predictions.read(tmp_path / "runs")
     with pytest.raises(UserError, match="is no file, so the prediction file cannot take its place"):
         predictions.write(tmp_path / "runs", forecast())

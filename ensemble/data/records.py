@@ -4,9 +4,9 @@
     for frame, malformed in read_blocks(file, {"time": "timestamp"}, {"time": pl.Int64()}, BLOCK_BYTES):
         ...                                     # columns `time` and `source_line`; malformed records separately
 
-A block is parsed as a whole. Only if that fails it is parsed record by record, to name the malformed lines and to keep the
+A block is parsed as a whole. Only if that fails is it parsed record by record, to report the malformed lines and keep the
 others. The same parser is used in both cases, so the size of a block never changes which rows are kept. CSV, with commas or
-semicolons, is quoted as in RFC 4180: a text may span lines, and a stray quote is an error. Tab-separated files have no
+semicolons, is quoted as in RFC 4180: a field may span lines, and a stray quote is an error. Tab-separated files have no
 quoting, unless all quotes at the beginning of the file enclose fields.
 """
 
@@ -36,16 +36,16 @@ HEAD_BYTES = 1 << 20
 HEAD_RECORDS = 1000
 LONGEST_RECORD_BYTES = 64 << 20
 CHECKED_RECORDS = 1000
-"""Least number of records of a block of JSON lines, evenly spaced, that are checked for repeated keys. This takes 3 % of the
-time of reading; for all records it would be three times as long as reading."""
+"""Minimum number of evenly spaced records of a JSON lines block that are checked for repeated keys. This takes 3 % of the
+time of reading; checking all records would take three times as long as reading."""
 PARQUET_ROW_BYTES = 400  # assumed size of a review with its text, so that blocks of Parquet are as large as those of text
 PARQUET_BUFFER_BYTES = 1 << 20  # without it, pyarrow reads a whole column of a row group into memory
 EXCERPT_CHARACTERS = 80
 LONE_SURROGATE = rb"\\u[dD][89abAB]..(?!\\u[dD][c-fC-F])"
-"""The first half of a pair of \\u escapes in JSON, without the second: no character. polars would read it as NUL."""
+"""The first half of a pair of \\u escapes in JSON, without the second, is invalid; polars would read it as NUL."""
 UNESCAPED = rb"(?<!\\)(?:\\\\)*"
 MOST_EXACT = 2**53
-"""From this number on, not all whole numbers are exact as float64."""
+"""From here on, float64 cannot represent all whole numbers."""
 
 csv.field_size_limit(LONGEST_RECORD_BYTES)  # the default of the csv module, 128 KiB, is too small for some reviews
 
@@ -79,7 +79,7 @@ class JsonLines:
     quoted = False  # whether a record may hold newlines, in quotes
 
     def parse(self, block: bytes, fields: Mapping[str, str], types: Mapping[str, pl.DataType]) -> pl.DataFrame | None:
-        """One row per record, without blank ones; None if a record is malformed or a value has not the type of its field.
+        """One row per record, without blank ones; None if a record is malformed or a value has a wrong type.
 
         fields : a column of the result -> the file's column. types : of columns of the result; others are read as text.
         """
@@ -93,7 +93,7 @@ class JsonLines:
         return frame.select(pl.col(column).alias(field) for field, column in fields.items())
 
     def is_valid(self, octets: bytes) -> bool:
-        """A fast check of one record: False for most records that `parse` refuses, and only for such."""
+        """A fast check of one record: False only for records that `parse` rejects, and for most of them."""
         try:
             return not _has_lone_surrogate(octets) and isinstance(json.loads(octets), dict)
         except (ValueError, RecursionError):
@@ -111,7 +111,7 @@ class Delimited:
     def parse(self, block: bytes, fields: Mapping[str, str], types: Mapping[str, pl.DataType]) -> pl.DataFrame | None:
         if not self._has_valid_quotes(block):
             return None
-        names = [str(position) for position in range(len(self.header))]  # a header may have a name twice
+        names = [str(position) for position in range(len(self.header))]  # names in a header may repeat
         wanted = {field: names[self.header.index(column)] for field, column in fields.items()}
         try:
             block.decode()  # pyarrow checks only the columns that it converts
@@ -192,7 +192,7 @@ def look(path: str | Path, headless: bool = False) -> RawFile:
         layout = JsonLines()
         objects = [json.loads(record.octets) for record in records if layout.is_valid(record.octets)]
         if not objects:
-            raise UserError(f"{path} begins with '{excerpt(text)}', which is no JSON object: write one on each line")
+            raise UserError(f"{path} begins with '{excerpt(text)}', which is not a JSON object: write one on each line")
         names = list(dict.fromkeys(name for row in objects for name in row))
         return RawFile(path=path, layout=layout, names=names, head=objects, start=start)
     rows = [row for record in records for row in _rows(record.octets.decode(errors="replace"), delimiter, quoted)]
@@ -204,7 +204,7 @@ def look(path: str | Path, headless: bool = False) -> RawFile:
             header.decode()
         except UnicodeDecodeError as error:
             raise UserError(
-                f"the header of {path} is no UTF-8 text (byte 0x{header[error.start]:x} after "
+                f"the header of {path} is not UTF-8 text (byte 0x{header[error.start]:x} after "
                 f"'{excerpt(header[: error.start])}'): convert it, as `iconv -f latin1 -t utf-8` does from Latin-1"
             ) from None
         names, rows = [name.strip() for name in rows[0]], rows[1:]
@@ -248,8 +248,7 @@ def read_blocks(
 
     fields : a column of the frame -> the file's column.
     types : the usual types of fields in JSON lines, which are faster to read than text. A block with a value of another
-    type,
-        and every CSV, is read as text. Parquet files contain types.
+        type, and every CSV, is read as text. Parquet files contain types.
 
     Raises `UserError` for a damaged file, with the position of the damage.
     """
@@ -260,7 +259,7 @@ def read_blocks(
 
 def keys(file: RawFile) -> tuple[list[str], set[str], dict[str, tuple[float, int]]]:
     """All keys of a file of JSON lines, in order of appearance; those with a list or an object as a value; and those with a
-    float that is no exact whole number, with the first such float and its line.
+    float that is not an exact whole number, with the first such float and its line.
 
     Raises `UserError`, with the line, for a record that has a key twice.
     """
@@ -274,7 +273,7 @@ def keys(file: RawFile) -> tuple[list[str], set[str], dict[str, tuple[float, int
                 try:
                     pairs = json.loads(record.octets, object_pairs_hook=tuple)
                 except (ValueError, RecursionError):
-                    continue  # `read_blocks` names it
+                    continue  # reported by `read_blocks`
                 if not isinstance(pairs, tuple) or _has_lone_surrogate(record.octets):
                     continue
                 names = dict.fromkeys(name for name, _ in pairs)
@@ -290,7 +289,7 @@ def keys(file: RawFile) -> tuple[list[str], set[str], dict[str, tuple[float, int
 
 def _refuse_repeated_key(path: Path, record: Record) -> None:
     if (key := repeated_key(record.octets)) is not None:
-        raise UserError(f"{path}, line {record.line}: the key '{key}' is there twice: keep one of them")
+        raise UserError(f"{path}, line {record.line}: the key '{key}' occurs twice: keep one of them")
 
 
 def _has_lone_surrogate(octets: bytes) -> bool:
@@ -304,7 +303,7 @@ def is_exact(number: float) -> bool:
 
 
 def is_number(word: str) -> bool:
-    """Whether a text is a number in Python's notation."""
+    """Whether a string is a number in Python's notation."""
     try:
         float(word)
     except ValueError:
@@ -333,7 +332,7 @@ def _batches(path: Path, columns: list[str] | None, num_rows: int) -> Iterator[p
                 batch.validate(full=True)  # polars panics at text or metadata that is not UTF-8
                 yield batch.replace_schema_metadata(None)
     except (pa.ArrowException, OSError, ValueError) as error:
-        raise UserError(f"{path} is not a sound Parquet file ({' '.join(str(error).split())}): get it again") from None
+        raise UserError(f"{path} is not a valid Parquet file ({' '.join(str(error).split())}): get it again") from None
 
 
 def _text_blocks(
@@ -352,7 +351,7 @@ def _text_blocks(
                     start = int(ends[number - 1]) if number else 0
                     _refuse_repeated_key(file.path, Record(int(lines[number]), block[start : ends[number]]))
             frame = layout.parse(block, fields, types)
-            # A blank line is no row, so with blank lines the number of rows proves nothing
+            # A blank line is no row, so with blank lines the counts cannot be compared
             no_blanks = bool((np.diff(ends, prepend=0) > len(b"\r\n")).all())
             if frame is not None and frame.height == len(ends) and no_blanks:
                 yield _with_lines(frame, lines), []

@@ -1,7 +1,7 @@
-"""Mean, standard deviation, least, greatest and count of columns, to the same bits on any number of ranks.
+"""Mean, standard deviation, minimum, maximum and count of columns, bitwise equal on any number of ranks.
 
 The rows of all shards, one shard after the other, are cut into blocks of a fixed number of rows, whatever the lengths of the
-shards. A block is reduced by a two-pass sum in float64, and blocks are merged in pairs by their numbers (Chan, Golub and
+shards. A block is reduced by a two-pass sum in float64, and blocks are merged in pairs, in their order (Chan, Golub and
 LeVeque, Updating formulae and a pairwise algorithm for computing sample variances, 1979). A rank reduces a range of blocks;
 the results of all blocks are exchanged, and every rank merges all of them. So the result depends on the rows and their order
 alone, neither on the number of ranks nor on how the rows are spread over files.
@@ -22,7 +22,7 @@ import numpy as np
 from ensemble.errors import UserError
 
 BLOCK_ROWS = 4096
-"""Rows of a block. Another number changes the last bits of the results."""
+"""Rows per block. Another value changes the last bits of the results."""
 Exchange = Callable[[np.ndarray], Sequence[np.ndarray]]
 """Takes the array of this rank, and returns those of all ranks in their order."""
 
@@ -37,9 +37,9 @@ class Shard(Protocol):
 
 @dataclasses.dataclass(frozen=True)
 class Statistics:
-    """Of each column, over its values that are not NaN; arrays of shape (columns,), float64 but for `count`.
+    """Statistics of each column without NaN; arrays of shape (columns,), float64 but for `count`.
 
-    A column without a value has NaN for all of them but `count`.
+    For a column without values, all but `count` are NaN.
     """
 
     count: np.ndarray
@@ -56,11 +56,11 @@ class Statistics:
         return np.sqrt(self.variance)
 
     def of_columns(self, columns: slice) -> "Statistics":
-        """Those of some of the columns."""
+        """The statistics of some of the columns."""
         return Statistics(*(getattr(self, field.name)[columns] for field in dataclasses.fields(self)))
 
     def of_all(self) -> "Statistics":
-        """Those of the values of all columns together, as one column."""
+        """The statistics of the values of all columns, as one column."""
         has_values = self.count > 0
         weight = self.count[has_values] / max(1, self.count.sum())
         mean = (weight * self.mean[has_values]).sum()
@@ -73,7 +73,7 @@ class Statistics:
         return Statistics(*(np.array([of]) for of in (self.count.sum(), mean, variance, least, -greatest)))
 
     def repeated(self, times: int) -> "Statistics":
-        """Those of one column, for so many columns."""
+        """The statistics of one column, repeated for `times` columns."""
         return Statistics(*(np.repeat(getattr(self, field.name), times) for field in dataclasses.fields(self)))
 
 
@@ -155,24 +155,24 @@ def _rows(shards: Sequence[Shard], ends: np.ndarray, begin: int, end: int) -> np
 
 
 def _of_block(rows: np.ndarray) -> np.ndarray:
-    """Count, mean, sum of squared distances from the mean, least and greatest of each column, (5, columns)."""
+    """Count, mean, sum of squared distances from the mean, minimum and maximum of each column, (5, columns)."""
     columns = np.ascontiguousarray(rows.T)  # so that each sum is pairwise over contiguous numbers
     is_value = ~np.isnan(columns)
     count = is_value.sum(axis=1)
     divisor = np.maximum(count, 1)
     with np.errstate(invalid="ignore"):  # of infinite values, which are refused later
-        # The values less a first guess of the mean: their sum corrects it
-        guess = np.where(is_value, columns, 0).sum(axis=1) / divisor
-        distance = np.where(is_value, columns - guess[:, None], 0)
+        # The sum of values minus a first estimate of the mean corrects it
+        estimate = np.where(is_value, columns, 0).sum(axis=1) / divisor
+        distance = np.where(is_value, columns - estimate[:, None], 0)
         correction = distance.sum(axis=1) / divisor
         squares = np.maximum((distance**2).sum(axis=1) - count * correction**2, 0)
     least = np.where(is_value, columns, np.inf).min(axis=1)
     greatest = np.where(is_value, columns, -np.inf).max(axis=1)
-    return np.stack([count, guess + correction, squares, least, greatest])
+    return np.stack([count, estimate + correction, squares, least, greatest])
 
 
 def _merged(first: np.ndarray, second: np.ndarray) -> np.ndarray:
-    """Pairs of (pairs, 5, columns) as one each, by the formula of Chan et al."""
+    """Merge pairs of blocks, each (pairs, 5, columns), by the formula of Chan et al."""
     (count_1, mean_1, squares_1, least_1, most_1), (count_2, mean_2, squares_2, least_2, most_2) = (
         np.moveaxis(of, 1, 0) for of in (first, second)
     )

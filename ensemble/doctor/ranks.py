@@ -1,10 +1,10 @@
-"""Checks by PyTorch in processes of their own: its versions and GPUs, and an all-reduce of 2 seconds.
+"""PyTorch checks in separate processes: its versions and GPUs, and an all-reduce of 2 seconds.
 
     python -m ensemble.doctor.ranks torch-info
     RANK=… WORLD_SIZE=… MASTER_ADDR=… MASTER_PORT=… python -m ensemble.doctor.ranks all-reduce gloo|nccl DEVICE
 
-Each prints one line of JSON. A driver that hangs, a library that crashes or a node that does not answer ends with the time
-limit, and the doctor continues.
+Each prints one line of JSON. If a driver hangs, a library crashes or a node does not answer, the check ends, at the
+latest at its time limit, and the doctor continues.
 """
 
 import concurrent.futures
@@ -19,12 +19,12 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 TORCH_INFO_LIMIT_S = 60
-"""Python and PyTorch from a slow network file system take half a minute."""
+"""Importing PyTorch from a slow network file system takes half a minute."""
 ALL_REDUCE_S = 2.0
 ALL_REDUCE_LIMIT_S = 60
 TIMED_OUT = "no answer within the time limit"
 MESSAGE_MIB = 25
-"""DistributedDataParallel's default bucket (bucket_cap_mb): the message that a training sends."""
+"""DistributedDataParallel's default bucket (bucket_cap_mb): the message size in training."""
 COMMAND = [sys.executable, "-P", "-m", "ensemble.doctor.ranks"]
 """With -P a folder `data` or a file torch.py in the current folder does not replace the library."""
 
@@ -40,7 +40,7 @@ def run_all_reduce(
 ) -> tuple[dict[str, Any] | None, str]:
     """Run this node's ranks of an all-reduce; returns the result of the first one, or None and the reason of a failure.
 
-    places : (rank, index of the GPU) of each. address, port : of the head node.
+    places : (rank, GPU index) of each rank. address, port : of the head node.
     """
     common = {**environment, "WORLD_SIZE": str(num_ranks), "MASTER_ADDR": address, "MASTER_PORT": str(port)}
     # By default each of several ranks on a node starts as many threads as there are cores, which spin while they wait
@@ -64,7 +64,7 @@ def _run_all(
 ) -> tuple[list[dict[str, Any] | None], str]:
     """Run a process for each (arguments, environment); returns their results, None for a failed one, and the first failure.
 
-    All processes have ended on return, also if this process is interrupted.
+    On return all processes have ended, even after an interruption.
     """
     deadline = time.monotonic() + limit_s
     processes: list[subprocess.Popen[str]] = []
@@ -80,7 +80,7 @@ def _run_all(
             raise
     # The earliest failure is the cause: ranks whose peers failed end later, and time limits come last
     failures = sorted((failed_s, failure) for _, failed_s, failure in outcomes if failure)
-    return [answer for answer, _, _ in outcomes], failures[0][1] if failures else ""
+    return [result for result, _, _ in outcomes], failures[0][1] if failures else ""
 
 
 def _result(process: subprocess.Popen[str], deadline: float) -> tuple[dict[str, Any] | None, float, str]:
@@ -123,9 +123,9 @@ def torch_info() -> dict[str, Any]:
 
 
 def all_reduce(backend: str, device_index: int) -> dict[str, Any]:
-    """Repeat an all-reduce of a message for two seconds: the seconds of one, and the bus bandwidth in GB/s.
+    """Repeat an all-reduce of a message for two seconds; returns the seconds of one and the bus bandwidth.
 
-    Bus bandwidth is size ÷ time × 2 (n − 1) ÷ n for n ranks: what each rank at least sends and receives. It does not depend
+    Bus bandwidth is size ÷ time × 2 (n − 1) ÷ n for n ranks: the least that each rank sends and receives. It does not depend
     on n, so it can be compared with the speed of a link (NVIDIA/nccl-tests, doc/PERFORMANCE.md).
     """
     import torch

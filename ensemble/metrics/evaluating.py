@@ -1,4 +1,4 @@
-"""The metrics in the form of HuggingFace's `evaluate`."""
+"""The metrics as classes of Hugging Face's `evaluate`."""
 
 import sys
 from typing import Any
@@ -7,13 +7,13 @@ import numpy as np
 
 
 def binary_metric(**options: Any) -> Any:
-    """`binary_scores` as an `evaluate.Metric` that needs no network: compute(predictions=…, references=…, group=…).
+    """`binary_scores` as an `evaluate.Metric` that works offline: compute(predictions=…, references=…, group=…).
 
     options : for `evaluate.Metric` (keep_in_memory, num_process, process_id, experiment_id, cache_dir, …).
     """
     import datasets
 
-    # `evaluate` tries to import these for pipelines that are not used here, which takes seconds of every start
+    # `evaluate` imports these for pipelines that are not used here, which would take seconds
     unused = [name for name in ("scipy", "transformers") if name not in sys.modules]
     sys.modules.update(dict.fromkeys(unused))  # type: ignore[arg-type]
     import evaluate

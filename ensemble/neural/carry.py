@@ -1,8 +1,8 @@
 """State that a recipe carries from one global batch to the next, such as the hidden state of a recurrent model.
 
 The state belongs to a position in the global batch. The example at position k of a step starts from the state that the
-example at position k of the previous step returned, on whatever rank and in whatever micro-batch it is. So the state, like
-the gradient, does not depend on how the batch is split, and a run can be resumed on another number of ranks.
+example at position k of the previous step returned, whatever their ranks and micro-batches. So the state, like the
+gradient, does not depend on how the batch is split, and a run can be resumed on another number of ranks.
 """
 
 import torch
@@ -21,7 +21,7 @@ class Carry:
         self._pending: dict[int, dict[str, torch.Tensor]] = {}
 
     def take(self, micro: MicroBatch) -> State:
-        """The state for a micro-batch; for the short last batch of an epoch, only that of the positions that have a row."""
+        """The state for a micro-batch; for the short last batch of an epoch, only that of the positions with a row."""
         state = self._states.get(micro.begin)
         return state and {name: tensor[: len(micro.rows)] for name, tensor in state.items()}
 

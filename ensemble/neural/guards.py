@@ -69,7 +69,7 @@ def _runs_out_of_memory(
         try:
             moments += [torch.empty_like(p) for p in model.parameters() if p.requires_grad for _ in range(2 * needs_moments)]
             trial_pass(plan)
-        except Exception as error:  # deleted at the end of this clause, and with it the tensors in its frames
+        except Exception as error:  # deleted with this clause, which frees the tensors in its frames
             if not is_out_of_memory(error):
                 raise
             failed = True
@@ -127,7 +127,7 @@ def report_nonfinite(
 
 
 def describe_nonfinite(step: int, loss: float, norm: float, reports: Sequence[dict[str, Any]]) -> str:
-    """One sentence. A report has `rank`, `rows`, the `files` with these rows, and the `problem` of saving them or ""."""
+    """The error message. A report has `rank`, `rows`, `files` with these rows, and the `problem` of saving them or ""."""
     what = f"the gradient norm is {norm} (the loss {loss:.5g})" if math.isfinite(loss) else f"the loss is {loss}"
     sources = [
         f"rank {report['rank']}, {len(report['rows'])} rows: {_first_eight(report['rows'])} "
@@ -171,10 +171,10 @@ def load_batch(file: Path) -> tuple[np.ndarray, Batch]:
 
 
 class SpikeDetector:
-    """Whether a loss is more than `factor` times the median of the previous losses; a factor of 0 disables it.
+    """Detects a loss of more than `factor` times the median of previous losses; a factor of 0 disables it.
 
-    `history` is stored in checkpoints: the last losses that were neither spikes nor infinite, at most `MAX_HISTORY`. A
-    factor has no meaning for losses of zero or below: if the median is not positive, no loss is a spike.
+    `history` is stored in checkpoints: the last losses that were neither spikes nor infinite, at most `MAX_HISTORY`. If
+    the median is not positive, a factor has no meaning, and no loss is a spike.
     """
 
     MIN_HISTORY, MAX_HISTORY = 20, 100

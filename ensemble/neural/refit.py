@@ -1,12 +1,12 @@
-"""Further training of a finished network on the rows of validation and blend, which the training itself did not see.
+"""Further training of a finished network on the rows of validation and blend, which training did not use.
 
     RUN/trial/     the best weights, trained further on train and validation
     RUN/newest/    the best weights, trained further on train, validation and blend: they predict the splits after blend
 
-Splits follow each other in time, and the newest rows are the most like those to predict. But validation selects the best
-weights, and blend is predicted by a network that did not learn it, so that an ensemble can be fitted on it. Whether further
-training helps differs between data sets. Therefore the trial is scored on blend, and only if its score is better than that
-of the best weights is `newest` trained. A run that was stopped continues in the part where it stopped.
+Splits follow each other in time, and the newest rows resemble those to predict the most. But validation selects the best
+weights, and blend must be predicted by a network not trained on it, so that an ensemble can be fitted on it. Whether further
+training helps differs between data sets. Therefore the trial is scored on blend, and `newest` is trained only if that
+score beats that of the best weights. A stopped run continues in the part where it stopped.
 """
 
 import dataclasses
@@ -29,7 +29,7 @@ from ensemble.recipe import NeuralRecipe
 from ensemble.signals import StopSignals
 
 FIRST_SHARE = 0.6
-"""The share of `max_seconds` for the training before the trial. The trial gets half of what is left then."""
+"""The share of `max_seconds` for the training before the trial. The trial gets half of the rest."""
 
 
 class JoinedRows:
@@ -56,8 +56,8 @@ class JoinedRows:
 
 
 class Continued:
-    """A `NeuralRecipe` that trains on all rows of `splits`, from the weights in a folder, and is scored on `scored`, if that
-    is not ''. In all other respects it is `trained`.
+    """A `NeuralRecipe` that trains on all rows of `splits`, from the weights in a folder, and is scored on `scored`, unless
+    that is ''. Everything else is delegated to `trained`.
     """
 
     def __init__(self, trained: NeuralRecipe, start: Path, splits: tuple[str, ...], scored: str):
@@ -132,8 +132,8 @@ def train(
             trial = continued(TRIAL, LEARNED[:-1], BLEND, 0.5)
             after = trial.get(f"validation_{recipe.monitor}")
             is_better = after is not None and (after > before if recipe.higher_is_better else after < before)
-            is_due = is_better and trial["status"] == "done"
-            parts = [trial, *([continued(NEWEST, LEARNED, "", 1.0)] if is_due else [])]
+            trains_newest = is_better and trial["status"] == "done"
+            parts = [trial, *([continued(NEWEST, LEARNED, "", 1.0)] if trains_newest else [])]
             summary |= {
                 "status": parts[-1]["status"],
                 "seconds": round(summary["seconds"] + sum(part["seconds"] for part in parts), 1),

@@ -11,8 +11,8 @@
     report.html
 
 Tree members are trained in this process, and predict in it. Each neural member has processes of its own, since PyTorch and
-the tree libraries must not share one. With --resume auto, complete parts are not computed again, nor are those that tasks of
-a cluster have computed (stages.py).
+the tree libraries must not share one. With --resume auto, complete parts are not computed again, including those
+that tasks of a cluster have computed (stages.py).
 """
 
 import dataclasses
@@ -36,17 +36,17 @@ if TYPE_CHECKING:
 
 RANKINGS = "rankings"
 MOST_NAMED = 3
-"""Most files that an error names."""
+"""The maximum number of files in an error."""
 FINISH_S, FINISH_PER_ROW_S, FINISH_PER_CLASS_S = 4.0, 2.5e-4, 3e-5
-"""Most seconds to combine the members and write the report, as measured on one core: in all, for each row, and for each row
-and class."""
+"""Upper bounds, measured on one core, of the seconds to combine the members and write the report: constant, per row, and per
+row and class."""
 LEAST_S = 1.0
-"""Least seconds of the first member, since a fit needs one member."""
+"""Minimum seconds for the first member, since a fit needs one."""
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class Fit:
-    """A fit under way; the functions below take it."""
+    """A fit in progress, passed to the functions below."""
 
     config: Any
     """An instance of `settings.config_class(name)`."""
@@ -121,7 +121,7 @@ def _train(
 
 
 def _finish_seconds(manifest: dict[str, Any]) -> float:
-    """Most seconds to combine members on these data and to write the report."""
+    """Upper bound of the seconds to combine members and write the report."""
     num_rows, num_classes = manifest["splits"]["train"]["rows"], len(manifest.get("task", {}).get("classes") or ())
     return FINISH_S + num_rows * (FINISH_PER_ROW_S + FINISH_PER_CLASS_S * num_classes)
 
@@ -166,7 +166,7 @@ def _has_content(folder: Path, content: dict[str, Any]) -> bool:
 
 
 def share_of(member: PlannedMember, later: list[PlannedMember], seconds: float) -> float:
-    """The share of `seconds` for a member; later members that would get too little time do not count."""
+    """The share of `seconds` for a member; later members that would get too little time are ignored."""
     total = member.share + sum(other.share for other in later)
     counted = [other.share for other in later if seconds * other.share / total >= other.least_seconds]
     return member.share / (member.share + sum(counted))
@@ -192,12 +192,12 @@ def prepared(config: Any, name: str) -> dict[str, Any]:
     fit_json = _read_fit_json(out, config, name)
     manifest = folders.read_manifest(out / PREPARED)
     if manifest["fingerprint"] != fit_json.get(PREPARED):
-        raise UserError(f"{out / PREPARED} is not of the fit in {out}: prepare the data again with --stage prepare")
+        raise UserError(f"{out / PREPARED} does not belong to this fit: prepare the data again with --stage prepare")
     return manifest
 
 
 def _check(config: Any) -> None:
-    """Raise `UserError` now for settings that later stages would refuse."""
+    """Raise `UserError` for settings that later stages would reject."""
     configuration.check(
         config,
         time_limit=(config.time_limit >= 0, "0 or more"),
@@ -205,7 +205,7 @@ def _check(config: Any) -> None:
         num_draws=(config.num_draws >= 1, "at least 1"),
     )
     if config.accelerate_config != "auto" and not Path(config.accelerate_config).is_file():
-        raise UserError(f"accelerate_config={config.accelerate_config} is no file: name one of Accelerate, or write auto")
+        raise UserError(f"accelerate_config={config.accelerate_config} is not a file: name one of Accelerate, or write auto")
 
 
 @contextmanager
@@ -254,7 +254,7 @@ def _read_fit_json(out: Path, config: Any, name: str, must_be_equal: bool = True
     """`fit.json` in a folder; `UserError` if this project did not write it, or if settings that must be equal differ."""
     content = folders.read_json(out / SETTINGS)
     if not isinstance(content, dict) or content.get("written_by") != folders.MARK:
-        raise UserError(f"{out / SETTINGS} is not of this project, so nothing is written beside it: choose another out")
+        raise UserError(f"{out / SETTINGS} was not written by this project, so nothing is changed: choose another out")
     if must_be_equal and _settings_to_compare(content) != _settings_to_compare(_fit_json(config, name)):
         raise UserError(f"{out} was fitted with other settings: give the same, or add overwrite=true without --resume")
     return content
@@ -304,7 +304,7 @@ def _prepare(folder: Path, config: Any, name: str, earlier: dict[str, Any] | Non
 
 
 def _refuse_other_sources(config: Any, manifest: dict[str, Any], folder: Path) -> None:
-    """Raise `UserError` if raw files have changed since the data were prepared: the members would be of the old files."""
+    """Raise `UserError` if raw files have changed since the data were prepared: members learned from the old ones."""
     from ensemble.data import reviews
 
     paths = [*getattr(config, "source", ()), *getattr(config, "metadata", ())]
@@ -341,7 +341,7 @@ def is_stale(folder: Path, fingerprint: str) -> bool:
 
 
 def trees_config(member: PlannedMember, config: Any, num_threads: int, seconds: float = 0.0) -> "TreesConfig":
-    """The settings of scripts/train_trees.py for a tree member; `seconds` of 0 are no limit."""
+    """The settings of scripts/train_trees.py for a tree member; `seconds=0` means no limit."""
     from ensemble.trees.settings import TreesConfig
 
     out = Path(config.out)

@@ -115,14 +115,14 @@ def _text(manifest: dict[str, Any], scores: dict[str, Any], parts: Parts) -> str
         f"|---|---|{'---|' * len(shown)}",
         *rows,
         "",
-        f"{_label(manifest, scores, metric)} less that of {scores['best_member']}, the best member on {place}: "
+        f"{_label(manifest, scores, metric)} minus that of {scores['best_member']}, the best member on {place}: "
         f"{_cell(scores['gain_over_best_member'][metric])}.",
         "",
         "## Limits",
         "",
         *parts.limits,
         "- This folder contains the combiner. The models of the members are other folders and are not part of it.",
-        "- Whether this may be shared depends on the terms of the data; the card names no licence.",
+        "- Whether this may be shared depends on the terms of the data; this card states no licence.",
     ]
     return "\n".join([*lines, ""])
 

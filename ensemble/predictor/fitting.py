@@ -1,4 +1,4 @@
-"""`Predictor.fit`: it runs the command of scripts/fit.py in a process of its own.
+"""`Predictor.fit`, which runs the command of scripts/fit.py in its own process.
 
 The tree libraries read their number of threads when they are imported, and must not share a process with PyTorch. So nothing
 is trained in the process of the caller.
@@ -23,7 +23,7 @@ COMMAND = [sys.executable, "-m", "ensemble.commands.fit"]
 def fit(source: Any, out: str | Path, name: str, resume: bool, settings: dict[str, Any]) -> None:
     """Fit an ensemble in the folder `out`, with the settings of scripts/fit.py; progress is printed on standard error.
 
-    source : a path, a list of paths, or a DataFrame (see frames.py). name : of the recipe. Raises `UserError` for a mistake
+    source : a path, a list of paths, or a DataFrame (see frames.py). name : the recipe. Raises `UserError` for a mistake
     in the arguments, and `Failure` if the process fails or is stopped.
     """
     with tempfile.TemporaryDirectory(prefix="ensemble-") as scratch:
@@ -56,7 +56,7 @@ def fit(source: Any, out: str | Path, name: str, resume: bool, settings: dict[st
         sentence = last.removeprefix("error: ").replace(f"{scratch}/", "").removeprefix(f"{config.name}: ")
         raise UserError(sentence.replace("--resume auto", "resume=True").replace(ROWS, Path(ROWS).stem))
     if code == PREEMPTED:
-        raise Failure(f"the fit was stopped: go on with resume=True and out={out}")
+        raise Failure(f"the fit was stopped: continue with resume=True and out={out}")
     if code:
         raise Failure(f"the fit ended with exit code {code}: {last}")
 
@@ -64,7 +64,7 @@ def fit(source: Any, out: str | Path, name: str, resume: bool, settings: dict[st
 def _as_json(value: Any) -> Any:
     if isinstance(value, Path):
         return str(value)
-    if getattr(value, "shape", None) == ():  # a number of NumPy
+    if getattr(value, "shape", None) == ():  # a NumPy scalar
         return value.item()
     shown = textwrap.shorten(repr(value), 80, placeholder="…")
-    raise UserError(f"{shown} is no setting: give a text, a number, true or false, or a list of them")
+    raise UserError(f"{shown} is not a setting: give a string, a number, true or false, or a list of them")

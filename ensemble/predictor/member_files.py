@@ -57,8 +57,8 @@ def read(
 ) -> MemberFiles:
     """Read the files of the splits `on`, `scored` and, if the data have it, forecast.
 
-    folder : with the files. data : the prepared data, with `manifest`. names : of members and baselines; all with a file of
-    `on` if empty. Raises `UserError` for missing files, files of other data, reserved names, and if there are only
+    folder : with the files. data : the prepared data, with `manifest`. names : members and baselines; if empty, all that
+    have a file of `on`. Raises `UserError` for missing files, files of other data, reserved names, and if there are only
     baselines.
     """
     sorted_names = sorted(names or (path.name.removesuffix(f".{on}.parquet") for path in folder.glob(f"*.{on}.parquet")))
@@ -107,7 +107,7 @@ def _read(path: Path, name: str, split: str, fingerprint: str, data: str | Path)
 def _compare_with_data(rows: Predictions, data: Path, manifest: dict[str, Any], split: str) -> None:
     """Raise `UserError` if prediction files, which any program may write, have other row ids or targets than the data.
 
-    Data whose rows have no numeric column for the target of an example are not compared.
+    Data without a numeric target column are not compared.
     """
     folder, target = data / "rows" / split, manifest.get("task", {}).get("target")
     if split == out_of_fold.NAME and CrossValidation.from_manifest(manifest):

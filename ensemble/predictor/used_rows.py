@@ -28,9 +28,9 @@ def sentences(manifest: dict[str, Any], scores: dict[str, Any]) -> dict[str, str
         if scores["fitted_on"] == OUT_OF_FOLD
         else f"Fitted on the split {scores['fitted_on']}.",
         "scores": _scored(manifest, cv, scores),
-        "new rows": "Predicted by models that are fitted again on all rows."
+        "new rows": "Predicted by models that are refitted on all rows."
         if cv.scheme == "forward"
-        else "Predicted by the mean of the copies of each member, or, with refit=true, by models fitted again on all rows.",
+        else "Predicted by the mean of the copies of each member, or, with refit=true, by models refitted on all rows.",
     }
 
 

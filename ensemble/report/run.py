@@ -169,7 +169,7 @@ def _read_parquet(path: Path, reader: Callable[[Path], Any]) -> Any:
     except FileNotFoundError:
         raise UserError(f"{path} does not exist: check the path, or run the stage that writes it") from None
     except (pa.ArrowException, OSError) as error:
-        raise UserError(f"{path} is not a sound Parquet file ({' '.join(str(error).split())}): write it again") from None
+        raise UserError(f"{path} is not a valid Parquet file ({' '.join(str(error).split())}): write it again") from None
 
 
 def _schema(path: Path) -> pa.Schema:

@@ -36,8 +36,8 @@ METRIC_DESCRIPTIONS = {
     "binary": {
         "average_precision": "The area under the precision-recall curve: 1 is perfect, the base rate is a random order.",
         "roc_auc": "How often a row that is yes is ranked above one that is no: 1 is perfect, 0.5 is a random order.",
-        "log_loss": "The mean of −log of the probability of what happened: confident mistakes cost most.",
-        "brier": "The mean squared difference between the probability and what happened.",
+        "log_loss": "The mean of −log of the probability of the true outcome: confident mistakes cost most.",
+        "brier": "The mean squared difference between the probability and the outcome (0 or 1).",
         "calibration_error": "The mean difference between the probability and the share that was yes, over bins.",
         "precision_at_5pct": "Of the rows in each block’s top 5 %, the share that was yes.",
         "lift_at_5pct": "That precision as a multiple of the base rate.",
@@ -47,7 +47,7 @@ METRIC_DESCRIPTIONS = {
         "accuracy": "The share of the rows whose likeliest class is the true one.",
         "balanced_accuracy": "The mean of the recalls of the classes: rare classes count as much as frequent ones.",
         "macro_f1": "The mean of F1 over classes; F1 is high if both precision and recall of a class are high.",
-        "brier": "The squared difference between the probabilities and what happened, summed over classes: from 0 to 2.",
+        "brier": "The squared difference between the probabilities and the outcome, summed over classes: from 0 to 2.",
     },
     "regression": {
         "root_mean_squared_error": "The root of the mean squared error, in the target’s unit: large errors count most.",

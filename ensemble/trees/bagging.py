@@ -19,10 +19,10 @@ def train(config: TreesConfig, resume: str = "", rank_info: RankInfo = SINGLE_RA
     about = rows.tree_manifest(config.data)
     if not about.get("folds"):
         raise UserError(
-            f"{config.data} has no folds: leave folds=true out, or prepare it with folds, if its recipe has such a setting"
+            f"{config.data} has no folds: omit folds=true, or prepare them with folds, if the recipe has this setting"
         )
     if config.search.trials or config.search.seconds:
-        raise UserError("folds=true searches no settings: search them on the whole data, and train the bag with the best")
+        raise UserError("folds=true does not search settings: search without it, and train the bag with the best")
     for number in range(len(about["folds"])):
         data = folds.folder_of(config.data, about, number)
         copy = dataclasses.replace(config, folds=False, data=str(data), out=f"{config.out}/{number}")

@@ -50,7 +50,7 @@ def train(config: TreesConfig, command: list[str], rank_info: RankInfo) -> dict[
     if rank_info.num_ranks > 1:
         raise UserError(f"library=both trains on one node, not on {rank_info.num_ranks} ranks: start each library by itself")
     if config.search.trials or config.search.seconds:
-        raise UserError("library=both searches no settings: search those of each library by itself")
+        raise UserError("library=both does not search settings: search those of each library alone")
     member.check(config)
     objective_of(config, rows.TreeData(config.data, "train", rows.tree_manifest(config.data)))
     num_cores, _, _ = threads.choose(config.threads, os.environ)

@@ -7,7 +7,7 @@ Any number of tasks share a search through the same `out` and --resume auto (see
 results so far: best.yaml, trials.csv and search.png.
 
 The first trial has the given settings, so the best settings are at least as good on validation. As the best of many trials,
-they are also selected for luck: the remaining gain shows only on blend and test.
+they are partly selected by chance: only blend and test show the true gain.
 """
 
 import csv
@@ -36,8 +36,8 @@ from ensemble.trees.settings import FREE_TO_CHANGE, TreesConfig
 from ensemble.trees.trials import JOURNAL, EndedTrial, Range, Trial, Trials
 
 FIRST_RUNG = 1.0
-"""Trials are compared when their number of trees times their learning rate reaches this value, and whenever it has doubled
-since. So trials with a low learning rate are compared after more trees."""
+"""Trials are compared when their number of trees times their learning rate reaches this value, and at each doubling
+of it. So trials with a low learning rate are compared after more trees."""
 RANGES = {
     "learning_rate": Range(0.01, 0.3, True),
     "max_leaves": Range(4, 256, True),
@@ -47,9 +47,9 @@ RANGES = {
     "l2": Range(0.01, 100.0, True),
 }
 """Below a learning rate of 0.01, `num_rounds` ends the training before early stopping; above 0.3 it is coarse. With 4 leaves
-a tree still joins two features; 256 are more than early stopping uses on such rows. In a binary task a row has the weight
+a tree can still combine two features; 256 are more than early stopping chooses. In a binary task a row has the weight
 p (1 − p), about 0.05 where one in twenty rows is positive: there, a leaf weight of 0.1 is two rows, and one of 100 is 2,000
-rows. With lower fractions of rows or features, a tree seldom contains what is to be learned."""
+rows. With lower fractions of rows or features, a tree seldom sees the signal."""
 NUM_SHOWN, MIN_FOR_IMPORTANCE = 10, 20
 """Trials in the table, and completed trials that are needed to compute the importance of settings."""
 
@@ -101,7 +101,7 @@ def search(config: TreesConfig, resume: str = "", rank_info: RankInfo = SINGLE_R
 def _score(history: list[Scores], best_round: int, metric: str) -> float:
     score = history[best_round - 1][metric]
     if math.isnan(score):
-        raise UserError(f"{metric} is not defined on the validation split, so nothing can be searched by it: name another")
+        raise UserError(f"{metric} is not defined on the validation split, so it cannot rank trials: choose another")
     return score
 
 
@@ -141,19 +141,19 @@ def _search_folder(config: TreesConfig, resume: str) -> Path:
     has_search = (folder / JOURNAL).exists()
     if has_search and not resume and not config.overwrite:
         raise UserError(
-            f"{config.out} holds a search: add --resume auto to join it or go on, or overwrite=true to start again"
+            f"{config.out} holds a search: add --resume auto to join or continue it, or overwrite=true to start again"
         )
     if resume == "last" and not has_search:
         raise UserError(f"there is no search to join at {config.out}: start without --resume")
     if has_search and not resume:
         if foreign := _foreign(folder):
             raise UserError(
-                f"{config.out} holds {foreign}, which is no part of a search, so the folder is not replaced: move that file "
+                f"{config.out} holds {foreign}, which no search wrote, so the folder is not replaced: move that file "
                 "elsewhere, or choose another folder"
             )
         shutil.rmtree(folder)
     elif not has_search and folder.exists() and any(file.name not in ("tasks", "claim.lock") for file in folder.iterdir()):
-        raise UserError(f"{config.out} holds something that is no search, and is not replaced: choose another folder")
+        raise UserError(f"{config.out} holds files that are not a search, and is not replaced: choose another folder")
     folder.mkdir(parents=True, exist_ok=True)
     return folder
 
@@ -167,7 +167,7 @@ def _foreign(folder: Path) -> str | None:
 
 
 def write_results(folder: Path, trials: Trials, config: TreesConfig, fingerprint: str) -> dict[str, Any]:
-    """Write best.yaml, trials.csv and search.png of the ended trials; return the part of `search`'s result about them."""
+    """Write best.yaml, trials.csv and search.png of the ended trials; returns their part of `search`'s result."""
     ended = trials.ended()
     completed = [trial for trial in ended if not trial.pruned]
     if not completed:
@@ -179,7 +179,7 @@ def write_results(folder: Path, trials: Trials, config: TreesConfig, fingerprint
     folders.write_text(folder / "trials.csv", _csv(ended))
     line = f"# Trial {best.place} of {len(ended)} on the data {fingerprint}: {config.metric} {best.score:.4f} on validation"
     line += "" if given is None else f", {given:.4f} with the settings given"
-    hint = "# Chosen on validation among many, so partly by luck: what is left of the gain shows on blend and test"
+    hint = "# Chosen on validation among many, so partly by chance: only blend and test show the true gain"
     text = yaml.safe_dump({**_learning_settings(config), **best.settings}, sort_keys=False, allow_unicode=True)
     folders.write_text(folder / "best.yaml", f"{line}\n{hint}\n{text}")
     draw(ended, trials.importance() if len(completed) >= MIN_FOR_IMPORTANCE else {}, folder / "search.png", config)
@@ -206,12 +206,12 @@ def _table(ranking: list[EndedTrial]) -> str:
 
 
 def draw(ended: list[EndedTrial], importance: dict[str, float], file: Path, config: TreesConfig) -> None:
-    """Draw the score of each trial and the best so far; beside it the importance of the settings, if any is given."""
+    """Draw the score of each trial and the best so far; and, if given, the importance of the settings."""
     from matplotlib.figure import Figure
 
     figure = Figure(figsize=(11 if importance else 6.6, 4.5), layout="constrained")
     left = figure.add_subplot(1, 2 if importance else 1, 1)
-    for pruned, face, label in ((False, "#3a6ea5", "trained to its end"), (True, "none", "pruned: the score it had")):
+    for pruned, face, label in ((False, "#3a6ea5", "trained to its end"), (True, "none", "pruned: its last score")):
         shown = [trial for trial in ended if trial.pruned == pruned]
         places, scores = [trial.place for trial in shown], [trial.score for trial in shown]
         left.scatter(places, scores, s=22, facecolors=face, edgecolors="#3a6ea5", label=label)

@@ -1,9 +1,9 @@
 """How long training waits for a checkpoint of 10, 100 and 500 million parameters, and how much memory that takes.
 
 Weights and AdamW's two moments in float32. `synchronous` writes files, checksums and syncs before training goes on.
-`asynchronous`, which training does, copies the state and writes it in the background. Seconds in the main thread are by the
-clock, and CPU seconds of that thread beside them, which other load changes little. `more_mb` is the peak of memory above
-that of the training.
+`asynchronous`, which training does, copies the state and writes it in the background. For the main thread,
+wall-clock and CPU seconds are reported; other load hardly changes the latter. `more_mb` is the peak memory above that of
+the training.
 """
 
 import shutil
@@ -21,10 +21,10 @@ from benchmarks.commands import command
 from benchmarks.runs import enough, launcher
 from benchmarks.timing import ROOT, called, memory_mb
 
-MB_A_MILLION = {"synchronous": 12, "asynchronous": 24}
-"""Weights and two moments in float32; and a copy of them."""
+MB_PER_MILLION = {"synchronous": 12, "asynchronous": 24}
+"""Weights and two moments in float32; asynchronous needs a copy."""
 RESERVE_MB = 1500
-PER_CHECKPOINT_S = 60.0
+CHECKPOINT_INTERVAL_S = 60.0
 WIDTH = 1000
 """Each layer has WIDTH² parameters, a million."""
 
@@ -34,7 +34,7 @@ def checkpoints(millions: tuple[int, ...] = (10, 100, 500), rounds: int = 3) -> 
     """How long training waits for a checkpoint, written before it goes on or in the background; five minutes, 13 GB.
 
     millions : parameters of the models, in millions; a size that does not fit into free memory is left out
-    rounds : checkpoints of each kind, of which the medians are given; at least 2
+    rounds : checkpoints of each kind, whose medians are reported; at least 2
     """
     enough(rounds, 2)
     return {"rounds": rounds, **{f"{size} M": _both_kinds(size, rounds) for size in millions}}
@@ -42,7 +42,7 @@ def checkpoints(millions: tuple[int, ...] = (10, 100, 500), rounds: int = 3) -> 
 
 @command
 def checkpoints_sharded(millions: tuple[int, ...] = (10, 100), rounds: int = 3) -> dict[str, Any]:
-    """As `checkpoints`, with weights sharded over two CPU ranks (FSDP2), seconds and memory of the first; two minutes, 4 GB.
+    """Like `checkpoints`, with weights sharded over two CPU ranks (FSDP2), measured on the first; two minutes, 4 GB.
 
     millions, rounds : as in `checkpoints`
     """
@@ -53,20 +53,20 @@ def checkpoints_sharded(millions: tuple[int, ...] = (10, 100), rounds: int = 3) 
 
 def _both_kinds(size: int, rounds: int, launch: Sequence[str | Path] = ()) -> dict[str, Any]:
     sides: dict[str, Any] = {}
-    for kind, mb_a_million in MB_A_MILLION.items():
-        needed_mb, free_mb = mb_a_million * size + RESERVE_MB, psutil.virtual_memory().available / 1e6
+    for kind, mb_per_million in MB_PER_MILLION.items():
+        needed_mb, free_mb = mb_per_million * size + RESERVE_MB, psutil.virtual_memory().available / 1e6
         if needed_mb > free_mb:
             sides[kind] = f"not measured: needs {needed_mb:,} MB, {free_mb:,.0f} MB were available"
         else:
             with tempfile.TemporaryDirectory() as out:
                 figures = called(rank, size, rounds, kind, out, start=launch)
-            sides[kind] = {**figures, "share_at_one_a_minute": round(figures["main_thread_s"] / PER_CHECKPOINT_S, 5)}
+            sides[kind] = {**figures, "share_at_one_a_minute": round(figures["main_thread_s"] / CHECKPOINT_INTERVAL_S, 5)}
         print(f"{size} M, {kind}: {sides[kind]}", flush=True)
     return sides
 
 
 def rank(millions: int, rounds: int, kind: str, out: str) -> dict[str, Any] | None:
-    """Save several checkpoints of one model with AdamW to the folder `out`; the medians of the main process."""
+    """Save several checkpoints of one model with AdamW to the folder `out`; returns medians in the main process."""
     from ensemble.neural import launch
 
     accelerator = launch.start()
@@ -96,14 +96,14 @@ def rank(millions: int, rounds: int, kind: str, out: str) -> dict[str, Any] | No
         else:
             checkpoint.write(folder, weights, description, moments)
 
-    def write_later(folder: Path) -> Callable[[], None]:  # as loop.save
+    def write_later(folder: Path) -> Callable[[], None]:  # as in loop.py
         if state.is_sharded:
             return state.sharded_write(folder, {})
         weights, (tensors, description) = state.weights(), state.snapshot()
         return partial(checkpoint.write, folder, weights, description, tensors)
 
     before_mb = memory_mb("VmRSS")
-    found: list[dict[str, float]] = []
+    measured: list[dict[str, float]] = []
     with checkpoint.BackgroundWriter() as writer:
         for number in range(rounds):
             folder = Path(out) / f"step-{number}"
@@ -115,12 +115,12 @@ def rank(millions: int, rounds: int, kind: str, out: str) -> dict[str, Any] | No
                 writer.submit(write_later(folder))
             times = {"main_thread_s": time.perf_counter() - began, "main_thread_cpu_s": time.thread_time() - cpu_began}
             writer.wait()
-            found.append({**times, "written_s": time.perf_counter() - began})
+            measured.append({**times, "written_s": time.perf_counter() - began})
             accelerator.wait_for_everyone()
             if accelerator.is_main_process:
                 shutil.rmtree(folder)
     accelerator.wait_for_everyone()
-    medians = {name: round(statistics.median(of[name] for of in found), 3) for name in found[0]}
+    medians = {name: round(statistics.median(times[name] for times in measured), 3) for name in measured[0]}
     memory = {"training_mb": round(before_mb), "more_mb": round(memory_mb() - before_mb)}
-    first = {"first_main_thread_s": round(found[0]["main_thread_s"], 3)}
+    first = {"first_main_thread_s": round(measured[0]["main_thread_s"], 3)}
     return {**medians, **first, **memory} if accelerator.is_main_process else None

@@ -24,14 +24,14 @@ Measurement = TypeVar("Measurement")
 def launcher(
     ranks: int, hardware: Literal["cpu", "gpu"] = "cpu", configuration: str = "", threads: int = 1
 ) -> list[str | Path]:
-    """Before a script: start it on `ranks` ranks of this machine, by the YAML `configuration` or that of the hardware."""
+    """The words before a script that launch it on `ranks` local ranks, by default with the YAML file of the hardware."""
     yaml = configuration or ROOT / "accelerate_configs" / f"{'single' if ranks == 1 else 'multi'}_{hardware}.yaml"
-    accelerate = Path(sys.executable).with_name("accelerate-launch")  # which does not load Accelerate's other commands
+    accelerate = Path(sys.executable).with_name("accelerate-launch")  # does not import Accelerate's other commands
     return ["env", f"OMP_NUM_THREADS={threads}", accelerate, "--quiet", "--config_file", yaml, "--num_processes", str(ranks)]
 
 
 def on_rank(module: str, *arguments: Any) -> Any:
-    """In a launched process: the result of `measure_rank` of a module that imports torch, which `launch.start` precedes."""
+    """The result of a module's `measure_rank` in a launched process; the module is imported after `launch.start`."""
     from ensemble.neural import launch
     from ensemble.neural.settings import TrainConfig
 
@@ -49,7 +49,7 @@ class Commands:
         timed([*ONE_THREAD, *script("prepare_data", "--recipe", self.recipe, *words, f"out={data}")])
 
     def train(self, preset: str, data: Path, member: Path, *words: str) -> dict[str, float]:
-        """Wall and CPU seconds, and peak memory, imports and evaluations included."""
+        """Train; returns wall and CPU seconds and peak memory, including imports."""
         file = ROOT / "ensemble" / "recipes" / self.recipe / "presets" / f"{preset}.yaml"
         options = ("--recipe", self.recipe, "--config", file, f"data={data}", f"out={member}")
         return timed([*ONE_THREAD, *script("train", *options, *words)])
@@ -79,7 +79,7 @@ def picture_of(file: Path, *shape: int, **options: Any) -> Iterator[Any]:
 
 
 def num_gpus() -> int:
-    """The number of GPUs, queried in another process: torch would add to the memory of each process started later."""
+    """The number of GPUs, queried in a subprocess: importing torch here would add to the memory of later processes."""
     code = "import torch; print(torch.cuda.device_count())"
     return int(subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True).stdout)
 
@@ -100,7 +100,7 @@ def speed(run: Path) -> tuple[float, float]:
 
 
 def enough(rounds: int, least: int, name: str = "rounds", what: str = "quartiles") -> None:
-    """Raise `UserError` if there are fewer rounds than `what` needs; `name` is that of the setting."""
+    """Raise `UserError` if there are fewer rounds than `what` needs; `name` is the setting's name."""
     if rounds < least:
         raise UserError(f"{name}={rounds} is impossible: for {what} it must be {least} or more")
 
@@ -119,7 +119,7 @@ def quartiles(values: Sequence[float]) -> dict[str, float]:
 
 
 def spread(values: Sequence[float], digits: int | None = None) -> dict[str, float]:
-    """Median, least and most, rounded to `digits` if given."""
+    """Median, minimum and maximum, rounded to `digits` if given."""
     figures = {"median": statistics.median(values), "least": min(values), "most": max(values)}
     return figures if digits is None else {name: round(value, digits) for name, value in figures.items()}
 
@@ -132,18 +132,18 @@ def alternately(
     return measurements[::2], measurements[1::2]
 
 
-def in_turn(works: Mapping[str, Callable[[], Measurement]], rounds: int) -> dict[str, list[Measurement]]:
-    """Measure several works one after the other, `rounds` times: A B C A B C …"""
-    measured: dict[str, list[Measurement]] = {name: [] for name in works}
+def in_turn(tasks: Mapping[str, Callable[[], Measurement]], rounds: int) -> dict[str, list[Measurement]]:
+    """Measure several tasks one after the other, `rounds` times: A B C A B C …"""
+    measured: dict[str, list[Measurement]] = {name: [] for name in tasks}
     for number in range(rounds):
-        for name, work in works.items():
-            measured[name].append(work())
+        for name, task in tasks.items():
+            measured[name].append(task())
             print(f"round {number + 1}, {name}: {measured[name][-1]}", flush=True)
     return measured
 
 
 class Neighbours(NamedTuple):
-    """Ratios of measurements that were taken alternately; a drift of the machine cancels."""
+    """Ratios of measurements that were taken alternately, which cancels a drift in speed."""
 
     ratios: list[float]
     """Each candidate relative to the mean of the references before and after it."""

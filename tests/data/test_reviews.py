@@ -323,7 +323,7 @@ def test_a_repeated_key_is_refused(tmp_path, key, block_bytes):
     """A parser would use the last of two ratings, without a message; the first 1,000 records may have one each."""
     good = json_lines(*[review(timestamp=NOON_MS + number, images=[]) for number in range(1200)]).decode()
     file = write(tmp_path / "a.jsonl", good + "".join(f"{{{key}: 1.0, {line[1:]}\n" for line in good.splitlines()))
-    with pytest.raises(UserError, match=r"a.jsonl, line 1\d{3}: the key 'rating' is there twice: keep one of them"):
+    with pytest.raises(UserError, match=r"a.jsonl, line 1\d{3}: the key 'rating' occurs twice: keep one of them"):
         read(file, block_bytes=block_bytes)
 
 
@@ -574,7 +574,7 @@ def test_a_damaged_parquet_is_refused(tmp_path):
     pl.DataFrame([review(user_id="Gustav")] * 100).write_parquet(tmp_path / "r.parquet", compression="uncompressed")
     content = (tmp_path / "r.parquet").read_bytes()
     for damaged in (content[:-100], content.replace(b"Gustav", b"Gu\xfftav")):
-        with pytest.raises(UserError, match=r"damaged\.parquet is not a sound Parquet file"):
+        with pytest.raises(UserError, match=r"damaged\.parquet is not a valid Parquet file"):
             read(write(tmp_path / "damaged.parquet", damaged))
 
 
@@ -598,11 +598,11 @@ def test_a_damaged_parquet_is_refused(tmp_path):
         (b'[{"a": 1}, {"a": 2}]\n[{"a": 3}]\n', r"each line of .* as `jq -c '\.\[\]'` does"),
         (b"[1, 2]\nand so on\n", "is a JSON list, .* and the lines below it are not: write one JSON object per line"),
         (b"[who],[what]\n1,2\n", r"has no known format of reviews \(its columns are \[who\], \[what\]\)"),
-        (b"{\n  'rating': 5\n}", r"begins with '\{\\n .*', which is no JSON object"),
+        (b"{\n  'rating': 5\n}", r"begins with '\{\\n .*', which is not a JSON object"),
         (b"PK\x03\x04rest", "is a zip archive"),
         (b"\xff\xfeU\x00", "is text in UTF-16"),
         (b"\x28\xb5\x2f\xfdrest", "is compressed with zstd"),
-        (b"\n\x16\xcb", "is no UTF-8 text"),
+        (b"\n\x16\xcb", "is not UTF-8 text"),
         (b"who,what\n1,2\n", r"has no known format of reviews \(its columns are who, what\): name with columns"),
         (json_lines({"a": 1, "b": 2}), r"has no known format of reviews \(its columns are a, b\)"),
         (json_lines({"parent_asin": "P", "title": "T", "categories": []}), "contains product metadata, not reviews"),

@@ -254,7 +254,7 @@ def test_a_stopped_member_stops_the_fit(table: Path, tmp_path: Path, monkeypatch
         ({"threads": -1}, "threads=-1 is impossible: it must be 0 or more"),
         ({"time_limit": -1.0}, "time_limit=-1.0 is impossible: it must be 0 or more"),
         ({"time_limit": float("nan")}, "time_limit=nan is impossible"),
-        ({"accelerate_config": "no.yaml"}, "accelerate_config=no.yaml is no file: name one of Accelerate, or write auto"),
+        ({"accelerate_config": "no.yaml"}, "accelerate_config=no.yaml is not a file: name one of Accelerate, or write auto"),
         ({"embargo": 3.0}, "embargo=3 needs an order in time"),
     ],
 )
@@ -288,8 +288,8 @@ def test_an_empty_folder_of_the_users_stays(table: Path, tmp_path: Path) -> None
     ("content", "sentence"),
     [
         ({"thesis.txt": "irreplaceable"}, "exists and contains no fit of this project: choose another out"),
-        ({"fit.json": '{"mine": 1}'}, "fit.json is not of this project, so nothing is written beside it: choose another"),
-        ({"fit.json": "[1]"}, "fit.json is not of this project, so nothing is written beside it: choose another"),
+        ({"fit.json": '{"mine": 1}'}, "fit.json was not written by this project, so nothing is changed: choose another"),
+        ({"fit.json": "[1]"}, "fit.json was not written by this project, so nothing is changed: choose another"),
         ({"fit.json": "{"}, "fit.json is damaged"),
         (None, "exists and contains no fit of this project: choose another out"),
     ],

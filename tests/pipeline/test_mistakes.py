@@ -80,7 +80,7 @@ TABLES: dict[str, tuple[bytes, str]] = {
     ),
     "a picture": (
         b"\x89PNG\r\n\x1a\n" + bytes(range(256)) * 9,
-        "the header of x.csv is no UTF-8 text (byte 0x89 after ''): convert it, as `iconv -f",
+        "the header of x.csv is not UTF-8 text (byte 0x89 after ''): convert it, as `iconv -f",
     ),
     "a zip file": (
         b"PK\x03\x04" + bytes(200),
@@ -100,11 +100,11 @@ TABLES: dict[str, tuple[bytes, str]] = {
     ),
     "cut parquet": (
         parquet(a=list(N), y=YES)[:200],
-        "x.csv is not a sound Parquet file (Parquet magic bytes not found in footer. Either the",
+        "x.csv is not a valid Parquet file (Parquet magic bytes not found in footer. Either the",
     ),
     "parquet magic only": (
         b"PAR1PAR1",
-        "x.csv is not a sound Parquet file (Parquet file size is 8 bytes, smaller than the size",
+        "x.csv is not a valid Parquet file (Parquet file size is 8 bytes, smaller than the size",
     ),
     "empty parquet": (
         parquet(a=[], y=[]),
@@ -273,7 +273,7 @@ COMMANDS = {
     "… seed=999999999999": "the command line: seed=999999999999 is impossible: it must be a whole number from 0 to",
     "… members=[gpt]": "members=['gpt']: there is no member 'gpt' here, there are ",
     "… members={a:b}": "members={'a:b': ''} does not fit: write a list, as in",
-    "… accelerate_config=no.yaml": "accelerate_config=no.yaml is no file: name one of Accelerate, or write auto",
+    "… accelerate_config=no.yaml": "accelerate_config=no.yaml is not a file: name one of Accelerate, or write auto",
     "… metric=auc": "metric=auc does not fit a binary target: write one of log_loss, roc_auc, average_precision",
     "… metric=root_mean_squared_error": "metric=root_mean_squared_error does not fit a binary target: write one of",
     "… task=guess": "the command line: task=guess does not fit: write one of '', binary, multiclass, regression,",
@@ -334,7 +334,7 @@ COMMANDS = {
     "out=t.csv/new source=[t.csv] target=y": "the folder t.csv/new cannot be created: Not a directory",
     "out=. source=[t.csv] target=y": ". exists and contains no fit of this project: choose another out",
     "out= source=[t.csv] target=y": "the setting 'out' is empty: write out=…",
-    "out=foreign source=[t.csv] target=y overwrite=true": "foreign/fit.json is not of this project, so nothing is",
+    "out=foreign source=[t.csv] target=y overwrite=true": "foreign/fit.json was not written by this project, so nothing is",
     "out=damaged source=[t.csv] target=y --resume auto": "damaged/fit.json is damaged (Expecting value: line 1 column",
     "out=folder source=[folder/inside.csv] target=y": "folder exists and contains no fit of this project: choose another",
     "out=deep/er/new source=[t.csv] target=z": "target=z: the table has no such column; it has a, b, y",

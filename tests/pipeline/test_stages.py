@@ -170,7 +170,9 @@ def test_tasks_need_the_settings_of_their_preparation(config: Any, table: Path, 
     fit(table, tmp_path / "other", seed=1)
     (tmp_path / "out/prepared").rename(tmp_path / "aside")
     (tmp_path / "other/prepared").rename(tmp_path / "out/prepared")
-    with pytest.raises(UserError, match=r"prepared is not of the fit in .*: prepare the data again with --stage prepare"):
+    with pytest.raises(
+        UserError, match=r"prepared does not belong to this fit: prepare the data again with --stage prepare"
+    ):
         stages.run("copies", config, "table")
     assert snapshot(tmp_path / "aside") == {
         name.removeprefix("out/prepared/"): content for name, content in before.items() if name.startswith("out/prepared/")

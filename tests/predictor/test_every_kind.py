@@ -199,7 +199,7 @@ def test_the_card_is_of_the_task(whole: tuple[str, Path]) -> None:
     assert shown == {name: pytest.approx(scores["scores"]["ensemble"][name]["value"], abs=1e-6) for name in card.SHOWN[kind]}
     assert "`tree`" in read.text
     assert "| blend | 600 | 0.25 |" in read.text
-    assert f"less that of {scores['best_member']}, the best member on test" in read.text
+    assert f"minus that of {scores['best_member']}, the best member on test" in read.text
     assert not any(word in read.text for word in ("product", "week", "hot", "None"))
 
 

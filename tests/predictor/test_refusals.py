@@ -72,7 +72,7 @@ def cut(folder: Path) -> None:
     [
         (remove("vague.test.parquet"), "vague.test.parquet does not exist: write it"),
         (remove("vague.forecast.parquet"), "vague.forecast.parquet does not exist: write it"),
-        (lambda folder: (folder / "vague.test.parquet").write_bytes(b"PAR1"), "is not a sound Parquet file"),
+        (lambda folder: (folder / "vague.test.parquet").write_bytes(b"PAR1"), "is not a valid Parquet file"),
         (remove("[cv]*"), "there is no member in .*, only baselines"),
         (remove("*"), "there are no prediction files of blend in"),
         (of_vague("test", "prediction", second_is(np.nan)), "1 of .* predictions are NaN"),

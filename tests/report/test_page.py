@@ -344,7 +344,7 @@ def damage_lines(folder: Path) -> str:
 def damage_parquet(folder: Path) -> str:
     (folder / "ensemble" / "forecast.parquet").write_bytes(b"PAR1 no")
     seal(folder)
-    return "forecast.parquet is not a sound Parquet file"
+    return "forecast.parquet is not a valid Parquet file"
 
 
 def change_fingerprint(folder: Path) -> str:

@@ -103,7 +103,7 @@ def test_cores_are_halved() -> None:
     ("where", "search", "sentence"),
     [
         (RankInfo(1, 2, "", 0), SearchConfig(), "not on 2 ranks"),
-        (SINGLE_RANK, SearchConfig(trials=3), "searches no settings"),
+        (SINGLE_RANK, SearchConfig(trials=3), "does not search settings"),
     ],
 )
 def test_what_cannot_be_done_with_both_is_refused(

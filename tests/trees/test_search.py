@@ -255,7 +255,7 @@ def test_what_cannot_be_searched_is_refused(prepared: Path, tmp_path: Path) -> N
     with pytest.raises(UserError, match="no search to join"):
         search.search(settings(prepared, tmp_path / "none"), "last")
     (tmp_path / "notes.txt").write_text("mine")
-    with pytest.raises(UserError, match="is no search"):
+    with pytest.raises(UserError, match="files that are not a search"):
         search.search(settings(prepared, tmp_path), "auto")
     with pytest.raises(UserError, match="not by 2 ranks"):
         search.search(settings(prepared, tmp_path / "search"), "", RankInfo(0, 2, "", 0))
@@ -386,7 +386,7 @@ def test_overwriting_a_search_spares_files_of_the_users(whole: Path, prepared: P
     folder = Path(shutil.copytree(whole, tmp_path / "search"))
     again = dataclasses.replace(settings(prepared, folder, trials=1), overwrite=True)
     (folder / "notes.txt").write_text("mine")
-    with pytest.raises(UserError, match=r"search holds notes.txt, which is no part of a search, so the folder is"):
+    with pytest.raises(UserError, match=r"search holds notes.txt, which no search wrote, so the folder is"):
         search.search(again)
     (folder / "notes.txt").unlink()
     assert search.search(again)["trials"] == 1

@@ -48,7 +48,7 @@ class _Spill:
 def spill_products(
     files: list[Path], spill: Path, config: PrepareConfig, like: dict[str, Any] | None
 ) -> tuple[reviews.Census, list[str]]:
-    """Spill the metadata, and return its census and the list of categories, of which the first means unknown."""
+    """Spill the metadata, and return its census and the list of categories; the first means unknown."""
     census = reviews.Census()
     names: set[str] = set()
     num_unseen = 0

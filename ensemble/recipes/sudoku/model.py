@@ -7,7 +7,7 @@ One call of `Reasoner` is one segment: it takes the latent states of the previou
 logits of the digits and of halting. The recipe carries the states, detached, from optimizer step to optimizer step.
 
 Shape suffixes: B puzzles, L tokens (the cells, after the token of the puzzle embedding if there is one), D width, C digits
-(the side of the board), O latent starts for which only halting is predicted.
+(the side of the board), O other initial states, of which only halting is predicted.
 """
 
 import dataclasses
@@ -22,7 +22,7 @@ from ensemble.recipes.sudoku.layers import Blocks, PuzzleEmbedding, truncated_no
 SPREAD = math.sqrt(0.5)
 """The factor of token and position embeddings, so that their sum has variance 1."""
 HALT_BIAS = -5.0
-"""Initial logits of halting, so that no puzzle halts before the network has learned when to halt."""
+"""Initial logits of halting, so that no puzzle halts before the network has learned to."""
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -46,7 +46,7 @@ class Shape:
     low_cycles: int
     num_starts: int
     num_puzzle_ids: int
-    """Rows of the puzzle embedding; 0 for no such token."""
+    """Rows of the puzzle embedding; 0 for no puzzle token."""
 
     @property
     def num_cells(self) -> int:
@@ -135,9 +135,9 @@ class Reasoner(nn.Module):
         low_BLD: torch.Tensor,
         others_BOD: torch.Tensor | None = None,
     ) -> Segment:
-        """One segment; where `is_new_B` (bool), it begins with latent start number `start_B` instead of the given states.
+        """One segment; where `is_new_B` (bool), it begins with initial state `start_B` instead of the given states.
 
-        others_BOD : the first tokens of the states of O other starts, for which only halting is predicted.
+        others_BOD : the first tokens of O other initial states, for which only halting is predicted.
         """
         x_BLD, is_new = self.embed(puzzle_BL, puzzle_id_B), is_new_B[:, None, None]
         high_BLD = torch.where(is_new, self.high_start[start_B][:, None], high_BLD)

@@ -7,7 +7,7 @@ from ensemble.pipeline.plan import PlannedMember
 
 FEW_ROWS = 10_000
 MOST_LINEAR_WORK = 2e10
-"""The linear model is a member if the fit of a copy takes fewer operations, which are some seconds."""
+"""The linear model is a member if fitting one copy takes fewer operations (a few seconds)."""
 SMALL: dict[str, dict[str, Any]] = {
     "lightgbm": {"max_leaves": 15, "column_fraction": 0.5, "l2": 5.0},
     "catboost": {"max_leaves": 64, "learning_rate": 0.1, "l2": 3.0, "num_rounds": 1000},
@@ -20,7 +20,7 @@ LARGE: dict[str, dict[str, Any]] = {
 }
 COMMON: dict[str, Any] = {"min_leaf_weight": 1.0, "row_fraction": 0.8, "learning_rate": 0.05, "early_stopping_rounds": 50}
 SHARES = {"lightgbm": 3.0, "catboost": 1.5, "xgboost": 1.5}
-"""Shares of the remaining time; that of TabM is 2."""
+"""Shares of the remaining time; TabM's is 2."""
 NOT_RANKED = ("linear", "catboost", "tabm")
 """Members without a ranking objective."""
 
@@ -29,7 +29,7 @@ def plan(about: dict[str, Any], num_threads: int) -> list[PlannedMember]:
     """The members, in order of their gain per second."""
     settings = SMALL if about["splits"]["train"]["rows"] < FEW_ROWS else LARGE
     cv = CrossValidation.from_manifest(about)
-    # If only a small part of a fold stops its copy, the copy is not fitted again on this part
+    # If early stopping uses a small part of a fold only, this part is not worth a refit
     common = {**COMMON, "regrow": cv is None or cv.stop_share == 1}
     planned = [
         PlannedMember(name="linear", kind="trees", settings={"library": "linear", "regrow": common["regrow"]}, share=3.0)
@@ -43,7 +43,7 @@ def plan(about: dict[str, Any], num_threads: int) -> list[PlannedMember]:
 
 
 def combining(about: dict[str, Any]) -> dict[str, str]:
-    """The combiner and calibration: none was better on the public tables, and a comparison of combiners takes longer.
+    """The combiner and calibration, fixed: none was better on the public tables, and comparing them takes time.
 
     There is no calibration for folds forward in time, since the share of a class changes from block to block.
     """
@@ -55,7 +55,7 @@ def combining(about: dict[str, Any]) -> dict[str, str]:
 
 
 def _linear_work(about: dict[str, Any]) -> float:
-    """About the number of operations to fit the candidates of a copy of the linear model (trees/linear.py)."""
+    """The approximate number of operations to fit the candidates of a copy of the linear model (trees/linear.py)."""
     num_rows, task = about["splits"]["train"]["rows"], about["task"]
     num_columns = sum(min(feature.get("categories") or 2, 100) for feature in about["features"])
     if task["kind"] == "regression":  # a singular value decomposition

@@ -387,8 +387,8 @@ def _print_summary(
         print(f"left out: the column '{column}' {why}")
     classes = ", ".join(target.names[:MAX_WHOLE_CLASSES]) + (", …" if len(target.names) > MAX_WHOLE_CLASSES else "")
     names = {
-        "binary": f", yes is {target.names[-1:]}",
+        "binary": f", positive class {target.names[-1:]}",
         "multiclass": f", {len(target.names)} classes ({classes})",
     }.get(task.kind, "")
-    inferred = "" if config.task else f" (inferred from its values; task=… sets another: {', '.join(METRICS)})"
-    print(f"to predict: {config.target}, {task.kind}{names}{inferred}, by {task.metric}")
+    inferred = "" if config.task else f" (inferred from its values; override it with task=…: {', '.join(METRICS)})"
+    print(f"target: {config.target}, {task.kind}{names}{inferred}, by {task.metric}")

@@ -1,4 +1,4 @@
-"""Values of the settings that are 0 or auto, by the size of the table."""
+"""Values for settings that are 0 or auto, by the size of the table."""
 
 import dataclasses
 import math
@@ -12,7 +12,7 @@ from ensemble.recipes.table.settings import RecipeConfig
 def of_network(config: RecipeConfig, kind: str, num_features: int, cross_validation: CrossValidation | None) -> RecipeConfig:
     """The settings of the network, with a value for each that is 0 or auto.
 
-    The first layer has `embedding_size` inputs per number, which dominates the cost for tables with many columns.
+    The first layer has `embedding_size` inputs per numeric value, which dominates the cost for tables with many columns.
     """
     new_rows = config.new_rows
     if new_rows == "auto":
@@ -32,7 +32,7 @@ def of_network(config: RecipeConfig, kind: str, num_features: int, cross_validat
 
 BATCHES = ((2_000, 64, 24.0), (5_000, 128, 16.0), (20_000, 256, 10.0), (50_000, 256, 8.0), (math.inf, 512, 5.0))
 """Largest number of training rows, global batch size and epochs: more steps for few rows, larger batches for many."""
-LEARNING_RATE, AT_BATCH = 0.015, 256
+LEARNING_RATE, REFERENCE_BATCH = 0.015, 256
 """The peak learning rate is proportional to the square root of the batch size."""
 REGRESSION_EPOCHS = 1.5
 """Factor on the epochs for regression, whose error still decreases when classifiers begin to overfit."""
@@ -46,7 +46,8 @@ def of_training(config: Any, kind: str, num_rows: int) -> Any:
         config,
         batch_size=batch_size,
         max_epochs=config.max_epochs or max_epochs * (REGRESSION_EPOCHS if kind == "regression" else 1.0),
-        learning_rate=config.learning_rate or LEARNING_RATE * math.sqrt(min(batch_size, 4 * AT_BATCH) / AT_BATCH),
+        learning_rate=config.learning_rate
+        or LEARNING_RATE * math.sqrt(min(batch_size, 4 * REFERENCE_BATCH) / REFERENCE_BATCH),
     )
 
 

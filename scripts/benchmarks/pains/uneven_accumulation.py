@@ -1,8 +1,8 @@
-"""Accumulation over micro-batches of different sizes gives another gradient: transformers#34191, accelerate#3193.
+"""Accumulation over micro-batches of different sizes gives a wrong gradient: transformers#34191, accelerate#3193.
 
-Rows have 1 to 9 tokens, and 50 rows are not divisible by two ranks, three batches of four and an epoch's last step. The
-correct loss is the mean over the tokens of the global batch: the weight of a row is the number of its tokens divided by that
-of the step. A row that fills up the last batches of an epoch (`even_batches`) has a wrong weight too.
+Rows have 1 to 9 tokens, and 50 rows are no multiple of a step's 24 (two ranks, three batches of four). The correct loss
+is the mean over the tokens of the global batch: the weight of a row is the number of its tokens divided by that of the
+step. A row that `even_batches` repeats to fill the last batches has a wrong weight too.
 """
 
 from pathlib import Path
@@ -17,7 +17,7 @@ NUM_ROWS, MAX_TOKENS, BATCH_SIZE, ACCUMULATION = 50, 9, 4, 3
 
 
 def rank(settings: Any) -> None:
-    """Train; for the variant `summed` as in "Gradient accumulation on training samples of variable size" of the guide."""
+    """Train; `summed` follows the guide "Gradient accumulation on training samples of variable size" of Accelerate."""
     import math
     from contextlib import nullcontext
 
@@ -54,15 +54,15 @@ def reproduce(folder: Path, short: bool) -> sides.Reproduced:
         record = sides.plain(
             "uneven_accumulation", folder / variant, variant=variant, epochs=1, accumulation=ACCUMULATION, **sizes
         )
-        variants[variant] = weighed(record)
+        variants[variant] = weight_errors(record)
     data = sides.prepared(folder.parent, NUM_ROWS, MAX_TOKENS)
     size = BATCH_SIZE * ACCUMULATION * sides.RANKS
     record = sides.here(data, folder / "here", batch_size=size, micro_batch_size=BATCH_SIZE, max_epochs=1)
-    return variants, weighed(record)
+    return variants, weight_errors(record)
 
 
-def weighed(record: Path) -> sides.Side:
-    """Rows whose weight is not that of their tokens, and the largest relative error of a weight."""
+def weight_errors(record: Path) -> sides.Side:
+    """Rows whose weight differs from that of their tokens, and the largest relative error."""
     from benchmarks.pains.recipe.model import Rows
 
     steps = rows.steps(record)

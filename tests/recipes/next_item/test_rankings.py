@@ -82,7 +82,7 @@ def test_a_damaged_or_foreign_file_is_refused(tmp_path: Path) -> None:
     flipped = whole[:start] + bytes([whole[start] ^ 1]) + whole[start + 1 :]
     for damaged in (whole[:-20], b"not Parquet at all", flipped):
         path.write_bytes(damaged)
-        with pytest.raises(UserError, match="is not a sound Parquet file"):
+        with pytest.raises(UserError, match="is not a valid Parquet file"):
             rankings.read(path)
     about = {name: value for name, value in json.loads(table.schema.metadata[b"ensemble"]).items() if name != "checksums"}
     table = table.replace_schema_metadata({"ensemble": json.dumps(about)})  # as of another program

@@ -386,8 +386,8 @@ def test_a_file_may_lack_a_key_but_not_a_column(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("content", "sentence"),
     [
-        (b"x,gr\xf6sse\n1,2\n", r"the header of .*a is no UTF-8 text \(byte 0xf6 after 'x,gr'\): convert it, as `iconv"),
-        (b'{"x": 1, "x": 2}\n', "line 1: the key 'x' is there twice: keep one of them"),
+        (b"x,gr\xf6sse\n1,2\n", r"the header of .*a is not UTF-8 text \(byte 0xf6 after 'x,gr'\): convert it, as `iconv"),
+        (b'{"x": 1, "x": 2}\n', "line 1: the key 'x' occurs twice: keep one of them"),
         (b"x,y,\n1,2,3\n", None),
         (b"x,y\n", "has no rows below its header: check how it was made, or leave it out"),
         (b"x,,\n1,2,3\n", "has two columns without a name: give each its own name"),

@@ -100,7 +100,9 @@ def test_a_mistake_in_python_names_no_file_of_ours(tmp_path: Path) -> None:
         Predictor.fit(pl.DataFrame({"x": [1, 2]}), out=tmp_path / "out", tarket="y")
     with pytest.raises(UserError, match="seed=-1 is impossible"):  # a number of NumPy is one
         Predictor.fit(pl.DataFrame({"x": [1, 2]}), out=tmp_path / "out", target="x", seed=np.int64(-1))
-    with pytest.raises(UserError, match="is no setting: give a text, a number, true or false, or a list of them") as caught:
+    with pytest.raises(
+        UserError, match="is not a setting: give a string, a number, true or false, or a list of them"
+    ) as caught:
         Predictor.fit(pl.DataFrame({"x": [1, 2]}), out=tmp_path / "out", target=pl.Series([1, 2]))
     assert "\n" not in str(caught.value)
 
