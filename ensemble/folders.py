@@ -21,6 +21,8 @@ from ensemble.errors import UserError
 from ensemble.verification import sha256
 
 NAME = "manifest.json"
+TRIAL = "trial"
+"""The folder within a network's of the first part of a refit (neural/refit.py)."""
 NEWEST = "newest"
 """The folder within a member's of what also learned the rows of blend, and predicts the splits after it."""
 MARK = "written by accelerate-ensemble"

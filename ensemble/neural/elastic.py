@@ -18,7 +18,7 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
 from pathlib import Path
 
-from ensemble import errors
+from ensemble import errors, folders
 from ensemble.errors import UserError
 from ensemble.signals import STOP, end_with_parent
 
@@ -169,8 +169,10 @@ def _capacity(job: Job, default: int) -> int:
 
 
 def _newest(out: Path) -> str:
-    """The name of the newest checkpoint, '' for none; names sort by their step."""
-    return max((path.name for path in (out / "checkpoints").glob("step-*")), default="")
+    """The part of the run and the name of its newest checkpoint, '' for none; such texts sort by their time."""
+    parts = enumerate((out, out / folders.TRIAL, out / folders.NEWEST))
+    names = (f"{number} {path.name}" for number, part in parts for path in (part / "checkpoints").glob("step-*"))
+    return max(names, default="")
 
 
 def _status(out: Path) -> list[str]:

@@ -19,11 +19,10 @@ import torch
 from ensemble import folders
 from ensemble.data.inputs import BLEND, LEARNED
 from ensemble.errors import UserError
-from ensemble.folders import NEWEST
+from ensemble.folders import NEWEST, TRIAL
 from ensemble.neural import checkpoint, evaluation, launch, loop, runs
 from ensemble.neural.accelerator import Accelerator
 from ensemble.neural.loader import Batch, Rows
-from ensemble.neural.runs import TRIAL
 from ensemble.neural.settings import TrainConfig
 from ensemble.recipe import NeuralRecipe
 from ensemble.signals import StopSignals

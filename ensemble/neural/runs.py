@@ -34,8 +34,6 @@ from ensemble.neural.heartbeat import RankLost, is_communication_error, one_line
 from ensemble.neural.settings import FREE_TO_CHANGE
 
 Status = Literal["running", "preempted", "lost", "failed", "done"]
-TRIAL = "trial"
-"""The folder within a run of the first part of a refit (refit.py); that of the second is `folders.NEWEST`."""
 FAILURE = ".failed"
 """A file beside `status` with the reason of the rank that failed, until the next start; see `mark_lost`."""
 
@@ -58,7 +56,7 @@ def end(run: Path, status: Status) -> None:
 
 def _root(run: Path) -> Path:
     """The folder of the run, also for that of a part of its refit (refit.py)."""
-    return run.parent if run.name in (TRIAL, folders.NEWEST) and (run.parent / "config.json").is_file() else run
+    return run.parent if run.name in (folders.TRIAL, folders.NEWEST) and (run.parent / "config.json").is_file() else run
 
 
 @contextmanager

@@ -92,3 +92,14 @@ def test_the_capacity_bounds_the_ranks(number: int, ranks: int, monkeypatch: pyt
     capacity.write_text(str(number))
     assert starts.supervise(capacity=capacity) == 0
     assert starts.ranks == [ranks]
+
+
+def test_the_newest_checkpoint_is_that_of_the_last_part(tmp_path: Path) -> None:
+    """A refit whose ranks are lost twice would count as without progress, since each part counts its steps anew."""
+    seen = [elastic._newest(tmp_path)]
+    for folder in ("checkpoints/step-00000009", "trial/checkpoints/step-00000002", "trial/checkpoints/step-00000004",
+                   "newest/checkpoints/step-00000003"):  # fmt: skip
+        (tmp_path / folder).mkdir(parents=True)
+        seen.append(elastic._newest(tmp_path))
+    assert seen == sorted(set(seen))
+    assert seen[0] == ""
