@@ -7,7 +7,7 @@ from ensemble.pipeline.plan import PlannedMember, trees
 FEW_ROWS, REFITS_OF_FEW = 30_000, 3
 """With fewer training rows, trees are refitted with several seeds. Their mean was better on blend in all ten trials on five
 data sets, most with few rows, whose trees differ most and take the least time. The network is refitted too, if a trial on
-blend says that it helps. With more rows it never did (two generated markets), and the trial takes a third of the time."""
+blend says that it helps. With more rows it did in one of five trials on generated markets, and takes a fifth of the time."""
 
 
 def plan(about: dict[str, Any], num_threads: int) -> list[PlannedMember]:
