@@ -8,12 +8,14 @@ latest at its time limit, and the doctor continues.
 """
 
 import concurrent.futures
+import contextlib
 import datetime
 import json
 import os
 import signal
 import subprocess
 import sys
+import threading
 import time
 from collections.abc import Mapping, Sequence
 from typing import Any
@@ -68,19 +70,34 @@ def _run_all(
     """
     deadline = time.monotonic() + limit_s
     processes: list[subprocess.Popen[str]] = []
+    interrupted = threading.Event()
+
+    def run(start: tuple[list[str], dict[str, str] | None]) -> tuple[dict[str, Any] | None, float, str]:
+        # Not in the main thread, where a signal can raise after the process has begun and before it is in the list
+        words, environment = start
+        process = subprocess.Popen([*COMMAND, *words], env=environment, **_OWN_GROUP)
+        processes.append(process)
+        if interrupted.is_set():
+            _kill(process)
+        return _result(process, deadline)
+
     with concurrent.futures.ThreadPoolExecutor(len(starts)) as pool:
         try:
-            for words, environment in starts:
-                processes.append(subprocess.Popen([*COMMAND, *words], env=environment, **_OWN_GROUP))
-            outcomes = list(pool.map(lambda process: _result(process, deadline), processes))
+            outcomes = list(pool.map(run, starts))
         except BaseException:  # Ctrl-C or SIGTERM; otherwise the pool would wait for the processes
-            for process in processes:
-                if process.poll() is None:
-                    os.killpg(process.pid, signal.SIGKILL)
+            interrupted.set()
+            for process in list(processes):
+                _kill(process)
             raise
     # The earliest failure is the cause: ranks whose peers failed end later, and time limits come last
     failures = sorted((failed_s, failure) for _, failed_s, failure in outcomes if failure)
     return [result for result, _, _ in outcomes], failures[0][1] if failures else ""
+
+
+def _kill(process: subprocess.Popen[str]) -> None:
+    if process.poll() is None:
+        with contextlib.suppress(ProcessLookupError):  # it ended meanwhile
+            os.killpg(process.pid, signal.SIGKILL)
 
 
 def _result(process: subprocess.Popen[str], deadline: float) -> tuple[dict[str, Any] | None, float, str]:
@@ -88,7 +105,7 @@ def _result(process: subprocess.Popen[str], deadline: float) -> tuple[dict[str, 
     try:
         output, errors = process.communicate(timeout=max(0.1, deadline - time.monotonic()))
     except subprocess.TimeoutExpired:
-        os.killpg(process.pid, signal.SIGKILL)
+        _kill(process)
         process.communicate()
         return None, time.monotonic(), TIMED_OUT
     results = [line for line in output.splitlines() if line.startswith("{")]  # NCCL_DEBUG writes here too

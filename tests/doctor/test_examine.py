@@ -1,12 +1,15 @@
 """scripts/doctor.py from end to end, on one machine: it finds real defects, which are made here."""
 
 import os
+import signal
 import socket
+import subprocess
 import time
 from pathlib import Path
 from typing import Any
 
 import psutil
+import pytest
 from doctor_process import DOCTOR, line_of, run
 from launcher import ROOT, TIMEOUT_S, started
 from processes import command_of
@@ -127,6 +130,30 @@ def test_a_terminated_doctor_leaves_no_process(tmp_path: Path) -> None:
         assert process.wait(ranks.ALL_REDUCE_LIMIT_S / 2) == 143
     _, alive = psutil.wait_procs(family, timeout=10)
     assert alive == []
+
+
+def test_a_process_that_begins_while_a_signal_comes_is_ended(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A signal between the start of a process and the note of it would leave the process in the node."""
+    begun: list[subprocess.Popen[str]] = []
+    begin = subprocess.Popen
+
+    def begin_during_a_signal(*words: Any, **options: Any) -> subprocess.Popen[str]:
+        begun.append(begin(*words, **options))
+        os.kill(os.getpid(), signal.SIGTERM)
+        time.sleep(0.5)
+        return begun[-1]
+
+    def stop(*_: object) -> None:
+        raise SystemExit(143)
+
+    monkeypatch.setattr(ranks.subprocess, "Popen", begin_during_a_signal)
+    before = signal.signal(signal.SIGTERM, stop)
+    try:
+        with pytest.raises(SystemExit):
+            ranks.run_torch_info()
+        assert begun[0].wait(TIMEOUT_S) == -signal.SIGKILL
+    finally:
+        signal.signal(signal.SIGTERM, before)
 
 
 def test_which_ranks_the_all_reduce_has() -> None:

@@ -30,9 +30,9 @@ def submit(login: Login, prepared: Path, out: Path, options: str = "", **variabl
 def near_its_limit(
     login: Login, prepared: Path, tmp_path_factory: pytest.TempPathFactory
 ) -> tuple[Job, Path, psutil.Process]:
-    """A run on one rank that is halted at step 12, so that it is not done before Slurm warns it, which looks every 30 s."""
+    """A run on one rank that is halted at step 12, long before Slurm warns it."""
     out = tmp_path_factory.mktemp("limited") / "run"
-    options = "--time=5 --signal=B:USR1@290 --cpus-per-task=1 --nodelist=node1"
+    options = "--time=60 --signal=B:USR1@290 --cpus-per-task=1 --nodelist=node1"
     job = login.sbatch("slurm/train_cpu.slurm", f"data={prepared}", f"out={out}", *WORDS, options=options)
     job.until_step(out, 12)
     training = process_of(job, "node1", lambda process: "scripts/train.py" in command_of(process)[1:3])
@@ -91,6 +91,9 @@ def test_the_time_limit(
 ) -> None:
     """Slurm itself sends --signal before the limit, to the launcher of a single rank too, which would die of it."""
     limited, out, training = near_its_limit
+    hours, minutes, _ = limited.facts()["RunTime"].split(":")
+    almost = 60 * int(hours) + int(minutes) + 5  # 4 to 5 minutes from now: Slurm, which looks every 30 s, warns it soon
+    limited.cluster.slurm("scontrol", "update", f"JobId={limited.id}", f"TimeLimit={almost}")
     words = ("slurm/train_cpu.slurm", f"data={prepared}", f"out={tmp_path}/run", *WORDS)
     unlimited = login.sbatch(*words, options="--cpus-per-task=1")
     limited.until(lambda: is_pending(training, signal.SIGUSR1), "be warned")
